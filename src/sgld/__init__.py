@@ -1,0 +1,97 @@
+"""Bayesian learning at the cost of stochastic gradient descent, with a verdict on every run.
+
+The public surface. Names are imported when they are first used, so that `import sgld` and
+`sgld --help` are quick; the table says where each lives.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from . import diffusion as diffusion
+    from . import testing as testing
+    from .draws.draws import Draws as Draws
+    from .draws.storage import load as load
+    from .gradient.control_variates import ControlVariates as ControlVariates
+    from .gradient.full import Full as Full
+    from .gradient.minibatch import Minibatch as Minibatch
+    from .posterior import Posterior as Posterior
+    from .preconditioner.fixed import Dense as Dense
+    from .preconditioner.fixed import Diagonal as Diagonal
+    from .preconditioner.fixed import Scalar as Scalar
+    from .run.sample import resume as resume
+    from .run.sample import sample as sample
+    from .sampler.sgld import SGLD as SGLD
+    from .schedule import (
+        constant as constant,
+    )
+    from .schedule import (
+        cosine_cycles as cosine_cycles,
+    )
+    from .schedule import (
+        from_learning_rate as from_learning_rate,
+    )
+    from .schedule import (
+        from_welling_teh as from_welling_teh,
+    )
+    from .schedule import (
+        polynomial as polynomial,
+    )
+    from .schedule import (
+        polynomial_between as polynomial_between,
+    )
+    from .schedule import (
+        power as power,
+    )
+    from .schedule import (
+        robbins_monro as robbins_monro,
+    )
+    from .tune.mode import Mode as Mode
+    from .tune.mode import find_map as find_map
+
+_WHERE = {
+    "Posterior": "posterior",
+    "sample": "run.sample",
+    "resume": "run.sample",
+    "load": "draws.storage",
+    "Draws": "draws.draws",
+    "find_map": "tune.mode",
+    "Mode": "tune.mode",
+    "SGLD": "sampler.sgld",
+    "Full": "gradient.full",
+    "Minibatch": "gradient.minibatch",
+    "ControlVariates": "gradient.control_variates",
+    "Scalar": "preconditioner.fixed",
+    "Diagonal": "preconditioner.fixed",
+    "Dense": "preconditioner.fixed",
+    "constant": "schedule",
+    "cosine_cycles": "schedule",
+    "from_learning_rate": "schedule",
+    "from_welling_teh": "schedule",
+    "polynomial": "schedule",
+    "polynomial_between": "schedule",
+    "power": "schedule",
+    "robbins_monro": "schedule",
+}
+_MODULES = ("diffusion", "errors", "testing")
+
+__all__ = ["__version__", *_WHERE, *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        value = getattr(importlib.import_module(f".{_WHERE[name]}", __name__), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f".{name}", __name__)
+    else:
+        raise AttributeError(f"module 'sgld' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

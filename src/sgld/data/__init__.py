@@ -1,0 +1,1 @@
+"""Rows and their order: tables, sources, shuffling."""

@@ -1,0 +1,169 @@
+"""From a finished run to its evidence: gradients where the meter needs them, then the rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ..draws import weighted
+from ..draws.draws import Draws
+from ..gradient import sums
+from ..gradient.full import Full
+from ..posterior import Target
+from ..tune.plan import Plan
+from . import stein
+from .verdict import Evidence, Verdict, judge
+
+__all__ = ["assess"]
+
+METER_DRAWS = 256  # draws at which full gradients are taken where the run's own do not serve
+R2_DRAWS = 1024
+MAX_METER_SE = 0.015
+
+
+def assess(
+    target: Target,
+    plan: Plan,
+    draws: Draws,
+    z: Float[np.ndarray, "chain draw d"],
+    gradient: Float[np.ndarray, "chain draw d"] | None,
+    tolerance: float,
+    seed: int,
+) -> Verdict:
+    """Judge `draws`; `z` are the same draws in free coordinates, `gradient` the run's own there."""
+    failures = tuple(status for status in draws.status if status != "ok")
+    if draws.healthy.size == 0:
+        return Verdict("biased", failures)
+    values, _ = draws.flat()
+    weights = draws.weights
+    mean = weighted.mean(values, weights)
+    evidence: dict[str, Any] = dict(
+        names=draws.names,
+        mean=mean,
+        sd=np.sqrt(weighted.var(values, weights)),
+        ess=weighted.ess(values, weights),
+        ess_square=weighted.ess((values - mean) ** 2, weights),
+        r_hat=weighted.r_hat(values),
+        num_chains=len(draws.healthy),
+        failures=failures,
+        nu=plan.nu,
+        tolerance=tolerance,
+    )
+    why_not = _no_meter(plan, draws)
+    if why_not is not None:
+        return judge(Evidence(**evidence, why_not=why_not))
+    healthy = draws.healthy
+    z = np.asarray(z, np.float64)[healthy]
+    own = None if gradient is None else np.asarray(gradient, np.float64)[healthy]
+    evidence |= _meter(target, plan, z, own, weights, float(draws.temperature.flat[0]), seed)
+    evidence |= _phase(plan, draws, own)
+    return judge(Evidence(**evidence))
+
+
+def _no_meter(plan: Plan, draws: Draws) -> str | None:
+    if plan.laplace is None or not plan.laplace.positive_definite:
+        return (
+            "there is no positive definite curvature at a mode to measure the bias with; "
+            "confirm with half the step size, or with NUTS: sgld.reference."
+        )
+    temperature = draws.temperature[draws.healthy]
+    if np.ptp(temperature) > 0 or temperature.flat[0] <= 0:
+        return "the kept draws have no single positive temperature, so no law to compare them with."
+    return None
+
+
+def _meter(
+    target: Target, plan: Plan, z: np.ndarray, own: np.ndarray | None,
+    weights: np.ndarray, temperature: float, seed: int,
+) -> dict[str, Any]:  # fmt: skip
+    """Stein-corrected moments, their standard error and their r2."""
+    laplace = plan.laplace
+    assert laplace is not None and laplace.factor is not None
+    white = laplace.whiten(z)
+    mode = jnp.asarray(laplace.mode, target.layout.dtype)
+    jacobian = np.asarray(jax.jacobian(target.flat_reported)(mode), np.float64)
+    out = jacobian @ laplace.factor
+    weighted_mean = weighted.mean(white, weights)
+    centred = (white - weighted_mean).reshape(-1, white.shape[-1])
+    correction = 1 - np.sum(weights**2) / np.sum(weights) ** 2
+    covariance = centred.T @ (weights.reshape(-1, 1) * centred) / np.sum(weights) / correction
+    run = (weighted_mean, covariance)
+    everything = np.arange(z.shape[1])
+    if own is not None:
+        moments = stein.corrected_moments(laplace, out, white, own, weights, temperature, run)
+        at = _thinned(z.shape, R2_DRAWS)
+        first = own[:, at].reshape(-1, z.shape[-1])
+        second = first
+        if not isinstance(plan.gradient, Full):
+            second = _fresh_gradients(target, plan, z[:, at].reshape(-1, z.shape[-1]), seed)
+    else:
+        count = METER_DRAWS
+        while True:
+            at = _thinned(z.shape, count)
+            exact = _exact_gradients(target, plan, z[:, at])
+            part = weights[:, at]
+            moments = stein.corrected_moments(
+                laplace, out, white[:, at], exact, part, temperature, run
+            )
+            if np.nanmax(moments.ratio_se) <= MAX_METER_SE or len(at) == len(everything):
+                break
+            count *= 2
+            if count > 4 * METER_DRAWS:
+                break
+        first = second = exact.reshape(-1, z.shape[-1])
+    r2 = stein.explained(laplace, out, white[:, at].reshape(-1, z.shape[-1]), first, second)
+    return {
+        "sd_ratio": moments.ratio,
+        "sd_ratio_se": moments.ratio_se,
+        "mean_shift": moments.mean_shift,
+        "r2": r2,
+    }
+
+
+def _thinned(shape: tuple[int, ...], count: int) -> np.ndarray:
+    """Evenly spaced draws, about `count` over all chains."""
+    per_chain = min(shape[1], -(-count // shape[0]))
+    return np.unique(np.linspace(0, shape[1] - 1, per_chain).round().astype(int))
+
+
+def _exact_gradients(target: Target, plan: Plan, z: np.ndarray) -> np.ndarray:
+    flat = jnp.asarray(z.reshape(-1, z.shape[-1]), target.layout.dtype)
+    return np.asarray(sums.gradients(target, plan.source, flat), np.float64).reshape(z.shape)
+
+
+def _fresh_gradients(target: Target, plan: Plan, z: np.ndarray, seed: int) -> np.ndarray:
+    """The run's estimator on new independent batches at the draws z [n, d]."""
+    from ..tune.noise import _estimates
+
+    assert plan.source is not None
+    entries = plan.source.chunk((seed, 2**31 - 2), 0, len(z))
+    values = _estimates(
+        target, plan.source, plan.gradient, jnp.asarray(z, target.layout.dtype),
+        jnp.asarray(entries),
+    )  # fmt: skip
+    return np.asarray(values, np.float64)
+
+
+def _phase(plan: Plan, draws: Draws, own: np.ndarray | None) -> dict[str, Any]:
+    """Stationary excess, and the gradient noise over the injected noise."""
+    law = plan.law
+    if law is None:
+        return {}
+    temperature = float(draws.temperature.flat[0])
+    h = float(np.average(draws.step_size[draws.healthy]))
+    noise_ratio = h / (2 * temperature) * float(np.linalg.eigvalsh(law.noise)[-1])
+    if plan.corrected:
+        return {"excess": np.zeros(law.out.shape[0]), "noise_ratio": noise_ratio}
+    if own is None:
+        return {"excess": law.ratio(h, temperature) - 1, "noise_ratio": noise_ratio}
+    g = own.reshape(-1, own.shape[-1]) @ law.basis
+    step = np.repeat(draws.step_size[draws.healthy].reshape(-1, 1), 1, axis=1)
+    second = g.T @ (step * g) / len(g)
+    error = second / (law.a[:, None] + law.a[None, :])
+    wrong = np.einsum("mi,ij,mj->m", law.out, error, law.out)
+    true = temperature * np.einsum("mi,i,mi->m", law.out, 1 / law.a, law.out)
+    return {"excess": np.sqrt(1 + wrong / true) - 1, "noise_ratio": noise_ratio}

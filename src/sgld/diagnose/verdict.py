@@ -1,0 +1,230 @@
+"""The verdict: one word from measured quantities, the first rule that applies, with reasons.
+
+trusted     every sd is right within 10%, every mean within .25 sd, and that is known
+biased      a sd or mean is off by more, or a chain became non-finite
+not mixed   the draws are too few or the chains disagree, whatever their bias
+unknown     the library cannot tell; never `trusted` when it does not know
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+__all__ = ["Evidence", "Verdict", "judge"]
+
+MIN_ESS = 400
+MAX_EXCESS = 0.10
+MAX_RATIO_ERROR = 0.10
+MAX_MEAN_ERROR = 0.25
+MAX_SE = 0.10
+MIN_R2, PRINTED_R2 = 0.5, 0.9
+MAX_NU = 1.0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was measured; None where it could not be. Arrays are per reported parameter."""
+
+    names: tuple[str, ...]
+    mean: Float[np.ndarray, " m"]
+    sd: Float[np.ndarray, " m"]
+    ess: Float[np.ndarray, " m"]
+    ess_square: Float[np.ndarray, " m"]
+    r_hat: Float[np.ndarray, " m"]
+    num_chains: int
+    failures: tuple[str, ...] = ()
+    sd_ratio: Float[np.ndarray, " m"] | None = None
+    sd_ratio_se: Float[np.ndarray, " m"] | None = None
+    r2: Float[np.ndarray, " m"] | None = None
+    mean_shift: Float[np.ndarray, " m"] | None = None
+    excess: Float[np.ndarray, " m"] | None = None
+    noise_ratio: float | None = None
+    nu: float | None = None
+    tolerance: float = 0.05
+    why_not: str | None = None  # why there is no meter, in a sentence
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The word, the reasons, and the numbers behind them.
+
+    Attributes:
+      word: "trusted", "biased", "not mixed" or "unknown".
+      reasons: sentences: the number, the parameter, the remedy.
+      sd_ratio: per parameter, sd of the run / sd of the posterior (above 1: too wide).
+      noise_ratio: Welling & Teh's alpha: variance of the gradient noise over that of the
+        injected noise, in the worst direction; far below 1 in the sampling phase.
+      mean_corrected, sd_corrected: the predicted truth where r2 > .9, else NaN.
+    """
+
+    word: str
+    reasons: tuple[str, ...]
+    sd_ratio: Float[np.ndarray, " m"] | None = None
+    sd_ratio_se: Float[np.ndarray, " m"] | None = None
+    r2: Float[np.ndarray, " m"] | None = None
+    mean_corrected: Float[np.ndarray, " m"] | None = None
+    sd_corrected: Float[np.ndarray, " m"] | None = None
+    noise_ratio: float | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.word}: " + " ".join(self.reasons)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; NaN becomes None."""
+        return {
+            "word": self.word,
+            "reasons": list(self.reasons),
+            **{name: _listed(getattr(self, name)) for name in _ARRAYS},
+            "noise_ratio": self.noise_ratio,
+            "extra": self.extra,
+        }
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> Verdict:
+        """The inverse of `to_dict`."""
+        arrays = {
+            name: None if stored[name] is None else np.array(
+                [np.nan if v is None else v for v in stored[name]], float
+            )
+            for name in _ARRAYS
+        }  # fmt: skip
+        return cls(
+            stored["word"], tuple(stored["reasons"]), **arrays,
+            noise_ratio=stored["noise_ratio"], extra=stored["extra"],
+        )  # fmt: skip
+
+
+_ARRAYS = ("sd_ratio", "sd_ratio_se", "r2", "mean_corrected", "sd_corrected")
+
+
+def _listed(values: np.ndarray | None) -> list[float | None] | None:
+    return None if values is None else [float(v) if np.isfinite(v) else None for v in values]
+
+
+def judge(e: Evidence) -> Verdict:
+    """The first rule that applies."""
+    word, reasons = _rule(e)
+    corrected_mean = corrected_sd = None
+    if e.sd_ratio is not None and e.r2 is not None and e.mean_shift is not None:
+        good = e.r2 > PRINTED_R2
+        corrected_mean = np.where(good, e.mean + e.mean_shift, np.nan)
+        corrected_sd = np.where(good, e.sd / e.sd_ratio, np.nan)
+    extra = {"nu": e.nu, "excess": None if e.excess is None else float(np.max(e.excess))}
+    return Verdict(
+        word, tuple(reasons), e.sd_ratio, e.sd_ratio_se, e.r2, corrected_mean, corrected_sd,
+        e.noise_ratio, extra,
+    )  # fmt: skip
+
+
+def _rule(e: Evidence) -> tuple[str, Sequence[str]]:
+    if e.failures:
+        return "biased", e.failures
+    mixing = _mixing(e)
+    if mixing:
+        return "not mixed", mixing
+    if e.excess is not None and np.max(e.excess) > MAX_EXCESS:
+        return "biased", [_excess_reason(e, e.excess)]
+    doubt = _doubt(e)
+    if doubt:
+        return "unknown", [doubt]
+    assert e.sd_ratio is not None and e.mean_shift is not None
+    error = np.abs(e.sd_ratio - 1)
+    mean_error = np.abs(e.mean_shift) / (e.sd / e.sd_ratio)
+    if np.max(error) > MAX_RATIO_ERROR or np.max(mean_error) > MAX_MEAN_ERROR:
+        return _wrong(e, error, mean_error)
+    count = len(e.names)
+    every = f"all {count} parameters" if count > 1 else "the parameter"
+    # round up: the sentence must not promise more than was measured
+    percent = max(1, int(np.ceil(100 * np.max(error) - 1e-9)))
+    return "trusted", [f"sd within {percent}% on {every}."]
+
+
+def _mixing(e: Evidence) -> list[str]:
+    ess = np.fmin(e.ess, e.ess_square)
+    if np.isnan(ess).all():
+        return ["the draws are too few, or do not move; use more draws."]
+    worst = int(np.nanargmin(ess))
+    if ess[worst] < MIN_ESS:
+        factor = MIN_ESS / max(ess[worst], 1.0)
+        return [
+            f"too few effective draws: {ess[worst]:.0f} for {e.names[worst]!r} where {MIN_ESS} are "
+            f"needed; use about {factor:.1f} times as many steps (num_draws or thin)."
+        ]
+    limit = np.maximum(1.01, np.sqrt(1 + 4 * e.num_chains / e.ess))
+    over = np.nan_to_num(e.r_hat) > limit
+    if over.any():
+        worst = int(np.nanargmax(e.r_hat / limit))
+        return [
+            f"the chains disagree: R-hat of {e.names[worst]!r} is {e.r_hat[worst]:.3f}; run longer, or "
+            "look for several modes."
+        ]
+    return []
+
+
+def _excess_reason(e: Evidence, excess: np.ndarray) -> str:
+    worst = int(np.argmax(excess))
+    text = f"sd of {e.names[worst]!r} is about {100 * excess[worst]:.0f}% too wide"
+    if e.noise_ratio is not None and e.noise_ratio > 0.05:
+        return (
+            f"{text}: gradient noise is {e.noise_ratio:.2g} times the injected noise; use a smaller "
+            "step_size, a larger batch_size, or gradient=ControlVariates()."
+        )
+    return f"{text}: the step size is too large; divide it by {1 + 10 * excess[worst]:.0f}."
+
+
+def _doubt(e: Evidence) -> str | None:
+    if e.why_not is not None:
+        return e.why_not
+    if e.sd_ratio is None or e.r2 is None or not np.isfinite(e.sd_ratio).all():
+        return "the bias meter gave no finite answer; compare with sgld.reference (NUTS)."
+    assert e.sd_ratio_se is not None
+    if e.nu is not None and e.nu > MAX_NU:
+        return (
+            f"the posterior is far from Gaussian (nu = {e.nu:.2g}), where the bias meter is no guide; "
+            "confirm with half the step size, or with NUTS: sgld.reference."
+        )
+    worst = int(np.argmin(e.r2))
+    if e.r2[worst] < MIN_R2:
+        return (
+            f"the bias meter explains too little of {e.names[worst]!r} (r2 = {e.r2[worst]:.2f}); "
+            "confirm with half the step size, or with NUTS: sgld.reference."
+        )
+    worst = int(np.argmax(e.sd_ratio_se))
+    if e.sd_ratio_se[worst] > MAX_SE:
+        return (
+            f"the bias meter is uncertain by {100 * e.sd_ratio_se[worst]:.0f}% on "
+            f"{e.names[worst]!r}; use more draws."
+        )
+    return None
+
+
+def _wrong(e: Evidence, error: np.ndarray, mean_error: np.ndarray) -> tuple[str, list[str]]:
+    assert e.sd_ratio is not None
+    worst = int(np.argmax(error))
+    noise = 3 / np.sqrt(2 * e.ess_square[worst])
+    small_excess = e.excess is not None and np.max(e.excess) < e.tolerance
+    if np.max(mean_error) <= MAX_MEAN_ERROR and error[worst] < noise and small_excess:
+        return "not mixed", [
+            f"too few draws: sd of {e.names[worst]!r} is {100 * error[worst]:.0f}% off, within the "
+            "Monte Carlo error of this many draws; use more."
+        ]
+    reasons = []
+    if error[worst] > MAX_RATIO_ERROR:
+        side = "wide" if e.sd_ratio[worst] > 1 else "narrow"
+        reason = f"sd of {e.names[worst]!r} is about {100 * error[worst]:.0f}% too {side}"
+        if side == "wide" and e.noise_ratio is not None and e.noise_ratio > 0.05:
+            reason += f": gradient noise is {e.noise_ratio:.2g} times the injected noise"
+        reasons.append(reason + "; use a smaller step_size or a larger batch_size.")
+    worst = int(np.argmax(mean_error))
+    if mean_error[worst] > MAX_MEAN_ERROR:
+        reasons.append(
+            f"mean of {e.names[worst]!r} is about {mean_error[worst]:.2f} sd off; use a longer "
+            "burn_in or more draws."
+        )
+    return "biased", reasons

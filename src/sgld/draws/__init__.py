@@ -1,0 +1,1 @@
+"""Draws: weighted summaries, storage on disk, export."""

@@ -1,0 +1,191 @@
+"""Draws: what every run returns. Step-size weights travel with the draws into every summary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..errors import RunError, UsageError
+from ..layout import Layout
+from . import weighted
+
+if TYPE_CHECKING:
+    from ..diagnose.verdict import Verdict
+    from .summary import Summary
+
+__all__ = ["Draws", "Prediction"]
+
+PyTree = Any
+
+
+class Prediction(NamedTuple):
+    """Weighted mean, sd and interval over draws, each of the shape f returns."""
+
+    mean: PyTree
+    sd: PyTree
+    lower: PyTree
+    upper: PyTree
+
+
+@dataclass(frozen=True, repr=False)
+class Draws:
+    """Posterior draws with their weights, where they came from and how far to trust them.
+
+    Attributes:
+      position: pytree like the model's position; leaves [chain, draw, ...].
+      log_weight: [chain, draw]; the log of the step taken FROM each draw.
+      step_size, temperature: [chain, draw].
+      step: [draw], the step at which each draw was taken (burn-in included).
+      status: one sentence per chain; "ok", or where and how it failed. Failed chains are
+        left out of every summary.
+      verdict: what the run says about itself (TRUST: `trusted`, `biased`, `not mixed`, `unknown`).
+      info: num_data, num_steps, seconds, plan and notes of the run that made them.
+    """
+
+    position: PyTree
+    log_weight: Float[np.ndarray, "chain draw"]
+    step_size: Float[np.ndarray, "chain draw"]
+    temperature: Float[np.ndarray, "chain draw"]
+    step: Int[np.ndarray, " draw"]
+    status: tuple[str, ...]
+    names: tuple[str, ...]
+    verdict: Verdict | None = None
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, position: PyTree, *, names: tuple[str, ...] | None = None, **fields: Any) -> Draws:
+        """Draws of equal weight from arrays [chain, draw, ...], from wherever they come."""
+        position = jax.tree.map(np.asarray, position)
+        leaf = jax.tree.leaves(position)[0]
+        shape = leaf.shape[:2]
+        if names is None:
+            one = jax.tree.map(lambda a: a[0, 0].astype(float), position)
+            names = tuple(Layout.of(one).element_names())
+        defaults = {
+            "log_weight": np.zeros(shape),
+            "step_size": np.ones(shape),
+            "temperature": np.ones(shape),
+            "step": np.arange(shape[1]),
+            "status": ("ok",) * shape[0],
+        }
+        return cls(position=position, names=tuple(names), **{**defaults, **fields})
+
+    @property
+    def num_chains(self) -> int:
+        """The number of chains, failed ones included."""
+        return self.log_weight.shape[0]
+
+    @property
+    def num_draws(self) -> int:
+        """Kept draws per chain."""
+        return self.log_weight.shape[1]
+
+    @property
+    def healthy(self) -> Int[np.ndarray, " ok"]:
+        """The chains that did not fail."""
+        return np.array([i for i, status in enumerate(self.status) if status == "ok"], int)
+
+    @property
+    def weights(self) -> Float[np.ndarray, "ok draw"]:
+        """Weights of the healthy chains' draws; they sum to 1."""
+        log_weight = self.log_weight[self.healthy]
+        if log_weight.size == 0:
+            raise RunError(
+                "every chain failed, so there is nothing to summarise: " + self.status[0]
+            )
+        weight = np.exp(log_weight - log_weight.max())
+        return weight / weight.sum()
+
+    def flat(self, h: Callable[[PyTree], PyTree] | None = None) -> tuple[np.ndarray, Callable]:
+        """Values [ok, draw, m] of h(position) and the function that restores h's pytree."""
+        position = jax.tree.map(lambda leaf: leaf[self.healthy], self.position)
+        values = position if h is None else jax.jit(jax.vmap(jax.vmap(h)))(position)
+        leaves, treedef = jax.tree.flatten(values)
+        leaves = [np.asarray(leaf) for leaf in leaves]
+        shapes = [leaf.shape[2:] for leaf in leaves]
+        sizes = [int(np.prod(shape)) for shape in shapes]
+        flat = [np.asarray(a, np.float64).reshape(*a.shape[:2], -1) for a in leaves]
+
+        def restore(row: np.ndarray) -> PyTree:
+            parts = np.split(row, np.cumsum(sizes)[:-1])
+            return treedef.unflatten([p.reshape(s) for p, s in zip(parts, shapes, strict=True)])
+
+        return np.concatenate(flat, axis=-1), restore
+
+    def mean(self, h: Callable[[PyTree], PyTree] | None = None) -> PyTree:
+        """Weighted mean of h(position) (default: the position itself)."""
+        values, restore = self.flat(h)
+        return restore(weighted.mean(values, self.weights))
+
+    def var(self, h: Callable[[PyTree], PyTree] | None = None) -> PyTree:
+        """Weighted variance of h(position)."""
+        values, restore = self.flat(h)
+        return restore(weighted.var(values, self.weights))
+
+    def sd(self, h: Callable[[PyTree], PyTree] | None = None) -> PyTree:
+        """Weighted standard deviation of h(position)."""
+        values, restore = self.flat(h)
+        return restore(np.sqrt(weighted.var(values, self.weights)))
+
+    def quantile(self, q: float, h: Callable[[PyTree], PyTree] | None = None) -> PyTree:
+        """Weighted q-quantile of h(position), 0 <= q <= 1."""
+        if not 0 <= q <= 1:
+            raise UsageError(f"q must lie between 0 and 1. Got {q}.")
+        values, restore = self.flat(h)
+        return restore(weighted.quantile(values, self.weights, q))
+
+    def interval(
+        self, prob: float = 0.9, h: Callable[[PyTree], PyTree] | None = None
+    ) -> tuple[PyTree, PyTree]:
+        """Equal-tailed credible interval of h(position) holding probability `prob`."""
+        if not 0 < prob < 1:
+            raise UsageError(f"prob must lie between 0 and 1. Got {prob}.")
+        return self.quantile((1 - prob) / 2, h), self.quantile((1 + prob) / 2, h)
+
+    def predict(
+        self, f: Callable[[PyTree, PyTree], PyTree], x: PyTree, interval: float = 0.9
+    ) -> Prediction:
+        """Posterior mean, sd and interval of f(position, x): the Bayesian model average."""
+        if not 0 < interval < 1:
+            raise UsageError(f"interval must lie between 0 and 1. Got {interval}.")
+        values, restore = self.flat(lambda position: f(position, x))
+        tails = [(1 - interval) / 2, (1 + interval) / 2]
+        lower, upper = (weighted.quantile(values, self.weights, q) for q in tails)
+        sd = np.sqrt(weighted.var(values, self.weights))
+        parts = (weighted.mean(values, self.weights), sd, lower, upper)
+        return Prediction(*(restore(part) for part in parts))
+
+    def summary(self) -> Summary:
+        """The table of every parameter, ending with the verdict."""
+        from .summary import summarise
+
+        return summarise(self)
+
+    def to_arviz(self) -> Any:
+        """An ArviZ DataTree: posterior, and weights, step sizes and temperatures in sample_stats."""
+        from .export import to_arviz
+
+        return to_arviz(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write a run directory at `path` (arrays and JSON only); `sgld.load` reads it."""
+        from .storage import save
+
+        return save(self, path)
+
+    def with_verdict(self, verdict: Verdict) -> Draws:
+        """The same draws, judged."""
+        return replace(self, verdict=verdict)
+
+    def __repr__(self) -> str:
+        word = "not judged" if self.verdict is None else self.verdict.word
+        return (
+            f"Draws({self.num_chains} chains x {self.num_draws} draws of "
+            f"{len(self.names)} parameters, {word})"
+        )

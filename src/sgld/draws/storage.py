@@ -1,0 +1,299 @@
+"""A run directory: arrays and JSON, nothing that runs code.
+
+run.json         what was asked, versions, seed, hashes of data and model
+draws.zarr       the draws, chunk by chunk while the run goes on
+checkpoint.npz   the carry and the draws that do not fill a chunk yet; fsynced, atomic
+result.json      the verdict and the shape of a finished run
+summary.json     the table
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+from pathlib import Path
+from typing import IO, Any
+
+import jax
+import numpy as np
+
+from ..diagnose.verdict import Verdict
+from ..errors import RunError
+from ..layout import leaf_names
+from .draws import Draws
+
+__all__ = ["RunDirectory", "load", "save"]
+
+ROWS_PER_CHUNK = 256
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write, fsync, rename, fsync the folder: a reader sees the old content or the new."""
+    scratch = path.with_name(path.name + ".partial")
+    try:
+        with open(scratch, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+        raise RunError(
+            f"{path} could not be written ({len(content)} bytes): {error.strerror}."
+        ) from error
+
+
+def _json_bytes(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+class RunDirectory:
+    """The files of one run. Holding the object open holds the directory's lock."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock: IO[str] | None = None
+
+    def create(self, overwrite: bool) -> None:
+        """Make the directory. Raises RunError where something already stands there."""
+        if self.path.exists():
+            if self.path.is_dir() and not any(self.path.iterdir()):
+                return
+            if not overwrite:
+                raise RunError(
+                    f"{self.path} already exists; choose another directory, overwrite it "
+                    "(--overwrite), or go on with it (sgld resume)."
+                )
+            if not self.path.is_dir() or not (self.path / "run.json").exists():
+                raise RunError(f"{self.path} is not a run directory, so it is not overwritten.")
+            self.lock()
+            self.clear()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"{self.path} could not be made: {error.strerror}.") from error
+
+    def clear(self) -> None:
+        """Remove what an earlier run left, run.json included."""
+        import shutil
+
+        for name in ("run.json", "checkpoint.npz", "result.json", "summary.json", "report.html"):
+            with contextlib.suppress(FileNotFoundError):
+                (self.path / name).unlink()
+        shutil.rmtree(self.path / "draws.zarr", ignore_errors=True)
+
+    def lock(self) -> None:
+        """Hold the directory alone. Raises RunError where another process holds it."""
+        if self._lock is not None:
+            return
+        try:
+            import fcntl
+        except ImportError:  # no advisory locks on this platform
+            return
+        self._lock = open(self.path / "lock", "w")  # noqa: SIM115
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock = None
+            raise RunError(
+                f"{self.path} is in use by another process; wait for it to end."
+            ) from error
+
+    def unlock(self) -> None:
+        """Give the directory back."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def read(self, name: str) -> dict[str, Any]:
+        """A JSON file of the directory. Raises RunError where it is absent or broken."""
+        try:
+            content = json.loads((self.path / name).read_text())
+        except FileNotFoundError as error:
+            raise RunError(f"{self.path} holds no {name}, so it is not a run directory.") from error
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path / name} cannot be read: {error}.") from error
+        if not isinstance(content, dict):
+            raise RunError(f"{self.path / name} cannot be read: it holds no object.")
+        return content
+
+    def write(self, name: str, value: dict[str, Any]) -> None:
+        """Write a JSON file, atomically."""
+        write_atomic(self.path / name, _json_bytes(value))
+
+    def finished(self) -> bool:
+        """Whether the run's draws are complete."""
+        return (self.path / "result.json").exists()
+
+    # -- the running part -----------------------------------------------------------------
+
+    def append(self, rows: dict[str, np.ndarray], start: int) -> None:
+        """Write whole chunks of draws [draw, ...], beginning at draw `start`."""
+        import zarr
+
+        try:
+            group = zarr.open_group(str(self.path / "draws.zarr"), mode="a")
+            for name, values in rows.items():
+                if name not in group:
+                    chunks = (ROWS_PER_CHUNK, *values.shape[1:])
+                    group.create_array(
+                        name, shape=(0, *values.shape[1:]), chunks=chunks, dtype=values.dtype
+                    )
+                array = group[name]
+                array.resize((start + len(values), *values.shape[1:]))  # type: ignore[union-attr]
+                array[start:] = values  # type: ignore[index]
+        except OSError as error:
+            size = sum(values.nbytes for values in rows.values())
+            raise RunError(
+                f"{self.path / 'draws.zarr'} could not be written ({size} bytes): {error.strerror}."
+            ) from error
+
+    def stored(self, count: int) -> dict[str, np.ndarray]:
+        """The first `count` draws that `append` wrote."""
+        if count == 0:
+            return {}
+        import zarr
+
+        try:
+            group = zarr.open_group(str(self.path / "draws.zarr"), mode="r")
+            return {name: np.asarray(array[:count]) for name, array in group.arrays()}
+        except (OSError, ValueError, KeyError) as error:
+            raise RunError(f"{self.path / 'draws.zarr'} cannot be read: {error}.") from error
+
+    def write_checkpoint(self, arrays: dict[str, np.ndarray]) -> None:
+        """The carry and the unflushed draws, atomically."""
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)  # type: ignore[arg-type]
+        write_atomic(self.path / "checkpoint.npz", buffer.getvalue())
+
+    def read_checkpoint(self) -> dict[str, np.ndarray] | None:
+        """The last checkpoint, or None. Raises RunError where it is broken."""
+        path = self.path / "checkpoint.npz"
+        if not path.exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                return {name: stored[name] for name in stored.files}
+        except Exception as error:
+            raise RunError(f"{path} cannot be read: {error}.") from error
+
+
+def save(draws: Draws, path: str | Path, *, overwrite: bool = False) -> Path:
+    """Write `draws` as a finished run directory."""
+    run = RunDirectory(path)
+    run.create(overwrite)
+    run.write("run.json", {"kind": "saved", "info": _jsonable(draws.info)})
+    write_result(run, draws)
+    return run.path
+
+
+def write_result(run: RunDirectory, draws: Draws) -> None:
+    """The reported draws, then result.json and summary.json: the last makes it a finished run."""
+    leaves = jax.tree.leaves(draws.position)
+    rows = {f"position{i}": np.moveaxis(np.asarray(leaf), 1, 0) for i, leaf in enumerate(leaves)}
+    rows |= {
+        f"draw_{name}": np.moveaxis(np.asarray(getattr(draws, name)), 1, 0)
+        for name in ("log_weight", "step_size", "temperature")
+    }
+    rows["draw_step"] = np.asarray(draws.step)
+    run.append(rows, 0)
+    if draws.healthy.size:
+        run.write("summary.json", draws.summary().to_dict())
+    run.write(
+        "result.json",
+        {
+            "tree": _describe(draws.position),
+            "leaves": [[list(leaf.shape[2:]), str(np.asarray(leaf).dtype)] for leaf in leaves],
+            "names": list(draws.names),
+            "status": list(draws.status),
+            "verdict": None if draws.verdict is None else draws.verdict.to_dict(),
+            "info": _jsonable(draws.info),
+            "num_draws": draws.num_draws,
+        },
+    )
+
+
+def load(path: str | Path) -> Draws:
+    """The draws of a finished run directory.
+
+    Raises RunError where `path` is no run directory, is unfinished, or is damaged.
+
+    Example:
+      >>> import sgld
+      >>> sgld.load("runs/nowhere")
+      Traceback (most recent call last):
+      sgld.errors.RunError: runs/nowhere is not a directory.
+    """
+    run = RunDirectory(path)
+    if not run.path.is_dir():
+        raise RunError(f"{path} is not a directory.")
+    if not run.finished():
+        if (run.path / "run.json").exists():
+            raise RunError(f"{path} is not finished; go on with it: sgld resume {path}")
+        raise RunError(f"{path} holds no run.json, so it is not a run directory.")
+    result = run.read("result.json")
+    try:
+        rows = run.stored(int(result["num_draws"]))
+        count = len(result["leaves"])
+        leaves = [np.moveaxis(rows[f"position{i}"], 0, 1) for i in range(count)]
+        per_draw = {
+            name: np.moveaxis(rows[f"draw_{name}"], 0, 1)
+            for name in ("log_weight", "step_size", "temperature")
+        }
+        verdict = result["verdict"]
+        return Draws(
+            position=_rebuild(result["tree"], iter(leaves)),
+            **per_draw,
+            step=rows["draw_step"],
+            status=tuple(result["status"]),
+            names=tuple(result["names"]),
+            verdict=None if verdict is None else Verdict.from_dict(verdict),
+            info=result["info"],
+        )
+    except (KeyError, TypeError, ValueError, StopIteration) as error:
+        raise RunError(f"{path} is damaged: {error!r}.") from error
+
+
+def _describe(tree: Any) -> Any:
+    """The shape of a pytree of dicts, lists and tuples in JSON; others become a dict by name."""
+    if isinstance(tree, dict):
+        return {"dict": {str(key): _describe(tree[key]) for key in sorted(tree)}}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return {"dict": {name: _describe(getattr(tree, name)) for name in tree._fields}}
+    if isinstance(tree, (list, tuple)):
+        return {type(tree).__name__: [_describe(part) for part in tree]}
+    if jax.tree_util.all_leaves([tree]):
+        return "leaf"
+    return {"dict": dict.fromkeys(leaf_names(tree), "leaf")}
+
+
+def _rebuild(shape: Any, leaves: Any) -> Any:
+    if shape == "leaf":
+        return next(leaves)
+    kind, parts = next(iter(shape.items()))
+    if kind == "dict":
+        return {name: _rebuild(part, leaves) for name, part in parts.items()}
+    built = [_rebuild(part, leaves) for part in parts]
+    return tuple(built) if kind == "tuple" else built
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _jsonable(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_jsonable(part) for part in value]
+    if isinstance(value, (np.ndarray, jax.Array)):
+        return _jsonable(np.asarray(value).tolist())
+    if isinstance(value, (np.floating, float)):
+        return float(value) if np.isfinite(value) else None
+    if isinstance(value, np.integer):
+        return int(value)
+    return value if value is None or isinstance(value, (str, int, bool)) else repr(value)

@@ -1,0 +1,119 @@
+"""The table of a run: one row per parameter, the verdict last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import weighted
+
+if TYPE_CHECKING:
+    from .draws import Draws
+
+__all__ = ["COLUMNS", "Summary", "summarise"]
+
+COLUMNS = (
+    "mean", "sd", "q05", "q50", "q95", "mcse_mean", "ess_bulk", "ess_tail", "r_hat",
+    "sd_ratio", "sd_ratio_se", "r2", "mean_corrected", "sd_corrected",
+)  # fmt: skip
+SHOWN = ("mean", "sd", "q05", "q50", "q95", "ess_bulk", "r_hat", "sd_ratio")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`parameters[name][column]` for every column of COLUMNS, and the run's own facts."""
+
+    parameters: dict[str, dict[str, float | None]]
+    verdict: str
+    reasons: tuple[str, ...]
+    facts: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `summary.json` holds."""
+        return {
+            "verdict": self.verdict,
+            "reasons": list(self.reasons),
+            **self.facts,
+            "parameters": self.parameters,
+        }
+
+    def __str__(self) -> str:
+        columns = list(SHOWN)
+        if any(row["sd_corrected"] is not None for row in self.parameters.values()):
+            columns += ["mean_corrected", "sd_corrected"]
+        head = ["", *columns]
+        body = [
+            [name, *(_text(column, row[column]) for column in columns)]
+            for name, row in self.parameters.items()
+        ]
+        widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
+        lines = [
+            "  ".join(
+                [line[0].ljust(widths[0])]
+                + [t.rjust(w) for t, w in zip(line[1:], widths[1:], strict=True)]
+            )
+            for line in [head, *body]
+        ]
+        facts = self.facts
+        lines.append(
+            f"{facts['num_chains']} chains x {facts['num_draws']} draws, {facts['num_steps']} steps"
+            + (f" over {facts['num_data']} rows" if facts["num_data"] else "")
+            + (f", {facts['seconds']:.1f} s" if facts["seconds"] is not None else "")
+        )
+        lines += [f"verdict: {self.verdict}", *(f"  {reason}" for reason in self.reasons)]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _text(column: str, value: float | None) -> str:
+    if value is None or not np.isfinite(value):
+        return "-"
+    if column.startswith("ess"):
+        return f"{value:.0f}"
+    if column in ("r_hat", "sd_ratio", "r2"):
+        return f"{value:.3f}"
+    return f"{value:.4g}"
+
+
+def summarise(draws: Draws) -> Summary:
+    """Every column of COLUMNS for every parameter of `draws`."""
+    values, _ = draws.flat()
+    w = draws.weights
+    table: dict[str, np.ndarray] = {
+        "mean": weighted.mean(values, w),
+        "sd": np.sqrt(weighted.var(values, w)),
+        "q05": weighted.quantile(values, w, 0.05),
+        "q50": weighted.quantile(values, w, 0.5),
+        "q95": weighted.quantile(values, w, 0.95),
+        "mcse_mean": weighted.mcse_mean(values, w),
+        "ess_bulk": weighted.ess(values, w, "bulk"),
+        "ess_tail": weighted.ess(values, w, "tail"),
+        "r_hat": weighted.r_hat(values),
+    }
+    verdict = draws.verdict
+    nothing = np.full(len(draws.names), np.nan)
+    for column in COLUMNS[9:]:
+        known = None if verdict is None else getattr(verdict, column)
+        table[column] = nothing if known is None else np.asarray(known)
+    parameters = {
+        name: {c: _json_number(table[c][i]) for c in COLUMNS} for i, name in enumerate(draws.names)
+    }
+    facts = {
+        "num_data": draws.info.get("num_data"),
+        "num_steps": draws.info.get("num_steps"),
+        "num_chains": draws.num_chains,
+        "num_draws": draws.num_draws,
+        "seconds": draws.info.get("seconds"),
+    }
+    word = "unknown" if verdict is None else verdict.word
+    reasons = ("the draws were not judged",) if verdict is None else verdict.reasons
+    failed = tuple(s for s in draws.status if s != "ok")
+    return Summary(parameters, word, tuple(reasons) + failed, facts)
+
+
+def _json_number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,79 @@
+"""Weighted statistics on plain arrays [chain, draw, parameter].
+
+ESS, R-hat and MCSE are ArviZ's; none of its statistics takes draw weights, so the mean,
+variance, quantile and the share of the ESS that unequal weights leave are here
+(Teh, Thiery & Vollmer 2016: a draw's weight is the step taken from it).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+__all__ = ["ess", "mcse_mean", "mean", "quantile", "r_hat", "var", "weight_share"]
+
+Values = Float[np.ndarray, "chain draw parameter"]
+Weights = Float[np.ndarray, "chain draw"]
+
+
+def mean(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:
+    """sum w x / sum w."""
+    return np.einsum("cdp,cd->p", values, weights, dtype=np.float64) / weights.sum()
+
+
+def var(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:
+    """Weighted variance, with the divisor 1 - sum w^2 / (sum w)^2 (n - 1 at equal weights)."""
+    centred = values - mean(values, weights)
+    spread = mean(centred**2, weights)
+    share = (weights**2).sum() / weights.sum() ** 2
+    return spread / (1 - share) if share < 1 else np.full_like(spread, np.nan)
+
+
+def quantile(values: Values, weights: Weights, q: float) -> Float[np.ndarray, " parameter"]:
+    """Weighted quantile, linear between draws; numpy's default at equal weights."""
+    flat, w = values.reshape(-1, values.shape[-1]), weights.reshape(-1)
+    flat, w = flat[w > 0], w[w > 0]
+    if np.all(w == w[0]):
+        return np.quantile(flat, q, axis=0)
+    order = np.argsort(flat, axis=0)
+    ordered = np.take_along_axis(flat, order, axis=0)
+    w = w[order]
+    below = np.cumsum(w, axis=0) - w
+    place = below / below[-1]
+    return np.array([np.interp(q, place[:, i], ordered[:, i]) for i in range(flat.shape[1])])
+
+
+def weight_share(weights: Weights) -> float:
+    """(sum w)^2 / (number of draws x sum w^2): 1 at equal weights."""
+    return float(weights.sum() ** 2 / (weights.size * (weights**2).sum()))
+
+
+def _over_parameters(function, values: Values, **kwargs) -> Float[np.ndarray, " parameter"]:
+    # a parameter whose draws are all the same has no diagnostics; ArviZ would warn
+    moving = np.ptp(values, axis=(0, 1)) > 0
+    out = np.full(values.shape[-1], np.nan)
+    if moving.any() and values.shape[1] >= 4:
+        kept = np.asarray(values[..., moving], np.float64)
+        out[moving] = function(kept, chain_axis=0, draw_axis=1, **kwargs)
+    return out
+
+
+def ess(values: Values, weights: Weights, method: str = "bulk") -> Float[np.ndarray, " parameter"]:
+    """Effective sample size (bulk, mean, or tail at 5% and 95%) times the weights' share."""
+    from arviz_stats.base import array_stats
+
+    prob = {"prob": (0.05, 0.95)} if method == "tail" else {}
+    full = _over_parameters(array_stats.ess, values, method=method, **prob)
+    return full * weight_share(weights)
+
+
+def r_hat(values: Values) -> Float[np.ndarray, " parameter"]:
+    """Rank-normalised split R-hat (Vehtari et al. 2021)."""
+    from arviz_stats.base import array_stats
+
+    return _over_parameters(array_stats.rhat, values, method="rank")
+
+
+def mcse_mean(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:
+    """Monte Carlo standard error of the weighted mean: sd / sqrt(ESS of the mean)."""
+    return np.sqrt(var(values, weights) / ess(values, weights, "mean"))

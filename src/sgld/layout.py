@@ -1,0 +1,126 @@
+"""A position as one flat vector and back.
+
+Inside the library a position is a vector z of length d; a user's position is any
+pytree of floating-point arrays. `Layout` is the hashable description of the latter,
+so that two positions of the same shape share one compiled function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .errors import UsageError
+
+__all__ = ["Layout", "leaf_names"]
+
+PyTree = Any
+
+
+def leaf_names(tree: PyTree) -> list[str]:
+    """Readable names of a pytree's leaves: `beta`, `net.w[0]`, or `x` for a bare array."""
+    names = []
+    for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        text = ""
+        for key in path:
+            if isinstance(key, jax.tree_util.DictKey):
+                text += f".{key.key}"
+            elif isinstance(key, jax.tree_util.GetAttrKey):
+                text += f".{key.name}"
+            elif isinstance(key, jax.tree_util.SequenceKey):
+                text += f"[{key.idx}]"
+            else:
+                text += f".{key}"
+        names.append(text.lstrip(".") or "x")
+    return names
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Tree structure, shapes and dtypes of a position; `ravel` and `unravel` convert."""
+
+    treedef: Any
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, position: PyTree) -> Layout:
+        """The layout of `position`. Raises UsageError where a leaf is not floating point."""
+        leaves, treedef = jax.tree.flatten(position)
+        names = tuple(leaf_names(position))
+        if not leaves:
+            raise UsageError("init is an empty position; give at least one array of parameters.")
+        arrays = []
+        for name, leaf in zip(names, leaves, strict=True):
+            array = jnp.asarray(leaf)
+            if not jnp.issubdtype(array.dtype, jnp.floating):
+                raise UsageError(
+                    f"init leaf {name!r} has dtype {array.dtype}; parameters must be floating point, "
+                    "so write 0.0 instead of 0."
+                )
+            arrays.append(array)
+        return cls(
+            treedef, tuple(a.shape for a in arrays), tuple(str(a.dtype) for a in arrays), names
+        )
+
+    @property
+    def dimension(self) -> int:
+        """The number of parameters, d."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the flat vector: the widest of the leaves'."""
+        return jnp.result_type(*self.dtypes)
+
+    def ravel(self, position: PyTree) -> Float[Array, " d"]:
+        """The flat vector of `position`, leaves in tree order, each in row-major order."""
+        leaves, treedef = jax.tree.flatten(position)
+        if treedef != self.treedef:
+            raise UsageError(f"the position has structure {treedef}; expected {self.treedef}.")
+        for name, leaf, shape in zip(self.names, leaves, self.shapes, strict=True):
+            if jnp.shape(leaf) != shape:
+                raise UsageError(f"leaf {name!r} has shape {jnp.shape(leaf)}; expected {shape}.")
+        parts = [jnp.ravel(jnp.asarray(leaf, self.dtype)) for leaf in leaves]
+        return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+    def unravel(self, z: Float[Array, "*batch d"]) -> PyTree:
+        """The position (or batch of positions, leading axes kept) held in flat vectors."""
+        leaves, start, lead = [], 0, z.shape[:-1]
+        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
+            size = math.prod(shape)
+            leaves.append(z[..., start : start + size].reshape(*lead, *shape).astype(dtype))
+            start += size
+        return jax.tree.unflatten(self.treedef, leaves)
+
+    def element_names(self) -> list[str]:
+        """One name per flat entry: `beta[0]`, `beta[1]`, `sigma` ..."""
+        names: list[str] = []
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            names += [name + index for index in _indices(shape)]
+        return names
+
+    def locate(self, index: int) -> str:
+        """The leaf that holds flat entry `index`."""
+        start = 0
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            start += math.prod(shape)
+            if index < start:
+                return name
+        raise IndexError(index)
+
+
+def _indices(shape: Sequence[int]) -> list[str]:
+    if not shape:
+        return [""]
+    grid = [()]
+    for size in shape:
+        grid = [(*prefix, i) for prefix in grid for i in range(size)]
+    return ["[" + ",".join(map(str, index)) + "]" for index in grid]

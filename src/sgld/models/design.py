@@ -1,0 +1,273 @@
+"""Formulas to design matrices, with what was learnt from the training data kept as JSON.
+
+`learn` reads a formula against a table; `apply` makes the same columns of other rows from the
+state that `learn` returned: levels of categories, and the numbers inside transforms such as
+center(x), poly(x, 2) or bs(x, df=4). Formulas are evaluated by formulaic, as Python: a formula
+is as trusted as a program.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ..data.table import column_array, refuse_null
+from ..errors import DataError, UsageError, did_you_mean, need
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+__all__ = ["apply", "learn"]
+
+MOST_LEVELS = 1000
+
+
+def learn(
+    table: pyarrow.Table, formula: str
+) -> tuple[dict[str, Any], Float[np.ndarray, "N p"], Float[np.ndarray, " N"]]:
+    """The state of a formula on its training rows (JSON), its design matrix and its outcome.
+
+    Raises:
+      UsageError: the formula does not parse, has no outcome or several, or no predictors.
+      DataError: an unknown column, a null or non-finite cell, text where numbers are needed.
+    """
+    parsed = _parse(formula, table.column_names)
+    outcome = str(next(iter(parsed.lhs)))
+    used = _used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
+    if outcome in table.column_names:
+        column_array(table, outcome)
+    evaluator = _evaluator(_frame(table, used))
+    matrices = _evaluate(evaluator, parsed, formula)
+    spec = matrices.rhs.model_spec
+    names = [str(name) for name in spec.column_names]
+    state = {
+        "formula": formula,
+        "outcome": outcome,
+        "columns": list(table.column_names),
+        "names": names,
+        "factors": {
+            expression: {
+                "kind": kind.value,
+                "state": _to_json({k: v for k, v in learnt.items() if k != "contrasts"}),
+            }
+            for expression, (kind, learnt) in spec.encoder_state.items()
+        },
+        "transforms": _to_json(spec.transform_state),
+    }
+    if not names:
+        raise UsageError(f"formula {formula!r} has no predictors; 'y ~ 1' fits an intercept alone.")
+    if matrices.lhs.shape[1] != 1:
+        raise DataError(f"outcome {outcome!r} is not one column of numbers; convert it to numbers.")
+    _check_levels(evaluator, state)
+    y = _finite(matrices.lhs, [outcome])
+    return state, _finite(matrices.rhs, names), y[:, 0]
+
+
+def apply(state: dict[str, Any], table: pyarrow.Table) -> Float[np.ndarray, "N p"]:
+    """The columns of `state["names"]` for the rows of another table, which needs no outcome.
+
+    Raises DataError for a missing column, a bad cell, or a level the training data did not have.
+    """
+    from formulaic import ModelSpec
+    from formulaic.parser.types import Factor
+
+    parsed = _parse(state["formula"], state["columns"])
+    spec = ModelSpec(
+        formula=parsed.rhs,
+        na_action="ignore",
+        transform_state=_from_json(state["transforms"]),
+        encoder_state={
+            expression: (Factor.Kind(factor["kind"]), _from_json(factor["state"]))
+            for expression, factor in state["factors"].items()
+        },
+    )
+    used = _used_columns(state["formula"], parsed.rhs, table)
+    for name in used:
+        if state["factors"].get(name, {}).get("kind") == "numerical":
+            column_array(table, name)
+    evaluator = _evaluator(_frame(table, used))
+    matrix = _evaluate(evaluator, spec, state["formula"])
+    if list(matrix.columns) != state["names"]:
+        raise DataError(
+            f"these rows give the columns {list(matrix.columns)} where the training data gave "
+            f"{state['names']}; give each column the type it had."
+        )
+    _check_levels(evaluator, state)
+    return _finite(matrix, state["names"])
+
+
+def _parse(formula: str, columns: list[str]) -> Any:
+    formulaic = need("formulaic", "tables")
+    need("pyarrow", "tables")
+    context = {"__formulaic_variables_available__": columns}
+    try:
+        parsed = formulaic.Formula.from_spec(formula, context=context)
+    except (formulaic.errors.FormulaicError, SyntaxError, ValueError) as error:
+        reason = str(error).splitlines()[0].replace("insuffient", "insufficient").rstrip(".")
+        raise UsageError(f"formula {formula!r} cannot be read: {reason}.") from error
+    left = getattr(parsed, "lhs", ())
+    if not isinstance(left, tuple) and not _variables(left):
+        left = ()
+    if not left:
+        raise UsageError(f"formula {formula!r} has no outcome; write 'outcome ~ predictors'.")
+    if len(left) != 1:
+        raise UsageError(f"formula {formula!r} has several outcomes; name one left of '~'.")
+    if isinstance(parsed.rhs, tuple):
+        raise UsageError(f"formula {formula!r} has a '|'; write one set of predictors.")
+    return parsed
+
+
+def _variables(terms: Iterable[Any]) -> set[str]:
+    """Every name in the terms' expressions: columns, functions, modules."""
+    names: set[str] = set()
+    for factor in (factor for term in terms for factor in term.factors):
+        if factor.eval_method.value == "lookup":
+            names.add(factor.expr)
+        elif factor.eval_method.value == "python":
+            names.update(re.findall("`([^`]+)`", factor.expr))
+            tree = ast.parse(re.sub("`[^`]+`", "0", factor.expr), mode="eval")
+            names.update(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return names
+
+
+def _used_columns(formula: str, terms: Iterable[Any], table: pyarrow.Table) -> list[str]:
+    from formulaic.transforms import TRANSFORMS
+
+    names = sorted(_variables(terms))
+    known = [*table.column_names, *TRANSFORMS]
+    for name in names:
+        if name not in known and not hasattr(builtins, name):
+            raise DataError(
+                f"formula {formula!r} names {name!r}, which is not a column of the table "
+                f"({', '.join(table.column_names[:12])}{', ...' * (table.num_columns > 12)})."
+                + did_you_mean(name, known)
+            )
+    return [name for name in names if name in table.column_names]
+
+
+def _frame(table: pyarrow.Table, used: list[str]) -> pandas.DataFrame:
+    """The columns used, as pandas ones, free of nulls and of types a formula cannot take."""
+    arrow = need("pyarrow", "tables")
+    types = arrow.types
+    columns = {}
+    for name in used:
+        column = table.column(name)
+        kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+        refuse_null(table, name)
+        if types.is_decimal(kind):
+            column = column.cast(arrow.float64())
+        elif types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+            _check_text(column, name)
+        elif not types.is_boolean(kind):
+            column_array(table, name)
+        columns[name] = column.to_pandas()
+        if types.is_dictionary(column.type):
+            columns[name] = columns[name].cat.remove_unused_categories()
+    return need("pandas", "tables").DataFrame(columns, index=range(table.num_rows))
+
+
+def _check_text(column: pyarrow.ChunkedArray, name: str) -> None:
+    """Text is a category, unless it looks like numbers with a slip among them."""
+    pandas = need("pandas", "tables")
+    text = column.to_pandas().astype(object)
+    levels = text.unique()
+    if len(levels) <= 20:
+        return
+    bad = pandas.to_numeric(text, errors="coerce").isna().to_numpy()
+    if 0 < bad.sum() < len(bad) / 2:
+        row = int(np.argmax(bad))
+        raise DataError(
+            f"column {name!r} is {text.iloc[row]!r} in data row {row + 1} where most rows hold "
+            "numbers; mend that cell."
+        )
+    if len(levels) > MOST_LEVELS:
+        raise DataError(
+            f"column {name!r} is text with {len(levels)} levels (at most {MOST_LEVELS}); "
+            "group them, or take it out of the formula."
+        )
+
+
+def _evaluator(frame: pandas.DataFrame) -> Any:
+    from formulaic.materializers import PandasMaterializer
+
+    return PandasMaterializer(frame, context={})
+
+
+def _evaluate(evaluator: Any, spec: Any, formula: str) -> Any:
+    from formulaic.errors import DataMismatchWarning, FormulaicError
+
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore", DataMismatchWarning)  # answered by _check_levels
+            return evaluator.get_model_matrix(spec, na_action="ignore")
+    except (FormulaicError, TypeError, ValueError, KeyError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise DataError(
+            f"formula {formula!r} cannot be evaluated on the table: {reason}."
+        ) from error
+
+
+def _check_levels(evaluator: Any, state: dict[str, Any]) -> None:
+    pandas = need("pandas", "tables")
+    for expression, factor in state["factors"].items():
+        levels = _from_json(factor["state"]).get("categories")
+        if factor["kind"] != "categorical" or levels is None:
+            continue
+        values = evaluator.factor_cache[expression].values.__wrapped__
+        bad = ~pandas.Series(np.asarray(values)).isin(levels).to_numpy()
+        if bad.any():
+            row = int(np.argmax(bad))
+            shown = ", ".join(map(repr, levels[:12])) + (", ..." if len(levels) > 12 else "")
+            raise DataError(
+                f"{expression} is {np.asarray(values)[row]!s} in data row {row + 1}, a level "
+                f"outside {shown}; drop such rows or recode them."
+            )
+
+
+def _finite(matrix: pandas.DataFrame, names: list[str]) -> Float[np.ndarray, "N p"]:
+    try:
+        values = np.asarray(matrix, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"the formula's columns are not all numbers: {error}.") from error
+    bad = ~np.isfinite(values)
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise DataError(
+            f"{names[column]!r} is {values[row, column]} in data row {row + 1}; "
+            "change the formula there, or drop such rows."
+        )
+    return values
+
+
+def _to_json(value: Any) -> Any:
+    """Scalars and lists as they are; dicts (any keys) and arrays tagged."""
+    if isinstance(value, dict):
+        return {"dict": [[_to_json(k), _to_json(v)] for k, v in value.items()]}
+    if isinstance(value, np.ndarray):
+        return {"array": value.tolist()}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (list, tuple)):
+        return [_to_json(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise DataError(
+        f"the formula learns {value!r} from the data, which cannot be kept as JSON; "
+        "make its column numbers or text."
+    )
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        if "array" in value:
+            return np.asarray(value["array"])
+        return {_from_json(k): _from_json(v) for k, v in value["dict"]}
+    return [_from_json(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,295 @@
+"""Regression by formula: a table and a line of text become a Posterior and its data.
+
+Sampling happens for standardised columns and, in families whose outcome may be shifted and
+scaled (the gaussian), a standardised outcome, so that float32 holds years and incomes alike:
+
+    with an intercept     x_j -> (x_j - mean_j) / sd_j,     y -> (y - mean) / sd
+    without one           x_j -> x_j / rms_j,               y -> y / rms
+
+A standardised position is {"coefficients": z [p], "sigma": scalar}. What users see is an exact
+affine map of it, on the flat vector in the order of `names`: original = matrix @ flat + offset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, Float
+
+from ..data.table import as_table
+from ..errors import DataError
+from ..posterior import Posterior
+from . import design as designs
+from .collinear import check_columns
+from .family import Family, find_family
+from .predictive import predictive
+from .prior import Positive, default_log_prior, original_log_prior, parse_prior
+
+__all__ = ["FormulaModel"]
+
+PyTree = Any
+PRIOR_SCALE = 2.5  # sds of the outcome per sd of a column, as in rstanarm
+
+
+@dataclass(frozen=True, repr=False)
+class FormulaModel:
+    """A generalised linear model, by `build` from training data or `from_spec` from JSON.
+
+    Attributes:
+      posterior: of standardised positions {"coefficients": [p]} plus the dispersions.
+      data: (X float32 [N, p] standardised, y float32 [N]); None without a table.
+      names: of the flat position's entries on the original scale: formula columns, `sigma`.
+      prior_text: one line per prior, on the original scale.
+      matrix, offset: [d, d] and [d], original = matrix @ flat + offset.
+      center, scale: [p], of the columns; 0 and 1 for the intercept.
+      intercept_index: the intercept's column, or None.
+      spec: everything needed to make the model again, JSON-serialisable.
+    """
+
+    family: Family
+    posterior: Posterior
+    data: tuple[Float[Array, "N p"], Float[Array, " N"]] | None
+    names: tuple[str, ...]
+    prior_text: tuple[str, ...]
+    matrix: Float[np.ndarray, "d d"]
+    offset: Float[np.ndarray, " d"]
+    center: Float[np.ndarray, " p"]
+    scale: Float[np.ndarray, " p"]
+    intercept_index: int | None
+    spec: dict[str, Any]
+
+    @classmethod
+    def build(
+        cls, table: Any, formula: str, family: str = "gaussian", prior: str | None = None
+    ) -> FormulaModel:
+        """The model of `formula` on the rows of a pyarrow.Table, DataFrame or dict of columns.
+
+        Args:
+          prior: "normal(mean, sd)", "student_t(df, loc, scale)" or "laplace(loc, scale)" of every
+            coefficient, intercept included, on the original scale. Default: independent normals
+            with sd 2.5 times the outcome's sd (gaussian; else 2.5) per sd of the column, the
+            intercept's about a typical outcome at the columns' means.
+
+        Raises:
+          UsageError: the formula, the family or the prior cannot be read.
+          DataError: a column is unknown, constant, collinear, not of numbers, or has a null,
+            NaN or infinite cell; an outcome is out of the family's range.
+        """
+        kind = find_family(family)
+        if prior is not None:
+            parse_prior(prior)
+        state, x, y = designs.learn(as_table(table), formula)
+        kind.check(y, state["outcome"])
+        check_columns(x, state["names"])
+        intercept = "Intercept" in state["names"]
+        center = x.mean(axis=0) if intercept else np.zeros(x.shape[1])
+        scale = x.std(axis=0) if intercept else np.sqrt(np.mean(x**2, axis=0))
+        if intercept:
+            index = state["names"].index("Intercept")
+            center[index], scale[index] = 0.0, 1.0
+        shift = float(y.mean()) if kind.location_scale and intercept else 0.0
+        stretch = float(np.sqrt(np.mean((y - shift) ** 2))) if kind.location_scale else 1.0
+        spec = {
+            "family": kind.name,
+            "prior": prior,
+            "design": state,
+            "center": center.tolist(),
+            "scale": scale.tolist(),
+            "outcome_center": shift,
+            "outcome_scale": stretch,
+            "outcome_sd": float(y.std()),
+            "prior_center": 0.0 if kind.location_scale else kind.centre(y),
+        }
+        return cls._assemble(spec, _standardise(spec, x, y))
+
+    @classmethod
+    def from_spec(cls, spec: dict[str, Any], table: Any = None) -> FormulaModel:
+        """The model again, to the bit given the training table; without one, to predict only.
+
+        Raises DataError as `design` does, and where an outcome is out of the family's range.
+        """
+        if table is None:
+            return cls._assemble(spec, None)
+        state, x, y = designs.learn(as_table(table), spec["design"]["formula"])
+        if state["names"] != spec["design"]["names"]:
+            raise DataError(
+                f"the table gives the columns {state['names']} where the run has "
+                f"{spec['design']['names']}; give the data the run was made from."
+            )
+        find_family(spec["family"]).check(y, state["outcome"])
+        return cls._assemble(spec, _standardise(spec, x, y))
+
+    @classmethod
+    def _assemble(cls, spec: dict[str, Any], data: Any) -> FormulaModel:
+        family = find_family(spec["family"])
+        columns = spec["design"]["names"]
+        center, scale = np.asarray(spec["center"]), np.asarray(spec["scale"])
+        index = columns.index("Intercept") if "Intercept" in columns else None
+        matrix, offset = _affine(spec, center, scale, index, len(family.dispersion))
+        size = len(columns)
+        # outcome sd in the units the sampler sees
+        dispersion = {
+            name: jnp.float32(spec["outcome_sd"] / spec["outcome_scale"])
+            for name in family.dispersion
+        }
+        start = np.zeros(size)
+        if index is not None:
+            start[index] = spec["prior_center"]
+        mean = jnp.asarray(start, jnp.float32)
+        if spec["prior"] is None:
+            sd = jnp.full(size, PRIOR_SCALE, jnp.float32)
+            log_prior = Partial(default_log_prior, mean, sd, dispersion)
+        else:
+            log_det = jnp.float32(np.linalg.slogdet(matrix[:size, :size])[1])
+            log_prior = Partial(
+                original_log_prior,
+                parse_prior(spec["prior"]),
+                jnp.asarray(matrix[:size, :size], jnp.float32),
+                jnp.asarray(offset[:size], jnp.float32),
+                log_det,
+                dispersion,
+            )
+        posterior = Posterior(
+            log_prior,
+            family.log_likelihood,
+            transform=Positive(family.dispersion) if family.dispersion else None,
+            init={"coefficients": mean, **dispersion},
+            output=Partial(
+                _original, jnp.asarray(matrix, jnp.float32), jnp.asarray(offset, jnp.float32)
+            ),
+            names=(*columns, *family.dispersion),
+        )
+        return cls(
+            family,
+            posterior,
+            data,
+            (*columns, *family.dispersion),
+            _prior_text(spec, family, np.diag(matrix)[:size], index),
+            matrix,
+            offset,
+            center,
+            scale,
+            index,
+            spec,
+        )
+
+    def __repr__(self) -> str:
+        rows = "no rows" if self.data is None else f"{len(self.data[1])} rows"
+        what = f"{self.spec['design']['formula']!r}, {self.family.name}"
+        return f"FormulaModel({what}, {len(self.names)} parameters, {rows})"
+
+    def flat(self, position: PyTree) -> Float[np.ndarray, "*batch d"]:
+        """A position's entries in the order of `names`, float64, leading axes kept."""
+        z = np.asarray(position["coefficients"], np.float64)
+        rest = [np.asarray(position[name], np.float64) for name in self.family.dispersion]
+        return np.concatenate([z, *(value[..., None] for value in rest)], axis=-1)
+
+    def to_original(self, position: PyTree) -> PyTree:
+        """The position on the original scale, float64: original = matrix @ flat + offset."""
+        return self._tree(self.flat(position) @ self.matrix.T + self.offset)
+
+    def to_standardised(self, position: PyTree) -> PyTree:
+        """The inverse of `to_original`."""
+        difference = self.flat(position) - self.offset
+        return self._tree(np.linalg.solve(self.matrix, difference[..., None])[..., 0])
+
+    def _tree(self, flat: np.ndarray) -> PyTree:
+        size = len(self.center)
+        rest = {name: flat[..., size + i] for i, name in enumerate(self.family.dispersion)}
+        return {"coefficients": flat[..., :size], **rest}
+
+    def design(self, table: Any) -> Float[np.ndarray, "N p"]:
+        """Standardised columns, float64, of other rows; the outcome may be absent.
+
+        Raises DataError for a missing column, a null, NaN or infinite cell, an unknown level.
+        """
+        x = designs.apply(self.spec["design"], as_table(table))
+        return (x - self.center) / self.scale
+
+    def predict(
+        self,
+        position: PyTree,
+        table: Any,
+        *,
+        prob: float = 0.9,
+        weights: np.ndarray | None = None,
+        seed: int = 0,
+        max_draws: int = 4000,
+    ) -> dict[str, Float[np.ndarray, " N"]]:
+        """Predictions for the rows of a table from STANDARDISED draws.
+
+        Args:
+          position: the posterior's own positions, any leading axes: "coefficients" [..., p].
+          prob: of the interval, which is central.
+          weights: [...], of the draws; any positive multiple of probabilities.
+          max_draws: at most so many draws are used for the interval.
+
+        Returns:
+          `mean` of y; `sd` of y, its noise included; `lower`, `upper` of an interval that holds y
+          with probability `prob`, by sampling; for bernoulli also `probability`, the same as
+          `mean`. Memory is bounded: rows are taken in chunks. The seed decides the result.
+
+        Raises UsageError for prob outside (0, 1) or weights of another shape, DataError as
+        `design` does.
+        """
+        out = predictive(
+            self.family,
+            position,
+            self.design(table),
+            prob=prob,
+            weights=weights,
+            seed=seed,
+            max_draws=max_draws,
+        )
+        shift, stretch = self.spec["outcome_center"], self.spec["outcome_scale"]
+        out = {k: stretch * v + (shift if k != "sd" else 0.0) for k, v in out.items()}
+        return {"probability": out["mean"], **out} if self.family.name == "bernoulli" else out
+
+
+def _standardise(spec: dict, x: np.ndarray, y: np.ndarray) -> tuple[Array, Array]:
+    x = (x - np.asarray(spec["center"])) / np.asarray(spec["scale"])
+    y = (y - spec["outcome_center"]) / spec["outcome_scale"]
+    return jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
+
+
+def _original(matrix: Array, offset: Array, position: PyTree) -> PyTree:
+    """What draws report: the position on the original scale, as `FormulaModel.to_original`."""
+    size = position["coefficients"].shape[0]
+    rest = sorted(name for name in position if name != "coefficients")
+    flat = jnp.concatenate([position["coefficients"], *(position[name][None] for name in rest)])
+    flat = jnp.matmul(matrix, flat, precision="highest") + offset
+    return {"coefficients": flat[:size], **{name: flat[size + i] for i, name in enumerate(rest)}}
+
+
+def _affine(
+    spec: dict, center: np.ndarray, scale: np.ndarray, index: int | None, num_dispersions: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """matrix [d, d] and offset [d] of: slope_j = s z_j / scale_j, intercept the rest, s sigma."""
+    stretch = spec["outcome_scale"]
+    matrix = np.diag(np.concatenate([stretch / scale, np.full(num_dispersions, stretch)]))
+    offset = np.zeros(len(matrix))
+    if index is not None:
+        slopes = np.arange(len(scale)) != index
+        matrix[index, : len(scale)][slopes] = -(stretch * center / scale)[slopes]
+        offset[index] = spec["outcome_center"]
+    return matrix, offset
+
+
+def _prior_text(spec: dict, family: Family, unit: np.ndarray, index: int | None) -> tuple[str, ...]:
+    lines = []
+    if spec["prior"] is not None:
+        lines.append(f"every coefficient, intercept included ~ {spec['prior']}")
+    else:
+        for j, name in enumerate(spec["design"]["names"]):
+            sd = PRIOR_SCALE * unit[j]
+            if j == index:
+                mean = spec["outcome_center"] + spec["prior_center"]
+                lines.append(f"{name}, at the predictors' means ~ normal({mean:.4g}, {sd:.4g})")
+            else:
+                lines.append(f"{name} ~ normal(0, {sd:.4g})")
+    lines += [f"{name} ~ half-normal({spec['outcome_sd']:.4g})" for name in family.dispersion]
+    return tuple(lines)

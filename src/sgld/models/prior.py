@@ -1,0 +1,134 @@
+"""Priors of regression models, their text, and the transform of their dispersions.
+
+The prior the user writes, `normal(mean, sd)`, `student_t(df, loc, scale)` or
+`laplace(loc, scale)`, holds for every coefficient b on the scale of the user's columns. The
+sampler works on standardised coefficients z, b = A z + c, so the density of z is
+
+    log p(z) = sum_j log p_b((A z + c)_j) + log |det A|
+
+The default prior is made of independent normals on z itself.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln
+from jax.tree_util import Partial
+from jaxtyping import Array, ArrayLike, Float
+
+from ..errors import UsageError, did_you_mean
+
+__all__ = ["Positive", "default_log_prior", "original_log_prior", "parse_prior"]
+
+PyTree = Any
+
+
+def normal(mean: ArrayLike, sd: Array, x: Array) -> Array:
+    """log N(x; mean, sd^2), elementwise."""
+    return -0.5 * ((x - mean) / sd) ** 2 - jnp.log(sd) - 0.5 * math.log(2 * math.pi)
+
+
+def student_t(df: Array, loc: Array, scale: Array, x: Array) -> Array:
+    """log density of Student's t with `df` degrees of freedom, elementwise."""
+    constant = gammaln((df + 1) / 2) - gammaln(df / 2) - 0.5 * jnp.log(df * math.pi)
+    return constant - jnp.log(scale) - (df + 1) / 2 * jnp.log1p(((x - loc) / scale) ** 2 / df)
+
+
+def laplace(loc: Array, scale: Array, x: Array) -> Array:
+    """log density of the double exponential, elementwise."""
+    return -jnp.abs(x - loc) / scale - jnp.log(2 * scale)
+
+
+# the density, its numbers in order, and which of them must be positive
+FORMS: dict[str, tuple[Callable, tuple[str, ...], tuple[str, ...]]] = {
+    "normal": (normal, ("mean", "sd"), ("sd",)),
+    "student_t": (student_t, ("df", "loc", "scale"), ("df", "scale")),
+    "laplace": (laplace, ("loc", "scale"), ("scale",)),
+}
+
+
+def parse_prior(text: str) -> Partial:
+    """The log density x -> log p(x) that "normal(0, 2.5)" or the like describes.
+
+    Its numbers are pytree leaves. Raises UsageError where the text does not parse, with what
+    would, and where a scale is not positive or a number not finite.
+    """
+    written = ", ".join(f"{name}({', '.join(args)})" for name, (_, args, _) in FORMS.items())
+    match = re.fullmatch(r"\s*([\w-]+)\s*\(([^()]*)\)\s*", text) if isinstance(text, str) else None
+    if match is None:
+        raise UsageError(f"prior must be one of {written}. Got {text!r}.")
+    name, numbers = match[1].replace("-", "_"), match[2].split(",")
+    if name not in FORMS:
+        raise UsageError(
+            f"prior must be one of {written}. Got {text!r}.{did_you_mean(name, FORMS)}"
+        )
+    density, arguments, positive = FORMS[name]
+    form = f"{name}({', '.join(arguments)})"
+    try:
+        values = [float(number) for number in numbers]
+    except ValueError:
+        raise UsageError(f"prior {form} takes numbers only. Got {text!r}.") from None
+    if len(values) != len(arguments):
+        raise UsageError(f"prior {form} takes {len(arguments)} numbers. Got {text!r}.")
+    for argument, value in zip(arguments, values, strict=True):
+        if not math.isfinite(value):
+            raise UsageError(f"prior {form}: {argument} must be finite. Got {value}.")
+        if argument in positive and value <= 0:
+            raise UsageError(f"prior {form}: {argument} must be positive. Got {value:g}.")
+    return Partial(density, *(jnp.float32(value) for value in values))
+
+
+def _log_prior_dispersions(scale: PyTree, position: PyTree) -> Float[Array, ""]:
+    """Half normal, log density log 2 + log N(s; 0, scale^2), summed over the dispersions s."""
+    parts = [normal(0.0, scale[name], position[name]) + math.log(2) for name in scale]
+    return sum(parts, start=jnp.zeros(()))
+
+
+def default_log_prior(mean: Array, sd: Array, dispersion: PyTree, position: PyTree) -> Array:
+    """Independent normals on the standardised coefficients z [p], half normals on dispersions."""
+    coefficients = jnp.sum(normal(mean, sd, position["coefficients"]))
+    return coefficients + _log_prior_dispersions(dispersion, position)
+
+
+def original_log_prior(
+    density: Partial,
+    matrix: Array,
+    offset: Array,
+    log_det: Array,
+    dispersion: PyTree,
+    position: PyTree,
+) -> Array:
+    """One density on every original coefficient A z + c, as a density of z [p]."""
+    original = jnp.dot(matrix, position["coefficients"], precision="highest") + offset
+    return jnp.sum(density(original)) + log_det + _log_prior_dispersions(dispersion, position)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Positive:
+    """The transform exp of the leaves named; the other entries of the dict pass unchanged."""
+
+    names: tuple[str, ...] = field(metadata={"static": True})
+
+    def forward(self, free: PyTree) -> PyTree:
+        """Named leaves s = exp(free)."""
+        return {**free, **{name: jnp.exp(free[name]) for name in self.names}}
+
+    def inverse(self, position: PyTree) -> PyTree:
+        """Named leaves log s. Raises UsageError where one is not positive."""
+        for name in self.names:
+            value = position[name]
+            if not isinstance(value, jax.core.Tracer) and not bool(jnp.all(jnp.asarray(value) > 0)):
+                raise UsageError(f"the start of {name!r} must be positive. Got {value}.")
+        return {**position, **{name: jnp.log(position[name]) for name in self.names}}
+
+    def log_det(self, free: PyTree) -> Float[Array, ""]:
+        """log |d s / d free| = free, summed over the named leaves."""
+        return sum((jnp.sum(free[name]) for name in self.names), start=jnp.zeros(()))

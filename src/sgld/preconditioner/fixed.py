@@ -1,0 +1,161 @@
+"""Constant preconditioners: a number, a diagonal, a dense matrix. They ARE D."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import UsageError
+from ..layout import Layout
+
+__all__ = ["Dense", "Diagonal", "Scalar"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Scalar:
+    """D = value * I.
+
+    Example:
+      >>> import jax.numpy as jnp, sgld
+      >>> sgld.Scalar(4.0).noise(jnp.ones(2))
+      Array([2., 2.], dtype=float32)
+    """
+
+    value: Any = 1.0
+
+    def prepare(self, layout: Layout) -> Scalar:
+        """Checked: UsageError unless the value is positive and finite."""
+        if np.ndim(self.value) != 0:
+            raise UsageError(
+                f"Scalar takes one number. Got shape {np.shape(self.value)}; use Diagonal or Dense."
+            )
+        _positive("Scalar", np.asarray(self.value, float))
+        return Scalar(jnp.asarray(self.value, layout.dtype))
+
+    def drift(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
+        """D g."""
+        return self.value * g
+
+    def noise(self, xi: Float[Array, " d"]) -> Float[Array, " d"]:
+        """D^{1/2} xi."""
+        return jnp.sqrt(self.value) * xi
+
+    def pullback(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
+        """(D^{1/2})^T g."""
+        return jnp.sqrt(self.value) * g
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Diagonal:
+    """D = diag(array); `array` is flat [d], or a pytree of the position's shape.
+
+    Example:
+      >>> import jax.numpy as jnp, sgld
+      >>> sgld.Diagonal(jnp.array([1.0, 4.0])).noise(jnp.ones(2))
+      Array([1., 2.], dtype=float32)
+    """
+
+    array: Any
+
+    def prepare(self, layout: Layout) -> Diagonal:
+        """Checked and flat: UsageError for a wrong shape or an entry that is not positive."""
+        array = self.array
+        if jax.tree.structure(array) == layout.treedef:
+            array = layout.ravel(array)
+        if jnp.shape(array) != (layout.dimension,):
+            raise UsageError(
+                f"Diagonal has shape {jax.tree.map(jnp.shape, array)}; expected ({layout.dimension},) or "
+                f"the shapes of the position's leaves, {dict(zip(layout.names, layout.shapes, strict=True))}."
+            )
+        _positive("Diagonal", np.asarray(array, float), layout)
+        return Diagonal(jnp.asarray(array, layout.dtype))
+
+    def drift(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
+        """D g."""
+        return self.array * g
+
+    def noise(self, xi: Float[Array, " d"]) -> Float[Array, " d"]:
+        """D^{1/2} xi."""
+        return jnp.sqrt(self.array) * xi
+
+    def pullback(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
+        """(D^{1/2})^T g."""
+        return jnp.sqrt(self.array) * g
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Dense:
+    """D = matrix, symmetric positive definite [d, d]; the noise uses a factor P with P P^T = D.
+
+    Any such P gives the same law; by default it is the Cholesky factor.
+
+    Example:
+      >>> import jax.numpy as jnp, sgld
+      >>> sgld.Dense(jnp.array([[4.0, 2.0], [2.0, 2.0]])).drift(jnp.array([1.0, 0.0]))
+      Array([4., 2.], dtype=float32)
+    """
+
+    matrix: Any
+    factor: Any = None
+
+    def __post_init__(self) -> None:
+        if self.factor is None and isinstance(self.matrix, (np.ndarray, jax.Array)):
+            object.__setattr__(self, "factor", _cholesky(self.matrix))
+
+    def prepare(self, layout: Layout) -> Dense:
+        """Checked: UsageError for a wrong shape."""
+        shape, d = jnp.shape(self.matrix), layout.dimension
+        if shape != (d, d):
+            raise UsageError(
+                f"Dense has shape {shape}; the position has {d} parameters: ({d}, {d})."
+            )
+        factor = _cholesky(self.matrix) if self.factor is None else self.factor
+        return Dense(jnp.asarray(self.matrix, layout.dtype), jnp.asarray(factor, layout.dtype))
+
+    def drift(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
+        """D g."""
+        return self.matrix @ g
+
+    def noise(self, xi: Float[Array, " d"]) -> Float[Array, " d"]:
+        """D^{1/2} xi = P xi."""
+        return self.factor @ xi
+
+    def pullback(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
+        """(D^{1/2})^T g = P^T g."""
+        return g @ self.factor
+
+
+def _positive(name: str, values: np.ndarray, layout: Layout | None = None) -> None:
+    bad = ~(np.isfinite(values) & (values > 0))
+    if bad.any():
+        index = int(np.argmax(bad)) if values.ndim else 0
+        place = f" at {layout.element_names()[index]}" if layout is not None else ""
+        raise UsageError(
+            f"{name} must be positive and finite. Got {values.reshape(-1)[index]:g}{place}."
+        )
+
+
+def _cholesky(matrix: Any) -> Any:
+    if isinstance(matrix, jax.core.Tracer):
+        return jnp.linalg.cholesky(matrix)
+    array = np.asarray(matrix, np.float64)
+    if array.ndim != 2 or array.shape[0] != array.shape[1]:
+        raise UsageError(f"Dense takes a square matrix. Got shape {array.shape}.")
+    if not np.allclose(array, array.T, rtol=1e-4, atol=1e-6 * float(np.abs(array).max())):
+        raise UsageError("Dense takes a symmetric matrix; symmetrise it as (D + D.T) / 2.")
+    values = np.linalg.eigvalsh((array + array.T) / 2)
+    if not values[0] > 0:
+        raise UsageError(
+            f"Dense must be positive definite. Got smallest eigenvalue {values[0]:.3g} "
+            f"(largest {values[-1]:.3g})."
+        )
+    dtype = np.asarray(matrix).dtype
+    return jnp.asarray(np.linalg.cholesky((array + array.T) / 2), dtype)

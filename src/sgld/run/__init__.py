@@ -1,0 +1,1 @@
+"""The run: the one compiled chunk, the loop around it, checkpoints and progress."""

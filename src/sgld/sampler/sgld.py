@@ -1,0 +1,77 @@
+"""Stochastic gradient Langevin dynamics (Welling & Teh 2011, eq. 4, with h = eps/2).
+
+    theta' = theta + h D grad(theta) + sqrt(2 h T) D^{1/2} xi
+
+Gaussian target of curvature l, gradient noise of variance V: the stationary variance is
+(2 h T + h^2 V) / (1 - (1 - h l)^2). With `noise_correction` the injected noise is
+
+    covariance of the noise = T (2 h I - h^2 I) - h^2 C      in the coordinates of D^{1/2}
+
+where C, the covariance of the gradient estimate there, is diagonal with entries
+`noise_correction` (the tuner chooses the factor D^{1/2} that makes it so) and D is the
+inverse curvature: then the stationary law on a Gaussian target is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..preconditioner.fixed import Scalar
+
+__all__ = ["SGLD"]
+
+
+class State(NamedTuple):
+    """The position is all there is."""
+
+    position: Float[Array, " d"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SGLD:
+    """Stochastic gradient Langevin dynamics.
+
+    Args:
+      noise_correction: "auto" (the tuner's choice), None (off), or the variances [d] of the
+        gradient estimate in the coordinates of the preconditioner's factor.
+
+    Example:
+      >>> import jax.numpy as jnp, sgld
+      >>> sampler = sgld.SGLD()
+      >>> state = sampler.init(jnp.array([1.0, -1.0]))
+      >>> sampler.step(state, lambda q: -q, 0.5, jnp.zeros(2)).position
+      Array([ 0.5, -0.5], dtype=float32)
+    """
+
+    noise_correction: Any = "auto"
+
+    num_noises: ClassVar[int] = 1
+
+    def init(self, position: Float[Array, " d"]) -> State:
+        """The state at a position."""
+        return State(position)
+
+    def step(
+        self,
+        state: State,
+        grad: Callable[[Float[Array, " d"]], Float[Array, " d"]],
+        step_size: Float[Array, ""] | float,
+        noise: Float[Array, " d"],
+        *,
+        preconditioner: Any = Scalar(1.0),
+        temperature: Float[Array, ""] | float = 1.0,
+    ) -> State:
+        """One step: the equation above."""
+        h, T, D = step_size, temperature, preconditioner
+        variance = 2 * h * T
+        if self.noise_correction is not None and not isinstance(self.noise_correction, str):
+            variance = T * (2 * h - h * h) - h * h * self.noise_correction
+        drift, xi = D.drift(grad(state.position)), D.noise(jnp.sqrt(variance) * noise)
+        return State(state.position + h * drift + xi)

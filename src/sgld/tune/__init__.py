@@ -1,0 +1,1 @@
+"""From a model and a tolerance to a plan: mode, curvature, noise, step size."""

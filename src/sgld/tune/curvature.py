@@ -1,0 +1,94 @@
+"""The Gaussian at the mode: curvature J, covariance J^{-1}, and a factor of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..data.source import Source
+from ..gradient import sums
+from ..posterior import Target
+
+__all__ = ["Laplace", "laplace_at", "nonlinearity"]
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """N(mode, J^{-1}) in free coordinates, in float64 on the host.
+
+    `factor` F satisfies F F^T = J^{-1}; `smallest` is J's smallest eigenvalue relative
+    to its diagonal, negative or zero where the mode is not one.
+    """
+
+    mode: Float[np.ndarray, " d"]
+    curvature: Float[np.ndarray, "d d"]
+    factor: Float[np.ndarray, "d d"] | None
+    smallest: float
+
+    @property
+    def positive_definite(self) -> bool:
+        """Whether J is (numerically) positive definite."""
+        return self.factor is not None
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        """J^{-1}."""
+        assert self.factor is not None
+        return self.factor @ self.factor.T
+
+    def draw(self, key: Array, count: int, spread: float = 1.0) -> Float[np.ndarray, "count d"]:
+        """`count` draws, `spread` times as wide."""
+        assert self.factor is not None
+        xi = np.asarray(jax.random.normal(key, (count, self.mode.size), jnp.float32), np.float64)
+        return self.mode + spread * xi @ self.factor.T
+
+    def tempered(self, temperature: float) -> Laplace:
+        """The Gaussian of the law at `temperature`: covariance T J^{-1}."""
+        assert self.factor is not None
+        return replace(self, factor=self.factor * np.sqrt(temperature))
+
+    def whiten(self, z: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
+        """F^{-1} (z - mode)."""
+        assert self.factor is not None
+        return np.linalg.solve(self.factor, (z - self.mode)[..., None])[..., 0]
+
+
+def laplace_at(target: Target, source: Source | None, mode: Float[np.ndarray, " d"]) -> Laplace:
+    """Curvature and its inverse's factor at `mode`."""
+    z = jnp.asarray(mode, target.layout.dtype)
+    J = np.asarray(sums.curvature(target, source, z), np.float64)
+    J = (J + J.T) / 2
+    if not np.isfinite(J).all():
+        return Laplace(np.asarray(mode, np.float64), J, None, -np.inf)
+    scale = np.sqrt(np.maximum(np.abs(np.diag(J)), 1e-300))
+    values, vectors = np.linalg.eigh(J / np.outer(scale, scale))
+    factor = None
+    if values[0] > 1e-6 * values[-1]:
+        factor = vectors / np.sqrt(values) / scale[:, None]
+    return Laplace(np.asarray(mode, np.float64), J, factor, float(values[0]))
+
+
+def nonlinearity(
+    target: Target,
+    source: Source | None,
+    laplace: Laplace,
+    key: Array,
+    temperature: float = 1.0,
+    count: int = 128,
+) -> float:
+    """nu = max_i average((g_i - z_i)^2) over Laplace draws: 0 for a Gaussian posterior.
+
+    z = F^{-1}(theta - mode) and g = -F^T grad log posterior / T with F F^T = T J^{-1}, so
+    that g = z on a Gaussian.
+    """
+    laplace = laplace.tempered(temperature)
+    thetas = laplace.draw(key, count)
+    gradients = sums.gradients(target, source, jnp.asarray(thetas, target.layout.dtype))
+    g = -np.asarray(gradients, np.float64) @ laplace.factor / temperature
+    if not np.isfinite(g).all():
+        return float("inf")
+    return float(np.max(np.mean((g - laplace.whiten(thetas)) ** 2, axis=0)))

@@ -1,0 +1,115 @@
+"""The exact stationary law of SGLD on a Gaussian, and the step size that a tolerance allows.
+
+Coordinates: those of the preconditioner's factor P, turned so that A = P^T J P is
+diagonal with entries `a`; J is the curvature of -log posterior at the mode, C the
+covariance of the gradient estimate, P^T Cov P. With decay r_i = 1 - h a_i and p = r_i r_j
+one step of independent batches gives
+
+    S_ij = (2 h T delta_ij + h^2 C_ij) / (1 - p)
+
+and R blocks in a fresh order each pass give, averaged over the pass,
+
+    S_ij = 2 h T delta_ij / (1 - p) + mean over k < R of (p^k v_ij + w_ij(k)),
+    w(k) = h^2 C R/(R-1) [s(k) - t_i(k) t_j(k) / R],   v = w(R) / (1 - p^R),
+
+with s(k) the sum of p^l and t_i(k) that of r_i^l over l < k: within a pass the blocks'
+noise sums to zero, so its part of the bias is of order (h R)^2 instead of h R.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+__all__ = ["Law", "largest_step"]
+
+Matrix = Float[np.ndarray, "d d"]
+
+
+def _mean_power(x: np.ndarray, count: int) -> np.ndarray:
+    """The mean over k < count of x^k."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = -np.expm1(count * np.log(x)) / (count * (1 - x))
+    return np.where(np.abs(1 - x) < 1e-14, 1.0, np.where(x > 0, value, _alternating(x, count)))
+
+
+def _alternating(x: np.ndarray, count: int) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return (1 - np.power(x, count)) / (count * (1 - x))
+
+
+@dataclass(frozen=True)
+class Law:
+    """A Gaussian target and a noisy gradient, in the coordinates of a preconditioner's factor.
+
+    `basis` = P times A's eigenvectors maps A's eigenbasis to the original coordinates, `noise`
+    is C in that basis, `out` maps it to the m reported parameters. `period` is the number
+    of blocks of a reshuffled pass, 1 for independent batches.
+    """
+
+    a: Float[np.ndarray, " d"]
+    basis: Matrix
+    noise: Matrix
+    out: Float[np.ndarray, "m d"]
+    period: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        curvature: Matrix,
+        factor: Matrix,
+        noise: Matrix,
+        *,
+        period: int = 1,
+        out: Float[np.ndarray, "m d"] | None = None,
+    ) -> Law:
+        """From J, P and Cov(gradient), all in the original coordinates."""
+        a, turn = np.linalg.eigh(factor.T @ curvature @ factor)
+        basis = factor @ turn
+        out = basis if out is None else out @ basis
+        return cls(a, basis, basis.T @ noise @ basis, out, period)
+
+    def covariance(self, h: float, temperature: float = 1.0) -> Matrix:
+        """S in A's eigenbasis. The steps must be stable: h a < 2."""
+        r = 1 - h * self.a
+        p = np.outer(r, r)
+        injected = np.diag(2 * h * temperature / (1 - r**2))
+        if not self.noise.any():
+            return injected
+        if self.period == 1:
+            return injected + h**2 * self.noise / (1 - p)
+        R = self.period
+        scale = h**2 * self.noise * R / (R - 1)
+        one = 1 - r
+        mean_p, mean_r = _mean_power(p, R), _mean_power(r, R)
+        s_mean = (1 - mean_p) / (1 - p)
+        t_mean = (1 - mean_r[:, None] - mean_r[None, :] + mean_p) / np.outer(one, one)
+        s_end = R * mean_p
+        t_end = R * mean_r
+        end = scale * (s_end - np.outer(t_end, t_end) / R)
+        start = end / (R * mean_p * (1 - p))
+        return injected + mean_p * start + scale * (s_mean - t_mean / R)
+
+    def ratio(self, h: float, temperature: float = 1.0) -> Float[np.ndarray, " m"]:
+        """sd of the run over sd of the posterior, per reported parameter; inf if unstable."""
+        if h * self.a.max() >= 2 or h <= 0:
+            return np.full(self.out.shape[0], np.inf)
+        wrong = np.einsum("mi,ij,mj->m", self.out, self.covariance(h, temperature), self.out)
+        true = np.einsum("mi,i,mi->m", self.out, temperature / self.a, self.out)
+        return np.sqrt(wrong / true)
+
+
+def largest_step(law: Law, bias: float, temperature: float = 1.0) -> float:
+    """The largest h whose sd ratio is at most 1 + bias in every parameter, by bisection."""
+    low, high = 0.0, 1.0 / law.a.max()
+    for _ in range(60):
+        middle = np.sqrt(low * high) if low > 0 else high / 4
+        if np.max(law.ratio(middle, temperature)) <= 1 + bias:
+            low = middle
+        else:
+            high = middle
+        if low > 0 and high / low < 1.001:
+            break
+    return low if low > 0 else high

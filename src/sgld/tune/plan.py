@@ -1,0 +1,430 @@
+"""The plan of a run: everything that was left to the library, chosen and explained.
+
+A plan is a function of data, model, seed and versions, never of the clock. Values given
+by hand are never changed. A step size given by hand means the textbook algorithm in
+whatever else is left open (D = I, plain minibatches, reshuffled, no noise correction),
+because a step size has a meaning only together with its preconditioner.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ..data.source import Source
+from ..errors import UsageError
+from ..gradient.control_variates import ControlVariates
+from ..gradient.full import Full
+from ..gradient.minibatch import Minibatch
+from ..posterior import Target
+from ..preconditioner.fixed import Dense, Diagonal, Scalar
+from ..sampler.sgld import SGLD
+from ..schedule import as_schedule
+from . import noise
+from .curvature import Laplace, laplace_at, nonlinearity
+from .law import Law, largest_step
+from .mode import NEWTON_LIMIT, newton_mode
+
+__all__ = ["Plan", "Request", "make_plan"]
+
+STEP_OVERHEAD = 32  # rows whose gradients cost as much as a step's fixed part
+CORRECTED_STEP = 0.3  # largest step under noise correction, in units of the posterior
+CORRECTABLE, HOPELESS = 0.3, 1.0  # thresholds of nu
+DEFAULT_BATCH = 100
+DEFAULT_DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for; "auto" where it was left open."""
+
+    sampler: Any
+    step_size: Any
+    tolerance: float
+    temperature: Any
+    gradient: Any
+    preconditioner: Any
+    order: str
+    batch_size: int | str
+    num_chains: int
+    num_draws: int | str
+    burn_in: int | str
+    thin: int | str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be run, and what was measured to choose it."""
+
+    sampler: Any
+    gradient: Any
+    preconditioner: Any
+    source: Source | None
+    step_size: Any
+    temperature: Any
+    burn_in: int
+    thin: int
+    num_draws: int
+    num_chains: int
+    laplace: Laplace | None
+    log_density: float
+    nu: float | None
+    noise: Float[np.ndarray, "d d"] | None
+    law: Law | None
+    notes: tuple[str, ...]
+
+    @property
+    def corrected(self) -> bool:
+        """Whether the injected noise is corrected for the gradient's."""
+        correction = getattr(self.sampler, "noise_correction", None)
+        return correction is not None and not isinstance(correction, str)
+
+    def describe(self) -> dict[str, Any]:
+        """The plan in words and numbers, for printing and for run.json."""
+        h = float(self.step_size(0))
+        return {
+            "sampler": type(self.sampler).__name__,
+            "noise_correction": self.corrected,
+            "gradient": type(self.gradient).__name__,
+            "preconditioner": type(self.preconditioner).__name__,
+            "order": self.source.order if self.source is not None else None,
+            "batch_size": self.source.batch_size if self.source is not None else None,
+            "step_size": h,
+            "temperature": float(self.temperature(0)),
+            "burn_in": self.burn_in,
+            "thin": self.thin,
+            "num_draws": self.num_draws,
+            "num_chains": self.num_chains,
+            "nu": self.nu,
+            "notes": list(self.notes),
+        }
+
+
+def make_plan(
+    target: Target, source: Source | None, z0: Float[np.ndarray, " d"], ask: Request
+) -> Plan:
+    """Mode, curvature, noise, then step size and lengths. `source` holds all rows as one batch."""
+    notes: list[str] = []
+    laplace, value, nu = None, float("nan"), None
+    key = jax.random.fold_in(jax.random.key(ask.seed), 1)
+    temperature = as_schedule(ask.temperature, "temperature", zero=True)
+    T = float(temperature(0))
+    if target.layout.dimension <= NEWTON_LIMIT:
+        mode, value, _, converged = newton_mode(target, source, jnp.asarray(z0))
+        laplace = laplace_at(target, source, mode)
+        if not converged:
+            notes.append("the search for the mode did not converge; start closer, or rescale.")
+        if laplace.positive_definite:
+            nu = nonlinearity(target, source, laplace, key, T or 1.0)
+        else:
+            notes.append(
+                "the curvature at the mode is not positive definite (smallest relative eigenvalue "
+                f"{laplace.smallest:.2g}); NUTS is the better tool here: sgld reference."
+            )
+        if nu is not None and nu > HOPELESS:
+            notes.append(
+                f"the posterior is far from Gaussian (nu = {nu:.2g}); NUTS is the better tool where "
+                "it is affordable: sgld.reference, or sgld reference RUN."
+            )
+    else:
+        notes.append(
+            f"{target.layout.dimension} parameters are more than {NEWTON_LIMIT}: "
+            "no dense curvature, so no promise about the sd."
+        )
+    known = laplace is not None and laplace.positive_definite
+    if not _is_auto(ask.step_size):
+        plan = _by_hand(target, source, ask, laplace, T)
+    elif known and T > 0:
+        plan = _from_curvature(target, source, ask, laplace, nu, T)
+    else:
+        plan = _without_curvature(target, source, ask, z0 if laplace is None else laplace.mode)
+    plan = replace(
+        plan, temperature=temperature, laplace=laplace, log_density=value, nu=nu,
+        notes=plan.notes + tuple(notes),
+    )  # fmt: skip
+    return _with_lengths(plan, ask)
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
+def _draft(**parts: Any) -> Plan:
+    blank = dict(
+        temperature=None, burn_in=0, thin=1, num_draws=0, num_chains=0, laplace=None,
+        log_density=float("nan"), nu=None, noise=None, law=None, notes=(),
+    )  # fmt: skip
+    return Plan(**{**blank, **parts})
+
+
+def _sampler(ask: Request, correction: Any = None) -> Any:
+    sampler = SGLD() if _is_auto(ask.sampler) else ask.sampler
+    if isinstance(sampler, SGLD) and _is_auto(sampler.noise_correction):
+        sampler = SGLD(correction)
+    return sampler
+
+
+def _allows_correction(ask: Request) -> bool:
+    sampler = SGLD() if _is_auto(ask.sampler) else ask.sampler
+    return isinstance(sampler, SGLD) and _is_auto(sampler.noise_correction)
+
+
+def _by_hand(
+    target: Target, source: Source | None, ask: Request, laplace: Laplace | None, T: float
+) -> Plan:
+    """The textbook algorithm around a step size given by hand."""
+    D = Scalar(1.0) if _is_auto(ask.preconditioner) else ask.preconditioner
+    D = D.prepare(target.layout)
+    gradient: Any = ask.gradient
+    if _is_auto(gradient):
+        gradient = Full() if source is None else Minibatch()
+    if source is not None:
+        size = min(DEFAULT_BATCH, source.num_data) if _is_auto(ask.batch_size) else ask.batch_size
+        order = "reshuffle" if _is_auto(ask.order) else ask.order
+        source = _batches(source, size, order, gradient)
+    center = None if laplace is None else laplace.mode
+    gradient = _prepared(gradient, target, source, center)
+    measured, law = None, None
+    if laplace is not None and laplace.positive_definite:
+        measured = _measure(target, source, gradient, laplace, T, ask.seed)
+        law = _law(target, source, laplace, _matrix(D, target), measured)
+    return _draft(
+        sampler=_sampler(ask), gradient=gradient, preconditioner=D, source=source,
+        step_size=as_schedule(ask.step_size, "step_size"), noise=measured, law=law,
+    )  # fmt: skip
+
+
+def _batches(source: Source, size: Any, order: str, gradient: Any) -> Source:
+    size = source.num_data if isinstance(gradient, Full) and _is_auto(size) else size
+    return source.with_batches(size, order)
+
+
+def _prepared(gradient: Any, target: Target, source: Source | None, center: Any) -> Any:
+    if source is None and not isinstance(gradient, Full):
+        raise UsageError(
+            f"{type(gradient).__name__} needs data; with data=None use gradient=Full()."
+        )
+    center = None if center is None else jnp.asarray(center, target.layout.dtype)
+    return gradient.prepare(target, source, center)
+
+
+def _matrix(D: Any, target: Target) -> np.ndarray:
+    """A factor P of a preconditioner, in float64: D = P P^T."""
+    eye = jnp.eye(target.layout.dimension, dtype=target.layout.dtype)
+    return np.asarray(jax.vmap(D.noise, in_axes=1, out_axes=1)(eye), np.float64)
+
+
+def _measure(target, source, gradient, laplace, T, seed) -> Float[np.ndarray, "d d"]:
+    """Covariance of the gradient estimate; zero for the exact gradient."""
+    d = laplace.mode.size
+    if source is None or isinstance(gradient, Full):
+        return np.zeros((d, d))
+    if source.num_blocks == 1 and source.uses_blocks:
+        return np.zeros((d, d))
+    if isinstance(gradient, Minibatch) and source.uses_blocks:
+        return noise.block_noise(target, source, laplace.mode)
+    count = max(512, 10 * d, min(2048, 2**16 // d))
+    return noise.estimator_noise(target, source, gradient, laplace.tempered(T or 1.0), seed, count)
+
+
+def _law(target, source, laplace, factor, measured) -> Law:
+    """The run's stationary law on the Gaussian at the mode, for the reported parameters."""
+    period = 1 if source is None or source.is_independent else source.num_blocks
+    out = np.asarray(
+        jax.jacobian(target.flat_reported)(jnp.asarray(laplace.mode, target.layout.dtype)),
+        np.float64,
+    )
+    return Law.of(laplace.curvature, factor, measured, period=max(1, period), out=out)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    gradient: Any
+    batch_size: int
+    order: str
+    corrected: bool
+    cost: float
+
+
+def _from_curvature(
+    target: Target, source: Source | None, ask: Request, laplace: Laplace, nu: float, T: float
+) -> Plan:
+    """Estimator, batch, order and step by their predicted cost per effective draw."""
+    dense = _is_auto(ask.preconditioner)
+    D = None if dense else ask.preconditioner.prepare(target.layout)
+    factor = laplace.factor if dense else _matrix(D, target)
+    bias = ask.tolerance / 2
+    correctable = dense and nu < CORRECTABLE and _allows_correction(ask)
+    if source is None:
+        gradient = Full() if _is_auto(ask.gradient) else ask.gradient
+        choice = _Choice(gradient, 0, "independent", correctable, 0.0)
+    else:
+        choice = _choose(target, source, ask, laplace, factor, correctable, bias, T)
+        source = _batches(source, choice.batch_size, choice.order, choice.gradient)
+    gradient = _prepared(choice.gradient, target, source, laplace.mode)
+    measured = _measure(target, source, gradient, laplace, T, ask.seed)
+    white = factor.T @ measured @ factor
+    values, turn = np.linalg.eigh(white)
+    correction = None
+    if choice.corrected:
+        values = np.maximum(values, 0.0)
+        h = _corrected_step(values[-1], T)
+        factor, correction = factor @ turn, jnp.asarray(values, target.layout.dtype)
+    law = _law(target, source, laplace, factor, measured)
+    if not choice.corrected:
+        h = largest_step(law, bias, T)
+        if nu >= CORRECTABLE:
+            h /= 1 + nu / CORRECTABLE
+    if dense:
+        D = Dense(laplace.covariance, factor).prepare(target.layout)
+    return _draft(
+        sampler=_sampler(ask, correction), gradient=gradient, preconditioner=D, source=source,
+        step_size=as_schedule(h, "step_size"), noise=measured, law=law,
+    )  # fmt: skip
+
+
+def _corrected_step(largest_noise: float, T: float) -> float:
+    return min(CORRECTED_STEP, 0.8 * T / (T + largest_noise))
+
+
+def _choose(target, source, ask, laplace, factor, correctable, bias, T) -> _Choice:
+    """The cheapest of control variates, plain minibatches and full gradients, per draw."""
+    N = source.num_data
+    wide = laplace.tempered(T)
+    given = None if _is_auto(ask.gradient) else ask.gradient
+    plain = cv = 0.0
+    if given is None or isinstance(given, ControlVariates):
+        cv = _largest(factor, noise.row_noise(target, source, wide, ask.seed, center=True))
+    if given is None or not isinstance(given, (ControlVariates, Full)):
+        plain = _largest(factor, noise.row_noise(target, source, wide, ask.seed, center=False))
+    if isinstance(given, Full):
+        sizes = [N]
+    elif _is_auto(ask.batch_size):
+        sizes = [2**k for k in range(N.bit_length()) if 2**k < N] + [N]
+    else:
+        sizes = [ask.batch_size]
+    choices = []
+    for n in sizes:
+        left = 1 / n - 1 / N
+        if isinstance(given, Full) or (given is None and n == N):
+            choices.append(
+                _priced(
+                    Full() if given is None else given, n, "reshuffle", 0, 1, correctable, bias, T
+                )
+            )
+            continue
+        if given is None or isinstance(given, ControlVariates):
+            order = "independent" if _is_auto(ask.order) else ask.order
+            period = -(-N // n) if order in ("reshuffle", "symmetric") else 1
+            estimator = ControlVariates() if given is None else given
+            choices.append(_priced(estimator, n, order, cv * left, period, correctable, bias, T))
+        if given is None or not isinstance(given, ControlVariates):
+            order = "reshuffle" if _is_auto(ask.order) else ask.order
+            period = -(-N // n) if order in ("reshuffle", "symmetric") else 1
+            estimator = Minibatch() if given is None else given
+            choices.append(_priced(estimator, n, order, plain * left, period, False, bias, T))
+    return min(choices, key=lambda choice: choice.cost)
+
+
+def _priced(gradient, n, order, V, period, correctable, bias, T) -> _Choice:
+    """Rows per effective draw, on a one-dimensional whitened target with gradient variance V."""
+    corrected = correctable and (period == 1)
+    if corrected:
+        h = _corrected_step(V, T)
+    else:
+        one = np.ones((1, 1))
+        h = largest_step(Law(np.ones(1), one, V * one, one, period), bias, T)
+    return _Choice(gradient, n, order, corrected, (n + STEP_OVERHEAD) * (2 - h) / h)
+
+
+def _largest(factor: np.ndarray, covariance: np.ndarray) -> float:
+    return float(np.linalg.eigvalsh(factor.T @ covariance @ factor)[-1])
+
+
+def _without_curvature(target: Target, source: Source | None, ask: Request, mode: Any) -> Plan:
+    """No usable curvature: a diagonal metric from squared gradients, a cautious step."""
+    z = jnp.asarray(mode, target.layout.dtype)
+    gradient: Any = ask.gradient
+    if _is_auto(gradient):
+        gradient = Full() if source is None else Minibatch()
+    if _is_auto(ask.preconditioner):
+        D = Diagonal(1 / (_squared_gradients(target, source, z) + 1e-8)).prepare(target.layout)
+    else:
+        D = ask.preconditioner.prepare(target.layout)
+    if source is not None:
+        size = min(DEFAULT_BATCH, source.num_data) if _is_auto(ask.batch_size) else ask.batch_size
+        order = "reshuffle" if _is_auto(ask.order) else ask.order
+        source = _batches(source, size, order, gradient)
+    h = ask.tolerance / max(1.0, float(_stiffness(target, source, D, z)))
+    return _draft(
+        sampler=_sampler(ask), gradient=_prepared(gradient, target, source, mode),
+        preconditioner=D, source=source, step_size=as_schedule(h, "step_size"),
+    )  # fmt: skip
+
+
+@jax.jit
+def _squared_gradients(target, source, z):
+    """Diagonal of the empirical Fisher information plus the prior's curvature along each axis."""
+    prior = -jax.jvp(jax.grad(target.log_prior), (z,), (jnp.ones_like(z),))[1]
+    prior = jnp.maximum(prior, 1e-6)
+    if source is None:
+        return jnp.maximum(prior, 1e-2 * jnp.max(prior))
+    count = min(source.num_data, max(16, 2**22 // z.size))
+    rows = jax.tree.map(lambda leaf: leaf[:count], source.rows)
+
+    def one(row):
+        return jax.grad(target.log_likelihood)(z, jax.tree.map(lambda leaf: leaf[None], row)) ** 2
+
+    squares = jnp.sum(jax.lax.map(one, rows, batch_size=max(1, 2**20 // z.size)), 0)
+    return prior + squares * (source.num_data / count)
+
+
+@jax.jit
+def _stiffness(target, source, D, z):
+    """lambda_max of D^{1/2}^T J D^{1/2} by power iteration on a few thousand rows."""
+    gradient = jax.grad(target.log_prior)
+    if source is not None:
+        count = min(source.num_data, 4096)
+        rows = jax.tree.map(lambda leaf: leaf[:count], source.rows)
+        scale = source.num_data / count
+        gradient = jax.grad(lambda q: target.log_prior(q) + scale * target.log_likelihood(q, rows))
+    times = lambda v: -D.pullback(jax.jvp(gradient, (z,), (D.noise(v),))[1])  # noqa: E731
+
+    def iterate(v, _):
+        v = times(v)
+        size = jnp.linalg.norm(v)
+        return v / jnp.maximum(size, 1e-30), size
+
+    start = jax.random.normal(jax.random.key(0), z.shape, z.dtype)
+    return jax.lax.scan(iterate, start / jnp.linalg.norm(start), length=30)[1][-1]
+
+
+def _with_lengths(plan: Plan, ask: Request) -> Plan:
+    """Burn-in, thinning and number of draws."""
+    h, slow = float(plan.step_size(0)), 1.0
+    if plan.law is not None:
+        slow = max(float(plan.law.a.min()), 1e-12)
+    rate = min(1.0, h * slow)
+    burn_in = min(10**8, int(np.ceil(6 / rate))) if _is_auto(ask.burn_in) else int(ask.burn_in)
+    if not _is_auto(ask.thin):
+        thin = int(ask.thin)
+    elif _is_auto(ask.step_size):
+        thin = max(1, min(10**6, math.ceil(1 / rate)))
+    else:
+        thin = 1
+    num_draws = ask.num_draws
+    if _is_auto(num_draws):
+        decay = (1 - rate) ** (2 * thin)
+        needed = 2 / ask.tolerance**2 * (1 + decay) / (1 - decay) / ask.num_chains
+        num_draws = max(DEFAULT_DRAWS, int(np.ceil(1.25 * needed)))
+        num_draws = DEFAULT_DRAWS if not _is_auto(ask.step_size) else num_draws
+    return replace(
+        plan, burn_in=burn_in, thin=thin, num_draws=int(num_draws), num_chains=ask.num_chains
+    )

@@ -1,0 +1,143 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+from sgld.data.table import as_table, bundled, column_array, content_hash, read_table
+from sgld.errors import DataError
+
+TABLE = pa.table({"x": [1.5, 2.5, 3.5], "n": [1, 2, 3], "g": ["a", "b", "a"]})
+
+
+def write(folder, name, text):
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".pq", ".feather", ".arrow", ".ipc"])
+def test_every_format_gives_the_table_back(tmp_path, suffix):
+    path = tmp_path / f"rows{suffix}"
+    if suffix == ".csv":
+        write(tmp_path, path.name, "x,n,g\n1.5,1,a\n2.5,2,b\n3.5,3,a\n")
+    elif suffix in (".parquet", ".pq"):
+        pa.parquet.write_table(TABLE, path)
+    elif suffix == ".ipc":
+        with pa.ipc.new_stream(path, TABLE.schema) as sink:
+            sink.write_table(TABLE)
+    else:
+        pa.feather.write_feather(TABLE, path)
+    assert read_table(path).equals(TABLE)
+
+
+def test_csv_dialect(tmp_path):
+    path = write(tmp_path, "a.csv", b'\xef\xbb\xbfx,"t"\n1,"two\nlines"\n2,"NA"\n')
+    assert read_table(path).to_pydict() == {"x": [1, 2], "t": ["two\nlines", "NA"]}
+
+
+@pytest.mark.parametrize(("late", "kind"), [("1.5", "double"), ("abc", "string")])
+def test_csv_type_widens_after_the_first_block(tmp_path, late, kind):
+    path = write(tmp_path, "a.csv", "i,k\n" + "1,7\n" * 600_000 + f"{late},7\n")
+    table = read_table(path)
+    assert str(table.schema.field("i").type) == kind
+    assert str(table.schema.field("k").type) == "int64"
+    assert str(table["i"][-1].as_py()) == late
+
+
+CSV_MISTAKES = {
+    "ragged": ("x,y\n1,2\n3\n", "line 3 has 1 cells where the header has 2"),
+    "duplicate": ("x,y,x\n1,2,3\n", "'x' twice (columns 1 and 3)"),
+    "empty": ("", "0 bytes"),
+    "blank": ("\n", "cannot be read as csv"),
+    "header only": ("x,y\n", "no rows"),
+}
+
+
+@pytest.mark.parametrize("case", CSV_MISTAKES)
+def test_csv_mistakes(tmp_path, case):
+    text, message = CSV_MISTAKES[case]
+    path = write(tmp_path, "rows.csv", text)
+    with pytest.raises(DataError) as caught:
+        read_table(path)
+    assert message in str(caught.value)
+    assert "rows.csv" in str(caught.value)
+
+
+def test_files_that_are_not_what_they_are_named(tmp_path):
+    pa.parquet.write_table(TABLE, tmp_path / "whole.parquet")
+    whole = (tmp_path / "whole.parquet").read_bytes()
+    for text, message in [
+        ("x,y\n1,2\n", "does not start as a Parquet file"),
+        (whole[: len(whole) // 2], "truncated Parquet"),
+        (whole[:4] + b"\0" * 50 + whole[-4:], "cannot be read as parquet"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            read_table(write(tmp_path, "bad.parquet", text))
+    with pytest.raises(DataError, match="cannot be read as ipc"):
+        read_table(write(tmp_path, "bad.arrow", "x,y\n1,2\n"))
+
+
+def test_paths(tmp_path):
+    write(tmp_path, "visits.csv", "x\n1\n")
+    with pytest.raises(DataError, match=r"no file .*vists.csv.*Did you mean 'visits.csv'"):
+        read_table(tmp_path / "vists.csv")
+    with pytest.raises(DataError, match="nor a folder"):
+        read_table(tmp_path / "nowhere" / "visits.csv")
+    with pytest.raises(DataError, match="is a folder"):
+        read_table(tmp_path)
+    with pytest.raises(DataError, match=r"extension '.xlsx'.*\.csv, \.parquet"):
+        read_table(write(tmp_path, "visits.xlsx", "x"))
+
+
+def test_content_hash(tmp_path):
+    path = write(tmp_path, "a.csv", "abc")
+    assert content_hash(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    with pytest.raises(DataError, match="no file"):
+        content_hash(tmp_path / "b.csv")
+
+
+def test_bundled():
+    assert read_table(bundled("randhie")).shape == (20190, 10)
+    assert read_table(bundled("handout_regression.csv")).shape == (10000, 2)
+    with pytest.raises(DataError, match="Did you mean 'randhie'"):
+        bundled("randhi")
+
+
+def test_as_table():
+    assert as_table({"x": np.arange(3.0)}).num_rows == 3
+    assert as_table(TABLE.to_pandas()).column_names == ["x", "n", "g"]
+    with pytest.raises(DataError, match="no rows"):
+        as_table({"x": []})
+    with pytest.raises(DataError, match=r"give a pyarrow.Table"):
+        as_table(3)
+    with pytest.raises(DataError, match=r"give a pyarrow.Table"):
+        as_table({"x": [1, 2], "y": [1]})
+
+
+def test_column_array():
+    table = pa.table({"b": [True, False], "i": [1, 2], "f": [0.5, 1.5]})
+    for name, expected in [("b", [1, 0]), ("i", [1, 2]), ("f", [0.5, 1.5])]:
+        values = column_array(table, name)
+        assert values.dtype == np.float64
+        np.testing.assert_array_equal(values, expected)
+
+
+COLUMN_MISTAKES = {
+    "null": ([1.0, None, 2.0], "null .* data row 2"),
+    "nan": ([1.0, 2.0, float("nan")], "nan in data row 3"),
+    "inf": ([float("-inf"), 2.0], "-inf in data row 1"),
+    "text": (["a", "b"], "'x' holds string values such as 'a' in data row 1"),
+}
+
+
+@pytest.mark.parametrize("case", COLUMN_MISTAKES)
+def test_column_mistakes(case):
+    values, message = COLUMN_MISTAKES[case]
+    with pytest.raises(DataError, match=message):
+        column_array(pa.table({"x": pa.array(values, from_pandas=False)}), "x")
+
+
+def test_column_unknown():
+    with pytest.raises(DataError, match=r"no column 'physim'.*Did you mean 'physlm'"):
+        column_array(pa.table({"physlm": [1]}), "physim")

@@ -1,0 +1,371 @@
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.stats
+
+from sgld.data.table import bundled, read_table
+from sgld.errors import DataError, UsageError
+from sgld.models.formula import FormulaModel
+
+RNG = np.random.default_rng(7)
+N = 60
+YEAR = np.arange(N) % 31 + 1990.0
+TABLE = pa.table(
+    {
+        "y": 1e4 + 3.0 * (YEAR - 2000) + RNG.normal(0, 2, N),
+        "b": RNG.random(N) < 0.4,
+        "n": RNG.poisson(3.0, N),
+        "year": YEAR,
+        "x": RNG.gamma(2.0, 1.0, N) + 0.1,
+        "g": np.array(["low", "mid", "high"])[np.arange(N) % 3],
+        "k": np.arange(N) % 4,
+        "two words": RNG.normal(size=N),
+    }
+)
+RICH = "y ~ np.log(x) + poly(x, 3) + bs(year, df=4) + C(k) + g:`two words` + center(x):b"
+
+
+def with_cell(name, row, value):
+    values = TABLE[name].to_pylist()
+    values[row] = value
+    return TABLE.set_column(TABLE.column_names.index(name), name, pa.array(values))
+
+
+def with_column(name, values):
+    return TABLE.append_column(name, pa.array(values))
+
+
+def draws(model, count=200, chains=2):
+    """Positions scattered about the start, [chain, draw, ...]."""
+    rng = np.random.default_rng(1)
+    scatter = lambda v: rng.normal(v, 0.1, (chains, count, *np.shape(v)))  # noqa: E731
+    position = {k: scatter(np.asarray(v)) for k, v in model.posterior.init.items()}
+    return {k: v if k == "coefficients" else np.abs(v) for k, v in position.items()}
+
+
+def test_names_and_data():
+    model = FormulaModel.build(TABLE, "y ~ year + C(k)")
+    assert model.names == ("Intercept", "year", "C(k)[T.1]", "C(k)[T.2]", "C(k)[T.3]", "sigma")
+    x, y = model.data
+    assert x.shape == (N, 5) and y.shape == (N,) and x.dtype == y.dtype == jnp.float32
+    np.testing.assert_allclose(x[:, 0], 1.0)
+    np.testing.assert_allclose(np.asarray(x[:, 1:]).mean(0), 0, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(x[:, 1:]).std(0), 1, rtol=1e-5)
+    assert repr(model) == "FormulaModel('y ~ year + C(k)', gaussian, 6 parameters, 60 rows)"
+
+
+def original_log_posterior(model, position, log_prior):
+    """In float64 on the original columns, by scipy."""
+    x = np.column_stack([np.ones(N), TABLE["year"], TABLE["x"]])
+    eta = x @ position["coefficients"]
+    y = TABLE[model.spec["design"]["outcome"]].to_numpy().astype(float)
+    if model.family.name == "gaussian":
+        likelihood = scipy.stats.norm(eta, position["sigma"]).logpdf(y)
+        half = scipy.stats.halfnorm(scale=y.std()).logpdf(position["sigma"])
+    elif model.family.name == "bernoulli":
+        likelihood, half = scipy.stats.bernoulli(1 / (1 + np.exp(-eta))).logpmf(y), 0.0
+    else:
+        likelihood, half = scipy.stats.poisson(np.exp(eta)).logpmf(y), 0.0
+    return likelihood.sum() + log_prior(position["coefficients"]) + half
+
+
+PRIORS = {
+    "normal(1, 300)": scipy.stats.norm(1, 300).logpdf,
+    "student_t(3, 0, 250)": scipy.stats.t(3, 0, 250).logpdf,
+    "laplace(0, 400)": scipy.stats.laplace(0, 400).logpdf,
+}
+
+
+@pytest.mark.parametrize("prior", [None, *PRIORS])
+@pytest.mark.parametrize("family", ["gaussian", "bernoulli", "poisson"])
+def test_log_posterior_is_the_original_one(family, prior):
+    outcome = {"gaussian": "y", "bernoulli": "b", "poisson": "n"}[family]
+    model = FormulaModel.build(TABLE, f"{outcome} ~ year + x", family, prior)
+
+    def log_prior(b):
+        if prior is not None:
+            return PRIORS[prior](b).sum()
+        y = TABLE[outcome].to_numpy().astype(float)
+        s = y.std() if family == "gaussian" else 1.0
+        means = np.array([TABLE["year"].to_numpy().mean(), TABLE["x"].to_numpy().mean()])
+        sds = np.array([TABLE["year"].to_numpy().std(), TABLE["x"].to_numpy().std()])
+        at_means = b[0] + b[1:] @ means
+        centre = y.mean() if family == "gaussian" else np.log((y.sum() + 0.5) / N)
+        if family == "bernoulli":
+            centre = np.log((y.sum() + 0.5) / (N - y.sum() + 0.5))
+        return (
+            scipy.stats.norm(centre, 2.5 * s).logpdf(at_means)
+            + scipy.stats.norm(0, 2.5 * s / sds).logpdf(b[1:]).sum()
+        )
+
+    positions = draws(model, 4, 1)
+    exact, ours = [], []
+    for i in range(4):
+        position = jax.tree.map(lambda v, i=i: jnp.asarray(v[0, i], jnp.float32), positions)
+        free = model.posterior.unconstrain(position)
+        log_jacobian = np.log(position["sigma"]) if family == "gaussian" else 0.0
+        ours.append(
+            model.posterior.log_prior_free(free)
+            + model.posterior.log_likelihood_free(free, model.data)
+            - log_jacobian
+        )
+        exact.append(original_log_posterior(model, model.to_original(position), log_prior))
+    difference = np.asarray(ours, np.float64) - np.asarray(exact)
+    np.testing.assert_allclose(difference, difference.mean(), atol=3e-4 * max(1, abs(ours[0]) / 99))
+
+
+def test_gradient_is_the_finite_difference():
+    model = FormulaModel.build(TABLE, "y ~ year + x", prior="student_t(4, 0, 50)")
+    with jax.enable_x64(True):
+        posterior, data = jax.tree.map(
+            lambda v: jnp.asarray(v, jnp.float64), (model.posterior, model.data)
+        )
+        free = posterior.unconstrain(posterior.init)
+        flat, unravel = jax.flatten_util.ravel_pytree(free)
+
+        def f(z):
+            return posterior.log_prior_free(unravel(z)) + posterior.log_likelihood_free(
+                unravel(z), data
+            )
+
+        numeric = [(f(flat + 1e-5 * e) - f(flat - 1e-5 * e)) / 2e-5 for e in jnp.eye(flat.size)]
+        np.testing.assert_allclose(jax.grad(f)(flat), jnp.stack(numeric), rtol=1e-6, atol=1e-4)
+
+
+@pytest.mark.parametrize("formula", ["y ~ year + x + g", "y ~ 0 + x + year", "n ~ x + year"])
+def test_maps_invert_and_keep_the_linear_predictor(formula):
+    model = FormulaModel.build(TABLE, formula, "poisson" if formula[0] == "n" else "gaussian")
+    position = draws(model)
+    original = model.to_original(position)
+    assert original["coefficients"].shape == position["coefficients"].shape
+    back = model.to_standardised(original)
+    for name in position:
+        np.testing.assert_allclose(back[name], position[name], rtol=1e-9, atol=1e-9)
+    x = model.design(TABLE) * model.scale + model.center
+    shift, stretch = model.spec["outcome_center"], model.spec["outcome_scale"]
+    np.testing.assert_allclose(
+        original["coefficients"] @ x.T,
+        shift + stretch * position["coefficients"] @ model.design(TABLE).T,
+        rtol=1e-9,
+    )
+    np.testing.assert_allclose(
+        model.flat(original), model.flat(position) @ model.matrix.T + model.offset
+    )
+
+
+def test_year_and_large_outcome_in_float32_find_least_squares():
+    model = FormulaModel.build(TABLE, "y ~ year")
+    x, y = (np.asarray(a, np.float64) for a in model.data)
+    z = np.linalg.lstsq(x, y, rcond=None)[0]
+    found = model.to_original({"coefficients": z, "sigma": 1.0})["coefficients"]
+    raw = np.column_stack([np.ones(N), YEAR])
+    exact = np.linalg.lstsq(raw, TABLE["y"].to_numpy(), rcond=None)[0]
+    np.testing.assert_allclose(found, exact, rtol=1e-6)
+
+
+@pytest.mark.parametrize("formula", [RICH, "y ~ 0 + C(g) + scale(x):year", "y ~ .", "y ~ I(x**2)"])
+def test_spec_round_trip(formula):
+    model = FormulaModel.build(TABLE, formula, prior="laplace(0, 3)")
+    spec = json.loads(json.dumps(model.spec, allow_nan=False))
+    again = FormulaModel.from_spec(spec, TABLE)
+    assert again.names == model.names and again.prior_text == model.prior_text
+    for ours, theirs in zip(model.data, again.data, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    unseen = FormulaModel.from_spec(spec)
+    assert unseen.data is None
+    few = TABLE.slice(17, 5).drop_columns(["y"])
+    np.testing.assert_allclose(unseen.design(few), model.data[0][17:22], atol=1e-5)
+
+
+def test_same_shapes_share_compiled_functions():
+    first = FormulaModel.build(TABLE, "y ~ x", prior="normal(0, 1)")
+    second = FormulaModel.build(TABLE, "y ~ year", prior="normal(3, 2)")
+    assert jax.tree.structure(first.posterior) == jax.tree.structure(second.posterior)
+
+
+def test_prior_text():
+    lines = FormulaModel.build(TABLE, "n ~ x", "poisson").prior_text
+    sd = TABLE["x"].to_numpy().std()
+    assert lines[0].startswith("Intercept, at the predictors' means ~ normal(")
+    assert lines[1] == f"x ~ normal(0, {2.5 / sd:.4g})"
+    lines = FormulaModel.build(TABLE, "y ~ x", prior="normal(0, 3)").prior_text
+    y_sd = TABLE["y"].to_numpy().std()
+    assert lines == (
+        "every coefficient, intercept included ~ normal(0, 3)",
+        f"sigma ~ half-normal({y_sd:.4g})",
+    )
+
+
+def test_more_columns_than_rows_is_left_to_the_prior():
+    table = {f"x{i}": RNG.normal(size=5) for i in range(8)} | {"y": RNG.normal(size=5)}
+    assert FormulaModel.build(table, "y ~ .").data[0].shape == (5, 9)
+
+
+def test_predict_gaussian():
+    model = FormulaModel.build(TABLE, "y ~ year + x")
+    position = draws(model, 500)
+    out = model.predict(position, TABLE.slice(0, 7), prob=0.8, seed=3)
+    assert set(out) == {"mean", "sd", "lower", "upper"}
+    original = model.to_original(position)
+    raw = np.column_stack([np.ones(N), TABLE["year"], TABLE["x"]])[:7]
+    eta = original["coefficients"].reshape(-1, 3) @ raw.T
+    np.testing.assert_allclose(out["mean"], eta.mean(0), rtol=1e-9)
+    expected = np.sqrt(np.mean(original["sigma"] ** 2) + eta.var(0))
+    np.testing.assert_allclose(out["sd"], expected, rtol=1e-6)
+    normal = scipy.stats.norm(out["mean"], out["sd"])
+    assert np.all(np.abs(normal.cdf(out["lower"]) - 0.1) < 0.05)
+    assert np.all(np.abs(normal.cdf(out["upper"]) - 0.9) < 0.05)
+    again = model.predict(position, TABLE.slice(0, 7), prob=0.8, seed=3)
+    np.testing.assert_array_equal(out["lower"], again["lower"])
+
+
+def test_predict_weights_and_chunks(monkeypatch):
+    model = FormulaModel.build(TABLE, "b ~ x", "bernoulli")
+    position = draws(model, 50)
+    weights = np.zeros((2, 50))
+    weights[1, 3] = 5.0
+    out = model.predict(position, TABLE, weights=weights)
+    alone = model.predict({"coefficients": position["coefficients"][1, 3][None]}, TABLE)
+    np.testing.assert_allclose(out["probability"], alone["probability"])
+    np.testing.assert_array_equal(out["mean"], out["probability"])
+    assert set(np.unique(out["upper"])) <= {0.0, 1.0}
+    monkeypatch.setattr("sgld.models.predictive.CHUNK_CELLS", 700)
+    np.testing.assert_allclose(model.predict(position, TABLE, weights=weights)["sd"], out["sd"])
+
+
+def test_predict_mistakes():
+    model = FormulaModel.build(TABLE, "y ~ x + g + C(k)")
+    position = draws(model, 3)
+    for table, message in [
+        (
+            with_cell("g", 4, "huge"),
+            "g is huge in data row 5, a level outside 'high', 'low', 'mid'",
+        ),
+        (with_cell("k", 9, 11), r"C\(k\) is 11 in data row 10, a level outside 0, 1, 2, 3"),
+        (with_cell("x", 2, None), "'x' is null .* data row 3"),
+        (with_cell("x", 2, float("nan")), "'x' is nan in data row 3"),
+        (TABLE.drop_columns(["x"]), "names 'x', which is not a column"),
+        (TABLE.set_column(4, "x", pa.array(["a"] * N)), "'x' holds string values"),
+        (TABLE.set_column(5, "g", pa.array(range(N))), "give each column the type it had"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            model.predict(position, table)
+    for arguments, message in [
+        ({"prob": 1.0}, "prob must lie between 0 and 1"),
+        ({"weights": np.ones(4)}, r"weights have shape \(4,\); the draws have \(2, 3\)"),
+        ({"weights": np.full((2, 3), -1.0)}, "not negative"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            model.predict(position, TABLE, **arguments)
+
+
+USAGE = {
+    "family": (("y ~ x", "gausian"), "Got 'gausian'. Did you mean 'gaussian'"),
+    "no outcome": (("x + g",), "has no outcome"),
+    "no left side": (("~ x",), "has no outcome"),
+    "constant outcome": (("1 ~ x",), "has no outcome"),
+    "two outcomes": (("y + n ~ x",), "several outcomes"),
+    "bar": (("y ~ x | g",), r"has a '\|'"),
+    "syntax": (("y ~ x +",), "cannot be read: Operator `\\+` has insufficient"),
+    "bracket": (("y ~ (x",), "cannot be read"),
+    "no predictors": (("y ~ 0",), "no predictors"),
+    "prior name": (("y ~ x", "gaussian", "norml(0, 1)"), "Did you mean 'normal'"),
+    "prior form": (("y ~ x", "gaussian", "normal"), r"normal\(mean, sd\), student_t"),
+    "prior count": (("y ~ x", "gaussian", "normal(0)"), "takes 2 numbers"),
+    "prior words": (("y ~ x", "gaussian", "normal(0, b)"), "numbers only"),
+    "prior sd": (("y ~ x", "gaussian", "normal(0, -1)"), "sd must be positive. Got -1"),
+    "prior df": (("y ~ x", "gaussian", "student_t(0, 0, 1)"), "df must be positive"),
+    "prior inf": (("y ~ x", "gaussian", "laplace(inf, 1)"), "loc must be finite"),
+}
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_usage_mistakes(case):
+    arguments, message = USAGE[case]
+    with pytest.raises(UsageError, match=message):
+        FormulaModel.build(TABLE, *arguments)
+
+
+SLIP = [str(i) for i in range(N - 1)] + ["12,5"]
+DATA = {
+    "unknown column": (TABLE, "y ~ yer", r"names 'yer', which is not a column.*mean 'year'"),
+    "unknown function": (TABLE, "y ~ lgo(x)", "names 'lgo'.*Did you mean 'log'"),
+    "unknown outcome": (TABLE, "yy ~ x", "names 'yy'"),
+    "text outcome": (TABLE, "g ~ x", "'g' holds string values"),
+    "categorical outcome": (TABLE, "C(k) ~ x", r"outcome 'C\(k\)' is not one column"),
+    "null outcome": (with_cell("y", 4, None), "y ~ x", "'y' is null .* data row 5"),
+    "null": (with_cell("x", 4, None), "y ~ x", "'x' is null .* data row 5"),
+    "null text": (with_cell("g", 4, None), "y ~ g", "'g' is null .* data row 5"),
+    "nan": (with_cell("x", 0, float("nan")), "y ~ np.log(x)", "'x' is nan in data row 1"),
+    "inf": (with_cell("x", 9, float("inf")), "y ~ x", "'x' is inf in data row 10"),
+    "log 0": (with_cell("x", 9, 0.0), "y ~ np.log(x)", r"'np.log\(x\)' is -inf in data row 10"),
+    "log of text": (TABLE, "y ~ np.log(g)", "cannot be evaluated"),
+    "constant": (with_column("c", [2.5] * N), "y ~ x + c", r"'c' is constant \(2.5 in every row"),
+    "constant outcome": (with_column("c", [2.5] * N), "c ~ x", "outcome 'c' is constant"),
+    "collinear": (TABLE, "y ~ x + year + I(2*x-year)", r"x - year\)' is collinear.*'x', 'year'"),
+    "backticks": (
+        with_cell("two words", 1, None),
+        "y ~ np.exp(`two words`)",
+        "'two words' is null",
+    ),
+    "duplicate": (with_column("x2", TABLE["x"]), "y ~ 0 + x + x2", "'x2' is collinear.* of 'x';"),
+    "dummy": (with_column("d", [i % 4 == 1 for i in range(N)]), "y ~ C(k) + d", "'d' is collinear"),
+    "dates": (with_column("d", pa.array(range(N), pa.date32())), "y ~ d", "date32"),
+    "slip": (with_column("s", SLIP), "y ~ s", "'s' is '12,5' in data row 60 where most"),
+    "nominated levels": (TABLE, "y ~ C(g, levels=['low', 'mid'])", "is high in data row 3"),
+    "no rows": (TABLE.slice(0, 0), "y ~ x", "no rows"),
+}
+
+
+@pytest.mark.parametrize("case", DATA)
+def test_data_mistakes(case):
+    table, formula, message = DATA[case]
+    with pytest.raises(DataError, match=message):
+        FormulaModel.build(table, formula)
+
+
+def test_ids_are_not_categories():
+    table = {"y": np.arange(1500.0), "id": [f"u{i}" for i in range(1500)]}
+    with pytest.raises(DataError, match="text with 1500 levels"):
+        FormulaModel.build(table, "y ~ id")
+
+
+@pytest.mark.parametrize(("family", "outcome"), [("bernoulli", "n"), ("poisson", "x")])
+def test_outcome_out_of_range(family, outcome):
+    with pytest.raises(DataError, match=f"outcome '{outcome}' is .* in data row .*{family}"):
+        FormulaModel.build(TABLE, f"{outcome} ~ year", family)
+
+
+def test_other_data_on_resume():
+    model = FormulaModel.build(TABLE, "y ~ C(k)")
+    with pytest.raises(DataError, match="give the data the run was made from"):
+        FormulaModel.from_spec(model.spec, with_cell("k", 3, 9))
+
+
+def test_randhie_laplace_matches_newton():
+    """The mode and the columns' names of the demonstration, by Newton on the original columns."""
+    formula = "mdvis ~ lncoins + physlm + disea + C(hlthg)"
+    model = FormulaModel.build(read_table(bundled("randhie")), formula, "poisson", "normal(0, 10)")
+    assert model.names == ("Intercept", "lncoins", "physlm", "disea", "C(hlthg)[T.1]")
+    y = np.asarray(model.data[1], np.float64)
+    standard = np.asarray(model.data[0], np.float64)
+    raw = standard * model.scale + model.center
+    b = np.r_[np.log(y.mean()), np.zeros(4)]
+    for _ in range(20):
+        mean = np.exp(raw @ b)
+        hessian = raw.T @ (mean[:, None] * raw) + np.eye(5) / 100
+        b += np.linalg.solve(hessian, raw.T @ (y - mean) - b / 100)
+    position = model.to_standardised({"coefficients": b})
+    position = {"coefficients": jnp.asarray(position["coefficients"], jnp.float32)}
+    gradient = jax.grad(
+        lambda z: (
+            model.posterior.log_prior_free(z) + model.posterior.log_likelihood_free(z, model.data)
+        )
+    )(position)
+    sd = np.sqrt(np.diag(np.linalg.inv(standard.T @ (np.exp(raw @ b)[:, None] * standard))))
+    # the mode within 1% of a posterior sd, in float32
+    assert np.all(np.abs(np.asarray(gradient["coefficients"])) * sd < 0.01)
