@@ -95,7 +95,8 @@ def euler_maruyama(
     shape = (() if num_paths is None else (num_paths,)) + (num_steps, *noise)
     if (key is None) == (increments is None):
         raise UsageError("euler_maruyama needs exactly one of key and increments.")
-    if key is not None:
+    if increments is None:
+        assert key is not None
         increments = jnp.sqrt(step).astype(x0.dtype) * jax.random.normal(key, shape, x0.dtype)
     elif jnp.shape(increments) != shape:
         raise UsageError(f"increments must have shape {shape}. Got {jnp.shape(increments)}.")
@@ -148,7 +149,8 @@ def brownian_motion(
     sd = jnp.asarray(np.sqrt(np.diff(instants, prepend=0.0)), float)
     lead = () if num_paths is None else (num_paths,)
     xi = jax.random.normal(key, (*lead, len(instants), *shape), sd.dtype)
-    return jnp.cumsum(sd.reshape(-1, *[1] * len(shape)) * xi, axis=len(lead))
+    sd = sd.reshape(*[1] * len(lead), -1, *[1] * len(shape))
+    return jnp.cumsum(sd * xi, axis=len(lead))
 
 
 def fokker_planck_residual(

@@ -265,7 +265,7 @@ def check_schedule(schedule: Schedule, num_steps: int, name: str) -> None:
 
     Example:
       >>> from sgld.schedule import check_schedule
-      >>> check_schedule(lambda step: 0.5 - step, 100, "step_size")
+      >>> check_schedule(lambda step: 0.5 - step.astype(float), 100, "step_size")
       Traceback (most recent call last):
       ...
       sgld.errors.UsageError: step_size must be finite and not negative. Got -0.5 at step 1.

@@ -20,7 +20,9 @@ from sgld.diffusion import (
 from sgld.errors import UsageError
 from sgld.schedule import constant, polynomial, power
 
-KEY = jax.random.key(0)
+
+def new_key():
+    return jax.random.key(0)
 
 
 def pull(x, t):
@@ -50,7 +52,7 @@ def test_one_step_map_for_each_kind_of_diffusion():
         times, x = euler_maruyama(drift, diffusion, x0, increments=jnp.asarray(dW), **run)
         np.testing.assert_allclose(x[1], x0 + f * dt + factor @ dW[0], rtol=1e-5)
         np.testing.assert_allclose(times, [3.0, 3.25])
-        assert euler_maruyama(drift, diffusion, x0, key=KEY, num_paths=5, **run)[1].shape == (
+        assert euler_maruyama(drift, diffusion, x0, key=new_key(), num_paths=5, **run)[1].shape == (
             5,
             2,
             2,
@@ -58,7 +60,7 @@ def test_one_step_map_for_each_kind_of_diffusion():
 
 
 def test_paths_are_the_single_paths():
-    dW = 0.1 * jax.random.normal(KEY, (3, 10, 2))
+    dW = 0.1 * jax.random.normal(new_key(), (3, 10, 2))
     run = dict(step=0.01, num_steps=10)
     x0 = jnp.array([1.0, 2.0])
     together = euler_maruyama(pull, root_two, x0, increments=dW, num_paths=3, **run).values
@@ -72,7 +74,9 @@ def test_ornstein_uhlenbeck_moments(T):
     """dX = -X dt + sqrt(2 T) dW: mean x0 exp(-t), variance T (1 - exp(-2 t))."""
     paths = 20_000
     sigma = lambda x, t: (2 * T) ** 0.5  # noqa: E731
-    times, x = euler_maruyama(pull, sigma, 3.0, step=0.01, num_steps=200, key=KEY, num_paths=paths)
+    times, x = euler_maruyama(
+        pull, sigma, 3.0, step=0.01, num_steps=200, key=new_key(), num_paths=paths
+    )
     for k in (50, 100, 200):
         t, sd = float(times[k]), np.std(x[:, k])
         mean, variance = 3 * np.exp(-t), T * (1 - np.exp(-2 * t))
@@ -90,7 +94,7 @@ def test_law_of_the_slides_equation():
         0.0,
         step=0.02,
         num_steps=300,
-        key=KEY,
+        key=new_key(),
         num_paths=8000,
     ).values[:, -1]
     grid = np.linspace(-4, 4, 2001)
@@ -102,7 +106,7 @@ def test_law_of_the_slides_equation():
 def geometric(levels, paths):
     """Ends of dX = (X / 2) dW at dt = 2^-level, and the exact ones, on the same paths."""
     fine = 2 ** max(levels)
-    dW = jax.random.normal(KEY, (paths, fine)) / fine**0.5
+    dW = jax.random.normal(new_key(), (paths, fine)) / fine**0.5
     exact = np.exp(0.5 * np.asarray(dW.sum(axis=1), float) - 0.125)
     ends = []
     for n in (2**level for level in levels):
@@ -125,7 +129,7 @@ def test_strong_order_one_half():
 
 def test_strong_order_one_for_additive_noise():
     levels, fine = [3, 4, 5], 512
-    dW = jax.random.normal(KEY, (500, fine)) / fine**0.5
+    dW = jax.random.normal(new_key(), (500, fine)) / fine**0.5
 
     def end(n):
         coarse = dW.reshape(500, n, fine // n).sum(axis=2)
@@ -161,7 +165,7 @@ def test_weak_order_one_without_sampling():
 def test_brownian_covariance_is_the_minimum():
     times = np.array([0.0, 0.1, 0.5, 2.0, 2.0, 7.0])
     paths = 40_000
-    W = np.asarray(brownian_motion(times, key=KEY, shape=(2,), num_paths=paths))
+    W = np.asarray(brownian_motion(times, key=new_key(), shape=(2,), num_paths=paths))
     assert W.shape == (paths, 6, 2)
     for i in (0, 1):
         W_i = W[:, :, i]
@@ -174,7 +178,7 @@ def test_brownian_covariance_is_the_minimum():
     assert abs(cross) < 4.5 * 7 / paths**0.5
     # increments independent of the past, not only uncorrelated: squares too
     assert abs(np.corrcoef(W[:, 1, 0] ** 2, (W[:, 3, 0] - W[:, 1, 0]) ** 2)[0, 1]) < 0.025
-    assert brownian_motion([1.0], key=KEY).shape == (1,)
+    assert brownian_motion([1.0], key=new_key()).shape == (1,)
 
 
 # --- densities
@@ -304,7 +308,7 @@ def test_transient_states_get_nothing():
 
 def test_ergodic_averages():
     A = random_chain(4, seed=1)
-    path = np.asarray(markov_path(A, 2, num_steps=100_000, key=KEY))
+    path = np.asarray(markov_path(A, 2, num_steps=100_000, key=new_key()))
     assert path[0] == 2 and path.shape == (100_001,)
     share = np.bincount(path, minlength=4) / path.size
     np.testing.assert_allclose(share, stationary_distribution(A), atol=0.01)
@@ -379,7 +383,7 @@ def test_newton_stays_at_an_exact_root_and_reports_a_singular_one():
 def test_robbins_monro_with_harmonic_steps_is_the_mean():
     """g(x) = x - 1 with h_n = 1 / (n + 1): x_n is exactly the mean of the x_k - y_k."""
     noisy = lambda x, key: x - 1 + jax.random.normal(key)  # noqa: E731
-    search = robbins_monro_root(noisy, 5.0, power(1.0, 1.0), num_steps=20_000, key=KEY)
+    search = robbins_monro_root(noisy, 5.0, power(1.0, 1.0), num_steps=20_000, key=new_key())
     samples = np.asarray(search.iterates[:-1] - search.observations, float)
     assert search.root == pytest.approx(samples.mean(), abs=1e-5)
     assert abs(search.root - 1) < 4.5 / 20_000**0.5
@@ -395,7 +399,7 @@ def test_robbins_monro_error_falls_only_where_the_conditions_hold():
 
     def spread(schedule):
         run = lambda key: robbins_monro_root(noisy, 1.0, schedule, num_steps=4000, key=key).root  # noqa: E731
-        return float(jnp.sqrt(jnp.mean((jax.vmap(run)(jax.random.split(KEY, 400)) - 1) ** 2)))
+        return float(jnp.sqrt(jnp.mean((jax.vmap(run)(jax.random.split(new_key(), 400)) - 1) ** 2)))
 
     assert spread(polynomial(1.0, 1.0, 0.9)) < 0.05
     # constant h: stationary variance h / (2 - h)
@@ -404,13 +408,13 @@ def test_robbins_monro_error_falls_only_where_the_conditions_hold():
 
 def test_conditions_of_the_slides():
     noisy = lambda x, key: jnp.sin(x) + 0.1 * jax.random.normal(key)  # noqa: E731
-    run = dict(num_steps=500, key=KEY)
+    run = dict(num_steps=500, key=new_key())
     near = robbins_monro_root(noisy, 1.0, power(1.0, 1.0), g=jnp.sin, **run)
     far = robbins_monro_root(noisy, 3.0, power(1.0, 1.0), g=jnp.sin, **run)
     assert (near.bounded, near.nondecreasing, near.positive_slope) == (None, True, True)
     assert far.nondecreasing is False
     vector = lambda x, key: x - jnp.array([1.0, 2.0]) + jax.random.normal(key, (2,))  # noqa: E731
-    search = robbins_monro_root(vector, [0.0, 0.0], power(1.0, 1.0), num_steps=5000, key=KEY)
+    search = robbins_monro_root(vector, [0.0, 0.0], power(1.0, 1.0), num_steps=5000, key=new_key())
     np.testing.assert_allclose(search.root, [1.0, 2.0], atol=4.5 / 5000**0.5)
 
 
@@ -421,12 +425,15 @@ def test_conditions_of_the_slides():
     "call, message",
     [
         (
-            lambda: euler_maruyama(pull, root_two, 0.0, step=0.0, num_steps=1, key=KEY),
+            lambda: euler_maruyama(pull, root_two, 0.0, step=0.0, num_steps=1, key=new_key()),
             "step must be",
         ),
-        (lambda: euler_maruyama(pull, root_two, 0.0, step=0.1, num_steps=0, key=KEY), "num_steps"),
         (
-            lambda: euler_maruyama(pull, root_two, 0.0, step=0.1, num_steps=1.5, key=KEY),
+            lambda: euler_maruyama(pull, root_two, 0.0, step=0.1, num_steps=0, key=new_key()),
+            "num_steps",
+        ),
+        (
+            lambda: euler_maruyama(pull, root_two, 0.0, step=0.1, num_steps=1.5, key=new_key()),
             "num_steps",
         ),
         (lambda: euler_maruyama(pull, root_two, 0.0, step=0.1, num_steps=1), "exactly one of key"),
@@ -438,18 +445,18 @@ def test_conditions_of_the_slides():
         ),
         (
             lambda: euler_maruyama(
-                pull, lambda x, t: jnp.ones(3), jnp.zeros(2), step=0.1, num_steps=1, key=KEY
+                pull, lambda x, t: jnp.ones(3), jnp.zeros(2), step=0.1, num_steps=1, key=new_key()
             ),
             "diffusion must give a scalar, a vector (2,)",
         ),
         (
             lambda: euler_maruyama(
-                pull, root_two, jnp.zeros((4, 2)), step=0.1, num_steps=1, key=KEY
+                pull, root_two, jnp.zeros((4, 2)), step=0.1, num_steps=1, key=new_key()
             ),
             "give several paths by num_paths",
         ),
-        (lambda: brownian_motion([0.5, 0.2], key=KEY), "ascending order"),
-        (lambda: brownian_motion([-0.5, 0.2], key=KEY), "none negative"),
+        (lambda: brownian_motion([0.5, 0.2], key=new_key()), "ascending order"),
+        (lambda: brownian_motion([-0.5, 0.2], key=new_key()), "none negative"),
         (
             lambda: fokker_planck(pull, root_two, [0, 1, 3], np.ones(3), step=0.1, num_steps=1),
             "equally spaced",
@@ -466,7 +473,7 @@ def test_conditions_of_the_slides():
         ),
         (lambda: newton(lambda x: jnp.array([x, x]), 1.0), "g must map a scalar to a scalar"),
         (
-            lambda: robbins_monro_root(lambda x, k: x, 0.0, -1.0, num_steps=5, key=KEY),
+            lambda: robbins_monro_root(lambda x, k: x, 0.0, -1.0, num_steps=5, key=new_key()),
             "schedule must be positive. Got -1.",
         ),
     ],

@@ -111,7 +111,7 @@ def test_converters_halve_and_divide_every_kind():
         power(2.0, 0.6, start=3, floor=0.2),
         cosine_cycles(0.3, 10, 0.2),
         optax.exponential_decay(0.3, 10, 0.9),
-        lambda step: 0.3 / (1 + step),
+        lambda step: 0.3 / (1 + jnp.asarray(step, float)),
     ]
     steps = jnp.arange(40, dtype=jnp.int32)
     for eps in kinds:

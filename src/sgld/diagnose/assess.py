@@ -21,7 +21,8 @@ from .verdict import Evidence, Verdict, judge
 __all__ = ["assess"]
 
 METER_DRAWS = 256  # draws at which full gradients are taken where the run's own do not serve
-R2_DRAWS = 1024
+R2_DRAWS = 4096  # at most, for r2 from pairs of noisy gradients
+AFFORDABLE = 2**24  # row gradients that the exact gradients for r2 may cost
 MAX_METER_SE = 0.015
 
 
@@ -95,10 +96,16 @@ def _meter(
     everything = np.arange(z.shape[1])
     if own is not None:
         moments = stein.corrected_moments(laplace, out, white, own, weights, temperature, run)
-        at = _thinned(z.shape, R2_DRAWS)
-        first = own[:, at].reshape(-1, z.shape[-1])
-        second = first
-        if not isinstance(plan.gradient, Full):
+        rows = 0 if plan.source is None else plan.source.num_data
+        if isinstance(plan.gradient, Full):
+            at = everything
+            first = second = own.reshape(-1, z.shape[-1])
+        elif rows * METER_DRAWS <= AFFORDABLE:
+            at = _thinned(z.shape, METER_DRAWS)
+            first = second = _exact_gradients(target, plan, z[:, at]).reshape(-1, z.shape[-1])
+        else:
+            at = _thinned(z.shape, R2_DRAWS)
+            first = own[:, at].reshape(-1, z.shape[-1])
             second = _fresh_gradients(target, plan, z[:, at].reshape(-1, z.shape[-1]), seed)
     else:
         count = METER_DRAWS

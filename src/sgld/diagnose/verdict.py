@@ -115,11 +115,17 @@ def judge(e: Evidence) -> Verdict:
         good = e.r2 > PRINTED_R2
         corrected_mean = np.where(good, e.mean + e.mean_shift, np.nan)
         corrected_sd = np.where(good, e.sd / e.sd_ratio, np.nan)
-    extra = {"nu": e.nu, "excess": None if e.excess is None else float(np.max(e.excess))}
+    extra = {"nu": e.nu, "excess": _largest(e.excess)}
     return Verdict(
         word, tuple(reasons), e.sd_ratio, e.sd_ratio_se, e.r2, corrected_mean, corrected_sd,
         e.noise_ratio, extra,
     )  # fmt: skip
+
+
+def _largest(values: np.ndarray | None) -> float | None:
+    if values is None or not np.isfinite(values).all():
+        return None
+    return float(np.max(values))
 
 
 def _rule(e: Evidence) -> tuple[str, Sequence[str]]:
@@ -169,6 +175,8 @@ def _mixing(e: Evidence) -> list[str]:
 
 def _excess_reason(e: Evidence, excess: np.ndarray) -> str:
     worst = int(np.argmax(excess))
+    if not np.isfinite(excess[worst]):
+        return "the step size is beyond the limit of stability; use a much smaller step_size."
     text = f"sd of {e.names[worst]!r} is about {100 * excess[worst]:.0f}% too wide"
     if e.noise_ratio is not None and e.noise_ratio > 0.05:
         return (

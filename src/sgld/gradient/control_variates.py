@@ -65,10 +65,7 @@ class ControlVariates:
         """The estimate on entry x of the data order, as a function of position."""
         batch = source.fetch(x)
         rows = lambda z: target.log_likelihood(z, batch.rows, batch.weight)  # noqa: E731
-        if self.table is None:
-            at_center = jax.grad(rows)(self.center)
-        else:
-            at_center = self.table[batch.index]
+        at_center = jax.grad(rows)(self.center) if self.table is None else self.table[batch.index]
         offset = self.total - batch.scale * at_center
         estimate = jax.grad(lambda z: target.log_prior(z) + batch.scale * rows(z))
         return lambda z: estimate(z) + offset

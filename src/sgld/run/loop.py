@@ -7,10 +7,11 @@ depends on their size, on how often a checkpoint is written, or on where a run w
 from __future__ import annotations
 
 import hashlib
+import math
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 
 from ..draws.storage import ROWS_PER_CHUNK, RunDirectory
 from ..errors import RunError
+from ..gradient.full import Full
 from .chunk import Carry, Kept, Kernel, run_chunk, start
 from .progress import Progress
 
@@ -36,11 +38,11 @@ class Raw:
     """Kept draws in free coordinates: leading axis draw, then chain."""
 
     z: np.ndarray
-    gradient: np.ndarray | None
     step_size: np.ndarray
     temperature: np.ndarray
     failed_at: np.ndarray
     num_steps: int
+    gradient: np.ndarray | None = None
 
 
 class Sink:
@@ -70,9 +72,12 @@ class Sink:
             self.flushed += whole
             self.pending = [{k: v[whole:] for k, v in merged.items()}]
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All draws."""
-        return _concatenate(self.parts)
+    def raw(self, num_draws: int, carry: Carry, num_steps: int) -> Raw:
+        """The first `num_draws` draws."""
+        merged = _concatenate(self.parts)
+        self.parts = [merged]
+        rows = {name: values[:num_draws] for name, values in merged.items()}
+        return Raw(**rows, failed_at=np.asarray(carry.failed_at), num_steps=num_steps)
 
 
 def _concatenate(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -85,99 +90,115 @@ def run(
     *,
     seed: int,
     num_draws: int,
+    more: Callable[[Raw], int] | None = None,
     directory: RunDirectory | None = None,
     checkpoint_every: float = 10.0,
     progress: bool = False,
-    carry: Carry | None = None,
-    earlier: Raw | None = None,
 ) -> Raw:
-    """Run every chain until `num_draws` draws are kept (with `earlier`: that many in all)."""
-    burn_in, thin = int(kernel.burn_in), int(kernel.thin)
-    total = burn_in + thin * (num_draws - 1) + 1
-    chains = len(starts)
-    sink = Sink(directory)
-    if carry is None:
-        carry = start(kernel, starts)
-    if earlier is not None:
-        sink.append(_rows_of(earlier))
-    digest = kernel_digest(kernel, starts)
-    if directory is not None and earlier is None:
+    """Run every chain until `num_draws` draws are kept, or as many as `more(raw)` asks for then.
+
+    With a directory the run goes on from its checkpoint, if it holds one.
+    """
+    carry, sink, digest = start(kernel, starts), Sink(directory), kernel_digest(kernel, starts)
+    if directory is not None:
         carry = _restore(directory, carry, sink, digest)
-    block = kernel.block
-    width = chains * int(np.prod(kernel.source.entry_shape)) if kernel.source is not None else 1
-    max_blocks = max(1, ENTRY_NUMBERS // (block * width))
-    slots = max(block, SLOT_NUMBERS // (chains * kernel.target.layout.dimension))
-    max_blocks = min(max_blocks, max(1, (slots - 1) * thin // block))
-    visits = _visits_data(kernel)
-    done, blocks, rate = int(carry.step), 1, 0.0
-    last_checkpoint = time.monotonic()
-    with Progress(progress, total, chains) as bar, _interrupt_flag() as interrupted:
-        while done < total:
-            blocks = min(blocks, -(-(total - done) // block))
-            entries = None
-            if visits:
-                entries = _entries(kernel, seed, chains, done, blocks * block, max_blocks * block)
+    pace = _Pace(kernel, len(starts))
+    done, saved_at = int(carry.step), time.monotonic()
+    with _interrupt_flag() as interrupted, Progress(progress, len(starts)) as bar:
+        while True:
+            total = _steps_for(kernel, num_draws)
+            if done >= total:
+                raw = sink.raw(num_draws, carry, done)
+                wanted = num_draws if more is None else more(raw)
+                if wanted <= num_draws:
+                    return raw
+                num_draws = wanted
+                continue
             began = time.monotonic()
-            first = max(0, -(-(done - burn_in) // thin))
+            blocks = pace.blocks(total - done)
+            entries = _entries(kernel, seed, len(starts), done, blocks, pace.max_blocks)
+            first = _draws_before(kernel, done)
             carry, kept = run_chunk(
-                kernel, carry, entries, jnp.int32(blocks), jnp.int32(first), slots=slots
+                kernel, carry, entries, jnp.int32(blocks), jnp.int32(first), slots=pace.slots
             )
-            jax.block_until_ready(carry.failed_at)
-            done += blocks * block
-            upto = min(num_draws, max(0, -(-(done - burn_in) // thin)))
-            sink.append(_rows(kept, upto - first, kernel.record_gradient))
-            took = max(time.monotonic() - began, 1e-6)
-            rate = blocks * block / took
-            bar.update(done, rate, float(kernel.step_size(max(0, done - burn_in))))
-            blocks = max(1, min(max_blocks, round(SECONDS_PER_CHUNK * rate / block), 4 * blocks))
-            due = time.monotonic() - last_checkpoint >= checkpoint_every
-            if directory is not None and (due or interrupted.is_set()):
+            done += blocks * kernel.block
+            sink.append(_rows(kept, _draws_before(kernel, done) - first))
+            pace.took(blocks, time.monotonic() - began)
+            bar.update(done, total, pace.rate, kept.step_size)
+            if directory is not None and (
+                time.monotonic() - saved_at >= checkpoint_every or interrupted.is_set()
+            ):
                 _checkpoint(directory, carry, sink, digest)
-                last_checkpoint = time.monotonic()
+                saved_at = time.monotonic()
             if interrupted.is_set():
                 raise KeyboardInterrupt
             if bool(np.all(np.asarray(carry.failed_at) >= 0)):
-                break
-    arrays = sink.arrays()
-    return Raw(
-        arrays["z"], arrays.get("gradient"), arrays["step_size"], arrays["temperature"],
-        np.asarray(carry.failed_at), done,
-    ), carry  # fmt: skip
+                if not sink.count:
+                    raise RunError(
+                        f"every chain became non-finite, the first at step {int(carry.failed_at.min())}, "
+                        "before the burn-in was over; use a smaller step_size."
+                    )
+                return sink.raw(num_draws, carry, done)
 
 
-def _visits_data(kernel: Kernel) -> bool:
-    from ..gradient.full import Full
+def _steps_for(kernel: Kernel, num_draws: int) -> int:
+    """Steps until `num_draws` draws are kept: a draw is the position before its step."""
+    return int(kernel.burn_in) + int(kernel.thin) * (num_draws - 1) + 1
 
-    return kernel.source is not None and not isinstance(kernel.gradient, Full)
+
+def _draws_before(kernel: Kernel, step: int) -> int:
+    """Draws kept at steps before `step`."""
+    return max(0, -(-(step - int(kernel.burn_in)) // int(kernel.thin)))
 
 
-def _entries(kernel: Kernel, seed: int, chains: int, step: int, n: int, capacity: int) -> Any:
-    """The data order of every chain for n steps, padded to the compiled shape."""
-    assert kernel.source is not None
-    out = np.zeros((capacity, chains, *kernel.source.entry_shape), np.int32)
+class _Pace:
+    """How many blocks the next chunk has: by time, within what one call can take and return."""
+
+    def __init__(self, kernel: Kernel, chains: int) -> None:
+        block = kernel.block
+        width = chains
+        if kernel.source is not None:
+            width *= math.prod(kernel.source.entry_shape)
+        self.block = block
+        self.slots = max(block, SLOT_NUMBERS // (chains * kernel.target.layout.dimension))
+        room = max(1, (self.slots - 1) * int(kernel.thin) // block)
+        self.max_blocks = max(1, ENTRY_NUMBERS // (block * width))
+        self._limit = min(self.max_blocks, room)
+        self._next = 1
+        self.rate = 0.0  # steps per second of every chain
+
+    def blocks(self, steps_left: int) -> int:
+        """Blocks of the next chunk."""
+        return max(1, min(self._next, self._limit, -(-steps_left // self.block)))
+
+    def took(self, blocks: int, seconds: float) -> None:
+        """Learn from a chunk; the first ones compile, so growth is gradual."""
+        self.rate = blocks * self.block / max(seconds, 1e-6)
+        by_time = round(SECONDS_PER_CHUNK * self.rate / self.block)
+        self._next = max(1, min(by_time, 8 * blocks))
+
+
+def _entries(
+    kernel: Kernel, seed: int, chains: int, step: int, blocks: int, max_blocks: int
+) -> Any:
+    """The data order of every chain for some blocks of steps, padded to the compiled shape."""
+    source = kernel.source
+    if source is None or isinstance(kernel.gradient, Full):
+        return None
+    n = blocks * kernel.block
+    out = np.zeros((max_blocks * kernel.block, chains, *source.entry_shape), np.int32)
     for chain in range(chains):
-        out[:n, chain] = kernel.source.chunk((seed, chain), step, n)
+        out[:n, chain] = source.chunk((seed, chain), step, n)
     return jnp.asarray(out)
 
 
-def _rows(kept: Kept, count: int, gradient: bool) -> dict[str, np.ndarray]:
-    count = max(0, count)
-    rows = {
-        "z": np.array(kept.z[:count]),
-        "step_size": np.array(kept.step_size[:count]),
-        "temperature": np.array(kept.temperature[:count]),
+def _rows(kept: Kept, count: int) -> dict[str, np.ndarray]:
+    """The first `count` kept draws, copied out of the compiled function's buffers."""
+    return {
+        name: np.array(values[:count])
+        for name, values in kept._asdict().items()
+        if values is not None
     }
-    if gradient:
-        assert kept.gradient is not None
-        rows["gradient"] = np.array(kept.gradient[:count])
-    return rows
-
-
-def _rows_of(raw: Raw) -> dict[str, np.ndarray]:
-    rows = {"z": raw.z, "step_size": raw.step_size, "temperature": raw.temperature}
-    if raw.gradient is not None:
-        rows["gradient"] = raw.gradient
-    return rows
 
 
 @contextmanager

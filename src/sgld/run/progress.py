@@ -12,10 +12,10 @@ __all__ = ["Progress"]
 class Progress:
     """Shown on a terminal's or notebook's standard error only; silent elsewhere."""
 
-    def __init__(self, shown: bool, total: int, chains: int) -> None:
+    def __init__(self, shown: bool, chains: int) -> None:
         self._bar: Any = None
         self._task: Any = None
-        self._total, self._chains = total, chains
+        self._chains = chains
         if shown and (sys.stderr.isatty() or "ipykernel" in sys.modules):
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -36,7 +36,7 @@ class Progress:
     def __enter__(self) -> Progress:
         if self._bar is not None:
             self._bar.start()
-            self._task = self._bar.add_task("", total=self._total, rate="")
+            self._task = self._bar.add_task("", total=None, rate="")
         return self
 
     def __exit__(
@@ -48,8 +48,9 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def update(self, done: int, steps_per_second: float, step_size: float) -> None:
-        """`done` steps of every chain are finished."""
+    def update(self, done: int, total: int, steps_per_second: float, step_sizes: Any) -> None:
+        """`done` of `total` steps of every chain are finished; the last chunk's first h is shown."""
         if self._bar is not None:
-            rate = f"{steps_per_second * self._chains:,.0f} steps/s  h {step_size:.3g}"
-            self._bar.update(self._task, completed=min(done, self._total), rate=rate)
+            h = float(step_sizes[0])
+            rate = f"{steps_per_second * self._chains:,.0f} steps/s" + (f"  h {h:.3g}" if h else "")
+            self._bar.update(self._task, total=total, completed=min(done, total), rate=rate)

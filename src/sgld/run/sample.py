@@ -4,9 +4,11 @@ here, before step 1."""
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from ..posterior import Posterior, Target
 from ..schedule import as_schedule, check_schedule
 from ..tune.plan import Plan, Request, make_plan
 from . import loop
-from .chunk import Carry, Kernel
+from .chunk import Kernel
 
 __all__ = ["resume", "sample"]
 
@@ -295,15 +297,17 @@ def execute(
         check_schedule(plan.step_size, plan.thin * plan.num_draws, "step_size")
         kernel = make_kernel(target, plan, ask)
         starts = _starts(prepared, plan, ask, kernel)
-        raw, carry = loop.run(
-            kernel, starts, seed=ask.seed, num_draws=plan.num_draws, directory=directory,
-            checkpoint_every=checkpoint_every, progress=progress,
-        )  # fmt: skip
+        raw = loop.run(
+            kernel,
+            starts,
+            seed=ask.seed,
+            num_draws=plan.num_draws,
+            more=None if ess is None else partial(_more, target, plan, ess),
+            directory=directory,
+            checkpoint_every=checkpoint_every,
+            progress=progress,
+        )
         draws = _draws(target, plan, raw)
-        if ess is not None:
-            raw, draws = _until(
-                kernel, starts, plan, raw, carry, draws, ess, ask, directory, progress
-            )
         info = {
             "num_data": None if prepared.source is None else prepared.source.num_data,
             "num_steps": raw.num_steps,
@@ -402,26 +406,17 @@ def _status(target: Target, plan: Plan, raw: loop.Raw, chain: int) -> str:
     )
 
 
-def _until(
-    kernel: Kernel, starts: Any, plan: Plan, raw: loop.Raw, carry: Carry, draws: Draws, ess: int,
-    ask: Request, directory: RunDirectory | None, progress: bool,
-) -> tuple[loop.Raw, Draws]:  # fmt: skip
-    """Go on until the smallest bulk ESS reaches `ess`."""
-    count = plan.num_draws
-    while draws.healthy.size and count < MAX_GROWTH * plan.num_draws:
-        values, _ = draws.flat()
-        reached = float(np.nanmin(weighted.ess(values, draws.weights)))
-        if reached >= ess:
-            break
-        # every block of a finished part has run, so the draws kept so far end at a block's end
-        growth = min(4.0, max(1.1, 1.1 * ess / max(reached, 1.0)))
-        count = min(MAX_GROWTH * plan.num_draws, int(np.ceil(count * growth)))
-        raw, carry = loop.run(
-            kernel, starts, seed=ask.seed, num_draws=count, progress=progress,
-            directory=None,
-        )  # fmt: skip
-        draws = _draws(kernel.target, plan, raw)
-    return raw, draws
+def _more(target: Target, plan: Plan, ess: float, raw: loop.Raw) -> int:
+    """How many draws per chain to go on to until the smallest bulk ESS reaches `ess`."""
+    draws = _draws(target, plan, raw)
+    if draws.healthy.size == 0:
+        return draws.num_draws
+    values, _ = draws.flat()
+    reached = float(np.nanmin(weighted.ess(values, draws.weights)))
+    if reached >= ess:
+        return draws.num_draws
+    growth = min(4.0, max(1.1, 1.1 * ess / max(reached, 1.0)))
+    return min(MAX_GROWTH * plan.num_draws, math.ceil(draws.num_draws * growth))
 
 
 def _laplace_facts(target: Target, plan: Plan) -> dict[str, Any] | None:
