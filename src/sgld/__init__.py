@@ -19,9 +19,14 @@ if TYPE_CHECKING:
     from .gradient.control_variates import ControlVariates as ControlVariates
     from .gradient.full import Full as Full
     from .gradient.minibatch import Minibatch as Minibatch
+    from .gradient.saga import SAGA as SAGA
+    from .gradient.svrg import SVRG as SVRG
     from .posterior import Posterior as Posterior
+    from .preconditioner.adaptive import AdaGrad as AdaGrad
+    from .preconditioner.adaptive import RMSprop as RMSprop
     from .preconditioner.fixed import Dense as Dense
     from .preconditioner.fixed import Diagonal as Diagonal
+    from .preconditioner.fixed import LowRank as LowRank
     from .preconditioner.fixed import Scalar as Scalar
     from .run.sample import resume as resume
     from .run.sample import sample as sample
@@ -65,9 +70,14 @@ _WHERE = {
     "Full": "gradient.full",
     "Minibatch": "gradient.minibatch",
     "ControlVariates": "gradient.control_variates",
+    "SVRG": "gradient.svrg",
+    "SAGA": "gradient.saga",
     "Scalar": "preconditioner.fixed",
     "Diagonal": "preconditioner.fixed",
     "Dense": "preconditioner.fixed",
+    "LowRank": "preconditioner.fixed",
+    "RMSprop": "preconditioner.adaptive",
+    "AdaGrad": "preconditioner.adaptive",
     "constant": "schedule",
     "cosine_cycles": "schedule",
     "from_learning_rate": "schedule",

@@ -78,7 +78,8 @@ class Layout:
     @property
     def dtype(self) -> Any:
         """The dtype of the flat vector: the widest of the leaves'."""
-        return jnp.result_type(*self.dtypes)
+        with jax.numpy_dtype_promotion("standard"):
+            return jnp.result_type(*self.dtypes)
 
     def ravel(self, position: PyTree) -> Float[Array, " d"]:
         """The flat vector of `position`, leaves in tree order, each in row-major order."""

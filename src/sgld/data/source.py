@@ -173,6 +173,12 @@ class Source:
             weight = jnp.ones(size).at[size - 1].set((x < larger).astype(jnp.float32))
         return Batch(rows, weight, jnp.float32(count), x)
 
+    def row_numbers(self, x: Int[Array, "*entry"]) -> Int[Array, " n"]:
+        """The rows of entry x, the spare one of a short block included (its weight is 0)."""
+        if not self.uses_blocks:
+            return x
+        return self.block_start(x) + jnp.arange(self.block_size, dtype=jnp.int32)
+
     def everything(self) -> PyTree:
         """All N rows, in the shuffled order."""
         return jax.tree.map(lambda leaf: leaf[: self.num_data], self.rows)

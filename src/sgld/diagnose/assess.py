@@ -14,7 +14,7 @@ from ..draws.draws import Draws
 from ..gradient import sums
 from ..gradient.full import Full
 from ..posterior import Target
-from ..tune.plan import Plan
+from ..tune.plan import Plan, memoryless
 from . import stein
 from .verdict import Evidence, Verdict, judge
 

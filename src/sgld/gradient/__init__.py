@@ -1,7 +1,12 @@
 """Estimators of the gradient of the full-data log posterior.
 
-The contract: `prepare(target, source, center)` on the host, once, returns the estimator
-with its numbers filled in; `at(target, source, x)` inside compiled code returns the
-estimate as a function of position, with entry x of the data order bound. Swapping one
-for another changes no sampler.
+The contract, all of whose parts but `prepare` run inside compiled code, per chain:
+
+    prepare(target, source, center) -> estimator   on the host, once: numbers filled in
+    at(target, source, x, memory) -> Estimate      entry x of the data order bound
+    remembers = True, for those that learn along the run, and then
+    start(target, source, z) -> memory             at the chain's start
+    after(target, source, x, memory, z, step) -> memory    after a step that began at z
+
+Swapping one for another changes no sampler.
 """

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +13,7 @@ from ..data.source import Source
 from ..errors import UsageError
 from ..posterior import Target
 from . import sums
+from .estimate import Estimate
 
 __all__ = ["ControlVariates"]
 
@@ -40,6 +40,8 @@ class ControlVariates:
     total: Float[Array, " d"] | None = None
     table: Float[Array, "K d"] | None = None
 
+    remembers: ClassVar[bool] = False
+
     def __repr__(self) -> str:
         return (
             "ControlVariates(center=None)" if self.center is None else "ControlVariates(center=...)"
@@ -59,13 +61,14 @@ class ControlVariates:
             return ControlVariates(center, jnp.sum(table, 0), table)
         return ControlVariates(center, sums.likelihood_gradient(target, source, center), None)
 
-    def at(
-        self, target: Target, source: Source, x: Array
-    ) -> Callable[[Float[Array, " d"]], Float[Array, " d"]]:
-        """The estimate on entry x of the data order, as a function of position."""
+    def at(self, target: Target, source: Source, x: Array, memory: Any = None) -> Estimate:
+        """The estimate on entry x of the data order: the batch's, tilted to be right at c."""
         batch = source.fetch(x)
         rows = lambda z: target.log_likelihood(z, batch.rows, batch.weight)  # noqa: E731
         at_center = jax.grad(rows)(self.center) if self.table is None else self.table[batch.index]
-        offset = self.total - batch.scale * at_center
-        estimate = jax.grad(lambda z: target.log_prior(z) + batch.scale * rows(z))
-        return lambda z: estimate(z) + offset
+        tilt = self.total - batch.scale * at_center
+        return Estimate(
+            lambda z: (
+                target.log_prior(z) + batch.scale * rows(z) + jnp.dot(tilt, z - self.center)
+            )
+        )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import jax
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ..data.source import Source
 from ..posterior import Target
+from .estimate import Estimate
 
 __all__ = ["Full"]
 
@@ -25,15 +26,17 @@ class Full:
       Full()
     """
 
+    remembers: ClassVar[bool] = False
+
     def prepare(self, target: Target, source: Source | None, center: Array | None) -> Full:
         """Nothing to prepare."""
         return self
 
     def at(
-        self, target: Target, source: Source | None, x: Array | None
-    ) -> Callable[[Float[Array, " d"]], Float[Array, " d"]]:
-        """The gradient as a function of position; the entry x is not used."""
+        self, target: Target, source: Source | None, x: Array | None, memory: Any = None
+    ) -> Estimate:
+        """The exact log density; the entry x is not used."""
         if source is None:
-            return jax.grad(target.log_prior)
+            return Estimate(target.log_prior)
         rows = source.everything()
-        return jax.grad(lambda z: target.log_prior(z) + target.log_likelihood(z, rows))
+        return Estimate(lambda z: target.log_prior(z) + target.log_likelihood(z, rows))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import jax
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ..data.source import Source
 from ..posterior import Target
+from .estimate import Estimate
 
 __all__ = ["Minibatch"]
 
@@ -28,16 +29,16 @@ class Minibatch:
       Minibatch()
     """
 
+    remembers: ClassVar[bool] = False
+
     def prepare(self, target: Target, source: Source | None, center: Array | None) -> Minibatch:
         """Nothing to prepare."""
         return self
 
-    def at(
-        self, target: Target, source: Source, x: Array
-    ) -> Callable[[Float[Array, " d"]], Float[Array, " d"]]:
-        """The estimate on entry x of the data order, as a function of position."""
+    def at(self, target: Target, source: Source, x: Array, memory: Any = None) -> Estimate:
+        """The estimate on entry x of the data order."""
         batch = source.fetch(x)
-        return jax.grad(
+        return Estimate(
             lambda z: (
                 target.log_prior(z)
                 + batch.scale * target.log_likelihood(z, batch.rows, batch.weight)

@@ -1,9 +1,9 @@
-"""Constant preconditioners: a number, a diagonal, a dense matrix. They ARE D."""
+"""Constant preconditioners: a number, a diagonal, a dense matrix, low rank. They ARE D."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from ..errors import UsageError
 from ..layout import Layout
 
-__all__ = ["Dense", "Diagonal", "Scalar"]
+__all__ = ["Dense", "Diagonal", "LowRank", "Scalar"]
 
 
 @jax.tree_util.register_dataclass
@@ -28,6 +28,8 @@ class Scalar:
     """
 
     value: Any = 1.0
+
+    adapts: ClassVar[bool] = False
 
     def prepare(self, layout: Layout) -> Scalar:
         """Checked: UsageError unless the value is positive and finite."""
@@ -63,6 +65,8 @@ class Diagonal:
     """
 
     array: Any
+
+    adapts: ClassVar[bool] = False
 
     def prepare(self, layout: Layout) -> Diagonal:
         """Checked and flat: UsageError for a wrong shape or an entry that is not positive."""
@@ -106,6 +110,8 @@ class Dense:
     matrix: Any
     factor: Any = None
 
+    adapts: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         if self.factor is None and isinstance(self.matrix, (np.ndarray, jax.Array)):
             object.__setattr__(self, "factor", _cholesky(self.matrix))
@@ -133,6 +139,67 @@ class Dense:
         return g @ self.factor
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class LowRank:
+    """D = diag(diagonal) + U U^T: O(d r) per step.
+
+    With S = diag(diagonal)^{1/2} and S^{-1} U = Q diag(s) V^T, D^{1/2} = S (I + Q diag(c) Q^T),
+    c = (1 + s^2)^{1/2} - 1.
+
+    Args:
+      diagonal: [d], positive (flat, or a pytree of the position's shape).
+      U: [d, r].
+
+    Example:
+      >>> import jax.numpy as jnp, sgld
+      >>> sgld.LowRank(jnp.ones(2), jnp.ones((2, 1))).drift(jnp.array([1.0, 0.0]))
+      Array([2., 1.], dtype=float32)
+    """
+
+    diagonal: Any
+    U: Any
+    Q: Any = None
+    c: Any = None
+
+    adapts: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.Q is None and isinstance(self.U, (np.ndarray, jax.Array)):
+            if np.ndim(self.U) != 2:
+                raise UsageError(f"LowRank's U must be a matrix [d, r]. Got shape {np.shape(self.U)}.")
+            _positive("LowRank's diagonal", np.asarray(self.diagonal, float))
+            scaled = np.asarray(self.U, np.float64) / np.sqrt(np.asarray(self.diagonal, float))[:, None]
+            Q, s, _ = np.linalg.svd(scaled, full_matrices=False)
+            dtype = np.asarray(self.U).dtype
+            object.__setattr__(self, "Q", jnp.asarray(Q, dtype))
+            object.__setattr__(self, "c", jnp.asarray(np.sqrt(1 + s**2) - 1, dtype))
+
+    def prepare(self, layout: Layout) -> LowRank:
+        """Checked: UsageError for a wrong shape."""
+        d, shapes = layout.dimension, (np.shape(self.diagonal), np.shape(self.U))
+        if shapes[0] != (d,) or shapes[1][0] != d:
+            raise UsageError(
+                f"LowRank has shapes {shapes[0]} and {shapes[1]}; the position has {d} parameters: "
+                f"({d},) and ({d}, r)."
+            )
+        arrays = (self.diagonal, self.U, self.Q, self.c)
+        return LowRank(*(jnp.asarray(a, layout.dtype) for a in arrays))
+
+    def drift(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
+        """D g."""
+        return self.diagonal * g + self.U @ (g @ self.U)
+
+    def noise(self, xi: Float[Array, " d"]) -> Float[Array, " d"]:
+        """D^{1/2} xi."""
+        return jnp.sqrt(self.diagonal) * (xi + self.Q @ (self.c * (xi @ self.Q)))
+
+    def pullback(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
+        """(D^{1/2})^T g."""
+        scaled = jnp.sqrt(self.diagonal) * g
+        return scaled + self.Q @ (self.c * (scaled @ self.Q))
+
+
 def _positive(name: str, values: np.ndarray, layout: Layout | None = None) -> None:
     bad = ~(np.isfinite(values) & (values > 0))
     if bad.any():
@@ -157,5 +224,6 @@ def _cholesky(matrix: Any) -> Any:
             f"Dense must be positive definite. Got smallest eigenvalue {values[0]:.3g} "
             f"(largest {values[-1]:.3g})."
         )
-    dtype = np.asarray(matrix).dtype
+    # a matrix of integers has a factor that is not; float64 is float32 where x64 is off
+    dtype = jax.dtypes.canonicalize_dtype(np.result_type(matrix, np.float32))
     return jnp.asarray(np.linalg.cholesky((array + array.T) / 2), dtype)

@@ -8,6 +8,7 @@ the result depends on where chunks begin and end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..data.source import Source
+from ..gradient.estimate import Estimate
 from ..posterior import Target
 
 __all__ = ["Carry", "Kept", "Kernel", "block_steps", "run_chunk", "start"]
@@ -57,6 +59,8 @@ class Carry(NamedTuple):
     """What a checkpoint holds: leading axis chain on every leaf but `step`."""
 
     state: Any
+    gradient: Any  # what the estimator remembers, or None
+    metric: Any  # what the preconditioner has learnt, or None
     step: Int[Array, ""]
     failed_at: Int[Array, " chain"]  # the step at which a chain became non-finite, or -1
 
@@ -70,10 +74,17 @@ class Kept(NamedTuple):
     temperature: Float[Array, " slot"]
 
 
+@jax.jit
 def start(kernel: Kernel, zs: Float[Array, "chain d"]) -> Carry:
     """The carry at step 0 of chains that start at zs."""
     state = jax.vmap(kernel.sampler.init)(zs)
-    return Carry(state, jnp.int32(0), jnp.full(zs.shape[0], -1, jnp.int32))
+    gradient = metric = None
+    if kernel.gradient.remembers:
+        begin = lambda z: kernel.gradient.start(kernel.target, kernel.source, z)  # noqa: E731
+        gradient = jax.lax.map(begin, zs)
+    if kernel.preconditioner.adapts:
+        metric = jax.vmap(kernel.preconditioner.start)(zs)
+    return Carry(state, gradient, metric, jnp.int32(0), jnp.full(zs.shape[0], -1, jnp.int32))
 
 
 @partial(jax.jit, static_argnames=("slots",), donate_argnames=("carry",))
@@ -112,8 +123,9 @@ def run_chunk(
         xs = None
         if entries is not None:
             xs = jax.lax.dynamic_slice_in_dim(entries, i * size, size)
-        state, (z, g) = jax.lax.scan(
-            partial(_step, kernel), carry.state, (xs, h, T, noise), length=size
+        moving = (carry.state, carry.gradient, carry.metric)
+        moving, (z, g) = jax.lax.scan(
+            partial(_step, kernel), moving, (xs, h, T, noise, steps), length=size
         )
         draw = (steps - kernel.burn_in) // kernel.thin - first_draw
         keep = (steps >= kernel.burn_in) & ((steps - kernel.burn_in) % kernel.thin == 0)
@@ -128,30 +140,49 @@ def run_chunk(
         bad = ~jnp.all(jnp.isfinite(z), axis=-1)
         fresh = jnp.any(bad, 0) & (carry.failed_at < 0)
         failed_at = jnp.where(fresh, steps[jnp.argmax(bad, 0)], carry.failed_at)
-        return Carry(state, carry.step + size, failed_at), kept
+        return Carry(*moving, carry.step + size, failed_at), kept
 
     return jax.lax.fori_loop(0, num_blocks, block, (carry, kept))
 
 
-def _step(kernel: Kernel, state: Any, inputs: tuple) -> tuple[Any, tuple]:
+def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     """One step of every chain; emits the position before it and, on request, its gradient."""
-    xs, h, T, noise = inputs
+    xs, h, T, noise, step = inputs
 
-    def one(state, x, xi):
-        grad = kernel.gradient.at(kernel.target, kernel.source, x)
-        seen = []
+    def one(state, memory, learnt, x, xi):
+        z = state.position
+        estimate = kernel.gradient.at(kernel.target, kernel.source, x, memory)
+        matrix, grad = kernel.preconditioner, estimate
+        if kernel.preconditioner.adapts:
+            matrix, learnt, grad = _adapted(kernel, estimate, learnt, z, T, step)
+        new = kernel.sampler.step(state, grad, h, xi, preconditioner=matrix, temperature=T)
+        if kernel.gradient.remembers:
+            memory = kernel.gradient.after(kernel.target, kernel.source, x, memory, z, step)
+        return (new, memory, learnt), (z, estimate(z) if kernel.record_gradient else None)
 
-        def recording(z):
-            seen.append(grad(z))
-            return seen[-1]
+    in_axes = (0, 0, 0, None if xs is None else 0, 0)
+    return jax.vmap(one, in_axes=in_axes)(*moving, xs, noise)
 
-        new = kernel.sampler.step(
-            state, recording, h, xi, preconditioner=kernel.preconditioner, temperature=T
-        )
-        return new, (state.position, seen[0] if kernel.record_gradient else None)
 
-    in_axes = (0, None if xs is None else 0, 0)
-    return jax.vmap(one, in_axes=in_axes)(state, xs, noise)
+def _adapted(
+    kernel: Kernel, estimate: Estimate, learnt: Any, z: Array, T: Array, step: Array
+) -> tuple[Any, Any, Callable[[Array], Array]]:
+    """This step's matrix, what was learnt, and the gradient with Gamma in it.
+
+    theta' = theta + h (D grad + T Gamma) + noise is a step with grad + T D^{-1} Gamma, so that
+    samplers need not know. Gamma is the diagonal of dD/dtheta, by d forward derivatives.
+    """
+    D = kernel.preconditioner
+    count = 1 if kernel.source is None else kernel.source.num_data
+    update = lambda q: D.after(learnt, estimate(q) / count)  # noqa: E731
+    adapting = (step < kernel.burn_in) | (not D.freeze)
+    fresh = jax.tree.map(partial(jnp.where, adapting), update(z), learnt)
+    matrix = D.at(fresh)
+    if not D.gamma:
+        return matrix, fresh, estimate
+    gamma = jnp.diag(jax.jacfwd(lambda q: D.at(update(q)).array)(z))
+    shift = jnp.where(adapting, T * gamma / matrix.array, 0.0)
+    return matrix, fresh, lambda q: estimate(q) + shift
 
 
 def _noise(kernel: Kernel, chains: Array, block: Array) -> Float[Array, "B chain ..."]:

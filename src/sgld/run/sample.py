@@ -115,14 +115,32 @@ def sample(
         sampler, step_size, tolerance, temperature, gradient, preconditioner, order, batch_size,
         num_chains, num_draws, burn_in, thin, seed,
     )  # fmt: skip
+    return begin(
+        posterior, data, init, ask, ess, {"kind": "sample"}, path=path, overwrite=overwrite,
+        progress=progress, checkpoint_every=checkpoint_every,
+    )  # fmt: skip
+
+
+def begin(
+    posterior: Posterior, data: Any, init: Any, ask: Request, ess: int | None,
+    asked: dict[str, Any], *, path: str | Path | None, overwrite: bool, progress: bool,
+    checkpoint_every: float, on_start: Callable[[], None] | None = None,
+    on_plan: Callable[[Plan], None] | None = None,
+) -> Draws:  # fmt: skip
+    """Check everything, write run.json with `asked` in it, and run.
+
+    `on_start` is called once the arguments have passed, `on_plan` before the first step.
+    """
     prepared = _prepare(posterior, data, init, ask, ess)
     directory = None
     if path is not None:
         directory = RunDirectory(path)
         directory.create(overwrite)
         directory.lock()
-        directory.write("run.json", {"kind": "sample", **record(prepared, ask, ess)})
-    return execute(prepared, ask, ess, directory, progress, checkpoint_every)
+        directory.write("run.json", {**asked, **record(prepared, ask, ess)})
+    if on_start is not None:
+        on_start()
+    return execute(prepared, ask, ess, directory, progress, checkpoint_every, on_plan)
 
 
 def resume(
@@ -237,7 +255,7 @@ def _check_request(ask: Request, ess: Any) -> None:
             f"order must be 'auto' or one of {', '.join(ORDERS)}. Got {ask.order!r}."
             + did_you_mean(ask.order, ORDERS)
         )
-    contracts = {"sampler": "step", "gradient": "at", "preconditioner": "drift"}
+    contracts = {"sampler": "step", "gradient": "at", "preconditioner": "prepare"}
     for name, method in contracts.items():
         value = getattr(ask, name)
         if isinstance(value, str) and value == "auto":
@@ -288,6 +306,7 @@ def execute(
     directory: RunDirectory | None,
     progress: bool,
     checkpoint_every: float,
+    on_plan: Callable[[Plan], None] | None = None,
 ) -> Draws:
     """Tune, run, judge; with a directory, write the result."""
     began = time.perf_counter()
@@ -295,6 +314,8 @@ def execute(
         target = prepared.target
         plan = make_plan(target, prepared.source, prepared.z0, ask)
         check_schedule(plan.step_size, plan.thin * plan.num_draws, "step_size")
+        if on_plan is not None:
+            on_plan(plan)
         kernel = make_kernel(target, plan, ask)
         starts = _starts(prepared, plan, ask, kernel)
         raw = loop.run(

@@ -72,6 +72,7 @@ class SGLD:
         h, T, D = step_size, temperature, preconditioner
         variance = 2 * h * T
         if self.noise_correction is not None and not isinstance(self.noise_correction, str):
-            variance = T * (2 * h - h * h) - h * h * self.noise_correction
+            # where the gradient's noise is already too much, as at T = 0, nothing is added
+            variance = jnp.maximum(T * (2 * h - h * h) - h * h * self.noise_correction, 0.0)
         drift, xi = D.drift(grad(state.position)), D.noise(jnp.sqrt(variance) * noise)
         return State(state.position + h * drift + xi)

@@ -38,6 +38,7 @@ CORRECTED_STEP = 0.3  # largest step under noise correction, in units of the pos
 CORRECTABLE, HOPELESS = 0.3, 1.0  # thresholds of nu
 DEFAULT_BATCH = 100
 DEFAULT_DRAWS = 1000
+ADAPTING = 1000  # least burn-in of an adaptive preconditioner
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,8 @@ def _by_hand(
     measured, law = None, None
     if laplace is not None and laplace.positive_definite:
         measured = _measure(target, source, gradient, laplace, T, ask.seed)
-        law = _law(target, source, laplace, _matrix(D, target), measured)
+        matrix = _settled(D, target, source, laplace.mode)
+        law = _law(target, source, laplace, _matrix(matrix, target), measured)
     return _draft(
         sampler=_sampler(ask), gradient=gradient, preconditioner=D, source=source,
         step_size=as_schedule(ask.step_size, "step_size"), noise=measured, law=law,
@@ -215,6 +217,13 @@ def _prepared(gradient: Any, target: Target, source: Source | None, center: Any)
     return gradient.prepare(target, source, center)
 
 
+def memoryless(gradient: Any, target: Target, source: Source, laplace: Laplace) -> Any:
+    """The estimator itself, or for one that learns along the run its kin with the mode as centre."""
+    if not gradient.remembers:
+        return gradient
+    return _prepared(ControlVariates(), target, source, laplace.mode)
+
+
 def _matrix(D: Any, target: Target) -> np.ndarray:
     """A factor P of a preconditioner, in float64: D = P P^T."""
     eye = jnp.eye(target.layout.dimension, dtype=target.layout.dtype)
@@ -226,6 +235,10 @@ def _measure(target, source, gradient, laplace, T, seed) -> Float[np.ndarray, "d
     d = laplace.mode.size
     if source is None or isinstance(gradient, Full):
         return np.zeros((d, d))
+    if gradient.remembers:
+        # its centre is itself a draw, so that the distance to it is twice as large in the square
+        kin = memoryless(gradient, target, source, laplace)
+        return 2 * _measure(target, source, kin, laplace, T, seed)
     if source.num_blocks == 1 and source.uses_blocks:
         return np.zeros((d, d))
     if isinstance(gradient, Minibatch) and source.uses_blocks:
@@ -259,9 +272,14 @@ def _from_curvature(
     """Estimator, batch, order and step by their predicted cost per effective draw."""
     dense = _is_auto(ask.preconditioner)
     D = None if dense else ask.preconditioner.prepare(target.layout)
-    factor = laplace.factor if dense else _matrix(D, target)
+    if dense:
+        factor = laplace.factor
+    else:
+        small = None if source is None else source.with_batches(min(DEFAULT_BATCH, source.num_data), "reshuffle")
+        factor = _matrix(_settled(D, target, small, laplace.mode), target)
     bias = ask.tolerance / 2
     correctable = dense and nu < CORRECTABLE and _allows_correction(ask)
+    correctable = correctable and (_is_auto(ask.gradient) or not ask.gradient.remembers)
     if source is None:
         gradient = Full() if _is_auto(ask.gradient) else ask.gradient
         choice = _Choice(gradient, 0, "independent", correctable, 0.0)
@@ -300,9 +318,10 @@ def _choose(target, source, ask, laplace, factor, correctable, bias, T) -> _Choi
     wide = laplace.tempered(T)
     given = None if _is_auto(ask.gradient) else ask.gradient
     plain = cv = 0.0
-    if given is None or isinstance(given, ControlVariates):
+    centred = isinstance(given, ControlVariates) or (given is not None and given.remembers)
+    if given is None or centred:
         cv = _largest(factor, noise.row_noise(target, source, wide, ask.seed, center=True))
-    if given is None or not isinstance(given, (ControlVariates, Full)):
+    if given is None or not (centred or isinstance(given, Full)):
         plain = _largest(factor, noise.row_noise(target, source, wide, ask.seed, center=False))
     if isinstance(given, Full):
         sizes = [N]
@@ -320,12 +339,12 @@ def _choose(target, source, ask, laplace, factor, correctable, bias, T) -> _Choi
                 )
             )
             continue
-        if given is None or isinstance(given, ControlVariates):
+        if given is None or centred:
             order = "independent" if _is_auto(ask.order) else ask.order
             period = -(-N // n) if order in ("reshuffle", "symmetric") else 1
             estimator = ControlVariates() if given is None else given
             choices.append(_priced(estimator, n, order, cv * left, period, correctable, bias, T))
-        if given is None or not isinstance(given, ControlVariates):
+        if given is None or not centred:
             order = "reshuffle" if _is_auto(ask.order) else ask.order
             period = -(-N // n) if order in ("reshuffle", "symmetric") else 1
             estimator = Minibatch() if given is None else given
@@ -362,11 +381,31 @@ def _without_curvature(target: Target, source: Source | None, ask: Request, mode
         size = min(DEFAULT_BATCH, source.num_data) if _is_auto(ask.batch_size) else ask.batch_size
         order = "reshuffle" if _is_auto(ask.order) else ask.order
         source = _batches(source, size, order, gradient)
-    h = ask.tolerance / max(1.0, float(_stiffness(target, source, D, z)))
+    matrix = _settled(D, target, source, mode)
+    h = ask.tolerance / max(1e-12, float(_stiffness(target, source, matrix, z)))
     return _draft(
         sampler=_sampler(ask), gradient=_prepared(gradient, target, source, mode),
         preconditioner=D, source=source, step_size=as_schedule(h, "step_size"),
     )  # fmt: skip
+
+
+def _settled(D: Any, target: Target, source: Source | None, mode: Any) -> Any:
+    """The matrix itself; of an adaptive preconditioner, what it will be near the mode."""
+    return _learnt(D, target, source, jnp.asarray(mode, target.layout.dtype)) if D.adapts else D
+
+
+@jax.jit
+def _learnt(D: Any, target: Target, source: Source | None, z: Any) -> Any:
+    """What an adaptive preconditioner would be after 100 gradients at z."""
+    estimator: Any = Full() if source is None else Minibatch()
+    count = 1 if source is None else source.num_data
+    blocks = 1 if source is None else source.num_blocks
+
+    def learn(memory, k):
+        g = estimator.at(target, source, k % blocks)(z)
+        return D.after(memory, g / count), None
+
+    return D.at(jax.lax.scan(learn, D.start(z), jnp.arange(100, dtype=jnp.int32))[0])
 
 
 @jax.jit
@@ -408,11 +447,14 @@ def _stiffness(target, source, D, z):
 
 def _with_lengths(plan: Plan, ask: Request) -> Plan:
     """Burn-in, thinning and number of draws."""
-    h, slow = float(plan.step_size(0)), 1.0
+    h = float(plan.step_size(0))
     if plan.law is not None:
-        slow = max(float(plan.law.a.min()), 1e-12)
-    rate = min(1.0, h * slow)
+        rate = min(1.0, h * max(float(plan.law.a.min()), 1e-12))
+    else:
+        rate = ask.tolerance / 10  # the step is `tolerance` of the stiffest direction's time scale
     burn_in = min(10**8, int(np.ceil(6 / rate))) if _is_auto(ask.burn_in) else int(ask.burn_in)
+    if _is_auto(ask.burn_in) and plan.preconditioner.adapts:
+        burn_in = max(burn_in, ADAPTING)
     if not _is_auto(ask.thin):
         thin = int(ask.thin)
     elif _is_auto(ask.step_size):

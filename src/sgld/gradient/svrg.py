@@ -1,0 +1,79 @@
+"""Stochastic variance-reduced gradients (Johnson & Zhang 2013; for Langevin: Dubey et al. 2016)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from ..data.source import Source
+from ..errors import UsageError
+from ..posterior import Target
+from . import sums
+from .estimate import Estimate
+
+__all__ = ["SVRG"]
+
+
+class Memory(NamedTuple):
+    """A chain's centre c and the full likelihood gradient G(c) there."""
+
+    center: Float[Array, " d"]
+    total: Float[Array, " d"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SVRG:
+    """Control variates whose centre is the chain's own position, taken anew every `period` steps.
+
+        g(z) = grad log prior(z) + G(c) + K sum_{i in block} [grad l_i(z) - grad l_i(c)]
+
+    Each chain has its own centre. A step costs two gradients a row, a new centre one pass.
+
+    Args:
+      period: steps between centres; None takes one pass, ceil(N/n).
+
+    Example:
+      >>> import sgld
+      >>> sgld.SVRG(period=200)
+      SVRG(period=200)
+    """
+
+    period: Any = None
+
+    remembers: ClassVar[bool] = True
+
+    def prepare(self, target: Target, source: Source | None, center: Array | None) -> SVRG:
+        """The period as a number. Raises UsageError without data, or where it is below 1."""
+        if source is None:
+            raise UsageError("SVRG needs data; with data=None use gradient=Full().")
+        period = source.num_blocks if self.period is None else self.period
+        if period < 1:
+            raise UsageError(f"SVRG's period must be at least 1 step. Got {period}.")
+        return SVRG(jnp.int32(period))
+
+    def start(self, target: Target, source: Source, z: Float[Array, " d"]) -> Memory:
+        """The chain's start as its first centre."""
+        return Memory(z, sums.likelihood_gradient(target, source, z))
+
+    def at(self, target: Target, source: Source, x: Array, memory: Memory) -> Estimate:
+        """The estimate on entry x of the data order, around the chain's centre."""
+        batch = source.fetch(x)
+        rows = lambda z: target.log_likelihood(z, batch.rows, batch.weight)  # noqa: E731
+        tilt = memory.total - batch.scale * jax.grad(rows)(memory.center)
+        return Estimate(
+            lambda z: (
+                target.log_prior(z) + batch.scale * rows(z) + jnp.dot(tilt, z - memory.center)
+            )
+        )
+
+    def after(
+        self, target: Target, source: Source, x: Array, memory: Memory, z: Array, step: Int[Array, ""]
+    ) -> Memory:
+        """A new centre at every period-th step."""
+        fresh = lambda: Memory(z, sums.likelihood_gradient(target, source, z))  # noqa: E731
+        return jax.lax.cond((step + 1) % self.period == 0, fresh, lambda: memory)

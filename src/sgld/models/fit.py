@@ -1,0 +1,195 @@
+"""Regression from a file to a run directory: what `sgld fit`, `resume` and `predict` call.
+
+A run of kind "formula" carries in run.json what makes its model again: the data file with the
+hash of its bytes, and `FormulaModel.spec`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from ..data.table import as_table, content_hash, read_table
+from ..draws.draws import Draws
+from ..draws.storage import RunDirectory, load
+from ..errors import DataError, RunError, UsageError, did_you_mean
+from ..run.sample import begin
+from ..tune.plan import Plan, Request
+from .formula import FormulaModel
+
+__all__ = ["fit", "model_of_run", "predict"]
+
+SAMPLERS = ("sgld",)
+ROWS_AT_ONCE = 65_536
+
+
+def fit(
+    data: Any,
+    formula: str,
+    *,
+    family: str = "gaussian",
+    prior: str | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    sampler: str = "auto",
+    step_size: float | str = "auto",
+    tolerance: float = 0.05,
+    temperature: float = 1.0,
+    batch_size: int | str = "auto",
+    num_chains: int = 4,
+    num_draws: int | str = "auto",
+    seed: int = 0,
+    progress: bool = True,
+    checkpoint_every: float = 10.0,
+    on_model: Callable[[FormulaModel], None] | None = None,
+    on_plan: Callable[[Plan], None] | None = None,
+) -> Draws:
+    """Draws of a generalised linear model, given by a formula, on a file or a table.
+
+    Args:
+      data: path of a .csv, .parquet or .arrow file; or a pyarrow.Table, DataFrame or dict of
+        columns, whose run cannot be resumed.
+      formula: "outcome ~ predictors".
+      family, prior: as in `FormulaModel.build`.
+      out: a run directory to make.
+      overwrite: replace the run that stands there.
+      sampler: "auto" or "sgld".
+      on_model, on_plan: called with the model once every argument has passed, and with the plan
+        before the first step.
+
+    The rest is `sgld.sample`'s. A refused call writes nothing.
+
+    Raises: UsageError for a wrong argument, DataError for wrong data, RunError for `out`.
+    """
+    if sampler not in ("auto", *SAMPLERS):
+        raise UsageError(
+            f"sampler must be one of {', '.join(SAMPLERS)}. Got {sampler!r}."
+            + did_you_mean(sampler, SAMPLERS)
+        )
+    if not temperature > 0:  # 0 is sgld.sample's, for a modeller who looks for the mode
+        raise UsageError(f"temperature must be positive. Got {temperature}.")
+    if not (math.isfinite(checkpoint_every) and checkpoint_every > 0):
+        raise UsageError(f"checkpoint_every must be positive, in seconds. Got {checkpoint_every}.")
+    ask = Request(
+        # SGLD with every part left open is what "auto" is, and a word can be read back
+        "auto", step_size, tolerance, temperature, "auto", "auto", "auto", batch_size,
+        num_chains, num_draws, "auto", "auto", seed,
+    )  # fmt: skip
+    table, source = _read(data)
+    model = FormulaModel.build(table, formula, family, prior)
+    asked = {
+        "kind": "formula",
+        "data": source,
+        "formula": formula,
+        "family": model.family.name,
+        "prior": prior,
+        "priors": list(model.prior_text),
+        "sampler": sampler,
+        "model": model.spec,
+    }
+    return begin(
+        model.posterior, model.data, None, ask, None, asked, path=out, overwrite=overwrite,
+        progress=progress, checkpoint_every=checkpoint_every,
+        on_start=None if on_model is None else partial(on_model, model), on_plan=on_plan,
+    )  # fmt: skip
+
+
+def _read(data: Any) -> tuple[Any, dict[str, str] | None]:
+    """The table, and where it came from."""
+    if not isinstance(data, (str, Path)):
+        return as_table(data), None
+    path = Path(data)
+    table = read_table(path)
+    source = {
+        "path": str(data),
+        "absolute": str(path.absolute()),
+        "sha256": content_hash(path),
+    }
+    return table, source
+
+
+def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
+    """The model a run was begun with, its data read again and found unchanged.
+
+    Raises RunError where the data file is missing or has other bytes, or run.json is damaged.
+    """
+    source = _part(run_json, "data")
+    if source is None:
+        raise RunError(
+            "the run was begun from a table in memory, which is not stored; fit it again."
+        )
+    given, absolute, digest = (_part(source, name) for name in ("path", "absolute", "sha256"))
+    # a run may be resumed from another folder, or have moved together with its data
+    path = next((p for p in (Path(absolute), Path(given)) if p.is_file()), None)
+    if path is None:
+        raise RunError(f"the run's data file {absolute} is missing; put it back to go on.")
+    if content_hash(path) != digest:
+        raise RunError(
+            f"the run's data file {path} has changed since the run was begun; put the old file "
+            "back, or fit the new one to another directory."
+        )
+    try:
+        return FormulaModel.from_spec(_part(run_json, "model"), read_table(path))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"run.json is damaged: {error!r}.") from error
+
+
+def _part(content: Any, name: str) -> Any:
+    if not isinstance(content, dict) or name not in content:
+        raise RunError(f"run.json is damaged: it has no {name!r}.")
+    return content[name]
+
+
+def predict(
+    run: str | Path, data: Any, *, prob: float = 0.9
+) -> dict[str, Float[np.ndarray, " N"]]:
+    """Predictions of a finished formula run for the rows of a file or table, in their order.
+
+    Args:
+      prob: of the interval, which is central.
+
+    Returns:
+      `mean` and `sd` of the outcome, its noise included; `lower` and `upper` of an interval that
+      holds it with probability `prob`; for bernoulli also `probability`. Rows are taken in
+      chunks, so memory beyond the table and the answer is bounded.
+
+    Raises: RunError where `run` is not a finished formula run, DataError for the rows.
+    """
+    if not 0 < prob < 1:
+        raise UsageError(f"prob must lie between 0 and 1. Got {prob}.")
+    draws = load(run)
+    asked = RunDirectory(run).read("run.json")
+    if asked.get("kind") != "formula":
+        raise RunError(
+            f"{run} was not made by `sgld fit`, so the command line does not know how to predict "
+            "with it; use sgld.load(path).predict(f, x)."
+        )
+    try:
+        model = FormulaModel.from_spec(_part(asked, "model"))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{Path(run) / 'run.json'} is damaged: {error!r}.") from error
+    weights = draws.weights
+    position = jax.tree.map(lambda leaf: np.asarray(leaf)[draws.healthy], draws.position)
+    position = model.to_standardised(position)
+    table, _ = _read(data)
+    parts = []
+    for number, start in enumerate(range(0, table.num_rows, ROWS_AT_ONCE)):
+        rows = table.slice(start, ROWS_AT_ONCE)
+        try:
+            part = model.predict(
+                position, rows, prob=prob, weights=weights, seed=int(asked["seed"]) + number
+            )
+        except DataError:
+            if start:  # the sentence names a row: find it again in the whole
+                model.design(table.slice(0, start + ROWS_AT_ONCE))
+            raise
+        parts.append(part)
+    names = ["mean", "sd", "lower", "upper", *(["probability"] * ("probability" in parts[0]))]
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}

@@ -1,0 +1,215 @@
+"""The pictures of a run. Each function takes plain arrays and gives one panel as SVG text."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from .canvas import COLOURS, FONT_SIZE, Panel, shorten
+
+__all__ = ["by_scale", "forest", "marginal", "noise_phase", "over_steps", "trace"]
+
+MOST_BINS = 50
+MOST_CHAINS = 8
+TRACE_POINTS = 200
+LONG_NAME = 14
+
+
+def by_scale(
+    low: Float[np.ndarray, " m"], high: Float[np.ndarray, " m"], *, spread: float = 6.0,
+    most: int = 4,
+) -> list[np.ndarray]:
+    """Indices of intervals that can share an axis with its zero, the largest first.
+
+    An interval joins a group while it reaches at least 1 / `spread` as far from zero as the
+    group's furthest; the last of `most` groups takes what is left. Order is kept within groups.
+    """  # fmt: skip
+    reach = np.maximum(np.abs(low), np.abs(high))
+    groups: list[list[int]] = []
+    for i in np.argsort(-reach, kind="stable"):
+        if not groups or (reach[i] * spread < reach[groups[-1][0]] and len(groups) < most):
+            groups.append([])
+        groups[-1].append(int(i))
+    return [np.sort(group) for group in groups]
+
+
+def forest(
+    names: list[str],
+    outer: Float[np.ndarray, "2 m"],
+    inner: Float[np.ndarray, "2 m"],
+    middle: Float[np.ndarray, " m"],
+) -> str:
+    """Rows of point and intervals on one axis, the numbers beside them, with a line at zero."""
+    count = len(names)
+    two_lines = max(map(len, names)) > LONG_NAME
+    height = (27 if two_lines else 17) * count + 30
+    panel = Panel("", height)
+    panel.label = f"Intervals of {', '.join(names)}"
+    axes, y = panel.axes, np.arange(count)
+    axes.axvline(0, color=COLOURS["muted"], linewidth=0.8, linestyle=(0, (3, 2)))
+    axes.hlines(y, *outer, color=COLOURS["accent"], linewidth=1.2)
+    axes.hlines(y, *inner, color=COLOURS["accent"], linewidth=3.6)
+    axes.plot(
+        middle, y, "o", color=COLOURS["accent"], markersize=4.5, markeredgecolor=COLOURS["paper"],
+        markeredgewidth=0.7,
+    )  # fmt: skip
+    low, high = min(0.0, outer[0].min()), max(0.0, outer[1].max())
+    room = 0.04 * (high - low) or 1.0
+    axes.set(xlim=(low - room, high + room), ylim=(count - 0.5, -0.75 if two_lines else -0.5))
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x", color=COLOURS["line"], linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.set_yticks([])
+    numbers = [_interval_text(m, o) for m, o in zip(middle, outer.T, strict=True)]
+    across = axes.get_yaxis_transform()
+    for i, (name, text) in enumerate(zip(names, numbers, strict=True)):
+        if two_lines:
+            style = {"transform": across, "va": "bottom", "fontsize": FONT_SIZE - 0.5}
+            panel.text(0, i - 0.14, shorten(name, 36), "ink", ha="left", **style)
+            panel.text(1, i - 0.14, text, ha="right", **style)
+        else:
+            style = {"transform": across, "va": "center"}
+            panel.text(-0.02, i, name, "ink", ha="right", **style)
+            panel.text(1.02, i, text, ha="left", **style)
+    panel.ticks("x", 6 if two_lines else 4)
+    return panel.svg()
+
+
+def _interval_text(middle: float, ends: np.ndarray) -> str:
+    width = ends[1] - ends[0]
+    decimals = 2 - int(np.floor(np.log10(width))) if width > 0 else 3
+    if 0 <= decimals <= 7 and abs(middle) < 1e6:
+        decimals = max(0, decimals - 1)
+        text = f"{middle:.{decimals}f}  [{ends[0]:.{decimals}f}, {ends[1]:.{decimals}f}]"
+    else:
+        text = f"{middle:.3g}  [{ends[0]:.3g}, {ends[1]:.3g}]"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def marginal(
+    name: str,
+    values: Float[np.ndarray, " n"],
+    weights: Float[np.ndarray, " n"],
+    gaussian: tuple[float, float] | None = None,
+) -> str:
+    """The weighted histogram of one parameter, the curve of a Gaussian (mean, sd) over it."""
+    panel = Panel(name, 118)
+    low, high = _range(values, weights)
+    bins = int(np.clip(np.sqrt(1 / np.sum((weights / weights.sum()) ** 2)), 8, MOST_BINS))
+    height, edges = np.histogram(values, bins, (low, high), weights=weights)
+    height = height / (weights.sum() * np.diff(edges))
+    panel.axes.stairs(height, edges, fill=True, color=COLOURS["accent-soft"])
+    panel.axes.stairs(height, edges, color=COLOURS["accent"], linewidth=0.8)
+    top = height.max()
+    if gaussian is not None and gaussian[1] > 0:
+        mean, sd = gaussian
+        x = np.unique(np.append(np.linspace(low, high, 120), mean + sd * np.linspace(-4, 4, 81)))
+        x = x[(x >= low) & (x <= high)]
+        curve = np.exp(-0.5 * ((x - mean) / sd) ** 2) / (sd * np.sqrt(2 * np.pi))
+        panel.axes.plot(x, curve, color=COLOURS["contrast"], linewidth=1.3)
+        top = max(top, min(curve.max(initial=0.0), 3 * top))
+    panel.axes.set(xlim=(low, high), ylim=(0, 1.05 * top))
+    panel.only_x()
+    panel.ticks("x")
+    return panel.svg()
+
+
+def _range(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """From the .1% to the 99.9% quantile and a little more; some width around a single value."""
+    order = np.argsort(values)
+    share = np.cumsum(weights[order]) / weights.sum()
+    low, high = values[order][np.searchsorted(share, [0.001, 0.999]).clip(max=len(values) - 1)]
+    room = 0.08 * (high - low) or max(1e-6, 1e-3 * abs(low))
+    return low - room, high + room
+
+
+def trace(
+    name: str, steps: Float[np.ndarray, " draw"], values: Float[np.ndarray, "chain draw"]
+) -> str:
+    """One parameter over the steps, a colour per chain, evenly thinned; failed draws are left out."""
+    panel = Panel(name, 118, xlabel="")
+    at = np.unique(np.linspace(0, len(steps) - 1, TRACE_POINTS).round().astype(int))
+    values = values[:MOST_CHAINS, at]
+    usual = [row for row in values if np.isfinite(row).all()]
+    for chain, row in enumerate(values):
+        good = np.isfinite(row)
+        colour = COLOURS[f"chain-{chain % 6}"]
+        panel.axes.plot(steps[at][good], row[good], color=colour, linewidth=0.7, alpha=0.85)
+    if usual:
+        low, high = np.min(usual), np.max(usual)
+        room = 0.06 * (high - low) or 1e-3 * max(1.0, abs(low))
+        panel.axes.set_ylim(low - room, high + room)
+    panel.axes.set_xlim(steps[0], max(steps[-1], steps[0] + 1))
+    panel.ticks("x")
+    panel.ticks("y", 3)
+    return panel.svg()
+
+
+def over_steps(
+    title: str, steps: Float[np.ndarray, " draw"], values: Float[np.ndarray, " draw"], burn_in: int
+) -> str:
+    """A step size or a temperature over the steps; its first value holds during burn-in."""
+    panel = Panel(title, 160, xlabel="step")
+    x, y = _with_burn_in(steps, values, burn_in)
+    panel.axes.plot(x, y, color=COLOURS["accent"], linewidth=1.6)
+    ratio = y.max() / y.min() if y.min() > 0 else np.inf
+    panel.axes.set_xlim(0, max(x[-1], 1))
+    if 3 < ratio < np.inf:
+        _log_axis(panel, y.min() / 1.4, y.max() * 1.4)
+    else:
+        panel.axes.set_ylim(0, 1.25 * y.max() or 1)
+        panel.ticks("y", 4)
+    _mark_burn_in(panel, burn_in, x[-1])
+    panel.ticks("x")
+    return panel.svg()
+
+
+def noise_phase(
+    steps: Float[np.ndarray, " draw"], alpha: Float[np.ndarray, " draw"], burn_in: int
+) -> str:
+    """Welling & Teh's alpha over the steps: above 1 the run optimises, below 1 it samples."""
+    panel = Panel("α, gradient noise / injected noise", 160, xlabel="step")
+    x, y = _with_burn_in(steps, alpha, burn_in)
+    low, high = min(y.min() / 3, 0.03), max(y.max() * 3, 30.0)
+    panel.axes.set_xlim(0, max(x[-1], 1))
+    _log_axis(panel, low, high)
+    panel.axes.axhspan(1, high, color=COLOURS["shade"], linewidth=0, zorder=0)
+    panel.axes.axhline(1, color=COLOURS["contrast"], linewidth=1, linestyle=(0, (4, 2)))
+    panel.axes.plot(x, y, color=COLOURS["accent"], linewidth=1.8)
+    across = panel.axes.transAxes
+    panel.text(0.98, 0.97, "optimisation phase", transform=across, ha="right", va="top")
+    panel.text(0.98, 0.04, "sampling phase", transform=across, ha="right", va="bottom")
+    panel.ticks("x")
+    return panel.svg()
+
+
+def _with_burn_in(steps: np.ndarray, values: np.ndarray, burn_in: int) -> tuple:
+    at = np.unique(np.linspace(0, len(steps) - 1, 400).round().astype(int))
+    x, y = steps[at].astype(float), np.asarray(values, float)[at]
+    return (np.append(0.0, x), np.append(y[0], y)) if burn_in else (x, y)
+
+
+def _mark_burn_in(panel: Panel, burn_in: int, last: float) -> None:
+    if burn_in > 0.01 * last:
+        panel.axes.axvspan(0, burn_in, color=COLOURS["shade"], linewidth=0, zorder=0)
+        panel.text(
+            burn_in / last, 0.03, " burn-in", transform=panel.axes.transAxes, va="bottom"
+        )
+
+
+def _log_axis(panel: Panel, low: float, high: float) -> None:
+    """Powers of ten, or 1, 2, 5 where the axis spans little."""
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+    panel.axes.set_yscale("log")
+    panel.axes.set_ylim(low, high)
+    decades = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    within = 10.0 ** decades[(10.0**decades >= low) & (10.0**decades <= high)]
+    if len(within) < 3:
+        fine = np.sort(np.concatenate([m * 10.0**decades for m in (1, 2, 5)]))
+        within = fine[(fine >= low) & (fine <= high)]
+    within = within[:: max(1, len(within) // 5)]
+    panel.axes.yaxis.set_major_locator(FixedLocator(within))
+    panel.axes.yaxis.set_minor_locator(NullLocator())
+    texts = [f"{v:g}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}") for v in within]
+    panel.axes.yaxis.set_major_formatter(FixedFormatter(texts))

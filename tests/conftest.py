@@ -1,0 +1,44 @@
+"""The suite's flags: strict promotion, keys used once, compiled functions shared by the workers."""
+
+import os
+import shutil
+import tempfile
+
+import numpy as np
+import pytest
+
+_CACHE = "JAX_COMPILATION_CACHE_DIR"
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput") and _CACHE not in os.environ:
+        # set before the workers start, so that they inherit it
+        os.environ[_CACHE] = config.sgld_cache = tempfile.mkdtemp(prefix="sgld-tests-")
+    import jax
+
+    jax.config.update("jax_compilation_cache_dir", os.environ[_CACHE])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    jax.config.update("jax_debug_key_reuse", True)
+
+
+def pytest_unconfigure(config):
+    if hasattr(config, "sgld_cache"):
+        shutil.rmtree(config.sgld_cache, ignore_errors=True)
+        os.environ.pop(_CACHE, None)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def x64():
+    """Double precision for one test."""
+    import jax
+
+    with jax.enable_x64(True):
+        yield

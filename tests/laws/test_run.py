@@ -1,0 +1,316 @@
+"""`sgld.sample` from outside: every step by hand, and what must not change a bit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.data.source import Source
+from sgld.run import chunk, loop
+
+N = 23
+ROWS = np.random.default_rng(5).normal(size=(N, 2)).astype(np.float32)
+MEAN, PRECISION = np.array([0.5, -1.0]), np.array([3.0, 1.5])
+
+
+def log_prior(t):
+    return -0.5 * jnp.sum(jnp.asarray(PRECISION, jnp.float32) * (t - jnp.asarray(MEAN, jnp.float32)) ** 2)
+
+
+def log_likelihood(t, x):
+    return -0.5 * jnp.sum((x - t) ** 2)
+
+
+POSTERIOR = sgld.Posterior(log_prior, log_likelihood)
+START = np.array([0.3, 0.2], np.float32)
+
+
+def run(posterior=POSTERIOR, data=ROWS, init=START, **kwargs):
+    given = {"step_size": 0.01, "num_chains": 2, "num_draws": 600, "burn_in": 0, "thin": 1}
+    return sgld.sample(posterior, data, init, progress=False, **{**given, **kwargs})
+
+
+def same(a, b):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+# -- every step by hand ----------------------------------------------------------------------
+
+
+def by_hand(order, n, h, T, root, draws, chain, seed=0, center=None):
+    """The trajectory in double precision from the paper's formula, rows in the source's order."""
+    source = Source.build(ROWS, n, order, seed)
+    rows = np.asarray(source.rows, np.float64)
+    entries = source.chunk((seed, chain), 0, draws)
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 0), chain)
+    block = chunk.block_steps(2)
+    blocks = [
+        np.asarray(jax.random.normal(jax.random.fold_in(key, b), (block, 2)), np.float64)
+        for b in range(-(-draws // block))
+    ]
+    xi = np.concatenate(blocks)
+    sizes = [N // source.num_blocks + (k < N % source.num_blocks) for k in range(source.num_blocks)]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    q, path = START.astype(np.float64), []
+    for k in range(draws):
+        path.append(q)
+        if order in ("reshuffle", "symmetric", "independent"):
+            batch, scale = rows[starts[entries[k]] : starts[entries[k] + 1]], source.num_blocks
+        else:
+            batch, scale = rows[entries[k]], N / n
+        if center is None:
+            likelihood = scale * np.sum(batch - q, axis=0)
+        else:
+            full = np.sum(rows[:N] - center, axis=0)
+            likelihood = full + scale * np.sum((batch - q) - (batch - center), axis=0)
+        g = -PRECISION * (q - MEAN) + likelihood
+        q = q + h(k) * root @ root.T @ g + np.sqrt(2 * h(k) * T(k)) * root @ xi[k]
+    return np.array(path)
+
+
+DENSE = np.array([[1.5, 0.0], [0.6, 0.8]])
+
+
+@pytest.mark.parametrize("order", ["reshuffle", "symmetric", "independent", "replacement", "subset"])
+def test_every_step_by_hand(order):
+    """N/n, prior, noise, preconditioner, temperature, short batches, order: all in one."""
+    draws = run(
+        order=order, batch_size=5, temperature=2.5, preconditioner=sgld.Dense(DENSE @ DENSE.T, DENSE)
+    )
+    for chain in range(2):
+        exact = by_hand(order, 5, lambda k: 0.01, lambda k: 2.5, DENSE, 600, chain)
+        np.testing.assert_allclose(draws.position[chain], exact, atol=2e-4)
+
+
+def test_every_step_by_hand_with_control_variates_and_a_cholesky_factor():
+    center, D = np.array([1.0, 0.0]), np.array([[1.0, 0.4], [0.4, 0.5]])
+    draws = run(
+        gradient=sgld.ControlVariates(jnp.asarray(center, jnp.float32)), batch_size=4,
+        order="subset", preconditioner=sgld.Dense(D), num_draws=100,
+    )  # fmt: skip
+    root = np.linalg.cholesky(D)
+    exact = by_hand("subset", 4, lambda k: 0.01, lambda k: 1.0, root, 100, 0, center=center)
+    np.testing.assert_allclose(draws.position[0], exact, atol=2e-4)
+
+
+def test_schedules_start_after_burn_in_and_a_weight_is_the_step_taken_from_its_draw():
+    h, T = sgld.polynomial(0.02, 1.0, 0.5), sgld.polynomial(3.0, 1.0, 1.0)
+    burn_in, thin = 7, 3
+    draws = run(
+        step_size=h, temperature=T, burn_in=burn_in, thin=thin, num_draws=30, batch_size=5,
+        order="reshuffle",
+    )  # fmt: skip
+    after = lambda k: max(0, k - burn_in)  # noqa: E731
+    hs, Ts = np.asarray(h(np.arange(200))), np.asarray(T(np.arange(200)))
+    exact = by_hand(
+        "reshuffle", 5, lambda k: hs[after(k)], lambda k: Ts[after(k)], np.eye(2), 100, 0
+    )
+    kept = burn_in + thin * np.arange(30)
+    np.testing.assert_allclose(draws.position[0], exact[kept], atol=2e-4)
+    np.testing.assert_array_equal(draws.step, kept)
+    steps = hs[thin * np.arange(30)]
+    np.testing.assert_allclose(draws.step_size, np.broadcast_to(steps, (2, 30)), rtol=1e-6)
+    np.testing.assert_allclose(np.exp(draws.log_weight), draws.step_size, rtol=1e-6)
+    np.testing.assert_allclose(draws.temperature[1], Ts[thin * np.arange(30)], rtol=1e-6)
+
+
+def test_the_weight_is_read_off_the_move():
+    """T = 0 and one batch: (theta' - theta) / gradient is the step that the draw was given."""
+    draws = run(
+        step_size=sgld.polynomial(0.02, 1.0, 0.9), temperature=0.0, batch_size=N, num_chains=1,
+        num_draws=12,
+    )  # fmt: skip
+    q = draws.position[0].astype(float)
+    gradient = -PRECISION * (q - MEAN) + np.sum(ROWS[None] - q[:, None], axis=1)
+    moved = np.diff(q, axis=0) / gradient[:-1]
+    np.testing.assert_allclose(moved.mean(1)[:8], np.exp(draws.log_weight[0, :8]), rtol=1e-2)
+
+
+def test_no_noise_is_used_twice():
+    """The standard normals read off a run of a nearly flat density: all different, uncorrelated."""
+    flat = sgld.Posterior(lambda t: -0.5e-12 * jnp.sum(t**2))
+    steps = 3 * chunk.block_steps(2)
+    draws = run(flat, None, np.zeros(2, np.float32), num_draws=steps, num_chains=3, step_size=0.5)
+    xi = np.diff(draws.position.astype(np.float64), axis=1)
+    numbers = np.round(np.abs(xi).ravel(), 4)
+    # rounding makes some agree by chance; a block used twice would repeat a third of them
+    longest = max(
+        np.mean(np.abs(xi[a].ravel()[:, None] - xi[b].ravel()[None, :300]).min(0) < 1e-5)
+        for a, b in [(0, 1), (0, 2), (1, 2)]
+    )
+    assert longest < 0.2, "chains share noise"
+    block = chunk.block_steps(2)
+    for lag in (1, 2, block, 2 * block):
+        z = np.sqrt(xi[:, lag:].size) * np.mean(xi[:, lag:] * xi[:, :-lag])
+        assert abs(z) < 4.5, f"noise is correlated at lag {lag}"
+    assert abs(np.mean(xi**2) - 1) < 4.5 * np.sqrt(2 / xi.size)
+    assert numbers.size == xi.size
+
+
+# -- what must not change a bit --------------------------------------------------------------
+
+DESIGNS = [
+    {"order": "reshuffle", "batch_size": 5},
+    {"order": "subset", "batch_size": 3, "gradient": sgld.ControlVariates(), "thin": 3, "burn_in": 50},
+]
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=["reshuffle", "control variates"])
+def test_the_length_of_a_chunk_changes_no_bit(design, monkeypatch):
+    whole = run(**design, num_draws=3000)
+    monkeypatch.setattr(loop, "SECONDS_PER_CHUNK", 1e-9)
+    single = run(**design, num_draws=3000)
+    monkeypatch.undo()
+    monkeypatch.setattr(loop, "ENTRY_NUMBERS", 1)
+    monkeypatch.setattr(loop, "SLOT_NUMBERS", 1)
+    small = run(**design, num_draws=3000)
+    for other in (single, small):
+        same(whole.position, other.position)
+        same(whole.step_size, other.step_size)
+
+
+def test_checkpoints_change_no_bit(tmp_path):
+    never = run(num_draws=2000)
+    often = run(num_draws=2000, path=tmp_path / "often", checkpoint_every=0.0)
+    same(never.position, often.position)
+    same(never.position, sgld.load(tmp_path / "often").position)
+
+
+def test_the_number_of_chains_changes_nothing():
+    one, four = run(num_chains=1), run(num_chains=4)
+    np.testing.assert_allclose(one.position[0], four.position[0], atol=1e-5)
+    assert not np.allclose(four.position[0], four.position[1], atol=1e-3)
+
+
+def test_more_draws_begin_with_the_same_ones():
+    short, long = run(num_draws=100), run(num_draws=1500)
+    same(short.position, long.position[:, :100])
+
+
+def test_two_samplers_interleaved_equal_the_two_alone():
+    def walk(seed, turns):
+        sampler, source = sgld.SGLD(None), Source.build(ROWS, 5, "reshuffle", seed)
+        state = sampler.init(jnp.asarray(START))
+        for k in range(20):
+            rows = np.asarray(source.fetch(jnp.asarray(source.chunk((seed, 0), k, 1)[0])).rows)
+            xi = jax.random.normal(jax.random.fold_in(jax.random.key(seed), k), (2,))
+            state = sampler.step(state, lambda q: -q + rows.mean(0), 0.1, xi)  # noqa: B023
+            yield np.asarray(state.position)
+
+    alone = [list(walk(seed, 20)) for seed in (0, 1)]
+    together = list(zip(walk(0, 20), walk(1, 20), strict=True))
+    same(alone, [list(part) for part in zip(*together, strict=True)])
+    a, b = run(seed=1), run(seed=2, temperature=2.0)
+    same((run(seed=1).position, run(seed=2, temperature=2.0).position), (a.position, b.position))
+
+
+def test_a_pytree_equals_the_flat_vector():
+    tree = sgld.Posterior(
+        lambda t: log_prior(jnp.concatenate([t["a"][None], t["b"]])),
+        lambda t, x: log_likelihood(jnp.concatenate([t["a"][None], t["b"]]), x),
+    )
+    flat = run(batch_size=5)
+    parts = run(tree, init={"a": jnp.float32(START[0]), "b": jnp.asarray(START[1:])}, batch_size=5)
+    assert parts.names == ("a", "b[0]")
+    joined = np.concatenate([parts.position["a"][..., None], parts.position["b"]], -1)
+    np.testing.assert_allclose(joined, flat.position, atol=1e-5)
+
+
+def test_twice_the_data_equals_twice_the_likelihood():
+    twice = sgld.Posterior(log_prior, lambda t, x: 2 * log_likelihood(t, x))
+    a = run(data=np.concatenate([ROWS, ROWS]), gradient=sgld.Full())
+    b = run(twice, gradient=sgld.Full())
+    np.testing.assert_allclose(a.position, b.position, atol=2e-4)
+
+
+def test_temperature_0_is_gradient_ascent_bit_for_bit():
+    draws = run(temperature=0.0, gradient=sgld.Full(), num_draws=50, num_chains=1)
+    other = run(temperature=0.0, gradient=sgld.Full(), num_draws=50, num_chains=1, seed=9)
+    np.testing.assert_allclose(draws.position, other.position, atol=1e-6)
+    q = START.astype(np.float64)
+    for k in range(50):
+        np.testing.assert_allclose(draws.position[0, k], q, atol=1e-5)
+        q = q + 0.01 * (-PRECISION * (q - MEAN) + np.sum(ROWS - q, axis=0))
+
+
+# -- compilation and failures ----------------------------------------------------------------
+
+
+def test_new_numbers_compile_nothing():
+    run(temperature=1.0)
+    before = chunk.run_chunk._cache_size()
+    run(temperature=1.0, step_size=0.02, seed=4, burn_in=11, thin=2, num_draws=700)
+    run(temperature=3.0, data=ROWS + 1)
+    assert chunk.run_chunk._cache_size() == before
+
+
+def test_a_poisoned_gradient_stops_only_its_chain():
+    def poisoned(t):
+        # the gradient of leaf `z` is lost beyond 2.5; that of `a` one step later, through the product
+        lost = jnp.where(t["z"][1] > 2.5, jnp.nan, 1.0)
+        pair = 1e-3 * t["a"][0] * t["z"][1]
+        return pair - 0.5 * jnp.sum(t["a"] ** 2) - 0.5 * lost * jnp.sum(t["z"] ** 2)
+
+    init = {"z": jnp.zeros(2), "a": jnp.zeros(1)}
+    draws = run(sgld.Posterior(poisoned), None, init, num_draws=80, step_size=0.2, num_chains=8)
+    failed = [i for i, status in enumerate(draws.status) if status != "ok"]
+    assert 0 < len(failed) < 8
+    for chain in failed:
+        path = draws.position["z"][chain, :, 1]
+        step = int(np.argmax(~np.isfinite(path)))
+        assert path[step - 1] > 2.5
+        for part in (f"chain {chain}", f"step {step}", "leaf 'z'"):
+            assert part in draws.status[chain]
+    for chain in draws.healthy:
+        assert np.isfinite(draws.position["a"][chain]).all()
+    assert draws.verdict.word == "biased" and "non-finite" in draws.verdict.reasons[0]
+    assert np.isfinite(draws.mean()["a"]).all()
+
+
+# -- Monte Carlo, the last line --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "design",
+    [
+        {"order": "reshuffle", "batch_size": 3},
+        {"order": "replacement", "batch_size": 3, "temperature": 0.5},
+        {"order": "subset", "batch_size": 10, "preconditioner": sgld.Diagonal(np.array([2.0, 0.5]))},
+    ],
+    ids=["reshuffle", "replacement", "subset"],
+)
+def test_variances_of_a_run_follow_the_law(design):
+    from sgld.tune.law import Law
+
+    n, order, T = design["batch_size"], design["order"], design.get("temperature", 1.0)
+    D = np.diag(design["preconditioner"].array) if "preconditioner" in design else np.eye(2)
+    h, R = 0.008, -(-N // n)
+    J = np.diag(PRECISION + N)
+    S = np.cov(ROWS, rowvar=False, bias=True)
+    if order == "reshuffle":
+        rows = np.asarray(Source.build(ROWS, n, order, 0).everything(), np.float64)
+        sums = np.array([part.sum(0) for part in np.split(rows, _edges(n))])
+        sizes = np.array([len(part) for part in np.split(rows, _edges(n))])
+        # blocks of unequal size have unequal curvature too: close to the law, not on it
+        C = np.cov(R * (sums - sizes[:, None] * rows.mean(0)), rowvar=False, bias=True)
+    else:
+        C = N**2 / n * S * ((N - n) / (N - 1) if order == "subset" else 1.0)
+    law = Law.of(J, np.sqrt(D), C, period=R if order == "reshuffle" else 1)
+    exact = np.diag(law.basis @ law.covariance(h, T) @ law.basis.T)
+    draws = run(**design, step_size=h, num_chains=64, num_draws=3000, burn_in=100, thin=2)
+    values = draws.position.astype(np.float64)
+    mode = (PRECISION * MEAN + ROWS.sum(0)) / np.diag(J)
+    squares = ((values - mode) ** 2).mean(1)
+    z = (squares.mean(0) - exact) / (squares.std(0) / 8)
+    assert np.abs(z).max() < 4.5, z
+    assert np.abs(squares.mean(0) / exact - 1).max() < 0.03
+    shift = (values.mean((0, 1)) - mode) / (values.mean(1).std(0) / 8)
+    assert np.abs(shift).max() < 4.5
+
+
+def _edges(n):
+    count = -(-N // n)
+    sizes = [N // count + (k < N % count) for k in range(count)]
+    return np.cumsum(sizes)[:-1]

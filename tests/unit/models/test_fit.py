@@ -1,0 +1,134 @@
+"""The Python door behind `sgld fit`: what run.json remembers, and predictions of a run."""
+
+import json
+
+import numpy as np
+import pyarrow
+import pyarrow.csv
+import pytest
+
+import sgld
+from sgld.data.table import read_table
+from sgld.errors import DataError, RunError, UsageError
+from sgld.models import fit as door
+from sgld.models.fit import fit, model_of_run, predict
+
+
+def rows(seed=3, size=120):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=size)
+    return {"x": x, "y": 3 - x + rng.normal(size=size)}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fit")
+    pyarrow.csv.write_csv(pyarrow.table(rows()), folder / "rows.csv")
+    seen = []
+    draws = fit(
+        folder / "rows.csv", "y ~ x", out=folder / "run", num_draws=300, progress=False,
+        on_model=seen.append, on_plan=seen.append,
+    )  # fmt: skip
+    return folder, draws, seen
+
+
+def asked(folder):
+    return json.loads((folder / "run" / "run.json").read_text())
+
+
+def test_draws_have_the_formulas_names_and_the_callbacks_were_called(finished):
+    _, draws, (model, plan) = finished
+    assert draws.names == ("Intercept", "x", "sigma") == model.names
+    assert plan.num_draws == draws.num_draws == 300
+
+
+def test_run_json_makes_the_model_again(finished):
+    folder, _, (model, _) = finished
+    content = asked(folder)
+    assert content["kind"] == "formula"
+    assert content["family"] == "gaussian" and content["prior"] is None
+    assert content["priors"] == list(model.prior_text)
+    again = model_of_run(content)
+    assert again.spec == model.spec
+    for new, old in zip(again.data, model.data, strict=True):
+        assert np.array_equal(new, old)
+
+
+def test_changed_or_missing_data_are_refused(finished, tmp_path):
+    content = asked(finished[0])
+    (tmp_path / "rows.csv").write_bytes((finished[0] / "rows.csv").read_bytes() + b"0,1\n")
+    there = {"path": "rows.csv", "absolute": str(tmp_path / "rows.csv")}
+    with pytest.raises(RunError, match=r"rows\.csv has changed"):
+        model_of_run({**content, "data": {**content["data"], **there}})
+    gone = {"path": "gone.csv", "absolute": str(tmp_path / "gone.csv")}
+    with pytest.raises(RunError, match=r"gone\.csv is missing"):
+        model_of_run({**content, "data": {**content["data"], **gone}})
+
+
+def test_data_that_moved_with_the_folder_are_found(finished, tmp_path, monkeypatch):
+    content = asked(finished[0])
+    (tmp_path / "rows.csv").write_bytes((finished[0] / "rows.csv").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    moved = {**content["data"], "path": "rows.csv", "absolute": str(tmp_path / "old" / "rows.csv")}
+    assert model_of_run({**content, "data": moved}).names == ("Intercept", "x", "sigma")
+
+
+@pytest.mark.parametrize(
+    "damage", [{"data": 3}, {"data": {"path": "rows.csv"}}, {"model": {}}, {"model": 3}]
+)
+def test_a_damaged_run_json_is_a_sentence(finished, damage):
+    with pytest.raises(RunError, match="damaged"):
+        model_of_run({**asked(finished[0]), **damage})
+
+
+def test_a_table_in_memory_runs_but_cannot_be_resumed(tmp_path):
+    draws = fit(rows(), "y ~ x", num_draws=20, num_chains=2, progress=False, out=tmp_path / "run")
+    assert draws.num_draws == 20
+    content = json.loads((tmp_path / "run" / "run.json").read_text())
+    with pytest.raises(RunError, match="table in memory"):
+        model_of_run(content)
+    assert sgld.resume(tmp_path / "run").num_draws == 20  # finished, so only read
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sampler": "sgdl"}, "Did you mean 'sgld'"),
+        ({"temperature": 0.0}, "temperature must be positive"),
+        ({"temperature": float("nan")}, "temperature must be positive"),
+        ({"checkpoint_every": -1.0}, "checkpoint_every must be positive"),
+        ({"batch_size": 121}, "batch_size"),
+    ],
+)
+def test_refused_before_anything_is_written(tmp_path, options, said):
+    with pytest.raises(UsageError, match=said):
+        fit(rows(), "y ~ x", out=tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_predictions_do_not_depend_on_how_many_rows_are_taken_at_once(finished, monkeypatch):
+    folder, draws, _ = finished
+    whole = predict(folder / "run", rows(4))
+    monkeypatch.setattr(door, "ROWS_AT_ONCE", 50)
+    parts = predict(folder / "run", rows(4))
+    assert list(whole) == ["mean", "sd", "lower", "upper"]
+    for name in ("mean", "sd"):
+        assert np.allclose(whole[name], parts[name], rtol=1e-12, atol=0)
+    for name in ("lower", "upper"):  # sampled: another stream per chunk of rows
+        assert np.allclose(whole[name], parts[name], atol=0.3)
+    mean = draws.mean()["coefficients"]
+    assert np.allclose(whole["mean"], mean[0] + mean[1] * rows(4)["x"], atol=1e-5)
+
+
+def test_a_bad_row_is_counted_from_the_start_of_the_table(finished, monkeypatch):
+    monkeypatch.setattr(door, "ROWS_AT_ONCE", 50)
+    bad = rows(4)
+    bad["x"][110] = np.inf
+    with pytest.raises(DataError, match="row 111"):
+        predict(finished[0] / "run", bad)
+
+
+def test_predict_needs_a_formula_run(finished, tmp_path):
+    finished[1].save(tmp_path / "saved")
+    with pytest.raises(RunError, match="sgld fit"):
+        predict(tmp_path / "saved", read_table(finished[0] / "rows.csv"))
