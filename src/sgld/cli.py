@@ -126,7 +126,9 @@ def _is_demo(run: Path, path: Path) -> bool:
     return asked.get("formula") == DEMO and source.get("absolute") == str(path.absolute())
 
 
-@_command('sgld fit visits.parquet "mdvis ~ lncoins + physlm + C(hlthg)" --family poisson --out run/')
+@_command(
+    'sgld fit visits.parquet "mdvis ~ lncoins + physlm + C(hlthg)" --family poisson --out run/'
+)
 def fit(
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help="A .csv, .parquet or .arrow file.")
@@ -236,9 +238,7 @@ def resume(
 
 
 @_command("sgld summary run/")
-def summary(
-    run: Run, quiet: Quiet = False, as_json: Json = False, strict: Strict = False
-) -> None:
+def summary(run: Run, quiet: Quiet = False, as_json: Json = False, strict: Strict = False) -> None:
     """The table and the verdict of a finished run.
 
     sd_ratio is the run's sd over the posterior's, as the bias meter predicts it: 1 is right.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -254,6 +255,24 @@ def test_summary_repeats_table_and_verdict(finished):
         (out / "summary.json").read_text()
     )
     assert run("summary", out, "--quiet").stdout.startswith("verdict: trusted")
+
+
+def test_on_a_terminal_there_are_progress_and_colour(folder):
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "sgld.cli", "fit", folder / "rows.csv", "y ~ x", "--draws",
+               "400", "--step-size", "0.001", "--out", folder / "runs" / "terminal"]  # fmt: skip
+    shown = b""
+    terminal = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=terminal) as process:
+        os.close(theirs)
+        with contextlib.suppress(OSError):  # the end of a terminal
+            while part := os.read(ours, 65536):
+                shown += part
+    os.close(ours)
+    assert process.returncode == 0, shown.decode()
+    assert b"sampling" in shown
+    assert b"\x1b[1mverdict: " in shown
 
 
 def test_resuming_a_finished_run_is_no_error(finished):

@@ -147,9 +147,7 @@ def _part(content: Any, name: str) -> Any:
     return content[name]
 
 
-def predict(
-    run: str | Path, data: Any, *, prob: float = 0.9
-) -> dict[str, Float[np.ndarray, " N"]]:
+def predict(run: str | Path, data: Any, *, prob: float = 0.9) -> dict[str, Float[np.ndarray, " N"]]:
     """Predictions of a finished formula run for the rows of a file or table, in their order.
 
     Args:

@@ -1,0 +1,266 @@
+"""`write_report`: a finished run directory to one page that needs nothing else.
+
+The order is that of a reader's questions: can it be trusted, what was done, what came out, what
+does it look like, did it mix, was the noise small, does the model fit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from ..draws import weighted
+from ..draws.draws import Draws
+from ..draws.storage import RunDirectory, load, write_atomic
+from ..errors import SGLDError
+from . import check, figures
+from .style import PAGE
+from .text import banner, says, table, what_was_asked, what_was_chosen
+
+__all__ = ["write_report"]
+
+MOST_INTERVALS, MOST_MARGINALS, MOST_TRACES = 60, 24, 12
+
+
+def write_report(run_path: Path | str) -> Path:
+    """Write `report.html` into the finished run directory `run_path`; return its path.
+
+    Raises:
+      RunError: no run directory, an unfinished run, or the page cannot be written.
+      MissingExtra: matplotlib is not installed.
+    """
+    run = RunDirectory(run_path)
+    draws = load(run.path)
+    asked = run.read("run.json")
+    path = run.path / "report.html"
+    write_atomic(path, _page(run, draws, asked).encode("utf-8"))
+    return path
+
+
+def _page(run: RunDirectory, draws: Draws, asked: dict[str, Any]) -> str:
+    info = draws.info
+    if draws.verdict is None:
+        word, reasons = "unknown", ("the draws were not judged",)
+    else:
+        word, reasons = draws.verdict.word, draws.verdict.reasons
+    name = run.path.resolve().name
+    parts = [
+        f"<h1>{says(asked.get('formula') or name)}</h1>",
+        banner(word, reasons, _facts(draws)),
+        _failures(draws, reasons),
+        '<div class="pair"><section><h2>What was asked</h2>',
+        what_was_asked(asked, info),
+        "</section><section><h2>What was chosen</h2>",
+        what_was_chosen(info.get("plan") or {}, info),
+        "</section></div>",
+    ]
+    if draws.healthy.size:
+        parts += _results(run, draws, asked)
+    else:
+        parts.append(
+            _section("Parameters", "<p>Every chain failed, so there is nothing to tabulate.</p>")
+        )
+    versions = ", ".join(f"{k} {v}" for k, v in (asked.get("versions") or {}).items())
+    return PAGE.substitute(
+        title=f"{says(word)}: {says(name)}",
+        content="\n".join(part for part in parts if part),
+        footer=f"Run <code>{says(name)}</code>{', made with ' + says(versions) if versions else ''}.",
+    )
+
+
+def _results(run: RunDirectory, draws: Draws, asked: dict[str, Any]) -> list[str]:
+    """Everything that needs a chain that did not fail."""
+    stored = (run.path / "summary.json").exists()
+    summary = run.read("summary.json") if stored else draws.summary().to_dict()
+    parameters = summary["parameters"]
+    values, _ = draws.flat()
+    ess = np.array([parameters[name]["ess_bulk"] or 0.0 for name in draws.names])
+    return [
+        _section("Parameters", table(parameters, draws)),
+        _intervals(draws, values),
+        _check(draws, asked),
+        _marginals(draws, values, ess),
+        _traces(draws, ess),
+        _noise(draws),
+    ]
+
+
+def _facts(draws: Draws) -> str:
+    info = draws.info
+    facts = [f"{draws.num_chains} chains of {draws.num_draws:,} draws"]
+    if info.get("num_steps"):
+        facts.append(f"{info['num_steps']:,} steps each")
+    if info.get("num_data"):
+        facts.append(f"{info['num_data']:,} rows")
+    facts.append(f"{len(draws.names):,} parameter{'s' if len(draws.names) > 1 else ''}")
+    if info.get("seconds") is not None:
+        facts.append(f"{info['seconds']:.1f} s")
+    return " · ".join(facts)
+
+
+def _failures(draws: Draws, reasons: tuple[str, ...]) -> str:
+    """Chains that failed, where the verdict does not name them already."""
+    failed = [status for status in draws.status if status != "ok"]
+    if not failed:
+        return ""
+    told = set(failed) <= set(reasons)
+    lines = "" if told else "<ul>" + "".join(f"<li>{says(s)}</li>" for s in failed) + "</ul>"
+    share = f"{len(failed)} of {draws.num_chains} chains failed"
+    rest = "" if len(failed) == draws.num_chains else " and are left out of the table and its pictures"
+    return f"<p><b>{share}</b>{rest}.</p>{lines}"
+
+
+def _section(title: str, body: str, lead: str = "") -> str:
+    lead = f"<p>{lead}</p>" if lead else ""
+    return f"<section><h2>{title}</h2>\n{lead}\n{body}\n</section>"
+
+
+def _panels(svgs: list[str], kind: str = "panels") -> str:
+    return f'<div class="{kind}">' + "\n".join(f"<div>{svg}</div>" for svg in svgs) + "</div>"
+
+
+def _intervals(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
+    """Points and intervals on the original scale, those of a like scale on one axis."""
+    w = draws.weights
+    points = [weighted.quantile(values, w, q) for q in (0.05, 0.25, 0.5, 0.75, 0.95)]
+    quantiles = np.array(points)
+    chosen, cut = np.arange(len(draws.names)), ""
+    if len(chosen) > MOST_INTERVALS:
+        sd = np.sqrt(weighted.var(values, w))
+        size = np.abs(weighted.mean(values, w)) / np.where(sd > 0, sd, np.inf)
+        chosen = np.sort(np.argsort(-size, kind="stable")[:MOST_INTERVALS])
+        cut = (
+            f" {MOST_INTERVALS} of {len(draws.names):,} parameters are shown: those with the largest "
+            "|mean| / sd."
+        )
+    groups = figures.by_scale(quantiles[0, chosen], quantiles[4, chosen])
+    svgs = []
+    for group in groups:
+        at = chosen[group]
+        names = [draws.names[i] for i in at]
+        svgs.append(figures.forest(names, quantiles[[0, 4]][:, at], quantiles[[1, 3]][:, at],
+                                   quantiles[2, at]))  # fmt: skip
+    lead = "Median, 50% interval (thick) and 90% interval (thin), on the original scale."
+    if len(groups) > 1:
+        lead += " Parameters of a like size share an axis; each axis has its own scale."
+    return _section("Intervals", _panels(svgs, "panels wide"), lead + cut)
+
+
+def _marginals(draws: Draws, values: np.ndarray, ess: np.ndarray) -> str:
+    weights = draws.weights.ravel()
+    laplace = draws.info.get("laplace")
+    temperature = draws.temperature[draws.healthy]
+    if laplace is not None and np.ptp(temperature) > 0:
+        laplace = None
+    chosen, cut = _chosen(ess, MOST_MARGINALS)
+    svgs = []
+    for i in chosen:
+        gaussian = None
+        if laplace is not None and None not in (laplace["mean"][i], laplace["sd"][i]):
+            scale = float(np.sqrt(temperature.flat[0]))
+            gaussian = (laplace["mean"][i], scale * laplace["sd"][i])
+        svgs.append(
+            figures.marginal(draws.names[i], values[..., i].ravel(), weights, gaussian)
+        )
+    lead = '<span class="key" style="background: var(--accent-soft)"></span>draws, weighted'
+    if laplace is not None:
+        lead += (
+            '&emsp;<span class="key" style="background: var(--contrast); height: .2em; '
+            'vertical-align: .25em"></span>the Gaussian at the mode (Laplace approximation). '
+            "A histogram much wider than the curve is a sign of bias, one of another shape a sign "
+            "of a posterior that is not Gaussian."
+        )
+    return _section("Marginals", _panels(svgs), lead + cut)
+
+
+def _traces(draws: Draws, ess: np.ndarray) -> str:
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(draws.position)]
+    shape = draws.log_weight.shape
+    every = np.concatenate([a.reshape(*shape, -1) for a in leaves if a.size], axis=-1)
+    chosen, cut = _chosen(ess, MOST_TRACES)
+    # lowest ESS first: where trouble is, it is in the first panels
+    chosen = chosen[np.argsort(ess[chosen], kind="stable")]
+    svgs = [figures.trace(draws.names[i], draws.step, every[..., i]) for i in chosen]
+    lead = (
+        "Every chain over the steps, thinned for display, the lowest ESS first. Chains that mixed "
+        "cannot be told apart and show no drift."
+    )
+    if draws.num_chains > figures.MOST_CHAINS:
+        lead += f" The first {figures.MOST_CHAINS} of {draws.num_chains} chains are drawn."
+    return _section("Traces", _panels(svgs), lead + cut)
+
+
+def _chosen(ess: np.ndarray, most: int) -> tuple[np.ndarray, str]:
+    """At most `most` parameters, those with the lowest ESS, in their order; and a sentence."""
+    if len(ess) <= most:
+        return np.arange(len(ess)), ""
+    chosen = np.sort(np.argsort(ess, kind="stable")[:most])
+    return chosen, f" {most} of {len(ess):,} parameters are shown: those with the lowest ESS."
+
+
+def _noise(draws: Draws) -> str:
+    """Step size, Welling & Teh's alpha, and the temperature where it changes."""
+    burn_in = int((draws.info.get("plan") or {}).get("burn_in", 0))
+    if not draws.info.get("plan"):
+        return ""
+    h = draws.step_size[draws.healthy].mean(axis=0)
+    temperature = draws.temperature[draws.healthy].mean(axis=0)
+    svgs = [figures.over_steps("Step size h", draws.step, h, burn_in)]
+    alpha = None if draws.verdict is None else draws.verdict.noise_ratio
+    if alpha is None:
+        lead = "No gradient noise was measured in this run, so its phase is not shown."
+    elif alpha <= 0:
+        lead = "The gradients have no noise: every step is in the sampling phase."
+    else:
+        svgs.append(figures.noise_phase(draws.step, alpha * h / h.mean(), burn_in))
+        lead = _phase(alpha, h, draws.info["plan"])
+    if np.ptp(temperature) > 0:
+        svgs.append(figures.over_steps("Temperature T", draws.step, temperature, burn_in))
+    return _section("Step size and noise", _panels(svgs, "panels wide"), lead)
+
+
+def _phase(alpha: float, h: np.ndarray, plan: dict[str, Any]) -> str:
+    last = alpha * h[-1] / h.mean()
+    lead = (
+        "α is the variance of the gradient noise over that of the injected noise, in the worst "
+        f"direction (Welling &amp; Teh 2011): {alpha:.2g} over the run"
+    )
+    if h[0] / h[-1] > 1.05 or h[-1] / h[0] > 1.05:
+        lead += f", {last:.2g} at its end, in proportion to h"
+    lead += ". Above 1 the run mostly optimises, below 1 it samples"
+    if plan.get("noise_correction"):
+        return lead + "; noise correction takes the gradient noise off the injected noise."
+    if plan.get("order") in ("reshuffle", "symmetric"):
+        return lead + (
+            ". The noise is that of single batches; over a whole pass of the data part of it "
+            "cancels, which α leaves out."
+        )
+    return lead + "; far below 1 its noise can be left out of account."
+
+
+def _check(draws: Draws, asked: dict[str, Any]) -> str:
+    """The predictive check of a formula run, or a sentence why there is none."""
+    if asked.get("kind") != "formula":
+        return ""
+    from ..models.fit import model_of_run
+
+    title = "Does the model fit?"
+    try:
+        model = model_of_run(asked)
+    except SGLDError as error:
+        return _section(title, f"<p>The predictive check needs the data, but {says(error)}</p>")
+    made = check.replicate(model, draws, int(asked.get("seed", 0)))
+    found = check.check(model.family.name, made)
+    if found is None:
+        return _section(title, f"<p>There is no check for the family {says(model.family.name)}.</p>")
+    svg, reading = found
+    count, rows = made.replicas.shape
+    part = f"{rows:,} of the {made.num_data:,} rows" if rows < made.num_data else f"all {rows:,} rows"
+    lead = f"Posterior predictive check: {count} data sets drawn from the model for {part}."
+    return _section(
+        title, f'<div class="pair check">{_panels([svg], "panels wide")}<p>{says(reading)}</p></div>', lead
+    )
