@@ -1,0 +1,83 @@
+"""Stein-corrected moments: exact on Gaussians whatever law the draws follow."""
+
+import numpy as np
+import pytest
+
+from sgld.diagnose.stein import corrected_moments, explained
+from sgld.tune.curvature import Laplace
+
+MODE = np.array([1.0, -2.0, 0.5])
+J = np.array([[4.0, 1.0, 0.3], [1.0, 2.0, -0.4], [0.3, -0.4, 1.0]])
+COVARIANCE = np.linalg.inv(J)
+LAPLACE = Laplace(MODE, J, np.linalg.cholesky(COVARIANCE), 1.0)
+OUT = np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]])  # two reported parameters, linear in theta
+
+
+def wrong_draws(T=1.0, wide=1.6, shift=0.4, noise=0.0, count=2000, seed=0):
+    """Draws [4, count, 3] that are too wide and off centre, and the gradients there."""
+    rng = np.random.default_rng(seed)
+    xi = rng.standard_normal((4, count, 3))
+    thetas = MODE + shift + wide * np.sqrt(T) * xi @ np.linalg.cholesky(COVARIANCE).T
+    gradients = -(thetas - MODE) @ J + noise * rng.standard_normal((4, count, 3))
+    return thetas, gradients
+
+
+def moments(thetas, gradients, T, weights=None, out=OUT):
+    z = LAPLACE.whiten(thetas)
+    weights = np.full(z.shape[:2], 1.0) if weights is None else weights
+    flat, w = z.reshape(-1, 3), weights.reshape(-1)
+    mean = w @ flat / w.sum()
+    cov = (flat - mean).T @ (w[:, None] * (flat - mean)) / w.sum()
+    run = (mean, cov)
+    return corrected_moments(LAPLACE, out @ LAPLACE.factor, z, gradients, weights, T, run), cov
+
+
+@pytest.mark.parametrize("T", [0.25, 1.0, 3.0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_full_gradients_give_the_truth_exactly(T, weighted):
+    thetas, gradients = wrong_draws(T)
+    weights = np.random.default_rng(1).random(thetas.shape[:2]) if weighted else None
+    found, cov = moments(thetas, gradients, T, weights)
+    true_sd = np.sqrt(T * np.diag(OUT @ COVARIANCE @ OUT.T))
+    np.testing.assert_allclose(found.sd, true_sd, rtol=1e-9)
+    assert np.abs(found.ratio_se).max() < 1e-9
+    run_sd = np.sqrt(np.diag(OUT @ LAPLACE.factor @ cov @ LAPLACE.factor.T @ OUT.T))
+    np.testing.assert_allclose(found.ratio, run_sd / true_sd, rtol=1e-9)
+    assert found.ratio == pytest.approx(1.6, rel=0.03)
+    mean = np.average(thetas.reshape(-1, 3), axis=0, weights=None if weights is None else weights.ravel())
+    np.testing.assert_allclose(found.mean_shift, OUT @ (MODE - mean), rtol=1e-8)
+
+
+@pytest.mark.parametrize("T", [1.0, 3.0])
+def test_noisy_gradients_give_it_within_their_standard_error(T):
+    errors = []
+    for seed in range(20):
+        thetas, gradients = wrong_draws(T, noise=1.0, seed=seed)
+        found, _ = moments(thetas, gradients, T)
+        true_sd = np.sqrt(T * np.diag(OUT @ COVARIANCE @ OUT.T))
+        assert found.sd == pytest.approx(true_sd, rel=0.06)
+        errors.append((found.sd / true_sd - 1) / (found.ratio_se / found.ratio))
+    spread = np.std(errors)
+    assert 0.6 < spread < 1.6  # the jackknife's standard error is honest
+
+
+def test_without_the_correction_the_run_would_be_believed():
+    """The same gradients in the wrong place do not correct: the meter uses them."""
+    thetas, gradients = wrong_draws()
+    found, _ = moments(thetas, -gradients, 1.0)
+    assert np.abs(found.ratio - 1.6).max() > 0.3
+
+
+def test_explained_is_1_on_a_gaussian_and_less_away_from_it():
+    thetas, gradients = wrong_draws(wide=1.0, shift=0.0)
+    z = LAPLACE.whiten(thetas).reshape(-1, 3)
+    flat = gradients.reshape(-1, 3)
+    out = OUT @ LAPLACE.factor
+    np.testing.assert_allclose(explained(LAPLACE, out, z, flat, flat), 1.0, atol=1e-10)
+    rng = np.random.default_rng(2)
+    noisy = [flat + 2.0 * rng.standard_normal(flat.shape) for _ in range(2)]
+    # two independent batches: the gradients' noise cancels; one batch twice would not
+    assert explained(LAPLACE, out, z, *noisy).min() > 0.9
+    assert explained(LAPLACE, out, z, noisy[0], noisy[0]).max() < 0.6
+    cubic = flat - 0.5 * np.sum((z**3)[..., None] * J[None], axis=1)
+    assert explained(LAPLACE, out, z, cubic, cubic).max() < 0.9

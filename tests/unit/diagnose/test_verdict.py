@@ -1,0 +1,93 @@
+"""One test per branch of the rule, in the order of the rule."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sgld.diagnose.verdict import Evidence, Verdict, judge
+
+GOOD = Evidence(
+    names=("a", "b"), mean=np.array([1.0, 2.0]), sd=np.array([0.5, 2.0]),
+    ess=np.array([900.0, 2000.0]), ess_square=np.array([800.0, 1500.0]),
+    r_hat=np.array([1.001, 1.002]), num_chains=4, sd_ratio=np.array([1.02, 0.97]),
+    sd_ratio_se=np.array([0.01, 0.01]), r2=np.array([0.99, 0.95]),
+    mean_shift=np.array([0.01, -0.05]), excess=np.array([0.02, 0.01]), noise_ratio=0.3, nu=0.01,
+)  # fmt: skip
+
+
+def judged(**changes):
+    changes = {k: np.asarray(v, float) if isinstance(v, list) else v for k, v in changes.items()}
+    return judge(replace(GOOD, **changes))
+
+
+def test_trusted():
+    verdict = judged()
+    assert verdict.word == "trusted" and verdict.reasons == ("sd within 3% on all 2 parameters.",)
+    np.testing.assert_allclose(verdict.mean_corrected, [1.01, 1.95])
+    np.testing.assert_allclose(verdict.sd_corrected, [0.5 / 1.02, 2 / 0.97])
+    assert str(verdict).startswith("trusted: sd within 3%")
+
+
+@pytest.mark.parametrize(
+    ("changes", "word", "part"),
+    [
+        ({"failures": ("chain 3 became non-finite",)}, "biased", "chain 3"),
+        ({"ess": [150, 900]}, "not mixed", "too few effective draws: 150 for 'a'"),
+        ({"ess_square": [900, 399]}, "not mixed", "399 for 'b'"),
+        ({"ess": [np.nan] * 2, "ess_square": [np.nan] * 2}, "not mixed", "do not move"),
+        ({"r_hat": [1.0, 1.2]}, "not mixed", "R-hat of 'b' is 1.200"),
+        ({"excess": [0.11, 0.0]}, "biased", "'a' is about 11% too wide: gradient noise is 0.3"),
+        ({"excess": [0.11, 0.0], "noise_ratio": 0.01}, "biased", "the step size is too large"),
+        ({"why_not": "there is no curvature."}, "unknown", "no curvature"),
+        ({"sd_ratio": None}, "unknown", "no finite answer"),
+        ({"sd_ratio": [np.nan, 1.0]}, "unknown", "no finite answer"),
+        ({"nu": 1.5}, "unknown", "nu = 1.5"),
+        ({"r2": [0.4, 0.99]}, "unknown", "r2 = 0.40"),
+        ({"sd_ratio_se": [0.0, 0.2]}, "unknown", "uncertain by 20% on 'b'"),
+        ({"sd_ratio": [1.2, 1.0], "excess": [0.09, 0.0]}, "biased", "'a' is about 20% too wide"),
+        ({"sd_ratio": [0.8, 1.0]}, "biased", "'a' is about 20% too narrow"),
+        ({"sd_ratio": [1.12, 1.0], "ess_square": [401, 900]}, "biased", None),
+        ({"sd_ratio": [1.105, 1.0], "ess_square": [401, 900]}, "not mixed", "too few draws: sd of 'a'"),
+        ({"mean_shift": [0.2, 0.0]}, "biased", "mean of 'a' is about 0.41 sd off"),
+    ],
+)  # fmt: skip
+def test_rules(changes, word, part):
+    if part is None:  # 12% is more than 3 standard errors of the sd at this ESS
+        assert judged(**changes).word == ("biased" if 0.12 >= 3 / np.sqrt(802) else "not mixed")
+        return
+    verdict = judged(**changes)
+    assert verdict.word == word and part in " ".join(verdict.reasons)
+
+
+def test_the_first_rule_that_applies():
+    everything = {
+        "failures": ("chain 0 became non-finite",), "ess": [10, 10], "excess": [1.0, 1.0],
+        "why_not": "no curvature.", "sd_ratio": [2.0, 2.0],
+    }  # fmt: skip
+    for rule, word in [
+        ("failures", "biased"), ("ess", "not mixed"), ("excess", "biased"),
+        ("why_not", "unknown"), ("sd_ratio", "biased"),
+    ]:  # fmt: skip
+        assert judged(**everything).word == word
+        del everything[rule]
+    assert judged(**everything).word == "trusted"
+
+
+def test_r_hat_allows_for_the_draws_at_hand():
+    assert judged(ess=[405, 2000], r_hat=[1.018, 1.0]).word == "trusted"  # sqrt(1 + 16/405)
+    assert judged(ess=[405, 2000], r_hat=[1.03, 1.0]).word == "not mixed"
+
+
+def test_corrected_columns_only_where_r2_allows():
+    verdict = judged(r2=[0.99, 0.8])
+    assert np.isfinite(verdict.sd_corrected[0]) and np.isnan(verdict.sd_corrected[1])
+
+
+def test_round_trip_through_json():
+    verdict = judged(r2=[0.99, 0.8])
+    again = Verdict.from_dict(json.loads(json.dumps(verdict.to_dict())))
+    assert again.word == verdict.word and again.reasons == verdict.reasons
+    np.testing.assert_array_equal(again.sd_corrected, verdict.sd_corrected)
+    np.testing.assert_array_equal(again.sd_ratio, verdict.sd_ratio)
