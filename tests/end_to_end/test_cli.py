@@ -6,9 +6,11 @@ import contextlib
 import hashlib
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
+import threading
 import time
 import types
 from pathlib import Path
@@ -43,9 +45,18 @@ def run(*arguments):
 
 def spawn(*arguments, **options):
     command = [sys.executable, "-m", "sgld.cli", *(str(a) for a in arguments)]
-    return subprocess.Popen(
-        command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
-    )
+    options = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen(command, **options)
+
+
+def read_terminal(ours):
+    """Everything written to the other side, until that is closed."""
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    return shown
 
 
 def digest(path):
@@ -257,22 +268,13 @@ def test_summary_repeats_table_and_verdict(finished):
     assert run("summary", out, "--quiet").stdout.startswith("verdict: trusted")
 
 
-def test_on_a_terminal_there_are_progress_and_colour(folder):
-    pty = pytest.importorskip("pty")
+def test_the_verdict_is_coloured_on_a_terminal(finished):
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "sgld.cli", "fit", folder / "rows.csv", "y ~ x", "--draws",
-               "400", "--step-size", "0.001", "--out", folder / "runs" / "terminal"]  # fmt: skip
-    shown = b""
-    terminal = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=terminal) as process:
-        os.close(theirs)
-        with contextlib.suppress(OSError):  # the end of a terminal
-            while part := os.read(ours, 65536):
-                shown += part
-    os.close(ours)
-    assert process.returncode == 0, shown.decode()
-    assert b"sampling" in shown
-    assert b"\x1b[1mverdict: " in shown
+    process = spawn("summary", finished[0], stdout=theirs)
+    os.close(theirs)
+    shown = read_terminal(ours)
+    assert process.wait() == 0 and process.communicate()[1] == ""
+    assert b"\x1b[32m\x1b[1mverdict: trusted" in shown
 
 
 def test_resuming_a_finished_run_is_no_error(finished):
@@ -413,27 +415,34 @@ def wait_for(path: Path, process, seconds: float = 60):
 @pytest.fixture(scope="module")
 def stopped(folder):
     """Two long runs, one killed and one interrupted after their first checkpoint, and a whole one."""
-    arguments = ("fit", folder / "rows.csv", "y ~ x + z", *LONG, "--quiet")
+    arguments = ("fit", folder / "rows.csv", "y ~ x + z", *LONG)
     paths = {name: folder / "runs" / name for name in ("whole", "killed", "interrupted")}
-    processes = {
-        name: spawn(*arguments, "--out", paths[name]) for name in ("killed", "interrupted")
-    }
-    numbers = {"killed": signal.SIGKILL, "interrupted": signal.SIGINT}
-    ends = {}
-    for name, process in processes.items():
+    killed = spawn(*arguments, "--quiet", "--out", paths["killed"])
+    ours, theirs = pty.openpty()  # standard error a terminal: with progress
+    interrupted = spawn(*arguments, "--out", paths["interrupted"], stderr=theirs)
+    os.close(theirs)
+    shown: list[bytes] = []
+    reader = threading.Thread(target=lambda: shown.append(read_terminal(ours)))
+    reader.start()
+    for process, name, number in (
+        (killed, "killed", signal.SIGKILL),
+        (interrupted, "interrupted", signal.SIGINT),
+    ):
         wait_for(paths[name] / "checkpoint.npz", process)
-        os.kill(process.pid, numbers[name])
-    for name, process in processes.items():
-        out, err = process.communicate(timeout=60)
-        ends[name] = (process.returncode, out, err)
+        os.kill(process.pid, number)
+    ends = {"killed": killed.communicate(timeout=60)}
+    out, _ = interrupted.communicate(timeout=60)
+    reader.join()
+    ends["interrupted"] = (out, shown[0].decode())
+    for name in ends:
         assert not (paths[name] / "result.json").exists(), f"{name} was over too soon"
-    assert run(*arguments, "--out", paths["whole"]).exit_code == 0
-    return paths, ends
+    assert run(*arguments, "--quiet", "--out", paths["whole"]).exit_code == 0
+    return paths, ends, {"killed": killed.returncode, "interrupted": interrupted.returncode}
 
 
 def test_killed_then_resumed_is_the_uninterrupted_run(stopped):
-    paths, ends = stopped
-    assert ends["killed"][0] == -signal.SIGKILL
+    paths, _, statuses = stopped
+    assert statuses["killed"] == -signal.SIGKILL
     unfinished = run("summary", paths["killed"])
     assert unfinished.exit_code == 2 and "sgld resume" in unfinished.stderr
     result = run("resume", paths["killed"], "--quiet")
@@ -442,9 +451,11 @@ def test_killed_then_resumed_is_the_uninterrupted_run(stopped):
 
 
 def test_interrupted_exits_130_says_how_to_go_on_and_does(stopped):
-    paths, ends = stopped
-    status, out, err = ends["interrupted"]
-    assert (status, out) == (130, "")
+    paths, ends, statuses = stopped
+    out, err = ends["interrupted"]
+    assert statuses["interrupted"] == 130
+    assert "plan" in out and "verdict" not in out
+    assert "sampling" in err  # the progress line
     assert f"sgld resume {paths['interrupted']}" in err and "Traceback" not in err
     assert run("resume", paths["interrupted"], "--quiet").exit_code == 0
     assert digest(paths["interrupted"]) == digest(paths["whole"])

@@ -1,8 +1,8 @@
 """Panels: matplotlib figures as SVG text that takes its colours and its font from the page.
 
 Text stays text, so a panel is small, can be searched and prints sharply. Every panel is drawn
-for a width of about 330 units, the width of a phone, and pages place several side by side;
-so one size of letters fits both. Figures are matplotlib objects: no pyplot, no global state.
+for a width of 330 or 420 units, about that of a phone, and pages place several side by side; so
+one size of letters fits both. Figures are matplotlib objects: no pyplot, no global state.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import numpy as np
 
 from ..errors import need
 
-__all__ = ["COLOURS", "WIDTH", "Panel", "printable", "shorten", "tick_texts"]
+__all__ = ["COLOURS", "WIDE", "WIDTH", "Panel", "printable", "shorten", "tick_texts"]
 
 WIDTH = 330
-FONT_SIZE = 9.5
+WIDE = 420
+FONT_SIZE = 11
 
 # name of the page's variable -> the colour matplotlib draws with; each only once
 COLOURS = {
@@ -63,6 +64,7 @@ class Panel:
         from matplotlib.figure import Figure
 
         self.label = printable(title)
+        self.bare = False
         self.figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
         self.figure.get_layout_engine().set(w_pad=0.03, h_pad=0.03)  # type: ignore[union-attr]
         self.axes: Any = self.figure.add_subplot()
@@ -76,9 +78,9 @@ class Panel:
             colors=COLOURS["muted"], labelsize=FONT_SIZE - 1, length=3, width=0.7
         )
         if title:
-            self.axes.set_title(
-                shorten(title, 46), fontsize=FONT_SIZE + 0.5, color=COLOURS["ink"], loc="left",
-                parse_math=False, pad=5,
+            self.figure.suptitle(
+                shorten(title, 44), x=0.006, ha="left", fontsize=FONT_SIZE, color=COLOURS["ink"],
+                parse_math=False,
             )  # fmt: skip
         style = {"fontsize": FONT_SIZE - 0.5, "color": COLOURS["muted"]}
         self.axes.set_xlabel(xlabel, **style)
@@ -86,6 +88,7 @@ class Panel:
 
     def only_x(self) -> None:
         """No y axis: for densities, whose heights say nothing by themselves."""
+        self.bare = True
         self.axes.spines["left"].set_visible(False)
         self.axes.set_yticks([])
 
@@ -95,7 +98,9 @@ class Panel:
 
         low, high = self.axes.get_xlim() if axis == "x" else self.axes.get_ylim()
         places = MaxNLocator(count, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-        places = places[(places >= low) & (places <= high)]
+        # a number centred on the very end of the x axis would stand beyond it
+        room = (high - low) * np.array([0.05 * self.bare, 0.03]) * (axis == "x")
+        places = places[(places >= low + room[0]) & (places <= high - room[1])]
         which = getattr(self.axes, f"{axis}axis")
         which.set_major_locator(FixedLocator(places))
         which.set_major_formatter(FixedFormatter(tick_texts(places)))
@@ -135,18 +140,19 @@ def _inline(text: str, label: str) -> str:
     box = re.search(r'viewBox="([^"]*)"', head)
     assert box is not None
     body = re.sub(r"<metadata>.*?</metadata>\s*", "", body, flags=re.DOTALL)
-    body = re.sub(r'<g id="[^"]*"', "<g", body)  # two panels of a page must not share names
-    body = re.sub(r"font(-family)?: ([\d.]+px)? ?[^;\"]*", _font, body)
-    body = re.sub(r"(\.\d{3})\d+", r"\1", body)
-    for name, colour in COLOURS.items():
-        body = body.replace(colour, f"var(--{name}, {colour})")
+    body = re.sub(r"<[^>]*>", _tag, body)  # tags only: text is the user's
     space = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     label = escape(label, quote=True)
     return f'<svg {space} viewBox="{box[1]}" role="img" aria-label="{label}">{body.strip()}'
 
 
-def _font(found: re.Match) -> str:
-    return f"font-size: {found[2]}" if found[2] else "font-style: inherit"
+def _tag(found: re.Match) -> str:
+    tag = re.sub(r'<g id="[^"]*"', "<g", found[0])  # two panels of a page must not share names
+    tag = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", tag)
+    tag = re.sub(r"(\.\d\d)\d+", r"\1", tag)
+    for name, colour in COLOURS.items():
+        tag = tag.replace(colour, f"var(--{name}, {colour})")
+    return tag
 
 
 def printable(text: str) -> str:

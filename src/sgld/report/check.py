@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 
 from ..draws.draws import Draws
 from ..models.formula import FormulaModel
-from .canvas import COLOURS, Panel, printable
+from .canvas import COLOURS, WIDE, Panel, printable
 
 __all__ = ["Replicated", "check", "replicate", "representative"]
 
@@ -101,7 +101,7 @@ def _counts(made: Replicated) -> tuple[str, str]:
     replicas = np.array([shares(row) for row in made.replicas])
     low, high = np.quantile(replicas, TAILS, axis=0)
     mean, x = replicas.mean(axis=0), np.arange(most + 1)
-    panel = Panel(f"Frequencies of {made.outcome}", 215, width=400, ylabel="% of rows")
+    panel = Panel(f"Frequencies of {made.outcome}", 215, width=WIDE, ylabel="% of rows")
     panel.axes.bar(x, 100 * observed, 0.8, color=COLOURS["accent-soft"], label="observed")
     panel.axes.errorbar(
         x, 100 * mean, 100 * np.array([mean - low, high - mean]).clip(0), fmt="o",
@@ -152,7 +152,7 @@ def _density(made: Replicated) -> tuple[str, str]:
     observed = density(made.observed)
     replicas = np.array([density(row) for row in made.replicas])
     band = np.quantile(replicas, TAILS, axis=0)
-    panel = Panel(f"Density of {made.outcome}", 215, width=400)
+    panel = Panel(f"Density of {made.outcome}", 215, width=WIDE)
     panel.axes.stairs(
         band[1], edges, baseline=band[0], fill=True, color=COLOURS["contrast"], alpha=0.3,
         label="replicated, 90% band",
@@ -205,7 +205,7 @@ def _calibration(made: Replicated) -> tuple[str, str]:
     replicas = np.array([made.replicas[:, rows].mean(axis=1) for rows in bins])
     low, high = np.quantile(replicas, TAILS, axis=1)
     panel = Panel(
-        f"Calibration of {made.outcome}", 250, width=400,
+        f"Calibration of {made.outcome}", 250, width=WIDE,
         xlabel="predicted probability", ylabel="observed rate",
     )  # fmt: skip
     panel.axes.fill_between(

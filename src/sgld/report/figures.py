@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from .canvas import COLOURS, FONT_SIZE, Panel, shorten
+from .canvas import COLOURS, FONT_SIZE, WIDE, Panel, shorten
 
 __all__ = ["by_scale", "forest", "marginal", "noise_phase", "over_steps", "trace"]
 
@@ -42,8 +42,8 @@ def forest(
     """Rows of point and intervals on one axis, the numbers beside them, with a line at zero."""
     count = len(names)
     two_lines = max(map(len, names)) > LONG_NAME
-    height = (27 if two_lines else 17) * count + 30
-    panel = Panel("", height)
+    height = (31 if two_lines else 20) * count + 34
+    panel = Panel("", height, width=WIDE)
     panel.label = f"Intervals of {', '.join(names)}"
     axes, y = panel.axes, np.arange(count)
     axes.axvline(0, color=COLOURS["muted"], linewidth=0.8, linestyle=(0, (3, 2)))
@@ -56,10 +56,9 @@ def forest(
     low, high = min(0.0, outer[0].min()), max(0.0, outer[1].max())
     room = 0.04 * (high - low) or 1.0
     axes.set(xlim=(low - room, high + room), ylim=(count - 0.5, -0.75 if two_lines else -0.5))
-    axes.spines["left"].set_visible(False)
+    panel.only_x()
     axes.grid(axis="x", color=COLOURS["line"], linewidth=0.5)
     axes.set_axisbelow(True)
-    axes.set_yticks([])
     numbers = [_interval_text(m, o) for m, o in zip(middle, outer.T, strict=True)]
     across = axes.get_yaxis_transform()
     for i, (name, text) in enumerate(zip(names, numbers, strict=True)):
@@ -76,11 +75,11 @@ def forest(
 
 
 def _interval_text(middle: float, ends: np.ndarray) -> str:
-    width = ends[1] - ends[0]
-    decimals = 2 - int(np.floor(np.log10(width))) if width > 0 else 3
-    if 0 <= decimals <= 7 and abs(middle) < 1e6:
-        decimals = max(0, decimals - 1)
-        text = f"{middle:.{decimals}f}  [{ends[0]:.{decimals}f}, {ends[1]:.{decimals}f}]"
+    width = ends[1] - ends[0]  # of which a quarter is shown with two digits
+    decimals = 1 - int(np.floor(np.log10(width / 4))) if width > 0 else 3
+    if decimals <= 7 and abs(middle) < 1e6:
+        digits = max(0, decimals)
+        text = f"{middle:.{digits}f}  [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]"
     else:
         text = f"{middle:.3g}  [{ends[0]:.3g}, {ends[1]:.3g}]"
     return text.replace("-", "\N{MINUS SIGN}")
@@ -93,7 +92,7 @@ def marginal(
     gaussian: tuple[float, float] | None = None,
 ) -> str:
     """The weighted histogram of one parameter, the curve of a Gaussian (mean, sd) over it."""
-    panel = Panel(name, 118)
+    panel = Panel(name, 130)
     low, high = _range(values, weights)
     bins = int(np.clip(np.sqrt(1 / np.sum((weights / weights.sum()) ** 2)), 8, MOST_BINS))
     height, edges = np.histogram(values, bins, (low, high), weights=weights)
@@ -127,7 +126,7 @@ def trace(
     name: str, steps: Float[np.ndarray, " draw"], values: Float[np.ndarray, "chain draw"]
 ) -> str:
     """One parameter over the steps, a colour per chain, evenly thinned; failed draws are left out."""
-    panel = Panel(name, 118, xlabel="")
+    panel = Panel(name, 130)
     at = np.unique(np.linspace(0, len(steps) - 1, TRACE_POINTS).round().astype(int))
     values = values[:MOST_CHAINS, at]
     usual = [row for row in values if np.isfinite(row).all()]
@@ -149,7 +148,7 @@ def over_steps(
     title: str, steps: Float[np.ndarray, " draw"], values: Float[np.ndarray, " draw"], burn_in: int
 ) -> str:
     """A step size or a temperature over the steps; its first value holds during burn-in."""
-    panel = Panel(title, 160, xlabel="step")
+    panel = Panel(title, 190, width=WIDE, xlabel="step")
     x, y = _with_burn_in(steps, values, burn_in)
     panel.axes.plot(x, y, color=COLOURS["accent"], linewidth=1.6)
     ratio = y.max() / y.min() if y.min() > 0 else np.inf
@@ -168,7 +167,7 @@ def noise_phase(
     steps: Float[np.ndarray, " draw"], alpha: Float[np.ndarray, " draw"], burn_in: int
 ) -> str:
     """Welling & Teh's alpha over the steps: above 1 the run optimises, below 1 it samples."""
-    panel = Panel("α, gradient noise / injected noise", 160, xlabel="step")
+    panel = Panel("α, gradient noise / injected noise", 190, width=WIDE, xlabel="step")
     x, y = _with_burn_in(steps, alpha, burn_in)
     low, high = min(y.min() / 3, 0.03), max(y.max() * 3, 30.0)
     panel.axes.set_xlim(0, max(x[-1], 1))
@@ -176,9 +175,12 @@ def noise_phase(
     panel.axes.axhspan(1, high, color=COLOURS["shade"], linewidth=0, zorder=0)
     panel.axes.axhline(1, color=COLOURS["contrast"], linewidth=1, linestyle=(0, (4, 2)))
     panel.axes.plot(x, y, color=COLOURS["accent"], linewidth=1.8)
-    across = panel.axes.transAxes
-    panel.text(0.98, 0.97, "optimisation phase", transform=across, ha="right", va="top")
-    panel.text(0.98, 0.04, "sampling phase", transform=across, ha="right", va="bottom")
+    # the words stand where the curve ends least near
+    upper = high if y[-1] < np.sqrt(high) else 1.7
+    lower = low if y[-1] > np.sqrt(low) else 1 / 1.7
+    end = 0.98 * max(x[-1], 1)
+    panel.text(end, upper / 1.25, "optimisation phase", ha="right", va="top" if upper == high else "bottom")
+    panel.text(end, lower * 1.25, "sampling phase", ha="right", va="bottom" if lower == low else "top")
     panel.ticks("x")
     return panel.svg()
 

@@ -55,7 +55,7 @@ def _page(run: RunDirectory, draws: Draws, asked: dict[str, Any]) -> str:
         '<div class="pair"><section><h2>What was asked</h2>',
         what_was_asked(asked, info),
         "</section><section><h2>What was chosen</h2>",
-        what_was_chosen(info.get("plan") or {}, info),
+        what_was_chosen(info.get("plan") or {}, info, float(draws.step_size[:, -1].max())),
         "</section></div>",
     ]
     if draws.healthy.size:
@@ -109,9 +109,10 @@ def _failures(draws: Draws, reasons: tuple[str, ...]) -> str:
         return ""
     told = set(failed) <= set(reasons)
     lines = "" if told else "<ul>" + "".join(f"<li>{says(s)}</li>" for s in failed) + "</ul>"
-    share = f"{len(failed)} of {draws.num_chains} chains failed"
-    rest = "" if len(failed) == draws.num_chains else " and are left out of the table and its pictures"
-    return f"<p><b>{share}</b>{rest}.</p>{lines}"
+    text = f"{len(failed)} of {draws.num_chains} chains failed"
+    if len(failed) < draws.num_chains:
+        text += f"; only the traces show {'them' if len(failed) > 1 else 'it'}"
+    return f"<p><b>{text}.</b></p>{lines}"
 
 
 def _section(title: str, body: str, lead: str = "") -> str:
@@ -227,10 +228,10 @@ def _phase(alpha: float, h: np.ndarray, plan: dict[str, Any]) -> str:
     last = alpha * h[-1] / h.mean()
     lead = (
         "α is the variance of the gradient noise over that of the injected noise, in the worst "
-        f"direction (Welling &amp; Teh 2011): {alpha:.2g} over the run"
+        f"direction (Welling &amp; Teh 2011): {_number(alpha)} over the run"
     )
     if h[0] / h[-1] > 1.05 or h[-1] / h[0] > 1.05:
-        lead += f", {last:.2g} at its end, in proportion to h"
+        lead += f", {_number(last)} at its end, in proportion to h"
     lead += ". Above 1 the run mostly optimises, below 1 it samples"
     if plan.get("noise_correction"):
         return lead + "; noise correction takes the gradient noise off the injected noise."
@@ -240,6 +241,10 @@ def _phase(alpha: float, h: np.ndarray, plan: dict[str, Any]) -> str:
             "cancels, which α leaves out."
         )
     return lead + "; far below 1 its noise can be left out of account."
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 99.5 else f"{value:.2g}".replace("e-0", "e-")
 
 
 def _check(draws: Draws, asked: dict[str, Any]) -> str:

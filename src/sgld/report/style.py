@@ -65,9 +65,9 @@ dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .15r
 dt { color: var(--muted); } dd { margin: 0; }
 dd ul { margin: 0; padding: 0; list-style: none; }
 .scroll { overflow-x: auto; margin: .6rem 0; overflow-wrap: normal; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .875rem; width: 100%; }
-th, td { text-align: right; padding: .26rem .55rem; white-space: nowrap; border-bottom: 1px solid var(--line); }
-thead th { color: var(--muted); font-weight: 600; vertical-align: bottom; border-bottom: 2px solid var(--line); }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .85rem; width: 100%; }
+th, td { text-align: right; padding: .26rem .42rem; white-space: nowrap; border-bottom: 1px solid var(--line); }
+thead th { white-space: normal; color: var(--muted); font-weight: 600; vertical-align: bottom; border-bottom: 2px solid var(--line); }
 tbody th, thead th:first-child { text-align: left; font-weight: 600; position: sticky; left: 0;
   background: var(--paper); max-width: 18rem; overflow: hidden; text-overflow: ellipsis; }
 td.miss { background: var(--miss); font-weight: 700; }
@@ -76,8 +76,8 @@ td.none { color: var(--muted); }
 .panels { display: grid; gap: .9rem 1.4rem; margin-top: .7rem; justify-content: start;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 19.5rem), 1fr)); }
 .panels.wide { grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr)); }
-.panels svg { width: 100%; max-width: 32rem; height: auto; display: block; }
-.panels.wide svg { max-width: 34rem; }
+.panels svg { width: 100%; max-width: 27rem; height: auto; display: block; }
+.panels.wide svg { max-width: 31rem; }
 svg text { font-family: inherit; }
 img { max-width: 100%; }
 .key { display: inline-block; width: 1.1em; height: .7em; margin-right: .25em; vertical-align: baseline; }

@@ -28,7 +28,7 @@ HOW_TO_READ = {
 
 COLUMNS = (
     ("mean", "mean"), ("sd", "sd"), ("q05", "5%"), ("q50", "50%"), ("q95", "95%"),
-    ("ess_bulk", "ESS bulk"), ("ess_tail", "ESS tail"), ("r_hat", "R-hat"),
+    ("ess_bulk", "ESS bulk"), ("ess_tail", "ESS tail"), ("r_hat", "R\N{NON-BREAKING HYPHEN}hat"),
     ("sd_ratio", "sd ratio"), ("r2", "r²"), ("mean_corrected", "corrected mean"),
     ("sd_corrected", "corrected sd"),
 )  # fmt: skip
@@ -59,8 +59,7 @@ def banner(word: str, reasons: tuple[str, ...], facts: str) -> str:
 
 def _sentence(reason: str) -> str:
     reason = reason.strip()
-    # a reason may begin with a name of a statistic, whose case matters
-    start = reason[:1].upper() + reason[1:] if reason[:3] != "sd " else f"The {reason}"
+    start = reason[:1].upper() + reason[1:]
     return start if start.endswith((".", "!", "?")) else start + "."
 
 
@@ -113,7 +112,7 @@ def _by_hand(asked: dict[str, Any]) -> list[str]:
     return lines + [f"{name} = {value}" for name, value in (asked.get("given") or {}).items()]
 
 
-def what_was_chosen(plan: dict[str, Any], info: dict[str, Any]) -> str:
+def what_was_chosen(plan: dict[str, Any], info: dict[str, Any], last_step_size: float) -> str:
     """The plan: by the library where it was left open, by hand otherwise."""
     if not plan:
         return "<p>The run has no plan: its draws come from elsewhere.</p>"
@@ -127,7 +126,7 @@ def what_was_chosen(plan: dict[str, Any], info: dict[str, Any]) -> str:
             ("gradient", says(plan.get("gradient"))),
             ("batch", f"{batch:,} rows" if batch else "all rows" if rows else None),
             ("order", says(plan["order"]) if plan.get("order") else None),
-            ("step size h", f"{plan['step_size']:.4g}" if "step_size" in plan else None),
+            ("step size h", _step_size(plan.get("step_size"), last_step_size)),
             ("temperature", f"{plan['temperature']:g}" if "temperature" in plan else None),
             ("preconditioner", says(plan.get("preconditioner"))),
             ("burn-in", f"{plan.get('burn_in', 0):,} steps"),
@@ -138,6 +137,13 @@ def what_was_chosen(plan: dict[str, Any], info: dict[str, Any]) -> str:
             ("notes", _plain_lines(plan.get("notes"))),
         ]
     )
+
+
+def _step_size(first: float | None, last: float) -> str | None:
+    if first is None:
+        return None
+    text = f"{first:.4g}" if abs(last / first - 1) < 1e-3 else f"{first:.4g}, at the end {last:.4g}"
+    return text.replace("e-0", "e\N{MINUS SIGN}")
 
 
 def _ordinal(thin: int) -> str:
@@ -173,8 +179,7 @@ def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
     body = []
     for name in names:
         row = parameters[name]
-        decimals = _decimals(row.get("sd"))
-        cells = "".join(_cell(c, row, decimals, marked[name].get(c)) for c, _ in columns)
+        cells = "".join(_cell(c, row, marked[name].get(c)) for c, _ in columns)
         body.append(f'<tr><th scope="row" title="{says(name)}">{says(name)}</th>{cells}</tr>')
     text = (
         f'<div class="scroll" tabindex="0" role="region" aria-label="Table of parameters"><table>'
@@ -209,6 +214,8 @@ def _missed(row: dict[str, float | None], chains: int) -> dict[str, str]:
         missed["r_hat"] = f"at most {highest:.3f}"
     if abs(value("sd_ratio") - 1) > limits.MAX_RATIO_ERROR or value("sd_ratio_se") > limits.MAX_SE:
         missed["sd_ratio"] = f"within {limits.MAX_RATIO_ERROR:g} of 1, standard error as small"
+    if row.get("sd_ratio") is None and row.get("r2") is not None:
+        missed["sd_ratio"] = "a finite number"
     if value("r2") < limits.MIN_R2:
         missed["r2"] = f"at least {limits.MIN_R2:g}"
     if shift > limits.MAX_MEAN_ERROR:
@@ -216,10 +223,9 @@ def _missed(row: dict[str, float | None], chains: int) -> dict[str, str]:
     return missed
 
 
-def _cell(
-    column: str, row: dict[str, float | None], decimals: int | None, limit: str | None
-) -> str:
+def _cell(column: str, row: dict[str, float | None], limit: str | None) -> str:
     number = row.get(column)
+    decimals = _decimals(row.get("sd_corrected" if column.endswith("corrected") else "sd"))
     if number is None:
         text = "–"
     elif column.startswith("ess"):
@@ -250,7 +256,7 @@ def _legend(any_marked: bool, columns: list[tuple[str, str]]) -> str:
     shown = {name for name, _ in columns}
     text = (
         "Marked cells miss their limit: " if any_marked else "No cell misses its limit: "
-    ) + f"ESS at least {limits.MIN_ESS}, R-hat at most 1.01 (more where the ESS is small)"
+    ) + f"ESS at least {limits.MIN_ESS} (for the verdict that of squares too), R-hat at most 1.01 (more where the ESS is small)"
     if "sd_ratio" in shown:
         text += f", sd ratio within {limits.MAX_RATIO_ERROR:g} of 1, r² at least {limits.MIN_R2:g}"
     text += ". "

@@ -19,11 +19,12 @@ noise sums to zero, so its part of the bias is of order (h R)^2 instead of h R.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["Law", "largest_step"]
+__all__ = ["Law", "accumulated", "largest_step"]
 
 Matrix = Float[np.ndarray, "d d"]
 
@@ -31,6 +32,9 @@ Matrix = Float[np.ndarray, "d d"]
 def _mean_power(x: np.ndarray, count: int) -> np.ndarray:
     """The mean over k < count of x^k."""
     with np.errstate(divide="ignore", invalid="ignore"):
+        if np.iscomplexobj(x):
+            value = -np.expm1(count * np.log(x)) / (count * (1 - x))
+            return np.where(np.abs(1 - x) < 1e-14, 1.0, np.where(x == 0, 1 / count, value))
         value = -np.expm1(count * np.log(x)) / (count * (1 - x))
     return np.where(np.abs(1 - x) < 1e-14, 1.0, np.where(x > 0, value, _alternating(x, count)))
 
@@ -38,6 +42,23 @@ def _mean_power(x: np.ndarray, count: int) -> np.ndarray:
 def _alternating(x: np.ndarray, count: int) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         return (1 - np.power(x, count)) / (count * (1 - x))
+
+
+def accumulated(r: np.ndarray, q: np.ndarray, period: int) -> np.ndarray:
+    """[d, d]: what noises of covariance 1, decaying by r_i and q_j a step, come to.
+
+    The module's formulas for C = 1 and a noise that enters with weight 1.
+    """
+    p, R = np.outer(r, q), period
+    if R == 1:
+        return 1 / (1 - p)
+    scale = R / (R - 1)
+    mean_p, mean_r, mean_q = _mean_power(p, R), _mean_power(r, R), _mean_power(q, R)
+    s_mean = (1 - mean_p) / (1 - p)
+    t_mean = (1 - mean_r[:, None] - mean_q[None, :] + mean_p) / np.outer(1 - r, 1 - q)
+    end = scale * R * (mean_p - np.outer(mean_r, mean_q))
+    start = end / (R * mean_p * (1 - p))
+    return mean_p * start + scale * (s_mean - t_mean / R)
 
 
 @dataclass(frozen=True)
@@ -54,6 +75,8 @@ class Law:
     noise: Matrix
     out: Float[np.ndarray, "m d"]
     period: int = 1
+
+    longest: ClassVar[float] = 1.0  # step size times curvature that the tuner stops at
 
     @classmethod
     def of(
@@ -74,27 +97,26 @@ class Law:
     def covariance(self, h: float, temperature: float = 1.0) -> Matrix:
         """S in A's eigenbasis. The steps must be stable: h a < 2."""
         r = 1 - h * self.a
-        p = np.outer(r, r)
         injected = np.diag(2 * h * temperature / (1 - r**2))
         if not self.noise.any():
             return injected
-        if self.period == 1:
-            return injected + h**2 * self.noise / (1 - p)
-        R = self.period
-        scale = h**2 * self.noise * R / (R - 1)
-        one = 1 - r
-        mean_p, mean_r = _mean_power(p, R), _mean_power(r, R)
-        s_mean = (1 - mean_p) / (1 - p)
-        t_mean = (1 - mean_r[:, None] - mean_r[None, :] + mean_p) / np.outer(one, one)
-        s_end = R * mean_p
-        t_end = R * mean_r
-        end = scale * (s_end - np.outer(t_end, t_end) / R)
-        start = end / (R * mean_p * (1 - p))
-        return injected + mean_p * start + scale * (s_mean - t_mean / R)
+        return injected + h**2 * self.noise * accumulated(r, r, self.period)
+
+    def stable(self, h: float) -> bool:
+        """Whether the steps contract."""
+        return 0 < h < 2 / self.a.max()
+
+    def rate(self, h: float) -> float:
+        """The share that a step forgets in the slowest direction."""
+        return min(1.0, h * float(self.a.min()))
+
+    def noise_ratio(self, h: float, temperature: float) -> float:
+        """Variance of the gradient's noise over the injected one's, in the worst direction."""
+        return h / (2 * temperature) * float(np.linalg.eigvalsh(self.noise)[-1])
 
     def ratio(self, h: float, temperature: float = 1.0) -> Float[np.ndarray, " m"]:
         """sd of the run over sd of the posterior, per reported parameter; inf if unstable."""
-        if h * self.a.max() >= 2 or h <= 0:
+        if not self.stable(h):
             return np.full(self.out.shape[0], np.inf)
         wrong = np.einsum("mi,ij,mj->m", self.out, self.covariance(h, temperature), self.out)
         true = np.einsum("mi,i,mi->m", self.out, temperature / self.a, self.out)
@@ -102,11 +124,11 @@ class Law:
 
 
 def largest_step(law: Law, bias: float, temperature: float = 1.0) -> float:
-    """The largest h whose sd ratio is at most 1 + bias in every parameter, by bisection."""
-    low, high = 0.0, 1.0 / law.a.max()
+    """The largest h whose sd ratio is within bias of 1 in every parameter, by bisection."""
+    low, high = 0.0, law.longest / law.a.max()
     for _ in range(60):
         middle = np.sqrt(low * high) if low > 0 else high / 4
-        if np.max(law.ratio(middle, temperature)) <= 1 + bias:
+        if np.max(np.abs(law.ratio(middle, temperature) - 1)) <= bias:
             low = middle
         else:
             high = middle

@@ -1,0 +1,84 @@
+"""Stochastic gradient Hamiltonian Monte Carlo (Chen, Fox & Guestrin 2014, eq. 15, eta = h).
+
+    v'     = (1 - alpha) v + h D grad(theta) + sqrt(2 (alpha - beta) h T) D^{1/2} xi
+    theta' = theta + v'
+
+The gradient is taken at the current position, which then moves by the NEW velocity: with the
+old one the scheme is explicit Euler's and its law is wrong, or none. v is never resampled.
+Gaussian target of curvature l: the variance is T / l (1 + O(h l)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..preconditioner.fixed import Scalar
+from .checks import require
+
+__all__ = ["SGHMC"]
+
+
+class State(NamedTuple):
+    """Position and velocity; the velocity is the last move."""
+
+    position: Float[Array, " d"]
+    velocity: Float[Array, " d"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SGHMC:
+    """SGD with momentum and noise.
+
+    Args:
+      friction: alpha, the share of the velocity that a step takes away, in (0, 1).
+      noise_estimate: beta, h / 2 times the variance of the gradient estimate in the coordinates
+        of D^{1/2}, in [0, friction): that much less noise is injected.
+
+    Example:
+      >>> import jax.numpy as jnp, sgld
+      >>> sampler = sgld.SGHMC(friction=0.5)
+      >>> state = sampler.init(jnp.array([1.0, -1.0]))
+      >>> sampler.step(state, lambda q: -q, 0.25, jnp.zeros(2)).position
+      Array([ 0.75, -0.75], dtype=float32)
+    """
+
+    friction: Any = 0.1
+    noise_estimate: Any = 0.0
+
+    num_noises: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        alpha, beta = self.friction, self.noise_estimate
+        require("SGHMC's friction", alpha, lambda a: (a > 0) & (a < 1), "above 0 and below 1")
+        require("SGHMC's noise_estimate", beta, lambda b: b >= 0, "zero or positive")
+        try:
+            require("SGHMC's friction - noise_estimate", alpha - beta, lambda x: x > 0, "positive")
+        except TypeError:  # JAX's placeholders cannot be subtracted
+            return
+
+    def init(self, position: Float[Array, " d"]) -> State:
+        """At rest."""
+        return State(position, jnp.zeros_like(position))
+
+    def step(
+        self,
+        state: State,
+        grad: Callable[[Float[Array, " d"]], Float[Array, " d"]],
+        step_size: Float[Array, ""] | float,
+        noise: Float[Array, " d"],
+        *,
+        preconditioner: Any = Scalar(1.0),
+        temperature: Float[Array, ""] | float = 1.0,
+    ) -> State:
+        """One step: the equations above."""
+        h, T, D = step_size, temperature, preconditioner
+        injected = D.noise(jnp.sqrt(2 * (self.friction - self.noise_estimate) * h * T) * noise)
+        v = (1 - self.friction) * state.velocity + h * D.drift(grad(state.position)) + injected
+        return State(state.position + v, v)

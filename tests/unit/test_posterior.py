@@ -1,0 +1,73 @@
+"""The posterior: sums over rows, constraints counted once, numbers that recompile nothing."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+import sgld
+from sgld.errors import UsageError
+from sgld.layout import Layout
+from sgld.posterior import Target
+
+
+class Log:
+    """sigma = exp(phi)."""
+
+    def forward(self, free):
+        return jnp.exp(free)
+
+    def inverse(self, position):
+        return jnp.log(position)
+
+    def log_det(self, free):
+        return free
+
+
+jax.tree_util.register_static(Log)
+
+
+def test_the_jacobian_is_counted_once_and_belongs_to_the_prior():
+    posterior = sgld.Posterior(
+        lambda s: -s, lambda s, x: -jnp.log(s) - 0.5 * (x / s) ** 2, transform=Log()
+    )
+    x, phi = jnp.array([0.5, -1.0, 2.0]), jnp.float32(0.3)
+    s = np.exp(0.3)
+    assert posterior.log_prior_free(phi) == pytest.approx(-s + 0.3, rel=1e-6)
+    likelihood = np.sum(-np.log(s) - 0.5 * (np.asarray(x) / s) ** 2)
+    assert posterior.log_likelihood_free(phi, x) == pytest.approx(likelihood, rel=1e-5)
+    mode = sgld.find_map(sgld.Posterior(lambda s: 3 * jnp.log(s) - s, transform=Log()), None, 1.0)
+    assert float(mode.position) == pytest.approx(4.0, rel=1e-4)  # of s^4 e^-s, the free density
+
+
+def test_rows_of_weight_0_do_not_count():
+    posterior = sgld.Posterior(lambda t: 0.0 * t, lambda t, x: t * x)
+    rows = jnp.array([1.0, 2.0, jnp.nan])
+    value = posterior.log_likelihood_free(jnp.float32(2.0), rows, jnp.array([1.0, 1.0, 0.0]))
+    assert float(value) == 6.0
+
+
+def test_numbers_are_leaves():
+    make = lambda scale: sgld.Posterior(Partial(lambda s, t: -s * t**2, jnp.float32(scale)))  # noqa: E731
+    assert jax.tree.leaves(make(2.0)) == [2.0]
+    compiled = jax.jit(lambda p, t: p.log_prior(t))
+    f = make(1.0).log_prior.func
+    for scale in (1.0, 3.0):
+        posterior = sgld.Posterior(Partial(f, jnp.float32(scale)))
+        assert float(compiled(posterior, 2.0)) == -4.0 * scale
+    assert compiled._cache_size() == 1
+
+
+def test_output_is_what_draws_report():
+    posterior = sgld.Posterior(lambda t: -0.5 * t**2, output=lambda t: {"twice": 2 * t})
+    target = Target(posterior, Layout.of(jnp.float32(0.0)))
+    assert float(target.reported(jnp.array([1.5]))["twice"]) == 3.0
+    assert repr(posterior) == "Posterior(log density)"
+
+
+def test_refusals():
+    with pytest.raises(UsageError, match="must be a function"):
+        sgld.Posterior(3.0)
+    with pytest.raises(UsageError, match="constraints.positive"):
+        sgld.Posterior(lambda t: t, constraints="positive")
