@@ -270,10 +270,13 @@ def race_w3(rounds: int, seconds: float) -> Iterator[tuple[list[Row], list[Targe
     ]
     rows = race(group, contenders, rounds, seconds)
     slower = 1 / rows[0].ratios[QUIET]
-    yield rows, [
-        Target(f"{group}: x BlackJAX", rows[0].ratios[PEER], 2.5),
-        Target(f"{group}: times slower than without noise", slower, None, 1.5),
-    ]
+    yield (
+        rows,
+        [
+            Target(f"{group}: x BlackJAX", rows[0].ratios[PEER], 2.5),
+            Target(f"{group}: times slower than without noise", slower, None, 1.5),
+        ],
+    )
 
 
 def parts(work: Workload, group: str, chains: int, draws: int) -> list[Row]:
@@ -366,9 +369,7 @@ def many_chains(rounds: int, seconds: float) -> tuple[list[Row], list[Target]]:
         contender.size(seconds, THIN)
     times = [[c.per_chain_step() for c in contenders] for _ in range(rounds)]
     ratio = median(one / many for one, many in times)
-    rows = [
-        Row(group, c.name, 1e6 * median(t[i] for t in times)) for i, c in enumerate(contenders)
-    ]
+    rows = [Row(group, c.name, 1e6 * median(t[i] for t in times)) for i, c in enumerate(contenders)]
     return rows, [Target(f"{group}: x one chain's throughput", ratio, 20)]
 
 

@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from .preconditioner.fixed import Scalar as Scalar
     from .run.sample import resume as resume
     from .run.sample import sample as sample
+    from .sampler.baoa import BAOA as BAOA
+    from .sampler.replica_exchange import ReplicaExchange as ReplicaExchange
+    from .sampler.sghmc import SGHMC as SGHMC
     from .sampler.sgld import SGLD as SGLD
+    from .sampler.sgnht import SGNHT as SGNHT
+    from .sampler.ubu import UBU as UBU
     from .schedule import (
         constant as constant,
     )
@@ -67,6 +72,11 @@ _WHERE = {
     "find_map": "tune.mode",
     "Mode": "tune.mode",
     "SGLD": "sampler.sgld",
+    "SGHMC": "sampler.sghmc",
+    "BAOA": "sampler.baoa",
+    "UBU": "sampler.ubu",
+    "SGNHT": "sampler.sgnht",
+    "ReplicaExchange": "sampler.replica_exchange",
     "Full": "gradient.full",
     "Minibatch": "gradient.minibatch",
     "ControlVariates": "gradient.control_variates",

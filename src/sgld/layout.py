@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .errors import UsageError
@@ -91,6 +92,10 @@ class Layout:
                 raise UsageError(f"leaf {name!r} has shape {jnp.shape(leaf)}; expected {shape}.")
         parts = [jnp.ravel(jnp.asarray(leaf, self.dtype)) for leaf in leaves]
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+    def array(self, values: Any) -> Array:
+        """`values` as an array of the flat vector's dtype, converted on the host."""
+        return jnp.asarray(np.asarray(values, self.dtype))
 
     def unravel(self, z: Float[Array, "*batch d"]) -> PyTree:
         """The position (or batch of positions, leading axes kept) held in flat vectors."""

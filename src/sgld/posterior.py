@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
@@ -226,6 +227,15 @@ class Target:
         position = self.position(z)
         return position if self.posterior.output is None else self.posterior.output(position)
 
+    def jacobian(self, z: Any) -> Float[np.ndarray, "m d"]:
+        """d reported / d z at z, float64."""
+        return np.asarray(_jacobian(self, self.layout.array(z)), np.float64)
+
     def flat_reported(self, z: Float[Array, " d"]) -> Float[Array, " m"]:
         """`reported` as one vector."""
         return jax.flatten_util.ravel_pytree(self.reported(z))[0]
+
+
+@jax.jit
+def _jacobian(target: Target, z: Float[Array, " d"]) -> Float[Array, "m d"]:
+    return jax.jacobian(target.flat_reported)(z)

@@ -345,7 +345,9 @@ class _SamplerSuite:
         with jax.enable_x64(True):
             h, T = np.float64(h), np.float64(T)
             return np.asarray(
-                _positions(_double(self.bound), J, mean, np.asarray(start), noises, h, T, _double(D))
+                _positions(
+                    _double(self.bound), J, mean, np.asarray(start), noises, h, T, _double(D)
+                )
             )
 
     def interface(self) -> str:

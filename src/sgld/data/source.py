@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, Int
 from ..errors import DataError, UsageError, did_you_mean
 from ..layout import leaf_names
 
-__all__ = ["ORDERS", "Batch", "Source", "check_data"]
+__all__ = ["ORDERS", "Batch", "Source", "check_data", "generator"]
 
 ORDERS = ("reshuffle", "symmetric", "independent", "replacement", "subset")
 ORDER_BLOCK = 4096  # steps of an order that are drawn at once: part of what a seed means
@@ -36,7 +36,8 @@ _SHUFFLE, _ORDER = 0, 1
 PyTree = Any
 
 
-def _generator(seed: int, stream: int, chain: int, counter: int) -> np.random.Generator:
+def generator(seed: int, stream: int, counter: int, chain: int = 0) -> np.random.Generator:
+    """A host generator addressed by stream, chain and counter."""
     key = [np.uint64(seed % 2**64), np.uint64((stream << 32) + chain)]
     return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, counter]))
 
@@ -71,7 +72,7 @@ class Source:
         """A source over checked arrays, its rows shuffled once by `seed`."""
         leaves = jax.tree.leaves(data)
         num_data = int(np.shape(leaves[0])[0])
-        permutation = _generator(seed, _SHUFFLE, 0, 0).permutation(num_data)
+        permutation = generator(seed, _SHUFFLE, 0).permutation(num_data)
         # one spare row, so that a short last block can be sliced at full length
         permutation = np.append(permutation, permutation[:1])
         rows = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[permutation]), data)
@@ -130,7 +131,7 @@ class Source:
         if not self.uses_blocks:
             unit = max(1, ORDER_BLOCK // self.batch_size)
         first, last = step // unit, -(-(step + n) // unit)
-        parts = [self._unit(_generator(seed, _ORDER, chain, u), unit) for u in range(first, last)]
+        parts = [self._unit(generator(seed, _ORDER, u, chain), unit) for u in range(first, last)]
         start = step - first * unit
         return np.concatenate(parts)[start : start + n] if parts else self._unit(None, 0)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -14,7 +13,9 @@ from ..draws.draws import Draws
 from ..gradient import sums
 from ..gradient.full import Full
 from ..posterior import Target
-from ..tune.plan import Plan, memoryless
+from ..tune.noise import estimates
+from ..tune.affine import AffineLaw
+from ..tune.plan import Plan
 from . import stein
 from .verdict import Evidence, Verdict, judge
 
@@ -36,7 +37,7 @@ def assess(
     seed: int,
 ) -> Verdict:
     """Judge `draws`; `z` are the same draws in free coordinates, `gradient` the run's own there."""
-    failures = tuple(status for status in draws.status if status != "ok")
+    failures = draws.failures
     if draws.healthy.size == 0:
         return Verdict("biased", failures)
     values, _ = draws.flat()
@@ -85,9 +86,7 @@ def _meter(
     laplace = plan.laplace
     assert laplace is not None and laplace.factor is not None
     white = laplace.whiten(z)
-    mode = jnp.asarray(laplace.mode, target.layout.dtype)
-    jacobian = np.asarray(jax.jacobian(target.flat_reported)(mode), np.float64)
-    out = jacobian @ laplace.factor
+    out = target.jacobian(laplace.mode) @ laplace.factor
     weighted_mean = weighted.mean(white, weights)
     centred = (white - weighted_mean).reshape(-1, white.shape[-1])
     correction = 1 - np.sum(weights**2) / np.sum(weights) ** 2
@@ -138,18 +137,15 @@ def _thinned(shape: tuple[int, ...], count: int) -> np.ndarray:
 
 
 def _exact_gradients(target: Target, plan: Plan, z: np.ndarray) -> np.ndarray:
-    flat = jnp.asarray(z.reshape(-1, z.shape[-1]), target.layout.dtype)
-    return np.asarray(sums.gradients(target, plan.source, flat), np.float64).reshape(z.shape)
+    return sums.gradients(target, plan.source, z.reshape(-1, z.shape[-1])).reshape(z.shape)
 
 
 def _fresh_gradients(target: Target, plan: Plan, z: np.ndarray, seed: int) -> np.ndarray:
     """The run's estimator on new independent batches at the draws z [n, d]."""
-    from ..tune.noise import _estimates
-
     assert plan.source is not None
     entries = plan.source.chunk((seed, 2**31 - 2), 0, len(z))
-    values = _estimates(
-        target, plan.source, plan.gradient, jnp.asarray(z, target.layout.dtype),
+    values = estimates(
+        target, plan.source, plan.gradient, target.layout.array(z),
         jnp.asarray(entries),
     )  # fmt: skip
     return np.asarray(values, np.float64)
@@ -162,10 +158,10 @@ def _phase(plan: Plan, draws: Draws, own: np.ndarray | None) -> dict[str, Any]:
         return {}
     temperature = float(draws.temperature.flat[0])
     h = float(np.average(draws.step_size[draws.healthy]))
-    noise_ratio = h / (2 * temperature) * float(np.linalg.eigvalsh(law.noise)[-1])
+    noise_ratio = law.noise_ratio(h, temperature)
     if plan.corrected:
         return {"excess": np.zeros(law.out.shape[0]), "noise_ratio": noise_ratio}
-    if own is None:
+    if own is None or isinstance(law, AffineLaw):
         return {"excess": law.ratio(h, temperature) - 1, "noise_ratio": noise_ratio}
     g = own.reshape(-1, own.shape[-1]) @ law.basis
     step = np.repeat(draws.step_size[draws.healthy].reshape(-1, 1), 1, axis=1)

@@ -22,6 +22,7 @@ MAX_EXCESS = 0.10
 MAX_RATIO_ERROR = 0.10
 MAX_MEAN_ERROR = 0.25
 MAX_SE = 0.10
+MIN_CORRECTED_ESS = 100
 MIN_R2, PRINTED_R2 = 0.5, 0.9
 MAX_NU = 1.0
 
@@ -112,7 +113,7 @@ def judge(e: Evidence) -> Verdict:
     word, reasons = _rule(e)
     corrected_mean = corrected_sd = None
     if e.sd_ratio is not None and e.r2 is not None and e.mean_shift is not None:
-        good = e.r2 > PRINTED_R2
+        good = (e.r2 > PRINTED_R2) & (e.ess >= MIN_CORRECTED_ESS)
         corrected_mean = np.where(good, e.mean + e.mean_shift, np.nan)
         corrected_sd = np.where(good, e.sd / e.sd_ratio, np.nan)
     extra = {"nu": e.nu, "excess": _largest(e.excess)}
@@ -177,7 +178,10 @@ def _excess_reason(e: Evidence, excess: np.ndarray) -> str:
     worst = int(np.argmax(excess))
     if not np.isfinite(excess[worst]):
         return "the step size is beyond the limit of stability; use a much smaller step_size."
-    text = f"sd of {e.names[worst]!r} is about {100 * excess[worst]:.0f}% too wide"
+    percent = 100 * excess[worst]
+    if e.sd_ratio is not None and e.sd_ratio[worst] > 1:  # the table's figure, where it agrees
+        percent = 100 * (e.sd_ratio[worst] - 1)
+    text = f"sd of {e.names[worst]!r} is about {percent:.0f}% too wide"
     if e.noise_ratio is not None and e.noise_ratio > 0.05:
         return (
             f"{text}: gradient noise is {e.noise_ratio:.2g} times the injected noise; use a smaller "

@@ -92,6 +92,14 @@ class Draws:
         return np.array([i for i, status in enumerate(self.status) if status == "ok"], int)
 
     @property
+    def failures(self) -> tuple[str, ...]:
+        """What the failed chains say; one sentence where all failed."""
+        failed = tuple(status for status in self.status if status != "ok")
+        if len(failed) == self.num_chains > 1:
+            return (f"all {self.num_chains} chains failed; {failed[0]}",)
+        return failed
+
+    @property
     def weights(self) -> Float[np.ndarray, "ok draw"]:
         """Weights of the healthy chains' draws; they sum to 1."""
         log_weight = self.log_weight[self.healthy]

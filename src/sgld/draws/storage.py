@@ -205,8 +205,7 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
     }
     rows["draw_step"] = np.asarray(draws.step)
     run.append(rows, 0)
-    if draws.healthy.size:
-        run.write("summary.json", draws.summary().to_dict())
+    run.write("summary.json", draws.summary().to_dict())
     run.write(
         "result.json",
         {

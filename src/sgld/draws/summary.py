@@ -81,6 +81,8 @@ def _text(column: str, value: float | None) -> str:
 
 def summarise(draws: Draws) -> Summary:
     """Every column of COLUMNS for every parameter of `draws`."""
+    if draws.healthy.size == 0:
+        return _summary(draws, {})
     values, _ = draws.flat()
     w = draws.weights
     table: dict[str, np.ndarray] = {
@@ -102,6 +104,10 @@ def summarise(draws: Draws) -> Summary:
     parameters = {
         name: {c: _json_number(table[c][i]) for c in COLUMNS} for i, name in enumerate(draws.names)
     }
+    return _summary(draws, parameters)
+
+
+def _summary(draws: Draws, parameters: dict[str, dict[str, float | None]]) -> Summary:
     facts = {
         "num_data": draws.info.get("num_data"),
         "num_steps": draws.info.get("num_steps"),
@@ -109,10 +115,10 @@ def summarise(draws: Draws) -> Summary:
         "num_draws": draws.num_draws,
         "seconds": draws.info.get("seconds"),
     }
+    verdict = draws.verdict
     word = "unknown" if verdict is None else verdict.word
-    reasons = ("the draws were not judged",) if verdict is None else verdict.reasons
-    failed = tuple(s for s in draws.status if s != "ok")
-    return Summary(parameters, word, tuple(reasons) + failed, facts)
+    unjudged = ("the draws were not judged", *draws.failures)
+    return Summary(parameters, word, unjudged if verdict is None else verdict.reasons, facts)
 
 
 def _json_number(value: float) -> float | None:

@@ -68,7 +68,5 @@ class ControlVariates:
         at_center = jax.grad(rows)(self.center) if self.table is None else self.table[batch.index]
         tilt = self.total - batch.scale * at_center
         return Estimate(
-            lambda z: (
-                target.log_prior(z) + batch.scale * rows(z) + jnp.dot(tilt, z - self.center)
-            )
+            lambda z: target.log_prior(z) + batch.scale * rows(z) + jnp.dot(tilt, z - self.center)
         )

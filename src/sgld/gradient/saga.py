@@ -81,7 +81,13 @@ class SAGA:
         )
 
     def after(
-        self, target: Target, source: Source, x: Array, memory: Memory, z: Array, step: Int[Array, ""]
+        self,
+        target: Target,
+        source: Source,
+        x: Array,
+        memory: Memory,
+        z: Array,
+        step: Int[Array, ""],
     ) -> Memory:
         """a_i = grad l_i(z) on the block, and the sum that goes with it."""
         rows, weight = source.row_numbers(x), source.fetch(x).weight

@@ -6,6 +6,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..data.source import Source
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 PIECE = 2**21  # numbers that one piece of rows may hold times the positions it is evaluated at
+GROUP = 64  # positions whose gradients are taken together
 
 
 def _pieces(source: Source, width: int) -> Source:
@@ -75,11 +77,23 @@ def likelihood_gradient(
     return _over_pieces(source, _row_width(source), piece)
 
 
-@jax.jit
 def gradients(
-    target: Target, source: Source | None, zs: Float[Array, "m d"]
-) -> Float[Array, "m d"]:
-    """The full-data gradient of the log posterior at each of m positions."""
+    target: Target, source: Source | None, zs: Float[np.ndarray, "m d"]
+) -> Float[np.ndarray, "m d"]:
+    """The full-data gradient of the log posterior at each of m positions, on the host in float64.
+
+    In groups of one size, so that any m runs the same compiled function.
+    """
+    source = None if source is None else source.with_batches(source.num_data, "reshuffle")
+    count = len(zs)
+    padded = np.concatenate([zs, np.repeat(zs[-1:], -count % GROUP, axis=0)])
+    groups = padded.reshape(-1, GROUP, zs.shape[1])
+    parts = [np.asarray(_gradients(target, source, target.layout.array(g))) for g in groups]
+    return np.concatenate(parts)[:count].astype(np.float64)
+
+
+@jax.jit
+def _gradients(target, source, zs):
     prior = jax.vmap(jax.grad(target.log_prior))(zs)
     if source is None:
         return prior

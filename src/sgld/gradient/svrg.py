@@ -66,13 +66,17 @@ class SVRG:
         rows = lambda z: target.log_likelihood(z, batch.rows, batch.weight)  # noqa: E731
         tilt = memory.total - batch.scale * jax.grad(rows)(memory.center)
         return Estimate(
-            lambda z: (
-                target.log_prior(z) + batch.scale * rows(z) + jnp.dot(tilt, z - memory.center)
-            )
+            lambda z: target.log_prior(z) + batch.scale * rows(z) + jnp.dot(tilt, z - memory.center)
         )
 
     def after(
-        self, target: Target, source: Source, x: Array, memory: Memory, z: Array, step: Int[Array, ""]
+        self,
+        target: Target,
+        source: Source,
+        x: Array,
+        memory: Memory,
+        z: Array,
+        step: Int[Array, ""],
     ) -> Memory:
         """A new centre at every period-th step."""
         fresh = lambda: Memory(z, sums.likelihood_gradient(target, source, z))  # noqa: E731

@@ -158,9 +158,7 @@ class FormulaModel:
             family.log_likelihood,
             transform=Positive(family.dispersion) if family.dispersion else None,
             init={"coefficients": mean, **dispersion},
-            output=Partial(
-                _original, jnp.asarray(matrix, jnp.float32), jnp.asarray(offset, jnp.float32)
-            ),
+            output=Partial(_original, matrix, offset),
             names=(*columns, *family.dispersion),
         )
         return cls(
@@ -261,6 +259,9 @@ def _original(matrix: Array, offset: Array, position: PyTree) -> PyTree:
     size = position["coefficients"].shape[0]
     rest = sorted(name for name in position if name != "coefficients")
     flat = jnp.concatenate([position["coefficients"], *(position[name][None] for name in rest)])
+    # in float64 where x64 is on, as it is when draws are made: an intercept far out cancels
+    matrix, offset = jnp.asarray(matrix), jnp.asarray(offset)
+    flat = flat.astype(matrix.dtype)
     flat = jnp.matmul(matrix, flat, precision="highest") + offset
     return {"coefficients": flat[:size], **{name: flat[size + i] for i, name in enumerate(rest)}}
 

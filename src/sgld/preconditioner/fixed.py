@@ -167,9 +167,13 @@ class LowRank:
     def __post_init__(self) -> None:
         if self.Q is None and isinstance(self.U, (np.ndarray, jax.Array)):
             if np.ndim(self.U) != 2:
-                raise UsageError(f"LowRank's U must be a matrix [d, r]. Got shape {np.shape(self.U)}.")
+                raise UsageError(
+                    f"LowRank's U must be a matrix [d, r]. Got shape {np.shape(self.U)}."
+                )
             _positive("LowRank's diagonal", np.asarray(self.diagonal, float))
-            scaled = np.asarray(self.U, np.float64) / np.sqrt(np.asarray(self.diagonal, float))[:, None]
+            scaled = (
+                np.asarray(self.U, np.float64) / np.sqrt(np.asarray(self.diagonal, float))[:, None]
+            )
             Q, s, _ = np.linalg.svd(scaled, full_matrices=False)
             dtype = np.asarray(self.U).dtype
             object.__setattr__(self, "Q", jnp.asarray(Q, dtype))

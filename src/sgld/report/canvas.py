@@ -1,7 +1,7 @@
 """Panels: matplotlib figures as SVG text that takes its colours and its font from the page.
 
 Text stays text, so a panel is small, can be searched and prints sharply. Every panel is drawn
-for a width of 330 or 420 units, about that of a phone, and pages place several side by side; so
+for a width of 330 or 380 units, about that of a phone, and pages place several side by side; so
 one size of letters fits both. Figures are matplotlib objects: no pyplot, no global state.
 """
 
@@ -20,7 +20,7 @@ from ..errors import need
 __all__ = ["COLOURS", "WIDE", "WIDTH", "Panel", "printable", "shorten", "tick_texts"]
 
 WIDTH = 330
-WIDE = 420
+WIDE = 380
 FONT_SIZE = 11
 
 # name of the page's variable -> the colour matplotlib draws with; each only once
@@ -74,9 +74,7 @@ class Panel:
             self.axes.spines[side].set_visible(False)
         for side in ("bottom", "left"):
             self.axes.spines[side].set(color=COLOURS["muted"], linewidth=0.7)
-        self.axes.tick_params(
-            colors=COLOURS["muted"], labelsize=FONT_SIZE - 1, length=3, width=0.7
-        )
+        self.axes.tick_params(colors=COLOURS["muted"], labelsize=FONT_SIZE - 1, length=3, width=0.7)
         if title:
             self.figure.suptitle(
                 shorten(title, 44), x=0.006, ha="left", fontsize=FONT_SIZE, color=COLOURS["ink"],

@@ -53,7 +53,10 @@ def representative(weights: Float[np.ndarray, " m"], most: int) -> Int[np.ndarra
 
 
 def replicate(
-    model: FormulaModel, draws: Draws, seed: int, most_draws: int = MOST_DRAWS,
+    model: FormulaModel,
+    draws: Draws,
+    seed: int,
+    most_draws: int = MOST_DRAWS,
     most_rows: int = MOST_ROWS,
 ) -> Replicated:
     """Outcomes of at most `most_draws` draws for at most `most_rows` rows of the model's data."""  # fmt: skip

@@ -16,20 +16,22 @@ LONG_NAME = 14
 
 
 def by_scale(
-    low: Float[np.ndarray, " m"], high: Float[np.ndarray, " m"], *, spread: float = 6.0,
-    most: int = 4,
+    low: Float[np.ndarray, " m"], high: Float[np.ndarray, " m"], *, most: int = 4
 ) -> list[np.ndarray]:
-    """Indices of intervals that can share an axis with its zero, the largest first.
+    """Indices of intervals that can share an axis with its zero, the furthest from zero first.
 
-    An interval joins a group while it reaches at least 1 / `spread` as far from zero as the
-    group's furthest; the last of `most` groups takes what is left. Order is kept within groups.
-    """  # fmt: skip
+    An interval joins a group whose axis reaches to `top` where it reaches to a sixth of that,
+    or is wide enough to be read on it: a twentieth. The last of `most` groups takes what is
+    left. Order is kept within groups.
+    """
     reach = np.maximum(np.abs(low), np.abs(high))
     groups: list[list[int]] = []
     for i in np.argsort(-reach, kind="stable"):
-        if not groups or (reach[i] * spread < reach[groups[-1][0]] and len(groups) < most):
+        size = max(reach[i], 10 / 3 * (high[i] - low[i]))
+        fits = [group for group in groups if 6 * size >= reach[group[0]]]
+        if not fits and len(groups) < most:
             groups.append([])
-        groups[-1].append(int(i))
+        (fits or groups[-1:])[0].append(int(i))
     return [np.sort(group) for group in groups]
 
 
@@ -38,8 +40,12 @@ def forest(
     outer: Float[np.ndarray, "2 m"],
     inner: Float[np.ndarray, "2 m"],
     middle: Float[np.ndarray, " m"],
+    span: tuple[float, float] | None = None,
 ) -> str:
-    """Rows of point and intervals on one axis, the numbers beside them, with a line at zero."""
+    """Rows of point and intervals on one axis, the numbers beside them, with a line at zero.
+
+    `span` is what the axis holds besides zero, where it is to be that of other panels.
+    """
     count = len(names)
     two_lines = max(map(len, names)) > LONG_NAME
     height = (31 if two_lines else 20) * count + 34
@@ -53,7 +59,8 @@ def forest(
         middle, y, "o", color=COLOURS["accent"], markersize=4.5, markeredgecolor=COLOURS["paper"],
         markeredgewidth=0.7,
     )  # fmt: skip
-    low, high = min(0.0, outer[0].min()), max(0.0, outer[1].max())
+    low, high = span or (outer[0].min(), outer[1].max())
+    low, high = min(0.0, low), max(0.0, high)
     room = 0.04 * (high - low) or 1.0
     axes.set(xlim=(low - room, high + room), ylim=(count - 0.5, -0.75 if two_lines else -0.5))
     panel.only_x()
@@ -179,8 +186,12 @@ def noise_phase(
     upper = high if y[-1] < np.sqrt(high) else 1.7
     lower = low if y[-1] > np.sqrt(low) else 1 / 1.7
     end = 0.98 * max(x[-1], 1)
-    panel.text(end, upper / 1.25, "optimisation phase", ha="right", va="top" if upper == high else "bottom")
-    panel.text(end, lower * 1.25, "sampling phase", ha="right", va="bottom" if lower == low else "top")
+    panel.text(
+        end, upper / 1.25, "optimisation phase", ha="right", va="top" if upper == high else "bottom"
+    )
+    panel.text(
+        end, lower * 1.25, "sampling phase", ha="right", va="bottom" if lower == low else "top"
+    )
     panel.ticks("x")
     return panel.svg()
 
@@ -194,9 +205,7 @@ def _with_burn_in(steps: np.ndarray, values: np.ndarray, burn_in: int) -> tuple:
 def _mark_burn_in(panel: Panel, burn_in: int, last: float) -> None:
     if burn_in > 0.01 * last:
         panel.axes.axvspan(0, burn_in, color=COLOURS["shade"], linewidth=0, zorder=0)
-        panel.text(
-            burn_in / last, 0.03, " burn-in", transform=panel.axes.transAxes, va="bottom"
-        )
+        panel.text(burn_in / last, 0.03, " burn-in", transform=panel.axes.transAxes, va="bottom")
 
 
 def _log_axis(panel: Panel, low: float, high: float) -> None:

@@ -24,6 +24,7 @@ from .text import banner, says, table, what_was_asked, what_was_chosen
 __all__ = ["write_report"]
 
 MOST_INTERVALS, MOST_MARGINALS, MOST_TRACES = 60, 24, 12
+ROWS_OF_PANEL = 20
 
 
 def write_report(run_path: Path | str) -> Path:
@@ -141,10 +142,11 @@ def _intervals(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
     groups = figures.by_scale(quantiles[0, chosen], quantiles[4, chosen])
     svgs = []
     for group in groups:
-        at = chosen[group]
-        names = [draws.names[i] for i in at]
-        svgs.append(figures.forest(names, quantiles[[0, 4]][:, at], quantiles[[1, 3]][:, at],
-                                   quantiles[2, at]))  # fmt: skip
+        span = (quantiles[0, chosen[group]].min(), quantiles[4, chosen[group]].max())
+        for at in np.array_split(chosen[group], -(-len(group) // ROWS_OF_PANEL)):
+            names = [draws.names[i] for i in at]
+            outer, inner = quantiles[[0, 4]][:, at], quantiles[[1, 3]][:, at]
+            svgs.append(figures.forest(names, outer, inner, quantiles[2, at], span))
     lead = "Median, 50% interval (thick) and 90% interval (thin), on the original scale."
     if len(groups) > 1:
         lead += " Parameters of a like size share an axis; each axis has its own scale."
@@ -164,9 +166,7 @@ def _marginals(draws: Draws, values: np.ndarray, ess: np.ndarray) -> str:
         if laplace is not None and None not in (laplace["mean"][i], laplace["sd"][i]):
             scale = float(np.sqrt(temperature.flat[0]))
             gaussian = (laplace["mean"][i], scale * laplace["sd"][i])
-        svgs.append(
-            figures.marginal(draws.names[i], values[..., i].ravel(), weights, gaussian)
-        )
+        svgs.append(figures.marginal(draws.names[i], values[..., i].ravel(), weights, gaussian))
     lead = '<span class="key" style="background: var(--accent-soft)"></span>draws, weighted'
     if laplace is not None:
         lead += (
@@ -261,11 +261,17 @@ def _check(draws: Draws, asked: dict[str, Any]) -> str:
     made = check.replicate(model, draws, int(asked.get("seed", 0)))
     found = check.check(model.family.name, made)
     if found is None:
-        return _section(title, f"<p>There is no check for the family {says(model.family.name)}.</p>")
+        return _section(
+            title, f"<p>There is no check for the family {says(model.family.name)}.</p>"
+        )
     svg, reading = found
     count, rows = made.replicas.shape
-    part = f"{rows:,} of the {made.num_data:,} rows" if rows < made.num_data else f"all {rows:,} rows"
+    part = (
+        f"{rows:,} of the {made.num_data:,} rows" if rows < made.num_data else f"all {rows:,} rows"
+    )
     lead = f"Posterior predictive check: {count} data sets drawn from the model for {part}."
     return _section(
-        title, f'<div class="pair check">{_panels([svg], "panels wide")}<p>{says(reading)}</p></div>', lead
+        title,
+        f'<div class="pair check">{_panels([svg], "panels wide")}<p>{says(reading)}</p></div>',
+        lead,
     )

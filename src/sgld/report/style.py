@@ -77,13 +77,13 @@ td.none { color: var(--muted); }
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 19.5rem), 1fr)); }
 .panels.wide { grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr)); }
 .panels svg { width: 100%; max-width: 27rem; height: auto; display: block; }
-.panels.wide svg { max-width: 31rem; }
+.panels.wide svg { max-width: 29rem; }
 svg text { font-family: inherit; }
 img { max-width: 100%; }
 .key { display: inline-block; width: 1.1em; height: .7em; margin-right: .25em; vertical-align: baseline; }
 footer { margin-top: 2.5rem; border-top: 1px solid var(--line); padding-top: .7rem; }
 @media (max-width: 480px) { body { font-size: 15px; } h2 { margin-top: 1.8rem; }
-  dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .35rem; }
+  dl { grid-template-columns: 6.2rem minmax(0, 1fr); gap: .15rem .7rem; }
   tbody th { max-width: 9rem; } }
 @media print { body { max-width: none; padding: 0; font-size: 10pt; } .scroll { overflow: visible; }
   table { font-size: 7pt; } th, td { padding: .1rem .25rem; }

@@ -118,7 +118,7 @@ def what_was_chosen(plan: dict[str, Any], info: dict[str, Any], last_step_size: 
         return "<p>The run has no plan: its draws come from elsewhere.</p>"
     corrected = " with noise correction" if plan.get("noise_correction") else ""
     batch, rows, steps = plan.get("batch_size"), info.get("num_data"), info.get("num_steps")
-    passes = f" ({batch * steps / rows:.3g} passes over the rows)" if batch and rows else ""
+    passes = f" ({batch * steps / rows:.3g} passes over the rows)" if batch and rows and steps else ""
     seconds = info.get("seconds")
     return definitions(
         [
@@ -255,8 +255,9 @@ def _decimals(sd: float | None) -> int | None:
 def _legend(any_marked: bool, columns: list[tuple[str, str]]) -> str:
     shown = {name for name, _ in columns}
     text = (
-        "Marked cells miss their limit: " if any_marked else "No cell misses its limit: "
-    ) + f"ESS at least {limits.MIN_ESS} (for the verdict that of squares too), R-hat at most 1.01 (more where the ESS is small)"
+        ("Marked cells miss their limit: " if any_marked else "No cell misses its limit: ")
+        + f"ESS at least {limits.MIN_ESS} (for the verdict that of squares too), R-hat at most 1.01 (more where the ESS is small)"
+    )
     if "sd_ratio" in shown:
         text += f", sd ratio within {limits.MAX_RATIO_ERROR:g} of 1, r² at least {limits.MIN_R2:g}"
     text += ". "

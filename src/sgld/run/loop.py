@@ -108,7 +108,7 @@ def run(
         while True:
             total = _steps_for(kernel, num_draws)
             if done >= total:
-                raw = sink.raw(num_draws, carry, done)
+                raw = sink.raw(num_draws, carry, total)
                 wanted = num_draws if more is None else more(raw)
                 if wanted <= num_draws:
                     return raw
@@ -124,7 +124,7 @@ def run(
             done += blocks * kernel.block
             sink.append(_rows(kept, _draws_before(kernel, done) - first))
             pace.took(blocks, time.monotonic() - began)
-            bar.update(done, total, pace.rate, kept.step_size)
+            bar.update(done, total, pace.rate, np.asarray(kept.step_size))
             if directory is not None and (
                 time.monotonic() - saved_at >= checkpoint_every or interrupted.is_set()
             ):
@@ -195,7 +195,7 @@ def _entries(
 def _rows(kept: Kept, count: int) -> dict[str, np.ndarray]:
     """The first `count` kept draws, copied out of the compiled function's buffers."""
     return {
-        name: np.array(values[:count])
+        name: np.array(np.asarray(values)[:count])
         for name, values in kept._asdict().items()
         if values is not None
     }

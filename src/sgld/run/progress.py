@@ -36,7 +36,7 @@ class Progress:
     def __enter__(self) -> Progress:
         if self._bar is not None:
             self._bar.start()
-            self._task = self._bar.add_task("", total=None, rate="")
+            self._task = self._bar.add_task("", total=1, rate="")
         return self
 
     def __exit__(

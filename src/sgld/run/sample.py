@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from ..data.source import ORDERS, Source, check_data
+from ..data.source import ORDERS, Source, check_data, generator
 from ..diagnose.assess import assess
 from ..draws import weighted
 from ..draws.draws import Draws
@@ -28,12 +28,13 @@ from ..gradient.full import Full
 from ..layout import Layout
 from ..posterior import Posterior, Target
 from ..schedule import as_schedule, check_schedule
-from ..tune.plan import Plan, Request, make_plan
+from ..tune.plan import Plan, Request, make_plan, settled
 from . import loop
 from .chunk import Kernel
 
 __all__ = ["resume", "sample"]
 
+STARTS = 3  # the stream of the host's generator that the chains' starts use
 MAX_GROWTH = 50  # `ess=` goes on to at most this many times the planned draws
 
 
@@ -76,13 +77,16 @@ def sample(
       data: pytree of arrays whose leading axis is the row, or None for a log density alone.
       init: a position to start the search for the mode from (and the chains, where the step
         size is given by hand). May be left out where the posterior carries one.
-      sampler: "auto" or a sampler, such as SGLD().
+      sampler: "auto" or a sampler: SGLD(), BAOA(), UBU(), SGHMC(), SGNHT(), ReplicaExchange().
       step_size: h, "auto", a number or any schedule `step -> h`. A schedule starts after
         burn-in, which uses schedule(0). h multiplies the gradient of the FULL-data log
         posterior.
       tolerance: acceptable relative error of the posterior sd, in (0, .5]; half of it for
         bias, half for Monte Carlo error.
-      temperature: T, a number or a schedule; the law is p(theta | data)^(1/T).
+      temperature: T, a number or a schedule; the law is p(theta | data)^(1/T). Steps at T = 0
+        among others explore and give no draws: `step_size=cycles, temperature=cycles.temperature()`
+        with `cycles = cosine_cycles(...)` is cyclical sampling (Zhang et al. 2020), which finds
+        several modes, but how many draws fall into each is where cycles end, not posterior weight.
       gradient: "auto", Full(), Minibatch() or ControlVariates().
       preconditioner: "auto", Scalar, Diagonal or Dense: D itself.
       order: "auto", "reshuffle", "symmetric", "independent", "replacement" or "subset". "auto"
@@ -338,6 +342,7 @@ def execute(
             "laplace": _laplace_facts(target, plan),
         }
         draws = replace(draws, info=info)
+        raw, _ = _sampled(raw)
         z = np.moveaxis(raw.z, 0, 1)
         gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
         verdict = assess(target, plan, draws, z, gradient, ask.tolerance, ask.seed)
@@ -372,37 +377,54 @@ def _callable(schedule: Callable) -> Callable:
 
 def _starts(prepared: Prepared, plan: Plan, ask: Request, kernel: Kernel) -> Any:
     """Dispersed around the mode (twice the Laplace sd); at init where the step is by hand."""
-    dtype = prepared.target.layout.dtype
-    key = jax.random.fold_in(jax.random.key(ask.seed), 2)
+    layout, d = prepared.target.layout, prepared.z0.size
     if not (isinstance(ask.step_size, str) and ask.step_size == "auto"):
-        return jnp.tile(jnp.asarray(prepared.z0, dtype), (ask.num_chains, 1))
-    xi = jax.random.normal(key, (ask.num_chains, prepared.z0.size), dtype)
+        return layout.array(np.tile(prepared.z0, (ask.num_chains, 1)))
+    xi = generator(ask.seed, STARTS, 0).standard_normal((ask.num_chains, d))
     if plan.laplace is not None and plan.laplace.positive_definite:
-        center = jnp.asarray(plan.laplace.mode, dtype)
-        offset = jnp.asarray(2 * np.asarray(xi, np.float64) @ plan.laplace.factor.T, dtype)
+        center, offset = plan.laplace.mode, 2 * xi @ plan.laplace.factor.T
     else:
-        center = jnp.asarray(prepared.z0, dtype)
-        offset = jax.vmap(plan.preconditioner.noise)(xi)
+        matrix = settled(plan.preconditioner, prepared.target, plan.source, prepared.z0)
+        center, offset = prepared.z0, np.asarray(jax.vmap(matrix.noise)(layout.array(xi)))
     for _ in range(20):  # a start of no density is drawn in towards the mode
-        gradients = sums.gradients(prepared.target, prepared.source, center + offset)
-        bad = ~jnp.all(jnp.isfinite(gradients), axis=1)
-        if not bool(bad.any()):
+        gradients = sums.gradients(prepared.target, prepared.source, center[None] + offset)
+        bad = ~np.all(np.isfinite(gradients), axis=1)
+        if not bad.any():
             break
-        offset = jnp.where(bad[:, None], offset / 2, offset)
-    return center + offset
+        offset = np.where(bad[:, None], offset / 2, offset)
+    return layout.array(center[None] + offset)
+
+
+def _sampled(raw: loop.Raw) -> tuple[loop.Raw, np.ndarray]:
+    """Without the draws of steps at temperature 0, and which are left.
+
+    Where a schedule turns the temperature off (cycles that explore), only the rest are draws.
+    """
+    rows = np.arange(len(raw.z))
+    sampling = raw.temperature > 0
+    if sampling.all() or not sampling.any():
+        return raw, rows
+    rows = rows[sampling]
+    gradient = None if raw.gradient is None else raw.gradient[rows]
+    return replace(
+        raw, z=raw.z[rows], step_size=raw.step_size[rows], temperature=raw.temperature[rows],
+        gradient=gradient,
+    ), rows  # fmt: skip
 
 
 def _draws(target: Target, plan: Plan, raw: loop.Raw) -> Draws:
     """Reported draws [chain, draw, ...] with their weights."""
+    raw, rows = _sampled(raw)
     count, chains = raw.z.shape[:2]
     z = jnp.asarray(np.moveaxis(raw.z, 0, 1))
-    position = jax.tree.map(np.asarray, _reported(target, z))
+    with jax.enable_x64(target.posterior.output is not None):
+        position = jax.tree.map(np.asarray, _reported(target, z))
     step_size = np.broadcast_to(raw.step_size, (chains, count)).astype(np.float64)
     temperature = np.broadcast_to(raw.temperature, (chains, count)).astype(np.float64)
     one = jax.tree.map(lambda leaf: np.asarray(leaf[0, 0], np.float32), position)
     names = target.posterior.names or tuple(Layout.of(one).element_names())
     status = tuple(_status(target, plan, raw, chain) for chain in range(chains))
-    steps = plan.burn_in + plan.thin * np.arange(count)
+    steps = plan.burn_in + plan.thin * rows
     return Draws(
         position=position, log_weight=np.log(np.maximum(step_size, 1e-300)), step_size=step_size,
         temperature=temperature, step=steps, status=status, names=names,
@@ -431,13 +453,13 @@ def _more(target: Target, plan: Plan, ess: float, raw: loop.Raw) -> int:
     """How many draws per chain to go on to until the smallest bulk ESS reaches `ess`."""
     draws = _draws(target, plan, raw)
     if draws.healthy.size == 0:
-        return draws.num_draws
+        return len(raw.z)
     values, _ = draws.flat()
     reached = float(np.nanmin(weighted.ess(values, draws.weights)))
     if reached >= ess:
-        return draws.num_draws
+        return len(raw.z)
     growth = min(4.0, max(1.1, 1.1 * ess / max(reached, 1.0)))
-    return min(MAX_GROWTH * plan.num_draws, math.ceil(draws.num_draws * growth))
+    return min(MAX_GROWTH * plan.num_draws, math.ceil(len(raw.z) * growth))
 
 
 def _laplace_facts(target: Target, plan: Plan) -> dict[str, Any] | None:
@@ -445,9 +467,8 @@ def _laplace_facts(target: Target, plan: Plan) -> dict[str, Any] | None:
     laplace = plan.laplace
     if laplace is None or not laplace.positive_definite:
         return None
-    mode = jnp.asarray(laplace.mode, target.layout.dtype)
-    jacobian = np.asarray(jax.jacobian(target.flat_reported)(mode), np.float64)
-    sd = np.sqrt(np.sum((jacobian @ laplace.factor) ** 2, axis=1))
+    sd = np.sqrt(np.sum((target.jacobian(laplace.mode) @ laplace.factor) ** 2, axis=1))
+    mode = target.layout.array(laplace.mode)
     return {"mean": np.asarray(target.flat_reported(mode)).tolist(), "sd": sd.tolist()}
 
 

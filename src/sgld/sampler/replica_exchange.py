@@ -11,7 +11,6 @@ of the noise of U_1 - U_2. At T = 0 nothing is exchanged: every chain climbs for
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -94,7 +93,7 @@ class ReplicaExchange:
         """Exchanges, then one step of every chain. `grad` needs `.log_density`."""
         count, each = len(self.temperatures), self.sampler.num_noises
         t = jnp.asarray(self.temperatures, noise.dtype)
-        q = self._exchanged(state.replicas.position, grad, t, noise[:count - 1, 0], temperature)
+        q = self._exchanged(state.replicas.position, grad, t, noise[: count - 1, 0], temperature)
         noises = noise[count - 1 :].reshape(count, *([] if each == 1 else [each]), -1)
 
         def one(replica: Any, xi: Array, ti: Array) -> Any:

@@ -32,7 +32,7 @@ class State(NamedTuple):
 
     position: Float[Array, " d"]
     momentum: Float[Array, " d"]
-    friction: Float[Array, "..."]
+    friction: Float[Array, ...]
 
 
 @jax.tree_util.register_dataclass

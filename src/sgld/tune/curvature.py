@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from ..data.source import Source
 from ..gradient import sums
@@ -40,11 +38,10 @@ class Laplace:
         assert self.factor is not None
         return self.factor @ self.factor.T
 
-    def draw(self, key: Array, count: int, spread: float = 1.0) -> Float[np.ndarray, "count d"]:
-        """`count` draws, `spread` times as wide."""
+    def draw(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count d"]:
+        """`count` draws."""
         assert self.factor is not None
-        xi = np.asarray(jax.random.normal(key, (count, self.mode.size), jnp.float32), np.float64)
-        return self.mode + spread * xi @ self.factor.T
+        return self.mode + rng.standard_normal((count, self.mode.size)) @ self.factor.T
 
     def tempered(self, temperature: float) -> Laplace:
         """The Gaussian of the law at `temperature`: covariance T J^{-1}."""
@@ -59,7 +56,7 @@ class Laplace:
 
 def laplace_at(target: Target, source: Source | None, mode: Float[np.ndarray, " d"]) -> Laplace:
     """Curvature and its inverse's factor at `mode`."""
-    z = jnp.asarray(mode, target.layout.dtype)
+    z = target.layout.array(mode)
     J = np.asarray(sums.curvature(target, source, z), np.float64)
     J = (J + J.T) / 2
     if not np.isfinite(J).all():
@@ -76,7 +73,7 @@ def nonlinearity(
     target: Target,
     source: Source | None,
     laplace: Laplace,
-    key: Array,
+    rng: np.random.Generator,
     temperature: float = 1.0,
     count: int = 128,
 ) -> float:
@@ -86,9 +83,8 @@ def nonlinearity(
     that g = z on a Gaussian.
     """
     laplace = laplace.tempered(temperature)
-    thetas = laplace.draw(key, count)
-    gradients = sums.gradients(target, source, jnp.asarray(thetas, target.layout.dtype))
-    g = -np.asarray(gradients, np.float64) @ laplace.factor / temperature
+    thetas = laplace.draw(rng, count)
+    g = -sums.gradients(target, source, thetas) @ laplace.factor / temperature
     if not np.isfinite(g).all():
         return float("inf")
     return float(np.max(np.mean((g - laplace.whiten(thetas)) ** 2, axis=0)))

@@ -19,7 +19,7 @@ noise sums to zero, so its part of the bias is of order (h R)^2 instead of h R.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -118,13 +118,20 @@ class Law:
         """sd of the run over sd of the posterior, per reported parameter; inf if unstable."""
         if not self.stable(h):
             return np.full(self.out.shape[0], np.inf)
-        wrong = np.einsum("mi,ij,mj->m", self.out, self.covariance(h, temperature), self.out)
+        return self.ratio_of(self.covariance(h, temperature), temperature)
+
+    def ratio_of(self, covariance: Matrix, temperature: float) -> Float[np.ndarray, " m"]:
+        """sd of the reported parameters under a covariance S over that of the posterior."""
+        wrong = np.einsum("mi,ij,mj->m", self.out, covariance, self.out)
         true = np.einsum("mi,i,mi->m", self.out, temperature / self.a, self.out)
         return np.sqrt(wrong / true)
 
 
-def largest_step(law: Law, bias: float, temperature: float = 1.0) -> float:
-    """The largest h whose sd ratio is within bias of 1 in every parameter, by bisection."""
+def largest_step(law: Any, bias: float, temperature: float = 1.0) -> float:
+    """The largest h whose sd ratio is within bias of 1 in every parameter, by bisection.
+
+    `law` is a Law or an AffineLaw; h times the largest curvature stops at `law.longest`.
+    """
     low, high = 0.0, law.longest / law.a.max()
     for _ in range(60):
         middle = np.sqrt(low * high) if low > 0 else high / 4

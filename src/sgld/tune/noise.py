@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -10,19 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..data.source import Source, _generator
+from ..data.source import Source, generator
 from ..gradient import sums
 from ..posterior import Target
 from .curvature import Laplace
 
-__all__ = ["block_noise", "estimator_noise", "row_noise"]
+__all__ = ["TUNING", "block_noise", "estimates", "estimator_noise", "row_noise"]
 
-_TUNING = 2  # the stream of the host's generator that tuning uses
+TUNING = 2  # the stream of the host's generator that tuning uses
 
 
 def block_noise(target: Target, source: Source, z: np.ndarray) -> Float[np.ndarray, "d d"]:
     """Covariance at z of K times a random block's gradient (divisor K): one pass."""
-    table = np.asarray(sums.block_gradients(target, source, jnp.asarray(z, target.layout.dtype)))
+    table = np.asarray(sums.block_gradients(target, source, target.layout.array(z)))
     return np.cov(source.num_blocks * table.astype(np.float64), rowvar=False, bias=True).reshape(
         z.size, z.size
     )
@@ -35,14 +34,14 @@ def estimator_noise(
 
     Half the mean square of the differences of two independent batches at `count` draws.
     """
-    rng = _generator(seed, _TUNING, 0, 0)
-    zs = laplace.mode + rng.standard_normal((count, laplace.mode.size)) @ laplace.factor.T
+    rng = generator(seed, TUNING, 0)
+    zs = laplace.draw(rng, count)
     independent = (
         source if source.is_independent else source.with_batches(source.batch_size, "independent")
     )
     entries = independent.chunk((seed, 2**31 - 1), 0, 2 * count)
-    gs = _estimates(
-        target, independent, gradient, jnp.asarray(np.repeat(zs, 2, axis=0), target.layout.dtype),
+    gs = estimates(
+        target, independent, gradient, target.layout.array(np.repeat(zs, 2, axis=0)),
         jnp.asarray(entries),
     )  # fmt: skip
     pairs = np.asarray(gs, np.float64).reshape(count, 2, -1)
@@ -51,49 +50,44 @@ def estimator_noise(
 
 
 @jax.jit
-def _estimates(target, source, gradient, zs, entries):
+def estimates(target, source, gradient, zs, entries):
+    """An estimator's gradients at positions zs, each on its own entry of the data order."""
     one = lambda pair: gradient.at(target, source, pair[1])(pair[0])  # noqa: E731
     size = max(1, 2**14 // source.batch_size)
     return jax.lax.map(one, (zs, entries), batch_size=size)
 
 
 def row_noise(
-    target: Target, source: Source, laplace: Laplace, seed: int, center: bool, count: int = 4096
-) -> Float[np.ndarray, "d d"]:
-    """Covariance of N times one random row's gradient; with `center`, minus that at the mode.
+    target: Target, source: Source, laplace: Laplace, seed: int, count: int = 4096
+) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
+    """Covariance of N times one random row's gradient: (plain, with control variates at the mode).
 
-    Over `count` rows at Laplace draws (plain: at the mode). Divided by n it is the
+    Plain at the mode, centred at Laplace draws, over `count` rows. Divided by n it is the
     covariance of a batch of n rows.
     """
-    rng = _generator(seed, _TUNING, 0, 1)
+    rng = generator(seed, TUNING, 1)
+    zs, rows = laplace.draw(rng, count), rng.integers(0, source.num_data, count)
+    array = target.layout.array
+    at_mode, first, second = (
+        source.num_data * np.asarray(values, np.float64)
+        for values in _row_gradients(
+            target, source, array(zs), array(laplace.mode), jnp.asarray(rows.astype(np.int32))
+        )
+    )
+    # rows are paired at the same draw of theta: their mean depends on theta
+    difference = (first - at_mode) - (second - np.roll(at_mode, 1, axis=0))
     d = laplace.mode.size
-    spread = rng.standard_normal((count, d)) @ laplace.factor.T if center else np.zeros((count, d))
-    rows = rng.integers(0, source.num_data, count)
-    dtype = target.layout.dtype
-    values = _row_gradients(
-        target, source, jnp.asarray(laplace.mode + spread, dtype),
-        jnp.asarray(laplace.mode, dtype), jnp.asarray(rows, jnp.int32), center=center,
-    )  # fmt: skip
-    values = source.num_data * np.asarray(values, np.float64)
-    if not center:
-        return np.cov(values, rowvar=False).reshape(d, d)
-    # rows are paired at the same draw of theta: the mean over rows depends on theta
-    difference = values[0] - values[1]
-    return difference.T @ difference / (2 * len(difference))
+    return np.cov(at_mode, rowvar=False).reshape(d, d), difference.T @ difference / (2 * count)
 
 
-@partial(jax.jit, static_argnames=("center",))
-def _row_gradients(target, source, zs, mode, rows, *, center: bool):
+@jax.jit
+def _row_gradients(target, source, zs, mode, rows):
     def gradient(z, row):
         datum = jax.tree.map(lambda leaf: leaf[row][None], source.rows)
         return jax.grad(target.log_likelihood)(z, datum)
 
+    one = lambda item: (  # noqa: E731
+        gradient(mode, item[1]), gradient(item[0], item[1]), gradient(item[0], item[2])
+    )  # fmt: skip
     size = max(1, 2**20 // max(1, mode.size))
-    if not center:
-        one = lambda pair: gradient(*pair)  # noqa: E731
-        return jax.lax.map(one, (zs, rows), batch_size=size)
-    other = jnp.roll(rows, 1)
-    excess = lambda z, row: gradient(z, row) - gradient(mode, row)  # noqa: E731
-    one = lambda item: (excess(item[0], item[1]), excess(item[0], item[2]))  # noqa: E731
-    first, second = jax.lax.map(one, (zs, rows, other), batch_size=size)
-    return jnp.stack([first, second])
+    return jax.lax.map(one, (zs, rows, jnp.roll(rows, 1)), batch_size=size)

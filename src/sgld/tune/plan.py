@@ -17,27 +17,31 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..data.source import Source
+from ..data.source import Source, generator
 from ..errors import UsageError
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
 from ..posterior import Target
 from ..preconditioner.fixed import Dense, Diagonal, Scalar
+from ..sampler.replica_exchange import ReplicaExchange
 from ..sampler.sgld import SGLD
 from ..schedule import as_schedule
 from . import noise
 from .curvature import Laplace, laplace_at, nonlinearity
+from .affine import AffineLaw, is_affine
 from .law import Law, largest_step
 from .mode import NEWTON_LIMIT, newton_mode
+from .noise import TUNING
 
-__all__ = ["Plan", "Request", "make_plan"]
+__all__ = ["Plan", "Request", "make_plan", "memoryless", "settled"]
 
 STEP_OVERHEAD = 32  # rows whose gradients cost as much as a step's fixed part
 CORRECTED_STEP = 0.3  # largest step under noise correction, in units of the posterior
 CORRECTABLE, HOPELESS = 0.3, 1.0  # thresholds of nu
 DEFAULT_BATCH = 100
 DEFAULT_DRAWS = 1000
+_UNIT = Law(np.ones(1), np.ones((1, 1)), np.zeros((1, 1)), np.ones((1, 1)))
 ADAPTING = 1000  # least burn-in of an adaptive preconditioner
 
 
@@ -78,7 +82,7 @@ class Plan:
     log_density: float
     nu: float | None
     noise: Float[np.ndarray, "d d"] | None
-    law: Law | None
+    law: Law | AffineLaw | None
     notes: tuple[str, ...]
 
     @property
@@ -114,7 +118,6 @@ def make_plan(
     """Mode, curvature, noise, then step size and lengths. `source` holds all rows as one batch."""
     notes: list[str] = []
     laplace, value, nu = None, float("nan"), None
-    key = jax.random.fold_in(jax.random.key(ask.seed), 1)
     temperature = as_schedule(ask.temperature, "temperature", zero=True)
     T = float(temperature(0))
     if target.layout.dimension <= NEWTON_LIMIT:
@@ -123,7 +126,7 @@ def make_plan(
         if not converged:
             notes.append("the search for the mode did not converge; start closer, or rescale.")
         if laplace.positive_definite:
-            nu = nonlinearity(target, source, laplace, key, T or 1.0)
+            nu = nonlinearity(target, source, laplace, generator(ask.seed, TUNING, 2), T or 1.0)
         else:
             notes.append(
                 "the curvature at the mode is not positive definite (smallest relative eigenvalue "
@@ -177,6 +180,14 @@ def _allows_correction(ask: Request) -> bool:
     return isinstance(sampler, SGLD) and _is_auto(sampler.noise_correction)
 
 
+def _no_step(ask: Request) -> UsageError:
+    name = type(ask.sampler).__name__
+    return UsageError(
+        f"step_size must be given with {name}: its law has no closed form to choose one from; "
+        f"try step_size=0.01 with preconditioner=sgld.Dense(posterior covariance), or sgld.BAOA()."
+    )
+
+
 def _by_hand(
     target: Target, source: Source | None, ask: Request, laplace: Laplace | None, T: float
 ) -> Plan:
@@ -195,8 +206,8 @@ def _by_hand(
     measured, law = None, None
     if laplace is not None and laplace.positive_definite:
         measured = _measure(target, source, gradient, laplace, T, ask.seed)
-        matrix = _settled(D, target, source, laplace.mode)
-        law = _law(target, source, laplace, _matrix(matrix, target), measured)
+        matrix = settled(D, target, source, laplace.mode)
+        law = _law(target, source, laplace, _matrix(matrix, target), measured, _sampler(ask))
     return _draft(
         sampler=_sampler(ask), gradient=gradient, preconditioner=D, source=source,
         step_size=as_schedule(ask.step_size, "step_size"), noise=measured, law=law,
@@ -213,7 +224,7 @@ def _prepared(gradient: Any, target: Target, source: Source | None, center: Any)
         raise UsageError(
             f"{type(gradient).__name__} needs data; with data=None use gradient=Full()."
         )
-    center = None if center is None else jnp.asarray(center, target.layout.dtype)
+    center = None if center is None else target.layout.array(center)
     return gradient.prepare(target, source, center)
 
 
@@ -247,14 +258,21 @@ def _measure(target, source, gradient, laplace, T, seed) -> Float[np.ndarray, "d
     return noise.estimator_noise(target, source, gradient, laplace.tempered(T or 1.0), seed, count)
 
 
-def _law(target, source, laplace, factor, measured) -> Law:
+def _law(target, source, laplace, factor, measured, sampler) -> Law | AffineLaw | None:
     """The run's stationary law on the Gaussian at the mode, for the reported parameters."""
     period = 1 if source is None or source.is_independent else source.num_blocks
-    out = np.asarray(
-        jax.jacobian(target.flat_reported)(jnp.asarray(laplace.mode, target.layout.dtype)),
-        np.float64,
-    )
-    return Law.of(laplace.curvature, factor, measured, period=max(1, period), out=out)
+    out = target.jacobian(laplace.mode)
+    law = Law.of(laplace.curvature, factor, measured, period=max(1, period), out=out)
+    return _of_sampler(law, sampler)
+
+
+def _of_sampler(law: Law, sampler: Any) -> Law | AffineLaw | None:
+    """The law of a sampler's steps; None where it has no closed form."""
+    if isinstance(sampler, ReplicaExchange):
+        sampler = sampler.sampler  # exchanges leave the cold chain's law as it is
+    if isinstance(sampler, SGLD):
+        return law
+    return AffineLaw(law, sampler) if is_affine(sampler) else None
 
 
 @dataclass(frozen=True)
@@ -270,13 +288,19 @@ def _from_curvature(
     target: Target, source: Source | None, ask: Request, laplace: Laplace, nu: float, T: float
 ) -> Plan:
     """Estimator, batch, order and step by their predicted cost per effective draw."""
+    if _of_sampler(_UNIT, _sampler(ask)) is None:
+        raise _no_step(ask)
     dense = _is_auto(ask.preconditioner)
     D = None if dense else ask.preconditioner.prepare(target.layout)
     if dense:
         factor = laplace.factor
     else:
-        small = None if source is None else source.with_batches(min(DEFAULT_BATCH, source.num_data), "reshuffle")
-        factor = _matrix(_settled(D, target, small, laplace.mode), target)
+        small = (
+            None
+            if source is None
+            else source.with_batches(min(DEFAULT_BATCH, source.num_data), "reshuffle")
+        )
+        factor = _matrix(settled(D, target, small, laplace.mode), target)
     bias = ask.tolerance / 2
     correctable = dense and nu < CORRECTABLE and _allows_correction(ask)
     correctable = correctable and (_is_auto(ask.gradient) or not ask.gradient.remembers)
@@ -294,8 +318,8 @@ def _from_curvature(
     if choice.corrected:
         values = np.maximum(values, 0.0)
         h = _corrected_step(values[-1], T)
-        factor, correction = factor @ turn, jnp.asarray(values, target.layout.dtype)
-    law = _law(target, source, laplace, factor, measured)
+        factor, correction = factor @ turn, target.layout.array(values)
+    law = _law(target, source, laplace, factor, measured, _sampler(ask))
     if not choice.corrected:
         h = largest_step(law, bias, T)
         if nu >= CORRECTABLE:
@@ -314,15 +338,16 @@ def _corrected_step(largest_noise: float, T: float) -> float:
 
 def _choose(target, source, ask, laplace, factor, correctable, bias, T) -> _Choice:
     """The cheapest of control variates, plain minibatches and full gradients, per draw."""
-    N = source.num_data
+    N, sampler = source.num_data, _sampler(ask)
     wide = laplace.tempered(T)
     given = None if _is_auto(ask.gradient) else ask.gradient
     plain = cv = 0.0
     centred = isinstance(given, ControlVariates) or (given is not None and given.remembers)
-    if given is None or centred:
-        cv = _largest(factor, noise.row_noise(target, source, wide, ask.seed, center=True))
-    if given is None or not (centred or isinstance(given, Full)):
-        plain = _largest(factor, noise.row_noise(target, source, wide, ask.seed, center=False))
+    if not isinstance(given, Full):
+        plain, cv = (
+            _largest(factor, covariance)
+            for covariance in noise.row_noise(target, source, wide, ask.seed)
+        )
     if isinstance(given, Full):
         sizes = [N]
     elif _is_auto(ask.batch_size):
@@ -335,32 +360,35 @@ def _choose(target, source, ask, laplace, factor, correctable, bias, T) -> _Choi
         if isinstance(given, Full) or (given is None and n == N):
             choices.append(
                 _priced(
-                    Full() if given is None else given, n, "reshuffle", 0, 1, correctable, bias, T
-                )
+                    Full() if given is None else given, n, "reshuffle", 0, 1, correctable, bias, T,
+                    sampler,
+                )  # fmt: skip
             )
             continue
         if given is None or centred:
             order = "independent" if _is_auto(ask.order) else ask.order
             period = -(-N // n) if order in ("reshuffle", "symmetric") else 1
             estimator = ControlVariates() if given is None else given
-            choices.append(_priced(estimator, n, order, cv * left, period, correctable, bias, T))
+            choices.append(_priced(estimator, n, order, cv * left, period, correctable, bias, T, sampler))
         if given is None or not centred:
             order = "reshuffle" if _is_auto(ask.order) else ask.order
             period = -(-N // n) if order in ("reshuffle", "symmetric") else 1
             estimator = Minibatch() if given is None else given
-            choices.append(_priced(estimator, n, order, plain * left, period, False, bias, T))
+            choices.append(_priced(estimator, n, order, plain * left, period, False, bias, T, sampler))
     return min(choices, key=lambda choice: choice.cost)
 
 
-def _priced(gradient, n, order, V, period, correctable, bias, T) -> _Choice:
+def _priced(gradient, n, order, V, period, correctable, bias, T, sampler) -> _Choice:
     """Rows per effective draw, on a one-dimensional whitened target with gradient variance V."""
     corrected = correctable and (period == 1)
     if corrected:
-        h = _corrected_step(V, T)
+        rate = h = _corrected_step(V, T)
     else:
         one = np.ones((1, 1))
-        h = largest_step(Law(np.ones(1), one, V * one, one, period), bias, T)
-    return _Choice(gradient, n, order, corrected, (n + STEP_OVERHEAD) * (2 - h) / h)
+        law = _of_sampler(Law(np.ones(1), one, V * one, one, period), sampler)
+        h = largest_step(law, bias, T)
+        rate = law.rate(h)
+    return _Choice(gradient, n, order, corrected, (n + STEP_OVERHEAD) * (2 - rate) / rate)
 
 
 def _largest(factor: np.ndarray, covariance: np.ndarray) -> float:
@@ -369,7 +397,7 @@ def _largest(factor: np.ndarray, covariance: np.ndarray) -> float:
 
 def _without_curvature(target: Target, source: Source | None, ask: Request, mode: Any) -> Plan:
     """No usable curvature: a diagonal metric from squared gradients, a cautious step."""
-    z = jnp.asarray(mode, target.layout.dtype)
+    z = target.layout.array(mode)
     gradient: Any = ask.gradient
     if _is_auto(gradient):
         gradient = Full() if source is None else Minibatch()
@@ -381,7 +409,7 @@ def _without_curvature(target: Target, source: Source | None, ask: Request, mode
         size = min(DEFAULT_BATCH, source.num_data) if _is_auto(ask.batch_size) else ask.batch_size
         order = "reshuffle" if _is_auto(ask.order) else ask.order
         source = _batches(source, size, order, gradient)
-    matrix = _settled(D, target, source, mode)
+    matrix = settled(D, target, source, mode)
     h = ask.tolerance / max(1e-12, float(_stiffness(target, source, matrix, z)))
     return _draft(
         sampler=_sampler(ask), gradient=_prepared(gradient, target, source, mode),
@@ -389,9 +417,9 @@ def _without_curvature(target: Target, source: Source | None, ask: Request, mode
     )  # fmt: skip
 
 
-def _settled(D: Any, target: Target, source: Source | None, mode: Any) -> Any:
+def settled(D: Any, target: Target, source: Source | None, mode: Any) -> Any:
     """The matrix itself; of an adaptive preconditioner, what it will be near the mode."""
-    return _learnt(D, target, source, jnp.asarray(mode, target.layout.dtype)) if D.adapts else D
+    return _learnt(D, target, source, target.layout.array(mode)) if D.adapts else D
 
 
 @jax.jit
@@ -449,7 +477,7 @@ def _with_lengths(plan: Plan, ask: Request) -> Plan:
     """Burn-in, thinning and number of draws."""
     h = float(plan.step_size(0))
     if plan.law is not None:
-        rate = min(1.0, h * max(float(plan.law.a.min()), 1e-12))
+        rate = max(plan.law.rate(h), 1e-12)
     else:
         rate = ask.tolerance / 10  # the step is `tolerance` of the stiffest direction's time scale
     burn_in = min(10**8, int(np.ceil(6 / rate))) if _is_auto(ask.burn_in) else int(ask.burn_in)

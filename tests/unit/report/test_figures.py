@@ -1,0 +1,164 @@
+"""The panels: valid SVG in the page's colours, weights honoured, names never read as markup."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib", reason="the report extra is not installed")
+
+from sgld.report import canvas, check, figures
+
+
+def parsed(svg):
+    return ElementTree.fromstring(svg)
+
+
+def texts(svg):
+    return ["".join(e.itertext()) for e in parsed(svg).iter() if e.tag.endswith("}text")]
+
+
+STEPS = np.arange(100, 1100)
+DRAWS = np.random.default_rng(1).normal(2.0, 0.1, (4, 1000))
+EQUAL = np.full(4000, 1 / 4000)
+
+
+def every_panel(name="slope"):
+    ends = np.array([[-1.0, 0.5], [-0.2, 0.9]])
+    yield figures.forest([name, "b"], ends, 0.5 * ends, ends.mean(axis=0))
+    yield figures.forest([name * 4, "b"], ends, 0.5 * ends, ends.mean(axis=0), (-2, 2))
+    yield figures.marginal(name, DRAWS.ravel(), EQUAL, (2.0, 0.1))
+    yield figures.trace(name, STEPS, DRAWS)
+    yield figures.over_steps(name, STEPS, 1e-3 * STEPS**-0.55, 100)
+    yield figures.over_steps(name, STEPS, np.full(1000, 1e-6), 0)
+    yield figures.noise_phase(STEPS, 200 * STEPS**-1.0, 100)
+
+
+def test_every_panel_is_svg_with_the_page_s_colours_and_no_others():
+    for svg in every_panel():
+        root = parsed(svg)
+        assert root.tag.endswith("svg") and root.get("viewBox") and root.get("aria-label")
+        outside = re.sub(r"var\(--[a-z0-9-]+, #[0-9a-f]{6}\)", "", svg)
+        assert not re.search(r"(fill|stroke): #[0-9a-f]{6}", outside)
+        assert " id=" not in re.sub(r'<(clipPath|path) id="[^"]*"', "", svg)
+
+
+def test_a_name_is_text_whatever_it_holds():
+    name = "<script>alert('$x_1$ & \"y\"')</script>"
+    for svg in every_panel(name):
+        assert "<script" not in svg
+    assert name in texts(figures.trace(name, STEPS, DRAWS))
+    assert "a\ufffdb" in texts(figures.trace("a\0b", STEPS, DRAWS))
+    assert "数" in texts(figures.trace("数", STEPS, DRAWS))  # no warning about a glyph
+
+
+def heights(svg):
+    """Heights of the histogram's first (filled) outline."""
+    path = next(e for e in parsed(svg).iter() if e.tag.endswith("}path") and e.get("clip-path"))
+    points = re.findall(r"[ML] ([\d.-]+) ([\d.-]+)", path.get("d"))
+    return np.array(points, float)
+
+
+def test_a_weighted_histogram_is_another_histogram():
+    values = np.linspace(-1, 1, 2001)
+    tilted = np.exp(2 * values)
+    equal = heights(figures.marginal("t", values, np.ones(2001)))
+    weighted = heights(figures.marginal("t", values, tilted))
+    assert not np.array_equal(equal[:, 1], weighted[:, 1])
+    # y grows downwards: the right end stands higher than the left one
+    right, left = weighted[weighted[:, 0] > 250, 1].min(), weighted[weighted[:, 0] < 80, 1].min()
+    assert right < left - 20
+    # twice the weight of some draws is the same as those draws twice
+    twice = figures.marginal("t", values, np.where(values > 0, 2.0, 1.0))
+    share = np.histogram(values, 2, weights=np.where(values > 0, 2.0, 1.0))[0]
+    assert twice != figures.marginal("t", values, np.ones(2001)) and share[1] > 1.9 * share[0]
+
+
+def test_a_draw_without_weight_is_not_drawn():
+    values = np.append(np.linspace(-1, 1, 1000), 50.0)
+    with_outlier = figures.marginal("t", values, np.append(np.ones(1000), 0.0))
+    assert float(texts(with_outlier)[-2].replace("\N{MINUS SIGN}", "-")) < 2
+
+
+def test_a_parameter_that_does_not_move_and_a_chain_that_failed():
+    parsed(figures.marginal("still", np.full(100, 3.0), np.ones(100), (3.0, 0.0)))
+    failed = DRAWS.copy()
+    failed[1, 400:] = np.nan
+    failed[1, 390:400] = 1e30
+    svg = figures.trace("t", STEPS, failed)
+    assert max(float(t.replace("\N{MINUS SIGN}", "-")) for t in texts(svg)[5:-1]) < 3000
+    parsed(figures.forest(["still"], np.full((2, 1), 3.0), np.full((2, 1), 3.0), np.array([3.0])))
+
+
+def test_intervals_of_a_like_scale_share_an_axis():
+    middle = np.array([0.70, -0.05, 0.25, 0.03, 0.0001])
+    groups = figures.by_scale(middle - 1e-5, middle + 1e-5)
+    assert [g.tolist() for g in groups] == [[0, 2], [1, 3], [4]]
+    wide = figures.by_scale(middle - 0.05, middle + 0.05)
+    assert [g.tolist() for g in wide] == [[0, 1, 2, 3, 4]]
+    many = figures.by_scale(np.zeros(9), 10.0 ** np.arange(9))
+    assert len(many) == 4 and sorted(np.concatenate(many)) == list(range(9))
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ([0, 0.025, 0.05], ["0.000", "0.025", "0.050"]),
+        ([-0.0375, -0.035], ["−0.0375", "−0.0350"]),
+        ([5000.001, 5000.002], ["5000.001", "5000.002"]),
+        ([0, 2e-7, 4e-7], ["0", "2e−7", "4e−7"]),
+        ([0, 2000, 4000], ["0", "2000", "4000"]),
+    ],
+)
+def test_tick_texts_have_the_decimals_they_need(places, expected):
+    assert canvas.tick_texts(np.array(places)) == expected
+
+
+def test_a_long_name_keeps_both_ends():
+    assert canvas.shorten("C(neighbourhood)[T.Manhattan]", 20) == "C(neighbou…anhattan]"
+
+
+def test_representative_draws_follow_the_weights():
+    weights = np.array([0.0, 3.0, 0.0, 1.0])
+    assert np.bincount(check.representative(weights, 4), minlength=4).tolist() == [0, 3, 0, 1]
+    assert check.representative(np.ones(1000), 100).size == 100
+
+
+def made(observed, replicas):
+    return check.Replicated(observed, replicas, replicas.mean(axis=0), "y", observed.size)
+
+
+def test_the_check_sees_overdispersion(rng):
+    replicas = rng.poisson(3.0, (100, 2000)).astype(float)
+    svg, reading = check.check("poisson", made(rng.poisson(3.0, 2000).astype(float), replicas))
+    assert "overdispersed" not in reading and "too few zeros" not in reading
+    parsed(svg)
+    mixed = rng.poisson(rng.gamma(0.7, 3.0 / 0.7, 2000)).astype(float)
+    _, reading = check.check("poisson", made(mixed, replicas))
+    assert "too few zeros" in reading and "overdispersed" in reading
+
+
+def test_the_check_sees_tails_and_skewness(rng):
+    replicas = rng.normal(size=(100, 2000))
+    svg, reading = check.check("gaussian", made(rng.normal(size=2000), replicas))
+    assert "those the model makes" in reading
+    parsed(svg)
+    assert "heavier tails" in check.check("gaussian", made(rng.standard_t(3, 2000), replicas))[1]
+    skewed = rng.exponential(size=2000) - 1
+    assert "longer upper tail" in check.check("gaussian", made(skewed, replicas))[1]
+
+
+def test_the_check_sees_miscalibration(rng):
+    p = rng.uniform(0.1, 0.9, 2000)
+    replicas = (rng.random((100, 2000)) < p).astype(float)
+    right = check.Replicated((rng.random(2000) < p) * 1.0, replicas, p, "y", 2000)
+    svg, reading = check.check("bernoulli", right)
+    assert "are calibrated" in reading
+    parsed(svg)
+    wrong = check.Replicated((rng.random(2000) < p**2) * 1.0, replicas, p, "y", 2000)
+    assert "not calibrated" in check.check("bernoulli", wrong)[1]
+
+
+def test_a_family_without_a_check_has_none():
+    assert check.check("gamma", made(np.ones(3), np.ones((2, 3)))) is None

@@ -1,0 +1,248 @@
+"""`write_report`: every kind of run gets a page that is whole, safe and works offline."""
+
+import json
+import re
+from html import unescape
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import sgld
+from sgld.diagnose.verdict import Verdict
+from sgld.draws.draws import Draws
+from sgld.draws.storage import RunDirectory, write_result
+from sgld.errors import RunError
+from sgld.report import text
+from sgld.report.page import write_report
+
+pytest.importorskip("matplotlib", reason="the report extra is not installed")
+
+EVIL = "<img src=x onerror=alert(1)>&\"'"
+PLAN = {
+    "sampler": "SGLD", "noise_correction": False, "gradient": "Minibatch", "order": "reshuffle",
+    "preconditioner": "Scalar", "batch_size": 50, "step_size": 0.01, "temperature": 1.0,
+    "burn_in": 100, "thin": 3, "num_draws": 500, "num_chains": 4, "nu": 0.01, "notes": ["a note"],
+}  # fmt: skip
+
+
+class Nesting(HTMLParser):
+    """Checks that every element is closed in order; keeps tags and attributes."""
+
+    void = ("meta", "br", "img")
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.attributes = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def whole(page):
+    parser = Nesting()
+    parser.feed(page)
+    assert not parser.open
+    assert not {"script", "link", "iframe", "img"} & set(parser.tags)
+    assert not [name for name in parser.attributes if name.startswith("on")]
+    assert not re.search(r"https?://", re.sub(r'xmlns(:xlink)?="[^"]*"', "", page))
+    assert not re.search(r"@import|url\((?!#)", page)
+    return unescape(page)
+
+
+def run(tmp_path, word="trusted", names=("a", "b", "c"), reasons=("sd within 3%.",), asked=None,
+        status=("ok",) * 4, step_size=None, temperature=None, **verdict):  # fmt: skip
+    rng = np.random.default_rng(0)
+    position = {"x": rng.normal(1, 0.1, (4, 500, len(names))).astype(np.float32)}
+    for chain, word_of_chain in enumerate(status):
+        if word_of_chain != "ok":
+            position["x"][chain, 200:] = np.nan
+    info = {
+        "num_data": 1000, "num_steps": 1600, "seed": 0, "plan": PLAN, "seconds": 1.5,
+        "laplace": {"mean": [1.0] * len(names), "sd": [0.1] * len(names)},
+    }  # fmt: skip
+    fields = {"names": names, "status": status, "info": info, "step": 100 + 3 * np.arange(500)}
+    if step_size is not None:
+        h = np.broadcast_to(step_size, (4, 500))
+        fields |= {"step_size": h, "log_weight": np.log(h)}
+    if temperature is not None:
+        fields["temperature"] = np.broadcast_to(temperature, (4, 500))
+    draws = Draws.of(position, **fields)
+    filled = {"noise_ratio": 0.5, **verdict}
+    draws = draws.with_verdict(Verdict(word, tuple(reasons), **filled))
+    directory = RunDirectory(tmp_path / "run")
+    directory.create(False)
+    request = {"step_size": None, "batch_size": 50, "num_chains": 4, "tolerance": 0.05, "seed": 0}
+    directory.write(
+        "run.json",
+        {"kind": "sample", "request": request, "given": {"step_size": f"Polynomial({EVIL})"},
+         "versions": {"sgld": "0.1.0"}, "seed": 0, **(asked or {})},
+    )  # fmt: skip
+    write_result(directory, draws)
+    return directory.path
+
+
+def written(path):
+    page = write_report(path)
+    assert page == path / "report.html" and not list(path.glob("*.partial"))
+    return whole(page.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("word", ["trusted", "biased", "not mixed", "unknown"])
+def test_the_verdict_comes_first_with_its_reasons_and_how_to_read_it(tmp_path, word):
+    page = written(run(tmp_path, word, reasons=("sd of 'a' is 20% off.", "use more draws")))
+    body = page[page.index("<main>") :]
+    assert f'<p class="word">{word}</p>' in body
+    assert body.index(word) < body.index("What was asked") < body.index("Parameters")
+    assert "Use more draws." in body and f"<b>{word}</b> means: " in body
+    for title in ("Intervals", "Marginals", "Traces", "Step size and noise"):
+        assert f"<h2>{title}</h2>" in body
+    assert "batch_size = 50" in body and "num_chains" not in body and "a draw every 3rd step" in body
+    assert "Does the model fit?" not in body
+
+
+def test_what_the_user_wrote_is_escaped(tmp_path):
+    asked = {
+        "kind": "formula", "formula": EVIL, "family": EVIL, "priors": [EVIL], "model": {},
+        "data": {"path": EVIL, "absolute": EVIL, "sha256": EVIL},
+    }  # fmt: skip
+    path = run(tmp_path, names=(EVIL, "b\0", "$x_1$ {y} ${z}"), reasons=(EVIL,), asked=asked)
+    page = written(path)
+    raw = (path / "report.html").read_text("utf-8")
+    assert "<img" not in raw and EVIL in page and "The predictive check needs the data" in page
+    assert "$x_1$ {y} ${z}" in page
+
+
+def test_failed_chains_are_named_and_left_out(tmp_path):
+    status = ("ok", "chain 1 became non-finite at step 300.", "ok", "ok")
+    page = written(run(tmp_path, "biased", reasons=(status[1],), status=status))
+    assert "1 of 4 chains failed; only the traces show it." in page
+    assert page.count("hain 1 became non-finite") == 1  # the reasons name it already
+
+
+def test_a_run_of_which_every_chain_failed(tmp_path):
+    path = run(tmp_path)
+    result = json.loads((path / "result.json").read_text())
+    result["status"] = ["chain became non-finite."] * 4
+    result["verdict"] |= {"word": "biased", "reasons": result["status"]}
+    (path / "result.json").write_text(json.dumps(result))
+    (path / "summary.json").unlink()
+    page = written(path)
+    assert "4 of 4 chains failed." in page and "nothing to tabulate" in page
+
+
+def test_a_schedule_and_its_noise_phase(tmp_path):
+    h = 0.01 / (1 + np.arange(500)) ** 0.55
+    page = written(run(tmp_path, step_size=h, temperature=np.linspace(4, 1, 500), noise_ratio=1.0))
+    assert "0.01, at the end" in page and "in proportion to h" in page
+    assert "Temperature T" in page and "optimisation phase" in page and "sampling phase" in page
+    assert "the Gaussian at the mode" not in page  # of no single temperature
+
+
+@pytest.mark.parametrize(
+    ("alpha", "words"), [(None, "No gradient noise was measured"), (0.0, "have no noise")]
+)
+def test_a_run_without_gradient_noise(tmp_path, alpha, words):
+    page = written(run(tmp_path, noise_ratio=alpha))
+    assert words in page and "optimisation phase" not in page
+
+
+def test_what_is_cut_is_said(tmp_path):
+    page = written(run(tmp_path, names=tuple(f"b[{i}]" for i in range(70))))
+    assert "60 of 70 parameters are shown: those with the largest |mean| / sd" in page
+    assert "24 of 70 parameters are shown" in page and "12 of 70 parameters are shown" in page
+    assert page.count('<th scope="row"') == 70
+
+
+def test_cells_that_miss_their_limit_are_marked(tmp_path):
+    bad = {
+        "sd_ratio": np.array([1.3, 1.0, np.nan]), "sd_ratio_se": np.array([0.01, 0.01, np.nan]),
+        "r2": np.array([0.99, 0.2, 0.99]), "mean_corrected": np.array([1.2, np.nan, np.nan]),
+        "sd_corrected": np.array([0.1, np.nan, np.nan]),
+    }  # fmt: skip
+    page = written(run(tmp_path, "biased", **bad))
+    rows = re.findall(r'<tr><th scope="row".*?</tr>', page)
+    marked = [re.findall(r'<td class="miss"[^>]*>([^<]*)<', row) for row in rows]
+    assert marked[0][1:] == ["1.300 ± 0.010"] and marked[1] == ["0.200"] and marked[2] == ["–"]
+    assert "Marked cells miss their limit" in page
+    assert "No cell misses" in written(run(tmp_path / "good"))
+
+
+def test_draws_saved_by_hand_have_a_page(tmp_path):
+    draws = Draws.of({"a": np.random.default_rng(0).normal(size=(2, 300))})
+    page = written(draws.save(tmp_path / "saved"))
+    assert "The draws were not judged." in page and "its draws come from elsewhere" in page
+
+
+def test_a_page_twice_is_the_same_page(tmp_path):
+    path = run(tmp_path)
+    first = write_report(path).read_bytes()
+    assert write_report(str(path)).read_bytes() == first and len(first) < 2e6
+
+
+def test_an_unfinished_run_has_no_page(tmp_path):
+    with pytest.raises(RunError, match="is not a directory"):
+        write_report(tmp_path / "nowhere")
+    path = run(tmp_path)
+    (path / "result.json").unlink()
+    with pytest.raises(RunError, match="not finished"):
+        write_report(path)
+    assert not (path / "report.html").exists()
+
+
+def test_decimals_follow_the_sd():
+    assert text._decimals(0.01129) == 4 and text._decimals(250.0) == 0
+    assert text._decimals(None) is None and text._decimals(1e-9) is None
+
+
+@pytest.mark.parametrize("family", ["poisson", "gaussian", "bernoulli"])
+def test_a_formula_run_is_checked_against_its_data(tmp_path, family):
+    pytest.importorskip("formulaic", reason="the tables extra is not installed")
+    from sgld.models.formula import FormulaModel
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=300)
+    outcome = {
+        "poisson": rng.poisson(np.exp(x)), "gaussian": 5 + x + rng.normal(size=300),
+        "bernoulli": (rng.random(300) < 1 / (1 + np.exp(-x))) * 1,
+    }[family]  # fmt: skip
+    file = tmp_path / "rows.csv"
+    lines = [f"{y},{v}" for y, v in zip(outcome, x, strict=True)]
+    file.write_text("\n".join(["y,x", *lines]) + "\n")
+    from sgld.data.table import content_hash, read_table
+
+    model = FormulaModel.build(read_table(file), "y ~ x", family)
+    place = {"poisson": (0, 1), "gaussian": (5, 1, 1), "bernoulli": (0, 1)}[family]
+    flat = np.array(place) + 0.05 * rng.normal(size=(4, 500, len(place)))
+    position = {"coefficients": flat[..., :2]}
+    if family == "gaussian":
+        position["sigma"] = flat[..., 2]
+    draws = Draws.of(position, names=model.names, info={"num_data": 300, "plan": PLAN})
+    directory = RunDirectory(tmp_path / "run")
+    directory.create(False)
+    source = {"path": "rows.csv", "absolute": str(file), "sha256": content_hash(file)}
+    asked = {"kind": "formula", "formula": "y ~ x", "family": family, "data": source}
+    directory.write("run.json", {**asked, "model": model.spec, "seed": 0})
+    write_result(directory, draws)
+    page = written(directory.path)
+    assert "Does the model fit?" in page and "for all 300 rows" in page
+    good = {"poisson": "the spread fits", "gaussian": "those the model makes",
+            "bernoulli": "are calibrated"}  # fmt: skip
+    assert good[family] in page
+    file.write_text("y,x\n1,2\n")
+    assert "has changed since" in written(directory.path)
+    file.unlink()
+    assert "is missing" in written(directory.path)
+
+
+def test_the_public_way_in():
+    assert sgld.load is not None and callable(write_report)
