@@ -26,15 +26,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import workloads
-from workloads import THIN, Workload
 
 import sgld
+import workloads
 from sgld.diagnose.assess import assess
 from sgld.draws.storage import RunDirectory
 from sgld.run import loop, sample
 from sgld.run.chunk import Kernel, run_chunk, start
 from sgld.tune.plan import Request, make_plan
+from workloads import THIN, Workload
 
 PEER, LIMIT, QUIET = "BlackJAX", "C", "no noise"
 
@@ -450,7 +450,10 @@ def first_sample(rounds: int) -> tuple[list[Row], list[Target]]:
     if (Path(sgld.__file__).parent / "cli.py").exists():
         command = [sys.executable, "-c", "import sys; sys.argv = ['sgld', '--help'];"
                    "from sgld.cli import main; main()"]  # fmt: skip
-        took = [_seconds(lambda: subprocess.run(command, capture_output=True)) for _ in range(5)]
+        took = [
+            _seconds(lambda: subprocess.run(command, capture_output=True, check=True))
+            for _ in range(5)
+        ]
         rows.append(Row(group, "sgld --help", None, {}, f"{median(took):.2f} s"))
         targets.append(Target("sgld --help, s", median(took), None, 0.5))
     return rows, targets

@@ -10,6 +10,7 @@ Every loop draws its batches and its noise inside the timed call and takes the d
 from __future__ import annotations
 
 import ctypes
+import itertools
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -106,7 +107,7 @@ def network(num_data: int = 60_000, batch_size: int = 100) -> Workload:
     x = 0.3 * centers[label] + rng.standard_normal((num_data, 784), np.float32)
     weights = [
         (rng.standard_normal((m, n), np.float32) / np.float32(m**0.5), np.zeros(n, np.float32))
-        for m, n in zip(sizes[:-1], sizes[1:], strict=True)
+        for m, n in itertools.pairwise(sizes)
     ]
     return Workload(
         "W3", network_log_prior, network_log_likelihood, (x, label), weights, batch_size, 1e-7

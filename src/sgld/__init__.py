@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from . import diffusion as diffusion
     from . import testing as testing
+    from .draws.comparison import compare as compare
     from .draws.draws import Draws as Draws
     from .draws.storage import load as load
     from .gradient.control_variates import ControlVariates as ControlVariates
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from .preconditioner.fixed import Diagonal as Diagonal
     from .preconditioner.fixed import LowRank as LowRank
     from .preconditioner.fixed import Scalar as Scalar
+    from .referee.reference import reference as reference
+    from .referee.rejection import rejection_rate as rejection_rate
     from .run.sample import resume as resume
     from .run.sample import sample as sample
     from .sampler.baoa import BAOA as BAOA
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from .schedule import (
         robbins_monro as robbins_monro,
     )
+    from .tune.laplace_draws import laplace as laplace
     from .tune.mode import Mode as Mode
     from .tune.mode import find_map as find_map
 
@@ -69,6 +73,10 @@ _WHERE = {
     "resume": "run.sample",
     "load": "draws.storage",
     "Draws": "draws.draws",
+    "reference": "referee.reference",
+    "rejection_rate": "referee.rejection",
+    "compare": "draws.comparison",
+    "laplace": "tune.laplace_draws",
     "find_map": "tune.mode",
     "Mode": "tune.mode",
     "SGLD": "sampler.sgld",

@@ -11,7 +11,9 @@ import sgld
 from sgld.testing import check_gradient
 
 
-@pytest.mark.parametrize("gradient", [sgld.Full(), sgld.Minibatch(), sgld.ControlVariates()], ids=repr)
+@pytest.mark.parametrize(
+    "gradient", [sgld.Full(), sgld.Minibatch(), sgld.ControlVariates()], ids=repr
+)
 def test_gradient(gradient):
     report = check_gradient(gradient)
     assert len(report.noise) == 11 and type(gradient).__name__ in repr(report)

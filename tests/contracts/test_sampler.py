@@ -103,10 +103,14 @@ def test_momentum_samplers_pass_as_they_are():
 def test_thermostats_are_simulated():
     report = check_sampler(SGNHT())
     assert not report.is_affine and "simulation" in report.checks[-1]
-    with pytest.raises(AssertionError, match="simulation"):
-        check_sampler(SGNHT(power=1))
     with pytest.raises(ValueError, match="not affine"):
         stationary_covariance(SGNHT(), 1.0, 0.1)
+
+
+@pytest.mark.slow
+def test_slips_of_thermostats_are_caught():
+    with pytest.raises(AssertionError, match="simulation"):
+        check_sampler(SGNHT(power=1))
 
 
 @dataclass(frozen=True)
@@ -152,8 +156,8 @@ COUNTER = iter(range(10**9))
 @pytest.mark.parametrize(
     ("slip", "message"),
     [
-        ("noise h", "does not tend to the posterior"),
-        ("noise sqrt(h)", "does not tend to the posterior"),
+        ("noise h", "does not tend to"),
+        ("noise sqrt(h)", "does not tend to"),
         ("no D in noise", "change of coordinates"),
         ("D twice in noise", "change of coordinates"),
         ("T as sd", "at temperature 0.5"),
@@ -176,7 +180,7 @@ def test_slips_of_momentum_samplers_are_caught(slip):
 
 
 def test_stated_order_and_stability_are_held_against_the_sampler():
-    with pytest.raises(AssertionError, match="order 1"):
+    with pytest.raises(AssertionError, match="has order 1"):
         check_sampler(sgld.SGLD(None), order=2.0)
     with pytest.raises(AssertionError, match="unstable at step size 2.5"):
         check_sampler(sgld.SGLD(None), stable_to=2.5)

@@ -67,7 +67,9 @@ class Slipped:
         if self._slip == "never the first row":
             return np.maximum(entries, 1)
         if self._slip == "random blocks":
-            return self._source.with_batches(self._source.batch_size, "independent").chunk(key, step, n)
+            return self._source.with_batches(self._source.batch_size, "independent").chunk(
+                key, step, n
+            )
         if self._slip == "repeats":
             entries = entries.copy()
             entries[..., -1] = entries[..., 0]

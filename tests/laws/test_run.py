@@ -15,7 +15,9 @@ MEAN, PRECISION = np.array([0.5, -1.0]), np.array([3.0, 1.5])
 
 
 def log_prior(t):
-    return -0.5 * jnp.sum(jnp.asarray(PRECISION, jnp.float32) * (t - jnp.asarray(MEAN, jnp.float32)) ** 2)
+    return -0.5 * jnp.sum(
+        jnp.asarray(PRECISION, jnp.float32) * (t - jnp.asarray(MEAN, jnp.float32)) ** 2
+    )
 
 
 def log_likelihood(t, x):
@@ -73,11 +75,16 @@ def by_hand(order, n, h, T, root, draws, chain, seed=0, center=None):
 DENSE = np.array([[1.5, 0.0], [0.6, 0.8]])
 
 
-@pytest.mark.parametrize("order", ["reshuffle", "symmetric", "independent", "replacement", "subset"])
+@pytest.mark.parametrize(
+    "order", ["reshuffle", "symmetric", "independent", "replacement", "subset"]
+)
 def test_every_step_by_hand(order):
     """N/n, prior, noise, preconditioner, temperature, short batches, order: all in one."""
     draws = run(
-        order=order, batch_size=5, temperature=2.5, preconditioner=sgld.Dense(DENSE @ DENSE.T, DENSE)
+        order=order,
+        batch_size=5,
+        temperature=2.5,
+        preconditioner=sgld.Dense(DENSE @ DENSE.T, DENSE),
     )
     for chain in range(2):
         exact = by_hand(order, 5, lambda k: 0.01, lambda k: 2.5, DENSE, 600, chain)
@@ -153,7 +160,13 @@ def test_no_noise_is_used_twice():
 
 DESIGNS = [
     {"order": "reshuffle", "batch_size": 5},
-    {"order": "subset", "batch_size": 3, "gradient": sgld.ControlVariates(), "thin": 3, "burn_in": 50},
+    {
+        "order": "subset",
+        "batch_size": 3,
+        "gradient": sgld.ControlVariates(),
+        "thin": 3,
+        "burn_in": 50,
+    },
 ]
 
 
@@ -273,7 +286,9 @@ def test_a_poisoned_gradient_stops_only_its_chain():
     assert np.isfinite(draws.mean()["a"]).all()
 
 
-@pytest.mark.xfail(strict=True, reason="the leaf is looked for in all later draws, not in the first bad one")
+@pytest.mark.xfail(
+    strict=True, reason="the leaf is looked for in all later draws, not in the first bad one"
+)
 def test_the_leaf_that_failed_first_is_named():
     draws = poisoned_run()
     assert all("leaf 'z'" in status for status in draws.status if status != "ok")
@@ -287,7 +302,11 @@ def test_the_leaf_that_failed_first_is_named():
     [
         {"order": "reshuffle", "batch_size": 3},
         {"order": "replacement", "batch_size": 3, "temperature": 0.5},
-        {"order": "subset", "batch_size": 10, "preconditioner": sgld.Diagonal(np.array([2.0, 0.5]))},
+        {
+            "order": "subset",
+            "batch_size": 10,
+            "preconditioner": sgld.Diagonal(np.array([2.0, 0.5])),
+        },
     ],
     ids=["reshuffle", "replacement", "subset"],
 )

@@ -195,9 +195,7 @@ def test_variance_with_independent_subsets(m):
     N, T, h = 6, 1.5, 0.02
     rows = np.random.default_rng(0).normal(size=N) * 3
     prior, l = 0.5, N + 0.5
-    posterior = sgld.Posterior(
-        lambda t: -0.5 * prior * t**2, lambda t, x: -0.5 * (x - t) ** 2
-    )
+    posterior = sgld.Posterior(lambda t: -0.5 * prior * t**2, lambda t, x: -0.5 * (x - t) ** 2)
     subsets = np.array([rows[list(i)].sum() for i in itertools.combinations(range(N), m)])
     covariance = np.var(N / m * subsets)
     s2 = np.var(rows, ddof=1)

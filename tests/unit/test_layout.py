@@ -22,7 +22,7 @@ def test_names_shapes_and_places():
     assert leaf_names(1.0) == ["x"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(shapes=st.lists(st.lists(st.integers(1, 3), max_size=3), min_size=1, max_size=4))
 def test_round_trip(shapes):
     tree = [jnp.full(tuple(shape), i, jnp.float32) for i, shape in enumerate(shapes)]

@@ -13,8 +13,8 @@ from ..draws.draws import Draws
 from ..gradient import sums
 from ..gradient.full import Full
 from ..posterior import Target
-from ..tune.noise import estimates
 from ..tune.affine import AffineLaw
+from ..tune.noise import estimates
 from ..tune.plan import Plan
 from . import stein
 from .verdict import Evidence, Verdict, judge

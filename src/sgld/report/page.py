@@ -24,7 +24,7 @@ from .text import banner, says, table, what_was_asked, what_was_chosen
 __all__ = ["write_report"]
 
 MOST_INTERVALS, MOST_MARGINALS, MOST_TRACES = 60, 24, 12
-ROWS_OF_PANEL = 20
+ROWS_OF_PANEL = 15
 
 
 def write_report(run_path: Path | str) -> Path:
@@ -128,8 +128,6 @@ def _panels(svgs: list[str], kind: str = "panels") -> str:
 def _intervals(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
     """Points and intervals on the original scale, those of a like scale on one axis."""
     w = draws.weights
-    points = [weighted.quantile(values, w, q) for q in (0.05, 0.25, 0.5, 0.75, 0.95)]
-    quantiles = np.array(points)
     chosen, cut = np.arange(len(draws.names)), ""
     if len(chosen) > MOST_INTERVALS:
         sd = np.sqrt(weighted.var(values, w))
@@ -139,12 +137,14 @@ def _intervals(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
             f" {MOST_INTERVALS} of {len(draws.names):,} parameters are shown: those with the largest "
             "|mean| / sd."
         )
-    groups = figures.by_scale(quantiles[0, chosen], quantiles[4, chosen])
+    shown, probabilities = values[..., chosen], (0.05, 0.25, 0.5, 0.75, 0.95)
+    quantiles = np.array([weighted.quantile(shown, w, q) for q in probabilities])
+    groups = figures.by_scale(quantiles[0], quantiles[4])
     svgs = []
     for group in groups:
-        span = (quantiles[0, chosen[group]].min(), quantiles[4, chosen[group]].max())
-        for at in np.array_split(chosen[group], -(-len(group) // ROWS_OF_PANEL)):
-            names = [draws.names[i] for i in at]
+        span = (quantiles[0, group].min(), quantiles[4, group].max())
+        for at in np.array_split(group, -(-len(group) // ROWS_OF_PANEL)):
+            names = [draws.names[i] for i in chosen[at]]
             outer, inner = quantiles[[0, 4]][:, at], quantiles[[1, 3]][:, at]
             svgs.append(figures.forest(names, outer, inner, quantiles[2, at], span))
     lead = "Median, 50% interval (thick) and 90% interval (thin), on the original scale."

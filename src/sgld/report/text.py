@@ -118,7 +118,9 @@ def what_was_chosen(plan: dict[str, Any], info: dict[str, Any], last_step_size: 
         return "<p>The run has no plan: its draws come from elsewhere.</p>"
     corrected = " with noise correction" if plan.get("noise_correction") else ""
     batch, rows, steps = plan.get("batch_size"), info.get("num_data"), info.get("num_steps")
-    passes = f" ({batch * steps / rows:.3g} passes over the rows)" if batch and rows and steps else ""
+    passes = (
+        f" ({batch * steps / rows:.3g} passes over the rows)" if batch and rows and steps else ""
+    )
     seconds = info.get("seconds")
     return definitions(
         [

@@ -3,7 +3,6 @@ here, before step 1."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from ..schedule import as_schedule, check_schedule
 from ..tune.plan import Plan, Request, make_plan, settled
 from . import loop
 from .chunk import Kernel
+from .record import asked_again, check_unchanged, record
 
 __all__ = ["resume", "sample"]
 
@@ -141,7 +141,9 @@ def begin(
         directory = RunDirectory(path)
         directory.create(overwrite)
         directory.lock()
-        directory.write("run.json", {**asked, **record(prepared, ask, ess)})
+        directory.write(
+            "run.json", {**asked, **record(prepared.target, prepared.source, prepared.z0, ask, ess)}
+        )
     if on_start is not None:
         on_start()
     return execute(prepared, ask, ess, directory, progress, checkpoint_every, on_plan)
@@ -181,13 +183,14 @@ def resume(
             f"{path} was begun from Python functions, which are not stored; call "
             "sgld.resume(path, posterior, data, init) with the same ones."
         )
-    try:
-        ask = Request(**{**asked["request"], **_rebuilt(asked)})
-    except (KeyError, TypeError) as error:
-        raise RunError(f"{directory.path / 'run.json'} is damaged: {error!r}.") from error
+    ask = asked_again(directory, asked)
     directory.lock()
     prepared = _prepare(posterior, data, init, ask, asked.get("ess"))
-    _same(directory, asked, record(prepared, ask, asked.get("ess")))
+    check_unchanged(
+        directory,
+        asked,
+        record(prepared.target, prepared.source, prepared.z0, ask, asked.get("ess")),
+    )
     return execute(prepared, ask, asked.get("ess"), directory, progress, checkpoint_every)
 
 
@@ -470,89 +473,3 @@ def _laplace_facts(target: Target, plan: Plan) -> dict[str, Any] | None:
     sd = np.sqrt(np.sum((target.jacobian(laplace.mode) @ laplace.factor) ** 2, axis=1))
     mode = target.layout.array(laplace.mode)
     return {"mean": np.asarray(target.flat_reported(mode)).tolist(), "sd": sd.tolist()}
-
-
-# -- what a run directory remembers --------------------------------------------------------
-
-
-def record(prepared: Prepared, ask: Request, ess: int | None) -> dict[str, Any]:
-    """What was asked, in JSON, with versions and the hashes of data and model."""
-    import jaxlib
-
-    from .. import __version__
-
-    request = {
-        name: getattr(ask, name) if isinstance(getattr(ask, name), (int, float, str)) else None
-        for name in Request.__dataclass_fields__
-    }
-    given = {name: repr(getattr(ask, name)) for name, value in request.items() if value is None}
-    return {
-        "request": request,
-        "given": given,
-        "ess": ess,
-        "versions": {
-            "sgld": __version__,
-            "jax": jax.__version__,
-            "jaxlib": jaxlib.__version__,
-            "numpy": np.__version__,
-        },
-        "seed": int(ask.seed),
-        "data_hash": _data_hash(prepared.source),
-        "model_hash": _model_hash(prepared),
-        "x64": bool(jax.config.jax_enable_x64),
-    }
-
-
-def _rebuilt(asked: dict[str, Any]) -> dict[str, Any]:
-    """Objects given by hand cannot be read back from JSON; only plain numbers and words can."""
-    if asked["given"]:
-        name, text = next(iter(asked["given"].items()))
-        raise RunError(
-            f"the run was begun with {name}={text}, which is an object of Python; repeat the call of "
-            "sgld.sample instead of resuming it."
-        )
-    return {}
-
-
-def _data_hash(source: Source | None) -> str | None:
-    if source is None:
-        return None
-    digest = hashlib.sha256()
-    for leaf in jax.tree.leaves(source.rows):
-        array = np.ascontiguousarray(leaf)
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
-def _model_hash(prepared: Prepared) -> str:
-    """SHA-256 of the traced log density and of the numbers bound to it."""
-    target, source = prepared.target, prepared.source
-    row = None if source is None else jax.tree.map(lambda leaf: leaf[:1], source.rows)
-
-    def density(target, z, row):
-        value = target.log_prior(z)
-        return value if row is None else value + target.log_likelihood(z, row)
-
-    traced = jax.make_jaxpr(density)(target, jnp.asarray(prepared.z0), row)
-    digest = hashlib.sha256(str(traced.jaxpr).encode())
-    for leaf in jax.tree.leaves((target, prepared.z0)):
-        digest.update(np.asarray(leaf).tobytes())
-    return digest.hexdigest()
-
-
-def _same(directory: RunDirectory, asked: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise RunError naming what changed since the run was begun."""
-    words = {"data_hash": "the data", "model_hash": "the model", "x64": "jax_enable_x64"}
-    for name, word in words.items():
-        if asked.get(name) != now[name]:
-            raise RunError(
-                f"{directory.path} was begun with other values of {word}; resume it with the same."
-            )
-    for package, version in now["versions"].items():
-        before = str(asked.get("versions", {}).get(package))
-        if before.split(".")[0] != version.split(".")[0]:
-            raise RunError(
-                f"{directory.path} was begun with {package} {before}, and this is {version}; "
-                "a run goes on only under the same major version."
-            )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 
 from ..errors import UsageError
@@ -14,12 +13,14 @@ __all__ = ["require"]
 
 
 def require(name: str, value: Any, holds: Callable[[Any], Any], what: str) -> None:
-    """UsageError unless `holds(value)`; tracers and JAX's placeholders are passed on."""
+    """UsageError unless `holds(value)`.
+
+    Only numbers that a user writes are looked at: JAX makes samplers anew from its own arrays,
+    tracers and placeholders, zeros for tangents among them.
+    """
     if isinstance(value, str):
         raise UsageError(f"{name} must be {what}. Got {value!r}.")
-    if isinstance(value, (bool, jax.core.Tracer)):
-        return
-    if isinstance(value, (int, float, np.ndarray, np.generic, jax.Array)):
+    if isinstance(value, (int, float, np.ndarray, np.generic)) and not isinstance(value, bool):
         number = np.asarray(value, float)
         if not (np.isfinite(number).all() and np.all(holds(number))):
             raise UsageError(f"{name} must be {what}. Got {value}.")

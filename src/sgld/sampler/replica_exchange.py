@@ -12,6 +12,7 @@ of the noise of U_1 - U_2. At T = 0 nothing is exchanged: every chain climbs for
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -61,14 +62,15 @@ class ReplicaExchange:
 
     def __post_init__(self) -> None:
         require("ReplicaExchange's energy_noise", self.energy_noise, lambda s: s >= 0, "at least 0")
-        try:
-            ladder = np.asarray(self.temperatures, float)
-        except (TypeError, ValueError):  # tracers and JAX's placeholders
+        ladder = self.temperatures
+        if isinstance(ladder, np.ndarray):
+            object.__setattr__(self, "temperatures", ladder := tuple(ladder.tolist()))
+        if not isinstance(ladder, (tuple, list)):
+            raise UsageError(f"ReplicaExchange's temperatures must be several. Got {ladder!r}.")
+        if not all(isinstance(t, (int, float)) for t in ladder):  # JAX's own, see checks.py
             return
-        if ladder.ndim != 1 or len(ladder) < 2 or ladder[0] != 1 or not np.all(np.diff(ladder) > 0):
-            raise UsageError(
-                f"ReplicaExchange's temperatures must increase from 1. Got {self.temperatures}."
-            )
+        if len(ladder) < 2 or ladder[0] != 1 or any(a >= b for a, b in pairwise(ladder)):
+            raise UsageError(f"ReplicaExchange's temperatures must increase from 1. Got {ladder}.")
 
     @property
     def num_noises(self) -> int:

@@ -5,7 +5,7 @@
 
 The gradient is taken at the current position, which then moves by the NEW velocity: with the
 old one the scheme is explicit Euler's and its law is wrong, or none. v is never resampled.
-Gaussian target of curvature l: the variance is T / l (1 + O(h l)).
+Gaussian target of curvature l, beta = 0: the variance is (T / l) / (1 - h l / (2 (2 - alpha))).
 """
 
 from __future__ import annotations

@@ -94,7 +94,8 @@ class AffineLaw:
 
     def rate(self, h: float) -> float:
         """The share that a step forgets in the slowest direction."""
-        return max(0.0, 1 - self._slowest(h))
+        slowest = self._slowest(h)
+        return 1 - slowest if slowest < 1 else 1.0  # no length helps an unstable step
 
     def noise_ratio(self, h: float, temperature: float) -> float:
         """Variance of the gradient's noise over the injected one's, in the worst direction."""

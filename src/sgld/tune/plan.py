@@ -28,8 +28,8 @@ from ..sampler.replica_exchange import ReplicaExchange
 from ..sampler.sgld import SGLD
 from ..schedule import as_schedule
 from . import noise
-from .curvature import Laplace, laplace_at, nonlinearity
 from .affine import AffineLaw, is_affine
+from .curvature import Laplace, laplace_at, nonlinearity
 from .law import Law, largest_step
 from .mode import NEWTON_LIMIT, newton_mode
 from .noise import TUNING
@@ -360,7 +360,14 @@ def _choose(target, source, ask, laplace, factor, correctable, bias, T) -> _Choi
         if isinstance(given, Full) or (given is None and n == N):
             choices.append(
                 _priced(
-                    Full() if given is None else given, n, "reshuffle", 0, 1, correctable, bias, T,
+                    Full() if given is None else given,
+                    n,
+                    "reshuffle",
+                    0,
+                    1,
+                    correctable,
+                    bias,
+                    T,
                     sampler,
                 )  # fmt: skip
             )
@@ -369,12 +376,16 @@ def _choose(target, source, ask, laplace, factor, correctable, bias, T) -> _Choi
             order = "independent" if _is_auto(ask.order) else ask.order
             period = -(-N // n) if order in ("reshuffle", "symmetric") else 1
             estimator = ControlVariates() if given is None else given
-            choices.append(_priced(estimator, n, order, cv * left, period, correctable, bias, T, sampler))
+            choices.append(
+                _priced(estimator, n, order, cv * left, period, correctable, bias, T, sampler)
+            )
         if given is None or not centred:
             order = "reshuffle" if _is_auto(ask.order) else ask.order
             period = -(-N // n) if order in ("reshuffle", "symmetric") else 1
             estimator = Minibatch() if given is None else given
-            choices.append(_priced(estimator, n, order, plain * left, period, False, bias, T, sampler))
+            choices.append(
+                _priced(estimator, n, order, plain * left, period, False, bias, T, sampler)
+            )
     return min(choices, key=lambda choice: choice.cost)
 
 

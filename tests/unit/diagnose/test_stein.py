@@ -44,7 +44,9 @@ def test_full_gradients_give_the_truth_exactly(T, weighted):
     run_sd = np.sqrt(np.diag(OUT @ LAPLACE.factor @ cov @ LAPLACE.factor.T @ OUT.T))
     np.testing.assert_allclose(found.ratio, run_sd / true_sd, rtol=1e-9)
     assert found.ratio == pytest.approx(1.6, rel=0.03)
-    mean = np.average(thetas.reshape(-1, 3), axis=0, weights=None if weights is None else weights.ravel())
+    mean = np.average(
+        thetas.reshape(-1, 3), axis=0, weights=None if weights is None else weights.ravel()
+    )
     np.testing.assert_allclose(found.mean_shift, OUT @ (MODE - mean), rtol=1e-8)
 
 

@@ -55,7 +55,7 @@ def test_trusted():
 )  # fmt: skip
 def test_rules(changes, word, part):
     if part is None:  # 12% is more than 3 standard errors of the sd at this ESS
-        assert judged(**changes).word == ("biased" if 0.12 >= 3 / np.sqrt(802) else "not mixed")
+        assert judged(**changes).word == ("biased" if 3 / np.sqrt(802) <= 0.12 else "not mixed")
         return
     verdict = judged(**changes)
     assert verdict.word == word and part in " ".join(verdict.reasons)

@@ -35,7 +35,9 @@ def test_moments_equal_those_of_replicated_draws(weighted_draws):
         np.testing.assert_allclose(draws.var()[name] * (1 - share), copies.var(0), rtol=1e-12)
         np.testing.assert_allclose(draws.sd()[name] ** 2, draws.var()[name], rtol=1e-12)
     squares = draws.mean(lambda p: {"s": p["a"] ** 2})
-    np.testing.assert_allclose(squares["s"], np.mean(replicated(draws.position["a"], weights) ** 2), rtol=1e-6)
+    np.testing.assert_allclose(
+        squares["s"], np.mean(replicated(draws.position["a"], weights) ** 2), rtol=1e-6
+    )
 
 
 def test_quantiles_lie_between_the_draws_next_to_those_of_replicated_draws(weighted_draws):

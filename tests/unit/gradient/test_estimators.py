@@ -39,7 +39,7 @@ def test_sums_in_pieces_equal_the_whole(piece, monkeypatch):
     np.testing.assert_allclose(curvature, -jax.hessian(density)(Z), rtol=1e-4, atol=1e-4)
     zs = jnp.stack([Z, 2 * Z])
     each = jax.vmap(jax.grad(density))(zs)
-    np.testing.assert_allclose(run(sums.gradients, TARGET, source, zs), each, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(run(sums._gradients, TARGET, source, zs), each, rtol=1e-4, atol=1e-4)
 
 
 def test_block_gradients_add_up():

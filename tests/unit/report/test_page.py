@@ -106,7 +106,9 @@ def test_the_verdict_comes_first_with_its_reasons_and_how_to_read_it(tmp_path, w
     assert "Use more draws." in body and f"<b>{word}</b> means: " in body
     for title in ("Intervals", "Marginals", "Traces", "Step size and noise"):
         assert f"<h2>{title}</h2>" in body
-    assert "batch_size = 50" in body and "num_chains" not in body and "a draw every 3rd step" in body
+    assert (
+        "batch_size = 50" in body and "num_chains" not in body and "a draw every 3rd step" in body
+    )
     assert "Does the model fit?" not in body
 
 

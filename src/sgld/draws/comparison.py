@@ -1,0 +1,137 @@
+"""Two sets of draws of one posterior, side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ..errors import UsageError
+from . import weighted
+from .draws import Draws
+
+__all__ = ["Comparison", "compare"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Differences per parameter, in units of the reference's sd, with their Monte Carlo errors.
+
+    Attributes:
+      names: of the parameters.
+      mean_error: (mean - mean of the reference) / sd of the reference.
+      sd_ratio: sd / sd of the reference: above 1 is too wide.
+      mean_error_se, sd_ratio_se: Monte Carlo standard errors of the two, those of both sets of
+        draws together: a difference of less than 2 of them may be chance.
+    """
+
+    names: tuple[str, ...]
+    mean_error: Float[np.ndarray, " m"]
+    sd_ratio: Float[np.ndarray, " m"]
+    mean_error_se: Float[np.ndarray, " m"]
+    sd_ratio_se: Float[np.ndarray, " m"]
+
+    @property
+    def worst_mean(self) -> int | None:
+        """The parameter whose mean is furthest off; None where no draws move."""
+        return _largest(np.abs(self.mean_error))
+
+    @property
+    def worst_sd(self) -> int | None:
+        """The parameter whose sd ratio is furthest from 1; None where no draws move."""
+        return _largest(np.abs(np.log(self.sd_ratio)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """{name: {"mean_error", "sd_ratio", "mean_error_se", "sd_ratio_se"}}; NaN becomes None."""
+        return {
+            name: {column: _number(getattr(self, column)[i]) for column in COLUMNS}
+            for i, name in enumerate(self.names)
+        }
+
+    def __str__(self) -> str:
+        head = ["", "mean error", "+-", "sd ratio", "+-"]
+        body = [
+            [name, *(f"{getattr(self, column)[i]:.3f}" for column in COLUMNS)]
+            for i, name in enumerate(self.names)
+        ]
+        widths = [max(len(line[j]) for line in [head, *body]) for j in range(len(head))]
+        lines = [
+            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
+            for line in [head, *body]
+        ]
+        mean, sd = self.worst_mean, self.worst_sd
+        if mean is None or sd is None:
+            return "\n".join([*lines, "worst: unknown, the draws do not move."])
+        lines.append(
+            f"worst: mean of {self.names[mean]!r} {self.mean_error[mean]:+.3f} sd of the reference, "
+            f"sd of {self.names[sd]!r} x {self.sd_ratio[sd]:.3f}"
+        )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+COLUMNS = ("mean_error", "mean_error_se", "sd_ratio", "sd_ratio_se")
+
+
+def compare(draws: Draws, reference: Draws) -> Comparison:
+    """How far `draws` are from `reference`: mean differences in sd, and sd ratios.
+
+    Args:
+      draws: of `sgld.sample`, say; its weights are used.
+      reference: of `sgld.reference`, or any draws of parameters with the same names.
+
+    Raises UsageError where the names differ; their order may.
+
+    Example:
+      >>> import numpy as np, sgld
+      >>> x = np.random.default_rng(0).normal(size=(4, 500))
+      >>> print(sgld.compare(sgld.Draws.of({"a": 1 + 2 * x}), sgld.Draws.of({"a": x})))
+         mean error     +-  sd ratio     +-
+      a       0.986  0.049     2.000  0.041
+      worst: mean of 'a' +0.986 sd of the reference, sd of 'a' x 2.000
+    """
+    for role, given in (("draws", draws), ("reference", reference)):
+        if not isinstance(given, Draws):
+            raise UsageError(f"{role} must be Draws. Got {type(given).__name__}.")
+    for here, there, where in (
+        (draws.names, reference.names, "reference"),
+        (reference.names, draws.names, "draws"),
+    ):
+        absent = [name for name in here if name not in there]
+        if absent:
+            raise UsageError(
+                f"the parameters differ: {absent[0]!r} is not in {where}, which has "
+                f"{', '.join(there[:5])}{', ...' if len(there) > 5 else ''}."
+            )
+    order = [reference.names.index(name) for name in draws.names]
+    mean, sd, mean_se, sd_se = _moments(draws)
+    mean_r, sd_r, mean_se_r, sd_se_r = (part[order] for part in _moments(reference))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = sd / sd_r
+        return Comparison(
+            draws.names, (mean - mean_r) / sd_r, ratio, np.hypot(mean_se, mean_se_r) / sd_r,
+            ratio * np.hypot(sd_se / sd, sd_se_r / sd_r),
+        )  # fmt: skip
+
+
+def _moments(draws: Draws) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, sd and their Monte Carlo standard errors; the sd's by the delta method."""
+    values, _ = draws.flat()
+    w = draws.weights
+    mean = weighted.mean(values, w)
+    sd = np.sqrt(weighted.var(values, w))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sd_se = weighted.mcse_mean((values - mean) ** 2, w) / (2 * sd)
+    return mean, sd, weighted.mcse_mean(values, w), sd_se
+
+
+def _largest(values: np.ndarray) -> int | None:
+    return None if np.isnan(values).all() else int(np.nanargmax(values))
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

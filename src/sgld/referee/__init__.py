@@ -1,0 +1,1 @@
+"""The referee: exact samplers, and Metropolis's view of a step size, on the same Posterior."""

@@ -1,0 +1,184 @@
+"""BlackJAX's transitions, adapted by Stan's windows, in chunks of about half a second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..data.source import Source
+from ..errors import need
+from ..gradient import sums
+from ..run.progress import Progress
+from .around import Around
+
+__all__ = ["Trace", "run"]
+
+BLOCK = 256  # transitions that one call of the compiled function may make
+NUMBERS = 2**22  # and numbers that it may hand back
+SECONDS = 0.5  # of one call, about: how often progress is shown and Ctrl-C heard
+
+
+class Trace(NamedTuple):
+    """What the chains leave: draws [chain, draw, d] in u, and their bookkeeping."""
+
+    u: np.ndarray
+    acceptance: np.ndarray
+    divergences: np.ndarray
+    gradients: np.ndarray
+    step_size: np.ndarray
+
+
+def _density(density: Around, source: Source | None) -> Callable:
+    """u -> log density, whose gradient costs one pass over the rows and no memory beyond it."""
+    both = partial(sums.value_and_gradient, density, source)
+    value = jax.custom_vjp(lambda u: both(u)[0])
+    value.defvjp(both, lambda gradient, cotangent: (cotangent * gradient,))
+    return value
+
+
+def _kernel(method: str, limit: int) -> tuple[Callable, Callable]:
+    """`init(u, density)` and `step(key, state, density, step size, inverse mass)`.
+
+    A step gives the state, the acceptance probability, whether it diverged, and its gradients.
+    """
+    blackjax = need("blackjax", "reference")
+    if method == "nuts":
+        nuts = blackjax.nuts.build_kernel()
+
+        def step(key, state, density, size, mass):
+            state, info = nuts(key, state, density, size, mass, max_num_doublings=limit)
+            return state, info.acceptance_rate, info.is_divergent, info.num_integration_steps
+
+        return blackjax.nuts.init, step
+    if method == "hmc":
+        hmc = blackjax.hmc.build_kernel()
+
+        def step(key, state, density, size, mass):
+            key, other = jax.random.split(key)
+            count = jax.random.randint(other, (), 1, limit + 1)
+            state, info = hmc(key, state, density, size, mass, count)
+            return state, info.acceptance_rate, info.is_divergent, count
+
+        return blackjax.hmc.init, step
+    if method == "mala":
+        mala = blackjax.mala.build_kernel()
+
+        def step(key, state, density, size, mass):
+            state, info = mala(key, state, density, size)
+            return state, info.acceptance_rate, False, 1
+
+        return blackjax.mala.init, step
+    walk = blackjax.mcmc.random_walk.build_additive_step()
+
+    def step(key, state, density, size, mass):
+        move = lambda key, u: size * jax.random.normal(key, u.shape, u.dtype)  # noqa: E731
+        state, info = walk(key, state, density, move)
+        return state, info.acceptance_rate, False, 1
+
+    return blackjax.mcmc.random_walk.init, step
+
+
+def _adaptation(aim: Any) -> tuple[Callable, Callable, Callable]:
+    """Stan's windows: `init`, `update` and `final` of step size and diagonal mass."""
+    return need("blackjax.adaptation.window_adaptation", "reference").base(True, aim)
+
+
+@partial(jax.jit, static_argnames=("method", "limit"))
+def _begin(method: str, limit: int, density: Around, source: Any, u: Array) -> Any:
+    init, _ = _kernel(method, limit)
+    one = _density(density, source)
+    adapt = _adaptation(0.5)[0]
+    return jax.vmap(lambda q: (init(q, one), adapt(q, jnp.ones((), q.dtype))))(u)
+
+
+@partial(jax.jit, static_argnames=("method", "limit", "block"))
+def _advance(
+    method: str, limit: int, block: int, density: Around, source: Any, keys: Array, aim: Array,
+    stages: Array, carry: Any, first: Array, count: Array, num_warmup: Array, thin: Array,
+) -> Any:  # fmt: skip
+    """`count` entries from entry `first`: one transition each in warm-up, then `thin`."""
+    _, step = _kernel(method, limit)
+    one = _density(density, source)
+    _, update, final = _adaptation(aim)
+
+    def chain(key, carry, entry, stage):
+        state, adapt = carry
+        warm = entry < num_warmup
+        key = jax.random.fold_in(key, entry)
+        sizes = jax.tree.map(
+            partial(jnp.where, warm), (adapt.step_size, adapt.inverse_mass_matrix), final(adapt)
+        )
+
+        def transition(j, carry):
+            state, *total = carry
+            state, *new = step(jax.random.fold_in(key, j), state, one, *sizes)
+            return state, *(t + jnp.asarray(n, t.dtype) for t, n in zip(total, new, strict=True))
+
+        zero = (jnp.zeros((), sizes[0].dtype), jnp.int32(0), jnp.int32(0))
+        repeat = jnp.where(warm, 1, thin)
+        state, *total = jax.lax.fori_loop(0, repeat, transition, (state, *zero))
+        total[0] /= repeat
+        updated = update(adapt, (stage[0], stage[1] > 0), state.position, total[0])
+        adapt = jax.tree.map(partial(jnp.where, warm), updated, adapt)
+        return (state, adapt), (state.position, *total, sizes[0])
+
+    def body(i, both):
+        carry, kept = both
+        chains = jax.vmap(chain, (0, 0, None, None))
+        carry, new = chains(keys, carry, first + i, stages[i])
+        return carry, jax.tree.map(lambda buffer, row: buffer.at[i].set(row), kept, new)
+
+    shapes = jax.eval_shape(jax.vmap(chain, (0, 0, None, None)), keys, carry, first, stages[0])[1]
+    kept = jax.tree.map(lambda s: jnp.zeros((block, *s.shape), s.dtype), shapes)
+    return jax.lax.fori_loop(0, count, body, (carry, kept))
+
+
+def run(
+    method: str, limit: int, aim: float, density: Around, source: Source | None,
+    lengths: tuple[int, int, int, int], seed: int, progress: bool,
+) -> Trace:  # fmt: skip
+    """Warm-up and draws; a chain's draws do not depend on how the entries fall into calls."""
+    num_chains, num_warmup, num_draws, thin = lengths
+    d, dtype = density.center.size, density.center.dtype
+    root = jax.random.key(seed)
+    keys = jax.random.split(jax.random.fold_in(root, 4), num_chains)
+    spread = 1.0 if density.factor is None else 2.0
+    u = spread * jax.random.normal(jax.random.fold_in(root, 5), (num_chains, d), dtype)
+    for _ in range(20):  # a start of no density is drawn in towards the centre
+        carry = _begin(method, limit, density, source, u)
+        bad = ~jnp.isfinite(carry[0].logdensity)
+        if not bool(bad.any()):
+            break
+        u = jnp.where(bad[:, None], u / 2, u)
+    block = int(np.clip(NUMBERS // (num_chains * d), 1, BLOCK))
+    total = num_warmup + num_draws
+    stages = np.zeros((total + block, 2), np.int32)
+    if method in ("nuts", "hmc"):
+        windows = need("blackjax.adaptation.window_adaptation", "reference")
+        stages[:num_warmup] = np.asarray(windows.build_schedule(num_warmup), np.int32)
+    parts, done, count = [], 0, min(8, block)
+    began = time.perf_counter()
+    with Progress(progress, num_chains) as bar:
+        while done < total:
+            now = min(count, total - done)
+            start = time.perf_counter()
+            carry, kept = _advance(
+                method, limit, block, density, source, keys, jnp.asarray(aim, dtype),
+                jnp.asarray(stages[done : done + block]), carry, jnp.int32(done),
+                jnp.int32(now), jnp.int32(num_warmup), jnp.int32(thin),
+            )  # fmt: skip
+            parts.append(jax.tree.map(lambda leaf: np.asarray(leaf)[:now], kept))  # noqa: B023
+            seconds = time.perf_counter() - start
+            done += now
+            count = int(np.clip(now * np.clip(SECONDS / seconds, 0.25, 4), 1, block))
+            rate = done / (time.perf_counter() - began)
+            bar.update(done, total, rate, parts[-1][-1][-1])
+    joined = [np.swapaxes(np.concatenate(leaf)[num_warmup:], 0, 1) for leaf in zip(*parts)]  # noqa: B905
+    return Trace(*joined[:4], joined[4][:, -1])

@@ -1,0 +1,118 @@
+"""Metropolis's view of a step size."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..draws.draws import Draws
+from ..errors import UsageError
+from ..gradient import sums
+from ..posterior import Posterior
+from ..preconditioner.fixed import Scalar
+from .around import around, prepare
+
+__all__ = ["log_acceptance", "rejection_rate"]
+
+PyTree = Any
+
+
+def rejection_rate(
+    posterior: Posterior,
+    data: Any,
+    position: Draws | PyTree,
+    step_size: float | Any,
+    *,
+    preconditioner: Any = None,
+    num_proposals: int = 1000,
+    seed: int = 0,
+) -> Any:
+    """How often Metropolis would reject SGLD's move with full gradients (MALA) at `step_size`.
+
+        theta' = theta + h D grad + sqrt(2h) D^{1/2} xi
+
+    It goes to 0 with h, as h^{3/2} on smooth posteriors; a step that is rejected often is too
+    large for the unadjusted sampler too (Welling & Teh 2011, fig. 2).
+
+    Args:
+      posterior, data: as for `sgld.sample`.
+      position: where to propose from: Draws of this posterior, or one position.
+      step_size: h, a number or an array of them, tried with the same xi.
+      preconditioner: D, in free coordinates (None: the identity).
+      num_proposals: proposals, spread over the draws.
+
+    Returns: the mean rejection probability, a float, or an array of step_size's shape.
+
+    Example:
+      >>> import jax.numpy as jnp, sgld
+      >>> gaussian = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
+      >>> small, large = sgld.rejection_rate(gaussian, None, jnp.zeros(2), [0.001, 1.0])
+      >>> bool(small < 0.001 < 0.1 < large)
+      True
+    """
+    steps = np.asarray(step_size, float)
+    if not (np.isfinite(steps) & (steps > 0)).all():
+        raise UsageError(f"step_size must be positive. Got {step_size}.")
+    if isinstance(num_proposals, bool) or not num_proposals >= 1:
+        raise UsageError(f"num_proposals must be a whole number, at least 1. Got {num_proposals}.")
+    draws = position if isinstance(position, Draws) else None
+    if draws is not None:
+        if posterior.output is not None:
+            raise UsageError(
+                "the draws of this posterior are reported on another scale than it is sampled on "
+                "(posterior.output); give one position, such as posterior.init."
+            )
+        flat = jax.tree.map(
+            lambda leaf: leaf[draws.healthy].reshape(-1, *leaf.shape[2:]), draws.position
+        )
+        count = len(jax.tree.leaves(flat)[0])
+        at = np.linspace(0, count - 1, min(num_proposals, count)).round().astype(int)
+        flat = jax.tree.map(lambda leaf: jnp.asarray(leaf[at]), flat)
+        position = jax.tree.map(lambda leaf: leaf[len(at) // 2], flat)
+    prepared = prepare(posterior, data, position, seed=seed)
+    target = prepared.target
+    zs = jnp.asarray(prepared.z0)[None]
+    if draws is not None:
+        zs = jax.vmap(lambda p: target.layout.ravel(posterior.unconstrain(p)))(flat)
+    D = Scalar(1.0) if preconditioner is None else preconditioner
+    if getattr(D, "adapts", True) or not hasattr(D, "pullback"):
+        raise UsageError(
+            f"preconditioner must be Scalar, Diagonal, Dense or LowRank: a fixed D. Got {D!r}."
+        )
+    D = D.prepare(target.layout)
+    density, rows = around(target, prepared.source, prepared.z0)
+    key = jax.random.fold_in(jax.random.key(seed), 6)
+    xi = jax.random.normal(key, (num_proposals, zs.shape[1]), zs.dtype)
+    us = zs[np.arange(num_proposals) % len(zs)] - density.center
+    one = jax.jit(jax.vmap(partial(log_acceptance, density, rows, D), (0, 0, None)))
+    rates = [
+        float(np.mean(-np.expm1(np.minimum(np.asarray(one(us, xi, zs.dtype.type(h))), 0.0))))
+        for h in steps.reshape(-1)
+    ]
+    return np.array(rates).reshape(steps.shape) if steps.ndim else rates[0]
+
+
+def log_acceptance(
+    density: Any, rows: Any, D: Any, u: Float[Array, " d"], xi: Float[Array, " d"], h: Array
+) -> Float[Array, ""]:
+    """The log of MALA's acceptance ratio of the move that xi proposes, NaN being a rejection.
+
+    One leapfrog of time step delta = sqrt(2h) from momentum xi, with D^{1/2} (D^{1/2})^T = D:
+
+        p = xi + (delta/2) (D^{1/2})^T grad(u)
+        u' = u + delta D^{1/2} p                  = u + h D grad(u) + sqrt(2h) D^{1/2} xi
+        p' = p + (delta/2) (D^{1/2})^T grad(u')
+        log ratio = log pi(u') - |p'|^2/2 - log pi(u) + |xi|^2/2
+    """
+    delta = jnp.sqrt(2 * h)
+    value, gradient = sums.value_and_gradient(density, rows, u)
+    p = xi + delta / 2 * D.pullback(gradient)
+    new_value, new_gradient = sums.value_and_gradient(density, rows, u + delta * D.noise(p))
+    p_new = p + delta / 2 * D.pullback(new_gradient)
+    ratio = new_value - value + jnp.sum((xi - p_new) * (xi + p_new)) / 2
+    return jnp.where(jnp.isnan(ratio), -jnp.inf, ratio)

@@ -1,0 +1,149 @@
+"""Draws of the Gaussian at the mode."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..data.source import generator
+from ..diagnose.verdict import Verdict
+from ..draws.draws import Draws
+from ..errors import UsageError
+from ..gradient import sums
+from ..layout import Layout
+from ..posterior import Posterior, Target
+from ..referee.around import prepare
+from ..run.sample import _reported
+from .curvature import Laplace, laplace_at, nonlinearity
+from .mode import NEWTON_LIMIT, Mode, newton_mode
+from .noise import TUNING
+
+__all__ = ["laplace"]
+
+NEAR_GAUSSIAN = 0.01
+FAR_FROM_MODE = 0.1  # sds
+
+
+def laplace(
+    posterior: Posterior,
+    data: Any,
+    mode: Any = None,
+    *,
+    num_chains: int = 4,
+    num_draws: int = 1000,
+    seed: int = 0,
+) -> Draws:
+    """Independent draws of the Laplace approximation, N(mode, J^{-1}) in free coordinates.
+
+    J is the curvature of -log posterior at the mode. Constrained parameters are mapped back, so
+    that a positive one stays positive. The verdict is always `unknown`: this is an
+    approximation; nu, its distance from Gaussian, is measured and told.
+
+    Args:
+      posterior, data: as for `sgld.sample`.
+      mode: what `sgld.find_map` returned, or a position to search from (None: posterior.init).
+      num_chains, num_draws, seed: as for `sgld.sample`; chains are only a shape here.
+
+    Raises UsageError where there is no mode or J is not positive definite there.
+
+    Example:
+      >>> import jax.numpy as jnp, sgld
+      >>> posterior = sgld.Posterior(lambda t: -0.5 * t**2, lambda t, x: -0.5 * (x - t) ** 2)
+      >>> draws = sgld.laplace(posterior, jnp.array([1.0, 2.0, 3.0]), 0.0)
+      >>> round(float(draws.mean()), 1), draws.verdict.word
+      (1.5, 'unknown')
+    """
+    began = time.perf_counter()
+    init = mode
+    if isinstance(mode, Mode):
+        # the mode's position is on the reported scale, its z on the free one
+        init = mode.position if posterior.output is None else posterior.init
+    prepared = prepare(posterior, data, init, num_chains=num_chains, num_draws=num_draws, seed=seed)
+    target, source = prepared.target, prepared.source
+    d = target.layout.dimension
+    if d > NEWTON_LIMIT:
+        raise UsageError(
+            f"{d} parameters are more than {NEWTON_LIMIT}, for which a dense curvature is formed; use "
+            "sgld.sample or sgld.reference."
+        )
+    if isinstance(mode, Mode) and mode.z is not None:
+        if mode.z.shape != (d,):
+            raise UsageError(f"mode has {mode.z.size} free parameters; the posterior has {d}.")
+        z, converged = mode.z, True
+    else:
+        z, _, _, converged = newton_mode(target, source, jnp.asarray(prepared.z0))
+    gaussian = laplace_at(target, source, z)
+    if not gaussian.positive_definite:
+        raise UsageError(_not_definite(target, gaussian))
+    if not converged:
+        raise UsageError(
+            "the search for the mode did not converge, so there is no Gaussian at it; start closer "
+            "(mode=position), or use sgld.reference."
+        )
+    assert gaussian.factor is not None
+    dtype = target.layout.dtype
+    flat = gaussian.draw(generator(seed, TUNING, 3), num_chains * num_draws)
+    zs = jnp.asarray(flat.reshape(num_chains, num_draws, d), dtype)
+    position = jax.tree.map(np.asarray, _reported(target, zs))
+    one = jax.tree.map(lambda leaf: leaf[0, 0].astype(np.float32), position)
+    nu = nonlinearity(target, source, gaussian, generator(seed, TUNING, 2))
+    info = {
+        "method": "laplace",
+        "num_data": None if source is None else source.num_data,
+        "num_steps": 0,
+        "nu": nu,
+        "seed": int(seed),
+        "seconds": time.perf_counter() - began,
+    }
+    names = posterior.names or tuple(Layout.of(one).element_names())
+    slope = np.asarray(
+        sums.value_and_gradient(target, source, jnp.asarray(z, dtype))[1], np.float64
+    )
+    away = float(np.linalg.norm(slope @ gaussian.factor))
+    return Draws.of(position, names=names, verdict=_verdict(nu, away), info=info)
+
+
+def _verdict(nu: float, away: float) -> Verdict:
+    reasons = [
+        "these are draws of the Gaussian at the mode, an approximation; confirm with sgld.sample or "
+        "sgld.reference."
+    ]
+    if away > FAR_FROM_MODE:
+        reasons.append(
+            f"the mode given is about {away:.2g} sd from where the gradient vanishes; let "
+            "sgld.find_map converge."
+        )
+    if nu < NEAR_GAUSSIAN:
+        reasons.append(
+            f"the posterior is nearly Gaussian in free coordinates (nu = {nu:.2g}; 0 is exactly so), "
+            "which makes it a good one around this mode."
+        )
+    else:
+        reasons.append(
+            f"the posterior is not nearly Gaussian in free coordinates (nu = {nu:.2g}, where less "
+            f"than {NEAR_GAUSSIAN} is)."
+        )
+    return Verdict("unknown", tuple(reasons), extra={"nu": nu if np.isfinite(nu) else None})
+
+
+def _not_definite(target: Target, gaussian: Laplace) -> str:
+    """The direction in which the density does not fall, as a sentence."""
+    J = gaussian.curvature
+    names = target.layout.element_names()
+    if target.posterior.names is not None and len(target.posterior.names) == len(names):
+        names = list(target.posterior.names)
+    if not np.isfinite(J).all():
+        at = names[int(np.argmax(~np.isfinite(J).all(axis=1)))]
+        return f"the curvature at the mode is not finite for {at!r}; use sgld.reference."
+    scale = np.sqrt(np.maximum(np.abs(np.diag(J)), 1e-300))
+    direction = np.linalg.eigh(J / np.outer(scale, scale))[1][:, 0]
+    at = names[int(np.argmax(np.abs(direction)))]
+    return (
+        f"the curvature at the mode is not positive definite (smallest relative eigenvalue "
+        f"{gaussian.smallest:.2g}), mostly along {at!r}: the density does not fall there. Give it a "
+        "proper prior, drop it, or use sgld.reference."
+    )
