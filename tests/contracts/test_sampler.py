@@ -182,7 +182,7 @@ def test_slips_of_momentum_samplers_are_caught(slip):
 def test_stated_order_and_stability_are_held_against_the_sampler():
     with pytest.raises(AssertionError, match="has order 1"):
         check_sampler(sgld.SGLD(None), order=2.0)
-    with pytest.raises(AssertionError, match="unstable at step size 2.5"):
+    with pytest.raises(AssertionError, match=r"unstable at step size 2\.5"):
         check_sampler(sgld.SGLD(None), stable_to=2.5)
     with pytest.raises(AssertionError, match="stated to be exact"):
         check_sampler(sgld.SGLD(None), order=None)

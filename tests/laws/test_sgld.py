@@ -103,7 +103,7 @@ def reshuffled(J, root, C, h, T, R):
 @pytest.mark.parametrize("T", TEMPERATURES)
 def test_reshuffled_batches(d, R, T):
     J, L, C = problem(d)
-    for D, root in preconditioners(L):
+    for _, root in preconditioners(L):
         top = np.linalg.eigvalsh(root.T @ J @ root)[-1]
         for h in (0.01 / top, 0.5 / top / R, 0.9 / top, 1.3 / top):
             law = Law.of(J, root, C, period=R)
@@ -194,16 +194,16 @@ def test_variance_with_independent_subsets(m):
     """[2 h T + h^2 (N^2/m)(1 - m/N) s^2] / [1 - (1 - h l)^2]."""
     N, T, h = 6, 1.5, 0.02
     rows = np.random.default_rng(0).normal(size=N) * 3
-    prior, l = 0.5, N + 0.5
-    posterior = sgld.Posterior(lambda t: -0.5 * prior * t**2, lambda t, x: -0.5 * (x - t) ** 2)
+    curvature = N + 0.5
     subsets = np.array([rows[list(i)].sum() for i in itertools.combinations(range(N), m)])
     covariance = np.var(N / m * subsets)
     s2 = np.var(rows, ddof=1)
     assert covariance == pytest.approx(N**2 / m * (1 - m / N) * s2, rel=1e-10)
-    found = stationary_covariance(sgld.SGLD(None), l, h, temperature=T, gradient_noise=covariance)
-    formula = (2 * h * T + h**2 * N**2 / m * (1 - m / N) * s2) / (1 - (1 - h * l) ** 2)
+    found = stationary_covariance(
+        sgld.SGLD(None), curvature, h, temperature=T, gradient_noise=covariance
+    )
+    formula = (2 * h * T + h**2 * N**2 / m * (1 - m / N) * s2) / (1 - (1 - h * curvature) ** 2)
     assert found[0, 0] == pytest.approx(formula, rel=1e-10)
-    del posterior
 
 
 @pytest.mark.parametrize("T", TEMPERATURES)

@@ -69,5 +69,5 @@ def test_output_is_what_draws_report():
 def test_refusals():
     with pytest.raises(UsageError, match="must be a function"):
         sgld.Posterior(3.0)
-    with pytest.raises(UsageError, match="constraints.positive"):
+    with pytest.raises(UsageError, match=r"constraints\.positive"):
         sgld.Posterior(lambda t: t, constraints="positive")

@@ -184,10 +184,14 @@ def _excess_reason(e: Evidence, excess: np.ndarray) -> str:
     text = f"sd of {e.names[worst]!r} is about {percent:.0f}% too wide"
     if e.noise_ratio is not None and e.noise_ratio > 0.05:
         return (
-            f"{text}: gradient noise is {e.noise_ratio:.2g} times the injected noise; use a smaller "
+            f"{text}: gradient noise is {_times(e.noise_ratio)} the injected noise; use a smaller "
             "step_size, a larger batch_size, or gradient=ControlVariates()."
         )
     return f"{text}: the step size is too large; divide it by {1 + 10 * excess[worst]:.0f}."
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.2g} times"
 
 
 def _doubt(e: Evidence) -> str | None:
@@ -231,7 +235,7 @@ def _wrong(e: Evidence, error: np.ndarray, mean_error: np.ndarray) -> tuple[str,
         side = "wide" if e.sd_ratio[worst] > 1 else "narrow"
         reason = f"sd of {e.names[worst]!r} is about {100 * error[worst]:.0f}% too {side}"
         if side == "wide" and e.noise_ratio is not None and e.noise_ratio > 0.05:
-            reason += f": gradient noise is {e.noise_ratio:.2g} times the injected noise"
+            reason += f": gradient noise is {_times(e.noise_ratio)} the injected noise"
         reasons.append(reason + "; use a smaller step_size or a larger batch_size.")
     worst = int(np.argmax(mean_error))
     if mean_error[worst] > MAX_MEAN_ERROR:

@@ -107,7 +107,11 @@ def _by_hand(asked: dict[str, Any]) -> list[str]:
     apart = ("seed", "tolerance")
     lines = []
     for name, value in (asked.get("request") or {}).items():
-        if value is not None and name not in apart and value != usual.get(name, "auto"):
+        if (
+            not isinstance(value, (dict, list))
+            and name not in apart
+            and value != usual.get(name, "auto")
+        ):
             lines.append(f"{name} = {value}")
     return lines + [f"{name} = {value}" for name, value in (asked.get("given") or {}).items()]
 
