@@ -112,6 +112,8 @@ class Draws:
 
     def flat(self, h: Callable[[PyTree], PyTree] | None = None) -> tuple[np.ndarray, Callable]:
         """Values [ok, draw, m] of h(position) and the function that restores h's pytree."""
+        if self.healthy.size == 0:
+            raise RunError(f"there is nothing to summarise: {self.failures[0]}")
         position = jax.tree.map(lambda leaf: leaf[self.healthy], self.position)
         values = position if h is None else jax.jit(jax.vmap(jax.vmap(h)))(position)
         leaves, treedef = jax.tree.flatten(values)

@@ -74,6 +74,7 @@ def around(
 def _rows_at(target: Target, rows: PyTree, center: Array) -> Array:
     position = target.position(center)
     likelihood = target.posterior.log_likelihood
+    assert likelihood is not None
     return jax.lax.map(lambda row: likelihood(position, row), rows, batch_size=ROWS)
 
 

@@ -22,6 +22,7 @@ __all__ = ["Trace", "run"]
 
 BLOCK = 256  # transitions that one call of the compiled function may make
 NUMBERS = 2**22  # and numbers that it may hand back
+STREAMS = (4, 5)  # of the seed: transitions, starts
 SECONDS = 0.5  # of one call, about: how often progress is shown and Ctrl-C heard
 
 
@@ -35,7 +36,7 @@ class Trace(NamedTuple):
     step_size: np.ndarray
 
 
-def _density(density: Around, source: Source | None) -> Callable:
+def _density(density: Any, source: Source | None) -> Callable:
     """u -> log density, whose gradient costs one pass over the rows and no memory beyond it."""
     both = partial(sums.value_and_gradient, density, source)
     value = jax.custom_vjp(lambda u: both(u)[0])
@@ -52,37 +53,38 @@ def _kernel(method: str, limit: int) -> tuple[Callable, Callable]:
     if method == "nuts":
         nuts = blackjax.nuts.build_kernel()
 
-        def step(key, state, density, size, mass):
+        def nuts_step(key, state, density, size, mass):
             state, info = nuts(key, state, density, size, mass, max_num_doublings=limit)
             return state, info.acceptance_rate, info.is_divergent, info.num_integration_steps
 
-        return blackjax.nuts.init, step
+        return blackjax.nuts.init, nuts_step
     if method == "hmc":
         hmc = blackjax.hmc.build_kernel()
 
-        def step(key, state, density, size, mass):
+        def hmc_step(key, state, density, size, mass):
             key, other = jax.random.split(key)
             count = jax.random.randint(other, (), 1, limit + 1)
             state, info = hmc(key, state, density, size, mass, count)
             return state, info.acceptance_rate, info.is_divergent, count
 
-        return blackjax.hmc.init, step
+        return blackjax.hmc.init, hmc_step
     if method == "mala":
         mala = blackjax.mala.build_kernel()
 
-        def step(key, state, density, size, mass):
+        def mala_step(key, state, density, size, mass):
             state, info = mala(key, state, density, size)
             return state, info.acceptance_rate, False, 1
 
-        return blackjax.mala.init, step
-    walk = blackjax.mcmc.random_walk.build_additive_step()
+        return blackjax.mala.init, mala_step
+    walk = need("blackjax.mcmc.random_walk", "reference")
+    metropolis = walk.build_additive_step()
 
-    def step(key, state, density, size, mass):
+    def walk_step(key, state, density, size, mass):
         move = lambda key, u: size * jax.random.normal(key, u.shape, u.dtype)  # noqa: E731
-        state, info = walk(key, state, density, move)
+        state, info = metropolis(key, state, density, move)
         return state, info.acceptance_rate, False, 1
 
-    return blackjax.mcmc.random_walk.init, step
+    return walk.init, walk_step
 
 
 def _adaptation(aim: Any) -> tuple[Callable, Callable, Callable]:
@@ -148,9 +150,10 @@ def run(
     num_chains, num_warmup, num_draws, thin = lengths
     d, dtype = density.center.size, density.center.dtype
     root = jax.random.key(seed)
-    keys = jax.random.split(jax.random.fold_in(root, 4), num_chains)
+    fold, chains = jax.vmap(jax.random.fold_in, (None, 0)), jnp.arange(num_chains)
+    keys, starts = (fold(jax.random.fold_in(root, stream), chains) for stream in STREAMS)
     spread = 1.0 if density.factor is None else 2.0
-    u = spread * jax.random.normal(jax.random.fold_in(root, 5), (num_chains, d), dtype)
+    u = spread * jax.vmap(lambda key: jax.random.normal(key, (d,), dtype))(starts)
     for _ in range(20):  # a start of no density is drawn in towards the centre
         carry = _begin(method, limit, density, source, u)
         bad = ~jnp.isfinite(carry[0].logdensity)
@@ -181,4 +184,5 @@ def run(
             rate = done / (time.perf_counter() - began)
             bar.update(done, total, rate, parts[-1][-1][-1])
     joined = [np.swapaxes(np.concatenate(leaf)[num_warmup:], 0, 1) for leaf in zip(*parts)]  # noqa: B905
-    return Trace(*joined[:4], joined[4][:, -1])
+    u, acceptance, divergences, gradients, step_size = joined
+    return Trace(u, acceptance, divergences, gradients, step_size[:, -1])

@@ -88,7 +88,7 @@ def rejection_rate(
     density, rows = around(target, prepared.source, prepared.z0)
     key = jax.random.fold_in(jax.random.key(seed), 6)
     xi = jax.random.normal(key, (num_proposals, zs.shape[1]), zs.dtype)
-    us = zs[np.arange(num_proposals) % len(zs)] - density.center
+    us = zs[np.arange(num_proposals) % len(zs)] - density.center[None]
     one = jax.jit(jax.vmap(partial(log_acceptance, density, rows, D), (0, 0, None)))
     rates = [
         float(np.mean(-np.expm1(np.minimum(np.asarray(one(us, xi, zs.dtype.type(h))), 0.0))))

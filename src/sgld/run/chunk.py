@@ -77,7 +77,7 @@ class Kept(NamedTuple):
 @jax.jit
 def start(kernel: Kernel, zs: Float[Array, "chain d"]) -> Carry:
     """The carry at step 0 of chains that start at zs."""
-    state = jax.vmap(kernel.sampler.init)(zs)
+    state = jax.vmap(kernel.sampler.init)(jnp.copy(zs))  # the carry is donated, zs is not
     gradient = metric = None
     if kernel.gradient.remembers:
         begin = lambda z: kernel.gradient.start(kernel.target, kernel.source, z)  # noqa: E731

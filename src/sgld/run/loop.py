@@ -29,8 +29,8 @@ from .progress import Progress
 __all__ = ["Raw", "run"]
 
 SECONDS_PER_CHUNK = 0.25
-ENTRY_NUMBERS = 2**22  # numbers of the data order sent at once
-SLOT_NUMBERS = 2**21  # numbers of kept draws returned at once
+ENTRY_NUMBERS = 2**19  # numbers of the data order sent at once
+SLOT_NUMBERS = 2**18  # numbers of kept draws returned at once
 
 
 @dataclass(frozen=True)
