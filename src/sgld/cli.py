@@ -256,6 +256,51 @@ def report(run: Run) -> None:
     typer.echo(str(write_report(run)))
 
 
+@_command("sgld reference run/")
+def reference(
+    run: Run,
+    draws: Annotated[
+        int, typer.Option("--draws", metavar="N", help="Draws per chain.")
+    ] = 1000,
+    chains: Annotated[
+        int, typer.Option("--chains", metavar="N", help="Independent chains.")
+    ] = 4,
+    method: Annotated[
+        str, typer.Option("--method", metavar="NAME", help="nuts, hmc, mala or metropolis.")
+    ] = "nuts",
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="Of everything random.")
+    ] = 0,
+    quiet: Quiet = False,
+) -> None:  # fmt: skip
+    """Sample a finished run's posterior by an exact method on all rows, and compare.
+
+    Slow: every step reads every row. Means differ in units of the reference's sd; an sd ratio
+    above 1 means that the run is too wide.
+    """
+    from .draws.comparison import compare
+    from .draws.storage import RunDirectory, load
+    from .models.fit import model_of_run
+    from .referee.reference import reference as exact
+
+    done, asked = load(run), RunDirectory(run).read("run.json")
+    if asked.get("kind") != "formula":
+        raise RunError(f"{run} was not made by `sgld fit`; use sgld.reference and sgld.compare.")
+    if (done.temperature != 1).any():
+        raise UsageError(
+            f"{run} has temperature {float(done.temperature.flat[0]):g}: its law is not the "
+            "posterior, which is what a reference samples."
+        )
+    model = model_of_run(asked)
+    truth = exact(
+        model.posterior, model.data, method=method, num_chains=chains, num_draws=draws, seed=seed,
+        progress=not quiet,
+    )  # fmt: skip
+    table = str(compare(done, truth))
+    typer.echo(table.rsplit("\n", 1)[1] if quiet else table)
+    typer.echo(f"reference: {truth.verdict}")
+
+
 @_command("sgld predict run/ new.parquet --out predictions.parquet")
 def predict(
     run: Run,

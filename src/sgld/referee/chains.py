@@ -1,4 +1,4 @@
-"""BlackJAX's transitions, adapted by Stan's windows, in chunks of about half a second."""
+"""BlackJAX's transitions, in chunks of about half a second."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..data.source import Source
 from ..errors import need
 from ..gradient import sums
 from ..run.progress import Progress
+from . import adaptation
 from .around import Around
 
 __all__ = ["Trace", "run"]
@@ -87,17 +88,11 @@ def _kernel(method: str, limit: int) -> tuple[Callable, Callable]:
     return walk.init, walk_step
 
 
-def _adaptation(aim: Any) -> tuple[Callable, Callable, Callable]:
-    """Stan's windows: `init`, `update` and `final` of step size and diagonal mass."""
-    return need("blackjax.adaptation.window_adaptation", "reference").base(True, aim)
-
-
 @partial(jax.jit, static_argnames=("method", "limit"))
 def _begin(method: str, limit: int, density: Around, source: Any, u: Array) -> Any:
     init, _ = _kernel(method, limit)
     one = _density(density, source)
-    adapt = _adaptation(0.5)[0]
-    return jax.vmap(lambda q: (init(q, one), adapt(q, jnp.ones((), q.dtype))))(u)
+    return jax.vmap(lambda q: (init(q, one), adaptation.begin(q)))(u)
 
 
 @partial(jax.jit, static_argnames=("method", "limit", "block"))
@@ -108,28 +103,27 @@ def _advance(
     """`count` entries from entry `first`: one transition each in warm-up, then `thin`."""
     _, step = _kernel(method, limit)
     one = _density(density, source)
-    _, update, final = _adaptation(aim)
 
     def chain(key, carry, entry, stage):
         state, adapt = carry
         warm = entry < num_warmup
         key = jax.random.fold_in(key, entry)
-        sizes = jax.tree.map(
-            partial(jnp.where, warm), (adapt.step_size, adapt.inverse_mass_matrix), final(adapt)
-        )
+        size = jnp.where(warm, adapt.step_size, adaptation.settled(adapt).step_size)
 
         def transition(j, carry):
             state, *total = carry
-            state, *new = step(jax.random.fold_in(key, j), state, one, *sizes)
+            state, *new = step(jax.random.fold_in(key, j), state, one, size, adapt.inverse_mass)
             return state, *(t + jnp.asarray(n, t.dtype) for t, n in zip(total, new, strict=True))
 
-        zero = (jnp.zeros((), sizes[0].dtype), jnp.int32(0), jnp.int32(0))
+        zero = (jnp.zeros_like(size), jnp.int32(0), jnp.int32(0))
         repeat = jnp.where(warm, 1, thin)
         state, *total = jax.lax.fori_loop(0, repeat, transition, (state, *zero))
         total[0] /= repeat
-        updated = update(adapt, (stage[0], stage[1] > 0), state.position, total[0])
+        updated = adaptation.update(
+            adapt, state.position, total[0], aim, stage[0] > 0, stage[1] > 0
+        )
         adapt = jax.tree.map(partial(jnp.where, warm), updated, adapt)
-        return (state, adapt), (state.position, *total, sizes[0])
+        return (state, adapt), (state.position, *total, size)
 
     def body(i, both):
         carry, kept = both
@@ -164,8 +158,7 @@ def run(
     total = num_warmup + num_draws
     stages = np.zeros((total + block, 2), np.int32)
     if method in ("nuts", "hmc"):
-        windows = need("blackjax.adaptation.window_adaptation", "reference")
-        stages[:num_warmup] = np.asarray(windows.build_schedule(num_warmup), np.int32)
+        stages[:num_warmup] = adaptation.windows(num_warmup)
     parts, done, count = [], 0, min(8, block)
     began = time.perf_counter()
     with Progress(progress, num_chains) as bar:

@@ -65,9 +65,11 @@ class ReplicaExchange:
         ladder = self.temperatures
         if isinstance(ladder, np.ndarray):
             object.__setattr__(self, "temperatures", ladder := tuple(ladder.tolist()))
-        if not isinstance(ladder, (tuple, list)):
+        if isinstance(ladder, (int, float, str)):
             raise UsageError(f"ReplicaExchange's temperatures must be several. Got {ladder!r}.")
-        if not all(isinstance(t, (int, float)) for t in ladder):  # JAX's own, see checks.py
+        if not isinstance(ladder, (tuple, list)):  # JAX's own, see checks.py
+            return
+        if not all(isinstance(t, (int, float)) for t in ladder):
             return
         if len(ladder) < 2 or ladder[0] != 1 or any(a >= b for a, b in pairwise(ladder)):
             raise UsageError(f"ReplicaExchange's temperatures must increase from 1. Got {ladder}.")

@@ -1,6 +1,5 @@
 """The mode, and how far from Gaussian the posterior is."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
