@@ -323,7 +323,7 @@ def test_a_step_too_large_is_a_verdict_not_a_crash(folder):
     options = ("--step-size", "10", "--strict")
     result = run("fit", folder / "rows.csv", "y ~ x + z", "--out", out, *options)
     assert result.exit_code == 3, result.output
-    assert "verdict: biased - chain 0 became non-finite" in result.stdout
+    assert "verdict: biased - all 4 chains failed; chain 0 became non-finite" in result.stdout
 
 
 def write_nothing(run_path):

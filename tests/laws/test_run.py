@@ -286,9 +286,6 @@ def test_a_poisoned_gradient_stops_only_its_chain():
     assert np.isfinite(draws.mean()["a"]).all()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the leaf is looked for in all later draws, not in the first bad one"
-)
 def test_the_leaf_that_failed_first_is_named():
     draws = poisoned_run()
     assert all("leaf 'z'" in status for status in draws.status if status != "ok")

@@ -49,7 +49,7 @@ class Batch:
 
     rows: PyTree
     weight: Float[Array, " n"] | None
-    scale: Float[Array, ""]
+    scale: float
     index: Int[Array, ""] | None
 
 
@@ -164,21 +164,29 @@ class Source:
         """The Batch of one entry of `chunk`, inside compiled code."""
         if not self.uses_blocks:
             rows = jax.tree.map(lambda leaf: leaf[x], self.rows)
-            return Batch(rows, None, jnp.float32(self.num_data / self.batch_size), None)
+            return Batch(rows, None, self.num_data / self.batch_size, None)
         size, count = self.block_size, self.num_blocks
         start = self.block_start(x)
         rows = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size), self.rows)
         larger = self.num_data - count * (size - 1)
         weight = None
         if larger < count:
-            weight = jnp.ones(size).at[size - 1].set((x < larger).astype(jnp.float32))
-        return Batch(rows, weight, jnp.float32(count), x)
+            weight = jnp.ones(size).at[size - 1].set(jnp.where(x < larger, 1.0, 0.0))
+        return Batch(rows, weight, float(count), x)
 
     def row_numbers(self, x: Int[Array, "*entry"]) -> Int[Array, " n"]:
         """The rows of entry x, the spare one of a short block included (its weight is 0)."""
         if not self.uses_blocks:
             return x
         return self.block_start(x) + jnp.arange(self.block_size, dtype=jnp.int32)
+
+    def original_rows(self, key: tuple[int, int], step: int) -> Int[np.ndarray, " n"]:
+        """The user's row numbers that a step of a chain visits, sorted; `key` is (seed, chain)."""
+        entry = jnp.asarray(self.chunk(key, step, 1)[0])
+        rows = np.asarray(self.row_numbers(entry))
+        weight = self.fetch(entry).weight
+        rows = rows if weight is None else rows[np.asarray(weight) > 0]
+        return np.sort(generator(key[0], _SHUFFLE, 0).permutation(self.num_data)[rows])
 
     def everything(self) -> PyTree:
         """All N rows, in the shuffled order."""

@@ -159,6 +159,8 @@ def _phase(plan: Plan, draws: Draws, own: np.ndarray | None) -> dict[str, Any]:
     temperature = float(draws.temperature.flat[0])
     h = float(np.average(draws.step_size[draws.healthy]))
     noise_ratio = law.noise_ratio(h, temperature)
+    if plan.source is not None and plan.source.order == "symmetric" and own is None:
+        return {"noise_ratio": noise_ratio}  # its law is not known in closed form here
     if plan.corrected:
         return {"excess": np.zeros(law.out.shape[0]), "noise_ratio": noise_ratio}
     if own is None or isinstance(law, AffineLaw):

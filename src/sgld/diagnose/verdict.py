@@ -179,7 +179,9 @@ def _excess_reason(e: Evidence, excess: np.ndarray) -> str:
     if not np.isfinite(excess[worst]):
         return "the step size is beyond the limit of stability; use a much smaller step_size."
     percent = 100 * excess[worst]
-    if e.sd_ratio is not None and e.sd_ratio[worst] > 1:  # the table's figure, where it agrees
+    if (
+        e.sd_ratio is not None and e.sd_ratio[worst] > 1 + MAX_RATIO_ERROR
+    ):  # the table's figure, where it agrees
         percent = 100 * (e.sd_ratio[worst] - 1)
     text = f"sd of {e.names[worst]!r} is about {percent:.0f}% too wide"
     if e.noise_ratio is not None and e.noise_ratio > 0.05:

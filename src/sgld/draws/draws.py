@@ -104,9 +104,7 @@ class Draws:
         """Weights of the healthy chains' draws; they sum to 1."""
         log_weight = self.log_weight[self.healthy]
         if log_weight.size == 0:
-            raise RunError(
-                "every chain failed, so there is nothing to summarise: " + self.status[0]
-            )
+            raise RunError(f"there is nothing to summarise: {self.failures[0]}")
         weight = np.exp(log_weight - log_weight.max())
         return weight / weight.sum()
 

@@ -330,12 +330,12 @@ def execute(
             starts,
             seed=ask.seed,
             num_draws=plan.num_draws,
-            more=None if ess is None else partial(_more, target, plan, ess),
+            more=None if ess is None else partial(_more, target, plan, ess, ask.seed),
             directory=directory,
             checkpoint_every=checkpoint_every,
             progress=progress,
         )
-        draws = _draws(target, plan, raw)
+        draws = _draws(target, plan, raw, ask.seed)
         info = {
             "num_data": None if prepared.source is None else prepared.source.num_data,
             "num_steps": raw.num_steps,
@@ -415,7 +415,7 @@ def _sampled(raw: loop.Raw) -> tuple[loop.Raw, np.ndarray]:
     ), rows  # fmt: skip
 
 
-def _draws(target: Target, plan: Plan, raw: loop.Raw) -> Draws:
+def _draws(target: Target, plan: Plan, raw: loop.Raw, seed: int) -> Draws:
     """Reported draws [chain, draw, ...] with their weights."""
     raw, rows = _sampled(raw)
     count, chains = raw.z.shape[:2]
@@ -425,8 +425,8 @@ def _draws(target: Target, plan: Plan, raw: loop.Raw) -> Draws:
     step_size = np.broadcast_to(raw.step_size, (chains, count)).astype(np.float64)
     temperature = np.broadcast_to(raw.temperature, (chains, count)).astype(np.float64)
     one = jax.tree.map(lambda leaf: np.asarray(leaf[0, 0], np.float32), position)
-    names = target.posterior.names or tuple(Layout.of(one).element_names())
-    status = tuple(_status(target, plan, raw, chain) for chain in range(chains))
+    names = tuple(target.posterior.names or Layout.of(one).element_names())
+    status = tuple(_status(target, plan, raw, chain, seed) for chain in range(chains))
     steps = plan.burn_in + plan.thin * rows
     return Draws(
         position=position, log_weight=np.log(np.maximum(step_size, 1e-300)), step_size=step_size,
@@ -439,22 +439,30 @@ def _reported(target: Target, z: Any) -> Any:
     return jax.lax.map(jax.vmap(target.reported), z)
 
 
-def _status(target: Target, plan: Plan, raw: loop.Raw, chain: int) -> str:
+def _status(target: Target, plan: Plan, raw: loop.Raw, chain: int, seed: int) -> str:
+    """ "ok", or at which step, in which leaf and after which rows the chain failed."""
     step = int(raw.failed_at[chain])
-    if step < 0:
+    if not 0 <= step < raw.num_steps:  # what happened after the last draw is nobody's concern
         return "ok"
-    kept = raw.z[:, chain]
-    bad = ~np.isfinite(kept)
-    leaf = target.layout.locate(int(np.argmax(bad.any(0)))) if bad.any() else target.layout.names[0]
+    bad = ~np.isfinite(raw.z[:, chain])
+    where = ""
+    if bad.any():
+        first = int(np.argmax(bad.any(axis=1)))
+        where = f" in leaf {target.layout.locate(int(np.argmax(bad[first])))!r}"
+    if plan.source is not None and step > 0 and not isinstance(plan.gradient, Full):
+        rows = plan.source.original_rows((seed, chain), step - 1)
+        listed = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
+        where += f", after a batch of rows {listed}"
+    h = float(plan.step_size(max(0, step - plan.burn_in)))
     return (
-        f"chain {chain} became non-finite at step {step} in leaf {leaf!r}; "
-        f"use a smaller step_size than {float(plan.step_size(max(0, step - plan.burn_in))):.3g}."
+        f"chain {chain} became non-finite at step {step}{where}; use a smaller step_size than {h:.3g}, "
+        "or look at those rows."
     )
 
 
-def _more(target: Target, plan: Plan, ess: float, raw: loop.Raw) -> int:
+def _more(target: Target, plan: Plan, ess: float, seed: int, raw: loop.Raw) -> int:
     """How many draws per chain to go on to until the smallest bulk ESS reaches `ess`."""
-    draws = _draws(target, plan, raw)
+    draws = _draws(target, plan, raw, seed)
     if draws.healthy.size == 0:
         return len(raw.z)
     values, _ = draws.flat()

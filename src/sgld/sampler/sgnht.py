@@ -8,6 +8,7 @@ With delta = sqrt(h) and the momentum p in the coordinates of D^{1/2}:
 
 The friction x keeps the momentum's temperature at T. It starts at A; gradient noise of variance
 V in those coordinates is one more source of heat, and x settles at A + delta V / (2 T), unasked.
+Gaussian target of curvature l: the variance is (T / l) (1 - delta x / 2) where x fluctuates little.
 At T = 0 nothing is injected, x only grows, and the steps are descent with friction.
 """
 
@@ -32,7 +33,7 @@ class State(NamedTuple):
 
     position: Float[Array, " d"]
     momentum: Float[Array, " d"]
-    friction: Float[Array, ...]
+    friction: Float[Array, " d"] | Float[Array, ""]
 
 
 @jax.tree_util.register_dataclass

@@ -121,7 +121,8 @@ def is_affine(sampler: Any) -> bool:
             return False
         step, size = _flat(_double(sampler), jnp.array([0.5, 2.0]), 0.1, 1.0)
         rng = np.random.default_rng(0)
-        here, there = (jax.jacfwd(step)(jnp.asarray(rng.standard_normal(size))) for _ in range(2))
+        jacobian = jax.jit(jax.jacfwd(step))
+        here, there = (jacobian(jnp.asarray(rng.standard_normal(size))) for _ in range(2))
         blocks = np.asarray(here).reshape(-1, 2, size // 2, 2)
         apart = np.abs(blocks[:, 0, :, 1]).max() + np.abs(blocks[:, 1, :, 0]).max()
         return bool(np.allclose(here, there, rtol=1e-9, atol=1e-12) and apart < 1e-12)

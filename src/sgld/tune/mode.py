@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from ..posterior import Posterior, Target
 
 __all__ = ["NEWTON_LIMIT", "Mode", "find_map", "newton_mode"]
 
+MAX_SCAN = 2**16  # optimiser steps whose data order is drawn at once
 NEWTON_LIMIT = 1000  # parameters up to which a dense curvature is formed
 
 
@@ -171,26 +173,24 @@ def _optimise(target, source, z, optimizer, minibatch, num_steps, record, seed):
         num_steps = max(2000, 50 * (source.num_blocks if minibatch and source is not None else 1))
     stride = record or num_steps
 
-    @jax.jit
-    def advance(target, source, carry, entries):
+    @partial(jax.jit, static_argnames=("count",))
+    def advance(target, source, carry, entries, *, count):
         def one(carry, x):
             z, state = carry
             g = estimator.at(target, source, x)(z)
             updates, state = optimizer.update(-g, state, z)
             return (optax.apply_updates(z, updates), state), None
 
-        length = None if entries is not None else stride
-        return jax.lax.scan(one, carry, entries, length=length)[0]
+        return jax.lax.scan(one, carry, entries, length=count)[0]
 
     carry, path, done = (z, optimizer.init(z)), [z], 0
     while done < num_steps:
-        count = min(stride, num_steps - done, 2**16 if minibatch else stride)
+        # up to the next recorded position, or the end
+        count = min(stride - done % stride, num_steps - done, MAX_SCAN)
         entries = None
         if minibatch and source is not None:
             entries = jnp.asarray(source.chunk((seed, 0), done, count))
-        elif count < stride:
-            break
-        carry = advance(target, source, carry, entries)
+        carry = advance(target, source, carry, entries, count=count)
         done += count
         if record and done % record == 0:
             path.append(carry[0])

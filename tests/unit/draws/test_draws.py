@@ -80,13 +80,12 @@ def test_failed_chains_are_left_out(rng):
     x[1] = np.nan
     draws = draws_of(x, status=("ok", "chain 1 failed at step 3", "ok"))
     assert draws.mean() == pytest.approx(x[[0, 2]].mean())
-    with pytest.raises(RunError, match="every chain failed"):
+    with pytest.raises(RunError, match="chains failed"):
         _ = draws_of(x, status=("bad",) * 3).weights
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="flat() reshapes an empty array first")
 def test_a_mean_over_no_chain_is_a_sentence(rng):
-    with pytest.raises(RunError, match="every chain failed"):
+    with pytest.raises(RunError, match="chains failed"):
         draws_of(rng.normal(size=(3, 30)), status=("bad",) * 3).mean()
 
 
