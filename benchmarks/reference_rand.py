@@ -41,24 +41,22 @@ def main() -> None:
             model.posterior, model.data, num_draws=args.draws, num_warmup=args.warmup
         )
         print(f"{title + ', NUTS':<24}{truth.info['seconds']:>9.1f}  {'':<50}{truth.verdict}")
-        rows = [("laplace", lambda: sgld.laplace(model.posterior, model.data))]  # noqa: B023
+        began = time.perf_counter()
+        draws = sgld.laplace(model.posterior, model.data)
+        show("laplace", began, draws, truth, f"nu = {draws.info['nu']:.2g}")
         for seed in args.seeds:
-            rows.append(
-                (
-                    f"sgld seed {seed}",
-                    lambda seed=seed: sgld.sample(model.posterior, model.data, seed=seed),
-                )  # noqa: B023
-            )
-        for name, make in rows:
             began = time.perf_counter()
-            draws = make()
-            seconds = time.perf_counter() - began
-            table = sgld.compare(draws, truth)
-            at = table.worst_mean
-            mean = f"{table.mean_error[at]:+.3f} +- {table.mean_error_se[at]:.3f} {table.names[at]}"
-            ratios = f"{table.sd_ratio.min():.3f} - {table.sd_ratio.max():.3f}"
-            verdict = draws.verdict if name != "laplace" else f"nu = {draws.info['nu']:.2g}"
-            print(f"  {name:<22}{seconds:>9.1f}  {mean:<34}{ratios:<16}{verdict}", flush=True)
+            draws = sgld.sample(model.posterior, model.data, seed=seed)
+            show(f"sgld seed {seed}", began, draws, truth, str(draws.verdict))
+
+
+def show(name: str, began: float, draws: sgld.Draws, truth: sgld.Draws, verdict: str) -> None:
+    seconds = time.perf_counter() - began
+    table = sgld.compare(draws, truth)
+    at = table.worst_mean or 0
+    mean = f"{table.mean_error[at]:+.3f} +- {table.mean_error_se[at]:.3f} {table.names[at]}"
+    ratios = f"{table.sd_ratio.min():.3f} - {table.sd_ratio.max():.3f}"
+    print(f"  {name:<22}{seconds:>9.1f}  {mean:<34}{ratios:<16}{verdict}", flush=True)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
@@ -193,7 +194,7 @@ class Constraints:
         free = []
         for bijection, name, leaf in zip(self.bijections, self.names, leaves, strict=True):
             leaf = jnp.asarray(leaf)
-            if not isinstance(leaf, jax.core.Tracer) and not bool(
+            if not isinstance(leaf, Tracer) and not bool(
                 jnp.all(jnp.asarray(bijection.codomain(leaf)))
             ):
                 raise UsageError(

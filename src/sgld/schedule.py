@@ -24,6 +24,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
 
@@ -490,7 +491,7 @@ def _scaled(schedule: Schedule, factor: float) -> Schedule:
 
 
 def _traced(*numbers: Any) -> bool:
-    return any(isinstance(number, jax.core.Tracer) for number in numbers)
+    return any(isinstance(number, Tracer) for number in numbers)
 
 
 def _number(value: Any, name: str, *, zero: bool = False, what: str = "a number") -> Any:

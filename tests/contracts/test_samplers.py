@@ -15,7 +15,9 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("sampler", "stated"), ROWS, ids=lambda value: "" if isinstance(value, dict) else repr(value))
+@pytest.mark.parametrize(
+    ("sampler", "stated"), ROWS, ids=lambda value: "" if isinstance(value, dict) else repr(value)
+)
 def test_sampler(sampler, stated):
     report = check_sampler(sampler, **stated)
     assert report.is_affine == (not isinstance(sampler, sgld.SGNHT))

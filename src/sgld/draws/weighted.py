@@ -60,7 +60,7 @@ def _over_parameters(function, values: Values, **kwargs) -> Float[np.ndarray, " 
 
 def ess(values: Values, weights: Weights, method: str = "bulk") -> Float[np.ndarray, " parameter"]:
     """Effective sample size (bulk, mean, or tail at 5% and 95%) times the weights' share."""
-    from arviz_stats.base import array_stats
+    from arviz_stats.base.array import array_stats
 
     prob = {"prob": (0.05, 0.95)} if method == "tail" else {}
     full = _over_parameters(array_stats.ess, values, method=method, **prob)
@@ -69,7 +69,7 @@ def ess(values: Values, weights: Weights, method: str = "bulk") -> Float[np.ndar
 
 def r_hat(values: Values) -> Float[np.ndarray, " parameter"]:
     """Rank-normalised split R-hat (Vehtari et al. 2021)."""
-    from arviz_stats.base import array_stats
+    from arviz_stats.base.array import array_stats
 
     return _over_parameters(array_stats.rhat, values, method="rank")
 

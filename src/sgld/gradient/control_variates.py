@@ -66,6 +66,7 @@ class ControlVariates:
         batch = source.fetch(x)
         rows = lambda z: target.log_likelihood(z, batch.rows, batch.weight)  # noqa: E731
         at_center = jax.grad(rows)(self.center) if self.table is None else self.table[batch.index]
+        assert self.total is not None
         tilt = self.total - batch.scale * at_center
         return Estimate(
             lambda z: target.log_prior(z) + batch.scale * rows(z) + jnp.dot(tilt, z - self.center)

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from ..data.table import as_table
 from ..errors import DataError
-from ..posterior import Posterior
+from ..posterior import Labels, Posterior
 from . import design as designs
 from .collinear import check_columns
 from .family import Family, find_family
@@ -159,7 +159,7 @@ class FormulaModel:
             transform=Positive(family.dispersion) if family.dispersion else None,
             init={"coefficients": mean, **dispersion},
             output=Partial(_original, matrix, offset),
-            names=(*columns, *family.dispersion),
+            names=Labels((*columns, *family.dispersion)),
         )
         return cls(
             family,

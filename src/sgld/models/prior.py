@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.scipy.special import gammaln
 from jax.tree_util import Partial
 from jaxtyping import Array, ArrayLike, Float
@@ -125,7 +126,7 @@ class Positive:
         """Named leaves log s. Raises UsageError where one is not positive."""
         for name in self.names:
             value = position[name]
-            if not isinstance(value, jax.core.Tracer) and not bool(jnp.all(jnp.asarray(value) > 0)):
+            if not isinstance(value, Tracer) and not bool(jnp.all(jnp.asarray(value) > 0)):
                 raise UsageError(f"the start of {name!r} must be positive. Got {value}.")
         return {**position, **{name: jnp.log(position[name]) for name in self.names}}
 

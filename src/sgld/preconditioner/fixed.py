@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..errors import UsageError
@@ -215,7 +216,7 @@ def _positive(name: str, values: np.ndarray, layout: Layout | None = None) -> No
 
 
 def _cholesky(matrix: Any) -> Any:
-    if isinstance(matrix, jax.core.Tracer):
+    if isinstance(matrix, Tracer):
         return jnp.linalg.cholesky(matrix)
     array = np.asarray(matrix, np.float64)
     if array.ndim != 2 or array.shape[0] != array.shape[1]:
@@ -229,5 +230,5 @@ def _cholesky(matrix: Any) -> Any:
             f"(largest {values[-1]:.3g})."
         )
     # a matrix of integers has a factor that is not; float64 is float32 where x64 is off
-    dtype = jax.dtypes.canonicalize_dtype(np.result_type(matrix, np.float32))
+    dtype = jax.dtypes.canonicalize_dtype(np.result_type(np.asarray(matrix), np.float32))
     return jnp.asarray(np.linalg.cholesky((array + array.T) / 2), dtype)

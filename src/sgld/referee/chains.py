@@ -129,10 +129,11 @@ def _advance(
         carry, kept = both
         chains = jax.vmap(chain, (0, 0, None, None))
         carry, new = chains(keys, carry, first + i, stages[i])
-        return carry, jax.tree.map(lambda buffer, row: buffer.at[i].set(row), kept, new)
+        return carry, tuple(old.at[i].set(row) for old, row in zip(kept, new, strict=True))
 
-    shapes = jax.eval_shape(jax.vmap(chain, (0, 0, None, None)), keys, carry, first, stages[0])[1]
-    kept = jax.tree.map(lambda s: jnp.zeros((block, *s.shape), s.dtype), shapes)
+    u = carry[0].position
+    one_number, whole = jnp.zeros((block, len(u)), u.dtype), jnp.zeros((block, len(u)), jnp.int32)
+    kept = (jnp.zeros((block, *u.shape), u.dtype), one_number, whole, whole, one_number)
     return jax.lax.fori_loop(0, count, body, (carry, kept))
 
 

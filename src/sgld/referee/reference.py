@@ -159,11 +159,13 @@ def _verdict(draws: Draws, method: str, divergences: int, transitions: int) -> V
     values, _ = draws.flat()
     weights = draws.weights
     mean = weighted.mean(values, weights)
+    # trajectories that alternate make ESS of theta exceed the number of draws; theta^2 mixes
+    # slower, and R-hat, which looks at both, varies as the smaller of the two says
+    square = weighted.ess((values - mean) ** 2, weights)
+    ess = np.fmin(weighted.ess(values, weights), square)
     e = Evidence(
-        names=draws.names, mean=mean, sd=np.sqrt(weighted.var(values, weights)),
-        ess=weighted.ess(values, weights),
-        ess_square=weighted.ess((values - mean) ** 2, weights),
-        r_hat=weighted.r_hat(values), num_chains=draws.num_chains,
+        names=draws.names, mean=mean, sd=np.sqrt(weighted.var(values, weights)), ess=ess,
+        ess_square=square, r_hat=weighted.r_hat(values), num_chains=draws.num_chains,
     )  # fmt: skip
     reasons = _mixing(e)
     if divergences:
@@ -175,10 +177,9 @@ def _verdict(draws: Draws, method: str, divergences: int, transitions: int) -> V
     extra = {"method": method, "divergences": divergences}
     if reasons:
         return Verdict("not mixed", tuple(reasons), extra=extra)
-    ess = float(np.nanmin(np.fmin(e.ess, e.ess_square)))
     none = ", no divergences" if method in ("nuts", "hmc") else ""
     reason = (
-        f"{TITLES[method]} is exact and its chains have mixed: ESS at least {ess:.0f}, R-hat at most "
+        f"{TITLES[method]} is exact and its chains have mixed: ESS at least {np.nanmin(ess):.0f}, R-hat at most "
         f"{np.nanmax(e.r_hat):.3f}{none}."
     )
     return Verdict("trusted", (reason,), extra=extra)

@@ -140,7 +140,8 @@ def run_chunk(
         bad = ~jnp.all(jnp.isfinite(z), axis=-1)
         fresh = jnp.any(bad, 0) & (carry.failed_at < 0)
         failed_at = jnp.where(fresh, steps[jnp.argmax(bad, 0)], carry.failed_at)
-        return Carry(*moving, carry.step + size, failed_at), kept
+        state, memory, learnt = moving
+        return Carry(state, memory, learnt, carry.step + size, failed_at), kept
 
     return jax.lax.fori_loop(0, num_blocks, block, (carry, kept))
 

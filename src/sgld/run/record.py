@@ -38,7 +38,7 @@ def record(
     target: Target, source: Source | None, z0: np.ndarray, ask: Request, ess: int | None
 ) -> dict[str, Any]:
     """What was asked, in JSON, with versions and the hashes of data and model."""
-    import jaxlib
+    import jaxlib.version
 
     from .. import __version__
 
@@ -53,13 +53,13 @@ def record(
         "versions": {
             "sgld": __version__,
             "jax": jax.__version__,
-            "jaxlib": jaxlib.__version__,
+            "jaxlib": jaxlib.version.__version__,
             "numpy": np.__version__,
         },
         "seed": int(ask.seed),
         "data_hash": _data_hash(source),
         "model_hash": _model_hash(target, source, z0),
-        "x64": bool(jax.config.jax_enable_x64),
+        "x64": bool(jax.config.read("jax_enable_x64")),
     }
 
 

@@ -228,7 +228,11 @@ def _prepare(posterior: Posterior, data: Any, init: Any, ask: Request, ess: Any)
 
 
 def _inexact(leaf: Any) -> Any:
-    if isinstance(leaf, np.ndarray) and leaf.dtype == np.float64 and not jax.config.jax_enable_x64:
+    if (
+        isinstance(leaf, np.ndarray)
+        and leaf.dtype == np.float64
+        and not jax.config.read("jax_enable_x64")
+    ):
         return leaf.astype(np.float32)
     return leaf
 
@@ -236,7 +240,7 @@ def _inexact(leaf: Any) -> Any:
 def _source(data: Any, ask: Request) -> Source:
     checked = check_data(data)
     rows = int(np.shape(jax.tree.leaves(checked)[0])[0])
-    if ask.batch_size != "auto" and ask.batch_size > rows:
+    if not isinstance(ask.batch_size, str) and ask.batch_size > rows:
         raise UsageError(
             f"batch_size must be at most the number of rows, {rows}. Got {ask.batch_size}."
         )
@@ -385,6 +389,7 @@ def _starts(prepared: Prepared, plan: Plan, ask: Request, kernel: Kernel) -> Any
         return layout.array(np.tile(prepared.z0, (ask.num_chains, 1)))
     xi = generator(ask.seed, STARTS, 0).standard_normal((ask.num_chains, d))
     if plan.laplace is not None and plan.laplace.positive_definite:
+        assert plan.laplace.factor is not None
         center, offset = plan.laplace.mode, 2 * xi @ plan.laplace.factor.T
     else:
         matrix = settled(plan.preconditioner, prepared.target, plan.source, prepared.z0)

@@ -27,6 +27,8 @@ from .sgld import SGLD
 
 __all__ = ["ReplicaExchange"]
 
+_PLAIN = SGLD(None)
+
 
 class State(NamedTuple):
     """The cold chain's position, and the sampler's states of all chains, stacked."""
@@ -44,7 +46,8 @@ class ReplicaExchange:
       temperatures: t_1 = 1 < t_2 < ..., times the run's temperature.
       sampler: of every chain; its momentum, if any, stays when positions are exchanged.
       energy_noise: s^2, the variance of the noise of U_1 - U_2: 0 with full gradients. Left at 0
-        with minibatches, the cold chain visits high energies too often.
+        with plain minibatches, the cold chain visits high energies too often (variances 1.7
+        times the right ones have been seen): prefer control variates.
 
     Example:
       >>> import sgld
@@ -57,7 +60,7 @@ class ReplicaExchange:
     """
 
     temperatures: Any = (1.0, 4.0)
-    sampler: Any = SGLD(None)
+    sampler: Any = _PLAIN
     energy_noise: Any = 0.0
 
     def __post_init__(self) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from ..data.source import Source, check_data
 from ..errors import UsageError
@@ -46,7 +46,7 @@ class Mode:
 
 
 def newton_mode(
-    target: Target, source: Source | None, z: Float[Array, " d"], max_steps: int = 100
+    target: Target, source: Source | None, start: Any, max_steps: int = 100
 ) -> tuple[Float[np.ndarray, " d"], float, int, bool]:
     """Damped Newton ascent: (z, log density, steps, converged).
 
@@ -54,35 +54,40 @@ def newton_mode(
     within .001 posterior sd. Where the curvature J is not positive definite, or a step
     does not raise the density, J + mu diag|J| is used with growing mu.
     """
-    z = np.asarray(z, np.float64)
-    dtype = target.layout.dtype
-    at = lambda q: sums.value_and_gradient(target, source, jnp.asarray(q, dtype))  # noqa: E731
-    value, g = (np.asarray(part, np.float64) for part in at(z))
+    array = target.layout.array
+    at = lambda q: _Point(q, *sums.value_and_gradient(target, source, array(q)))  # noqa: E731
+    here = at(np.asarray(start, np.float64))
     damping, last = 0.0, np.inf
     for step in range(max_steps):
-        J = np.asarray(sums.curvature(target, source, jnp.asarray(z, dtype)), np.float64)
-        improved = False
+        J = np.asarray(sums.curvature(target, source, array(here.z)), np.float64)
         for _ in range(30):
-            move = _damped_solve(J, g, damping)
-            if move is None:
-                damping = max(10 * damping, 1e-3)
-                continue
-            decrement = float(g @ move)
-            new_value, new_g = (np.asarray(part, np.float64) for part in at(z + move))
-            slack = 1e-6 * max(1.0, abs(value))
-            if np.isfinite(new_value) and new_value >= value - slack and np.isfinite(new_g).all():
-                improved = True
+            move = _damped_solve(J, np.asarray(here.gradient, np.float64), damping)
+            there = None if move is None else at(here.z + move)
+            if there is not None and there.improves(here):
                 break
             damping = max(10 * damping, 1e-3)
-        if not improved:
-            return z, float(value), step, False
-        z, value, g = z + move, new_value, new_g
-        plain = damping == 0.0
+        else:
+            return here.z, float(here.value), step, False
+        decrement = float(np.asarray(here.gradient, np.float64) @ (there.z - here.z))
+        here, plain = there, damping == 0.0
         damping = 0.0 if damping < 1e-2 else damping / 10
+        # in float32 the decrement stops falling before it is tiny
         if plain and (decrement < 1e-6 or (decrement < 1e-3 and decrement > 0.3 * last)):
-            return z, float(value), step + 1, True
+            return here.z, float(here.value), step + 1, True
         last = decrement if plain else np.inf
-    return z, float(value), max_steps, False
+    return here.z, float(here.value), max_steps, False
+
+
+class _Point(NamedTuple):
+    z: np.ndarray
+    value: Any
+    gradient: Any
+
+    def improves(self, before: _Point) -> bool:
+        """Finite, and not below by more than rounding."""
+        slack = 1e-6 * max(1.0, abs(float(before.value)))
+        finite = np.isfinite(self.value) and np.isfinite(np.asarray(self.gradient)).all()
+        return bool(finite and float(self.value) >= float(before.value) - slack)
 
 
 def _damped_solve(J: np.ndarray, g: np.ndarray, damping: float) -> np.ndarray | None:

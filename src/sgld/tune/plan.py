@@ -142,10 +142,9 @@ def make_plan(
             f"{target.layout.dimension} parameters are more than {NEWTON_LIMIT}: "
             "no dense curvature, so no promise about the sd."
         )
-    known = laplace is not None and laplace.positive_definite
     if not _is_auto(ask.step_size):
         plan = _by_hand(target, source, ask, laplace, T)
-    elif known and T > 0:
+    elif laplace is not None and nu is not None and T > 0:
         plan = _from_curvature(target, source, ask, laplace, nu, T)
     else:
         plan = _without_curvature(target, source, ask, z0 if laplace is None else laplace.mode)
@@ -312,6 +311,7 @@ def _from_curvature(
         source = _batches(source, choice.batch_size, choice.order, choice.gradient)
     gradient = _prepared(choice.gradient, target, source, laplace.mode)
     measured = _measure(target, source, gradient, laplace, T, ask.seed)
+    assert factor is not None
     white = factor.T @ measured @ factor
     values, turn = np.linalg.eigh(white)
     correction = None
@@ -369,7 +369,7 @@ def _choose(target, source, ask, laplace, factor, correctable, bias, T) -> _Choi
                     bias,
                     T,
                     sampler,
-                )  # fmt: skip
+                )
             )
             continue
         if given is None or centred:
@@ -487,10 +487,8 @@ def _stiffness(target, source, D, z):
 def _with_lengths(plan: Plan, ask: Request) -> Plan:
     """Burn-in, thinning and number of draws."""
     h = float(plan.step_size(0))
-    if plan.law is not None:
-        rate = max(plan.law.rate(h), 1e-12)
-    else:
-        rate = ask.tolerance / 10  # the step is `tolerance` of the stiffest direction's time scale
+    # without a law the step is `tolerance` of the stiffest direction's time scale
+    rate = ask.tolerance / 10 if plan.law is None else max(plan.law.rate(h), 1e-12)
     burn_in = min(10**8, int(np.ceil(6 / rate))) if _is_auto(ask.burn_in) else int(ask.burn_in)
     if _is_auto(ask.burn_in) and plan.preconditioner.adapts:
         burn_in = max(burn_in, ADAPTING)
