@@ -31,7 +31,7 @@ import sgld
 import workloads
 from sgld.diagnose.assess import assess
 from sgld.draws.storage import RunDirectory
-from sgld.run import loop, sample
+from sgld.run import arguments, loop, outcome, sample
 from sgld.run.chunk import Kernel, run_chunk, start
 from sgld.tune.plan import Request, make_plan
 from workloads import THIN, Workload
@@ -151,14 +151,14 @@ def prepare(
 
     ask = request(work, chains, draws, order, sampler)
     posterior = sgld.Posterior(work.log_prior, work.log_likelihood)
-    ready = timed("check", lambda: sample._prepare(posterior, work.data, work.init, ask, None))
+    ready = timed("check", lambda: arguments.prepare(posterior, work.data, work.init, ask, None))
     plan = timed("tune", lambda: make_plan(ready.target, ready.source, ready.z0, ask))
     kernel = sample.make_kernel(ready.target, plan, ask)
     # a copy on the host: the compiled chunk takes over the buffers of the starts it is given
     starts = np.asarray(sample._starts(ready, plan, ask, kernel))
     if judge:
         raw = timed("loop", lambda: loop.run(kernel, jnp.array(starts), seed=0, num_draws=draws))
-        drawn = sample._draws(ready.target, plan, raw)
+        drawn = outcome.reported_draws(ready.target, plan, raw, ask.seed)
         z = np.moveaxis(raw.z, 0, 1)
         own = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
         timed("verdict", lambda: assess(ready.target, plan, drawn, z, own, 0.05, 0))

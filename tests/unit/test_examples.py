@@ -19,7 +19,9 @@ MODULES = sorted(
 def test_examples(name):
     result = doctest.testmod(
         importlib.import_module(name),
-        optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL,
+        optionflags=doctest.ELLIPSIS
+        | doctest.NORMALIZE_WHITESPACE
+        | doctest.IGNORE_EXCEPTION_DETAIL,
     )
     assert result.failed == 0
 

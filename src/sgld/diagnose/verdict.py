@@ -163,7 +163,8 @@ def _mixing(e: Evidence) -> list[str]:
             f"too few effective draws: {ess[worst]:.0f} for {e.names[worst]!r} where {MIN_ESS} are "
             f"needed; use about {factor:.1f} times as many steps (num_draws or thin)."
         ]
-    limit = np.maximum(1.01, np.sqrt(1 + 4 * e.num_chains / e.ess))
+    # R-hat looks at the spread too, so that the ESS of theta^2 counts
+    limit = np.maximum(1.01, np.sqrt(1 + 4 * e.num_chains / ess))
     over = np.nan_to_num(e.r_hat) > limit
     if over.any():
         worst = int(np.nanargmax(e.r_hat / limit))

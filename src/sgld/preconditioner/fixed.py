@@ -176,7 +176,7 @@ class LowRank:
                 np.asarray(self.U, np.float64) / np.sqrt(np.asarray(self.diagonal, float))[:, None]
             )
             Q, s, _ = np.linalg.svd(scaled, full_matrices=False)
-            dtype = np.asarray(self.U).dtype
+            dtype = jax.dtypes.canonicalize_dtype(np.asarray(self.U).dtype)
             object.__setattr__(self, "Q", jnp.asarray(Q, dtype))
             object.__setattr__(self, "c", jnp.asarray(np.sqrt(1 + s**2) - 1, dtype))
 

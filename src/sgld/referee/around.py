@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 
 from ..data.source import Source
 from ..posterior import Posterior, Target
-from ..run.sample import Prepared, _prepare
+from ..run import arguments
+from ..run.arguments import Prepared
 from ..tune.plan import Request
 
 __all__ = ["Around", "around", "prepare"]
@@ -87,4 +88,4 @@ def prepare(
     ask = Request(
         auto, auto, 0.05, 1.0, auto, auto, auto, auto, num_chains, num_draws, auto, thin, seed
     )
-    return _prepare(posterior, data, init, ask, None)
+    return arguments.prepare(posterior, data, init, ask, None)

@@ -31,7 +31,8 @@ from ..draws.draws import Draws
 from ..errors import UsageError, did_you_mean, need
 from ..layout import Layout
 from ..posterior import Posterior
-from ..run.sample import Prepared, _reported
+from ..run.arguments import Prepared
+from ..run.outcome import reported
 from ..tune.curvature import laplace_at
 from ..tune.mode import NEWTON_LIMIT, newton_mode
 from .around import Around, around, prepare
@@ -114,7 +115,7 @@ def reference(
     lax = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
     with lax[0], lax[1], jax.debug_key_reuse(False):
         trace = run(method, limit, aim, density, source, lengths, seed, progress)
-    position = jax.tree.map(np.asarray, _reported(target, _free(density, trace.u)))
+    position = jax.tree.map(np.asarray, reported(target, _free(density, trace.u)))
     one = jax.tree.map(lambda leaf: leaf[0, 0].astype(np.float32), position)
     draws = Draws.of(
         position,

@@ -86,7 +86,7 @@ class AffineLaw:
                     weight = np.outer(arrives[:, i], arrives[:, j].conj())
                     grown = accumulated(decay[:, i], other, self.gaussian.period)
                     S += self.noise * weight * grown
-        return S.real
+        return np.real(S)
 
     def stable(self, h: float) -> bool:
         """Whether the steps contract."""

@@ -17,7 +17,7 @@ from ..gradient import sums
 from ..layout import Layout
 from ..posterior import Posterior, Target
 from ..referee.around import prepare
-from ..run.sample import _reported
+from ..run.outcome import reported
 from .curvature import Laplace, laplace_at, nonlinearity
 from .mode import NEWTON_LIMIT, Mode, newton_mode
 from .noise import TUNING
@@ -88,7 +88,7 @@ def laplace(
     dtype = target.layout.dtype
     flat = gaussian.draw(generator(seed, TUNING, 3), num_chains * num_draws)
     zs = jnp.asarray(flat.reshape(num_chains, num_draws, d), dtype)
-    position = jax.tree.map(np.asarray, _reported(target, zs))
+    position = jax.tree.map(np.asarray, reported(target, zs))
     one = jax.tree.map(lambda leaf: leaf[0, 0].astype(np.float32), position)
     nu = nonlinearity(target, source, gaussian, generator(seed, TUNING, 2))
     info = {

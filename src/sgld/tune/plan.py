@@ -397,6 +397,7 @@ def _priced(gradient, n, order, V, period, correctable, bias, T, sampler) -> _Ch
     else:
         one = np.ones((1, 1))
         law = _of_sampler(Law(np.ones(1), one, V * one, one, period), sampler)
+        assert law is not None  # a sampler without one was refused
         h = largest_step(law, bias, T)
         rate = law.rate(h)
     return _Choice(gradient, n, order, corrected, (n + STEP_OVERHEAD) * (2 - rate) / rate)

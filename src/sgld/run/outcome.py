@@ -1,0 +1,92 @@
+"""From what the loop returned to Draws: weights, reported positions, what became of each chain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..draws.draws import Draws
+from ..gradient.full import Full
+from ..layout import Layout
+from ..posterior import Target
+from ..tune.plan import Plan
+from . import loop
+
+__all__ = ["laplace_facts", "reported", "reported_draws", "sampling_only"]
+
+
+def sampling_only(raw: loop.Raw) -> tuple[loop.Raw, np.ndarray]:
+    """Without the draws of steps at temperature 0, and which are left.
+
+    Where a schedule turns the temperature off (cycles that explore), only the rest are draws.
+    """
+    rows = np.arange(len(raw.z))
+    sampling = raw.temperature > 0
+    if sampling.all() or not sampling.any():
+        return raw, rows
+    rows = rows[sampling]
+    gradient = None if raw.gradient is None else raw.gradient[rows]
+    return replace(
+        raw, z=raw.z[rows], step_size=raw.step_size[rows], temperature=raw.temperature[rows],
+        gradient=gradient,
+    ), rows  # fmt: skip
+
+
+def reported_draws(target: Target, plan: Plan, raw: loop.Raw, seed: int) -> Draws:
+    """Reported draws [chain, draw, ...] with their weights."""
+    raw, rows = sampling_only(raw)
+    count, chains = raw.z.shape[:2]
+    z = jnp.asarray(np.moveaxis(raw.z, 0, 1))
+    with jax.enable_x64(target.posterior.output is not None):
+        position = jax.tree.map(np.asarray, reported(target, z))
+    step_size = np.broadcast_to(raw.step_size, (chains, count)).astype(np.float64)
+    temperature = np.broadcast_to(raw.temperature, (chains, count)).astype(np.float64)
+    one = jax.tree.map(lambda leaf: np.asarray(leaf[0, 0], np.float32), position)
+    names = tuple(target.posterior.names or Layout.of(one).element_names())
+    status = tuple(_status(target, plan, raw, chain, seed) for chain in range(chains))
+    steps = plan.burn_in + plan.thin * rows
+    return Draws(
+        position=position, log_weight=np.log(np.maximum(step_size, 1e-300)), step_size=step_size,
+        temperature=temperature, step=steps, status=status, names=names,
+    )  # fmt: skip
+
+
+@jax.jit
+def reported(target: Target, z: Any) -> Any:
+    """What draws report at z [chain, draw, d]."""
+    return jax.lax.map(jax.vmap(target.reported), z)
+
+
+def _status(target: Target, plan: Plan, raw: loop.Raw, chain: int, seed: int) -> str:
+    """ "ok", or at which step, in which leaf and after which rows the chain failed."""
+    step = int(raw.failed_at[chain])
+    if not 0 <= step < raw.num_steps:  # what happened after the last draw is nobody's concern
+        return "ok"
+    bad = ~np.isfinite(raw.z[:, chain])
+    where = ""
+    if bad.any():
+        first = int(np.argmax(bad.any(axis=1)))
+        where = f" in leaf {target.layout.locate(int(np.argmax(bad[first])))!r}"
+    if plan.source is not None and step > 0 and not isinstance(plan.gradient, Full):
+        rows = plan.source.original_rows((seed, chain), step - 1)
+        listed = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
+        where += f", after a batch of rows {listed}"
+    h = float(plan.step_size(max(0, step - plan.burn_in)))
+    return (
+        f"chain {chain} became non-finite at step {step}{where}; use a smaller step_size than {h:.3g}, "
+        "or look at those rows."
+    )
+
+
+def laplace_facts(target: Target, plan: Plan) -> dict[str, Any] | None:
+    """Mean and sd of the Gaussian at the mode, per reported parameter, for the report."""
+    laplace = plan.laplace
+    if laplace is None or not laplace.positive_definite:
+        return None
+    sd = np.sqrt(np.sum((target.jacobian(laplace.mode) @ laplace.factor) ** 2, axis=1))
+    mode = target.layout.array(laplace.mode)
+    return {"mean": np.asarray(target.flat_reported(mode)).tolist(), "sd": sd.tolist()}
