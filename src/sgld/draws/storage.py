@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 from pathlib import Path
 from typing import IO, Any
@@ -26,7 +27,12 @@ from .draws import Draws
 
 __all__ = ["RunDirectory", "load", "save"]
 
-ROWS_PER_CHUNK = 256
+NUMBERS_PER_CHUNK = 2**16
+
+
+def chunk_rows(shape: tuple[int, ...]) -> int:
+    """Draws per chunk on disk, of arrays whose draws have this shape."""
+    return max(256, NUMBERS_PER_CHUNK // max(1, math.prod(shape)))
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -135,15 +141,15 @@ class RunDirectory:
 
     # -- the running part -----------------------------------------------------------------
 
-    def append(self, rows: dict[str, np.ndarray], start: int) -> None:
-        """Write whole chunks of draws [draw, ...], beginning at draw `start`."""
+    def append(self, rows: dict[str, np.ndarray], start: int, per_chunk: int) -> None:
+        """Write whole chunks of `per_chunk` draws [draw, ...], beginning at draw `start`."""
         import zarr
 
         try:
             group = zarr.open_group(str(self.path / "draws.zarr"), mode="a")
             for name, values in rows.items():
                 if name not in group:
-                    chunks = (ROWS_PER_CHUNK, *values.shape[1:])
+                    chunks = (per_chunk, *values.shape[1:])
                     group.create_array(
                         name, shape=(0, *values.shape[1:]), chunks=chunks, dtype=values.dtype
                     )
@@ -204,7 +210,8 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
         for name in ("log_weight", "step_size", "temperature")
     }
     rows["draw_step"] = np.asarray(draws.step)
-    run.append(rows, 0)
+    widest = max((values.shape[1:] for values in rows.values()), key=math.prod)
+    run.append(rows, 0, chunk_rows(widest))
     run.write("summary.json", draws.summary().to_dict())
     run.write(
         "result.json",

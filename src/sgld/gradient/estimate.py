@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 __all__ = ["Estimate"]
@@ -16,11 +17,17 @@ class Estimate:
     """A function of position whose gradient estimates that of the full-data log posterior.
 
     Calling it gives the gradient, [d] -> [d]; `log_density` is the function itself, up to
-    a constant of the step, for samplers that compare energies.
+    a constant of the step, for samplers that compare energies. `by_entry` differentiates
+    entry by entry: the same gradient, faster for a few parameters and one row a step.
     """
 
     log_density: Callable[[Float[Array, " d"]], Float[Array, ""]]
+    by_entry: bool = False
 
     def __call__(self, z: Float[Array, " d"]) -> Float[Array, " d"]:
         """The gradient at z."""
-        return jax.grad(self.log_density)(z)
+        if not self.by_entry:
+            return jax.grad(self.log_density)(z)
+        # XLA computes what the entries of a short vector share once per entry; scalars share it
+        entries = jax.grad(lambda parts: self.log_density(jnp.stack(parts)))(tuple(z))
+        return jnp.stack(entries)

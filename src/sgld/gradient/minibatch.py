@@ -14,6 +14,8 @@ from .estimate import Estimate
 
 __all__ = ["Minibatch"]
 
+FEW = 4  # parameters up to which a step of one row is differentiated entry by entry
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -42,5 +44,6 @@ class Minibatch:
             lambda z: (
                 target.log_prior(z)
                 + batch.scale * target.log_likelihood(z, batch.rows, batch.weight)
-            )
+            ),
+            by_entry=source.batch_size == 1 and target.layout.dimension <= FEW,
         )

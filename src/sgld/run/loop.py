@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..draws.storage import ROWS_PER_CHUNK, RunDirectory
+from ..draws.storage import RunDirectory, chunk_rows
 from ..errors import RunError
 from ..gradient.full import Full
 from .chunk import Carry, Kept, Kernel, run_chunk, start
@@ -65,10 +65,13 @@ class Sink:
         if self.directory is None:
             return
         self.pending.append(rows)
-        whole = (self.count - self.flushed) // ROWS_PER_CHUNK * ROWS_PER_CHUNK
+        per_chunk = chunk_rows(rows["z"].shape[1:])
+        whole = (self.count - self.flushed) // per_chunk * per_chunk
         if whole:
             merged = _concatenate(self.pending)
-            self.directory.append({k: v[:whole] for k, v in merged.items()}, self.flushed)
+            self.directory.append(
+                {k: v[:whole] for k, v in merged.items()}, self.flushed, per_chunk
+            )
             self.flushed += whole
             self.pending = [{k: v[whole:] for k, v in merged.items()}]
 
@@ -103,7 +106,7 @@ def run(
     if directory is not None:
         carry = _restore(directory, carry, sink, digest)
     pace = _Pace(kernel, len(starts))
-    done, saved_at = int(carry.step), time.monotonic()
+    done, saved_at, ready = int(carry.step), time.monotonic(), None
     with _interrupt_flag() as interrupted, Progress(progress, len(starts)) as bar:
         while True:
             total = _steps_for(kernel, num_draws)
@@ -115,13 +118,14 @@ def run(
                 num_draws = wanted
                 continue
             began = time.monotonic()
-            blocks = pace.blocks(total - done)
-            entries = _entries(kernel, seed, len(starts), done, blocks, pace.max_blocks)
+            blocks, entries = ready or pace.next(kernel, seed, done, total)
             first = _draws_before(kernel, done)
             carry, kept = run_chunk(
                 kernel, carry, entries, jnp.int32(blocks), jnp.int32(first), slots=pace.slots
             )
             done += blocks * kernel.block
+            # the data order of the next chunk is drawn while this one computes
+            ready = pace.next(kernel, seed, done, total) if done < total else None
             sink.append(_rows(kept, _draws_before(kernel, done) - first))
             pace.took(blocks, time.monotonic() - began)
             bar.update(done, total, pace.rate, np.asarray(kept.step_size))
@@ -159,7 +163,7 @@ class _Pace:
         width = chains
         if kernel.source is not None:
             width *= math.prod(kernel.source.entry_shape)
-        self.block = block
+        self.block, self.chains = block, chains
         self.slots = max(block, SLOT_NUMBERS // (chains * kernel.target.layout.dimension))
         room = max(1, (self.slots - 1) * int(kernel.thin) // block)
         self.max_blocks = max(1, ENTRY_NUMBERS // (block * width))
@@ -170,6 +174,11 @@ class _Pace:
     def blocks(self, steps_left: int) -> int:
         """Blocks of the next chunk."""
         return max(1, min(self._next, self._limit, -(-steps_left // self.block)))
+
+    def next(self, kernel: Kernel, seed: int, step: int, total: int) -> tuple[int, Any]:
+        """The next chunk's number of blocks and its data order."""
+        blocks = self.blocks(total - step)
+        return blocks, _entries(kernel, seed, self.chains, step, blocks, self.max_blocks)
 
     def took(self, blocks: int, seconds: float) -> None:
         """Learn from a chunk; the first ones compile, so growth is gradual."""
