@@ -61,7 +61,8 @@ class Target:
 
     @property
     def met(self) -> bool:
-        return self.value >= (self.least or 0) and self.value <= (self.most or np.inf)
+        least = -np.inf if self.least is None else self.least
+        return least <= self.value <= (np.inf if self.most is None else self.most)
 
 
 # -- timing ----------------------------------------------------------------------------------
