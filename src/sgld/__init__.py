@@ -107,7 +107,7 @@ _WHERE = {
 }
 _MODULES = ("diffusion", "errors", "testing")
 
-__all__ = ["__version__", *_WHERE, *_MODULES]
+__all__ = ["__version__", *_WHERE, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -272,8 +272,9 @@ def _describe(tree: Any) -> Any:
     """The shape of a pytree of dicts, lists and tuples in JSON; others become a dict by name."""
     if isinstance(tree, dict):
         return {"dict": {str(key): _describe(tree[key]) for key in sorted(tree)}}
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return {"dict": {name: _describe(getattr(tree, name)) for name in tree._fields}}
+    names = getattr(tree, "_fields", None)
+    if isinstance(tree, tuple) and names is not None:
+        return {"dict": {name: _describe(getattr(tree, name)) for name in names}}
     if isinstance(tree, (list, tuple)):
         return {type(tree).__name__: [_describe(part) for part in tree]}
     if jax.tree_util.all_leaves([tree]):

@@ -77,12 +77,13 @@ def apply(state: dict[str, Any], table: pyarrow.Table) -> Float[np.ndarray, "N p
     Raises DataError for a missing column, a bad cell, or a level the training data did not have.
     """
     from formulaic import ModelSpec
+    from formulaic.materializers.types import NAAction
     from formulaic.parser.types import Factor
 
     parsed = _parse(state["formula"], state["columns"])
     spec = ModelSpec(
         formula=parsed.rhs,
-        na_action="ignore",
+        na_action=NAAction.IGNORE,
         transform_state=_from_json(state["transforms"]),
         encoder_state={
             expression: (Factor.Kind(factor["kind"]), _from_json(factor["state"]))

@@ -220,7 +220,7 @@ def _log_axis(panel: Panel, low: float, high: float) -> None:
         fine = np.sort(np.concatenate([m * 10.0**decades for m in (1, 2, 5)]))
         within = fine[(fine >= low) & (fine <= high)]
     within = within[:: max(1, len(within) // 5)]
-    panel.axes.yaxis.set_major_locator(FixedLocator(within))
+    panel.axes.yaxis.set_major_locator(FixedLocator(within.tolist()))
     panel.axes.yaxis.set_minor_locator(NullLocator())
     texts = [f"{v:g}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}") for v in within]
     panel.axes.yaxis.set_major_formatter(FixedFormatter(texts))

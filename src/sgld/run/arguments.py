@@ -15,7 +15,7 @@ from ..gradient import sums
 from ..layout import Layout
 from ..posterior import Posterior, Target
 from ..schedule import as_schedule
-from ..tune.plan import Request
+from ..tune.plan import Request, is_auto
 
 __all__ = ["Prepared", "prepare"]
 
@@ -96,12 +96,12 @@ def _check_request(ask: Request, ess: Any) -> None:
     contracts = {"sampler": "step", "gradient": "at", "preconditioner": "prepare"}
     for name, method in contracts.items():
         value = getattr(ask, name)
-        if isinstance(value, str) and value == "auto":
+        if is_auto(value):
             continue
         if isinstance(value, type) or not hasattr(value, method):
             called = f"; call it: {value.__name__}()" if isinstance(value, type) else ""
             raise UsageError(f"{name} must be 'auto' or a {name} object. Got {value!r}{called}.")
-    if not (isinstance(ask.step_size, str) and ask.step_size == "auto"):
+    if not is_auto(ask.step_size):
         as_schedule(ask.step_size, "step_size")
     as_schedule(ask.temperature, "temperature", zero=True)
 

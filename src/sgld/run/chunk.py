@@ -162,7 +162,8 @@ def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:
         return (new, memory, learnt), (z, estimate(z) if kernel.record_gradient else None)
 
     in_axes = (0, 0, 0, None if xs is None else 0, 0)
-    return jax.vmap(one, in_axes=in_axes)(*moving, xs, noise)
+    state, memory, learnt = moving
+    return jax.vmap(one, in_axes=in_axes)(state, memory, learnt, xs, noise)
 
 
 def _adapted(

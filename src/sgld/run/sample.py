@@ -26,7 +26,7 @@ from ..gradient import sums
 from ..gradient.full import Full
 from ..posterior import Posterior, Target
 from ..schedule import check_schedule
-from ..tune.plan import Plan, Request, make_plan, settled
+from ..tune.plan import Plan, Request, is_auto, make_plan, settled
 from . import loop
 from .arguments import Prepared, prepare
 from .chunk import Kernel
@@ -270,7 +270,7 @@ def _callable(schedule: Callable) -> Callable:
 def _starts(prepared: Prepared, plan: Plan, ask: Request, kernel: Kernel) -> Any:
     """Dispersed around the mode (twice the Laplace sd); at init where the step is by hand."""
     layout, d = prepared.target.layout, prepared.z0.size
-    if not (isinstance(ask.step_size, str) and ask.step_size == "auto"):
+    if not is_auto(ask.step_size):
         return layout.array(np.tile(prepared.z0, (ask.num_chains, 1)))
     xi = generator(ask.seed, STARTS, 0).standard_normal((ask.num_chains, d))
     if plan.laplace is not None and plan.laplace.positive_definite:

@@ -34,7 +34,7 @@ from .law import Law, largest_step
 from .mode import NEWTON_LIMIT, newton_mode
 from .noise import TUNING
 
-__all__ = ["Plan", "Request", "make_plan", "memoryless", "settled"]
+__all__ = ["Plan", "Request", "is_auto", "make_plan", "memoryless", "settled"]
 
 STEP_OVERHEAD = 32  # rows whose gradients cost as much as a step's fixed part
 CORRECTED_STEP = 0.3  # largest step under noise correction, in units of the posterior
@@ -142,7 +142,7 @@ def make_plan(
             f"{target.layout.dimension} parameters are more than {NEWTON_LIMIT}: "
             "no dense curvature, so no promise about the sd."
         )
-    if not _is_auto(ask.step_size):
+    if not is_auto(ask.step_size):
         plan = _by_hand(target, source, ask, laplace, T)
     elif laplace is not None and nu is not None and T > 0:
         plan = _from_curvature(target, source, ask, laplace, nu, T)
@@ -155,7 +155,8 @@ def make_plan(
     return _with_lengths(plan, ask)
 
 
-def _is_auto(value: Any) -> bool:
+def is_auto(value: Any) -> bool:
+    """Whether an argument was left to the library."""
     return isinstance(value, str) and value == "auto"
 
 
@@ -168,15 +169,15 @@ def _draft(**parts: Any) -> Plan:
 
 
 def _sampler(ask: Request, correction: Any = None) -> Any:
-    sampler = SGLD() if _is_auto(ask.sampler) else ask.sampler
-    if isinstance(sampler, SGLD) and _is_auto(sampler.noise_correction):
+    sampler = SGLD() if is_auto(ask.sampler) else ask.sampler
+    if isinstance(sampler, SGLD) and is_auto(sampler.noise_correction):
         sampler = SGLD(correction)
     return sampler
 
 
 def _allows_correction(ask: Request) -> bool:
-    sampler = SGLD() if _is_auto(ask.sampler) else ask.sampler
-    return isinstance(sampler, SGLD) and _is_auto(sampler.noise_correction)
+    sampler = SGLD() if is_auto(ask.sampler) else ask.sampler
+    return isinstance(sampler, SGLD) and is_auto(sampler.noise_correction)
 
 
 def _no_step(ask: Request) -> UsageError:
@@ -191,14 +192,14 @@ def _by_hand(
     target: Target, source: Source | None, ask: Request, laplace: Laplace | None, T: float
 ) -> Plan:
     """The textbook algorithm around a step size given by hand."""
-    D = Scalar(1.0) if _is_auto(ask.preconditioner) else ask.preconditioner
+    D = Scalar(1.0) if is_auto(ask.preconditioner) else ask.preconditioner
     D = D.prepare(target.layout)
     gradient: Any = ask.gradient
-    if _is_auto(gradient):
+    if is_auto(gradient):
         gradient = Full() if source is None else Minibatch()
     if source is not None:
-        size = min(DEFAULT_BATCH, source.num_data) if _is_auto(ask.batch_size) else ask.batch_size
-        order = "reshuffle" if _is_auto(ask.order) else ask.order
+        size = min(DEFAULT_BATCH, source.num_data) if is_auto(ask.batch_size) else ask.batch_size
+        order = "reshuffle" if is_auto(ask.order) else ask.order
         source = _batches(source, size, order, gradient)
     center = None if laplace is None else laplace.mode
     gradient = _prepared(gradient, target, source, center)
@@ -214,7 +215,7 @@ def _by_hand(
 
 
 def _batches(source: Source, size: Any, order: str, gradient: Any) -> Source:
-    size = source.num_data if isinstance(gradient, Full) and _is_auto(size) else size
+    size = source.num_data if isinstance(gradient, Full) and is_auto(size) else size
     return source.with_batches(size, order)
 
 
@@ -289,7 +290,7 @@ def _from_curvature(
     """Estimator, batch, order and step by their predicted cost per effective draw."""
     if _of_sampler(_UNIT, _sampler(ask)) is None:
         raise _no_step(ask)
-    dense = _is_auto(ask.preconditioner)
+    dense = is_auto(ask.preconditioner)
     D = None if dense else ask.preconditioner.prepare(target.layout)
     if dense:
         factor = laplace.factor
@@ -302,9 +303,9 @@ def _from_curvature(
         factor = _matrix(settled(D, target, small, laplace.mode), target)
     bias = ask.tolerance / 2
     correctable = dense and nu < CORRECTABLE and _allows_correction(ask)
-    correctable = correctable and (_is_auto(ask.gradient) or not ask.gradient.remembers)
+    correctable = correctable and (is_auto(ask.gradient) or not ask.gradient.remembers)
     if source is None:
-        gradient = Full() if _is_auto(ask.gradient) else ask.gradient
+        gradient = Full() if is_auto(ask.gradient) else ask.gradient
         choice = _Choice(gradient, 0, "independent", correctable, 0.0)
     else:
         choice = _choose(target, source, ask, laplace, factor, correctable, bias, T)
@@ -340,7 +341,7 @@ def _choose(target, source, ask, laplace, factor, correctable, bias, T) -> _Choi
     """The cheapest of control variates, plain minibatches and full gradients, per draw."""
     N, sampler = source.num_data, _sampler(ask)
     wide = laplace.tempered(T)
-    given = None if _is_auto(ask.gradient) else ask.gradient
+    given = None if is_auto(ask.gradient) else ask.gradient
     plain = cv = 0.0
     centred = isinstance(given, ControlVariates) or (given is not None and given.remembers)
     if not isinstance(given, Full):
@@ -350,7 +351,7 @@ def _choose(target, source, ask, laplace, factor, correctable, bias, T) -> _Choi
         )
     if isinstance(given, Full):
         sizes = [N]
-    elif _is_auto(ask.batch_size):
+    elif is_auto(ask.batch_size):
         sizes = [2**k for k in range(N.bit_length()) if 2**k < N] + [N]
     else:
         sizes = [ask.batch_size]
@@ -373,14 +374,14 @@ def _choose(target, source, ask, laplace, factor, correctable, bias, T) -> _Choi
             )
             continue
         if given is None or centred:
-            order = "independent" if _is_auto(ask.order) else ask.order
+            order = "independent" if is_auto(ask.order) else ask.order
             period = -(-N // n) if order in ("reshuffle", "symmetric") else 1
             estimator = ControlVariates() if given is None else given
             choices.append(
                 _priced(estimator, n, order, cv * left, period, correctable, bias, T, sampler)
             )
         if given is None or not centred:
-            order = "reshuffle" if _is_auto(ask.order) else ask.order
+            order = "reshuffle" if is_auto(ask.order) else ask.order
             period = -(-N // n) if order in ("reshuffle", "symmetric") else 1
             estimator = Minibatch() if given is None else given
             choices.append(
@@ -411,15 +412,15 @@ def _without_curvature(target: Target, source: Source | None, ask: Request, mode
     """No usable curvature: a diagonal metric from squared gradients, a cautious step."""
     z = target.layout.array(mode)
     gradient: Any = ask.gradient
-    if _is_auto(gradient):
+    if is_auto(gradient):
         gradient = Full() if source is None else Minibatch()
-    if _is_auto(ask.preconditioner):
+    if is_auto(ask.preconditioner):
         D = Diagonal(1 / (_squared_gradients(target, source, z) + 1e-8)).prepare(target.layout)
     else:
         D = ask.preconditioner.prepare(target.layout)
     if source is not None:
-        size = min(DEFAULT_BATCH, source.num_data) if _is_auto(ask.batch_size) else ask.batch_size
-        order = "reshuffle" if _is_auto(ask.order) else ask.order
+        size = min(DEFAULT_BATCH, source.num_data) if is_auto(ask.batch_size) else ask.batch_size
+        order = "reshuffle" if is_auto(ask.order) else ask.order
         source = _batches(source, size, order, gradient)
     matrix = settled(D, target, source, mode)
     h = ask.tolerance / max(1e-12, float(_stiffness(target, source, matrix, z)))
@@ -490,21 +491,21 @@ def _with_lengths(plan: Plan, ask: Request) -> Plan:
     h = float(plan.step_size(0))
     # without a law the step is `tolerance` of the stiffest direction's time scale
     rate = ask.tolerance / 10 if plan.law is None else max(plan.law.rate(h), 1e-12)
-    burn_in = min(10**8, int(np.ceil(6 / rate))) if _is_auto(ask.burn_in) else int(ask.burn_in)
-    if _is_auto(ask.burn_in) and plan.preconditioner.adapts:
+    burn_in = min(10**8, int(np.ceil(6 / rate))) if is_auto(ask.burn_in) else int(ask.burn_in)
+    if is_auto(ask.burn_in) and plan.preconditioner.adapts:
         burn_in = max(burn_in, ADAPTING)
-    if not _is_auto(ask.thin):
+    if not is_auto(ask.thin):
         thin = int(ask.thin)
-    elif _is_auto(ask.step_size):
+    elif is_auto(ask.step_size):
         thin = max(1, min(10**6, math.ceil(1 / rate)))
     else:
         thin = 1
     num_draws = ask.num_draws
-    if _is_auto(num_draws):
+    if is_auto(num_draws):
         decay = (1 - rate) ** (2 * thin)
         needed = 2 / ask.tolerance**2 * (1 + decay) / (1 - decay) / ask.num_chains
         num_draws = max(DEFAULT_DRAWS, int(np.ceil(1.25 * needed)))
-        num_draws = DEFAULT_DRAWS if not _is_auto(ask.step_size) else num_draws
+        num_draws = DEFAULT_DRAWS if not is_auto(ask.step_size) else num_draws
     return replace(
         plan, burn_in=burn_in, thin=thin, num_draws=int(num_draws), num_chains=ask.num_chains
     )
