@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all check bench docs clean
+.PHONY: demo test test-all mutants check bench docs clean
 
 .venv/.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -18,6 +18,9 @@ test: .venv/.stamp
 
 test-all: .venv/.stamp
 	$(BIN)/python -m pytest -n 2
+
+mutants: .venv/.stamp
+	$(BIN)/python tests/mutants.py
 
 check: .venv/.stamp
 	$(BIN)/ruff check .

@@ -22,6 +22,24 @@ def test_gradient(gradient):
         assert max(C.max() for C in report.noise.values()) < 1e-6
 
 
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        sgld.SVRG(),
+        sgld.SAGA(),
+        pytest.param(sgld.SVRG(period=2), marks=pytest.mark.slow),
+        pytest.param(
+            sgld.SAGA(lambda row: jnp.concatenate([jnp.ones(1), row["x"]])), marks=pytest.mark.slow
+        ),
+    ],
+    ids=["SVRG", "SAGA", "SVRG every 2 steps", "SAGA on features"],
+)
+def test_gradient_with_a_memory(gradient):
+    """Unbiased given every memory that a dozen steps leave, rows drawn twice among them."""
+    report = check_gradient(gradient)
+    assert len(report.noise) == 11 and report.noise["reshuffle", 7].max() < 1e-4
+
+
 def test_control_variates_beat_minibatches_near_their_centre():
     plain, cv = check_gradient(sgld.Minibatch()), check_gradient(sgld.ControlVariates())
     for design, covariance in plain.noise.items():
@@ -69,6 +87,30 @@ class Slipped:
             return prior + scale * target.log_likelihood(z, batch.rows, weight)
 
         return jax.grad(estimate)
+
+
+@dataclass(frozen=True)
+class Forgetful:
+    """A learning estimator whose sum does not follow its table."""
+
+    remembers = True
+
+    def prepare(self, target, source, center):
+        return self
+
+    def start(self, target, source, z):
+        return sgld.SAGA().start(target, source, z)
+
+    def at(self, target, source, x, memory):
+        return sgld.SAGA().at(target, source, x, memory)
+
+    def after(self, target, source, x, memory, z, step):
+        return sgld.SAGA().after(target, source, x, memory, z, step)._replace(total=memory.total)
+
+
+def test_a_forgetful_memory_is_caught():
+    with pytest.raises(AssertionError, match="Forgetful: biased after 1 steps with order"):
+        check_gradient(Forgetful())
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ ROWS = [
     (sgld.UBU(), {"stable_to": 3.9, "response": 0.5}),
     (sgld.SGNHT(), {}),
     pytest.param(sgld.SGNHT(per_parameter=True), {}, marks=pytest.mark.slow),
+    (sgld.ReplicaExchange(), {"simulate": False}),
+    pytest.param(sgld.ReplicaExchange((1.0, 3.0)), {}, marks=pytest.mark.slow),
 ]
 
 
@@ -20,4 +22,4 @@ ROWS = [
 )
 def test_sampler(sampler, stated):
     report = check_sampler(sampler, **stated)
-    assert report.is_affine == (not isinstance(sampler, sgld.SGNHT))
+    assert report.is_affine == (not isinstance(sampler, (sgld.SGNHT, sgld.ReplicaExchange)))

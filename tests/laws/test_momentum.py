@@ -366,6 +366,23 @@ def test_the_largest_step_spends_the_bias_it_was_given(sampler, V):
 # -- thermostats -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("each", [False, True], ids=["one", "per parameter"])
+def test_the_thermostat_by_hand(each):
+    """x' = x + delta (mean(p'^2) - T), or per parameter; A heats and the old x brakes."""
+    A, T, h, x = 0.7, 2.5, 0.09, np.array([0.4, 1.1]) if each else np.float64(0.4)
+    q, p, xi = np.array([[0.3, -0.8], [1.5, -0.2], [0.6, -1.2]])
+    sampler, delta = sgld.SGNHT(A, per_parameter=each), np.sqrt(h)
+    start = sampler.init(jnp.asarray(q))
+    np.testing.assert_allclose(start.friction, A * np.ones_like(x), rtol=1e-6)
+    state = start._replace(momentum=jnp.asarray(p), friction=jnp.asarray(x))
+    new = sampler.step(state, lambda z: -z, h, jnp.asarray(xi), temperature=T)
+    p = p - delta * q - delta * x * p + np.sqrt(2 * A * T * delta) * xi
+    heat = p**2 if each else np.mean(p**2)
+    exact = [q + delta * p, p, x + delta * (heat - T)]
+    for part, right in zip(new, exact, strict=True):
+        np.testing.assert_allclose(part, right, rtol=1e-5, atol=1e-6)
+
+
 def simulate(sampler, delta, T=1.0, V=0.0, d=10, chains=64, steps=4000):
     """E[x^2] / T and E[friction] on N(0, I), with their standard errors over chains."""
 

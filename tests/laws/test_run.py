@@ -7,6 +7,8 @@ import pytest
 
 import sgld
 from sgld.data.source import Source
+from sgld.layout import Layout
+from sgld.posterior import Target
 from sgld.run import chunk, loop
 
 N = 23
@@ -133,6 +135,17 @@ def test_the_weight_is_read_off_the_move():
     gradient = -PRECISION * (q - MEAN) + np.sum(ROWS[None] - q[:, None], axis=1)
     moved = np.diff(q, axis=0) / gradient[:-1]
     np.testing.assert_allclose(moved.mean(1)[:8], np.exp(draws.log_weight[0, :8]), rtol=1e-2)
+
+
+def test_a_recorded_gradient_is_the_one_at_its_draw():
+    layout = Layout.of(START)
+    kernel = chunk.Kernel(
+        Target(sgld.Posterior(log_prior), layout), None, sgld.Full(), sgld.Scalar(jnp.float32(1.0)),
+        sgld.SGLD(None), sgld.constant(0.01), sgld.constant(1.0), jax.random.key(0), jnp.int32(3),
+        jnp.int32(2), record_gradient=True,
+    )  # fmt: skip
+    raw = loop.run(kernel, jnp.asarray(START)[None], seed=0, num_draws=40)
+    np.testing.assert_allclose(raw.gradient, -PRECISION * (raw.z - MEAN), rtol=1e-4, atol=1e-4)
 
 
 def test_no_noise_is_used_twice():

@@ -33,7 +33,7 @@ class Memory(NamedTuple):
 
 def _diagonal(v: Float[Array, " d"], epsilon: Any) -> Diagonal:
     seen = v > 0
-    mean = jnp.sum(v) / jnp.maximum(jnp.sum(seen), 1)
+    mean = jnp.sum(v) / jnp.maximum(jnp.sum(seen, dtype=v.dtype), 1)
     v = jnp.where(seen, v, jnp.where(mean > 0, mean, 1.0))
     return Diagonal(1 / (epsilon + jnp.sqrt(v)))
 

@@ -22,6 +22,7 @@ from ..posterior import Posterior, Target
 __all__ = ["NEWTON_LIMIT", "Mode", "find_map", "newton_mode"]
 
 MAX_SCAN = 2**16  # optimiser steps whose data order is drawn at once
+MAX_PATH = 2**22  # numbers of recorded positions returned at once
 NEWTON_LIMIT = 1000  # parameters up to which a dense curvature is formed
 
 
@@ -106,6 +107,7 @@ def find_map(
     init: Any = None,
     *,
     optimizer: Any = None,
+    gradient: Any = None,
     batch_size: int | None = None,
     order: str = "reshuffle",
     num_steps: int | None = None,
@@ -120,6 +122,8 @@ def find_map(
         as in optax.sgd(1e-5)); it sees the gradient of -log posterior of ALL the data,
         so that optax.sgd(h) is the handout's eq. (2.2) and (2.3). None: Newton's method
         with the full batch up to 1000 parameters, else optax.adam.
+      gradient: the estimator, as for `sgld.sample`: SVRG(), SAGA(), ControlVariates() (its centre
+        `init`, where none is given). None: Minibatch() with a batch_size, else Full().
       batch_size: rows per step (None: all); the rest of the likelihood is scaled up by N/n.
       order: "reshuffle", "symmetric", "independent", "replacement" or "subset".
       num_steps: steps (default: until converged for Newton; 50 passes, at least 2000, else).
@@ -135,6 +139,28 @@ def find_map(
       >>> mode = sgld.find_map(posterior, jnp.arange(4.0), 0.0)
       >>> round(float(mode.position), 4)
       1.2
+
+      Variance-reduced gradients; momentum and the average of the last half; a preconditioned
+      step; a step projected onto a set (of the free coordinates):
+
+      >>> data, start = jnp.arange(4.0), jnp.zeros(1)
+      >>> posterior = sgld.Posterior(
+      ...     lambda t: -0.5 * jnp.sum(t**2), lambda t, x: -0.5 * jnp.sum((x - t) ** 2))
+      >>> def end(optimizer, **how):
+      ...     mode = sgld.find_map(posterior, data, start, optimizer=optimizer, batch_size=1,
+      ...                          num_steps=2000, record=1, **how)
+      ...     return mode.position, mode.path[1000:].mean(0)
+      >>> end(optax.sgd(0.05), gradient=sgld.SVRG())[0].round(3)
+      array([1.2], dtype=float32)
+      >>> end(optax.sgd(0.01, momentum=0.9))[1].round(1)
+      array([1.2], dtype=float32)
+      >>> step = optax.chain(optax.stateless(lambda g, q: 0.2 * g), optax.sgd(0.2))
+      >>> end(step, gradient=sgld.SAGA())[0].round(3)
+      array([1.2], dtype=float32)
+      >>> onto = lambda q: optax.projections.projection_box(q, 2.0, 3.0)
+      >>> into = optax.stateless(lambda update, q: onto(q + update) - q)
+      >>> end(optax.chain(optax.sgd(0.01), into))[0]
+      array([2.], dtype=float32)
     """
     init = posterior.init if init is None else init
     if init is None:
@@ -150,12 +176,22 @@ def find_map(
         if batch_size is not None:
             source = source.with_batches(batch_size, order)
     z = layout.ravel(free)
-    if optimizer is None and batch_size is None and layout.dimension <= NEWTON_LIMIT:
+    if (
+        optimizer is None
+        and gradient is None
+        and batch_size is None
+        and layout.dimension <= NEWTON_LIMIT
+    ):
         found, value, steps, converged = newton_mode(target, source, z, num_steps or 100)
         path = None
     else:
+        if gradient is None:
+            gradient = Full() if batch_size is None or source is None else Minibatch()
+        elif source is None and not isinstance(gradient, Full):
+            name = type(gradient).__name__
+            raise UsageError(f"{name} needs data; with data=None leave gradient out.")
         found, value, steps, path = _optimise(
-            target, source, z, optimizer, batch_size is not None, num_steps, record, seed
+            target, source, z, optimizer, gradient, num_steps, record, seed
         )
         converged = bool(np.isfinite(value))
     position = jax.tree.map(np.asarray, target.reported(jnp.asarray(found, layout.dtype)))
@@ -164,7 +200,7 @@ def find_map(
     return Mode(position, value, steps, converged, path, np.asarray(found, np.float64))
 
 
-def _optimise(target, source, z, optimizer, minibatch, num_steps, record, seed):
+def _optimise(target, source, z, optimizer, gradient: Any, num_steps, record, seed):
     """Optax over minibatches (or all rows): (z, log density, steps, path)."""
     import optax
 
@@ -173,31 +209,48 @@ def _optimise(target, source, z, optimizer, minibatch, num_steps, record, seed):
         raise UsageError(
             f"optimizer must be an optax transformation, such as optax.adam(1e-2). Got {optimizer!r}."
         )
-    estimator = Minibatch() if minibatch and source is not None else Full()
+    estimator: Any = gradient.prepare(target, source, z)
+    memory = estimator.start(target, source, z) if estimator.remembers else None
+    rows = None if isinstance(estimator, Full) else source
     if num_steps is None:
-        num_steps = max(2000, 50 * (source.num_blocks if minibatch and source is not None else 1))
+        num_steps = max(2000, 50 * (1 if rows is None else rows.num_blocks))
     stride = record or num_steps
 
-    @partial(jax.jit, static_argnames=("count",))
-    def advance(target, source, carry, entries, *, count):
-        def one(carry, x):
-            z, state = carry
-            g = estimator.at(target, source, x)(z)
+    @partial(jax.jit, static_argnames=("stretches", "count"))
+    def advance(target, source, estimator, carry, entries, first, *, stretches, count):
+        def one(carry, at):
+            z, state, memory = carry
+            step, x = at
+            g = estimator.at(target, source, x, memory)(z)
             updates, state = optimizer.update(-g, state, z)
-            return (optax.apply_updates(z, updates), state), None
+            if estimator.remembers:
+                memory = estimator.after(target, source, x, memory, z, step)
+            return (optax.apply_updates(z, updates), state, memory), None
 
-        return jax.lax.scan(one, carry, entries, length=count)[0]
+        def stretch(carry, at):
+            carry = jax.lax.scan(one, carry, at)[0]
+            return carry, carry[0]
 
-    carry, path, done = (z, optimizer.init(z)), [z], 0
+        steps = first + jnp.arange(stretches * count, dtype=jnp.int32)
+        apart = lambda leaf: leaf.reshape(stretches, count, *leaf.shape[1:])  # noqa: E731
+        return jax.lax.scan(stretch, carry, jax.tree.map(apart, (steps, entries)))
+
+    carry, path, done = (z, optimizer.init(z), memory), [np.asarray(z)[None]], 0
+    most = max(1, min(MAX_SCAN // stride, MAX_PATH // z.size))
     while done < num_steps:
-        # up to the next recorded position, or the end
-        count = min(stride - done % stride, num_steps - done, MAX_SCAN)
+        left, missing = num_steps - done, stride - done % stride
+        stretches = 1 if missing < stride else max(1, min(most, left // stride))
+        # up to the next recorded positions, or the end
+        count = min(missing, left, MAX_SCAN)
         entries = None
-        if minibatch and source is not None:
-            entries = jnp.asarray(source.chunk((seed, 0), done, count))
-        carry = advance(target, source, carry, entries, count=count)
-        done += count
+        if rows is not None:
+            entries = jnp.asarray(rows.chunk((seed, 0), done, stretches * count))
+        carry, positions = advance(
+            target, source, estimator, carry, entries, jnp.int32(done),
+            stretches=stretches, count=count,
+        )  # fmt: skip
+        done += stretches * count
         if record and done % record == 0:
-            path.append(carry[0])
+            path.append(np.asarray(positions))
     value = float(sums.log_density(target, source, carry[0]))
-    return carry[0], value, done, jnp.stack(path) if record else None
+    return carry[0], value, done, jnp.asarray(np.concatenate(path)) if record else None

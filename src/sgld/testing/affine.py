@@ -1,0 +1,227 @@
+"""The step on a Gaussian target as an affine map, by its Jacobians in double precision."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ..gradient.estimate import Estimate
+from ..preconditioner.fixed import Scalar
+
+__all__ = [
+    "Affine",
+    "affine",
+    "bound",
+    "double",
+    "gaussian",
+    "name_of",
+    "noise_shape",
+    "positions",
+    "spectral_radius",
+    "stationary_covariance",
+]
+
+Matrix = Float[np.ndarray, "d d"]
+
+
+class Affine(NamedTuple):
+    """state' = A state + B noise + G e + b, e an error added to the gradient; P picks positions."""
+
+    A: np.ndarray
+    B: np.ndarray
+    G: np.ndarray
+    b: np.ndarray
+    P: np.ndarray
+    is_affine: bool
+
+
+def stationary_covariance(
+    sampler: Any,
+    curvature: Any,
+    step_size: float,
+    *,
+    temperature: float = 1.0,
+    gradient_noise: Any = 0.0,
+    preconditioner: Any = Scalar(1.0),
+) -> Matrix:
+    """The exact covariance of the position under a sampler's stationary law on a Gaussian.
+
+    Solves S = A S A^T + B B^T + G C G^T, with A, B, G the Jacobians of one step by state,
+    noise and gradient; the truth is temperature * inverse of the curvature.
+
+    Args:
+      sampler: any object of this module's contract whose step is affine on a Gaussian.
+      curvature: of -log posterior: a matrix, its diagonal, or one number.
+      step_size, temperature, preconditioner: as for the step.
+      gradient_noise: covariance C of an error added to the gradient, independent between
+        steps: a matrix, its diagonal, or one number.
+
+    Raises: ValueError where the step is not affine (thermostats), or is unstable.
+
+    Example:
+      >>> import sgld
+      >>> S = sgld.testing.stationary_covariance(sgld.SGLD(None), 1.0, 0.5)
+      >>> round(float(S[0, 0]), 6)  # 1 / (1 - h/2)
+      1.333333
+    """
+    J = _matrix(curvature)
+    C = _matrix(gradient_noise, len(J))
+    mean = np.zeros(len(J))
+    step = affine(bound(sampler), J, mean, step_size, temperature, preconditioner)
+    if not step.is_affine:
+        raise ValueError(f"the step of {name_of(sampler)} is not affine on a Gaussian target.")
+    if (radius := spectral_radius(step.A)) >= 1:
+        raise ValueError(
+            f"{name_of(sampler)} is unstable at step_size {step_size:g}: spectral radius {radius:.4g}."
+        )
+    S = _lyapunov(step.A, step.B @ step.B.T + step.G @ C @ step.G.T)
+    return step.P @ S @ step.P.T
+
+
+def _matrix(value: Any, dimension: int = 1) -> Matrix:
+    value = np.asarray(value, np.float64)
+    if value.ndim == 0:
+        return float(value) * np.eye(dimension)
+    return np.diag(value) if value.ndim == 1 else value
+
+
+def name_of(thing: Any) -> str:
+    """Its class's name."""
+    return type(_unbound(thing)).__name__
+
+
+def spectral_radius(A: np.ndarray) -> float:
+    """The largest modulus of an eigenvalue."""
+    return float(np.abs(np.linalg.eigvals(A)).max())
+
+
+def _lyapunov(A: np.ndarray, Q: np.ndarray) -> np.ndarray:
+    """S = A S A^T + Q by doubling: the partial sums of A^k Q A^k^T, twice as many each time."""
+    S = Q
+    for _ in range(64):
+        new = S + A @ S @ A.T
+        A = A @ A
+        if np.abs(new - S).max() <= 1e-17 * np.abs(new).max():
+            break
+        S = new
+    return S
+
+
+def gaussian(J: Any, mean: Any, error: Any = 0.0) -> Estimate:
+    """The log density of N(mean, J^-1), its gradient off by `error`."""
+    J, mean, error = jnp.asarray(J), jnp.asarray(mean), jnp.asarray(error, jnp.result_type(J))
+
+    def log_density(q: Any) -> Any:
+        x = q - mean
+        return jnp.sum(error * x) - 0.5 * jnp.dot(x, J @ x)
+
+    return Estimate(log_density)
+
+
+def noise_shape(sampler: Any, d: int) -> tuple[int, ...]:
+    """Of the standard normals of one step."""
+    return (d,) if sampler.num_noises == 1 else (sampler.num_noises, d)
+
+
+@jax.tree_util.register_static
+class _Opaque:
+    """A sampler that is no pytree of numbers, as a constant of compiled code."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+
+
+def bound(sampler: Any) -> Any:
+    """The sampler as an argument of compiled functions; one that is a pytree compiles once."""
+    if isinstance(sampler, _Opaque):
+        return sampler
+    leaves = jax.tree.leaves(sampler)
+    numbers = all(isinstance(x, (jax.Array, np.ndarray, float, int)) for x in leaves)
+    return sampler if numbers else _Opaque(sampler)
+
+
+def _unbound(sampler: Any) -> Any:
+    return sampler.sampler if isinstance(sampler, _Opaque) else sampler
+
+
+def _flat_state(sampler: Any, d: int) -> tuple[Any, Callable]:
+    """The state at the origin as a flat vector of its floating leaves, and the way back."""
+    leaves, treedef = jax.tree.flatten(sampler.init(jnp.zeros(d)))
+    real = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
+    flat, unravel = jax.flatten_util.ravel_pytree(list(itertools.compress(leaves, real)))
+
+    def rebuild(vector):
+        parts = iter(unravel(vector))
+        return treedef.unflatten(
+            [next(parts) if r else leaf for leaf, r in zip(leaves, real, strict=True)]
+        )
+
+    return flat, rebuild
+
+
+@jax.jit
+def _jacobians(sampler, J, mean, h, T, D, offset, noise, error):
+    """Value and Jacobians of one step, `offset` away from the state at the origin."""
+    sampler = _unbound(sampler)
+    flat, rebuild = _flat_state(sampler, len(J))
+    shape = noise_shape(sampler, len(J))
+
+    def step(vector, noise, error):
+        state, grad = rebuild(vector), gaussian(J, mean, error)
+        new = sampler.step(state, grad, h, noise.reshape(shape), preconditioner=D, temperature=T)
+        leaves = [x for x in jax.tree.leaves(new) if jnp.issubdtype(x.dtype, jnp.floating)]
+        return jax.flatten_util.ravel_pytree(leaves)[0]
+
+    at = (flat + offset, noise, error)
+    picks = jax.jacfwd(lambda v: rebuild(v).position)(flat)
+    return at[0], step(*at), jax.jacfwd(step, (0, 1, 2))(*at), picks
+
+
+def affine(
+    sampler: Any, J: Any, mean: Any, step_size: float, temperature: float, preconditioner: Any
+) -> Affine:
+    """Jacobians of one step at two states; equal where the step is affine."""
+    with jax.enable_x64(True):
+        d, count = len(J), int(np.prod(noise_shape(_unbound(sampler), len(J))))
+        h, T = np.float64(step_size), np.float64(temperature)
+        arguments = (double(sampler), J, mean, h, T, double(preconditioner))
+        size = jax.eval_shape(lambda: _flat_state(_unbound(sampler), d)[0]).size
+        zero = (np.zeros(size), np.zeros(count), np.zeros(d))
+        flat, value, (A, B, G), P = jax.tree.map(np.asarray, _jacobians(*arguments, *zero))
+        rng = np.random.default_rng(0)
+        other = (rng.standard_normal(size), 0.5 + rng.random(count), np.ones(d))
+        there = _jacobians(*arguments, *other)[2]
+        same = all(
+            np.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip((A, B, G), there, strict=True)
+        )
+        return Affine(A, B, G, value - A @ flat, P, same)
+
+
+@jax.jit
+def positions(sampler, J, mean, start, noises, h, T, D):
+    """Positions along a few steps."""
+    sampler, grad = _unbound(sampler), gaussian(J, mean)
+
+    def one(state, xi):
+        new = sampler.step(state, grad, h, xi, preconditioner=D, temperature=T)
+        return new, new.position
+
+    return jax.lax.scan(one, sampler.init(start), noises)[1]
+
+
+def double(tree: Any) -> Any:
+    """Floating leaves in double precision."""
+
+    def widen(leaf):
+        if isinstance(leaf, (jax.Array, np.ndarray)) and jnp.issubdtype(leaf.dtype, jnp.floating):
+            return jnp.asarray(leaf, jnp.float64)
+        return leaf
+
+    return jax.tree.map(widen, tree)

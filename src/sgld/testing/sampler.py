@@ -1,0 +1,383 @@
+"""The contract suite of samplers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..gradient.estimate import Estimate
+from ..preconditioner.fixed import Dense, Diagonal, Scalar
+from .affine import (
+    affine,
+    bound,
+    double,
+    gaussian,
+    name_of,
+    noise_shape,
+    positions,
+    spectral_radius,
+    stationary_covariance,
+)
+
+__all__ = ["SamplerReport", "check_sampler"]
+
+
+@dataclass(frozen=True)
+class SamplerReport:
+    """What `check_sampler` found.
+
+    Attributes:
+      sampler: its class's name.
+      is_affine: whether a step on a Gaussian target is affine, so that laws are exact.
+      step_sizes: in units of 1 / largest curvature.
+      errors: largest relative error of a variance at each of them.
+      slope: d log error / d log step size at the small ones (None: no error to measure).
+      stable_to: step size times largest curvature up to which the step is stable.
+      checks: sentences, one per property that held.
+    """
+
+    sampler: str
+    is_affine: bool
+    step_sizes: tuple[float, ...]
+    errors: tuple[float, ...]
+    slope: float | None
+    stable_to: float
+    checks: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        lines = [f"{self.sampler}: {len(self.checks)} checks passed"]
+        lines += [f"  {check}" for check in self.checks]
+        pairs = zip(self.step_sizes, self.errors, strict=True)
+        lines += [f"  step size {h:.4g}: variance off by {error:.3g}" for h, error in pairs]
+        return "\n".join(lines)
+
+
+def check_sampler(
+    sampler: Any,
+    *,
+    order: float | None = 1.0,
+    slope_tolerance: float = 0.15,
+    stable_to: float = 1.0,
+    response: float = 1.0,
+    temperatures: tuple[float, ...] = (0.5, 1.0, 4.0),
+    simulate: bool | None = None,
+) -> SamplerReport:
+    """Certify a sampler, in a few seconds.
+
+    Args:
+      sampler: an object of this module's contract.
+      order: of the relative error of variances on a Gaussian, in the step size h (so half
+        the order in the integrator's time step sqrt(h)); None where they are exact.
+      slope_tolerance: by how much the measured order may differ.
+      stable_to: the largest h times curvature at which the step must be stable.
+      response: how far one tiny step from rest moves the position, in units of h D gradient:
+        the step-size convention. 1 for SGLD; .5 for schemes that move by half a kick.
+      temperatures: at which the law must be right.
+      simulate: check the law by simulation. None: only where the step is not affine.
+
+    Returns: SamplerReport. Raises AssertionError, in a sentence, at the first failure.
+
+    Example:
+      >>> import sgld
+      >>> report = sgld.testing.check_sampler(sgld.SGLD(None))
+      >>> report.is_affine, round(report.slope, 1)
+      (True, 1.0)
+    """
+    suite = _SamplerSuite(sampler)
+    checks = [suite.interface(), suite.purity(), suite.scan_ready(), suite.cold()]
+    checks += [suite.coordinates(), suite.convention(response)]
+    affine = suite.is_affine()
+    errors, slope = (), None
+    if affine:
+        checks.append(suite.stability(stable_to))
+        checks.append(suite.mean())
+        errors, slope, sentence = suite.bias(order, slope_tolerance, temperatures)
+        checks += [sentence, suite.gradient_noise()]
+    if simulate or (simulate is None and not affine):
+        checks.append(suite.simulation())
+    steps = suite.STEPS if affine else ()
+    return SamplerReport(suite.name, affine, steps, errors, slope, stable_to, tuple(checks))
+
+
+class _SamplerSuite:
+    """The checks, each of which returns the sentence of what held."""
+
+    # h times largest curvature
+    STEPS = (0.02, 0.01, 0.005, 0.0025)
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler, self.name = sampler, name_of(sampler)
+        self.bound = bound(sampler)
+        rng = np.random.default_rng(1)
+        turn = np.linalg.qr(rng.standard_normal((3, 3)))[0]
+        self.J = turn @ np.diag([0.4, 1.0, 2.0]) @ turn.T
+        self.top = 2.0
+        self.mean_ = np.array([0.5, -1.0, 2.0])
+        self.L = np.array([[1.2, 0.0, 0.0], [0.5, 0.7, 0.0], [-0.3, 0.2, 1.1]])
+        self.turn = turn
+
+    def _fail(self, sentence: str) -> AssertionError:
+        return AssertionError(f"{self.name}: {sentence}")
+
+    def _noises(self, count: int, d: int = 3) -> np.ndarray:
+        shape = noise_shape(self.sampler, d)
+        return np.random.default_rng(2).standard_normal((count, *shape))
+
+    def _path(self, J, mean, start, noises, h, T, D) -> np.ndarray:
+        """Positions along a few steps in double precision."""
+        with jax.enable_x64(True):
+            h, T = np.float64(h), np.float64(T)
+            return np.asarray(
+                positions(double(self.bound), J, mean, np.asarray(start), noises, h, T, double(D))
+            )
+
+    def interface(self) -> str:
+        """The contract's names are there and a step keeps shapes."""
+        for name in ("num_noises", "init", "step"):
+            if not hasattr(self.sampler, name):
+                raise self._fail(f"a sampler needs `{name}`.")
+        if not (isinstance(self.sampler.num_noises, int) and self.sampler.num_noises >= 0):
+            raise self._fail(f"num_noises must be a whole number. Got {self.sampler.num_noises!r}.")
+        position = jnp.arange(3.0)
+        state = self.sampler.init(position)
+        if not hasattr(state, "position"):
+            raise self._fail("the state of init has no `.position`.")
+        if not np.array_equal(state.position, position):
+            raise self._fail("init(position).position is not the position.")
+        return "init and step keep the contract"
+
+    def _call(self, state, xi, h=0.1, T=1.0, D=Scalar(1.0)):
+        grad = gaussian(self.J.astype(np.float32), self.mean_.astype(np.float32))
+        return self.sampler.step(state, grad, h, xi, preconditioner=D, temperature=T)
+
+    def purity(self) -> str:
+        """Equal arguments give equal results, compiled or not, alone or in a batch."""
+        position = jnp.asarray([0.3, -0.2, 0.9])
+        xis = jnp.asarray(self._noises(4), jnp.float32)
+        state = self._call(self.sampler.init(position), xis[0])
+        before = jax.tree.map(np.array, state)
+        first, second = self._call(state, xis[1]), self._call(state, xis[1])
+        if not _equal(first, second):
+            raise self._fail("the same arguments gave different results; step must draw nothing.")
+        if not _equal(before, state):
+            raise self._fail("step changed the state it was given.")
+        close = lambda a, b: _close(a, b, 2e-6)  # noqa: E731
+        if not close(jax.jit(self._call)(state, xis[1]), first):
+            raise self._fail("the compiled step differs from the step itself.")
+        batch = jax.vmap(lambda xi: self._call(state, xi))(xis)
+        loop = [self._call(state, xi) for xi in xis]
+        stacked = jax.tree.map(lambda *parts: np.stack(parts), *loop)
+        if not close(batch, stacked):
+            raise self._fail("a vmap over steps differs from a loop over them.")
+        return "step is a function: same arguments, same result; jit and vmap change nothing"
+
+    def scan_ready(self) -> str:
+        """A step's state has the structure, shapes and dtypes of init's, in both precisions."""
+        for wide in (False, True):
+            with jax.enable_x64(wide):
+                dtype = jnp.float64 if wide else jnp.float32
+                sampler = double(self.sampler) if wide else self.sampler
+                state = sampler.init(jnp.zeros(3, dtype))
+                xi = jnp.zeros(noise_shape(sampler, 3), dtype)
+                step = lambda s, x: sampler.step(  # noqa: B023, E731
+                    s, Estimate(lambda q: -0.5 * jnp.sum(q**2)), dtype(0.1), x,  # noqa: B023
+                    preconditioner=Scalar(dtype(1.0)), temperature=dtype(1.0),  # noqa: B023
+                )  # fmt: skip
+                before, after = jax.eval_shape(lambda s: s, state), jax.eval_shape(step, state, xi)
+                if jax.tree.structure(before) != jax.tree.structure(after):
+                    raise self._fail("step returns a state of another structure than init's.")
+                for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+                    if (a.shape, a.dtype, a.weak_type) != (b.shape, b.dtype, b.weak_type):
+                        raise self._fail(
+                            f"step turns a state leaf {a} into {b}; type every leaf strongly in init."
+                        )
+        return "the state keeps its structure, shapes and dtypes"
+
+    def cold(self) -> str:
+        """T = 0: no bit depends on the noise, and the steps climb to the mode."""
+        zero = np.zeros_like(self._noises(400))
+        paths = [
+            self._path(self.J, self.mean_, np.zeros(3), xi, 0.2, 0.0, Dense(self.L @ self.L.T))
+            for xi in (self._noises(400), zero)
+        ]
+        if not np.array_equal(paths[0], paths[1]):
+            raise self._fail("at temperature 0 the noise still moves the position.")
+        if not np.abs(paths[0][-1] - self.mean_).max() < 0.05:
+            raise self._fail(
+                "at temperature 0 it does not climb to the mode: after 400 steps it is "
+                f"{np.abs(paths[0][-1] - self.mean_).max():.3g} away."
+            )
+        return "temperature 0 is an optimiser: no noise, bit for bit"
+
+    def coordinates(self) -> str:
+        """theta = L z: D = L L^T in theta takes the steps that D = I takes in z."""
+        noises, start = self._noises(8), np.array([1.0, 0.5, -0.5])
+        diagonal = np.array([0.25, 1.0, 9.0])
+        cases: list[tuple[str, Any, np.ndarray]] = [
+            ("a scalar preconditioner", Scalar(4.0), 2.0 * np.eye(3)),
+            ("a diagonal preconditioner", Diagonal(diagonal), np.diag(np.sqrt(diagonal))),
+            ("a dense preconditioner", _dense(self.L), self.L),
+            ("a rotated factor", _dense(self.L @ self.turn), self.L @ self.turn),
+        ]
+        for what, D, L in cases:
+            J, mean = L.T @ self.J @ L, np.linalg.solve(L, self.mean_)
+            h = 0.3 / np.linalg.eigvalsh(J)[-1]
+            white = self._path(J, mean, np.linalg.solve(L, start), noises, h, 0.7, Scalar(1.0))
+            theta = self._path(self.J, self.mean_, start, noises, h, 0.7, D)
+            if not np.allclose(theta, white @ L.T, rtol=1e-6, atol=1e-6):
+                raise self._fail(
+                    f"{what} is not a change of coordinates: with D = L L^T the steps differ from "
+                    "those of D = I in the coordinates of L."
+                )
+        return "a preconditioner is a change of coordinates"
+
+    def convention(self, response: float) -> str:
+        """One tiny step from rest moves the position by response * h * D * gradient."""
+        h, D = 1e-8, _dense(self.L)
+        step = affine(self.bound, self.J, self.mean_, h, 1.0, D)
+        moved = step.P @ step.G / h
+        scale = float(np.sum(moved * (self.L @ self.L.T)) / np.sum((self.L @ self.L.T) ** 2))
+        if not np.allclose(moved, response * self.L @ self.L.T, rtol=1e-2, atol=1e-2):
+            raise self._fail(
+                f"a step moves the position by {scale:.3g} h D gradient, not {response:g}: the step "
+                "size must be the coefficient of the gradient of the full-data log posterior."
+            )
+        return f"the step size is the coefficient of the gradient (times {response:g})"
+
+    def is_affine(self) -> bool:
+        """Whether the Jacobians are the same everywhere."""
+        return affine(self.bound, self.J, self.mean_, 0.1, 1.0, Scalar(1.0)).is_affine
+
+    def stability(self, stable_to: float) -> str:
+        """The spectral radius of the step is below 1 up to the stated step size."""
+        for share in (0.01, 0.1, 0.25, 0.5, 0.75, 1.0):
+            h = share * stable_to / self.top
+            A = affine(self.bound, self.J, self.mean_, h, 1.0, Scalar(1.0)).A
+            if (radius := spectral_radius(A)) >= 1:
+                raise self._fail(
+                    f"unstable at step size {share * stable_to:g} / curvature (spectral radius "
+                    f"{radius:.4g}), though stated to be stable to {stable_to:g}."
+                )
+        return f"stable to step size {stable_to:g} / curvature"
+
+    def mean(self) -> str:
+        """The stationary mean is the mode."""
+        step = affine(self.bound, self.J, self.mean_, 0.3 / self.top, 1.0, Scalar(1.0))
+        mean = step.P @ np.linalg.solve(np.eye(len(step.A)) - step.A, step.b)
+        if not np.allclose(mean, self.mean_, rtol=1e-8, atol=1e-8):
+            raise self._fail(f"the stationary mean is {mean}, the posterior's {self.mean_}.")
+        return "the stationary mean is exact on a Gaussian"
+
+    def _error(self, h: float, T: float, D: Any) -> float:
+        S = stationary_covariance(self.bound, self.J, h, temperature=T, preconditioner=D)
+        root = np.linalg.cholesky(self.J)
+        white = root.T @ S @ root / T - np.eye(3)
+        return float(np.abs(np.linalg.eigvalsh((white + white.T) / 2)).max())
+
+    def bias(
+        self, order: float | None, tolerance: float, temperatures: tuple[float, ...]
+    ) -> tuple[tuple[float, ...], float | None, str]:
+        """The stationary variance tends to T / curvature, at the stated order."""
+        for T in temperatures:
+            for D, top in ((Scalar(1.0), self.top), (_dense(self.L), self._top(self.L))):
+                errors = tuple(self._error(share / top, T, D) for share in self.STEPS)
+                if order is None:
+                    if max(errors) > 1e-6:
+                        raise self._fail(
+                            f"variances at temperature {T:g} are off by {max(errors):.3g}, though "
+                            "stated to be exact on Gaussians."
+                        )
+                    continue
+                if errors[-1] > max(0.05, 5 * self.STEPS[-1] ** order):
+                    raise self._fail(
+                        f"variances at temperature {T:g} are off by {errors[-1]:.3g} at step size "
+                        f"{self.STEPS[-1]:g} / curvature: the law does not tend to the posterior "
+                        f"({name_of(D)} preconditioner)."
+                    )
+                slope = float(np.polyfit(np.log(self.STEPS), np.log(errors), 1)[0])
+                if abs(slope - order) > tolerance:
+                    raise self._fail(
+                        f"the bias of variances has order {slope:.3g} in the step size at temperature "
+                        f"{T:g}, stated {order:g}."
+                    )
+        if order is None:
+            return errors, None, "variances are exact on a Gaussian"
+        return errors, slope, f"the bias of variances has order {slope:.2f} in the step size"
+
+    def _top(self, L: np.ndarray) -> float:
+        return float(np.linalg.eigvalsh(L.T @ self.J @ L)[-1])
+
+    def gradient_noise(self) -> str:
+        """Gradient noise widens the law, by less and less as the step size goes to 0."""
+        noise = 0.5 * self.J
+        trace = lambda h, C: np.trace(  # noqa: E731
+            stationary_covariance(self.bound, self.J, h, gradient_noise=C)
+        )
+        excess = [trace(h, noise) - trace(h, 0.0) for h in (0.1, 0.01, 0.001)]
+        if not (excess[0] > excess[1] > excess[2] > 0 and excess[2] < 0.2 * excess[0]):
+            raise self._fail(
+                f"gradient noise widens the law by {excess[0]:.3g}, {excess[1]:.3g}, {excess[2]:.3g} at "
+                "step sizes .1, .01, .001: it must vanish with the step size."
+            )
+        return "gradient noise vanishes with the step size"
+
+    def simulation(self) -> str:
+        """Mean and variances of a long simulation on a Gaussian: the fallback."""
+        chains, steps, h = 512, 4000, 0.002
+        J, mean = np.diag([1.0, 2.0]), np.array([1.0, -1.0])
+        for T in (1.0, 2.0):
+            second = self._simulate(J, mean, h, T, chains, steps)
+            # per chain: mean and mean square of the last half
+            truth = np.concatenate([np.zeros(2), T / np.diag(J)])
+            estimate = second.mean(0)
+            se = second.std(0) / np.sqrt(chains)
+            scale = np.concatenate([np.sqrt(T / np.diag(J)), T / np.diag(J)])
+            wrong = (np.abs(estimate - truth) > 4.5 * se + 0.05 * scale).any()
+            if wrong or not np.isfinite(estimate).all():
+                raise self._fail(
+                    f"a simulation at step size {h:g} and temperature {T:g} gives mean errors "
+                    f"{estimate[:2]} and variances {estimate[2:]}, where the truth is 0 and {truth[2:]}."
+                )
+        return "mean and variances of a simulation are right within 5%"
+
+    def _simulate(self, J, mean, h, T, chains, steps) -> np.ndarray:
+        grad = gaussian(J.astype(np.float32), mean.astype(np.float32))
+        shape = noise_shape(self.sampler, 2)
+        scale = jnp.asarray(np.sqrt(T / np.diag(J)), jnp.float32)
+        h, T = jnp.float32(h), jnp.float32(T)
+        D = Scalar(jnp.float32(1.0))
+
+        def one(carry, i):
+            state, key, total = carry
+            xi = jax.random.normal(jax.random.fold_in(key, i), shape, jnp.float32)
+            state = self.sampler.step(state, grad, h, xi, preconditioner=D, temperature=T)
+            x = state.position - jnp.asarray(mean, jnp.float32)
+            total = total + jnp.where(i >= steps // 2, jnp.concatenate([x, x * x]), 0.0)
+            return (state, key, total), None
+
+        @jax.jit
+        def run(key):
+            first, key = jax.random.split(key)
+            start = jnp.asarray(mean, jnp.float32) + scale * jax.random.normal(first, (2,))
+            carry = (self.sampler.init(start), key, jnp.zeros(4))
+            carry = jax.lax.scan(one, carry, jnp.arange(steps, dtype=jnp.int32))[0]
+            return carry[2] / (steps - steps // 2)
+
+        return np.asarray(jax.vmap(run)(jax.random.split(jax.random.key(0), chains)), np.float64)
+
+
+def _dense(L: np.ndarray) -> Dense:
+    return Dense(L @ L.T, L)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return jax.tree.all(jax.tree.map(lambda x, y: np.array_equal(x, y), a, b))
+
+
+def _close(a: Any, b: Any, rtol: float) -> bool:
+    one = lambda x, y: np.allclose(x, y, rtol=rtol, atol=rtol)  # noqa: E731
+    return jax.tree.all(jax.tree.map(one, a, b))

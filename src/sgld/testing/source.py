@@ -1,0 +1,192 @@
+"""The contract suite of sources of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["SourceReport", "check_source"]
+
+
+@dataclass(frozen=True)
+class SourceReport:
+    """What `check_source` found, one sentence per property that held."""
+
+    source: str
+    checks: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return "\n".join([f"{self.source}: {len(self.checks)} checks passed", *self.checks])
+
+
+def check_source(source: Any, *, seed: int = 0, steps: int | None = None) -> SourceReport:
+    """Certify a source of rows: its order, its batches and that any stretch can be made again.
+
+    A source has `num_data`, `batch_size`, `order`, `num_blocks`, `period`, `uses_blocks`,
+    `chunk((seed, chain), step, n)` on the host, `fetch(entry) -> Batch` in compiled code and
+    `everything()`.
+
+    Args:
+      source: small: every row is looked at.
+      seed: of the order.
+      steps: how many steps to look at (default: 6 passes, at least 64).
+
+    Returns: SourceReport. Raises AssertionError, in a sentence, at the first failure.
+
+    Example:
+      >>> import numpy as np, sgld
+      >>> from sgld.data.source import Source
+      >>> source = Source.build(np.arange(10.0), 3, "reshuffle")
+      >>> len(sgld.testing.check_source(source).checks)
+      4
+    """
+    batches = f"{source.batch_size} of {source.num_data} rows"
+    name = f"{type(source).__name__}(order={source.order!r}, {batches})"
+    steps = steps or max(64, 6 * source.period)
+    suite = _SourceSuite(source, name, seed, steps)
+    checks = [suite.batches(), suite.cuts(), suite.chains()]
+    order = getattr(suite, source.order, None)
+    if order is not None:
+        checks.append(order())
+    return SourceReport(name, tuple(checks))
+
+
+class _SourceSuite:
+    def __init__(self, source: Any, name: str, seed: int, steps: int) -> None:
+        self.source, self.name, self.seed, self.steps = source, name, seed, steps
+        self.entries = np.asarray(source.chunk((seed, 0), 0, steps))
+        if len(self.entries) != steps:
+            raise self._fail(f"chunk gave {len(self.entries)} entries for {steps} steps.")
+
+    def _fail(self, sentence: str) -> AssertionError:
+        return AssertionError(f"{self.name}: {sentence}")
+
+    def batches(self) -> str:
+        """The batches hold the rows they should, equally weighted in all."""
+        source = self.source
+        everything = _row_bytes(source.everything(), source.num_data)
+        kinds, of_row = np.unique(everything, axis=0, return_inverse=True)
+        every = np.bincount(of_row.reshape(-1), minlength=len(kinds)).astype(float)
+        entries = self.entries
+        if source.uses_blocks:
+            entries = np.arange(source.num_blocks, dtype=np.int32)
+        total, sizes = np.zeros(len(kinds)), []
+        for entry in entries:
+            batch = source.fetch(jnp.asarray(entry))
+            count = len(jax.tree.leaves(batch.rows)[0])
+            weight = np.ones(count) if batch.weight is None else np.asarray(batch.weight, float)
+            rows = _row_bytes(batch.rows, count)
+            kind = [_index(kinds, row, self._fail) for row in rows]
+            np.add.at(total, kind, weight * float(batch.scale))
+            sizes.append(weight.sum())
+        if source.uses_blocks:
+            if max(sizes) - min(sizes) > 1:
+                raise self._fail(f"block sizes differ by more than one: {sorted(set(sizes))}.")
+            if not np.allclose(total / len(entries), every, rtol=1e-6):
+                raise self._fail(
+                    "the scaled batches do not add up to the rows, each counted once on average."
+                )
+            return "  blocks differ by at most one row and add up to the data"
+        if set(sizes) != {float(source.batch_size)}:
+            raise self._fail(f"batches have {sorted(set(sizes))} rows, not {source.batch_size}.")
+        if not np.isclose(total.sum() / len(entries), source.num_data, rtol=1e-6):
+            raise self._fail("the scale of a batch is not N / n.")
+        return "  every batch has n rows, scaled by N / n"
+
+    def cuts(self) -> str:
+        """Any stretch of the order can be made again, alone, wherever it lies."""
+        rng = np.random.default_rng(self.seed)
+        for _ in range(12):
+            a, b = sorted(int(i) for i in rng.integers(0, self.steps + 1, 2))
+            part = np.asarray(self.source.chunk((self.seed, 0), a, b - a))
+            if not np.array_equal(part, self.entries[a:b]):
+                raise self._fail(f"the stretch [{a}, {b}) differs when it is made alone.")
+        far = 2**31 - 100
+        one = np.asarray(self.source.chunk((self.seed, 0), far, 8))
+        if not np.array_equal(np.asarray(self.source.chunk((self.seed, 0), far + 3, 5)), one[3:]):
+            raise self._fail(f"the stretch at step {far} differs when it is made alone.")
+        return "  any stretch of the order can be made again"
+
+    def chains(self) -> str:
+        """Chains and seeds have orders of their own."""
+        if self.source.uses_blocks and self.source.num_blocks < 4:
+            return "  chains and seeds: too few blocks to tell"
+        if not self.source.uses_blocks and self.source.num_data == self.source.batch_size:
+            return "  chains and seeds: one batch holds everything"
+        for key, what in (((self.seed, 1), "chains 0 and 1"), ((self.seed + 1, 0), "two seeds")):
+            if np.array_equal(np.asarray(self.source.chunk(key, 0, self.steps)), self.entries):
+                raise self._fail(f"{what} visit the data in the same order.")
+        return "  chains and seeds have orders of their own"
+
+    def _passes(self, length: int) -> np.ndarray:
+        whole = self.steps // length * length
+        return self.entries[:whole].reshape(-1, length)
+
+    def reshuffle(self) -> str:
+        """Every pass visits every block once, in a fresh order."""
+        count = self.source.num_blocks
+        passes = self._passes(count)
+        if not (np.sort(passes, axis=1) == np.arange(count)[None]).all():
+            raise self._fail("a pass does not visit every block exactly once.")
+        if count >= 4 and (passes[1:] == passes[:-1]).all():
+            raise self._fail("the passes repeat one order.")
+        return "  every pass visits every row once, in a fresh order"
+
+    def symmetric(self) -> str:
+        """A pass and the same pass backwards."""
+        count = self.source.num_blocks
+        sweeps = self._passes(2 * count)
+        if not (np.sort(sweeps[:, :count], axis=1) == np.arange(count)[None]).all():
+            raise self._fail("a forward sweep does not visit every block exactly once.")
+        if not np.array_equal(sweeps, sweeps[:, ::-1]):
+            raise self._fail("a sweep is not a palindrome.")
+        if count >= 4 and (sweeps[1:] == sweeps[:-1]).all():
+            raise self._fail("the sweeps repeat one order.")
+        return "  every sweep is a palindrome that visits every row twice"
+
+    def independent(self) -> str:
+        """Blocks at random."""
+        return self._uniform(self.source.num_blocks, 1, "blocks")
+
+    def replacement(self) -> str:
+        """Rows at random, repeats allowed."""
+        return self._uniform(self.source.num_data, self.source.batch_size, "rows")
+
+    def subset(self) -> str:
+        """Rows at random, without repeats in a batch."""
+        batches = np.sort(self.entries, axis=1)
+        if (batches[:, 1:] == batches[:, :-1]).any():
+            raise self._fail("a batch holds a row twice.")
+        return self._uniform(self.source.num_data, self.source.batch_size, "rows")
+
+    def _uniform(self, count: int, size: int, what: str) -> str:
+        steps = max(self.steps, 100 * count // size)
+        entries = np.asarray(self.source.chunk((self.seed, 0), 0, steps))
+        if entries.min() < 0 or entries.max() >= count:
+            raise self._fail(f"an entry lies outside 0 ... {count - 1}.")
+        seen = np.bincount(entries.reshape(-1), minlength=count)
+        expected = steps * size / count
+        # chi-square, its excess over the degrees of freedom in sds; smaller for subsets
+        excess = (np.sum((seen - expected) ** 2) / expected - (count - 1)) / np.sqrt(2 * count)
+        if excess > 6:
+            raise self._fail(
+                f"the {what} are not visited equally often (chi-square z {excess:.1f})."
+            )
+        return f"  {what} are visited equally often"
+
+
+def _row_bytes(rows: Any, count: int) -> np.ndarray:
+    parts = [np.asarray(leaf, np.float64).reshape(count, -1) for leaf in jax.tree.leaves(rows)]
+    return np.concatenate(parts, axis=1)
+
+
+def _index(kinds: np.ndarray, row: np.ndarray, fail: Callable) -> int:
+    found = np.flatnonzero((kinds == row[None]).all(1))
+    if not len(found):
+        raise fail("a batch holds a row that is not in the data.")
+    return int(found[0])
