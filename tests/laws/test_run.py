@@ -1,5 +1,7 @@
 """`sgld.sample` from outside: every step by hand, and what must not change a bit."""
 
+from importlib import resources
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -353,3 +355,16 @@ def _edges(n):
     count = -(-N // n)
     sizes = [N // count + (k < N % count) for k in range(count)]
     return np.cumsum(sizes)[:-1]
+
+
+def test_a_second_mode_is_never_trusted():
+    """The tied-means mixture: two modes, and chains that stay where they start."""
+    file = resources.files("sgld.data.bundled") / "tied_means_mixture.csv"
+    x = np.loadtxt(file.read_text().splitlines(), skiprows=1)
+    posterior = sgld.Posterior(
+        lambda t: -(t[0] ** 2) / 20 - t[1] ** 2 / 2,
+        lambda t, x: jnp.logaddexp(-((x - t[0]) ** 2) / 4, -((x - t[0] - t[1]) ** 2) / 4),
+    )
+    draws = sgld.sample(posterior, x, jnp.array([1.0, 1.0]), progress=False)
+    assert draws.verdict.word != "trusted"
+    assert any("2 modes" in note for note in draws.info["plan"]["notes"])

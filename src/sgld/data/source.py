@@ -90,6 +90,11 @@ class Source:
             )
         return Source(self.rows, self.num_data, int(batch_size), order)
 
+    def first(self, count: int) -> Source:
+        """A source over the first `count` rows, which are a random subset: rows are shuffled."""
+        rows = jax.tree.map(lambda leaf: leaf[: count + 1], self.rows)
+        return Source(rows, count, count, "reshuffle")
+
     @property
     def num_blocks(self) -> int:
         """K = ceil(N/n)."""

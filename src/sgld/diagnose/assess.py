@@ -53,6 +53,7 @@ def assess(
         num_chains=len(draws.healthy),
         failures=failures,
         nu=plan.nu,
+        other_modes=plan.other_modes,
         tolerance=tolerance,
     )
     why_not = _no_meter(plan, draws)

@@ -46,6 +46,7 @@ class Evidence:
     excess: Float[np.ndarray, " m"] | None = None
     noise_ratio: float | None = None
     nu: float | None = None
+    other_modes: int = 0
     tolerance: float = 0.05
     why_not: str | None = None  # why there is no meter, in a sentence
 
@@ -203,6 +204,11 @@ def _doubt(e: Evidence) -> str | None:
     if e.sd_ratio is None or e.r2 is None or not np.isfinite(e.sd_ratio).all():
         return "the bias meter gave no finite answer; compare with sgld.reference (NUTS)."
     assert e.sd_ratio_se is not None
+    if e.other_modes:
+        return (
+            f"the posterior has at least {e.other_modes + 1} modes, and how often the chains visit each "
+            "need not be its weight; compare with sgld.reference, or use sgld.ReplicaExchange()."
+        )
     if e.nu is not None and e.nu > MAX_NU:
         return (
             f"the posterior is far from Gaussian (nu = {e.nu:.2g}), where the bias meter is no guide; "

@@ -18,9 +18,12 @@ from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
 from ..layout import Layout
 from ..posterior import Posterior, Target
+from .curvature import Laplace, laplace_at
 
-__all__ = ["NEWTON_LIMIT", "Mode", "find_map", "newton_mode"]
+__all__ = ["NEWTON_LIMIT", "Mode", "find_map", "newton_mode", "other_modes"]
 
+SEARCH_ROWS = 10_000  # rows on which other modes are looked for
+SEARCH_SCALES = (3.0, 6.0, 12.0, 6.0)
 MAX_SCAN = 2**16  # optimiser steps whose data order is drawn at once
 MAX_PATH = 2**22  # numbers of recorded positions returned at once
 NEWTON_LIMIT = 1000  # parameters up to which a dense curvature is formed
@@ -77,6 +80,37 @@ def newton_mode(
             return here.z, float(here.value), step + 1, True
         last = decrement if plain else np.inf
     return here.z, float(here.value), max_steps, False
+
+
+def other_modes(
+    target: Target, source: Source | None, laplace: Laplace, rng: np.random.Generator
+) -> list[tuple[Float[np.ndarray, " d"], float]]:
+    """Modes other than `laplace.mode` that Newton finds from wide starts: (z, log density).
+
+    Starts lie 3 to 12 sds of the Gaussian at the mode away. With many rows the search is made
+    on some of them, and only what it finds is taken to all rows.
+    """
+    near, rows = laplace, source
+    if source is not None and source.num_data > SEARCH_ROWS:
+        rows = source.first(SEARCH_ROWS)
+        mode, _, _, converged = newton_mode(target, rows, laplace.mode)
+        near = laplace_at(target, rows, mode)
+        if not (converged and near.positive_definite):
+            return []
+    assert near.factor is not None
+    found: list[tuple[np.ndarray, float]] = []
+    for scale in SEARCH_SCALES:
+        start = near.mode + scale * near.factor @ rng.standard_normal(near.mode.size)
+        z, value, _, converged = newton_mode(target, rows, start, 50)
+        if not converged or np.linalg.norm(near.whiten(z)) <= 3:
+            continue
+        if rows is not source:
+            z, value, _, converged = newton_mode(target, source, z, 50)
+        known = [laplace.mode, *(mode for mode, _ in found)]
+        apart = min(float(np.linalg.norm(laplace.whiten(z) - laplace.whiten(m))) for m in known)
+        if converged and apart > 3:
+            found.append((z, value))
+    return found
 
 
 class _Point(NamedTuple):

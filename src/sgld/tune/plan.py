@@ -31,7 +31,7 @@ from . import noise
 from .affine import AffineLaw, is_affine
 from .curvature import Laplace, laplace_at, nonlinearity
 from .law import Law, largest_step
-from .mode import NEWTON_LIMIT, newton_mode
+from .mode import NEWTON_LIMIT, newton_mode, other_modes
 from .noise import TUNING
 
 __all__ = ["Plan", "Request", "is_auto", "make_plan", "memoryless", "settled"]
@@ -42,6 +42,8 @@ CORRECTABLE, HOPELESS = 0.3, 1.0  # thresholds of nu
 DEFAULT_BATCH = 100
 DEFAULT_DRAWS = 1000
 _UNIT = Law(np.ones(1), np.ones((1, 1)), np.zeros((1, 1)), np.ones((1, 1)))
+SHORT, LONG = 10**5, 10**8  # most steps of a chain that the library takes by itself
+MOST_DRAWS = 10**5  # and most draws
 ADAPTING = 1000  # least burn-in of an adaptive preconditioner
 
 
@@ -84,6 +86,7 @@ class Plan:
     noise: Float[np.ndarray, "d d"] | None
     law: Law | AffineLaw | None
     notes: tuple[str, ...]
+    other_modes: int = 0
 
     @property
     def corrected(self) -> bool:
@@ -117,7 +120,7 @@ def make_plan(
 ) -> Plan:
     """Mode, curvature, noise, then step size and lengths. `source` holds all rows as one batch."""
     notes: list[str] = []
-    laplace, value, nu = None, float("nan"), None
+    laplace, value, nu, others = None, float("nan"), None, 0
     temperature = as_schedule(ask.temperature, "temperature", zero=True)
     T = float(temperature(0))
     if target.layout.dimension <= NEWTON_LIMIT:
@@ -127,10 +130,18 @@ def make_plan(
             notes.append("the search for the mode did not converge; start closer, or rescale.")
         if laplace.positive_definite:
             nu = nonlinearity(target, source, laplace, generator(ask.seed, TUNING, 2), T or 1.0)
+            # a mode e^-10 times less dense than another matters to nobody
+            found = other_modes(target, source, laplace, generator(ask.seed, TUNING, 3))
+            others = sum(density > value - 10 * (T or 1.0) for _, density in found)
         else:
             notes.append(
                 "the curvature at the mode is not positive definite (smallest relative eigenvalue "
                 f"{laplace.smallest:.2g}); NUTS is the better tool here: sgld reference."
+            )
+        if others:
+            notes.append(
+                f"the posterior has at least {others + 1} modes; how often the chains visit each need not "
+                "be its weight: compare with sgld.reference, or use sgld.ReplicaExchange()."
             )
         if nu is not None and nu > HOPELESS:
             notes.append(
@@ -150,7 +161,7 @@ def make_plan(
         plan = _without_curvature(target, source, ask, z0 if laplace is None else laplace.mode)
     plan = replace(
         plan, temperature=temperature, laplace=laplace, log_density=value, nu=nu,
-        notes=plan.notes + tuple(notes),
+        notes=plan.notes + tuple(notes), other_modes=others,
     )  # fmt: skip
     return _with_lengths(plan, ask)
 
@@ -491,20 +502,22 @@ def _with_lengths(plan: Plan, ask: Request) -> Plan:
     h = float(plan.step_size(0))
     # without a law the step is `tolerance` of the stiffest direction's time scale
     rate = ask.tolerance / 10 if plan.law is None else max(plan.law.rate(h), 1e-12)
-    burn_in = min(10**8, int(np.ceil(6 / rate))) if is_auto(ask.burn_in) else int(ask.burn_in)
+    # where nothing is promised anyway, nobody waits for billions of steps
+    longest = SHORT if plan.nu is None or plan.nu > HOPELESS else LONG
+    burn_in = min(longest, int(np.ceil(6 / rate))) if is_auto(ask.burn_in) else int(ask.burn_in)
     if is_auto(ask.burn_in) and plan.preconditioner.adapts:
         burn_in = max(burn_in, ADAPTING)
     if not is_auto(ask.thin):
         thin = int(ask.thin)
     elif is_auto(ask.step_size):
-        thin = max(1, min(10**6, math.ceil(1 / rate)))
+        thin = max(1, min(longest // DEFAULT_DRAWS, math.ceil(1 / rate)))
     else:
         thin = 1
     num_draws = ask.num_draws
     if is_auto(num_draws):
-        decay = (1 - rate) ** (2 * thin)
+        decay = (1 - min(rate, 1.0)) ** (2 * thin)
         needed = 2 / ask.tolerance**2 * (1 + decay) / (1 - decay) / ask.num_chains
-        num_draws = max(DEFAULT_DRAWS, int(np.ceil(1.25 * needed)))
+        num_draws = max(DEFAULT_DRAWS, math.ceil(min(1.25 * needed, MOST_DRAWS)))
         num_draws = DEFAULT_DRAWS if not is_auto(ask.step_size) else num_draws
     return replace(
         plan, burn_in=burn_in, thin=thin, num_draws=int(num_draws), num_chains=ask.num_chains
