@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from . import diffusion as diffusion
     from . import testing as testing
+    from .diagnose.phase import gradient_statistics as gradient_statistics
     from .draws.comparison import compare as compare
     from .draws.draws import Draws as Draws
     from .draws.storage import load as load
@@ -76,6 +77,7 @@ _WHERE = {
     "reference": "referee.reference",
     "rejection_rate": "referee.rejection",
     "compare": "draws.comparison",
+    "gradient_statistics": "diagnose.phase",
     "laplace": "tune.laplace_draws",
     "find_map": "tune.mode",
     "Mode": "tune.mode",

@@ -16,6 +16,7 @@ from ..layout import Layout
 from . import weighted
 
 if TYPE_CHECKING:
+    from ..diagnose.phase import Phase
     from ..diagnose.verdict import Verdict
     from .summary import Summary
 
@@ -168,6 +169,17 @@ class Draws:
         sd = np.sqrt(weighted.var(values, self.weights))
         parts = (weighted.mean(values, self.weights), sd, lower, upper)
         return Prediction(*(restore(part) for part in parts))
+
+    @property
+    def phase(self) -> Phase | None:
+        """Optimisation or sampling, along the run and per chain: Welling & Teh's alpha.
+
+        None where gradients are exact, and for draws that no sampler of this library made.
+        """
+        from ..diagnose.phase import Phase
+
+        stored = self.info.get("phase")
+        return None if stored is None else Phase.from_dict(stored)
 
     def summary(self) -> Summary:
         """The table of every parameter, ending with the verdict."""

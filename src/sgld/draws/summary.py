@@ -62,6 +62,8 @@ class Summary:
             + (f" over {facts['num_data']} rows" if facts["num_data"] else "")
             + (f", {facts['seconds']:.1f} s" if facts["seconds"] is not None else "")
         )
+        if facts["phase"]:
+            lines.append(f"phase: {facts['phase']}")
         lines += [f"verdict: {self.verdict}", *(f"  {reason}" for reason in self.reasons)]
         return "\n".join(lines)
 
@@ -114,6 +116,7 @@ def _summary(draws: Draws, parameters: dict[str, dict[str, float | None]]) -> Su
         "num_chains": draws.num_chains,
         "num_draws": draws.num_draws,
         "seconds": draws.info.get("seconds"),
+        "phase": None if draws.phase is None else draws.phase.sentence(),
     }
     verdict = draws.verdict
     word = "unknown" if verdict is None else verdict.word

@@ -74,7 +74,8 @@ class Diagonal:
         array = self.array
         if jax.tree.structure(array) == layout.treedef:
             array = layout.ravel(array)
-        if jnp.shape(array) != (layout.dimension,):
+        array = np.asarray(array) if isinstance(array, (list, tuple)) else array
+        if jax.tree.map(jnp.shape, array) != (layout.dimension,):
             raise UsageError(
                 f"Diagonal has shape {jax.tree.map(jnp.shape, array)}; expected ({layout.dimension},) or "
                 f"the shapes of the position's leaves, {dict(zip(layout.names, layout.shapes, strict=True))}."
@@ -119,7 +120,7 @@ class Dense:
 
     def prepare(self, layout: Layout) -> Dense:
         """Checked: UsageError for a wrong shape."""
-        shape, d = jnp.shape(self.matrix), layout.dimension
+        shape, d = np.shape(self.matrix), layout.dimension
         if shape != (d, d):
             raise UsageError(
                 f"Dense has shape {shape}; the position has {d} parameters: ({d}, {d})."

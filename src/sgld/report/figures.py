@@ -171,17 +171,31 @@ def over_steps(
 
 
 def noise_phase(
-    steps: Float[np.ndarray, " draw"], alpha: Float[np.ndarray, " draw"], burn_in: int
+    steps: Float[np.ndarray, " n"], alpha: Float[np.ndarray, "n chain"], crossing: int | None
 ) -> str:
-    """Welling & Teh's alpha over the steps: above 1 the run optimises, below 1 it samples."""
+    """Welling & Teh's alpha of every chain: above 1 it optimises, below 1 it samples.
+
+    `crossing` is the step at which the last chain comes below 1 for good; None: never.
+    """
     panel = Panel("α, gradient noise / injected noise", 190, width=WIDE, xlabel="step")
-    x, y = _with_burn_in(steps, alpha, burn_in)
-    low, high = min(y.min() / 3, 0.03), max(y.max() * 3, 30.0)
+    at = np.unique(np.linspace(0, len(steps) - 1, 400).round().astype(int))
+    x, chains = steps[at].astype(float), np.asarray(alpha, float)[at, :MOST_CHAINS]
+    usual = chains[np.isfinite(chains) & (chains > 0)]
+    y = np.nan_to_num(chains, posinf=np.inf).max(axis=1)
+    low, high = min(usual.min(initial=1.0) / 3, 0.03), max(usual.max(initial=0.0) * 3, 30.0)
     panel.axes.set_xlim(0, max(x[-1], 1))
     _log_axis(panel, low, high)
     panel.axes.axhspan(1, high, color=COLOURS["shade"], linewidth=0, zorder=0)
     panel.axes.axhline(1, color=COLOURS["contrast"], linewidth=1, linestyle=(0, (4, 2)))
-    panel.axes.plot(x, y, color=COLOURS["accent"], linewidth=1.8)
+    for chain, row in enumerate(np.clip(chains, low, high).T):
+        panel.axes.plot(x, row, color=COLOURS[f"chain-{chain % 6}"], linewidth=1.2, alpha=0.85)
+    if crossing is not None and crossing > x[0]:
+        panel.axes.axvline(crossing, color=COLOURS["contrast"], linewidth=1)
+        left = crossing > 0.5 * x[-1]
+        panel.text(
+            crossing, low * 1.25, f" samples from step {crossing:,} ", va="bottom",
+            ha="right" if left else "left",
+        )  # fmt: skip
     # the words stand where the curve ends least near
     upper = high if y[-1] < np.sqrt(high) else 1.7
     lower = low if y[-1] > np.sqrt(low) else 1 / 1.7

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..diagnose.phase import Phase
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.storage import RunDirectory, load, write_atomic
@@ -211,28 +212,27 @@ def _noise(draws: Draws) -> str:
     h = draws.step_size[draws.healthy].mean(axis=0)
     temperature = draws.temperature[draws.healthy].mean(axis=0)
     svgs = [figures.over_steps("Step size h", draws.step, h, burn_in)]
-    alpha = None if draws.verdict is None else draws.verdict.noise_ratio
-    if alpha is None:
-        lead = "No gradient noise was measured in this run, so its phase is not shown."
-    elif alpha <= 0:
+    phase = draws.phase
+    if phase is None:
         lead = "The gradients have no noise: every step is in the sampling phase."
     else:
-        svgs.append(figures.noise_phase(draws.step, alpha * h / h.mean(), burn_in))
-        lead = _phase(alpha, h, draws.info["plan"])
+        steps = np.concatenate([phase.step[phase.step < draws.step[0]], draws.step])
+        early = len(steps) - len(draws.step)
+        h_all = np.append(phase.step_size[:early], h)
+        alpha = phase.along(steps, h_all, np.append(phase.temperature[:early], temperature))
+        svgs.append(figures.noise_phase(steps, alpha, phase.crossing))
+        lead = _phase(phase, draws.info["plan"])
     if np.ptp(temperature) > 0:
         svgs.append(figures.over_steps("Temperature T", draws.step, temperature, burn_in))
     return _section("Step size and noise", _panels(svgs, "panels wide"), lead)
 
 
-def _phase(alpha: float, h: np.ndarray, plan: dict[str, Any]) -> str:
-    last = alpha * h[-1] / h.mean()
+def _phase(phase: Phase, plan: dict[str, Any]) -> str:
     lead = (
         "α is the variance of the gradient noise over that of the injected noise, in the worst "
-        f"direction (Welling &amp; Teh 2011): {_number(alpha)} over the run"
+        "direction (Welling &amp; Teh 2011, section 4), measured along the run in every chain. Above 1 "
+        f"a run optimises, below 1 it samples. This run: {says(phase.sentence())}"
     )
-    if h[0] / h[-1] > 1.05 or h[-1] / h[0] > 1.05:
-        lead += f", {_number(last)} at its end, in proportion to h"
-    lead += ". Above 1 the run mostly optimises, below 1 it samples"
     if plan.get("noise_correction"):
         return lead + "; noise correction takes the gradient noise off the injected noise."
     if plan.get("order") in ("reshuffle", "symmetric"):
@@ -241,10 +241,6 @@ def _phase(alpha: float, h: np.ndarray, plan: dict[str, Any]) -> str:
             "cancels, which α leaves out."
         )
     return lead + "; far below 1 its noise can be left out of account."
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 99.5 else f"{value:.2g}".replace("e-0", "e-")
 
 
 def _check(draws: Draws, asked: dict[str, Any]) -> str:

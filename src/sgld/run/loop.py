@@ -13,17 +13,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..diagnose.phase import Phase
 from ..draws.storage import RunDirectory, chunk_rows
 from ..errors import RunError
 from ..gradient.full import Full
 from .chunk import Carry, Kept, Kernel, run_chunk, start
+from .phases import Phases
 from .progress import Progress
 
 __all__ = ["Raw", "run"]
@@ -43,6 +45,7 @@ class Raw:
     failed_at: np.ndarray
     num_steps: int
     gradient: np.ndarray | None = None
+    phase: Phase | None = None
 
 
 class Sink:
@@ -79,7 +82,7 @@ class Sink:
         """The first `num_draws` draws."""
         merged = _concatenate(self.parts)
         self.parts = [merged]
-        rows = {name: values[:num_draws] for name, values in merged.items()}
+        rows: dict[str, Any] = {name: values[:num_draws] for name, values in merged.items()}
         return Raw(**rows, failed_at=np.asarray(carry.failed_at), num_steps=num_steps)
 
 
@@ -103,9 +106,11 @@ def run(
     With a directory the run goes on from its checkpoint, if it holds one.
     """
     carry, sink, digest = start(kernel, starts), Sink(directory), kernel_digest(kernel, starts)
+    phases = Phases(kernel, seed, _steps_for(kernel, num_draws))
     if directory is not None:
-        carry = _restore(directory, carry, sink, digest)
-    pace = _Pace(kernel, len(starts))
+        carry = _restore(directory, carry, sink, phases, digest)
+    phases.visit(carry, int(carry.step))
+    pace = _Pace(kernel, len(starts), phases)
     done, saved_at, ready = int(carry.step), time.monotonic(), None
     with _interrupt_flag() as interrupted, Progress(progress, len(starts)) as bar:
         while True:
@@ -114,7 +119,7 @@ def run(
                 raw = sink.raw(num_draws, carry, total)
                 wanted = num_draws if more is None else more(raw)
                 if wanted <= num_draws:
-                    return raw
+                    return replace(raw, phase=phases.ended(carry, done))
                 num_draws = wanted
                 continue
             began = time.monotonic()
@@ -128,11 +133,12 @@ def run(
             ready = pace.next(kernel, seed, done, total) if done < total else None
             sink.append(_rows(kept, _draws_before(kernel, done) - first))
             pace.took(blocks, time.monotonic() - began)
+            phases.visit(carry, done)
             bar.update(done, total, pace.rate, np.asarray(kept.step_size))
             if directory is not None and (
                 time.monotonic() - saved_at >= checkpoint_every or interrupted.is_set()
             ):
-                _checkpoint(directory, carry, sink, digest)
+                _checkpoint(directory, carry, sink, phases, digest)
                 saved_at = time.monotonic()
             if interrupted.is_set():
                 raise KeyboardInterrupt
@@ -142,7 +148,7 @@ def run(
                         f"every chain became non-finite, the first at step {int(carry.failed_at.min())}, "
                         "before the burn-in was over; use a smaller step_size."
                     )
-                return sink.raw(num_draws, carry, done)
+                return replace(sink.raw(num_draws, carry, done), phase=phases.ended(carry, done))
 
 
 def _steps_for(kernel: Kernel, num_draws: int) -> int:
@@ -158,7 +164,8 @@ def _draws_before(kernel: Kernel, step: int) -> int:
 class _Pace:
     """How many blocks the next chunk has: by time, within what one call can take and return."""
 
-    def __init__(self, kernel: Kernel, chains: int) -> None:
+    def __init__(self, kernel: Kernel, chains: int, phases: Phases) -> None:
+        self.phases = phases
         block = kernel.block
         width = chains
         if kernel.source is not None:
@@ -171,13 +178,10 @@ class _Pace:
         self._next = 1
         self.rate = 0.0  # steps per second of every chain
 
-    def blocks(self, steps_left: int) -> int:
-        """Blocks of the next chunk."""
-        return max(1, min(self._next, self._limit, -(-steps_left // self.block)))
-
     def next(self, kernel: Kernel, seed: int, step: int, total: int) -> tuple[int, Any]:
-        """The next chunk's number of blocks and its data order."""
-        blocks = self.blocks(total - step)
+        """The next chunk's number of blocks, at most to the next probe, and its data order."""
+        until = min(total, self.phases.next_after(step)) - step
+        blocks = max(1, min(self._next, self._limit, -(-until // self.block)))
         return blocks, _entries(kernel, seed, self.chains, step, blocks, self.max_blocks)
 
     def took(self, blocks: int, seconds: float) -> None:
@@ -243,17 +247,22 @@ def kernel_digest(kernel: Kernel, starts: Any) -> str:
     return digest.hexdigest()
 
 
-def _checkpoint(directory: RunDirectory, carry: Carry, sink: Sink, digest: str) -> None:
+def _checkpoint(
+    directory: RunDirectory, carry: Carry, sink: Sink, phases: Phases, digest: str
+) -> None:
     leaves = jax.tree.leaves(carry)
     arrays = {f"carry{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
     if sink.pending:
         arrays |= {f"pending_{k}": v for k, v in _concatenate(sink.pending).items()}
     arrays["flushed"] = np.asarray(sink.flushed)
+    arrays |= phases.arrays()
     arrays["digest"] = np.frombuffer(digest.encode(), np.uint8)
     directory.write_checkpoint(arrays)
 
 
-def _restore(directory: RunDirectory, carry: Carry, sink: Sink, digest: str) -> Carry:
+def _restore(
+    directory: RunDirectory, carry: Carry, sink: Sink, phases: Phases, digest: str
+) -> Carry:
     """The carry and the draws of the last checkpoint, or the fresh carry where there is none."""
     arrays = directory.read_checkpoint()
     if arrays is None:
@@ -263,6 +272,7 @@ def _restore(directory: RunDirectory, carry: Carry, sink: Sink, digest: str) -> 
             f"{directory.path} was begun with other numbers (step size, preconditioner or starts) than "
             "this machine and these versions give, so it cannot go on to the same bits; run it again."
         )
+    phases.restore(arrays)
     flushed = int(arrays["flushed"])
     if flushed:
         stored = directory.stored(flushed)

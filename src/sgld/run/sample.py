@@ -232,6 +232,7 @@ def execute(
             "plan": plan.describe(),
             "log_density_at_mode": plan.log_density,
             "laplace": laplace_facts(target, plan),
+            "phase": None if raw.phase is None else raw.phase.to_dict(),
         }
         draws = replace(draws, info=info)
         raw, _ = sampling_only(raw)

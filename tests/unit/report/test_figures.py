@@ -32,7 +32,7 @@ def every_panel(name="slope"):
     yield figures.trace(name, STEPS, DRAWS)
     yield figures.over_steps(name, STEPS, 1e-3 * STEPS**-0.55, 100)
     yield figures.over_steps(name, STEPS, np.full(1000, 1e-6), 0)
-    yield figures.noise_phase(STEPS, 200 * STEPS**-1.0, 100)
+    yield figures.noise_phase(STEPS, np.outer(200 * STEPS**-1.0, [1, 2, np.nan]), 400)
 
 
 def test_every_panel_is_svg_with_the_page_s_colours_and_no_others():

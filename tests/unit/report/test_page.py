@@ -60,7 +60,7 @@ def whole(page):
 
 
 def run(tmp_path, word="trusted", names=("a", "b", "c"), reasons=("sd within 3%.",), asked=None,
-        status=("ok",) * 4, step_size=None, temperature=None, **verdict):  # fmt: skip
+        status=("ok",) * 4, step_size=None, temperature=None, phase=None, **verdict):  # fmt: skip
     rng = np.random.default_rng(0)
     position = {"x": rng.normal(1, 0.1, (4, 500, len(names))).astype(np.float32)}
     for chain, word_of_chain in enumerate(status):
@@ -71,6 +71,8 @@ def run(tmp_path, word="trusted", names=("a", "b", "c"), reasons=("sd within 3%.
         "laplace": {"mean": [1.0] * len(names), "sd": [0.1] * len(names)},
     }  # fmt: skip
     fields = {"names": names, "status": status, "info": info, "step": 100 + 3 * np.arange(500)}
+    if phase is not None:
+        info["phase"] = phase
     if step_size is not None:
         h = np.broadcast_to(step_size, (4, 500))
         fields |= {"step_size": h, "log_weight": np.log(h)}
@@ -144,18 +146,21 @@ def test_a_run_of_which_every_chain_failed(tmp_path):
 
 def test_a_schedule_and_its_noise_phase(tmp_path):
     h = 0.01 / (1 + np.arange(500)) ** 0.55
-    page = written(run(tmp_path, step_size=h, temperature=np.linspace(4, 1, 500), noise_ratio=1.0))
-    assert "0.01, at the end" in page and "in proportion to h" in page
+    phase = {
+        "step": [0, 850, 1597], "step_size": [0.01, 0.0005, 0.0003], "temperature": [4, 2.5, 1],
+        "level": [[4e3, 3e3, 2e3, None]] * 3,
+    }  # fmt: skip
+    temperature = np.linspace(4, 1, 500)
+    page = written(run(tmp_path, step_size=h, temperature=temperature, phase=phase))
+    assert "0.01, at the end" in page and "optimisation to step" in page
+    assert "samples from step" in page
     assert "Temperature T" in page and "optimisation phase" in page and "sampling phase" in page
     assert "the Gaussian at the mode" not in page  # of no single temperature
 
 
-@pytest.mark.parametrize(
-    ("alpha", "words"), [(None, "No gradient noise was measured"), (0.0, "have no noise")]
-)
-def test_a_run_without_gradient_noise(tmp_path, alpha, words):
-    page = written(run(tmp_path, noise_ratio=alpha))
-    assert words in page and "optimisation phase" not in page
+def test_a_run_without_gradient_noise(tmp_path):
+    page = written(run(tmp_path))
+    assert "have no noise" in page and "optimisation phase" not in page
 
 
 def test_what_is_cut_is_said(tmp_path):

@@ -1,0 +1,287 @@
+"""Optimisation or sampling: the noise of the gradient against the noise that is injected.
+
+    alpha = (h / 2T) lambda_max(D^{1/2}^T Cov(ghat) D^{1/2})                (Welling & Teh 2011, sec. 4)
+
+far above 1 a run optimises, far below 1 it samples. With per-datum gradients s_i, of
+covariance V_S over the rows, and batches of n of N rows, Cov(ghat) = N^2 V_S / n, and
+alpha = h N^2 / (2 T n) lambda_max(D^{1/2}^T V_S D^{1/2}): their eps N^2 / (4n) with eps = 2h.
+
+Cov(ghat) of any estimator is measured from its own estimates on single rows, so that control
+variates, SVRG and SAGA are seen with the centre or table that a chain has at that step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..data.source import Source, generator
+from ..errors import UsageError
+from ..posterior import Posterior, Target
+from ..preconditioner.fixed import Scalar
+
+__all__ = ["GradientStatistics", "Phase", "gradient_statistics", "noise_level", "rows_for"]
+
+PHASE = 5  # the stream of the host's generator that chooses rows
+MOST_ROWS, FEWEST_ROWS, NUMBERS = 1024, 32, 2**20
+ITERATIONS = 40  # of the power method
+
+PyTree = Any
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The record of a run: `level` is the largest eigenvalue of D^{1/2}^T Cov(ghat) D^{1/2}.
+
+    Attributes:
+      step, step_size, temperature: [probe].
+      level: [probe, chain].
+    """
+
+    step: Int[np.ndarray, " probe"]
+    step_size: Float[np.ndarray, " probe"]
+    temperature: Float[np.ndarray, " probe"]
+    level: Float[np.ndarray, "probe chain"]
+
+    @property
+    def alpha(self) -> Float[np.ndarray, "probe chain"]:
+        """alpha = h level / (2T); infinite where T = 0."""
+        return _ratio(self.step_size, self.temperature, self.level)
+
+    def along(
+        self, step: Int[np.ndarray, " n"], h: Float[np.ndarray, " n"], T: Float[np.ndarray, " n"]
+    ) -> Float[np.ndarray, "n chain"]:
+        """alpha at other steps, with their own h and T and the level between the probes."""
+        level = [np.interp(step, self.step, chain) for chain in self.level.T]
+        return _ratio(h, T, np.stack(level, axis=-1))
+
+    @property
+    def crossing(self) -> int | None:
+        """The step from which alpha < 1 in every chain that did not fail; None: never."""
+        alpha = np.where(np.isnan(self.alpha), 0.0, self.alpha).max(axis=1)
+        optimising = np.flatnonzero(alpha >= 1)
+        if optimising.size == 0:
+            return int(self.step[0])
+        last = int(optimising[-1])
+        if last + 1 == len(alpha):
+            return None
+        first, second = self.step[last], self.step[last + 1]
+        if not np.isfinite(alpha[last]) or alpha[last + 1] <= 0:
+            return int(second)
+        share = np.log(alpha[last]) / np.log(alpha[last] / alpha[last + 1])
+        return round(first + share * (second - first))
+
+    def sentence(self) -> str:
+        """Which phase the run was in, for a reader."""
+        alpha, crossing = self.alpha, self.crossing
+        most, end = float(np.nanmax(alpha)), float(np.nanmax(alpha[-1]))
+        if np.all(self.temperature == 0):
+            return "optimisation: the temperature is 0"
+        if crossing is None:
+            return f"optimisation to the end: gradient noise / injected noise is {end:.2g}"
+        if crossing == self.step[0]:
+            near = "" if most < 0.1 else ", not small: see the verdict"
+            return f"sampling: gradient noise / injected noise is at most {most:.2g}{near}"
+        top = f"{most:.2g}" if np.isfinite(most) else "infinity (T = 0)"
+        return (
+            f"optimisation to step {crossing:,}, then sampling: gradient noise / injected noise "
+            f"falls from {top} to {end:.2g}"
+        )
+
+    def to_dict(self) -> dict[str, list]:
+        """JSON-ready."""
+        level = [[float(v) if np.isfinite(v) else None for v in row] for row in self.level]
+        names = ("step", "step_size", "temperature")
+        return {**{name: getattr(self, name).tolist() for name in names}, "level": level}
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, list]) -> Phase:
+        """The inverse of `to_dict`."""
+        level = np.array(
+            [[np.nan if v is None else v for v in row] for row in stored["level"]], float
+        )
+        return cls(
+            np.asarray(stored["step"], np.int64), np.asarray(stored["step_size"], float),
+            np.asarray(stored["temperature"], float), level,
+        )  # fmt: skip
+
+
+def _ratio(h: np.ndarray, T: np.ndarray, level: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        alpha = h[:, None] * level / (2 * T[:, None])
+    return np.where((T[:, None] == 0) & (level > 0), np.inf, alpha)
+
+
+def rows_for(source: Source, dimension: int, seed: int, counter: int) -> Int[np.ndarray, " m"]:
+    """Rows to measure Cov(ghat) on: all of them where they are few, else a random sample."""
+    most = int(np.clip(NUMBERS // dimension, FEWEST_ROWS, MOST_ROWS))
+    if source.num_data <= most:
+        return np.arange(source.num_data, dtype=np.int32)
+    return generator(seed, PHASE, counter).integers(0, source.num_data, most).astype(np.int32)
+
+
+@jax.jit
+def noise_level(
+    target: Target,
+    source: Source,
+    gradient: Any,
+    preconditioner: Any,
+    zs: Float[Array, "chain d"],
+    memory: Any,
+    learnt: Any,
+    rows: Int[Array, " m"],
+) -> Float[Array, " chain"]:
+    """lambda_max(D^{1/2}^T Cov(ghat) D^{1/2}) of every chain, at its position, memory and D.
+
+    Estimates on single rows give the covariance of one row's; that of a batch of n is 1/n of it,
+    and (1/n)(1 - n/N) where no row comes twice.
+    """
+    n, N = source.batch_size, source.num_data
+    repeats = source.order == "replacement"
+    share = 1 / n if repeats else 1 / n - 1 / N
+    single = source.with_batches(1, "replacement")
+
+    def one(z, memory, learnt):
+        D = preconditioner.at(learnt) if preconditioner.adapts else preconditioner
+        estimate = lambda row: gradient.at(target, single, row[None], memory)(z)  # noqa: E731
+        white = jax.lax.map(lambda row: D.pullback(estimate(row)), rows, batch_size=MOST_ROWS)
+        return share * _largest(white, everything=rows.shape[0] == N)
+
+    return jax.vmap(one)(zs, memory, learnt)
+
+
+def _largest(white: Float[Array, "m d"], *, everything: bool) -> Float[Array, ""]:
+    """The largest eigenvalue of the rows' covariance (divisor m - 1).
+
+    From a sample, the direction comes from one half and the variance along it from the other:
+    the largest eigenvalue of a sample's covariance is too large by (1 + sqrt(d/m))^2 at worst.
+    """
+    if white.shape[0] < 2:
+        return jnp.zeros((), white.dtype)
+    if everything:
+        return _along(white, _direction(white))
+    half = white.shape[0] // 2
+    first, second = white[:half], white[half : 2 * half]
+    return (_along(second, _direction(first)) + _along(first, _direction(second))) / 2
+
+
+def _direction(white: Float[Array, "m d"]) -> Float[Array, " d"]:
+    centred = white - white.mean(0, keepdims=True)
+    unit = lambda v: v / jnp.maximum(jnp.linalg.norm(v), 1e-30)  # noqa: E731
+    longest = jnp.argmax(jnp.sum(centred**2, axis=1))
+    start = unit(centred[longest])
+    return jax.lax.fori_loop(0, ITERATIONS, lambda _, v: unit(centred.T @ (centred @ v)), start)
+
+
+def _along(white: Float[Array, "m d"], direction: Float[Array, " d"]) -> Float[Array, ""]:
+    return jnp.var((white - white.mean(0, keepdims=True)) @ direction, ddof=1)
+
+
+@dataclass(frozen=True)
+class GradientStatistics:
+    """Per-datum gradients at a position, in free flat coordinates.
+
+    Attributes:
+      mean: [d], the mean of the rows' scores, grad log posterior / N.
+      covariance: [d, d], V_S, with divisor num_rows - 1.
+      num_rows: the rows it was measured on.
+      num_data: N.
+    """
+
+    mean: Float[np.ndarray, " d"]
+    covariance: Float[np.ndarray, "d d"]
+    num_rows: int
+    num_data: int
+
+    def batch_covariance(
+        self, batch_size: int, *, replacement: bool = False
+    ) -> Float[np.ndarray, "d d"]:
+        """Cov(ghat) of a plain minibatch of n rows: N^2 V_S / n, times 1 - n/N without replacement."""
+        if not 1 <= batch_size <= self.num_data:
+            raise UsageError(
+                f"batch_size must lie between 1 and the number of rows, {self.num_data}. Got {batch_size}."
+            )
+        share = 1 / batch_size - (0 if replacement else 1 / self.num_data)
+        return self.num_data**2 * share * self.covariance
+
+    def alpha(
+        self,
+        step_size: float,
+        batch_size: int,
+        *,
+        temperature: float = 1.0,
+        preconditioner: Any = None,
+        replacement: bool = True,
+    ) -> float:
+        """Welling & Teh's alpha, (h / 2T) lambda_max(D^{1/2}^T Cov(ghat) D^{1/2}) (sec. 4)."""
+        if not (step_size > 0 and temperature > 0):
+            raise UsageError(
+                f"step_size and temperature must be positive. Got {step_size} and {temperature}."
+            )
+        D = Scalar(1.0) if preconditioner is None else preconditioner
+        covariance = jnp.asarray(self.batch_covariance(batch_size, replacement=replacement))
+        half = jax.vmap(D.pullback, in_axes=1, out_axes=1)(covariance)
+        white = jax.vmap(D.pullback)(half)
+        return step_size / (2 * temperature) * float(np.linalg.eigvalsh(np.asarray(white))[-1])
+
+
+def gradient_statistics(
+    posterior: Posterior,
+    data: PyTree,
+    position: PyTree,
+    *,
+    num_rows: int | None = None,
+    seed: int = 0,
+) -> GradientStatistics:
+    """V_S, the covariance over rows of s_i = grad log_likelihood_i + grad log_prior / N.
+
+    Args:
+      posterior, data: as for `sgld.sample`.
+      position: where (a pytree like `init`).
+      num_rows: rows to measure on, drawn at random (None: all).
+
+    Returns: GradientStatistics, in the free coordinates that samplers move in.
+
+    Raises: UsageError for a wrong argument, DataError for wrong data.
+
+    Source: Welling & Teh 2011, sec. 4.
+
+    Example:
+      >>> import jax.numpy as jnp, sgld
+      >>> posterior = sgld.Posterior(lambda t: -0.5 * t**2, lambda t, x: -0.5 * (x - t) ** 2)
+      >>> found = sgld.gradient_statistics(posterior, jnp.array([1.0, 2.0, 3.0]), 0.0)
+      >>> found.covariance
+      array([[1.]])
+    """
+    from ..referee.around import prepare
+
+    prepared = prepare(posterior, data, position, seed=seed)
+    source = prepared.source
+    if source is None:
+        raise UsageError("gradient_statistics needs data; a log density alone has no rows.")
+    if num_rows is not None and not 2 <= num_rows <= source.num_data:
+        raise UsageError(
+            f"num_rows must lie between 2 and the number of rows, {source.num_data}. Got {num_rows}."
+        )
+    rows = np.arange(source.num_data, dtype=np.int32)  # already in a random order
+    rows = rows if num_rows is None else rows[:num_rows]
+    scores = np.asarray(_scores(prepared.target, source, prepared.z0, rows), np.float64)
+    d = scores.shape[1]
+    covariance = np.cov(scores, rowvar=False).reshape(d, d) if len(rows) > 1 else np.zeros((d, d))
+    return GradientStatistics(scores.mean(0), covariance, len(rows), source.num_data)
+
+
+@jax.jit
+def _scores(target: Target, source: Source, z: Array, rows: Array) -> Float[Array, "m d"]:
+    prior = jax.grad(target.log_prior)(z) / source.num_data
+
+    def one(row):
+        datum = jax.tree.map(lambda leaf: leaf[row][None], source.rows)
+        return prior + jax.grad(target.log_likelihood)(z, datum)
+
+    return jax.lax.map(one, rows, batch_size=max(1, NUMBERS // z.size))

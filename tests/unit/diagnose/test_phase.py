@@ -1,0 +1,151 @@
+"""Welling & Teh's alpha: against enumeration, closed forms, and along runs."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.data.source import Source
+from sgld.diagnose.phase import Phase, noise_level, rows_for
+from sgld.layout import Layout
+from sgld.posterior import Target
+from sgld.run import loop
+
+ROWS = 6
+X = np.random.default_rng(3).normal(size=(ROWS, 2)).astype(np.float32)
+MATRIX = jnp.array([[0.5, 0.2], [0.2, 0.3]])
+
+
+def log_likelihood(t, x):
+    return -0.5 * jnp.sum(jnp.array([1.0, 4.0]) * (x - t) ** 2) - 0.1 * jnp.sum((t * x) ** 2)
+
+
+POSTERIOR = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2), log_likelihood)
+
+
+def setting(batch_size, order):
+    target = Target(POSTERIOR, Layout.of(jnp.zeros(2)))
+    return target, Source.build(X, ROWS, "reshuffle").with_batches(batch_size, order)
+
+
+def by_enumeration(target, source, gradient, memory, z, n):
+    """Covariance over all batches of n rows: with replacement where the order has it."""
+    whole = source.with_batches(n, "replacement")
+    batches = itertools.combinations(range(ROWS), n)
+    if source.order == "replacement":
+        batches = itertools.product(range(ROWS), repeat=n)
+    values = [gradient.at(target, whole, jnp.array(rows, jnp.int32), memory)(z) for rows in batches]
+    return np.cov(np.array(values, np.float64), rowvar=False, bias=True)
+
+
+@pytest.mark.parametrize("order", ["subset", "replacement"])
+@pytest.mark.parametrize(
+    "gradient", [sgld.Minibatch(), sgld.ControlVariates(jnp.array([0.3, 0.1])), sgld.SVRG(), sgld.SAGA()],
+    ids=lambda g: type(g).__name__,
+)  # fmt: skip
+def test_the_level_is_the_largest_eigenvalue_over_all_batches(gradient, order):
+    target, source = setting(2, order)
+    gradient = gradient.prepare(target, source, jnp.zeros(2))
+    memory = None
+    if gradient.remembers:
+        memory = gradient.start(target, source, jnp.array([0.4, -0.2]))
+    z = jnp.array([-0.5, 0.7])
+    covariance = by_enumeration(target, source, gradient, memory, z, 2)
+    if order == "replacement":  # the level is taken with the divisor m - 1, unbiased for a sample
+        covariance *= ROWS / (ROWS - 1)
+    P = np.linalg.cholesky(MATRIX)
+    expected = np.linalg.eigvalsh(P.T @ covariance @ P)[-1]
+    D = sgld.Dense(MATRIX).prepare(target.layout)
+    add = None if memory is None else type(memory)(*(leaf[None] for leaf in memory))
+    rows = rows_for(source, 2, 0, 0)
+    level = noise_level(target, source, gradient, D, z[None], add, None, jnp.asarray(rows))
+    assert level[0] == pytest.approx(expected, rel=2e-4)
+
+
+def test_the_level_from_a_sample_is_not_inflated():
+    # d = 50 equal eigenvalues on 1024 of 20,000 rows: the sample's own largest is 1.5 times too large
+    d, N = 50, 20_000
+    rows = np.random.default_rng(0).normal(size=(N, d)).astype(np.float32)
+    posterior = sgld.Posterior(
+        lambda t: -0.5 * jnp.sum(t**2), lambda t, x: -0.5 * jnp.sum((x - t) ** 2)
+    )
+    target = Target(posterior, Layout.of(jnp.zeros(d)))
+    source = Source.build(rows, N, "reshuffle").with_batches(100, "reshuffle")
+    at = jnp.asarray(rows_for(source, d, 0, 0))
+    D = sgld.Scalar(1.0).prepare(target.layout)
+    level = noise_level(target, source, sgld.Minibatch(), D, jnp.zeros((1, d)), None, None, at)
+    assert level[0] / (N**2 * (1 / 100 - 1 / N)) == pytest.approx(1.0, abs=0.12)
+
+
+def test_statistics_of_per_datum_gradients():
+    found = sgld.gradient_statistics(POSTERIOR, X, jnp.array([0.1, 0.2]))
+    t = np.array([0.1, 0.2])
+    scores = np.array([1.0, 4.0]) * (X - t) - 0.2 * t * X**2 - t / ROWS
+    np.testing.assert_allclose(found.mean, scores.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(found.covariance, np.cov(scores, rowvar=False), rtol=1e-4)
+    h, n, T = 0.01, 3, 2.0
+    largest = np.linalg.eigvals(MATRIX @ found.covariance).real.max()
+    D = sgld.Dense(MATRIX).prepare(Layout.of(jnp.zeros(2)))
+    alpha = found.alpha(h, n, temperature=T, preconditioner=D)
+    eps = 2 * h  # Welling & Teh's
+    assert alpha == pytest.approx(eps * ROWS**2 / (4 * n) * largest / T, rel=1e-5)
+    assert found.alpha(h, ROWS, replacement=False) == 0
+    with pytest.raises(sgld.errors.UsageError, match="num_rows must lie between 2"):
+        sgld.gradient_statistics(POSTERIOR, X, jnp.zeros(2), num_rows=7)
+
+
+def test_the_crossing():
+    level = np.array([[100.0, 50.0], [100.0, 50.0], [100.0, 50.0]])
+    h = np.array([0.2, 0.02, 0.002])
+    phase = Phase(np.array([0, 100, 200]), h, np.ones(3), level)
+    np.testing.assert_allclose(phase.alpha[:, 0], [10, 1, 0.1])
+    assert phase.crossing == 100
+    assert "optimisation to step 100, then sampling" in phase.sentence()
+    assert Phase(phase.step, h, np.zeros(3), level).crossing is None
+    assert Phase(phase.step, h / 1000, np.ones(3), level).crossing == 0
+    failed = np.where([[False, True]] * 3, np.nan, level)
+    assert Phase(phase.step, h, np.ones(3), failed).crossing == 100
+    again = Phase.from_dict(Phase(phase.step, h, np.ones(3), failed).to_dict())
+    np.testing.assert_array_equal(again.level, failed)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "D"),
+    [
+        (sgld.SGLD(), sgld.RMSprop()), (sgld.BAOA(), sgld.Scalar(0.1)),
+        (sgld.SGHMC(), sgld.Diagonal([0.1, 0.3])), (sgld.SGNHT(), sgld.Scalar(1e-3)),
+        (sgld.ReplicaExchange((1.0, 3.0)), sgld.Dense(0.1 * MATRIX)),
+    ],
+    ids=lambda v: type(v).__name__,
+)  # fmt: skip
+def test_every_sampler_and_preconditioner_is_recorded_per_chain(sampler, D, monkeypatch):
+    h = sgld.polynomial_between(0.1, 1e-4, 4000, 0.55)
+    settings = dict(
+        step_size=h, sampler=sampler, preconditioner=D, batch_size=2, num_chains=3,
+        num_draws=4000, burn_in=500, progress=False, seed=2,
+    )  # fmt: skip
+    draws = sgld.sample(POSTERIOR, X, jnp.ones(2), **settings)
+    phase = draws.phase
+    assert phase.level.shape == (len(phase.step), 3) and np.isfinite(phase.level).all()
+    assert phase.step[0] == 0 and len(phase.step) >= 8
+    np.testing.assert_allclose(phase.step_size[phase.step <= 500], 0.1, rtol=1e-6)
+    assert phase.alpha[0].max() > 10 * phase.alpha[-1].max()
+    assert "phase: " in str(draws.summary())
+    monkeypatch.setattr(loop, "SECONDS_PER_CHUNK", 1e-9)  # chunks of one block
+    again = sgld.sample(POSTERIOR, X, jnp.ones(2), **settings).phase
+    np.testing.assert_array_equal(again.level, phase.level)
+
+
+def test_exact_gradients_have_no_phase():
+    draws = sgld.sample(
+        POSTERIOR,
+        X,
+        jnp.ones(2),
+        step_size=0.01,
+        gradient=sgld.Full(),
+        num_draws=10,
+        progress=False,
+    )
+    assert draws.phase is None and "phase" not in str(draws.summary())
