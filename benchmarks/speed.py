@@ -33,7 +33,8 @@ from sgld.diagnose.assess import assess
 from sgld.draws.storage import RunDirectory
 from sgld.run import arguments, loop, outcome, sample
 from sgld.run.chunk import Kernel, run_chunk, start
-from sgld.tune.plan import Request, make_plan
+from sgld.tune.plan import make_plan
+from sgld.tune.request import Request
 from workloads import THIN, Workload
 
 PEER, LIMIT, QUIET = "BlackJAX", "C", "no noise"

@@ -23,7 +23,7 @@ except MissingExtra as error:  # the console script imports this module
 
 if TYPE_CHECKING:
     from .models.formula import FormulaModel
-    from .tune.plan import Plan
+    from .tune.request import Plan
 
 __all__ = ["app", "main"]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.referee.around import around, prepare
-from sgld.referee.rejection import log_acceptance
+from sgld.gradient.energy import around, log_acceptance
+from sgld.referee.around import prepare
 
 D = 3
 MATRIX = np.array([[1.0, 0.3, 0.0], [0.3, 0.5, -0.1], [0.0, -0.1, 0.8]])

@@ -15,7 +15,7 @@ from ..gradient.full import Full
 from ..posterior import Target
 from ..tune.affine import AffineLaw
 from ..tune.noise import estimates
-from ..tune.plan import Plan
+from ..tune.request import Plan
 from . import stein
 from .verdict import Evidence, Verdict, judge
 

@@ -65,8 +65,10 @@ class ControlVariates:
         """The estimate on entry x of the data order: the batch's, tilted to be right at c."""
         batch = source.fetch(x)
         rows = lambda z: target.log_likelihood(z, batch.rows, batch.weight)  # noqa: E731
-        known = self.table is not None and batch.index is not None
-        at_center = self.table[batch.index] if known else jax.grad(rows)(self.center)
+        if self.table is None or batch.index is None:
+            at_center = jax.grad(rows)(self.center)
+        else:
+            at_center = self.table[batch.index]
         assert self.total is not None
         tilt = self.total - batch.scale * at_center
         return Estimate(

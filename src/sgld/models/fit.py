@@ -21,7 +21,7 @@ from ..draws.draws import Draws
 from ..draws.storage import RunDirectory, load
 from ..errors import DataError, RunError, UsageError, did_you_mean
 from ..run.sample import begin
-from ..tune.plan import Plan, Request
+from ..tune.request import Plan, Request
 from .formula import FormulaModel
 
 __all__ = ["fit", "model_of_run", "predict"]

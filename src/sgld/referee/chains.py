@@ -15,9 +15,9 @@ from jaxtyping import Array
 from ..data.source import Source
 from ..errors import need
 from ..gradient import sums
+from ..gradient.energy import Around
 from ..run.progress import Progress
 from . import adaptation
-from .around import Around
 
 __all__ = ["Trace", "run"]
 

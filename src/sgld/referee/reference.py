@@ -29,13 +29,14 @@ from ..diagnose.verdict import Evidence, Verdict, _mixing
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..errors import UsageError, did_you_mean, need
+from ..gradient.energy import Around, around
 from ..layout import Layout
 from ..posterior import Posterior
 from ..run.arguments import Prepared
 from ..run.outcome import reported
 from ..tune.curvature import laplace_at
 from ..tune.mode import NEWTON_LIMIT, newton_mode
-from .around import Around, around, prepare
+from .around import prepare
 from .chains import run
 
 __all__ = ["METHODS", "reference"]

@@ -8,16 +8,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from ..draws.draws import Draws
 from ..errors import UsageError
-from ..gradient import sums
+from ..gradient.energy import around, log_acceptance
 from ..posterior import Posterior
 from ..preconditioner.fixed import Scalar
-from .around import around, prepare
+from .around import prepare
 
-__all__ = ["log_acceptance", "rejection_rate"]
+__all__ = ["rejection_rate"]
 
 PyTree = Any
 
@@ -95,24 +94,3 @@ def rejection_rate(
         for h in steps.reshape(-1)
     ]
     return np.array(rates).reshape(steps.shape) if steps.ndim else rates[0]
-
-
-def log_acceptance(
-    density: Any, rows: Any, D: Any, u: Float[Array, " d"], xi: Float[Array, " d"], h: Array
-) -> Float[Array, ""]:
-    """The log of MALA's acceptance ratio of the move that xi proposes, NaN being a rejection.
-
-    One leapfrog of time step delta = sqrt(2h) from momentum xi, with D^{1/2} (D^{1/2})^T = D:
-
-        p = xi + (delta/2) (D^{1/2})^T grad(u)
-        u' = u + delta D^{1/2} p                  = u + h D grad(u) + sqrt(2h) D^{1/2} xi
-        p' = p + (delta/2) (D^{1/2})^T grad(u')
-        log ratio = log pi(u') - |p'|^2/2 - log pi(u) + |xi|^2/2
-    """
-    delta = jnp.sqrt(2 * h)
-    value, gradient = sums.value_and_gradient(density, rows, u)
-    p = xi + delta / 2 * D.pullback(gradient)
-    new_value, new_gradient = sums.value_and_gradient(density, rows, u + delta * D.noise(p))
-    p_new = p + delta / 2 * D.pullback(new_gradient)
-    ratio = new_value - value + jnp.sum((xi - p_new) * (xi + p_new)) / 2
-    return jnp.where(jnp.isnan(ratio), -jnp.inf, ratio)

@@ -15,7 +15,7 @@ from ..gradient import sums
 from ..layout import Layout
 from ..posterior import Posterior, Target
 from ..schedule import as_schedule
-from ..tune.plan import Request, is_auto
+from ..tune.request import Request, is_auto
 
 __all__ = ["Prepared", "prepare"]
 

@@ -13,7 +13,7 @@ from ..draws.draws import Draws
 from ..gradient.full import Full
 from ..layout import Layout
 from ..posterior import Target
-from ..tune.plan import Plan
+from ..tune.request import Plan
 from . import loop
 
 __all__ = ["laplace_facts", "reported", "reported_draws", "sampling_only"]

@@ -16,7 +16,7 @@ from ..data.source import Source
 from ..draws.storage import RunDirectory
 from ..errors import RunError
 from ..posterior import Target
-from ..tune.plan import Request
+from ..tune.request import Request
 
 __all__ = ["asked_again", "check_unchanged", "record"]
 

@@ -26,7 +26,9 @@ from ..gradient import sums
 from ..gradient.full import Full
 from ..posterior import Posterior, Target
 from ..schedule import check_schedule
-from ..tune.plan import Plan, Request, is_auto, make_plan, settled
+from ..tune.plan import make_plan
+from ..tune.request import Plan, Request, is_auto
+from ..tune.rough import settled
 from . import loop
 from .arguments import Prepared, prepare
 from .chunk import Kernel

@@ -1,0 +1,127 @@
+"""The pieces that plans are made of: sampler, batches, estimator, its noise, and the law."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ..data.source import Source
+from ..errors import UsageError
+from ..gradient.control_variates import ControlVariates
+from ..gradient.full import Full
+from ..gradient.minibatch import Minibatch
+from ..posterior import Target
+from ..sampler.replica_exchange import ReplicaExchange
+from ..sampler.sgld import SGLD
+from . import noise
+from .affine import AffineLaw, is_affine
+from .curvature import Laplace
+from .law import Law
+from .request import Request, is_auto
+
+__all__ = [
+    "DEFAULT_BATCH",
+    "allows_correction",
+    "batches",
+    "law",
+    "matrix",
+    "measure",
+    "memoryless",
+    "no_step",
+    "of_sampler",
+    "prepared",
+    "sampler",
+]
+
+
+DEFAULT_BATCH = 100
+
+
+def sampler(ask: Request, correction: Any = None) -> Any:
+    """The sampler asked for, SGLD with `correction` where it was left open."""
+    sampler = SGLD() if is_auto(ask.sampler) else ask.sampler
+    if isinstance(sampler, SGLD) and is_auto(sampler.noise_correction):
+        sampler = SGLD(correction)
+    return sampler
+
+
+def allows_correction(ask: Request) -> bool:
+    """Whether the injected noise may be corrected for the gradient's."""
+    sampler = SGLD() if is_auto(ask.sampler) else ask.sampler
+    return isinstance(sampler, SGLD) and is_auto(sampler.noise_correction)
+
+
+def no_step(ask: Request) -> UsageError:
+    """What is said where a sampler has no law to choose a step from."""
+    name = type(ask.sampler).__name__
+    return UsageError(
+        f"step_size must be given with {name}: its law has no closed form to choose one from; "
+        f"try step_size=0.01 with preconditioner=sgld.Dense(posterior covariance), or sgld.BAOA()."
+    )
+
+
+def batches(source: Source, size: Any, order: str, gradient: Any) -> Source:
+    """The rows in batches of `size`, all of them for exact gradients."""
+    size = source.num_data if isinstance(gradient, Full) and is_auto(size) else size
+    return source.with_batches(size, order)
+
+
+def prepared(gradient: Any, target: Target, source: Source | None, center: Any) -> Any:
+    """The estimator with what it keeps at `center`. Raises UsageError without data."""
+    if source is None and not isinstance(gradient, Full):
+        raise UsageError(
+            f"{type(gradient).__name__} needs data; with data=None use gradient=Full()."
+        )
+    center = None if center is None else target.layout.array(center)
+    return gradient.prepare(target, source, center)
+
+
+def memoryless(gradient: Any, target: Target, source: Source, laplace: Laplace) -> Any:
+    """The estimator itself, or for one that learns along the run its kin with the mode as centre."""
+    if not gradient.remembers:
+        return gradient
+    return prepared(ControlVariates(), target, source, laplace.mode)
+
+
+def matrix(D: Any, target: Target) -> np.ndarray:
+    """A factor P of a preconditioner, in float64: D = P P^T."""
+    eye = jnp.eye(target.layout.dimension, dtype=target.layout.dtype)
+    return np.asarray(jax.vmap(D.noise, in_axes=1, out_axes=1)(eye), np.float64)
+
+
+def measure(target, source, gradient, laplace, T, seed) -> Float[np.ndarray, "d d"]:
+    """Covariance of the gradient estimate; zero for the exact gradient."""
+    d = laplace.mode.size
+    if source is None or isinstance(gradient, Full):
+        return np.zeros((d, d))
+    if gradient.remembers:
+        # its centre is itself a draw, so that the distance to it is twice as large in the square
+        kin = memoryless(gradient, target, source, laplace)
+        return 2 * measure(target, source, kin, laplace, T, seed)
+    if source.num_blocks == 1 and source.uses_blocks:
+        return np.zeros((d, d))
+    if isinstance(gradient, Minibatch) and source.uses_blocks:
+        return noise.block_noise(target, source, laplace.mode)
+    count = max(512, 10 * d, min(2048, 2**16 // d))
+    return noise.estimator_noise(target, source, gradient, laplace.tempered(T or 1.0), seed, count)
+
+
+def law(target, source, laplace, factor, measured, sampler) -> Law | AffineLaw | None:
+    """The run's stationary law on the Gaussian at the mode, for the reported parameters."""
+    period = 1 if source is None or source.is_independent else source.num_blocks
+    out = target.jacobian(laplace.mode)
+    law = Law.of(laplace.curvature, factor, measured, period=max(1, period), out=out)
+    return of_sampler(law, sampler)
+
+
+def of_sampler(law: Law, sampler: Any) -> Law | AffineLaw | None:
+    """The law of a sampler's steps; None where it has no closed form."""
+    if isinstance(sampler, ReplicaExchange):
+        sampler = sampler.sampler  # exchanges leave the cold chain's law as it is
+    if isinstance(sampler, SGLD):
+        return law
+    return AffineLaw(law, sampler) if is_affine(sampler) else None

@@ -1,0 +1,98 @@
+"""What was asked, and what will be run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ..data.source import Source
+from .affine import AffineLaw
+from .curvature import Laplace
+from .law import Law
+
+__all__ = ["Plan", "Request", "draft", "is_auto"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for; "auto" where it was left open."""
+
+    sampler: Any
+    step_size: Any
+    tolerance: float
+    temperature: Any
+    gradient: Any
+    preconditioner: Any
+    order: str
+    batch_size: int | str
+    num_chains: int
+    num_draws: int | str
+    burn_in: int | str
+    thin: int | str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be run, and what was measured to choose it."""
+
+    sampler: Any
+    gradient: Any
+    preconditioner: Any
+    source: Source | None
+    step_size: Any
+    temperature: Any
+    burn_in: int
+    thin: int
+    num_draws: int
+    num_chains: int
+    laplace: Laplace | None
+    log_density: float
+    nu: float | None
+    noise: Float[np.ndarray, "d d"] | None
+    law: Law | AffineLaw | None
+    notes: tuple[str, ...]
+    other_modes: int = 0
+
+    @property
+    def corrected(self) -> bool:
+        """Whether the injected noise is corrected for the gradient's."""
+        correction = getattr(self.sampler, "noise_correction", None)
+        return correction is not None and not isinstance(correction, str)
+
+    def describe(self) -> dict[str, Any]:
+        """The plan in words and numbers, for printing and for run.json."""
+        h = float(self.step_size(0))
+        return {
+            "sampler": type(self.sampler).__name__,
+            "noise_correction": self.corrected,
+            "gradient": type(self.gradient).__name__,
+            "preconditioner": type(self.preconditioner).__name__,
+            "order": self.source.order if self.source is not None else None,
+            "batch_size": self.source.batch_size if self.source is not None else None,
+            "step_size": h,
+            "temperature": float(self.temperature(0)),
+            "burn_in": self.burn_in,
+            "thin": self.thin,
+            "num_draws": self.num_draws,
+            "num_chains": self.num_chains,
+            "nu": self.nu,
+            "notes": list(self.notes),
+        }
+
+
+def is_auto(value: Any) -> bool:
+    """Whether an argument was left to the library."""
+    return isinstance(value, str) and value == "auto"
+
+
+def draft(**parts: Any) -> Plan:
+    """A plan of these parts, its measurements and lengths still to come."""
+    blank = dict(
+        temperature=None, burn_in=0, thin=1, num_draws=0, num_chains=0, laplace=None,
+        log_density=float("nan"), nu=None, noise=None, law=None, notes=(),
+    )  # fmt: skip
+    return Plan(**{**blank, **parts})
