@@ -2,7 +2,7 @@
 
     python benchmarks/bias.py [--only gaussian,regression,order] [--chains 1000] [--seed 0]
 
-gaussian    variance on N(0, I), d = 10, with exact gradients, beside BlackJAX's samplers
+gaussian    variance on N(0, I), d = 10, with exact gradients, beside BlackJAX's and posteriors'
 regression  bias and cost at the tuner's own step on a Poisson regression, N = 5000, d = 5
 order       reshuffled against fresh rows at h R = .5, R the number of batches of a pass
 """
@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import posteriors_rows
 import sgld
 import speed
 import workloads
@@ -82,22 +83,29 @@ def resampled_euler(delta: float, alpha: float = 0.01, count: int = 10) -> float
     return (whole[0, 1] ** 2 + spread[0, 0]) / (1 - whole[0, 0] ** 2)
 
 
+def _line(name: str, step: str, exact: float | None, values: np.ndarray) -> None:
+    law = f"{exact:9.4f}" if exact is not None else f"{'':>9}"
+    mean, error = values.mean(), values.std() / np.sqrt(len(values))
+    # an unstable step may end the run before it overflows
+    measured = f"{mean:10.4f}{error:8.4f}" if mean < 100 else f"{'diverges':>10}"
+    print(f"{name:<34}{step:>11}{law}{measured}", flush=True)
+
+
 def gaussian(chains: int, seed: int) -> None:
     print(f"Variance on N(0, I), d = {DIMENSION}, exact gradients, where 1 is right. h is the")
     print("coefficient of the gradient, delta = sqrt(h) the integrator's time step; BlackJAX's")
     print(
-        "step_size is h in its sgld and delta in its sghmc and sgnht. Each figure is the mean over"
+        "step_size is h in its sgld and delta in its sghmc and sgnht; so is posteriors' lr, which"
     )
-    print(f"{chains} chains; `exact` is the stationary law of the steps.\n")
+    print(f"is h in its sglrw too, and delta in its baoa. Each figure is the mean over {chains}")
+    print("chains; `exact` is the stationary law of the steps, `diverges` a variance above 100.\n")
     print(f"{'':<34}{'step_size':>11}{'exact':>9}{'measured':>10}{'+-':>8}")
     keys = jax.random.split(jax.random.key(seed), chains)
     starts = jax.random.normal(jax.random.key(seed + 1), (chains, DIMENSION))
 
     def show(name: str, step: str, exact: float | None, run: Callable, steps: int) -> None:
         values = np.asarray(jax.vmap(partial(run, steps=steps, every=4))(keys, starts), np.float64)
-        law = f"{exact:9.4f}" if exact is not None else f"{'':>9}"
-        error = values.std() / np.sqrt(chains)
-        print(f"{name:<34}{step:>11}{law}{values.mean():10.4f}{error:8.4f}", flush=True)
+        _line(name, step, exact, values)
 
     peers = {}
     try:
@@ -123,11 +131,10 @@ def gaussian(chains: int, seed: int) -> None:
             show("BlackJAX sghmc", f"{delta:g}", exact, partial(peers["sghmc"], delta), steps // 2)
             show("BlackJAX sgnht", f"{delta:g}", None, partial(peers["sgnht"], delta), 2 * steps)
     try:
-        import posteriors  # noqa: F401
-    except ImportError:
-        print("posteriors rows skipped: it, or the PyTorch that it needs, is not installed")
-    else:
-        print("posteriors rows skipped: no driver for PyTorch samplers in this script")
+        for row in posteriors_rows.rows(chains, DIMENSION, seed):
+            _line(*row)
+    except ImportError as error:
+        print(f"posteriors rows skipped: {error}")
 
 
 # -- bias and cost at the tuner's step -------------------------------------------------------

@@ -13,7 +13,10 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from . import diffusion as diffusion
+    from . import gallery as gallery
     from . import testing as testing
+    from . import torch as torch
+    from . import variational as variational
     from .diagnose.phase import gradient_statistics as gradient_statistics
     from .draws.comparison import compare as compare
     from .draws.draws import Draws as Draws
@@ -67,6 +70,9 @@ if TYPE_CHECKING:
     from .tune.laplace_draws import laplace as laplace
     from .tune.mode import Mode as Mode
     from .tune.mode import find_map as find_map
+    from .tune.sandwich import sandwich as sandwich
+    from .variational.fit import bayes_by_backprop as bayes_by_backprop
+    from .variational.result import Variational as Variational
 
 _WHERE = {
     "Posterior": "posterior",
@@ -81,6 +87,9 @@ _WHERE = {
     "laplace": "tune.laplace_draws",
     "find_map": "tune.mode",
     "Mode": "tune.mode",
+    "sandwich": "tune.sandwich",
+    "bayes_by_backprop": "variational.fit",
+    "Variational": "variational.result",
     "SGLD": "sampler.sgld",
     "SGHMC": "sampler.sghmc",
     "BAOA": "sampler.baoa",
@@ -107,9 +116,11 @@ _WHERE = {
     "power": "schedule",
     "robbins_monro": "schedule",
 }
-_MODULES = ("diffusion", "errors", "testing")
+_MODULES = ("diffusion", "errors", "gallery", "testing", "torch", "variational")
 
-__all__ = ["__version__", *_WHERE, *_MODULES]  # pyright: ignore[reportUnsupportedDunderAll]
+_EXTRAS = ("torch",)  # not part of `import *`, which must not fail where an extra is missing
+
+__all__ = ["__version__", *_WHERE, *(m for m in _MODULES if m not in _EXTRAS)]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
@@ -124,4 +135,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*__all__, *_EXTRAS})

@@ -1,7 +1,7 @@
 """The command line: it asks, prints and exits; the work is done elsewhere.
 
 Exit status 0 done, 2 wrong use or data (one sentence on standard error), 3 with --strict when
-the verdict is not `trusted`, 130 interrupted. Only typer is imported here, so that help is quick.
+the verdict is not `trusted` or a check of the gallery missed, 130 interrupted. Only typer is imported here, so that help is quick.
 """
 
 from __future__ import annotations
@@ -72,7 +72,11 @@ def _command(example: str) -> Callable:
                 typer.echo(str(error), err=True)
                 raise typer.Exit(2) from None
             except KeyboardInterrupt:
-                run = arguments.get("out") if function.__name__ != "predict" else None
+                run = (
+                    arguments.get("out")
+                    if function.__name__ not in ("predict", "gallery")
+                    else None
+                )
                 _say_how_to_resume(run or arguments.get("run"))
                 raise typer.Exit(130) from None
 
@@ -301,6 +305,29 @@ def reference(
     typer.echo(f"reference: {truth.verdict}")
 
 
+@_command("sgld gallery X1 X6 --out gallery --quick")
+def gallery(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="X1 to X11; none: all.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The folder to write pages to.")
+    ] = Path("gallery"),
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller runs: minutes for all.")] = False,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of everything random.")] = 0,
+) -> None:
+    """Run the documented experiments against their exact answers, and write their pages."""
+    from .gallery import make
+
+    results = make(
+        names or (), out, quick=quick, seed=seed, on_result=lambda result: typer.echo(str(result))
+    )
+    typer.echo(f"gallery: {out / 'index.html'}")
+    if any(result.missed for result in results):
+        raise typer.Exit(3)
+
+
 @_command("sgld predict run/ new.parquet --out predictions.parquet")
 def predict(
     run: Run,
@@ -441,20 +468,29 @@ def _show(run: Path, quiet: bool, as_json: bool) -> None:
         typer.echo(json.dumps(content, indent=2))
         return
     if not quiet and content["parameters"]:
-        typer.echo(_table(content) + "\n")
+        typer.echo(_table(content, _told(run)) + "\n")
     word = content["verdict"]
     typer.secho(f"verdict: {word}", fg=COLOURS.get(word), bold=True, nl=False)
     between = " " if quiet else "\n" + " " * len("verdict: ")
     typer.echo(" - " + between.join(content["reasons"]))
 
 
-def _table(content: dict[str, Any]) -> str:
+def _told(run: Path) -> dict[str, Any]:
+    """Target, phase and notes, which the table says and summary.json leaves out."""
+    from .draws.storage import RunDirectory
+
+    directory = RunDirectory(run)
+    return directory.read("result.json").get("told", {}) if directory.finished() else {}
+
+
+def _table(content: dict[str, Any], told: dict[str, Any]) -> str:
     """The summary's text without its verdict; fewer columns where the terminal is narrow."""
     import shutil
 
     from .draws.summary import Summary
 
     facts = {k: v for k, v in content.items() if k not in ("verdict", "reasons", "parameters")}
+    facts |= told
     rows = content["parameters"]
     text = str(Summary(rows, "", (), facts))
     if sys.stdout.isatty() and len(text.split("\n")[0]) > shutil.get_terminal_size().columns:

@@ -34,7 +34,7 @@ KEYS = {
     "verdict", "reasons", "num_data", "num_steps", "num_chains", "num_draws", "seconds",
     "parameters",
 }  # fmt: skip
-COMMANDS = ("demo", "fit", "resume", "summary", "report", "predict")
+COMMANDS = ("demo", "fit", "resume", "summary", "report", "predict", "gallery")
 # a step by hand, so that no time goes into tuning, and draws enough to be killed among
 LONG = ("--step-size", "0.0003", "--draws", "60000", "--chains", "2", "--checkpoint-every", "0.05")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,7 +18,8 @@ from ..tune.affine import AffineLaw
 from ..tune.noise import estimates
 from ..tune.request import Plan
 from . import stein
-from .verdict import Evidence, Verdict, judge
+from .confirm import confirm
+from .verdict import Evidence, Verdict, doubt, judge, unmixed
 
 __all__ = ["assess"]
 
@@ -56,21 +58,33 @@ def assess(
         other_modes=plan.other_modes,
         tolerance=tolerance,
     )
-    why_not = _no_meter(plan, draws)
-    if why_not is not None:
-        return judge(Evidence(**evidence, why_not=why_not))
     healthy = draws.healthy
     z = np.asarray(z, np.float64)[healthy]
-    own = None if gradient is None else np.asarray(gradient, np.float64)[healthy]
-    evidence |= _meter(target, plan, z, own, weights, float(draws.temperature.flat[0]), seed)
-    evidence |= _phase(plan, draws, own)
-    return judge(Evidence(**evidence))
+    why_not = _no_meter(plan, draws)
+    if why_not is None:
+        own = None if gradient is None else np.asarray(gradient, np.float64)[healthy]
+        evidence |= _meter(target, plan, z, own, weights, float(draws.temperature.flat[0]), seed)
+        evidence |= _phase(plan, draws, own)
+    found = Evidence(**evidence, why_not=why_not)
+    if plan.starts is not None and doubt(found) and not unmixed(found) and _all_visited(plan, z):
+        found = replace(found, confirmation=confirm(target, plan, seed))
+    return judge(found)
+
+
+def _all_visited(plan: Plan, z: Float[np.ndarray, "chain draw d"]) -> bool:
+    """Whether every chain came near every mode that is known."""
+    if plan.modes is None or plan.laplace is None or plan.laplace.factor is None:
+        return True
+    white, modes = plan.laplace.whiten(z), plan.laplace.whiten(plan.modes)
+    away = np.linalg.norm(white[:, :, None] - modes, axis=-1).min(axis=1)
+    return bool(np.all(away <= 1 + np.sqrt(z.shape[-1])))
 
 
 def _no_meter(plan: Plan, draws: Draws) -> str | None:
     if plan.laplace is None or not plan.laplace.positive_definite:
         return (
-            "there is no positive definite curvature at a mode to measure the bias with; "
+            "there is no positive definite curvature at a mode to measure the bias with (see the plan's "
+            "notes); "
             "confirm with half the step size, or with NUTS: sgld.reference."
         )
     temperature = draws.temperature[draws.healthy]

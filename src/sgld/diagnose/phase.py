@@ -25,7 +25,14 @@ from ..errors import UsageError
 from ..posterior import Posterior, Target
 from ..preconditioner.fixed import Scalar
 
-__all__ = ["GradientStatistics", "Phase", "gradient_statistics", "noise_level", "rows_for"]
+__all__ = [
+    "GradientStatistics",
+    "Phase",
+    "gradient_statistics",
+    "noise_level",
+    "rows_for",
+    "scores",
+]
 
 PHASE = 5  # the stream of the host's generator that chooses rows
 MOST_ROWS, FEWEST_ROWS, NUMBERS = 1024, 32, 2**20
@@ -62,8 +69,8 @@ class Phase:
 
     @property
     def crossing(self) -> int | None:
-        """The step from which alpha < 1 in every chain that did not fail; None: never."""
-        alpha = np.where(np.isnan(self.alpha), 0.0, self.alpha).max(axis=1)
+        """The step from which alpha < 1, on average over chains that did not fail; None: never."""
+        alpha = self._average
         optimising = np.flatnonzero(alpha >= 1)
         if optimising.size == 0:
             return int(self.step[0])
@@ -76,10 +83,19 @@ class Phase:
         share = np.log(alpha[last]) / np.log(alpha[last] / alpha[last + 1])
         return round(first + share * (second - first))
 
-    def sentence(self) -> str:
-        """Which phase the run was in, for a reader."""
-        alpha, crossing = self.alpha, self.crossing
-        most, end = float(np.nanmax(alpha)), float(np.nanmax(alpha[-1]))
+    @property
+    def _average(self) -> Float[np.ndarray, " probe"]:
+        good = ~np.isnan(self.alpha)
+        return np.where(good, self.alpha, 0.0).sum(axis=1) / np.maximum(good.sum(axis=1), 1)
+
+    def sentence(self, corrected: bool = False) -> str:
+        """Which phase the run was in, for a reader; `corrected`: the gradient's noise was taken off."""
+        alpha, crossing = self._average, self.crossing
+        most, end = float(alpha.max()), float(alpha[-1])
+        if corrected:
+            return f"sampling: gradient noise, {np.median(alpha):.2g} times the injected noise, is taken off it"
+        if np.isnan(self.level[1:]).all():
+            return "every chain failed"
         if np.all(self.temperature == 0):
             return "optimisation: the temperature is 0"
         if crossing is None:
@@ -270,14 +286,15 @@ def gradient_statistics(
         )
     rows = np.arange(source.num_data, dtype=np.int32)  # already in a random order
     rows = rows if num_rows is None else rows[:num_rows]
-    scores = np.asarray(_scores(prepared.target, source, prepared.z0, rows), np.float64)
-    d = scores.shape[1]
-    covariance = np.cov(scores, rowvar=False).reshape(d, d) if len(rows) > 1 else np.zeros((d, d))
-    return GradientStatistics(scores.mean(0), covariance, len(rows), source.num_data)
+    found = np.asarray(scores(prepared.target, source, prepared.z0, rows), np.float64)
+    d = found.shape[1]
+    covariance = np.cov(found, rowvar=False).reshape(d, d) if len(rows) > 1 else np.zeros((d, d))
+    return GradientStatistics(found.mean(0), covariance, len(rows), source.num_data)
 
 
 @jax.jit
-def _scores(target: Target, source: Source, z: Array, rows: Array) -> Float[Array, "m d"]:
+def scores(target: Target, source: Source, z: Array, rows: Array) -> Float[Array, "m d"]:
+    """grad log_likelihood_i + grad log_prior / N of the given rows."""
     prior = jax.grad(target.log_prior)(z) / source.num_data
 
     def one(row):

@@ -9,13 +9,15 @@ unknown     the library cannot tell; never `trusted` when it does not know
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["Evidence", "Verdict", "judge"]
+from .confirm import Confirmation
+
+__all__ = ["Evidence", "Verdict", "doubt", "judge", "unmixed"]
 
 MIN_ESS = 400
 MAX_EXCESS = 0.10
@@ -49,6 +51,7 @@ class Evidence:
     other_modes: int = 0
     tolerance: float = 0.05
     why_not: str | None = None  # why there is no meter, in a sentence
+    confirmation: Confirmation | None = None  # by adjusted chains, where the meter is no guide
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,12 @@ def judge(e: Evidence) -> Verdict:
     """The first rule that applies."""
     word, reasons = _rule(e)
     corrected_mean = corrected_sd = None
+    c = e.confirmation
+    if c is not None and c.mixed:
+        return Verdict(
+            word, tuple(reasons), e.sd / c.sd, c.sd_se, e.r2, c.mean, c.sd, e.noise_ratio,
+            {"nu": e.nu, "excess": None, "confirmed": "adjusted chains"},
+        )  # fmt: skip
     if e.sd_ratio is not None and e.r2 is not None and e.mean_shift is not None:
         good = (e.r2 > PRINTED_R2) & (e.ess >= MIN_CORRECTED_ESS)
         corrected_mean = np.where(good, e.mean + e.mean_shift, np.nan)
@@ -133,27 +142,60 @@ def _largest(values: np.ndarray | None) -> float | None:
 def _rule(e: Evidence) -> tuple[str, Sequence[str]]:
     if e.failures:
         return "biased", e.failures
-    mixing = _mixing(e)
+    mixing = unmixed(e)
     if mixing:
         return "not mixed", mixing
+    if e.confirmation is not None and e.confirmation.mixed:
+        return _by_adjusted_chains(e, e.confirmation)
     if e.excess is not None and np.max(e.excess) > MAX_EXCESS:
         return "biased", [_excess_reason(e, e.excess)]
-    doubt = _doubt(e)
-    if doubt:
-        return "unknown", [doubt]
+    in_doubt = doubt(e)
+    if in_doubt:
+        return "unknown", [in_doubt]
     assert e.sd_ratio is not None and e.mean_shift is not None
     error = np.abs(e.sd_ratio - 1)
     mean_error = np.abs(e.mean_shift) / (e.sd / e.sd_ratio)
     if np.max(error) > MAX_RATIO_ERROR or np.max(mean_error) > MAX_MEAN_ERROR:
         return _wrong(e, error, mean_error)
-    count = len(e.names)
+    return "trusted", [f"{_within(error)}."]
+
+
+def _within(error: np.ndarray) -> str:
+    count = len(error)
     every = f"all {count} parameters" if count > 1 else "the parameter"
     # round up: the sentence must not promise more than was measured
     percent = max(1, int(np.ceil(100 * np.max(error) - 1e-9)))
-    return "trusted", [f"sd within {percent}% on {every}."]
+    return f"sd within {percent}% on {every}"
 
 
-def _mixing(e: Evidence) -> list[str]:
+def _by_adjusted_chains(e: Evidence, c: Confirmation) -> tuple[str, Sequence[str]]:
+    """The same limits, against the means and sds of Metropolis-adjusted chains."""
+    why = doubt(replace(e, confirmation=None)) or ""
+    said = "by Metropolis-adjusted chains"
+    if np.max(c.sd_se) > MAX_SE / 2:
+        return "unknown", [f"{why.split(';')[0]}; adjusted chains were too short to tell."]
+    error, mean_error = np.abs(e.sd / c.sd - 1), np.abs(e.mean - c.mean) / c.sd
+    if np.max(error) > MAX_RATIO_ERROR or np.max(mean_error) > MAX_MEAN_ERROR:
+        worst = int(np.argmax(error))
+        side = "wide" if e.sd[worst] > c.sd[worst] else "narrow"
+        reasons = []
+        if error[worst] > MAX_RATIO_ERROR:
+            reasons.append(
+                f"sd of {e.names[worst]!r} is about {100 * error[worst]:.0f}% too {side}, {said}; use "
+                "a smaller tolerance, or NUTS: sgld.reference."
+            )
+        worst = int(np.argmax(mean_error))
+        if mean_error[worst] > MAX_MEAN_ERROR:
+            reasons.append(
+                f"mean of {e.names[worst]!r} is about {mean_error[worst]:.2f} sd off, {said}; use a "
+                "smaller tolerance, or NUTS: sgld.reference."
+            )
+        return "biased", reasons
+    return "trusted", [f"{_within(error)}, {said}."]
+
+
+def unmixed(e: Evidence) -> list[str]:
+    """Why the draws are too few, or the chains at odds; empty where they are neither."""
     ess = np.fmin(e.ess, e.ess_square)
     if np.isnan(ess).all():
         return ["the draws are too few, or do not move; use more draws."]
@@ -198,7 +240,8 @@ def _times(ratio: float) -> str:
     return f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.2g} times"
 
 
-def _doubt(e: Evidence) -> str | None:
+def doubt(e: Evidence) -> str | None:
+    """Why the meter is no guide here, in a sentence; None where it is one."""
     if e.why_not is not None:
         return e.why_not
     if e.sd_ratio is None or e.r2 is None or not np.isfinite(e.sd_ratio).all():

@@ -24,6 +24,7 @@ from ..diagnose.verdict import Verdict
 from ..errors import RunError
 from ..layout import leaf_names
 from .draws import Draws
+from .summary import TOLD
 
 __all__ = ["RunDirectory", "load", "save"]
 
@@ -94,6 +95,16 @@ class RunDirectory:
         for name in ("run.json", "checkpoint.npz", "result.json", "summary.json", "report.html"):
             with contextlib.suppress(FileNotFoundError):
                 (self.path / name).unlink()
+        shutil.rmtree(self.path / "draws.zarr", ignore_errors=True)
+
+    def begin_again(self, attempts: list[dict[str, str]]) -> None:
+        """Drop draws and checkpoint for another attempt, which run.json names."""
+        import shutil
+
+        # run.json first: draws of an attempt that it does not name would be another's
+        self.write("run.json", {**self.read("run.json"), "again": attempts})
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / "checkpoint.npz").unlink()
         shutil.rmtree(self.path / "draws.zarr", ignore_errors=True)
 
     def lock(self) -> None:
@@ -212,7 +223,8 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
     rows["draw_step"] = np.asarray(draws.step)
     widest = max((values.shape[1:] for values in rows.values()), key=math.prod)
     run.append(rows, 0, chunk_rows(widest))
-    run.write("summary.json", draws.summary().to_dict())
+    summary = draws.summary()
+    run.write("summary.json", summary.to_dict())
     run.write(
         "result.json",
         {
@@ -223,6 +235,7 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
             "verdict": None if draws.verdict is None else draws.verdict.to_dict(),
             "info": _jsonable(draws.info),
             "num_draws": draws.num_draws,
+            "told": _jsonable({name: summary.facts[name] for name in TOLD}),
         },
     )
 

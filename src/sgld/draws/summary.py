@@ -12,12 +12,13 @@ from . import weighted
 if TYPE_CHECKING:
     from .draws import Draws
 
-__all__ = ["COLUMNS", "Summary", "summarise"]
+__all__ = ["COLUMNS", "TOLD", "Summary", "summarise"]
 
 COLUMNS = (
     "mean", "sd", "q05", "q50", "q95", "mcse_mean", "ess_bulk", "ess_tail", "r_hat",
     "sd_ratio", "sd_ratio_se", "r2", "mean_corrected", "sd_corrected",
 )  # fmt: skip
+TOLD = ("phase", "target", "notes")  # facts that are said and not stored in summary.json
 SHOWN = ("mean", "sd", "q05", "q50", "q95", "ess_bulk", "r_hat", "sd_ratio")
 
 
@@ -35,7 +36,7 @@ class Summary:
         return {
             "verdict": self.verdict,
             "reasons": list(self.reasons),
-            **self.facts,
+            **{name: value for name, value in self.facts.items() if name not in TOLD},
             "parameters": self.parameters,
         }
 
@@ -62,8 +63,8 @@ class Summary:
             + (f" over {facts['num_data']} rows" if facts["num_data"] else "")
             + (f", {facts['seconds']:.1f} s" if facts["seconds"] is not None else "")
         )
-        if facts["phase"]:
-            lines.append(f"phase: {facts['phase']}")
+        lines += [f"{name}: {facts[name]}" for name in ("target", "phase") if facts.get(name)]
+        lines += [f"note: {note}" for note in facts.get("notes", ())]
         lines += [f"verdict: {self.verdict}", *(f"  {reason}" for reason in self.reasons)]
         return "\n".join(lines)
 
@@ -116,12 +117,31 @@ def _summary(draws: Draws, parameters: dict[str, dict[str, float | None]]) -> Su
         "num_chains": draws.num_chains,
         "num_draws": draws.num_draws,
         "seconds": draws.info.get("seconds"),
-        "phase": None if draws.phase is None else draws.phase.sentence(),
+        "phase": None if draws.phase is None else draws.phase.sentence(_corrected(draws)),
+        "target": _target(draws),
+        "notes": (draws.info.get("plan") or {}).get("notes", ()),
     }
     verdict = draws.verdict
     word = "unknown" if verdict is None else verdict.word
     unjudged = ("the draws were not judged", *draws.failures)
     return Summary(parameters, word, unjudged if verdict is None else verdict.reasons, facts)
+
+
+def _corrected(draws: Draws) -> bool:
+    return bool((draws.info.get("plan") or {}).get("noise_correction"))
+
+
+def _target(draws: Draws) -> str:
+    """Whose law the draws follow."""
+    if draws.info.get("target") == "sandwich":
+        return "sandwich-calibrated intervals, for a misspecified model"
+    temperature = np.unique(draws.temperature[draws.healthy])
+    if temperature.size == 1 and temperature[0] == 1:
+        return "the posterior"
+    if temperature.size == 1:
+        kind = "cold" if temperature[0] < 1 else "tempered"
+        return f"the {kind} posterior, p(theta | data)^(1/T) at T = {temperature[0]:g}"
+    return "a posterior whose temperature changes along the run"
 
 
 def _json_number(value: float) -> float | None:

@@ -13,7 +13,7 @@ from ..data.source import Source
 from ..posterior import Target
 from . import sums
 
-__all__ = ["Around", "around", "log_acceptance"]
+__all__ = ["Around", "around", "log_acceptance", "mala_move"]
 
 ROWS = 2**16  # rows evaluated at once at the centre
 
@@ -80,7 +80,14 @@ def _rows_at(target: Target, rows: PyTree, center: Array) -> Array:
 def log_acceptance(
     density: Any, rows: Any, D: Any, u: Float[Array, " d"], xi: Float[Array, " d"], h: Array
 ) -> Float[Array, ""]:
-    """The log of MALA's acceptance ratio of the move that xi proposes, NaN being a rejection.
+    """The log of MALA's acceptance ratio of the move that xi proposes: `mala_move`'s first."""
+    return mala_move(density, rows, D, u, xi, h)[0]
+
+
+def mala_move(
+    density: Any, rows: Any, D: Any, u: Float[Array, " d"], xi: Float[Array, " d"], h: Array
+) -> tuple[Float[Array, ""], Float[Array, " d"]]:
+    """The log of MALA's acceptance ratio, NaN being a rejection, and the move that xi proposes.
 
     One leapfrog of time step delta = sqrt(2h) from momentum xi, with D^{1/2} (D^{1/2})^T = D:
 
@@ -92,7 +99,8 @@ def log_acceptance(
     delta = jnp.sqrt(2 * h)
     value, gradient = sums.value_and_gradient(density, rows, u)
     p = xi + delta / 2 * D.pullback(gradient)
-    new_value, new_gradient = sums.value_and_gradient(density, rows, u + delta * D.noise(p))
+    new = u + delta * D.noise(p)
+    new_value, new_gradient = sums.value_and_gradient(density, rows, new)
     p_new = p + delta / 2 * D.pullback(new_gradient)
     ratio = new_value - value + jnp.sum((xi - p_new) * (xi + p_new)) / 2
-    return jnp.where(jnp.isnan(ratio), -jnp.inf, ratio)
+    return jnp.where(jnp.isnan(ratio), -jnp.inf, ratio), new

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..data.source import Source
-from ..diagnose.verdict import Evidence, Verdict, _mixing
+from ..diagnose.verdict import Evidence, Verdict, unmixed
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..errors import UsageError, did_you_mean, need
@@ -169,7 +169,7 @@ def _verdict(draws: Draws, method: str, divergences: int, transitions: int) -> V
         names=draws.names, mean=mean, sd=np.sqrt(weighted.var(values, weights)), ess=ess,
         ess_square=square, r_hat=weighted.r_hat(values), num_chains=draws.num_chains,
     )  # fmt: skip
-    reasons = _mixing(e)
+    reasons = unmixed(e)
     if divergences:
         share = f"{divergences} of {transitions} transitions diverged"
         reasons.append(

@@ -220,7 +220,9 @@ def _noise(draws: Draws) -> str:
         early = len(steps) - len(draws.step)
         h_all = np.append(phase.step_size[:early], h)
         alpha = phase.along(steps, h_all, np.append(phase.temperature[:early], temperature))
-        svgs.append(figures.noise_phase(steps, alpha, phase.crossing))
+        corrected = bool(draws.info["plan"].get("noise_correction"))
+        crossing = phase.step[0] if corrected else phase.crossing
+        svgs.append(figures.noise_phase(steps, alpha, crossing))
         lead = _phase(phase, draws.info["plan"])
     if np.ptp(temperature) > 0:
         svgs.append(figures.over_steps("Temperature T", draws.step, temperature, burn_in))
@@ -231,7 +233,7 @@ def _phase(phase: Phase, plan: dict[str, Any]) -> str:
     lead = (
         "α is the variance of the gradient noise over that of the injected noise, in the worst "
         "direction (Welling &amp; Teh 2011, section 4), measured along the run in every chain. Above 1 "
-        f"a run optimises, below 1 it samples. This run: {says(phase.sentence())}"
+        f"a run optimises, below 1 it samples. This run: {says(phase.sentence(bool(plan.get('noise_correction'))))}"
     )
     if plan.get("noise_correction"):
         return lead + "; noise correction takes the gradient noise off the injected noise."

@@ -16,6 +16,7 @@ from ..layout import Layout
 from ..posterior import Posterior, Target
 from ..schedule import as_schedule
 from ..tune.request import Request, is_auto
+from .contract import check_contract
 
 __all__ = ["Prepared", "prepare"]
 
@@ -123,6 +124,8 @@ def _check_model(target: Target, source: Source | None, z0: Any) -> None:
         raise UsageError(
             f"log_prior must return one number. Got shape {jax.tree.map(jnp.shape, shape)}; sum it."
         )
+    if source is not None and target.posterior.names is None:  # formula models are ours
+        check_contract(target.posterior, target.position(z0), row, source.num_data)
     value, gradient = sums.value_and_gradient(target, source, z0)
     if not bool(jnp.isfinite(value)):
         raise UsageError(

@@ -12,7 +12,7 @@ __all__ = ["Progress"]
 class Progress:
     """Shown on a terminal's or notebook's standard error only; silent elsewhere."""
 
-    def __init__(self, shown: bool, chains: int) -> None:
+    def __init__(self, shown: bool, chains: int, doing: str = "sampling") -> None:
         self._bar: Any = None
         self._task: Any = None
         self._chains = chains
@@ -22,7 +22,7 @@ class Progress:
             from rich.progress import Progress as Bar
 
             self._bar = Bar(
-                TextColumn("sampling"),
+                TextColumn(doing),
                 BarColumn(),
                 TextColumn("{task.percentage:3.0f}% of {task.total:.0f} steps"),
                 TextColumn("{task.fields[rate]}"),

@@ -18,6 +18,7 @@ from jax.tree_util import Partial
 
 from ..data.source import generator
 from ..diagnose.assess import assess
+from ..diagnose.verdict import MIN_ESS
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.storage import RunDirectory, load, write_result
@@ -30,6 +31,7 @@ from ..tune.plan import make_plan
 from ..tune.request import Plan, Request, is_auto
 from ..tune.rough import settled
 from . import loop
+from .again import another, revised
 from .arguments import Prepared, prepare
 from .chunk import Kernel
 from .outcome import laplace_facts, reported_draws, sampling_only
@@ -39,6 +41,7 @@ __all__ = ["resume", "sample"]
 
 STARTS = 3  # the stream of the host's generator that the chains' starts use
 MAX_GROWTH = 50  # `ess=` goes on to at most this many times the planned draws
+GROWTH_BY_ITSELF, MOST_STEPS = 8, 10**6  # and the library by itself to this many, and steps
 
 
 def sample(
@@ -209,46 +212,67 @@ def execute(
     """Tune, run, judge; with a directory, write the result."""
     began = time.perf_counter()
     try:
-        target = prepared.target
-        plan = make_plan(target, prepared.source, prepared.z0, ask)
-        check_schedule(plan.step_size, plan.thin * plan.num_draws, "step_size")
-        if on_plan is not None:
-            on_plan(plan)
-        kernel = make_kernel(target, plan, ask)
-        starts = _starts(prepared, plan, ask, kernel)
-        raw = loop.run(
-            kernel,
-            starts,
-            seed=ask.seed,
-            num_draws=plan.num_draws,
-            more=None if ess is None else partial(_more, target, plan, ess, ask.seed),
-            directory=directory,
-            checkpoint_every=checkpoint_every,
-            progress=progress,
-        )
-        draws = reported_draws(target, plan, raw, ask.seed)
-        info = {
-            "num_data": None if prepared.source is None else prepared.source.num_data,
-            "num_steps": raw.num_steps,
-            "seed": int(ask.seed),
-            "plan": plan.describe(),
-            "log_density_at_mode": plan.log_density,
-            "laplace": laplace_facts(target, plan),
-            "phase": None if raw.phase is None else raw.phase.to_dict(),
-        }
-        draws = replace(draws, info=info)
-        raw, _ = sampling_only(raw)
-        z = np.moveaxis(raw.z, 0, 1)
-        gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
-        verdict = assess(target, plan, draws, z, gradient, ask.tolerance, ask.seed)
-        draws = replace(draws, info={**info, "seconds": time.perf_counter() - began})
-        draws = draws.with_verdict(verdict)
+        target, source, z0 = prepared.target, prepared.source, prepared.z0
+        attempts = [] if directory is None else list(directory.read("run.json").get("again", []))
+        plan = make_plan(target, source, z0, ask)
+        for attempt in attempts:  # a resumed run goes on with the attempt it had come to
+            plan = revised(plan, attempt, target, source, z0, ask) or plan
+        while True:
+            check_schedule(plan.step_size, plan.thin * plan.num_draws, "step_size")
+            if on_plan is not None:
+                on_plan(plan)
+            draws = _attempt(prepared, plan, ask, ess, directory, progress, checkpoint_every)
+            assert draws.verdict is not None
+            what = another(plan, ask, draws.verdict, attempts)
+            attempt = {"what": what, "why": draws.verdict.reasons[0]}
+            new = revised(plan, attempt, target, source, z0, ask) if what else None
+            if new is None:
+                break
+            plan = new
+            attempts.append(attempt)
+            if directory is not None:
+                directory.begin_again(attempts)
+        draws = replace(draws, info={**draws.info, "seconds": time.perf_counter() - began})
         if directory is not None:
             write_result(directory, draws)
         return draws
     finally:
         if directory is not None:
             directory.unlock()
+
+
+def _attempt(
+    prepared: Prepared, plan: Plan, ask: Request, ess: int | None,
+    directory: RunDirectory | None, progress: bool, checkpoint_every: float,
+) -> Draws:  # fmt: skip
+    """Run a plan and judge what comes out."""
+    target = prepared.target
+    kernel = make_kernel(target, plan, ask)
+    raw = loop.run(
+        kernel,
+        _starts(prepared, plan, ask, kernel),
+        seed=ask.seed,
+        num_draws=plan.num_draws,
+        more=partial(_more, target, plan, ask, ess),
+        directory=directory,
+        checkpoint_every=checkpoint_every,
+        progress=progress,
+    )
+    draws = reported_draws(target, plan, raw, ask.seed)
+    info = {
+        "num_data": None if prepared.source is None else prepared.source.num_data,
+        "num_steps": raw.num_steps,
+        "seed": int(ask.seed),
+        "plan": plan.describe(),
+        "log_density_at_mode": plan.log_density,
+        "laplace": laplace_facts(target, plan),
+        "phase": None if raw.phase is None else raw.phase.to_dict(),
+    }
+    draws = replace(draws, info=info)
+    raw, _ = sampling_only(raw)
+    z = np.moveaxis(raw.z, 0, 1)
+    gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
+    return draws.with_verdict(assess(target, plan, draws, z, gradient, ask.tolerance, ask.seed))
 
 
 def make_kernel(target: Target, plan: Plan, ask: Request) -> Kernel:
@@ -276,6 +300,8 @@ def _starts(prepared: Prepared, plan: Plan, ask: Request, kernel: Kernel) -> Any
     if not is_auto(ask.step_size):
         return layout.array(np.tile(prepared.z0, (ask.num_chains, 1)))
     xi = generator(ask.seed, STARTS, 0).standard_normal((ask.num_chains, d))
+    if plan.starts is not None:
+        return layout.array(plan.starts[np.arange(ask.num_chains) % len(plan.starts)])
     if plan.laplace is not None and plan.laplace.positive_definite:
         assert plan.laplace.factor is not None
         center, offset = plan.laplace.mode, 2 * xi @ plan.laplace.factor.T
@@ -291,14 +317,47 @@ def _starts(prepared: Prepared, plan: Plan, ask: Request, kernel: Kernel) -> Any
     return layout.array(center[None] + offset)
 
 
-def _more(target: Target, plan: Plan, ess: float, seed: int, raw: loop.Raw) -> int:
-    """How many draws per chain to go on to until the smallest bulk ESS reaches `ess`."""
-    draws = reported_draws(target, plan, raw, seed)
+def _precision(values: np.ndarray, weights: np.ndarray, tolerance: float) -> float:
+    """Effective draws over those needed, in the worst parameter.
+
+    The verdict's least ESS, and for squares (kurtosis - 1) / tolerance^2: then the Monte Carlo
+    error of every sd is tolerance / 2 of it.
+    """
+    centred = values - weighted.mean(values, weights)
+    second = weighted.mean(centred**2, weights)
+    kurtosis = weighted.mean(centred**4, weights) / second**2
+    needed = np.fmax(1.1 * MIN_ESS, (kurtosis - 1) / tolerance**2)
+    with np.errstate(invalid="ignore"):
+        shares = (
+            weighted.ess(values, weights) / (1.1 * MIN_ESS),
+            weighted.ess(centred**2, weights) / needed,
+        )
+    return float(np.nanmin(shares))
+
+
+def _more(target: Target, plan: Plan, ask: Request, ess: float | None, raw: loop.Raw) -> int:
+    """How many draws per chain to go on to.
+
+    Until the smallest bulk ESS reaches `ess`; where lengths were left to the library, until
+    those of theta and theta^2 suffice for the verdict.
+    """
+    done = len(raw.z)
+    draws = reported_draws(target, plan, raw, ask.seed)
     if draws.healthy.size == 0:
-        return len(raw.z)
+        return done
     values, _ = draws.flat()
-    reached = float(np.nanmin(weighted.ess(values, draws.weights)))
-    if reached >= ess:
-        return len(raw.z)
-    growth = min(4.0, max(1.1, 1.1 * ess / max(reached, 1.0)))
-    return min(MAX_GROWTH * plan.num_draws, math.ceil(len(raw.z) * growth))
+    weights = draws.weights
+    reached = float(np.nanmin(weighted.ess(values, weights)))
+    share = 1.0 if ess is None else reached / ess
+    longest = MAX_GROWTH
+    if ess is None:
+        if not (is_auto(ask.num_draws) and is_auto(ask.step_size)):
+            return done
+        share, longest = _precision(values, weights, ask.tolerance), GROWTH_BY_ITSELF
+    if not share < 1:
+        return done
+    growth = min(4.0, max(1.1, 1.1 / max(share, 0.01)))
+    most = longest * plan.num_draws
+    if ess is None:
+        most = min(most, MOST_STEPS // plan.thin)
+    return max(done, min(most, math.ceil(done * growth)))

@@ -58,11 +58,16 @@ def from_curvature(
     bias = ask.tolerance / 2
     correctable = dense and nu < CORRECTABLE and parts.allows_correction(ask)
     correctable = correctable and (is_auto(ask.gradient) or not ask.gradient.remembers)
+    misfit = None
     if source is None:
         gradient = Full() if is_auto(ask.gradient) else ask.gradient
         choice = _Choice(gradient, 0, "independent", correctable, 0.0)
     else:
-        choice = _choose(target, source, ask, laplace, factor, correctable, bias, T)
+        rows = None
+        if not isinstance(ask.gradient, Full):
+            rows = noise.row_noise(target, source, laplace.tempered(T), ask.seed)
+            misfit = parts.misfit(laplace, rows[0], source.num_data)
+        choice = _choose(source, rows, ask, factor, correctable, bias, T)
         source = parts.batches(source, choice.batch_size, choice.order, choice.gradient)
     gradient = parts.prepared(choice.gradient, target, source, laplace.mode)
     measured = parts.measure(target, source, gradient, laplace, T, ask.seed)
@@ -83,7 +88,7 @@ def from_curvature(
         D = Dense(laplace.covariance, factor).prepare(target.layout)
     return draft(
         sampler=parts.sampler(ask, correction), gradient=gradient, preconditioner=D, source=source,
-        step_size=as_schedule(h, "step_size"), noise=measured, law=law,
+        step_size=as_schedule(h, "step_size"), noise=measured, law=law, misfit=misfit,
     )  # fmt: skip
 
 
@@ -91,18 +96,14 @@ def _corrected_step(largest_noise: float, T: float) -> float:
     return min(CORRECTED_STEP, 0.8 * T / (T + largest_noise))
 
 
-def _choose(target, source, ask, laplace, factor, correctable, bias, T) -> _Choice:
+def _choose(source, rows, ask, factor, correctable, bias, T) -> _Choice:
     """The cheapest of control variates, plain minibatches and full gradients, per draw."""
     N, sampler = source.num_data, parts.sampler(ask)
-    wide = laplace.tempered(T)
     given = None if is_auto(ask.gradient) else ask.gradient
     plain = cv = 0.0
     centred = isinstance(given, ControlVariates) or (given is not None and given.remembers)
     if not isinstance(given, Full):
-        plain, cv = (
-            _largest(factor, covariance)
-            for covariance in noise.row_noise(target, source, wide, ask.seed)
-        )
+        plain, cv = (_largest(factor, covariance) for covariance in rows)
     if isinstance(given, Full):
         sizes = [N]
     elif is_auto(ask.batch_size):

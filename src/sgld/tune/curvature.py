@@ -19,13 +19,14 @@ class Laplace:
     """N(mode, J^{-1}) in free coordinates, in float64 on the host.
 
     `factor` F satisfies F F^T = J^{-1}; `smallest` is J's smallest eigenvalue relative
-    to its diagonal, negative or zero where the mode is not one.
+    to its diagonal, negative or zero where the mode is not one, and `flattest` its direction.
     """
 
     mode: Float[np.ndarray, " d"]
     curvature: Float[np.ndarray, "d d"]
     factor: Float[np.ndarray, "d d"] | None
     smallest: float
+    flattest: Float[np.ndarray, " d"]
 
     @property
     def positive_definite(self) -> bool:
@@ -60,13 +61,16 @@ def laplace_at(target: Target, source: Source | None, mode: Float[np.ndarray, " 
     J = np.asarray(sums.curvature(target, source, z), np.float64)
     J = (J + J.T) / 2
     if not np.isfinite(J).all():
-        return Laplace(np.asarray(mode, np.float64), J, None, -np.inf)
+        bad = (~np.isfinite(np.diag(J))).astype(float)
+        return Laplace(np.asarray(mode, np.float64), J, None, -np.inf, bad)
     scale = np.sqrt(np.maximum(np.abs(np.diag(J)), 1e-300))
     values, vectors = np.linalg.eigh(J / np.outer(scale, scale))
     factor = None
     if values[0] > 1e-6 * values[-1]:
         factor = vectors / np.sqrt(values) / scale[:, None]
-    return Laplace(np.asarray(mode, np.float64), J, factor, float(values[0]))
+    flattest = vectors[:, 0] / scale
+    flattest = flattest / max(float(np.linalg.norm(flattest)), 1e-300)
+    return Laplace(np.asarray(mode, np.float64), J, factor, float(values[0]), flattest)
 
 
 def nonlinearity(

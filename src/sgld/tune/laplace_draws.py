@@ -19,6 +19,7 @@ from ..posterior import Posterior, Target
 from ..referee.around import prepare
 from ..run.outcome import reported
 from .curvature import Laplace, laplace_at, nonlinearity
+from .improper import named_direction
 from .mode import NEWTON_LIMIT, Mode, newton_mode
 from .noise import TUNING
 
@@ -132,18 +133,11 @@ def _verdict(nu: float, away: float) -> Verdict:
 
 def _not_definite(target: Target, gaussian: Laplace) -> str:
     """The direction in which the density does not fall, as a sentence."""
-    J = gaussian.curvature
-    names = target.layout.element_names()
-    if target.posterior.names is not None and len(target.posterior.names) == len(names):
-        names = list(target.posterior.names)
-    if not np.isfinite(J).all():
-        at = names[int(np.argmax(~np.isfinite(J).all(axis=1)))]
-        return f"the curvature at the mode is not finite for {at!r}; use sgld.reference."
-    scale = np.sqrt(np.maximum(np.abs(np.diag(J)), 1e-300))
-    direction = np.linalg.eigh(J / np.outer(scale, scale))[1][:, 0]
-    at = names[int(np.argmax(np.abs(direction)))]
+    at = named_direction(target, gaussian.flattest)
+    if not np.isfinite(gaussian.curvature).all():
+        return f"the curvature at the mode is not finite for {at}; use sgld.reference."
     return (
         f"the curvature at the mode is not positive definite (smallest relative eigenvalue "
-        f"{gaussian.smallest:.2g}), mostly along {at!r}: the density does not fall there. Give it a "
+        f"{gaussian.smallest:.2g}), along {at}: the density does not fall there. Give it a "
         "proper prior, drop it, or use sgld.reference."
     )

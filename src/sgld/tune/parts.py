@@ -31,6 +31,7 @@ __all__ = [
     "matrix",
     "measure",
     "memoryless",
+    "misfit",
     "no_step",
     "of_sampler",
     "prepared",
@@ -108,6 +109,13 @@ def measure(target, source, gradient, laplace, T, seed) -> Float[np.ndarray, "d 
         return noise.block_noise(target, source, laplace.mode)
     count = max(512, 10 * d, min(2048, 2**16 // d))
     return noise.estimator_noise(target, source, gradient, laplace.tempered(T or 1.0), seed, count)
+
+
+def misfit(laplace: Laplace, noise_of_row: Float[np.ndarray, "d d"], num_data: int) -> float:
+    """The mean eigenvalue of F^T (N V_S) F, from N^2 V_S: about 1 in a well-specified model."""
+    assert laplace.factor is not None
+    white = laplace.factor.T @ noise_of_row @ laplace.factor
+    return float(np.trace(white)) / len(white) / num_data
 
 
 def law(target, source, laplace, factor, measured, sampler) -> Law | AffineLaw | None:

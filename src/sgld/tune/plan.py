@@ -25,13 +25,16 @@ from ..schedule import as_schedule
 from . import parts
 from .choose import from_curvature
 from .curvature import Laplace, laplace_at, nonlinearity
+from .improper import check_proper, named_direction
 from .mode import NEWTON_LIMIT, newton_mode, other_modes
 from .noise import TUNING
 from .request import Plan, Request, draft, is_auto
-from .rough import settled, without_curvature
+from .rough import from_pilot, settled, without_curvature
 
-__all__ = ["make_plan"]
+__all__ = ["make_plan", "with_lengths"]
 
+MISFIT = 2.0  # scores that vary so much more, or less, than the model implies are told
+NEAR = 0.1  # nu below which the Gaussian at the mode says all
 HOPELESS = 1.0  # nu from which nothing is promised
 DEFAULT_DRAWS = 1000
 SHORT, LONG = 10**5, 10**8  # most steps of a chain that the library takes by itself
@@ -44,24 +47,30 @@ def make_plan(
 ) -> Plan:
     """Mode, curvature, noise, then step size and lengths. `source` holds all rows as one batch."""
     notes: list[str] = []
-    laplace, value, nu, others = None, float("nan"), None, 0
+    laplace, value, nu, others, modes = None, float("nan"), None, 0, None
     temperature = as_schedule(ask.temperature, "temperature", zero=True)
     T = float(temperature(0))
     if target.layout.dimension <= NEWTON_LIMIT:
         mode, value, _, converged = newton_mode(target, source, jnp.asarray(z0))
         laplace = laplace_at(target, source, mode)
+        if not laplace.positive_definite:
+            laplace, value, converged = _off_the_saddle(target, source, laplace, value, converged)
         if not converged:
             notes.append("the search for the mode did not converge; start closer, or rescale.")
         if laplace.positive_definite:
             nu = nonlinearity(target, source, laplace, generator(ask.seed, TUNING, 2), T or 1.0)
             # a mode e^-10 times less dense than another matters to nobody
             found = other_modes(target, source, laplace, generator(ask.seed, TUNING, 3))
-            others = sum(density > value - 10 * (T or 1.0) for _, density in found)
+            dense = [z for z, density in found if density > value - 10 * (T or 1.0)]
+            others, modes = len(dense), np.array(dense) if dense else None
         else:
             notes.append(
                 "the curvature at the mode is not positive definite (smallest relative eigenvalue "
-                f"{laplace.smallest:.2g}); NUTS is the better tool here: sgld reference."
+                f"{laplace.smallest:.2g}) along {named_direction(target, laplace.flattest)}; NUTS is the "
+                "better tool here: sgld.reference, or sgld reference RUN."
             )
+        if is_auto(ask.step_size) and (nu is None or not nu <= HOPELESS):
+            check_proper(target, source, np.asarray(z0), laplace)
         if others:
             notes.append(
                 f"the posterior has at least {others + 1} modes; how often the chains visit each need not "
@@ -77,17 +86,50 @@ def make_plan(
             f"{target.layout.dimension} parameters are more than {NEWTON_LIMIT}: "
             "no dense curvature, so no promise about the sd."
         )
+    plan = None
     if not is_auto(ask.step_size):
         plan = by_hand(target, source, ask, laplace, T)
+    elif laplace is not None and (nu is None or nu > NEAR or others > 0):
+        plan = from_pilot(target, source, ask, laplace, z0, T)
+    if plan is not None:
+        pass
     elif laplace is not None and nu is not None and T > 0:
         plan = from_curvature(target, source, ask, laplace, nu, T)
     else:
         plan = without_curvature(target, source, ask, z0 if laplace is None else laplace.mode)
+    if plan.misfit is not None and not 1 / MISFIT < plan.misfit < MISFIT:
+        notes.append(_misfit_note(plan.misfit))
     plan = replace(
         plan, temperature=temperature, laplace=laplace, log_density=value, nu=nu,
-        notes=plan.notes + tuple(notes), other_modes=others,
+        notes=plan.notes + tuple(notes), other_modes=others, modes=modes,
     )  # fmt: skip
     return with_lengths(plan, ask)
+
+
+def _misfit_note(misfit: float) -> str:
+    if misfit > 1:
+        return (
+            f"the model looks misspecified: the rows' scores vary {misfit:.2g} times as much as it implies, so "
+            f"its sds may be about {np.sqrt(misfit):.2g} times too small for other samples; try a family with "
+            "more variance (negative-binomial for counts, student-t), or sgld.sandwich."
+        )
+    return (
+        f"the model looks misspecified: the rows' scores vary {misfit:.2g} times as much as it implies; "
+        "try a family with less variance, or sgld.sandwich."
+    )
+
+
+def _off_the_saddle(
+    target: Target, source: Source | None, laplace: Laplace, value: float, converged: bool
+) -> tuple[Laplace, float, bool]:
+    """The mode that lies down the flattest direction from a saddle, where there is one."""
+    for move in (0.1, -0.1, 1.0, -1.0, 10.0, -10.0):
+        start = laplace.mode + move * laplace.flattest
+        mode, density, _, done = newton_mode(target, source, start)
+        found = laplace_at(target, source, mode)
+        if done and found.positive_definite and density > value:
+            return found, density, done
+    return laplace, value, converged
 
 
 def by_hand(
@@ -124,9 +166,10 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
     """Burn-in, thinning and number of draws."""
     h = float(plan.step_size(0))
     # without a law the step is `tolerance` of the stiffest direction's time scale
-    rate = ask.tolerance / 10 if plan.law is None else max(plan.law.rate(h), 1e-12)
+    rate = ask.tolerance / 10 if plan.rate is None else plan.rate
+    rate = rate if plan.law is None else max(plan.law.rate(h), 1e-12)
     # where nothing is promised anyway, nobody waits for billions of steps
-    longest = SHORT if plan.nu is None or plan.nu > HOPELESS else LONG
+    longest = SHORT if plan.nu is None or plan.nu > HOPELESS or plan.starts is not None else LONG
     burn_in = min(longest, int(np.ceil(6 / rate))) if is_auto(ask.burn_in) else int(ask.burn_in)
     if is_auto(ask.burn_in) and plan.preconditioner.adapts:
         burn_in = max(burn_in, ADAPTING)
@@ -141,7 +184,8 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
         decay = (1 - min(rate, 1.0)) ** (2 * thin)
         needed = 2 / ask.tolerance**2 * (1 + decay) / (1 - decay) / ask.num_chains
         num_draws = max(DEFAULT_DRAWS, math.ceil(min(1.25 * needed, MOST_DRAWS)))
-        num_draws = DEFAULT_DRAWS if not is_auto(ask.step_size) else num_draws
+        if plan.law is None or not is_auto(ask.step_size):
+            num_draws = DEFAULT_DRAWS
     return replace(
         plan, burn_in=burn_in, thin=thin, num_draws=int(num_draws), num_chains=ask.num_chains
     )

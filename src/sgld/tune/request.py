@@ -56,6 +56,10 @@ class Plan:
     law: Law | AffineLaw | None
     notes: tuple[str, ...]
     other_modes: int = 0
+    misfit: float | None = None  # spread of the rows' scores over what the model implies
+    modes: Float[np.ndarray, "k d"] | None = None  # the other modes themselves
+    rate: float | None = None  # the share a step forgets, where no law says it
+    starts: Float[np.ndarray, "chain d"] | None = None
 
     @property
     def corrected(self) -> bool:

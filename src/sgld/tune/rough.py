@@ -6,17 +6,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..data.source import Source
+from ..gradient import sums
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
 from ..posterior import Target
-from ..preconditioner.fixed import Diagonal
+from ..preconditioner.fixed import Dense, Diagonal
 from ..schedule import as_schedule
 from . import parts
+from .curvature import Laplace
+from .pilot import MOST_DIMENSIONS, MOST_ROWS, pilot
 from .request import Plan, Request, draft, is_auto
 
-__all__ = ["settled", "without_curvature"]
+__all__ = ["from_pilot", "settled", "without_curvature"]
 
 
 def without_curvature(target: Target, source: Source | None, ask: Request, mode: Any) -> Plan:
@@ -40,6 +44,40 @@ def without_curvature(target: Target, source: Source | None, ask: Request, mode:
     return draft(
         sampler=parts.sampler(ask), gradient=parts.prepared(gradient, target, source, mode),
         preconditioner=D, source=source, step_size=as_schedule(h, "step_size"),
+    )  # fmt: skip
+
+
+def from_pilot(
+    target: Target, source: Source | None, ask: Request, laplace: Laplace | None, z0: Any, T: float
+) -> Plan | None:
+    """Pilot chains choose metric and step; None where they would cost too much, or find nothing.
+
+    For what is wholly left to the library, at T = 1, with few rows, so that gradients are exact.
+    """
+    d = target.layout.dimension
+    open_ = all(is_auto(v) for v in (ask.sampler, ask.gradient, ask.preconditioner))
+    few = source is None or source.num_data <= MOST_ROWS
+    if not (open_ and few and d <= MOST_DIMENSIONS and T == 1):
+        return None
+    if laplace is not None and laplace.factor is not None:
+        center, factor = laplace.mode, laplace.factor
+        if not _holds_mass(target, source, center, factor, z0):
+            center, factor = np.asarray(z0, np.float64), None
+    else:
+        center, factor = np.asarray(z0, np.float64), None
+    if factor is None:
+        squares = _squared_gradients(target, source, target.layout.array(center))
+        factor = np.diag(1 / np.sqrt(np.asarray(squares, np.float64) + 1e-8))
+    found = pilot(target, source, center, factor, ask.tolerance / 2, ask.seed)
+    if found is None:
+        return None
+    D = Dense(found.factor @ found.factor.T, found.factor).prepare(target.layout)
+    if source is not None:
+        source = source.with_batches(source.num_data, "reshuffle")
+    return draft(
+        sampler=parts.sampler(ask), gradient=Full(), preconditioner=D, source=source,
+        step_size=as_schedule(found.step_size, "step_size"), rate=found.step_size / 2,
+        starts=found.zs,
     )  # fmt: skip
 
 
@@ -97,3 +135,17 @@ def _stiffness(target, source, D, z):
 
     start = jax.random.normal(jax.random.key(0), z.shape, z.dtype)
     return jax.lax.scan(iterate, start / jnp.linalg.norm(start), length=30)[1][-1]
+
+
+def _holds_mass(target: Target, source: Source | None, mode: Any, factor: Any, z0: Any) -> bool:
+    """Whether the Gaussian at the mode is near where the posterior's mass can be.
+
+    A density without a bound (a scale that goes to 0) draws the mode's search into a spike:
+    there the Gaussian's own draws have no finite density, or are far less dense than the start.
+    """
+    rng = np.random.default_rng(0)
+    near = mode + rng.standard_normal((16, mode.size)) @ factor.T
+    array = target.layout.array
+    values = np.array([float(sums.log_density(target, source, array(z))) for z in near])
+    start = float(sums.log_density(target, source, array(z0)))
+    return bool(np.isfinite(values).mean() > 0.5 and np.nanmedian(values) > start - 10 * mode.size)

@@ -101,12 +101,14 @@ def test_the_crossing():
     h = np.array([0.2, 0.02, 0.002])
     phase = Phase(np.array([0, 100, 200]), h, np.ones(3), level)
     np.testing.assert_allclose(phase.alpha[:, 0], [10, 1, 0.1])
-    assert phase.crossing == 100
-    assert "optimisation to step 100, then sampling" in phase.sentence()
+    # chains' mean: 7.5, .75, .075, which is 1 at the share log 7.5 / log 10 of the way
+    assert phase.crossing == 88
+    assert "optimisation to step 88, then sampling" in phase.sentence()
+    assert "taken off" in phase.sentence(corrected=True)
     assert Phase(phase.step, h, np.zeros(3), level).crossing is None
     assert Phase(phase.step, h / 1000, np.ones(3), level).crossing == 0
     failed = np.where([[False, True]] * 3, np.nan, level)
-    assert Phase(phase.step, h, np.ones(3), failed).crossing == 100
+    assert Phase(phase.step, h, np.ones(3), failed).crossing == 100  # the other chain's own
     again = Phase.from_dict(Phase(phase.step, h, np.ones(3), failed).to_dict())
     np.testing.assert_array_equal(again.level, failed)
 

@@ -9,7 +9,7 @@ from sgld.tune.curvature import Laplace
 MODE = np.array([1.0, -2.0, 0.5])
 J = np.array([[4.0, 1.0, 0.3], [1.0, 2.0, -0.4], [0.3, -0.4, 1.0]])
 COVARIANCE = np.linalg.inv(J)
-LAPLACE = Laplace(MODE, J, np.linalg.cholesky(COVARIANCE), 1.0)
+LAPLACE = Laplace(MODE, J, np.linalg.cholesky(COVARIANCE), 1.0, np.ones(len(MODE)))
 OUT = np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]])  # two reported parameters, linear in theta
 
 

@@ -1,0 +1,18 @@
+"""The update rules of `sgld` as PyTorch optimisers, and an ensemble of the weights they visit.
+
+    optimizer = sgld.torch.SGLD(model.parameters(), step_size=1e-6, num_data=len(train))
+    loss.backward(); optimizer.step()          # loss: the MEAN negative log likelihood of the batch
+
+One convention with the rest of the package: h multiplies the gradient of the full-data log
+posterior, here -(num_data grad(loss) + prior_precision theta). Importing this module without
+torch raises MissingExtra with the command that installs it; `import sgld` never imports torch.
+"""
+
+from ..errors import need
+
+need("torch", "torch")
+
+from .ensemble import Classes, Ensemble, Values  # noqa: E402
+from .optimisers import PSGLD, SGHMC, SGLD  # noqa: E402
+
+__all__ = ["PSGLD", "SGHMC", "SGLD", "Classes", "Ensemble", "Values"]

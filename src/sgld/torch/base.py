@@ -1,0 +1,249 @@
+"""What the optimisers share: groups, checks, the gradient, the generator, state_dict.
+
+`param_groups[i]["lr"]` IS the step size h, in units of the full-data log posterior: torch's
+schedulers read and scale that key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..errors import UsageError, did_you_mean
+from .loss import LossWatch
+
+__all__ = ["Langevin", "gradient_of_the_mean", "position", "require", "write"]
+
+_NARROW = (torch.float16, torch.bfloat16)
+
+
+class Langevin(torch.optim.Optimizer):
+    """The abstract optimiser: a subclass has `_advance`, and `_check` for its own numbers."""
+
+    def __init__(
+        self, params: Any, own: dict[str, Any], *, step_size: Any, num_data: Any, temperature: Any,
+        prior_precision: Any, seed: int, check_loss: bool,
+    ) -> None:  # fmt: skip
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise UsageError(f"seed must be a whole number, zero or positive. Got {seed!r}.")
+        self._seed = seed
+        self._generators: dict[str, torch.Generator] = {}
+        self._watch = LossWatch(check_loss)
+        numbers = {
+            "lr": step_size, "num_data": num_data, "temperature": temperature,
+            "prior_precision": prior_precision,
+        }  # fmt: skip
+        super().__init__(params, {**numbers, **own})
+
+    def _advance(self, moving: list[tuple[dict[str, Any], torch.Tensor]]) -> None:
+        """Move every parameter that has a gradient."""
+        raise NotImplementedError
+
+    def _check(self, group: dict[str, Any]) -> None:
+        """UsageError for a number of the group that is out of range."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None, *, loss: Any = None) -> Any:
+        """One step of every parameter that requires a gradient and has one.
+
+        Args:
+          closure: evaluates the loss again, calls backward() and returns it, as torch's do.
+          loss: the loss that backward() was called on, for the check at the first step where it
+            cannot be found (several threads in backward() at once).
+
+        Returns: the loss, if one was given or returned.
+
+        Raises: UsageError if no parameter has a gradient, if the first step's loss looks like
+        a sum over the batch, if the batch has more rows than num_data, or if a number of a
+        group has become invalid.
+        """
+        if closure is not None:
+            if not callable(closure):
+                raise UsageError(
+                    f"step takes a closure first. Got {type(closure).__name__}; give a loss by name: "
+                    "step(loss=loss)."
+                )
+            with torch.enable_grad():
+                loss = closure()
+        moving = []
+        for group in self.param_groups:
+            require("step_size (lr of a group)", group["lr"], zero=True)
+            self._check_shared(group)
+            moving += [
+                (group, p) for p in group["params"] if p.requires_grad and p.grad is not None
+            ]
+        if not moving:
+            raise UsageError(
+                "no parameter has a gradient: call loss.backward() before step(), and zero_grad() "
+                "after it."
+            )
+        self._watch.check(loss, max(group["num_data"] for group in self.param_groups))
+        for _, p in moving:
+            if p.grad.is_sparse:
+                raise UsageError(
+                    f"gradients must be dense. Got a sparse one for a parameter of shape "
+                    f"{tuple(p.shape)}; use sparse=False in its embedding."
+                )
+        self._advance(moving)
+        return loss
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters with numbers of their own; missing ones are the optimiser's.
+
+        Args:
+          param_group: "params" and any of this optimiser's numbers by name: step_size,
+            num_data, temperature, prior_precision, ...
+
+        Raises: UsageError for a name that is not one of these, a number out of range, a
+        parameter that is given twice, or one that is not a floating-point tensor.
+        """
+        if not isinstance(param_group, dict):
+            raise UsageError(f"a parameter group must be a dict. Got {param_group!r}.")
+        group = dict(param_group)
+        self._check_names(group)
+        if "step_size" in group:
+            group["lr"] = group.pop("step_size")
+        params = group["params"]
+        group["params"] = [params] if isinstance(params, torch.Tensor) else list(params)
+        self._check_params([p[1] if isinstance(p, tuple) else p for p in group["params"]])
+        numbers = {**self.defaults, **group}
+        require("step_size", numbers["lr"])
+        self._check_shared(numbers)
+        super().add_param_group(group)
+        for p in self.param_groups[-1]["params"]:
+            self._watch.attach(p)
+
+    def _check_names(self, group: dict[str, Any]) -> None:
+        if "lr" in group and "step_size" not in group:
+            raise UsageError(
+                f"a parameter group takes step_size, not lr. Got lr={group['lr']}; a learning rate "
+                "of the mean loss is step_size = lr / num_data."
+            )
+        own = {"step_size", *self.defaults} - {"lr"}
+        for name in group:
+            if name not in own | {"params", "param_names", "initial_lr"}:
+                raise UsageError(
+                    f"a parameter group of {type(self).__name__} takes {', '.join(sorted(own))}. "
+                    f"Got {name!r}.{did_you_mean(name, own)}"
+                )
+
+    def _check_params(self, params: list[Any]) -> None:
+        seen = {id(p) for group in self.param_groups for p in group["params"]}
+        for p in params:
+            if not isinstance(p, torch.Tensor):
+                raise UsageError(
+                    f"params must hold tensors, such as model.parameters(). Got {type(p).__name__}."
+                )
+            if id(p) in seen:
+                raise UsageError(
+                    f"a parameter of shape {tuple(p.shape)} is given twice; it would move twice "
+                    "a step. Give each parameter once, in one group."
+                )
+            if not p.is_floating_point():
+                raise UsageError(f"parameters must be floating-point tensors. Got {p.dtype}.")
+            seen.add(id(p))
+
+    def _check_shared(self, group: dict[str, Any]) -> None:
+        require("num_data", group["num_data"])
+        require("temperature", group["temperature"], zero=True)
+        require("prior_precision", group["prior_precision"], zero=True)
+        self._check(group)
+
+    def _noise(self, p: torch.Tensor) -> torch.Tensor:
+        """Standard normals of p's shape, dtype and device, from this optimiser's generator."""
+        device = str(p.device)
+        if device not in self._generators:
+            # one stream a device, or equal devices would repeat each other's numbers
+            digest = hashlib.sha256(f"{self._seed} {device}".encode()).digest()
+            generator = torch.Generator(p.device)
+            generator.manual_seed(int.from_bytes(digest[:7], "little"))
+            self._generators[device] = generator
+        generator = self._generators[device]
+        return torch.randn(p.shape, generator=generator, dtype=p.dtype, device=p.device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's, with the generators: `load_state_dict` of it continues bit for bit."""
+        return {
+            **super().state_dict(),
+            "kind": type(self).__name__,
+            "seed": self._seed,
+            "generators": {d: g.get_state().clone() for d, g in self._generators.items()},
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken.
+
+        Raises: UsageError where it is another optimiser's.
+        """
+        kind = state_dict.get("kind", "one of torch's optimisers")
+        if kind != type(self).__name__:
+            raise UsageError(
+                f"the state_dict must be one of {type(self).__name__}. Got that of {kind}."
+            )
+        super().load_state_dict(state_dict)
+        self._seed = state_dict["seed"]
+        self._set_generators(state_dict["generators"])
+        ordered = [p for group in self.param_groups for p in group["params"]]
+        saved = [i for group in state_dict["param_groups"] for i in group["params"]]
+        for index, p in zip(saved, ordered, strict=True):
+            for name, value in state_dict["state"].get(index, {}).items():
+                if isinstance(value, torch.Tensor):
+                    # torch casts to the parameter's dtype; ours may be wider
+                    self.state[p][name] = value.detach().to(p.device, copy=True)
+
+    def _set_generators(self, states: dict[str, torch.Tensor]) -> None:
+        devices = {str(p.device) for group in self.param_groups for p in group["params"]}
+        self._generators = {}
+        for device, state in states.items():
+            if device in devices:
+                self._generators[device] = torch.Generator(device)
+                self._generators[device].set_state(state.cpu())
+
+    def __getstate__(self) -> dict[str, Any]:
+        generators = {d: g.get_state() for d, g in self._generators.items()}
+        return {**super().__getstate__(), "_seed": self._seed, "_saved": generators}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        saved = state.pop("_saved", None)
+        super().__setstate__(state)
+        if saved is not None:  # a copy, or from a pickle: not from load_state_dict
+            self._watch = LossWatch(False)
+            self._set_generators(saved)
+
+
+def require(name: str, value: Any, *, zero: bool = False) -> None:
+    """UsageError unless `value` is a positive (or zero) finite number."""
+    what = "zero or positive" if zero else "positive"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        try:
+            value = float(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise UsageError(f"{name} must be a {what} number. Got {value!r}.") from error
+    if not (math.isfinite(value) and (value > 0 or (zero and value == 0))):
+        raise UsageError(f"{name} must be {what} and finite. Got {value}.")
+
+
+def position(p: torch.Tensor) -> torch.Tensor:
+    """p itself, or a float32 copy where half precision would overflow or lose the sum."""
+    return p.to(torch.float32) if p.dtype in _NARROW else p
+
+
+def write(p: torch.Tensor, theta: torch.Tensor) -> None:
+    """Put back what `position` gave."""
+    if theta is not p:
+        p.copy_(theta)
+
+
+def gradient_of_the_mean(
+    p: torch.Tensor, theta: torch.Tensor, group: dict[str, Any]
+) -> torch.Tensor:
+    """grad(loss) + (prior_precision / num_data) theta: -1 / num_data of the log posterior's."""
+    g = p.grad.to(theta.dtype)  # pyright: ignore[reportOptionalMemberAccess]
+    precision = group["prior_precision"] / group["num_data"]
+    return g.add(theta, alpha=precision) if precision else g

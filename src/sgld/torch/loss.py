@@ -1,0 +1,201 @@
+"""What the loss that backward() was called on looks like: a mean over the batch, or a sum.
+
+Nothing in a gradient says how the loss was reduced, but the graph that made it does: its root
+is followed through sums of terms and signs to the reductions, which name their kind and the
+rows they went over. The root is the argument of the running backward() call, found from a hook
+on the parameters during the FIRST backward pass only, or the loss given to step().
+
+What cannot be seen: a sum that is then multiplied or divided (by the right number, or not), a
+loop that adds up rows, a mean over outputs too (MSELoss over [n, k] is k times too small), a
+factor left out of the likelihood (MSELoss is a Gaussian's of variance 1/2), a custom function.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ..errors import UsageError
+
+__all__ = ["LossWatch", "Reduction", "reductions"]
+
+_SIGNS = ("Neg", "Add", "Sub", "ToCopy", "Clone", "View", "Squeeze", "Unsqueeze", "Alias")
+_DEPTH = 200
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A place where the graph goes from many numbers to one: "mean", "sum" or "unknown"."""
+
+    kind: str
+    rows: int = 1
+    operation: str = ""
+
+
+class LossWatch:
+    """Remembers what the first backward pass started from, until it has been checked once."""
+
+    def __init__(self, active: bool) -> None:
+        self.active = active
+        self._found: list[Reduction] | None = None
+        self._handles: list[Any] = []
+
+    def attach(self, parameter: torch.Tensor) -> None:
+        """Look at the next backward pass that reaches this parameter."""
+        if self.active and parameter.requires_grad:
+            self._handles.append(parameter.register_post_accumulate_grad_hook(self._reached))
+
+    def _reached(self, _: torch.Tensor) -> None:
+        if self._found is None and self.active:
+            root = _root_of_backward()
+            self._found = None if root is None else reductions(root)
+
+    def check(self, loss: Any, num_data: float) -> None:
+        """Once: UsageError for a sum over several rows, or for more rows than `num_data`."""
+        if not self.active:
+            return
+        if isinstance(loss, torch.Tensor) and loss.grad_fn is not None:
+            self._found = reductions(loss)
+        found, self._found = self._found or [], None  # after an error the next pass is looked at
+        _judge(found, num_data)
+        self.active = False
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+
+def _judge(found: list[Reduction], num_data: float) -> None:
+    sums = [r for r in found if r.kind == "sum" and r.rows > 1]
+    if sums and all(r.kind == "sum" for r in found):
+        worst = max(sums, key=lambda r: r.rows)
+        raise UsageError(
+            f"the loss must be the MEAN negative log likelihood of the batch. Got what looks like "
+            f"the sum over {worst.rows} rows ({worst.operation}): the gradient would be "
+            f"{worst.rows} times too large, since num_data scales a mean; use reduction='mean' or "
+            "divide by the number of rows, or give check_loss=False where it is a mean already."
+        )
+    rows = max((r.rows for r in found if r.kind != "unknown"), default=0)
+    if rows > num_data:
+        raise UsageError(
+            f"num_data must be the number of rows of all the data, at least the batch's {rows}. "
+            f"Got {num_data:g}."
+        )
+
+
+def reductions(loss: torch.Tensor) -> list[Reduction]:
+    """The reductions that the terms of a scalar loss come from, in no order; [] if not scalar.
+
+    Example:
+      >>> import torch
+      >>> w = torch.ones(5, requires_grad=True)
+      >>> reductions(-(w**2).sum())
+      [Reduction(kind='sum', rows=5, operation='SumBackward0')]
+      >>> [r.kind for r in reductions((w**2).mean() + 0.1 * w.sum())]
+      ['unknown', 'mean']
+    """
+    found: list[Reduction] = []
+    waiting = [loss.grad_fn] if loss.dim() == 0 else []
+    for _ in range(_DEPTH):
+        if not waiting:
+            break
+        node = waiting.pop()
+        if node is None:
+            continue
+        if node.name().startswith(_SIGNS) and _shape(node) == ():
+            waiting += [child for child, _ in node.next_functions]
+        else:
+            found.append(_reduction(node))
+    return found
+
+
+def _reduction(node: Any) -> Reduction:
+    """One node's; a scaled sum may be a mean, so it is unknown."""
+    name = node.name()
+    scaled = name.startswith(("Mul", "Div")) and _shape(node) == ()
+    if scaled:
+        children = [c for c, _ in node.next_functions if c is not None]
+        inner = _reduction(children[0]) if len(children) == 1 else Reduction("unknown")
+        return inner if inner.kind == "mean" else Reduction("unknown", operation=name)
+    mode = getattr(node, "_saved_reduction", None)
+    if mode in (1, 2):
+        rows = _rows(_shape_of_input(node))
+        return Reduction("mean" if mode == 1 else "sum", rows, name)
+    if name.startswith("Mean"):
+        return Reduction("mean", _rows(_sizes(node)), name)
+    if name.startswith("Sum"):
+        if _mean_over_rows_below(node):
+            return Reduction("mean", operation=name)
+        return Reduction("sum", _rows(_sizes(node)), name)
+    return Reduction("unknown", operation=name)
+
+
+def _mean_over_rows_below(node: Any) -> bool:
+    """Whether what a sum adds up has already been averaged over the rows: x.mean(0).sum()."""
+    for _ in range(_DEPTH):
+        children = [child for child, _ in node.next_functions if child is not None]
+        if len(children) != 1:
+            return False
+        (node,) = children
+        if node.name().startswith("Mean") and hasattr(node, "_saved_dim"):
+            dims = [d - 2**64 if d >= 2**63 else d for d in node._saved_dim]
+            return any(d % len(_sizes(node)) == 0 for d in dims)
+        if not node.name().startswith((*_SIGNS, "Mul", "Div", "Sum")):
+            return False
+    return False
+
+
+def _rows(shape: tuple[int, ...]) -> int:
+    return shape[0] if shape else 1
+
+
+def _sizes(node: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in getattr(node, "_saved_self_sym_sizes", ()))
+
+
+def _shape(node: Any) -> tuple[int, ...] | None:
+    """Of what the node's operation made, where torch tells."""
+    try:
+        return tuple(node._input_metadata[0].shape)
+    except (AttributeError, IndexError, RuntimeError):
+        return None
+
+
+def _shape_of_input(node: Any) -> tuple[int, ...]:
+    for child, index in node.next_functions:
+        if child is not None:
+            try:
+                return tuple(child._input_metadata[index].shape)
+            except (AttributeError, IndexError, RuntimeError):
+                return ()
+    return ()
+
+
+def _root_of_backward() -> torch.Tensor | None:
+    """The tensor on which the running backward() was called; None where it cannot be told.
+
+    On the CPU hooks run in the calling thread; those of other devices run in a thread of their
+    own, while the caller waits in backward(): it is taken where only one thread does.
+    """
+    own = _root_in(sys._getframe())
+    if own is not None:
+        return own
+    others = [_root_in(frame) for frame in sys._current_frames().values()]
+    roots = [root for root in others if root is not None]
+    return roots[0] if len(roots) == 1 else None
+
+
+def _root_in(frame: FrameType | None) -> torch.Tensor | None:
+    while frame is not None:
+        if frame.f_code is torch.autograd.backward.__code__:
+            tensors = frame.f_locals.get("tensors")
+            if isinstance(tensors, torch.Tensor):
+                return tensors
+            if isinstance(tensors, (tuple, list)) and len(tensors) == 1:
+                return tensors[0]
+            return None
+        frame = frame.f_back
+    return None

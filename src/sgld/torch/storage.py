@@ -1,0 +1,89 @@
+"""An ensemble on disk: one .npz of plain arrays, and a JSON text in it; never a pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import DataError
+
+__all__ = ["read", "write"]
+
+_FORMAT = "sgld.torch.Ensemble 1"
+_PLAIN = {
+    str(t): t
+    for t in (
+        torch.float16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int16,
+        torch.int32, torch.int64, torch.bool, torch.complex64, torch.complex128,
+    )
+}  # fmt: skip
+_AS_BITS = {str(torch.bfloat16): torch.bfloat16}  # numpy has no such numbers: their 16 bits
+
+
+def write(path: Path, states: list[dict[str, torch.Tensor]], weights: np.ndarray) -> None:
+    """One array [draw, ...] per entry of the state_dict; the file appears when it is whole."""
+    arrays: dict[str, np.ndarray] = {}
+    entries = []
+    for i, (name, first) in enumerate(states[0].items()):
+        dtype = str(first.dtype)
+        if dtype not in _PLAIN and dtype not in _AS_BITS:
+            raise DataError(f"{name!r} cannot be saved: its dtype is {dtype}.")
+        stacked = torch.stack([state[name] for state in states])
+        arrays[f"entry{i}"] = (stacked.view(torch.int16) if dtype in _AS_BITS else stacked).numpy()
+        entries.append({"name": name, "dtype": dtype})
+    text = json.dumps({"format": _FORMAT, "entries": entries})
+    arrays["about"] = np.frombuffer(text.encode(), np.uint8)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with beside.open("wb") as file:
+            np.savez(file, weights=weights, **arrays)  # pyright: ignore[reportArgumentType]
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def read(path: Path) -> tuple[list[dict[str, torch.Tensor]], np.ndarray]:
+    """The states and the weights; DataError for any file that `write` did not make."""
+    try:
+        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
+            about = json.loads(bytes(file["about"]).decode())
+            if about["format"] != _FORMAT:
+                raise ValueError(f"its format is {about['format']!r}")
+            weights = np.asarray(file["weights"], np.float64)
+            whole = {
+                entry["name"]: _tensor(file[f"entry{i}"], entry["dtype"])
+                for i, entry in enumerate(about["entries"])
+            }
+    except FileNotFoundError:
+        raise
+    except (ValueError, TypeError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{path} is not an ensemble that save() wrote ({_first_sentence(error)}); give that file."
+        ) from error
+    size = weights.shape
+    if weights.ndim != 1 or not weights.size or any(t.shape[:1] != size for t in whole.values()):
+        raise DataError(f"{path} is damaged: its entries have different numbers of draws.")
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise DataError(f"{path} is damaged: a weight is negative or not finite.")
+    return [{k: v[s].clone() for k, v in whole.items()} for s in range(len(weights))], weights
+
+
+def _tensor(array: np.ndarray, dtype: Any) -> torch.Tensor:
+    if dtype in _AS_BITS:
+        return torch.from_numpy(array.astype(np.int16, copy=False)).view(_AS_BITS[dtype])
+    if dtype not in _PLAIN:
+        raise ValueError(f"dtype {dtype!r} is unknown")
+    tensor = torch.from_numpy(array)
+    if tensor.dtype != _PLAIN[dtype]:
+        raise ValueError(f"an array of {tensor.dtype} is said to be {dtype}")
+    return tensor
+
+
+def _first_sentence(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

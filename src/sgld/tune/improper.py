@@ -1,0 +1,64 @@
+"""Directions in which a posterior has no end, or no curvature: told by name."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from ..data.source import Source
+from ..errors import UsageError
+from ..gradient import sums
+from ..posterior import Target
+from .curvature import Laplace
+
+__all__ = ["check_proper", "named_direction"]
+
+FAR = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6)  # times the size of the mode, or 1
+FALL = 1.0  # a proper density has fallen by more than this somewhere out there
+SHOWN = 3  # parameters of a direction that are named
+
+
+def named_direction(target: Target, v: Float[np.ndarray, " d"]) -> str:
+    """A direction in words: "+0.9 'x[1]' -0.4 'x[2]'", the largest parts first."""
+    v = v / np.abs(v).max()
+    names = target.layout.element_names()
+    labels = target.posterior.names
+    if labels is not None and len(tuple(labels)) == v.size:
+        names = list(labels)
+    largest = [i for i in np.argsort(-np.abs(v))[:SHOWN] if abs(v[i]) > 0.05]
+    parts = [f"{v[i]:+.2g} {names[i]!r}" for i in largest]
+    return " ".join(parts) + (" ..." if np.sum(np.abs(v) > 0.05) > SHOWN else "")
+
+
+def check_proper(
+    target: Target,
+    source: Source | None,
+    start: Float[np.ndarray, " d"],
+    laplace: Laplace,
+) -> None:
+    """UsageError where the density never falls along a line: separated data with a flat prior.
+
+    Looked at: the way that the mode's search went, and the direction of least curvature.
+    """
+    start = np.asarray(start, np.float64)
+    lines = [laplace.mode - start, laplace.flattest]
+    size = max(1.0, float(np.linalg.norm(laplace.mode)))
+    for line in lines:
+        length = np.linalg.norm(line)
+        if not np.isfinite(length) or length == 0:
+            continue
+        for v in (line / length, -line / length):
+            values = _along(target, source, laplace.mode, v, size)
+            if np.isfinite(values).all() and values.min() >= values[0] - FALL:
+                raise UsageError(
+                    "the posterior is improper: its density does not fall along "
+                    f"{named_direction(target, v)}, as with separated data and a flat prior; give those "
+                    "parameters a proper prior, or leave a redundant one out."
+                )
+
+
+def _along(target: Target, source: Source | None, mode: np.ndarray, v: np.ndarray, size: float):
+    points = [mode, *(mode + distance * size * v for distance in FAR)]
+    return np.array(
+        [float(sums.log_density(target, source, target.layout.array(z))) for z in points]
+    )

@@ -1,0 +1,184 @@
+"""Pilot chains: metric, step and starts where no Gaussian at a mode is to be trusted.
+
+Metropolis-adjusted chains (MALA) from dispersed starts find where the posterior's mass is; they
+follow its law at any step size, so that a bad first metric costs time and not truth. The metric is
+their covariance. The run's own step h is then the one that Metropolis would reject as often as
+it rejects h = 4b on a Gaussian, whose sds come out b too wide:
+
+    average(1 - min(1, exp(log ratio(h)))) = r(d),   r(d) that of N(0, I_d) at h = 4b
+
+over the 98% of positions that are rejected least (a funnel's neck is not resolved), with log ratio as in gradient/energy.py. Needs exact gradients: for models of few rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..data.source import Source, generator
+from ..gradient import sums
+from ..gradient.energy import Around, around, log_acceptance, mala_move
+from ..posterior import Target
+from ..preconditioner.fixed import Dense
+from .noise import TUNING
+
+__all__ = ["MOST_DIMENSIONS", "MOST_ROWS", "Pilot", "adjusted_steps", "pilot"]
+
+MOST_ROWS, MOST_DIMENSIONS = 2000, 200
+CHAINS = 32
+STEPS, EVERY = 200, 4
+ROUNDS = (1, 2, 4, 8)  # times STEPS; the metric is learnt anew after each round
+COUNTED = 0.98  # share of positions, the least rejected, that decide: a neck is not resolved
+ACCEPTED = 0.6  # MALA's best acceptance rate is about this
+
+
+class Pilot(NamedTuple):
+    """A factor of the metric, the step size in it, and where the chains ended."""
+
+    factor: Float[np.ndarray, "d d"]
+    step_size: float
+    zs: Float[np.ndarray, "chain d"]
+
+
+def pilot(
+    target: Target,
+    source: Source | None,
+    center: Float[np.ndarray, " d"],
+    factor: Float[np.ndarray, "d d"],
+    bias: float,
+    seed: int,
+) -> Pilot | None:
+    """Pilot chains from center + 2 factor xi; None where they find no finite density."""
+    rng = generator(seed, TUNING, 5)
+    d = center.size
+    density, rows = around(target, source, center)
+    us = _starts(density, rows, target, 2 * rng.standard_normal((CHAINS, d)) @ factor.T)
+    h, key, taken = (
+        target.layout.array(np.asarray(0.1)),
+        jax.random.fold_in(jax.random.key(seed), 7),
+        0,
+    )
+    positions = np.asarray(us)
+    for stretches in ROUNDS:
+        D, kept = _dense(factor, target), []
+        for _ in range(stretches):
+            us, h, path = adjusted_steps(
+                density, rows, D, us, h, jax.random.fold_in(key, taken), 1.0
+            )
+            kept.append(np.asarray(path, np.float64))
+            taken += 1
+        if not np.isfinite(np.asarray(us)).all():
+            return None
+        positions = np.concatenate(kept[stretches // 2 :]).reshape(-1, d)
+        factor = _factor(positions)
+    zs = np.asarray(density.center, np.float64) + np.asarray(us, np.float64)
+    chosen = rng.choice(len(positions), 256, replace=False)
+    matched = _matched_step(target, density, rows, factor, positions[chosen], bias, key)
+    # where the scale changes from place to place a step that suits every place would never arrive
+    least = float(h) * 2 * bias / _usual_step(d)
+    return Pilot(factor, max(matched, min(least, 4 * bias)), zs)
+
+
+def _starts(density: Around, rows, target: Target, us: Float[np.ndarray, "chain d"]) -> Array:
+    """The starts, each drawn in until it is not far less dense than the centre."""
+    us[0] = 0.0
+    values = lambda us: np.asarray(_values(density, rows, target.layout.array(us)))  # noqa: E731
+    least = values(us[:1])[0] - 4 * us.shape[1] - 10
+    for _ in range(20):
+        dense = values(us) >= least
+        if dense.all():
+            break
+        us[~dense] /= 2
+    return target.layout.array(us)
+
+
+@jax.jit
+def _values(density, rows, us):
+    return jax.lax.map(lambda u: sums.log_density(density, rows, u), us)
+
+
+def _dense(factor: np.ndarray, target: Target) -> Dense:
+    return Dense(factor @ factor.T, factor).prepare(target.layout)
+
+
+def _factor(us: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
+    """A factor of the covariance, drawn towards its diagonal where draws are few."""
+    n, d = us.shape
+    covariance = np.cov(us, rowvar=False).reshape(d, d)
+    diagonal = np.diag(np.maximum(np.diag(covariance), 1e-20))
+    few = 10 * d / (n / 10 + 10 * d)  # a tenth of the positions count as independent
+    return np.linalg.cholesky((1 - few) * covariance + few * diagonal)
+
+
+@jax.jit
+def adjusted_steps(density, rows, D, us, h, key, adapting):
+    """STEPS of MALA for every chain: (us, h, every EVERY-th position [draw, chain, d]).
+
+    h goes towards the best acceptance rate where `adapting` is 1, and stays where it is 0.
+    """
+
+    def one(u, xi, log_uniform, h):
+        ratio, new = mala_move(density, rows, D, u, xi, h)
+        accepted = log_uniform < ratio
+        return jnp.where(accepted, new, u), jnp.exp(jnp.minimum(ratio, 0.0))
+
+    def step(carry, k):
+        us, h = carry
+        noise, uniform = jax.random.split(jax.random.fold_in(key, k))
+        xi = jax.random.normal(noise, us.shape, us.dtype)
+        log_uniform = jnp.log(jax.random.uniform(uniform, us.shape[:1], us.dtype))
+        us, rate = jax.vmap(one, (0, 0, 0, None))(us, xi, log_uniform, h)
+        gain = adapting * 2.0 / jnp.sqrt(10.0 + k.astype(h.dtype))
+        h = jnp.clip(h * jnp.exp(gain * (jnp.mean(rate) - ACCEPTED)), 1e-8, 2.0)
+        return (us, h), us
+
+    def stretch(carry, ks):
+        carry, path = jax.lax.scan(step, carry, ks)
+        return carry, path[-1]
+
+    ks = jnp.arange(STEPS, dtype=jnp.int32).reshape(-1, EVERY)
+    (us, h), path = jax.lax.scan(stretch, (us, h), ks)
+    return us, h, path
+
+
+def _matched_step(target, density: Around, rows, factor, us, bias: float, key: Array) -> float:
+    """The largest step that is rejected no more often than h = 4 bias is on a Gaussian."""
+    us = target.layout.array(us)
+    xi = jax.random.normal(jax.random.fold_in(key, 2**20), us.shape, us.dtype)
+    limit, D = _gaussian_rejection(us.shape[1], 4 * bias), _dense(factor, target)
+    low, high = 1e-3 * bias, 4 * bias
+    if float(_rejection(density, rows, D, us, xi, jnp.float32(high))) <= limit:
+        return high
+    for _ in range(20):
+        middle = float(np.sqrt(low * high))
+        if float(_rejection(density, rows, D, us, xi, jnp.float32(middle))) <= limit:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@jax.jit
+def _rejection(density, rows, D, us, xi, h):
+    one = lambda u, x: log_acceptance(density, rows, D, u, x, h)  # noqa: E731
+    rejected = jnp.sort(-jnp.expm1(jnp.minimum(jax.vmap(one)(us, xi), 0.0)))
+    return jnp.mean(rejected[: int(COUNTED * len(rejected))])
+
+
+def _usual_step(d: int) -> float:
+    """MALA's adapted step on N(0, I_d): 2 h = 1.65^2 d^{-1/3} (Roberts & Rosenthal 1998)."""
+    return 1.36 * d ** (-1 / 3)
+
+
+def _gaussian_rejection(d: int, h: float) -> float:
+    """r(d): how often MALA rejects the step h on N(0, I_d)."""
+    rng = np.random.default_rng(0)
+    u, xi = rng.standard_normal((2, 4096, d))
+    new = (1 - h) * u + np.sqrt(2 * h) * xi
+    ratio = -h / 4 * np.sum(new**2 - u**2, axis=1)
+    rejected = np.sort(-np.expm1(np.minimum(ratio, 0.0)))
+    return float(np.mean(rejected[: int(COUNTED * len(rejected))]))

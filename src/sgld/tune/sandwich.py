@@ -1,0 +1,106 @@
+"""Misspecified models: noticed by the spread of the rows' scores, and intervals calibrated to it.
+
+In a well-specified model the covariance of the rows' scores at the mode is the curvature they
+bring: B = N V_S is about J (the information equality). Where the data vary more than the model
+says, B is larger, and the posterior's sds are too small as statements about other samples of the
+same size. The sandwich covariance J^{-1} B J^{-1} is right for those (Huber 1967; Müller 2013).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ..data.source import Source
+from ..diagnose.phase import scores
+from ..diagnose.verdict import Verdict
+from ..draws import weighted
+from ..draws.draws import Draws
+from ..errors import UsageError
+from ..posterior import Posterior, Target
+from ..referee.around import prepare
+from ..run.outcome import reported
+from .curvature import laplace_at
+from .mode import NEWTON_LIMIT, newton_mode
+
+__all__ = ["sandwich"]
+
+
+def sandwich(posterior: Posterior, data: Any, draws: Draws) -> Draws:
+    """The draws, spread so that their covariance is the sandwich J^{-1} B J^{-1}.
+
+        theta' = m + F B_w^{1/2} F^{-1} (theta - m),   F F^T = J^{-1},   B_w = F^T (N V_S) F
+
+    with m the draws' mean in free coordinates, J the curvature and V_S the scores' covariance at
+    the mode. A calibration of intervals for a model that is wrong, not a posterior: the result
+    names itself so, and its verdict is `unknown`.
+
+    Args:
+      posterior, data: those the draws were made from.
+      draws: what `sgld.sample` returned.
+
+    Raises: UsageError without data, beyond 1000 parameters, where the curvature is not positive
+    definite, or where the draws are reported on another scale than they are sampled on.
+
+    Source: Müller (2013), Econometrica 81, sec. 3.
+
+    Example:
+      >>> import jax.numpy as jnp, numpy as np, sgld
+      >>> x = 3 * np.random.default_rng(0).normal(size=500)          # the model says sd 1
+      >>> model = sgld.Posterior(lambda t: 0.0 * t, lambda t, x: -0.5 * (x - t) ** 2)
+      >>> draws = sgld.sample(model, x, 0.0, progress=False)
+      >>> ratio = sgld.sandwich(model, x, draws).sd() / draws.sd()
+      >>> bool(2.7 < ratio < 3.3)
+      True
+    """
+    if posterior.output is not None:
+        raise UsageError(
+            "the draws of this posterior are reported on another scale than it is sampled on "
+            "(posterior.output); write the model as an sgld.Posterior for sandwich intervals."
+        )
+    start = jax.tree.map(lambda leaf: leaf[draws.healthy[0], 0], draws.position)
+    prepared = prepare(posterior, data, start)
+    target, source = prepared.target, prepared.source
+    if source is None:
+        raise UsageError("sandwich needs data; a log density alone has no rows.")
+    if target.layout.dimension > NEWTON_LIMIT:
+        raise UsageError(
+            f"{target.layout.dimension} parameters are more than {NEWTON_LIMIT}, for which a dense "
+            "curvature is formed."
+        )
+    mode, _, _, _ = newton_mode(target, source, jnp.asarray(prepared.z0))
+    laplace = laplace_at(target, source, mode)
+    if laplace.factor is None:
+        raise UsageError("the curvature at the mode is not positive definite; no sandwich is made.")
+    F = laplace.factor
+    spread = white_spread(target, source, mode, F, source.num_data)
+    values, turn = np.linalg.eigh(spread)
+    root = (turn * np.sqrt(np.maximum(values, 0))) @ turn.T
+    free = jax.jit(jax.vmap(jax.vmap(lambda p: target.layout.ravel(posterior.unconstrain(p)))))
+    healthy = jax.tree.map(lambda leaf: jnp.asarray(leaf[draws.healthy]), draws.position)
+    z = np.asarray(free(healthy), np.float64)
+    mean = weighted.mean(z, draws.weights)
+    moved = mean + (z - mean) @ np.linalg.solve(F.T, root @ F.T)
+    position = jax.tree.map(np.asarray, reported(target, target.layout.array(moved)))
+    keep = draws.healthy
+    reason = "sandwich-calibrated draws: intervals for a misspecified model, not its posterior."
+    return replace(
+        draws, position=position, log_weight=draws.log_weight[keep], step_size=draws.step_size[keep],
+        temperature=draws.temperature[keep], status=tuple(draws.status[i] for i in keep),
+        verdict=Verdict("unknown", (reason,)), info={**draws.info, "target": "sandwich"},
+    )  # fmt: skip
+
+
+def white_spread(
+    target: Target, source: Source, mode: np.ndarray, factor: np.ndarray, rows: int
+) -> Float[np.ndarray, "d d"]:
+    """F^T (N V_S) F at the mode from the first `rows` rows: near I in a well-specified model."""
+    at = jnp.arange(min(rows, source.num_data), dtype=jnp.int32)
+    found = np.asarray(scores(target, source, target.layout.array(mode), at), np.float64)
+    d = found.shape[1]
+    return source.num_data * factor.T @ np.cov(found, rowvar=False).reshape(d, d) @ factor

@@ -1,0 +1,203 @@
+"""What Bayes by Backprop found: q, its ELBO, its moments, and draws of it on demand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..data.source import Source
+from ..diagnose import stein
+from ..diagnose.verdict import MAX_EXCESS, MAX_MEAN_ERROR, MIN_R2, Verdict
+from ..draws.draws import Draws
+from ..draws.summary import Summary
+from ..errors import UsageError
+from ..gradient import sums
+from ..layout import Layout
+from ..posterior import Target
+from ..run.outcome import reported
+from ..tune.curvature import Laplace
+from .family import Family, FullRank, MeanField
+from .objective import Elbo, check_count
+
+__all__ = ["Variational", "judge"]
+
+MOMENT_DRAWS = 20_000  # for moments that have no closed form: 1% of an sd, .5% of the sd
+METER_CHAINS, METER_DRAWS = 4, 64  # draws at which full gradients are taken
+STREAM = 8  # of the seed: draws of q
+BLOCK, NUMBERS = 1024, 1 << 22  # draws, and numbers, that one call of the compiled function gives
+
+PyTree = Any
+
+
+@dataclass(frozen=True, repr=False)
+class Variational:
+    """An approximation q of the posterior: `.draws(n)`, `.mean`, `.sd`, `.elbo`.
+
+    Attributes:
+      family, params: q: the family and its parameters.
+      elbo, elbo_se: the ELBO in nats on all rows at the end, and its Monte Carlo standard error.
+      elbo_trace: [step], the noisy estimate of the ELBO at each step, for plots.
+      verdict: `biased` or `unknown`, never `trusted`; its draws carry it too.
+      info: num_data, num_steps, seconds and how q was fitted.
+    """
+
+    family: Any
+    params: PyTree
+    elbo: float
+    elbo_se: float
+    elbo_trace: Float[np.ndarray, " step"]
+    verdict: Verdict
+    info: dict[str, Any]
+    target: Target = field(repr=False)
+
+    def draws(self, num_draws: int = 1000, *, num_chains: int = 4, seed: int = 0) -> Draws:
+        """Independent draws of q as Draws [num_chains, num_draws]; chains are only a shape here."""
+        check_count("num_draws", num_draws)
+        check_count("num_chains", num_chains)
+        z = draw_many(self.target, self.family, self.params, (num_chains, num_draws), seed)
+        position = jax.tree.map(np.asarray, reported(self.target, z))
+        info = {**self.info, "elbo": self.elbo, "elbo_se": self.elbo_se}
+        return Draws.of(position, names=_names(self.target, position), verdict=self.verdict, info=info)  # fmt: skip
+
+    @property
+    def mean(self) -> PyTree:
+        """Mean of q, a pytree like the position: exact for Gaussians on unconstrained positions.
+
+        Elsewhere the mean of 20,000 draws.
+        """
+        return self._moments[0]
+
+    @property
+    def sd(self) -> PyTree:
+        """Standard deviation of q, as `mean`."""
+        return self._moments[1]
+
+    def summary(self) -> Summary:
+        """The table of 4000 draws of q, ending with the verdict."""
+        return self.draws().summary()
+
+    @property
+    def z(self) -> Float[np.ndarray, " d"]:
+        """The centre of q in free coordinates: its mean, or for other families that of draws."""
+        if isinstance(self.family, MeanField | FullRank):
+            return self.family.moments(self.params)[0]
+        z = draw_many(self.target, self.family, self.params, (1, 1000), 1)
+        return np.asarray(z, np.float64)[0].mean(0)
+
+    @cached_property
+    def _moments(self) -> tuple[PyTree, PyTree]:
+        plain = self.target.posterior.transform is None and self.target.posterior.output is None
+        if plain and isinstance(self.family, MeanField | FullRank):
+            array, unravel = self.target.layout.array, self.target.layout.unravel
+            parts = (unravel(array(part)) for part in self.family.moments(self.params))
+            mean, sd = (jax.tree.map(np.asarray, part) for part in parts)
+            return mean, sd
+        draws = self.draws(MOMENT_DRAWS, num_chains=1, seed=1)
+        return draws.mean(), draws.sd()
+
+    def __repr__(self) -> str:
+        return (
+            f"Variational({self.family.title} of {self.target.layout.dimension} parameters, "
+            f"ELBO {self.elbo:.2f} +- {self.elbo_se:.2g}, {self.verdict.word})"
+        )
+
+
+def draw_many(
+    target: Target, family: Family, params: PyTree, shape: tuple[int, int], seed: int
+) -> Float[Array, "chain draw d"]:
+    """Draws of q in free coordinates."""
+    if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
+        raise UsageError(f"seed must be a whole number from 0 to 2^32 - 1. Got {seed!r}.")
+    d, total = target.layout.dimension, shape[0] * shape[1]
+    key = jax.random.fold_in(jax.random.key(seed), STREAM)
+    block = int(np.clip(NUMBERS // d, 1, BLOCK))
+    parts = [
+        np.asarray(_draw(target, family, params, key, jnp.int32(first), block=block))
+        for first in range(0, total, block)
+    ]
+    return jnp.asarray(np.concatenate(parts)[:total].reshape(*shape, d))
+
+
+@partial(jax.jit, static_argnames=("block",))
+def _draw(target, family, params, key, first, *, block):
+    """Draws number `first` ... `first + block - 1`; any number of draws is one compilation."""
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(block, dtype=jnp.int32))
+    return jax.vmap(lambda key: family.draw(target, params, key)[0])(keys)
+
+
+def _names(target: Target, position: PyTree) -> tuple[str, ...]:
+    one = jax.tree.map(lambda leaf: leaf[0, 0].astype(np.float32), position)
+    return tuple(target.posterior.names or Layout.of(one).element_names())
+
+
+def judge(
+    target: Target, source: Source | None, family: Any, params: PyTree, laplace: Laplace | None,
+    elbo: Elbo, seed: int,
+) -> Verdict:  # fmt: skip
+    """What is known of q: how much narrower than the posterior it is, where that can be measured.
+
+    By the bias meter of every run, Stein-corrected moments, at draws of q.
+    """
+    reasons = [
+        f"these are draws of a {family.title} fitted by minimising KL(q || posterior), which "
+        f"{family.caution}; confirm with sgld.sample or sgld.reference."
+    ]
+    extra = {"elbo": elbo.value, "elbo_se": elbo.se}
+    if laplace is None or not laplace.positive_definite:
+        reasons.append("there is no curvature at a mode to measure by how much.")
+        return Verdict("unknown", tuple(reasons), extra=extra)
+    assert laplace.factor is not None
+    gaussian = isinstance(family, MeanField | FullRank)
+    count = METER_DRAWS if gaussian else 64 * METER_DRAWS
+    z = np.asarray(draw_many(target, family, params, (METER_CHAINS, count), seed), np.float64)
+    white = laplace.whiten(z)
+    if gaussian:
+        half = np.linalg.solve(laplace.factor, family.covariance(params))
+        covariance = np.linalg.solve(laplace.factor, half.T)
+        moments = laplace.whiten(family.moments(params)[0]), covariance
+    else:
+        run = white.reshape(-1, white.shape[-1])
+        moments = run.mean(0), np.atleast_2d(np.cov(run.T))
+    at = white[:, :METER_DRAWS]
+    flat = z[:, :METER_DRAWS].reshape(-1, z.shape[-1])
+    gradient = sums.gradients(target, source, flat).reshape(at.shape)
+    weights = np.full(at.shape[:2], 1 / (METER_CHAINS * METER_DRAWS))
+    out = target.jacobian(laplace.mode) @ laplace.factor
+    found = stein.corrected_moments(laplace, out, at, gradient, weights, 1.0, moments)
+    slope = gradient.reshape(flat.shape)
+    r2 = stein.explained(laplace, out, at.reshape(flat.shape), slope, slope)
+    position = jax.tree.map(np.asarray, reported(target, jnp.asarray(z[:1, :1], target.layout.dtype)))  # fmt: skip
+    names = _names(target, position)
+    word = "unknown"
+    if np.isfinite(found.ratio).all() and np.min(r2) >= MIN_R2:
+        word = _measured(names, found, reasons)
+    else:
+        reasons.append(
+            "the bias meter cannot tell by how much: the posterior is far from Gaussian."
+        )
+    return Verdict(word, tuple(reasons), found.ratio, found.ratio_se, r2, extra=extra)
+
+
+def _measured(names: tuple[str, ...], found: stein.Corrected, reasons: list[str]) -> str:
+    """Append what the meter says; the word."""
+    worst = int(np.argmax(np.abs(np.log(found.ratio))))
+    ratio, away = found.ratio[worst], np.abs(found.mean_shift) / found.sd
+    reasons.append(
+        f"by Stein-corrected moments its sd is {ratio:.2f} of the posterior's for {names[worst]!r}, "
+        "the parameter furthest off."
+    )
+    wrong = np.abs(found.ratio - 1).max() > MAX_EXCESS
+    if away.max() > MAX_MEAN_ERROR:
+        shifted = int(np.argmax(away))
+        reasons.append(
+            f"the mean of {names[shifted]!r} is about {away[shifted]:.2f} sd off; use more steps, or "
+            "a smaller learning rate."
+        )
+        wrong = True
+    return "biased" if wrong else "unknown"
