@@ -174,7 +174,8 @@ def excess_line(title: str, some: list[dict[str, Any]]) -> str:
 def excesses(some: list[dict[str, Any]]) -> Iterator[str]:
     yield "|predicted excess - true| of the widest sd, in points, r2 >= .9 (Monte Carlo of the run"
     yield f"included, about 2 points at one sd){'true <= 15%: 50, 95, 99%':>29}{'true <= 100%':>29}"
-    some = [row for row in some if "narrow" not in row["setting"]]
+    hidden = ("narrow", "wrong")  # runs that were made wrong behind the law's back
+    some = [row for row in some if not any(word in row["setting"] for word in hidden)]
     yield excess_line("all with a law", some)
     for value in dict.fromkeys(row["setting"] for row in some):
         yield excess_line(value, [row for row in some if row["setting"] == value])

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .preconditioner.fixed import Diagonal as Diagonal
     from .preconditioner.fixed import LowRank as LowRank
     from .preconditioner.fixed import Scalar as Scalar
+    from .referee.halving import step_halving as step_halving
     from .referee.reference import reference as reference
     from .referee.rejection import rejection_rate as rejection_rate
     from .run.sample import resume as resume
@@ -82,6 +83,7 @@ _WHERE = {
     "Draws": "draws.draws",
     "reference": "referee.reference",
     "rejection_rate": "referee.rejection",
+    "step_halving": "referee.halving",
     "compare": "draws.comparison",
     "gradient_statistics": "diagnose.phase",
     "laplace": "tune.laplace_draws",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from jaxtyping import Float
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..gradient import sums
+from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
 from ..posterior import Target
 from ..tune.affine import AffineLaw
@@ -24,6 +26,7 @@ from .verdict import Evidence, Verdict, doubt, judge, unmixed
 __all__ = ["assess"]
 
 METER_DRAWS = 256  # draws at which full gradients are taken where the run's own do not serve
+METER_ROWS = 256  # of a batch, where they cost too much
 R2_DRAWS = 4096  # at most, for r2 from pairs of noisy gradients
 AFFORDABLE = 2**24  # row gradients that the exact gradients for r2 may cost
 MAX_METER_SE = 0.015
@@ -122,21 +125,20 @@ def _meter(
             first = own[:, at].reshape(-1, z.shape[-1])
             second = _fresh_gradients(target, plan, z[:, at].reshape(-1, z.shape[-1]), seed)
     else:
-        count = METER_DRAWS
+        gradients, count = _gradients_at_draws(target, plan, seed)
+        most = 4 * count
         while True:
             at = _thinned(z.shape, count)
-            exact = _exact_gradients(target, plan, z[:, at])
+            first, second = gradients(z[:, at].reshape(-1, z.shape[-1]))
+            mean = ((first + second) / 2).reshape(z[:, at].shape)
             part = weights[:, at]
             moments = stein.corrected_moments(
-                laplace, out, white[:, at], exact, part, temperature, run
+                laplace, out, white[:, at], mean, part, temperature, run
             )
             se = np.nan_to_num(moments.ratio_se, nan=np.inf)
-            if se.max() <= MAX_METER_SE or len(at) == len(everything):
+            if se.max() <= MAX_METER_SE or len(at) == len(everything) or count >= most:
                 break
             count *= 2
-            if count > 4 * METER_DRAWS:
-                break
-        first = second = exact.reshape(-1, z.shape[-1])
     r2 = stein.explained(laplace, out, white[:, at].reshape(-1, z.shape[-1]), first, second)
     return {
         "sd_ratio": moments.ratio,
@@ -150,6 +152,33 @@ def _thinned(shape: tuple[int, ...], count: int) -> np.ndarray:
     """Evenly spaced draws, about `count` over all chains."""
     per_chain = min(shape[1], -(-count // shape[0]))
     return np.unique(np.linspace(0, shape[1] - 1, per_chain).round().astype(int))
+
+
+def _gradients_at_draws(target: Target, plan: Plan, seed: int) -> tuple[Callable, int]:
+    """A function z [n, d] -> two gradients there, unbiased given z, and how many draws to begin with.
+
+    Exact ones where they are affordable, twice the same; with many rows two independent batches of
+    control variates at the mode, which cost one pass and a few thousand rows.
+    """
+    source, laplace = plan.source, plan.laplace
+    assert laplace is not None
+    if source is None or source.num_data * METER_DRAWS <= AFFORDABLE:
+
+        def exact(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            found = _exact_gradients(target, plan, z)
+            return found, found
+
+        return exact, METER_DRAWS
+    batches = source.with_batches(METER_ROWS, "replacement")
+    centred = ControlVariates().prepare(target, batches, target.layout.array(laplace.mode))
+
+    def estimated(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        entries = jnp.asarray(batches.chunk((seed, 2**31 - 2), 0, 2 * len(z)))
+        zs = target.layout.array(np.repeat(z, 2, axis=0))
+        pairs = np.asarray(estimates(target, batches, centred, zs, entries), np.float64)
+        return pairs[::2], pairs[1::2]
+
+    return estimated, 4 * METER_DRAWS
 
 
 def _exact_gradients(target: Target, plan: Plan, z: np.ndarray) -> np.ndarray:

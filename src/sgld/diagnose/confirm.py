@@ -23,7 +23,7 @@ from ..tune.request import Plan
 __all__ = ["Confirmation", "confirm"]
 
 WARM_UP = 4  # stretches in which the step size adapts
-MOST, BETWEEN = 96, 8  # stretches that are kept, and between looks at their ESS
+MOST, BETWEEN = 64, 8  # stretches that are kept, and between looks at their ESS
 ENOUGH = 1500  # effective draws of every parameter and its square
 
 

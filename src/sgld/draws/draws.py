@@ -18,6 +18,7 @@ from . import weighted
 if TYPE_CHECKING:
     from ..diagnose.phase import Phase
     from ..diagnose.verdict import Verdict
+    from ..tune.request import Plan
     from .summary import Summary
 
 __all__ = ["Draws", "Prediction"]
@@ -47,6 +48,8 @@ class Draws:
         left out of every summary.
       verdict: what the run says about itself (TRUST: `trusted`, `biased`, `not mixed`, `unknown`).
       info: num_data, num_steps, seconds, plan and notes of the run that made them.
+      plan: the plan itself, of a run made in this session: print it, or run it again with
+        `sgld.sample(posterior, data, init, **draws.plan.arguments())`.
     """
 
     position: PyTree
@@ -58,6 +61,7 @@ class Draws:
     names: tuple[str, ...]
     verdict: Verdict | None = None
     info: dict[str, Any] = field(default_factory=dict)
+    plan: Plan | None = None
 
     @classmethod
     def of(cls, position: PyTree, *, names: tuple[str, ...] | None = None, **fields: Any) -> Draws:

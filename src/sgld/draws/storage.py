@@ -263,7 +263,7 @@ def load(path: str | Path) -> Draws:
         rows = run.stored(int(result["num_draws"]))
         count = len(result["leaves"])
         leaves = [np.moveaxis(rows[f"position{i}"], 0, 1) for i in range(count)]
-        per_draw = {
+        per_draw: dict[str, Any] = {
             name: np.moveaxis(rows[f"draw_{name}"], 0, 1)
             for name in ("log_weight", "step_size", "temperature")
         }

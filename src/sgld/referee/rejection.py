@@ -25,7 +25,7 @@ def rejection_rate(
     posterior: Posterior,
     data: Any,
     position: Draws | PyTree,
-    step_size: float | Any,
+    step_size: float | Any = None,
     *,
     preconditioner: Any = None,
     num_proposals: int = 1000,
@@ -41,8 +41,10 @@ def rejection_rate(
     Args:
       posterior, data: as for `sgld.sample`.
       position: where to propose from: Draws of this posterior, or one position.
-      step_size: h, a number or an array of them, tried with the same xi.
-      preconditioner: D, in free coordinates (None: the identity).
+      step_size: h, a number or an array of them, tried with the same xi (None: with draws, the
+        last step of their run).
+      preconditioner: D, in free coordinates (None: with draws and no step_size that of their run,
+        else the identity).
       num_proposals: proposals, spread over the draws.
 
     Returns: the mean rejection probability, a float, or an array of step_size's shape.
@@ -54,6 +56,8 @@ def rejection_rate(
       >>> bool(small < 0.001 < 0.1 < large)
       True
     """
+    if step_size is None:
+        step_size, preconditioner = _of_run(position, preconditioner)
     steps = np.asarray(step_size, float)
     if not (np.isfinite(steps) & (steps > 0)).all():
         raise UsageError(f"step_size must be positive. Got {step_size}.")
@@ -94,3 +98,17 @@ def rejection_rate(
         for h in steps.reshape(-1)
     ]
     return np.array(rates).reshape(steps.shape) if steps.ndim else rates[0]
+
+
+def _of_run(draws: Any, preconditioner: Any) -> tuple[float, Any]:
+    """The run's step size at its end, and its D."""
+    if not isinstance(draws, Draws):
+        raise UsageError("step_size is missing; give one, or the draws of a run.")
+    if preconditioner is None:
+        if draws.plan is None or draws.plan.preconditioner.adapts:
+            raise UsageError(
+                "the draws do not hold a fixed preconditioner of their run (a loaded run does not, an "
+                "adapted one has none); pass step_size= and preconditioner=."
+            )
+        preconditioner = draws.plan.preconditioner
+    return float(draws.step_size[draws.healthy[0], -1]), preconditioner

@@ -268,7 +268,7 @@ def _attempt(
         "laplace": laplace_facts(target, plan),
         "phase": None if raw.phase is None else raw.phase.to_dict(),
     }
-    draws = replace(draws, info=info)
+    draws = replace(draws, info=info, plan=plan)
     raw, _ = sampling_only(raw)
     z = np.moveaxis(raw.z, 0, 1)
     gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
 from ..data.source import Source
+from ..errors import UsageError
+from ..gradient.control_variates import ControlVariates
+from ..preconditioner.fixed import Dense
 from .affine import AffineLaw
 from .curvature import Laplace
 from .law import Law
@@ -66,6 +70,46 @@ class Plan:
         """Whether the injected noise is corrected for the gradient's."""
         correction = getattr(self.sampler, "noise_correction", None)
         return correction is not None and not isinstance(correction, str)
+
+    def arguments(self) -> dict[str, Any]:
+        """What to pass to `sgld.sample` to run this plan again, each item open to change.
+
+        `sgld.sample(posterior, data, init, **{**draws.plan.arguments(), "seed": 1})` tunes nothing.
+        """
+        gradient = self.gradient
+        if isinstance(gradient, ControlVariates):
+            gradient = ControlVariates()  # at the mode, which is found again
+        given = dict(
+            sampler=self.sampler, gradient=gradient, preconditioner=self.preconditioner,
+            step_size=self.step_size, temperature=self.temperature, burn_in=self.burn_in,
+            thin=self.thin, num_draws=self.num_draws, num_chains=self.num_chains,
+        )  # fmt: skip
+        if self.source is not None:
+            given |= {"order": self.source.order, "batch_size": self.source.batch_size}
+        return given
+
+    def for_rows(self, num_data: int) -> Plan:
+        """The same plan for a table that has grown to `num_data` rows: D scaled by N_old / N_new.
+
+        A warm restart: with `init=draws.mean()` the chains are at the new posterior's centre to
+        within a fraction of its sd, and a burn-in of a few 1/h steps brings them into it.
+        """
+        if self.source is None:
+            raise UsageError("this plan has no rows; it is for a log density alone.")
+        share = self.source.num_data / num_data
+        D = self.preconditioner
+        if D.adapts:
+            return self
+        scaled = jax.tree.map(lambda leaf: leaf * share, D)
+        if isinstance(D, Dense):
+            assert D.factor is not None
+            scaled = Dense(D.matrix * share, D.factor * np.sqrt(share).astype(D.factor.dtype))
+        return replace(self, preconditioner=scaled)
+
+    def __str__(self) -> str:
+        facts = {k: v for k, v in self.describe().items() if k != "notes" and v is not None}
+        lines = [f"{name:<16}{value}" for name, value in facts.items()]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     def describe(self) -> dict[str, Any]:
         """The plan in words and numbers, for printing and for run.json."""
