@@ -21,7 +21,7 @@ from ..tune.noise import estimates
 from ..tune.request import Plan
 from . import stein
 from .confirm import confirm
-from .verdict import Evidence, Verdict, doubt, judge, unmixed
+from .verdict import MAX_SE_ALONE, Evidence, Verdict, doubt, judge, unmixed
 
 __all__ = ["assess"]
 
@@ -68,6 +68,8 @@ def assess(
         own = None if gradient is None else np.asarray(gradient, np.float64)[healthy]
         evidence |= _meter(target, plan, z, own, weights, float(draws.temperature.flat[0]), seed)
         evidence |= _phase(plan, draws, own)
+    if plan.corrected or plan.law is None:  # no excess to catch what a noisy meter misses
+        evidence["max_se"] = MAX_SE_ALONE
     found = Evidence(**evidence, why_not=why_not)
     if plan.starts is not None and doubt(found) and not unmixed(found) and _all_visited(plan, z):
         found = replace(found, confirmation=confirm(target, plan, seed))
@@ -119,7 +121,13 @@ def _meter(
             first = second = own.reshape(-1, z.shape[-1])
         elif rows * METER_DRAWS <= AFFORDABLE:
             at = _thinned(z.shape, METER_DRAWS)
-            first = second = _exact_gradients(target, plan, z[:, at]).reshape(-1, z.shape[-1])
+            exact = _exact_gradients(target, plan, z[:, at])
+            first = second = exact.reshape(-1, z.shape[-1])
+            sharper = stein.corrected_moments(
+                laplace, out, white[:, at], exact, weights[:, at], temperature, run
+            )
+            if not np.max(moments.ratio_se) <= np.max(sharper.ratio_se):
+                moments = sharper
         else:
             at = _thinned(z.shape, R2_DRAWS)
             first = own[:, at].reshape(-1, z.shape[-1])

@@ -24,6 +24,8 @@ MAX_EXCESS = 0.10
 MAX_RATIO_ERROR = 0.10
 MAX_MEAN_ERROR = 0.25
 MAX_SE = 0.10
+MAX_SE_ALONE = 0.04  # where the meter is the only evidence of bias
+PRINTED_SE, PRINTED_RATIO = 0.03, 1.3  # beyond these the corrected columns are off by too much
 MIN_CORRECTED_ESS = 100
 MIN_R2, PRINTED_R2 = 0.5, 0.9
 MAX_NU = 1.0
@@ -50,6 +52,7 @@ class Evidence:
     nu: float | None = None
     other_modes: int = 0
     tolerance: float = 0.05
+    max_se: float = MAX_SE
     why_not: str | None = None  # why there is no meter, in a sentence
     confirmation: Confirmation | None = None  # by adjusted chains, where the meter is no guide
 
@@ -123,7 +126,9 @@ def judge(e: Evidence) -> Verdict:
             {"nu": e.nu, "excess": None, "confirmed": "adjusted chains"},
         )  # fmt: skip
     if e.sd_ratio is not None and e.r2 is not None and e.mean_shift is not None:
-        good = (e.r2 > PRINTED_R2) & (e.ess >= MIN_CORRECTED_ESS)
+        good = (e.r2 > PRINTED_R2) & (e.ess >= MIN_CORRECTED_ESS) & (e.sd_ratio <= PRINTED_RATIO)
+        if e.sd_ratio_se is not None:
+            good &= e.sd_ratio_se <= PRINTED_SE
         corrected_mean = np.where(good, e.mean + e.mean_shift, np.nan)
         corrected_sd = np.where(good, e.sd / e.sd_ratio, np.nan)
     extra = {"nu": e.nu, "excess": _largest(e.excess)}
@@ -264,7 +269,7 @@ def doubt(e: Evidence) -> str | None:
             "confirm with half the step size, or with NUTS: sgld.reference."
         )
     worst = int(np.argmax(e.sd_ratio_se))
-    if e.sd_ratio_se[worst] > MAX_SE:
+    if e.sd_ratio_se[worst] > e.max_se:
         return (
             f"the bias meter is uncertain by {100 * e.sd_ratio_se[worst]:.0f}% on "
             f"{e.names[worst]!r}; use more draws."
