@@ -81,16 +81,17 @@ def hybrid(replicates: int, steps: int, seed: int) -> sgld.Draws:
     The rows are walks eps, of which each step takes some: the mean over walks stands for E_q.
     """
     bank, days = 1000, DAYS - 1
-    walks = np.random.default_rng(seed).standard_normal((bank, days), np.float32)
+    eps = np.random.default_rng(seed).standard_normal((bank, days), np.float32)
+    walks = {"eps": eps, "share": np.full(bank, 1 / bank, np.float32)}
     returns = jnp.asarray(RETURNS, jnp.float32)
 
     def log_prior(p):  # with E_q[log p(s | sigma) - log q(s)] = -sum mu^2 / (2 sigma^2)
         kl = 0.5 * jnp.sum((p["mu"] / p["sigma"]) ** 2)
         return -kl - 0.5 * (p["s0"] / 100) ** 2 - 10 * p["sigma"] - 0.1 * p["nu"]
 
-    def log_likelihood(p, eps):
-        s = p["s0"] + jnp.cumsum(p["mu"] + p["sigma"] * eps)
-        return jnp.sum(log_student_t(returns, p["nu"], s)) / bank
+    def log_likelihood(p, row):
+        s = p["s0"] + jnp.cumsum(p["mu"] + p["sigma"] * row["eps"])
+        return row["share"] * jnp.sum(log_student_t(returns, p["nu"], s))
 
     positive = need("numpyro.distributions.constraints", "numpyro").positive
     constraints = {"mu": None, "nu": positive, "s0": None, "sigma": positive}

@@ -43,7 +43,8 @@ def check_contract(posterior: Posterior, position: PyTree, datum: PyTree, num_da
     if num_data >= DISTINCT and _divides(output, num_data):
         raise UsageError(
             f"log_likelihood divides by the number of rows, {num_data}; return the log likelihood of "
-            "one datum as it is: the library sums over rows."
+            "one datum as it is: the library sums over rows (where a mean is meant, as over draws that stand "
+            "for an expectation, give its factor as a column of the data)."
         )
 
 
