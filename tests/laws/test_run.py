@@ -187,13 +187,14 @@ DESIGNS = [
 
 @pytest.mark.parametrize("design", DESIGNS, ids=["reshuffle", "control variates"])
 def test_the_length_of_a_chunk_changes_no_bit(design, monkeypatch):
-    whole = run(**design, num_draws=3000)
+    # long enough that probes of the phase leave several blocks to a chunk
+    whole = run(**design, num_draws=30_000)
     monkeypatch.setattr(loop, "SECONDS_PER_CHUNK", 1e-9)
-    single = run(**design, num_draws=3000)
+    single = run(**design, num_draws=30_000)
     monkeypatch.undo()
     monkeypatch.setattr(loop, "ENTRY_NUMBERS", 1)
     monkeypatch.setattr(loop, "SLOT_NUMBERS", 1)
-    small = run(**design, num_draws=3000)
+    small = run(**design, num_draws=30_000)
     for other in (single, small):
         same(whole.position, other.position)
         same(whole.step_size, other.step_size)
