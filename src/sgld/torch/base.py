@@ -6,6 +6,7 @@ schedulers read and scale that key.
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import math
 from collections.abc import Callable
@@ -21,7 +22,7 @@ __all__ = ["Langevin", "gradient_of_the_mean", "position", "require", "write"]
 _NARROW = (torch.float16, torch.bfloat16)
 
 
-class Langevin(torch.optim.Optimizer):
+class Langevin(torch.optim.Optimizer, abc.ABC):
     """The abstract optimiser: a subclass has `_advance`, and `_check` for its own numbers."""
 
     def __init__(
@@ -39,13 +40,13 @@ class Langevin(torch.optim.Optimizer):
         }  # fmt: skip
         super().__init__(params, {**numbers, **own})
 
+    @abc.abstractmethod
     def _advance(self, moving: list[tuple[dict[str, Any], torch.Tensor]]) -> None:
         """Move every parameter that has a gradient."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _check(self, group: dict[str, Any]) -> None:
         """UsageError for a number of the group that is out of range."""
-        raise NotImplementedError
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None, *, loss: Any = None) -> Any:
