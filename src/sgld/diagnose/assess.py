@@ -103,51 +103,46 @@ def _meter(
     weights: np.ndarray, temperature: float, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
     """Stein-corrected moments, their standard error and their r2."""
-    laplace = plan.laplace
-    assert laplace is not None and laplace.factor is not None
-    white = laplace.whiten(z)
-    out = target.jacobian(laplace.mode) @ laplace.factor
-    weighted_mean = weighted.mean(white, weights)
-    centred = (white - weighted_mean).reshape(-1, white.shape[-1])
-    correction = 1 - np.sum(weights**2) / np.sum(weights) ** 2
-    covariance = centred.T @ (weights.reshape(-1, 1) * centred) / np.sum(weights) / correction
-    run = (weighted_mean, covariance)
+    assert plan.laplace is not None
+    of = plan.laplace.marginals(target)
+    phi, d = of.phi(z), z.shape[-1]
+    run = (weighted.mean(phi, weights), weighted.var(phi, weights))
+
+    def corrected(at: np.ndarray, gradient: np.ndarray) -> stein.Corrected:
+        return stein.corrected_moments(
+            phi[:, at], of.gamma(gradient), of.variance, weights[:, at], temperature, run
+        )
+
     everything = np.arange(z.shape[1])
     if own is not None:
-        moments = stein.corrected_moments(laplace, out, white, own, weights, temperature, run)
+        moments = corrected(everything, own)
         rows = 0 if plan.source is None else plan.source.num_data
         if isinstance(plan.gradient, Full):
             at = everything
-            first = second = own.reshape(-1, z.shape[-1])
+            first = second = own.reshape(-1, d)
         elif rows * METER_DRAWS <= AFFORDABLE:
             at = _thinned(z.shape, METER_DRAWS)
             exact = _exact_gradients(target, plan, z[:, at])
-            first = second = exact.reshape(-1, z.shape[-1])
-            sharper = stein.corrected_moments(
-                laplace, out, white[:, at], exact, weights[:, at], temperature, run
-            )
+            first = second = exact.reshape(-1, d)
+            sharper = corrected(at, exact)
             if not np.max(moments.ratio_se) <= np.max(sharper.ratio_se):
                 moments = sharper
         else:
             at = _thinned(z.shape, R2_DRAWS)
-            first = own[:, at].reshape(-1, z.shape[-1])
-            second = _fresh_gradients(target, plan, z[:, at].reshape(-1, z.shape[-1]), seed)
+            first = own[:, at].reshape(-1, d)
+            second = _fresh_gradients(target, plan, z[:, at].reshape(-1, d), seed)
     else:
         gradients, count = _gradients_at_draws(target, plan, seed)
         most = 4 * count
         while True:
             at = _thinned(z.shape, count)
-            first, second = gradients(z[:, at].reshape(-1, z.shape[-1]))
-            mean = ((first + second) / 2).reshape(z[:, at].shape)
-            part = weights[:, at]
-            moments = stein.corrected_moments(
-                laplace, out, white[:, at], mean, part, temperature, run
-            )
+            first, second = gradients(z[:, at].reshape(-1, d))
+            moments = corrected(at, ((first + second) / 2).reshape(z[:, at].shape))
             se = np.nan_to_num(moments.ratio_se, nan=np.inf)
             if se.max() <= MAX_METER_SE or len(at) == len(everything) or count >= most:
                 break
             count *= 2
-    r2 = stein.explained(laplace, out, white[:, at].reshape(-1, z.shape[-1]), first, second)
+    r2 = stein.explained(phi[:, at].reshape(-1, phi.shape[-1]), of.gamma(first), of.gamma(second))
     return {
         "sd_ratio": moments.ratio,
         "sd_ratio_se": moments.ratio_se,

@@ -1,9 +1,10 @@
-"""Stein-corrected moments: the true mean and covariance from draws of a wrong law.
+"""Stein-corrected moments: the true mean and sd of each parameter from draws of a wrong law.
 
-With z = F^{-1}(theta - mode), F F^T = J^{-1} the Gaussian at the mode, and g the whitened
-gradient of U = -log posterior at the same draw, unbiased given z,
+With phi the reported parameter's deviation from the mode (linear in theta), Sigma the covariance of
+the Gaussian at the mode, and gamma = phi(Sigma grad U) of the gradient of U = -log posterior at the
+same draw, unbiased given the draw,
 
-    mean = average(z - g),   second = average(z z' + T I - (z g' + g z') / 2)
+    mean = average(phi - gamma),   second = average(phi^2 - phi gamma) + T phi(Sigma phi')
 
 are constant for a Gaussian posterior at temperature T whatever law the draws follow, so
 they estimate the TRUE moments, with almost no Monte Carlo noise. Kin to zero-variance
@@ -11,8 +12,8 @@ control variates (Assaraf & Caffarel 1999; Mira et al. 2013; Baker et al. 2019),
 coefficients fixed by the curvature instead of regressed, and used to measure bias.
 
 How far the posterior is from a Gaussian shows in r2 = 1 - Var(t) / Var(phi^2) with
-t = phi^2 - phi gamma, phi and gamma the reported parameter's parts of z and g; with noisy
-gradients Var(t) is the covariance of t from two independent batches at the same draws.
+t = phi^2 - phi gamma; with noisy gradients Var(t) is the covariance of t from two independent
+batches at the same draws.
 """
 
 from __future__ import annotations
@@ -22,13 +23,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from ..tune.curvature import Laplace
-
 __all__ = ["Corrected", "corrected_moments", "explained"]
 
 SEGMENTS = 5  # of each chain, for the jackknife
 
-Flat = Float[np.ndarray, "chain draw d"]
+Flat = Float[np.ndarray, "chain draw m"]
 
 
 @dataclass(frozen=True)
@@ -46,69 +45,55 @@ class Corrected:
 
 
 def corrected_moments(
-    laplace: Laplace,
-    out: Float[np.ndarray, "m d"],
-    z: Flat,
-    gradient: Flat,
+    phi: Flat,
+    gamma: Flat,
+    variance: Float[np.ndarray, " m"],
     weights: Float[np.ndarray, "chain draw"],
     temperature: float,
-    run: tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]],
+    run: tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]],
 ) -> Corrected:
-    """Predicted truth against the run's own whitened mean and covariance, `run`.
+    """Predicted truth against the mean and variance of the run's own phi, `run`.
 
-    `out` maps whitened coordinates to reported parameters; `gradient` is of the log
-    posterior in free coordinates; z is already whitened.
+    `variance` is phi(Sigma phi'), that of the Gaussian at T = 1.
     """
-    g = -gradient @ laplace.factor
-    d = z.shape[-1]
-    segments = SEGMENTS if d <= 200 else 1
     parts = [
-        (zs, gs, ws)
-        for chain in zip(z, g, weights, strict=True)
-        for zs, gs, ws in zip(*(np.array_split(a, segments) for a in chain), strict=True)
-        if len(zs)
+        _sums(*part)
+        for chain in zip(phi, gamma, weights, strict=True)
+        for part in zip(*(np.array_split(a, SEGMENTS) for a in chain), strict=True)
+        if len(part[0])
     ]
-    sums = [_sums(*part) for part in parts]
-    total = tuple(sum(s[i] for s in sums) for i in range(3))
-    mean, cov = _moments(total, temperature, d)
-    variance = np.einsum("mi,ij,mj->m", out, cov, out)
-    left_out = []
-    for s in sums:
-        without = tuple(t - part for t, part in zip(total, s, strict=True))
-        _, cov_without = _moments(without, temperature, d)
-        left_out.append(np.einsum("mi,ij,mj->m", out, cov_without, out))
-    count = len(sums)
+    total = tuple(sum(s[i] for s in parts) for i in range(3))
+    mean, second = _moments(total, temperature * variance)
+    left_out = np.stack([
+        _moments(tuple(t - p for t, p in zip(total, part, strict=True)), temperature * variance)[1]
+        for part in parts
+    ])  # fmt: skip
+    count = len(parts)
     with np.errstate(invalid="ignore", divide="ignore"):
-        sd = np.sqrt(variance)
-        jackknife = np.sqrt(np.stack(left_out))
+        sd, jackknife = np.sqrt(second), np.sqrt(left_out)
         centred = jackknife - jackknife.mean(0)
         sd_se = np.sqrt((count - 1) / count * np.sum(centred**2, axis=0))
-        run_sd = np.sqrt(np.einsum("mi,ij,mj->m", out, run[1], out))
-        ratio = run_sd / sd
-        return Corrected(ratio, ratio * sd_se / sd, out @ (mean - run[0]), sd)
+        ratio = np.sqrt(run[1]) / sd
+        return Corrected(ratio, ratio * sd_se / sd, mean - run[0], sd)
 
 
-def _sums(z: np.ndarray, g: np.ndarray, w: np.ndarray) -> tuple:
-    zg = z.T @ (w[:, None] * g)
-    return w.sum(), w @ (z - g), z.T @ (w[:, None] * z) - (zg + zg.T) / 2
+def _sums(phi: np.ndarray, gamma: np.ndarray, w: np.ndarray) -> tuple:
+    return w.sum(), w @ (phi - gamma), w @ (phi**2 - phi * gamma)
 
 
-def _moments(sums: tuple, temperature: float, d: int) -> tuple[np.ndarray, np.ndarray]:
+def _moments(sums: tuple, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     weight, first, second = sums
     mean = first / weight
-    return mean, second / weight + temperature * np.eye(d) - np.outer(mean, mean)
+    return mean, second / weight + variance - mean**2
 
 
 def explained(
-    laplace: Laplace,
-    out: Float[np.ndarray, "m d"],
-    z: Float[np.ndarray, "n d"],
-    first: Float[np.ndarray, "n d"],
-    second: Float[np.ndarray, "n d"],
+    phi: Float[np.ndarray, "n m"],
+    first: Float[np.ndarray, "n m"],
+    second: Float[np.ndarray, "n m"],
 ) -> Float[np.ndarray, " m"]:
-    """r2 from two independent gradients (the same one twice, where exact) at n whitened draws."""
-    phi = z @ out.T
-    t, u = (phi**2 - phi * (-g @ laplace.factor @ out.T) for g in (first, second))
+    """r2 from the gammas of two independent gradients (the same one twice, where exact)."""
+    t, u = (phi**2 - phi * gamma for gamma in (first, second))
     covariance = np.mean((t - t.mean(0)) * (u - u.mean(0)), axis=0)
     # at r2 = 1 the estimate from noisy gradients scatters about 1
     return np.minimum(1.0, 1 - covariance / np.var(phi**2, axis=0))

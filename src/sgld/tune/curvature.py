@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from ..data.source import Source
 from ..gradient import sums
 from ..posterior import Target
 
-__all__ = ["Laplace", "laplace_at", "nonlinearity"]
+__all__ = ["Laplace", "laplace_at", "largest_eigenvalue", "nonlinearity"]
+
+ITERATIONS = 30  # of the power method
+
+
+class Marginals(NamedTuple):
+    """Functions z -> phi and gradient of the log posterior -> gamma of `diagnose.stein`, [..., d] to
+    [..., m], and the variance of phi under the Gaussian at the mode."""
+
+    phi: Callable[[np.ndarray], np.ndarray]
+    gamma: Callable[[np.ndarray], np.ndarray]
+    variance: Float[np.ndarray, " m"]
 
 
 @dataclass(frozen=True)
@@ -41,13 +56,32 @@ class Laplace:
 
     def draw(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count d"]:
         """`count` draws."""
-        assert self.factor is not None
-        return self.mode + rng.standard_normal((count, self.mode.size)) @ self.factor.T
+        return self.mode + self.spread(rng.standard_normal((count, self.mode.size)))
 
     def tempered(self, temperature: float) -> Laplace:
         """The Gaussian of the law at `temperature`: covariance T J^{-1}."""
         assert self.factor is not None
         return replace(self, factor=self.factor * np.sqrt(temperature))
+
+    def spread(self, xi: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
+        """F xi: draws' distances from the mode, of standard normal xi."""
+        assert self.factor is not None
+        return xi @ self.factor.T
+
+    def pull(self, g: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
+        """F^T g."""
+        assert self.factor is not None
+        return g @ self.factor
+
+    def marginals(self, target: Target) -> Marginals:
+        """The reported parameters, in the linear approximation at the mode."""
+        assert self.factor is not None
+        out = target.jacobian(self.mode) @ self.factor
+        return Marginals(
+            lambda z: self.whiten(z) @ out.T,
+            lambda g: -self.pull(g) @ out.T,
+            np.sum(out**2, axis=1),
+        )
 
     def whiten(self, z: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
         """F^{-1} (z - mode)."""
@@ -76,7 +110,7 @@ def laplace_at(target: Target, source: Source | None, mode: Float[np.ndarray, " 
 def nonlinearity(
     target: Target,
     source: Source | None,
-    laplace: Laplace,
+    laplace: Any,
     rng: np.random.Generator,
     temperature: float = 1.0,
     count: int = 128,
@@ -88,7 +122,21 @@ def nonlinearity(
     """
     laplace = laplace.tempered(temperature)
     thetas = laplace.draw(rng, count)
-    g = -sums.gradients(target, source, thetas) @ laplace.factor / temperature
+    g = -laplace.pull(sums.gradients(target, source, thetas)) / temperature
     if not np.isfinite(g).all():
         return float("inf")
     return float(np.max(np.mean((g - laplace.whiten(thetas)) ** 2, axis=0)))
+
+
+def largest_eigenvalue(
+    times: Callable[[Array], Array], like: Float[Array, " d"]
+) -> Float[Array, ""]:
+    """|lambda|_max of the symmetric matrix v -> times(v), by the power method; traceable."""
+
+    def iterate(v, _):
+        v = times(v)
+        size = jnp.linalg.norm(v)
+        return v / jnp.maximum(size, 1e-30), size
+
+    start = jax.random.normal(jax.random.key(0), like.shape, like.dtype)
+    return jax.lax.scan(iterate, start / jnp.linalg.norm(start), length=ITERATIONS)[1][-1]

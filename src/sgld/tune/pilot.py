@@ -8,6 +8,9 @@ it rejects h = 4b on a Gaussian, whose sds come out b too wide:
     average(1 - min(1, exp(log ratio(h)))) = r(d),   r(d) that of N(0, I_d) at h = 4b
 
 over the 98% of positions that are rejected least (a funnel's neck is not resolved), with log ratio as in gradient/energy.py. Needs exact gradients: for models of few rows.
+
+Where no position is too stiff for it, kinetic dynamics at delta^2 = 2 h (one step of which from rest
+is that of MALA) has an error of the same order and arrives in about sqrt(h) as many steps.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from ..gradient import sums
 from ..gradient.energy import Around, around, log_acceptance, mala_move
 from ..posterior import Target
 from ..preconditioner.fixed import Dense
+from .curvature import largest_eigenvalue
 from .noise import TUNING
 
 __all__ = ["MOST_DIMENSIONS", "MOST_ROWS", "Pilot", "adjusted_steps", "pilot"]
@@ -34,14 +38,16 @@ STEPS, EVERY = 200, 4
 ROUNDS = (1, 2, 4, 8)  # times STEPS; the metric is learnt anew after each round
 COUNTED = 0.98  # share of positions, the least rejected, that decide: a neck is not resolved
 ACCEPTED = 0.6  # MALA's best acceptance rate is about this
+STIFF = 1.0  # most h lambda_max(D^{1/2}^T J D^{1/2}) anywhere for kinetic dynamics, stable up to 2
 
 
 class Pilot(NamedTuple):
-    """A factor of the metric, the step size in it, and where the chains ended."""
+    """A factor of the metric, the step size in it, where the chains ended, and whether to be kinetic."""
 
     factor: Float[np.ndarray, "d d"]
     step_size: float
     zs: Float[np.ndarray, "chain d"]
+    kinetic: bool
 
 
 def pilot(
@@ -77,10 +83,12 @@ def pilot(
         factor = _factor(positions)
     zs = np.asarray(density.center, np.float64) + np.asarray(us, np.float64)
     chosen = rng.choice(len(positions), 256, replace=False)
-    matched = _matched_step(target, density, rows, factor, positions[chosen], bias, key)
+    us = target.layout.array(positions[chosen])
+    matched = _matched_step(target, density, rows, factor, us, bias, key)
     # where the scale changes from place to place a step that suits every place would never arrive
-    least = float(h) * 2 * bias / _usual_step(d)
-    return Pilot(factor, max(matched, min(least, 4 * bias)), zs)
+    step = max(matched, min(float(h) * 2 * bias / _usual_step(d), 4 * bias))
+    stiffest = float(jnp.max(_stiffness(density, rows, _dense(factor, target), us)))
+    return Pilot(factor, step, zs, step * stiffest <= STIFF)
 
 
 def _starts(density: Around, rows, target: Target, us: Float[np.ndarray, "chain d"]) -> Array:
@@ -147,7 +155,6 @@ def adjusted_steps(density, rows, D, us, h, key, adapting):
 
 def _matched_step(target, density: Around, rows, factor, us, bias: float, key: Array) -> float:
     """The largest step that is rejected no more often than h = 4 bias is on a Gaussian."""
-    us = target.layout.array(us)
     xi = jax.random.normal(jax.random.fold_in(key, 2**20), us.shape, us.dtype)
     limit, D = _gaussian_rejection(us.shape[1], 4 * bias), _dense(factor, target)
     low, high = 1e-3 * bias, 4 * bias
@@ -167,6 +174,19 @@ def _rejection(density, rows, D, us, xi, h):
     one = lambda u, x: log_acceptance(density, rows, D, u, x, h)  # noqa: E731
     rejected = jnp.sort(-jnp.expm1(jnp.minimum(jax.vmap(one)(us, xi), 0.0)))
     return jnp.mean(rejected[: int(COUNTED * len(rejected))])
+
+
+@jax.jit
+def _stiffness(density, rows, D, us):
+    """|lambda|_max of D^{1/2}^T J D^{1/2} at each of the positions."""
+
+    def at(u):
+        gradient = jax.grad(lambda q: sums.log_density(density, rows, q))
+        return largest_eigenvalue(
+            lambda v: -D.pullback(jax.jvp(gradient, (u,), (D.noise(v),))[1]), u
+        )
+
+    return jax.lax.map(at, us)
 
 
 def _usual_step(d: int) -> float:

@@ -14,9 +14,10 @@ from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
 from ..posterior import Target
 from ..preconditioner.fixed import Dense, Diagonal
+from ..sampler.baoa import BAOA
 from ..schedule import as_schedule
 from . import parts
-from .curvature import Laplace
+from .curvature import Laplace, largest_eigenvalue
 from .pilot import MOST_DIMENSIONS, MOST_ROWS, pilot
 from .request import Plan, Request, draft, is_auto
 
@@ -74,10 +75,13 @@ def from_pilot(
     D = Dense(found.factor @ found.factor.T, found.factor).prepare(target.layout)
     if source is not None:
         source = source.with_batches(source.num_data, "reshuffle")
+    # delta = sqrt(2 h) in the kinetic case; a Gaussian would forget itself at twice the rates
+    h, rate, sampler = found.step_size, found.step_size / 2, parts.sampler(ask)
+    if found.kinetic:
+        h, rate, sampler = 2 * h, np.sqrt(2 * h) / 4, BAOA()
     return draft(
-        sampler=parts.sampler(ask), gradient=Full(), preconditioner=D, source=source,
-        step_size=as_schedule(found.step_size, "step_size"), rate=found.step_size / 2,
-        starts=found.zs,
+        sampler=sampler, gradient=Full(), preconditioner=D, source=source,
+        step_size=as_schedule(h, "step_size"), rate=rate, starts=found.zs,
     )  # fmt: skip
 
 
@@ -126,15 +130,7 @@ def _stiffness(target, source, D, z):
         rows = jax.tree.map(lambda leaf: leaf[:count], source.rows)
         scale = source.num_data / count
         gradient = jax.grad(lambda q: target.log_prior(q) + scale * target.log_likelihood(q, rows))
-    times = lambda v: -D.pullback(jax.jvp(gradient, (z,), (D.noise(v),))[1])  # noqa: E731
-
-    def iterate(v, _):
-        v = times(v)
-        size = jnp.linalg.norm(v)
-        return v / jnp.maximum(size, 1e-30), size
-
-    start = jax.random.normal(jax.random.key(0), z.shape, z.dtype)
-    return jax.lax.scan(iterate, start / jnp.linalg.norm(start), length=30)[1][-1]
+    return largest_eigenvalue(lambda v: -D.pullback(jax.jvp(gradient, (z,), (D.noise(v),))[1]), z)
 
 
 def _holds_mass(target: Target, source: Source | None, mode: Any, factor: Any, z0: Any) -> bool:

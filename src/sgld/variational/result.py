@@ -156,22 +156,22 @@ def judge(
     gaussian = isinstance(family, MeanField | FullRank)
     count = METER_DRAWS if gaussian else 64 * METER_DRAWS
     z = np.asarray(draw_many(target, family, params, (METER_CHAINS, count), seed), np.float64)
-    white = laplace.whiten(z)
+    of = laplace.marginals(target)
+    phi = of.phi(z)
     if gaussian:
-        half = np.linalg.solve(laplace.factor, family.covariance(params))
-        covariance = np.linalg.solve(laplace.factor, half.T)
-        moments = laplace.whiten(family.moments(params)[0]), covariance
+        mean, covariance = family.moments(params)[0], family.covariance(params)
+        out = target.jacobian(laplace.mode)
+        moments = of.phi(mean), np.einsum("mi,ij,mj->m", out, covariance, out)
     else:
-        run = white.reshape(-1, white.shape[-1])
-        moments = run.mean(0), np.atleast_2d(np.cov(run.T))
-    at = white[:, :METER_DRAWS]
-    flat = z[:, :METER_DRAWS].reshape(-1, z.shape[-1])
-    gradient = sums.gradients(target, source, flat).reshape(at.shape)
+        flat = phi.reshape(-1, phi.shape[-1])
+        moments = flat.mean(0), flat.var(0, ddof=1)
+    at = z[:, :METER_DRAWS]
+    gradient = sums.gradients(target, source, at.reshape(-1, z.shape[-1])).reshape(at.shape)
     weights = np.full(at.shape[:2], 1 / (METER_CHAINS * METER_DRAWS))
-    out = target.jacobian(laplace.mode) @ laplace.factor
-    found = stein.corrected_moments(laplace, out, at, gradient, weights, 1.0, moments)
-    slope = gradient.reshape(flat.shape)
-    r2 = stein.explained(laplace, out, at.reshape(flat.shape), slope, slope)
+    gamma = of.gamma(gradient)
+    found = stein.corrected_moments(phi[:, :METER_DRAWS], gamma, of.variance, weights, 1.0, moments)
+    flat, slope = (a.reshape(-1, a.shape[-1]) for a in (phi[:, :METER_DRAWS], gamma))
+    r2 = stein.explained(flat, slope, slope)
     position = jax.tree.map(np.asarray, reported(target, jnp.asarray(z[:1, :1], target.layout.dtype)))  # fmt: skip
     names = _names(target, position)
     word = "unknown"
