@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from . import diffusion as diffusion
     from . import gallery as gallery
+    from . import networks as networks
     from . import testing as testing
     from . import torch as torch
     from . import variational as variational
@@ -118,7 +119,7 @@ _WHERE = {
     "power": "schedule",
     "robbins_monro": "schedule",
 }
-_MODULES = ("diffusion", "errors", "gallery", "testing", "torch", "variational")
+_MODULES = ("diffusion", "errors", "gallery", "networks", "testing", "torch", "variational")
 
 _EXTRAS = ("torch",)  # not part of `import *`, which must not fail where an extra is missing
 

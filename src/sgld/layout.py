@@ -60,11 +60,14 @@ class Layout:
             raise UsageError("init is an empty position; give at least one array of parameters.")
         arrays = []
         for name, leaf in zip(names, leaves, strict=True):
-            array = jnp.asarray(leaf)
+            array = _array(name, leaf)
             if not jnp.issubdtype(array.dtype, jnp.floating):
+                remedy = "write 0.0 instead of 0"
+                if array.ndim or not isinstance(leaf, (int, np.integer)):
+                    remedy = "leave it out of init where it is none, or convert it"
                 raise UsageError(
                     f"init leaf {name!r} has dtype {array.dtype}; parameters must be floating point, "
-                    "so write 0.0 instead of 0."
+                    f"so {remedy}."
                 )
             arrays.append(array)
         return cls(
@@ -121,6 +124,16 @@ class Layout:
             if index < start:
                 return name
         raise IndexError(index)
+
+
+def _array(name: str, leaf: Any) -> Array:
+    try:
+        return jnp.asarray(leaf)
+    except TypeError as error:
+        raise UsageError(
+            f"init leaf {name!r} is {type(leaf).__name__}, which is no array; give arrays only "
+            "(of a Flax linen module, what its init returns)."
+        ) from error
 
 
 def _indices(shape: Sequence[int]) -> list[str]:

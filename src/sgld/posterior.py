@@ -68,8 +68,9 @@ class Posterior:
       log_likelihood: `log_likelihood(position, datum) -> scalar`, of one datum: a row of
         every array of the data. The library sums it over rows.
       constraints: a pytree like the position whose leaves are constraints of
-        `numpyro.distributions.constraints` (None: unconstrained). The priors and
-        likelihoods see constrained values; the Jacobian is added here, once.
+        `numpyro.distributions.constraints` (None: unconstrained); one for a whole part of the
+        position (a network, say) holds for all its leaves. The priors and likelihoods see
+        constrained values; the Jacobian is added here, once.
       transform: instead of `constraints`, any object with `forward`, `inverse`, `log_det`.
       init: a position to start from when `sgld.sample` is given none.
       output: `output(position) -> pytree`, what draws report instead of the position (a
@@ -155,6 +156,7 @@ class Constraints:
 
     bijections: tuple[Any, ...]
     names: tuple[str, ...] = field(metadata={"static": True})
+    treedef: Any = field(metadata={"static": True})
 
     @classmethod
     def build(cls, constraints: PyTree) -> Constraints:
@@ -172,46 +174,64 @@ class Constraints:
         real = dist.constraints.real
         bijections = tuple(dist.biject_to(real if leaf is None else leaf) for leaf in leaves)
         shaped = jax.tree.map(lambda _: 0.0, constraints, is_leaf=is_leaf)
-        return cls(bijections, tuple(leaf_names(shaped)))
+        return cls(bijections, tuple(leaf_names(shaped)), jax.tree.structure(shaped))
 
-    def _leaves(self, tree: PyTree) -> tuple[list[Array], Any]:
+    def _leaves(self, tree: PyTree) -> tuple[list[tuple[Any, Array]], Any]:
+        """Every leaf with its bijection."""
         leaves, treedef = jax.tree.flatten(tree)
-        if len(leaves) != len(self.bijections):
-            raise UsageError(
-                f"constraints name {len(self.bijections)} leaves ({', '.join(self.names)}); "
-                f"the position has {len(leaves)}."
-            )
-        return leaves, treedef
+        count = len(self.bijections)
+        which = list(range(count))
+        if len(leaves) != count:
+            try:
+                which = jax.tree_util.tree_leaves(
+                    jax.tree.map(
+                        lambda k, part: jax.tree.map(lambda _: k, part),
+                        self.treedef.unflatten(which), tree,
+                    )
+                )  # fmt: skip
+            except (ValueError, TypeError, KeyError) as error:
+                raise UsageError(
+                    f"constraints name {count} leaves ({', '.join(self.names)}); "
+                    f"the position has {len(leaves)}."
+                ) from error
+        return [(self.bijections[k], x) for k, x in zip(which, leaves, strict=True)], treedef
 
     def forward(self, free: PyTree) -> PyTree:
         """Constrained leaves."""
-        leaves, treedef = self._leaves(free)
-        return treedef.unflatten([t(x) for t, x in zip(self.bijections, leaves, strict=True)])
+        pairs, treedef = self._leaves(free)
+        return treedef.unflatten([t(x) for t, x in pairs])
 
     def inverse(self, position: PyTree) -> PyTree:
         """Free leaves. Raises UsageError where the position violates its constraint."""
-        leaves, treedef = self._leaves(position)
+        pairs, treedef = self._leaves(position)
         free = []
-        for bijection, name, leaf in zip(self.bijections, self.names, leaves, strict=True):
+        for (bijection, leaf), name in zip(pairs, leaf_names(position), strict=True):
             leaf = jnp.asarray(leaf)
-            if not isinstance(leaf, Tracer) and not bool(
-                jnp.all(jnp.asarray(bijection.codomain(leaf)))
-            ):
-                raise UsageError(
-                    f"the start of {name!r} is {leaf}, outside its constraint {bijection.codomain}; "
-                    "choose a start inside it."
-                )
+            if not isinstance(leaf, Tracer):
+                _check_inside(name, leaf, bijection.codomain)
             free.append(bijection._inverse(leaf))
         return treedef.unflatten(free)
 
     def log_det(self, free: PyTree) -> Float[Array, ""]:
         """The sum over leaves of log |d position / d free|."""
-        leaves, _ = self._leaves(free)
-        parts = [
-            jnp.sum(t.log_abs_det_jacobian(x, t(x)))
-            for t, x in zip(self.bijections, leaves, strict=True)
-        ]
+        pairs, _ = self._leaves(free)
+        parts = [jnp.sum(t.log_abs_det_jacobian(x, t(x))) for t, x in pairs]
         return sum(parts, start=jnp.zeros(()))
+
+
+def _check_inside(name: str, leaf: Array, constraint: Any) -> None:
+    """UsageError for a start outside its constraint: the first entry that is outside."""
+    inside = np.asarray(constraint(leaf))
+    if inside.all():
+        return
+    value = np.asarray(leaf)
+    if inside.shape == value.shape and value.ndim:
+        at = tuple(int(i) for i in np.argwhere(~inside)[0])
+        name, value = f"{name}[{','.join(map(str, at))}]", value[at]
+    raise UsageError(
+        f"the start of {name!r} is {value}, outside its constraint {constraint}; "
+        "choose a start inside it."
+    )
 
 
 @jax.tree_util.register_dataclass

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import sys
 import types
 
@@ -11,14 +10,14 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the report extra is not installed")
 
+from typer.testing import CliRunner
+
 from sgld import gallery
+from sgld.cli import app
 from sgld.errors import MissingExtra, UsageError
 from sgld.gallery import Check, Entry, Section, handout
 from sgld.gallery.draw import histogram, lines
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 CHEAP = ("X6", "X11")
 
 
@@ -132,6 +131,86 @@ def test_refused_in_a_sentence_and_nothing_written(names, options, said, tmp_pat
     assert not (tmp_path / "g").exists()
 
 
+# -- what is not installed ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def without_torch(monkeypatch):
+    """A machine without PyTorch, and entries that cost nothing: X8 the real one."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for name in set(gallery.NAMES) - {"X8"}:
+        plant(monkeypatch, name, small)
+
+
+def test_without_torch_all_but_x8_are_made_and_that_is_no_failure(without_torch, tmp_path):
+    (tmp_path / "x8.html").write_text("of another time")
+    result = CliRunner().invoke(app, ["gallery", "--quick", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "X8   not made: needs PyTorch: pip install 'sgld[torch]'" in result.stdout
+    index = (tmp_path / "index.html").read_text()
+    assert "not made: needs PyTorch: pip install &#x27;sgld[torch]&#x27;" in index
+    assert 'href="x7.html"' in index and 'href="x8.html"' not in index
+    assert not (tmp_path / "x8.html").exists() and 'class="miss"' not in index
+
+
+def test_without_torch_x8_by_name_is_refused_before_anything_is_run(without_torch, tmp_path):
+    result = CliRunner().invoke(app, ["gallery", "X1", "x8", "--out", str(tmp_path / "g")])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.strip() == "X8 needs PyTorch: pip install 'sgld[torch]'"
+    assert not (tmp_path / "g").exists()
+
+
+# -- a table of one's own -----------------------------------------------------------------------
+
+
+def test_data_reach_x9_alone(monkeypatch, tmp_path):
+    seen = {}
+
+    def takes(quick, seed, data=None):
+        seen["X9"] = data
+        return small()
+
+    for name, run in (("X1", small), ("X9", takes)):
+        plant(monkeypatch, name, run)
+    rows = [f"{(-1) ** i} 1:{i} 3:{-i}" for i in range(30)]
+    (tmp_path / "own").write_text("\n".join(rows) + "\n")
+    names = ["gallery", "x9", "X1", "--data", str(tmp_path / "own"), "--out", str(tmp_path / "g")]
+    result = CliRunner().invoke(app, names)
+    assert result.exit_code == 0, result.output
+    name, X, y = seen["X9"]
+    assert name == "own" and X.shape == (30, 3)
+    np.testing.assert_array_equal(X[:, 2], -np.arange(30))
+    np.testing.assert_array_equal(y, np.arange(30) % 2 == 0)
+    gallery.make(["X9"], tmp_path / "g", progress=False)
+    assert seen["X9"] is None
+
+
+@pytest.mark.parametrize(
+    ("names", "text", "said"),
+    [
+        ([], "1 1:2\n", "data is for X9 alone; ask for it: sgld gallery X9 --data"),
+        (["X1"], "1 1:2\n", "data is for X9 alone"),
+        (["X9"], "1 1:2\n-1 1:x\n", "line 2 must be `label index:value ...`"),
+        (["X9"], "1 1:2\n-1 1:3\n", "own must hold 20 rows or more"),
+        (["X9"], None, "there is no file"),
+    ],
+)
+def test_data_are_refused_in_a_sentence_and_nothing_is_written(names, text, said, tmp_path):
+    if text is not None:
+        (tmp_path / "own").write_text(text)
+    options = ["--data", str(tmp_path / "own"), "--out", str(tmp_path / "g")]
+    result = CliRunner().invoke(app, ["gallery", *names, *options])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr and len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "g").exists()
+
+
+def test_the_help_says_where_the_label_stands():
+    text = " ".join(CliRunner().invoke(app, ["gallery", "--help"]).output.replace("│", " ").split())
+    for words in ("libsvm", "the label in the last column", "-1 and +1 or 0 and 1"):
+        assert words in text
+
+
 def test_no_names_are_all_entries_in_order():
     assert gallery.NAMES[0] == "X1" and gallery.NAMES[-1] == "X11" and len(gallery.NAMES) == 11
 
@@ -175,27 +254,7 @@ def test_pages_need_nothing_from_elsewhere(made):
         assert outside == [] and links == []
 
 
-@pytest.fixture
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no chromium is installed, so the pages cannot be opened")
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-DRAWN = """[...document.querySelectorAll('svg')].map(svg => {
-  const box = svg.getBoundingClientRect(), ink = svg.getBBox();
-  return [box.width, box.height, ink.width, ink.height] })"""
-CLIPPED = """[...document.querySelectorAll('svg')].flatMap(svg => {
-  const box = svg.getBoundingClientRect();
-  return [...svg.querySelectorAll('text')].filter(t => { const b = t.getBoundingClientRect();
-    return b.left < box.left - 2 || b.right > box.right + 2 }).map(t => t.textContent) })"""
-
-
-def test_figures_are_drawn_and_checks_are_shown(made, browser):
+def test_figures_are_drawn_and_checks_are_shown(made, browser, figures):
     out, results = made
     for width, scheme in ((1200, "light"), (400, "dark")):
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -204,13 +263,13 @@ def test_figures_are_drawn_and_checks_are_shown(made, browser):
         page.on("console", lambda message: wrong.append(message.text))  # noqa: B023
         page.goto((out / "index.html").as_uri())
         assert page.locator("#index tbody tr").count() == len(results)
-        for result, figures in zip(results, (5, 2), strict=True):
+        for result, count in zip(results, (5, 2), strict=True):
             page.goto((out / "index.html").as_uri())
             page.get_by_role("link", name=result.name).click()
             page.wait_for_load_state()
-            boxes = page.evaluate(DRAWN)
-            assert len(boxes) == figures and np.min(boxes) > 20
-            assert page.evaluate(CLIPPED) == []
+            boxes, clipped = figures(page)
+            assert len(boxes) == count and np.min(boxes) > 20
+            assert clipped == []
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             assert page.locator("#checks tbody tr").count() == len(result.checks)
             assert page.locator("#checks tbody td", has_text="pass").first.is_visible()

@@ -1,15 +1,9 @@
 """The page of a real run, opened in a browser, as a reader would."""
 
-import shutil
-
 import numpy as np
 import pytest
 
 import sgld
-
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 
 
 @pytest.fixture(scope="module")
@@ -29,28 +23,10 @@ def page_of_run(tmp_path_factory):
     return write_report(path)
 
 
-@pytest.fixture
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no chromium is installed, so the page cannot be opened")
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-DRAWN = """[...document.querySelectorAll('svg')].map(svg => {
-  const box = svg.getBoundingClientRect(), ink = svg.getBBox();
-  return [box.width, box.height, ink.width, ink.height] })"""
-CLIPPED = """[...document.querySelectorAll('svg')].flatMap(svg => {
-  const box = svg.getBoundingClientRect();
-  return [...svg.querySelectorAll('text')].filter(t => { const b = t.getBoundingClientRect();
-    return b.left < box.left - 2 || b.right > box.right + 2 }).map(t => t.textContent) })"""
 PAPER = "getComputedStyle(document.body).backgroundColor"
 
 
-def test_the_page_is_drawn_wide_and_narrow_light_and_dark(page_of_run, browser):
+def test_the_page_is_drawn_wide_and_narrow_light_and_dark(page_of_run, browser, figures):
     papers = set()
     for width, scheme in ((1200, "light"), (400, "dark")):
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -60,9 +36,9 @@ def test_the_page_is_drawn_wide_and_narrow_light_and_dark(page_of_run, browser):
         page.goto(page_of_run.as_uri())
         assert page.locator("#verdict .word").inner_text() == "trusted"
         assert page.title().startswith("trusted")
-        boxes = page.evaluate(DRAWN)
+        boxes, clipped = figures(page)
         assert len(boxes) == 5 and np.min(boxes) > 20  # interval, marginal, trace, h, alpha
-        assert page.evaluate(CLIPPED) == []
+        assert clipped == []
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert page.locator("table").is_visible()
         papers.add(page.evaluate(PAPER))

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.diagnose.verdict import Verdict
 from sgld.errors import UsageError
+from sgld.referee.halving import Halving
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum((t - 1.0) ** 2))
 
@@ -31,7 +33,7 @@ def test_richardson_takes_the_first_order_away(found):
     # what is left is of second order: 2 v(h/2) - v(h) = .952, where v(h) = 1.333
     np.testing.assert_allclose(found.sd**2, 2 * variance(0.25) - variance(0.5), rtol=0.06)
     np.testing.assert_allclose(found.mean, 1, atol=0.05)
-    assert not found.agrees and "differs" in str(found)
+    assert not found.agrees and found.verdict.word == "biased" and "biased" in str(found)
 
 
 def test_a_small_step_agrees():
@@ -46,9 +48,34 @@ def test_a_small_step_agrees():
         progress=False,
     )
     found = sgld.step_halving(GAUSSIAN, None, draws)
-    assert found.agrees and "agrees" in str(found)
+    assert found.agrees and found.verdict.word == "trusted"
 
 
 def test_a_loaded_run_has_no_plan(found, tmp_path):
     with pytest.raises(UsageError, match="hold no plan"):
         sgld.step_halving(GAUSSIAN, None, sgld.load(found.draws.save(tmp_path / "run")))
+
+
+def halved(ratio, se, shift=0.0, **run):
+    """A Halving of one parameter with the given evidence."""
+    half = sgld.Draws.of({"x": np.linspace(-1.7, 1.7, 400).reshape(4, 100)}, **run)
+    sd = float(half.sd()["x"])
+    at_h = ratio * sd
+    return Halving(
+        ("x",), np.array([ratio]), np.array([se]), np.array([shift]), np.array([0.02]),
+        np.zeros(1), np.array([2 * sd - at_h]), half,
+    )  # fmt: skip
+
+
+def test_the_verdict_holds_the_run_against_step_0_and_not_against_half_the_step():
+    assert halved(1.02, 0.01).verdict.word == "trusted"  # 2% from h/2, 4% from 0
+    assert halved(1.02, 0.03).verdict.word == "unknown"  # too uncertain
+    assert halved(1.12, 0.01).verdict.word == "biased"
+    assert halved(1.06, 0.015).verdict.word == "unknown"  # 13% off, but for noise
+    assert halved(1.0, 0.01, shift=0.3).verdict.word == "biased"
+
+
+def test_a_run_that_failed_is_not_confirmed_by_half_the_step():
+    biased = Verdict("biased", ("chain 0 became non-finite.",))
+    found = halved(1.0, 0.01, verdict=biased)
+    assert found.verdict.word == "biased" and "non-finite" in found.verdict.reasons[0]

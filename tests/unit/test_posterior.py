@@ -66,6 +66,23 @@ def test_output_is_what_draws_report():
     assert repr(posterior) == "Posterior(log density)"
 
 
+def test_a_start_outside_its_constraint_is_named_before_the_first_step(tmp_path):
+    from numpyro.distributions import constraints
+
+    posterior = sgld.Posterior(
+        lambda p: -jnp.sum(p["rate"]) - p["share"],
+        constraints={"rate": constraints.positive, "share": constraints.unit_interval},
+    )
+    for init, message in (
+        ({"rate": jnp.array([1.0, 2.0, -3.0]), "share": 0.5}, r"'rate\[2\]' is -3\.0, .* Positive"),
+        ({"rate": jnp.ones(3), "share": 1.5}, r"'share' is 1\.5, outside its constraint UnitInt"),
+    ):
+        with pytest.raises(UsageError, match=message) as error:
+            sgld.sample(posterior, None, init, path=tmp_path / "run", progress=False)
+        assert str(error.value).endswith("choose a start inside it.")
+        assert not (tmp_path / "run").exists()
+
+
 def test_refusals():
     with pytest.raises(UsageError, match="must be a function"):
         sgld.Posterior(3.0)

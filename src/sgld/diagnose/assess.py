@@ -17,11 +17,12 @@ from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
 from ..posterior import Target
 from ..tune.affine import AffineLaw
+from ..tune.lowrank import LowRankLaplace
 from ..tune.noise import estimates
 from ..tune.request import Plan
 from . import stein
 from .confirm import confirm
-from .verdict import MAX_SE_ALONE, Evidence, Verdict, doubt, judge, unmixed
+from .verdict import MAX_SE_ALONE, PRINTED_R2, Evidence, Verdict, doubt, judge, unmixed
 
 __all__ = ["assess"]
 
@@ -68,17 +69,20 @@ def assess(
         own = None if gradient is None else np.asarray(gradient, np.float64)[healthy]
         evidence |= _meter(target, plan, z, own, weights, float(draws.temperature.flat[0]), seed)
         evidence |= _phase(plan, draws, own)
-    if plan.corrected or plan.law is None:  # no excess to catch what a noisy meter misses
+    rough = isinstance(plan.laplace, LowRankLaplace)
+    if plan.corrected or plan.law is None or rough:  # no excess to catch what a noisy meter misses
         evidence["max_se"] = MAX_SE_ALONE
+    if rough:  # a covariance that is too small hides bias, and shows in r2 alone
+        evidence["min_r2"] = PRINTED_R2
     found = Evidence(**evidence, why_not=why_not)
-    if plan.starts is not None and doubt(found) and not unmixed(found) and _all_visited(plan, z):
+    if plan.adjustable and doubt(found) and not unmixed(found) and _all_visited(plan, z):
         found = replace(found, confirmation=confirm(target, plan, seed))
     return judge(found)
 
 
 def _all_visited(plan: Plan, z: Float[np.ndarray, "chain draw d"]) -> bool:
     """Whether every chain came near every mode that is known."""
-    if plan.modes is None or plan.laplace is None or plan.laplace.factor is None:
+    if plan.modes is None or plan.laplace is None or not plan.laplace.positive_definite:
         return True
     white, modes = plan.laplace.whiten(z), plan.laplace.whiten(plan.modes)
     away = np.linalg.norm(white[:, :, None] - modes, axis=-1).min(axis=1)
@@ -90,7 +94,7 @@ def _no_meter(plan: Plan, draws: Draws) -> str | None:
         return (
             "there is no positive definite curvature at a mode to measure the bias with (see the plan's "
             "notes); "
-            "confirm with half the step size, or with NUTS: sgld.reference."
+            "confirm by sgld.step_halving, or with NUTS: sgld.reference."
         )
     temperature = draws.temperature[draws.healthy]
     if np.ptp(temperature) > 0 or temperature.flat[0] <= 0:
@@ -127,6 +131,10 @@ def _meter(
             sharper = corrected(at, exact)
             if not np.max(moments.ratio_se) <= np.max(sharper.ratio_se):
                 moments = sharper
+        elif plan.gradient.remembers:  # what it remembered at each draw is gone
+            gradients, count = _gradients_at_draws(target, plan, seed)
+            at = _thinned(z.shape, count)
+            first, second = gradients(z[:, at].reshape(-1, d))
         else:
             at = _thinned(z.shape, R2_DRAWS)
             first = own[:, at].reshape(-1, d)
@@ -207,6 +215,8 @@ def _phase(plan: Plan, draws: Draws, own: np.ndarray | None) -> dict[str, Any]:
     temperature = float(draws.temperature.flat[0])
     h = float(np.average(draws.step_size[draws.healthy]))
     noise_ratio = law.noise_ratio(h, temperature)
+    if isinstance(plan.laplace, LowRankLaplace):
+        return {"noise_ratio": noise_ratio}  # the law is the tuner's own, of one parameter
     if plan.source is not None and plan.source.order == "symmetric" and own is None:
         return {"noise_ratio": noise_ratio}  # its law is not known in closed form here
     if plan.corrected:

@@ -14,6 +14,7 @@ import io
 import json
 import math
 import os
+from collections import OrderedDict
 from pathlib import Path
 from typing import IO, Any
 
@@ -106,6 +107,10 @@ class RunDirectory:
         with contextlib.suppress(FileNotFoundError):
             (self.path / "checkpoint.npz").unlink()
         shutil.rmtree(self.path / "draws.zarr", ignore_errors=True)
+
+    def add_plan(self, plan: dict[str, Any]) -> None:
+        """Add what was chosen to run.json."""
+        self.write("run.json", {**self.read("run.json"), "plan": _jsonable(plan)})
 
     def lock(self) -> None:
         """Hold the directory alone. Raises RunError where another process holds it."""
@@ -283,8 +288,10 @@ def load(path: str | Path) -> Draws:
 
 def _describe(tree: Any) -> Any:
     """The shape of a pytree of dicts, lists and tuples in JSON; others become a dict by name."""
-    if isinstance(tree, dict):
-        return {"dict": {str(key): _describe(tree[key]) for key in sorted(tree)}}
+    if isinstance(tree, dict) or type(tree).__name__ == "FrozenDict":
+        # in the order of the leaves, which is sorted but for an OrderedDict
+        keys = list(tree) if isinstance(tree, OrderedDict) else sorted(tree)
+        return {"dict": {str(key): _describe(tree[key]) for key in keys}}
     names = getattr(tree, "_fields", None)
     if isinstance(tree, tuple) and names is not None:
         return {"dict": {name: _describe(getattr(tree, name)) for name in names}}

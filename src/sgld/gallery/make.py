@@ -11,16 +11,21 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ..draws.storage import write_atomic
-from ..errors import SGLDError, UsageError, did_you_mean, need
+from ..errors import MissingExtra, SGLDError, UsageError, did_you_mean, need
+from .data import Table, own_table
 from .entry import Check, Entry
+from .needs import lacking
 from .page import entry_page, index_page
 
 __all__ = ["NAMES", "Result", "make"]
 
 NAMES = tuple(f"X{i}" for i in range(1, 12))
+OWN = "X9"  # takes a reader's own table
+FRAME = ("data", "draw", "entry", "make", "needs", "page")  # what no page shows of this folder
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class Result:
       error: why it could not be run, a sentence; None where it was.
       seconds: it took.
       quick, seed: as asked.
+      lacks: why it was not made, an optional dependency being absent; None where it was.
     """
 
     name: str
@@ -43,6 +49,7 @@ class Result:
     seconds: float
     quick: bool
     seed: int
+    lacks: str | None = None
 
     def count(self, word: str) -> int:
         """How many checks end in `word`: "pass", "miss" or "as printed"."""
@@ -54,6 +61,8 @@ class Result:
         return self.error is not None or self.count("miss") > 0
 
     def __str__(self) -> str:
+        if self.lacks is not None:
+            return f"{self.name:4s} not made: {self.lacks}"
         if self.error is not None:
             return f"{self.name:4s} not run: {self.error}"
         printed = self.count("as printed")
@@ -70,6 +79,7 @@ def make(
     *,
     quick: bool = False,
     seed: int = 0,
+    data: Path | str | None = None,
     progress: bool = True,
     on_result: Callable[[Result], None] | None = None,
 ) -> list[Result]:
@@ -81,21 +91,32 @@ def make(
         and stay in the index.
       quick: smaller runs with wider limits: minutes for all instead of most of an hour.
       seed: of everything random.
+      data: for X9, which must then be named: a file of a reader's own table with two labels. A
+        .csv has a line of names, then numbers, the label in the last column; anything else is
+        libsvm (`sgld.gallery.data.load_table`).
       progress: show a line over the entries, on a terminal.
       on_result: called after each entry, its page being written.
 
-    Returns: a Result per entry, in the order of the gallery. An entry that cannot be run (an
-    extra is missing, say) has its sentence in `error`; the others run all the same.
+    Returns: a Result per entry, in the order of the gallery. One that could not be run has its
+    sentence in `error`, and one whose optional dependency is absent says so in `lacks`, unless it
+    was asked for by name; the others run all the same.
 
-    Raises: UsageError for an unknown name or a wrong argument, before anything is written;
-    MissingExtra where matplotlib is absent.
+    Raises, before anything is written: UsageError for an unknown name or a wrong argument;
+    DataError for a file `data` that cannot be read, with the line; MissingExtra where matplotlib
+    is absent, or what an entry asked for by name needs.
     """
-    chosen, folder = _chosen(names), Path(out)
+    asked = [names] if isinstance(names, str) else [str(name) for name in names]
+    chosen, folder = _chosen(asked), Path(out)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise UsageError(f"seed must be a whole number from 0 to 2^32 - 1. Got {seed!r}.")
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"out must be a folder. Got the file {folder}; name another place.")
     need("matplotlib", "report")
+    table = None if data is None else _own(data, asked)
+    lacks = {name: lacking(_needs(name, table is not None)) for name in chosen}
+    for name in chosen if asked else ():
+        if lacks[name] is not None:
+            raise MissingExtra(f"{name} {lacks[name]}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -106,7 +127,8 @@ def make(
     with _bar(progress, len(chosen)) as show:
         for done, name in enumerate(chosen):
             show(done, name)
-            results.append(_run(name, folder, quick, seed))
+            own = {} if table is None or name != OWN else {"data": table}
+            results.append(_run(name, folder, quick, seed, lacks[name], own))
             write_atomic(folder / "index.html", index_page(_stored(folder)).encode())
             if on_result is not None:
                 on_result(results[-1])
@@ -114,34 +136,70 @@ def make(
     return results
 
 
-def _chosen(names: Iterable[str]) -> list[str]:
-    asked = [names] if isinstance(names, str) else list(names)
+def _chosen(asked: list[str]) -> list[str]:
     for name in asked:
-        if str(name).upper() not in NAMES:
+        if name.upper() not in NAMES:
             raise UsageError(
                 f"there is no gallery entry {name!r}; the entries are {NAMES[0]} to {NAMES[-1]}."
-                + did_you_mean(str(name).upper(), NAMES)
+                + did_you_mean(name.upper(), NAMES)
             )
-    wanted = {str(name).upper() for name in asked}
+    wanted = {name.upper() for name in asked}
     return [name for name in NAMES if not wanted or name in wanted]
 
 
-def _run(name: str, folder: Path, quick: bool, seed: int) -> Result:
+def _own(data: Path | str, asked: list[str]) -> Table:
+    if OWN not in (name.upper() for name in asked):
+        raise UsageError(f"data is for {OWN} alone; ask for it: sgld gallery {OWN} --data {data}")
+    return own_table(data)
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f".{name.lower()}", __package__)
+
+
+def _needs(name: str, own: bool) -> tuple[str, ...]:
+    """The optional modules that an entry names; X9 other ones where the table is the reader's."""
+    kind = "NEEDS_FOR_DATA" if own and name == OWN else "NEEDS"
+    return getattr(_module(name), kind, ())
+
+
+def _sources(module: ModuleType) -> dict[str, str]:
+    """The text of an entry's file and of the files of this folder that it is made of, by name."""
+    found, left = {}, [module]
+    while left:
+        one = left.pop(0)
+        file = Path(str(one.__file__)).name
+        if file in found:
+            continue
+        found[file] = inspect.getsource(one)
+        for value in vars(one).values():
+            home = value if inspect.ismodule(value) else inspect.getmodule(value)
+            package, _, last = getattr(home, "__name__", "").rpartition(".")
+            if home is not None and package == __package__ and last not in FRAME:
+                left.append(home)
+    return found
+
+
+def _run(
+    name: str, folder: Path, quick: bool, seed: int, lacks: str | None, own: dict[str, Any]
+) -> Result:
     """Run one entry; write its page and its checks."""
-    module = importlib.import_module(f".{name.lower()}", __package__)
+    module = _module(name)
     page, began = folder / f"{name.lower()}.html", time.perf_counter()
+    entry: Entry | None = None
     error = None
-    try:
-        entry: Entry | None = module.run(quick=quick, seed=seed)
-    except SGLDError as failure:
-        entry, error = None, str(failure)
+    if lacks is None:
+        try:
+            entry = module.run(quick=quick, seed=seed, **own)
+        except SGLDError as failure:
+            error = str(failure)
     checks = () if entry is None else entry.checks
     seconds = time.perf_counter() - began
-    result = Result(name, module.TITLE, checks, error, seconds, quick, seed)
+    result = Result(name, module.TITLE, checks, error, seconds, quick, seed, lacks)
     if entry is None:
         page.unlink(missing_ok=True)
     else:
-        write_atomic(page, entry_page(result, entry, inspect.getsource(module)).encode())
+        write_atomic(page, entry_page(result, entry, _sources(module)).encode())
     text = json.dumps(asdict(result), indent=1, default=str)
     write_atomic(folder / f"{name.lower()}.json", text.encode())
     return result

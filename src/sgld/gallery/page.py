@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..report.canvas import WIDTH
@@ -17,11 +17,18 @@ if TYPE_CHECKING:
 __all__ = ["entry_page", "index_page"]
 
 INDEX = re.compile(r"(\b\w|\))([_^])(\{[^{}]*\}|\w(?!\w))")
-CELL = 'style="white-space: normal; min-width: 7.5rem"'  # words wrap, so that a phone shows them
+MINUS = re.compile(r"(?<![\w.)-])-(?=\.?\d)")
+WRAP = 'style="white-space: normal"'  # so that a phone shows more columns
+CELL = 'style="white-space: normal; min-width: 7.5rem"'
 
 
-def entry_page(result: Result, entry: Entry, source: str) -> str:
-    """The page of one entry; `source` is the file that made it."""
+def entry_page(result: Result, entry: Entry, sources: Mapping[str, str]) -> str:
+    """The page of one entry; `sources` are the files that made it, by name, its own first."""
+    code = "".join(
+        f"<details><summary>Show <code>{says(file)}</code></summary>"
+        f'<div class="scroll" tabindex="0"><pre><code>{says_lines(text)}</code></pre></div></details>'
+        for file, text in sources.items()
+    )
     where = '<p class="note"><a href="index.html">Gallery</a></p>'
     parts = [
         where,
@@ -30,9 +37,7 @@ def entry_page(result: Result, entry: Entry, source: str) -> str:
         *(_section(section) for section in entry.sections),
         f'<section id="checks"><h2>Checks</h2>\n{_table(entry.checks)}\n</section>',
         "<section><h2>The code</h2>\n<p>All of it, but for the figures' style: this page is an "
-        "example.</p>\n<details><summary>Show the code of this page</summary>"
-        f'<div class="scroll" tabindex="0"><pre><code>{says_lines(source)}</code></pre></div>'
-        "</details></section>",
+        f"example.</p>\n{code}</section>",
         where,
     ]
     return PAGE.substitute(
@@ -45,13 +50,14 @@ def entry_page(result: Result, entry: Entry, source: str) -> str:
 def index_page(results: Sequence[Result]) -> str:
     """The index: a row per entry with the count of its checks."""
     head = "".join(
-        f'<th scope="col">{words}</th>'
-        for words in ("entry", "passed", "missed", "as printed", "seconds", "size")
+        f'<th scope="col">{words}</th>' for words in ("entry", "passed", "missed", "as printed")
     )
     rows = []
     for result in results:
         title = f"{says(result.name)}: {says(result.title)}"
-        if result.error is None:
+        if result.lacks is not None:
+            counts = [f'<td class="none" colspan="3" {CELL}>not made: {says(result.lacks)}</td>']
+        elif result.error is None:
             title = f'<a href="{says(result.name.lower())}.html">{title}</a>'
             counts = [f"<td>{result.count('pass')}</td>"]
             missed = result.count("miss")
@@ -60,9 +66,10 @@ def index_page(results: Sequence[Result]) -> str:
             counts.append(f"<td>{result.count('as printed')}</td>")
         else:
             counts = [f'<td class="miss" colspan="3" {CELL}>{says(result.error)}</td>']
-        size = "quick" if result.quick else "full"
-        rest = f"<td>{result.seconds:.1f}</td><td>{size}</td>"
-        rows.append(f'<tr><th scope="row" {CELL}>{title}</th>{"".join(counts)}{rest}</tr>')
+        size = "quick size" if result.quick else "full size"
+        took = f'<p class="note" style="font-weight: 400">{size}, {result.seconds:.1f}&nbsp;s</p>'
+        took = "" if result.lacks else took
+        rows.append(f'<tr><th scope="row" {CELL}>{title}{took}</th>{"".join(counts)}</tr>')
     content = (
         "<h1>Gallery</h1>\n<p>The experiments of five documents on Langevin dynamics and Bayesian "
         "learning, each as printed, with what is wrong with it, beside the exact answer and beside "
@@ -117,7 +124,8 @@ def _section(section: Section) -> str:
 def _prose(text: str) -> str:
     """A paragraph: `code` between backticks, and s_i, D^{1/2} of single letters set as indices."""
     parts = says(" ".join(text.split())).split("`")
-    parts[0::2] = [INDEX.sub(_index, part) for part in parts[0::2]]
+    plain = (MINUS.sub("\N{MINUS SIGN}", part) for part in parts[0::2])
+    parts[0::2] = [INDEX.sub(_index, part) for part in plain]
     parts[1::2] = [f"<code>{part}</code>" for part in parts[1::2]]
     return "".join(parts)
 
@@ -143,8 +151,8 @@ def _table(checks: Sequence[Check]) -> str:
             word += f" ({reasons.index(check.expected_miss) + 1})"
         cells = [_number(check.truth), _number(check.ours), _error(check), _limit(check)]
         body.append(
-            f'<tr><th scope="row" {CELL}>{says(check.quantity)}</th>'
-            + f"<td{mark}>{says(word)}</td>"  # second, so that a phone shows it
+            f'<tr><th scope="row" {CELL}>{_prose(check.quantity)}</th>'
+            + f"<td{mark} {WRAP}>{says(word)}</td>"  # second, so that a phone shows it
             + "".join(f"<td>{cell}</td>" for cell in cells)
             + "</tr>"
         )
@@ -172,7 +180,7 @@ def _error(check: Check) -> str:
 def _limit(check: Check) -> str:
     if check.unit == "ratio":
         return f"× {1 / (1 + check.limit):.3g} to {1 + check.limit:.3g}"
-    return f"± {check.limit:.2g}" + (" sd" if check.unit == "sd" else "")
+    return f"± {check.limit:.3g}" + (" sd" if check.unit == "sd" else "")
 
 
 def _facts(result: Result) -> str:

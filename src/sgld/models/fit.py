@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,10 @@ from ..draws.storage import RunDirectory, load
 from ..errors import DataError, RunError, UsageError, did_you_mean
 from ..run.sample import begin
 from ..tune.request import Plan, Request
+from ..tune.sandwich import sandwich
 from .formula import FormulaModel
 
-__all__ = ["fit", "model_of_run", "predict"]
+__all__ = ["fit", "model_of_run", "predict", "sandwich_of_run"]
 
 SAMPLERS = ("sgld",)
 ROWS_AT_ONCE = 65_536
@@ -48,6 +50,8 @@ def fit(
     seed: int = 0,
     progress: bool = True,
     checkpoint_every: float = 10.0,
+    max_steps: int | None = None,
+    max_seconds: float | None = None,
     on_model: Callable[[FormulaModel], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
 ) -> Draws:
@@ -80,7 +84,7 @@ def fit(
     ask = Request(
         # SGLD with every part left open is what "auto" is, and a word can be read back
         "auto", step_size, tolerance, temperature, "auto", "auto", "auto", batch_size,
-        num_chains, num_draws, "auto", "auto", seed,
+        num_chains, num_draws, "auto", "auto", seed, max_steps, max_seconds,
     )  # fmt: skip
     table, source = _read(data)
     model = FormulaModel.build(table, formula, family, prior)
@@ -145,6 +149,50 @@ def _part(content: Any, name: str) -> Any:
     if not isinstance(content, dict) or name not in content:
         raise RunError(f"run.json is damaged: it has no {name!r}.")
     return content[name]
+
+
+def sandwich_of_run(run: str | Path) -> Draws:
+    """A finished formula run's draws, spread to the sandwich covariance: intervals for other samples.
+
+    For a model that is wrong in its variances, as the plan notes and `sgld.sandwich` explains: on
+    the original scale, with the formula's names, `.summary()` and `.interval(prob)` as of any
+    draws. Not the posterior: the verdict is `unknown` and says so.
+
+    Args:
+      run: the run directory; its data file is read again.
+
+    Raises: RunError where `run` is not a finished formula run or its data file has changed,
+    UsageError as `sgld.sandwich`.
+
+    Example:
+      >>> import tempfile
+      >>> from sgld.models.fit import fit, sandwich_of_run
+      >>> from sgld.data.table import bundled
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     draws = fit(
+      ...         bundled("randhie"), "mdvis ~ physlm", family="poisson", out=folder + "/run",
+      ...         progress=False)
+      ...     wider = sandwich_of_run(folder + "/run").sd()["coefficients"]
+      >>> ratio = wider / draws.sd()["coefficients"]
+      >>> bool((ratio > 2).all())
+      True
+    """
+    draws, model = _finished(run)
+    standardised = model.to_standardised(draws.position)
+    inside = replace(model.posterior, output=None)
+    found = sandwich(inside, model.data, replace(draws, position=standardised))
+    return replace(found, position=model.to_original(found.position))
+
+
+def _finished(run: str | Path) -> tuple[Draws, FormulaModel]:
+    """Draws and model of a finished formula run, its data read again."""
+    draws = load(run)
+    asked = RunDirectory(run).read("run.json")
+    if asked.get("kind") != "formula":
+        raise RunError(
+            f"{run} was not made by `sgld fit`; use sgld.sandwich(posterior, data, sgld.load(path))."
+        )
+    return draws, model_of_run(asked)
 
 
 def predict(run: str | Path, data: Any, *, prob: float = 0.9) -> dict[str, Float[np.ndarray, " N"]]:

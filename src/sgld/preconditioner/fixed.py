@@ -41,6 +41,10 @@ class Scalar:
         _positive("Scalar", np.asarray(self.value, float))
         return Scalar(jnp.asarray(self.value, layout.dtype))
 
+    def scaled(self, share: float) -> Scalar:
+        """share * D."""
+        return Scalar(self.value * share)
+
     def drift(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
         """D g."""
         return self.value * g
@@ -82,6 +86,10 @@ class Diagonal:
             )
         _positive("Diagonal", np.asarray(array, float), layout)
         return Diagonal(jnp.asarray(array, layout.dtype))
+
+    def scaled(self, share: float) -> Diagonal:
+        """share * D."""
+        return Diagonal(jax.tree.map(lambda leaf: leaf * share, self.array))
 
     def drift(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
         """D g."""
@@ -128,6 +136,11 @@ class Dense:
         factor = _cholesky(self.matrix) if self.factor is None else self.factor
         return Dense(jnp.asarray(self.matrix, layout.dtype), jnp.asarray(factor, layout.dtype))
 
+    def scaled(self, share: float) -> Dense:
+        """share * D."""
+        assert self.factor is not None
+        return Dense(self.matrix * share, self.factor * np.sqrt(share).astype(self.factor.dtype))
+
     def drift(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
         """D g."""
         return self.matrix @ g
@@ -147,20 +160,21 @@ class LowRank:
     """D = diag(diagonal) + U U^T: O(d r) per step.
 
     With S = diag(diagonal)^{1/2} and S^{-1} U = Q diag(s) V^T, D^{1/2} = S (I + Q diag(c) Q^T),
-    c = (1 + s^2)^{1/2} - 1.
+    c = (1 + s^2)^{1/2} - 1. `LowRank(diagonal, Q=Q, c=c)`, the columns of Q orthonormal and
+    c > -1, is D of that square root, which may lie below the diagonal.
 
     Args:
-      diagonal: [d], positive (flat, or a pytree of the position's shape).
+      diagonal: [d], positive.
       U: [d, r].
 
     Example:
       >>> import jax.numpy as jnp, sgld
-      >>> sgld.LowRank(jnp.ones(2), jnp.ones((2, 1))).drift(jnp.array([1.0, 0.0]))
+      >>> sgld.LowRank(jnp.ones(2), jnp.ones((2, 1))).drift(jnp.array([1.0, 0.0])).round(4)
       Array([2., 1.], dtype=float32)
     """
 
     diagonal: Any
-    U: Any
+    U: Any = None
     Q: Any = None
     c: Any = None
 
@@ -183,18 +197,25 @@ class LowRank:
 
     def prepare(self, layout: Layout) -> LowRank:
         """Checked: UsageError for a wrong shape."""
-        d, shapes = layout.dimension, (np.shape(self.diagonal), np.shape(self.U))
-        if shapes[0] != (d,) or shapes[1][0] != d:
+        d, shapes = layout.dimension, (np.shape(self.diagonal), np.shape(self.Q))
+        if shapes[0] != (d,) or shapes[1][:1] != (d,):
             raise UsageError(
                 f"LowRank has shapes {shapes[0]} and {shapes[1]}; the position has {d} parameters: "
                 f"({d},) and ({d}, r)."
             )
-        arrays = (self.diagonal, self.U, self.Q, self.c)
-        return LowRank(*(jnp.asarray(a, layout.dtype) for a in arrays))
+        arrays = (self.diagonal, self.Q, self.c)
+        diagonal, Q, c = (jnp.asarray(a, layout.dtype) for a in arrays)
+        return LowRank(diagonal, None, Q, c)
+
+    def scaled(self, share: float) -> LowRank:
+        """share * D."""
+        return LowRank(self.diagonal * share, None, self.Q, self.c)
 
     def drift(self, g: Float[Array, " d"]) -> Float[Array, " d"]:
         """D g."""
-        return self.diagonal * g + self.U @ (g @ self.U)
+        scaled = jnp.sqrt(self.diagonal) * g
+        scaled += self.Q @ ((2 * self.c + self.c**2) * (scaled @ self.Q))
+        return jnp.sqrt(self.diagonal) * scaled
 
     def noise(self, xi: Float[Array, " d"]) -> Float[Array, " d"]:
         """D^{1/2} xi."""

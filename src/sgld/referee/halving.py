@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..diagnose.verdict import MAX_MEAN_ERROR, MAX_RATIO_ERROR, MAX_SE, MAX_SE_ALONE, Verdict
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..errors import UsageError
@@ -28,7 +29,8 @@ class Halving:
       sd_ratio, sd_ratio_se: sd at h over sd at h/2, and its Monte Carlo error.
       mean_shift, mean_shift_se: mean at h/2 minus mean at h, in sds.
       mean, sd: extrapolated to step 0.
-      draws: the run with half the step.
+      draws: the run with half the step; first: the run itself.
+      factor: how many times its distance from the half-step run the run is off: 2, or 4/3 reshuffled.
     """
 
     names: tuple[str, ...]
@@ -39,6 +41,8 @@ class Halving:
     mean: Float[np.ndarray, " m"]
     sd: Float[np.ndarray, " m"]
     draws: Draws
+    factor: float = 2.0
+    first: Draws | None = None
 
     @property
     def agrees(self) -> bool:
@@ -46,6 +50,51 @@ class Halving:
         sds = np.abs(self.sd_ratio - 1) <= TOLERANCE + 3 * self.sd_ratio_se
         means = np.abs(self.mean_shift) <= 2 * TOLERANCE + 3 * self.mean_shift_se
         return bool(np.all(sds & means))
+
+    @property
+    def verdict(self) -> Verdict:
+        """What half the step says of the run, held against mean and sd extrapolated to step 0.
+
+        The limits are those of every verdict: an sd within 10%, a mean within .25 sd.
+        """
+        ratio, mean_error = self._errors()
+        sd_se, mean_se = self.factor * self.sd_ratio_se, self.factor * self.mean_shift_se
+        off, mean_off = np.abs(ratio - 1), np.abs(mean_error)
+        said = f"by half the step an sd is {100 * np.max(off):.0f}% and a mean {np.max(mean_off):.2f} sd off at most"
+        runs = [run for run in (self.first, self.draws) if run is not None]
+        found = {run.verdict.word: run.verdict.reasons for run in runs if run.verdict is not None}
+        modes = any(run.plan is not None and run.plan.other_modes for run in runs)
+        if "biased" in found or "not mixed" in found:
+            word = "biased" if "biased" in found else "not mixed"
+            return Verdict(word, found[word], ratio, sd_se)
+        finite = all(np.isfinite(a).all() for a in (ratio, mean_error, sd_se, mean_se))
+        if finite and (
+            np.any(off > MAX_RATIO_ERROR + 3 * sd_se)
+            or np.any(mean_off > MAX_MEAN_ERROR + 3 * mean_se)
+        ):
+            word, reason = "biased", f"{said}; use a smaller step_size."
+        elif modes:
+            word, reason = "unknown", f"{said}, but a known second mode need not have its weight."
+        elif not finite or np.max(sd_se) > MAX_SE_ALONE or np.max(mean_se) > MAX_SE:
+            word, reason = "unknown", f"{said}, too uncertain to tell; use more draws."
+        elif np.any(off > MAX_RATIO_ERROR) or np.any(mean_off > MAX_MEAN_ERROR):
+            word, reason = (
+                "unknown",
+                f"{said}, at the limit; use more draws or a smaller step_size.",
+            )
+        else:
+            word, reason = "trusted", f"{said}."
+        return Verdict(word, (reason,), ratio, sd_se)
+
+    def _errors(self) -> tuple[np.ndarray, np.ndarray]:
+        """sd at h over that at step 0, and mean at h minus that at step 0, in sds."""
+        sd = self.sd_ratio * self._half_sd
+        return sd / self.sd, -self.factor * self.mean_shift * self._half_sd / self.sd
+
+    @property
+    def _half_sd(self) -> np.ndarray:
+        values, _ = self.draws.flat()
+        return np.sqrt(weighted.var(values, self.draws.weights))
 
     def __str__(self) -> str:
         width = max(map(len, self.names))
@@ -56,8 +105,7 @@ class Halving:
                 f"  {self.mean_shift[i]:10.3f}  {self.mean_shift_se[i]:5.3f}"
                 f"  {self.mean[i]:10.4g}  {self.sd[i]:10.4g}"
             )
-        word = "agrees" if self.agrees else "differs"
-        return "\n".join([*lines, f"half the step {word}; mean and sd are extrapolated to step 0"])
+        return "\n".join([*lines, "mean and sd are extrapolated to step 0", f"{self.verdict}"])
 
 
 def step_halving(
@@ -111,11 +159,8 @@ def step_halving(
     half = sample(posterior, data, start, progress=False, **arguments)
     first, second = _moments(draws), _moments(half)
     reshuffled = plan.source is not None and plan.source.order in ("reshuffle", "symmetric")
-    extrapolate = (
-        (lambda a, b: (4 * b - a) / 3)
-        if reshuffled and not plan.corrected
-        else (lambda a, b: 2 * b - a)
-    )
+    squared = reshuffled and not plan.corrected
+    extrapolate = (lambda a, b: (4 * b - a) / 3) if squared else (lambda a, b: 2 * b - a)
     mean = extrapolate(first.mean, second.mean)
     square = extrapolate(first.var + first.mean**2, second.var + second.mean**2)
     ratio, sd = np.sqrt(first.var / second.var), np.sqrt(second.var)
@@ -123,6 +168,7 @@ def step_halving(
         draws.names, ratio, ratio * np.hypot(first.sd_se, second.sd_se),
         (second.mean - first.mean) / sd, np.hypot(first.mean_se, second.mean_se) / sd, mean,
         np.sqrt(np.maximum(square - mean**2, 0)), half,
+        4 / 3 if squared else 2.0, draws,
     )  # fmt: skip
 
 

@@ -110,7 +110,7 @@ def _by_hand(asked: dict[str, Any]) -> list[str]:
         if (
             not isinstance(value, (dict, list))
             and name not in apart
-            and value != usual.get(name, "auto")
+            and value not in (None, usual.get(name, "auto"))
         ):
             lines.append(f"{name} = {value}")
     return lines + [f"{name} = {value}" for name, value in (asked.get("given") or {}).items()]

@@ -13,23 +13,26 @@ from ..data.source import Source
 from ..diagnose.verdict import Verdict
 from ..posterior import Target
 from ..schedule import as_schedule
+from ..tune.piloted import from_pilot
 from ..tune.plan import with_lengths
 from ..tune.request import Plan, Request, is_auto
-from ..tune.rough import from_pilot
 
 __all__ = ["MOST_ATTEMPTS", "another", "revised"]
 
 MOST_ATTEMPTS = 3
 
 
-def another(plan: Plan, ask: Request, verdict: Verdict, attempts: list[dict[str, str]]) -> str:
-    """What to do next: "pilot", "halve", or "" where nothing more is to be tried."""
+def another(
+    plan: Plan, ask: Request, verdict: Verdict, attempts: list[dict[str, str]]
+) -> list[str]:
+    """What to try next, the first that can be done: "pilot", "halve", or nothing."""
     left_open = is_auto(ask.step_size) and is_auto(ask.num_draws) and is_auto(ask.burn_in)
     if verdict.word == "trusted" or not left_open or len(attempts) >= MOST_ATTEMPTS:
-        return ""
+        return []
+    halve = ["halve"] if verdict.word == "biased" and plan.laplace is not None else []
     if plan.starts is None and not any(a["what"] == "pilot" for a in attempts):
-        return "pilot"
-    return "halve" if verdict.word == "biased" and plan.laplace is not None else ""
+        return ["pilot", *halve]
+    return halve
 
 
 def revised(
@@ -49,7 +52,7 @@ def revised(
         plan = replace(
             found, temperature=plan.temperature, laplace=plan.laplace, nu=plan.nu,
             log_density=plan.log_density, other_modes=plan.other_modes, modes=plan.modes,
-            notes=plan.notes,
+            notes=found.notes + plan.notes,
         )  # fmt: skip
     else:
         h = float(plan.step_size(0)) / 2

@@ -13,12 +13,15 @@ from ..data.source import ORDERS, Source, check_data
 from ..errors import UsageError, did_you_mean
 from ..gradient import sums
 from ..layout import Layout
+from ..module import for_modules, refuse_statistics, seal
 from ..posterior import Posterior, Target
 from ..schedule import as_schedule
 from ..tune.request import Request, is_auto
 from .contract import check_contract
 
 __all__ = ["Prepared", "prepare"]
+
+MIN_STEPS = 100  # of a chain that is to say anything
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,9 @@ def prepare(posterior: Posterior, data: Any, init: Any, ask: Request, ess: Any) 
     init = posterior.init if init is None else init
     if init is None:
         raise UsageError("init is missing: give a position (a pytree of arrays) to start from.")
+    refuse_statistics(init)
+    init = seal(init)
+    posterior = for_modules(posterior, init)
     free = posterior.unconstrain(jax.tree.map(_inexact, init))
     layout = Layout.of(free)
     target = Target(posterior, layout)
@@ -83,6 +89,17 @@ def _check_request(ask: Request, ess: Any) -> None:
             continue
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
             raise UsageError(f"{name} must be a whole number, at least {least}. Got {value!r}.")
+    if ask.max_steps is not None:
+        burn_in = 0 if isinstance(ask.burn_in, str) else ask.burn_in
+        whole = isinstance(ask.max_steps, (int, np.integer)) and not isinstance(ask.max_steps, bool)
+        if not whole or ask.max_steps < max(MIN_STEPS, burn_in + 1):
+            raise UsageError(
+                f"max_steps must be a whole number, at least {max(MIN_STEPS, burn_in + 1)}, burn-in "
+                f"included. Got {ask.max_steps!r}."
+            )
+    seconds = ask.max_seconds
+    if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
+        raise UsageError(f"max_seconds must be a positive number. Got {seconds!r}.")
     if ess is not None and not (isinstance(ess, (int, float)) and ess > 0):
         raise UsageError(f"ess must be a positive number. Got {ess!r}.")
     if not isinstance(ask.seed, (int, np.integer)) or not 0 <= ask.seed < 2**32:

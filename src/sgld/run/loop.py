@@ -33,6 +33,7 @@ __all__ = ["Raw", "run"]
 SECONDS_PER_CHUNK = 0.25
 ENTRY_NUMBERS = 2**19  # numbers of the data order sent at once
 SLOT_NUMBERS = 2**18  # numbers of kept draws returned at once
+FEWEST_DRAWS = 20  # of a run that is out of time
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,12 @@ def run(
     directory: RunDirectory | None = None,
     checkpoint_every: float = 10.0,
     progress: bool = False,
+    until: float = math.inf,
 ) -> Raw:
     """Run every chain until `num_draws` draws are kept, or as many as `more(raw)` asks for then.
 
-    With a directory the run goes on from its checkpoint, if it holds one.
+    Past the time `until` (of time.monotonic) the run ends with the draws it has, at least
+    FEWEST_DRAWS. With a directory the run goes on from its checkpoint, if it holds one.
     """
     carry, sink, digest = start(kernel, starts), Sink(directory), kernel_digest(kernel, starts)
     phases = Phases(kernel, seed, _steps_for(kernel, num_draws))
@@ -149,6 +152,8 @@ def run(
                         "before the burn-in was over; use a smaller step_size."
                     )
                 return replace(sink.raw(num_draws, carry, done), phase=phases.ended(carry, done))
+            if time.monotonic() > until and FEWEST_DRAWS <= sink.count < num_draws:
+                return replace(sink.raw(sink.count, carry, done), phase=phases.ended(carry, done))
 
 
 def _steps_for(kernel: Kernel, num_draws: int) -> int:

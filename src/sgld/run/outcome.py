@@ -87,6 +87,6 @@ def laplace_facts(target: Target, plan: Plan) -> dict[str, Any] | None:
     laplace = plan.laplace
     if laplace is None or not laplace.positive_definite:
         return None
-    sd = np.sqrt(np.sum((target.jacobian(laplace.mode) @ laplace.factor) ** 2, axis=1))
+    sd = np.sqrt(laplace.marginals(target).variance)
     mode = target.layout.array(laplace.mode)
     return {"mean": np.asarray(target.flat_reported(mode)).tolist(), "sd": sd.tolist()}

@@ -47,7 +47,7 @@ def record(
         "given": {
             name: repr(getattr(ask, name))
             for name in Request.__dataclass_fields__
-            if not isinstance(getattr(ask, name), (int, float, str))
+            if not isinstance(getattr(ask, name), (int, float, str, type(None)))
         },
         "ess": ess,
         "versions": {

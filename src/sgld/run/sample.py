@@ -27,7 +27,7 @@ from ..gradient import sums
 from ..gradient.full import Full
 from ..posterior import Posterior, Target
 from ..schedule import check_schedule
-from ..tune.plan import make_plan
+from ..tune.plan import NEAR, make_plan
 from ..tune.request import Plan, Request, is_auto
 from ..tune.rough import settled
 from . import loop
@@ -67,6 +67,8 @@ def sample(
     progress: bool = True,
     overwrite: bool = False,
     checkpoint_every: float = 10.0,
+    max_steps: int | None = None,
+    max_seconds: float | None = None,
 ) -> Draws:
     """Draw from the posterior, and say how far to trust the draws.
 
@@ -108,6 +110,9 @@ def sample(
       progress: show a progress bar on a terminal.
       overwrite: replace a run directory that exists.
       checkpoint_every: seconds between checkpoints, with `path`.
+      max_steps: of one chain, burn-in included, whatever the precision reached; one attempt is made.
+      max_seconds: after which no more draws are taken, once there are 20 a chain (tuning, burn-in and
+        verdict are not cut short, and one attempt is made). A resumed run has the time anew.
 
     Returns: Draws, with `.verdict`.
 
@@ -123,7 +128,7 @@ def sample(
     """
     ask = Request(
         sampler, step_size, tolerance, temperature, gradient, preconditioner, order, batch_size,
-        num_chains, num_draws, burn_in, thin, seed,
+        num_chains, num_draws, burn_in, thin, seed, max_steps, max_seconds,
     )  # fmt: skip
     return begin(
         posterior, data, init, ask, ess, {"kind": "sample"}, path=path, overwrite=overwrite,
@@ -210,7 +215,7 @@ def execute(
     on_plan: Callable[[Plan], None] | None = None,
 ) -> Draws:
     """Tune, run, judge; with a directory, write the result."""
-    began = time.perf_counter()
+    began, started = time.perf_counter(), time.monotonic()
     try:
         target, source, z0 = prepared.target, prepared.source, prepared.z0
         attempts = [] if directory is None else list(directory.read("run.json").get("again", []))
@@ -219,13 +224,20 @@ def execute(
             plan = revised(plan, attempt, target, source, z0, ask) or plan
         while True:
             check_schedule(plan.step_size, plan.thin * plan.num_draws, "step_size")
+            if directory is not None:
+                directory.add_plan(plan.describe())
             if on_plan is not None:
                 on_plan(plan)
-            draws = _attempt(prepared, plan, ask, ess, directory, progress, checkpoint_every)
+            until = math.inf if ask.max_seconds is None else started + ask.max_seconds
+            draws = _attempt(prepared, plan, ask, ess, directory, progress, checkpoint_every, until)
             assert draws.verdict is not None
-            what = another(plan, ask, draws.verdict, attempts)
-            attempt = {"what": what, "why": draws.verdict.reasons[0]}
-            new = revised(plan, attempt, target, source, z0, ask) if what else None
+            limited = ask.max_steps is not None or ask.max_seconds is not None
+            new = None
+            for what in () if limited else another(plan, ask, draws.verdict, attempts):
+                attempt = {"what": what, "why": draws.verdict.reasons[0]}
+                new = revised(plan, attempt, target, source, z0, ask)
+                if new is not None:
+                    break
             if new is None:
                 break
             plan = new
@@ -243,7 +255,7 @@ def execute(
 
 def _attempt(
     prepared: Prepared, plan: Plan, ask: Request, ess: int | None,
-    directory: RunDirectory | None, progress: bool, checkpoint_every: float,
+    directory: RunDirectory | None, progress: bool, checkpoint_every: float, until: float,
 ) -> Draws:  # fmt: skip
     """Run a plan and judge what comes out."""
     target = prepared.target
@@ -257,7 +269,14 @@ def _attempt(
         directory=directory,
         checkpoint_every=checkpoint_every,
         progress=progress,
+        until=until,
     )
+    if len(raw.z) < plan.num_draws and time.monotonic() > until:
+        note = (
+            f"the time of max_seconds = {ask.max_seconds:g} was up at {len(raw.z)} of {plan.num_draws} draws "
+            "per chain."
+        )
+        plan = replace(plan, notes=(*plan.notes, note))
     draws = reported_draws(target, plan, raw, ask.seed)
     info = {
         "num_data": None if prepared.source is None else prepared.source.num_data,
@@ -303,11 +322,12 @@ def _starts(prepared: Prepared, plan: Plan, ask: Request, kernel: Kernel) -> Any
     if plan.starts is not None:
         return layout.array(plan.starts[np.arange(ask.num_chains) % len(plan.starts)])
     if plan.laplace is not None and plan.laplace.positive_definite:
-        assert plan.laplace.factor is not None
-        center, offset = plan.laplace.mode, 2 * xi @ plan.laplace.factor.T
+        center, offset = plan.laplace.mode, plan.laplace.spread(2 * xi)
     else:
         matrix = settled(plan.preconditioner, prepared.target, plan.source, prepared.z0)
         center, offset = prepared.z0, np.asarray(jax.vmap(matrix.noise)(layout.array(xi)))
+    if plan.nu is not None and plan.nu < NEAR:  # measured at such places
+        return layout.array(center[None] + offset)
     for _ in range(20):  # a start of no density is drawn in towards the mode
         gradients = sums.gradients(prepared.target, prepared.source, center[None] + offset)
         bad = ~np.all(np.isfinite(gradients), axis=1)
@@ -360,4 +380,6 @@ def _more(target: Target, plan: Plan, ask: Request, ess: float | None, raw: loop
     most = longest * plan.num_draws
     if ess is None:
         most = min(most, MOST_STEPS // plan.thin)
+    if ask.max_steps is not None:
+        most = min(most, 1 + (ask.max_steps - plan.burn_in - 1) // plan.thin)
     return max(done, min(most, math.ceil(done * growth)))

@@ -81,3 +81,19 @@ class BAOA:
         kicked = p + delta * D.pullback(grad(q))
         p = jnp.exp(decay) * kicked + jnp.sqrt(T * -jnp.expm1(2 * decay)) * noise
         return State(q + 0.5 * delta * D.noise(kicked + p), p)
+
+    def exchanged(
+        self,
+        state: State,
+        position: Float[Array, " d"],
+        change: Float[Array, " d"],
+        step_size: Float[Array, ""] | float,
+        preconditioner: Any,
+    ) -> State:
+        """At another `position`, where the gradient is larger by `change`, for ReplicaExchange.
+
+        Between two steps p lags half a kick: p + (delta / 2) (D^{1/2})^T grad(theta) is what is
+        independent of theta on a Gaussian, and stays.
+        """
+        half = 0.5 * jnp.sqrt(step_size)
+        return State(position, state.momentum - half * preconditioner.pullback(change))

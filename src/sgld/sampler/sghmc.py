@@ -82,3 +82,19 @@ class SGHMC:
         injected = D.noise(jnp.sqrt(2 * (self.friction - self.noise_estimate) * h * T) * noise)
         v = (1 - self.friction) * state.velocity + h * D.drift(grad(state.position)) + injected
         return State(state.position + v, v)
+
+    def exchanged(
+        self,
+        state: State,
+        position: Float[Array, " d"],
+        change: Float[Array, " d"],
+        step_size: Float[Array, ""] | float,
+        preconditioner: Any,
+    ) -> State:
+        """At another `position`, where the gradient is larger by `change`, for ReplicaExchange.
+
+        On a Gaussian of curvature l, Cov(theta, v) = h l / (2 - alpha) Var(theta), so that
+        v + h / (2 - alpha) D grad(theta) is what is independent of theta, and stays.
+        """
+        lag = step_size / (2 - self.friction)
+        return State(position, state.velocity - lag * preconditioner.drift(change))

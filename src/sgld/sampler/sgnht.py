@@ -85,3 +85,21 @@ class SGNHT:
         p = p + delta * D.pullback(grad(q)) - delta * x * p + injected
         heat = p**2 if self.per_parameter else jnp.mean(p**2)
         return State(q + delta * D.noise(p), p, x + delta * (heat - T))
+
+    def exchanged(
+        self,
+        state: State,
+        position: Float[Array, " d"],
+        change: Float[Array, " d"],
+        step_size: Float[Array, ""] | float,
+        preconditioner: Any,
+    ) -> State:
+        """At another `position`, where the gradient is larger by `change`, for ReplicaExchange.
+
+        As in SGHMC with alpha = delta x: p + delta / (2 - delta x) (D^{1/2})^T grad(theta) stays,
+        and the thermostat.
+        """
+        delta = jnp.sqrt(step_size)
+        lag = delta / (2 - delta * state.friction)
+        p = state.momentum - lag * preconditioner.pullback(change)
+        return State(position, p, state.friction)

@@ -86,6 +86,22 @@ class UBU:
         p = p + delta * D.pullback(grad(q))
         return State(*self._flow(q, p, delta / 2, noise[2:], D, temperature))
 
+    def exchanged(
+        self,
+        state: State,
+        position: Float[Array, " d"],
+        change: Float[Array, " d"],
+        step_size: Float[Array, ""] | float,
+        preconditioner: Any,
+    ) -> State:
+        """At another `position`, where the gradient is larger by `change`, for ReplicaExchange.
+
+        Friction forgets kicks that come at midpoints by gamma h / 24 (D^{1/2})^T grad(theta) less,
+        to leading order, than a steady force: with that put back p is independent of theta.
+        """
+        lag = self.friction * step_size / 24
+        return State(position, state.momentum - lag * preconditioner.pullback(change))
+
     def _flow(self, q, p, t, z, D, T):
         """U over the time t."""
         x = self.friction * t

@@ -114,18 +114,36 @@ class AffineLaw:
 
 
 def is_affine(sampler: Any) -> bool:
-    """Whether a step on a Gaussian is affine, direction by direction."""
-    with jax.enable_x64(True):
-        state = jax.eval_shape(lambda: sampler.init(jnp.zeros(2)))
-        if any(leaf.shape != (2,) for leaf in jax.tree.leaves(state)):
-            return False
-        step, size = _flat(_double(sampler), jnp.array([0.5, 2.0]), 0.1, 1.0)
-        rng = np.random.default_rng(0)
-        jacobian = jax.jit(jax.jacfwd(step))
-        here, there = (jacobian(jnp.asarray(rng.standard_normal(size))) for _ in range(2))
-        blocks = np.asarray(here).reshape(-1, 2, size // 2, 2)
-        apart = np.abs(blocks[:, 0, :, 1]).max() + np.abs(blocks[:, 1, :, 0]).max()
-        return bool(np.allclose(here, there, rtol=1e-9, atol=1e-12) and apart < 1e-12)
+    """Whether a step on a Gaussian is affine, direction by direction.
+
+    A sampler that cannot step with any number of directions (one that reshapes its position, say)
+    has no such step.
+    """
+    try:
+        with jax.enable_x64(True):
+            return all(_steps(sampler, d) for d in (1, 3)) and _affine_for_two(sampler)
+    except (TypeError, ValueError, IndexError):  # what JAX raises for shapes that do not fit
+        return False
+
+
+def _steps(sampler: Any, d: int) -> bool:
+    """Whether the state is vectors like the position. Raises where it cannot step at all."""
+    state = jax.eval_shape(lambda: sampler.init(jnp.zeros(d)))
+    if any(leaf.shape != (d,) for leaf in jax.tree.leaves(state)):
+        return False
+    step, size = _flat(_double(sampler), jnp.ones(d), 0.1, 1.0)
+    jax.eval_shape(step, jnp.zeros(size))
+    return True
+
+
+def _affine_for_two(sampler: Any) -> bool:
+    step, size = _flat(_double(sampler), jnp.array([0.5, 2.0]), 0.1, 1.0)
+    rng = np.random.default_rng(0)
+    jacobian = jax.jit(jax.jacfwd(step))
+    here, there = (jacobian(jnp.asarray(rng.standard_normal(size))) for _ in range(2))
+    blocks = np.asarray(here).reshape(-1, 2, size // 2, 2)
+    apart = np.abs(blocks[:, 0, :, 1]).max() + np.abs(blocks[:, 1, :, 0]).max()
+    return bool(np.allclose(here, there, rtol=1e-9, atol=1e-12) and apart < 1e-12)
 
 
 def maps(sampler: Any, a: Float[np.ndarray, " d"], h: float, temperature: float) -> Maps:

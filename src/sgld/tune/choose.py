@@ -17,14 +17,16 @@ from ..schedule import as_schedule
 from . import noise, parts
 from .curvature import Laplace
 from .law import Law, largest_step
+from .lowrank import LowRankLaplace
 from .request import Plan, Request, draft, is_auto
 from .rough import settled
 
-__all__ = ["CORRECTABLE", "from_curvature"]
+__all__ = ["CORRECTABLE", "from_curvature", "from_lowrank", "priced_choice"]
 
 
 STEP_OVERHEAD = 32  # rows whose gradients cost as much as a step's fixed part
 CORRECTED_STEP = 0.3  # largest step under noise correction, in units of the posterior
+STABLE = 0.5  # largest step times the curvature of a batch apart from that of all rows
 CORRECTABLE = 0.3  # nu below which the injected noise may be corrected
 _UNIT = Law(np.ones(1), np.ones((1, 1)), np.zeros((1, 1)), np.ones((1, 1)))
 
@@ -36,6 +38,8 @@ class _Choice:
     order: str
     corrected: bool
     cost: float
+    noise: float = 0.0  # variance of the gradient in the noisiest direction
+    longest: float = np.inf  # step, whatever the noise
 
 
 def from_curvature(
@@ -55,6 +59,7 @@ def from_curvature(
             else source.with_batches(min(parts.DEFAULT_BATCH, source.num_data), "reshuffle")
         )
         factor = parts.matrix(settled(D, target, small, laplace.mode), target)
+    assert factor is not None
     bias = ask.tolerance / 2
     correctable = dense and nu < CORRECTABLE and parts.allows_correction(ask)
     correctable = correctable and (is_auto(ask.gradient) or not ask.gradient.remembers)
@@ -63,15 +68,15 @@ def from_curvature(
         gradient = Full() if is_auto(ask.gradient) else ask.gradient
         choice = _Choice(gradient, 0, "independent", correctable, 0.0)
     else:
-        rows = None
+        largest = (0.0, 0.0)
         if not isinstance(ask.gradient, Full):
             rows = noise.row_noise(target, source, laplace.tempered(T), ask.seed)
             misfit = parts.misfit(laplace, rows[0], source.num_data)
-        choice = _choose(source, rows, ask, factor, correctable, bias, T)
+            largest = tuple(_largest(factor, covariance) for covariance in rows)
+        choice = priced_choice(source, largest, ask, correctable, bias, T)
         source = parts.batches(source, choice.batch_size, choice.order, choice.gradient)
     gradient = parts.prepared(choice.gradient, target, source, laplace.mode)
     measured = parts.measure(target, source, gradient, laplace, T, ask.seed)
-    assert factor is not None
     white = factor.T @ measured @ factor
     values, turn = np.linalg.eigh(white)
     correction = None
@@ -96,67 +101,101 @@ def _corrected_step(largest_noise: float, T: float) -> float:
     return min(CORRECTED_STEP, 0.8 * T / (T + largest_noise))
 
 
-def _choose(source, rows, ask, factor, correctable, bias, T) -> _Choice:
-    """The cheapest of control variates, plain minibatches and full gradients, per draw."""
+def from_lowrank(
+    target: Target,
+    source: Source | None,
+    ask: Request,
+    laplace: LowRankLaplace,
+    nu: float,
+    T: float,
+) -> Plan:
+    """The same for low rank plus diagonal curvature, whose parameters share one law.
+
+    That of a single one, with the noise of the noisiest and the curvature of the stiffest.
+    """
+    if parts.of_sampler(_UNIT, parts.sampler(ask)) is None:
+        raise parts.no_step(ask)
+    bias, V, period = ask.tolerance / 2, 0.0, 1
+    longest = np.inf
+    stiffest = 1 + laplace.departure
+    gradient = Full() if is_auto(ask.gradient) else ask.gradient
+    if source is not None:
+        variances, curved = (0.0, 0.0), 0.0
+        if not isinstance(ask.gradient, Full):
+            # over D's variances, which are too large by up to the stiffest eigenvalue
+            *found, curved = noise.marginal_noise(target, source, laplace.tempered(T), ask.seed)
+            variances = tuple(stiffest * variance / T for variance in found)
+            curved /= T
+        choice = priced_choice(source, variances, ask, False, bias, T, 1 / stiffest, curved)
+        gradient = choice.gradient
+        source = parts.batches(source, choice.batch_size, choice.order, gradient)
+        period = max(1, 1 if source.is_independent else source.num_blocks)
+        V, longest = choice.noise, choice.longest
+    gradient = parts.prepared(gradient, target, source, laplace.mode)
+    out = np.ones((laplace.marginals(target).variance.size, 1))
+    law = parts.of_sampler(
+        Law(np.ones(1), np.ones((1, 1)), np.array([[V]]), out, period), parts.sampler(ask)
+    )
+    h = min(largest_step(law, bias, T), 1 / stiffest, longest) / (
+        1 + (nu / CORRECTABLE if nu >= CORRECTABLE else 0)
+    )
+    return draft(
+        sampler=parts.sampler(ask), gradient=gradient, preconditioner=laplace.metric.prepare(target.layout),
+        source=source, step_size=as_schedule(h, "step_size"), law=law,
+    )  # fmt: skip
+
+
+def priced_choice(
+    source, largest, ask, correctable, bias, T, longest=np.inf, curved=0.0
+) -> _Choice:
+    """The cheapest of control variates, plain minibatches and full gradients, per draw.
+
+    `largest`: variance of N times one row's gradient in the noisiest direction, plain and centred;
+    `longest`: the largest step, whatever the noise; `curved`: the curvature of N times one row.
+    """
     N, sampler = source.num_data, parts.sampler(ask)
     given = None if is_auto(ask.gradient) else ask.gradient
-    plain = cv = 0.0
+    plain, cv = largest
     centred = isinstance(given, ControlVariates) or (given is not None and given.remembers)
-    if not isinstance(given, Full):
-        plain, cv = (_largest(factor, covariance) for covariance in rows)
     if isinstance(given, Full):
         sizes = [N]
     elif is_auto(ask.batch_size):
         sizes = [2**k for k in range(N.bit_length()) if 2**k < N] + [N]
     else:
         sizes = [ask.batch_size]
+
+    def priced(gradient, n, order, variance, correctable) -> _Choice:
+        """Rows per effective draw, on a one-dimensional whitened target."""
+        V = variance * (1 / n - 1 / N)
+        most = min(longest, STABLE / max(curved * (1 / n - 1 / N), 1e-12))
+        period = -(-N // n) if order in ("reshuffle", "symmetric") else 1
+        corrected = correctable and period == 1
+        if corrected:
+            rate = _corrected_step(V, T)
+        else:
+            one = np.ones((1, 1))
+            law = parts.of_sampler(Law(np.ones(1), one, V * one, one, period), sampler)
+            assert law is not None  # a sampler without one was refused
+            rate = law.rate(min(most, largest_step(law, bias, T)))
+        return _Choice(
+            gradient, n, order, corrected, (n + STEP_OVERHEAD) * (2 - rate) / rate, V, most
+        )
+
     choices = []
     for n in sizes:
-        left = 1 / n - 1 / N
         if isinstance(given, Full) or (given is None and n == N):
-            choices.append(
-                _priced(
-                    Full() if given is None else given,
-                    n,
-                    "reshuffle",
-                    0,
-                    1,
-                    correctable,
-                    bias,
-                    T,
-                    sampler,
-                )
-            )
+            exact = Full() if given is None else given
+            choices.append(priced(exact, n, "reshuffle", 0.0, correctable))
             continue
         if given is None or centred:
             order = "independent" if is_auto(ask.order) else ask.order
-            period = -(-N // n) if order in ("reshuffle", "symmetric") else 1
             estimator = ControlVariates() if given is None else given
-            choices.append(
-                _priced(estimator, n, order, cv * left, period, correctable, bias, T, sampler)
-            )
+            choices.append(priced(estimator, n, order, cv, correctable))
         if given is None or not centred:
             order = "reshuffle" if is_auto(ask.order) else ask.order
-            period = -(-N // n) if order in ("reshuffle", "symmetric") else 1
             estimator = Minibatch() if given is None else given
-            choices.append(
-                _priced(estimator, n, order, plain * left, period, False, bias, T, sampler)
-            )
+            choices.append(priced(estimator, n, order, plain, False))
     return min(choices, key=lambda choice: choice.cost)
-
-
-def _priced(gradient, n, order, V, period, correctable, bias, T, sampler) -> _Choice:
-    """Rows per effective draw, on a one-dimensional whitened target with gradient variance V."""
-    corrected = correctable and (period == 1)
-    if corrected:
-        rate = h = _corrected_step(V, T)
-    else:
-        one = np.ones((1, 1))
-        law = parts.of_sampler(Law(np.ones(1), one, V * one, one, period), sampler)
-        assert law is not None  # a sampler without one was refused
-        h = largest_step(law, bias, T)
-        rate = law.rate(h)
-    return _Choice(gradient, n, order, corrected, (n + STEP_OVERHEAD) * (2 - rate) / rate)
 
 
 def _largest(factor: np.ndarray, covariance: np.ndarray) -> float:

@@ -17,10 +17,11 @@ from ..gradient import sums
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
 from ..layout import Layout
+from ..module import for_modules, refuse_statistics, seal
 from ..posterior import Posterior, Target
 from .curvature import Laplace, laplace_at
 
-__all__ = ["NEWTON_LIMIT", "Mode", "find_map", "newton_mode", "other_modes"]
+__all__ = ["NEWTON_LIMIT", "Mode", "find_map", "newton_mode", "optimise", "other_modes"]
 
 SEARCH_ROWS = 10_000  # rows on which other modes are looked for
 SEARCH_SCALES = (3.0, 6.0, 12.0, 6.0)
@@ -199,6 +200,9 @@ def find_map(
     init = posterior.init if init is None else init
     if init is None:
         raise UsageError("init is missing: give a position to start the optimiser from.")
+    refuse_statistics(init)
+    init = seal(init)
+    posterior = for_modules(posterior, init)
     free = posterior.unconstrain(jax.tree.map(jnp.asarray, init))
     layout = Layout.of(free)
     target = Target(posterior, layout)
@@ -224,7 +228,7 @@ def find_map(
         elif source is None and not isinstance(gradient, Full):
             name = type(gradient).__name__
             raise UsageError(f"{name} needs data; with data=None leave gradient out.")
-        found, value, steps, path = _optimise(
+        found, value, steps, path = optimise(
             target, source, z, optimizer, gradient, num_steps, record, seed
         )
         converged = bool(np.isfinite(value))
@@ -234,7 +238,10 @@ def find_map(
     return Mode(position, value, steps, converged, path, np.asarray(found, np.float64))
 
 
-def _optimise(target, source, z, optimizer, gradient: Any, num_steps, record, seed):
+def optimise(
+    target: Target, source: Source | None, z: Any, optimizer: Any, gradient: Any,
+    num_steps: int | None, record: int | None, seed: int,
+) -> tuple[Any, float, int, Any]:  # fmt: skip
     """Optax over minibatches (or all rows): (z, log density, steps, path)."""
     import optax
 
@@ -256,7 +263,8 @@ def _optimise(target, source, z, optimizer, gradient: Any, num_steps, record, se
             z, state, memory = carry
             step, x = at
             g = estimator.at(target, source, x, memory)(z)
-            updates, state = optimizer.update(-g, state, z)
+            with jax.numpy_dtype_promotion("standard"):  # optax raises floats to whole powers
+                updates, state = optimizer.update(-g, state, z)
             if estimator.remembers:
                 memory = estimator.after(target, source, x, memory, z, step)
             return (optax.apply_updates(z, updates), state, memory), None

@@ -14,8 +14,17 @@ from ..gradient import sums
 from ..posterior import Target
 from .curvature import Laplace
 
-__all__ = ["TUNING", "block_noise", "estimates", "estimator_noise", "row_noise"]
+__all__ = [
+    "TUNING",
+    "block_noise",
+    "estimates",
+    "estimator_noise",
+    "marginal_noise",
+    "noise_around",
+    "row_noise",
+]
 
+ROWS_EACH = 256  # rows at each of several positions
 TUNING = 2  # the stream of the host's generator that tuning uses
 
 
@@ -65,6 +74,53 @@ def row_noise(
     Plain at the mode, centred at Laplace draws, over `count` rows. Divided by n it is the
     covariance of a batch of n rows.
     """
+    at_mode, difference = _of_rows(target, source, laplace, seed, count)
+    d = laplace.mode.size
+    return np.cov(at_mode, rowvar=False).reshape(d, d), difference.T @ difference / (2 * count)
+
+
+def marginal_noise(
+    target: Target, source: Source, laplace: Any, seed: int
+) -> tuple[float, float, float]:
+    """The same two as variances of gamma over those of phi, in the noisiest reported parameter.
+
+    And the curvature of N times one row in the Gaussian's coordinates (root mean square over rows,
+    Frobenius norm): steps on n rows are unstable from about h = 2 n over it.
+    """
+    count = max(64, min(4096, 2**23 // laplace.mode.size))
+    at_mode, difference = _of_rows(target, source, laplace, seed, count)
+    of = laplace.marginals(target)
+    plain, centred = (
+        np.var(of.gamma(at_mode), axis=0),
+        np.mean(of.gamma(difference) ** 2, axis=0) / 2,
+    )
+    curved = np.sqrt(np.mean(np.sum(laplace.pull(difference) ** 2, axis=1)) / 2)
+    return float(np.max(plain / of.variance)), float(np.max(centred / of.variance)), float(curved)
+
+
+def noise_around(
+    target: Target,
+    source: Source,
+    zs: Float[np.ndarray, "k d"],
+    factor: Float[np.ndarray, "d d"],
+    seed: int,
+) -> float:
+    """Variance of N times a random row's gradient around some positions, in the worst direction."""
+    rng = generator(seed, TUNING, 8)
+    rows = rng.integers(0, source.num_data, (len(zs), ROWS_EACH))
+    centred = []
+    for z, few in zip(zs, rows, strict=True):
+        at = target.layout.array(np.repeat(z[None], ROWS_EACH, axis=0))
+        mode = target.layout.array(z)
+        found = _row_gradients(target, source, at, mode, jnp.asarray(few.astype(np.int32)))[0]
+        g = source.num_data * np.asarray(found, np.float64) @ factor
+        centred.append(g - g.mean(0))
+    white = np.concatenate(centred)
+    return float(np.linalg.eigvalsh(white.T @ white)[-1]) / (len(zs) * (ROWS_EACH - 1))
+
+
+def _of_rows(target, source, laplace, seed, count) -> tuple[np.ndarray, np.ndarray]:
+    """N times the gradients of `count` rows at the mode, and differences of two centred ones."""
     rng = generator(seed, TUNING, 1)
     zs, rows = laplace.draw(rng, count), rng.integers(0, source.num_data, count)
     array = target.layout.array
@@ -75,9 +131,7 @@ def row_noise(
         )
     )
     # rows are paired at the same draw of theta: their mean depends on theta
-    difference = (first - at_mode) - (second - np.roll(at_mode, 1, axis=0))
-    d = laplace.mode.size
-    return np.cov(at_mode, rowvar=False).reshape(d, d), difference.T @ difference / (2 * count)
+    return at_mode, (first - at_mode) - (second - np.roll(at_mode, 1, axis=0))
 
 
 @jax.jit

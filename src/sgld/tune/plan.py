@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,87 +23,157 @@ from ..posterior import Target
 from ..preconditioner.fixed import Scalar
 from ..schedule import as_schedule
 from . import parts
-from .choose import from_curvature
+from .choose import from_curvature, from_lowrank
 from .curvature import Laplace, laplace_at, nonlinearity
 from .improper import check_proper, named_direction
+from .lowrank import LowRankLaplace, affordable, lowrank_laplace, lowrank_mode, lowrank_modes
 from .mode import NEWTON_LIMIT, newton_mode, other_modes
 from .noise import TUNING
+from .piloted import from_pilot
 from .request import Plan, Request, draft, is_auto
-from .rough import from_pilot, settled, without_curvature
+from .rough import settled, squared_gradients, without_curvature
 
 __all__ = ["make_plan", "with_lengths"]
 
 MISFIT = 2.0  # scores that vary so much more, or less, than the model implies are told
 NEAR = 0.1  # nu below which the Gaussian at the mode says all
+PILOT_ROWS, FEW_ROWS = (
+    10_000,
+    10,
+)  # rows of the first search for the mode; with more than 10 times as many
 HOPELESS = 1.0  # nu from which nothing is promised
 DEFAULT_DRAWS = 1000
 SHORT, LONG = 10**5, 10**8  # most steps of a chain that the library takes by itself
-MOST_DRAWS = 10**5  # and most draws
+LEAST, MOST_ROW_STEPS = 2000, 2**26  # steps, and rows x steps, where an optimiser chose the starts
+MOST_DRAWS, FEWEST = 10**5, 50  # most draws, and those that max_steps leaves by less thinning
 ADAPTING = 1000  # least burn-in of an adaptive preconditioner
+
+
+class _Seen(NamedTuple):
+    """What was found out about the posterior before choosing."""
+
+    laplace: Laplace | LowRankLaplace | None = None
+    log_density: float = float("nan")
+    nu: float | None = None
+    modes: Float[np.ndarray, "k d"] | None = None  # others than laplace's
+    notes: tuple[str, ...] = ()
 
 
 def make_plan(
     target: Target, source: Source | None, z0: Float[np.ndarray, " d"], ask: Request
 ) -> Plan:
     """Mode, curvature, noise, then step size and lengths. `source` holds all rows as one batch."""
-    notes: list[str] = []
-    laplace, value, nu, others, modes = None, float("nan"), None, 0, None
     temperature = as_schedule(ask.temperature, "temperature", zero=True)
     T = float(temperature(0))
+    by_hand = not is_auto(ask.step_size)
     if target.layout.dimension <= NEWTON_LIMIT:
-        mode, value, _, converged = newton_mode(target, source, jnp.asarray(z0))
-        laplace = laplace_at(target, source, mode)
-        if not laplace.positive_definite:
-            laplace, value, converged = _off_the_saddle(target, source, laplace, value, converged)
-        if not converged:
-            notes.append("the search for the mode did not converge; start closer, or rescale.")
-        if laplace.positive_definite:
-            nu = nonlinearity(target, source, laplace, generator(ask.seed, TUNING, 2), T or 1.0)
-            # a mode e^-10 times less dense than another matters to nobody
-            found = other_modes(target, source, laplace, generator(ask.seed, TUNING, 3))
-            dense = [z for z, density in found if density > value - 10 * (T or 1.0)]
-            others, modes = len(dense), np.array(dense) if dense else None
-        else:
-            notes.append(
-                "the curvature at the mode is not positive definite (smallest relative eigenvalue "
-                f"{laplace.smallest:.2g}) along {named_direction(target, laplace.flattest)}; NUTS is the "
-                "better tool here: sgld.reference, or sgld reference RUN."
-            )
-        if is_auto(ask.step_size) and (nu is None or not nu <= HOPELESS):
-            check_proper(target, source, np.asarray(z0), laplace)
-        if others:
-            notes.append(
-                f"the posterior has at least {others + 1} modes; how often the chains visit each need not "
-                "be its weight: compare with sgld.reference, or use sgld.ReplicaExchange()."
-            )
-        if nu is not None and nu > HOPELESS:
-            notes.append(
-                f"the posterior is far from Gaussian (nu = {nu:.2g}); NUTS is the better tool where "
-                "it is affordable: sgld.reference, or sgld reference RUN."
-            )
+        seen = _look(target, source, z0, ask, T)
+    elif not by_hand and affordable(target, source):
+        seen = _look_at_many(target, source, z0, ask, T)
     else:
-        notes.append(
-            f"{target.layout.dimension} parameters are more than {NEWTON_LIMIT}: "
-            "no dense curvature, so no promise about the sd."
-        )
+        note = f"{target.layout.dimension} parameters are too many for curvature, so no promise about the sd."
+        seen = _Seen(notes=(note,))
+    laplace, nu = seen.laplace, seen.nu
     plan = None
-    if not is_auto(ask.step_size):
-        plan = by_hand(target, source, ask, laplace, T)
-    elif laplace is not None and (nu is None or nu > NEAR or others > 0):
-        plan = from_pilot(target, source, ask, laplace, z0, T)
+    if by_hand:
+        plan = _by_hand(target, source, ask, laplace, T)
+    elif isinstance(laplace, Laplace) and (nu is None or nu > NEAR or seen.modes is not None):
+        many = nu is None or not nu <= HOPELESS
+        plan = from_pilot(target, source, ask, laplace, z0, T, many_rows=many)
     if plan is not None:
         pass
-    elif laplace is not None and nu is not None and T > 0:
+    elif isinstance(laplace, Laplace) and nu is not None and T > 0:
         plan = from_curvature(target, source, ask, laplace, nu, T)
+    elif (
+        isinstance(laplace, LowRankLaplace) and nu is not None and nu <= HOPELESS and T > 0
+        and is_auto(ask.preconditioner)
+    ):  # fmt: skip
+        plan = from_lowrank(target, source, ask, laplace, nu, T)
     else:
-        plan = without_curvature(target, source, ask, z0 if laplace is None else laplace.mode)
+        plan = without_curvature(target, source, ask, z0, laplace)
+    notes = plan.notes + seen.notes
     if plan.misfit is not None and not 1 / MISFIT < plan.misfit < MISFIT:
-        notes.append(_misfit_note(plan.misfit))
+        notes += (_misfit_note(plan.misfit),)
     plan = replace(
-        plan, temperature=temperature, laplace=laplace, log_density=value, nu=nu,
-        notes=plan.notes + tuple(notes), other_modes=others, modes=modes,
+        plan, temperature=temperature, laplace=laplace, log_density=seen.log_density, nu=nu,
+        notes=notes, other_modes=0 if seen.modes is None else len(seen.modes), modes=seen.modes,
     )  # fmt: skip
     return with_lengths(plan, ask)
+
+
+def _look(target: Target, source: Source | None, z0: Any, ask: Request, T: float) -> _Seen:
+    """Mode, dense curvature, distance from a Gaussian, other modes."""
+    notes, nu, modes = [], None, None
+    start = jnp.asarray(z0)
+    if source is not None and source.num_data > FEW_ROWS * PILOT_ROWS:
+        # a mode of some rows is near that of all, so that all are passed over once or twice
+        pilot, _, _, found = newton_mode(target, source.first(PILOT_ROWS), start)
+        start = jnp.asarray(pilot) if found else start
+    mode, value, _, converged = newton_mode(target, source, start)
+    laplace = laplace_at(target, source, mode)
+    if not laplace.positive_definite:
+        laplace, value, converged = _off_the_saddle(target, source, laplace, value, converged)
+    if not converged:
+        notes.append("the search for the mode did not converge; start closer, or rescale.")
+    if laplace.positive_definite:
+        nu = nonlinearity(target, source, laplace, generator(ask.seed, TUNING, 2), T or 1.0)
+        # a mode e^-10 times less dense than another matters to nobody
+        found = other_modes(target, source, laplace, generator(ask.seed, TUNING, 3))
+        dense = [z for z, density in found if density > value - 10 * (T or 1.0)]
+        modes = np.array(dense) if dense else None
+    else:
+        notes.append(_saddle_note(target, laplace))
+    if is_auto(ask.step_size) and (nu is None or not nu <= HOPELESS):
+        check_proper(target, source, np.asarray(z0), laplace)
+    return _Seen(laplace, value, nu, modes, (*notes, *_modes_note(modes), *_nonlinear_note(nu)))
+
+
+def _look_at_many(target: Target, source: Source | None, z0: Any, ask: Request, T: float) -> _Seen:
+    """The same for more parameters than a dense curvature is made for."""
+    mode, value, converged = lowrank_mode(target, source, np.asarray(z0, np.float64))
+    notes, nu, modes = [], None, None
+    if not converged:
+        notes.append("the search for the mode did not converge; start closer, or rescale.")
+    squares = squared_gradients(target, source, target.layout.array(mode))
+    laplace = lowrank_laplace(target, source, mode, squares, generator(ask.seed, TUNING, 6))
+    if laplace.positive_definite:
+        nu = nonlinearity(target, source, laplace, generator(ask.seed, TUNING, 2), T or 1.0)
+        notes.append(
+            f"the curvature of {mode.size} parameters is known as diagonal plus rank {laplace.c.size}: the "
+            "meter may exaggerate bias."
+        )
+        rng = generator(ask.seed, TUNING, 9)
+        found = lowrank_modes(target, source, laplace, value - 10 * (T or 1.0), rng)
+        modes = np.array(found) if found else None
+    else:
+        notes.append(_saddle_note(target, laplace))
+    return _Seen(laplace, value, nu, modes, (*notes, *_modes_note(modes), *_nonlinear_note(nu)))
+
+
+def _saddle_note(target: Target, laplace: Laplace | LowRankLaplace) -> str:
+    return (
+        "the curvature at the mode is not positive definite (smallest relative eigenvalue "
+        f"{laplace.smallest:.2g}) along {named_direction(target, laplace.flattest)}; NUTS is the "
+        "better tool here: sgld.reference, or sgld reference RUN."
+    )
+
+
+def _modes_note(modes: np.ndarray | None) -> tuple[str, ...]:
+    if modes is None:
+        return ()
+    return (
+        f"the posterior has at least {len(modes) + 1} modes; how often the chains visit each need not "
+        "be its weight: compare with sgld.reference, or use sgld.ReplicaExchange().",
+    )
+
+
+def _nonlinear_note(nu: float | None) -> tuple[str, ...]:
+    if nu is None or nu <= HOPELESS:
+        return ()
+    return (
+        f"the posterior is far from Gaussian (nu = {nu:.2g}); NUTS is the better tool where "
+        "it is affordable: sgld.reference, or sgld reference RUN.",
+    )
 
 
 def _misfit_note(misfit: float) -> str:
@@ -132,9 +202,7 @@ def _off_the_saddle(
     return laplace, value, converged
 
 
-def by_hand(
-    target: Target, source: Source | None, ask: Request, laplace: Laplace | None, T: float
-) -> Plan:
+def _by_hand(target: Target, source: Source | None, ask: Request, laplace: Any, T: float) -> Plan:
     """The textbook algorithm around a step size given by hand."""
     D = Scalar(1.0) if is_auto(ask.preconditioner) else ask.preconditioner
     D = D.prepare(target.layout)
@@ -150,7 +218,7 @@ def by_hand(
     center = None if laplace is None else laplace.mode
     gradient = parts.prepared(gradient, target, source, center)
     measured, law = None, None
-    if laplace is not None and laplace.positive_definite:
+    if isinstance(laplace, Laplace) and laplace.positive_definite:
         measured = parts.measure(target, source, gradient, laplace, T, ask.seed)
         matrix = settled(D, target, source, laplace.mode)
         law = parts.law(
@@ -170,6 +238,8 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
     rate = rate if plan.law is None else max(plan.law.rate(h), 1e-12)
     # where nothing is promised anyway, nobody waits for billions of steps
     longest = SHORT if plan.nu is None or plan.nu > HOPELESS or plan.starts is not None else LONG
+    if plan.starts is not None and not plan.adjustable and plan.source is not None:
+        longest = max(LEAST, min(longest, MOST_ROW_STEPS // plan.source.batch_size))
     burn_in = min(longest, int(np.ceil(6 / rate))) if is_auto(ask.burn_in) else int(ask.burn_in)
     if is_auto(ask.burn_in) and plan.preconditioner.adapts:
         burn_in = max(burn_in, ADAPTING)
@@ -186,6 +256,16 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
         num_draws = max(DEFAULT_DRAWS, math.ceil(min(1.25 * needed, MOST_DRAWS)))
         if plan.law is None or not is_auto(ask.step_size):
             num_draws = DEFAULT_DRAWS
+    if ask.max_steps is not None:
+        if is_auto(ask.burn_in):
+            burn_in = min(burn_in, ask.max_steps // 4)
+        if is_auto(ask.thin):
+            thin = max(1, min(thin, (ask.max_steps - burn_in) // FEWEST))
+        room = 1 + (ask.max_steps - burn_in - 1) // thin
+        if not isinstance(ask.num_draws, str) and room < ask.num_draws:
+            note = f"max_steps = {ask.max_steps} leaves {room} of {num_draws} draws per chain."
+            plan = replace(plan, notes=(*plan.notes, note))
+        num_draws = min(num_draws, room)
     return replace(
         plan, burn_in=burn_in, thin=thin, num_draws=int(num_draws), num_chains=ask.num_chains
     )

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from ..data.source import Source
 from ..errors import UsageError
 from ..gradient.control_variates import ControlVariates
-from ..preconditioner.fixed import Dense
 from .affine import AffineLaw
 from .curvature import Laplace
 from .law import Law
+from .lowrank import LowRankLaplace
 
 __all__ = ["Plan", "Request", "draft", "is_auto"]
 
@@ -37,6 +36,8 @@ class Request:
     burn_in: int | str
     thin: int | str
     seed: int
+    max_steps: int | None = None
+    max_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Plan:
     thin: int
     num_draws: int
     num_chains: int
-    laplace: Laplace | None
+    laplace: Laplace | LowRankLaplace | None
     log_density: float
     nu: float | None
     noise: Float[np.ndarray, "d d"] | None
@@ -64,6 +65,7 @@ class Plan:
     modes: Float[np.ndarray, "k d"] | None = None  # the other modes themselves
     rate: float | None = None  # the share a step forgets, where no law says it
     starts: Float[np.ndarray, "chain d"] | None = None
+    adjustable: bool = False  # whether adjusted chains from the starts can confirm the run
 
     @property
     def corrected(self) -> bool:
@@ -100,11 +102,7 @@ class Plan:
         D = self.preconditioner
         if D.adapts:
             return self
-        scaled = jax.tree.map(lambda leaf: leaf * share, D)
-        if isinstance(D, Dense):
-            assert D.factor is not None
-            scaled = Dense(D.matrix * share, D.factor * np.sqrt(share).astype(D.factor.dtype))
-        return replace(self, preconditioner=scaled)
+        return replace(self, preconditioner=D.scaled(share))
 
     def __str__(self) -> str:
         facts = {k: v for k, v in self.describe().items() if k != "notes" and v is not None}

@@ -2,87 +2,100 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..data.source import Source
-from ..gradient import sums
+from ..data.source import Source, generator
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
 from ..posterior import Target
-from ..preconditioner.fixed import Dense, Diagonal
-from ..sampler.baoa import BAOA
+from ..preconditioner.fixed import Diagonal
 from ..schedule import as_schedule
 from . import parts
-from .curvature import Laplace, largest_eigenvalue
-from .pilot import MOST_DIMENSIONS, MOST_ROWS, pilot
+from .curvature import largest_eigenvalue
+from .mode import optimise
+from .noise import TUNING
 from .request import Plan, Request, draft, is_auto
 
-__all__ = ["from_pilot", "settled", "without_curvature"]
+__all__ = ["settled", "squared_gradients", "without_curvature"]
+
+SEARCH, SEARCH_PASSES = 1000, 20  # least steps of an optimiser, and passes over the data
 
 
-def without_curvature(target: Target, source: Source | None, ask: Request, mode: Any) -> Plan:
-    """No usable curvature: a diagonal metric from squared gradients, a cautious step."""
-    z = target.layout.array(mode)
+def without_curvature(
+    target: Target, source: Source | None, ask: Request, z0: Any, laplace: Any
+) -> Plan:
+    """No usable curvature: reshuffled batches, a diagonal metric learnt where optimisers end, frozen.
+
+    Every chain starts where an optimiser of its own ended, from a start of its own, so that chains
+    in different modes are seen to disagree.
+    """
     gradient: Any = ask.gradient
     if is_auto(gradient):
         gradient = Full() if source is None else Minibatch()
-    if is_auto(ask.preconditioner):
-        D = Diagonal(1 / (_squared_gradients(target, source, z) + 1e-8)).prepare(target.layout)
-    else:
-        D = ask.preconditioner.prepare(target.layout)
     if source is not None:
         size = (
             min(parts.DEFAULT_BATCH, source.num_data) if is_auto(ask.batch_size) else ask.batch_size
         )
         order = "reshuffle" if is_auto(ask.order) else ask.order
         source = parts.batches(source, size, order, gradient)
-    matrix = settled(D, target, source, mode)
-    h = ask.tolerance / max(1e-12, float(_stiffness(target, source, matrix, z)))
-    return draft(
-        sampler=parts.sampler(ask), gradient=parts.prepared(gradient, target, source, mode),
-        preconditioner=D, source=source, step_size=as_schedule(h, "step_size"),
-    )  # fmt: skip
-
-
-def from_pilot(
-    target: Target, source: Source | None, ask: Request, laplace: Laplace | None, z0: Any, T: float
-) -> Plan | None:
-    """Pilot chains choose metric and step; None where they would cost too much, or find nothing.
-
-    For what is wholly left to the library, at T = 1, with few rows, so that gradients are exact.
-    """
-    d = target.layout.dimension
-    open_ = all(is_auto(v) for v in (ask.sampler, ask.gradient, ask.preconditioner))
-    few = source is None or source.num_data <= MOST_ROWS
-    if not (open_ and few and d <= MOST_DIMENSIONS and T == 1):
-        return None
-    if laplace is not None and laplace.factor is not None:
-        center, factor = laplace.mode, laplace.factor
-        if not _holds_mass(target, source, center, factor, z0):
-            center, factor = np.asarray(z0, np.float64), None
+    center = z0 if laplace is None else laplace.mode
+    starts, near = None, np.asarray(center)[None]
+    if laplace is None or not laplace.positive_definite:
+        starts = near = _optimised(target, source, ask, np.asarray(z0, np.float64))
+    if is_auto(ask.preconditioner):
+        squares = [
+            np.asarray(squared_gradients(target, source, target.layout.array(z))) for z in near
+        ]
+        D = Diagonal(1 / (np.mean(squares, axis=0) + 1e-8)).prepare(target.layout)
     else:
-        center, factor = np.asarray(z0, np.float64), None
-    if factor is None:
-        squares = _squared_gradients(target, source, target.layout.array(center))
-        factor = np.diag(1 / np.sqrt(np.asarray(squares, np.float64) + 1e-8))
-    found = pilot(target, source, center, factor, ask.tolerance / 2, ask.seed)
-    if found is None:
-        return None
-    D = Dense(found.factor @ found.factor.T, found.factor).prepare(target.layout)
-    if source is not None:
-        source = source.with_batches(source.num_data, "reshuffle")
-    # delta = sqrt(2 h) in the kinetic case; a Gaussian would forget itself at twice the rates
-    h, rate, sampler = found.step_size, found.step_size / 2, parts.sampler(ask)
-    if found.kinetic:
-        h, rate, sampler = 2 * h, np.sqrt(2 * h) / 4, BAOA()
+        D = ask.preconditioner.prepare(target.layout)
+    matrix = settled(D, target, source, near[0])
+    stiffest = max(float(_stiffness(target, source, matrix, target.layout.array(z))) for z in near)
+    h = ask.tolerance / max(1e-12, stiffest)
     return draft(
-        sampler=sampler, gradient=Full(), preconditioner=D, source=source,
-        step_size=as_schedule(h, "step_size"), rate=rate, starts=found.zs,
+        sampler=parts.sampler(ask), gradient=parts.prepared(gradient, target, source, center),
+        preconditioner=D, source=source, step_size=as_schedule(h, "step_size"), starts=starts,
     )  # fmt: skip
+
+
+def _optimised(target: Target, source: Source | None, ask: Request, z0: np.ndarray) -> np.ndarray:
+    """Where Adam ends, for every chain, from z0 with as much again of what varies within a leaf."""
+    import optax
+
+    rng = generator(ask.seed, TUNING, 7)
+    spread = np.concatenate([
+        np.full(math.prod(shape), np.std(np.asarray(leaf)) if math.prod(shape) > 1 else 0.0)
+        for leaf, shape in zip(
+            jax.tree.leaves(target.layout.unravel(target.layout.array(z0))), target.layout.shapes, strict=True
+        )
+    ])  # fmt: skip
+    gradient = Full() if source is None else Minibatch()
+    steps = (
+        SEARCH
+        if source is None
+        else int(np.clip(SEARCH_PASSES * source.num_blocks, SEARCH, 10 * SEARCH))
+    )
+    optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, steps))
+    ends = []
+    for chain in range(ask.num_chains):
+        start = z0 + spread * rng.standard_normal(z0.size) * (chain > 0)
+        end, *_ = optimise(
+            target,
+            source,
+            target.layout.array(start),
+            optimizer,
+            gradient,
+            steps,
+            None,
+            ask.seed + chain,
+        )
+        ends.append(np.asarray(end, np.float64))
+    return np.array(ends)
 
 
 def settled(D: Any, target: Target, source: Source | None, mode: Any) -> Any:
@@ -105,10 +118,11 @@ def _learnt(D: Any, target: Target, source: Source | None, z: Any) -> Any:
 
 
 @jax.jit
-def _squared_gradients(target, source, z):
+def squared_gradients(target, source, z):
     """Diagonal of the empirical Fisher information plus the prior's curvature along each axis."""
     prior = -jax.jvp(jax.grad(target.log_prior), (z,), (jnp.ones_like(z),))[1]
-    prior = jnp.maximum(prior, 1e-6)
+    # a kink at z has no curvature to go by
+    prior = jnp.where(jnp.isfinite(prior), jnp.maximum(prior, 1e-6), 1.0)
     if source is None:
         return jnp.maximum(prior, 1e-2 * jnp.max(prior))
     count = min(source.num_data, max(16, 2**22 // z.size))
@@ -131,17 +145,3 @@ def _stiffness(target, source, D, z):
         scale = source.num_data / count
         gradient = jax.grad(lambda q: target.log_prior(q) + scale * target.log_likelihood(q, rows))
     return largest_eigenvalue(lambda v: -D.pullback(jax.jvp(gradient, (z,), (D.noise(v),))[1]), z)
-
-
-def _holds_mass(target: Target, source: Source | None, mode: Any, factor: Any, z0: Any) -> bool:
-    """Whether the Gaussian at the mode is near where the posterior's mass can be.
-
-    A density without a bound (a scale that goes to 0) draws the mode's search into a spike:
-    there the Gaussian's own draws have no finite density, or are far less dense than the start.
-    """
-    rng = np.random.default_rng(0)
-    near = mode + rng.standard_normal((16, mode.size)) @ factor.T
-    array = target.layout.array
-    values = np.array([float(sums.log_density(target, source, array(z))) for z in near])
-    start = float(sums.log_density(target, source, array(z0)))
-    return bool(np.isfinite(values).mean() > 0.5 and np.nanmedian(values) > start - 10 * mode.size)

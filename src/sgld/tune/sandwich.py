@@ -45,7 +45,8 @@ def sandwich(posterior: Posterior, data: Any, draws: Draws) -> Draws:
       draws: what `sgld.sample` returned.
 
     Raises: UsageError without data, beyond 1000 parameters, where the curvature is not positive
-    definite, or where the draws are reported on another scale than they are sampled on.
+    definite, where the draws are reported on another scale than they are sampled on, or where
+    their temperature is not 1.
 
     Source: Müller (2013), Econometrica 81, sec. 3.
 
@@ -61,7 +62,13 @@ def sandwich(posterior: Posterior, data: Any, draws: Draws) -> Draws:
     if posterior.output is not None:
         raise UsageError(
             "the draws of this posterior are reported on another scale than it is sampled on "
-            "(posterior.output); write the model as an sgld.Posterior for sandwich intervals."
+            "(posterior.output); for a run of `sgld fit` use sgld.models.fit.sandwich_of_run(path), else "
+            "write the model as an sgld.Posterior without output."
+        )
+    if not np.all(draws.temperature[draws.healthy] == 1):
+        raise UsageError(
+            "the draws are not all of temperature 1, so that their covariance is not J^{-1}; sample with "
+            "temperature=1.0 for sandwich intervals."
         )
     start = jax.tree.map(lambda leaf: leaf[draws.healthy[0], 0], draws.position)
     prepared = prepare(posterior, data, start)

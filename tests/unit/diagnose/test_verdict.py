@@ -92,3 +92,13 @@ def test_round_trip_through_json():
     assert again.word == verdict.word and again.reasons == verdict.reasons
     np.testing.assert_array_equal(again.sd_corrected, verdict.sd_corrected)
     np.testing.assert_array_equal(again.sd_ratio, verdict.sd_ratio)
+
+
+@pytest.mark.parametrize("name", ["sd_ratio", "sd_ratio_se", "r2", "mean_shift", "excess", "nu"])
+def test_what_is_not_a_number_is_never_trusted(name):
+    bad = np.nan if name == "nu" else np.where(np.arange(2) == 1, np.nan, getattr(GOOD, name))
+    assert judged(**{name: bad}).word in ("unknown", "biased")
+
+
+def test_a_ratio_beyond_two_is_said_in_times():
+    assert "15 times as wide as it should be" in judged(sd_ratio=np.array([1.0, 15.2])).reasons[0]

@@ -56,3 +56,37 @@ def test_a_dense_matrix_may_be_traced():
     root = jax.jit(lambda m: sgld.Dense(m, jnp.linalg.cholesky(m)).noise(jnp.ones(3)))
     expected = np.linalg.cholesky(MATRIX).sum(1)
     np.testing.assert_allclose(root(jnp.asarray(MATRIX, jnp.float32)), expected, rtol=1e-5)
+
+
+ORTHONORMAL = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 2)))[0]
+DIAGONAL = np.array([0.5, 1.0, 4.0])
+
+
+@pytest.mark.parametrize("c", [[-0.9, -0.2], [-0.5, 3.0], [0.4, 2.0]])
+def test_low_rank_of_a_square_root(c):
+    c = np.array(c)
+    root = np.sqrt(DIAGONAL)[:, None] * (np.eye(3) + ORTHONORMAL * c @ ORTHONORMAL.T)
+    D = sgld.LowRank(DIAGONAL, Q=ORTHONORMAL, c=c)
+    test_contract(D, root @ root.T)
+    test_contract(D.scaled(0.3), 0.3 * root @ root.T)
+    eye = jnp.eye(3)
+    noise = jax.vmap(D.prepare(LAYOUT).noise, in_axes=1, out_axes=1)(eye)
+    np.testing.assert_allclose(noise, root, atol=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.25, 1.0, 3.0])
+@pytest.mark.parametrize("make", [case[0] for case in CASES[:2] + CASES[3:]])
+def test_scaled_is_that_share_of_the_matrix(make, share):
+    matrix = np.asarray(jax.vmap(make.prepare(LAYOUT).drift, in_axes=1, out_axes=1)(jnp.eye(3)))
+    test_contract(make.scaled(share), share * matrix)
+
+
+def test_low_rank_of_columns_is_the_one_of_their_square_root():
+    U = np.array([[1.0, 0.5], [-0.5, 0.2], [0.3, 2.0]])
+    given = sgld.LowRank(DIAGONAL, U)
+    test_contract(given, np.diag(DIAGONAL) + U @ U.T)
+    test_contract(given.scaled(2.0), 2 * (np.diag(DIAGONAL) + U @ U.T))
+    same = sgld.LowRank(DIAGONAL, Q=given.Q, c=given.c).prepare(LAYOUT)
+    xi = jnp.array([0.3, -1.0, 2.0])
+    np.testing.assert_array_equal(given.prepare(LAYOUT).noise(xi), same.noise(xi))
+    assert np.all(np.asarray(given.c) > 0)

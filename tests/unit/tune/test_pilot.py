@@ -88,21 +88,25 @@ def test_without_them_the_doubt_stays():
     assert judge(EVIDENCE).word == "unknown"
 
 
+NO_LIMITS = {"max_steps": None, "max_seconds": None}
+
+
 def request(**given):
     names = {name: "auto" for name in Request.__dataclass_fields__}
-    return Request(**{**names, "tolerance": 0.05, "num_chains": 4, "seed": 0, **given})
+    return Request(**{**names, "tolerance": 0.05, "num_chains": 4, "seed": 0, **NO_LIMITS, **given})
 
 
 def test_what_is_tried_next():
     plan = Plan(**{**dict.fromkeys(Plan.__dataclass_fields__), "laplace": object()})
     biased, unknown = (Verdict(word, ("why",)) for word in ("biased", "unknown"))
     tried = [{"what": "pilot", "why": "why"}]
-    assert another(plan, request(), Verdict("trusted", ()), []) == ""
-    assert another(plan, request(), unknown, []) == "pilot"
-    assert another(plan, request(), biased, tried) == "halve"
-    assert another(plan, request(), unknown, tried) == ""
-    assert another(plan, request(), biased, 3 * tried) == ""
-    assert another(plan, request(step_size=0.1), biased, []) == ""
+    assert another(plan, request(), Verdict("trusted", ()), []) == []
+    assert another(plan, request(), unknown, []) == ["pilot"]
+    assert another(plan, request(), biased, []) == ["pilot", "halve"]
+    assert another(plan, request(), biased, tried) == ["halve"]
+    assert another(plan, request(), unknown, tried) == []
+    assert another(plan, request(), biased, 3 * tried) == []
+    assert another(plan, request(step_size=0.1), biased, []) == []
 
 
 def test_a_resumed_second_attempt_is_the_same_to_the_bit(tmp_path, monkeypatch):

@@ -1,0 +1,5 @@
+"""`python -m sgld.cli`."""
+
+from .app import main
+
+main()

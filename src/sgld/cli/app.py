@@ -1,0 +1,87 @@
+"""The application, the options that commands share, and how a command answers a mistake."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from ..errors import MissingExtra, SGLDError, need
+
+try:
+    typer: Any = need("typer", "cli")
+except MissingExtra as error:  # the console script imports this module
+    print(error, file=sys.stderr)
+    sys.exit(2)
+
+__all__ = [
+    "CheckpointEvery",
+    "Json",
+    "Overwrite",
+    "Quiet",
+    "Run",
+    "Strict",
+    "app",
+    "command",
+    "main",
+    "typer",
+]
+
+app = typer.Typer(
+    name="sgld",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Bayesian regression at the cost of stochastic gradient descent, with a verdict on every "
+    "run.\n\nTry it: [bold]sgld demo[/bold]",
+)
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.", show_default=False)]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what stands there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print the verdict line only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print summary.json and nothing else.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Exit with 3 when the verdict is not `trusted`.")
+]
+CheckpointEvery = Annotated[
+    float, typer.Option("--checkpoint-every", metavar="SECONDS", help="Between checkpoints.")
+]
+
+
+def main() -> None:
+    """The console script."""
+    app(prog_name="sgld")
+
+
+def command(example: str) -> Callable:
+    """A command with an example in its help, whose errors are sentences."""
+
+    def register(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def answered(**arguments: Any) -> None:
+            try:
+                function(**arguments)
+            except SGLDError as error:
+                typer.echo(str(error), err=True)
+                raise typer.Exit(2) from None
+            except KeyboardInterrupt:
+                made = None if function.__name__ == "gallery" else arguments.get("out")
+                _say_how_to_resume(arguments.get("run", made))
+                raise typer.Exit(130) from None
+
+        text = f"[dim]Example:[/dim]  {example}"
+        app.command(function.__name__, epilog=text.replace("\n", "\n\n"))(answered)
+        return answered
+
+    return register
+
+
+def _say_how_to_resume(run: Path | None) -> None:
+    # run.json is the first file of a run and result.json the last
+    begun = run is not None and (run / "run.json").exists() and not (run / "result.json").exists()
+    hint = f"; go on with it: sgld resume {run}" if begun else "."
+    typer.echo(f"interrupted{hint}", err=True)

@@ -1,0 +1,172 @@
+"""The commands that make a run or go on with one: demo, fit, resume."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Annotated, Any
+
+from ..errors import RunError, UsageError
+from .app import CheckpointEvery, Json, Overwrite, Quiet, Run, Strict, command, typer
+from .show import exit_strict, finish, say_model, say_plan
+
+__all__ = ["demo", "fit", "resume"]
+
+DEMO = "mdvis ~ lncoins + idp + lpi + fmde + physlm + disea + hlthg + hlthf + hlthp"
+
+
+@command("sgld demo")
+def demo(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="RUN", help="The run directory to make.")
+    ] = Path("runs/demo"),
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    strict: Strict = False,
+) -> None:
+    """Fit the data that come with the package, end to end.
+
+    RAND health insurance experiment: visits to a doctor in 20190 person-years, Poisson. A demo
+    that stands at --out already is made again.
+    """
+    from ..data.table import bundled
+
+    path = bundled("randhie")
+    arguments = {"family": "poisson", "overwrite": overwrite or _is_demo(out, path)}
+    _fit(path, DEMO, out, arguments, quiet, as_json)
+    if not (quiet or as_json):
+        typer.echo("\nnext: your own table, sgld fit DATA FORMULA --out RUN (sgld fit --help)")
+    exit_strict(out, strict)
+
+
+def _is_demo(run: Path, path: Path) -> bool:
+    from ..draws.storage import RunDirectory
+
+    try:
+        asked = RunDirectory(run).read("run.json")
+    except RunError:
+        return False
+    source = asked.get("data") or {}
+    return asked.get("formula") == DEMO and source.get("absolute") == str(path.absolute())
+
+
+@command(
+    'sgld fit visits.parquet "mdvis ~ lncoins + physlm + C(hlthg)" --family poisson --out run/'
+)
+def fit(
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="A .csv, .parquet or .arrow file.")
+    ],
+    formula: Annotated[
+        str, typer.Argument(metavar="FORMULA", help='"outcome ~ predictors"; C(x) is a category.')
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="RUN", help="The run directory to make.")
+    ],
+    family: Annotated[
+        str, typer.Option("--family", metavar="F", help="gaussian, bernoulli or poisson.")
+    ] = "gaussian",
+    prior: Annotated[
+        str | None,
+        typer.Option(
+            "--prior", metavar="PRIOR", show_default="scaled from the data",
+            help='Of every coefficient, original scale: "normal(mean, sd)", '
+            '"student_t(df, loc, scale)" or "laplace(loc, scale)".',
+        ),
+    ] = None,
+    tolerance: Annotated[
+        float,
+        typer.Option("--tolerance", metavar="X", help="Acceptable relative error of the sd."),
+    ] = 0.05,
+    draws: Annotated[
+        int | None,
+        typer.Option("--draws", metavar="N", show_default="auto", help="Kept draws per chain."),
+    ] = None,
+    chains: Annotated[
+        int, typer.Option("--chains", metavar="N", help="Independent chains.")
+    ] = 4,
+    batch_size: Annotated[
+        int | None,
+        typer.Option("--batch-size", metavar="N", show_default="auto", help="Rows per step."),
+    ] = None,
+    step_size: Annotated[
+        float | None,
+        typer.Option(
+            "--step-size", metavar="H", show_default="auto",
+            help="Multiplies the gradient of the full-data log posterior, standardised columns.",
+        ),
+    ] = None,
+    temperature: Annotated[
+        float,
+        typer.Option("--temperature", metavar="T", help="The law is posterior^(1/T)."),
+    ] = 1.0,
+    sampler: Annotated[
+        str, typer.Option("--sampler", metavar="NAME", help="auto or sgld.")
+    ] = "auto",
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="Of everything random.")
+    ] = 0,
+    max_seconds: Annotated[
+        float | None,
+        typer.Option("--max-seconds", metavar="S", show_default="none", help="Of sampling."),
+    ] = None,
+    max_steps: Annotated[
+        int | None,
+        typer.Option("--max-steps", metavar="N", show_default="none", help="Of one chain."),
+    ] = None,
+    checkpoint_every: CheckpointEvery = 10.0,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    strict: Strict = False,
+) -> None:  # fmt: skip
+    """Fit a regression to a table: draws, table, verdict and report."""
+    arguments = {
+        "family": family,
+        "prior": prior,
+        "tolerance": tolerance,
+        "num_draws": "auto" if draws is None else draws,
+        "num_chains": chains,
+        "batch_size": "auto" if batch_size is None else batch_size,
+        "step_size": "auto" if step_size is None else step_size,
+        "temperature": temperature,
+        "sampler": sampler,
+        "seed": seed,
+        "max_steps": max_steps,
+        "max_seconds": max_seconds,
+        "checkpoint_every": checkpoint_every,
+        "overwrite": overwrite,
+    }
+    _fit(data, formula, out, arguments, quiet, as_json)
+    exit_strict(out, strict)
+
+
+def _fit(
+    data: Path, formula: str, out: Path, arguments: dict[str, Any], quiet: bool, as_json: bool
+) -> None:
+    from ..models.fit import fit as run
+
+    silent = quiet or as_json
+    say = {} if silent else {"on_model": functools.partial(say_model, data), "on_plan": say_plan}
+    run(data, formula, out=out, progress=not silent, **arguments, **say)
+    finish(out, quiet, as_json)
+
+
+@command("sgld resume run/")
+def resume(
+    run: Run,
+    checkpoint_every: CheckpointEvery = 10.0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    strict: Strict = False,
+) -> None:
+    """Go on with a killed or interrupted run, to the same draws as an uninterrupted one."""
+    from ..run.sample import resume as go_on
+
+    if not checkpoint_every > 0:
+        raise UsageError(f"checkpoint_every must be positive, in seconds. Got {checkpoint_every}.")
+    silent = quiet or as_json
+    go_on(run, progress=not silent, checkpoint_every=checkpoint_every)
+    finish(run, quiet, as_json)
+    exit_strict(run, strict)

@@ -1,0 +1,149 @@
+"""What commands print: the question, the plan, the table and the verdict."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .app import typer
+
+if TYPE_CHECKING:
+    from ..models.formula import FormulaModel
+    from ..tune.request import Plan
+
+__all__ = ["content_of", "exit_strict", "finish", "say_model", "say_plan", "show"]
+
+COLOURS = {"trusted": "green", "biased": "red", "not mixed": "yellow", "unknown": "yellow"}
+MOST_PRIORS = 20
+
+
+def say_model(data: Path, model: FormulaModel) -> None:
+    """The formula, the family, the rows and the priors."""
+    assert model.data is not None
+    rows = len(model.data[1])
+    typer.echo(f"{model.spec['design']['formula']}")
+    typer.echo(f"{model.family.name} ({model.family.link}), {rows} rows of {data}")
+    priors = [line.split(" ~ ", 1) for line in model.prior_text[:MOST_PRIORS]]
+    width = max(len(name) for name, _ in priors)
+    lines = [f"{name:<{width}}  ~ {law}" for name, law in priors]
+    left = len(model.prior_text) - len(priors)
+    _say("priors", [*lines, *([f"and {left} more in run.json"] if left else [])])
+
+
+def say_plan(plan: Plan) -> None:
+    """What was chosen: sampler, step size, chains."""
+    p = plan.describe()
+    kind = {
+        "ControlVariates": "control variates around the mode",
+        "Minibatch": "plain minibatches",
+        "Full": "full gradients",
+    }.get(p["gradient"], p["gradient"])
+    rows = p["batch_size"]
+    batches = "" if p["gradient"] == "Full" or rows is None else f", {rows} rows a step"
+    scale = {
+        "Dense": "in units of the posterior (dense preconditioner)",
+        "Diagonal": "times a diagonal preconditioner",
+        "LowRank": "in units of the posterior (diagonal plus low rank preconditioner)",
+        "Scalar": "without a preconditioner",
+    }.get(p["preconditioner"], p["preconditioner"])
+    correction = ", noise corrected" if p["noise_correction"] else ""
+    steps = p["burn_in"] + p["thin"] * (p["num_draws"] - 1) + 1
+    every = "every step" if p["thin"] == 1 else f"every {p['thin']} steps"
+    chains = "chain" if p["num_chains"] == 1 else "chains"
+    lines = [
+        f"{p['sampler']}, {kind}{batches}{correction}",
+        f"step size {p['step_size']:.3g} {scale}",
+        f"{p['num_chains']} {chains} of {steps:,} steps: {p['burn_in']:,} of burn-in, "
+        f"then {p['num_draws']:,} draws, one {every}",
+    ]
+    _say("plan", [*lines, *(f"note: {note}" for note in p["notes"])])
+
+
+def _say(title: str, lines: Any) -> None:
+    typer.echo("")
+    for i, line in enumerate(lines):
+        typer.echo(f"{title if i == 0 else '':<8}{line}")
+
+
+def finish(run: Path, quiet: bool, as_json: bool) -> None:
+    """What a run ends with: the table, the verdict, and the report, whose failure loses nothing."""
+    if not (quiet or as_json):
+        typer.echo("")
+    show(run, quiet, as_json)
+    try:
+        from ..report.page import write_report
+
+        path = write_report(run)
+    except Exception as error:
+        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+        typer.echo(
+            f"the report could not be written ({reason}); the run is complete, and "
+            f"`sgld report {run}` tries again.",
+            err=True,
+        )
+    else:
+        if not (quiet or as_json):
+            typer.echo(f"report: {path}")
+
+
+def content_of(run: Path) -> dict[str, Any]:
+    """summary.json of a finished run; without parameters where every chain failed."""
+    from ..draws.storage import RunDirectory, load
+
+    directory = RunDirectory(run)
+    if directory.finished() and (run / "summary.json").exists():
+        return directory.read("summary.json")
+    draws = load(run)  # raises where the run is unfinished or none
+    word, reasons = ("unknown", ("the draws were not judged",))
+    if draws.verdict is not None:
+        word, reasons = draws.verdict.word, draws.verdict.reasons
+    facts = {name: draws.info.get(name) for name in ("num_data", "num_steps", "seconds")}
+    counts = {"num_chains": draws.num_chains, "num_draws": draws.num_draws}
+    return {"verdict": word, "reasons": list(reasons), **facts, **counts, "parameters": {}}
+
+
+def show(run: Path, quiet: bool, as_json: bool) -> None:
+    """The table and the verdict, the verdict alone, or summary.json."""
+    content = content_of(run)
+    if as_json:
+        typer.echo(json.dumps(content, indent=2))
+        return
+    if not quiet and content["parameters"]:
+        typer.echo(_table(content, _told(run)) + "\n")
+    word = content["verdict"]
+    typer.secho(f"verdict: {word}", fg=COLOURS.get(word), bold=True, nl=False)
+    between = " " if quiet else "\n" + " " * len("verdict: ")
+    typer.echo(" - " + between.join(content["reasons"]))
+
+
+def _told(run: Path) -> dict[str, Any]:
+    """Target, phase and notes, which the table says and summary.json leaves out."""
+    from ..draws.storage import RunDirectory
+
+    directory = RunDirectory(run)
+    return directory.read("result.json").get("told", {}) if directory.finished() else {}
+
+
+def _table(content: dict[str, Any], told: dict[str, Any]) -> str:
+    """The summary's text without its verdict; fewer columns where the terminal is narrow."""
+    import shutil
+
+    from ..draws.summary import Summary
+
+    facts = {k: v for k, v in content.items() if k not in ("verdict", "reasons", "parameters")}
+    facts |= told
+    rows = content["parameters"]
+    text = str(Summary(rows, "", (), facts))
+    if sys.stdout.isatty() and len(text.split("\n")[0]) > shutil.get_terminal_size().columns:
+        narrow = {"mean_corrected": None, "sd_corrected": None}
+        rows = {name: {**row, **narrow} for name, row in rows.items()}
+        text = str(Summary(rows, "", (), facts))
+    return text.rsplit("\n", 1)[0]
+
+
+def exit_strict(run: Path, strict: bool) -> None:
+    """With --strict, exit status 3 unless the verdict is `trusted`."""
+    if strict and content_of(run)["verdict"] != "trusted":
+        raise typer.Exit(3)

@@ -1,0 +1,303 @@
+"""A module of Equinox or Flax as a position: its arrays are leaves, all else is carried along.
+
+The leaves of a module include what is no parameter: activations, flags, the rate of a dropout,
+integer tables, keys. `Network` holds the module with those in its static part, so that the rest of
+the library sees a pytree of parameters; the functions of a Posterior are given the module itself.
+Nothing here imports Equinox or Flax: a module can only come from a library that is loaded.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+
+from .errors import UsageError
+from .layout import leaf_names
+
+__all__ = ["Network", "as_module", "for_modules", "refuse_statistics", "seal"]
+
+PyTree = Any
+
+
+class Held:
+    """A static leaf; equal to another of the same value, so that compiled code is shared."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def _token(self) -> Any:
+        value = self.value
+        if not isinstance(value, (np.ndarray, jax.Array)):
+            return value
+        kind = str(value.dtype)
+        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            value = jax.random.key_data(value)
+        array = np.asarray(value)
+        return kind, array.shape, array.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Held) or type(self.value) is not type(other.value):
+            return False
+        return self.value is other.value or bool(self._token() == other._token())
+
+    def __hash__(self) -> int:
+        try:
+            return hash(self._token())
+        except TypeError:  # not hashable: equality alone decides
+            return hash(type(self.value))
+
+
+@dataclass(frozen=True)
+class Tree:
+    """How an Equinox module is put together: None stands where an array goes."""
+
+    treedef: Any
+    held: tuple[Held | None, ...]
+
+    def __call__(self, arrays: tuple) -> Any:
+        rest = iter(arrays)
+        return self.treedef.unflatten(
+            [next(rest) if held is None else held.value for held in self.held]
+        )
+
+
+@dataclass(frozen=True)
+class Graph:
+    """How an nnx module is put together; weights that it shares stay shared."""
+
+    graphdef: Any
+    treedef: Any
+    other_treedef: Any
+    held: tuple[Held, ...]
+
+    def __call__(self, arrays: tuple) -> Any:
+        other = self.other_treedef.unflatten([held.value for held in self.held])
+        nnx = sys.modules["flax.nnx"]
+        return nnx.merge(self.graphdef, self.treedef.unflatten(list(arrays)), other)
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Network:
+    """A module whose floating-point arrays, and nothing else, are leaves.
+
+    What `draws.position` holds where `init` was a module of Equinox or Flax's nnx: its leaves are
+    [chain, draw, ...], its attributes and its call are the module's.
+    `sgld.networks.as_module` gives the module itself.
+
+    Args:
+      module: an `equinox.Module` or a `flax.nnx.Module`. Functions, numbers of Python, flags,
+        integer arrays and keys in it are static: they are not sampled.
+
+    Raises: UsageError for anything else, for a module without parameters, and for batch
+    normalisation.
+
+    Example:
+      >>> import sgld
+      >>> sgld.networks.Network({"weight": 1.0})
+      Traceback (most recent call last):
+      sgld.errors.UsageError: Network takes a module of Equinox or of Flax's nnx. Got dict.
+    """
+
+    __slots__ = ("_arrays", "_build", "_kind", "_names")
+
+    def __init__(self, module: Any) -> None:
+        refuse_statistics(module)
+        if _is("equinox", "Module", module):
+            arrays, names, build = _of_tree(module)
+        elif _is("flax.nnx", "Module", module):
+            arrays, names, build = _of_graph(module)
+        else:
+            raise UsageError(
+                f"Network takes a module of Equinox or of Flax's nnx. Got {type(module).__name__}."
+            )
+        kind = type(module).__name__
+        if not arrays:
+            raise UsageError(
+                f"{kind} holds no array of floating point, so there is nothing to sample; a "
+                "parameter of a module is an array, such as jnp.asarray(0.0)."
+            )
+        self._set(arrays, names, build, kind)
+
+    def _set(self, arrays: tuple, names: tuple[str, ...], build: Any, kind: str) -> None:
+        for slot, value in zip(
+            ("_arrays", "_names", "_build", "_kind"), (arrays, names, build, kind), strict=True
+        ):
+            object.__setattr__(self, slot, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Network is not changed in place; {name!r} was to be set.")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in Network.__slots__:
+            raise AttributeError(name)
+        return getattr(as_module(self), name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module gives, one draw's: under vmap over chains and draws."""
+        return as_module(self)(*args, **kwargs)
+
+    def __getitem__(self, index: Any) -> Any:
+        return as_module(self)[index]
+
+    def __repr__(self) -> str:
+        return f"Network({self._kind}, {len(self._arrays)} arrays)"
+
+    def tree_flatten_with_keys(self) -> tuple[list, tuple]:
+        """Arrays under their names; the rest is static."""
+        keys = map(jax.tree_util.GetAttrKey, self._names)
+        static = (self._names, self._build, self._kind)
+        return list(zip(keys, self._arrays, strict=True)), static
+
+    @classmethod
+    def tree_unflatten(cls, static: tuple, arrays: Any) -> Network:
+        """The inverse; of arrays with leading axes too."""
+        network = object.__new__(cls)
+        names, build, kind = static
+        network._set(tuple(arrays), names, build, kind)
+        return network
+
+
+def _of_tree(module: Any) -> tuple[tuple, tuple[str, ...], Tree]:
+    leaves, treedef = jax.tree.flatten(module)
+    names = leaf_names(module)
+    parameter = [_is_parameter(name, leaf) for name, leaf in zip(names, leaves, strict=True)]
+    pairs = list(zip(names, leaves, parameter, strict=True))
+    held = tuple(None if is_one else Held(leaf) for _, leaf, is_one in pairs)
+    arrays = tuple(leaf for _, leaf, is_one in pairs if is_one)
+    return arrays, tuple(name for name, _, is_one in pairs if is_one), Tree(treedef, held)
+
+
+def _of_graph(module: Any) -> tuple[tuple, tuple[str, ...], Graph]:
+    nnx = sys.modules["flax.nnx"]
+    graphdef, parameters, other = nnx.split(module, nnx.Param, ...)
+    arrays, treedef = jax.tree.flatten(parameters)
+    rest, other_treedef = jax.tree.flatten(other)
+    names = [
+        re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name.removesuffix(".value"))
+        for name in leaf_names(parameters)
+    ]
+    return (
+        tuple(arrays),
+        tuple(names),
+        Graph(graphdef, treedef, other_treedef, tuple(map(Held, rest))),
+    )
+
+
+def _is_parameter(name: str, leaf: Any) -> bool:
+    if not isinstance(leaf, (np.ndarray, jax.Array)):
+        return False
+    if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
+        raise UsageError(
+            f"leaf {name!r} is complex; hold its real and its imaginary part as two arrays."
+        )
+    return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
+
+
+def _is(library: str, kind: str, node: Any) -> bool:
+    """Whether `node` is of a class of a library, which is not imported for it."""
+    found = getattr(sys.modules.get(library), kind, None)
+    return isinstance(found, type) and isinstance(node, found)
+
+
+def _is_module(node: Any) -> bool:
+    return _is("equinox", "Module", node) or _is("flax.nnx", "Module", node)
+
+
+def seal(tree: PyTree) -> PyTree:
+    """`tree` with every module in it as a Network."""
+    return jax.tree.map(
+        lambda node: Network(node) if _is_module(node) else node, tree, is_leaf=_is_module
+    )
+
+
+def as_module(tree: PyTree) -> PyTree:
+    """`tree`, such as `draws.position`, with every Network in it as the module itself.
+
+    Example:
+      >>> import sgld
+      >>> sgld.networks.as_module({"weight": 1.0})
+      {'weight': 1.0}
+    """
+    is_network = lambda node: isinstance(node, Network)  # noqa: E731
+    return jax.tree.map(
+        lambda node: node._build(node._arrays) if is_network(node) else node,
+        tree,
+        is_leaf=is_network,
+    )
+
+
+def for_modules(posterior: Any, position: PyTree) -> Any:
+    """The Posterior whose functions are given modules where `position` holds Networks."""
+    nodes = jax.tree.leaves(position, is_leaf=lambda node: isinstance(node, Network))
+    if not any(isinstance(node, Network) for node in nodes):
+        return posterior
+    wrapped = {
+        name: Partial(_with_modules, getattr(posterior, name))
+        for name in ("log_prior", "log_likelihood", "output")
+        if getattr(posterior, name) is not None
+    }
+    return replace(posterior, init=seal(posterior.init), **wrapped)
+
+
+def _with_modules(function: Callable, position: PyTree, *datum: PyTree) -> PyTree:
+    return seal(function(as_module(position), *datum))
+
+
+_REMEDY = (
+    "which the run would not keep: it keeps parameters only, and running statistics belong to no "
+    "draw of them; use LayerNorm or GroupNorm, whose output depends on the row alone."
+)
+
+
+def refuse_statistics(init: PyTree) -> None:
+    """UsageError where `init` holds the state of batch normalisation, or the like."""
+    for name, what in _statistics(init, ""):
+        raise UsageError(f"init holds {what}{f' in {name!r}' if name else ''}, {_REMEDY}")
+
+
+def _statistics(init: PyTree, name: str) -> Iterator[tuple[str, str]]:
+    """Name and description of every part of `init` that changes along a run by itself."""
+    if _has_batch_stats(init):
+        yield name, "the collection 'batch_stats' of Flax"
+    if _is("flax.nnx", "Module", init):
+        init = sys.modules["flax.nnx"].state(init)
+    paths = jax.tree_util.tree_flatten_with_path(
+        init, is_leaf=lambda n: n is not init and _stops(n)
+    )
+    for path, node in paths[0]:
+        where = jax.tree_util.keystr(path, simple=True, separator=".")
+        where = ".".join(part for part in (name, where) if part)
+        if _is("equinox.nn", "StateIndex", node) or _is("equinox.nn", "State", node):
+            yield where, "state of Equinox (an equinox.nn.StateIndex or State, as of BatchNorm)"
+        elif _is("flax.nnx", "BatchStat", node):
+            yield where, "a flax.nnx.BatchStat (as of BatchNorm)"
+        elif path and _stops(node):
+            yield from _statistics(node, where)
+
+
+def _stops(node: Any) -> bool:
+    return (
+        _is("equinox.nn", "StateIndex", node)
+        or _is("equinox.nn", "State", node)
+        or _is("flax.nnx", "Variable", node)
+        or _is("flax.nnx", "Module", node)
+        or _has_batch_stats(node)
+    )
+
+
+def _has_batch_stats(node: Any) -> bool:
+    return (
+        isinstance(node, Mapping)
+        and "batch_stats" in node
+        and bool(jax.tree.leaves(node["batch_stats"]))
+    )

@@ -1,0 +1,23 @@
+"""Bayesian neural networks: priors per layer, predictive probabilities, scores side by side.
+
+A network's weights are a position like any other: a pytree of arrays (a dict, the parameters of a
+Flax linen module), or a module of Equinox or of Flax's nnx, given to `sgld.sample` as `init`.
+"""
+
+from ..module import Network, as_module
+from .entropy import Classes, classes
+from .prior import NormalPrior, normal_prior
+from .scoring import Scores, scores
+from .stored import restore
+
+__all__ = [
+    "Classes",
+    "Network",
+    "NormalPrior",
+    "Scores",
+    "as_module",
+    "classes",
+    "normal_prior",
+    "restore",
+    "scores",
+]

@@ -1,0 +1,49 @@
+"""Step sizes and temperatures as functions of the step, counted from 0.
+
+A schedule is any `step -> value` that JAX can trace: an object of this folder, an optax
+schedule or a plain function. Those of this folder are frozen dataclasses whose numbers are
+pytree leaves, so that a change of numbers compiles nothing and a sweep is a vmap. A step
+size h multiplies the gradient of the full-data log posterior,
+
+    theta' = theta + h grad log p(theta | data) + sqrt(2 h T) xi,
+
+whatever scale a paper uses: `from_welling_teh` and `from_learning_rate` convert.
+
+Papers: Robbins & Monro 1951 (the conditions); Welling & Teh 2011 (polynomial decay);
+Teh, Thiery & Vollmer 2016 (exponent 1/3); Zhang et al. 2020, "Cyclical stochastic gradient
+MCMC for Bayesian deep learning" (cosine cycles).
+"""
+
+from __future__ import annotations
+
+from .checks import as_schedule, check_schedule
+from .conditions import RobbinsMonro, robbins_monro
+from .conversions import Scaled, from_learning_rate, from_welling_teh
+from .cycles import CosineCycles, CycleTemperature, cosine_cycles
+from .decay import Constant, Polynomial, Power, constant, polynomial, polynomial_between, power
+from .values import Schedule
+
+__all__ = [
+    "Constant",
+    "CosineCycles",
+    "CycleTemperature",
+    "Polynomial",
+    "Power",
+    "RobbinsMonro",
+    "Scaled",
+    "Schedule",
+    "as_schedule",
+    "check_schedule",
+    "constant",
+    "cosine_cycles",
+    "from_learning_rate",
+    "from_welling_teh",
+    "polynomial",
+    "polynomial_between",
+    "power",
+    "robbins_monro",
+]
+
+# run.json and pickles name these by this folder, however its files are cut
+for _kind in (Constant, CosineCycles, CycleTemperature, Polynomial, Power, RobbinsMonro, Scaled):
+    _kind.__module__ = __name__

@@ -1,0 +1,64 @@
+"""Limits on steps and time, and the plan that a run directory keeps."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.errors import UsageError
+
+GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
+
+
+def run(**how):
+    return sgld.sample(GAUSSIAN, None, jnp.zeros(2), progress=False, **how)
+
+
+def test_max_steps_holds_burn_in_included_and_the_verdict_knows():
+    draws = run(max_steps=150)
+    assert draws.info["num_steps"] <= 150
+    assert draws.num_draws >= 30
+    assert draws.verdict.word == "not mixed"
+    assert run(max_steps=100_000).verdict.word == "trusted"
+
+
+def test_max_steps_also_ends_a_run_that_wants_more_effective_draws():
+    assert run(max_steps=1000, ess=10**6).info["num_steps"] <= 1000
+
+
+def test_a_run_out_of_time_gives_the_first_draws_of_the_longer_one():
+    given = {"step_size": 0.3, "burn_in": 10}
+    short = run(max_seconds=1e-3, num_draws=10**6, **given)
+    assert 20 <= short.num_draws < 10**6
+    assert "max_seconds = 0.001 was up" in " ".join(short.plan.notes)
+    long = run(num_draws=short.num_draws, **given)
+    np.testing.assert_array_equal(short.position, long.position)
+
+
+def test_time_that_is_not_up_changes_nothing():
+    np.testing.assert_array_equal(run(max_seconds=1e4).position, run().position)
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({"max_steps": 10}, "max_steps must be a whole number, at least 100"),
+        ({"max_steps": 500, "burn_in": 500}, "at least 501, burn-in included"),
+        ({"max_steps": 1e3}, "max_steps must be a whole number"),
+        ({"max_seconds": 0}, "max_seconds must be a positive number"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(given, word):
+    with pytest.raises(UsageError, match=word):
+        run(**given)
+
+
+def test_the_plan_is_kept_in_run_json_from_the_start(tmp_path):
+    draws = run(path=tmp_path / "run", max_steps=5000)
+    kept = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert kept["plan"] == json.loads(json.dumps(draws.info["plan"]))
+    assert kept["request"]["max_steps"] == 5000
+    again = sgld.resume(tmp_path / "run", GAUSSIAN, None, jnp.zeros(2))
+    np.testing.assert_array_equal(again.position, draws.position)

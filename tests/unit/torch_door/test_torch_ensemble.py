@@ -1,0 +1,152 @@
+"""Ensemble: draws, weights, predictions, wrong use; the page runs."""
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sgld.errors import UsageError
+
+torch = pytest.importorskip("torch")
+
+from torch_parts import Mixed, drawn  # noqa: E402
+
+import sgld.torch as st  # noqa: E402
+
+
+def test_draws_are_copies_and_the_model_is_left_as_it_is():
+    model = Mixed().train()
+    ensemble = drawn(model)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.fill_(0.5)  # the weights of no draw
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    modes = [m.training for m in model.modules()]
+    x = torch.randn(7, 3)
+    again = ensemble.outputs(x, batch_size=1)
+    torch.testing.assert_close(ensemble.outputs(x), again)  # dropout is off
+    assert modes == [m.training for m in model.modules()]
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert not torch.equal(ensemble.draws_of("narrow")[0], ensemble.draws_of("narrow")[1])
+    eager = Mixed().eval()
+    eager.load_state_dict(ensemble.states[3])
+    torch.testing.assert_close(ensemble.outputs(x)[3], eager(x).detach().double())
+
+
+@pytest.mark.parametrize("outputs", [4, 1])
+def test_entropies_add_up(outputs):
+    ensemble = drawn(torch.nn.Linear(3, outputs))
+    x = 3 * torch.randn(50, 3)
+    found = ensemble.predict_classes(x, batch_size=7)
+    logits, w = ensemble.outputs(x), ensemble.weights / ensemble.weights.sum()
+    p = logits.softmax(-1)
+    if outputs == 1:
+        p = torch.cat([1 - logits.sigmoid(), logits.sigmoid()], -1)
+    H = lambda q: -(q * q.log()).sum(-1)  # noqa: E731
+    mean = torch.einsum("s,src->rc", w, p)
+    torch.testing.assert_close(found.probabilities, mean)
+    torch.testing.assert_close(found.aleatoric, torch.einsum("s,sr->r", w, H(p)))
+    torch.testing.assert_close(found.entropy, H(mean))
+    divergence = torch.einsum("s,src->r", w, p * (p.log() - mean.log()))
+    torch.testing.assert_close(found.epistemic, divergence, rtol=1e-7, atol=1e-12)
+    torch.testing.assert_close(found.aleatoric + found.epistemic, found.entropy)
+    assert bool((found.epistemic > 0).all())
+
+
+def test_values_are_those_of_the_mixture():
+    ensemble = drawn(torch.nn.Linear(3, 1))
+    x = torch.randn(6, 3)
+    f = ensemble.outputs(x)[..., 0].numpy()
+    w = (ensemble.weights / ensemble.weights.sum()).numpy()
+    noise = np.array([0.3, 0.1, 0.7, 0.2, 0.5])
+    found = ensemble.predict_values(x, interval=0.8, noise_sd=noise)
+    mean = w @ f
+    np.testing.assert_allclose(found.mean[:, 0], mean, rtol=1e-12)
+    variance = w @ (f - mean) ** 2
+    np.testing.assert_allclose(found.epistemic_sd[:, 0], np.sqrt(variance), rtol=1e-9)
+    np.testing.assert_allclose(found.sd[:, 0], np.sqrt(variance + w @ noise**2), rtol=1e-9)
+    from scipy.stats import norm
+
+    for bound, q in ((found.lower, 0.1), (found.upper, 0.9)):
+        mass = w @ norm.cdf(bound[:, 0].numpy(), f, noise[:, None])
+        np.testing.assert_allclose(mass, q, atol=1e-10)
+    bare = ensemble.predict_values(x, interval=0.8)
+    for bound, q in ((bare.lower, 0.1), (bare.upper, 0.9)):
+        at = bound[:, 0].numpy()
+        assert (w @ (f <= at) >= q - 1e-9).all() and (w @ (f < at) < q).all()
+
+
+def test_weights_are_the_steps_taken_from_the_draws():
+    model = torch.nn.Linear(2, 1)
+    groups = [{"params": [model.weight]}, {"params": [model.bias], "step_size": 1e-4}]
+    optimizer = st.SGLD(groups, step_size=1e-3, num_data=10)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    ensemble = st.Ensemble(model)
+    for _ in range(3):
+        model(torch.ones(1, 2)).mean().backward()
+        optimizer.step()
+        scheduler.step()
+        ensemble.collect(optimizer)
+    np.testing.assert_allclose(ensemble.weights, [5e-4, 2.5e-4, 1.25e-4], rtol=1e-12)
+    optimizer.param_groups[1]["lr"] *= 3
+    with pytest.raises(UsageError, match="keep their proportion"):
+        ensemble.collect(optimizer)
+
+
+def batch_norm(**kwargs):
+    return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3, **kwargs))
+
+
+def test_running_statistics_are_refused():
+    with pytest.raises(UsageError, match=r"1 \(BatchNorm1d\).*GroupNorm or LayerNorm.*eval\(\)"):
+        st.Ensemble(batch_norm())
+    with pytest.raises(UsageError, match="statistics of the batch"):
+        st.Ensemble(batch_norm(track_running_stats=False).eval())
+    model = batch_norm()
+    model[1].eval()
+    ensemble = st.Ensemble(model)
+    ensemble.collect()
+    with pytest.raises(UsageError, match="statistics of the batch"):
+        ensemble.collect(model=batch_norm())
+    model[1].train()
+    model(torch.randn(8, 2))
+    model[1].eval()
+    with pytest.raises(UsageError, match="has changed since the Ensemble was made"):
+        ensemble.collect()
+    st.Ensemble(torch.nn.Sequential(torch.nn.GroupNorm(1, 2), torch.nn.InstanceNorm1d(2)))
+
+
+def test_wrong_use_of_an_ensemble():
+    model = torch.nn.Linear(2, 3)
+    ensemble = st.Ensemble(model)
+    with pytest.raises(UsageError, match=r"no draws yet; call collect\(\)"):
+        ensemble.predict_classes(torch.zeros(1, 2))
+    with pytest.raises(UsageError, match="same architecture"):
+        ensemble.collect(model=torch.nn.Linear(2, 4))
+    ensemble.collect(weight=0.0)
+    with pytest.raises(UsageError, match="every draw has weight 0"):
+        ensemble.predict_classes(torch.zeros(1, 2))
+    with pytest.raises(UsageError, match="weight must be zero or positive"):
+        ensemble.collect(weight=-1.0)
+    with pytest.raises(UsageError, match="interval must be above 0 and below 1"):
+        ensemble.predict_values(torch.zeros(1, 2), interval=90)
+    with pytest.raises(UsageError, match="noise_sd must be zero or positive"):
+        ensemble.collect(), ensemble.predict_values(torch.zeros(1, 2), noise_sd=-1.0)
+    with torch.no_grad():
+        model.weight[0, 0] = math.nan
+    with pytest.raises(UsageError, match=r"nan or inf in 'weight'.*smaller step_size"):
+        ensemble.collect()
+
+
+def test_the_page_runs(tmp_path, monkeypatch):
+    text = (Path(__file__).parents[3] / "docs" / "pytorch.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    state, names = torch.get_rng_state(), {}
+    exec(compile(block, "pytorch.md", "exec"), names)
+    torch.set_rng_state(state)
+    assert len(names["ensemble"]) == 20
+    found = names["found"].probabilities
+    assert found[0, 1] > 0.95 and 0.25 < found[1, 1] < 0.75  # far from the boundary, and on it

@@ -1,0 +1,59 @@
+"""Which samplers have a closed-form law on a Gaussian."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.errors import UsageError
+from sgld.tune.affine import is_affine
+
+
+class State(NamedTuple):
+    position: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Shaped:
+    """SGLD for positions that fit a table of two columns: of `rows` rows, or (-1) any number."""
+
+    rows: int = field(default=3, metadata={"static": True})
+
+    num_noises: ClassVar[int] = 1
+
+    def init(self, position):
+        return State(position)
+
+    def step(self, state, grad, step_size, noise, *, preconditioner, temperature):
+        q = state.position.reshape(self.rows, 2).reshape(-1)
+        xi = preconditioner.noise(jnp.sqrt(2 * step_size * temperature) * noise)
+        return State(q + step_size * preconditioner.drift(grad(q)) + xi)
+
+
+@pytest.mark.parametrize("sampler", [sgld.BAOA(), sgld.UBU(), sgld.SGHMC(), sgld.SGLD(None)])
+def test_steps_that_are_affine(sampler):
+    assert is_affine(sampler)
+
+
+@pytest.mark.parametrize("rows", [3, -1])
+def test_a_sampler_of_one_size_has_no_law(rows):
+    assert not is_affine(Shaped(rows))
+
+
+def test_a_run_with_a_sampler_of_one_size():
+    posterior = sgld.Posterior(lambda q: -0.5 * jnp.sum(q**2))
+    start = np.zeros(6, np.float32)
+    with pytest.raises(UsageError, match="step_size must be given with Shaped"):
+        sgld.sample(posterior, None, start, sampler=Shaped(), progress=False)
+    draws = sgld.sample(
+        posterior, None, start, sampler=Shaped(), step_size=0.1, num_draws=500, thin=10,
+        progress=False,
+    )  # fmt: skip
+    # h = .1 on a standard Gaussian: variance 1 / (1 - h / 2)
+    np.testing.assert_allclose(draws.position.var(), 1 / 0.95, rtol=0.1)
+    assert draws.status == ("ok",) * 4
