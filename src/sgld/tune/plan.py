@@ -71,7 +71,8 @@ def make_plan(
     elif not by_hand and affordable(target, source):
         seen = _look_at_many(target, source, z0, ask, T)
     else:
-        note = f"{target.layout.dimension} parameters are too many for curvature, so no promise about the sd."
+        given = " and a step size given by hand" if by_hand else ""
+        note = f"no curvature is made for {target.layout.dimension} parameters{given}, so no promise about the sd."
         seen = _Seen(notes=(note,))
     laplace, nu = seen.laplace, seen.nu
     plan = None
