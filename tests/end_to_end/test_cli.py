@@ -268,6 +268,25 @@ def test_summary_repeats_table_and_verdict(finished):
     assert run("summary", out, "--quiet").stdout.startswith("verdict: trusted")
 
 
+def test_sandwich_intervals_name_their_target_and_are_not_trusted(finished):
+    result = run("summary", finished[0], "--sandwich")
+    assert result.exit_code == 0 and "sandwich-calibrated" in result.stdout
+    content = json.loads(run("summary", finished[0], "--sandwich", "--json").stdout)
+    assert list(content["parameters"]) == ["Intercept", "x", "z", "sigma"]
+    assert run("summary", finished[0], "--sandwich", "--strict").exit_code == 3
+
+
+def test_max_steps_is_kept_and_asked_again(folder):
+    out = folder / "runs" / "limited"
+    result = run("fit", folder / "rows.csv", "y ~ x", "--out", out, "--max-steps", "300", "--quiet")
+    assert result.exit_code == 0, result.output
+    assert json.loads((out / "summary.json").read_text())["num_steps"] <= 300
+    assert json.loads((out / "run.json").read_text())["request"]["max_steps"] == 300
+    assert (
+        run("fit", folder / "rows.csv", "y ~ x", "--out", out, "--max-seconds", "0").exit_code == 2
+    )
+
+
 def test_the_verdict_is_coloured_on_a_terminal(finished):
     ours, theirs = pty.openpty()
     process = spawn("summary", finished[0], stdout=theirs)

@@ -182,7 +182,7 @@ def _misfit_note(misfit: float) -> str:
         return (
             f"the model looks misspecified: the rows' scores vary {misfit:.2g} times as much as it implies, so "
             f"its sds may be about {np.sqrt(misfit):.2g} times too small for other samples; try a family with "
-            "more variance (negative-binomial for counts, student-t), or sgld.sandwich."
+            "more variance (negative-binomial for counts, student-t), or sgld.sandwich (sgld summary RUN --sandwich)."
         )
     return (
         f"the model looks misspecified: the rows' scores vary {misfit:.2g} times as much as it implies; "
