@@ -20,7 +20,7 @@ from sgld.draws import weighted
 
 RANKED = 127  # draws that a true value is ranked among, so that there are 128 ranks
 CHAINS, DRAWS = 4, 256  # every 8th draw of each chain is ranked against
-REPLICATES = {"gaussian": 1000, "logistic": 250, "poisson": 250}
+REPLICATES = {"gaussian": 1000, "logistic": 1000, "poisson": 1000}
 CONTROL = 150  # replicates of the run with ten times the step
 LEVEL = 0.99
 
