@@ -22,7 +22,7 @@ PARTS = (
     (choose.noise, "row_noise", "noise of a row"),
     (choose.parts, "prepared", "centre of control variates"),
     (choose.parts, "measure", "noise of the estimator"),
-    (choose, "_choose", "choice of the batch"),
+    (choose, "priced_choice", "choice of the batch"),
     (sample, "make_plan", "rest of the plan"),
     (sample, "_starts", "starts"),
     (loop, "run", "sampling"),
