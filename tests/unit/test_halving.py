@@ -12,19 +12,17 @@ from sgld.referee.halving import Halving
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum((t - 1.0) ** 2))
 
 
+def halve(h, thin, num_draws, burn_in):
+    draws = sgld.sample(
+        GAUSSIAN, None, jnp.ones(2), step_size=h, thin=thin, num_draws=num_draws, burn_in=burn_in,
+        progress=False,
+    )  # fmt: skip
+    return sgld.step_halving(GAUSSIAN, None, draws)
+
+
 @pytest.fixture(scope="module")
 def found():
-    draws = sgld.sample(
-        GAUSSIAN,
-        None,
-        jnp.ones(2),
-        step_size=0.5,
-        thin=6,
-        num_draws=8000,
-        burn_in=40,
-        progress=False,
-    )
-    return sgld.step_halving(GAUSSIAN, None, draws)
+    return halve(0.5, 6, 8000, 40)
 
 
 def test_richardson_takes_the_first_order_away(found):
@@ -37,17 +35,7 @@ def test_richardson_takes_the_first_order_away(found):
 
 
 def test_a_small_step_agrees():
-    draws = sgld.sample(
-        GAUSSIAN,
-        None,
-        jnp.ones(2),
-        step_size=0.05,
-        thin=30,
-        num_draws=2000,
-        burn_in=200,
-        progress=False,
-    )
-    found = sgld.step_halving(GAUSSIAN, None, draws)
+    found = halve(0.05, 30, 2000, 200)
     assert found.agrees and found.verdict.word == "trusted"
 
 
