@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -184,9 +183,8 @@ def _gradients_at_draws(target: Target, plan: Plan, seed: int) -> tuple[Callable
     centred = ControlVariates().prepare(target, batches, target.layout.array(laplace.mode))
 
     def estimated(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        entries = jnp.asarray(batches.chunk((seed, 2**31 - 2), 0, 2 * len(z)))
-        zs = target.layout.array(np.repeat(z, 2, axis=0))
-        pairs = np.asarray(estimates(target, batches, centred, zs, entries), np.float64)
+        entries = batches.chunk((seed, 2**31 - 2), 0, 2 * len(z))
+        pairs = estimates(target, batches, centred, np.repeat(z, 2, axis=0), entries)
         return pairs[::2], pairs[1::2]
 
     return estimated, 4 * METER_DRAWS
@@ -200,11 +198,7 @@ def _fresh_gradients(target: Target, plan: Plan, z: np.ndarray, seed: int) -> np
     """The run's estimator on new independent batches at the draws z [n, d]."""
     assert plan.source is not None
     entries = plan.source.chunk((seed, 2**31 - 2), 0, len(z))
-    values = estimates(
-        target, plan.source, plan.gradient, target.layout.array(z),
-        jnp.asarray(entries),
-    )  # fmt: skip
-    return np.asarray(values, np.float64)
+    return estimates(target, plan.source, plan.gradient, z, entries)
 
 
 def _phase(plan: Plan, draws: Draws, own: np.ndarray | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["ess", "mcse_mean", "mean", "quantile", "r_hat", "var", "weight_share"]
+__all__ = ["ess", "load", "mcse_mean", "mean", "quantile", "r_hat", "var", "weight_share"]
 
 Values = Float[np.ndarray, "chain draw parameter"]
 Weights = Float[np.ndarray, "chain draw"]
@@ -56,6 +56,11 @@ def _over_parameters(function, values: Values, **kwargs) -> Float[np.ndarray, " 
         kept = np.asarray(values[..., moving], np.float64)
         out[moving] = function(kept, chain_axis=0, draw_axis=1, **kwargs)
     return out
+
+
+def load() -> None:
+    """Import ArviZ, which takes a second: in a thread, while something else computes."""
+    import arviz_stats.base.array  # noqa: F401
 
 
 def ess(values: Values, weights: Weights, method: str = "bulk") -> Float[np.ndarray, " parameter"]:

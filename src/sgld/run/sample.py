@@ -4,6 +4,7 @@ here, before step 1."""
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -146,6 +147,7 @@ def begin(
 
     `on_start` is called once the arguments have passed, `on_plan` before the first step.
     """
+    threading.Thread(target=weighted.load, daemon=True).start()
     prepared = prepare(posterior, data, init, ask, ess)
     directory = None
     if path is not None:
@@ -367,13 +369,12 @@ def _more(target: Target, plan: Plan, ask: Request, ess: float | None, raw: loop
         return done
     values, _ = draws.flat()
     weights = draws.weights
-    reached = float(np.nanmin(weighted.ess(values, weights)))
-    share = 1.0 if ess is None else reached / ess
-    longest = MAX_GROWTH
-    if ess is None:
-        if not (is_auto(ask.num_draws) and is_auto(ask.step_size)):
-            return done
+    if ess is not None:
+        share, longest = float(np.nanmin(weighted.ess(values, weights))) / ess, MAX_GROWTH
+    elif is_auto(ask.num_draws) and is_auto(ask.step_size):
         share, longest = _precision(values, weights, ask.tolerance), GROWTH_BY_ITSELF
+    else:
+        return done
     if not share < 1:
         return done
     growth = min(4.0, max(1.1, 1.1 / max(share, 0.01)))

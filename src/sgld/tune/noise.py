@@ -24,6 +24,7 @@ __all__ = [
     "row_noise",
 ]
 
+GROUP = 512  # gradients taken together
 ROWS_EACH = 256  # rows at each of several positions
 TUNING = 2  # the stream of the host's generator that tuning uses
 
@@ -49,18 +50,36 @@ def estimator_noise(
         source if source.is_independent else source.with_batches(source.batch_size, "independent")
     )
     entries = independent.chunk((seed, 2**31 - 1), 0, 2 * count)
-    gs = estimates(
-        target, independent, gradient, target.layout.array(np.repeat(zs, 2, axis=0)),
-        jnp.asarray(entries),
-    )  # fmt: skip
-    pairs = np.asarray(gs, np.float64).reshape(count, 2, -1)
+    gs = estimates(target, independent, gradient, np.repeat(zs, 2, axis=0), entries)
+    pairs = gs.reshape(count, 2, -1)
     difference = pairs[:, 0] - pairs[:, 1]
     return difference.T @ difference / (2 * count)
 
 
+def estimates(
+    target: Target, source: Source, gradient: Any, zs: Float[np.ndarray, "m d"], entries: np.ndarray
+) -> Float[np.ndarray, "m d"]:
+    """An estimator's gradients at positions zs, each on its own entry of the data order.
+
+    On the host in float64; in groups of one size, so that any m runs the same compiled function.
+    """
+    short = -len(zs) % GROUP
+    zs, entries = (np.concatenate([x, np.repeat(x[-1:], short, axis=0)]) for x in (zs, entries))
+    parts = [
+        np.asarray(
+            _estimates(
+                target, source, gradient, target.layout.array(zs[k : k + GROUP]),
+                jnp.asarray(entries[k : k + GROUP]),
+            ),
+            np.float64,
+        )
+        for k in range(0, len(zs), GROUP)
+    ]  # fmt: skip
+    return np.concatenate(parts)[: len(zs) - short]
+
+
 @jax.jit
-def estimates(target, source, gradient, zs, entries):
-    """An estimator's gradients at positions zs, each on its own entry of the data order."""
+def _estimates(target, source, gradient, zs, entries):
     one = lambda pair: gradient.at(target, source, pair[1])(pair[0])  # noqa: E731
     size = max(1, 2**14 // source.batch_size)
     return jax.lax.map(one, (zs, entries), batch_size=size)
