@@ -46,7 +46,8 @@ def logistic() -> sgld.Posterior:
 def log_joint(w: Any, data: Any) -> Any:
     """log p(w, data) for w [..., d]."""
     one = lambda w: log_laplace(w) + jnp.sum(jax.vmap(log_bernoulli, (None, 0))(w, data))  # noqa: E731
-    return jax.lax.map(one, w.reshape(-1, w.shape[-1])).reshape(w.shape[:-1])
+    flat = jax.lax.map(one, w.reshape(-1, w.shape[-1]), batch_size=64)
+    return flat.reshape(w.shape[:-1])
 
 
 def chances(w: np.ndarray, X: np.ndarray) -> np.ndarray:

@@ -84,7 +84,7 @@ img { max-width: 100%; }
 footer { margin-top: 2.5rem; border-top: 1px solid var(--line); padding-top: .7rem; }
 @media (max-width: 480px) { body { font-size: 15px; } h2 { margin-top: 1.8rem; }
   dl { grid-template-columns: 7.6rem minmax(0, 1fr); gap: .15rem .7rem; }
-  tbody th { max-width: 9rem; } }
+  tbody th { max-width: 9rem; white-space: normal; } }
 @media print { body { max-width: none; padding: 0; font-size: 10pt; } .scroll { overflow: visible; }
   table { font-size: 7pt; } th, td { padding: .1rem .25rem; }
   .panels { grid-template-columns: repeat(3, 1fr); } .panels.wide { grid-template-columns: repeat(2, 1fr); }

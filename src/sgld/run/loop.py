@@ -47,6 +47,7 @@ class Raw:
     num_steps: int
     gradient: np.ndarray | None = None
     phase: Phase | None = None
+    out_of_time: bool = False
 
 
 class Sink:
@@ -153,7 +154,8 @@ def run(
                     )
                 return replace(sink.raw(num_draws, carry, done), phase=phases.ended(carry, done))
             if time.monotonic() > until and FEWEST_DRAWS <= sink.count < num_draws:
-                return replace(sink.raw(sink.count, carry, done), phase=phases.ended(carry, done))
+                raw = sink.raw(sink.count, carry, done)
+                return replace(raw, phase=phases.ended(carry, done), out_of_time=True)
 
 
 def _steps_for(kernel: Kernel, num_draws: int) -> int:

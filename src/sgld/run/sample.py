@@ -273,10 +273,9 @@ def _attempt(
         progress=progress,
         until=until,
     )
-    if len(raw.z) < plan.num_draws and time.monotonic() > until:
+    if raw.out_of_time:
         note = (
-            f"the time of max_seconds = {ask.max_seconds:g} was up at {len(raw.z)} of {plan.num_draws} draws "
-            "per chain."
+            f"the time of max_seconds = {ask.max_seconds:g} was up at {len(raw.z)} draws per chain."
         )
         plan = replace(plan, notes=(*plan.notes, note))
     draws = reported_draws(target, plan, raw, ask.seed)

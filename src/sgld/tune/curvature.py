@@ -91,7 +91,8 @@ class Laplace:
     def whiten(self, z: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
         """F^{-1} (z - mode)."""
         assert self.factor is not None
-        return np.linalg.solve(self.factor, (z - self.mode)[..., None])[..., 0]
+        away = (z - self.mode).reshape(-1, self.mode.size)
+        return np.linalg.solve(self.factor, away.T).T.reshape(z.shape)
 
 
 def laplace_at(target: Target, source: Source | None, mode: Float[np.ndarray, " d"]) -> Laplace:

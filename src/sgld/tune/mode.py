@@ -257,26 +257,6 @@ def optimise(
         num_steps = max(2000, 50 * (1 if rows is None else rows.num_blocks))
     stride = record or num_steps
 
-    @partial(jax.jit, static_argnames=("stretches", "count"))
-    def advance(target, source, estimator, carry, entries, first, *, stretches, count):
-        def one(carry, at):
-            z, state, memory = carry
-            step, x = at
-            g = estimator.at(target, source, x, memory)(z)
-            with jax.numpy_dtype_promotion("standard"):  # optax raises floats to whole powers
-                updates, state = optimizer.update(-g, state, z)
-            if estimator.remembers:
-                memory = estimator.after(target, source, x, memory, z, step)
-            return (optax.apply_updates(z, updates), state, memory), None
-
-        def stretch(carry, at):
-            carry = jax.lax.scan(one, carry, at)[0]
-            return carry, carry[0]
-
-        steps = first + jnp.arange(stretches * count, dtype=jnp.int32)
-        apart = lambda leaf: leaf.reshape(stretches, count, *leaf.shape[1:])  # noqa: E731
-        return jax.lax.scan(stretch, carry, jax.tree.map(apart, (steps, entries)))
-
     carry, path, done = (z, optimizer.init(z), memory), [np.asarray(z)[None]], 0
     most = max(1, min(MAX_SCAN // stride, MAX_PATH // z.size))
     while done < num_steps:
@@ -287,12 +267,36 @@ def optimise(
         entries = None
         if rows is not None:
             entries = jnp.asarray(rows.chunk((seed, 0), done, stretches * count))
-        carry, positions = advance(
+        carry, positions = _advance(
             target, source, estimator, carry, entries, jnp.int32(done),
-            stretches=stretches, count=count,
+            optimizer=optimizer, stretches=stretches, count=count,
         )  # fmt: skip
         done += stretches * count
         if record and done % record == 0:
             path.append(np.asarray(positions))
     value = float(sums.log_density(target, source, carry[0]))
     return carry[0], value, done, jnp.asarray(np.concatenate(path)) if record else None
+
+
+@partial(jax.jit, static_argnames=("optimizer", "stretches", "count"))
+def _advance(target, source, estimator, carry, entries, first, *, optimizer, stretches, count):
+    """`stretches` times `count` steps, and the position after each stretch."""
+    import optax
+
+    def one(carry, at):
+        z, state, memory = carry
+        step, x = at
+        g = estimator.at(target, source, x, memory)(z)
+        with jax.numpy_dtype_promotion("standard"):  # optax raises floats to whole powers
+            updates, state = optimizer.update(-g, state, z)
+        if estimator.remembers:
+            memory = estimator.after(target, source, x, memory, z, step)
+        return (optax.apply_updates(z, updates), state, memory), None
+
+    def stretch(carry, at):
+        carry = jax.lax.scan(one, carry, at)[0]
+        return carry, carry[0]
+
+    steps = first + jnp.arange(stretches * count, dtype=jnp.int32)
+    apart = lambda leaf: leaf.reshape(stretches, count, *leaf.shape[1:])  # noqa: E731
+    return jax.lax.scan(stretch, carry, jax.tree.map(apart, (steps, entries)))

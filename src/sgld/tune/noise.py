@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..data.source import Source, generator
+from ..diagnose.phase import scores
 from ..gradient import sums
 from ..posterior import Target
 from .curvature import Laplace
@@ -129,9 +130,7 @@ def noise_around(
     rows = rng.integers(0, source.num_data, (len(zs), ROWS_EACH))
     centred = []
     for z, few in zip(zs, rows, strict=True):
-        at = target.layout.array(np.repeat(z[None], ROWS_EACH, axis=0))
-        mode = target.layout.array(z)
-        found = _row_gradients(target, source, at, mode, jnp.asarray(few.astype(np.int32)))[0]
+        found = scores(target, source, target.layout.array(z), jnp.asarray(few.astype(np.int32)))
         g = source.num_data * np.asarray(found, np.float64) @ factor
         centred.append(g - g.mean(0))
     white = np.concatenate(centred)

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from ..data.source import Source
 from ..errors import UsageError
+from ..gradient import sums
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
@@ -40,6 +41,7 @@ __all__ = [
 
 
 DEFAULT_BATCH = 100
+FEWEST_EACH = 5  # rows for each parameter that they determine, to judge the model by
 
 
 def sampler(ask: Request, correction: Any = None) -> Any:
@@ -111,11 +113,21 @@ def measure(target, source, gradient, laplace, T, seed) -> Float[np.ndarray, "d 
     return noise.estimator_noise(target, source, gradient, laplace.tempered(T or 1.0), seed, count)
 
 
-def misfit(laplace: Laplace, noise_of_row: Float[np.ndarray, "d d"], num_data: int) -> float:
-    """The mean eigenvalue of F^T (N V_S) F, from N^2 V_S: about 1 in a well-specified model."""
+def misfit(
+    target: Target, laplace: Laplace, noise_of_row: Float[np.ndarray, "d d"], num_data: int
+) -> float | None:
+    """tr F^T (N V_S) F over tr F^T J_lik F, from N^2 V_S: about 1 in a well-specified model.
+
+    The denominator is the number of parameters that the data determine; fitting them takes so many
+    of N squared scores. None where too few rows are left to tell.
+    """
     assert laplace.factor is not None
-    white = laplace.factor.T @ noise_of_row @ laplace.factor
-    return float(np.trace(white)) / len(white) / num_data
+    prior = np.asarray(sums.curvature(target, None, target.layout.array(laplace.mode)), np.float64)
+    determined = float(np.sum(laplace.factor * ((laplace.curvature - prior) @ laplace.factor)))
+    if not 0 < FEWEST_EACH * determined < num_data:
+        return None
+    spread = float(np.sum(laplace.factor * (noise_of_row @ laplace.factor))) / num_data
+    return spread / determined / (1 - determined / num_data)
 
 
 def law(target, source, laplace, factor, measured, sampler) -> Law | AffineLaw | None:
