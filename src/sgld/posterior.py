@@ -10,7 +10,7 @@ the prior's side.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from jax.core import Tracer
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
-from .errors import UsageError, need
+from .errors import UsageError, did_you_mean, need
 from .layout import Layout, leaf_names
 
 __all__ = ["Posterior", "Transform"]
@@ -67,7 +67,7 @@ class Posterior:
         log density itself, to be sampled with `data=None`.
       log_likelihood: `log_likelihood(position, datum) -> scalar`, of one datum: a row of
         every array of the data. The library sums it over rows.
-      constraints: a pytree like the position whose leaves are constraints of
+      constraints: a pytree like the position, with its names, whose leaves are constraints of
         `numpyro.distributions.constraints` (None: unconstrained); one for a whole part of the
         position (a network, say) holds for all its leaves. The priors and likelihoods see
         constrained values; the Jacobian is added here, once.
@@ -156,7 +156,7 @@ class Constraints:
 
     bijections: tuple[Any, ...]
     names: tuple[str, ...] = field(metadata={"static": True})
-    treedef: Any = field(metadata={"static": True})
+    paths: tuple[tuple[str, ...], ...] = field(metadata={"static": True})
 
     @classmethod
     def build(cls, constraints: PyTree) -> Constraints:
@@ -174,27 +174,37 @@ class Constraints:
         real = dist.constraints.real
         bijections = tuple(dist.biject_to(real if leaf is None else leaf) for leaf in leaves)
         shaped = jax.tree.map(lambda _: 0.0, constraints, is_leaf=is_leaf)
-        return cls(bijections, tuple(leaf_names(shaped)), jax.tree.structure(shaped))
+        whole = jax.tree_util.treedef_is_leaf(jax.tree.structure(shaped))
+        paths = ((),) if whole else tuple(_paths(shaped))
+        return cls(bijections, tuple(leaf_names(shaped)), paths)
 
     def _leaves(self, tree: PyTree) -> tuple[list[tuple[Any, Array]], Any]:
         """Every leaf with its bijection."""
         leaves, treedef = jax.tree.flatten(tree)
-        count = len(self.bijections)
-        which = list(range(count))
-        if len(leaves) != count:
-            try:
-                which = jax.tree_util.tree_leaves(
-                    jax.tree.map(
-                        lambda k, part: jax.tree.map(lambda _: k, part),
-                        self.treedef.unflatten(which), tree,
-                    )
-                )  # fmt: skip
-            except (ValueError, TypeError, KeyError) as error:
+        paths, given = _paths(tree), dict(zip(self.paths, self.bijections, strict=True))
+        # an entry holds for all that lies below it
+        found = [[p[:k] for k in range(len(p) + 1) if p[:k] in given] for p in paths]
+        used = {*(p for some in found for p in some), *_paths(tree, lambda x: x is None)}
+        if not all(found) or not given.keys() <= used:
+            self._refuse(tree, [not some for some in found])
+        return [(given[p], x) for (p, *_), x in zip(found, leaves, strict=True)], treedef
+
+    def _refuse(self, tree: PyTree, bare: list[bool]) -> None:
+        """UsageError: the first constraint of no parameter, or parameter without an entry."""
+        count, names, paths = len(self.names), leaf_names(tree), _paths(tree)
+        head = (
+            f"constraints name {count} {'leaf' if count == 1 else 'leaves'} ({_some(self.names)})"
+        )
+        for name, path in zip(self.names, self.paths, strict=True):
+            if not any(path == p[: len(path)] for p in paths):
                 raise UsageError(
-                    f"constraints name {count} leaves ({', '.join(self.names)}); "
-                    f"the position has {len(leaves)}."
-                ) from error
-        return [(self.bijections[k], x) for k, x in zip(which, leaves, strict=True)], treedef
+                    f"{head}; the position has no {name!r}, its leaves are {_some(names)}."
+                    f"{did_you_mean(name, names)}"
+                )
+        raise UsageError(
+            f"{head}; the position has {names[bare.index(True)]!r} as well: give it an entry, None "
+            "for no constraint."
+        )
 
     def forward(self, free: PyTree) -> PyTree:
         """Constrained leaves."""
@@ -217,6 +227,17 @@ class Constraints:
         pairs, _ = self._leaves(free)
         parts = [jnp.sum(t.log_abs_det_jacobian(x, t(x))) for t, x in pairs]
         return sum(parts, start=jnp.zeros(()))
+
+
+def _paths(tree: PyTree, is_leaf: Callable | None = None) -> list[tuple[str, ...]]:
+    """The keys that lead to each leaf; to a bare array "x", its name in tables."""
+    simple = lambda key: jax.tree_util.keystr((key,), simple=True)  # noqa: E731
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)
+    return [tuple(map(simple, path)) or ("x",) for path, _ in leaves]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def _check_inside(name: str, leaf: Array, constraint: Any) -> None:

@@ -98,6 +98,7 @@ def test_pages_and_index_of_good_missed_and_impossible_entries(monkeypatch, tmp_
     assert "torch is needed" in index and index.count('class="miss"') == 2
     assert "quick" in index and "full" in index  # X8 of the call before is still there
     page = (tmp_path / "g" / "x1.html").read_text()
+    assert "1 computed as printed misses the truth" in page
     assert "as printed (1)" in page and "the step is too large" in page
     assert "good &lt;i&gt;" in page and "x &lt; y &amp; <code>step_size</code>" in page
     assert "D<sup>1/2</sup>, s<sub>i</sub>" in page and "<code>a_b</code>" in page

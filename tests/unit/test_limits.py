@@ -28,6 +28,12 @@ def test_max_steps_also_ends_a_run_that_wants_more_effective_draws():
     assert run(max_steps=1000, ess=10**6).info["num_steps"] <= 1000
 
 
+def test_ess_is_reached_by_every_parameter():
+    draws = run(ess=4000)
+    assert min(row["ess_bulk"] for row in draws.summary().parameters.values()) >= 4000
+    assert draws.num_draws > 1000  # the number without ess
+
+
 def test_a_run_out_of_time_gives_the_first_draws_of_the_longer_one():
     given = {"step_size": 0.3, "burn_in": 10}
     short = run(max_seconds=1e-3, num_draws=10**6, **given)

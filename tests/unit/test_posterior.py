@@ -1,5 +1,7 @@
 """The posterior: sums over rows, constraints counted once, numbers that recompile nothing."""
 
+from collections import OrderedDict
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -81,6 +83,49 @@ def test_a_start_outside_its_constraint_is_named_before_the_first_step(tmp_path)
             sgld.sample(posterior, None, init, path=tmp_path / "run", progress=False)
         assert str(error.value).endswith("choose a start inside it.")
         assert not (tmp_path / "run").exists()
+
+
+def test_constraints_hold_by_name():
+    from numpyro.distributions import constraints
+
+    one = jnp.float32(1.0)
+    both = {"alpha": one, "scale": one}
+
+    def free(given, position):
+        return sgld.Posterior(lambda p: 0.0, constraints=given).unconstrain(position)
+
+    positive = {"scale": constraints.positive, "alpha": None}
+    assert free(positive, both) == {"alpha": 1.0, "scale": 0.0}
+    ordered = OrderedDict(scale=one, alpha=one)  # another order of leaves than a dict's
+    assert free(positive, ordered) == {"scale": 0.0, "alpha": 1.0}
+    part = {"scale": constraints.positive, "alpha": constraints.real}
+    assert free(part, {"scale": [one, one], "alpha": one}) == {"scale": [0.0, 0.0], "alpha": 1.0}
+    assert free(constraints.positive, both) == {"alpha": 0.0, "scale": 0.0}
+    assert free(constraints.positive, one) == 0.0
+    assert free({**positive, "none": None}, {**both, "none": None})["scale"] == 0.0
+    for wrong, said in (
+        ({"sigma": constraints.positive, "zeta": None}, "no 'sigma', its leaves are alpha, scale."),
+        ({"scal": constraints.positive, "alpha": None}, "no 'scal', .* Did you mean 'scale'"),
+        ({**positive, "extra": None}, "no 'extra'"),
+        ({"scale": constraints.positive}, r"name 1 leaf \(scale\); .* has 'alpha' as well"),
+        ([constraints.positive, None], "no '.0.'"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            free(wrong, both)
+
+
+def test_a_constraint_of_no_parameter_is_named_before_the_first_step(tmp_path):
+    from numpyro.distributions import constraints
+
+    posterior = sgld.Posterior(
+        lambda p: -p["alpha"] - p["scale"],
+        constraints={"sigma": constraints.positive, "zeta": None},
+    )
+    with pytest.raises(UsageError, match="the position has no 'sigma'"):
+        sgld.sample(
+            posterior, None, {"alpha": 1.0, "scale": 1.0}, path=tmp_path / "run", progress=False
+        )
+    assert not (tmp_path / "run").exists()
 
 
 def test_refusals():

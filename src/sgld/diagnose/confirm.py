@@ -31,7 +31,8 @@ ENOUGH = 1500  # effective draws of every parameter and its square
 class Confirmation:
     """Means and sds of the reported parameters, by adjusted chains.
 
-    `mean_se` is in sds, `sd_se` relative; `mixed` says whether the chains agree.
+    `mean_se` is in sds, `sd_se` relative; `mixed` says whether the chains agree; `tail` is the Pareto k
+    of the heavier tail: from 1/4 the fourth moment is infinite, and `sd_se` means nothing.
     """
 
     mean: Float[np.ndarray, " m"]
@@ -39,6 +40,7 @@ class Confirmation:
     mean_se: Float[np.ndarray, " m"]
     sd_se: Float[np.ndarray, " m"]
     mixed: bool
+    tail: Float[np.ndarray, " m"]
 
 
 def confirm(target: Target, plan: Plan, seed: int) -> Confirmation:
@@ -80,4 +82,6 @@ def _summarised(values: Float[np.ndarray, "chain draw m"]) -> Confirmation:
     mixed = bool(np.all(weighted.r_hat(values) <= limit) and np.all(ess > 400))
     with np.errstate(divide="ignore", invalid="ignore"):
         sd_se = np.sqrt((kurtosis - 1) / (4 * ess_square))
-        return Confirmation(mean, np.sqrt(second), 1 / np.sqrt(ess), sd_se, mixed)
+        return Confirmation(
+            mean, np.sqrt(second), 1 / np.sqrt(ess), sd_se, mixed, weighted.pareto_k(values)
+        )

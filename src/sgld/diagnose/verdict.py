@@ -29,6 +29,8 @@ PRINTED_SE, PRINTED_RATIO = 0.03, 1.3  # beyond these the corrected columns are 
 MIN_CORRECTED_ESS = 100
 MIN_R2, PRINTED_R2 = 0.5, 0.9
 MAX_NU = 1.0
+HEAVY = 0.15  # Pareto k of a tail: from .25 the error of a sd is infinite, and unvisited tails look lighter
+_ELSEWHERE = "confirm by sgld.step_halving, or with NUTS: sgld.reference."
 
 
 @dataclass(frozen=True)
@@ -179,12 +181,20 @@ def _by_adjusted_chains(e: Evidence, c: Confirmation) -> tuple[str, Sequence[str
     why = doubt(replace(e, confirmation=None)) or ""
     said = "by Metropolis-adjusted chains"
     if np.max(c.sd_se) > MAX_SE / 2:
-        return "unknown", [f"{why.split(';')[0]}; adjusted chains were too short to tell."]
+        return "unknown", [
+            f"{why.split(';')[0]}, and adjusted chains were too short to tell; {_ELSEWHERE}"
+        ]
     error, mean_error = np.abs(e.sd / c.sd - 1), np.abs(e.mean - c.mean) / c.sd
     off = _off(e.names, e.sd / c.sd, mean_error)
     if off:
         remedy = f"{said}; use a smaller tolerance, or NUTS: sgld.reference."
         return "biased", [f"{what}, {remedy}" for what in off]
+    worst = int(np.nanargmax(c.tail))
+    if c.tail[worst] >= HEAVY:
+        return "unknown", [
+            f"the tails of {e.names[worst]!r} are too heavy for its sd to be known from draws (Pareto k = "
+            f"{c.tail[worst]:.2f}); go by quantiles, or use a prior with lighter tails."
+        ]
     return "trusted", [f"{_within(error)}, {said}."]
 
 
@@ -269,13 +279,13 @@ def doubt(e: Evidence) -> str | None:
     if e.nu is not None and not e.nu <= MAX_NU:
         return (
             f"the posterior is far from Gaussian (nu = {e.nu:.2g}), where the bias meter is no guide; "
-            "confirm by sgld.step_halving, or with NUTS: sgld.reference."
+            + _ELSEWHERE
         )
     worst = int(np.argmin(e.r2))
     if e.r2[worst] < e.min_r2:
         return (
             f"the bias meter explains too little of {e.names[worst]!r} (r2 = {e.r2[worst]:.2f}); "
-            "confirm by sgld.step_halving, or with NUTS: sgld.reference."
+            + _ELSEWHERE
         )
     worst = int(np.argmax(e.sd_ratio_se))
     if e.sd_ratio_se[worst] > e.max_se:

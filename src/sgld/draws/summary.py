@@ -12,7 +12,7 @@ from . import weighted
 if TYPE_CHECKING:
     from .draws import Draws
 
-__all__ = ["COLUMNS", "TOLD", "Summary", "summarise"]
+__all__ = ["COLUMNS", "TOLD", "Summary", "summarise", "target_of"]
 
 COLUMNS = (
     "mean", "sd", "q05", "q50", "q95", "mcse_mean", "ess_bulk", "ess_tail", "r_hat",
@@ -118,7 +118,7 @@ def _summary(draws: Draws, parameters: dict[str, dict[str, float | None]]) -> Su
         "num_draws": draws.num_draws,
         "seconds": draws.info.get("seconds"),
         "phase": None if draws.phase is None else draws.phase.sentence(_corrected(draws)),
-        "target": _target(draws),
+        "target": target_of(draws),
         "notes": (draws.info.get("plan") or {}).get("notes", ()),
     }
     verdict = draws.verdict
@@ -131,11 +131,15 @@ def _corrected(draws: Draws) -> bool:
     return bool((draws.info.get("plan") or {}).get("noise_correction"))
 
 
-def _target(draws: Draws) -> str:
+def target_of(draws: Draws) -> str:
     """Whose law the draws follow."""
     if draws.info.get("target") == "sandwich":
         return "sandwich-calibrated intervals, for a misspecified model"
-    temperature = np.unique(draws.temperature[draws.healthy])
+    if draws.info.get("method") == "bayes_by_backprop":
+        return f"q, a variational approximation of the posterior ({draws.info['family']})"
+    temperature = np.unique(
+        draws.temperature[draws.healthy] if draws.healthy.size else draws.temperature
+    )
     if temperature.size == 1 and temperature[0] == 1:
         return "the posterior"
     if temperature.size == 1:

@@ -10,7 +10,17 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["ess", "load", "mcse_mean", "mean", "quantile", "r_hat", "var", "weight_share"]
+__all__ = [
+    "ess",
+    "load",
+    "mcse_mean",
+    "mean",
+    "pareto_k",
+    "quantile",
+    "r_hat",
+    "var",
+    "weight_share",
+]
 
 Values = Float[np.ndarray, "chain draw parameter"]
 Weights = Float[np.ndarray, "chain draw"]
@@ -77,6 +87,13 @@ def r_hat(values: Values) -> Float[np.ndarray, " parameter"]:
     from arviz_stats.base.array import array_stats
 
     return _over_parameters(array_stats.rhat, values, method="rank")
+
+
+def pareto_k(values: Values) -> Float[np.ndarray, " parameter"]:
+    """Pareto k of the heavier tail: moments of order 1/k and above are infinite (Vehtari et al. 2024)."""
+    from arviz_stats.base.array import array_stats
+
+    return _over_parameters(array_stats.pareto_khat, values)
 
 
 def mcse_mean(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:

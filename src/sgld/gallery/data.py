@@ -58,7 +58,7 @@ def load_table(path: Path | str) -> tuple[Float[np.ndarray, "N d"], Float[np.nda
     libsvm: `label index:value ...`, indices from 1, what is left out being 0. There are two
     labels, such as -1 and +1 or 0 and 1; the larger is 1.
 
-    Raises DataError: no such file, not text, a bad line (its number), or not two labels.
+    Raises DataError: no such file, not text, a bad line (the file and its number), or not two labels.
 
     Example:
       >>> import tempfile
@@ -76,7 +76,7 @@ def load_table(path: Path | str) -> tuple[Float[np.ndarray, "N d"], Float[np.nda
     read = _csv_rows if path.suffix.lower() == ".csv" else _libsvm_rows
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = read(file)
+            rows = read(file, path.name)
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} is not text; give a .csv or a libsvm file.") from error
     except OSError as error:
@@ -101,7 +101,7 @@ def own_table(path: Path | str) -> Table:
     return Table(Path(path).name, X, y)
 
 
-def _libsvm_rows(file: Iterable[str]) -> list[Row]:
+def _libsvm_rows(file: Iterable[str], name: str) -> list[Row]:
     rows = []
     for number, line in enumerate(file, 1):
         cells = line.split("#")[0].split()
@@ -115,33 +115,37 @@ def _libsvm_rows(file: Iterable[str]) -> list[Row]:
             good, row = False, {}
         if not good or len(row) < len(cells) - 1:
             raise DataError(
-                f"line {number} must be `label index:value ...` with indices from 1, each once. "
-                f"Got {line.strip()[:60]!r}."
+                f"{name}: line {number} must be `label index:value ...` with indices from 1, "
+                f"each once. Got {line.strip()[:60]!r}."
             )
-        _refuse_wide(number, max(row, default=0))
+        _refuse_wide(name, number, max(row, default=0))
         rows.append((float(cells[0]), row))
     return rows
 
 
-def _csv_rows(file: Iterable[str]) -> list[Row]:
+def _csv_rows(file: Iterable[str], name: str) -> list[Row]:
     reader = csv.reader(file)
     lines = ((reader.line_num, cells) for cells in reader if cells)
     number, head = next(lines, (1, []))
     if head and all(_is_number(cell) for cell in head):
-        raise DataError(f"line {number} must hold the columns' names. Got {head[:6]}.")
-    _refuse_wide(number, len(head) - 1)
+        raise DataError(f"{name}: line {number} must hold the columns' names. Got {head[:6]}.")
+    _refuse_wide(name, number, len(head) - 1)
     rows = []
     for number, cells in lines:
         values = [float(cell) if _is_number(cell) else np.nan for cell in cells]
         if len(values) != len(head) or not np.isfinite(values).all():
-            raise DataError(f"line {number} must hold {len(head)} finite numbers. Got {cells[:6]}.")
+            raise DataError(
+                f"{name}: line {number} must hold {len(head)} finite numbers. Got {cells[:6]}."
+            )
         rows.append((values[-1], dict(enumerate(values[:-1], 1))))
     return rows
 
 
-def _refuse_wide(number: int, width: int) -> None:
+def _refuse_wide(name: str, number: int, width: int) -> None:
     if width > MOST_COLUMNS:
-        raise DataError(f"line {number} has a column {width}; at most {MOST_COLUMNS} are taken.")
+        raise DataError(
+            f"{name}: line {number} has a column {width}; at most {MOST_COLUMNS} are taken."
+        )
 
 
 def _is_number(cell: str) -> bool:

@@ -95,7 +95,8 @@ def _banner(result: Result, entry: Entry) -> str:
         word = f"{missed} of {len(entry.checks)} checks missed"
     facts = f"{result.count('pass')} of {len(entry.checks)} numbers are right"
     if printed:
-        facts += f"; {printed} computed as printed miss the truth, as explained below"
+        miss = "misses" if printed == 1 else "miss"
+        facts += f"; {printed} computed as printed {miss} the truth, as explained below"
     kind = "biased" if missed else "trusted"
     return (
         f'<section class="banner {kind}" id="verdict">\n<p class="word">{word}</p>\n'

@@ -51,6 +51,8 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
                     f"With σ = {SIGMA} the sd after {DAYS} days is {sd:.2f}: the 90% band of the "
                     f"volatility exp(s) spans a factor of {times:,.0f}. The returns can move nothing "
                     "but σ and ν: no path stays where they want it, because nothing remembers it.",
+                    "The thin lines of the first figure are twelve single paths; the shaded band "
+                    "holds the middle 90% of all simulated paths on each day.",
                     "The remedy is a parameter per day. The document takes s_i = s_{i−1} + μ_i + σ ε "
                     "and samples the μ_i: the mean of s then follows the returns. Its spread around "
                     "that mean is still i σ², which only a small σ makes harmless: X5 shows what "

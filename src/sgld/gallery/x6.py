@@ -63,8 +63,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
     h = {"D = I": 0.015, "D = Σ": 0.2}  # stable up to .02 and up to 2
     D = {"D = I": IDENTITY, "D = Σ": SIGMA}
     found = {name: descend(D[name], h[name]) for name in h}
-    draws = 20_000 if quick else 100_000
-    checks, sampled = [], {}
+    draws, checks, sampled = 20_000 if quick else 100_000, [], {}
     for name in h:
         far = np.abs(found[name] - path(D[name], h[name])).max()
         checks.append(Check.in_value(f"descent, {name}: off the closed path by", 0, far, 1e-4))
@@ -92,7 +91,8 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
                     "direction allows h < 2/100 and the flat one then needs hundreds of steps; at "
                     "h = .015 the steep one oscillates, halving at each step. With D = Σ = "
                     "diag(1, .01), the inverse Hessian, both shrink alike, by 1 − h. The document "
-                    "has no numbers; the closed form is θ_k = (1 − h D H)^k θ_0.",
+                    "has no numbers; the closed form is θ_k = (1 − h D H)^k θ_0. Grey are levels of "
+                    "the energy, the red + its minimum; the third panel: the larger of |θ₁|/10, |θ₂|.",
                 ),
                 (
                     contours("D = I, h = .015", found["D = I"]),

@@ -17,6 +17,7 @@ from ..diagnose.phase import Phase
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.storage import RunDirectory, load, write_atomic
+from ..draws.summary import target_of
 from ..errors import SGLDError
 from . import check, figures
 from .style import PAGE
@@ -52,7 +53,7 @@ def _page(run: RunDirectory, draws: Draws, asked: dict[str, Any]) -> str:
     name = run.path.resolve().name
     parts = [
         f"<h1>{says(asked.get('formula') or name)}</h1>",
-        banner(word, reasons, _facts(draws)),
+        banner(word, reasons, _facts(draws), target_of(draws)),
         _failures(draws, reasons),
         '<div class="pair"><section><h2>What was asked</h2>',
         what_was_asked(asked, info),

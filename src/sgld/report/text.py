@@ -39,8 +39,8 @@ def says(value: Any) -> str:
     return escape(printable(str(value)), quote=True)
 
 
-def banner(word: str, reasons: tuple[str, ...], facts: str) -> str:
-    """The verdict: the word, the reasons, how to read it, the size of the run."""
+def banner(word: str, reasons: tuple[str, ...], facts: str, target: str) -> str:
+    """The verdict: the word, the reasons, how to read it, whose law, the size of the run."""
     reading = HOW_TO_READ.get(word, HOW_TO_READ["unknown"]).format(
         ratio=100 * limits.MAX_RATIO_ERROR, mean=limits.MAX_MEAN_ERROR
     )
@@ -49,10 +49,13 @@ def banner(word: str, reasons: tuple[str, ...], facts: str) -> str:
         why = "<ul>" + "".join(f"<li>{s}</li>" for s in sentences) + "</ul>"
     else:
         why = f'<p class="only">{"".join(sentences)}</p>'
+    other = ""
+    if target != "the posterior":
+        other = f'<p class="note"><b>Target</b>: {says(target)}. It stands wherever this page says posterior.</p>\n'
     kind = word.replace(" ", "-") if word in HOW_TO_READ else "unknown"
     return (
         f'<section class="banner {kind}" id="verdict">\n<p class="word">{says(word)}</p>\n{why}\n'
-        f'<p class="note"><b>{says(word)}</b> means: {reading}</p>\n'
+        f'<p class="note"><b>{says(word)}</b> means: {reading}</p>\n{other}'
         f'<p class="note">{facts}</p>\n</section>'
     )
 

@@ -16,6 +16,7 @@ from ..schedule import as_schedule
 from ..tune.piloted import from_pilot
 from ..tune.plan import with_lengths
 from ..tune.request import Plan, Request, is_auto
+from .outcome import LEFT_SUPPORT
 
 __all__ = ["MOST_ATTEMPTS", "another", "revised"]
 
@@ -26,6 +27,8 @@ def another(
     plan: Plan, ask: Request, verdict: Verdict, attempts: list[dict[str, str]]
 ) -> list[str]:
     """What to try next, the first that can be done: "pilot", "halve", or nothing."""
+    if any(LEFT_SUPPORT in reason for reason in verdict.reasons):  # no step is small enough
+        return []
     left_open = is_auto(ask.step_size) and is_auto(ask.num_draws) and is_auto(ask.burn_in)
     if verdict.word == "trusted" or not left_open or len(attempts) >= MOST_ATTEMPTS:
         return []

@@ -98,13 +98,14 @@ def _check_request(ask: Request, ess: Any) -> None:
                 f"included. Got {ask.max_steps!r}."
             )
     seconds = ask.max_seconds
-    if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
+    if seconds is not None and not (_is_number(seconds) and seconds > 0):
         raise UsageError(f"max_seconds must be a positive number. Got {seconds!r}.")
-    if ess is not None and not (isinstance(ess, (int, float)) and ess > 0):
+    if ess is not None and not (_is_number(ess) and ess > 0):
         raise UsageError(f"ess must be a positive number. Got {ess!r}.")
-    if not isinstance(ask.seed, (int, np.integer)) or not 0 <= ask.seed < 2**32:
+    whole = isinstance(ask.seed, (int, np.integer)) and not isinstance(ask.seed, bool)
+    if not whole or not 0 <= ask.seed < 2**32:
         raise UsageError(f"seed must be a whole number from 0 to 2^32 - 1. Got {ask.seed!r}.")
-    if not isinstance(ask.tolerance, (int, float)) or not 0 < ask.tolerance <= 0.5:
+    if not _is_number(ask.tolerance) or not 0 < ask.tolerance <= 0.5:
         raise UsageError(f"tolerance must lie in (0, 0.5]. Got {ask.tolerance!r}.")
     if ask.order not in (*ORDERS, "auto"):
         raise UsageError(
@@ -122,6 +123,15 @@ def _check_request(ask: Request, ess: Any) -> None:
     if not is_auto(ask.step_size):
         as_schedule(ask.step_size, "step_size")
     as_schedule(ask.temperature, "temperature", zero=True)
+    if is_auto(ask.step_size) and _is_number(ask.temperature) and ask.temperature == 0:
+        raise UsageError(
+            "temperature is 0 at every step, where there is no noise and so no draws to choose a step for; use "
+            "sgld.find_map for the mode, or give step_size."
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 def _check_model(target: Target, source: Source | None, z0: Any) -> None:

@@ -17,7 +17,7 @@ from ..posterior import Posterior
 
 __all__ = ["check_contract"]
 
-DISTINCT = 5  # operations from which an expression is nobody's by chance
+DISTINCT = 4  # operations from which an expression is nobody's by chance
 PyTree = Any
 
 

@@ -16,7 +16,10 @@ from ..posterior import Target
 from ..tune.request import Plan
 from . import loop
 
-__all__ = ["laplace_facts", "reported", "reported_draws", "sampling_only"]
+__all__ = ["laplace_facts", "reported", "reported_draws", "sampling_only", "within_support"]
+
+LOOKED_AT = 64  # draws of a chain, for the support
+LEFT_SUPPORT = "left the support"
 
 
 def sampling_only(raw: loop.Raw) -> tuple[loop.Raw, np.ndarray]:
@@ -67,7 +70,7 @@ def _status(target: Target, plan: Plan, raw: loop.Raw, chain: int, seed: int) ->
     if not 0 <= step < raw.num_steps:  # what happened after the last draw is nobody's concern
         return "ok"
     bad = ~np.isfinite(raw.z[:, chain])
-    where = ""
+    where, rows_named = "", ""
     if bad.any():
         first = int(np.argmax(bad.any(axis=1)))
         where = f" in leaf {target.layout.locate(int(np.argmax(bad[first])))!r}"
@@ -75,11 +78,40 @@ def _status(target: Target, plan: Plan, raw: loop.Raw, chain: int, seed: int) ->
         rows = plan.source.original_rows((seed, chain), step - 1)
         listed = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
         where += f", after a batch of rows {listed}"
+        rows_named = ", or look at those rows"
     h = float(plan.step_size(max(0, step - plan.burn_in)))
     return (
-        f"chain {chain} became non-finite at step {step}{where}; use a smaller step_size than {h:.3g}, "
-        "or look at those rows."
+        f"chain {chain} became non-finite at step {step}{where}; use a smaller step_size than "
+        f"{h:.3g}{rows_named}."
     )
+
+
+def within_support(target: Target, plan: Plan, draws: Draws, z: Any) -> Draws:
+    """The draws, with a failure named where a chain [chain, draw, d] went where the density is 0.
+
+    Seen at some draws and one row: where there is no density there is no gradient to lead back.
+    """
+    some = np.unique(np.linspace(0, z.shape[1] - 1, LOOKED_AT).round().astype(int))
+    row = None if plan.source is None else jax.tree.map(lambda leaf: leaf[:1], plan.source.rows)
+    inside = np.asarray(_inside(target, row, target.layout.array(z[:, some])))
+    status = list(draws.status)
+    for chain in draws.healthy:
+        if not inside[chain].all():
+            first = some[int(np.argmin(inside[chain]))]
+            status[chain] = (
+                f"chain {chain} {LEFT_SUPPORT} (log density -inf) by draw {first}; give a bounded parameter its "
+                "support with constraints= of sgld.Posterior, or use a smaller step_size."
+            )
+    return replace(draws, status=tuple(status))
+
+
+@jax.jit
+def _inside(target: Target, row: Any, z: Any) -> Any:
+    def one(q):
+        value = target.log_prior(q)
+        return (value if row is None else value + target.log_likelihood(q, row)) > -jnp.inf
+
+    return jax.lax.map(jax.vmap(one), z)
 
 
 def laplace_facts(target: Target, plan: Plan) -> dict[str, Any] | None:

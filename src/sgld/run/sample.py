@@ -35,7 +35,7 @@ from . import loop
 from .again import another, revised
 from .arguments import Prepared, prepare
 from .chunk import Kernel
-from .outcome import laplace_facts, reported_draws, sampling_only
+from .outcome import laplace_facts, reported_draws, sampling_only, within_support
 from .record import asked_again, check_unchanged, record
 
 __all__ = ["resume", "sample"]
@@ -288,9 +288,9 @@ def _attempt(
         "laplace": laplace_facts(target, plan),
         "phase": None if raw.phase is None else raw.phase.to_dict(),
     }
-    draws = replace(draws, info=info, plan=plan)
     raw, _ = sampling_only(raw)
     z = np.moveaxis(raw.z, 0, 1)
+    draws = within_support(target, plan, replace(draws, info=info, plan=plan), z)
     gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
     return draws.with_verdict(assess(target, plan, draws, z, gradient, ask.tolerance, ask.seed))
 

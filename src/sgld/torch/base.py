@@ -7,19 +7,63 @@ schedulers read and scale that key.
 from __future__ import annotations
 
 import abc
+import functools
 import hashlib
+import inspect
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
 from ..errors import UsageError, did_you_mean
 from .loss import LossWatch
 
-__all__ = ["Langevin", "gradient_of_the_mean", "position", "require", "write"]
+__all__ = ["Langevin", "by_name", "gradient_of_the_mean", "position", "require", "write"]
 
 _NARROW = (torch.float16, torch.bfloat16)
+_P = ParamSpec("_P")
+_Self = TypeVar("_Self")
+
+
+def by_name(
+    init: Callable[Concatenate[_Self, _P], None],
+) -> Callable[Concatenate[_Self, _P], None]:
+    """A constructor of params and numbers by name, whose wrong call is a UsageError."""
+    numbers = [p for p in inspect.signature(init).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    own = [p.name for p in numbers]
+
+    @functools.wraps(init)
+    def checked(self: _Self, *args: _P.args, **given: _P.kwargs) -> None:
+        who = type(self).__name__
+        _check_names(who, {k: v for k, v in given.items() if k != "params"}, own)
+        if len(args) > 1:
+            raise UsageError(
+                f"{who} takes its numbers by name, such as step_size=. Got {args[1]!r} after params."
+            )
+        for p in numbers:
+            if p.default is p.empty and p.name not in given:
+                raise UsageError(
+                    f"{who} needs {p.name}: step_size= is in units of the full-data log posterior "
+                    "(lr / num_data), num_data= the number of rows in all the data."
+                )
+        init(self, *args, **given)
+
+    return checked
+
+
+def _check_names(who: str, given: dict[str, Any], own: Collection[str]) -> None:
+    """UsageError for lr, and for a name that is not one of `own`."""
+    if "lr" in given and "step_size" not in given:
+        raise UsageError(
+            f"{who} takes step_size, not lr. Got lr={given['lr']}; a learning rate "
+            "of the mean loss is step_size = lr / num_data."
+        )
+    for name in given:
+        if name not in own:
+            raise UsageError(
+                f"{who} takes {', '.join(sorted(own))}. Got {name!r}.{did_you_mean(name, own)}"
+            )
 
 
 class Langevin(torch.optim.Optimizer, abc.ABC):
@@ -106,7 +150,11 @@ class Langevin(torch.optim.Optimizer, abc.ABC):
         if not isinstance(param_group, dict):
             raise UsageError(f"a parameter group must be a dict. Got {param_group!r}.")
         group = dict(param_group)
-        self._check_names(group)
+        names = group.keys() - {"params", "param_names", "initial_lr"}
+        own = {"step_size", *self.defaults} - {"lr"}
+        _check_names(
+            f"a parameter group of {type(self).__name__}", {k: group[k] for k in names}, own
+        )
         if "step_size" in group:
             group["lr"] = group.pop("step_size")
         params = group["params"]
@@ -118,20 +166,6 @@ class Langevin(torch.optim.Optimizer, abc.ABC):
         super().add_param_group(group)
         for p in self.param_groups[-1]["params"]:
             self._watch.attach(p)
-
-    def _check_names(self, group: dict[str, Any]) -> None:
-        if "lr" in group and "step_size" not in group:
-            raise UsageError(
-                f"a parameter group takes step_size, not lr. Got lr={group['lr']}; a learning rate "
-                "of the mean loss is step_size = lr / num_data."
-            )
-        own = {"step_size", *self.defaults} - {"lr"}
-        for name in group:
-            if name not in own | {"params", "param_names", "initial_lr"}:
-                raise UsageError(
-                    f"a parameter group of {type(self).__name__} takes {', '.join(sorted(own))}. "
-                    f"Got {name!r}.{did_you_mean(name, own)}"
-                )
 
     def _check_params(self, params: list[Any]) -> None:
         seen = {id(p) for group in self.param_groups for p in group["params"]}

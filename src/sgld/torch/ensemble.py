@@ -174,8 +174,12 @@ class Ensemble:
         """What each draw's network gives for rows x: [draw, row, ...], on the CPU.
 
         Args:
-          x: a tensor, or a tuple of tensors (the network's arguments), rows first.
+          x: a tensor, or a tuple of tensors (the network's arguments), rows first. Arrays and
+            lists become tensors of the network's floating dtype, and so do floating tensors of
+            a dtype that no weight has; a tensor of integers (an embedding's) stays one.
           batch_size: rows at once; None: all.
+
+        Raises: UsageError without draws, or for x that is no such thing.
         """
         return torch.stack(list(self._each(x, batch_size)))
 
@@ -206,19 +210,19 @@ class Ensemble:
 
         Args:
           interval: the probability between `lower` and `upper`.
-          noise_sd: the sd of y around the output: a number, one per draw [draw], or
-            [draw, row, ...]; 0 gives the law of the output alone.
+          noise_sd: the sd of y around the output: a number, one per draw ([draw] or [draw, 1]),
+            or [draw, row, ...] like `outputs`, where an axis may be 1; 0 gives the law of the
+            output alone.
 
-        Raises: UsageError without draws, for interval outside (0, 1), or a negative noise_sd.
+        Raises: UsageError without draws, for interval outside (0, 1), or for a noise_sd that is
+        negative or has another shape.
         """
         if not 0 < interval < 1:
             raise UsageError(f"interval must be above 0 and below 1. Got {interval}.")
         w = self._normalised()
         f = self.outputs(x, batch_size=batch_size)
         w = w.reshape(-1, *[1] * (f.dim() - 1))
-        noise = torch.as_tensor(noise_sd, dtype=torch.float64)
-        if noise.dim() == 1:
-            noise = noise.reshape(w.shape)
+        noise = _aligned(torch.as_tensor(noise_sd, dtype=torch.float64, device="cpu"), f)
         if not bool((noise >= 0).all() & torch.isfinite(noise).all()):
             raise UsageError(f"noise_sd must be zero or positive. Got {noise_sd}.")
         mean = (w * f).sum(0)
@@ -260,9 +264,11 @@ class Ensemble:
         self._some_draws()
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"batch_size must be positive. Got {batch_size}.")
-        arguments = x if isinstance(x, tuple) else (x,)
         anchor = next(iter(self.model.state_dict().values()))
-        arguments = tuple(a.to(anchor.device) for a in arguments)
+        dtypes = {v.dtype for v in self.states[0].values() if v.is_floating_point()}
+        arguments = tuple(
+            _as_input(a, dtypes).to(anchor.device) for a in (x if isinstance(x, tuple) else (x,))
+        )
         rows = len(arguments[0])
         size = batch_size or max(rows, 1)
         names = _places(self.model)
@@ -326,6 +332,38 @@ def _check_shapes(state: dict[str, Any], expected: dict[str, Any]) -> None:
                 f"the draw must have the model's entries. Got shape {shapes[0]} for {name!r}, "
                 f"where the model has {shapes[1]}; give a model of the same architecture."
             )
+
+
+def _as_input(x: Any, dtypes: set[torch.dtype]) -> torch.Tensor:
+    """A tensor as it is, but in one of the network's floating dtypes; an array or list as one."""
+    widest = max(dtypes, key=lambda dtype: torch.finfo(dtype).bits, default=torch.float32)
+    try:
+        given = x if isinstance(x, torch.Tensor) else torch.as_tensor(np.array(x, np.float64))
+    except (TypeError, ValueError):
+        given = None
+    if given is None or given.dim() == 0:
+        raise UsageError(
+            "x must be a tensor, an array or a list of numbers with rows first, or a tuple of "
+            f"these, the network's arguments. Got {type(x).__name__}."
+        )
+    if isinstance(x, torch.Tensor) and (not x.is_floating_point() or x.dtype in dtypes):
+        return x
+    return given.to(widest)
+
+
+def _aligned(noise: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
+    """noise_sd in axes that broadcast against the outputs f [draw, row, ...]."""
+    shape, draws = tuple(noise.shape), len(f)
+    if shape == () or (
+        len(shape) == f.dim() and all(n in (1, m) for n, m in zip(shape, f.shape, strict=True))
+    ):
+        return noise
+    if shape in ((draws,), (draws, 1)):
+        return noise.reshape(draws, *[1] * (f.dim() - 1))
+    raise UsageError(
+        f"noise_sd must be a number, one per draw ([{draws}] or [{draws}, 1]), or like the outputs "
+        f"{tuple(f.shape)}, where an axis may be 1. Got shape {shape}."
+    )
 
 
 def _log_probabilities(logits: torch.Tensor) -> torch.Tensor:

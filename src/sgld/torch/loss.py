@@ -5,15 +5,20 @@ is followed through sums of terms and signs to the reductions, which name their 
 rows they went over. The root is the argument of the running backward() call, found from a hook
 on the parameters during the FIRST backward pass only, or the loss given to step().
 
-What cannot be seen: a sum that is then multiplied or divided (by the right number, or not), a
-loop that adds up rows, a mean over outputs too (MSELoss over [n, k] is k times too small), a
+A sum whose every other term is a sum is refused, whatever it adds up. Beside means and scaled
+terms a sum may be a penalty, so only what torch's own losses sum (reduction="sum", or "none" and
+then .sum()) is refused there: where constants such as the batch's rows enter it by a linear map,
+none of the scaled terms has any, and no other term has more rows.
+
+What cannot be seen: a sum that is then multiplied or divided (by the right number, or not), one
+of a formula beside other terms, a loop that adds up rows, a mean over outputs too (MSELoss over [n, k] is k times too small), a
 factor left out of the likelihood (MSELoss is a Gaussian's of variance 1/2), a custom function.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
@@ -24,6 +29,8 @@ from ..errors import UsageError
 __all__ = ["LossWatch", "Reduction", "reductions"]
 
 _SIGNS = ("Neg", "Add", "Sub", "ToCopy", "Clone", "View", "Squeeze", "Unsqueeze", "Alias")
+_LINEAR = ("Addmm", "Mm", "Bmm", "Baddbmm", "Addbmm", "Addmv", "Mv", "Dot", "Convolution")
+_LOOKUPS = ("Embedding", "Index", "Gather")
 _DEPTH = 200
 
 
@@ -34,6 +41,8 @@ class Reduction:
     kind: str
     rows: int = 1
     operation: str = ""
+    loss: bool = field(default=False, repr=False)  # a sum by one of torch's losses
+    data: bool = field(default=True, repr=False)  # it may depend on rows of data
 
 
 class LossWatch:
@@ -70,7 +79,11 @@ class LossWatch:
 
 def _judge(found: list[Reduction], num_data: float) -> None:
     sums = [r for r in found if r.kind == "sum" and r.rows > 1]
-    if sums and all(r.kind == "sum" for r in found):
+    if any(r.kind != "sum" for r in found):
+        most = max(r.rows for r in found if r.kind != "sum" or r.loss)
+        scaled = any(r.kind == "unknown" and r.data for r in found)
+        sums = [r for r in sums if r.loss and r.data and r.rows >= most and not scaled]
+    if sums:
         worst = max(sums, key=lambda r: r.rows)
         raise UsageError(
             f"the loss must be the MEAN negative log likelihood of the batch. Got what looks like "
@@ -108,7 +121,7 @@ def reductions(loss: torch.Tensor) -> list[Reduction]:
         if node.name().startswith(_SIGNS) and _shape(node) == ():
             waiting += [child for child, _ in node.next_functions]
         else:
-            found.append(_reduction(node))
+            found.append(replace(_reduction(node), data=_may_hold_data(node)))
     return found
 
 
@@ -123,14 +136,53 @@ def _reduction(node: Any) -> Reduction:
     mode = getattr(node, "_saved_reduction", None)
     if mode in (1, 2):
         rows = _rows(_shape_of_input(node))
-        return Reduction("mean" if mode == 1 else "sum", rows, name)
+        return Reduction("mean" if mode == 1 else "sum", rows, name, loss=mode == 2)
     if name.startswith("Mean"):
         return Reduction("mean", _rows(_sizes(node)), name)
     if name.startswith("Sum"):
         if _mean_over_rows_below(node):
             return Reduction("mean", operation=name)
-        return Reduction("sum", _rows(_sizes(node)), name)
+        return Reduction("sum", _rows(_sizes(node)), name, loss=_losses_below(node))
     return Reduction("unknown", operation=name)
+
+
+def _losses_below(node: Any) -> bool:
+    """Whether a sum adds up what one of torch's losses gave row by row, not scaled."""
+    for _ in range(_DEPTH):
+        children = [child for child, _ in node.next_functions if child is not None]
+        if len(children) != 1:
+            return False
+        (node,) = children
+        if getattr(node, "_saved_reduction", None) == 0:
+            return True
+        if not node.name().startswith((*_SIGNS, "Sum")):
+            return False
+    return False
+
+
+def _may_hold_data(node: Any) -> bool:
+    """Whether rows of data can have entered below: by a linear map, a look-up, broadcasting.
+
+    A penalty meets constants too, but only in its own shape, or as numbers. What cannot be told
+    (a function of the user's own) may hold data.
+    """
+    waiting, seen = [node], set()
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        children = [child for child, _ in node.next_functions]
+        shapes = [_shape(child) for child in children if child is not None]
+        constant = len(shapes) < len(children)
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            return True
+        if node.name().startswith(_LOOKUPS) or (constant and node.name().startswith(_LINEAR)):
+            return True
+        if constant and _shape(node) not in shapes and getattr(node, "_saved_reduction", 0) == 0:
+            return True
+        waiting += [child for child in children if child is not None]
+    return False
 
 
 def _mean_over_rows_below(node: Any) -> bool:

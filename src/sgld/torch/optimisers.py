@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ..errors import UsageError
-from .base import Langevin, gradient_of_the_mean, position, require, write
+from .base import Langevin, by_name, gradient_of_the_mean, position, require, write
 
 __all__ = ["PSGLD", "SGHMC", "SGLD"]
 
@@ -50,6 +50,7 @@ class SGLD(Langevin):
       tensor([1.8000])
     """
 
+    @by_name
     def __init__(
         self, params: Any, *, step_size: float, num_data: int, temperature: float = 1.0,
         prior_precision: float = 0.0, seed: int = 0, check_loss: bool = True,
@@ -98,6 +99,7 @@ class PSGLD(Langevin):
       tensor([1.9000])
     """
 
+    @by_name
     def __init__(
         self, params: Any, *, step_size: float, num_data: int, temperature: float = 1.0,
         prior_precision: float = 0.0, decay: float = 0.99, epsilon: float = 1e-5,
@@ -188,6 +190,7 @@ class SGHMC(Langevin):
       tensor([1.8000])
     """
 
+    @by_name
     def __init__(
         self, params: Any, *, step_size: float, num_data: int, temperature: float = 1.0,
         prior_precision: float = 0.0, friction: float = 0.1, noise_estimate: float = 0.0,

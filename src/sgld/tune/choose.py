@@ -70,8 +70,8 @@ def from_curvature(
     else:
         largest = (0.0, 0.0)
         if not isinstance(ask.gradient, Full):
-            rows = noise.row_noise(target, source, laplace.tempered(T), ask.seed)
-            misfit = parts.misfit(target, laplace, rows[0], source.num_data)
+            *rows, scores = noise.row_noise(target, source, laplace.tempered(T), ask.seed)
+            misfit = parts.misfit(target, laplace, scores, source.num_data)
             largest = tuple(_largest(factor, covariance) for covariance in rows)
         choice = priced_choice(source, largest, ask, correctable, bias, T)
         source = parts.batches(source, choice.batch_size, choice.order, choice.gradient)

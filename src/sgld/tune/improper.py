@@ -1,4 +1,4 @@
-"""Directions in which a posterior has no end, or no curvature: told by name."""
+"""Directions in which a posterior has no end, no curvature, or no floating-point numbers: by name."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ..gradient import sums
 from ..posterior import Target
 from .curvature import Laplace
 
-__all__ = ["check_proper", "named_direction"]
+__all__ = ["check_proper", "check_resolved", "named_direction"]
 
 FAR = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6)  # times the size of the mode, or 1
 FALL = 1.0  # a proper density has fallen by more than this somewhere out there
+COARSE = 0.5  # sds between neighbouring floating-point numbers
 SHOWN = 3  # parameters of a direction that are named
 
 
@@ -38,10 +39,13 @@ def check_proper(
 ) -> None:
     """UsageError where the density never falls along a line: separated data with a flat prior.
 
-    Looked at: the way that the mode's search went, and the direction of least curvature.
+    Looked at: the way that the mode's search went, the parameter that went furthest, and the
+    directions of least curvature, relative to each parameter's own and as it is.
     """
-    start = np.asarray(start, np.float64)
-    lines = [laplace.mode - start, laplace.flattest]
+    moved = laplace.mode - np.asarray(start, np.float64)
+    lines = [moved, np.where(np.abs(moved) == np.abs(moved).max(), moved, 0.0), laplace.flattest]
+    if np.isfinite(laplace.curvature).all():
+        lines.append(np.linalg.eigh(laplace.curvature)[1][:, 0])
     size = max(1.0, float(np.linalg.norm(laplace.mode)))
     for line in lines:
         length = np.linalg.norm(line)
@@ -55,6 +59,24 @@ def check_proper(
                     f"{named_direction(target, v)}, as with separated data and a flat prior; give those "
                     "parameters a proper prior, or leave a redundant one out."
                 )
+
+
+def check_resolved(target: Target, laplace: Laplace, temperature: float) -> None:
+    """UsageError where a parameter's steps are too small for the floating-point numbers around it."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sd = np.sqrt(
+            (temperature or 1.0) / np.diag(laplace.curvature)
+        )  # given the other parameters
+    apart = np.spacing(np.abs(laplace.mode).astype(target.layout.dtype)).astype(np.float64)
+    share = np.nan_to_num(apart / sd)
+    worst = int(np.argmax(share))
+    if share[worst] > COARSE:
+        name = target.layout.element_names()[worst]
+        raise UsageError(
+            f"the posterior sd of {name!r} is about {sd[worst]:.2g}, and around {laplace.mode[worst]:.6g} numbers of "
+            f"{target.layout.dtype} are {apart[worst]:.2g} apart; subtract an offset from the data, or use "
+            'jax.config.update("jax_enable_x64", True) and data in float64.'
+        )
 
 
 def _along(target: Target, source: Source | None, mode: np.ndarray, v: np.ndarray, size: float):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,7 +25,8 @@ from .curvature import Laplace, laplace_at
 __all__ = ["NEWTON_LIMIT", "Mode", "find_map", "newton_mode", "optimise", "other_modes"]
 
 SEARCH_ROWS = 10_000  # rows on which other modes are looked for
-SEARCH_SCALES = (3.0, 6.0, 12.0, 6.0)
+SEARCH_SCALES, SEARCH_STEPS = (3.0, 6.0, 12.0, 25.0, 50.0), 50
+FEW = 100  # parameters up to which all of these scales are searched
 MAX_SCAN = 2**16  # optimiser steps whose data order is drawn at once
 MAX_PATH = 2**22  # numbers of recorded positions returned at once
 NEWTON_LIMIT = 1000  # parameters up to which a dense curvature is formed
@@ -88,8 +90,10 @@ def other_modes(
 ) -> list[tuple[Float[np.ndarray, " d"], float]]:
     """Modes other than `laplace.mode` that Newton finds from wide starts: (z, log density).
 
-    Starts lie 3 to 12 sds of the Gaussian at the mode away. With many rows the search is made
-    on some of them, and only what it finds is taken to all rows.
+    Starts lie 3 to 50 sds of the Gaussian at the mode away, on both sides; two more are the mode
+    with its sign turned and with the entries of each leaf moved on by one, as exchangeable
+    components are. With many rows the search is made on some of them, and only what it finds is
+    taken to all rows.
     """
     near, rows = laplace, source
     if source is not None and source.num_data > SEARCH_ROWS:
@@ -100,18 +104,31 @@ def other_modes(
             return []
     assert near.factor is not None
     found: list[tuple[np.ndarray, float]] = []
-    for scale in SEARCH_SCALES:
-        start = near.mode + scale * near.factor @ rng.standard_normal(near.mode.size)
-        z, value, _, converged = newton_mode(target, rows, start, 50)
+    for start in _wide_starts(target, near, rng):
+        z, value, _, converged = newton_mode(target, rows, start, SEARCH_STEPS)
         if not converged or np.linalg.norm(near.whiten(z)) <= 3:
             continue
         if rows is not source:
-            z, value, _, converged = newton_mode(target, source, z, 50)
+            z, value, _, converged = newton_mode(target, source, z, SEARCH_STEPS)
         known = [laplace.mode, *(mode for mode, _ in found)]
         apart = min(float(np.linalg.norm(laplace.whiten(z) - laplace.whiten(m))) for m in known)
         if converged and apart > 3:
             found.append((z, value))
     return found
+
+
+def _wide_starts(
+    target: Target, near: Laplace, rng: np.random.Generator
+) -> list[Float[np.ndarray, " d"]]:
+    d = near.mode.size
+    starts = [-near.mode]
+    ends = np.cumsum([math.prod(shape) for shape in target.layout.shapes])[:-1]
+    starts.append(np.concatenate([np.roll(leaf, 1) for leaf in np.split(near.mode, ends)]))
+    for scale in SEARCH_SCALES if d <= FEW else SEARCH_SCALES[:1]:
+        xi = rng.standard_normal(d)
+        away = near.spread(scale * np.sqrt(d) / np.linalg.norm(xi) * xi)
+        starts += [near.mode + away, near.mode - away]
+    return starts
 
 
 class _Point(NamedTuple):

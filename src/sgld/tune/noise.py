@@ -88,15 +88,18 @@ def _estimates(target, source, gradient, zs, entries):
 
 def row_noise(
     target: Target, source: Source, laplace: Laplace, seed: int, count: int = 4096
-) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
+) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"], Float[np.ndarray, "count d"]]:
     """Covariance of N times one random row's gradient: (plain, with control variates at the mode).
+
+    And the rows' N times gradients at the mode themselves.
 
     Plain at the mode, centred at Laplace draws, over `count` rows. Divided by n it is the
     covariance of a batch of n rows.
     """
     at_mode, difference = _of_rows(target, source, laplace, seed, count)
     d = laplace.mode.size
-    return np.cov(at_mode, rowvar=False).reshape(d, d), difference.T @ difference / (2 * count)
+    plain = np.cov(at_mode, rowvar=False).reshape(d, d)
+    return plain, difference.T @ difference / (2 * count), at_mode
 
 
 def marginal_noise(

@@ -42,6 +42,7 @@ __all__ = [
 
 DEFAULT_BATCH = 100
 FEWEST_EACH = 5  # rows for each parameter that they determine, to judge the model by
+MISFIT_ERROR = 0.15  # largest standard error of a misfit that is told, as a share
 
 
 def sampler(ask: Request, correction: Any = None) -> Any:
@@ -114,19 +115,21 @@ def measure(target, source, gradient, laplace, T, seed) -> Float[np.ndarray, "d 
 
 
 def misfit(
-    target: Target, laplace: Laplace, noise_of_row: Float[np.ndarray, "d d"], num_data: int
+    target: Target, laplace: Laplace, at_mode: Float[np.ndarray, "count d"], num_data: int
 ) -> float | None:
-    """tr F^T (N V_S) F over tr F^T J_lik F, from N^2 V_S: about 1 in a well-specified model.
+    """tr F^T (N V_S) F over tr F^T J_lik F, from N times rows' scores: about 1 in a well-specified model.
 
     The denominator is the number of parameters that the data determine; fitting them takes so many
-    of N squared scores. None where too few rows are left to tell.
+    of N squared scores. None where too few rows are left, or a few of them decide.
     """
-    assert laplace.factor is not None
     prior = np.asarray(sums.curvature(target, None, target.layout.array(laplace.mode)), np.float64)
-    determined = float(np.sum(laplace.factor * ((laplace.curvature - prior) @ laplace.factor)))
+    determined = float(np.trace(laplace.pull(laplace.pull(laplace.curvature - prior).T)))
     if not 0 < FEWEST_EACH * determined < num_data:
         return None
-    spread = float(np.sum(laplace.factor * (noise_of_row @ laplace.factor))) / num_data
+    size = np.sum(laplace.pull(at_mode - at_mode.mean(0)) ** 2, axis=1) / num_data
+    spread = float(np.mean(size))
+    if np.var(size) > min(num_data, len(size)) * (MISFIT_ERROR * spread) ** 2:
+        return None
     return spread / determined / (1 - determined / num_data)
 
 

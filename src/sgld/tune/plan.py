@@ -25,7 +25,7 @@ from ..schedule import as_schedule
 from . import parts
 from .choose import from_curvature, from_lowrank
 from .curvature import Laplace, laplace_at, nonlinearity
-from .improper import check_proper, named_direction
+from .improper import check_proper, check_resolved, named_direction
 from .lowrank import LowRankLaplace, affordable, lowrank_laplace, lowrank_mode, lowrank_modes
 from .mode import NEWTON_LIMIT, newton_mode, other_modes
 from .noise import TUNING
@@ -75,6 +75,8 @@ def make_plan(
         note = f"no curvature is made for {target.layout.dimension} parameters{given}, so no promise about the sd."
         seen = _Seen(notes=(note,))
     laplace, nu = seen.laplace, seen.nu
+    if isinstance(laplace, Laplace):
+        check_resolved(target, laplace, T)
     plan = None
     if by_hand:
         plan = _by_hand(target, source, ask, laplace, T)
@@ -94,7 +96,8 @@ def make_plan(
         plan = without_curvature(target, source, ask, z0, laplace)
     notes = plan.notes + seen.notes
     if plan.misfit is not None and not 1 / MISFIT < plan.misfit < MISFIT:
-        notes += (_misfit_note(plan.misfit),)
+        assert source is not None
+        notes += (_misfit_note(plan.misfit, source.num_data),)
     plan = replace(
         plan, temperature=temperature, laplace=laplace, log_density=seen.log_density, nu=nu,
         notes=notes, other_modes=0 if seen.modes is None else len(seen.modes), modes=seen.modes,
@@ -177,17 +180,20 @@ def _nonlinear_note(nu: float | None) -> tuple[str, ...]:
     )
 
 
-def _misfit_note(misfit: float) -> str:
+def _misfit_note(misfit: float, num_data: int) -> str:
+    told = f"the rows' scores vary {misfit:.2g} times as much as it implies"
+    if 1 / MISFIT < misfit * num_data < MISFIT:
+        return (
+            f"log_likelihood seems to be divided by the number of rows, {num_data}: {told}; return the log "
+            "likelihood of one datum as it is, the library sums over rows."
+        )
     if misfit > 1:
         return (
-            f"the model looks misspecified: the rows' scores vary {misfit:.2g} times as much as it implies, so "
-            f"its sds may be about {np.sqrt(misfit):.2g} times too small for other samples; try a family with "
-            "more variance (negative-binomial for counts, student-t), or sgld.sandwich (sgld summary RUN --sandwich)."
+            f"the model looks misspecified: {told}, so its sds may be about {np.sqrt(misfit):.2g} times too "
+            "small for other samples; try a likelihood with more variance (negative binomial for counts, "
+            "Student-t for measurements), or sgld.sandwich (sgld summary RUN --sandwich)."
         )
-    return (
-        f"the model looks misspecified: the rows' scores vary {misfit:.2g} times as much as it implies; "
-        "try a family with less variance, or sgld.sandwich."
-    )
+    return f"the model looks misspecified: {told}; try a likelihood with less variance, or sgld.sandwich."
 
 
 def _off_the_saddle(

@@ -106,7 +106,7 @@ class Plan:
 
     def __str__(self) -> str:
         facts = {k: v for k, v in self.describe().items() if k != "notes" and v is not None}
-        lines = [f"{name:<16}{value}" for name, value in facts.items()]
+        lines = [f"{name:<18}{value}" for name, value in facts.items()]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     def describe(self) -> dict[str, Any]:

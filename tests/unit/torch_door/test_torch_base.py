@@ -1,5 +1,6 @@
 """The base of the PyTorch optimisers: importing, resume, schedulers and groups, wrong use."""
 
+import inspect
 import io
 import math
 import pickle
@@ -233,6 +234,27 @@ def test_wrong_parameters_and_groups():
         st.SGHMC([w], step_size=0.1, num_data=1, noise_estimate=0.2)
     with pytest.raises(UsageError, match=r"decay must lie in \[0, 1\)"):
         st.PSGLD([w], step_size=0.1, num_data=1, decay=1.0)
+
+
+@pytest.mark.parametrize(
+    ("args", "numbers", "said"),
+    [
+        (
+            (),
+            {"lr": 1e-3, "num_data": 10},
+            r"takes step_size, not lr\. .* step_size = lr / num_data",
+        ),
+        ((), {"step_size": 0.1}, "needs num_data: .* the number of rows in all the data"),
+        ((), {"num_data": 10}, "needs step_size: "),
+        ((), {"step_size": 0.1, "num_dat": 10}, "Got 'num_dat'. Did you mean 'num_data'"),
+        ((0.1,), {"num_data": 10}, r"numbers by name, such as step_size=\. Got 0\.1"),
+    ],
+)
+@each
+def test_a_wrong_call_of_a_constructor_is_one_sentence(kind, args, numbers, said):
+    with pytest.raises(UsageError, match=f"^{kind.__name__} .*{said}"):
+        kind([leaf([1.0])], *args, **numbers)
+    assert "num_data: 'int', temperature" in str(inspect.signature(kind))
 
 
 @each

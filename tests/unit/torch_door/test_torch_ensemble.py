@@ -78,6 +78,57 @@ def test_values_are_those_of_the_mixture():
         assert (w @ (f <= at) >= q - 1e-9).all() and (w @ (f < at) < q).all()
 
 
+@pytest.mark.parametrize("rows", [1, 5, 6])  # of 5 draws
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_noise_of_each_shape_is_where_it_belongs(rows, outputs):
+    ensemble = drawn(torch.nn.Linear(3, outputs))
+    x = torch.randn(rows, 3)
+    per_draw, per_row = torch.rand(5) + 0.1, torch.rand(rows) + 0.1
+    sd = lambda noise: ensemble.predict_values(x, noise_sd=noise).sd  # noqa: E731
+    w = (ensemble.weights / ensemble.weights.sum())[:, None, None]
+    epistemic = ensemble.predict_values(x).sd
+    full = torch.rand(5, rows, outputs)
+
+    def law(noise):
+        return (epistemic**2 + (w * noise.double() ** 2).sum(0)).sqrt()
+
+    torch.testing.assert_close(sd(0.3), law(torch.full((5, 1, 1), 0.3)))
+    torch.testing.assert_close(sd(per_draw[:, None]), law(per_draw[:, None, None]))
+    torch.testing.assert_close(sd(full), law(full))
+    torch.testing.assert_close(
+        sd(per_row[None, :, None]), law(per_row[None, :, None].expand(5, -1, 1))
+    )
+    torch.testing.assert_close(sd(per_draw), law(per_draw[:, None, None]))
+    for shape in ((7,), (1, 5), (5, rows + 1), (rows, 5, 4), (5, rows, outputs, 1)):
+        with pytest.raises(UsageError, match=r"noise_sd must be .* Got shape \("):
+            sd(torch.ones(shape))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_rows_come_as_arrays_and_lists_too(dtype):
+    ensemble = drawn(torch.nn.Linear(3, 1).to(dtype))
+    rows = [[1, 2, 3], [4, 5, 6]]
+    wanted = ensemble.outputs(torch.tensor(rows).to(dtype))
+    for given in (rows, np.array(rows), np.array(rows, np.float32), torch.tensor(rows).double()):
+        assert torch.equal(ensemble.outputs(given), wanted)
+    for given in ("rows", None, 3.0, {"x": rows}, [[1.0], [2.0, 3.0]]):
+        with pytest.raises(UsageError, match=f"^x must be .* Got {type(given).__name__}"):
+            ensemble.outputs(given)
+
+
+def test_indices_stay_integers_and_a_mixed_network_is_given_what_came():
+    ensemble = drawn(torch.nn.Embedding(4, 2))
+    assert ensemble.outputs(torch.tensor([0, 3])).shape == (5, 2, 2)
+    mixed = torch.nn.Sequential(torch.nn.Linear(2, 2).bfloat16(), Wider(), torch.nn.Linear(2, 1))
+    ensemble = drawn(mixed)
+    assert ensemble.outputs(torch.ones(3, 2, dtype=torch.bfloat16)).shape == (5, 3, 1)
+
+
+class Wider(torch.nn.Module):
+    def forward(self, x):
+        return x.float()
+
+
 def test_weights_are_the_steps_taken_from_the_draws():
     model = torch.nn.Linear(2, 1)
     groups = [{"params": [model.weight]}, {"params": [model.bias], "step_size": 1e-4}]

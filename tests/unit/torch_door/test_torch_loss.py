@@ -17,6 +17,31 @@ NET = torch.nn.Linear(3, 2)
 
 X, Y, REAL = torch.randn(6, 3), torch.tensor([0, 1, 1, 0, 1, 0]), torch.randn(6, 2)
 
+SMOOTH = torch.tensor([[1.0, -1.0], [0.0, 1.0], [1.0, 0.0]])
+
+
+def penalty():
+    return (NET.weight**2).sum()
+
+
+def to_prior():
+    return F.mse_loss(NET.weight, torch.ones(2, 3), reduction="sum")
+
+
+class Own(torch.autograd.Function):
+    """A mean that no node of torch's says."""
+
+    @staticmethod
+    def forward(ctx, f):
+        ctx.save_for_backward(f)
+        return f.square().mean()
+
+    @staticmethod
+    def backward(ctx, g):
+        (f,) = ctx.saved_tensors
+        return 2 * g * f / f.numel()
+
+
 SUMS = {
     "cross entropy": lambda f: F.cross_entropy(f, Y, reduction="sum"),
     "mse": lambda f: F.mse_loss(f, REAL, reduction="sum"),
@@ -26,6 +51,11 @@ SUMS = {
     "mean of outputs": lambda f: ((f - REAL) ** 2).mean(1).sum(),
     "last mean": lambda f: ((f - REAL) ** 2).mean(-1).sum(),
     "two sums": lambda f: F.cross_entropy(f, Y, reduction="sum") + (NET.weight**2).sum(),
+    "scaled penalty": lambda f: F.cross_entropy(f, Y, reduction="sum") + 0.5 * penalty(),
+    "mse, norm": lambda f: F.mse_loss(f.tanh(), REAL, reduction="sum") + 0.1 * NET.weight.norm(),
+    "none, then sum": lambda f: F.cross_entropy(f, Y, reduction="none").sum() + penalty() / 2,
+    "mean penalty": lambda f: F.cross_entropy(f, Y, reduction="sum") + (NET.weight**2).mean(),
+    "beside a mean": lambda f: F.cross_entropy(f, Y, reduction="sum") + F.mse_loss(f, REAL),
 }
 
 MEANS = {
@@ -38,6 +68,15 @@ MEANS = {
     "penalty": lambda f: F.cross_entropy(f, Y) + 0.1 * (NET.weight**2).sum(),
     "bare penalty": lambda f: F.cross_entropy(f, Y) + (NET.weight**2).sum(),
     "scaled": lambda f: 1024 * F.cross_entropy(f, Y),
+    "loss as penalty": lambda f: F.cross_entropy(f, Y) + to_prior(),
+    "divided, penalty": lambda f: F.cross_entropy(f, Y, reduction="sum") / 6 + penalty(),
+    "divided, loss as penalty": lambda f: F.cross_entropy(f, Y, reduction="sum") / 6 + to_prior(),
+    "divided, linear penalty": lambda f: ((f - REAL) ** 2).sum() / 6 + (SMOOTH @ NET.weight).sum(),
+    "divided within": lambda f: ((f - REAL) ** 2 / 6).sum() + 0.5 * penalty(),
+    "at fewer places": lambda f: (
+        F.cross_entropy(f, Y) + F.mse_loss(f[:4], REAL[:4], reduction="sum")
+    ),
+    "of one's own": lambda f: Own.apply(f) + F.mse_loss(f, REAL, reduction="sum"),
     "smooth": lambda f: F.cross_entropy(f, Y, label_smoothing=0.1),
 }
 

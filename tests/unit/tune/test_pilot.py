@@ -65,13 +65,16 @@ EVIDENCE = Evidence(
     ess_square=np.full(2, 900.0), r_hat=np.full(2, 1.001), num_chains=4, nu=30.0,
     sd_ratio=np.ones(2), sd_ratio_se=np.full(2, 0.01), r2=np.full(2, 0.2), mean_shift=np.zeros(2),
 )  # fmt: skip
-SAME = Confirmation(EVIDENCE.mean, EVIDENCE.sd, np.full(2, 0.02), np.full(2, 0.01), True)
+SAME = Confirmation(
+    EVIDENCE.mean, EVIDENCE.sd, np.full(2, 0.02), np.full(2, 0.01), True, np.zeros(2)
+)
 
 
 @pytest.mark.parametrize(
     ("change", "word", "says"),
     [
         ({}, "trusted", "by Metropolis-adjusted chains"),
+        ({"tail": np.array([0.0, 0.3])}, "unknown", "the tails of 'b' are too heavy"),
         ({"sd": EVIDENCE.sd / [1.0, 1.2]}, "biased", "sd of 'b' is about 20% too wide"),
         ({"sd": EVIDENCE.sd * 1.2}, "biased", "too narrow"),
         ({"mean": np.array([1.0, 2.2])}, "biased", "mean of 'b' is about 0.40 sd off"),

@@ -1,0 +1,97 @@
+"""What a first user does that looks well and is wrong is told: tails, modes, supports, precision."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.errors import UsageError
+
+RNG = np.random.default_rng(0)
+
+
+def sample(log_prior, data=None, init=0.0, log_likelihood=None, **given):
+    posterior = sgld.Posterior(log_prior, log_likelihood)
+    return sgld.sample(posterior, data, init, progress=False, **given)
+
+
+def normal(t, x):
+    return -0.5 * (x - t) ** 2
+
+
+@pytest.mark.parametrize("apart", [4.0, 6.0])
+def test_two_modes_in_one_dimension_are_never_trusted(apart):
+    weights = jnp.log(jnp.array([0.8, 0.2]))
+
+    def two(t):
+        return jnp.logaddexp(weights[0] + normal(t, apart), weights[1] + normal(t, -apart))
+
+    draws = sample(two, init=apart)
+    assert draws.verdict.word in ("unknown", "not mixed")
+
+
+def test_components_that_can_change_places_are_never_trusted():
+    y = np.concatenate([RNG.normal(-2, 1, 60), RNG.normal(2, 1, 140)]).astype(np.float32)
+
+    def mixture(t, x):
+        return jnp.logaddexp(normal(t[0], x), normal(t[1], x))
+
+    draws = sample(lambda t: -0.5 * jnp.sum(t**2) / 25, y, jnp.array([-1.0, 1.0]), mixture)
+    assert draws.plan.other_modes == 1
+    assert draws.verdict.word == "unknown"
+
+
+def test_tails_too_heavy_for_a_sd_are_never_trusted():
+    draws = sample(lambda t: -2.0 * jnp.log1p(t**2 / 3), init=0.5)  # Student-t, 3 degrees
+    assert draws.verdict.word == "unknown"
+    assert "the tails of 'x' are too heavy for its sd" in str(draws.verdict)
+
+
+def test_a_chain_that_leaves_the_support_is_named():
+    draws = sample(lambda t: jnp.where(t > 0, -0.5 * t**2, -jnp.inf), init=0.5)
+    assert draws.verdict.word == "biased"
+    assert "chain 0 left the support (log density -inf)" in str(draws.verdict)
+    assert draws.plan.notes == ()  # no attempt with half the step
+
+
+def test_numbers_too_far_apart_for_the_posterior():
+    x = (1e5 + RNG.normal(size=20_000)).astype(np.float32)
+    with pytest.raises(UsageError, match=r"sd of 'x' is about 0\.0071.*0\.0078 apart; subtract"):
+        sample(lambda t: 0.0 * t, x, 0.0, normal)
+    sample(lambda t: 0.0 * t, x - np.float32(1e5), 0.0, normal, max_steps=150)
+
+
+@pytest.mark.parametrize("columns", [2, 4])
+def test_quasi_separated_data_have_a_direction(columns):
+    few = 6
+    X = np.column_stack([np.ones(200), RNG.normal(size=(200, columns - 2))])
+    X = np.column_stack([X, np.arange(200) < few]).astype(np.float32)
+    y = np.where(np.arange(200) < few, 1, RNG.random(200) < 0.5).astype(np.float32)
+
+    def logistic(b, row):
+        return row[1] * (row[0] @ b) - jax.nn.softplus(row[0] @ b)
+
+    with pytest.raises(UsageError, match=rf"does not fall along \+1 'x\[{columns - 1}\]',"):
+        sample(lambda b: 0.0 * jnp.sum(b), (X, y), jnp.zeros(columns), logistic)
+
+
+def test_a_likelihood_that_is_a_share_of_a_mean_is_told():
+    x = RNG.normal(size=300).astype(np.float32)
+    draws = sample(lambda t: -1e-4 * t**2, x, 0.0, lambda t, x: normal(t, x) / 1 / 300 * 1.0)
+    assert "log_likelihood seems to be divided by the number of rows, 300" in str(draws.plan)
+
+
+def test_temperature_zero_has_no_draws():
+    with pytest.raises(UsageError, match=r"temperature is 0 at every step.*give step_size"):
+        sample(lambda t: -0.5 * t**2, temperature=0.0)
+
+
+def test_the_target_of_a_failed_run_and_of_an_approximation():
+    x = RNG.normal(size=100).astype(np.float32)
+    failed = sample(lambda t: -0.5 * t**2, x, 0.0, normal, step_size=0.05, num_draws=500)
+    assert failed.healthy.size == 0
+    assert "target: the posterior\n" in str(failed.summary())
+    posterior = sgld.Posterior(lambda t: -0.5 * t**2, normal)
+    q = sgld.bayes_by_backprop(posterior, x, 0.0, num_steps=50, progress=False)
+    assert "target: q, a variational approximation" in str(q.draws(100).summary())
