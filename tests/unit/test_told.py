@@ -95,3 +95,13 @@ def test_the_target_of_a_failed_run_and_of_an_approximation():
     posterior = sgld.Posterior(lambda t: -0.5 * t**2, normal)
     q = sgld.bayes_by_backprop(posterior, x, 0.0, num_steps=50, progress=False)
     assert "target: q, a variational approximation" in str(q.draws(100).summary())
+
+
+def test_a_spike_at_the_mode_is_not_a_lack_of_precision():
+    def centred(t):  # log tau ~ N(0, 2), eight effects ~ N(0.5, tau)
+        return (
+            -0.125 * t[0] ** 2 - 8 * t[0] - 0.5 * jnp.sum((t[1:] - 0.5) ** 2) * jnp.exp(-2 * t[0])
+        )
+
+    draws = sample(centred, init=jnp.full(9, 0.5), max_steps=200)
+    assert draws.verdict.word != "trusted"
