@@ -95,5 +95,6 @@ def explained(
     """r2 from the gammas of two independent gradients (the same one twice, where exact)."""
     t, u = (phi**2 - phi * gamma for gamma in (first, second))
     covariance = np.mean((t - t.mean(0)) * (u - u.mean(0)), axis=0)
-    # at r2 = 1 the estimate from noisy gradients scatters about 1
-    return np.minimum(1.0, 1 - covariance / np.var(phi**2, axis=0))
+    with np.errstate(divide="ignore", invalid="ignore"):  # a parameter whose draws are all the same
+        # at r2 = 1 the estimate from noisy gradients scatters about 1
+        return np.minimum(1.0, 1 - covariance / np.var(phi**2, axis=0))

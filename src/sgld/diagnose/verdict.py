@@ -129,11 +129,13 @@ def judge(e: Evidence) -> Verdict:
             {"nu": e.nu, "excess": None, "confirmed": "adjusted chains"},
         )  # fmt: skip
     if e.sd_ratio is not None and e.r2 is not None and e.mean_shift is not None:
-        good = (e.r2 > PRINTED_R2) & (e.ess >= MIN_CORRECTED_ESS) & (e.sd_ratio <= PRINTED_RATIO)
+        good = (e.r2 > PRINTED_R2) & (e.ess >= MIN_CORRECTED_ESS)
+        good &= (e.sd_ratio > 0) & (e.sd_ratio <= PRINTED_RATIO)
         if e.sd_ratio_se is not None:
             good &= e.sd_ratio_se <= PRINTED_SE
         corrected_mean = np.where(good, e.mean + e.mean_shift, np.nan)
-        corrected_sd = np.where(good, e.sd / e.sd_ratio, np.nan)
+        corrected_sd = np.full_like(e.sd, np.nan)
+        np.divide(e.sd, e.sd_ratio, out=corrected_sd, where=good)
     extra = {"nu": e.nu, "excess": _largest(e.excess)}
     return Verdict(
         word, tuple(reasons), e.sd_ratio, e.sd_ratio_se, e.r2, corrected_mean, corrected_sd,

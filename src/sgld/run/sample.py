@@ -346,14 +346,14 @@ def _precision(values: np.ndarray, weights: np.ndarray, tolerance: float) -> flo
     """
     centred = values - weighted.mean(values, weights)
     second = weighted.mean(centred**2, weights)
-    kurtosis = weighted.mean(centred**4, weights) / second**2
-    needed = np.fmax(1.1 * MIN_ESS, (kurtosis - 1) / tolerance**2)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # a parameter whose draws are all the same
+        kurtosis = weighted.mean(centred**4, weights) / second**2
+        needed = np.fmax(1.1 * MIN_ESS, (kurtosis - 1) / tolerance**2)
         shares = (
             weighted.ess(values, weights) / (1.1 * MIN_ESS),
             weighted.ess(centred**2, weights) / needed,
         )
-    return float(np.nanmin(shares))
+    return float(np.min(shares, initial=np.inf, where=np.isfinite(shares)))
 
 
 def _more(target: Target, plan: Plan, ask: Request, ess: float | None, raw: loop.Raw) -> int:

@@ -61,19 +61,33 @@ def check_proper(
                 )
 
 
-def check_resolved(target: Target, laplace: Laplace, temperature: float) -> None:
-    """UsageError where a parameter's steps are too small for the floating-point numbers around it."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        sd = np.sqrt(
-            (temperature or 1.0) / np.diag(laplace.curvature)
-        )  # given the other parameters
+def check_resolved(
+    target: Target,
+    source: Source | None,
+    start: Float[np.ndarray, " d"],
+    laplace: Laplace,
+    temperature: float,
+) -> None:
+    """UsageError where a parameter's steps are too small for the floating-point numbers around it.
+
+    At the mode and by the curvature at the start too: a spike, as of a scale that goes to 0, is
+    narrow at the mode alone.
+    """
     apart = np.spacing(np.abs(laplace.mode).astype(target.layout.dtype)).astype(np.float64)
-    share = np.nan_to_num(apart / sd)
-    worst = int(np.argmax(share))
-    if share[worst] > COARSE:
+
+    def share(curvature: np.ndarray) -> np.ndarray:
+        with np.errstate(invalid="ignore"):  # in sds, the other parameters given
+            return np.nan_to_num(apart * np.sqrt(np.diag(curvature) / (temperature or 1.0)))
+
+    worst = int(np.argmax(share(laplace.curvature)))
+    if share(laplace.curvature)[worst] <= COARSE:
+        return
+    there = np.asarray(sums.curvature(target, source, target.layout.array(start)), np.float64)
+    if share(there)[worst] > COARSE:
         name = target.layout.element_names()[worst]
+        sd = apart[worst] / share(laplace.curvature)[worst]
         raise UsageError(
-            f"the posterior sd of {name!r} is about {sd[worst]:.2g}, and around {laplace.mode[worst]:.6g} numbers of "
+            f"the posterior sd of {name!r} is about {sd:.2g}, and around {laplace.mode[worst]:.6g} numbers of "
             f"{target.layout.dtype} are {apart[worst]:.2g} apart; subtract an offset from the data, or use "
             'jax.config.update("jax_enable_x64", True) and data in float64.'
         )

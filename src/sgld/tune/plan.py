@@ -42,7 +42,6 @@ PILOT_ROWS, FEW_ROWS = (
     10,
 )  # rows of the first search for the mode; with more than 10 times as many
 HOPELESS = 1.0  # nu from which nothing is promised
-SPIKE = 100.0  # and from which the mode may be a spike, whose sd is not the posterior's
 DEFAULT_DRAWS = 1000
 SHORT, LONG = 10**5, 10**8  # most steps of a chain that the library takes by itself
 LEAST, MOST_ROW_STEPS = 2000, 2**26  # steps, and rows x steps, where an optimiser chose the starts
@@ -76,8 +75,8 @@ def make_plan(
         note = f"no curvature is made for {target.layout.dimension} parameters{given}, so no promise about the sd."
         seen = _Seen(notes=(note,))
     laplace, nu = seen.laplace, seen.nu
-    if isinstance(laplace, Laplace) and nu is not None and nu < SPIKE:
-        check_resolved(target, laplace, T)
+    if isinstance(laplace, Laplace):
+        check_resolved(target, source, z0, laplace, T)
     plan = None
     if by_hand:
         plan = _by_hand(target, source, ask, laplace, T)
