@@ -52,6 +52,7 @@ class Mode:
     z: Float[np.ndarray, " d"] | None = field(default=None, repr=False)
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # far starts, and steps refused
 def newton_mode(
     target: Target, source: Source | None, start: Any, max_steps: int = 100
 ) -> tuple[Float[np.ndarray, " d"], float, int, bool]:
