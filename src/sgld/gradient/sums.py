@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 PIECE = 2**21  # numbers that one piece of rows may hold times the positions it is evaluated at
-GROUP = 64  # positions whose gradients are taken together
+GROUP = 32  # positions whose gradients are taken together
 
 
 def _pieces(source: Source, width: int) -> Source:

@@ -128,7 +128,7 @@ def nonlinearity(
     """
     laplace = laplace.tempered(temperature)
     if source is not None and source.num_data > MANY_ROWS:
-        count //= 2
+        count //= 4
     thetas = laplace.draw(rng, count)
     g = -laplace.pull(sums.gradients(target, source, thetas)) / temperature
     straight = laplace.linear(target, source, thetas) / temperature
