@@ -7,6 +7,10 @@ import pytest
 
 import sgld
 from sgld.errors import UsageError
+from sgld.layout import Layout
+from sgld.posterior import Target
+from sgld.tune import mode
+from sgld.tune.curvature import laplace_at
 
 RNG = np.random.default_rng(0)
 
@@ -40,6 +44,28 @@ def test_components_that_can_change_places_are_never_trusted():
     draws = sample(lambda t: -0.5 * jnp.sum(t**2) / 25, y, jnp.array([-1.0, 1.0]), mixture)
     assert draws.plan.other_modes == 1
     assert draws.verdict.word == "unknown"
+
+
+def test_a_far_mode_on_one_side_alone_is_found():
+    def two(t):
+        return jnp.logaddexp(jnp.log(0.5) + normal(t, 0.0), jnp.log(0.5) + normal(t, 9.0))
+
+    assert sample(two, init=0.0, max_steps=100).plan.other_modes == 1
+
+
+def test_starts_of_the_search_are_the_mirror_the_exchange_and_both_sides():
+    def density(t):
+        return -0.5 * jnp.sum((t["a"] - jnp.array([1.0, 2.0, 3.0])) ** 2) - 2 * (t["b"] - 5) ** 2
+
+    target = Target(sgld.Posterior(density), Layout.of({"a": jnp.zeros(3), "b": jnp.zeros(())}))
+    near = laplace_at(target, None, np.array([1.0, 2.0, 3.0, 5.0]))
+    mirror, exchanged, *wide = mode._wide_starts(target, near, np.random.default_rng(0))
+    np.testing.assert_allclose(mirror, [-1, -2, -3, -5])
+    np.testing.assert_allclose(exchanged, [3, 1, 2, 5])
+    away = near.whiten(np.array(wide))
+    np.testing.assert_allclose(away[::2], -away[1::2], atol=1e-6)
+    scales = np.linalg.norm(away[::2], axis=1) / 2  # sqrt(d)
+    np.testing.assert_allclose(scales, [3, 6, 12, 25, 50], rtol=1e-5)
 
 
 def test_tails_too_heavy_for_a_sd_are_never_trusted():

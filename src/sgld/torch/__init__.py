@@ -12,7 +12,8 @@ from ..errors import need
 
 need("torch", "torch")
 
-from .ensemble import Classes, Ensemble, Values  # noqa: E402
+from .ensemble import Ensemble  # noqa: E402
 from .optimisers import PSGLD, SGHMC, SGLD  # noqa: E402
+from .predictive import Classes, Values  # noqa: E402
 
 __all__ = ["PSGLD", "SGHMC", "SGLD", "Classes", "Ensemble", "Values"]

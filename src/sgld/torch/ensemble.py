@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,37 +23,10 @@ from torch.nn.modules import batchnorm, instancenorm
 
 from ..errors import UsageError
 from .base import require
+from .predictive import Classes, Values, classes, values
 from .storage import read, write
 
-__all__ = ["Classes", "Ensemble", "Values"]
-
-
-@dataclass(frozen=True)
-class Classes:
-    """Predictive probabilities [row, class] and their entropies [row], in nats.
-
-    entropy = aleatoric + epistemic: what a single network is unsure of, on average, and what
-    the networks disagree about.
-    """
-
-    probabilities: torch.Tensor
-    entropy: torch.Tensor
-    aleatoric: torch.Tensor
-    epistemic: torch.Tensor
-
-
-@dataclass(frozen=True)
-class Values:
-    """Of the predictive law of y, in the shape of one network's output: [row, ...].
-
-    sd^2 = the variance between draws (epistemic_sd^2) + the mean of noise_sd^2.
-    """
-
-    mean: torch.Tensor
-    sd: torch.Tensor
-    epistemic_sd: torch.Tensor
-    lower: torch.Tensor
-    upper: torch.Tensor
+__all__ = ["Ensemble"]
 
 
 class Ensemble:
@@ -191,17 +163,7 @@ class Ensemble:
 
         Raises: UsageError without draws, or for outputs of another shape.
         """
-        w = self._normalised()
-        mean, aleatoric = None, None
-        for share, out in zip(w.tolist(), self._each(x, batch_size), strict=True):
-            log_p = _log_probabilities(out)
-            p = log_p.exp() * share
-            h = share * torch.special.entr(log_p.exp()).sum(-1)
-            mean = p if mean is None else mean + p
-            aleatoric = h if aleatoric is None else aleatoric + h
-        assert mean is not None and aleatoric is not None
-        entropy = torch.special.entr(mean).sum(-1)
-        return Classes(mean, entropy, aleatoric, entropy - aleatoric)
+        return classes(self._each(x, batch_size), self._normalised())
 
     def predict_values(
         self, x: Any, *, interval: float = 0.9, noise_sd: Any = 0.0, batch_size: int | None = None
@@ -219,17 +181,9 @@ class Ensemble:
         """
         if not 0 < interval < 1:
             raise UsageError(f"interval must be above 0 and below 1. Got {interval}.")
-        w = self._normalised()
-        f = self.outputs(x, batch_size=batch_size)
-        w = w.reshape(-1, *[1] * (f.dim() - 1))
-        noise = _aligned(torch.as_tensor(noise_sd, dtype=torch.float64, device="cpu"), f)
-        if not bool((noise >= 0).all() & torch.isfinite(noise).all()):
-            raise UsageError(f"noise_sd must be zero or positive. Got {noise_sd}.")
-        mean = (w * f).sum(0)
-        between = (w * (f - mean) ** 2).sum(0)
-        sd = (between + (w * noise**2).sum(0)).sqrt()
-        tails = [_quantile(f, w, noise, q) for q in ((1 - interval) / 2, (1 + interval) / 2)]
-        return Values(mean, sd, between.sqrt(), *tails)
+        return values(
+            self.outputs(x, batch_size=batch_size), self._normalised(), noise_sd, interval
+        )
 
     def save(self, path: str | Path) -> None:
         """One .npz file of plain arrays and a JSON text; nothing in it is a pickle."""
@@ -349,51 +303,6 @@ def _as_input(x: Any, dtypes: set[torch.dtype]) -> torch.Tensor:
     if isinstance(x, torch.Tensor) and (not x.is_floating_point() or x.dtype in dtypes):
         return x
     return given.to(widest)
-
-
-def _aligned(noise: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
-    """noise_sd in axes that broadcast against the outputs f [draw, row, ...]."""
-    shape, draws = tuple(noise.shape), len(f)
-    if shape == () or (
-        len(shape) == f.dim() and all(n in (1, m) for n, m in zip(shape, f.shape, strict=True))
-    ):
-        return noise
-    if shape in ((draws,), (draws, 1)):
-        return noise.reshape(draws, *[1] * (f.dim() - 1))
-    raise UsageError(
-        f"noise_sd must be a number, one per draw ([{draws}] or [{draws}, 1]), or like the outputs "
-        f"{tuple(f.shape)}, where an axis may be 1. Got shape {shape}."
-    )
-
-
-def _log_probabilities(logits: torch.Tensor) -> torch.Tensor:
-    if logits.dim() != 2:
-        raise UsageError(
-            f"predict_classes takes outputs [row, class]. Got {tuple(logits.shape)}; use outputs()."
-        )
-    if logits.shape[1] == 1:
-        logits = torch.cat([torch.zeros_like(logits), logits], 1)
-    return torch.log_softmax(logits, -1)
-
-
-def _quantile(f: Any, w: Any, noise: Any, q: float) -> torch.Tensor:
-    """Of the weighted mixture of N(f_s, noise_s^2), over the leading axis, by bisection.
-
-    Without noise it is the smallest output at which the draws' weight reaches q.
-    """
-    if not bool((noise > 0).any()):
-        order = f.argsort(0)
-        total = torch.take_along_dim(w.expand_as(f), order, 0).cumsum(0)
-        index = (total < q - 1e-12).sum(0, keepdim=True).clamp(max=len(f) - 1)
-        return torch.take_along_dim(torch.take_along_dim(f, order, 0), index, 0)[0]
-    wide = 40 * noise
-    low, high = (f - wide).amin(0), (f + wide).amax(0)
-    for _ in range(80):
-        middle = (low + high) / 2
-        z = (middle - f) / noise.clamp(min=1e-300)
-        below = (w * torch.special.ndtr(z)).sum(0) < q
-        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    return (low + high) / 2
 
 
 @contextmanager
