@@ -25,7 +25,7 @@ from ..errors import RunError, UsageError, did_you_mean
 from ..gaussian.dense import Laplace
 from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
 from ..posterior import Posterior
-from ..problem.prepare import check_batch, prepare
+from ..problem.prepare import prepare
 from ..problem.problem import Problem
 from ..run.progress import Progress
 from .family import FullRank, MeanField, Reparameterised, relaxed
@@ -97,7 +97,6 @@ def bayes_by_backprop(
     began = time.perf_counter()
     _check(family, optimizer, num_steps, batch_size, num_samples, kl_weights, init_sd)
     everything = prepare(posterior, data, init, seed=seed)
-    check_batch(everything, batch_size or 1)
     problem = everything.with_batches(batch_size or min(ROWS, everything.num_data), "reshuffle")
     blocks = problem.num_blocks
     num_steps = max(10_000, 20 * blocks) if num_steps is None else int(num_steps)
