@@ -6,6 +6,7 @@ functions here that know what is inside the package.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
@@ -44,19 +45,30 @@ class Case(NamedTuple):
 # -- what is inside --------------------------------------------------------------------------
 
 
+class _Planned(Exception):
+    """Raised before the first step."""
+
+
 def planned(problem: Problem, given: dict[str, Any]) -> dict[str, Any]:
     """The plan that `sgld.sample` makes of these arguments, without running it."""
-    import inspect
+    from sgld.problem.request import Request
+    from sgld.run.sample import begin
 
-    from sgld.run.arguments import prepare
-    from sgld.run.sample import make_plan
-    from sgld.tune.request import Request
+    def stop(plan: Any) -> None:
+        raise _Planned(plan)
 
-    names = Request.__dataclass_fields__
-    defaults = {k: p.default for k, p in inspect.signature(sgld.sample).parameters.items()}
-    ask = Request(**{name: given.get(name, defaults[name]) for name in names})
-    ready = prepare(problem.posterior, problem.data, problem.init, ask, None)
-    return make_plan(ready.target, ready.source, ready.z0, ask).describe()
+    parameters = inspect.signature(sgld.sample).parameters
+    ask = Request(**{
+        name: given.get(name, parameters[name].default) for name in Request.__dataclass_fields__
+    })  # fmt: skip
+    try:
+        begin(
+            problem.posterior, problem.data, problem.init, ask, None, {"kind": "sample"}, path=None,
+            overwrite=False, progress=False, checkpoint_every=10.0, on_plan=stop,
+        )  # fmt: skip
+    except _Planned as made:
+        return made.args[0].describe()
+    raise AssertionError("no plan was made")
 
 
 def fitted(problem: Problem, given: dict[str, Any]) -> sgld.Draws:
