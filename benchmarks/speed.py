@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import claims
 import sgld
 import workloads
 from sgld.diagnose.assess import assess
@@ -483,6 +484,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, no W3")
     parser.add_argument("--only", default="", help="comma-separated: W1, W2, W3, run, first")
     parser.add_argument("--json", metavar="FILE", help="write rows and targets there")
+    parser.add_argument(
+        "--store", action="store_true", help="write the ratios to results/speed.json"
+    )
     given = parser.parse_args(arguments)
     groups = given.only.split(",") if given.only else ["W1", "W2", "run", "first"]
     if not given.only and not given.quick:
@@ -532,6 +536,12 @@ def main(arguments: list[str] | None = None) -> int:
             "versions": {"jax": jax.__version__, "sgld": sgld.__version__},
         }
         Path(given.json).write_text(json.dumps(table, indent=2) + "\n")
+    if given.store:
+        ratios = {
+            f"{row.group.replace(' batch 1,', ',')}, x {PEER}": row.ratios[PEER]
+            for row in rows if row.name == "sgld" and PEER in row.ratios
+        }  # fmt: skip
+        claims.store("speed", ratios)
     return 0
 
 

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+import claims
 import sgld
 from fresh import FRESH, KINDS, Case, case
 from sgld.draws import weighted
@@ -35,7 +36,7 @@ from sgld.law.affine import of_sampler
 from sgld.law.overdamped import Law, largest_step
 from sgld.tune.estimator import shuffled_period
 from sgld.tune.metric import factor_of, settled
-from verdict_tables import report
+from verdict_tables import figures, report
 
 GOOD_BIAS, WORST = 0.025, 30.0  # of the step that counts as good; what it is multiplied by
 DRAWS, CHAINS = 500, 4
@@ -248,6 +249,9 @@ def main() -> None:
     parser.add_argument("--part", choices=("mistuned", "tuned"), default=None)
     parser.add_argument("--kinds", default="", help=f"some of {', '.join(KINDS)}")
     parser.add_argument("--json", default=None, help="write the rows here")
+    parser.add_argument(
+        "--store", action="store_true", help="write the counts to results/verdict.json"
+    )
     parser.add_argument("--from", dest="stored", nargs="+", default=[], help="rows written before")
     args = parser.parse_args()
     began = time.perf_counter()
@@ -262,6 +266,8 @@ def main() -> None:
     if args.json:
         with open(args.json, "w") as file:
             json.dump(found, file)
+    if args.store:
+        claims.store("verdict", figures(found))
     sys.exit(0 if report(found) else 1)
 
 
