@@ -9,12 +9,12 @@ unknown     the library cannot tell; never `trusted` when it does not know
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
 
+from ..draws.verdict import Verdict, Word
 from .confirm import Confirmation
 
 __all__ = ["Evidence", "Verdict", "doubt", "judge", "unmixed"]
@@ -60,64 +60,6 @@ class Evidence:
     confirmation: Confirmation | None = None  # by adjusted chains, where the meter is no guide
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The word, the reasons, and the numbers behind them.
-
-    Attributes:
-      word: "trusted", "biased", "not mixed" or "unknown".
-      reasons: sentences: the number, the parameter, the remedy.
-      sd_ratio: per parameter, sd of the run / sd of the posterior (above 1: too wide).
-      noise_ratio: Welling & Teh's alpha: variance of the gradient noise over that of the
-        injected noise, in the worst direction; far below 1 in the sampling phase.
-      mean_corrected, sd_corrected: the predicted truth where r2 > .9, else NaN.
-    """
-
-    word: str
-    reasons: tuple[str, ...]
-    sd_ratio: Float[np.ndarray, " m"] | None = None
-    sd_ratio_se: Float[np.ndarray, " m"] | None = None
-    r2: Float[np.ndarray, " m"] | None = None
-    mean_corrected: Float[np.ndarray, " m"] | None = None
-    sd_corrected: Float[np.ndarray, " m"] | None = None
-    noise_ratio: float | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return f"{self.word}: " + " ".join(self.reasons)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; NaN becomes None."""
-        return {
-            "word": self.word,
-            "reasons": list(self.reasons),
-            **{name: _listed(getattr(self, name)) for name in _ARRAYS},
-            "noise_ratio": self.noise_ratio,
-            "extra": self.extra,
-        }
-
-    @classmethod
-    def from_dict(cls, stored: dict[str, Any]) -> Verdict:
-        """The inverse of `to_dict`."""
-        arrays = {
-            name: None if stored[name] is None else np.array(
-                [np.nan if v is None else v for v in stored[name]], float
-            )
-            for name in _ARRAYS
-        }  # fmt: skip
-        return cls(
-            stored["word"], tuple(stored["reasons"]), **arrays,
-            noise_ratio=stored["noise_ratio"], extra=stored["extra"],
-        )  # fmt: skip
-
-
-_ARRAYS = ("sd_ratio", "sd_ratio_se", "r2", "mean_corrected", "sd_corrected")
-
-
-def _listed(values: np.ndarray | None) -> list[float | None] | None:
-    return None if values is None else [float(v) if np.isfinite(v) else None for v in values]
-
-
 def judge(e: Evidence) -> Verdict:
     """The first rule that applies."""
     word, reasons = _rule(e)
@@ -149,7 +91,7 @@ def _largest(values: np.ndarray | None) -> float | None:
     return float(np.max(values))
 
 
-def _rule(e: Evidence) -> tuple[str, Sequence[str]]:
+def _rule(e: Evidence) -> tuple[Word, Sequence[str]]:
     if e.failures:
         return "biased", e.failures
     mixing = unmixed(e)
@@ -178,7 +120,7 @@ def _within(error: np.ndarray) -> str:
     return f"sd within {percent}% on {every}"
 
 
-def _by_adjusted_chains(e: Evidence, c: Confirmation) -> tuple[str, Sequence[str]]:
+def _by_adjusted_chains(e: Evidence, c: Confirmation) -> tuple[Word, Sequence[str]]:
     """The same limits, against the means and sds of Metropolis-adjusted chains."""
     why = doubt(replace(e, confirmation=None)) or ""
     said = "by Metropolis-adjusted chains"
@@ -298,7 +240,7 @@ def doubt(e: Evidence) -> str | None:
     return None
 
 
-def _wrong(e: Evidence, error: np.ndarray, mean_error: np.ndarray) -> tuple[str, list[str]]:
+def _wrong(e: Evidence, error: np.ndarray, mean_error: np.ndarray) -> tuple[Word, list[str]]:
     assert e.sd_ratio is not None
     worst = int(np.argmax(error))
     noise = 3 / np.sqrt(2 * e.ess_square[worst])

@@ -14,10 +14,10 @@ from jaxtyping import Float, Int
 from ..errors import RunError, UsageError
 from ..layout import Layout
 from . import weighted
+from .verdict import NOT_JUDGED, Verdict
 
 if TYPE_CHECKING:
     from ..diagnose.phase import Phase
-    from ..diagnose.verdict import Verdict
     from ..tune.request import Plan
     from .summary import Summary
 
@@ -46,7 +46,8 @@ class Draws:
       step: [draw], the step at which each draw was taken (burn-in included).
       status: one sentence per chain; "ok", or where and how it failed. Failed chains are
         left out of every summary.
-      verdict: what the run says about itself (TRUST: `trusted`, `biased`, `not mixed`, `unknown`).
+      verdict: what the run says about itself (TRUST: `trusted`, `biased`, `not mixed`, `unknown`);
+        `unknown` where nothing judged the draws (`verdict.judged` is then False).
       info: num_data, num_steps, seconds, plan and notes of the run that made them.
       plan: the plan itself, of a run made in this session: print it, or run it again with
         `sgld.sample(posterior, data, init, **draws.plan.arguments())`.
@@ -59,7 +60,7 @@ class Draws:
     step: Int[np.ndarray, " draw"]
     status: tuple[str, ...]
     names: tuple[str, ...]
-    verdict: Verdict | None = None
+    verdict: Verdict = NOT_JUDGED
     info: dict[str, Any] = field(default_factory=dict)
     plan: Plan | None = None
 
@@ -208,7 +209,7 @@ class Draws:
         return replace(self, verdict=verdict)
 
     def __repr__(self) -> str:
-        word = "not judged" if self.verdict is None else self.verdict.word
+        word = self.verdict.word if self.verdict.judged else "not judged"
         return (
             f"Draws({self.num_chains} chains x {self.num_draws} draws of "
             f"{len(self.names)} parameters, {word})"

@@ -21,11 +21,11 @@ from typing import IO, Any
 import jax
 import numpy as np
 
-from ..diagnose.verdict import Verdict
 from ..errors import RunError
 from ..layout import leaf_names
 from .draws import Draws
 from .summary import TOLD
+from .verdict import NOT_JUDGED, Verdict
 
 __all__ = ["RunDirectory", "load", "save"]
 
@@ -237,7 +237,7 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
             "leaves": [[list(leaf.shape[2:]), str(np.asarray(leaf).dtype)] for leaf in leaves],
             "names": list(draws.names),
             "status": list(draws.status),
-            "verdict": None if draws.verdict is None else draws.verdict.to_dict(),
+            "verdict": draws.verdict.to_dict() if draws.verdict.judged else None,
             "info": _jsonable(draws.info),
             "num_draws": draws.num_draws,
             "told": _jsonable({name: summary.facts[name] for name in TOLD}),
@@ -279,7 +279,7 @@ def load(path: str | Path) -> Draws:
             step=rows["draw_step"],
             status=tuple(result["status"]),
             names=tuple(result["names"]),
-            verdict=None if verdict is None else Verdict.from_dict(verdict),
+            verdict=NOT_JUDGED if verdict is None else Verdict.from_dict(verdict),
             info=result["info"],
         )
     except (KeyError, TypeError, ValueError, StopIteration) as error:

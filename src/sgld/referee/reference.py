@@ -25,9 +25,10 @@ import numpy as np
 from jaxtyping import Array
 
 from ..data.source import Source
-from ..diagnose.verdict import Evidence, Verdict, unmixed
+from ..diagnose.verdict import Evidence, unmixed
 from ..draws import weighted
 from ..draws.draws import Draws
+from ..draws.verdict import Verdict
 from ..errors import UsageError, did_you_mean, need
 from ..gradient.energy import Around, around
 from ..layout import Layout

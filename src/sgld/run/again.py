@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..data.source import Source
-from ..diagnose.verdict import Verdict
+from ..draws.verdict import Verdict
 from ..posterior import Target
 from ..schedule import as_schedule
 from ..tune.piloted import from_pilot

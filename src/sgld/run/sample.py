@@ -232,7 +232,6 @@ def execute(
                 on_plan(plan)
             until = math.inf if ask.max_seconds is None else started + ask.max_seconds
             draws = _attempt(prepared, plan, ask, ess, directory, progress, checkpoint_every, until)
-            assert draws.verdict is not None
             limited = ask.max_steps is not None or ask.max_seconds is not None
             new = None
             for what in () if limited else another(plan, ask, draws.verdict, attempts):

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..data.source import generator
-from ..diagnose.verdict import Verdict
 from ..draws.draws import Draws
+from ..draws.verdict import Verdict
 from ..errors import UsageError
 from ..gradient import sums
 from ..layout import Layout

@@ -18,9 +18,9 @@ from jaxtyping import Float
 
 from ..data.source import Source
 from ..diagnose.phase import scores
-from ..diagnose.verdict import Verdict
 from ..draws import weighted
 from ..draws.draws import Draws
+from ..draws.verdict import Verdict
 from ..errors import UsageError
 from ..posterior import Posterior, Target
 from ..referee.around import prepare

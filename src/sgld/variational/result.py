@@ -13,9 +13,10 @@ from jaxtyping import Array, Float
 
 from ..data.source import Source
 from ..diagnose import stein
-from ..diagnose.verdict import MAX_EXCESS, MAX_MEAN_ERROR, MIN_R2, Verdict
+from ..diagnose.verdict import MAX_EXCESS, MAX_MEAN_ERROR, MIN_R2
 from ..draws.draws import Draws
 from ..draws.summary import Summary
+from ..draws.verdict import Verdict, Word
 from ..errors import UsageError
 from ..gradient import sums
 from ..layout import Layout
@@ -174,7 +175,7 @@ def judge(
     r2 = stein.explained(flat, slope, slope)
     position = jax.tree.map(np.asarray, reported(target, jnp.asarray(z[:1, :1], target.layout.dtype)))  # fmt: skip
     names = _names(target, position)
-    word = "unknown"
+    word: Word = "unknown"
     if np.isfinite(found.ratio).all() and np.min(r2) >= MIN_R2:
         word = _measured(names, found, reasons)
     else:
@@ -184,7 +185,7 @@ def judge(
     return Verdict(word, tuple(reasons), found.ratio, found.ratio_se, r2, extra=extra)
 
 
-def _measured(names: tuple[str, ...], found: stein.Corrected, reasons: list[str]) -> str:
+def _measured(names: tuple[str, ...], found: stein.Corrected, reasons: list[str]) -> Word:
     """Append what the meter says; the word."""
     worst = int(np.argmax(np.abs(np.log(found.ratio))))
     ratio, away = found.ratio[worst], np.abs(found.mean_shift) / found.sd

@@ -1,10 +1,13 @@
 """Weighted summaries, export and storage."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import sgld
 from sgld.draws import weighted
+from sgld.draws.verdict import Verdict
 from sgld.errors import RunError, UsageError
 
 
@@ -129,3 +132,25 @@ def test_summary_ends_with_the_verdict(weighted_draws):
     text = str(weighted_draws[0].summary())
     assert text.splitlines()[-2:] == ["verdict: unknown", "  the draws were not judged"]
     assert "b[2]" in text
+
+
+def test_draws_from_elsewhere_are_unknown_and_say_that_nothing_judged_them(
+    weighted_draws, tmp_path
+):
+    draws, _ = weighted_draws
+    assert draws.verdict.word == "unknown" and not draws.verdict.judged
+    assert draws.verdict.reasons == ("the draws were not judged",)
+    assert "not judged" in repr(draws)
+    failed = replace(draws, status=("ok", "chain 1 became non-finite at step 3"))
+    assert failed.summary().reasons == ("the draws were not judged", failed.status[1])
+    again = sgld.load(draws.save(tmp_path / "run"))
+    assert not again.verdict.judged and again.verdict.reasons == draws.verdict.reasons
+
+
+def test_draws_that_were_judged_unknown_stay_judged_on_disk(weighted_draws, tmp_path):
+    judged = weighted_draws[0].with_verdict(Verdict("unknown", ("it cannot be told.",)))
+    assert judged.verdict.judged and "not judged" not in repr(judged)
+    again = sgld.load(judged.save(tmp_path / "run"))
+    assert again.verdict.judged and again.summary().reasons == ("it cannot be told.",)
+    failed = replace(judged, status=("ok", "chain 1 became non-finite at step 3"))
+    assert failed.summary().reasons == ("it cannot be told.",)  # a verdict knows of failures
