@@ -17,6 +17,8 @@ from . import weighted
 from .verdict import NOT_JUDGED, Verdict
 
 if TYPE_CHECKING:
+    from xarray import DataTree
+
     from ..diagnose.phase import Phase
     from ..tune.request import Plan
     from .summary import Summary
@@ -114,7 +116,9 @@ class Draws:
         weight = np.exp(log_weight - log_weight.max())
         return weight / weight.sum()
 
-    def flat(self, h: Callable[[PyTree], PyTree] | None = None) -> tuple[np.ndarray, Callable]:
+    def flat(
+        self, h: Callable[[PyTree], PyTree] | None = None
+    ) -> tuple[Float[np.ndarray, "ok draw m"], Callable[[np.ndarray], PyTree]]:
         """Values [ok, draw, m] of h(position) and the function that restores h's pytree."""
         if self.healthy.size == 0:
             raise RunError(f"there is nothing to summarise: {self.failures[0]}")
@@ -192,7 +196,7 @@ class Draws:
 
         return summarise(self)
 
-    def to_arviz(self) -> Any:
+    def to_arviz(self) -> DataTree:
         """An ArviZ DataTree: posterior, and weights, step sizes and temperatures in sample_stats."""
         from .export import to_arviz
 

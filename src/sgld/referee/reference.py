@@ -37,12 +37,18 @@ from ..run.arguments import Prepared
 from ..run.outcome import reported
 from ..tune.curvature import laplace_at
 from ..tune.mode import NEWTON_LIMIT, newton_mode
+from ..typing import Method
 from .around import prepare
 from .chains import run
 
 __all__ = ["METHODS", "reference"]
 
-METHODS = {"nuts": 0.8, "hmc": 0.8, "mala": 0.57, "metropolis": 0.3}  # acceptance aimed at
+METHODS: dict[Method, float] = {
+    "nuts": 0.8,
+    "hmc": 0.8,
+    "mala": 0.57,
+    "metropolis": 0.3,
+}  # acceptance aimed at
 TITLES = {"nuts": "NUTS", "hmc": "HMC", "mala": "MALA", "metropolis": "Metropolis"}
 
 
@@ -51,7 +57,7 @@ def reference(
     data: Any,
     init: Any = None,
     *,
-    method: str = "nuts",
+    method: Method = "nuts",
     num_chains: int = 4,
     num_draws: int = 1000,
     num_warmup: int = 1000,

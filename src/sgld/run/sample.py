@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ from ..schedule import check_schedule
 from ..tune.plan import NEAR, make_plan
 from ..tune.request import Plan, Request, is_auto
 from ..tune.rough import settled
+from ..typing import Estimator, Number, Order, Preconditioner, Sampler, Schedule
 from . import loop
 from .again import another, revised
 from .arguments import Prepared, prepare
@@ -50,19 +51,19 @@ def sample(
     data: Any,
     init: Any = None,
     *,
-    sampler: Any = "auto",
-    step_size: Any = "auto",
+    sampler: Sampler | Literal["auto"] = "auto",
+    step_size: Number | Schedule | Literal["auto"] = "auto",
     tolerance: float = 0.05,
-    temperature: Any = 1.0,
-    gradient: Any = "auto",
-    preconditioner: Any = "auto",
-    order: str = "auto",
-    batch_size: int | str = "auto",
+    temperature: Number | Schedule = 1.0,
+    gradient: Estimator | Literal["auto"] = "auto",
+    preconditioner: Preconditioner | Literal["auto"] = "auto",
+    order: Order | Literal["auto"] = "auto",
+    batch_size: int | Literal["auto"] = "auto",
     num_chains: int = 4,
-    num_draws: int | str = "auto",
+    num_draws: int | Literal["auto"] = "auto",
     ess: int | None = None,
-    burn_in: int | str = "auto",
-    thin: int | str = "auto",
+    burn_in: int | Literal["auto"] = "auto",
+    thin: int | Literal["auto"] = "auto",
     seed: int = 0,
     path: str | Path | None = None,
     progress: bool = True,

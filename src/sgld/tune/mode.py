@@ -20,6 +20,7 @@ from ..gradient.minibatch import Minibatch
 from ..layout import Layout
 from ..module import for_modules, refuse_statistics, seal
 from ..posterior import Posterior, Target
+from ..typing import Estimator, Optimizer, Order
 from .curvature import Laplace, laplace_at
 
 __all__ = ["NEWTON_LIMIT", "Mode", "find_map", "newton_mode", "optimise", "other_modes"]
@@ -30,6 +31,8 @@ FEW = 100  # parameters up to which all of these scales are searched
 MAX_SCAN = 2**16  # optimiser steps whose data order is drawn at once
 MAX_PATH = 2**22  # numbers of recorded positions returned at once
 NEWTON_LIMIT = 1000  # parameters up to which a dense curvature is formed
+
+PyTree = Any
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,11 @@ class Mode:
       path: positions along the way (every `record`-th step), or None.
     """
 
-    position: Any
+    position: PyTree
     log_density: float
     num_steps: int
     converged: bool
-    path: Any = None
+    path: PyTree | None = None
     z: Float[np.ndarray, " d"] | None = field(default=None, repr=False)
 
 
@@ -159,10 +162,10 @@ def find_map(
     data: Any,
     init: Any = None,
     *,
-    optimizer: Any = None,
-    gradient: Any = None,
+    optimizer: Optimizer | None = None,
+    gradient: Estimator | None = None,
     batch_size: int | None = None,
-    order: str = "reshuffle",
+    order: Order = "reshuffle",
     num_steps: int | None = None,
     record: int | None = None,
     seed: int = 0,

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from ..data.source import Source
 from ..errors import UsageError
 from ..gradient.control_variates import ControlVariates
+from ..typing import Sampler, Schedule
 from .affine import AffineLaw
 from .curvature import Laplace
 from .law import Law
@@ -44,12 +45,12 @@ class Request:
 class Plan:
     """What will be run, and what was measured to choose it."""
 
-    sampler: Any
+    sampler: Sampler
     gradient: Any
     preconditioner: Any
     source: Source | None
-    step_size: Any
-    temperature: Any
+    step_size: Schedule
+    temperature: Schedule
     burn_in: int
     thin: int
     num_draws: int

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -27,13 +27,14 @@ from ..referee.around import prepare
 from ..run.progress import Progress
 from ..tune.curvature import Laplace, laplace_at
 from ..tune.mode import NEWTON_LIMIT, newton_mode
+from ..typing import KLWeights, Optimizer, VariationalFamily
 from .family import FullRank, MeanField, Reparameterised, relaxed
 from .objective import KL_WEIGHTS, block_objective, check_count, elbo_values, kl_weight
 from .result import Variational, judge
 
 __all__ = ["bayes_by_backprop"]
 
-FAMILIES = ("gaussian", "full-rank")
+FAMILIES: tuple[VariationalFamily, ...] = get_args(VariationalFamily)
 BLOCK = 1024  # steps that one call of the compiled function may make
 SECONDS = 0.5  # of one call, about: how often progress is shown and Ctrl-C heard
 ROWS = 1000  # rows per step where none are asked for
@@ -48,12 +49,12 @@ def bayes_by_backprop(
     data: Any,
     init: Any = None,
     *,
-    family: Any = "gaussian",
-    optimizer: Any = None,
+    family: VariationalFamily | Reparameterised = "gaussian",
+    optimizer: Optimizer | None = None,
     num_steps: int | None = None,
     batch_size: int | None = None,
     num_samples: int = 2,
-    kl_weights: str = "uniform",
+    kl_weights: KLWeights = "uniform",
     init_sd: float | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -103,16 +104,16 @@ def bayes_by_backprop(
     blocks = 1 if source is None else source.num_blocks
     num_steps = max(10_000, 20 * blocks) if num_steps is None else int(num_steps)
     laplace = _laplace(target, everything, prepared.z0)
-    family, params = _start(family, target, prepared.z0, laplace, init_sd)
+    q, params = _start(family, target, prepared.z0, laplace, init_sd)
     params, trace = _optimise(
-        target, source, family, params, optimizer, num_steps, num_samples, kl_weights, seed,
+        target, source, q, params, optimizer, num_steps, num_samples, kl_weights, seed,
         progress,
     )  # fmt: skip
-    final = elbo_values(target, everything, family, params, ELBO_DRAWS, seed)
-    verdict = judge(target, everything, family, params, laplace, final, seed)
+    final = elbo_values(target, everything, q, params, ELBO_DRAWS, seed)
+    verdict = judge(target, everything, q, params, laplace, final, seed)
     info = {
         "method": "bayes_by_backprop",
-        "family": family.title,
+        "family": q.title,
         "num_data": None if source is None else source.num_data,
         "num_steps": num_steps,
         "batch_size": None if source is None else source.batch_size,
@@ -121,7 +122,7 @@ def bayes_by_backprop(
         "seed": int(seed),
         "seconds": time.perf_counter() - began,
     }
-    return Variational(family, params, final.value, final.se, trace, verdict, info, target)
+    return Variational(q, params, final.value, final.se, trace, verdict, info, target)
 
 
 def _check(family, optimizer, num_steps, batch_size, num_samples, kl_weights, init_sd) -> None:

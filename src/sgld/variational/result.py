@@ -48,7 +48,7 @@ class Variational:
       info: num_data, num_steps, seconds and how q was fitted.
     """
 
-    family: Any
+    family: Family
     params: PyTree
     elbo: float
     elbo_se: float
