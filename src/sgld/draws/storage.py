@@ -162,7 +162,7 @@ class RunDirectory:
         import zarr
 
         try:
-            group = zarr.open_group(str(self.path / "draws.zarr"), mode="a")
+            group = zarr.open_group(str(self.path / "draws.zarr"), mode="a", zarr_format=3)
             for name, values in rows.items():
                 if name not in group:
                     chunks = (per_chunk, *values.shape[1:])
@@ -185,7 +185,8 @@ class RunDirectory:
         import zarr
 
         try:
-            group = zarr.open_group(str(self.path / "draws.zarr"), mode="r")
+            # format 2 would let a stranger's directory name a codec that unpickles
+            group = zarr.open_group(str(self.path / "draws.zarr"), mode="r", zarr_format=3)
             return {name: np.asarray(array[:count]) for name, array in group.arrays()}
         except (OSError, ValueError, KeyError) as error:
             raise RunError(f"{self.path / 'draws.zarr'} cannot be read: {error}.") from error

@@ -1,9 +1,14 @@
 """Weighted summaries, export and storage."""
 
+import json
+import pickle
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
 import sgld
 from sgld.draws import weighted
@@ -154,3 +159,32 @@ def test_draws_that_were_judged_unknown_stay_judged_on_disk(weighted_draws, tmp_
     assert again.verdict.judged and again.summary().reasons == ("it cannot be told.",)
     failed = replace(judged, status=("ok", "chain 1 became non-finite at step 3"))
     assert failed.summary().reasons == ("it cannot be told.",)  # a verdict knows of failures
+
+
+class Payload:
+    """What unpickling it does is seen."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)
+
+
+def test_draws_that_would_be_unpickled_are_refused(weighted_draws, tmp_path):
+    """Zarr's format 2 has a codec that unpickles; a run directory is of format 3, which has none."""
+    run = weighted_draws[0].save(tmp_path / "run")
+    shutil.rmtree(run / "draws.zarr")
+    group = zarr.open_group(str(run / "draws.zarr"), mode="w", zarr_format=2)
+    group.create_array("position0", data=np.zeros((50, 2)))
+    array = {
+        "zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|O", "fill_value": "", "order": "C",
+        "compressor": None, "filters": [{"id": "vlen-utf8"}, {"id": "pickle", "protocol": 5}],
+    }  # fmt: skip
+    (run / "draws.zarr" / "position1").mkdir()
+    (run / "draws.zarr" / "position1" / ".zarray").write_text(json.dumps(array))
+    mark = tmp_path / "unpickled"
+    (run / "draws.zarr" / "position1" / "0").write_bytes(pickle.dumps(Payload(mark)))
+    with pytest.raises(RunError, match=r"draws.zarr cannot be read"):
+        sgld.load(run)
+    assert not mark.exists()
