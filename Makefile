@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all mutants check bench docs clean
+.PHONY: demo test test-all test-lowest mutants check bench docs clean
 
 .venv/.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -18,6 +18,22 @@ test: .venv/.stamp
 
 test-all: .venv/.stamp
 	$(BIN)/python -m pytest -n 2
+
+# the oldest versions that pyproject.toml allows, on the oldest Python: the part of the suite that leans on them
+LOWEST := .venv-lowest
+LOWEST_TESTS := tests/contracts tests/unit/data tests/unit/diagnose tests/unit/draws tests/unit/gradient \
+	tests/unit/models tests/unit/networks tests/unit/preconditioner tests/unit/report tests/unit/sampler \
+	tests/unit/test_examples.py tests/unit/test_reference.py tests/unit/test_schedule.py tests/end_to_end/test_cli.py
+
+$(LOWEST)/.stamp: pyproject.toml tests/lowest.py
+	python3.11 -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python tests/lowest.py > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt -e '.[dev]'
+	touch $@
+
+test-lowest: $(LOWEST)/.stamp
+	$(LOWEST)/bin/python -m pytest -n 2 -m "not slow" -W ignore::DeprecationWarning \
+		-W ignore::FutureWarning -W ignore::PendingDeprecationWarning $(LOWEST_TESTS)
 
 mutants: .venv/.stamp
 	$(BIN)/python tests/mutants.py
@@ -35,4 +51,4 @@ docs: .venv/.stamp
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build
 
 clean:
-	rm -rf .venv runs docs/_build
+	rm -rf .venv .venv-lowest runs docs/_build dist
