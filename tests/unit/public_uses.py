@@ -11,9 +11,10 @@ import optax
 
 import sgld
 import sgld.typing
-from sgld.diagnose.phase import GradientStatistics, Phase
+from sgld.diagnose.phase import GradientStatistics
 from sgld.draws.comparison import Comparison
 from sgld.draws.draws import Prediction
+from sgld.draws.phase import Phase
 from sgld.draws.summary import Summary
 from sgld.draws.verdict import Verdict, Word
 from sgld.models.fit import fit

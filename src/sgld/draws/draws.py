@@ -19,8 +19,8 @@ from .verdict import NOT_JUDGED, Verdict
 if TYPE_CHECKING:
     from xarray import DataTree
 
-    from ..diagnose.phase import Phase
     from ..tune.request import Plan
+    from .phase import Phase
     from .summary import Summary
 
 __all__ = ["Draws", "Prediction"]
@@ -185,7 +185,7 @@ class Draws:
 
         None where gradients are exact, and for draws that no sampler of this library made.
         """
-        from ..diagnose.phase import Phase
+        from .phase import Phase
 
         stored = self.info.get("phase")
         return None if stored is None else Phase.from_dict(stored)

@@ -1,6 +1,9 @@
-"""What a run says about itself: a word, the reasons, and the numbers behind them.
+"""The verdict of a run: one word, the reasons, and the numbers behind them.
 
-The rule that finds the word is `sgld.diagnose.verdict`; this is what draws carry and store.
+trusted     every sd is right within 10%, every mean within .25 sd, and that is known
+biased      a sd or mean is off by more, or a chain became non-finite
+not mixed   the draws are too few or the chains disagree, whatever their bias
+unknown     the library cannot tell; never `trusted` when it does not know
 """
 
 from __future__ import annotations

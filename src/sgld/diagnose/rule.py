@@ -1,10 +1,4 @@
-"""The verdict: one word from measured quantities, the first rule that applies, with reasons.
-
-trusted     every sd is right within 10%, every mean within .25 sd, and that is known
-biased      a sd or mean is off by more, or a chain became non-finite
-not mixed   the draws are too few or the chains disagree, whatever their bias
-unknown     the library cannot tell; never `trusted` when it does not know
-"""
+"""From measured quantities to one word: the first rule that applies, with reasons."""
 
 from __future__ import annotations
 
@@ -15,9 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from ..draws.verdict import Verdict, Word
-from .confirm import Confirmation
+from ..metropolis.confirm import Confirmation
 
-__all__ = ["Evidence", "Verdict", "doubt", "judge", "unmixed"]
+__all__ = ["Evidence", "doubt", "judge", "unmixed"]
 
 MIN_ESS = 400
 MAX_EXCESS = 0.10

@@ -13,11 +13,11 @@ from jaxtyping import Array
 
 from ..draws.draws import Draws
 from ..errors import UsageError
-from ..gradient.energy import around, log_acceptance
 from ..posterior import Posterior
 from ..preconditioner.fixed import Scalar
+from ..referee.around import prepare
 from ..typing import Preconditioner
-from .around import prepare
+from .energy import around, log_acceptance
 
 __all__ = ["rejection_rate"]
 
