@@ -1,6 +1,7 @@
 """A run directory: arrays and JSON, nothing that runs code.
 
 run.json         what was asked, versions, seed, hashes of data and model
+setup.npz        the plan: what is known of the posterior, what runs, where the chains start; atomic
 draws.zarr       the draws, chunk by chunk while the run goes on
 checkpoint.npz   the carry and the draws that do not fill a chunk yet; fsynced, atomic
 result.json      the verdict and the shape of a finished run
@@ -15,6 +16,7 @@ import json
 import math
 import os
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,6 +32,7 @@ from .verdict import NOT_JUDGED, Verdict
 __all__ = ["RunDirectory", "load", "save"]
 
 NUMBERS_PER_CHUNK = 2**16
+FORMAT = 2  # of a run directory; 1 had no setup.npz
 
 
 def chunk_rows(shape: tuple[int, ...]) -> int:
@@ -93,7 +96,14 @@ class RunDirectory:
         """Remove what an earlier run left, run.json included."""
         import shutil
 
-        for name in ("run.json", "checkpoint.npz", "result.json", "summary.json", "report.html"):
+        for name in (
+            "run.json",
+            "setup.npz",
+            "checkpoint.npz",
+            "result.json",
+            "summary.json",
+            "report.html",
+        ):
             with contextlib.suppress(FileNotFoundError):
                 (self.path / name).unlink()
         shutil.rmtree(self.path / "draws.zarr", ignore_errors=True)
@@ -150,6 +160,16 @@ class RunDirectory:
     def write(self, name: str, value: dict[str, Any]) -> None:
         """Write a JSON file, atomically."""
         write_atomic(self.path / name, _json_bytes(value))
+
+    def begun(self) -> dict[str, Any]:
+        """run.json. Raises RunError where it is of another format."""
+        asked = self.read("run.json")
+        check_format(self, asked)
+        return asked
+
+    def write_bytes(self, name: str, content: bytes) -> None:
+        """Write a file, atomically."""
+        write_atomic(self.path / name, content)
 
     def finished(self) -> bool:
         """Whether the run's draws are complete."""
@@ -209,11 +229,20 @@ class RunDirectory:
             raise RunError(f"{path} cannot be read: {error}.") from error
 
 
+def check_format(run: RunDirectory, asked: Mapping[str, Any]) -> None:
+    """RunError for a run directory that another version of sgld wrote."""
+    if asked.get("format") != FORMAT:
+        raise RunError(
+            f"{run.path} was written by another version of sgld (format {asked.get('format', 1)}, this one reads "
+            f"{FORMAT}); make the run again."
+        )
+
+
 def save(draws: Draws, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write `draws` as a finished run directory."""
     run = RunDirectory(path)
     run.create(overwrite)
-    run.write("run.json", {"kind": "saved", "info": _jsonable(draws.info)})
+    run.write("run.json", {"format": FORMAT, "kind": "saved", "info": _jsonable(draws.info)})
     write_result(run, draws)
     return run.path
 
@@ -257,6 +286,8 @@ def load(path: str | Path) -> Draws:
       Traceback (most recent call last):
       sgld.errors.RunError: runs/nowhere is not a directory.
     """
+    from .plan_file import plan_of
+
     run = RunDirectory(path)
     if not run.path.is_dir():
         raise RunError(f"{path} is not a directory.")
@@ -264,7 +295,9 @@ def load(path: str | Path) -> Draws:
         if (run.path / "run.json").exists():
             raise RunError(f"{path} is not finished; go on with it: sgld resume {path}")
         raise RunError(f"{path} holds no run.json, so it is not a run directory.")
+    run.begun()
     result = run.read("result.json")
+    plan = plan_of(run)
     try:
         rows = run.stored(int(result["num_draws"]))
         count = len(result["leaves"])
@@ -282,6 +315,7 @@ def load(path: str | Path) -> Draws:
             names=tuple(result["names"]),
             verdict=NOT_JUDGED if verdict is None else Verdict.from_dict(verdict),
             info=result["info"],
+            plan=plan,
         )
     except (KeyError, TypeError, ValueError, StopIteration) as error:
         raise RunError(f"{path} is damaged: {error!r}.") from error

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,13 +18,16 @@ from ..data.source import generator
 from ..diagnose.assess import assess
 from ..draws.draws import Draws
 from ..draws.plan import Plan
+from ..draws.plan_file import StoredPlan, read_plan, write_plan
 from ..draws.storage import RunDirectory, write_result
 from ..gaussian.known import NEAR
+from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..schedule import check_schedule
+from ..tune.estimator import prepared
 from ..tune.metric import settled
 from ..tune.plan import make_plan
 from . import loop
@@ -32,6 +35,7 @@ from .again import another, revised
 from .chunk import Kernel
 from .extend import draws_to_go_on_to
 from .outcome import laplace_facts, reported_draws, sampling_only, within_support
+from .record import Given, own_digests, owner_of
 
 __all__ = ["Host", "execute", "make_kernel"]
 
@@ -46,6 +50,8 @@ class Host:
     checkpoint_every: float = 10.0
     progress: bool = False
     on_plan: Callable[[Plan], None] | None = None  # called before the first step
+    given: Mapping[str, Any] = field(default_factory=dict)  # again, of the user's own
+    moved: str | None = None  # a sentence, where a run goes on elsewhere
 
 
 def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draws:
@@ -53,24 +59,23 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
     began, started = time.perf_counter(), time.monotonic()
     directory = host.directory
     try:
-        attempts = [] if directory is None else list(directory.read("run.json").get("again", []))
-        plan = make_plan(problem, ask)
-        for attempt in attempts:  # a resumed run goes on with the attempt it had come to
-            plan = revised(plan, attempt, problem, ask) or plan
+        attempts = [] if directory is None else list(directory.begun().get("again", []))
+        plan, starts = _begun(problem, ask, host, attempts)
         while True:
-            check_schedule(
-                plan.setup.step_size, plan.setup.thin * plan.setup.num_draws, "step_size"
-            )
-            if directory is not None:
-                directory.add_plan(plan.describe())
+            setup = plan.setup
+            check_schedule(setup.step_size, setup.thin * setup.num_draws, "step_size")
+            running = _in_batches(problem, plan)
+            if starts is None:
+                starts = _starts(running, plan, ask)
+                _keep(problem, ask, host, StoredPlan(plan, np.asarray(starts), len(attempts)))
             if host.on_plan is not None:
                 host.on_plan(plan)
             until = math.inf if ask.max_seconds is None else started + ask.max_seconds
-            draws = _attempt(problem, plan, ask, ess, host, until)
+            draws = _attempt(running, plan, starts, ask, ess, host, until)
             found = _next(problem, plan, ask, draws, attempts)
             if found is None:
                 break
-            plan, attempt = found
+            (plan, attempt), starts = found, None
             attempts.append(attempt)
             if directory is not None:
                 directory.begin_again(attempts)
@@ -99,17 +104,71 @@ def _next(
     return None
 
 
-def _attempt(
-    problem: Problem, plan: Plan, ask: Request, ess: int | None, host: Host, until: float
-) -> Draws:
-    """Run a plan and judge what comes out."""
+def _begun(
+    problem: Problem, ask: Request, host: Host, attempts: list[dict[str, str]]
+) -> tuple[Plan, Any]:
+    """The plan of the attempt that a run has come to, and its starts where they are stored.
+
+    As it was stored; where a run was stopped between the word that a plan missed and the next plan,
+    that one is made from the one before. Nothing is tuned twice.
+    """
+    stored = None
+    if host.directory is not None:
+        given = Given(host.given, problem)
+        owner = owner_of(host.directory.begun())
+        stored = read_plan(host.directory, given.checked, owner)
+    plan, at = (make_plan(problem, ask), 0) if stored is None else (stored.plan, stored.attempt)
+    for attempt in attempts[at:]:
+        plan = revised(plan, attempt, problem, ask) or plan
+    if stored is None:
+        return plan, None
+    plan = _prepared_again(_in_batches(problem, plan), plan)
+    plan = plan if host.moved is None else plan.noted(host.moved)
+    return plan, problem.array(stored.starts) if at == len(attempts) else None
+
+
+def _keep(problem: Problem, ask: Request, host: Host, stored: StoredPlan) -> None:
+    """Store the plan, so that the run can go on, and its words in run.json."""
+    if host.directory is None:
+        return
+    owner = owner_of(host.directory.begun())
+    write_plan(host.directory, stored, own_digests(problem, ask), owner)
+    host.directory.add_plan(stored.plan.describe())
+
+
+def _prepared_again(running: Problem, plan: Plan) -> Plan:
+    """With what the estimator keeps of the rows, which is not stored."""
+    gradient, gaussian = plan.setup.gradient, plan.known.gaussian
+    center = running.start if gaussian is None else gaussian.mode
+    if isinstance(gradient, ControlVariates):
+        gradient, center = ControlVariates(), gradient.center
+    gradient = prepared(gradient, running, center)
+    return replace(plan, setup=replace(plan.setup, gradient=gradient))
+
+
+def _in_batches(problem: Problem, plan: Plan) -> Problem:
+    """The problem with its rows in the run's batches."""
     setup = plan.setup
-    if setup.order is not None and setup.batch_size is not None:
-        problem = problem.with_batches(setup.batch_size, setup.order)
+    if setup.order is None or setup.batch_size is None:
+        return problem
+    return problem.with_batches(setup.batch_size, setup.order)
+
+
+def _attempt(
+    problem: Problem,
+    plan: Plan,
+    starts: Any,
+    ask: Request,
+    ess: int | None,
+    host: Host,
+    until: float,
+) -> Draws:
+    """Run a plan and judge what comes out; `problem` holds the rows in the run's batches."""
+    setup = plan.setup
     kernel = make_kernel(problem, plan, ask.seed)
     raw = loop.run(
         kernel,
-        _starts(problem, plan, ask),
+        starts,
         seed=ask.seed,
         num_draws=setup.num_draws,
         more=partial(draws_to_go_on_to, problem, plan, ask, ess),

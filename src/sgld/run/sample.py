@@ -19,7 +19,7 @@ from ..problem.problem import Problem
 from ..problem.request import Request
 from ..typing import Estimator, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
-from .record import asked_again, check_unchanged, record
+from .record import Given, asked_again, check_unchanged, elsewhere, record
 
 __all__ = ["begin", "resume", "sample"]
 
@@ -152,22 +152,19 @@ def resume(
     data: Any = None,
     init: Any = None,
     *,
+    sampler: Sampler | None = None,
+    schedule: Schedule | None = None,
+    temperature: Schedule | None = None,
+    gradient: Estimator | None = None,
+    preconditioner: Preconditioner | None = None,
     progress: bool = True,
     checkpoint_every: float = 10.0,
 ) -> Draws:
-    """Go on with a killed or interrupted run, to the same bits as an uninterrupted one.
-
-    Args:
-      path: a run directory. A finished one is loaded.
-      posterior, data, init: those the run was begun with.
-
-    Raises: RunError where the directory is none, is in use, or was begun with another
-    model, data or number of chains.
-    """
+    """Go on with a killed or interrupted run; `sgld.models.fit.resume` knows formula runs too."""
     directory = RunDirectory(path)
     if not directory.path.is_dir():
         raise RunError(f"{path} is not a directory.")
-    asked = directory.read("run.json")
+    asked = directory.begun()
     if directory.finished():
         return load(path)
     if posterior is None:
@@ -175,8 +172,14 @@ def resume(
             f"{path} was begun from Python functions, which are not stored; call "
             "sgld.resume(path, posterior, data, init) with the same ones."
         )
-    ask = asked_again(directory, asked)
+    given = {
+        "sampler": sampler, "step_size": schedule, "temperature": temperature, "gradient": gradient,
+        "preconditioner": preconditioner,
+    }  # fmt: skip
+    ask = asked_again(directory, asked, Given(given))
     directory.lock()
     problem = _checked(posterior, data, init, ask, asked.get("ess"))
-    check_unchanged(directory, asked, record(problem, ask, asked.get("ess")))
-    return execute(problem, ask, asked.get("ess"), Host(directory, checkpoint_every, progress))
+    now = record(problem, ask, asked.get("ess"))
+    check_unchanged(directory, asked, now)
+    host = Host(directory, checkpoint_every, progress, given=given, moved=elsewhere(asked, now))
+    return execute(problem, ask, asked.get("ess"), host)
