@@ -40,7 +40,8 @@ import sgld
 import workloads
 from sgld.draws import weighted
 from sgld.gaussian import dense, mode
-from sgld.referee import around, chains
+from sgld.problem.prepare import prepare
+from sgld.referee import chains
 from sgld.referee.reference import _center
 from stopwatch import Stopwatch
 
@@ -68,12 +69,12 @@ def model(work: workloads.Workload) -> sgld.Posterior:
 def mode_and_curvature(work: workloads.Workload) -> dict[str, float]:
     """The library's own checks, search and one curvature pass."""
     began = time.perf_counter()
-    ready = around.prepare(model(work), work.data, work.init)
-    jax.block_until_ready(ready.source)
+    ready = prepare(model(work), work.data, work.init)
+    jax.block_until_ready(ready.data)
     checked = time.perf_counter()
-    found, _, steps, _ = mode.newton_mode(ready.target, ready.source, ready.z0)
+    found, _, steps, _ = mode.newton_mode(ready, ready.start)
     searched = time.perf_counter()
-    dense.laplace_at(ready.target, ready.source, found)
+    dense.laplace_at(ready, found)
     ended = time.perf_counter()
     return {
         "checks": checked - began, "mode": searched - checked, "curvature": ended - searched,
@@ -134,26 +135,24 @@ def part_nuts(work: workloads.Workload, rounds: int, out: Path) -> dict[str, Any
     values, _ = draws.flat()
     squares = (values - weighted.mean(values, draws.weights)) ** 2
     least = min(float(np.min(weighted.ess(x, draws.weights))) for x in (values, squares))
-    density, rows = _center(around.prepare(model(work), work.data, work.init))
+    local = _center(prepare(model(work), work.data, work.init))
     lax = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
     with lax[0], lax[1]:
         step = float(np.median(draws.info["step_size"]))
         kernel = blackjax.nuts.build_kernel()
 
         @jax.jit
-        def advance(density, rows, state, key):
-            one = chains._density(density, rows)
+        def advance(local, state, key):
+            one = chains._density(local)
             state, info = kernel(key, state, one, step, jnp.ones(len(work.init)))
             return state, info.num_integration_steps
 
-        start = jax.jit(
-            lambda density, rows, u: blackjax.nuts.init(u, chains._density(density, rows))
-        )
-        state = start(density, rows, jnp.zeros(len(work.init)))
-        state, _ = jax.block_until_ready(advance(density, rows, state, jax.random.key(0)))
+        start = jax.jit(lambda local, u: blackjax.nuts.init(u, chains._density(local)))
+        state = start(local, jnp.zeros(len(work.init)))
+        state, _ = jax.block_until_ready(advance(local, state, jax.random.key(0)))
         began, gradients = time.perf_counter(), 0
         for number in range(1, TRANSITIONS + 1):
-            state, count = advance(density, rows, state, jax.random.key(number))
+            state, count = advance(local, state, jax.random.key(number))
             gradients += int(count)
         took = time.perf_counter() - began
     return {
