@@ -2,7 +2,7 @@
 
     python benchmarks/sensitivity.py                       all constants, all of SAMPLE
     python benchmarks/sensitivity.py --seconds 600         the same, as far as the time goes
-    python benchmarks/sensitivity.py --only NEAR,pilot.STEPS --problems log_gamma,tied_means
+    python benchmarks/sensitivity.py --only NEAR,mode.SEARCH_SCALES --problems log_gamma,tied_means
     python benchmarks/sensitivity.py --show                the stored table, nothing run
 
 A constant is a number, or a tuple of numbers, that a module of sgld gives a name in capitals. It is found
