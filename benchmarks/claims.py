@@ -183,12 +183,6 @@ def w3() -> dict[str, Figure]:
     return {"sgld.sample, 50 units, x BlackJAX": theirs / mine}
 
 
-def w3_loop() -> dict[str, Figure]:
-    import workloads
-
-    return {"x BlackJAX": over_blackjax(workloads.network(), 3, 0.5)}
-
-
 def first() -> dict[str, Figure]:
     """A first call on a small model, in a fresh process, over that process's import."""
     import speed
@@ -279,7 +273,7 @@ def time_to_accuracy() -> dict[str, Figure]:
 
 
 SHORT = {
-    "W1": w1, "W2": w2, "W3": w3, "W3 loop": w3_loop, "first": first, "accuracy": accuracy, "verdict": verdict,
+    "W1": w1, "W2": w2, "W3": w3, "first": first, "accuracy": accuracy, "verdict": verdict,
     "bias": bias, "time_to_accuracy": time_to_accuracy,
 }  # fmt: skip
 
