@@ -20,9 +20,7 @@ MAX_MEAN_ERROR = 0.25
 MAX_SE = 0.10
 MAX_SE_ALONE = 0.04  # where the meter is the only evidence of bias
 PRINTED_SE, PRINTED_RATIO = 0.03, 1.3  # beyond these the corrected columns are off by too much
-MIN_CORRECTED_ESS = (
-    100  # 160 draws of a regression with 5 columns: 1 printed; at 50 all, at 200 none
-)
+MIN_CORRECTED_ESS = 100  # 160 draws of a 5-column regression: 1 is printed; at 50 all, at 200 none
 MIN_R2, PRINTED_R2 = 0.5, 0.9  # logistic on 200 rows: 4 of 5 printed; at .8 all, at .95 2
 MAX_NU = 1.0
 HEAVY = 0.15  # Pareto k of a tail: from .25 the error of a sd is infinite, and unvisited tails look lighter
