@@ -1,0 +1,162 @@
+"""Bugs in what the library finds out and chooses: Gaussian, noise, law, step, lengths, modes."""
+
+from .mutant import Mutant
+
+NOISE = "tests/unit/tune/test_noise.py::"
+GAUSSIAN = "tests/unit/tune/test_gaussian.py::"
+FACTOR = GAUSSIAN + "test_covariance_factor_and_whitening_belong_to_the_posterior"
+LENGTHS = "tests/unit/tune/test_lengths.py::"
+LOWRANK = "tests/unit/tune/test_lowrank.py::"
+PILOTED = "tests/unit/tune/test_piloted.py::"
+LAW = "tests/laws/test_sgld.py::"
+AFFINE = "tests/laws/test_momentum.py::"
+TOLD = "tests/unit/test_told.py::"
+
+TUNE = [
+    Mutant(
+        "noise of blocks: not scaled to all rows", "tune/noise.py",
+        "np.cov(source.num_blocks * table.astype(np.float64)", "np.cov(table.astype(np.float64)",
+        NOISE + "test_the_noise_of_blocks_is_over_all_of_them",
+    ),
+    Mutant(
+        "noise of an estimator: a difference of two is not halved", "tune/noise.py",
+        "    return difference.T @ difference / (2 * count)\n",
+        "    return difference.T @ difference / count\n",
+        NOISE + "test_the_noise_of_control_variates_is_averaged_over_the_posterior",
+    ),
+    Mutant(
+        "noise of rows: centred by the row after, not the row itself", "tune/noise.py",
+        "(second - np.roll(at_mode, 1, axis=0))", "(second - np.roll(at_mode, -1, axis=0))",
+        NOISE + "test_the_noise_of_one_row_plain_and_centred",
+    ),
+    Mutant(
+        "noise around positions: their means count as noise", "tune/noise.py",
+        "centred.append(g - g.mean(0))", "centred.append(g)",
+        PILOTED + "test_the_noise_around_a_position_is_that_of_its_rows",
+    ),
+    Mutant(
+        "Gaussian at the mode: eigenvalues for their roots", "tune/curvature.py",
+        "factor = vectors / np.sqrt(values) / scale[:, None]",
+        "factor = vectors / values / scale[:, None]", FACTOR,
+    ),
+    Mutant(
+        "Gaussian at the mode: the temperature as an sd", "tune/curvature.py",
+        "factor=self.factor * np.sqrt(temperature)", "factor=self.factor * temperature", FACTOR,
+    ),
+    Mutant(
+        "Gaussian at the mode: factor transposed in its draws", "tune/curvature.py",
+        "return xi @ self.factor.T", "return xi @ self.factor", FACTOR,
+    ),
+    Mutant(
+        "Gaussian at the mode: gamma of the log posterior, not of minus it", "tune/curvature.py",
+        "lambda g: -self.pull(g) @ out.T", "lambda g: self.pull(g) @ out.T",
+        GAUSSIAN + "test_marginals_are_those_of_the_reported_parameters",
+    ),
+    Mutant(
+        "nu: the Gaussian's own gradient at T = 1", "tune/curvature.py",
+        "straight = laplace.linear(target, source, thetas) / temperature",
+        "straight = laplace.linear(target, source, thetas)",
+        "tests/unit/tune/test_mode.py::test_nonlinearity_is_0_on_a_gaussian_and_not_on_a_logistic",
+    ),
+    Mutant(
+        "low rank: variances that forget the cross term", "tune/lowrank.py",
+        "(2 * self.c + self.c**2)", "self.c**2",
+        LOWRANK + "test_diagonal_plus_rank_five_is_found_exactly",
+    ),
+    Mutant(
+        "low rank: whitened by c, not by c / (1 + c)", "tune/lowrank.py",
+        "(self.c / (1 + self.c))", "self.c",
+        LOWRANK + "test_spread_pull_whiten_draws_and_metric_belong_to_one_matrix",
+    ),
+    Mutant(
+        "low rank: narrowed where it must be widened", "tune/lowrank.py",
+        "scale=found.scale / np.sqrt(low)", "scale=found.scale * np.sqrt(low)",
+        LOWRANK + "test_a_broad_spectrum_lies_between_1_and_1_plus_departure",
+    ),
+    Mutant(
+        "law: blocks of a pass as independent as rows drawn anew", "tune/law.py",
+        "scale = R / (R - 1)", "scale = (R - 1) / R", LAW + "test_order_of_the_bias",
+    ),
+    Mutant(
+        "law: the posterior's variance at T = 1", "tune/law.py",
+        "self.out, temperature / self.a, self.out", "self.out, 1 / self.a, self.out",
+        LENGTHS + "test_the_ratio_of_exact_gradients_is_the_closed_form",
+    ),
+    Mutant(
+        "law: a ratio of variances, not of sds", "tune/law.py",
+        "return np.sqrt(wrong / true)", "return wrong / true",
+        LENGTHS + "test_the_ratio_of_exact_gradients_is_the_closed_form",
+    ),
+    Mutant(
+        "law: alpha without the 2 of the injected noise", "tune/law.py",
+        "return h / (2 * temperature)", "return h / temperature",
+        LENGTHS + "test_the_noise_ratio_is_of_variances",
+    ),
+    Mutant(
+        "law: the noise left in coordinates that are not turned", "tune/law.py",
+        "basis.T @ noise @ basis", "factor.T @ noise @ factor",
+        LAW + "test_independent_batches",
+    ),
+    Mutant(
+        "step: the parameter that is least off decides", "tune/law.py",
+        "np.max(np.abs(law.ratio(middle, temperature) - 1))",
+        "np.min(np.abs(law.ratio(middle, temperature) - 1))",
+        LAW + "test_largest_step_spends_the_bias_it_was_given",
+    ),
+    Mutant(
+        "law of momentum: complex modes not conjugated", "tune/affine.py",
+        "np.outer(arrives[:, i], arrives[:, j].conj())", "np.outer(arrives[:, i], arrives[:, j])",
+        AFFINE + "test_reshuffled_batches",
+    ),
+    Mutant(
+        "step: all of the tolerance, none left for Monte Carlo error", "tune/choose.py",
+        "    bias = ask.tolerance / 2\n", "    bias = ask.tolerance\n",
+        LENGTHS + "test_half_of_the_tolerance_is_the_steps",
+    ),
+    Mutant(
+        "batch: as noisy as if all N rows were n of infinitely many", "tune/choose.py",
+        "V = variance * (1 / n - 1 / N)", "V = variance / n",
+        LOWRANK + "test_the_noise_of_a_plan_at_a_temperature",
+    ),
+    Mutant(
+        "lengths: every chain makes the draws of all", "tune/plan.py",
+        "(1 + decay) / (1 - decay) / ask.num_chains", "(1 + decay) / (1 - decay)",
+        LENGTHS + "test_all_chains_together_make_the_draws_that_a_tolerance_needs",
+    ),
+    Mutant(
+        "lengths: burn-in of one time constant", "tune/plan.py",
+        "int(np.ceil(6 / rate))", "int(np.ceil(1 / rate))",
+        LENGTHS + "test_what_is_left_of_the_start_after_burn_in_is_nothing",
+    ),
+    Mutant(
+        "modes: those less dense are no modes", "tune/plan.py",
+        "density > value - 10 * (T or 1.0)", "density > value + 10 * (T or 1.0)",
+        TOLD + "test_a_far_mode_on_one_side_alone_is_found",
+    ),
+    Mutant(
+        "modes: both starts of a pair lie on one side", "tune/mode.py",
+        "[near.mode + away, near.mode - away]", "[near.mode + away, near.mode + away]",
+        TOLD + "test_starts_of_the_search_are_the_mirror_the_exchange_and_both_sides",
+    ),
+    Mutant(
+        "Newton: triangular factors the wrong way round", "tune/mode.py",
+        "np.linalg.solve(factor.T, np.linalg.solve(factor, g))",
+        "np.linalg.solve(factor, np.linalg.solve(factor.T, g))",
+        GAUSSIAN + "test_newton_needs_one_step_on_any_gaussian",
+    ),
+    Mutant(
+        "resolution: a posterior sd as its own inverse", "tune/improper.py",
+        "apart * np.sqrt(np.diag(curvature)", "apart / np.sqrt(np.diag(curvature)",
+        TOLD + "test_numbers_too_far_apart_for_the_posterior",
+    ),
+    Mutant(
+        "pilot: the energy of a Gaussian's proposals taken twice", "tune/pilot.py",
+        "ratio = -h / 4 * np.sum", "ratio = -h / 2 * np.sum",
+        LENGTHS + "test_how_often_a_step_is_rejected_on_a_gaussian",
+    ),
+    Mutant(
+        "pilot: proposals are taken where they should be refused", "tune/pilot.py",
+        "accepted = log_uniform < ratio", "accepted = log_uniform > ratio",
+        "tests/unit/tune/test_pilot.py::test_adjusted_chains_tell_the_truth_whatever_the_runs_step",
+    ),
+]  # fmt: skip
