@@ -24,8 +24,8 @@ import sgld
 import speed
 import workloads
 from sgld.draws import weighted
+from sgld.law.overdamped import Law
 from sgld.testing import stationary_covariance
-from sgld.tune.law import Law
 
 DIMENSION = 10
 ROWS, COLUMNS, CORRELATION = 5000, 5, 0.8

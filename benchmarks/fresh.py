@@ -23,11 +23,11 @@ from scipy.stats import qmc
 import sgld
 from problems.binary import columns
 from sgld.data.source import Source
+from sgld.gaussian import noise
+from sgld.gaussian.dense import Laplace, laplace_at
+from sgld.gaussian.mode import newton_mode
 from sgld.layout import Layout
-from sgld.posterior import Target
-from sgld.tune import noise
-from sgld.tune.curvature import Laplace, laplace_at
-from sgld.tune.mode import newton_mode
+from sgld.problem.target import Target
 
 __all__ = ["FRESH", "KINDS", "Case", "case"]
 

@@ -31,10 +31,11 @@ import sgld
 import workloads
 from sgld.diagnose.assess import assess
 from sgld.draws.storage import RunDirectory
-from sgld.run import arguments, loop, outcome, sample
+from sgld.problem import prepare as arguments
+from sgld.problem.request import Request
+from sgld.run import loop, outcome, sample
 from sgld.run.chunk import Kernel, run_chunk, start
 from sgld.tune.plan import make_plan
-from sgld.tune.request import Request
 from workloads import THIN, Workload
 
 PEER, LIMIT, QUIET = "BlackJAX", "C", "no noise"

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from sgld.run import loop, phases, sample
-from sgld.tune import choose, plan
+from sgld.tune import plan, price
 
 PARTS = (
     (sample, "prepare", "checks, data sent"),
@@ -19,10 +19,10 @@ PARTS = (
     (plan, "nonlinearity", "nu"),
     (plan, "other_modes", "other modes"),
     (plan, "check_proper", "properness"),
-    (choose.noise, "row_noise", "noise of a row"),
-    (choose.parts, "prepared", "centre of control variates"),
-    (choose.parts, "measure", "noise of the estimator"),
-    (choose, "priced_choice", "choice of the batch"),
+    (price.noise, "row_noise", "noise of a row"),
+    (price.parts, "prepared", "centre of control variates"),
+    (price.parts, "measure", "noise of the estimator"),
+    (price, "priced_choice", "choice of the batch"),
     (sample, "make_plan", "rest of the plan"),
     (sample, "_starts", "starts"),
     (loop, "run", "sampling"),

@@ -38,9 +38,9 @@ import numpy as np
 import sgld
 import workloads
 from sgld.draws import weighted
+from sgld.gaussian import dense, mode
 from sgld.referee import around, chains
 from sgld.referee.reference import _center
-from sgld.tune import curvature, mode
 from stopwatch import Stopwatch
 
 MEAN, SD = 0.1, 0.05  # posterior sds; share of the sd
@@ -72,7 +72,7 @@ def mode_and_curvature(work: workloads.Workload) -> dict[str, float]:
     checked = time.perf_counter()
     found, _, steps, _ = mode.newton_mode(ready.target, ready.source, ready.z0)
     searched = time.perf_counter()
-    curvature.laplace_at(ready.target, ready.source, found)
+    dense.laplace_at(ready.target, ready.source, found)
     ended = time.perf_counter()
     return {
         "checks": checked - began, "mode": searched - checked, "curvature": ended - searched,

@@ -31,9 +31,9 @@ import sgld
 from fresh import FRESH, KINDS, Case, case
 from sgld.draws import weighted
 from sgld.errors import SGLDError
+from sgld.law.overdamped import Law, largest_step
 from sgld.tune import parts
-from sgld.tune.law import Law, largest_step
-from sgld.tune.rough import settled
+from sgld.tune.optimised import settled
 from verdict_tables import report
 
 GOOD_BIAS, WORST = 0.025, 30.0  # of the step that counts as good; what it is multiplied by

@@ -8,7 +8,7 @@ import pytest
 import sgld
 from sgld.data.source import Source
 from sgld.layout import Layout
-from sgld.posterior import Target
+from sgld.problem.target import Target
 from sgld.run import chunk
 
 N = 10

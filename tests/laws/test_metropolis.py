@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.gradient.energy import around, log_acceptance
+from sgld.metropolis.energy import around, log_acceptance
 from sgld.referee.around import prepare
 
 D = 3

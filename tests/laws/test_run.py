@@ -10,7 +10,7 @@ import pytest
 import sgld
 from sgld.data.source import Source
 from sgld.layout import Layout
-from sgld.posterior import Target
+from sgld.problem.target import Target
 from sgld.run import chunk, loop
 
 N = 23
@@ -324,7 +324,7 @@ def test_the_leaf_that_failed_first_is_named():
     ids=["reshuffle", "replacement", "subset"],
 )
 def test_variances_of_a_run_follow_the_law(design):
-    from sgld.tune.law import Law
+    from sgld.law.overdamped import Law
 
     n, order, T = design["batch_size"], design["order"], design.get("temperature", 1.0)
     D = np.diag(design["preconditioner"].array) if "preconditioner" in design else np.eye(2)

@@ -87,82 +87,82 @@ DIAGNOSE = [
         RUNS + "test_noisy_gradients_explain_a_gaussian_as_well_as_exact_ones",
     ),
     Mutant(
-        "rule: R-hat's limit for one chain", "diagnose/verdict.py",
+        "rule: R-hat's limit for one chain", "diagnose/rule.py",
         "1 + 4 * e.num_chains / ess", "1 + 4 / ess",
         VERDICT + "test_r_hat_allows_for_the_draws_at_hand",
     ),
     Mutant(
-        "rule: squares need no effective draws", "diagnose/verdict.py",
+        "rule: squares need no effective draws", "diagnose/rule.py",
         "ess = np.fmin(e.ess, e.ess_square)", "ess = e.ess", RULES,
     ),
     Mutant(
-        "rule: an excess that is not a number passes", "diagnose/verdict.py",
+        "rule: an excess that is not a number passes", "diagnose/rule.py",
         "not np.max(e.excess) <= MAX_EXCESS", "np.max(e.excess) > MAX_EXCESS",
         VERDICT + "test_what_is_not_a_number_is_never_trusted",
     ),
     Mutant(
-        "rule: biased only where sd and mean are both off", "diagnose/verdict.py",
+        "rule: biased only where sd and mean are both off", "diagnose/rule.py",
         "np.max(error) > MAX_RATIO_ERROR or np.max(mean_error) > MAX_MEAN_ERROR",
         "np.max(error) > MAX_RATIO_ERROR and np.max(mean_error) > MAX_MEAN_ERROR", RULES,
     ),
     Mutant(
-        "rule: a mean's error in sds of the run, not of the posterior", "diagnose/verdict.py",
+        "rule: a mean's error in sds of the run, not of the posterior", "diagnose/rule.py",
         "np.abs(e.mean_shift) / (e.sd / e.sd_ratio)", "np.abs(e.mean_shift) / e.sd", RULES,
     ),
     Mutant(
-        "rule: the doubt about a second mode is dropped", "diagnose/verdict.py",
+        "rule: the doubt about a second mode is dropped", "diagnose/rule.py",
         "if e.other_modes:", "if e.other_modes > 1:", RULES,
     ),
     Mutant(
-        "rule: the best explained parameter speaks for all", "diagnose/verdict.py",
+        "rule: the best explained parameter speaks for all", "diagnose/rule.py",
         "worst = int(np.argmin(e.r2))", "worst = int(np.argmax(e.r2))", RULES,
     ),
     Mutant(
-        "rule: Monte Carlo error as a variance", "diagnose/verdict.py",
+        "rule: Monte Carlo error as a variance", "diagnose/rule.py",
         "3 / np.sqrt(2 * e.ess_square[worst])", "3 / (2 * e.ess_square[worst])", RULES,
     ),
     Mutant(
         "rule: Monte Carlo error excuses a law that is known to be too wide",
-        "diagnose/verdict.py",
+        "diagnose/rule.py",
         "np.max(e.excess) < e.tolerance", "np.max(e.excess) < MAX_EXCESS", RULES,
     ),
     Mutant(
-        "corrected columns: the sd is corrected the wrong way", "diagnose/verdict.py",
+        "corrected columns: the sd is corrected the wrong way", "diagnose/rule.py",
         "np.divide(e.sd, e.sd_ratio,", "np.multiply(e.sd, e.sd_ratio,", VERDICT + "test_trusted",
     ),
     Mutant(
-        "corrected columns: shown for any one of the reasons", "diagnose/verdict.py",
+        "corrected columns: shown for any one of the reasons", "diagnose/rule.py",
         "(e.r2 > PRINTED_R2) & (e.ess >= MIN_CORRECTED_ESS)",
         "(e.r2 > PRINTED_R2) | (e.ess >= MIN_CORRECTED_ESS)",
         VERDICT + "test_corrected_columns_need_effective_draws_and_a_meter_that_is_sure",
     ),
     Mutant(
-        "a promise rounded down", "diagnose/verdict.py",
+        "a promise rounded down", "diagnose/rule.py",
         "int(np.ceil(100 * np.max(error) - 1e-9))", "int(100 * np.max(error) - 1e-9)",
         VERDICT + "test_trusted",
     ),
     Mutant(
-        "adjusted chains: the lighter of the tails decides", "diagnose/verdict.py",
+        "adjusted chains: the lighter of the tails decides", "diagnose/rule.py",
         "worst = int(np.nanargmax(c.tail))", "worst = int(np.nanargmin(c.tail))", ADJUSTED_RULE,
     ),
     Mutant(
-        "adjusted chains: a mean's error in sds of the run, not of theirs", "diagnose/verdict.py",
+        "adjusted chains: a mean's error in sds of the run, not of theirs", "diagnose/rule.py",
         "np.abs(e.mean - c.mean) / c.sd", "np.abs(e.mean - c.mean) / e.sd", ADJUSTED_RULE,
     ),
     Mutant(
         "adjusted chains: a sd's error that forgets the - 1 of the kurtosis",
-        "diagnose/confirm.py",
+        "metropolis/confirm.py",
         "np.sqrt((kurtosis - 1) / (4 * ess_square))", "np.sqrt(kurtosis / (4 * ess_square))",
         CONFIRM + "test_independent_draws_have_the_textbooks_standard_errors",
     ),
     Mutant(
-        "adjusted chains: mixed by R-hat or by ESS", "diagnose/confirm.py",
+        "adjusted chains: mixed by R-hat or by ESS", "metropolis/confirm.py",
         "np.all(weighted.r_hat(values) <= limit) and np.all(ess > 400)",
         "np.all(weighted.r_hat(values) <= limit) or np.all(ess > 400)",
         CONFIRM + "test_chains_that_stay_at_different_places_have_not_mixed",
     ),
     Mutant(
-        "phase: alpha without the 2 of the injected noise", "diagnose/phase.py",
+        "phase: alpha without the 2 of the injected noise", "draws/phase.py",
         "h[:, None] * level / (2 * T[:, None])", "h[:, None] * level / T[:, None]",
         PHASE + "test_the_crossing",
     ),
@@ -177,7 +177,7 @@ DIAGNOSE = [
         PHASE + "test_statistics_of_per_datum_gradients",
     ),
     Mutant(
-        "phase: every row has the whole prior", "diagnose/phase.py",
+        "phase: every row has the whole prior", "problem/rows.py",
         "jax.grad(target.log_prior)(z) / source.num_data", "jax.grad(target.log_prior)(z) / 1",
         PHASE + "test_statistics_of_per_datum_gradients "
         "tests/unit/tune/test_noise.py::test_per_datum_statistics_give_the_noise_of_every_batch",

@@ -82,7 +82,7 @@ DRAWS = [
         STORED + "test_every_leaf_keeps_its_name",
     ),
     Mutant(
-        "storage: a number that is not finite becomes 0", "diagnose/verdict.py",
+        "storage: a number that is not finite becomes 0", "draws/verdict.py",
         "[np.nan if v is None else v for v in stored[name]]",
         "[0.0 if v is None else v for v in stored[name]]",
         STORED + "test_weights_status_and_verdict_come_back",

@@ -12,18 +12,18 @@ TRANSITIONS = (
 
 REFEREE = [
     Mutant(
-        "rejection rate: ratios above 1 make up for others", "referee/rejection.py",
+        "rejection rate: ratios above 1 make up for others", "metropolis/rejection.py",
         "-np.expm1(np.minimum(np.asarray(one(us, xi, zs.dtype.type(h))), 0.0))",
         "-np.expm1(np.asarray(one(us, xi, zs.dtype.type(h))))",
         "tests/laws/test_metropolis.py::test_rejections_of_a_gaussian_by_quadrature",
     ),
     Mutant(
-        "rejection rate: failed chains propose too", "referee/rejection.py",
+        "rejection rate: failed chains propose too", "metropolis/rejection.py",
         "lambda leaf: leaf[draws.healthy].reshape", "lambda leaf: leaf.reshape",
         PROPOSALS + "test_a_chain_that_failed_proposes_nothing",
     ),
     Mutant(
-        "rejection rate: at the run's first step", "referee/rejection.py",
+        "rejection rate: at the run's first step", "metropolis/rejection.py",
         "draws.step_size[draws.healthy[0], -1]", "draws.step_size[draws.healthy[0], 0]",
         PROPOSALS + "test_the_step_of_a_run_is_its_last",
     ),

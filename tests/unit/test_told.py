@@ -7,10 +7,10 @@ import pytest
 
 import sgld
 from sgld.errors import UsageError
+from sgld.gaussian import mode
+from sgld.gaussian.dense import laplace_at
 from sgld.layout import Layout
-from sgld.posterior import Target
-from sgld.tune import mode
-from sgld.tune.curvature import laplace_at
+from sgld.problem.target import Target
 
 RNG = np.random.default_rng(0)
 

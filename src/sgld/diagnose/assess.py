@@ -11,17 +11,18 @@ from jaxtyping import Float
 
 from ..draws import weighted
 from ..draws.draws import Draws
-from ..gradient import sums
+from ..draws.verdict import Verdict
+from ..gaussian.lowrank import LowRankLaplace
+from ..gaussian.noise import estimates
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
-from ..posterior import Target
-from ..tune.affine import AffineLaw
-from ..tune.lowrank import LowRankLaplace
-from ..tune.noise import estimates
+from ..law.affine import AffineLaw
+from ..metropolis.confirm import confirm
+from ..problem import sums
+from ..problem.target import Target
 from ..tune.request import Plan
 from . import stein
-from .confirm import confirm
-from .verdict import MAX_SE_ALONE, PRINTED_R2, Evidence, Verdict, doubt, judge, unmixed
+from .rule import MAX_SE_ALONE, PRINTED_R2, Evidence, doubt, judge, unmixed
 
 __all__ = ["assess"]
 

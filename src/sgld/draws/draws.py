@@ -16,10 +16,10 @@ from ..layout import Layout
 from . import weighted
 
 if TYPE_CHECKING:
-    from ..diagnose.phase import Phase
-    from ..diagnose.verdict import Verdict
     from ..tune.request import Plan
+    from .phase import Phase
     from .summary import Summary
+    from .verdict import Verdict
 
 __all__ = ["Draws", "Prediction"]
 
@@ -180,7 +180,7 @@ class Draws:
 
         None where gradients are exact, and for draws that no sampler of this library made.
         """
-        from ..diagnose.phase import Phase
+        from .phase import Phase
 
         stored = self.info.get("phase")
         return None if stored is None else Phase.from_dict(stored)

@@ -21,11 +21,11 @@ from typing import IO, Any
 import jax
 import numpy as np
 
-from ..diagnose.verdict import Verdict
 from ..errors import RunError
 from ..layout import leaf_names
 from .draws import Draws
 from .summary import TOLD
+from .verdict import Verdict
 
 __all__ = ["RunDirectory", "load", "save"]
 

@@ -9,7 +9,7 @@ import jax
 from jaxtyping import Array
 
 from ..data.source import Source
-from ..posterior import Target
+from ..problem.target import Target
 from .estimate import Estimate
 
 __all__ = ["Full"]

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from ..data.source import Source
 from ..errors import UsageError
-from ..posterior import Target
+from ..problem.target import Target
 from .estimate import Estimate
 
 __all__ = ["SAGA"]

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Int
 
 from ..data.source import Source
 from ..errors import UsageError
-from ..posterior import Target
-from . import sums
+from ..problem import sums
+from ..problem.target import Target
 from .estimate import Estimate
 
 __all__ = ["SVRG"]

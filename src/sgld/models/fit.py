@@ -17,13 +17,14 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..approximate.sandwich import sandwich
 from ..data.table import as_table, content_hash, read_table
 from ..draws.draws import Draws
 from ..draws.storage import RunDirectory, load
 from ..errors import DataError, RunError, UsageError, did_you_mean
+from ..problem.request import Request
 from ..run.sample import begin
-from ..tune.request import Plan, Request
-from ..tune.sandwich import sandwich
+from ..tune.request import Plan
 from .formula import FormulaModel
 
 __all__ = ["fit", "model_of_run", "predict", "sandwich_of_run"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..posterior import Posterior
-from ..run import arguments
-from ..run.arguments import Prepared
-from ..tune.request import Request
+from ..problem import prepare as arguments
+from ..problem.prepare import Prepared
+from ..problem.request import Request
 
 __all__ = ["prepare"]
 

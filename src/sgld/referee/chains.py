@@ -14,8 +14,8 @@ from jaxtyping import Array
 
 from ..data.source import Source
 from ..errors import need
-from ..gradient import sums
-from ..gradient.energy import Around
+from ..metropolis.energy import Around
+from ..problem import sums
 from ..run.progress import Progress
 from . import adaptation
 

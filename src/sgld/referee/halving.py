@@ -9,9 +9,10 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..diagnose.verdict import MAX_MEAN_ERROR, MAX_RATIO_ERROR, MAX_SE, MAX_SE_ALONE, Verdict
+from ..diagnose.rule import MAX_MEAN_ERROR, MAX_RATIO_ERROR, MAX_SE, MAX_SE_ALONE
 from ..draws import weighted
 from ..draws.draws import Draws
+from ..draws.verdict import Verdict
 from ..errors import UsageError
 from ..posterior import Posterior
 

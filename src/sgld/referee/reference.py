@@ -25,17 +25,18 @@ import numpy as np
 from jaxtyping import Array
 
 from ..data.source import Source
-from ..diagnose.verdict import Evidence, Verdict, unmixed
+from ..diagnose.rule import Evidence, unmixed
 from ..draws import weighted
 from ..draws.draws import Draws
+from ..draws.verdict import Verdict
 from ..errors import UsageError, did_you_mean, need
-from ..gradient.energy import Around, around
+from ..gaussian.dense import laplace_at
+from ..gaussian.mode import NEWTON_LIMIT, newton_mode
 from ..layout import Layout
+from ..metropolis.energy import Around, around
 from ..posterior import Posterior
-from ..run.arguments import Prepared
+from ..problem.prepare import Prepared
 from ..run.outcome import reported
-from ..tune.curvature import laplace_at
-from ..tune.mode import NEWTON_LIMIT, newton_mode
 from .around import prepare
 from .chains import run
 

@@ -13,9 +13,9 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..diagnose.phase import Phase
 from ..draws import weighted
 from ..draws.draws import Draws
+from ..draws.phase import Phase
 from ..draws.storage import RunDirectory, load, write_atomic
 from ..draws.summary import target_of
 from ..errors import SGLDError

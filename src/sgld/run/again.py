@@ -10,12 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from ..data.source import Source
-from ..diagnose.verdict import Verdict
-from ..posterior import Target
+from ..draws.verdict import Verdict
+from ..problem.request import Request, is_auto
+from ..problem.target import Target
 from ..schedule import as_schedule
 from ..tune.piloted import from_pilot
 from ..tune.plan import with_lengths
-from ..tune.request import Plan, Request, is_auto
+from ..tune.request import Plan
 from .outcome import LEFT_SUPPORT
 
 __all__ = ["MOST_ATTEMPTS", "another", "revised"]

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 
 from ..data.source import Source
 from ..gradient.estimate import Estimate
-from ..posterior import Target
+from ..problem.target import Target
 
 __all__ = ["Carry", "Kept", "Kernel", "block_steps", "run_chunk", "start"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..draws.draws import Draws
 from ..gradient.full import Full
 from ..layout import Layout
-from ..posterior import Target
+from ..problem.target import Target
 from ..tune.request import Plan
 from . import loop
 

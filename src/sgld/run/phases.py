@@ -5,7 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from ..diagnose.phase import Phase, noise_level, rows_for
+from ..diagnose.phase import noise_level, rows_for
+from ..draws.phase import Phase
 from ..gradient.full import Full
 from .chunk import Carry, Kernel
 

@@ -15,8 +15,8 @@ import numpy as np
 from ..data.source import Source
 from ..draws.storage import RunDirectory
 from ..errors import RunError
-from ..posterior import Target
-from ..tune.request import Request
+from ..problem.request import Request
+from ..problem.target import Target
 
 __all__ = ["asked_again", "check_unchanged", "record"]
 

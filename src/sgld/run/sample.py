@@ -19,21 +19,23 @@ from jax.tree_util import Partial
 
 from ..data.source import generator
 from ..diagnose.assess import assess
-from ..diagnose.verdict import MIN_ESS
+from ..diagnose.rule import MIN_ESS
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.storage import RunDirectory, load, write_result
 from ..errors import RunError
-from ..gradient import sums
 from ..gradient.full import Full
-from ..posterior import Posterior, Target
+from ..posterior import Posterior
+from ..problem import sums
+from ..problem.prepare import Prepared, prepare
+from ..problem.request import Request, is_auto
+from ..problem.target import Target
 from ..schedule import check_schedule
+from ..tune.optimised import settled
 from ..tune.plan import NEAR, make_plan
-from ..tune.request import Plan, Request, is_auto
-from ..tune.rough import settled
+from ..tune.request import Plan
 from . import loop
 from .again import another, revised
-from .arguments import Prepared, prepare
 from .chunk import Kernel
 from .outcome import laplace_facts, reported_draws, sampling_only, within_support
 from .record import asked_again, check_unchanged, record

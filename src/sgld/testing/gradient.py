@@ -14,7 +14,8 @@ from jaxtyping import Float
 
 from ..data.source import Source
 from ..layout import Layout
-from ..posterior import Posterior, Target
+from ..posterior import Posterior
+from ..problem.target import Target
 
 __all__ = ["GradientReport", "check_gradient"]
 

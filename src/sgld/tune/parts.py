@@ -11,18 +11,18 @@ from jaxtyping import Float
 
 from ..data.source import Source
 from ..errors import UsageError
-from ..gradient import sums
+from ..gaussian import noise
+from ..gaussian.dense import Laplace
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
-from ..posterior import Target
+from ..law.affine import AffineLaw, is_affine
+from ..law.overdamped import Law
+from ..problem import sums
+from ..problem.request import Request, is_auto
+from ..problem.target import Target
 from ..sampler.replica_exchange import ReplicaExchange
 from ..sampler.sgld import SGLD
-from . import noise
-from .affine import AffineLaw, is_affine
-from .curvature import Laplace
-from .law import Law
-from .request import Request, is_auto
 
 __all__ = [
     "DEFAULT_BATCH",

@@ -14,20 +14,22 @@ import numpy as np
 from jax.tree_util import Partial
 
 from ..data.source import Source
-from ..gradient import sums
+from ..gaussian import noise
+from ..gaussian.dense import Laplace
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
-from ..posterior import Target
+from ..law.overdamped import Law, largest_step
+from ..metropolis.pilot import MOST_DIMENSIONS, MOST_ROWS, Pilot, pilot
 from ..preconditioner.fixed import Dense
+from ..problem import sums
+from ..problem.request import Request, is_auto
+from ..problem.target import Target
 from ..sampler.baoa import BAOA
 from ..schedule import as_schedule
-from . import noise, parts
-from .choose import priced_choice
-from .curvature import Laplace
-from .law import Law, largest_step
-from .pilot import MOST_DIMENSIONS, MOST_ROWS, Pilot, pilot
-from .request import Plan, Request, draft, is_auto
-from .rough import squared_gradients
+from . import parts
+from .optimised import squared_gradients
+from .price import priced_choice
+from .request import Plan, draft
 
 __all__ = ["from_pilot"]
 

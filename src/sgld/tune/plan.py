@@ -17,21 +17,28 @@ import numpy as np
 from jaxtyping import Float
 
 from ..data.source import Source, generator
+from ..gaussian.dense import Laplace, laplace_at, nonlinearity
+from ..gaussian.lowrank import (
+    LowRankLaplace,
+    affordable,
+    lowrank_laplace,
+    lowrank_mode,
+    lowrank_modes,
+)
+from ..gaussian.mode import NEWTON_LIMIT, newton_mode, other_modes
+from ..gaussian.noise import TUNING
+from ..gaussian.proper import check_proper, check_resolved, named_direction
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
-from ..posterior import Target
 from ..preconditioner.fixed import Scalar
+from ..problem.request import Request, is_auto
+from ..problem.target import Target
 from ..schedule import as_schedule
 from . import parts
-from .choose import from_curvature, from_lowrank
-from .curvature import Laplace, laplace_at, nonlinearity
-from .improper import check_proper, check_resolved, named_direction
-from .lowrank import LowRankLaplace, affordable, lowrank_laplace, lowrank_mode, lowrank_modes
-from .mode import NEWTON_LIMIT, newton_mode, other_modes
-from .noise import TUNING
+from .optimised import settled, squared_gradients, without_curvature
 from .piloted import from_pilot
-from .request import Plan, Request, draft, is_auto
-from .rough import settled, squared_gradients, without_curvature
+from .price import from_curvature, from_lowrank
+from .request import Plan, draft
 
 __all__ = ["make_plan", "with_lengths"]
 

@@ -1,4 +1,4 @@
-"""What was asked, and what will be run."""
+"""What will be run."""
 
 from __future__ import annotations
 
@@ -10,34 +10,13 @@ from jaxtyping import Float
 
 from ..data.source import Source
 from ..errors import UsageError
+from ..gaussian.dense import Laplace
+from ..gaussian.lowrank import LowRankLaplace
 from ..gradient.control_variates import ControlVariates
-from .affine import AffineLaw
-from .curvature import Laplace
-from .law import Law
-from .lowrank import LowRankLaplace
+from ..law.affine import AffineLaw
+from ..law.overdamped import Law
 
-__all__ = ["Plan", "Request", "draft", "is_auto"]
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the user asked for; "auto" where it was left open."""
-
-    sampler: Any
-    step_size: Any
-    tolerance: float
-    temperature: Any
-    gradient: Any
-    preconditioner: Any
-    order: str
-    batch_size: int | str
-    num_chains: int
-    num_draws: int | str
-    burn_in: int | str
-    thin: int | str
-    seed: int
-    max_steps: int | None = None
-    max_seconds: float | None = None
+__all__ = ["Plan", "draft"]
 
 
 @dataclass(frozen=True)
@@ -128,11 +107,6 @@ class Plan:
             "nu": self.nu,
             "notes": list(self.notes),
         }
-
-
-def is_auto(value: Any) -> bool:
-    """Whether an argument was left to the library."""
-    return isinstance(value, str) and value == "auto"
 
 
 def draft(**parts: Any) -> Plan:

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 
 from ..errors import UsageError, need
 from ..layout import Layout
-from ..posterior import Target
+from ..problem.target import Target
 
 __all__ = [
     "Family",

@@ -22,11 +22,12 @@ from jaxtyping import Array, Int
 
 from ..data.source import Source
 from ..errors import RunError, UsageError, did_you_mean
-from ..posterior import Posterior, Target
+from ..gaussian.dense import Laplace, laplace_at
+from ..gaussian.mode import NEWTON_LIMIT, newton_mode
+from ..posterior import Posterior
+from ..problem.target import Target
 from ..referee.around import prepare
 from ..run.progress import Progress
-from ..tune.curvature import Laplace, laplace_at
-from ..tune.mode import NEWTON_LIMIT, newton_mode
 from .family import FullRank, MeanField, Reparameterised, relaxed
 from .objective import KL_WEIGHTS, block_objective, check_count, elbo_values, kl_weight
 from .result import Variational, judge

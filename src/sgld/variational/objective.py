@@ -22,8 +22,9 @@ from jaxtyping import Array, Float, Int
 
 from ..data.source import Batch, Source
 from ..errors import UsageError, need
-from ..gradient import sums
-from ..posterior import Posterior, Target
+from ..posterior import Posterior
+from ..problem import sums
+from ..problem.target import Target
 from ..referee.around import prepare
 from .family import Family, Reparameterised, find_distributions, relaxed
 

@@ -13,15 +13,16 @@ from jaxtyping import Array, Float
 
 from ..data.source import Source
 from ..diagnose import stein
-from ..diagnose.verdict import MAX_EXCESS, MAX_MEAN_ERROR, MIN_R2, Verdict
+from ..diagnose.rule import MAX_EXCESS, MAX_MEAN_ERROR, MIN_R2
 from ..draws.draws import Draws
 from ..draws.summary import Summary
+from ..draws.verdict import Verdict
 from ..errors import UsageError
-from ..gradient import sums
+from ..gaussian.dense import Laplace
 from ..layout import Layout
-from ..posterior import Target
+from ..problem import sums
+from ..problem.target import Target
 from ..run.outcome import reported
-from ..tune.curvature import Laplace
 from .family import Family, FullRank, MeanField
 from .objective import Elbo, check_count
 

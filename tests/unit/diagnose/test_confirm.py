@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sgld.diagnose.confirm import _summarised as summarised
+from sgld.metropolis.confirm import _summarised as summarised
 
 CHAINS, DRAWS = 16, 500
 

@@ -8,9 +8,10 @@ import pytest
 
 import sgld
 from sgld.data.source import Source
-from sgld.diagnose.phase import Phase, noise_level, rows_for
+from sgld.diagnose.phase import noise_level, rows_for
+from sgld.draws.phase import Phase
 from sgld.layout import Layout
-from sgld.posterior import Target
+from sgld.problem.target import Target
 from sgld.run import loop
 
 ROWS = 6

@@ -8,9 +8,9 @@ import pytest
 import sgld
 from sgld.data.source import Source
 from sgld.errors import UsageError
-from sgld.gradient import sums
 from sgld.layout import Layout
-from sgld.posterior import Target
+from sgld.problem import sums
+from sgld.problem.target import Target
 
 ROWS = np.random.default_rng(0).normal(size=(101, 2)).astype(np.float32)
 POSTERIOR = sgld.Posterior(

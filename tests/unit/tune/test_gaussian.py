@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.gaussian.dense import laplace_at
 from sgld.layout import Layout
-from sgld.posterior import Target
-from sgld.tune.curvature import laplace_at
+from sgld.problem.target import Target
 
 SD, MEAN = np.array([0.01, 1.0, 200.0]), np.array([0.05, -2.0, 300.0])
 CORRELATION = np.array([[1.0, 0.8, -0.3], [0.8, 1.0, 0.1], [-0.3, 0.1, 1.0]])

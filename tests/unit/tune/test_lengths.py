@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.tune.law import Law
-from sgld.tune.pilot import _gaussian_rejection as gaussian_rejection
+from sgld.law.overdamped import Law
+from sgld.metropolis.pilot import _gaussian_rejection as gaussian_rejection
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
 UNCORRECTED = sgld.SGLD(None)

@@ -10,13 +10,13 @@ from jax.tree_util import Partial
 
 import sgld
 from sgld.data.source import Source
+from sgld.gaussian import lowrank, noise
+from sgld.gaussian.dense import laplace_at, nonlinearity
+from sgld.gaussian.lowrank import LowRankLaplace, lowrank_laplace, lowrank_mode
 from sgld.layout import Layout
-from sgld.posterior import Target
-from sgld.tune import lowrank, noise
-from sgld.tune.choose import from_lowrank, priced_choice
-from sgld.tune.curvature import laplace_at, nonlinearity
-from sgld.tune.lowrank import LowRankLaplace, lowrank_laplace, lowrank_mode
-from sgld.tune.request import Request
+from sgld.problem.request import Request
+from sgld.problem.target import Target
+from sgld.tune.price import from_lowrank, priced_choice
 
 D = 1200
 

@@ -9,9 +9,9 @@ import scipy.optimize
 import sgld
 from sgld.data.source import ORDERS, Source
 from sgld.errors import UsageError
+from sgld.gaussian.dense import laplace_at, nonlinearity
 from sgld.layout import Layout
-from sgld.posterior import Target
-from sgld.tune.curvature import laplace_at, nonlinearity
+from sgld.problem.target import Target
 
 X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
 Y = (np.random.default_rng(1).random(60) < 1 / (1 + np.exp(-X[:, 0]))).astype(np.float32)

@@ -8,10 +8,10 @@ import pytest
 
 import sgld
 from sgld.data.source import Source
+from sgld.gaussian import noise
+from sgld.gaussian.dense import laplace_at
 from sgld.layout import Layout
-from sgld.posterior import Target
-from sgld.tune import noise
-from sgld.tune.curvature import laplace_at
+from sgld.problem.target import Target
 
 N, D, PRIOR = 60, 2, 4.0
 RNG = np.random.default_rng(3)

@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.diagnose.confirm import Confirmation, confirm
-from sgld.diagnose.verdict import Evidence, Verdict, judge
+from sgld.diagnose.rule import Evidence, judge
+from sgld.draws.verdict import Verdict
 from sgld.errors import UsageError
 from sgld.layout import Layout
-from sgld.posterior import Target
+from sgld.metropolis.confirm import Confirmation, confirm
+from sgld.metropolis.pilot import pilot
+from sgld.problem.request import Request
+from sgld.problem.target import Target
 from sgld.run.again import another
 from sgld.tune import plan as plan_module
-from sgld.tune.pilot import pilot
-from sgld.tune.request import Plan, Request
+from sgld.tune.request import Plan
 
 COVARIANCE = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 25.0]])
 PRECISION = np.linalg.inv(COVARIANCE).astype(np.float32)

@@ -7,16 +7,17 @@ import pytest
 
 import sgld
 from sgld.data.source import Source
+from sgld.gaussian import noise
+from sgld.gaussian.dense import laplace_at
+from sgld.gaussian.mode import newton_mode
 from sgld.layout import Layout
-from sgld.posterior import Target
-from sgld.tune import noise, pilot
+from sgld.metropolis import pilot
+from sgld.problem.request import Request
+from sgld.problem.target import Target
 from sgld.tune import plan as plan_module
-from sgld.tune.curvature import laplace_at
-from sgld.tune.mode import newton_mode
+from sgld.tune.optimised import without_curvature
 from sgld.tune.piloted import _on_some, from_pilot
 from sgld.tune.plan import make_plan
-from sgld.tune.request import Request
-from sgld.tune.rough import without_curvature
 
 N, D = 4000, 2
 RNG = np.random.default_rng(6)
@@ -128,7 +129,7 @@ def test_kinetic_on_a_gaussian_and_not_on_a_funnel():
 
 
 def test_every_chain_is_optimised_from_a_start_of_its_own(monkeypatch):
-    monkeypatch.setattr("sgld.tune.rough.SEARCH", 20)
+    monkeypatch.setattr("sgld.tune.optimised.SEARCH", 20)
     wells = Target(
         sgld.Posterior(lambda t: -jnp.sum((t["w"] ** 2 - 1) ** 2)), Layout.of({"w": jnp.zeros(4)})
     )

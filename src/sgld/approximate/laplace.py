@@ -10,18 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..data.source import generator
-from ..diagnose.verdict import Verdict
 from ..draws.draws import Draws
+from ..draws.verdict import Verdict
 from ..errors import UsageError
-from ..gradient import sums
+from ..gaussian.dense import Laplace, laplace_at, nonlinearity
+from ..gaussian.mode import NEWTON_LIMIT, newton_mode
+from ..gaussian.noise import TUNING
+from ..gaussian.proper import named_direction
 from ..layout import Layout
-from ..posterior import Posterior, Target
+from ..posterior import Posterior
+from ..problem import sums
+from ..problem.target import Target
 from ..referee.around import prepare
 from ..run.outcome import reported
-from .curvature import Laplace, laplace_at, nonlinearity
-from .improper import named_direction
-from .mode import NEWTON_LIMIT, Mode, newton_mode
-from .noise import TUNING
+from .find_map import Mode
 
 __all__ = ["laplace"]
 

@@ -24,10 +24,10 @@ from jaxtyping import Array, Float
 from scipy.linalg import eigh_tridiagonal
 
 from ..data.source import Source
-from ..gradient import sums
-from ..posterior import Target
 from ..preconditioner.fixed import LowRank
-from .curvature import Marginals
+from ..problem import sums
+from ..problem.target import Target
+from .dense import Marginals
 
 __all__ = [
     "LARGEST",

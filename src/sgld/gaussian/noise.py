@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Float
 
 from ..data.source import Source, generator
-from ..diagnose.phase import scores
-from ..gradient import sums
-from ..posterior import Target
-from .curvature import Laplace
+from ..problem import sums
+from ..problem.rows import scores
+from ..problem.target import Target
+from .dense import Laplace
 
 __all__ = [
     "TUNING",

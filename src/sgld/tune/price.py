@@ -8,18 +8,20 @@ from typing import Any
 import numpy as np
 
 from ..data.source import Source
+from ..gaussian import noise
+from ..gaussian.dense import Laplace
+from ..gaussian.lowrank import LowRankLaplace
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
-from ..posterior import Target
+from ..law.overdamped import Law, largest_step
 from ..preconditioner.fixed import Dense
+from ..problem.request import Request, is_auto
+from ..problem.target import Target
 from ..schedule import as_schedule
-from . import noise, parts
-from .curvature import Laplace
-from .law import Law, largest_step
-from .lowrank import LowRankLaplace
-from .request import Plan, Request, draft, is_auto
-from .rough import settled
+from . import parts
+from .optimised import settled
+from .request import Plan, draft
 
 __all__ = ["CORRECTABLE", "from_curvature", "from_lowrank", "priced_choice"]
 

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..data.source import Source
-from ..gradient import sums
-from ..posterior import Target
+from ..problem import sums
+from ..problem.target import Target
 
 __all__ = ["Laplace", "laplace_at", "largest_eigenvalue", "nonlinearity"]
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from ..draws.draws import Draws
 from ..errors import UsageError
-from ..gradient.energy import around, log_acceptance
 from ..posterior import Posterior
 from ..preconditioner.fixed import Scalar
-from .around import prepare
+from ..referee.around import prepare
+from .energy import around, log_acceptance
 
 __all__ = ["rejection_rate"]
 

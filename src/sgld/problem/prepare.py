@@ -11,13 +11,14 @@ import numpy as np
 
 from ..data.source import ORDERS, Source, check_data
 from ..errors import UsageError, did_you_mean
-from ..gradient import sums
 from ..layout import Layout
 from ..module import for_modules, refuse_statistics, seal
-from ..posterior import Posterior, Target
+from ..posterior import Posterior
 from ..schedule import as_schedule
-from ..tune.request import Request, is_auto
+from . import sums
 from .contract import check_contract
+from .request import Request, is_auto
+from .target import Target
 
 __all__ = ["Prepared", "prepare"]
 

@@ -9,17 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..approximate.find_map import optimise
 from ..data.source import Source, generator
+from ..gaussian.dense import largest_eigenvalue
+from ..gaussian.noise import TUNING
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
-from ..posterior import Target
 from ..preconditioner.fixed import Diagonal
+from ..problem.request import Request, is_auto
+from ..problem.target import Target
 from ..schedule import as_schedule
 from . import parts
-from .curvature import largest_eigenvalue
-from .mode import optimise
-from .noise import TUNING
-from .request import Plan, Request, draft, is_auto
+from .request import Plan, draft
 
 __all__ = ["settled", "squared_gradients", "without_curvature"]
 

@@ -17,16 +17,17 @@ import numpy as np
 from jaxtyping import Float
 
 from ..data.source import Source
-from ..diagnose.phase import scores
-from ..diagnose.verdict import Verdict
 from ..draws import weighted
 from ..draws.draws import Draws
+from ..draws.verdict import Verdict
 from ..errors import UsageError
-from ..posterior import Posterior, Target
+from ..gaussian.dense import laplace_at
+from ..gaussian.mode import NEWTON_LIMIT, newton_mode
+from ..posterior import Posterior
+from ..problem.rows import scores
+from ..problem.target import Target
 from ..referee.around import prepare
 from ..run.outcome import reported
-from .curvature import laplace_at
-from .mode import NEWTON_LIMIT, newton_mode
 
 __all__ = ["sandwich"]
 

@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Float
 
 from ..draws import weighted
-from ..gradient.energy import around
-from ..posterior import Target
-from ..tune.pilot import adjusted_steps
+from ..problem.target import Target
 from ..tune.request import Plan
+from .chains import adjusted_steps
+from .energy import around
 
 __all__ = ["Confirmation", "confirm"]
 

@@ -7,9 +7,9 @@ from jaxtyping import Float
 
 from ..data.source import Source
 from ..errors import UsageError
-from ..gradient import sums
-from ..posterior import Target
-from .curvature import Laplace
+from ..problem import sums
+from ..problem.target import Target
+from .dense import Laplace
 
 __all__ = ["check_proper", "check_resolved", "named_direction"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..data.source import Source
-from ..posterior import Target
+from .target import Target
 
 __all__ = [
     "block_gradients",

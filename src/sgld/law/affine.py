@@ -1,6 +1,6 @@
 """The exact stationary law on a Gaussian of any sampler whose step is affine there.
 
-In the eigenbasis of A = P^T J P (tune/law.py) a step of SGHMC, BAOA, UBU or the like is, in each
+In the eigenbasis of A = P^T J P (overdamped.py) a step of SGHMC, BAOA, UBU or the like is, in each
 direction i apart, s_i' = A_i s_i + B_i xi_i + G_i e_i, with s_i = (position, momentum, ...) and e_i
 the gradient's error; A_i, B_i and G_i are Jacobians of `sampler.step` itself. With A_i = V L V^{-1},
 l_ia its eigenvalues, each of which decays as SGLD's r_i does,
@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..preconditioner.fixed import Scalar
-from .law import Law, accumulated
+from .overdamped import Law, accumulated
 
 __all__ = ["AffineLaw", "is_affine"]
 
@@ -39,7 +39,7 @@ class Maps(NamedTuple):
 
 @dataclass(frozen=True)
 class AffineLaw:
-    """The stationary law of a sampler's steps; what tune/law.py's Law is for SGLD's."""
+    """The stationary law of a sampler's steps; what overdamped.py's Law is for SGLD's."""
 
     gaussian: Law
     sampler: Any

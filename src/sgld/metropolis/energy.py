@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..data.source import Source
-from ..posterior import Target
-from . import sums
+from ..problem import sums
+from ..problem.target import Target
 
 __all__ = ["Around", "around", "log_acceptance", "mala_move"]
 

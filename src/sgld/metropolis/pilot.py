@@ -7,7 +7,7 @@ it rejects h = 4b on a Gaussian, whose sds come out b too wide:
 
     average(1 - min(1, exp(log ratio(h)))) = r(d),   r(d) that of N(0, I_d) at h = 4b
 
-over the 98% of positions that are rejected least (a funnel's neck is not resolved), with log ratio as in gradient/energy.py. Needs exact gradients: for models of few rows.
+over the 98% of positions that are rejected least (a funnel's neck is not resolved), with log ratio as in energy.py. Needs exact gradients: for models of few rows.
 
 Where no position is too stiff for it, kinetic dynamics at delta^2 = 2 h (one step of which from rest
 is that of MALA) has an error of the same order and arrives in about sqrt(h) as many steps.
@@ -23,21 +23,20 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..data.source import Source, generator
-from ..gradient import sums
-from ..gradient.energy import Around, around, log_acceptance, mala_move
-from ..posterior import Target
+from ..gaussian.dense import largest_eigenvalue
+from ..gaussian.noise import TUNING
 from ..preconditioner.fixed import Dense
-from .curvature import largest_eigenvalue
-from .noise import TUNING
+from ..problem import sums
+from ..problem.target import Target
+from .chains import adjusted_steps
+from .energy import Around, around, log_acceptance
 
-__all__ = ["MOST_DIMENSIONS", "MOST_ROWS", "Pilot", "adjusted_steps", "pilot"]
+__all__ = ["MOST_DIMENSIONS", "MOST_ROWS", "Pilot", "pilot"]
 
 MOST_ROWS, MOST_DIMENSIONS = 2000, 200
 CHAINS = 32
-STEPS, EVERY = 200, 4
-ROUNDS = (1, 2, 4, 8)  # times STEPS; the metric is learnt anew after each round
+ROUNDS = (1, 2, 4, 8)  # stretches; the metric is learnt anew after each round
 COUNTED = 0.98  # share of positions, the least rejected, that decide: a neck is not resolved
-ACCEPTED = 0.6  # MALA's best acceptance rate is about this
 STIFF = 1.0  # most h lambda_max(D^{1/2}^T J D^{1/2}) anywhere for kinetic dynamics, stable up to 2
 
 
@@ -120,37 +119,6 @@ def _factor(us: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
     diagonal = np.diag(np.maximum(np.diag(covariance), 1e-20))
     few = 10 * d / (n / 10 + 10 * d)  # a tenth of the positions count as independent
     return np.linalg.cholesky((1 - few) * covariance + few * diagonal)
-
-
-@jax.jit
-def adjusted_steps(density, rows, D, us, h, key, adapting):
-    """STEPS of MALA for every chain: (us, h, every EVERY-th position [draw, chain, d]).
-
-    h goes towards the best acceptance rate where `adapting` is 1, and stays where it is 0.
-    """
-
-    def one(u, xi, log_uniform, h):
-        ratio, new = mala_move(density, rows, D, u, xi, h)
-        accepted = log_uniform < ratio
-        return jnp.where(accepted, new, u), jnp.exp(jnp.minimum(ratio, 0.0))
-
-    def step(carry, k):
-        us, h = carry
-        noise, uniform = jax.random.split(jax.random.fold_in(key, k))
-        xi = jax.random.normal(noise, us.shape, us.dtype)
-        log_uniform = jnp.log(jax.random.uniform(uniform, us.shape[:1], us.dtype))
-        us, rate = jax.vmap(one, (0, 0, 0, None))(us, xi, log_uniform, h)
-        gain = adapting * 2.0 / jnp.sqrt(10.0 + k.astype(h.dtype))
-        h = jnp.clip(h * jnp.exp(gain * (jnp.mean(rate) - ACCEPTED)), 1e-8, 2.0)
-        return (us, h), us
-
-    def stretch(carry, ks):
-        carry, path = jax.lax.scan(step, carry, ks)
-        return carry, path[-1]
-
-    ks = jnp.arange(STEPS, dtype=jnp.int32).reshape(-1, EVERY)
-    (us, h), path = jax.lax.scan(stretch, (us, h), ks)
-    return us, h, path
 
 
 def _matched_step(target, density: Around, rows, factor, us, bias: float, key: Array) -> float:
