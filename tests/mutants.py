@@ -90,10 +90,7 @@ class Suite:
     def judge(self, mutant: Mutant, python: str) -> tuple[bool, str, float]:
         """Whether the mutant dies, by what, and the seconds it took."""
         path = self.root / "src" / "sgld" / mutant.file
-        text = path.read_text() if path.exists() else ""
-        times = text.count(mutant.old)
-        if times != 1:
-            return False, f"NOT PLANTED: {mutant.file} holds the old text {times} times", 0.0
+        text = path.read_text()
         path.write_text(text.replace(mutant.old, mutant.new))
         try:
             status, output, seconds = self.run(python, mutant.tests.split(), PATIENCE * LIMIT)
@@ -107,6 +104,19 @@ class Suite:
         if status != 1 or failed is None or BROKEN.match(failed[2] or ""):
             return False, "DOES NOT RUN\n" + output[-2000:], seconds
         return True, f"killed by {failed[1]}", seconds
+
+
+def misplaced(mutants: list[Mutant]) -> list[str]:
+    """Those that cannot be planted: the old text is not in the file, or not once; where it is now."""
+    room = ROOT / "src" / "sgld"
+    texts = {str(path.relative_to(room)): path.read_text() for path in room.rglob("*.py")}
+    found = []
+    for mutant in mutants:
+        times = texts.get(mutant.file, "").count(mutant.old)
+        if times != 1:
+            places = ", ".join(f for f, text in texts.items() if mutant.old in text) or "nowhere"
+            found.append(f"{mutant.name}: {times} times in {mutant.file}; the text is in {places}")
+    return found
 
 
 @cache
@@ -174,6 +184,10 @@ def judged(suites: list[Suite], mutants: list[Mutant]) -> int:
 def main(words: list[str], jobs: int) -> int:
     """Plant and judge the mutants whose name or file holds every word."""
     chosen = [m for m in MUTANTS if all(word in f"{m.name} {m.file}" for word in words)]
+    lost = misplaced(chosen)
+    if lost:
+        print("\n".join(lost), "these cannot be planted", sep="\n")
+        return 1
     absent = [m for m in chosen if python_of(m) is None]
     chosen = [m for m in chosen if m not in absent]
     with tempfile.TemporaryDirectory(prefix="sgld-mutants-") as folder:

@@ -77,8 +77,8 @@ DRAWS = [
         COMPARISON + "test_the_unit_is_the_sd_of_the_reference",
     ),
     Mutant(
-        "storage: leaves in the order of writing, not of the tree", "draws/storage.py",
-        "list(tree) if isinstance(tree, OrderedDict) else sorted(tree)", "list(tree)",
+        "storage: the leaves of every dict in the order of their names", "draws/storage.py",
+        "list(tree) if isinstance(tree, OrderedDict) else sorted(tree)", "sorted(tree)",
         STORED + "test_every_leaf_keeps_its_name",
     ),
     Mutant(

@@ -10,6 +10,7 @@ LOWRANK = "tests/unit/tune/test_lowrank.py::"
 PILOTED = "tests/unit/tune/test_piloted.py::"
 LAW = "tests/laws/test_sgld.py::"
 AFFINE = "tests/laws/test_momentum.py::"
+SANDWICH = "tests/unit/approximate/test_sandwich_of_means.py::"
 TOLD = "tests/unit/test_told.py::"
 
 TUNE = [
@@ -158,5 +159,21 @@ TUNE = [
         "pilot: proposals are taken where they should be refused", "metropolis/chains.py",
         "accepted = log_uniform < ratio", "accepted = log_uniform > ratio",
         "tests/unit/tune/test_pilot.py::test_adjusted_chains_tell_the_truth_whatever_the_runs_step",
+    ),
+    Mutant(
+        "sandwich: spread by a covariance, not by its root", "approximate/sandwich.py",
+        "(turn * np.sqrt(np.maximum(values, 0))) @ turn.T",
+        "(turn * np.maximum(values, 0)) @ turn.T",
+        SANDWICH + "test_the_covariance_is_that_of_the_rows_over_their_number",
+    ),
+    Mutant(
+        "sandwich: scores of one row for those of all", "approximate/sandwich.py",
+        "np.cov(found, rowvar=False)", "np.cov(found, rowvar=False) / len(found)",
+        SANDWICH + "test_the_covariance_is_that_of_the_rows_over_their_number",
+    ),
+    Mutant(
+        "sandwich: around the mean of unweighted draws", "approximate/sandwich.py",
+        "mean = weighted.mean(z, draws.weights)", "mean = z.mean((0, 1))",
+        SANDWICH + "test_nothing_but_the_spread_moves_whatever_the_weights",
     ),
 ]  # fmt: skip
