@@ -54,7 +54,7 @@ class Suite:
 
     def __init__(self, root: Path, cache: Path) -> None:
         self.root = root
-        for name in ("src", "tests", "docs"):
+        for name in ("src", "tests"):
             shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", root)
         # a plugin that fails unless the copy is what the tests import
