@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all mutants check bench docs clean
+.PHONY: demo test test-all mutants check bench claims docs clean
 
 .venv/.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -29,6 +29,9 @@ check: .venv/.stamp
 
 bench: .venv/.stamp
 	$(BIN)/python benchmarks/speed.py
+
+claims: .venv/.stamp
+	$(BIN)/python benchmarks/claims.py
 
 docs: .venv/.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'

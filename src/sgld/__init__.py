@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .gradient.saga import SAGA as SAGA
     from .gradient.svrg import SVRG as SVRG
     from .metropolis.rejection import rejection_rate as rejection_rate
+    from .models.fit import resume as resume
     from .posterior import Posterior as Posterior
     from .preconditioner.adaptive import AdaGrad as AdaGrad
     from .preconditioner.adaptive import RMSprop as RMSprop
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from .preconditioner.fixed import Scalar as Scalar
     from .referee.halving import step_halving as step_halving
     from .referee.reference import reference as reference
-    from .run.sample import resume as resume
     from .run.sample import sample as sample
     from .sampler.baoa import BAOA as BAOA
     from .sampler.replica_exchange import ReplicaExchange as ReplicaExchange
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "Posterior": "posterior",
     "sample": "run.sample",
-    "resume": "run.sample",
+    "resume": "models.fit",
     "load": "draws.storage",
     "Draws": "draws.draws",
     "reference": "referee.reference",

@@ -10,6 +10,7 @@ import pytest
 import sgld
 from sgld.data.source import Source
 from sgld.layout import Layout
+from sgld.problem.problem import Problem
 from sgld.problem.target import Target
 from sgld.run import chunk, loop
 
@@ -142,7 +143,7 @@ def test_the_weight_is_read_off_the_move():
 def test_a_recorded_gradient_is_the_one_at_its_draw():
     layout = Layout.of(START)
     kernel = chunk.Kernel(
-        Target(sgld.Posterior(log_prior), layout), None, sgld.Full(), sgld.Scalar(jnp.float32(1.0)),
+        Problem(Target(sgld.Posterior(log_prior), layout)), sgld.Full(), sgld.Scalar(jnp.float32(1.0)),
         sgld.SGLD(None), sgld.constant(0.01), sgld.constant(1.0), jax.random.key(0), jnp.int32(3),
         jnp.int32(2), record_gradient=True,
     )  # fmt: skip

@@ -33,7 +33,7 @@ REFEREE = [
     ),
     Mutant(
         "step-halving: reshuffled bias taken for one of first order", "referee/halving.py",
-        'plan.source.order in ("reshuffle", "symmetric")', 'plan.source.order in ("symmetric",)',
+        'plan.setup.order in ("reshuffle", "symmetric")', 'plan.setup.order in ("symmetric",)',
         RICHARDSON,
     ),
     Mutant(
@@ -43,7 +43,7 @@ REFEREE = [
     ),
     Mutant(
         "step-halving: half the time between draws", "referee/halving.py",
-        '"thin": 2 * plan.thin', '"thin": plan.thin',
+        '"thin": 2 * plan.setup.thin', '"thin": plan.setup.thin',
         HALF + "test_half_the_step_goes_through_the_same_schedule_in_twice_the_steps",
     ),
     Mutant(

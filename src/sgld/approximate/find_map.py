@@ -11,16 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..data.source import Source, check_data
 from ..errors import UsageError
 from ..gaussian.mode import NEWTON_LIMIT, newton_mode
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
-from ..layout import Layout
-from ..module import for_modules, refuse_statistics, seal
 from ..posterior import Posterior
 from ..problem import sums
-from ..problem.target import Target
+from ..problem.prepare import prepare
+from ..problem.problem import Problem
 
 __all__ = ["Mode", "find_map", "optimise"]
 
@@ -109,49 +107,33 @@ def find_map(
       >>> end(optax.chain(optax.sgd(0.01), into))[0]
       array([2.], dtype=float32)
     """
-    init = posterior.init if init is None else init
-    if init is None:
-        raise UsageError("init is missing: give a position to start the optimiser from.")
-    refuse_statistics(init)
-    init = seal(init)
-    posterior = for_modules(posterior, init)
-    free = posterior.unconstrain(jax.tree.map(jnp.asarray, init))
-    layout = Layout.of(free)
-    target = Target(posterior, layout)
-    source = None
-    if data is not None:
-        checked = check_data(data)
-        rows = int(np.shape(jax.tree.leaves(checked)[0])[0])
-        source = Source.build(checked, rows, order, seed)
-        if batch_size is not None:
-            source = source.with_batches(batch_size, order)
-    z = layout.ravel(free)
-    if (
-        optimizer is None
-        and gradient is None
-        and batch_size is None
-        and layout.dimension <= NEWTON_LIMIT
-    ):
-        found, value, steps, converged = newton_mode(target, source, z, num_steps or 100)
+    problem = prepare(posterior, data, init, seed=seed)
+    if batch_size is not None:
+        problem = problem.with_batches(batch_size, order)
+    z = problem.start
+    plain = optimizer is None and gradient is None and batch_size is None
+    if plain and problem.dimension <= NEWTON_LIMIT:
+        found, value, steps, converged = newton_mode(problem, z, num_steps or 100)
         path = None
     else:
         if gradient is None:
-            gradient = Full() if batch_size is None or source is None else Minibatch()
-        elif source is None and not isinstance(gradient, Full):
+            gradient = Minibatch() if batch_size is not None and problem.has_rows else Full()
+        elif not problem.has_rows and not isinstance(gradient, Full):
             name = type(gradient).__name__
             raise UsageError(f"{name} needs data; with data=None leave gradient out.")
         found, value, steps, path = optimise(
-            target, source, z, optimizer, gradient, num_steps, record, seed
+            problem, z, optimizer, gradient, num_steps, record, seed
         )
         converged = bool(np.isfinite(value))
-    position = jax.tree.map(np.asarray, target.reported(jnp.asarray(found, layout.dtype)))
+    reported = problem.target.reported
+    position = jax.tree.map(np.asarray, reported(jnp.asarray(found, problem.layout.dtype)))
     if path is not None:
-        path = jax.tree.map(np.asarray, jax.vmap(target.reported)(path))
+        path = jax.tree.map(np.asarray, jax.vmap(reported)(path))
     return Mode(position, value, steps, converged, path, np.asarray(found, np.float64))
 
 
 def optimise(
-    target: Target, source: Source | None, z: Any, optimizer: Any, gradient: Any,
+    problem: Problem, z: Any, optimizer: Any, gradient: Any,
     num_steps: int | None, record: int | None, seed: int,
 ) -> tuple[Any, float, int, Any]:  # fmt: skip
     """Optax over minibatches (or all rows): (z, log density, steps, path)."""
@@ -162,9 +144,9 @@ def optimise(
         raise UsageError(
             f"optimizer must be an optax transformation, such as optax.adam(1e-2). Got {optimizer!r}."
         )
-    estimator: Any = gradient.prepare(target, source, z)
-    memory = estimator.start(target, source, z) if estimator.remembers else None
-    rows = None if isinstance(estimator, Full) else source
+    estimator: Any = gradient.prepare(problem, z)
+    memory = estimator.start(problem, z) if estimator.remembers else None
+    rows = None if isinstance(estimator, Full) else problem.data
     if num_steps is None:
         num_steps = max(2000, 50 * (1 if rows is None else rows.num_blocks))
     stride = record or num_steps
@@ -180,29 +162,29 @@ def optimise(
         if rows is not None:
             entries = jnp.asarray(rows.chunk((seed, 0), done, stretches * count))
         carry, positions = _advance(
-            target, source, estimator, carry, entries, jnp.int32(done),
+            problem, estimator, carry, entries, jnp.int32(done),
             optimizer=optimizer, stretches=stretches, count=count,
         )  # fmt: skip
         done += stretches * count
         if record and done % record == 0:
             path.append(np.asarray(positions))
-    value = float(sums.log_density(target, source, carry[0]))
+    value = float(sums.log_density(problem, carry[0]))
     return carry[0], value, done, jnp.asarray(np.concatenate(path)) if record else None
 
 
 @partial(jax.jit, static_argnames=("optimizer", "stretches", "count"))
-def _advance(target, source, estimator, carry, entries, first, *, optimizer, stretches, count):
+def _advance(problem, estimator, carry, entries, first, *, optimizer, stretches, count):
     """`stretches` times `count` steps, and the position after each stretch."""
     import optax
 
     def one(carry, at):
         z, state, memory = carry
         step, x = at
-        g = estimator.at(target, source, x, memory)(z)
+        g = estimator.at(problem, x, memory)(z)
         with jax.numpy_dtype_promotion("standard"):  # optax raises floats to whole powers
             updates, state = optimizer.update(-g, state, z)
         if estimator.remembers:
-            memory = estimator.after(target, source, x, memory, z, step)
+            memory = estimator.after(problem, x, memory, z, step)
         return (optax.apply_updates(z, updates), state, memory), None
 
     def stretch(carry, at):

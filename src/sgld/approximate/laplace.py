@@ -5,24 +5,22 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..checks import whole_number
 from ..data.source import generator
 from ..draws.draws import Draws
 from ..draws.verdict import Verdict
 from ..errors import UsageError
 from ..gaussian.dense import Laplace, laplace_at, nonlinearity
-from ..gaussian.mode import NEWTON_LIMIT, newton_mode
+from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
 from ..gaussian.noise import TUNING
 from ..gaussian.proper import named_direction
-from ..layout import Layout
 from ..posterior import Posterior
 from ..problem import sums
-from ..problem.target import Target
-from ..referee.around import prepare
-from ..run.outcome import reported
+from ..problem.prepare import prepare
+from ..problem.problem import Problem
 from .find_map import Mode
 
 __all__ = ["laplace"]
@@ -65,9 +63,10 @@ def laplace(
     if isinstance(mode, Mode):
         # the mode's position is on the reported scale, its z on the free one
         init = mode.position if posterior.output is None else posterior.init
-    prepared = prepare(posterior, data, init, num_chains=num_chains, num_draws=num_draws, seed=seed)
-    target, source = prepared.target, prepared.source
-    d = target.layout.dimension
+    for name, value in (("num_chains", num_chains), ("num_draws", num_draws)):
+        whole_number(name, value)
+    problem = prepare(posterior, data, init, seed=seed)
+    d = problem.dimension
     if d > NEWTON_LIMIT:
         raise UsageError(
             f"{d} parameters are more than {NEWTON_LIMIT}, for which a dense curvature is formed; use "
@@ -76,38 +75,33 @@ def laplace(
     if isinstance(mode, Mode) and mode.z is not None:
         if mode.z.shape != (d,):
             raise UsageError(f"mode has {mode.z.size} free parameters; the posterior has {d}.")
-        z, converged = mode.z, True
+        gaussian, converged = laplace_at(problem, mode.z), True
     else:
-        z, _, _, converged = newton_mode(target, source, jnp.asarray(prepared.z0))
-    gaussian = laplace_at(target, source, z)
+        gaussian, _, converged = gaussian_at_mode(problem)
     if not gaussian.positive_definite:
-        raise UsageError(_not_definite(target, gaussian))
+        raise UsageError(_not_definite(problem, gaussian))
     if not converged:
         raise UsageError(
             "the search for the mode did not converge, so there is no Gaussian at it; start closer "
             "(mode=position), or use sgld.reference."
         )
     assert gaussian.factor is not None
-    dtype = target.layout.dtype
+    dtype = problem.layout.dtype
     flat = gaussian.draw(generator(seed, TUNING, 3), num_chains * num_draws)
     zs = jnp.asarray(flat.reshape(num_chains, num_draws, d), dtype)
-    position = jax.tree.map(np.asarray, reported(target, zs))
-    one = jax.tree.map(lambda leaf: leaf[0, 0].astype(np.float32), position)
-    nu = nonlinearity(target, source, gaussian, generator(seed, TUNING, 2))
+    nu = nonlinearity(problem, gaussian, generator(seed, TUNING, 2))
     info = {
         "method": "laplace",
-        "num_data": None if source is None else source.num_data,
+        "num_data": problem.num_data or None,
         "num_steps": 0,
         "nu": nu,
         "seed": int(seed),
         "seconds": time.perf_counter() - began,
     }
-    names = posterior.names or tuple(Layout.of(one).element_names())
-    slope = np.asarray(
-        sums.value_and_gradient(target, source, jnp.asarray(z, dtype))[1], np.float64
-    )
+    at = jnp.asarray(gaussian.mode, dtype)
+    slope = np.asarray(sums.value_and_gradient(problem, at)[1], np.float64)
     away = float(np.linalg.norm(slope @ gaussian.factor))
-    return Draws.of(position, names=names, verdict=_verdict(nu, away), info=info)
+    return Draws.at(problem, zs, verdict=_verdict(nu, away), info=info)
 
 
 def _verdict(nu: float, away: float) -> Verdict:
@@ -133,9 +127,9 @@ def _verdict(nu: float, away: float) -> Verdict:
     return Verdict("unknown", tuple(reasons), extra={"nu": nu if np.isfinite(nu) else None})
 
 
-def _not_definite(target: Target, gaussian: Laplace) -> str:
+def _not_definite(problem: Problem, gaussian: Laplace) -> str:
     """The direction in which the density does not fall, as a sentence."""
-    at = named_direction(target, gaussian.flattest)
+    at = named_direction(problem, gaussian.flattest)
     if not np.isfinite(gaussian.curvature).all():
         return f"the curvature at the mode is not finite for {at}; use sgld.reference."
     return (

@@ -16,18 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..data.source import Source
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.verdict import Verdict
 from ..errors import UsageError
-from ..gaussian.dense import laplace_at
-from ..gaussian.mode import NEWTON_LIMIT, newton_mode
+from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
 from ..posterior import Posterior
+from ..problem.prepare import prepare
+from ..problem.problem import Problem
 from ..problem.rows import scores
-from ..problem.target import Target
-from ..referee.around import prepare
-from ..run.outcome import reported
 
 __all__ = ["sandwich"]
 
@@ -72,29 +69,27 @@ def sandwich(posterior: Posterior, data: Any, draws: Draws) -> Draws:
             "temperature=1.0 for sandwich intervals."
         )
     start = jax.tree.map(lambda leaf: leaf[draws.healthy[0], 0], draws.position)
-    prepared = prepare(posterior, data, start)
-    target, source = prepared.target, prepared.source
-    if source is None:
+    problem = prepare(posterior, data, start)
+    if not problem.has_rows:
         raise UsageError("sandwich needs data; a log density alone has no rows.")
-    if target.layout.dimension > NEWTON_LIMIT:
+    if problem.dimension > NEWTON_LIMIT:
         raise UsageError(
-            f"{target.layout.dimension} parameters are more than {NEWTON_LIMIT}, for which a dense "
+            f"{problem.dimension} parameters are more than {NEWTON_LIMIT}, for which a dense "
             "curvature is formed."
         )
-    mode, _, _, _ = newton_mode(target, source, jnp.asarray(prepared.z0))
-    laplace = laplace_at(target, source, mode)
+    laplace = gaussian_at_mode(problem).gaussian
     if laplace.factor is None:
         raise UsageError("the curvature at the mode is not positive definite; no sandwich is made.")
     F = laplace.factor
-    spread = white_spread(target, source, mode, F, source.num_data)
+    spread = white_spread(problem, laplace.mode, F, problem.num_data)
     values, turn = np.linalg.eigh(spread)
     root = (turn * np.sqrt(np.maximum(values, 0))) @ turn.T
-    free = jax.jit(jax.vmap(jax.vmap(lambda p: target.layout.ravel(posterior.unconstrain(p)))))
+    free = jax.jit(jax.vmap(jax.vmap(lambda p: problem.layout.ravel(posterior.unconstrain(p)))))
     healthy = jax.tree.map(lambda leaf: jnp.asarray(leaf[draws.healthy]), draws.position)
     z = np.asarray(free(healthy), np.float64)
     mean = weighted.mean(z, draws.weights)
     moved = mean + (z - mean) @ np.linalg.solve(F.T, root @ F.T)
-    position = jax.tree.map(np.asarray, reported(target, target.layout.array(moved)))
+    position = problem.reported(problem.array(moved))
     keep = draws.healthy
     reason = "sandwich-calibrated draws: intervals for a misspecified model, not its posterior."
     return replace(
@@ -105,10 +100,10 @@ def sandwich(posterior: Posterior, data: Any, draws: Draws) -> Draws:
 
 
 def white_spread(
-    target: Target, source: Source, mode: np.ndarray, factor: np.ndarray, rows: int
+    problem: Problem, mode: np.ndarray, factor: np.ndarray, rows: int
 ) -> Float[np.ndarray, "d d"]:
     """F^T (N V_S) F at the mode from the first `rows` rows: near I in a well-specified model."""
-    at = jnp.arange(min(rows, source.num_data), dtype=jnp.int32)
-    found = np.asarray(scores(target, source, target.layout.array(mode), at), np.float64)
+    at = jnp.arange(min(rows, problem.num_data), dtype=jnp.int32)
+    found = np.asarray(scores(problem, problem.array(mode), at), np.float64)
     d = found.shape[1]
-    return source.num_data * factor.T @ np.cov(found, rowvar=False).reshape(d, d) @ factor
+    return problem.num_data * factor.T @ np.cov(found, rowvar=False).reshape(d, d) @ factor

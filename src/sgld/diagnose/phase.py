@@ -14,12 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..data.source import Source, generator
+from ..data.source import generator
 from ..errors import UsageError
 from ..posterior import Posterior
 from ..preconditioner.fixed import Scalar
+from ..problem.prepare import prepare
+from ..problem.problem import Problem
 from ..problem.rows import scores
-from ..problem.target import Target
 
 __all__ = [
     "GradientStatistics",
@@ -35,18 +36,17 @@ ITERATIONS = 40  # of the power method
 PyTree = Any
 
 
-def rows_for(source: Source, dimension: int, seed: int, counter: int) -> Int[np.ndarray, " m"]:
+def rows_for(problem: Problem, seed: int, counter: int) -> Int[np.ndarray, " m"]:
     """Rows to measure Cov(ghat) on: all of them where they are few, else a random sample."""
-    most = int(np.clip(NUMBERS // dimension, FEWEST_ROWS, MOST_ROWS))
-    if source.num_data <= most:
-        return np.arange(source.num_data, dtype=np.int32)
-    return generator(seed, PHASE, counter).integers(0, source.num_data, most).astype(np.int32)
+    most = int(np.clip(NUMBERS // problem.dimension, FEWEST_ROWS, MOST_ROWS))
+    if problem.num_data <= most:
+        return np.arange(problem.num_data, dtype=np.int32)
+    return generator(seed, PHASE, counter).integers(0, problem.num_data, most).astype(np.int32)
 
 
 @jax.jit
 def noise_level(
-    target: Target,
-    source: Source,
+    problem: Problem,
     gradient: Any,
     preconditioner: Any,
     zs: Float[Array, "chain d"],
@@ -59,14 +59,14 @@ def noise_level(
     Estimates on single rows give the covariance of one row's; that of a batch of n is 1/n of it,
     and (1/n)(1 - n/N) where no row comes twice.
     """
-    n, N = source.batch_size, source.num_data
-    repeats = source.order == "replacement"
+    n, N = problem.source.batch_size, problem.num_data
+    repeats = problem.source.order == "replacement"
     share = 1 / n if repeats else 1 / n - 1 / N
-    single = source.with_batches(1, "replacement")
+    single = problem.with_batches(1, "replacement")
 
     def one(z, memory, learnt):
         D = preconditioner.at(learnt) if preconditioner.adapts else preconditioner
-        estimate = lambda row: gradient.at(target, single, row[None], memory)(z)  # noqa: E731
+        estimate = lambda row: gradient.at(single, row[None], memory)(z)  # noqa: E731
         white = jax.lax.map(lambda row: D.pullback(estimate(row)), rows, batch_size=MOST_ROWS)
         return share * _largest(white, everything=rows.shape[0] == N)
 
@@ -176,19 +176,16 @@ def gradient_statistics(
       >>> found.covariance
       array([[1.]])
     """
-    from ..referee.around import prepare
-
-    prepared = prepare(posterior, data, position, seed=seed)
-    source = prepared.source
-    if source is None:
+    problem = prepare(posterior, data, position, seed=seed)
+    if not problem.has_rows:
         raise UsageError("gradient_statistics needs data; a log density alone has no rows.")
-    if num_rows is not None and not 2 <= num_rows <= source.num_data:
+    if num_rows is not None and not 2 <= num_rows <= problem.num_data:
         raise UsageError(
-            f"num_rows must lie between 2 and the number of rows, {source.num_data}. Got {num_rows}."
+            f"num_rows must lie between 2 and the number of rows, {problem.num_data}. Got {num_rows}."
         )
-    rows = np.arange(source.num_data, dtype=np.int32)  # already in a random order
+    rows = np.arange(problem.num_data, dtype=np.int32)  # already in a random order
     rows = rows if num_rows is None else rows[:num_rows]
-    found = np.asarray(scores(prepared.target, source, prepared.z0, rows), np.float64)
+    found = np.asarray(scores(problem, problem.start, rows), np.float64)
     d = found.shape[1]
     covariance = np.cov(found, rowvar=False).reshape(d, d) if len(rows) > 1 else np.zeros((d, d))
-    return GradientStatistics(found.mean(0), covariance, len(rows), source.num_data)
+    return GradientStatistics(found.mean(0), covariance, len(rows), problem.num_data)

@@ -13,11 +13,12 @@ from jaxtyping import Float, Int
 
 from ..errors import RunError, UsageError
 from ..layout import Layout
+from ..problem.problem import Problem
 from . import weighted
 
 if TYPE_CHECKING:
-    from ..tune.request import Plan
     from .phase import Phase
+    from .plan import Plan
     from .summary import Summary
     from .verdict import Verdict
 
@@ -80,6 +81,14 @@ class Draws:
             "status": ("ok",) * shape[0],
         }
         return cls(position=position, names=tuple(names), **{**defaults, **fields})
+
+    @classmethod
+    def at(cls, problem: Problem, zs: Any, **fields: Any) -> Draws:
+        """Draws at free positions zs [chain, draw, d] of a problem, as they are reported."""
+        position = problem.reported(zs)
+        one = jax.tree.map(lambda leaf: np.asarray(leaf[0, 0], np.float32), position)
+        names = problem.posterior.names or Layout.of(one).element_names()
+        return cls.of(position, names=tuple(names), **fields)
 
     @property
     def num_chains(self) -> int:

@@ -6,18 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from ..data.source import Source
 from ..problem import sums
-from ..problem.target import Target
+from ..problem.problem import Problem
 
-__all__ = ["Laplace", "laplace_at", "largest_eigenvalue", "nonlinearity"]
+__all__ = ["Laplace", "laplace_at", "nonlinearity"]
 
-ITERATIONS = 30  # of the power method
 MANY_ROWS = 10**5  # with more, half the draws say enough about nu
 
 
@@ -74,14 +70,14 @@ class Laplace:
         assert self.factor is not None
         return g @ self.factor
 
-    def linear(self, target: Target, source: Any, z: Float[np.ndarray, "n d"]) -> np.ndarray:
+    def linear(self, problem: Problem, z: Float[np.ndarray, "n d"]) -> np.ndarray:
         """F^T J (z - mode), the whitened gradients of a Gaussian with this curvature."""
         return self.pull((z - self.mode) @ self.curvature)
 
-    def marginals(self, target: Target) -> Marginals:
+    def marginals(self, problem: Problem) -> Marginals:
         """The reported parameters, in the linear approximation at the mode."""
         assert self.factor is not None
-        out = target.jacobian(self.mode) @ self.factor
+        out = problem.target.jacobian(self.mode) @ self.factor
         return Marginals(
             lambda z: self.whiten(z) @ out.T,
             lambda g: -self.pull(g) @ out.T,
@@ -95,10 +91,10 @@ class Laplace:
         return np.linalg.solve(self.factor, away.T).T.reshape(z.shape)
 
 
-def laplace_at(target: Target, source: Source | None, mode: Float[np.ndarray, " d"]) -> Laplace:
+def laplace_at(problem: Problem, mode: Float[np.ndarray, " d"]) -> Laplace:
     """Curvature and its inverse's factor at `mode`."""
-    z = target.layout.array(mode)
-    J = np.asarray(sums.curvature(target, source, z), np.float64)
+    z = problem.array(mode)
+    J = np.asarray(sums.curvature(problem, z), np.float64)
     J = (J + J.T) / 2
     if not np.isfinite(J).all():
         bad = (~np.isfinite(np.diag(J))).astype(float)
@@ -114,8 +110,7 @@ def laplace_at(target: Target, source: Source | None, mode: Float[np.ndarray, " 
 
 
 def nonlinearity(
-    target: Target,
-    source: Source | None,
+    problem: Problem,
     laplace: Any,
     rng: np.random.Generator,
     temperature: float = 1.0,
@@ -127,25 +122,11 @@ def nonlinearity(
     that g = z on a Gaussian.
     """
     laplace = laplace.tempered(temperature)
-    if source is not None and source.num_data > MANY_ROWS:
+    if problem.num_data > MANY_ROWS:
         count //= 4
     thetas = laplace.draw(rng, count)
-    g = -laplace.pull(sums.gradients(target, source, thetas)) / temperature
-    straight = laplace.linear(target, source, thetas) / temperature
+    g = -laplace.pull(sums.gradients(problem, thetas)) / temperature
+    straight = laplace.linear(problem, thetas) / temperature
     if not np.isfinite(g).all():
         return float("inf")
     return float(np.max(np.mean((g - straight) ** 2, axis=0)))
-
-
-def largest_eigenvalue(
-    times: Callable[[Array], Array], like: Float[Array, " d"]
-) -> Float[Array, ""]:
-    """|lambda|_max of the symmetric matrix v -> times(v), by the power method; traceable."""
-
-    def iterate(v, _):
-        v = times(v)
-        size = jnp.linalg.norm(v)
-        return v / jnp.maximum(size, 1e-30), size
-
-    start = jax.random.normal(jax.random.key(0), like.shape, like.dtype)
-    return jax.lax.scan(iterate, start / jnp.linalg.norm(start), length=ITERATIONS)[1][-1]

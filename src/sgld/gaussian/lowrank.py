@@ -23,10 +23,9 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.linalg import eigh_tridiagonal
 
-from ..data.source import Source
 from ..preconditioner.fixed import LowRank
 from ..problem import sums
-from ..problem.target import Target
+from ..problem.problem import Problem
 from .dense import Marginals
 
 __all__ = [
@@ -83,12 +82,10 @@ class LowRankLaplace:
         scaled = (z - self.mode) / self.scale
         return scaled - (scaled @ self.Q * (self.c / (1 + self.c))) @ self.Q.T
 
-    def linear(
-        self, target: Target, source: Source | None, z: Float[np.ndarray, "n d"]
-    ) -> np.ndarray:
+    def linear(self, problem: Problem, z: Float[np.ndarray, "n d"]) -> np.ndarray:
         """D^{1/2} J (z - mode), the whitened gradients of a Gaussian with this curvature."""
-        mode = target.layout.array(self.mode)
-        return self.pull(np.stack([_times(target, source, mode, v) for v in z - self.mode]))
+        mode = problem.array(self.mode)
+        return self.pull(np.stack([_times(problem, mode, v) for v in z - self.mode]))
 
     def draw(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count d"]:
         """`count` draws."""
@@ -98,15 +95,15 @@ class LowRankLaplace:
         """The Gaussian of the law at `temperature`."""
         return replace(self, scale=self.scale * np.sqrt(temperature))
 
-    def marginals(self, target: Target) -> Marginals:
+    def marginals(self, problem: Problem) -> Marginals:
         """The reported parameters, in the linear approximation at the mode."""
-        plain = target.posterior.transform is None and target.posterior.output is None
+        plain = problem.posterior.transform is None and problem.posterior.output is None
         if plain:
             variance = self.scale**2 * (1 + self.Q**2 @ (2 * self.c + self.c**2))
             return Marginals(
                 lambda z: z - self.mode, lambda g: -self.spread(self.pull(g)), variance
             )
-        out = target.jacobian(self.mode)
+        out = problem.target.jacobian(self.mode)
         return Marginals(
             lambda z: (z - self.mode) @ out.T,
             lambda g: -self.spread(self.pull(g)) @ out.T,
@@ -114,22 +111,24 @@ class LowRankLaplace:
         )
 
 
-def affordable(target: Target, source: Source | None) -> bool:
+def affordable(
+    problem: Problem,
+) -> bool:
     """Whether hundreds of passes over the data are a fair price for curvature."""
-    d = target.layout.dimension
-    rows = 1 if source is None else source.num_data
-    plain = target.posterior.transform is None and target.posterior.output is None
+    d = problem.dimension
+    rows = max(1, problem.num_data)
+    plain = problem.posterior.transform is None and problem.posterior.output is None
     return d <= LARGEST and rows * d <= PASSES and (plain or d * d <= ELEMENTS)
 
 
 def lowrank_mode(
-    target: Target, source: Source | None, start: Float[np.ndarray, " d"]
+    problem: Problem, start: Float[np.ndarray, " d"]
 ) -> tuple[Float[np.ndarray, " d"], float, bool]:
     """(z, log density, converged): L-BFGS on all rows, until the density no longer rises."""
     from scipy.optimize import minimize
 
     def loss(z: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = sums.value_and_gradient(target, source, target.layout.array(z))
+        value, slope = sums.value_and_gradient(problem, problem.array(z))
         return -float(value), -np.asarray(slope, np.float64)
 
     found = minimize(
@@ -141,8 +140,7 @@ def lowrank_mode(
 
 
 def lowrank_modes(
-    target: Target,
-    source: Source | None,
+    problem: Problem,
     laplace: LowRankLaplace,
     least: float,
     rng: np.random.Generator,
@@ -151,7 +149,7 @@ def lowrank_modes(
     found: list[np.ndarray] = []
     for scale in SEARCH_SCALES:
         start = laplace.mode + laplace.spread(scale * rng.standard_normal(laplace.mode.size))
-        z, value, converged = lowrank_mode(target, source, start)
+        z, value, converged = lowrank_mode(problem, start)
         # L-BFGS ends within a fraction of an sd in each direction
         known = [laplace.mode, *found]
         apart = min(float(np.linalg.norm(laplace.whiten(z) - laplace.whiten(m))) for m in known)
@@ -161,8 +159,7 @@ def lowrank_modes(
 
 
 def lowrank_laplace(
-    target: Target,
-    source: Source | None,
+    problem: Problem,
     mode: Float[np.ndarray, " d"],
     squared_gradients: Float[np.ndarray, " d"],
     rng: np.random.Generator,
@@ -170,8 +167,8 @@ def lowrank_laplace(
     """Low rank plus diagonal curvature at `mode`; not positive definite where Lanczos finds that."""
     d = mode.size
     scale = 1 / np.sqrt(np.maximum(np.asarray(squared_gradients, np.float64), 1e-30))
-    times = partial(_scaled_times, target, source, target.layout.array(mode), scale)
-    rows = 1 if source is None else source.num_data
+    times = partial(_scaled_times, problem, problem.array(mode), scale)
+    rows = max(1, problem.num_data)
     steps = int(np.clip(WORK // (rows * d), LOOK, min(RANK, d)))
     values, vectors, definite = _lanczos(times, d, steps, rng)
     flattest = scale * vectors[:, 0]
@@ -196,8 +193,8 @@ def lowrank_laplace(
     )
 
     def whitened(v: np.ndarray) -> np.ndarray:
-        z = target.layout.array(mode)
-        return found.pull(_times(target, source, z, found.spread(v)))
+        z = problem.array(mode)
+        return found.pull(_times(problem, z, found.spread(v)))
 
     edges, *_ = _lanczos(whitened, d, steps, rng, within=EDGE)
     # an iteration that ended by itself before its first look is exact
@@ -254,16 +251,16 @@ def _ritz(alpha: list[float], beta: list[float], at: int) -> tuple[float, np.nda
     return float(value[0]), vector[:, 0]
 
 
-def _scaled_times(target, source, z: Array, scale: np.ndarray, v: np.ndarray) -> np.ndarray:
-    return scale * _times(target, source, z, scale * v)
+def _scaled_times(problem, z: Array, scale: np.ndarray, v: np.ndarray) -> np.ndarray:
+    return scale * _times(problem, z, scale * v)
 
 
-def _times(target, source, z: Array, v: np.ndarray) -> np.ndarray:
+def _times(problem, z: Array, v: np.ndarray) -> np.ndarray:
     """J v, J the curvature of -log posterior at z."""
-    return np.asarray(_hvp(target, source, z, target.layout.array(v)), np.float64)
+    return np.asarray(_hvp(problem, z, problem.array(v)), np.float64)
 
 
 @jax.jit
-def _hvp(target: Target, source: Source | None, z: Array, v: Array) -> Any:
-    gradient = lambda q: sums.value_and_gradient(target, source, q)[1]  # noqa: E731
+def _hvp(problem: Problem, z: Array, v: Array) -> Any:
+    gradient = lambda q: sums.value_and_gradient(problem, q)[1]  # noqa: E731
     return -jax.jvp(gradient, (z,), (v,))[1]

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..data.source import Source
 from ..problem import sums
-from ..problem.target import Target
+from ..problem.problem import Problem
 from .dense import Laplace, laplace_at
 
-__all__ = ["NEWTON_LIMIT", "newton_mode", "other_modes"]
+__all__ = ["NEWTON_LIMIT", "AtMode", "gaussian_at_mode", "newton_mode", "other_modes"]
 
 SEARCH_ROWS = 10_000  # rows on which other modes are looked for
 SEARCH_SCALES, SEARCH_STEPS = (3.0, 6.0, 12.0, 25.0, 50.0), 50
@@ -23,7 +22,7 @@ NEWTON_LIMIT = 1000  # parameters up to which a dense curvature is formed
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # far starts, and steps refused
 def newton_mode(
-    target: Target, source: Source | None, start: Any, max_steps: int = 100
+    problem: Problem, start: Any, max_steps: int = 100
 ) -> tuple[Float[np.ndarray, " d"], float, int, bool]:
     """Damped Newton ascent: (z, log density, steps, converged).
 
@@ -31,12 +30,12 @@ def newton_mode(
     within .001 posterior sd. Where the curvature J is not positive definite, or a step
     does not raise the density, J + mu diag|J| is used with growing mu.
     """
-    array = target.layout.array
-    at = lambda q: _Point(q, *sums.value_and_gradient(target, source, array(q)))  # noqa: E731
+    array = problem.array
+    at = lambda q: _Point(q, *sums.value_and_gradient(problem, array(q)))  # noqa: E731
     here = at(np.asarray(start, np.float64))
     damping, last = 0.0, np.inf
     for step in range(max_steps):
-        J = np.asarray(sums.curvature(target, source, array(here.z)), np.float64)
+        J = np.asarray(sums.curvature(problem, array(here.z)), np.float64)
         for _ in range(30):
             move = _damped_solve(J, np.asarray(here.gradient, np.float64), damping)
             there = None if move is None else at(here.z + move)
@@ -55,8 +54,22 @@ def newton_mode(
     return here.z, float(here.value), max_steps, False
 
 
+class AtMode(NamedTuple):
+    """Where a search ended: the Gaussian there, the log density, whether the search converged."""
+
+    gaussian: Laplace
+    log_density: float
+    converged: bool
+
+
+def gaussian_at_mode(problem: Problem, start: Any = None) -> AtMode:
+    """Newton's search for the mode (from `problem.start`, where no start is given), and the curvature there."""
+    mode, value, _, converged = newton_mode(problem, problem.start if start is None else start)
+    return AtMode(laplace_at(problem, mode), value, converged)
+
+
 def other_modes(
-    target: Target, source: Source | None, laplace: Laplace, rng: np.random.Generator
+    problem: Problem, laplace: Laplace, rng: np.random.Generator
 ) -> list[tuple[Float[np.ndarray, " d"], float]]:
     """Modes other than `laplace.mode` that Newton finds from wide starts: (z, log density).
 
@@ -65,21 +78,20 @@ def other_modes(
     components are. With many rows the search is made on some of them, and only what it finds is
     taken to all rows.
     """
-    near, rows = laplace, source
-    if source is not None and source.num_data > SEARCH_ROWS:
-        rows = source.first(SEARCH_ROWS)
-        mode, _, _, converged = newton_mode(target, rows, laplace.mode)
-        near = laplace_at(target, rows, mode)
+    near, some = laplace, problem
+    if problem.num_data > SEARCH_ROWS:
+        some = problem.first(SEARCH_ROWS)
+        near, _, converged = gaussian_at_mode(some, laplace.mode)
         if not (converged and near.positive_definite):
             return []
     assert near.factor is not None
     found: list[tuple[np.ndarray, float]] = []
-    for start in _wide_starts(target, near, rng):
-        z, value, _, converged = newton_mode(target, rows, start, SEARCH_STEPS)
+    for start in _wide_starts(problem, near, rng):
+        z, value, _, converged = newton_mode(some, start, SEARCH_STEPS)
         if not converged or np.linalg.norm(near.whiten(z)) <= 3:
             continue
-        if rows is not source:
-            z, value, _, converged = newton_mode(target, source, z, SEARCH_STEPS)
+        if some is not problem:
+            z, value, _, converged = newton_mode(problem, z, SEARCH_STEPS)
         known = [laplace.mode, *(mode for mode, _ in found)]
         apart = min(float(np.linalg.norm(laplace.whiten(z) - laplace.whiten(m))) for m in known)
         if converged and apart > 3:
@@ -88,11 +100,11 @@ def other_modes(
 
 
 def _wide_starts(
-    target: Target, near: Laplace, rng: np.random.Generator
+    problem: Problem, near: Laplace, rng: np.random.Generator
 ) -> list[Float[np.ndarray, " d"]]:
     d = near.mode.size
     starts = [-near.mode]
-    ends = np.cumsum([math.prod(shape) for shape in target.layout.shapes])[:-1]
+    ends = np.cumsum([math.prod(shape) for shape in problem.layout.shapes])[:-1]
     starts.append(np.concatenate([np.roll(leaf, 1) for leaf in np.split(near.mode, ends)]))
     for scale in SEARCH_SCALES if d <= FEW else SEARCH_SCALES[:1]:
         xi = rng.standard_normal(d)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -9,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..data.source import Source, generator
+from ..data.source import generator
 from ..problem import sums
-from ..problem.rows import scores
-from ..problem.target import Target
+from ..problem.problem import Problem
+from ..problem.rows import row_gradient, scores
 from .dense import Laplace
 
 __all__ = [
@@ -30,16 +31,16 @@ ROWS_EACH = 256  # rows at each of several positions
 TUNING = 2  # the stream of the host's generator that tuning uses
 
 
-def block_noise(target: Target, source: Source, z: np.ndarray) -> Float[np.ndarray, "d d"]:
+def block_noise(problem: Problem, z: np.ndarray) -> Float[np.ndarray, "d d"]:
     """Covariance at z of K times a random block's gradient (divisor K): one pass."""
-    table = np.asarray(sums.block_gradients(target, source, target.layout.array(z)))
-    return np.cov(source.num_blocks * table.astype(np.float64), rowvar=False, bias=True).reshape(
-        z.size, z.size
-    )
+    table = np.asarray(sums.block_gradients(problem, problem.array(z)))
+    return np.cov(
+        problem.source.num_blocks * table.astype(np.float64), rowvar=False, bias=True
+    ).reshape(z.size, z.size)
 
 
 def estimator_noise(
-    target: Target, source: Source, gradient: Any, laplace: Laplace, seed: int, count: int
+    problem: Problem, gradient: Any, laplace: Laplace, seed: int, count: int
 ) -> Float[np.ndarray, "d d"]:
     """Covariance of an estimator given z, averaged over Laplace draws.
 
@@ -47,18 +48,17 @@ def estimator_noise(
     """
     rng = generator(seed, TUNING, 0)
     zs = laplace.draw(rng, count)
-    independent = (
-        source if source.is_independent else source.with_batches(source.batch_size, "independent")
-    )
-    entries = independent.chunk((seed, 2**31 - 1), 0, 2 * count)
-    gs = estimates(target, independent, gradient, np.repeat(zs, 2, axis=0), entries)
+    if not problem.source.is_independent:
+        problem = problem.with_batches(problem.source.batch_size, "independent")
+    entries = problem.source.chunk((seed, 2**31 - 1), 0, 2 * count)
+    gs = estimates(problem, gradient, np.repeat(zs, 2, axis=0), entries)
     pairs = gs.reshape(count, 2, -1)
     difference = pairs[:, 0] - pairs[:, 1]
     return difference.T @ difference / (2 * count)
 
 
 def estimates(
-    target: Target, source: Source, gradient: Any, zs: Float[np.ndarray, "m d"], entries: np.ndarray
+    problem: Problem, gradient: Any, zs: Float[np.ndarray, "m d"], entries: np.ndarray
 ) -> Float[np.ndarray, "m d"]:
     """An estimator's gradients at positions zs, each on its own entry of the data order.
 
@@ -69,7 +69,7 @@ def estimates(
     parts = [
         np.asarray(
             _estimates(
-                target, source, gradient, target.layout.array(zs[k : k + GROUP]),
+                problem, gradient, problem.array(zs[k : k + GROUP]),
                 jnp.asarray(entries[k : k + GROUP]),
             ),
             np.float64,
@@ -80,14 +80,14 @@ def estimates(
 
 
 @jax.jit
-def _estimates(target, source, gradient, zs, entries):
-    one = lambda pair: gradient.at(target, source, pair[1])(pair[0])  # noqa: E731
-    size = max(1, 2**14 // source.batch_size)
+def _estimates(problem, gradient, zs, entries):
+    one = lambda pair: gradient.at(problem, pair[1])(pair[0])  # noqa: E731
+    size = max(1, 2**14 // problem.source.batch_size)
     return jax.lax.map(one, (zs, entries), batch_size=size)
 
 
 def row_noise(
-    target: Target, source: Source, laplace: Laplace, seed: int, count: int = 4096
+    problem: Problem, laplace: Laplace, seed: int, count: int = 4096
 ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"], Float[np.ndarray, "count d"]]:
     """Covariance of N times one random row's gradient: (plain, with control variates at the mode).
 
@@ -96,23 +96,21 @@ def row_noise(
     Plain at the mode, centred at Laplace draws, over `count` rows. Divided by n it is the
     covariance of a batch of n rows.
     """
-    at_mode, difference = _of_rows(target, source, laplace, seed, count)
+    at_mode, difference = _of_rows(problem, laplace, seed, count)
     d = laplace.mode.size
     plain = np.cov(at_mode, rowvar=False).reshape(d, d)
     return plain, difference.T @ difference / (2 * count), at_mode
 
 
-def marginal_noise(
-    target: Target, source: Source, laplace: Any, seed: int
-) -> tuple[float, float, float]:
+def marginal_noise(problem: Problem, laplace: Any, seed: int) -> tuple[float, float, float]:
     """The same two as variances of gamma over those of phi, in the noisiest reported parameter.
 
     And the curvature of N times one row in the Gaussian's coordinates (root mean square over rows,
     Frobenius norm): steps on n rows are unstable from about h = 2 n over it.
     """
     count = max(64, min(4096, 2**23 // laplace.mode.size))
-    at_mode, difference = _of_rows(target, source, laplace, seed, count)
-    of = laplace.marginals(target)
+    at_mode, difference = _of_rows(problem, laplace, seed, count)
+    of = laplace.marginals(problem)
     plain, centred = (
         np.var(of.gamma(at_mode), axis=0),
         np.mean(of.gamma(difference) ** 2, axis=0) / 2,
@@ -122,33 +120,32 @@ def marginal_noise(
 
 
 def noise_around(
-    target: Target,
-    source: Source,
+    problem: Problem,
     zs: Float[np.ndarray, "k d"],
     factor: Float[np.ndarray, "d d"],
     seed: int,
 ) -> float:
     """Variance of N times a random row's gradient around some positions, in the worst direction."""
     rng = generator(seed, TUNING, 8)
-    rows = rng.integers(0, source.num_data, (len(zs), ROWS_EACH))
+    rows = rng.integers(0, problem.source.num_data, (len(zs), ROWS_EACH))
     centred = []
     for z, few in zip(zs, rows, strict=True):
-        found = scores(target, source, target.layout.array(z), jnp.asarray(few.astype(np.int32)))
-        g = source.num_data * np.asarray(found, np.float64) @ factor
+        found = scores(problem, problem.array(z), jnp.asarray(few.astype(np.int32)))
+        g = problem.source.num_data * np.asarray(found, np.float64) @ factor
         centred.append(g - g.mean(0))
     white = np.concatenate(centred)
     return float(np.linalg.eigvalsh(white.T @ white)[-1]) / (len(zs) * (ROWS_EACH - 1))
 
 
-def _of_rows(target, source, laplace, seed, count) -> tuple[np.ndarray, np.ndarray]:
+def _of_rows(problem, laplace, seed, count) -> tuple[np.ndarray, np.ndarray]:
     """N times the gradients of `count` rows at the mode, and differences of two centred ones."""
     rng = generator(seed, TUNING, 1)
-    zs, rows = laplace.draw(rng, count), rng.integers(0, source.num_data, count)
-    array = target.layout.array
+    zs, rows = laplace.draw(rng, count), rng.integers(0, problem.source.num_data, count)
+    array = problem.array
     at_mode, first, second = (
-        source.num_data * np.asarray(values, np.float64)
+        problem.source.num_data * np.asarray(values, np.float64)
         for values in _row_gradients(
-            target, source, array(zs), array(laplace.mode), jnp.asarray(rows.astype(np.int32))
+            problem, array(zs), array(laplace.mode), jnp.asarray(rows.astype(np.int32))
         )
     )
     # rows are paired at the same draw of theta: their mean depends on theta
@@ -156,11 +153,8 @@ def _of_rows(target, source, laplace, seed, count) -> tuple[np.ndarray, np.ndarr
 
 
 @jax.jit
-def _row_gradients(target, source, zs, mode, rows):
-    def gradient(z, row):
-        datum = jax.tree.map(lambda leaf: leaf[row][None], source.rows)
-        return jax.grad(target.log_likelihood)(z, datum)
-
+def _row_gradients(problem, zs, mode, rows):
+    gradient = partial(row_gradient, problem)
     one = lambda item: (  # noqa: E731
         gradient(mode, item[1]), gradient(item[0], item[1]), gradient(item[0], item[2])
     )  # fmt: skip

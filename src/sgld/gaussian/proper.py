@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from ..data.source import Source
 from ..errors import UsageError
 from ..problem import sums
-from ..problem.target import Target
+from ..problem.problem import Problem
 from .dense import Laplace
 
 __all__ = ["check_proper", "check_resolved", "named_direction"]
@@ -19,11 +18,11 @@ COARSE = 0.5  # sds between neighbouring floating-point numbers
 SHOWN = 3  # parameters of a direction that are named
 
 
-def named_direction(target: Target, v: Float[np.ndarray, " d"]) -> str:
+def named_direction(problem: Problem, v: Float[np.ndarray, " d"]) -> str:
     """A direction in words: "+0.9 'x[1]' -0.4 'x[2]'", the largest parts first."""
     v = v / np.abs(v).max()
-    names = target.layout.element_names()
-    labels = target.posterior.names
+    names = problem.layout.element_names()
+    labels = problem.posterior.names
     if labels is not None and len(tuple(labels)) == v.size:
         names = list(labels)
     largest = [i for i in np.argsort(-np.abs(v))[:SHOWN] if abs(v[i]) > 0.05]
@@ -31,18 +30,13 @@ def named_direction(target: Target, v: Float[np.ndarray, " d"]) -> str:
     return " ".join(parts) + (" ..." if np.sum(np.abs(v) > 0.05) > SHOWN else "")
 
 
-def check_proper(
-    target: Target,
-    source: Source | None,
-    start: Float[np.ndarray, " d"],
-    laplace: Laplace,
-) -> None:
+def check_proper(problem: Problem, laplace: Laplace) -> None:
     """UsageError where the density never falls along a line: separated data with a flat prior.
 
     Looked at: the way that the mode's search went, the parameter that went furthest, and the
     directions of least curvature, relative to each parameter's own and as it is.
     """
-    moved = laplace.mode - np.asarray(start, np.float64)
+    moved = laplace.mode - np.asarray(problem.start, np.float64)
     lines = [moved, np.where(np.abs(moved) == np.abs(moved).max(), moved, 0.0), laplace.flattest]
     if np.isfinite(laplace.curvature).all():
         lines.append(np.linalg.eigh(laplace.curvature)[1][:, 0])
@@ -52,28 +46,22 @@ def check_proper(
         if not np.isfinite(length) or length == 0:
             continue
         for v in (line / length, -line / length):
-            values = _along(target, source, laplace.mode, v, size)
+            values = _along(problem, laplace.mode, v, size)
             if np.isfinite(values).all() and values.min() >= values[0] - FALL:
                 raise UsageError(
                     "the posterior is improper: its density does not fall along "
-                    f"{named_direction(target, v)}, as with separated data and a flat prior; give those "
+                    f"{named_direction(problem, v)}, as with separated data and a flat prior; give those "
                     "parameters a proper prior, or leave a redundant one out."
                 )
 
 
-def check_resolved(
-    target: Target,
-    source: Source | None,
-    start: Float[np.ndarray, " d"],
-    laplace: Laplace,
-    temperature: float,
-) -> None:
+def check_resolved(problem: Problem, laplace: Laplace, temperature: float) -> None:
     """UsageError where a parameter's steps are too small for the floating-point numbers around it.
 
     At the mode and by the curvature at the start too: a spike, as of a scale that goes to 0, is
     narrow at the mode alone.
     """
-    apart = np.spacing(np.abs(laplace.mode).astype(target.layout.dtype)).astype(np.float64)
+    apart = np.spacing(np.abs(laplace.mode).astype(problem.layout.dtype)).astype(np.float64)
 
     def share(curvature: np.ndarray) -> np.ndarray:
         with np.errstate(invalid="ignore"):  # in sds, the other parameters given
@@ -82,19 +70,17 @@ def check_resolved(
     worst = int(np.argmax(share(laplace.curvature)))
     if share(laplace.curvature)[worst] <= COARSE:
         return
-    there = np.asarray(sums.curvature(target, source, target.layout.array(start)), np.float64)
+    there = np.asarray(sums.curvature(problem, problem.array(problem.start)), np.float64)
     if share(there)[worst] > COARSE:
-        name = target.layout.element_names()[worst]
+        name = problem.layout.element_names()[worst]
         sd = apart[worst] / share(laplace.curvature)[worst]
         raise UsageError(
             f"the posterior sd of {name!r} is about {sd:.2g}, and around {laplace.mode[worst]:.6g} numbers of "
-            f"{target.layout.dtype} are {apart[worst]:.2g} apart; subtract an offset from the data, or use "
+            f"{problem.layout.dtype} are {apart[worst]:.2g} apart; subtract an offset from the data, or use "
             'jax.config.update("jax_enable_x64", True) and data in float64.'
         )
 
 
-def _along(target: Target, source: Source | None, mode: np.ndarray, v: np.ndarray, size: float):
+def _along(problem: Problem, mode: np.ndarray, v: np.ndarray, size: float):
     points = [mode, *(mode + distance * size * v for distance in FAR)]
-    return np.array(
-        [float(sums.log_density(target, source, target.layout.array(z))) for z in points]
-    )
+    return np.array([float(sums.log_density(problem, problem.array(z))) for z in points])

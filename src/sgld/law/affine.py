@@ -22,9 +22,11 @@ import numpy as np
 from jaxtyping import Float
 
 from ..preconditioner.fixed import Scalar
+from ..sampler.replica_exchange import ReplicaExchange
+from ..sampler.sgld import SGLD
 from .overdamped import Law, accumulated
 
-__all__ = ["AffineLaw", "is_affine"]
+__all__ = ["AffineLaw", "is_affine", "of_sampler"]
 
 Matrix = Float[np.ndarray, "d d"]
 
@@ -184,3 +186,12 @@ def _flat(sampler, a, h, T):
 
 def _double(sampler: Any) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), sampler)
+
+
+def of_sampler(law: Law, sampler: Any) -> Law | AffineLaw | None:
+    """The law of a sampler's steps, `law` being that of SGLD's; None where it has no closed form."""
+    if isinstance(sampler, ReplicaExchange):
+        sampler = sampler.sampler  # exchanges leave the cold chain's law as it is
+    if isinstance(sampler, SGLD):
+        return law
+    return AffineLaw(law, sampler) if is_affine(sampler) else None

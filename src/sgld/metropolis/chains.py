@@ -14,14 +14,14 @@ ACCEPTED = 0.6  # MALA's best acceptance rate is about this
 
 
 @jax.jit
-def adjusted_steps(density, rows, D, us, h, key, adapting):
+def adjusted_steps(local, D, us, h, key, adapting):
     """STEPS of MALA for every chain: (us, h, every EVERY-th position [draw, chain, d]).
 
     h goes towards the best acceptance rate where `adapting` is 1, and stays where it is 0.
     """
 
     def one(u, xi, log_uniform, h):
-        ratio, new = mala_move(density, rows, D, u, xi, h)
+        ratio, new = mala_move(local, D, u, xi, h)
         accepted = log_uniform < ratio
         return jnp.where(accepted, new, u), jnp.exp(jnp.minimum(ratio, 0.0))
 

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..draws import weighted
-from ..problem.target import Target
-from ..tune.request import Plan
+from ..draws.setup import Setup
+from ..problem.problem import Problem
 from .chains import adjusted_steps
 from .energy import around
 
@@ -43,22 +43,24 @@ class Confirmation:
     tail: Float[np.ndarray, " m"]
 
 
-def confirm(target: Target, plan: Plan, seed: int) -> Confirmation:
+def confirm(problem: Problem, setup: Setup, seed: int) -> Confirmation:
     """Run adjusted chains until they have enough effective draws, or long enough."""
-    assert plan.starts is not None
-    density, rows = around(target, plan.source, plan.starts[0])
-    us = target.layout.array(plan.starts) - density.center[None]
-    h = target.layout.array(np.asarray(10 * float(plan.step_size(0))))
+    assert setup.starts is not None
+    local = around(problem, setup.starts[0])
+    us = problem.array(setup.starts) - local.target.center[None]
+    h = problem.array(np.asarray(10 * float(setup.step_size(0))))
     key = jax.random.fold_in(jax.random.key(seed), 8)
     kept: list[np.ndarray] = []
     for number in range(WARM_UP + MOST):
         adapting = 1.0 if number < WARM_UP else 0.0
         us, h, path = adjusted_steps(
-            density, rows, plan.preconditioner, us, h, jax.random.fold_in(key, number), adapting
+            local, setup.preconditioner, us, h, jax.random.fold_in(key, number), adapting
         )
         if number < WARM_UP:
             continue
-        kept.append(np.asarray(_reported(target, density.center[None, None] + path), np.float64))
+        kept.append(
+            np.asarray(_reported(problem, local.target.center[None, None] + path), np.float64)
+        )
         if len(kept) % BETWEEN == 0:
             found = _summarised(np.concatenate(kept).swapaxes(0, 1))
             if found.mixed and np.max(found.mean_se) ** -2 > ENOUGH and found.sd_se.max() < 0.025:
@@ -67,8 +69,8 @@ def confirm(target: Target, plan: Plan, seed: int) -> Confirmation:
 
 
 @jax.jit
-def _reported(target, zs):
-    return jax.lax.map(jax.vmap(target.flat_reported), zs)
+def _reported(problem, zs):
+    return jax.lax.map(jax.vmap(problem.target.flat_reported), zs)
 
 
 def _summarised(values: Float[np.ndarray, "chain draw m"]) -> Confirmation:

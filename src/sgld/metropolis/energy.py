@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..data.source import Source
+from ..layout import Layout
+from ..posterior import Posterior
 from ..problem import sums
+from ..problem.problem import Problem
 from ..problem.target import Target
 
 __all__ = ["Around", "around", "log_acceptance", "mala_move"]
@@ -32,6 +34,16 @@ class Around:
     center: Float[Array, " d"]
     factor: Float[Array, "d d"] | None
     prior: Float[Array, ""]
+
+    @property
+    def posterior(self) -> Posterior:
+        """The user's."""
+        return self.target.posterior
+
+    @property
+    def layout(self) -> Layout:
+        """Of free positions."""
+        return self.target.layout
 
     def z(self, u: Float[Array, " d"]) -> Float[Array, " d"]:
         """Free coordinates."""
@@ -57,35 +69,33 @@ class Around:
         return jnp.sum(jnp.where(weight > 0, weight * (values - base), 0.0))
 
 
-def around(
-    target: Target, source: Source | None, center: Any, factor: Any = None
-) -> tuple[Around, Source | None]:
-    """The density around `center`, and the rows it takes."""
-    dtype = target.layout.dtype
+def around(problem: Problem, center: Any, factor: Any = None) -> Problem:
+    """The same problem around `center`: its target is an Around, its rows carry their value there."""
+    dtype = problem.layout.dtype
     center = jnp.asarray(center, dtype)
     factor = None if factor is None else jnp.asarray(factor, dtype)
-    if source is not None:
-        source = replace(source, rows=(source.rows, _rows_at(target, source.rows, center)))
-    return Around(target, center, factor, target.log_prior(center)), source
+    density = Around(problem.target, center, factor, problem.log_prior(center))
+    data = problem.source.beside(_rows_at(problem, center)) if problem.has_rows else None
+    return Problem(density, data)
 
 
 @jax.jit
-def _rows_at(target: Target, rows: PyTree, center: Array) -> Array:
-    position = target.position(center)
-    likelihood = target.posterior.log_likelihood
+def _rows_at(problem: Problem, center: Array) -> Array:
+    position = problem.target.position(center)
+    likelihood = problem.posterior.log_likelihood
     assert likelihood is not None
-    return jax.lax.map(lambda row: likelihood(position, row), rows, batch_size=ROWS)
+    return problem.source.each(lambda row: likelihood(position, row), ROWS)
 
 
 def log_acceptance(
-    density: Any, rows: Any, D: Any, u: Float[Array, " d"], xi: Float[Array, " d"], h: Array
+    white: Problem, D: Any, u: Float[Array, " d"], xi: Float[Array, " d"], h: Array
 ) -> Float[Array, ""]:
     """The log of MALA's acceptance ratio of the move that xi proposes: `mala_move`'s first."""
-    return mala_move(density, rows, D, u, xi, h)[0]
+    return mala_move(white, D, u, xi, h)[0]
 
 
 def mala_move(
-    density: Any, rows: Any, D: Any, u: Float[Array, " d"], xi: Float[Array, " d"], h: Array
+    white: Problem, D: Any, u: Float[Array, " d"], xi: Float[Array, " d"], h: Array
 ) -> tuple[Float[Array, ""], Float[Array, " d"]]:
     """The log of MALA's acceptance ratio, NaN being a rejection, and the move that xi proposes.
 
@@ -97,10 +107,10 @@ def mala_move(
         log ratio = log pi(u') - |p'|^2/2 - log pi(u) + |xi|^2/2
     """
     delta = jnp.sqrt(2 * h)
-    value, gradient = sums.value_and_gradient(density, rows, u)
+    value, gradient = sums.value_and_gradient(white, u)
     p = xi + delta / 2 * D.pullback(gradient)
     new = u + delta * D.noise(p)
-    new_value, new_gradient = sums.value_and_gradient(density, rows, new)
+    new_value, new_gradient = sums.value_and_gradient(white, new)
     p_new = p + delta / 2 * D.pullback(new_gradient)
     ratio = new_value - value + jnp.sum((xi - p_new) * (xi + p_new)) / 2
     return jnp.where(jnp.isnan(ratio), -jnp.inf, ratio), new

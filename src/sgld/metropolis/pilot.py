@@ -22,14 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..data.source import Source, generator
-from ..gaussian.dense import largest_eigenvalue
+from ..data.source import generator
+from ..gaussian.diagonal import largest_eigenvalue
 from ..gaussian.noise import TUNING
 from ..preconditioner.fixed import Dense
 from ..problem import sums
-from ..problem.target import Target
+from ..problem.problem import Problem
 from .chains import adjusted_steps
-from .energy import Around, around, log_acceptance
+from .energy import around, log_acceptance
 
 __all__ = ["MOST_DIMENSIONS", "MOST_ROWS", "Pilot", "pilot"]
 
@@ -50,8 +50,7 @@ class Pilot(NamedTuple):
 
 
 def pilot(
-    target: Target,
-    source: Source | None,
+    problem: Problem,
     center: Float[np.ndarray, " d"],
     factor: Float[np.ndarray, "d d"],
     bias: float,
@@ -60,56 +59,54 @@ def pilot(
     """Pilot chains from center + 2 factor xi; None where they find no finite density."""
     rng = generator(seed, TUNING, 5)
     d = center.size
-    density, rows = around(target, source, center)
-    us = _starts(density, rows, target, 2 * rng.standard_normal((CHAINS, d)) @ factor.T)
+    local = around(problem, center)
+    us = _starts(local, 2 * rng.standard_normal((CHAINS, d)) @ factor.T)
     h, key, taken = (
-        target.layout.array(np.asarray(0.1)),
+        problem.array(np.asarray(0.1)),
         jax.random.fold_in(jax.random.key(seed), 7),
         0,
     )
     positions = np.asarray(us)
     for stretches in ROUNDS:
-        D, kept = _dense(factor, target), []
+        D, kept = _dense(factor, local), []
         for _ in range(stretches):
-            us, h, path = adjusted_steps(
-                density, rows, D, us, h, jax.random.fold_in(key, taken), 1.0
-            )
+            us, h, path = adjusted_steps(local, D, us, h, jax.random.fold_in(key, taken), 1.0)
             kept.append(np.asarray(path, np.float64))
             taken += 1
         if not np.isfinite(np.asarray(us)).all():
             return None
         positions = np.concatenate(kept[stretches // 2 :]).reshape(-1, d)
         factor = _factor(positions)
-    zs = np.asarray(density.center, np.float64) + np.asarray(us, np.float64)
+    zs = np.asarray(local.target.center, np.float64) + np.asarray(us, np.float64)
     chosen = rng.choice(len(positions), 256, replace=False)
-    us = target.layout.array(positions[chosen])
-    matched = _matched_step(target, density, rows, factor, us, bias, key)
+    us = problem.array(positions[chosen])
+    matched = _matched_step(local, factor, us, bias, key)
     # where the scale changes from place to place a step that suits every place would never arrive
     step = max(matched, min(float(h) * 2 * bias / _usual_step(d), 4 * bias))
-    stiffest = float(jnp.max(_stiffness(density, rows, _dense(factor, target), us)))
+    stiffest = float(jnp.max(_stiffness(local, _dense(factor, local), us)))
     return Pilot(factor, step, zs, step * stiffest <= STIFF)
 
 
-def _starts(density: Around, rows, target: Target, us: Float[np.ndarray, "chain d"]) -> Array:
+def _starts(local: Problem, us: Float[np.ndarray, "chain d"]) -> Array:
     """The starts, each drawn in until it is not far less dense than the centre."""
     us[0] = 0.0
-    values = lambda us: np.asarray(_values(density, rows, target.layout.array(us)))  # noqa: E731
+    values = lambda us: np.asarray(_values(local, local.array(us)))  # noqa: E731
     least = values(us[:1])[0] - 4 * us.shape[1] - 10
     for _ in range(20):
         dense = values(us) >= least
         if dense.all():
             break
         us[~dense] /= 2
-    return target.layout.array(us)
+    return local.array(us)
 
 
 @jax.jit
-def _values(density, rows, us):
-    return jax.lax.map(lambda u: sums.log_density(density, rows, u), us)
+def _values(local, us):
+    return jax.lax.map(lambda u: sums.log_density(local, u), us)
 
 
-def _dense(factor: np.ndarray, target: Target) -> Dense:
-    return Dense(factor @ factor.T, factor).prepare(target.layout)
+def _dense(factor: np.ndarray, problem: Problem) -> Dense:
+    return Dense(factor @ factor.T, factor).prepare(problem.layout)
 
 
 def _factor(us: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
@@ -121,16 +118,16 @@ def _factor(us: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
     return np.linalg.cholesky((1 - few) * covariance + few * diagonal)
 
 
-def _matched_step(target, density: Around, rows, factor, us, bias: float, key: Array) -> float:
+def _matched_step(local: Problem, factor, us, bias: float, key: Array) -> float:
     """The largest step that is rejected no more often than h = 4 bias is on a Gaussian."""
     xi = jax.random.normal(jax.random.fold_in(key, 2**20), us.shape, us.dtype)
-    limit, D = _gaussian_rejection(us.shape[1], 4 * bias), _dense(factor, target)
+    limit, D = _gaussian_rejection(us.shape[1], 4 * bias), _dense(factor, local)
     low, high = 1e-3 * bias, 4 * bias
-    if float(_rejection(density, rows, D, us, xi, jnp.float32(high))) <= limit:
+    if float(_rejection(local, D, us, xi, jnp.float32(high))) <= limit:
         return high
     for _ in range(20):
         middle = float(np.sqrt(low * high))
-        if float(_rejection(density, rows, D, us, xi, jnp.float32(middle))) <= limit:
+        if float(_rejection(local, D, us, xi, jnp.float32(middle))) <= limit:
             low = middle
         else:
             high = middle
@@ -138,18 +135,18 @@ def _matched_step(target, density: Around, rows, factor, us, bias: float, key: A
 
 
 @jax.jit
-def _rejection(density, rows, D, us, xi, h):
-    one = lambda u, x: log_acceptance(density, rows, D, u, x, h)  # noqa: E731
+def _rejection(local, D, us, xi, h):
+    one = lambda u, x: log_acceptance(local, D, u, x, h)  # noqa: E731
     rejected = jnp.sort(-jnp.expm1(jnp.minimum(jax.vmap(one)(us, xi), 0.0)))
     return jnp.mean(rejected[: int(COUNTED * len(rejected))])
 
 
 @jax.jit
-def _stiffness(density, rows, D, us):
+def _stiffness(local, D, us):
     """|lambda|_max of D^{1/2}^T J D^{1/2} at each of the positions."""
 
     def at(u):
-        gradient = jax.grad(lambda q: sums.log_density(density, rows, q))
+        gradient = jax.grad(lambda q: sums.log_density(local, q))
         return largest_eigenvalue(
             lambda v: -D.pullback(jax.jvp(gradient, (u,), (D.noise(v),))[1]), u
         )

@@ -13,7 +13,7 @@ from ..draws.draws import Draws
 from ..errors import UsageError
 from ..posterior import Posterior
 from ..preconditioner.fixed import Scalar
-from ..referee.around import prepare
+from ..problem.prepare import prepare
 from .energy import around, log_acceptance
 
 __all__ = ["rejection_rate"]
@@ -77,22 +77,21 @@ def rejection_rate(
         at = np.linspace(0, count - 1, min(num_proposals, count)).round().astype(int)
         flat = jax.tree.map(lambda leaf: jnp.asarray(leaf[at]), flat)
         position = jax.tree.map(lambda leaf: leaf[len(at) // 2], flat)
-    prepared = prepare(posterior, data, position, seed=seed)
-    target = prepared.target
-    zs = jnp.asarray(prepared.z0)[None]
+    problem = prepare(posterior, data, position, seed=seed)
+    zs = problem.start[None]
     if draws is not None:
-        zs = jax.vmap(lambda p: target.layout.ravel(posterior.unconstrain(p)))(flat)
+        zs = jax.vmap(lambda p: problem.layout.ravel(posterior.unconstrain(p)))(flat)
     D = Scalar(1.0) if preconditioner is None else preconditioner
     if getattr(D, "adapts", True) or not hasattr(D, "pullback"):
         raise UsageError(
             f"preconditioner must be Scalar, Diagonal, Dense or LowRank: a fixed D. Got {D!r}."
         )
-    D = D.prepare(target.layout)
-    density, rows = around(target, prepared.source, prepared.z0)
+    D = D.prepare(problem.layout)
+    local = around(problem, problem.start)
     key = jax.random.fold_in(jax.random.key(seed), 6)
     xi = jax.random.normal(key, (num_proposals, zs.shape[1]), zs.dtype)
-    us = zs[np.arange(num_proposals) % len(zs)] - density.center[None]
-    one = jax.jit(jax.vmap(partial(log_acceptance, density, rows, D), (0, 0, None)))
+    us = zs[np.arange(num_proposals) % len(zs)] - local.target.center[None]
+    one = jax.jit(jax.vmap(partial(log_acceptance, local, D), (0, 0, None)))
     rates = [
         float(np.mean(-np.expm1(np.minimum(np.asarray(one(us, xi, zs.dtype.type(h))), 0.0))))
         for h in steps.reshape(-1)
@@ -105,10 +104,10 @@ def _of_run(draws: Any, preconditioner: Any) -> tuple[float, Any]:
     if not isinstance(draws, Draws):
         raise UsageError("step_size is missing; give one, or the draws of a run.")
     if preconditioner is None:
-        if draws.plan is None or draws.plan.preconditioner.adapts:
+        if draws.plan is None or draws.plan.setup.preconditioner.adapts:
             raise UsageError(
                 "the draws do not hold a fixed preconditioner of their run (a loaded run does not, an "
                 "adapted one has none); pass step_size= and preconditioner=."
             )
-        preconditioner = draws.plan.preconditioner
+        preconditioner = draws.plan.setup.preconditioner
     return float(draws.step_size[draws.healthy[0], -1]), preconditioner

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from ..data.source import Source
-from .target import Target
+from .problem import Problem
 
 __all__ = [
     "block_gradients",
@@ -18,6 +19,7 @@ __all__ = [
     "gradients",
     "likelihood_gradient",
     "log_density",
+    "prior_curvature",
     "value_and_gradient",
 ]
 
@@ -52,83 +54,79 @@ def _over_pieces(source: Source, width: int, piece):
 
 @jax.jit
 def value_and_gradient(
-    target: Target, source: Source | None, z: Float[Array, " d"]
+    problem: Problem, z: Float[Array, " d"]
 ) -> tuple[Float[Array, ""], Float[Array, " d"]]:
     """Log posterior density at z and its gradient."""
-    value, gradient = jax.value_and_grad(target.log_prior)(z)
-    if source is None:
+    value, gradient = jax.value_and_grad(problem.log_prior)(z)
+    if not problem.has_rows:
         return value, gradient
-    piece = lambda b: jax.value_and_grad(target.log_likelihood)(z, b.rows, b.weight)  # noqa: E731
-    likelihood, slope = _over_pieces(source, _row_width(source), piece)
+    piece = lambda b: jax.value_and_grad(problem.log_likelihood)(z, b.rows, b.weight)  # noqa: E731
+    likelihood, slope = _over_pieces(problem.source, problem.source.row_width, piece)
     return value + likelihood, gradient + slope
 
 
-def log_density(target: Target, source: Source | None, z: Float[Array, " d"]) -> Float[Array, ""]:
+def log_density(problem: Problem, z: Float[Array, " d"]) -> Float[Array, ""]:
     """Log posterior density at z."""
-    return value_and_gradient(target, source, z)[0]
+    return value_and_gradient(problem, z)[0]
 
 
 @jax.jit
-def likelihood_gradient(
-    target: Target, source: Source, z: Float[Array, " d"]
-) -> Float[Array, " d"]:
+def likelihood_gradient(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
     """sum_i grad log_likelihood_i(z)."""
-    piece = lambda b: jax.grad(target.log_likelihood)(z, b.rows, b.weight)  # noqa: E731
-    return _over_pieces(source, _row_width(source), piece)
+    piece = lambda b: jax.grad(problem.log_likelihood)(z, b.rows, b.weight)  # noqa: E731
+    return _over_pieces(problem.source, problem.source.row_width, piece)
 
 
-def gradients(
-    target: Target, source: Source | None, zs: Float[np.ndarray, "m d"]
-) -> Float[np.ndarray, "m d"]:
+def gradients(problem: Problem, zs: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m d"]:
     """The full-data gradient of the log posterior at each of m positions, on the host in float64.
 
     In groups of one size, so that any m runs the same compiled function.
     """
-    source = None if source is None else source.with_batches(source.num_data, "reshuffle")
+    problem = problem.as_one_batch()
     count = len(zs)
     padded = np.concatenate([zs, np.repeat(zs[-1:], -count % GROUP, axis=0)])
     groups = padded.reshape(-1, GROUP, zs.shape[1])
-    parts = [np.asarray(_gradients(target, source, target.layout.array(g))) for g in groups]
+    parts = [np.asarray(_gradients(problem, problem.array(g))) for g in groups]
     return np.concatenate(parts)[:count].astype(np.float64)
 
 
 @jax.jit
-def _gradients(target, source, zs):
-    prior = jax.vmap(jax.grad(target.log_prior))(zs)
-    if source is None:
+def _gradients(problem, zs):
+    prior = jax.vmap(jax.grad(problem.log_prior))(zs)
+    if not problem.has_rows:
         return prior
     piece = lambda b: jax.vmap(  # noqa: E731
-        lambda z: jax.grad(target.log_likelihood)(z, b.rows, b.weight)
+        lambda z: jax.grad(problem.log_likelihood)(z, b.rows, b.weight)
     )(zs)
-    return prior + _over_pieces(source, max(zs.shape[0], _row_width(source)), piece)
+    return prior + _over_pieces(problem.source, max(zs.shape[0], problem.source.row_width), piece)
 
 
 @jax.jit
-def curvature(target: Target, source: Source | None, z: Float[Array, " d"]) -> Float[Array, "d d"]:
+def curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "d d"]:
     """-(d/dz)^2 of the log posterior at z: d Hessian-vector products a row, in pieces."""
-    prior = jax.hessian(target.log_prior)(z)
-    if source is None:
+    prior = jax.hessian(problem.log_prior)(z)
+    if not problem.has_rows:
         return -prior
-    piece = lambda b: jax.hessian(target.log_likelihood)(z, b.rows, b.weight)  # noqa: E731
-    return -(prior + _over_pieces(source, 4 * max(z.size, _row_width(source)), piece))
+    piece = lambda b: jax.hessian(problem.log_likelihood)(z, b.rows, b.weight)  # noqa: E731
+    width = 4 * max(z.size, problem.source.row_width)
+    return -(prior + _over_pieces(problem.source, width, piece))
+
+
+def prior_curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "d d"]:
+    """-(d/dz)^2 of the log prior at z."""
+    return curvature(replace(problem, data=None), z)
 
 
 @partial(jax.jit, static_argnames=("batch_rows",))
 def block_gradients(
-    target: Target, source: Source, z: Float[Array, " d"], *, batch_rows: int = 2**16
+    problem: Problem, z: Float[Array, " d"], *, batch_rows: int = 2**16
 ) -> Float[Array, "K d"]:
     """The blocks' sums of grad log_likelihood_i(z), unscaled, one row per block."""
-    one = lambda k: jax.grad(target.log_likelihood)(  # noqa: E731
-        z, *_rows_and_weight(source, k)
-    )
+    source = problem.source
+
+    def one(k):
+        batch = source.fetch(k)
+        return jax.grad(problem.log_likelihood)(z, batch.rows, batch.weight)
+
     ks = jnp.arange(source.num_blocks, dtype=jnp.int32)
     return jax.lax.map(one, ks, batch_size=max(1, batch_rows // source.block_size))
-
-
-def _rows_and_weight(source: Source, k: Int[Array, ""]):
-    batch = source.fetch(k)
-    return batch.rows, batch.weight
-
-
-def _row_width(source: Source) -> int:
-    return sum(leaf[0].size for leaf in jax.tree.leaves(source.rows))

@@ -175,10 +175,10 @@ class _Pace:
         self.phases = phases
         block = kernel.block
         width = chains
-        if kernel.source is not None:
-            width *= math.prod(kernel.source.entry_shape)
+        if kernel.problem.has_rows:
+            width *= math.prod(kernel.problem.source.entry_shape)
         self.block, self.chains = block, chains
-        self.slots = max(block, SLOT_NUMBERS // (chains * kernel.target.layout.dimension))
+        self.slots = max(block, SLOT_NUMBERS // (chains * kernel.problem.dimension))
         room = max(1, (self.slots - 1) * int(kernel.thin) // block)
         self.max_blocks = max(1, ENTRY_NUMBERS // (block * width))
         self._limit = min(self.max_blocks, room)
@@ -202,9 +202,9 @@ def _entries(
     kernel: Kernel, seed: int, chains: int, step: int, blocks: int, max_blocks: int
 ) -> Any:
     """The data order of every chain for some blocks of steps, padded to the compiled shape."""
-    source = kernel.source
-    if source is None or isinstance(kernel.gradient, Full):
+    if not kernel.problem.has_rows or isinstance(kernel.gradient, Full):
         return None
+    source = kernel.problem.source
     n = blocks * kernel.block
     out = np.zeros((max_blocks * kernel.block, chains, *source.entry_shape), np.int32)
     for chain in range(chains):

@@ -10,13 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..draws.draws import Draws
+from ..draws.plan import Plan
+from ..draws.setup import Setup
+from ..gaussian.known import Known
 from ..gradient.full import Full
 from ..layout import Layout
-from ..problem.target import Target
-from ..tune.request import Plan
+from ..problem.problem import Problem
 from . import loop
 
-__all__ = ["laplace_facts", "reported", "reported_draws", "sampling_only", "within_support"]
+__all__ = ["laplace_facts", "reported_draws", "sampling_only", "within_support"]
 
 LOOKED_AT = 64  # draws of a chain, for the support
 LEFT_SUPPORT = "left the support"
@@ -39,32 +41,26 @@ def sampling_only(raw: loop.Raw) -> tuple[loop.Raw, np.ndarray]:
     ), rows  # fmt: skip
 
 
-def reported_draws(target: Target, plan: Plan, raw: loop.Raw, seed: int) -> Draws:
+def reported_draws(problem: Problem, plan: Plan, raw: loop.Raw, seed: int) -> Draws:
     """Reported draws [chain, draw, ...] with their weights."""
     raw, rows = sampling_only(raw)
     count, chains = raw.z.shape[:2]
     z = jnp.asarray(np.moveaxis(raw.z, 0, 1))
-    with jax.enable_x64(target.posterior.output is not None):
-        position = jax.tree.map(np.asarray, reported(target, z))
+    with jax.enable_x64(problem.posterior.output is not None):
+        position = problem.reported(z)
     step_size = np.broadcast_to(raw.step_size, (chains, count)).astype(np.float64)
     temperature = np.broadcast_to(raw.temperature, (chains, count)).astype(np.float64)
     one = jax.tree.map(lambda leaf: np.asarray(leaf[0, 0], np.float32), position)
-    names = tuple(target.posterior.names or Layout.of(one).element_names())
-    status = tuple(_status(target, plan, raw, chain, seed) for chain in range(chains))
-    steps = plan.burn_in + plan.thin * rows
+    names = tuple(problem.posterior.names or Layout.of(one).element_names())
+    status = tuple(_status(problem, plan.setup, raw, chain, seed) for chain in range(chains))
+    steps = plan.setup.burn_in + plan.setup.thin * rows
     return Draws(
         position=position, log_weight=np.log(np.maximum(step_size, 1e-300)), step_size=step_size,
         temperature=temperature, step=steps, status=status, names=names,
     )  # fmt: skip
 
 
-@jax.jit
-def reported(target: Target, z: Any) -> Any:
-    """What draws report at z [chain, draw, d]."""
-    return jax.lax.map(jax.vmap(target.reported), z)
-
-
-def _status(target: Target, plan: Plan, raw: loop.Raw, chain: int, seed: int) -> str:
+def _status(problem: Problem, setup: Setup, raw: loop.Raw, chain: int, seed: int) -> str:
     """ "ok", or at which step, in which leaf and after which rows the chain failed."""
     step = int(raw.failed_at[chain])
     if not 0 <= step < raw.num_steps:  # what happened after the last draw is nobody's concern
@@ -73,27 +69,26 @@ def _status(target: Target, plan: Plan, raw: loop.Raw, chain: int, seed: int) ->
     where, rows_named = "", ""
     if bad.any():
         first = int(np.argmax(bad.any(axis=1)))
-        where = f" in leaf {target.layout.locate(int(np.argmax(bad[first])))!r}"
-    if plan.source is not None and step > 0 and not isinstance(plan.gradient, Full):
-        rows = plan.source.original_rows((seed, chain), step - 1)
+        where = f" in leaf {problem.layout.locate(int(np.argmax(bad[first])))!r}"
+    if problem.has_rows and step > 0 and not isinstance(setup.gradient, Full):
+        rows = problem.source.original_rows((seed, chain), step - 1)
         listed = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
         where += f", after a batch of rows {listed}"
         rows_named = ", or look at those rows"
-    h = float(plan.step_size(max(0, step - plan.burn_in)))
+    h = float(setup.step_size(max(0, step - setup.burn_in)))
     return (
         f"chain {chain} became non-finite at step {step}{where}; use a smaller step_size than "
         f"{h:.3g}{rows_named}."
     )
 
 
-def within_support(target: Target, plan: Plan, draws: Draws, z: Any) -> Draws:
+def within_support(problem: Problem, draws: Draws, z: Any) -> Draws:
     """The draws, with a failure named where a chain [chain, draw, d] went where the density is 0.
 
     Seen at some draws and one row: where there is no density there is no gradient to lead back.
     """
     some = np.unique(np.linspace(0, z.shape[1] - 1, LOOKED_AT).round().astype(int))
-    row = None if plan.source is None else jax.tree.map(lambda leaf: leaf[:1], plan.source.rows)
-    inside = np.asarray(_inside(target, row, target.layout.array(z[:, some])))
+    inside = np.asarray(_inside(problem, problem.array(z[:, some])))
     status = list(draws.status)
     for chain in draws.healthy:
         if not inside[chain].all():
@@ -106,19 +101,21 @@ def within_support(target: Target, plan: Plan, draws: Draws, z: Any) -> Draws:
 
 
 @jax.jit
-def _inside(target: Target, row: Any, z: Any) -> Any:
+def _inside(problem: Problem, z: Any) -> Any:
     def one(q):
-        value = target.log_prior(q)
-        return (value if row is None else value + target.log_likelihood(q, row)) > -jnp.inf
+        value = problem.log_prior(q)
+        if problem.has_rows:
+            value += problem.log_likelihood(q, problem.source.take(jnp.arange(1)))
+        return value > -jnp.inf
 
     return jax.lax.map(jax.vmap(one), z)
 
 
-def laplace_facts(target: Target, plan: Plan) -> dict[str, Any] | None:
+def laplace_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
     """Mean and sd of the Gaussian at the mode, per reported parameter, for the report."""
-    laplace = plan.laplace
-    if laplace is None or not laplace.positive_definite:
+    laplace = known.gaussian
+    if laplace is None or not known.usable:
         return None
-    sd = np.sqrt(laplace.marginals(target).variance)
-    mode = target.layout.array(laplace.mode)
-    return {"mean": np.asarray(target.flat_reported(mode)).tolist(), "sd": sd.tolist()}
+    sd = np.sqrt(laplace.marginals(problem).variance)
+    mode = problem.array(laplace.mode)
+    return {"mean": np.asarray(problem.target.flat_reported(mode)).tolist(), "sd": sd.tolist()}

@@ -21,7 +21,7 @@ class Phases:
     def __init__(self, kernel: Kernel, seed: int, num_steps: int) -> None:
         self.kernel, self.seed = kernel, seed
         self.every = max(1, -(-num_steps // kernel.block) // PROBES) * kernel.block
-        self.silent = kernel.source is None or isinstance(kernel.gradient, Full)
+        self.silent = not kernel.problem.has_rows or isinstance(kernel.gradient, Full)
         self.steps: list[int] = []
         self.levels: list[np.ndarray] = []
 
@@ -56,11 +56,9 @@ class Phases:
 
     def _measure(self, carry: Carry, step: int) -> None:
         kernel = self.kernel
-        source = kernel.source
-        assert source is not None
-        rows = rows_for(source, kernel.target.layout.dimension, self.seed, step)
+        rows = rows_for(kernel.problem, self.seed, step)
         level = noise_level(
-            kernel.target, source, kernel.gradient, kernel.preconditioner,
+            kernel.problem, kernel.gradient, kernel.preconditioner,
             carry.state.position, carry.gradient, carry.metric, jnp.asarray(rows),
         )  # fmt: skip
         self.steps.append(step)

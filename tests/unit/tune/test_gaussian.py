@@ -7,6 +7,7 @@ import pytest
 import sgld
 from sgld.gaussian.dense import laplace_at
 from sgld.layout import Layout
+from sgld.problem.problem import Problem
 from sgld.problem.target import Target
 
 SD, MEAN = np.array([0.01, 1.0, 200.0]), np.array([0.05, -2.0, 300.0])
@@ -21,12 +22,12 @@ def log_density(t):
 
 
 POSTERIOR = sgld.Posterior(log_density)
-TARGET = Target(POSTERIOR, Layout.of(jnp.zeros(3)))
+PROBLEM = Problem(Target(POSTERIOR, Layout.of(jnp.zeros(3))))
 
 
 @pytest.mark.parametrize("T", [1.0, 0.25, 9.0])
 def test_covariance_factor_and_whitening_belong_to_the_posterior(T, rng):
-    laplace = laplace_at(TARGET, None, MEAN).tempered(T)
+    laplace = laplace_at(PROBLEM, MEAN).tempered(T)
     np.testing.assert_allclose(
         laplace.covariance / np.outer(SD, SD), T * CORRELATION, atol=1e-4 * T
     )
@@ -41,11 +42,9 @@ def test_covariance_factor_and_whitening_belong_to_the_posterior(T, rng):
 
 def test_marginals_are_those_of_the_reported_parameters(rng):
     A = np.array([[1.0, 2.0, 0.0], [0.0, 5.0, -0.1]])
-    scaled = Target(
-        sgld.Posterior(log_density, output=lambda t: jnp.asarray(A, jnp.float32) @ t),
-        Layout.of(jnp.zeros(3)),
-    )
-    of = laplace_at(scaled, None, MEAN).marginals(scaled)
+    posterior = sgld.Posterior(log_density, output=lambda t: jnp.asarray(A, jnp.float32) @ t)
+    scaled = Problem(Target(posterior, Layout.of(jnp.zeros(3))))
+    of = laplace_at(scaled, MEAN).marginals(scaled)
     np.testing.assert_allclose(of.variance, np.diag(A @ COVARIANCE @ A.T), rtol=1e-4)
     z = MEAN + rng.standard_normal((4, 3)) * SD
     np.testing.assert_allclose(of.phi(z), (z - MEAN) @ A.T, rtol=1e-4, atol=1e-8)

@@ -11,6 +11,7 @@ from sgld.data.source import Source
 from sgld.gaussian import noise
 from sgld.gaussian.dense import laplace_at
 from sgld.layout import Layout
+from sgld.problem.problem import Problem
 from sgld.problem.target import Target
 
 N, D, PRIOR = 60, 2, 4.0
@@ -21,7 +22,8 @@ POSTERIOR = sgld.Posterior(
     lambda b: -0.5 * PRIOR * jnp.sum(b**2), lambda b, row: -0.5 * (row[1] - row[0] @ b) ** 2
 )
 TARGET = Target(POSTERIOR, Layout.of(jnp.zeros(D)))
-ROWS = Source.build((X.astype(np.float32), Y.astype(np.float32)), N, "reshuffle")
+SOURCE = Source.build((X.astype(np.float32), Y.astype(np.float32)), N, "reshuffle")
+PROBLEM = Problem(TARGET, SOURCE)
 PRECISION = X.T @ X + PRIOR * np.eye(D)
 MODE = np.linalg.solve(PRECISION, X.T @ Y)
 
@@ -39,29 +41,29 @@ def centred(n):
 
 
 def test_the_noise_of_blocks_is_over_all_of_them():
-    source = ROWS.with_batches(15, "reshuffle")
-    rows, y = (np.asarray(leaf, float) for leaf in source.everything())
+    problem = PROBLEM.with_batches(15, "reshuffle")
+    rows, y = (np.asarray(leaf, float) for leaf in problem.source.everything())
     g = rows * (y - rows @ MODE)[:, None]
     blocks = 4 * g.reshape(4, 15, D).sum(1)
     exact = np.cov(blocks, rowvar=False, bias=True)
     np.testing.assert_allclose(
-        noise.block_noise(TARGET, source, MODE), exact, rtol=1e-3, atol=1e-3 * np.trace(exact)
+        noise.block_noise(problem, MODE), exact, rtol=1e-3, atol=1e-3 * np.trace(exact)
     )
 
 
 @pytest.mark.parametrize("n", [5, 20])
 def test_the_noise_of_control_variates_is_averaged_over_the_posterior(n):
-    laplace = laplace_at(TARGET, ROWS, MODE)
-    source = ROWS.with_batches(n, "replacement")
-    gradient = sgld.ControlVariates().prepare(TARGET, source, jnp.asarray(MODE, jnp.float32))
-    found = noise.estimator_noise(TARGET, source, gradient, laplace, 0, 4000)
+    laplace = laplace_at(PROBLEM, MODE)
+    problem = PROBLEM.with_batches(n, "replacement")
+    gradient = sgld.ControlVariates().prepare(problem, jnp.asarray(MODE, jnp.float32))
+    found = noise.estimator_noise(problem, gradient, laplace, 0, 4000)
     exact = centred(n)
     np.testing.assert_allclose(found, exact, rtol=0.12, atol=0.1 * np.trace(exact))
 
 
 def test_the_noise_of_one_row_plain_and_centred():
-    laplace = laplace_at(TARGET, ROWS, MODE)
-    plain, difference, at_mode = noise.row_noise(TARGET, ROWS, laplace, 0)
+    laplace = laplace_at(PROBLEM, MODE)
+    plain, difference, at_mode = noise.row_noise(PROBLEM, laplace, 0)
     exact = np.cov(N * of_rows(MODE), rowvar=False)
     np.testing.assert_allclose(plain, exact, rtol=0.1, atol=0.05 * np.trace(exact))
     np.testing.assert_allclose(
