@@ -53,7 +53,6 @@ def run(problem: Problem, truth: Truth, seed: int) -> dict[str, Any]:
         return {**row, **refused, "seconds": time.perf_counter() - began}
     row["seconds"] = time.perf_counter() - began
     verdict, plan, num_data = draws.verdict, draws.info["plan"], draws.info["num_data"]
-    assert verdict is not None
     row |= {
         "word": verdict.word, "reason": " ".join(verdict.reasons), "nu": plan["nu"],
         "steps": draws.info["num_steps"], "plan": plan, "names": list(draws.names),

@@ -189,7 +189,6 @@ def judged(row: dict[str, Any], problem: Case, run: Callable[[], sgld.Draws]) ->
         return {**row, **refused, "names": [""], "seconds": time.perf_counter() - began}
     row["seconds"] = time.perf_counter() - began
     verdict, plan = draws.verdict, draws.info["plan"]
-    assert verdict is not None
     row |= {
         "word": verdict.word, "reason": verdict.reasons[0], "nu": plan["nu"],
         "steps": draws.info["num_steps"], "names": list(draws.names),

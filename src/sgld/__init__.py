@@ -13,10 +13,12 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from . import diffusion as diffusion
+    from . import errors as errors
     from . import gallery as gallery
     from . import networks as networks
     from . import testing as testing
     from . import torch as torch
+    from . import typing as typing
     from . import variational as variational
     from .approximate.find_map import Mode as Mode
     from .approximate.find_map import find_map as find_map
@@ -119,7 +121,16 @@ _WHERE = {
     "power": "schedule",
     "robbins_monro": "schedule",
 }
-_MODULES = ("diffusion", "errors", "gallery", "networks", "testing", "torch", "variational")
+_MODULES = (
+    "diffusion",
+    "errors",
+    "gallery",
+    "networks",
+    "testing",
+    "torch",
+    "typing",
+    "variational",
+)
 
 _EXTRAS = ("torch",)  # not part of `import *`, which must not fail where an extra is missing
 

@@ -19,11 +19,14 @@ from ..posterior import Posterior
 from ..problem import sums
 from ..problem.prepare import prepare
 from ..problem.problem import Problem
+from ..typing import Estimator, Optimizer, Order
 
 __all__ = ["Mode", "find_map", "optimise"]
 
 MAX_SCAN = 2**16  # optimiser steps whose data order is drawn at once
 MAX_PATH = 2**22  # numbers of recorded positions returned at once
+
+PyTree = Any
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,11 @@ class Mode:
       path: positions along the way (every `record`-th step), or None.
     """
 
-    position: Any
+    position: PyTree
     log_density: float
     num_steps: int
     converged: bool
-    path: Any = None
+    path: PyTree | None = None
     z: Float[np.ndarray, " d"] | None = field(default=None, repr=False)
 
 
@@ -51,10 +54,10 @@ def find_map(
     data: Any,
     init: Any = None,
     *,
-    optimizer: Any = None,
-    gradient: Any = None,
+    optimizer: Optimizer | None = None,
+    gradient: Estimator | None = None,
     batch_size: int | None = None,
-    order: str = "reshuffle",
+    order: Order = "reshuffle",
     num_steps: int | None = None,
     record: int | None = None,
     seed: int = 0,

@@ -25,6 +25,8 @@ from .find_map import Mode
 
 __all__ = ["laplace"]
 
+PyTree = Any
+
 NEAR_GAUSSIAN = 0.01
 FAR_FROM_MODE = 0.1  # sds
 
@@ -32,7 +34,7 @@ FAR_FROM_MODE = 0.1  # sds
 def laplace(
     posterior: Posterior,
     data: Any,
-    mode: Any = None,
+    mode: Mode | PyTree | None = None,
     *,
     num_chains: int = 4,
     num_draws: int = 1000,

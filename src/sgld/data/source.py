@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -28,10 +28,11 @@ from jaxtyping import Array, Float, Int
 
 from ..errors import DataError, UsageError, did_you_mean
 from ..layout import leaf_names
+from ..typing import Order
 
 __all__ = ["ORDERS", "Batch", "Source", "check_data", "generator"]
 
-ORDERS = ("reshuffle", "symmetric", "independent", "replacement", "subset")
+ORDERS: tuple[Order, ...] = get_args(Order)
 ORDER_BLOCK = 4096  # steps of an order that are drawn at once: part of what a seed means
 _SHUFFLE, _ORDER = 0, 1
 

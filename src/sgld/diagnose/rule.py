@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from ..draws.verdict import Verdict
+from ..draws.verdict import Verdict, Word
 from ..metropolis.confirm import Confirmation
 
 __all__ = ["Evidence", "doubt", "judge", "unmixed"]
@@ -85,7 +85,7 @@ def _largest(values: np.ndarray | None) -> float | None:
     return float(np.max(values))
 
 
-def _rule(e: Evidence) -> tuple[str, Sequence[str]]:
+def _rule(e: Evidence) -> tuple[Word, Sequence[str]]:
     if e.failures:
         return "biased", e.failures
     mixing = unmixed(e)
@@ -114,7 +114,7 @@ def _within(error: np.ndarray) -> str:
     return f"sd within {percent}% on {every}"
 
 
-def _by_adjusted_chains(e: Evidence, c: Confirmation) -> tuple[str, Sequence[str]]:
+def _by_adjusted_chains(e: Evidence, c: Confirmation) -> tuple[Word, Sequence[str]]:
     """The same limits, against the means and sds of Metropolis-adjusted chains."""
     why = doubt(replace(e, confirmation=None)) or ""
     said = "by Metropolis-adjusted chains"
@@ -234,7 +234,7 @@ def doubt(e: Evidence) -> str | None:
     return None
 
 
-def _wrong(e: Evidence, error: np.ndarray, mean_error: np.ndarray) -> tuple[str, list[str]]:
+def _wrong(e: Evidence, error: np.ndarray, mean_error: np.ndarray) -> tuple[Word, list[str]]:
     assert e.sd_ratio is not None
     worst = int(np.argmax(error))
     noise = 3 / np.sqrt(2 * e.ess_square[worst])

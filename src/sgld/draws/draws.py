@@ -15,12 +15,14 @@ from ..errors import RunError, UsageError
 from ..layout import Layout
 from ..problem.problem import Problem
 from . import weighted
+from .verdict import NOT_JUDGED, Verdict
 
 if TYPE_CHECKING:
+    from xarray import DataTree
+
     from .phase import Phase
     from .plan import Plan
     from .summary import Summary
-    from .verdict import Verdict
 
 __all__ = ["Draws", "Prediction"]
 
@@ -47,7 +49,8 @@ class Draws:
       step: [draw], the step at which each draw was taken (burn-in included).
       status: one sentence per chain; "ok", or where and how it failed. Failed chains are
         left out of every summary.
-      verdict: what the run says about itself (TRUST: `trusted`, `biased`, `not mixed`, `unknown`).
+      verdict: what the run says about itself (TRUST: `trusted`, `biased`, `not mixed`, `unknown`);
+        `unknown` where nothing judged the draws (`verdict.judged` is then False).
       info: num_data, num_steps, seconds, plan and notes of the run that made them.
       plan: the plan itself, of a run made in this session: print it, or run it again with
         `sgld.sample(posterior, data, init, **draws.plan.arguments())`.
@@ -60,7 +63,7 @@ class Draws:
     step: Int[np.ndarray, " draw"]
     status: tuple[str, ...]
     names: tuple[str, ...]
-    verdict: Verdict | None = None
+    verdict: Verdict = NOT_JUDGED
     info: dict[str, Any] = field(default_factory=dict)
     plan: Plan | None = None
 
@@ -122,7 +125,9 @@ class Draws:
         weight = np.exp(log_weight - log_weight.max())
         return weight / weight.sum()
 
-    def flat(self, h: Callable[[PyTree], PyTree] | None = None) -> tuple[np.ndarray, Callable]:
+    def flat(
+        self, h: Callable[[PyTree], PyTree] | None = None
+    ) -> tuple[Float[np.ndarray, "ok draw m"], Callable[[np.ndarray], PyTree]]:
         """Values [ok, draw, m] of h(position) and the function that restores h's pytree."""
         if self.healthy.size == 0:
             raise RunError(f"there is nothing to summarise: {self.failures[0]}")
@@ -200,7 +205,7 @@ class Draws:
 
         return summarise(self)
 
-    def to_arviz(self) -> Any:
+    def to_arviz(self) -> DataTree:
         """An ArviZ DataTree: posterior, and weights, step sizes and temperatures in sample_stats."""
         from .export import to_arviz
 
@@ -217,7 +222,7 @@ class Draws:
         return replace(self, verdict=verdict)
 
     def __repr__(self) -> str:
-        word = "not judged" if self.verdict is None else self.verdict.word
+        word = self.verdict.word if self.verdict.judged else "not judged"
         return (
             f"Draws({self.num_chains} chains x {self.num_draws} draws of "
             f"{len(self.names)} parameters, {word})"

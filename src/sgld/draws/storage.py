@@ -25,7 +25,7 @@ from ..errors import RunError
 from ..layout import leaf_names
 from .draws import Draws
 from .summary import TOLD
-from .verdict import Verdict
+from .verdict import NOT_JUDGED, Verdict
 
 __all__ = ["RunDirectory", "load", "save"]
 
@@ -162,7 +162,7 @@ class RunDirectory:
         import zarr
 
         try:
-            group = zarr.open_group(str(self.path / "draws.zarr"), mode="a")
+            group = zarr.open_group(str(self.path / "draws.zarr"), mode="a", zarr_format=3)
             for name, values in rows.items():
                 if name not in group:
                     chunks = (per_chunk, *values.shape[1:])
@@ -185,7 +185,8 @@ class RunDirectory:
         import zarr
 
         try:
-            group = zarr.open_group(str(self.path / "draws.zarr"), mode="r")
+            # format 2 would let a stranger's directory name a codec that unpickles
+            group = zarr.open_group(str(self.path / "draws.zarr"), mode="r", zarr_format=3)
             return {name: np.asarray(array[:count]) for name, array in group.arrays()}
         except (OSError, ValueError, KeyError) as error:
             raise RunError(f"{self.path / 'draws.zarr'} cannot be read: {error}.") from error
@@ -237,7 +238,7 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
             "leaves": [[list(leaf.shape[2:]), str(np.asarray(leaf).dtype)] for leaf in leaves],
             "names": list(draws.names),
             "status": list(draws.status),
-            "verdict": None if draws.verdict is None else draws.verdict.to_dict(),
+            "verdict": draws.verdict.to_dict() if draws.verdict.judged else None,
             "info": _jsonable(draws.info),
             "num_draws": draws.num_draws,
             "told": _jsonable({name: summary.facts[name] for name in TOLD}),
@@ -279,7 +280,7 @@ def load(path: str | Path) -> Draws:
             step=rows["draw_step"],
             status=tuple(result["status"]),
             names=tuple(result["names"]),
-            verdict=None if verdict is None else Verdict.from_dict(verdict),
+            verdict=NOT_JUDGED if verdict is None else Verdict.from_dict(verdict),
             info=result["info"],
         )
     except (KeyError, TypeError, ValueError, StopIteration) as error:

@@ -9,12 +9,14 @@ unknown     the library cannot tell; never `trusted` when it does not know
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["Verdict"]
+__all__ = ["NOT_JUDGED", "Verdict", "Word"]
+
+Word = Literal["trusted", "biased", "not mixed", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,10 @@ class Verdict:
       noise_ratio: Welling & Teh's alpha: variance of the gradient noise over that of the
         injected noise, in the worst direction; far below 1 in the sampling phase.
       mean_corrected, sd_corrected: the predicted truth where r2 > .9, else NaN.
+      judged: whether anything judged the draws; draws from elsewhere are `unknown` and not judged.
     """
 
-    word: str
+    word: Word
     reasons: tuple[str, ...]
     sd_ratio: Float[np.ndarray, " m"] | None = None
     sd_ratio_se: Float[np.ndarray, " m"] | None = None
@@ -39,6 +42,7 @@ class Verdict:
     sd_corrected: Float[np.ndarray, " m"] | None = None
     noise_ratio: float | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    judged: bool = True
 
     def __str__(self) -> str:
         return f"{self.word}: " + " ".join(self.reasons)
@@ -56,7 +60,7 @@ class Verdict:
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Verdict:
         """The inverse of `to_dict`."""
-        arrays = {
+        arrays: dict[str, Any] = {
             name: None if stored[name] is None else np.array(
                 [np.nan if v is None else v for v in stored[name]], float
             )
@@ -73,3 +77,6 @@ _ARRAYS = ("sd_ratio", "sd_ratio_se", "r2", "mean_corrected", "sd_corrected")
 
 def _listed(values: np.ndarray | None) -> list[float | None] | None:
     return None if values is None else [float(v) if np.isfinite(v) else None for v in values]
+
+
+NOT_JUDGED = Verdict("unknown", ("the draws were not judged",), judged=False)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from ..draws.draws import Draws
 from ..errors import UsageError
 from ..posterior import Posterior
 from ..preconditioner.fixed import Scalar
 from ..problem.prepare import prepare
+from ..typing import Preconditioner
 from .energy import around, log_acceptance
 
 __all__ = ["rejection_rate"]
@@ -21,16 +24,31 @@ __all__ = ["rejection_rate"]
 PyTree = Any
 
 
+@overload
+def rejection_rate(
+    posterior: Posterior, data: Any, position: Draws | PyTree, step_size: float | None = None, *,
+    preconditioner: Preconditioner | None = None, num_proposals: int = 1000, seed: int = 0,
+) -> float: ...  # fmt: skip
+
+
+@overload
+def rejection_rate(
+    posterior: Posterior, data: Any, position: Draws | PyTree,
+    step_size: Sequence[Any] | np.ndarray | Array, *,
+    preconditioner: Preconditioner | None = None, num_proposals: int = 1000, seed: int = 0,
+) -> np.ndarray: ...  # fmt: skip
+
+
 def rejection_rate(
     posterior: Posterior,
     data: Any,
     position: Draws | PyTree,
-    step_size: float | Any = None,
+    step_size: float | Sequence[Any] | np.ndarray | Array | None = None,
     *,
-    preconditioner: Any = None,
+    preconditioner: Preconditioner | None = None,
     num_proposals: int = 1000,
     seed: int = 0,
-) -> Any:
+) -> float | np.ndarray:
     """How often Metropolis would reject SGLD's move with full gradients (MALA) at `step_size`.
 
         theta' = theta + h D grad + sqrt(2h) D^{1/2} xi

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -26,6 +26,7 @@ from ..errors import DataError, RunError, UsageError, did_you_mean
 from ..posterior import Posterior
 from ..problem.request import Request
 from ..run import sample as runs
+from ..typing import FamilyName, Number
 from .formula import FormulaModel
 
 __all__ = ["fit", "model_of_run", "predict", "resume", "sandwich_of_run"]
@@ -38,17 +39,17 @@ def fit(
     data: Any,
     formula: str,
     *,
-    family: str = "gaussian",
+    family: FamilyName = "gaussian",
     prior: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
-    sampler: str = "auto",
-    step_size: float | str = "auto",
+    sampler: Literal["auto", "sgld"] = "auto",
+    step_size: Number | Literal["auto"] = "auto",
     tolerance: float = 0.05,
     temperature: float = 1.0,
-    batch_size: int | str = "auto",
+    batch_size: int | Literal["auto"] = "auto",
     num_chains: int = 4,
-    num_draws: int | str = "auto",
+    num_draws: int | Literal["auto"] = "auto",
     seed: int = 0,
     progress: bool = True,
     checkpoint_every: float = 10.0,

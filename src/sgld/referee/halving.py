@@ -12,7 +12,7 @@ from jaxtyping import Float
 from ..diagnose.rule import MAX_MEAN_ERROR, MAX_RATIO_ERROR, MAX_SE, MAX_SE_ALONE
 from ..draws import weighted
 from ..draws.draws import Draws
-from ..draws.verdict import Verdict
+from ..draws.verdict import Verdict, Word
 from ..errors import UsageError
 from ..posterior import Posterior
 
@@ -63,7 +63,8 @@ class Halving:
         off, mean_off = np.abs(ratio - 1), np.abs(mean_error)
         said = f"by half the step an sd is {100 * np.max(off):.0f}% and a mean {np.max(mean_off):.2f} sd off at most"
         runs = [run for run in (self.first, self.draws) if run is not None]
-        found = {run.verdict.word: run.verdict.reasons for run in runs if run.verdict is not None}
+        found = {run.verdict.word: run.verdict.reasons for run in runs}
+        word: Word
         modes = any(run.plan is not None and run.plan.known.other_modes for run in runs)
         if "biased" in found or "not mixed" in found:
             word = "biased" if "biased" in found else "not mixed"

@@ -34,11 +34,17 @@ from ..metropolis.energy import Around, around
 from ..posterior import Posterior
 from ..problem.prepare import prepare
 from ..problem.problem import Problem
+from ..typing import Method
 from .chains import run
 
 __all__ = ["METHODS", "reference"]
 
-METHODS = {"nuts": 0.8, "hmc": 0.8, "mala": 0.57, "metropolis": 0.3}  # acceptance aimed at
+METHODS: dict[Method, float] = {
+    "nuts": 0.8,
+    "hmc": 0.8,
+    "mala": 0.57,
+    "metropolis": 0.3,
+}  # acceptance aimed at
 TITLES = {"nuts": "NUTS", "hmc": "HMC", "mala": "MALA", "metropolis": "Metropolis"}
 
 
@@ -47,7 +53,7 @@ def reference(
     data: Any,
     init: Any = None,
     *,
-    method: str = "nuts",
+    method: Method = "nuts",
     num_chains: int = 4,
     num_draws: int = 1000,
     num_warmup: int = 1000,

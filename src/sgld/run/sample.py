@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..draws import weighted
 from ..draws.draws import Draws
@@ -17,6 +17,7 @@ from ..posterior import Posterior
 from ..problem.prepare import check_batch, check_request, prepare
 from ..problem.problem import Problem
 from ..problem.request import Request
+from ..typing import Estimator, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
 from .record import asked_again, check_unchanged, record
 
@@ -28,19 +29,19 @@ def sample(
     data: Any,
     init: Any = None,
     *,
-    sampler: Any = "auto",
-    step_size: Any = "auto",
+    sampler: Sampler | Literal["auto"] = "auto",
+    step_size: Number | Schedule | Literal["auto"] = "auto",
     tolerance: float = 0.05,
-    temperature: Any = 1.0,
-    gradient: Any = "auto",
-    preconditioner: Any = "auto",
-    order: str = "auto",
-    batch_size: int | str = "auto",
+    temperature: Number | Schedule = 1.0,
+    gradient: Estimator | Literal["auto"] = "auto",
+    preconditioner: Preconditioner | Literal["auto"] = "auto",
+    order: Order | Literal["auto"] = "auto",
+    batch_size: int | Literal["auto"] = "auto",
     num_chains: int = 4,
-    num_draws: int | str = "auto",
+    num_draws: int | Literal["auto"] = "auto",
     ess: int | None = None,
-    burn_in: int | str = "auto",
-    thin: int | str = "auto",
+    burn_in: int | Literal["auto"] = "auto",
+    thin: int | Literal["auto"] = "auto",
     seed: int = 0,
     path: str | Path | None = None,
     progress: bool = True,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,10 @@ HALF_LOG_2PI = 0.9189385332046727
 class Family(Protocol):
     """What a variational family does; itself a pytree, its parameters another."""
 
+    @property
+    def title(self) -> str: ...  # noqa: D102
+    @property
+    def caution(self) -> str: ...  # noqa: D102
     def draw(self, problem: Problem, params: PyTree, key: Array) -> tuple[Array, Array]: ...  # noqa: D102
 
 
@@ -173,7 +177,7 @@ class Reparameterised:
 
     make: Callable[[PyTree], Any]
     params: PyTree
-    over: str = field(default="free", metadata={"static": True})
+    over: Literal["free", "position"] = field(default="free", metadata={"static": True})
     title = "reparameterised family"
     caution = "underestimates variance where the family does not hold the posterior"
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -28,13 +28,14 @@ from ..posterior import Posterior
 from ..problem.prepare import prepare
 from ..problem.problem import Problem
 from ..run.progress import Progress
+from ..typing import KLWeights, Optimizer, VariationalFamily
 from .family import FullRank, MeanField, Reparameterised, relaxed
 from .objective import KL_WEIGHTS, block_objective, elbo_values, kl_weight
 from .result import Variational, judge
 
 __all__ = ["bayes_by_backprop"]
 
-FAMILIES = ("gaussian", "full-rank")
+FAMILIES: tuple[VariationalFamily, ...] = get_args(VariationalFamily)
 BLOCK = 1024  # steps that one call of the compiled function may make
 SECONDS = 0.5  # of one call, about: how often progress is shown and Ctrl-C heard
 ROWS = 1000  # rows per step where none are asked for
@@ -49,12 +50,12 @@ def bayes_by_backprop(
     data: Any,
     init: Any = None,
     *,
-    family: Any = "gaussian",
-    optimizer: Any = None,
+    family: VariationalFamily | Reparameterised = "gaussian",
+    optimizer: Optimizer | None = None,
     num_steps: int | None = None,
     batch_size: int | None = None,
     num_samples: int = 2,
-    kl_weights: str = "uniform",
+    kl_weights: KLWeights = "uniform",
     init_sd: float | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -101,16 +102,16 @@ def bayes_by_backprop(
     blocks = problem.num_blocks
     num_steps = max(10_000, 20 * blocks) if num_steps is None else int(num_steps)
     laplace = _laplace(everything)
-    family, params = _start(family, problem, laplace, init_sd)
+    q, params = _start(family, problem, laplace, init_sd)
     params, trace = _optimise(
-        problem, family, params, optimizer, num_steps, num_samples, kl_weights, seed,
+        problem, q, params, optimizer, num_steps, num_samples, kl_weights, seed,
         progress,
     )  # fmt: skip
-    final = elbo_values(everything, family, params, ELBO_DRAWS, seed)
-    verdict = judge(everything, family, params, laplace, final, seed)
+    final = elbo_values(everything, q, params, ELBO_DRAWS, seed)
+    verdict = judge(everything, q, params, laplace, final, seed)
     info = {
         "method": "bayes_by_backprop",
-        "family": family.title,
+        "family": q.title,
         "num_data": problem.num_data or None,
         "num_steps": num_steps,
         "batch_size": problem.batches[1],
@@ -120,7 +121,7 @@ def bayes_by_backprop(
         "seconds": time.perf_counter() - began,
     }
     return Variational(
-        family, params, final.value, final.se, trace, verdict, info, Problem(problem.target)
+        q, params, final.value, final.se, trace, verdict, info, Problem(problem.target)
     )
 
 

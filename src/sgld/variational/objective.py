@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +27,7 @@ from ..posterior import Posterior
 from ..problem import sums
 from ..problem.prepare import prepare
 from ..problem.problem import Problem
+from ..typing import KLWeights
 from .family import Family, Reparameterised, find_distributions, relaxed
 
 __all__ = [
@@ -41,7 +42,7 @@ __all__ = [
     "scale_mixture_prior",
 ]
 
-KL_WEIGHTS = ("uniform", "geometric")
+KL_WEIGHTS: tuple[KLWeights, ...] = get_args(KLWeights)
 STREAM = 9  # of the seed: draws at which the ELBO is measured
 
 PyTree = Any
@@ -62,7 +63,7 @@ class ReparameterisedGradient(NamedTuple):
     se: PyTree
 
 
-def kl_weight(kind: str, b: Int[Array, ""] | int, num_blocks: int) -> Float[Array, ""]:
+def kl_weight(kind: KLWeights, b: Int[Array, ""] | int, num_blocks: int) -> Float[Array, ""]:
     """pi_b of the b-th block of a pass, b = 0 ... K - 1; they sum to 1.
 
     "uniform": 1/K. "geometric": 2^{K-1-b} / (2^K - 1), Blundell et al. 2015, sec. 3.4 with their

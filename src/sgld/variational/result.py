@@ -16,7 +16,7 @@ from ..diagnose import stein
 from ..diagnose.rule import MAX_EXCESS, MAX_MEAN_ERROR, MIN_R2
 from ..draws.draws import Draws
 from ..draws.summary import Summary
-from ..draws.verdict import Verdict
+from ..draws.verdict import Verdict, Word
 from ..errors import UsageError
 from ..gaussian.dense import Laplace
 from ..problem import sums
@@ -46,7 +46,7 @@ class Variational:
       info: num_data, num_steps, seconds and how q was fitted.
     """
 
-    family: Any
+    family: Family
     params: PyTree
     elbo: float
     elbo_se: float
@@ -166,7 +166,7 @@ def judge(
     flat, slope = (a.reshape(-1, a.shape[-1]) for a in (phi[:, :METER_DRAWS], gamma))
     r2 = stein.explained(flat, slope, slope)
     names = Draws.at(problem, problem.array(z[:1, :1])).names
-    word = "unknown"
+    word: Word = "unknown"
     if np.isfinite(found.ratio).all() and np.min(r2) >= MIN_R2:
         word = _measured(names, found, reasons)
     else:
@@ -176,7 +176,7 @@ def judge(
     return Verdict(word, tuple(reasons), found.ratio, found.ratio_se, r2, extra=extra)
 
 
-def _measured(names: tuple[str, ...], found: stein.Corrected, reasons: list[str]) -> str:
+def _measured(names: tuple[str, ...], found: stein.Corrected, reasons: list[str]) -> Word:
     """Append what the meter says; the word."""
     worst = int(np.argmax(np.abs(np.log(found.ratio))))
     ratio, away = found.ratio[worst], np.abs(found.mean_shift) / found.sd
