@@ -198,7 +198,7 @@ def resume(
         if asked.get("kind") == "formula":
             model = model_of_run(asked)
             posterior, data = model.posterior, model.data
-    return runs.resume(
+    return runs.go_on(
         path, posterior, data, init, progress=progress, checkpoint_every=checkpoint_every, **own
     )
 

@@ -21,7 +21,7 @@ from ..typing import Estimator, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
 from .record import Given, asked_again, check_unchanged, elsewhere, record
 
-__all__ = ["begin", "resume", "sample"]
+__all__ = ["begin", "go_on", "sample"]
 
 
 def sample(
@@ -146,7 +146,7 @@ def _checked(posterior: Posterior, data: Any, init: Any, ask: Request, ess: int 
     return problem
 
 
-def resume(
+def go_on(
     path: str | Path,
     posterior: Posterior | None = None,
     data: Any = None,
