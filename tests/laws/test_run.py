@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld import pace
 from sgld.data.source import Source
 from sgld.layout import Layout
 from sgld.posterior import Target
@@ -189,11 +190,12 @@ DESIGNS = [
 def test_the_length_of_a_chunk_changes_no_bit(design, monkeypatch):
     # long enough that probes of the phase leave several blocks to a chunk
     whole = run(**design, num_draws=30_000)
-    monkeypatch.setattr(loop, "SECONDS_PER_CHUNK", 1e-9)
+    monkeypatch.setattr(pace, "SECONDS", 1e-9)
     single = run(**design, num_draws=30_000)
     monkeypatch.undo()
     monkeypatch.setattr(loop, "ENTRY_NUMBERS", 1)
-    monkeypatch.setattr(loop, "SLOT_NUMBERS", 1)
+    for name in ("SLOT_NUMBERS", "LONG_SLOTS"):
+        monkeypatch.setattr(loop, name, 1)
     small = run(**design, num_draws=30_000)
     for other in (single, small):
         same(whole.position, other.position)

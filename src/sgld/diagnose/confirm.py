@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from ..draws import weighted
 from ..gradient.energy import around
+from ..pace import Work
 from ..posterior import Target
 from ..tune.pilot import adjusted_steps
 from ..tune.request import Plan
@@ -51,18 +52,25 @@ def confirm(target: Target, plan: Plan, seed: int) -> Confirmation:
     h = target.layout.array(np.asarray(10 * float(plan.step_size(0))))
     key = jax.random.fold_in(jax.random.key(seed), 8)
     kept: list[np.ndarray] = []
-    for number in range(WARM_UP + MOST):
-        adapting = 1.0 if number < WARM_UP else 0.0
-        us, h, path = adjusted_steps(
-            density, rows, plan.preconditioner, us, h, jax.random.fold_in(key, number), adapting
-        )
-        if number < WARM_UP:
-            continue
-        kept.append(np.asarray(_reported(target, density.center[None, None] + path), np.float64))
-        if len(kept) % BETWEEN == 0:
-            found = _summarised(np.concatenate(kept).swapaxes(0, 1))
-            if found.mixed and np.max(found.mean_se) ** -2 > ENOUGH and found.sd_se.max() < 0.025:
-                break
+    with Work("adjusted chains") as work:
+        for number, _ in work.pieces(0, WARM_UP + MOST, most=1):
+            adapting = 1.0 if number < WARM_UP else 0.0
+            us, h, path = adjusted_steps(
+                density, rows, plan.preconditioner, us, h, jax.random.fold_in(key, number), adapting
+            )
+            if number < WARM_UP:
+                continue
+            kept.append(
+                np.asarray(_reported(target, density.center[None, None] + path), np.float64)
+            )
+            if len(kept) % BETWEEN == 0:
+                found = _summarised(np.concatenate(kept).swapaxes(0, 1))
+                if (
+                    found.mixed
+                    and np.max(found.mean_se) ** -2 > ENOUGH
+                    and found.sd_se.max() < 0.025
+                ):
+                    break
     return _summarised(np.concatenate(kept).swapaxes(0, 1))
 
 

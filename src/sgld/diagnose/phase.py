@@ -30,13 +30,16 @@ __all__ = [
     "Phase",
     "gradient_statistics",
     "noise_level",
+    "probe_cost",
     "rows_for",
     "scores",
 ]
 
 PHASE = 5  # the stream of the host's generator that chooses rows
 MOST_ROWS, FEWEST_ROWS, NUMBERS = 1024, 32, 2**20
+PIECE = 2**23  # numbers that rows whose gradients are taken together may have
 ITERATIONS = 40  # of the power method
+FEW_ROWS = 64  # up to which the rows' products with one another come first
 
 PyTree = Any
 
@@ -135,10 +138,21 @@ def _ratio(h: np.ndarray, T: np.ndarray, level: np.ndarray) -> np.ndarray:
 
 def rows_for(source: Source, dimension: int, seed: int, counter: int) -> Int[np.ndarray, " m"]:
     """Rows to measure Cov(ghat) on: all of them where they are few, else a random sample."""
-    most = int(np.clip(NUMBERS // dimension, FEWEST_ROWS, MOST_ROWS))
+    most = _most_rows(dimension)
     if source.num_data <= most:
         return np.arange(source.num_data, dtype=np.int32)
     return generator(seed, PHASE, counter).integers(0, source.num_data, most).astype(np.int32)
+
+
+def _most_rows(dimension: int) -> int:
+    return int(np.clip(NUMBERS // dimension, FEWEST_ROWS, MOST_ROWS))
+
+
+def probe_cost(source: Source, dimension: int) -> float:
+    """What `noise_level` costs for one chain, in row gradients of about 6 operations a parameter."""
+    rows = min(source.num_data, _most_rows(dimension))
+    products = rows / 3 if rows <= FEW_ROWS else 4 * ITERATIONS / 6
+    return rows * (1 + products)
 
 
 @jax.jit
@@ -162,13 +176,25 @@ def noise_level(
     share = 1 / n if repeats else 1 / n - 1 / N
     single = source.with_batches(1, "replacement")
 
-    def one(z, memory, learnt):
+    together = min(MOST_ROWS, max(1, PIECE // target.layout.dimension))
+
+    def one(chain):
+        z, memory, learnt = chain
         D = preconditioner.at(learnt) if preconditioner.adapts else preconditioner
         estimate = lambda row: gradient.at(target, single, row[None], memory)(z)  # noqa: E731
-        white = jax.lax.map(lambda row: D.pullback(estimate(row)), rows, batch_size=MOST_ROWS)
+        white = jax.lax.map(lambda row: D.pullback(estimate(row)), rows, batch_size=together)
+        if white.shape[0] <= FEW_ROWS < white.shape[1]:
+            white = _compressed(white)
         return share * _largest(white, everything=rows.shape[0] == N)
 
-    return jax.vmap(one)(zs, memory, learnt)
+    return jax.lax.map(one, (zs, memory, learnt))  # one by one: rows x d numbers each
+
+
+def _compressed(white: Float[Array, "m d"]) -> Float[Array, "m m"]:
+    """Rows with the same products with one another, around their mean: one pass over the d."""
+    centred = white - white.mean(0, keepdims=True)
+    values, vectors = jnp.linalg.eigh(centred @ centred.T)
+    return vectors * jnp.sqrt(jnp.maximum(values, 0.0))
 
 
 def _largest(white: Float[Array, "m d"], *, everything: bool) -> Float[Array, ""]:

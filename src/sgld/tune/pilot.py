@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 from ..data.source import Source, generator
 from ..gradient import sums
 from ..gradient.energy import Around, around, log_acceptance, mala_move
+from ..pace import Work
 from ..posterior import Target
 from ..preconditioner.fixed import Dense
 from .curvature import largest_eigenvalue
@@ -69,18 +70,19 @@ def pilot(
         0,
     )
     positions = np.asarray(us)
-    for stretches in ROUNDS:
-        D, kept = _dense(factor, target), []
-        for _ in range(stretches):
-            us, h, path = adjusted_steps(
-                density, rows, D, us, h, jax.random.fold_in(key, taken), 1.0
-            )
-            kept.append(np.asarray(path, np.float64))
-            taken += 1
-        if not np.isfinite(np.asarray(us)).all():
-            return None
-        positions = np.concatenate(kept[stretches // 2 :]).reshape(-1, d)
-        factor = _factor(positions)
+    with Work("pilot chains") as work:
+        for stretches in ROUNDS:
+            D, kept = _dense(factor, target), []
+            for _ in work.pieces(0, stretches, most=1):
+                us, h, path = adjusted_steps(
+                    density, rows, D, us, h, jax.random.fold_in(key, taken), 1.0
+                )
+                kept.append(np.asarray(path, np.float64))
+                taken += 1
+            if not np.isfinite(np.asarray(us)).all():
+                return None
+            positions = np.concatenate(kept[stretches // 2 :]).reshape(-1, d)
+            factor = _factor(positions)
     zs = np.asarray(density.center, np.float64) + np.asarray(us, np.float64)
     chosen = rng.choice(len(positions), 256, replace=False)
     us = target.layout.array(positions[chosen])

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld import pace
 from sgld.data.source import Source
 from sgld.diagnose.phase import Phase, noise_level, rows_for
 from sgld.layout import Layout
 from sgld.posterior import Target
-from sgld.run import loop
 
 ROWS = 6
 X = np.random.default_rng(3).normal(size=(ROWS, 2)).astype(np.float32)
@@ -135,7 +135,7 @@ def test_every_sampler_and_preconditioner_is_recorded_per_chain(sampler, D, monk
     np.testing.assert_allclose(phase.step_size[phase.step <= 500], 0.1, rtol=1e-6)
     assert phase.alpha[0].max() > 10 * phase.alpha[-1].max()
     assert "phase: " in str(draws.summary())
-    monkeypatch.setattr(loop, "SECONDS_PER_CHUNK", 1e-9)  # chunks of one block
+    monkeypatch.setattr(pace, "SECONDS", 1e-9)  # chunks of one block
     again = sgld.sample(POSTERIOR, X, jnp.ones(2), **settings).phase
     np.testing.assert_array_equal(again.level, phase.level)
 
