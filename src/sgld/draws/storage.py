@@ -25,16 +25,22 @@ from ..diagnose.verdict import Verdict
 from ..errors import RunError
 from ..layout import leaf_names
 from .draws import Draws
+from .moments import Moments
 from .summary import TOLD
 
 __all__ = ["RunDirectory", "load", "save"]
 
-NUMBERS_PER_CHUNK = 2**16
+OF_CHAINS = ("chain_mean", "chain_square", "between")  # of Moments, by what they are of
+OF_RUN = ("weight", "squared_weights", "num_batches", "num_draws")
+NUMBERS_PER_CHUNK = 2**16  # about, of a chunk on disk; of long draws more:
+FEWEST_PER_CHUNK, MOST_NUMBERS = 256, 2**22  # so many draws, but of no more numbers than that
 
 
 def chunk_rows(shape: tuple[int, ...]) -> int:
     """Draws per chunk on disk, of arrays whose draws have this shape."""
-    return max(256, NUMBERS_PER_CHUNK // max(1, math.prod(shape)))
+    width = max(1, math.prod(shape))
+    few = min(FEWEST_PER_CHUNK, MOST_NUMBERS // width)
+    return max(1, few, NUMBERS_PER_CHUNK // width)
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -226,6 +232,9 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
         for name in ("log_weight", "step_size", "temperature")
     }
     rows["draw_step"] = np.asarray(draws.step)
+    moments = draws.moments
+    if moments is not None:
+        rows |= {f"moments_{name}": getattr(moments, name)[None] for name in OF_CHAINS}
     widest = max((values.shape[1:] for values in rows.values()), key=math.prod)
     run.append(rows, 0, chunk_rows(widest))
     summary = draws.summary()
@@ -240,6 +249,7 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
             "verdict": None if draws.verdict is None else draws.verdict.to_dict(),
             "info": _jsonable(draws.info),
             "num_draws": draws.num_draws,
+            "moments": None if moments is None else {n: getattr(moments, n) for n in OF_RUN},
             "told": _jsonable({name: summary.facts[name] for name in TOLD}),
         },
     )
@@ -272,7 +282,10 @@ def load(path: str | Path) -> Draws:
             name: np.moveaxis(rows[f"draw_{name}"], 0, 1)
             for name in ("log_weight", "step_size", "temperature")
         }
-        verdict = result["verdict"]
+        verdict, totals = result["verdict"], result.get("moments")
+        moments = None
+        if totals is not None:
+            moments = Moments(**{n: rows[f"moments_{n}"][0] for n in OF_CHAINS}, **totals)
         return Draws(
             position=_rebuild(result["tree"], iter(leaves)),
             **per_draw,
@@ -281,6 +294,7 @@ def load(path: str | Path) -> Draws:
             names=tuple(result["names"]),
             verdict=None if verdict is None else Verdict.from_dict(verdict),
             info=result["info"],
+            moments=moments,
         )
     except (KeyError, TypeError, ValueError, StopIteration) as error:
         raise RunError(f"{path} is damaged: {error!r}.") from error

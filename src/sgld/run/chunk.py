@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int
 from ..data.source import Source
 from ..gradient.estimate import Estimate
 from ..posterior import Target
-from .moments import BatchMoments, begin_moments, with_draw
+from .moments import Batches, BatchMoments, begin_moments, with_draw
 
 __all__ = ["Carry", "Kept", "Kernel", "block_steps", "run_chunk", "start"]
 
@@ -42,7 +42,7 @@ class Kernel:
     """Everything a step needs that does not change along the run.
 
     `keep` is the function of the reported position that is kept beside the position, or, where
-    `positions` is False, instead of it; with `batch` (draws of a batch) its moments alone are.
+    `positions` is False, instead of it; with `batches` its moments alone are.
     """
 
     target: Target
@@ -57,7 +57,7 @@ class Kernel:
     thin: Int[Array, ""]
     record_gradient: bool = field(metadata={"static": True})
     keep: Any = None
-    batch: Int[Array, ""] | None = None
+    batches: Batches | None = None
     positions: bool = field(default=True, metadata={"static": True})
 
     @property
@@ -103,7 +103,7 @@ def start(kernel: Kernel, zs: Float[Array, "chain d"]) -> Carry:
     if kernel.preconditioner.adapts:
         metric = jax.vmap(kernel.preconditioner.start)(zs)
     moments = None
-    if kernel.batch is not None:
+    if kernel.batches is not None:
         moments = begin_moments(jax.eval_shape(kernel.kept, zs))
     failed_at = jnp.full(zs.shape[0], -1, jnp.int32)
     return Carry(state, gradient, metric, jnp.int32(0), failed_at, moments)
@@ -161,7 +161,7 @@ def _slots(kernel: Kernel, carry: Carry, count: int) -> Kept:
     z, dtype = carry.state.position, kernel.target.layout.dtype
     room = lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype)  # noqa: E731
     value = None
-    if kernel.keep is not None and kernel.batch is None:
+    if kernel.keep is not None and kernel.batches is None:
         value = jax.tree.map(room, jax.eval_shape(kernel.kept, z))
     return Kept(
         value,
@@ -183,13 +183,17 @@ def _put(kernel: Kernel, sofar: tuple, rows: tuple, step: Array, first_draw: Arr
         z, g, h, T = jax.tree.map(at, rows)
         value = None if kernel.keep is None else kernel.kept(z)
         if moments is not None:
-            moments = with_draw(moments, value, jnp.where(T > 0, h, 0), kernel.batch)
+            assert kernel.batches is not None
+            moments = with_draw(moments, value, jnp.where(T > 0, h, 0), kernel.batches.size)
             value = None
         new = Kept(value, z if kernel.positions else None, g, h, T)
         write = partial(jax.lax.dynamic_update_index_in_dim, index=draw - first_draw, axis=0)
         return jax.tree.map(write, kept, new), moments
 
-    return jax.lax.fori_loop(due(step), due(step + kernel.block), put, sofar)
+    end = due(step + kernel.block)
+    if kernel.batches is not None:  # a chunk ends with a block, and draws must not go on to its end
+        end = jnp.minimum(end, kernel.batches.draws)
+    return jax.lax.fori_loop(due(step), end, put, sofar)
 
 
 def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:

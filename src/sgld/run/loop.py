@@ -146,7 +146,7 @@ class _Chains:
 def _slots(kernel: Kernel, z: Any) -> int:
     """Draws that one chunk may return: at least a block's, of bounded numbers together."""
     kept: list[Any] = [z] * (kernel.positions + kernel.record_gradient)
-    if kernel.keep is not None and kernel.batch is None:
+    if kernel.keep is not None and kernel.batches is None:
         kept += jax.tree.leaves(jax.eval_shape(kernel.kept, z))
     width = max(1, sum(math.prod(leaf.shape) for leaf in kept))
     long = min(LONG_SLOTS, LONG_NUMBERS // width)
@@ -207,7 +207,7 @@ def kernel_digest(kernel: Kernel, starts: Any) -> str:
     numbers = (
         kernel.gradient, kernel.preconditioner, kernel.sampler, kernel.step_size,
         kernel.temperature, jax.random.key_data(kernel.key), kernel.burn_in, kernel.thin, starts,
-        kernel.keep, kernel.batch,
+        kernel.keep, kernel.batches,
     )  # fmt: skip
     for leaf in jax.tree.leaves(numbers):
         digest.update(np.asarray(leaf).tobytes())

@@ -17,9 +17,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-__all__ = ["BatchMoments", "begin_moments", "with_draw"]
+__all__ = ["BatchMoments", "Batches", "begin_moments", "with_draw"]
 
 PyTree = Any
+
+
+class Batches(NamedTuple):
+    """How many draws make a batch, and how many there are to be of each chain."""
+
+    size: Int[Array, ""]
+    draws: Int[Array, ""]
 
 
 class BatchMoments(NamedTuple):

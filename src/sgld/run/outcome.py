@@ -14,48 +14,101 @@ from ..gradient.full import Full
 from ..layout import Layout
 from ..posterior import Target
 from ..tune.request import Plan
-from . import loop
+from .kept import Keep
+from .sink import Raw
 
-__all__ = ["laplace_facts", "reported", "reported_draws", "sampling_only", "within_support"]
+__all__ = [
+    "kept_draws",
+    "laplace_facts",
+    "last_positions",
+    "reported",
+    "reported_draws",
+    "sampling_only",
+    "within_support",
+]
 
+PIECE = 2**24  # numbers of positions mapped to what is reported at once
 LOOKED_AT = 64  # draws of a chain, for the support
 LEFT_SUPPORT = "left the support"
 
 
-def sampling_only(raw: loop.Raw) -> tuple[loop.Raw, np.ndarray]:
+def sampling_only(raw: Raw) -> tuple[Raw, np.ndarray]:
     """Without the draws of steps at temperature 0, and which are left.
 
     Where a schedule turns the temperature off (cycles that explore), only the rest are draws.
     """
-    rows = np.arange(len(raw.z))
+    rows = np.arange(raw.num_draws)
     sampling = raw.temperature > 0
     if sampling.all() or not sampling.any():
         return raw, rows
     rows = rows[sampling]
-    gradient = None if raw.gradient is None else raw.gradient[rows]
+    left = lambda values: None if values is None else values[rows]  # noqa: E731
     return replace(
-        raw, z=raw.z[rows], step_size=raw.step_size[rows], temperature=raw.temperature[rows],
-        gradient=gradient,
+        raw, z=left(raw.z), step_size=raw.step_size[rows], temperature=raw.temperature[rows],
+        gradient=left(raw.gradient), value=tuple(leaf[rows] for leaf in raw.value),
     ), rows  # fmt: skip
 
 
-def reported_draws(target: Target, plan: Plan, raw: loop.Raw, seed: int) -> Draws:
+def reported_draws(target: Target, plan: Plan, raw: Raw, seed: int) -> Draws:
     """Reported draws [chain, draw, ...] with their weights."""
     raw, rows = sampling_only(raw)
-    count, chains = raw.z.shape[:2]
-    z = jnp.asarray(np.moveaxis(raw.z, 0, 1))
+    assert raw.z is not None
     with jax.enable_x64(target.posterior.output is not None):
-        position = jax.tree.map(np.asarray, reported(target, z))
-    step_size = np.broadcast_to(raw.step_size, (chains, count)).astype(np.float64)
-    temperature = np.broadcast_to(raw.temperature, (chains, count)).astype(np.float64)
+        position = _positions(target, raw.z)
     one = jax.tree.map(lambda leaf: np.asarray(leaf[0, 0], np.float32), position)
     names = tuple(target.posterior.names or Layout.of(one).element_names())
+    return _draws(target, plan, raw, seed, position, names, plan.burn_in + plan.thin * rows)
+
+
+def kept_draws(target: Target, plan: Plan, raw: Raw, seed: int, keep: Keep) -> Draws:
+    """What `keep` returned [chain, draw, ...], with the weights of the draws it was taken at."""
+    raw, rows = sampling_only(raw)
+    leaves = [np.moveaxis(leaf, 0, 1) for leaf in raw.value]
+    position, step = keep.layout.treedef.unflatten(leaves), plan.burn_in + plan.thin * rows
+    return _draws(target, plan, raw, seed, position, keep.names, step)
+
+
+def last_positions(target: Target, plan: Plan, raw: Raw, seed: int, keep: Keep) -> Draws:
+    """Where the chains are at the end, as one draw of each."""
+    assert raw.last is not None
+    final = replace(raw, step_size=raw.step_size[-1:], temperature=raw.temperature[-1:])
+    position = _positions(target, raw.last[None])
+    return _draws(target, plan, final, seed, position, keep.names, np.array([raw.num_steps]))
+
+
+def _draws(
+    target: Target, plan: Plan, raw: Raw, seed: int, position: Any, names: tuple[str, ...],
+    step: np.ndarray,
+) -> Draws:  # fmt: skip
+    chains = len(raw.failed_at)
+    shape = (chains, raw.num_draws)
+    step_size = np.broadcast_to(raw.step_size, shape).astype(np.float64)
+    temperature = np.broadcast_to(raw.temperature, shape).astype(np.float64)
     status = tuple(_status(target, plan, raw, chain, seed) for chain in range(chains))
-    steps = plan.burn_in + plan.thin * rows
     return Draws(
         position=position, log_weight=np.log(np.maximum(step_size, 1e-300)), step_size=step_size,
-        temperature=temperature, step=steps, status=status, names=names,
+        temperature=temperature, step=step, status=status, names=names,
     )  # fmt: skip
+
+
+def _positions(target: Target, z: np.ndarray) -> Any:
+    """What draws report at z [draw, chain, d], as [chain, draw, ...]; many numbers in pieces."""
+    of = lambda z: jax.tree.map(  # noqa: E731
+        np.asarray, reported(target, jnp.asarray(np.moveaxis(z, 0, 1)))
+    )
+    size = max(1, PIECE // z[:1].size)
+    if len(z) <= size:
+        return of(z)
+    found = None
+    for begin in range(0, len(z), size):
+        part = of(z[begin : begin + size])
+        if found is None:
+            found = jax.tree.map(
+                lambda leaf: np.empty((leaf.shape[0], len(z), *leaf.shape[2:]), leaf.dtype), part
+            )
+        for whole, piece in zip(jax.tree.leaves(found), jax.tree.leaves(part), strict=True):
+            whole[:, begin : begin + size] = piece
+    return found
 
 
 @jax.jit
@@ -64,13 +117,13 @@ def reported(target: Target, z: Any) -> Any:
     return jax.lax.map(jax.vmap(target.reported), z)
 
 
-def _status(target: Target, plan: Plan, raw: loop.Raw, chain: int, seed: int) -> str:
+def _status(target: Target, plan: Plan, raw: Raw, chain: int, seed: int) -> str:
     """ "ok", or at which step, in which leaf and after which rows the chain failed."""
     step = int(raw.failed_at[chain])
     if not 0 <= step < raw.num_steps:  # what happened after the last draw is nobody's concern
         return "ok"
-    bad = ~np.isfinite(raw.z[:, chain])
     where, rows_named = "", ""
+    bad = np.zeros(0, bool) if raw.z is None else ~np.isfinite(raw.z[:, chain])
     if bad.any():
         first = int(np.argmax(bad.any(axis=1)))
         where = f" in leaf {target.layout.locate(int(np.argmax(bad[first])))!r}"
@@ -86,18 +139,22 @@ def _status(target: Target, plan: Plan, raw: loop.Raw, chain: int, seed: int) ->
     )
 
 
-def within_support(target: Target, plan: Plan, draws: Draws, z: Any) -> Draws:
+def within_support(
+    target: Target, plan: Plan, draws: Draws, z: Any, at: np.ndarray | None = None
+) -> Draws:
     """The draws, with a failure named where a chain [chain, draw, d] went where the density is 0.
 
     Seen at some draws and one row: where there is no density there is no gradient to lead back.
+    `at` says which draws `z` is of, where not of all.
     """
+    at = np.arange(z.shape[1]) if at is None else at
     some = np.unique(np.linspace(0, z.shape[1] - 1, LOOKED_AT).round().astype(int))
     row = None if plan.source is None else jax.tree.map(lambda leaf: leaf[:1], plan.source.rows)
     inside = np.asarray(_inside(target, row, target.layout.array(z[:, some])))
     status = list(draws.status)
     for chain in draws.healthy:
         if not inside[chain].all():
-            first = some[int(np.argmin(inside[chain]))]
+            first = at[some[int(np.argmin(inside[chain]))]]
             status[chain] = (
                 f"chain {chain} {LEFT_SUPPORT} (log density -inf) by draw {first}; give a bounded parameter its "
                 "support with constraints= of sgld.Posterior, or use a smaller step_size."

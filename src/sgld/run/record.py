@@ -17,8 +17,9 @@ from ..draws.storage import RunDirectory
 from ..errors import RunError
 from ..posterior import Target
 from ..tune.request import Request
+from .kept import MOMENTS, Keep
 
-__all__ = ["asked_again", "check_unchanged", "record"]
+__all__ = ["asked_again", "check_unchanged", "keep_again", "record"]
 
 
 # where objects given by hand may come from: a run.json is data, and names no other code
@@ -35,8 +36,9 @@ _MODULES = frozenset(
 
 
 def record(
-    target: Target, source: Source | None, z0: np.ndarray, ask: Request, ess: int | None
-) -> dict[str, Any]:
+    target: Target, source: Source | None, z0: np.ndarray, ask: Request, ess: int | None,
+    keep: Keep | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """What was asked, in JSON, with versions and the hashes of data and model."""
     import jaxlib.version
 
@@ -50,6 +52,7 @@ def record(
             if not isinstance(getattr(ask, name), (int, float, str, type(None)))
         },
         "ess": ess,
+        "keep": None if keep is None else {**keep.describe(), "hash": _keep_hash(keep, target, z0)},
         "versions": {
             "sgld": __version__,
             "jax": jax.__version__,
@@ -135,6 +138,50 @@ def _model_hash(target: Target, source: Source | None, z0: np.ndarray) -> str:
     return digest.hexdigest()
 
 
+def _keep_hash(keep: Keep, target: Target, z0: np.ndarray) -> str:
+    """SHA-256 of the traced function and of the numbers bound to it."""
+
+    def kept(function, z):
+        return function(target.reported(z))
+
+    traced = jax.make_jaxpr(kept)(keep.function, jnp.asarray(z0))
+    digest = hashlib.sha256(str(traced.jaxpr).encode())
+    for leaf in [*traced.consts, *jax.tree.leaves(keep.function)]:
+        digest.update(np.asarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def keep_again(directory: RunDirectory, asked: Mapping[str, Any], keep: Any) -> Any:
+    """What a resumed run keeps. Raises RunError where it was a function, and is not given again."""
+    before = (asked.get("keep") or {}).get("kind")
+    if before is None and keep is not None:
+        raise RunError(
+            f"{directory.path} was begun without keep; resume it without, or begin another run."
+        )
+    if before == "function" and keep is None:
+        raise RunError(
+            f"{directory.path} was begun with keep=, a function, which is not stored; give it again: "
+            "sgld.resume(path, posterior, data, init, keep=function)."
+        )
+    return MOMENTS if before == MOMENTS and keep is None else keep
+
+
+def _check_keep(directory: RunDirectory, before: Any, now: Any) -> None:
+    if before == now:
+        return
+    listed = lambda kept: ", ".join(  # noqa: E731
+        f"{name} {tuple(shape)} {dtype}" for name, shape, dtype in kept["leaves"]
+    )
+    if before["kind"] != now["kind"] or before["leaves"] != now["leaves"]:
+        raise RunError(
+            f"{directory.path} was begun with a keep that returned {listed(before)}, and this one returns "
+            f"{listed(now)}; resume it with the same function."
+        )
+    raise RunError(
+        f"{directory.path} was begun with another keep, of the same shapes; resume it with the same."
+    )
+
+
 def check_unchanged(directory: RunDirectory, asked: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise RunError naming what changed since the run was begun."""
     words = {"data_hash": "the data", "model_hash": "the model", "x64": "jax_enable_x64"}
@@ -143,6 +190,7 @@ def check_unchanged(directory: RunDirectory, asked: dict[str, Any], now: dict[st
             raise RunError(
                 f"{directory.path} was begun with other values of {word}; resume it with the same."
             )
+    _check_keep(directory, asked.get("keep"), now["keep"])
     for package, version in now["versions"].items():
         before = str(asked.get("versions", {}).get(package))
         if before.split(".")[0] != version.split(".")[0]:

@@ -35,8 +35,10 @@ from . import loop
 from .again import another, revised
 from .arguments import Prepared, prepare
 from .chunk import Kernel
-from .outcome import laplace_facts, reported_draws, sampling_only, within_support
-from .record import asked_again, check_unchanged, record
+from .judge_kept import judged
+from .kept import Keep, as_keep, check_moments
+from .outcome import kept_draws, laplace_facts, reported_draws, sampling_only, within_support
+from .record import asked_again, check_unchanged, keep_again, record
 
 __all__ = ["resume", "sample"]
 
@@ -70,6 +72,7 @@ def sample(
     checkpoint_every: float = 10.0,
     max_steps: int | None = None,
     max_seconds: float | None = None,
+    keep: Any = None,
 ) -> Draws:
     """Draw from the posterior, and say how far to trust the draws.
 
@@ -114,6 +117,12 @@ def sample(
       max_steps: of one chain, burn-in included, whatever the precision reached; one attempt is made.
       max_seconds: after which no more draws are taken, once there are 20 a chain (tuning, burn-in and
         verdict are not cut short, and one attempt is made). A resumed run has the time anew.
+      keep: a function of the position (as draws report it) that is kept INSTEAD of it, such as
+        predictions at some rows, a part of a network's weights or a loss: a pytree of floating-point
+        arrays of fixed shape, which is then `draws.position`. Or "moments": mean, variance and
+        Monte Carlo error of every parameter, in memory that no draw adds to. The verdict judges
+        the parameters where their positions are few numbers (up to 2^22 in all); else no more than mixing
+        is known, and it is never `trusted`. docs/keep.md.
 
     Returns: Draws, with `.verdict`.
 
@@ -133,7 +142,7 @@ def sample(
     )  # fmt: skip
     return begin(
         posterior, data, init, ask, ess, {"kind": "sample"}, path=path, overwrite=overwrite,
-        progress=progress, checkpoint_every=checkpoint_every,
+        progress=progress, checkpoint_every=checkpoint_every, keep=keep,
     )  # fmt: skip
 
 
@@ -141,7 +150,7 @@ def begin(
     posterior: Posterior, data: Any, init: Any, ask: Request, ess: int | None,
     asked: dict[str, Any], *, path: str | Path | None, overwrite: bool, progress: bool,
     checkpoint_every: float, on_start: Callable[[], None] | None = None,
-    on_plan: Callable[[Plan], None] | None = None,
+    on_plan: Callable[[Plan], None] | None = None, keep: Any = None,
 ) -> Draws:  # fmt: skip
     """Check everything, write run.json with `asked` in it, and run.
 
@@ -149,17 +158,20 @@ def begin(
     """
     threading.Thread(target=weighted.load, daemon=True).start()
     prepared = prepare(posterior, data, init, ask, ess)
+    kept = as_keep(keep, prepared.target, prepared.z0)
+    check_moments(kept, ask, ess)
     directory = None
     if path is not None:
         directory = RunDirectory(path)
         directory.create(overwrite)
         directory.lock()
         directory.write(
-            "run.json", {**asked, **record(prepared.target, prepared.source, prepared.z0, ask, ess)}
+            "run.json",
+            {**asked, **record(prepared.target, prepared.source, prepared.z0, ask, ess, kept)},
         )
     if on_start is not None:
         on_start()
-    return execute(prepared, ask, ess, directory, progress, checkpoint_every, on_plan)
+    return execute(prepared, ask, ess, directory, progress, checkpoint_every, on_plan, kept)
 
 
 def resume(
@@ -170,15 +182,17 @@ def resume(
     *,
     progress: bool = True,
     checkpoint_every: float = 10.0,
+    keep: Any = None,
 ) -> Draws:
     """Go on with a killed or interrupted run, to the same bits as an uninterrupted one.
 
     Args:
       path: a run directory. A finished one is loaded.
       posterior, data, init: those the run was begun with; not needed for runs of `sgld fit`.
+      keep: the function the run was begun with, where it was begun with one.
 
     Raises: RunError where the directory is none, is in use, or was begun with another
-    model, data or number of chains.
+    model, data, keep or number of chains.
     """
     directory = RunDirectory(path)
     if not directory.path.is_dir():
@@ -198,13 +212,12 @@ def resume(
         )
     ask = asked_again(directory, asked)
     directory.lock()
-    prepared = prepare(posterior, data, init, ask, asked.get("ess"))
-    check_unchanged(
-        directory,
-        asked,
-        record(prepared.target, prepared.source, prepared.z0, ask, asked.get("ess")),
-    )
-    return execute(prepared, ask, asked.get("ess"), directory, progress, checkpoint_every)
+    ess = asked.get("ess")
+    prepared = prepare(posterior, data, init, ask, ess)
+    kept = as_keep(keep_again(directory, asked, keep), prepared.target, prepared.z0)
+    now = record(prepared.target, prepared.source, prepared.z0, ask, ess, kept)
+    check_unchanged(directory, asked, now)
+    return execute(prepared, ask, ess, directory, progress, checkpoint_every, kept=kept)
 
 
 def execute(
@@ -215,6 +228,7 @@ def execute(
     progress: bool,
     checkpoint_every: float,
     on_plan: Callable[[Plan], None] | None = None,
+    kept: Keep | None = None,
 ) -> Draws:
     """Tune, run, judge; with a directory, write the result."""
     began, started = time.perf_counter(), time.monotonic()
@@ -231,9 +245,13 @@ def execute(
             if on_plan is not None:
                 on_plan(plan)
             until = math.inf if ask.max_seconds is None else started + ask.max_seconds
-            draws = _attempt(prepared, plan, ask, ess, directory, progress, checkpoint_every, until)
+            draws = _attempt(
+                prepared, plan, ask, ess, directory, progress, checkpoint_every, until, kept
+            )
             assert draws.verdict is not None
-            limited = ask.max_steps is not None or ask.max_seconds is not None
+            # without positions the verdict never says `trusted`: it is no reason to try again
+            blind = kept is not None and not kept.holds_positions(plan, z0.size)
+            limited = blind or ask.max_steps is not None or ask.max_seconds is not None
             new = None
             for what in () if limited else another(plan, ask, draws.verdict, attempts):
                 attempt = {"what": what, "why": draws.verdict.reasons[0]}
@@ -258,27 +276,25 @@ def execute(
 def _attempt(
     prepared: Prepared, plan: Plan, ask: Request, ess: int | None,
     directory: RunDirectory | None, progress: bool, checkpoint_every: float, until: float,
+    kept: Keep | None,
 ) -> Draws:  # fmt: skip
     """Run a plan and judge what comes out."""
     target = prepared.target
-    kernel = make_kernel(target, plan, ask)
+    kernel = make_kernel(target, plan, ask, kept)
     raw = loop.run(
         kernel,
         _starts(prepared, plan, ask, kernel),
         seed=ask.seed,
         num_draws=plan.num_draws,
-        more=partial(_more, target, plan, ask, ess),
+        more=partial(_more, target, plan, ask, ess, kept),
         directory=directory,
         checkpoint_every=checkpoint_every,
         progress=progress,
         until=until,
     )
     if raw.out_of_time:
-        note = (
-            f"the time of max_seconds = {ask.max_seconds:g} was up at {len(raw.z)} draws per chain."
-        )
+        note = f"the time of max_seconds = {ask.max_seconds:g} was up at {raw.num_draws} draws per chain."
         plan = replace(plan, notes=(*plan.notes, note))
-    draws = reported_draws(target, plan, raw, ask.seed)
     info = {
         "num_data": None if prepared.source is None else prepared.source.num_data,
         "num_steps": raw.num_steps,
@@ -288,15 +304,20 @@ def _attempt(
         "laplace": laplace_facts(target, plan),
         "phase": None if raw.phase is None else raw.phase.to_dict(),
     }
+    if kept is not None:
+        return judged(target, plan, raw, kept, ask, info)
+    draws = reported_draws(target, plan, raw, ask.seed)
     raw, _ = sampling_only(raw)
+    assert raw.z is not None
     z = np.moveaxis(raw.z, 0, 1)
     draws = within_support(target, plan, replace(draws, info=info, plan=plan), z)
     gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
     return draws.with_verdict(assess(target, plan, draws, z, gradient, ask.tolerance, ask.seed))
 
 
-def make_kernel(target: Target, plan: Plan, ask: Request) -> Kernel:
+def make_kernel(target: Target, plan: Plan, ask: Request, kept: Keep | None = None) -> Kernel:
     """The compiled chunk's constant part."""
+    positions = kept is None or kept.holds_positions(plan, target.layout.dimension)
     independent = (
         plan.source is None or plan.source.is_independent or isinstance(plan.gradient, Full)
     )
@@ -304,7 +325,9 @@ def make_kernel(target: Target, plan: Plan, ask: Request) -> Kernel:
     return Kernel(
         target, plan.source, plan.gradient, plan.preconditioner, plan.sampler,
         _callable(plan.step_size), _callable(plan.temperature), key, jnp.int32(plan.burn_in),
-        jnp.int32(plan.thin), record_gradient=independent and plan.laplace is not None,
+        jnp.int32(plan.thin), independent and plan.laplace is not None and positions,
+        None if kept is None else kept.function, None if kept is None else kept.batches(plan),
+        positions,
     )  # fmt: skip
 
 
@@ -356,22 +379,28 @@ def _precision(values: np.ndarray, weights: np.ndarray, tolerance: float) -> flo
     return float(np.min(shares, initial=np.inf, where=np.isfinite(shares)))
 
 
-def _more(target: Target, plan: Plan, ask: Request, ess: float | None, raw: loop.Raw) -> int:
+def _more(
+    target: Target, plan: Plan, ask: Request, ess: float | None, kept: Keep | None, raw: loop.Raw
+) -> int:
     """How many draws per chain to go on to.
 
     Until the smallest bulk ESS reaches `ess`; where lengths were left to the library, until
     those of theta and theta^2 suffice for the verdict.
     """
-    done = len(raw.z)
-    draws = reported_draws(target, plan, raw, ask.seed)
-    if draws.healthy.size == 0:
+    done = raw.num_draws
+    seen = [] if raw.z is None else [reported_draws(target, plan, raw, ask.seed)]
+    if raw.value and kept is not None:
+        seen.append(kept_draws(target, plan, raw, ask.seed, kept))
+    if not seen or seen[0].healthy.size == 0:
         return done
-    values, _ = draws.flat()
-    weights = draws.weights
+    known = [(draws.flat()[0], draws.weights) for draws in seen]
     if ess is not None:
-        share, longest = float(np.nanmin(weighted.ess(values, weights))) / ess, MAX_GROWTH
+        share, longest = (
+            min(float(np.nanmin(weighted.ess(*own))) for own in known) / ess,
+            MAX_GROWTH,
+        )
     elif is_auto(ask.num_draws) and is_auto(ask.step_size):
-        share, longest = _precision(values, weights, ask.tolerance), GROWTH_BY_ITSELF
+        share, longest = min(_precision(*own, ask.tolerance) for own in known), GROWTH_BY_ITSELF
     else:
         return done
     if not share < 1:
