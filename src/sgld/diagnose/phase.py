@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 PHASE = 5  # the stream of the host's generator that chooses rows
-MOST_ROWS, FEWEST_ROWS, NUMBERS = 1024, 32, 2**20
+MOST_ROWS, FEWEST_ROWS, NUMBERS = 1024, 16, 2**20
 PIECE = 2**23  # numbers that rows whose gradients are taken together may have
 ITERATIONS = 40  # of the power method
 FEW_ROWS = 64  # up to which the rows' products with one another come first
@@ -192,9 +192,11 @@ def noise_level(
 
 def _compressed(white: Float[Array, "m d"]) -> Float[Array, "m m"]:
     """Rows with the same products with one another, around their mean: one pass over the d."""
-    centred = white - white.mean(0, keepdims=True)
-    values, vectors = jnp.linalg.eigh(centred @ centred.T)
-    return vectors * jnp.sqrt(jnp.maximum(values, 0.0))
+    products = white @ white.T
+    products -= products.mean(0, keepdims=True)
+    products -= products.mean(1, keepdims=True)
+    values, vectors = jnp.linalg.eigh(products)
+    return vectors * jnp.sqrt(jnp.maximum(values, 0.0))[None]
 
 
 def _largest(white: Float[Array, "m d"], *, everything: bool) -> Float[Array, ""]:

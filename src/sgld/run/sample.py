@@ -211,12 +211,12 @@ def resume(
             "sgld.resume(path, posterior, data, init) with the same ones."
         )
     ask = asked_again(directory, asked)
-    directory.lock()
     ess = asked.get("ess")
     prepared = prepare(posterior, data, init, ask, ess)
     kept = as_keep(keep_again(directory, asked, keep), prepared.target, prepared.z0)
     now = record(prepared.target, prepared.source, prepared.z0, ask, ess, kept)
     check_unchanged(directory, asked, now)
+    directory.lock()
     return execute(prepared, ask, ess, directory, progress, checkpoint_every, kept=kept)
 
 

@@ -9,9 +9,11 @@ import pytest
 import sgld
 from sgld import pace
 from sgld.data.source import Source
+from sgld.diagnose import phase
 from sgld.diagnose.phase import Phase, noise_level, rows_for
 from sgld.layout import Layout
 from sgld.posterior import Target
+from sgld.run import chunk, phases
 
 ROWS = 6
 X = np.random.default_rng(3).normal(size=(ROWS, 2)).astype(np.float32)
@@ -77,6 +79,44 @@ def test_the_level_from_a_sample_is_not_inflated():
     D = sgld.Scalar(1.0).prepare(target.layout)
     level = noise_level(target, source, sgld.Minibatch(), D, jnp.zeros((1, d)), None, None, at)
     assert level[0] / (N**2 * (1 / 100 - 1 / N)) == pytest.approx(1.0, abs=0.12)
+
+
+def test_few_long_rows_are_compressed_to_the_same_level():
+    """Few rows of many numbers go by their products with one another: the same eigenvalue."""
+    rng = np.random.default_rng(0)
+    white = jnp.asarray(rng.normal(size=(16, 500)) + 3 * rng.normal(size=500), jnp.float32)
+    short = phase._compressed(white)
+    assert short.shape == (16, 16)
+    for everything in (True, False):
+        whole = phase._largest(white, everything=everything)
+        assert float(phase._largest(short, everything=everything)) == pytest.approx(
+            float(whole), rel=1e-3
+        )
+    assert float(phase._largest(short, everything=True)) == pytest.approx(
+        np.linalg.eigvalsh(np.cov(white, rowvar=False))[-1], rel=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("d", "steps", "probes"), [(2, 1000, 16), (50, 100_000, 16), (478_410, 300, 10), (478_410, 10, 1)]
+)  # fmt: skip
+def test_probes_cost_a_small_share_of_the_runs_gradients(d, steps, probes):
+    source = Source.build(np.zeros((50_000, 1), np.float32), 100, "reshuffle")
+    zeros = lambda z: jnp.zeros(())  # noqa: E731
+    layout = Layout.of(np.zeros(d, np.float32))
+    kernel = chunk.Kernel(
+        Target(sgld.Posterior(zeros), layout), source, sgld.Minibatch(), None, None, None, None, None,
+        jnp.int32(0), jnp.int32(1), record_gradient=False,
+    )  # fmt: skip
+    found = phases.Phases(kernel, 0, steps)
+    assert found.probes == probes
+    cost = found.probes * phase.probe_cost(source, d) * d
+    assert found.probes == 1 or cost <= phases.SHARE * steps * 100 * d + phases.FREE
+    at, step = [], 0
+    while step < steps:
+        at.append(step)
+        step = found.next_after(step)
+    assert len(at) <= probes + 2
 
 
 def test_statistics_of_per_datum_gradients():
