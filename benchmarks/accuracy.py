@@ -53,7 +53,6 @@ def run(problem: Problem, truth: Truth, seed: int) -> dict[str, Any]:
         return {**row, **refused, "seconds": time.perf_counter() - began}
     row["seconds"] = time.perf_counter() - began
     verdict, plan, num_data = draws.verdict, draws.info["plan"], draws.info["num_data"]
-    assert verdict is not None
     row |= {
         "word": verdict.word, "reason": " ".join(verdict.reasons), "nu": plan["nu"],
         "steps": draws.info["num_steps"], "plan": plan, "names": list(draws.names),
@@ -122,7 +121,17 @@ def error(row: dict[str, Any]) -> tuple[float, float]:
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
-    """The counts that the table is read for."""
+    """The counts that the table is read for, in words."""
+    return judged(rows)[0]
+
+
+def figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The same counts by name."""
+    return judged(rows)[1]
+
+
+def judged(rows: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+    """Both."""
     trusted = {id(row) for row in rows if row["word"] == "trusted"}
     errors = {id(row): error(row) for row in rows}
     good = [r for r in rows if errors[id(r)][0] <= GOOD_SD and errors[id(r)][1] <= GOOD_MEAN]
@@ -156,13 +165,20 @@ def summary(rows: list[dict[str, Any]]) -> str:
         + names(missed),
         f"{len(near) - len(lost)} of {len(near)} with every sd within 5% are trusted; not: {names(lost)}",
     ]
+    found = {
+        "problems": len(rows), "right": len(good), "off, flagged": len(flagged),
+        "right, trusted": sum(id(row) in trusted for row in good), "silent misses": names(missed),
+        "sds within 5%": len(near), "sds within 5%, trusted": len(near) - len(lost),
+        "parameters": int(gap.size),
+    }  # fmt: skip
     if gap.size:
+        found["predicted - true, 99%"] = 100 * float(np.quantile(gap, 0.99))
         lines.append(
             f"predicted - true sd ratio at r2 >= .9: median {np.median(gap):.4f}, 99% "
             f"{np.quantile(gap, 0.99):.3f} of {gap.size} parameters (Monte Carlo error of the run "
             "and of the truth included)"
         )
-    return "\n".join(lines)
+    return "\n".join(lines), found
 
 
 def main() -> None:
@@ -170,6 +186,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="names, comma between")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--json", default=None, help="write the rows here")
+    parser.add_argument(
+        "--store", action="store_true", help="write the counts to results/accuracy.json"
+    )
     args = parser.parse_args()
     names = args.only.split(",") if args.only else list(PROBLEMS)
     unknown = [name for name in names if name not in PROBLEMS]
@@ -198,6 +217,10 @@ def main() -> None:
     if args.json:
         with open(args.json, "w") as file:
             json.dump(rows, file, indent=1, default=str)
+    if args.store and not args.only:
+        import claims
+
+        claims.store("accuracy", figures(rows))
     print(*crashes, sep="\n")
     sys.exit(1 if crashes else 0)
 

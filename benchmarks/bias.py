@@ -19,13 +19,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import claims
 import posteriors_rows
 import sgld
 import speed
 import workloads
 from sgld.draws import weighted
+from sgld.law.overdamped import Law
 from sgld.testing import stationary_covariance
-from sgld.tune.law import Law
 
 DIMENSION = 10
 ROWS, COLUMNS, CORRELATION = 5000, 5, 0.8
@@ -323,16 +324,19 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(TABLES), help="some of " + ", ".join(TABLES))
     parser.add_argument("--chains", type=int, default=1000, help="of the first table")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--store", action="store_true", help="write the tables to results/bias.json"
+    )
     args = parser.parse_args()
     wanted = args.only.split(",")
     if unknown := set(wanted) - set(TABLES):
         parser.error(f"--only takes {', '.join(TABLES)}. Got {', '.join(sorted(unknown))}.")
-    if "gaussian" in wanted:
-        gaussian(args.chains, args.seed)
-    if "regression" in wanted:
-        regression(args.seed)
-    if "order" in wanted:
-        order(args.seed)
+    calls = {"gaussian": partial(gaussian, args.chains), "regression": regression, "order": order}
+    for name in wanted:
+        with claims.table_printed() as lines:
+            calls[name](args.seed)
+        if args.store:
+            claims.store("bias", {name: lines})
 
 
 if __name__ == "__main__":

@@ -23,11 +23,12 @@ from scipy.stats import qmc
 import sgld
 from problems.binary import columns
 from sgld.data.source import Source
+from sgld.gaussian import noise
+from sgld.gaussian.dense import Laplace
+from sgld.gaussian.mode import gaussian_at_mode
 from sgld.layout import Layout
-from sgld.posterior import Target
-from sgld.tune import noise
-from sgld.tune.curvature import Laplace, laplace_at
-from sgld.tune.mode import newton_mode
+from sgld.problem.problem import Problem
+from sgld.problem.target import Target
 
 __all__ = ["FRESH", "KINDS", "Case", "case"]
 
@@ -144,8 +145,7 @@ class Case(NamedTuple):
     """One data set and everything about it that a run needs."""
 
     data: tuple[np.ndarray, np.ndarray]
-    target: Target
-    source: Source
+    posed: Problem
     laplace: Laplace
     rows: tuple[np.ndarray, np.ndarray]  # covariance of N times one row's gradient: plain, centred
     mean: np.ndarray
@@ -161,11 +161,11 @@ def case(name: str, k: int) -> Case:
     free = kind.posterior.unconstrain(kind.init)
     layout = Layout.of(free)
     target = Target(kind.posterior, layout)
-    source = Source.build(data, len(data[1]), "reshuffle", 0)
-    laplace = laplace_at(target, source, newton_mode(target, source, layout.ravel(free))[0])
+    posed = Problem(target, Source.of(data), layout.ravel(free))
+    laplace = gaussian_at_mode(posed).gaussian
     truth = closed(data) if name == "linear" else importance(target, data, laplace)
     return Case(
-        data, target, source, laplace, noise.row_noise(target, source, laplace, 0), *truth
+        data, posed, laplace, noise.row_noise(posed, laplace, 0), *truth
     )  # fmt: skip
 
 

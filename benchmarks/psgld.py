@@ -107,7 +107,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=20_000)
     parser.add_argument("--chains", type=int, default=50)
+    parser.add_argument(
+        "--store", action="store_true", help="write the table to results/psgld.json"
+    )
     args = parser.parse_args()
+    import claims
+
+    with claims.table_printed() as lines:
+        table(args)
+    if args.store:
+        claims.store("psgld", {"table": lines})
+
+
+def table(args: argparse.Namespace) -> None:
     rms = sgld.RMSprop(decay=DECAY, epsilon=EPSILON)
     print("Mean absolute entry of the covariance error; `run`: mean over runs of")
     print(f"{args.draws} draws; `pooled`: {args.chains} runs together; tau: autocorrelation time;")

@@ -89,7 +89,6 @@ def reference(problem: Problem, aim: float, most_seconds: float) -> dict[str, An
             problem.posterior, problem.data, problem.init, method="nuts", progress=False, **settings
         )
         seconds = time.perf_counter() - began
-        assert draws.verdict is not None
         word = draws.verdict.word
         ess, square, r_hat = quality(name, draws)
         print(

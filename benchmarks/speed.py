@@ -27,14 +27,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import claims
 import sgld
 import workloads
 from sgld.diagnose.assess import assess
 from sgld.draws.storage import RunDirectory
-from sgld.run import arguments, loop, outcome, sample
+from sgld.problem import prepare as problems
+from sgld.problem.request import Request
+from sgld.run import execute, loop, outcome
 from sgld.run.chunk import Kernel, run_chunk, start
 from sgld.tune.plan import make_plan
-from sgld.tune.request import Request
 from workloads import THIN, Workload
 
 PEER, LIMIT, QUIET = "BlackJAX", "C", "no noise"
@@ -153,17 +155,18 @@ def prepare(
 
     ask = request(work, chains, draws, order, sampler)
     posterior = sgld.Posterior(work.log_prior, work.log_likelihood)
-    ready = timed("check", lambda: arguments.prepare(posterior, work.data, work.init, ask, None))
-    plan = timed("tune", lambda: make_plan(ready.target, ready.source, ready.z0, ask))
-    kernel = sample.make_kernel(ready.target, plan, ask)
+    ready = timed("check", lambda: problems.prepare(posterior, work.data, work.init))
+    plan = timed("tune", lambda: make_plan(ready, ask))
+    running = ready.with_batches(work.batch_size, order)
+    kernel = execute.make_kernel(running, plan, ask.seed)
     # a copy on the host: the compiled chunk takes over the buffers of the starts it is given
-    starts = np.asarray(sample._starts(ready, plan, ask, kernel))
+    starts = np.asarray(execute._starts(running, plan, ask))
     if judge:
         raw = timed("loop", lambda: loop.run(kernel, jnp.array(starts), seed=0, num_draws=draws))
-        drawn = outcome.reported_draws(ready.target, plan, raw, ask.seed)
+        drawn = outcome.reported_draws(running, plan, raw, ask.seed)
         z = np.moveaxis(raw.z, 0, 1)
         own = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
-        timed("verdict", lambda: assess(ready.target, plan, drawn, z, own, 0.05, 0))
+        timed("verdict", lambda: assess(running, plan, drawn, z, own, 0.05, 0))
     return Prepared(kernel, starts, seconds)
 
 
@@ -481,6 +484,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, no W3")
     parser.add_argument("--only", default="", help="comma-separated: W1, W2, W3, run, first")
     parser.add_argument("--json", metavar="FILE", help="write rows and targets there")
+    parser.add_argument(
+        "--store", action="store_true", help="write the ratios to results/speed.json"
+    )
     given = parser.parse_args(arguments)
     groups = given.only.split(",") if given.only else ["W1", "W2", "run", "first"]
     if not given.only and not given.quick:
@@ -530,6 +536,12 @@ def main(arguments: list[str] | None = None) -> int:
             "versions": {"jax": jax.__version__, "sgld": sgld.__version__},
         }
         Path(given.json).write_text(json.dumps(table, indent=2) + "\n")
+    if given.store:
+        ratios = {
+            f"{row.group.replace(' batch 1,', ',')}, x {PEER}": row.ratios[PEER]
+            for row in rows if row.name == "sgld" and PEER in row.ratios
+        }  # fmt: skip
+        claims.store("speed", ratios)
     return 0
 
 

@@ -9,27 +9,28 @@ from typing import Any
 
 import jax
 
-from sgld.run import loop, phases, sample
-from sgld.tune import choose, plan
+from sgld.gaussian import known, mode
+from sgld.run import execute, loop, phases, sample
+from sgld.tune import from_gaussian
 
 PARTS = (
     (sample, "prepare", "checks, data sent"),
-    (plan, "newton_mode", "mode"),
-    (plan, "laplace_at", "curvature"),
-    (plan, "nonlinearity", "nu"),
-    (plan, "other_modes", "other modes"),
-    (plan, "check_proper", "properness"),
-    (choose.noise, "row_noise", "noise of a row"),
-    (choose.parts, "prepared", "centre of control variates"),
-    (choose.parts, "measure", "noise of the estimator"),
-    (choose, "priced_choice", "choice of the batch"),
-    (sample, "make_plan", "rest of the plan"),
-    (sample, "_starts", "starts"),
+    (mode, "newton_mode", "mode"),
+    (mode, "laplace_at", "curvature"),
+    (known, "nonlinearity", "nu"),
+    (known, "other_modes", "other modes"),
+    (known, "check_proper", "properness"),
+    (from_gaussian.noise, "row_noise", "noise of a row"),
+    (from_gaussian, "prepared", "centre of control variates"),
+    (from_gaussian, "measure", "noise of the estimator"),
+    (from_gaussian, "priced_choice", "choice of the batch"),
+    (execute, "make_plan", "rest of the plan"),
+    (execute, "_starts", "starts"),
     (loop, "run", "sampling"),
     (phases, "noise_level", "phase"),
-    (sample, "_more", "whether more draws are needed"),
-    (sample, "assess", "verdict"),
-    (sample, "revised", "another attempt's plan"),
+    (execute, "draws_to_go_on_to", "whether more draws are needed"),
+    (execute, "assess", "verdict"),
+    (execute, "revised", "another attempt's plan"),
 )
 COMPILING = (
     "/jax/core/compile/jaxpr_to_mlir_module_duration",

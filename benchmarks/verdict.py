@@ -27,14 +27,16 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+import claims
 import sgld
 from fresh import FRESH, KINDS, Case, case
 from sgld.draws import weighted
 from sgld.errors import SGLDError
-from sgld.tune import parts
-from sgld.tune.law import Law, largest_step
-from sgld.tune.rough import settled
-from verdict_tables import report
+from sgld.law.affine import of_sampler
+from sgld.law.overdamped import Law, largest_step
+from sgld.tune.estimator import shuffled_period
+from sgld.tune.metric import factor_of, settled
+from verdict_tables import figures, report
 
 GOOD_BIAS, WORST = 0.025, 30.0  # of the step that counts as good; what it is multiplied by
 DRAWS, CHAINS = 500, 4
@@ -100,30 +102,29 @@ def settings_of(name: str) -> list[str]:
 
 def metric(name: str, problem: Case) -> Any:
     J = problem.laplace.curvature
-    target = problem.target
     D = {
         "dense": sgld.Dense(np.linalg.inv(J)),
         "diagonal": sgld.Diagonal(1 / np.diag(J)),
         "scalar": sgld.Scalar(1 / np.mean(np.diag(J))),
         "RMSprop": sgld.RMSprop(),
     }[name]  # fmt: skip
-    return D.prepare(target.layout)
+    return D.prepare(problem.posed.layout)
 
 
 def law_of(setting: Setting, problem: Case, D: Any) -> Any:
     """What the steps come to on the Gaussian at the mode: for choosing the good step only."""
-    source, d = problem.source, problem.laplace.mode.size
-    covariance = np.zeros((d, d))
+    posed, d = problem.posed, problem.laplace.mode.size
+    covariance, period = np.zeros((d, d)), 1
     if setting.batch:
-        source = source.with_batches(setting.batch, setting.order)
+        posed = posed.with_batches(setting.batch, setting.order)
+        period = shuffled_period(posed)
         share = 1 / setting.batch
-        share -= 0 if setting.order == "replacement" else 1 / source.num_data
+        share -= 0 if setting.order == "replacement" else 1 / posed.num_data
         covariance = problem.rows[0 if setting.gradient == _PLAIN else 1] * share
-    matrix = parts.matrix(settled(D, problem.target, source, problem.laplace.mode), problem.target)
+    matrix = factor_of(settled(D, posed, problem.laplace.mode), posed)
     sampler = sgld.SGLD(None) if isinstance(setting.sampler, sgld.SGNHT) else setting.sampler
-    period = 1 if not setting.batch or source.is_independent else source.num_blocks
-    out = problem.target.jacobian(problem.laplace.mode)
-    law = parts.of_sampler(
+    out = posed.target.jacobian(problem.laplace.mode)
+    law = of_sampler(
         Law.of(problem.laplace.curvature, matrix, covariance, period=period, out=out), sampler
     )
     assert law is not None
@@ -165,8 +166,8 @@ def mistuned(name: str, which: str, k: int, seed: int, share: float) -> dict[str
 
 def _start(problem: Case) -> Any:
     """The mode: what burn-in begins from, so that a large step is seen and not a far start."""
-    target = problem.target
-    return target.position(target.layout.array(problem.laplace.mode))
+    posed = problem.posed
+    return posed.target.position(posed.array(problem.laplace.mode))
 
 
 def tuned(name: str, k: int, seed: int) -> dict[str, Any]:
@@ -188,7 +189,6 @@ def judged(row: dict[str, Any], problem: Case, run: Callable[[], sgld.Draws]) ->
         return {**row, **refused, "names": [""], "seconds": time.perf_counter() - began}
     row["seconds"] = time.perf_counter() - began
     verdict, plan = draws.verdict, draws.info["plan"]
-    assert verdict is not None
     row |= {
         "word": verdict.word, "reason": verdict.reasons[0], "nu": plan["nu"],
         "steps": draws.info["num_steps"], "names": list(draws.names),
@@ -248,6 +248,9 @@ def main() -> None:
     parser.add_argument("--part", choices=("mistuned", "tuned"), default=None)
     parser.add_argument("--kinds", default="", help=f"some of {', '.join(KINDS)}")
     parser.add_argument("--json", default=None, help="write the rows here")
+    parser.add_argument(
+        "--store", action="store_true", help="write the counts to results/verdict.json"
+    )
     parser.add_argument("--from", dest="stored", nargs="+", default=[], help="rows written before")
     args = parser.parse_args()
     began = time.perf_counter()
@@ -262,6 +265,8 @@ def main() -> None:
     if args.json:
         with open(args.json, "w") as file:
             json.dump(found, file)
+    if args.store:
+        claims.store("verdict", figures(found))
     sys.exit(0 if report(found) else 1)
 
 

@@ -226,6 +226,33 @@ def problem(row: dict[str, Any]) -> str:
     )
 
 
+def figures(some: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the docs state: counts of words, largest errors, how far the prediction is from the truth."""
+    off = [row for row in some if row["part"] == "mistuned"]
+    good = [row for row in some if row["part"] == "tuned"]
+    found: dict[str, Any] = {"mistuned": len(off), "tuned": len(good)}
+    parts = {
+        "off by more than 15%": [row for row in off if worst(row) > SERIOUS],
+        "off by 10% to 15%": [row for row in off if MISS < worst(row) <= SERIOUS],
+        "nu below .3": [row for row in good if row["nu"] is not None and row["nu"] < 0.3],
+    }
+    for name, part in parts.items():
+        found[name] = len(part)
+        for word in WORDS:
+            found[f"{name}, {word}"] = sum(row["word"] == word for row in part)
+    trusted = [worst(row) for row in off if row["word"] == "trusted"]
+    found["trusted, worst error of an sd"] = max(trusted, default=0.0)
+    found["nu below .3, worst error of an sd"] = max(map(worst, parts["nu below .3"]), default=0.0)
+    said, true, r2, _ = pairs([row for row in off if not is_noisy(row)]).T
+    for low, high in ((0.9, 1.1), (1.1, 1.3), (1.3, 1.6)):
+        gap = 100 * np.abs(said - true)[(low <= true) & (true < high) & (r2 >= 0.9)]
+        for q in (50, 95, 99) if gap.size else ():
+            found[f"predicted - true, true {low:g} to {high:g}, {q}%"] = float(
+                np.percentile(gap, q)
+            )
+    return found
+
+
 def report(some: list[dict[str, Any]]) -> bool:
     """Print everything; whether no run off by more than 15% was trusted."""
     off = [row for row in some if row["part"] == "mistuned"]

@@ -74,11 +74,11 @@ MUTANTS = [
     ),
     Mutant(
         "minibatch: N/n missing", "gradient/minibatch.py",
-        "+ batch.scale * target.log_likelihood", "+ target.log_likelihood", GRADIENT,
+        "+ batch.scale * problem.log_likelihood", "+ problem.log_likelihood", GRADIENT,
     ),
     Mutant(
         "minibatch: N/n on the prior", "gradient/minibatch.py",
-        "target.log_prior(z)\n", "batch.scale * target.log_prior(z)\n", GRADIENT,
+        "problem.log_prior(z)\n", "batch.scale * problem.log_prior(z)\n", GRADIENT,
     ),
     Mutant(
         "blocks scaled by N/n though the last is shorter", "data/source.py",
@@ -100,7 +100,7 @@ MUTANTS = [
     ),
     Mutant(
         "SVRG: centre without its gradient", "gradient/svrg.py",
-        "fresh = lambda: Memory(z, sums.likelihood_gradient(target, source, z))",
+        "fresh = lambda: Memory(z, sums.likelihood_gradient(problem, z))",
         "fresh = lambda: Memory(z, memory.total)", MEMORY,
     ),
     Mutant(

@@ -13,11 +13,17 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from . import diffusion as diffusion
+    from . import errors as errors
     from . import gallery as gallery
     from . import networks as networks
     from . import testing as testing
     from . import torch as torch
+    from . import typing as typing
     from . import variational as variational
+    from .approximate.find_map import Mode as Mode
+    from .approximate.find_map import find_map as find_map
+    from .approximate.laplace import laplace as laplace
+    from .approximate.sandwich import sandwich as sandwich
     from .diagnose.phase import gradient_statistics as gradient_statistics
     from .draws.comparison import compare as compare
     from .draws.draws import Draws as Draws
@@ -27,6 +33,8 @@ if TYPE_CHECKING:
     from .gradient.minibatch import Minibatch as Minibatch
     from .gradient.saga import SAGA as SAGA
     from .gradient.svrg import SVRG as SVRG
+    from .metropolis.rejection import rejection_rate as rejection_rate
+    from .models.fit import resume as resume
     from .posterior import Posterior as Posterior
     from .preconditioner.adaptive import AdaGrad as AdaGrad
     from .preconditioner.adaptive import RMSprop as RMSprop
@@ -36,8 +44,6 @@ if TYPE_CHECKING:
     from .preconditioner.fixed import Scalar as Scalar
     from .referee.halving import step_halving as step_halving
     from .referee.reference import reference as reference
-    from .referee.rejection import rejection_rate as rejection_rate
-    from .run.sample import resume as resume
     from .run.sample import sample as sample
     from .sampler.baoa import BAOA as BAOA
     from .sampler.replica_exchange import ReplicaExchange as ReplicaExchange
@@ -69,28 +75,24 @@ if TYPE_CHECKING:
     from .schedule import (
         robbins_monro as robbins_monro,
     )
-    from .tune.laplace_draws import laplace as laplace
-    from .tune.mode import Mode as Mode
-    from .tune.mode import find_map as find_map
-    from .tune.sandwich import sandwich as sandwich
     from .variational.fit import bayes_by_backprop as bayes_by_backprop
     from .variational.result import Variational as Variational
 
 _WHERE = {
     "Posterior": "posterior",
     "sample": "run.sample",
-    "resume": "run.sample",
+    "resume": "models.fit",
     "load": "draws.storage",
     "Draws": "draws.draws",
     "reference": "referee.reference",
-    "rejection_rate": "referee.rejection",
+    "rejection_rate": "metropolis.rejection",
     "step_halving": "referee.halving",
     "compare": "draws.comparison",
     "gradient_statistics": "diagnose.phase",
-    "laplace": "tune.laplace_draws",
-    "find_map": "tune.mode",
-    "Mode": "tune.mode",
-    "sandwich": "tune.sandwich",
+    "laplace": "approximate.laplace",
+    "find_map": "approximate.find_map",
+    "Mode": "approximate.find_map",
+    "sandwich": "approximate.sandwich",
     "bayes_by_backprop": "variational.fit",
     "Variational": "variational.result",
     "SGLD": "sampler.sgld",
@@ -119,7 +121,16 @@ _WHERE = {
     "power": "schedule",
     "robbins_monro": "schedule",
 }
-_MODULES = ("diffusion", "errors", "gallery", "networks", "testing", "torch", "variational")
+_MODULES = (
+    "diffusion",
+    "errors",
+    "gallery",
+    "networks",
+    "testing",
+    "torch",
+    "typing",
+    "variational",
+)
 
 _EXTRAS = ("torch",)  # not part of `import *`, which must not fail where an extra is missing
 

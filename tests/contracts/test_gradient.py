@@ -65,15 +65,15 @@ def test_covariance_is_the_formula_of_sampling_theory():
 class Slipped:
     slip: str
 
-    def prepare(self, target, source, center):
+    def prepare(self, problem, center):
         return self
 
-    def at(self, target, source, x):
-        batch = source.fetch(x)
+    def at(self, problem, x):
+        batch, source = problem.source.fetch(x), problem.source
 
         def estimate(z):
             weight, scale = batch.weight, batch.scale
-            prior = target.log_prior(z)
+            prior = problem.log_prior(z)
             if self.slip == "no N/n":
                 scale = 1.0
             if self.slip == "N/n for short batches":
@@ -84,7 +84,7 @@ class Slipped:
                 prior = source.num_data * prior
             if self.slip == "padding counts":
                 weight = None
-            return prior + scale * target.log_likelihood(z, batch.rows, weight)
+            return prior + scale * problem.log_likelihood(z, batch.rows, weight)
 
         return jax.grad(estimate)
 
@@ -95,17 +95,17 @@ class Forgetful:
 
     remembers = True
 
-    def prepare(self, target, source, center):
+    def prepare(self, problem, center):
         return self
 
-    def start(self, target, source, z):
-        return sgld.SAGA().start(target, source, z)
+    def start(self, problem, z):
+        return sgld.SAGA().start(problem, z)
 
-    def at(self, target, source, x, memory):
-        return sgld.SAGA().at(target, source, x, memory)
+    def at(self, problem, x, memory):
+        return sgld.SAGA().at(problem, x, memory)
 
-    def after(self, target, source, x, memory, z, step):
-        return sgld.SAGA().after(target, source, x, memory, z, step)._replace(total=memory.total)
+    def after(self, problem, x, memory, z, step):
+        return sgld.SAGA().after(problem, x, memory, z, step)._replace(total=memory.total)
 
 
 def test_a_forgetful_memory_is_caught():

@@ -288,8 +288,11 @@ def test_figures_keep_their_numbers_on_log_axes():
 # -- all of it --------------------------------------------------------------------------------
 
 
+NEEDS_TORCH = pytest.param("X8", marks=pytest.mark.torch)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", gallery.NAMES)
+@pytest.mark.parametrize("name", [NEEDS_TORCH if n == "X8" else n for n in gallery.NAMES])
 def test_every_entry_in_its_quick_size(name, tmp_path):
     (result,) = gallery.make([name], tmp_path, quick=True, progress=False)
     assert result.error is None and result.checks

@@ -8,7 +8,8 @@ import pytest
 import sgld
 from sgld.data.source import Source
 from sgld.layout import Layout
-from sgld.posterior import Target
+from sgld.problem.problem import Problem
+from sgld.problem.target import Target
 from sgld.run import chunk
 
 N = 10
@@ -93,7 +94,7 @@ def variance(gamma, T, h=0.02, n=1200, width=18.0):
     target = Target(sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2)), layout)
     metric = sgld.RMSprop(0.0, 1.0, gamma=gamma, freeze=False).prepare(layout)
     kernel = chunk.Kernel(
-        target, None, sgld.Full(), metric, sgld.SGLD(None), None, None, None, jnp.int32(0),
+        Problem(target), sgld.Full(), metric, sgld.SGLD(None), None, None, None, jnp.int32(0),
         jnp.int32(1), False,
     )  # fmt: skip
     grid = np.linspace(-width, width, n)  # an even number: the kink at 0 lies between two

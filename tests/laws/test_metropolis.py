@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.gradient.energy import around, log_acceptance
-from sgld.referee.around import prepare
+from sgld.metropolis.energy import around, log_acceptance
+from sgld.problem.prepare import prepare
 
 D = 3
 MATRIX = np.array([[1.0, 0.3, 0.0], [0.3, 0.5, -0.1], [0.0, -0.1, 0.8]])
@@ -51,19 +51,17 @@ def both_formulas(preconditioner, h, theta, xi):
         return -away @ np.linalg.solve(matrix, away) / (4 * h)
 
     ratio = log_p(new) + log_proposal(theta, new) - log_p(theta) - log_proposal(new, theta)
-    prepared = prepare(POSTERIOR, ROWS, np.zeros(D))
-    density, rows = around(prepared.target, prepared.source, np.full(D, 0.1))
-    leapfrog = log_acceptance(
-        density, rows, preconditioner, theta - density.center, xi, jnp.asarray(h)
-    )
+    center = np.full(D, 0.1)
+    local = around(prepare(POSTERIOR, ROWS, np.zeros(D)), center)
+    leapfrog = log_acceptance(local, preconditioner, theta - center, xi, jnp.asarray(h))
     return np.asarray(new), float(ratio), float(leapfrog)
 
 
 @pytest.mark.parametrize("name", PRECONDITIONERS)
 @pytest.mark.parametrize("h", [0.01, 0.3])
 def test_one_leapfrog_of_step_sqrt_2h_is_the_metropolis_hastings_ratio(x64, rng, name, h):
-    prepared = prepare(POSTERIOR, ROWS, np.zeros(D))
-    preconditioner = PRECONDITIONERS[name]().prepare(prepared.target.layout)
+    problem = prepare(POSTERIOR, ROWS, np.zeros(D))
+    preconditioner = PRECONDITIONERS[name]().prepare(problem.layout)
     for _ in range(3):
         theta, xi = jnp.asarray(rng.normal(size=D)), jnp.asarray(rng.normal(size=D))
         _, ratio, leapfrog = both_formulas(preconditioner, h, theta, xi)
@@ -72,8 +70,8 @@ def test_one_leapfrog_of_step_sqrt_2h_is_the_metropolis_hastings_ratio(x64, rng,
 
 def test_detailed_balance(x64, rng):
     """pi(a) q(b|a) min(1, r(a, b)) = pi(b) q(a|b) min(1, r(b, a)), with r of the leapfrog form."""
-    prepared = prepare(POSTERIOR, ROWS, np.zeros(D))
-    preconditioner = PRECONDITIONERS["dense"]().prepare(prepared.target.layout)
+    problem = prepare(POSTERIOR, ROWS, np.zeros(D))
+    preconditioner = PRECONDITIONERS["dense"]().prepare(problem.layout)
     h, matrix = 0.2, MATRIX
     root = np.asarray(preconditioner.factor)
     for _ in range(5):

@@ -16,9 +16,9 @@ import scipy.stats
 import sgld
 from sgld.data.source import Source
 from sgld.gradient.estimate import Estimate
+from sgld.law.affine import AffineLaw, is_affine
+from sgld.law.overdamped import Law, largest_step
 from sgld.testing import stationary_covariance
-from sgld.tune.affine import AffineLaw, is_affine
-from sgld.tune.law import Law, largest_step
 
 TEMPERATURES = (0.1, 1.0, 4.0)
 AFFINE = [

@@ -11,8 +11,10 @@ import sgld
 from sgld import pace
 from sgld.data.source import Source
 from sgld.draws import storage
+from sgld.draws.storage import RunDirectory
 from sgld.layout import Layout
-from sgld.posterior import Target
+from sgld.problem.problem import Problem
+from sgld.problem.target import Target
 from sgld.run import chunk, loop
 
 N = 23
@@ -144,7 +146,7 @@ def test_the_weight_is_read_off_the_move():
 def test_a_recorded_gradient_is_the_one_at_its_draw():
     layout = Layout.of(START)
     kernel = chunk.Kernel(
-        Target(sgld.Posterior(log_prior), layout), None, sgld.Full(), sgld.Scalar(jnp.float32(1.0)),
+        Problem(Target(sgld.Posterior(log_prior), layout)), sgld.Full(), sgld.Scalar(jnp.float32(1.0)),
         sgld.SGLD(None), sgld.constant(0.01), sgld.constant(1.0), jax.random.key(0), jnp.int32(3),
         jnp.int32(2), record_gradient=True,
     )  # fmt: skip
@@ -157,20 +159,17 @@ def test_no_noise_is_used_twice():
     flat = sgld.Posterior(lambda t: -0.5e-12 * jnp.sum(t**2))
     steps = 3 * chunk.block_steps(2)
     draws = run(flat, None, np.zeros(2, np.float32), num_draws=steps, num_chains=3, step_size=0.5)
-    xi = np.diff(draws.position.astype(np.float64), axis=1)
-    numbers = np.round(np.abs(xi).ravel(), 4)
-    # rounding makes some agree by chance; a block used twice would repeat a third of them
-    longest = max(
-        np.mean(np.abs(xi[a].ravel()[:, None] - xi[b].ravel()[None, :300]).min(0) < 1e-5)
-        for a, b in [(0, 1), (0, 2), (1, 2)]
-    )
-    assert longest < 0.2, "chains share noise"
+    xi = np.diff(draws.position.astype(np.float64), axis=1)  # [chain, steps - 1, 2]
     block = chunk.block_steps(2)
+    blocks = xi[:, : 2 * block].reshape(-1, 2 * block)  # two whole blocks of every chain
+    z = np.sqrt(2 * block) * (np.corrcoef(blocks) - np.eye(len(blocks)))
+    assert len(blocks) == 6 and np.abs(z).max() < 4.5, "two blocks or chains share noise"
     for lag in (1, 2, block, 2 * block):
         z = np.sqrt(xi[:, lag:].size) * np.mean(xi[:, lag:] * xi[:, :-lag])
         assert abs(z) < 4.5, f"noise is correlated at lag {lag}"
+    z = np.sqrt(xi[..., 0].size) * np.mean(xi[..., 0] * xi[..., 1])
+    assert abs(z) < 4.5, "coordinates share noise"
     assert abs(np.mean(xi**2) - 1) < 4.5 * np.sqrt(2 / xi.size)
-    assert numbers.size == xi.size
 
 
 # -- what must not change a bit --------------------------------------------------------------
@@ -187,18 +186,34 @@ DESIGNS = [
 ]
 
 
+@pytest.fixture
+def chunks(monkeypatch):
+    """The number of blocks of every chunk of a run, by what a chunk is limited to."""
+
+    def of(design, **limits):
+        sizes = []
+
+        def counted(kernel, carry, entries, num_blocks, *rest, **options):
+            sizes.append(int(num_blocks))
+            return chunk.run_chunk(kernel, carry, entries, num_blocks, *rest, **options)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(loop, "run_chunk", counted)
+            for name, value in limits.items():
+                patched.setattr(pace if name == "SECONDS" else loop, name, value)
+            # long enough that probes of the phase leave several blocks to a chunk
+            return run(**design, num_draws=30_000), sizes
+
+    return of
+
+
 @pytest.mark.parametrize("design", DESIGNS, ids=["reshuffle", "control variates"])
-def test_the_length_of_a_chunk_changes_no_bit(design, monkeypatch):
-    # long enough that probes of the phase leave several blocks to a chunk
-    whole = run(**design, num_draws=30_000)
-    monkeypatch.setattr(pace, "SECONDS", 1e-9)
-    single = run(**design, num_draws=30_000)
-    monkeypatch.undo()
-    monkeypatch.setattr(loop, "ENTRY_NUMBERS", 1)
-    for name in ("SLOT_NUMBERS", "LONG_SLOTS"):
-        monkeypatch.setattr(loop, name, 1)
-    small = run(**design, num_draws=30_000)
-    for other in (single, small):
+def test_the_length_of_a_chunk_changes_no_bit(design, chunks):
+    whole, sizes = chunks(design, SECONDS=1e9)
+    assert max(sizes) > 1
+    for limits in ({"SECONDS": 1e-9}, {"ENTRY_NUMBERS": 1, "SLOT_NUMBERS": 1}):
+        other, sizes = chunks(design, **limits)
+        assert set(sizes) == {1}
         same(whole.position, other.position)
         same(whole.step_size, other.step_size)
 
@@ -237,9 +252,15 @@ def test_chunks_on_disk_are_of_bounded_size():
         assert rows * width >= min(2**16, width * 256) // 2
 
 
-def test_checkpoints_change_no_bit(tmp_path):
+def test_checkpoints_change_no_bit(tmp_path, monkeypatch):
     never = run(num_draws=2000)
+    monkeypatch.setattr(pace, "SECONDS", 1e-9)
+    written, write = [], RunDirectory.write_checkpoint
+    monkeypatch.setattr(
+        RunDirectory, "write_checkpoint", lambda *given: (written.append(1), write(*given))
+    )
     often = run(num_draws=2000, path=tmp_path / "often", checkpoint_every=0.0)
+    assert len(written) == -(-2000 // chunk.block_steps(2))
     same(never.position, often.position)
     same(never.position, sgld.load(tmp_path / "often").position)
 
@@ -256,7 +277,7 @@ def test_more_draws_begin_with_the_same_ones():
 
 
 def test_two_samplers_interleaved_equal_the_two_alone():
-    def walk(seed, turns):
+    def walk(seed):
         sampler, source = sgld.SGLD(None), Source.build(ROWS, 5, "reshuffle", seed)
         state = sampler.init(jnp.asarray(START))
         for k in range(20):
@@ -265,8 +286,8 @@ def test_two_samplers_interleaved_equal_the_two_alone():
             state = sampler.step(state, lambda q: -q + rows.mean(0), 0.1, xi)  # noqa: B023
             yield np.asarray(state.position)
 
-    alone = [list(walk(seed, 20)) for seed in (0, 1)]
-    together = list(zip(walk(0, 20), walk(1, 20), strict=True))
+    alone = [list(walk(seed)) for seed in (0, 1)]
+    together = list(zip(walk(0), walk(1), strict=True))
     same(alone, [list(part) for part in zip(*together, strict=True)])
     a, b = run(seed=1), run(seed=2, temperature=2.0)
     same((run(seed=1).position, run(seed=2, temperature=2.0).position), (a.position, b.position))
@@ -292,8 +313,10 @@ def test_twice_the_data_equals_twice_the_likelihood():
 
 
 def test_temperature_0_is_gradient_ascent_bit_for_bit():
-    draws = run(temperature=0.0, gradient=sgld.Full(), num_draws=50, num_chains=1)
-    other = run(temperature=0.0, gradient=sgld.Full(), num_draws=50, num_chains=1, seed=9)
+    draws = run(temperature=0.0, gradient=sgld.Full(), num_draws=50)
+    same(draws.position[0], draws.position[1])
+    other = run(temperature=0.0, gradient=sgld.Full(), num_draws=50, seed=9)
+    # another seed shuffles the rows, whose sum is then rounded otherwise
     np.testing.assert_allclose(draws.position, other.position, atol=1e-6)
     q = START.astype(np.float64)
     for k in range(50):
@@ -361,7 +384,7 @@ def test_the_leaf_that_failed_first_is_named():
     ids=["reshuffle", "replacement", "subset"],
 )
 def test_variances_of_a_run_follow_the_law(design):
-    from sgld.tune.law import Law
+    from sgld.law.overdamped import Law
 
     n, order, T = design["batch_size"], design["order"], design.get("temperature", 1.0)
     D = np.diag(design["preconditioner"].array) if "preconditioner" in design else np.eye(2)
@@ -395,16 +418,31 @@ def _edges(n):
     return np.cumsum(sizes)[:-1]
 
 
-def test_a_second_mode_is_never_trusted_while_wrong():
-    """The tied-means mixture: trusted only where both modes have their weights (by a grid)."""
+MIXTURE_MEAN, MIXTURE_SD = np.array([0.4899, 0.0593]), np.array([0.7695, 1.5097])  # by a grid
+
+
+def mixture(**options):
+    """The tied-means mixture of Welling & Teh (2011), whose posterior has two modes."""
     file = resources.files("sgld.data.bundled") / "tied_means_mixture.csv"
     x = np.loadtxt(file.read_text().splitlines(), skiprows=1)
     posterior = sgld.Posterior(
         lambda t: -(t[0] ** 2) / 20 - t[1] ** 2 / 2,
         lambda t, x: jnp.logaddexp(-((x - t[0]) ** 2) / 4, -((x - t[0] - t[1]) ** 2) / 4),
     )
-    draws = sgld.sample(posterior, x, jnp.array([1.0, 1.0]), progress=False)
-    if draws.verdict.word == "trusted":
-        np.testing.assert_allclose(draws.mean() / [0.7695, 1.5097], [0.6367, 0.0393], atol=0.1)
-        np.testing.assert_allclose(draws.sd(), [0.7695, 1.5097], rtol=0.07)
+    draws = sgld.sample(posterior, x, jnp.array([1.0, 1.0]), progress=False, **options)
     assert any("2 modes" in note for note in draws.info["plan"]["notes"])
+    return draws
+
+
+def test_two_modes_are_weighed_where_the_run_is_trusted():
+    draws = mixture()
+    assert draws.verdict.word == "trusted"
+    np.testing.assert_allclose((draws.mean() - MIXTURE_MEAN) / MIXTURE_SD, 0, atol=0.1)
+    np.testing.assert_allclose(draws.sd(), MIXTURE_SD, rtol=0.07)
+
+
+def test_a_second_mode_is_never_trusted_while_wrong():
+    draws = mixture(step_size=0.002)  # 1000 steps that seldom cross
+    assert np.abs(draws.sd() / MIXTURE_SD - 1).max() > 0.15
+    assert np.abs((draws.mean() - MIXTURE_MEAN) / MIXTURE_SD).max() > 0.4
+    assert draws.verdict.word == "not mixed"

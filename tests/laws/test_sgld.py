@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.law.overdamped import Law, largest_step
 from sgld.testing import stationary_covariance
-from sgld.tune.law import Law, largest_step
 
 pytestmark = pytest.mark.usefixtures("x64")
 

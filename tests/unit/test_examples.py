@@ -23,7 +23,14 @@ def imported(name):
         return None
 
 
-@pytest.mark.parametrize("name", MODULES)
+def needs_torch(name):
+    return name.startswith("sgld.torch")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.torch] if needs_torch(n) else []) for n in MODULES],
+)
 def test_examples(name):
     module = imported(name)
     if module is None:

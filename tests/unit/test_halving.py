@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.diagnose.verdict import Verdict
+from sgld.draws.verdict import Verdict
 from sgld.errors import UsageError
 from sgld.referee.halving import Halving
 

@@ -11,7 +11,7 @@ from jax.tree_util import Partial
 import sgld
 from sgld.errors import UsageError
 from sgld.layout import Layout
-from sgld.posterior import Target
+from sgld.problem.target import Target
 
 
 class Log:

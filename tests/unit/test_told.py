@@ -7,10 +7,11 @@ import pytest
 
 import sgld
 from sgld.errors import UsageError
+from sgld.gaussian import mode
+from sgld.gaussian.dense import laplace_at
 from sgld.layout import Layout
-from sgld.posterior import Target
-from sgld.tune import mode
-from sgld.tune.curvature import laplace_at
+from sgld.problem.problem import Problem
+from sgld.problem.target import Target
 
 RNG = np.random.default_rng(0)
 
@@ -42,7 +43,7 @@ def test_components_that_can_change_places_are_never_trusted():
         return jnp.logaddexp(normal(t[0], x), normal(t[1], x))
 
     draws = sample(lambda t: -0.5 * jnp.sum(t**2) / 25, y, jnp.array([-1.0, 1.0]), mixture)
-    assert draws.plan.other_modes == 1
+    assert draws.plan.known.other_modes == 1
     assert draws.verdict.word == "unknown"
 
 
@@ -50,16 +51,17 @@ def test_a_far_mode_on_one_side_alone_is_found():
     def two(t):
         return jnp.logaddexp(jnp.log(0.5) + normal(t, 0.0), jnp.log(0.5) + normal(t, 9.0))
 
-    assert sample(two, init=0.0, max_steps=100).plan.other_modes == 1
+    assert sample(two, init=0.0, max_steps=100).plan.known.other_modes == 1
 
 
 def test_starts_of_the_search_are_the_mirror_the_exchange_and_both_sides():
     def density(t):
         return -0.5 * jnp.sum((t["a"] - jnp.array([1.0, 2.0, 3.0])) ** 2) - 2 * (t["b"] - 5) ** 2
 
-    target = Target(sgld.Posterior(density), Layout.of({"a": jnp.zeros(3), "b": jnp.zeros(())}))
-    near = laplace_at(target, None, np.array([1.0, 2.0, 3.0, 5.0]))
-    mirror, exchanged, *wide = mode._wide_starts(target, near, np.random.default_rng(0))
+    layout = Layout.of({"a": jnp.zeros(3), "b": jnp.zeros(())})
+    problem = Problem(Target(sgld.Posterior(density), layout))
+    near = laplace_at(problem, np.array([1.0, 2.0, 3.0, 5.0]))
+    mirror, exchanged, *wide = mode._wide_starts(problem, near, np.random.default_rng(0))
     np.testing.assert_allclose(mirror, [-1, -2, -3, -5])
     np.testing.assert_allclose(exchanged, [3, 1, 2, 5])
     away = near.whiten(np.array(wide))

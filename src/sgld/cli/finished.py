@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from ..errors import RunError, UsageError
 from .app import Json, Overwrite, Quiet, Run, Strict, command, typer
@@ -77,6 +77,7 @@ def reference(
     from ..draws.storage import RunDirectory, load
     from ..models.fit import model_of_run
     from ..referee.reference import reference as exact
+    from ..typing import Method
 
     done, asked = load(run), RunDirectory(run).read("run.json")
     if asked.get("kind") != "formula":
@@ -88,8 +89,8 @@ def reference(
         )
     model = model_of_run(asked)
     truth = exact(
-        model.posterior, model.data, method=method, num_chains=chains, num_draws=draws, seed=seed,
-        progress=not quiet,
+        model.posterior, model.data, method=cast(Method, method), num_chains=chains,
+        num_draws=draws, seed=seed, progress=not quiet,
     )  # fmt: skip
     table = str(compare(done, truth))
     typer.echo(table.rsplit("\n", 1)[1] if quiet else table)

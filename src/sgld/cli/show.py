@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from .app import typer
 
 if TYPE_CHECKING:
+    from ..draws.plan import Plan
     from ..models.formula import FormulaModel
-    from ..tune.request import Plan
 
 __all__ = ["content_of", "exit_strict", "finish", "say_model", "say_plan", "show"]
 
@@ -96,9 +96,7 @@ def content_of(run: Path) -> dict[str, Any]:
     if directory.finished() and (run / "summary.json").exists():
         return directory.read("summary.json")
     draws = load(run)  # raises where the run is unfinished or none
-    word, reasons = ("unknown", ("the draws were not judged",))
-    if draws.verdict is not None:
-        word, reasons = draws.verdict.word, draws.verdict.reasons
+    word, reasons = draws.verdict.word, draws.verdict.reasons
     facts = {name: draws.info.get(name) for name in ("num_data", "num_steps", "seconds")}
     counts = {"num_chains": draws.num_chains, "num_draws": draws.num_draws}
     return {"verdict": word, "reasons": list(reasons), **facts, **counts, "parameters": {}}
@@ -135,11 +133,11 @@ def _table(content: dict[str, Any], told: dict[str, Any]) -> str:
     facts = {k: v for k, v in content.items() if k not in ("verdict", "reasons", "parameters")}
     facts |= told
     rows = content["parameters"]
-    text = str(Summary(rows, "", (), facts))
+    text = str(Summary(rows, content["verdict"], (), facts))
     if sys.stdout.isatty() and len(text.split("\n")[0]) > shutil.get_terminal_size().columns:
         narrow = {"mean_corrected": None, "sd_corrected": None}
         rows = {name: {**row, **narrow} for name, row in rows.items()}
-        text = str(Summary(rows, "", (), facts))
+        text = str(Summary(rows, content["verdict"], (), facts))
     return text.rsplit("\n", 1)[0]
 
 

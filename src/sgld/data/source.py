@@ -16,8 +16,10 @@ Orders:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -26,10 +28,11 @@ from jaxtyping import Array, Float, Int
 
 from ..errors import DataError, UsageError, did_you_mean
 from ..layout import leaf_names
+from ..typing import Order
 
 __all__ = ["ORDERS", "Batch", "Source", "check_data", "generator"]
 
-ORDERS = ("reshuffle", "symmetric", "independent", "replacement", "subset")
+ORDERS: tuple[Order, ...] = get_args(Order)
 ORDER_BLOCK = 4096  # steps of an order that are drawn at once: part of what a seed means
 _SHUFFLE, _ORDER = 0, 1
 
@@ -77,6 +80,11 @@ class Source:
         permutation = np.append(permutation, permutation[:1])
         rows = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[permutation]), data)
         return cls(rows, num_data, num_data, "reshuffle").with_batches(batch_size, order)
+
+    @classmethod
+    def of(cls, data: PyTree, seed: int = 0) -> Source:
+        """A source over checked arrays, all rows in one batch."""
+        return cls.build(data, int(np.shape(jax.tree.leaves(data)[0])[0]), "reshuffle", seed)
 
     def with_batches(self, batch_size: int, order: str) -> Source:
         """The same rows in other batches. Raises UsageError for an impossible size or order."""
@@ -179,6 +187,23 @@ class Source:
             weight = jnp.ones(size).at[size - 1].set(jnp.where(x < larger, 1.0, 0.0))
         return Batch(rows, weight, float(count), x)
 
+    def take(self, rows: Int[Array, "*n"] | int) -> PyTree:
+        """Rows by number, on the host or inside compiled code."""
+        return jax.tree.map(lambda leaf: leaf[rows], self.rows)
+
+    @property
+    def row_width(self) -> int:
+        """Numbers in a row."""
+        return sum(leaf[0].size for leaf in jax.tree.leaves(self.rows))
+
+    def beside(self, values: Float[Array, "N ..."]) -> Source:
+        """The rows as pairs (row, value); `values` as `each` gave them."""
+        return replace(self, rows=(self.rows, values))
+
+    def each(self, function: Callable[[PyTree], Array], at_once: int) -> Float[Array, "N ..."]:
+        """function(row) of every row the source holds, `at_once` of them together, inside compiled code."""
+        return jax.lax.map(function, self.rows, batch_size=at_once)
+
     def row_numbers(self, x: Int[Array, "*entry"]) -> Int[Array, " n"]:
         """The rows of entry x, the spare one of a short block included (its weight is 0)."""
         if not self.uses_blocks:
@@ -192,6 +217,15 @@ class Source:
         weight = self.fetch(entry).weight
         rows = rows if weight is None else rows[np.asarray(weight) > 0]
         return np.sort(generator(key[0], _SHUFFLE, 0).permutation(self.num_data)[rows])
+
+    def hash(self) -> str:
+        """SHA-256 of the rows."""
+        digest = hashlib.sha256()
+        for leaf in jax.tree.leaves(self.rows):
+            array = np.ascontiguousarray(leaf)
+            digest.update(f"{array.dtype}{array.shape}".encode())
+            digest.update(array.tobytes())
+        return digest.hexdigest()
 
     def everything(self) -> PyTree:
         """All N rows, in the shuffled order."""

@@ -11,17 +11,19 @@ from jaxtyping import Float
 
 from ..draws import weighted
 from ..draws.draws import Draws
-from ..gradient import sums
+from ..draws.plan import Plan
+from ..draws.verdict import Verdict
+from ..gaussian.known import Known
+from ..gaussian.lowrank import LowRankLaplace
+from ..gaussian.noise import estimates
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
-from ..posterior import Target
-from ..tune.affine import AffineLaw
-from ..tune.lowrank import LowRankLaplace
-from ..tune.noise import estimates
-from ..tune.request import Plan
+from ..law.affine import AffineLaw
+from ..metropolis.confirm import confirm
+from ..problem import sums
+from ..problem.problem import Problem
 from . import stein
-from .confirm import confirm
-from .verdict import MAX_SE_ALONE, PRINTED_R2, Evidence, Verdict, doubt, judge, unmixed
+from .rule import MAX_SE_ALONE, PRINTED_R2, Evidence, doubt, judge, unmixed
 
 __all__ = ["assess"]
 
@@ -33,7 +35,7 @@ MAX_METER_SE = 0.015
 
 
 def assess(
-    target: Target,
+    problem: Problem,
     plan: Plan,
     draws: Draws,
     z: Float[np.ndarray, "chain draw d"],
@@ -41,7 +43,10 @@ def assess(
     tolerance: float,
     seed: int,
 ) -> Verdict:
-    """Judge `draws`; `z` are the same draws in free coordinates, `gradient` the run's own there."""
+    """Judge `draws`; `z` are the same draws in free coordinates, `gradient` the run's own there.
+
+    `problem` holds the rows in the run's batches.
+    """
     failures = draws.failures
     if draws.healthy.size == 0:
         return Verdict("biased", failures)
@@ -57,39 +62,42 @@ def assess(
         r_hat=weighted.r_hat(values),
         num_chains=len(draws.healthy),
         failures=failures,
-        nu=plan.nu,
-        other_modes=plan.other_modes,
+        nu=plan.known.nu,
+        other_modes=plan.known.other_modes,
         tolerance=tolerance,
     )
     healthy = draws.healthy
     z = np.asarray(z, np.float64)[healthy]
-    why_not = _no_meter(plan, draws)
+    why_not = _no_meter(plan.known, draws)
     if why_not is None:
         own = None if gradient is None else np.asarray(gradient, np.float64)[healthy]
-        evidence |= _meter(target, plan, z, own, weights, float(draws.temperature.flat[0]), seed)
-        evidence |= _phase(plan, draws, own)
-    rough = isinstance(plan.laplace, LowRankLaplace)
-    if plan.corrected or plan.law is None or rough:  # no excess to catch what a noisy meter misses
+        evidence |= _meter(problem, plan, z, own, weights, float(draws.temperature.flat[0]), seed)
+        evidence |= _phase(problem, plan, draws, own)
+    rough = isinstance(plan.known.gaussian, LowRankLaplace)
+    if (
+        plan.setup.corrected or plan.law is None or rough
+    ):  # no excess to catch what a noisy meter misses
         evidence["max_se"] = MAX_SE_ALONE
     if rough:  # a covariance that is too small hides bias, and shows in r2 alone
         evidence["min_r2"] = PRINTED_R2
     found = Evidence(**evidence, why_not=why_not)
-    if plan.adjustable and doubt(found) and not unmixed(found) and _all_visited(plan, z):
-        found = replace(found, confirmation=confirm(target, plan, seed))
+    if plan.adjustable and doubt(found) and not unmixed(found) and _all_visited(plan.known, z):
+        found = replace(found, confirmation=confirm(problem, plan.setup, seed))
     return judge(found)
 
 
-def _all_visited(plan: Plan, z: Float[np.ndarray, "chain draw d"]) -> bool:
+def _all_visited(known: Known, z: Float[np.ndarray, "chain draw d"]) -> bool:
     """Whether every chain came near every mode that is known."""
-    if plan.modes is None or plan.laplace is None or not plan.laplace.positive_definite:
+    if known.modes is None or not known.usable:
         return True
-    white, modes = plan.laplace.whiten(z), plan.laplace.whiten(plan.modes)
+    assert known.gaussian is not None
+    white, modes = known.gaussian.whiten(z), known.gaussian.whiten(known.modes)
     away = np.linalg.norm(white[:, :, None] - modes, axis=-1).min(axis=1)
     return bool(np.all(away <= 1 + np.sqrt(z.shape[-1])))
 
 
-def _no_meter(plan: Plan, draws: Draws) -> str | None:
-    if plan.laplace is None or not plan.laplace.positive_definite:
+def _no_meter(known: Known, draws: Draws) -> str | None:
+    if not known.usable:
         return (
             "there is no positive definite curvature at a mode to measure the bias with (see the plan's "
             "notes); "
@@ -102,12 +110,12 @@ def _no_meter(plan: Plan, draws: Draws) -> str | None:
 
 
 def _meter(
-    target: Target, plan: Plan, z: np.ndarray, own: np.ndarray | None,
+    problem: Problem, plan: Plan, z: np.ndarray, own: np.ndarray | None,
     weights: np.ndarray, temperature: float, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
     """Stein-corrected moments, their standard error and their r2."""
-    assert plan.laplace is not None
-    of = plan.laplace.marginals(target)
+    assert plan.known.gaussian is not None
+    of, estimator = plan.known.gaussian.marginals(problem), plan.setup.gradient
     phi, d = of.phi(z), z.shape[-1]
     run = (weighted.mean(phi, weights), weighted.var(phi, weights))
 
@@ -119,27 +127,26 @@ def _meter(
     everything = np.arange(z.shape[1])
     if own is not None:
         moments = corrected(everything, own)
-        rows = 0 if plan.source is None else plan.source.num_data
-        if isinstance(plan.gradient, Full):
+        if isinstance(estimator, Full):
             at = everything
             first = second = own.reshape(-1, d)
-        elif rows * METER_DRAWS <= AFFORDABLE:
+        elif problem.num_data * METER_DRAWS <= AFFORDABLE:
             at = _thinned(z.shape, METER_DRAWS)
-            exact = _exact_gradients(target, plan, z[:, at])
+            exact = _exact_gradients(problem, z[:, at])
             first = second = exact.reshape(-1, d)
             sharper = corrected(at, exact)
             if not np.max(moments.ratio_se) <= np.max(sharper.ratio_se):
                 moments = sharper
-        elif plan.gradient.remembers:  # what it remembered at each draw is gone
-            gradients, count = _gradients_at_draws(target, plan, seed)
+        elif estimator.remembers:  # what it remembered at each draw is gone
+            gradients, count = _gradients_at_draws(problem, plan.known.gaussian, seed)
             at = _thinned(z.shape, count)
             first, second = gradients(z[:, at].reshape(-1, d))
         else:
             at = _thinned(z.shape, R2_DRAWS)
             first = own[:, at].reshape(-1, d)
-            second = _fresh_gradients(target, plan, z[:, at].reshape(-1, d), seed)
+            second = _fresh_gradients(problem, estimator, z[:, at].reshape(-1, d), seed)
     else:
-        gradients, count = _gradients_at_draws(target, plan, seed)
+        gradients, count = _gradients_at_draws(problem, plan.known.gaussian, seed)
         most = 4 * count
         while True:
             at = _thinned(z.shape, count)
@@ -164,44 +171,41 @@ def _thinned(shape: tuple[int, ...], count: int) -> np.ndarray:
     return np.unique(np.linspace(0, shape[1] - 1, per_chain).round().astype(int))
 
 
-def _gradients_at_draws(target: Target, plan: Plan, seed: int) -> tuple[Callable, int]:
+def _gradients_at_draws(problem: Problem, gaussian: Any, seed: int) -> tuple[Callable, int]:
     """A function z [n, d] -> two gradients there, unbiased given z, and how many draws to begin with.
 
     Exact ones where they are affordable, twice the same; with many rows two independent batches of
     control variates at the mode, which cost one pass and a few thousand rows.
     """
-    source, laplace = plan.source, plan.laplace
-    assert laplace is not None
-    if source is None or source.num_data * METER_DRAWS <= AFFORDABLE:
+    if problem.num_data * METER_DRAWS <= AFFORDABLE:
 
         def exact(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            found = _exact_gradients(target, plan, z)
+            found = _exact_gradients(problem, z)
             return found, found
 
         return exact, METER_DRAWS
-    batches = source.with_batches(METER_ROWS, "replacement")
-    centred = ControlVariates().prepare(target, batches, target.layout.array(laplace.mode))
+    batches = problem.with_batches(METER_ROWS, "replacement")
+    centred = ControlVariates().prepare(batches, problem.array(gaussian.mode))
 
     def estimated(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        entries = batches.chunk((seed, 2**31 - 2), 0, 2 * len(z))
-        pairs = estimates(target, batches, centred, np.repeat(z, 2, axis=0), entries)
+        entries = batches.source.chunk((seed, 2**31 - 2), 0, 2 * len(z))
+        pairs = estimates(batches, centred, np.repeat(z, 2, axis=0), entries)
         return pairs[::2], pairs[1::2]
 
     return estimated, 4 * METER_DRAWS
 
 
-def _exact_gradients(target: Target, plan: Plan, z: np.ndarray) -> np.ndarray:
-    return sums.gradients(target, plan.source, z.reshape(-1, z.shape[-1])).reshape(z.shape)
+def _exact_gradients(problem: Problem, z: np.ndarray) -> np.ndarray:
+    return sums.gradients(problem, z.reshape(-1, z.shape[-1])).reshape(z.shape)
 
 
-def _fresh_gradients(target: Target, plan: Plan, z: np.ndarray, seed: int) -> np.ndarray:
+def _fresh_gradients(problem: Problem, estimator: Any, z: np.ndarray, seed: int) -> np.ndarray:
     """The run's estimator on new independent batches at the draws z [n, d]."""
-    assert plan.source is not None
-    entries = plan.source.chunk((seed, 2**31 - 2), 0, len(z))
-    return estimates(target, plan.source, plan.gradient, z, entries)
+    entries = problem.source.chunk((seed, 2**31 - 2), 0, len(z))
+    return estimates(problem, estimator, z, entries)
 
 
-def _phase(plan: Plan, draws: Draws, own: np.ndarray | None) -> dict[str, Any]:
+def _phase(problem: Problem, plan: Plan, draws: Draws, own: np.ndarray | None) -> dict[str, Any]:
     """Stationary excess, and the gradient noise over the injected noise."""
     law = plan.law
     if law is None:
@@ -209,11 +213,11 @@ def _phase(plan: Plan, draws: Draws, own: np.ndarray | None) -> dict[str, Any]:
     temperature = float(draws.temperature.flat[0])
     h = float(np.average(draws.step_size[draws.healthy]))
     noise_ratio = law.noise_ratio(h, temperature)
-    if isinstance(plan.laplace, LowRankLaplace):
+    if isinstance(plan.known.gaussian, LowRankLaplace):
         return {"noise_ratio": noise_ratio}  # the law is the tuner's own, of one parameter
-    if plan.source is not None and plan.source.order == "symmetric" and own is None:
+    if problem.batches[0] == "symmetric" and own is None:
         return {"noise_ratio": noise_ratio}  # its law is not known in closed form here
-    if plan.corrected:
+    if plan.setup.corrected:
         return {"excess": np.zeros(law.out.shape[0]), "noise_ratio": noise_ratio}
     if own is None or isinstance(law, AffineLaw):
         return {"excess": law.ratio(h, temperature) - 1, "noise_ratio": noise_ratio}

@@ -1,10 +1,4 @@
-"""Optimisation or sampling: the noise of the gradient against the noise that is injected.
-
-    alpha = (h / 2T) lambda_max(D^{1/2}^T Cov(ghat) D^{1/2})                (Welling & Teh 2011, sec. 4)
-
-far above 1 a run optimises, far below 1 it samples. With per-datum gradients s_i, of
-covariance V_S over the rows, and batches of n of N rows, Cov(ghat) = N^2 V_S / n, and
-alpha = h N^2 / (2 T n) lambda_max(D^{1/2}^T V_S D^{1/2}): their eps N^2 / (4n) with eps = 2h.
+"""The noise of a gradient estimate along a run, and of the rows' gradients.
 
 Cov(ghat) of any estimator is measured from its own estimates on single rows, so that control
 variates, SVRG and SAGA are seen with the centre or table that a chain has at that step.
@@ -20,19 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..data.source import Source, generator
+from ..data.source import generator
 from ..errors import UsageError
-from ..posterior import Posterior, Target
+from ..posterior import Posterior
 from ..preconditioner.fixed import Scalar
+from ..problem.prepare import prepare
+from ..problem.problem import Problem
+from ..problem.rows import scores
 
 __all__ = [
     "GradientStatistics",
-    "Phase",
     "gradient_statistics",
     "noise_level",
     "probe_cost",
     "rows_for",
-    "scores",
 ]
 
 PHASE = 5  # the stream of the host's generator that chooses rows
@@ -44,121 +39,28 @@ FEW_ROWS = 64  # up to which the rows' products with one another come first
 PyTree = Any
 
 
-@dataclass(frozen=True)
-class Phase:
-    """The record of a run: `level` is the largest eigenvalue of D^{1/2}^T Cov(ghat) D^{1/2}.
-
-    Attributes:
-      step, step_size, temperature: [probe].
-      level: [probe, chain].
-    """
-
-    step: Int[np.ndarray, " probe"]
-    step_size: Float[np.ndarray, " probe"]
-    temperature: Float[np.ndarray, " probe"]
-    level: Float[np.ndarray, "probe chain"]
-
-    @property
-    def alpha(self) -> Float[np.ndarray, "probe chain"]:
-        """alpha = h level / (2T); infinite where T = 0."""
-        return _ratio(self.step_size, self.temperature, self.level)
-
-    def along(
-        self, step: Int[np.ndarray, " n"], h: Float[np.ndarray, " n"], T: Float[np.ndarray, " n"]
-    ) -> Float[np.ndarray, "n chain"]:
-        """alpha at other steps, with their own h and T and the level between the probes."""
-        level = [np.interp(step, self.step, chain) for chain in self.level.T]
-        return _ratio(h, T, np.stack(level, axis=-1))
-
-    @property
-    def crossing(self) -> int | None:
-        """The step from which alpha < 1, on average over chains that did not fail; None: never."""
-        alpha = self._average
-        optimising = np.flatnonzero(alpha >= 1)
-        if optimising.size == 0:
-            return int(self.step[0])
-        last = int(optimising[-1])
-        if last + 1 == len(alpha):
-            return None
-        first, second = self.step[last], self.step[last + 1]
-        if not np.isfinite(alpha[last]) or alpha[last + 1] <= 0:
-            return int(second)
-        share = np.log(alpha[last]) / np.log(alpha[last] / alpha[last + 1])
-        return round(first + share * (second - first))
-
-    @property
-    def _average(self) -> Float[np.ndarray, " probe"]:
-        good = ~np.isnan(self.alpha)
-        return np.where(good, self.alpha, 0.0).sum(axis=1) / np.maximum(good.sum(axis=1), 1)
-
-    def sentence(self, corrected: bool = False) -> str:
-        """Which phase the run was in, for a reader; `corrected`: the gradient's noise was taken off."""
-        alpha, crossing = self._average, self.crossing
-        most, end = float(alpha.max()), float(alpha[-1])
-        if corrected:
-            return f"sampling: gradient noise, {np.median(alpha):.2g} times the injected noise, is taken off it"
-        if np.isnan(self.level[1:]).all():
-            return "every chain failed"
-        if np.all(self.temperature == 0):
-            return "optimisation: the temperature is 0"
-        if crossing is None:
-            return f"optimisation to the end: gradient noise / injected noise is {end:.2g}"
-        if crossing == self.step[0]:
-            near = "" if most < 0.1 else ", not small: see the verdict"
-            return f"sampling: gradient noise / injected noise is at most {most:.2g}{near}"
-        top = f"{most:.2g}" if np.isfinite(most) else "infinity (T = 0)"
-        return (
-            f"optimisation to step {crossing:,}, then sampling: gradient noise / injected noise "
-            f"falls from {top} to {end:.2g}"
-        )
-
-    def to_dict(self) -> dict[str, list]:
-        """JSON-ready."""
-        level = [[float(v) if np.isfinite(v) else None for v in row] for row in self.level]
-        names = ("step", "step_size", "temperature")
-        return {**{name: getattr(self, name).tolist() for name in names}, "level": level}
-
-    @classmethod
-    def from_dict(cls, stored: dict[str, list]) -> Phase:
-        """The inverse of `to_dict`."""
-        level = np.array(
-            [[np.nan if v is None else v for v in row] for row in stored["level"]], float
-        )
-        return cls(
-            np.asarray(stored["step"], np.int64), np.asarray(stored["step_size"], float),
-            np.asarray(stored["temperature"], float), level,
-        )  # fmt: skip
-
-
-def _ratio(h: np.ndarray, T: np.ndarray, level: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        alpha = h[:, None] * level / (2 * T[:, None])
-    return np.where((T[:, None] == 0) & (level > 0), np.inf, alpha)
-
-
-def rows_for(source: Source, dimension: int, seed: int, counter: int) -> Int[np.ndarray, " m"]:
+def rows_for(problem: Problem, seed: int, counter: int) -> Int[np.ndarray, " m"]:
     """Rows to measure Cov(ghat) on: all of them where they are few, else a random sample."""
-    most = _most_rows(dimension)
-    if source.num_data <= most:
-        return np.arange(source.num_data, dtype=np.int32)
-    return generator(seed, PHASE, counter).integers(0, source.num_data, most).astype(np.int32)
+    most = _most_rows(problem.dimension)
+    if problem.num_data <= most:
+        return np.arange(problem.num_data, dtype=np.int32)
+    return generator(seed, PHASE, counter).integers(0, problem.num_data, most).astype(np.int32)
 
 
 def _most_rows(dimension: int) -> int:
     return int(np.clip(NUMBERS // dimension, FEWEST_ROWS, MOST_ROWS))
 
 
-def probe_cost(source: Source, dimension: int) -> float:
+def probe_cost(problem: Problem) -> float:
     """What `noise_level` costs for one chain, in row gradients of about 6 operations a parameter."""
-    rows = min(source.num_data, _most_rows(dimension))
+    rows = min(problem.num_data, _most_rows(problem.dimension))
     products = rows / 3 if rows <= FEW_ROWS else 4 * ITERATIONS / 6
     return rows * (1 + products)
 
 
 @jax.jit
 def noise_level(
-    target: Target,
-    source: Source,
+    problem: Problem,
     gradient: Any,
     preconditioner: Any,
     zs: Float[Array, "chain d"],
@@ -171,17 +73,17 @@ def noise_level(
     Estimates on single rows give the covariance of one row's; that of a batch of n is 1/n of it,
     and (1/n)(1 - n/N) where no row comes twice.
     """
-    n, N = source.batch_size, source.num_data
-    repeats = source.order == "replacement"
+    n, N = problem.source.batch_size, problem.num_data
+    repeats = problem.source.order == "replacement"
     share = 1 / n if repeats else 1 / n - 1 / N
-    single = source.with_batches(1, "replacement")
+    single = problem.with_batches(1, "replacement")
 
-    together = min(MOST_ROWS, max(1, PIECE // target.layout.dimension))
+    together = min(MOST_ROWS, max(1, PIECE // problem.dimension))
 
     def one(chain):
         z, memory, learnt = chain
         D = preconditioner.at(learnt) if preconditioner.adapts else preconditioner
-        estimate = lambda row: gradient.at(target, single, row[None], memory)(z)  # noqa: E731
+        estimate = lambda row: gradient.at(single, row[None], memory)(z)  # noqa: E731
         white = jax.lax.map(lambda row: D.pullback(estimate(row)), rows, batch_size=together)
         if white.shape[0] <= FEW_ROWS < white.shape[1]:
             white = _compressed(white)
@@ -302,31 +204,16 @@ def gradient_statistics(
       >>> found.covariance
       array([[1.]])
     """
-    from ..referee.around import prepare
-
-    prepared = prepare(posterior, data, position, seed=seed)
-    source = prepared.source
-    if source is None:
+    problem = prepare(posterior, data, position, seed=seed)
+    if not problem.has_rows:
         raise UsageError("gradient_statistics needs data; a log density alone has no rows.")
-    if num_rows is not None and not 2 <= num_rows <= source.num_data:
+    if num_rows is not None and not 2 <= num_rows <= problem.num_data:
         raise UsageError(
-            f"num_rows must lie between 2 and the number of rows, {source.num_data}. Got {num_rows}."
+            f"num_rows must lie between 2 and the number of rows, {problem.num_data}. Got {num_rows}."
         )
-    rows = np.arange(source.num_data, dtype=np.int32)  # already in a random order
+    rows = np.arange(problem.num_data, dtype=np.int32)  # already in a random order
     rows = rows if num_rows is None else rows[:num_rows]
-    found = np.asarray(scores(prepared.target, source, prepared.z0, rows), np.float64)
+    found = np.asarray(scores(problem, problem.start, rows), np.float64)
     d = found.shape[1]
     covariance = np.cov(found, rowvar=False).reshape(d, d) if len(rows) > 1 else np.zeros((d, d))
-    return GradientStatistics(found.mean(0), covariance, len(rows), source.num_data)
-
-
-@jax.jit
-def scores(target: Target, source: Source, z: Array, rows: Array) -> Float[Array, "m d"]:
-    """grad log_likelihood_i + grad log_prior / N of the given rows."""
-    prior = jax.grad(target.log_prior)(z) / source.num_data
-
-    def one(row):
-        datum = jax.tree.map(lambda leaf: leaf[row][None], source.rows)
-        return prior + jax.grad(target.log_likelihood)(z, datum)
-
-    return jax.lax.map(one, rows, batch_size=max(1, NUMBERS // z.size))
+    return GradientStatistics(found.mean(0), covariance, len(rows), problem.num_data)

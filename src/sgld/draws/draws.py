@@ -13,13 +13,16 @@ from jaxtyping import Float, Int
 
 from ..errors import RunError, UsageError
 from ..layout import Layout
+from ..problem.problem import Problem
 from . import weighted
+from .verdict import NOT_JUDGED, Verdict
 
 if TYPE_CHECKING:
-    from ..diagnose.phase import Phase
-    from ..diagnose.verdict import Verdict
-    from ..tune.request import Plan
+    from xarray import DataTree
+
     from .moments import Moments
+    from .phase import Phase
+    from .plan import Plan
     from .summary import Summary
 
 __all__ = ["Draws", "Prediction"]
@@ -48,7 +51,8 @@ class Draws:
       step: [draw], the step at which each draw was taken (burn-in included).
       status: one sentence per chain; "ok", or where and how it failed. Failed chains are
         left out of every summary.
-      verdict: what the run says about itself (TRUST: `trusted`, `biased`, `not mixed`, `unknown`).
+      verdict: what the run says about itself (TRUST: `trusted`, `biased`, `not mixed`, `unknown`);
+        `unknown` where nothing judged the draws (`verdict.judged` is then False).
       info: num_data, num_steps, seconds, plan and notes of the run that made them.
       plan: the plan itself, of a run made in this session: print it, or run it again with
         `sgld.sample(posterior, data, init, **draws.plan.arguments())`.
@@ -63,7 +67,7 @@ class Draws:
     step: Int[np.ndarray, " draw"]
     status: tuple[str, ...]
     names: tuple[str, ...]
-    verdict: Verdict | None = None
+    verdict: Verdict = NOT_JUDGED
     info: dict[str, Any] = field(default_factory=dict)
     plan: Plan | None = None
     moments: Moments | None = None
@@ -85,6 +89,14 @@ class Draws:
             "status": ("ok",) * shape[0],
         }
         return cls(position=position, names=tuple(names), **{**defaults, **fields})
+
+    @classmethod
+    def at(cls, problem: Problem, zs: Any, **fields: Any) -> Draws:
+        """Draws at free positions zs [chain, draw, d] of a problem, as they are reported."""
+        position = problem.reported(zs)
+        one = jax.tree.map(lambda leaf: np.asarray(leaf[0, 0], np.float32), position)
+        names = problem.posterior.names or Layout.of(one).element_names()
+        return cls.of(position, names=tuple(names), **fields)
 
     @property
     def num_chains(self) -> int:
@@ -118,7 +130,9 @@ class Draws:
         weight = np.exp(log_weight - log_weight.max())
         return weight / weight.sum()
 
-    def flat(self, h: Callable[[PyTree], PyTree] | None = None) -> tuple[np.ndarray, Callable]:
+    def flat(
+        self, h: Callable[[PyTree], PyTree] | None = None
+    ) -> tuple[Float[np.ndarray, "ok draw m"], Callable[[np.ndarray], PyTree]]:
         """Values [ok, draw, m] of h(position) and the function that restores h's pytree."""
         if self.moments is not None:
             raise RunError(
@@ -196,7 +210,7 @@ class Draws:
 
         None where gradients are exact, and for draws that no sampler of this library made.
         """
-        from ..diagnose.phase import Phase
+        from .phase import Phase
 
         stored = self.info.get("phase")
         return None if stored is None else Phase.from_dict(stored)
@@ -207,7 +221,7 @@ class Draws:
 
         return summarise(self)
 
-    def to_arviz(self) -> Any:
+    def to_arviz(self) -> DataTree:
         """An ArviZ DataTree: posterior, and weights, step sizes and temperatures in sample_stats."""
         from .export import to_arviz
 
@@ -224,7 +238,7 @@ class Draws:
         return replace(self, verdict=verdict)
 
     def __repr__(self) -> str:
-        word = "not judged" if self.verdict is None else self.verdict.word
+        word = self.verdict.word if self.verdict.judged else "not judged"
         return (
             f"Draws({self.num_chains} chains x {self.num_draws} draws of "
             f"{len(self.names)} parameters, {word})"

@@ -10,12 +10,14 @@ import numpy as np
 from ..layout import leaf_names
 
 if TYPE_CHECKING:
+    from xarray import DataTree
+
     from .draws import Draws
 
 __all__ = ["to_arviz"]
 
 
-def to_arviz(draws: Draws) -> Any:
+def to_arviz(draws: Draws) -> DataTree:
     """A DataTree of the healthy chains: `posterior` and `sample_stats`.
 
     `sample_stats` holds `log_weight`, `step_size` and `temperature` [chain, draw]. ArviZ's

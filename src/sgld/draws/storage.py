@@ -21,12 +21,12 @@ from typing import IO, Any
 import jax
 import numpy as np
 
-from ..diagnose.verdict import Verdict
 from ..errors import RunError
 from ..layout import leaf_names
 from .draws import Draws
 from .moments import Moments
 from .summary import TOLD
+from .verdict import NOT_JUDGED, Verdict
 
 __all__ = ["RunDirectory", "load", "save"]
 
@@ -168,7 +168,7 @@ class RunDirectory:
         import zarr
 
         try:
-            group = zarr.open_group(str(self.path / "draws.zarr"), mode="a")
+            group = zarr.open_group(str(self.path / "draws.zarr"), mode="a", zarr_format=3)
             for name, values in rows.items():
                 if name not in group:
                     chunks = (per_chunk, *values.shape[1:])
@@ -191,7 +191,8 @@ class RunDirectory:
         import zarr
 
         try:
-            group = zarr.open_group(str(self.path / "draws.zarr"), mode="r")
+            # format 2 would let a stranger's directory name a codec that unpickles
+            group = zarr.open_group(str(self.path / "draws.zarr"), mode="r", zarr_format=3)
             return {name: np.asarray(array[:count]) for name, array in group.arrays()}
         except (OSError, ValueError, KeyError) as error:
             raise RunError(f"{self.path / 'draws.zarr'} cannot be read: {error}.") from error
@@ -246,7 +247,7 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
             "leaves": [[list(leaf.shape[2:]), str(np.asarray(leaf).dtype)] for leaf in leaves],
             "names": list(draws.names),
             "status": list(draws.status),
-            "verdict": None if draws.verdict is None else draws.verdict.to_dict(),
+            "verdict": draws.verdict.to_dict() if draws.verdict.judged else None,
             "info": _jsonable(draws.info),
             "num_draws": draws.num_draws,
             "moments": None if moments is None else {n: getattr(moments, n) for n in OF_RUN},
@@ -292,7 +293,7 @@ def load(path: str | Path) -> Draws:
             step=rows["draw_step"],
             status=tuple(result["status"]),
             names=tuple(result["names"]),
-            verdict=None if verdict is None else Verdict.from_dict(verdict),
+            verdict=NOT_JUDGED if verdict is None else Verdict.from_dict(verdict),
             info=result["info"],
             moments=moments,
         )

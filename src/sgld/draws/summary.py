@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import weighted
+from .verdict import Word
 
 if TYPE_CHECKING:
     from .draws import Draws
@@ -27,7 +28,7 @@ class Summary:
     """`parameters[name][column]` for every column of COLUMNS, and the run's own facts."""
 
     parameters: dict[str, dict[str, float | None]]
-    verdict: str
+    verdict: Word
     reasons: tuple[str, ...]
     facts: dict[str, Any]
 
@@ -139,9 +140,9 @@ def _summary(draws: Draws, parameters: dict[str, dict[str, float | None]]) -> Su
         "notes": (draws.info.get("plan") or {}).get("notes", ()),
     }
     verdict = draws.verdict
-    word = "unknown" if verdict is None else verdict.word
-    unjudged = ("the draws were not judged", *draws.failures)
-    return Summary(parameters, word, unjudged if verdict is None else verdict.reasons, facts)
+    # a verdict knows of chains that failed
+    reasons = verdict.reasons if verdict.judged else (*verdict.reasons, *draws.failures)
+    return Summary(parameters, verdict.word, reasons, facts)
 
 
 def _corrected(draws: Draws) -> bool:

@@ -38,7 +38,6 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
             Check.in_value(f"sgld.sample: distance of {name} from the exact law", 0,
                            stats.kstest(values.ravel(), law.cdf).statistic, 0.05),
         ]  # fmt: skip
-    assert draws.verdict is not None
     plan = draws.info["plan"]
     sds = {T: ", ".join(f"{handout.predicted(m, T).std():.2g}" for m in BATCHES) for T in (0.5, 1)}
     figures = [_panel(name, m, 0.5, printed[m]) for name in handout.NAMES for m in BATCHES]

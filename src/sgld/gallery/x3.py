@@ -48,7 +48,6 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
                 Check.in_ratio(f"sgld.sample, T = {tau:g}: sd of {name}", truth,
                                values[name].std(), 0.07)
             )  # fmt: skip
-        assert draws.verdict is not None
         title = f"b1, T = {tau:g}: {draws.verdict.word}"
         sampled.append(histogram(title, values["b1"], [law["b1"].pdf]))
     sds = [f"{handout.predicted(BATCH, tau / 2).std():.3f}" for tau in TAUS]

@@ -39,7 +39,8 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
         )
 
     sgd, slow = descend(0.01, 300), descend(1e-4, 12_000)
-    off = np.linalg.norm(slow.path - PRINTED_END, axis=1)
+    path = np.asarray(slow.path)
+    off = np.linalg.norm(path - PRINTED_END, axis=1)
     nuts = sgld.reference(posterior, data, start, num_warmup=1000 if quick else 2000,
                           num_draws=2500 if quick else 5000, seed=seed, **OPTIONS)  # fmt: skip
     updates, found = 100_000 if quick else 1_000_000, {}
@@ -56,7 +57,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
         seed=seed, **OPTIONS,
     )  # fmt: skip
     sections = (
-        x4_page.descent(density, truth, slow.path, off),
+        x4_page.descent(density, truth, path, off),
         x4_page.decaying(density, truth, nuts, found, updates),
         x4_page.exchange(density, swaps, H),
     )

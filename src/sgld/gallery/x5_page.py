@@ -89,7 +89,6 @@ def whole(nuts: Any, full: sgld.Draws, s: np.ndarray) -> Section:
     """All latents sampled."""
     rows = full.summary().to_dict()["parameters"]
     gradients = full.num_chains * full.info["num_steps"]
-    assert full.verdict is not None
     return Section("All latents as parameters", (
         "The document found no way to sample s_i, σ and ν together, because s_i “loses its dependence on σ”. It "
         "need not: log p(s | σ) is part of the density, and its gradient couples them. What hurts is the scale: "

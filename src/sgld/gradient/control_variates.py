@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..data.source import Source
 from ..errors import UsageError
-from ..posterior import Target
-from . import sums
+from ..problem import sums
+from ..problem.problem import Problem
 from .estimate import Estimate
 
 __all__ = ["ControlVariates"]
@@ -47,24 +46,22 @@ class ControlVariates:
             "ControlVariates(center=None)" if self.center is None else "ControlVariates(center=...)"
         )
 
-    def prepare(
-        self, target: Target, source: Source | None, center: Array | None
-    ) -> ControlVariates:
+    def prepare(self, problem: Problem, center: Array | None) -> ControlVariates:
         """G(c), and the table of the blocks' gradients at c."""
-        if source is None:
+        if not problem.has_rows:
             raise UsageError("ControlVariates needs data; with data=None use gradient=Full().")
         if self.center is not None:
-            center = target.layout.ravel(target.posterior.unconstrain(self.center))
+            center = problem.layout.ravel(problem.posterior.unconstrain(self.center))
         assert center is not None
-        if source.uses_blocks:
-            table = sums.block_gradients(target, source, center)
+        if problem.source.uses_blocks:
+            table = sums.block_gradients(problem, center)
             return ControlVariates(center, jnp.sum(table, 0), table)
-        return ControlVariates(center, sums.likelihood_gradient(target, source, center), None)
+        return ControlVariates(center, sums.likelihood_gradient(problem, center), None)
 
-    def at(self, target: Target, source: Source, x: Array, memory: Any = None) -> Estimate:
+    def at(self, problem: Problem, x: Array, memory: Any = None) -> Estimate:
         """The estimate on entry x of the data order: the batch's, tilted to be right at c."""
-        batch = source.fetch(x)
-        rows = lambda z: target.log_likelihood(z, batch.rows, batch.weight)  # noqa: E731
+        batch = problem.source.fetch(x)
+        rows = lambda z: problem.log_likelihood(z, batch.rows, batch.weight)  # noqa: E731
         if self.table is None or batch.index is None:
             at_center = jax.grad(rows)(self.center)
         else:
@@ -72,5 +69,5 @@ class ControlVariates:
         assert self.total is not None
         tilt = self.total - batch.scale * at_center
         return Estimate(
-            lambda z: target.log_prior(z) + batch.scale * rows(z) + jnp.dot(tilt, z - self.center)
+            lambda z: problem.log_prior(z) + batch.scale * rows(z) + jnp.dot(tilt, z - self.center)
         )

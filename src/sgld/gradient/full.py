@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import jax
 from jaxtyping import Array
 
-from ..data.source import Source
-from ..posterior import Target
+from ..problem.problem import Problem
 from .estimate import Estimate
 
 __all__ = ["Full"]
@@ -28,15 +27,13 @@ class Full:
 
     remembers: ClassVar[bool] = False
 
-    def prepare(self, target: Target, source: Source | None, center: Array | None) -> Full:
+    def prepare(self, problem: Problem, center: Array | None) -> Full:
         """Nothing to prepare."""
         return self
 
-    def at(
-        self, target: Target, source: Source | None, x: Array | None, memory: Any = None
-    ) -> Estimate:
+    def at(self, problem: Problem, x: Array | None, memory: Any = None) -> Estimate:
         """The exact log density; the entry x is not used."""
-        if source is None:
-            return Estimate(target.log_prior)
-        rows = source.everything()
-        return Estimate(lambda z: target.log_prior(z) + target.log_likelihood(z, rows))
+        if not problem.has_rows:
+            return Estimate(problem.log_prior)
+        rows = problem.source.everything()
+        return Estimate(lambda z: problem.log_prior(z) + problem.log_likelihood(z, rows))

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import jax
 from jaxtyping import Array
 
-from ..data.source import Source
-from ..posterior import Target
+from ..problem.problem import Problem
 from .estimate import Estimate
 
 __all__ = ["Minibatch"]
@@ -33,17 +32,17 @@ class Minibatch:
 
     remembers: ClassVar[bool] = False
 
-    def prepare(self, target: Target, source: Source | None, center: Array | None) -> Minibatch:
+    def prepare(self, problem: Problem, center: Array | None) -> Minibatch:
         """Nothing to prepare."""
         return self
 
-    def at(self, target: Target, source: Source, x: Array, memory: Any = None) -> Estimate:
+    def at(self, problem: Problem, x: Array, memory: Any = None) -> Estimate:
         """The estimate on entry x of the data order."""
-        batch = source.fetch(x)
+        batch = problem.source.fetch(x)
         return Estimate(
             lambda z: (
-                target.log_prior(z)
-                + batch.scale * target.log_likelihood(z, batch.rows, batch.weight)
+                problem.log_prior(z)
+                + batch.scale * problem.log_likelihood(z, batch.rows, batch.weight)
             ),
-            by_entry=source.batch_size == 1 and target.layout.dimension <= FEW,
+            by_entry=problem.source.batch_size == 1 and problem.dimension <= FEW,
         )

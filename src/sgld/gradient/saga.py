@@ -12,7 +12,8 @@ from jaxtyping import Array, Float, Int
 
 from ..data.source import Source
 from ..errors import UsageError
-from ..posterior import Target
+from ..problem.problem import Problem
+from ..problem.rows import row_gradient
 from .estimate import Estimate
 
 __all__ = ["SAGA"]
@@ -46,71 +47,69 @@ class SAGA:
 
     remembers: ClassVar[bool] = True
 
-    def prepare(self, target: Target, source: Source | None, center: Array | None) -> SAGA:
+    def prepare(self, problem: Problem, center: Array | None) -> SAGA:
         """Raises UsageError without data, or where the table would not fit."""
-        if source is None:
+        if not problem.has_rows:
             raise UsageError("SAGA needs data; with data=None use gradient=Full().")
-        width = 1 if self.features is not None else target.layout.dimension
-        size = 4 * source.num_data * width
+        width = 1 if self.features is not None else problem.dimension
+        size = 4 * problem.source.num_data * width
         if size > MAX_TABLE:
             raise UsageError(
-                f"SAGA's table would take {size / 2**30:.1f} GiB a chain ({source.num_data} rows x "
+                f"SAGA's table would take {size / 2**30:.1f} GiB a chain ({problem.source.num_data} rows x "
                 f"{width}); use SVRG() or ControlVariates(), or features= for a linear predictor."
             )
         return self
 
-    def start(self, target: Target, source: Source, z: Float[Array, " d"]) -> Memory:
+    def start(self, problem: Problem, z: Float[Array, " d"]) -> Memory:
         """The table at the chain's start: one pass."""
-        rows = jnp.arange(jax.tree.leaves(source.rows)[0].shape[0], dtype=jnp.int32)
-        entry = lambda row: self._entries(target, source, row[None], z)[1][0]  # noqa: E731
+        rows = jnp.arange(problem.num_data + 1, dtype=jnp.int32)  # the spare one of a short block
+        entry = lambda row: self._entries(problem, row[None], z)[1][0]  # noqa: E731
         table = jax.lax.map(entry, rows, batch_size=max(1, 2**18 // z.size))
-        total = self._sum(source, rows[: source.num_data], table[: source.num_data])
+        total = self._sum(problem.source, rows[: problem.num_data], table[: problem.num_data])
         return Memory(table, total)
 
-    def at(self, target: Target, source: Source, x: Array, memory: Memory) -> Estimate:
+    def at(self, problem: Problem, x: Array, memory: Memory) -> Estimate:
         """The estimate on entry x of the data order."""
-        batch, rows = source.fetch(x), source.row_numbers(x)
-        known = self._sum(source, rows, memory.table[rows], batch.weight)
+        batch, rows = problem.source.fetch(x), problem.source.row_numbers(x)
+        known = self._sum(problem.source, rows, memory.table[rows], batch.weight)
         tilt = memory.total - batch.scale * known
         return Estimate(
             lambda z: (
-                target.log_prior(z)
-                + batch.scale * target.log_likelihood(z, batch.rows, batch.weight)
+                problem.log_prior(z)
+                + batch.scale * problem.log_likelihood(z, batch.rows, batch.weight)
                 + jnp.dot(tilt, z)
             )
         )
 
     def after(
         self,
-        target: Target,
-        source: Source,
+        problem: Problem,
         x: Array,
         memory: Memory,
         z: Array,
         step: Int[Array, ""],
     ) -> Memory:
         """a_i = grad l_i(z) on the block, and the sum that goes with it."""
-        rows, weight = source.row_numbers(x), source.fetch(x).weight
-        rows, fresh = self._entries(target, source, rows, z)
+        rows, weight = problem.source.row_numbers(x), problem.source.fetch(x).weight
+        rows, fresh = self._entries(problem, rows, z)
         old = memory.table[rows]
         if weight is not None:  # the row that fills a short block is another block's: leave it
             keep = weight.reshape(-1, *(1,) * (fresh.ndim - 1)) > 0
             fresh = jnp.where(keep, fresh, old)
         first = jnp.ones(rows.shape, bool)
-        if not source.uses_blocks and source.order == "replacement":
+        if not problem.source.uses_blocks and problem.source.order == "replacement":
             # a row drawn twice changes the sum once
             same = rows[:, None] == rows[None, :]
             first = ~jnp.any(jnp.tril(same, -1), axis=1)
-        total = memory.total + self._sum(source, rows, fresh - old, first.astype(z.dtype))
+        total = memory.total + self._sum(problem.source, rows, fresh - old, first.astype(z.dtype))
         return Memory(memory.table.at[rows].set(fresh), total)
 
-    def _entries(self, target: Target, source: Source, rows: Array, z: Array) -> tuple:
+    def _entries(self, problem: Problem, rows: Array, z: Array) -> tuple:
         def one(row):
-            datum = jax.tree.map(lambda leaf: leaf[row][None], source.rows)
-            g = jax.grad(target.log_likelihood)(z, datum)
+            g = row_gradient(problem, z, row)
             if self.features is None:
                 return g
-            x = self.features(jax.tree.map(lambda leaf: leaf[0], datum))
+            x = self.features(problem.source.take(row))
             return jnp.dot(g, x) / jnp.maximum(jnp.dot(x, x), 1e-30)
 
         return rows, jax.vmap(one)(rows)
@@ -120,5 +119,4 @@ class SAGA:
             entries = entries * weight.reshape(-1, *(1,) * (entries.ndim - 1))
         if self.features is None:
             return jnp.sum(entries, axis=0)
-        data = jax.tree.map(lambda leaf: leaf[rows], source.rows)
-        return entries @ jax.vmap(self.features)(data)
+        return entries @ jax.vmap(self.features)(source.take(rows))

@@ -9,10 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..data.source import Source
 from ..errors import UsageError
-from ..posterior import Target
-from . import sums
+from ..problem import sums
+from ..problem.problem import Problem
 from .estimate import Estimate
 
 __all__ = ["SVRG"]
@@ -47,37 +46,38 @@ class SVRG:
 
     remembers: ClassVar[bool] = True
 
-    def prepare(self, target: Target, source: Source | None, center: Array | None) -> SVRG:
+    def prepare(self, problem: Problem, center: Array | None) -> SVRG:
         """The period as a number. Raises UsageError without data, or where it is below 1."""
-        if source is None:
+        if not problem.has_rows:
             raise UsageError("SVRG needs data; with data=None use gradient=Full().")
-        period = source.num_blocks if self.period is None else self.period
+        period = problem.source.num_blocks if self.period is None else self.period
         if period < 1:
             raise UsageError(f"SVRG's period must be at least 1 step. Got {period}.")
         return SVRG(jnp.int32(period))
 
-    def start(self, target: Target, source: Source, z: Float[Array, " d"]) -> Memory:
+    def start(self, problem: Problem, z: Float[Array, " d"]) -> Memory:
         """The chain's start as its first centre."""
-        return Memory(z, sums.likelihood_gradient(target, source, z))
+        return Memory(z, sums.likelihood_gradient(problem, z))
 
-    def at(self, target: Target, source: Source, x: Array, memory: Memory) -> Estimate:
+    def at(self, problem: Problem, x: Array, memory: Memory) -> Estimate:
         """The estimate on entry x of the data order, around the chain's centre."""
-        batch = source.fetch(x)
-        rows = lambda z: target.log_likelihood(z, batch.rows, batch.weight)  # noqa: E731
+        batch = problem.source.fetch(x)
+        rows = lambda z: problem.log_likelihood(z, batch.rows, batch.weight)  # noqa: E731
         tilt = memory.total - batch.scale * jax.grad(rows)(memory.center)
         return Estimate(
-            lambda z: target.log_prior(z) + batch.scale * rows(z) + jnp.dot(tilt, z - memory.center)
+            lambda z: (
+                problem.log_prior(z) + batch.scale * rows(z) + jnp.dot(tilt, z - memory.center)
+            )
         )
 
     def after(
         self,
-        target: Target,
-        source: Source,
+        problem: Problem,
         x: Array,
         memory: Memory,
         z: Array,
         step: Int[Array, ""],
     ) -> Memory:
         """A new centre at every period-th step."""
-        fresh = lambda: Memory(z, sums.likelihood_gradient(target, source, z))  # noqa: E731
+        fresh = lambda: Memory(z, sums.likelihood_gradient(problem, z))  # noqa: E731
         return jax.lax.cond((step + 1) % self.period == 0, fresh, lambda: memory)

@@ -11,22 +11,25 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..approximate.sandwich import sandwich
 from ..data.table import as_table, content_hash, read_table
 from ..draws.draws import Draws
+from ..draws.plan import Plan
 from ..draws.storage import RunDirectory, load
 from ..errors import DataError, RunError, UsageError, did_you_mean
-from ..run.sample import begin
-from ..tune.request import Plan, Request
-from ..tune.sandwich import sandwich
+from ..posterior import Posterior
+from ..problem.request import Request
+from ..run import sample as runs
+from ..typing import FamilyName, Number
 from .formula import FormulaModel
 
-__all__ = ["fit", "model_of_run", "predict", "sandwich_of_run"]
+__all__ = ["fit", "model_of_run", "predict", "resume", "sandwich_of_run"]
 
 SAMPLERS = ("sgld",)
 ROWS_AT_ONCE = 65_536
@@ -36,17 +39,17 @@ def fit(
     data: Any,
     formula: str,
     *,
-    family: str = "gaussian",
+    family: FamilyName = "gaussian",
     prior: str | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
-    sampler: str = "auto",
-    step_size: float | str = "auto",
+    sampler: Literal["auto", "sgld"] = "auto",
+    step_size: Number | Literal["auto"] = "auto",
     tolerance: float = 0.05,
     temperature: float = 1.0,
-    batch_size: int | str = "auto",
+    batch_size: int | Literal["auto"] = "auto",
     num_chains: int = 4,
-    num_draws: int | str = "auto",
+    num_draws: int | Literal["auto"] = "auto",
     seed: int = 0,
     progress: bool = True,
     checkpoint_every: float = 10.0,
@@ -98,7 +101,7 @@ def fit(
         "sampler": sampler,
         "model": model.spec,
     }
-    return begin(
+    return runs.begin(
         model.posterior, model.data, None, ask, None, asked, path=out, overwrite=overwrite,
         progress=progress, checkpoint_every=checkpoint_every,
         on_start=None if on_model is None else partial(on_model, model), on_plan=on_plan,
@@ -143,6 +146,36 @@ def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
         return FormulaModel.from_spec(_part(run_json, "model"), read_table(path))
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"run.json is damaged: {error!r}.") from error
+
+
+def resume(
+    path: str | Path,
+    posterior: Posterior | None = None,
+    data: Any = None,
+    init: Any = None,
+    *,
+    progress: bool = True,
+    checkpoint_every: float = 10.0,
+    keep: Any = None,
+) -> Draws:
+    """Go on with a killed or interrupted run, to the same bits as an uninterrupted one.
+
+    Args:
+      path: a run directory. A finished one is loaded.
+      posterior, data, init: those the run was begun with; not needed for runs of `sgld fit`.
+      keep: the function the run was begun with, where it was begun with one.
+
+    Raises: RunError where the directory is none, is in use, or was begun with another
+    model, data, keep or number of chains.
+    """
+    if posterior is None and Path(path).is_dir() and not RunDirectory(path).finished():
+        asked = RunDirectory(path).read("run.json")
+        if asked.get("kind") == "formula":
+            model = model_of_run(asked)
+            posterior, data = model.posterior, model.data
+    return runs.resume(
+        path, posterior, data, init, progress=progress, checkpoint_every=checkpoint_every, keep=keep
+    )
 
 
 def _part(content: Any, name: str) -> Any:

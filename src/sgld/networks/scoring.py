@@ -122,7 +122,7 @@ def scores(
     return Scores(
         tuple(found),
         tuple(map(_target, sets.values())),
-        tuple("not judged" if d.verdict is None else d.verdict.word for d in sets.values()),
+        tuple(d.verdict.word if d.verdict.judged else "not judged" for d in sets.values()),
         **columns,
     )
 

@@ -11,11 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..data.source import Source
 from ..errors import need
-from ..gradient import sums
-from ..gradient.energy import Around
 from ..pace import Work
+from ..problem import sums
+from ..problem.problem import Problem
 from . import adaptation
 
 __all__ = ["Trace", "run"]
@@ -35,9 +34,9 @@ class Trace(NamedTuple):
     step_size: np.ndarray
 
 
-def _density(density: Any, source: Source | None) -> Callable:
+def _density(local: Problem) -> Callable:
     """u -> log density, whose gradient costs one pass over the rows and no memory beyond it."""
-    both = partial(sums.value_and_gradient, density, source)
+    both = partial(sums.value_and_gradient, local)
     value = jax.custom_vjp(lambda u: both(u)[0])
     value.defvjp(both, lambda gradient, cotangent: (cotangent * gradient,))
     return value
@@ -87,20 +86,20 @@ def _kernel(method: str, limit: int) -> tuple[Callable, Callable]:
 
 
 @partial(jax.jit, static_argnames=("method", "limit"))
-def _begin(method: str, limit: int, density: Around, source: Any, u: Array) -> Any:
+def _begin(method: str, limit: int, local: Problem, u: Array) -> Any:
     init, _ = _kernel(method, limit)
-    one = _density(density, source)
+    one = _density(local)
     return jax.vmap(lambda q: (init(q, one), adaptation.begin(q)))(u)
 
 
 @partial(jax.jit, static_argnames=("method", "limit", "block"))
 def _advance(
-    method: str, limit: int, block: int, density: Around, source: Any, keys: Array, aim: Array,
+    method: str, limit: int, block: int, local: Problem, keys: Array, aim: Array,
     stages: Array, carry: Any, first: Array, count: Array, num_warmup: Array, thin: Array,
 ) -> Any:  # fmt: skip
     """`count` entries from entry `first`: one transition each in warm-up, then `thin`."""
     _, step = _kernel(method, limit)
-    one = _density(density, source)
+    one = _density(local)
 
     def chain(key, carry, entry, stage):
         state, adapt = carry
@@ -136,19 +135,19 @@ def _advance(
 
 
 def run(
-    method: str, limit: int, aim: float, density: Around, source: Source | None,
+    method: str, limit: int, aim: float, local: Problem,
     lengths: tuple[int, int, int, int], seed: int, progress: bool,
 ) -> Trace:  # fmt: skip
     """Warm-up and draws; a chain's draws do not depend on how the entries fall into calls."""
     num_chains, num_warmup, num_draws, thin = lengths
-    d, dtype = density.center.size, density.center.dtype
+    d, dtype = local.target.center.size, local.target.center.dtype
     root = jax.random.key(seed)
     fold, chains = jax.vmap(jax.random.fold_in, (None, 0)), jnp.arange(num_chains)
     keys, starts = (fold(jax.random.fold_in(root, stream), chains) for stream in STREAMS)
-    spread = 1.0 if density.factor is None else 2.0
+    spread = 1.0 if local.target.factor is None else 2.0
     u = spread * jax.vmap(lambda key: jax.random.normal(key, (d,), dtype))(starts)
     for _ in range(20):  # a start of no density is drawn in towards the centre
-        carry = _begin(method, limit, density, source, u)
+        carry = _begin(method, limit, local, u)
         bad = ~jnp.isfinite(carry[0].logdensity)
         if not bool(bad.any()):
             break
@@ -162,7 +161,7 @@ def run(
     with Work("sampling", shown=progress, chains=num_chains) as work:
         for done, now in work.pieces(0, total, most=block):
             carry, kept = _advance(
-                method, limit, block, density, source, keys, jnp.asarray(aim, dtype),
+                method, limit, block, local, keys, jnp.asarray(aim, dtype),
                 jnp.asarray(stages[done : done + block]), carry, jnp.int32(done),
                 jnp.int32(now), jnp.int32(num_warmup), jnp.int32(thin),
             )  # fmt: skip

@@ -9,9 +9,10 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..diagnose.verdict import MAX_MEAN_ERROR, MAX_RATIO_ERROR, MAX_SE, MAX_SE_ALONE, Verdict
+from ..diagnose.rule import MAX_MEAN_ERROR, MAX_RATIO_ERROR, MAX_SE, MAX_SE_ALONE
 from ..draws import weighted
 from ..draws.draws import Draws
+from ..draws.verdict import Verdict, Word
 from ..errors import UsageError
 from ..posterior import Posterior
 
@@ -62,8 +63,9 @@ class Halving:
         off, mean_off = np.abs(ratio - 1), np.abs(mean_error)
         said = f"by half the step an sd is {100 * np.max(off):.0f}% and a mean {np.max(mean_off):.2f} sd off at most"
         runs = [run for run in (self.first, self.draws) if run is not None]
-        found = {run.verdict.word: run.verdict.reasons for run in runs if run.verdict is not None}
-        modes = any(run.plan is not None and run.plan.other_modes for run in runs)
+        found = {run.verdict.word: run.verdict.reasons for run in runs}
+        word: Word
+        modes = any(run.plan is not None and run.plan.known.other_modes for run in runs)
         if "biased" in found or "not mixed" in found:
             word = "biased" if "biased" in found else "not mixed"
             return Verdict(word, found[word], ratio, sd_se)
@@ -151,15 +153,15 @@ def step_halving(
         start = posterior.init
     arguments |= {
         "step_size": lambda t: old(t // 2) / 2,
-        "thin": 2 * plan.thin,
-        "burn_in": 2 * max(plan.burn_in, 1),
+        "thin": 2 * plan.setup.thin,
+        "burn_in": 2 * max(plan.setup.burn_in, 1),
         "num_draws": draws.num_draws,
         "seed": draws.info["seed"] + 1 if seed is None else seed,
     }
     half = sample(posterior, data, start, progress=False, **arguments)
     first, second = _moments(draws), _moments(half)
-    reshuffled = plan.source is not None and plan.source.order in ("reshuffle", "symmetric")
-    squared = reshuffled and not plan.corrected
+    reshuffled = plan.setup.order in ("reshuffle", "symmetric")
+    squared = reshuffled and not plan.setup.corrected
     extrapolate = (lambda a, b: (4 * b - a) / 3) if squared else (lambda a, b: 2 * b - a)
     mean = extrapolate(first.mean, second.mean)
     square = extrapolate(first.var + first.mean**2, second.var + second.mean**2)

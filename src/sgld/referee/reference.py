@@ -20,28 +20,31 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..data.source import Source
-from ..diagnose.verdict import Evidence, Verdict, unmixed
+from ..checks import fraction, whole_number
+from ..diagnose.rule import Evidence, unmixed
 from ..draws import weighted
 from ..draws.draws import Draws
+from ..draws.verdict import Verdict
 from ..errors import UsageError, did_you_mean, need
-from ..gradient.energy import Around, around
-from ..layout import Layout
+from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
+from ..metropolis.energy import Around, around
 from ..posterior import Posterior
-from ..run.arguments import Prepared
-from ..run.outcome import reported
-from ..tune.curvature import laplace_at
-from ..tune.mode import NEWTON_LIMIT, newton_mode
-from .around import prepare
+from ..problem.prepare import prepare
+from ..problem.problem import Problem
+from ..typing import Method
 from .chains import run
 
 __all__ = ["METHODS", "reference"]
 
-METHODS = {"nuts": 0.8, "hmc": 0.8, "mala": 0.57, "metropolis": 0.3}  # acceptance aimed at
+METHODS: dict[Method, float] = {
+    "nuts": 0.8,
+    "hmc": 0.8,
+    "mala": 0.57,
+    "metropolis": 0.3,
+}  # acceptance aimed at
 TITLES = {"nuts": "NUTS", "hmc": "HMC", "mala": "MALA", "metropolis": "Metropolis"}
 
 
@@ -50,7 +53,7 @@ def reference(
     data: Any,
     init: Any = None,
     *,
-    method: str = "nuts",
+    method: Method = "nuts",
     num_chains: int = 4,
     num_draws: int = 1000,
     num_warmup: int = 1000,
@@ -96,43 +99,39 @@ def reference(
             f"method must be one of {', '.join(METHODS)}. Got {method!r}."
             + did_you_mean(method, METHODS)
         )
-    counts = {"num_warmup": num_warmup, "max_doublings": max_doublings}
-    for name, value in {**counts, "max_leapfrogs": max_leapfrogs}.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise UsageError(f"{name} must be a whole number, at least 1. Got {value!r}.")
+    counts = {
+        "num_chains": num_chains, "num_draws": num_draws, "thin": thin, "num_warmup": num_warmup,
+        "max_doublings": max_doublings, "max_leapfrogs": max_leapfrogs,
+    }  # fmt: skip
+    for name, value in counts.items():
+        whole_number(name, value)
     aim = METHODS[method] if target_acceptance is None else target_acceptance
-    if not 0 < aim < 1:
-        raise UsageError(f"target_acceptance must lie between 0 and 1. Got {aim}.")
+    fraction("target_acceptance", aim)
     need("blackjax", "reference")
     began = time.perf_counter()
-    prepared = prepare(
-        posterior, data, init, num_chains=num_chains, num_draws=num_draws, thin=thin, seed=seed
-    )
-    target = prepared.target
-    density, source = _center(prepared)
+    problem = prepare(posterior, data, init, seed=seed)
+    local = _center(problem)
     limit = max_leapfrogs if method == "hmc" else max_doublings
     lengths = (num_chains, num_warmup, num_draws, thin)
     # BlackJAX mixes dtypes and ranks, and the branches of its trees look like reuse of a key
     lax = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
     with lax[0], lax[1], jax.debug_key_reuse(False):
-        trace = run(method, limit, aim, density, source, lengths, seed, progress)
-    position = jax.tree.map(np.asarray, reported(target, _free(density, trace.u)))
-    one = jax.tree.map(lambda leaf: leaf[0, 0].astype(np.float32), position)
-    draws = Draws.of(
-        position,
-        names=posterior.names or tuple(Layout.of(one).element_names()),
+        trace = run(method, limit, aim, local, lengths, seed, progress)
+    draws = Draws.at(
+        problem,
+        _free(local.target, trace.u),
         step=num_warmup + thin * np.arange(1, num_draws + 1),
         step_size=np.repeat(trace.step_size[:, None], num_draws, 1),
     )
     info = {
         "method": method,
-        "num_data": None if prepared.source is None else prepared.source.num_data,
+        "num_data": problem.num_data or None,
         "num_steps": num_warmup + thin * num_draws,
         "num_gradients": int(trace.gradients.sum()),
         "acceptance_rate": float(trace.acceptance.mean()),
         "divergences": int(trace.divergences.sum()),
         "step_size": trace.step_size.tolist(),
-        "whitened": density.factor is not None,
+        "whitened": local.target.factor is not None,
         "seed": int(seed),
     }
     verdict = _verdict(draws, method, info["divergences"], num_chains * num_draws * thin)
@@ -140,15 +139,14 @@ def reference(
     return replace(draws, verdict=verdict, info=info)
 
 
-def _center(prepared: Prepared) -> tuple[Around, Source | None]:
-    """The density around the mode, whitened, where that exists; around init elsewhere."""
-    target, source, center, factor = prepared.target, prepared.source, prepared.z0, None
-    if target.layout.dimension <= NEWTON_LIMIT:
-        mode, _, _, converged = newton_mode(target, source, jnp.asarray(center))
-        laplace = laplace_at(target, source, mode)
+def _center(problem: Problem) -> Problem:
+    """The problem around its mode, whitened, where there is one; around its start elsewhere."""
+    center, factor = problem.start, None
+    if problem.dimension <= NEWTON_LIMIT:
+        laplace, _, converged = gaussian_at_mode(problem)
         if converged and laplace.positive_definite:
-            center, factor = mode, laplace.factor
-    return around(target, source, center, factor)
+            center, factor = laplace.mode, laplace.factor
+    return around(problem, center, factor)
 
 
 @jax.jit

@@ -13,9 +13,9 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..diagnose.phase import Phase
 from ..draws import weighted
 from ..draws.draws import Draws
+from ..draws.phase import Phase
 from ..draws.storage import RunDirectory, load, write_atomic
 from ..draws.summary import target_of
 from ..errors import SGLDError
@@ -46,10 +46,7 @@ def write_report(run_path: Path | str) -> Path:
 
 def _page(run: RunDirectory, draws: Draws, asked: dict[str, Any]) -> str:
     info = draws.info
-    if draws.verdict is None:
-        word, reasons = "unknown", ("the draws were not judged",)
-    else:
-        word, reasons = draws.verdict.word, draws.verdict.reasons
+    word, reasons = draws.verdict.word, draws.verdict.reasons
     name = run.path.resolve().name
     parts = [
         f"<h1>{says(asked.get('formula') or name)}</h1>",

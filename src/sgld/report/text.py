@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..diagnose import verdict as limits
+from ..diagnose import rule as limits
 from ..draws.draws import Draws
 from .canvas import printable
 

@@ -7,15 +7,14 @@ chains, where those are affordable; a biased run goes again with half the step.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from ..data.source import Source
-from ..diagnose.verdict import Verdict
-from ..posterior import Target
+from ..draws.plan import Plan
+from ..draws.verdict import Verdict
+from ..problem.problem import Problem
+from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
-from ..tune.piloted import from_pilot
-from ..tune.plan import with_lengths
-from ..tune.request import Plan, Request, is_auto
+from ..tune.from_chains import from_chains
+from ..tune.lengths import with_lengths
 from .outcome import LEFT_SUPPORT
 
 __all__ = ["MOST_ATTEMPTS", "another", "revised"]
@@ -32,35 +31,26 @@ def another(
     left_open = is_auto(ask.step_size) and is_auto(ask.num_draws) and is_auto(ask.burn_in)
     if verdict.word == "trusted" or not left_open or len(attempts) >= MOST_ATTEMPTS:
         return []
-    halve = ["halve"] if verdict.word == "biased" and plan.laplace is not None else []
-    if plan.starts is None and not any(a["what"] == "pilot" for a in attempts):
+    halve = ["halve"] if verdict.word == "biased" and plan.known.gaussian is not None else []
+    if plan.setup.starts is None and not any(a["what"] == "pilot" for a in attempts):
         return ["pilot", *halve]
     return halve
 
 
-def revised(
-    plan: Plan,
-    attempt: dict[str, str],
-    target: Target,
-    source: Source | None,
-    z0: Any,
-    ask: Request,
-) -> Plan | None:
+def revised(plan: Plan, attempt: dict[str, str], problem: Problem, ask: Request) -> Plan | None:
     """The plan of an attempt, made from the one before; None where it cannot be made."""
+    setup = plan.setup
     if attempt["what"] == "pilot":
-        found = from_pilot(target, source, ask, plan.laplace, z0, float(plan.temperature(0)))
+        found = from_chains(problem, ask, plan.known, float(setup.temperature(0)))
         if found is None:
             return None
         said = "metric and step were taken from pilot chains"
-        plan = replace(
-            found, temperature=plan.temperature, laplace=plan.laplace, nu=plan.nu,
-            log_density=plan.log_density, other_modes=plan.other_modes, modes=plan.modes,
-            notes=found.notes + plan.notes,
-        )  # fmt: skip
+        setup = replace(found.setup, temperature=setup.temperature)
+        plan = replace(found, setup=setup, notes=found.notes + plan.notes)
     else:
-        h = float(plan.step_size(0)) / 2
+        h = float(setup.step_size(0)) / 2
         said = f"the step size was halved to {h:.3g}"
         rate = None if plan.rate is None else plan.rate / 2
-        plan = replace(plan, step_size=as_schedule(h, "step_size"), rate=rate)
+        plan = replace(plan, setup=replace(setup, step_size=as_schedule(h, "step_size")), rate=rate)
     note = f"a first run was not enough ({attempt['why'].rstrip('.')}), so {said}."
-    return with_lengths(replace(plan, notes=(*plan.notes, note)), ask)
+    return with_lengths(plan.noted(note), ask)

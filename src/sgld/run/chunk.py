@@ -20,9 +20,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..data.source import Source
 from ..gradient.estimate import Estimate
-from ..posterior import Target
+from ..problem.problem import Problem
 from .moments import Batches, BatchMoments, begin_moments, with_draw
 
 __all__ = ["Carry", "Kept", "Kernel", "block_steps", "run_chunk", "start"]
@@ -45,8 +44,7 @@ class Kernel:
     `positions` is False, instead of it; with `batches` its moments alone are.
     """
 
-    target: Target
-    source: Source | None
+    problem: Problem
     gradient: Any
     preconditioner: Any
     sampler: Any
@@ -63,12 +61,12 @@ class Kernel:
     @property
     def block(self) -> int:
         """B, the number of steps of a noise block."""
-        return block_steps(self.target.layout.dimension)
+        return block_steps(self.problem.dimension)
 
     def kept(self, z: Float[Array, "chain d"]) -> Any:
         """What `keep` makes of every chain's position."""
         assert self.keep is not None
-        return jax.vmap(lambda q: self.keep(self.target.reported(q)))(z)
+        return jax.vmap(lambda q: self.keep(self.problem.target.reported(q)))(z)
 
 
 class Carry(NamedTuple):
@@ -98,7 +96,7 @@ def start(kernel: Kernel, zs: Float[Array, "chain d"]) -> Carry:
     state = jax.vmap(kernel.sampler.init)(jnp.copy(zs))  # the carry is donated, zs is not
     gradient = metric = None
     if kernel.gradient.remembers:
-        begin = lambda z: kernel.gradient.start(kernel.target, kernel.source, z)  # noqa: E731
+        begin = lambda z: kernel.gradient.start(kernel.problem, z)  # noqa: E731
         gradient = jax.lax.map(begin, zs)
     if kernel.preconditioner.adapts:
         metric = jax.vmap(kernel.preconditioner.start)(zs)
@@ -128,7 +126,7 @@ def run_chunk(
     """
     size = kernel.block
     chains = jnp.arange(carry.failed_at.shape[0], dtype=jnp.int32)
-    dtype = kernel.target.layout.dtype
+    dtype = kernel.problem.layout.dtype
 
     def block(i, loop):
         carry, kept = loop
@@ -158,7 +156,7 @@ def run_chunk(
 
 def _slots(kernel: Kernel, carry: Carry, count: int) -> Kept:
     """Room for `count` draws."""
-    z, dtype = carry.state.position, kernel.target.layout.dtype
+    z, dtype = carry.state.position, kernel.problem.layout.dtype
     room = lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype)  # noqa: E731
     value = None
     if kernel.keep is not None and kernel.batches is None:
@@ -202,13 +200,13 @@ def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:
 
     def one(state, memory, learnt, x, xi):
         z = state.position
-        estimate = kernel.gradient.at(kernel.target, kernel.source, x, memory)
+        estimate = kernel.gradient.at(kernel.problem, x, memory)
         matrix, grad = kernel.preconditioner, estimate
         if kernel.preconditioner.adapts:
             matrix, learnt, grad = _adapted(kernel, estimate, learnt, z, T, step)
         new = kernel.sampler.step(state, grad, h, xi, preconditioner=matrix, temperature=T)
         if kernel.gradient.remembers:
-            memory = kernel.gradient.after(kernel.target, kernel.source, x, memory, z, step)
+            memory = kernel.gradient.after(kernel.problem, x, memory, z, step)
         return (new, memory, learnt), (z, estimate(z) if kernel.record_gradient else None)
 
     in_axes = (0, 0, 0, None if xs is None else 0, 0)
@@ -225,7 +223,7 @@ def _adapted(
     samplers need not know. Gamma is the diagonal of dD/dtheta, by d forward derivatives.
     """
     D = kernel.preconditioner
-    count = 1 if kernel.source is None else kernel.source.num_data
+    count = max(1, kernel.problem.num_data)
     update = lambda q: D.after(learnt, estimate(q) / count)  # noqa: E731
     adapting = (step < kernel.burn_in) | (not D.freeze)
     fresh = jax.tree.map(partial(jnp.where, adapting), update(z), learnt)
@@ -239,11 +237,11 @@ def _adapted(
 
 def _noise(kernel: Kernel, chains: Array, block: Array) -> Float[Array, "B chain ..."]:
     """The standard normals of one block, [B, chain, d] or [B, chain, num_noises, d]."""
-    count, d = kernel.sampler.num_noises, kernel.target.layout.dimension
+    count, d = kernel.sampler.num_noises, kernel.problem.dimension
     shape = (kernel.block, d) if count == 1 else (kernel.block, count, d)
 
     def one(chain):
         key = jax.random.fold_in(jax.random.fold_in(kernel.key, chain), block)
-        return jax.random.normal(key, shape, kernel.target.layout.dtype)
+        return jax.random.normal(key, shape, kernel.problem.layout.dtype)
 
     return jax.vmap(one, out_axes=1)(chains)

@@ -14,12 +14,14 @@ import jax
 import numpy as np
 
 from ..diagnose.assess import assess
-from ..diagnose.verdict import Evidence, Verdict, judge
+from ..diagnose.rule import Evidence, judge
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.moments import Moments
-from ..posterior import Target
-from ..tune.request import Plan, Request
+from ..draws.plan import Plan
+from ..draws.verdict import Verdict
+from ..problem.problem import Problem
+from ..problem.request import Request
 from .kept import Keep
 from .outcome import kept_draws, last_positions, reported_draws, sampling_only, within_support
 from .sink import Raw
@@ -34,30 +36,28 @@ UNKNOWN = (
 
 
 def judged(
-    target: Target, plan: Plan, raw: Raw, keep: Keep, ask: Request, info: dict[str, Any]
+    problem: Problem, plan: Plan, raw: Raw, keep: Keep, ask: Request, info: dict[str, Any]
 ) -> Draws:
     """Draws of what was kept, or moments, with their verdict."""
     assert raw.last is not None
     if keep.moments:
-        draws = last_positions(target, plan, raw, ask.seed, keep)
+        draws = last_positions(problem, plan, raw, ask.seed, keep)
         moments = moments_of(raw)
         draws = replace(draws, moments=moments, info=info, plan=plan)
-        draws = within_support(
-            target, plan, draws, raw.last[:, None], np.array([moments.num_draws - 1])
-        )
+        draws = within_support(problem, draws, raw.last[:, None], np.array([moments.num_draws - 1]))
         return draws.with_verdict(_of_moments(draws, moments, ask.tolerance))
-    draws = replace(kept_draws(target, plan, raw, ask.seed, keep), info=info, plan=plan)
+    draws = replace(kept_draws(problem, plan, raw, ask.seed, keep), info=info, plan=plan)
     if raw.z is None:
         last = np.array([draws.num_draws - 1])
-        draws = within_support(target, plan, draws, raw.last[:, None], last)
+        draws = within_support(problem, draws, raw.last[:, None], last)
         return draws.with_verdict(_of_values(draws, ask.tolerance))
-    whole = reported_draws(target, plan, raw, ask.seed)
+    whole = reported_draws(problem, plan, raw, ask.seed)
     raw, _ = sampling_only(raw)
     assert raw.z is not None
     z = np.moveaxis(raw.z, 0, 1)
-    whole = within_support(target, plan, whole, z)
+    whole = within_support(problem, whole, z)
     gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
-    verdict = assess(target, plan, whole, z, gradient, ask.tolerance, ask.seed)
+    verdict = assess(problem, plan, whole, z, gradient, ask.tolerance, ask.seed)
     draws = replace(draws, status=whole.status)
     return draws.with_verdict(_of_both(draws, verdict, ask.tolerance))
 

@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
+from ..draws.setup import Setup
 from ..errors import UsageError, did_you_mean
 from ..layout import Layout, leaf_names
 from ..module import as_module, seal
-from ..posterior import Target
-from ..tune.request import Plan, Request
+from ..problem.problem import Problem
+from ..problem.request import Request
 from .moments import Batches
 
 __all__ = ["MOMENTS", "Keep", "as_keep", "check_moments"]
@@ -37,15 +38,15 @@ class Keep:
     names: tuple[str, ...]
     moments: bool = False
 
-    def holds_positions(self, plan: Plan, dimension: int) -> bool:
+    def holds_positions(self, setup: Setup, dimension: int) -> bool:
         """Whether the positions are held too, for the verdict."""
-        return not self.moments and plan.num_draws * plan.num_chains * dimension <= HELD
+        return not self.moments and setup.num_draws * setup.num_chains * dimension <= HELD
 
-    def batches(self, plan: Plan) -> Batches | None:
+    def batches(self, setup: Setup) -> Batches | None:
         """The batches of draws, where moments alone are kept."""
         if not self.moments:
             return None
-        return Batches(jnp.int32(max(1, plan.num_draws // BATCHES)), jnp.int32(plan.num_draws))
+        return Batches(jnp.int32(max(1, setup.num_draws // BATCHES)), jnp.int32(setup.num_draws))
 
     def describe(self) -> dict[str, Any]:
         """What run.json remembers: a function cannot be stored, its result's structure can."""
@@ -56,13 +57,13 @@ class Keep:
         }
 
 
-def as_keep(keep: Any, target: Target, z0: Any) -> Keep | None:
+def as_keep(keep: Any, problem: Problem) -> Keep | None:
     """`keep` of `sgld.sample`, tried on the shapes of a position. Raises UsageError."""
     if keep is None:
         return None
     if isinstance(keep, str) and keep == MOMENTS:
-        layout = _layout(_tried(_itself, target, z0))
-        names = tuple(target.posterior.names or layout.element_names())
+        layout = _layout(_tried(_itself, problem))
+        names = tuple(problem.posterior.names or layout.element_names())
         return Keep(Partial(_itself), layout, names, moments=True)
     if isinstance(keep, str) or not callable(keep):
         raise UsageError(
@@ -71,7 +72,7 @@ def as_keep(keep: Any, target: Target, z0: Any) -> Keep | None:
         )
     function = Partial(keep) if jax.tree_util.all_leaves([keep]) else keep
     function = Partial(_of_module, function)
-    first, second = (_tried(function, target, z0) for _ in range(2))
+    first, second = (_tried(function, problem) for _ in range(2))
     if _shapes(first) != _shapes(second):
         raise UsageError(
             "keep must return arrays of the same shape at every call. It returned "
@@ -102,10 +103,10 @@ def _of_module(function: Any, position: Any) -> Any:
     return seal(function(as_module(position)))
 
 
-def _tried(function: Any, target: Target, z0: Any) -> Any:
+def _tried(function: Any, problem: Problem) -> Any:
     """The shapes of keep's result, from tracing it (anew each time)."""
     try:
-        return jax.eval_shape(lambda z: function(target.reported(z)), jnp.asarray(z0))
+        return jax.eval_shape(lambda z: function(problem.target.reported(z)), problem.start)
     except Exception as error:
         said = (str(error).strip().splitlines() or [""])[0]
         raise UsageError(

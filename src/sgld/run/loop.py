@@ -170,7 +170,8 @@ class _Order:
     """
 
     def __init__(self, kernel: Kernel, seed: int, chains: int) -> None:
-        self.source = None if isinstance(kernel.gradient, Full) else kernel.source
+        exact = isinstance(kernel.gradient, Full) or not kernel.problem.has_rows
+        self.source = None if exact else kernel.problem.source
         self.seed, self.chains, self.block = seed, chains, kernel.block
         self.first, self._end, self.entries, self._next = -1, 0, None, None
         if self.source is not None:

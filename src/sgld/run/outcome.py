@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..draws.draws import Draws
+from ..draws.plan import Plan
+from ..draws.setup import Setup
+from ..gaussian.known import Known
 from ..gradient.full import Full
 from ..layout import Layout
-from ..posterior import Target
-from ..tune.request import Plan
+from ..problem.problem import Problem
 from .kept import Keep
 from .sink import Raw
 
@@ -21,7 +23,6 @@ __all__ = [
     "kept_draws",
     "laplace_facts",
     "last_positions",
-    "reported",
     "reported_draws",
     "sampling_only",
     "within_support",
@@ -49,53 +50,56 @@ def sampling_only(raw: Raw) -> tuple[Raw, np.ndarray]:
     ), rows  # fmt: skip
 
 
-def reported_draws(target: Target, plan: Plan, raw: Raw, seed: int) -> Draws:
+def reported_draws(problem: Problem, plan: Plan, raw: Raw, seed: int) -> Draws:
     """Reported draws [chain, draw, ...] with their weights."""
     raw, rows = sampling_only(raw)
     assert raw.z is not None
-    with jax.enable_x64(target.posterior.output is not None):
-        position = _positions(target, raw.z)
+    with jax.enable_x64(problem.posterior.output is not None):
+        position = _positions(problem, raw.z)
     one = jax.tree.map(lambda leaf: np.asarray(leaf[0, 0], np.float32), position)
-    names = tuple(target.posterior.names or Layout.of(one).element_names())
-    return _draws(target, plan, raw, seed, position, names, plan.burn_in + plan.thin * rows)
+    names = tuple(problem.posterior.names or Layout.of(one).element_names())
+    return _draws(
+        problem, plan, raw, seed, position, names, plan.setup.burn_in + plan.setup.thin * rows
+    )
 
 
-def kept_draws(target: Target, plan: Plan, raw: Raw, seed: int, keep: Keep) -> Draws:
+def kept_draws(problem: Problem, plan: Plan, raw: Raw, seed: int, keep: Keep) -> Draws:
     """What `keep` returned [chain, draw, ...], with the weights of the draws it was taken at."""
     raw, rows = sampling_only(raw)
     leaves = [np.moveaxis(leaf, 0, 1) for leaf in raw.value]
-    position, step = keep.layout.treedef.unflatten(leaves), plan.burn_in + plan.thin * rows
-    return _draws(target, plan, raw, seed, position, keep.names, step)
+    position, step = (
+        keep.layout.treedef.unflatten(leaves),
+        plan.setup.burn_in + plan.setup.thin * rows,
+    )
+    return _draws(problem, plan, raw, seed, position, keep.names, step)
 
 
-def last_positions(target: Target, plan: Plan, raw: Raw, seed: int, keep: Keep) -> Draws:
+def last_positions(problem: Problem, plan: Plan, raw: Raw, seed: int, keep: Keep) -> Draws:
     """Where the chains are at the end, as one draw of each."""
     assert raw.last is not None
     final = replace(raw, step_size=raw.step_size[-1:], temperature=raw.temperature[-1:])
-    position = _positions(target, raw.last[None])
-    return _draws(target, plan, final, seed, position, keep.names, np.array([raw.num_steps]))
+    position = _positions(problem, raw.last[None])
+    return _draws(problem, plan, final, seed, position, keep.names, np.array([raw.num_steps]))
 
 
 def _draws(
-    target: Target, plan: Plan, raw: Raw, seed: int, position: Any, names: tuple[str, ...],
+    problem: Problem, plan: Plan, raw: Raw, seed: int, position: Any, names: tuple[str, ...],
     step: np.ndarray,
 ) -> Draws:  # fmt: skip
     chains = len(raw.failed_at)
     shape = (chains, raw.num_draws)
     step_size = np.broadcast_to(raw.step_size, shape).astype(np.float64)
     temperature = np.broadcast_to(raw.temperature, shape).astype(np.float64)
-    status = tuple(_status(target, plan, raw, chain, seed) for chain in range(chains))
+    status = tuple(_status(problem, plan.setup, raw, chain, seed) for chain in range(chains))
     return Draws(
         position=position, log_weight=np.log(np.maximum(step_size, 1e-300)), step_size=step_size,
         temperature=temperature, step=step, status=status, names=names,
     )  # fmt: skip
 
 
-def _positions(target: Target, z: np.ndarray) -> Any:
+def _positions(problem: Problem, z: np.ndarray) -> Any:
     """What draws report at z [draw, chain, d], as [chain, draw, ...]; many numbers in pieces."""
-    of = lambda z: jax.tree.map(  # noqa: E731
-        np.asarray, reported(target, jnp.asarray(np.moveaxis(z, 0, 1)))
-    )
+    of = lambda z: problem.reported(jnp.asarray(np.moveaxis(z, 0, 1)))  # noqa: E731
     size = max(1, PIECE // z[:1].size)
     if len(z) <= size:
         return of(z)
@@ -111,13 +115,7 @@ def _positions(target: Target, z: np.ndarray) -> Any:
     return found
 
 
-@jax.jit
-def reported(target: Target, z: Any) -> Any:
-    """What draws report at z [chain, draw, d]."""
-    return jax.lax.map(jax.vmap(target.reported), z)
-
-
-def _status(target: Target, plan: Plan, raw: Raw, chain: int, seed: int) -> str:
+def _status(problem: Problem, setup: Setup, raw: Raw, chain: int, seed: int) -> str:
     """ "ok", or at which step, in which leaf and after which rows the chain failed."""
     step = int(raw.failed_at[chain])
     if not 0 <= step < raw.num_steps:  # what happened after the last draw is nobody's concern
@@ -126,22 +124,20 @@ def _status(target: Target, plan: Plan, raw: Raw, chain: int, seed: int) -> str:
     bad = np.zeros(0, bool) if raw.z is None else ~np.isfinite(raw.z[:, chain])
     if bad.any():
         first = int(np.argmax(bad.any(axis=1)))
-        where = f" in leaf {target.layout.locate(int(np.argmax(bad[first])))!r}"
-    if plan.source is not None and step > 0 and not isinstance(plan.gradient, Full):
-        rows = plan.source.original_rows((seed, chain), step - 1)
+        where = f" in leaf {problem.layout.locate(int(np.argmax(bad[first])))!r}"
+    if problem.has_rows and step > 0 and not isinstance(setup.gradient, Full):
+        rows = problem.source.original_rows((seed, chain), step - 1)
         listed = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
         where += f", after a batch of rows {listed}"
         rows_named = ", or look at those rows"
-    h = float(plan.step_size(max(0, step - plan.burn_in)))
+    h = float(setup.step_size(max(0, step - setup.burn_in)))
     return (
         f"chain {chain} became non-finite at step {step}{where}; use a smaller step_size than "
         f"{h:.3g}{rows_named}."
     )
 
 
-def within_support(
-    target: Target, plan: Plan, draws: Draws, z: Any, at: np.ndarray | None = None
-) -> Draws:
+def within_support(problem: Problem, draws: Draws, z: Any, at: np.ndarray | None = None) -> Draws:
     """The draws, with a failure named where a chain [chain, draw, d] went where the density is 0.
 
     Seen at some draws and one row: where there is no density there is no gradient to lead back.
@@ -149,8 +145,7 @@ def within_support(
     """
     at = np.arange(z.shape[1]) if at is None else at
     some = np.unique(np.linspace(0, z.shape[1] - 1, LOOKED_AT).round().astype(int))
-    row = None if plan.source is None else jax.tree.map(lambda leaf: leaf[:1], plan.source.rows)
-    inside = np.asarray(_inside(target, row, target.layout.array(z[:, some])))
+    inside = np.asarray(_inside(problem, problem.array(z[:, some])))
     status = list(draws.status)
     for chain in draws.healthy:
         if not inside[chain].all():
@@ -163,19 +158,21 @@ def within_support(
 
 
 @jax.jit
-def _inside(target: Target, row: Any, z: Any) -> Any:
+def _inside(problem: Problem, z: Any) -> Any:
     def one(q):
-        value = target.log_prior(q)
-        return (value if row is None else value + target.log_likelihood(q, row)) > -jnp.inf
+        value = problem.log_prior(q)
+        if problem.has_rows:
+            value += problem.log_likelihood(q, problem.source.take(jnp.arange(1)))
+        return value > -jnp.inf
 
     return jax.lax.map(jax.vmap(one), z)
 
 
-def laplace_facts(target: Target, plan: Plan) -> dict[str, Any] | None:
+def laplace_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
     """Mean and sd of the Gaussian at the mode, per reported parameter, for the report."""
-    laplace = plan.laplace
-    if laplace is None or not laplace.positive_definite:
+    laplace = known.gaussian
+    if laplace is None or not known.usable:
         return None
-    sd = np.sqrt(laplace.marginals(target).variance)
-    mode = target.layout.array(laplace.mode)
-    return {"mean": np.asarray(target.flat_reported(mode)).tolist(), "sd": sd.tolist()}
+    sd = np.sqrt(laplace.marginals(problem).variance)
+    mode = problem.array(laplace.mode)
+    return {"mean": np.asarray(problem.target.flat_reported(mode)).tolist(), "sd": sd.tolist()}

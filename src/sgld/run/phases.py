@@ -10,7 +10,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from ..diagnose.phase import Phase, noise_level, probe_cost, rows_for
+from ..diagnose.phase import noise_level, probe_cost, rows_for
+from ..draws.phase import Phase
 from ..gradient.full import Full
 from .chunk import Carry, Kernel
 
@@ -26,7 +27,7 @@ class Phases:
 
     def __init__(self, kernel: Kernel, seed: int, num_steps: int) -> None:
         self.kernel, self.seed = kernel, seed
-        self.silent = kernel.source is None or isinstance(kernel.gradient, Full)
+        self.silent = not kernel.problem.has_rows or isinstance(kernel.gradient, Full)
         self.probes = 1 if self.silent else _affordable(kernel, num_steps)
         self.every = max(1, -(-num_steps // kernel.block) // self.probes) * kernel.block
         self.steps: list[int] = []
@@ -63,11 +64,9 @@ class Phases:
 
     def _measure(self, carry: Carry, step: int) -> None:
         kernel = self.kernel
-        source = kernel.source
-        assert source is not None
-        rows = rows_for(source, kernel.target.layout.dimension, self.seed, step)
+        rows = rows_for(kernel.problem, self.seed, step)
         level = noise_level(
-            kernel.target, source, kernel.gradient, kernel.preconditioner,
+            kernel.problem, kernel.gradient, kernel.preconditioner,
             carry.state.position, carry.gradient, carry.metric, jnp.asarray(rows),
         )  # fmt: skip
         self.steps.append(step)
@@ -88,7 +87,6 @@ class Phases:
 
 def _affordable(kernel: Kernel, num_steps: int) -> int:
     """Probes of a run of so many steps, the two at its ends not counted."""
-    assert kernel.source is not None
-    d = kernel.target.layout.dimension
-    own = num_steps * kernel.source.batch_size
-    return int(np.clip((SHARE * own + FREE / d) / probe_cost(kernel.source, d), 1, PROBES))
+    d = kernel.problem.dimension
+    own = num_steps * kernel.problem.source.batch_size
+    return int(np.clip((SHARE * own + FREE / d) / probe_cost(kernel.problem), 1, PROBES))

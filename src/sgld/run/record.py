@@ -12,11 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..data.source import Source
 from ..draws.storage import RunDirectory
 from ..errors import RunError
-from ..posterior import Target
-from ..tune.request import Request
+from ..problem.problem import Problem
+from ..problem.request import Request
 from .kept import MOMENTS, Keep
 
 __all__ = ["asked_again", "check_unchanged", "keep_again", "record"]
@@ -36,9 +35,8 @@ _MODULES = frozenset(
 
 
 def record(
-    target: Target, source: Source | None, z0: np.ndarray, ask: Request, ess: int | None,
-    keep: Keep | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    problem: Problem, ask: Request, ess: int | None, keep: Keep | None = None
+) -> dict[str, Any]:
     """What was asked, in JSON, with versions and the hashes of data and model."""
     import jaxlib.version
 
@@ -52,7 +50,7 @@ def record(
             if not isinstance(getattr(ask, name), (int, float, str, type(None)))
         },
         "ess": ess,
-        "keep": None if keep is None else {**keep.describe(), "hash": _keep_hash(keep, target, z0)},
+        "keep": None if keep is None else {**keep.describe(), "hash": _keep_hash(keep, problem)},
         "versions": {
             "sgld": __version__,
             "jax": jax.__version__,
@@ -60,8 +58,8 @@ def record(
             "numpy": np.__version__,
         },
         "seed": int(ask.seed),
-        "data_hash": _data_hash(source),
-        "model_hash": _model_hash(target, source, z0),
+        "data_hash": problem.data.hash() if problem.data is not None else None,
+        "model_hash": _model_hash(problem),
         "x64": bool(jax.config.read("jax_enable_x64")),
     }
 
@@ -112,39 +110,29 @@ def _decoded(name: str, stored: Any) -> Any:
     return getattr(importlib.import_module(module), kind)(**parts)
 
 
-def _data_hash(source: Source | None) -> str | None:
-    if source is None:
-        return None
-    digest = hashlib.sha256()
-    for leaf in jax.tree.leaves(source.rows):
-        array = np.ascontiguousarray(leaf)
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
-def _model_hash(target: Target, source: Source | None, z0: np.ndarray) -> str:
+def _model_hash(problem: Problem) -> str:
     """SHA-256 of the traced log density and of the numbers bound to it."""
-    row = None if source is None else jax.tree.map(lambda leaf: leaf[:1], source.rows)
+    target, z0 = problem.target, problem.start
+    row = problem.source.take(jnp.arange(1)) if problem.has_rows else None
 
     def density(target, z, row):
         value = target.log_prior(z)
         return value if row is None else value + target.log_likelihood(z, row)
 
-    traced = jax.make_jaxpr(density)(target, jnp.asarray(z0), row)
+    traced = jax.make_jaxpr(density)(target, z0, row)
     digest = hashlib.sha256(str(traced.jaxpr).encode())
     for leaf in jax.tree.leaves((target, z0)):
         digest.update(np.asarray(leaf).tobytes())
     return digest.hexdigest()
 
 
-def _keep_hash(keep: Keep, target: Target, z0: np.ndarray) -> str:
+def _keep_hash(keep: Keep, problem: Problem) -> str:
     """SHA-256 of the traced function and of the numbers bound to it."""
 
     def kept(function, z):
-        return function(target.reported(z))
+        return function(problem.target.reported(z))
 
-    traced = jax.make_jaxpr(kept)(keep.function, jnp.asarray(z0))
+    traced = jax.make_jaxpr(kept)(keep.function, problem.start)
     digest = hashlib.sha256(str(traced.jaxpr).encode())
     for leaf in [*traced.consts, *jax.tree.leaves(keep.function)]:
         digest.update(np.asarray(leaf).tobytes())

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..diagnose.phase import Phase
+from ..draws.phase import Phase
 from ..draws.storage import RunDirectory, chunk_rows
 from ..errors import RunError
 from .chunk import Carry, Kept

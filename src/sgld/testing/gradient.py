@@ -14,7 +14,9 @@ from jaxtyping import Float
 
 from ..data.source import Source
 from ..layout import Layout
-from ..posterior import Posterior, Target
+from ..posterior import Posterior
+from ..problem.problem import Problem
+from ..problem.target import Target
 
 __all__ = ["GradientReport", "check_gradient"]
 
@@ -53,12 +55,12 @@ def check_gradient(
 ) -> GradientReport:
     """Certify a gradient estimator: unbiased over ALL batches, whatever N and n.
 
-    An estimator has `prepare(target, source, center) -> estimator`, called once, and
-    `at(target, source, x) -> (position -> gradient)`, called inside compiled code. Every
+    An estimator has `prepare(problem, center) -> estimator`, called once, and
+    `at(problem, x) -> (position -> gradient)`, called inside compiled code. Every
     block, every subset and every n-tuple of rows is enumerated.
 
-    One with `remembers = True` has `start(target, source, z) -> memory` and
-    `after(target, source, x, memory, z, step) -> memory` besides, and `at` takes the memory as
+    One with `remembers = True` has `start(problem, z) -> memory` and
+    `after(problem, x, memory, z, step) -> memory` besides, and `at` takes the memory as
     a fourth argument. It must be unbiased given what it remembers: at the start, and after each
     of a dozen steps that began at other positions.
 
@@ -90,11 +92,11 @@ def check_gradient(
     noise = {}
     for order, n in _designs(size):
         entries = _all_entries(order, size, n)
-        source = Source.build(data, n, order)
+        problem = Problem(target, Source.build(data, n, order), z)
         if order in ("reshuffle", "independent"):
-            entries = np.arange(source.num_blocks, dtype=np.int32)
-        prepared = gradient.prepare(target, source, center)
-        for when, values in _values(prepared, target, source, entries, z, center):
+            entries = np.arange(problem.source.num_blocks, dtype=np.int32)
+        prepared = gradient.prepare(problem, center)
+        for when, values in _values(prepared, problem, entries, z, center):
             design = f"{when}with order {order!r}, {n} of {size} rows"
             _unbiased(name, design, values, exact, layout, rtol)
         noise[order, n] = np.cov(values, rowvar=False, bias=True).reshape(z.size, z.size)
@@ -102,11 +104,11 @@ def check_gradient(
 
 
 def _values(
-    prepared: Any, target: Target, source: Source, entries: np.ndarray, z: Any, center: Any
+    prepared: Any, problem: Problem, entries: np.ndarray, z: Any, center: Any
 ) -> Iterator[tuple[str, Float[np.ndarray, "batch d"]]]:
     """The gradients at z of all batches, given each memory that a few steps leave."""
     if not getattr(prepared, "remembers", False):
-        one = jax.jit(jax.vmap(lambda x: prepared.at(target, source, x)(z)))
+        one = jax.jit(jax.vmap(lambda x: prepared.at(problem, x)(z)))
         yield "", np.asarray(one(jnp.asarray(entries)), np.float64)
         return
     rng = np.random.default_rng(4)
@@ -114,16 +116,16 @@ def _values(
     moves = jnp.asarray(0.2 * rng.standard_normal((STEPS, z.size)), z.dtype)
 
     def given(memory: Any) -> Any:
-        return jax.vmap(lambda x: prepared.at(target, source, x, memory)(z))(jnp.asarray(entries))
+        return jax.vmap(lambda x: prepared.at(problem, x, memory)(z))(jnp.asarray(entries))
 
     def step(memory: Any, inputs: Any) -> tuple[Any, Any]:
         x, move, k = inputs
-        memory = prepared.after(target, source, x, memory, center + move, k)
+        memory = prepared.after(problem, x, memory, center + move, k)
         return memory, given(memory)
 
     @jax.jit
     def run() -> tuple[Any, Any]:
-        memory, steps = prepared.start(target, source, center), jnp.arange(STEPS, dtype=jnp.int32)
+        memory, steps = prepared.start(problem, center), jnp.arange(STEPS, dtype=jnp.int32)
         return given(memory), jax.lax.scan(step, memory, (visited, moves, steps))[1]
 
     first, later = run()

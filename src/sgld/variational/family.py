@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 
 from ..errors import UsageError, need
 from ..layout import Layout
-from ..posterior import Target
+from ..problem.problem import Problem
 
 __all__ = [
     "Family",
@@ -45,7 +45,11 @@ HALF_LOG_2PI = 0.9189385332046727
 class Family(Protocol):
     """What a variational family does; itself a pytree, its parameters another."""
 
-    def draw(self, target: Target, params: PyTree, key: Array) -> tuple[Array, Array]: ...  # noqa: D102
+    @property
+    def title(self) -> str: ...  # noqa: D102
+    @property
+    def caution(self) -> str: ...  # noqa: D102
+    def draw(self, problem: Problem, params: PyTree, key: Array) -> tuple[Array, Array]: ...  # noqa: D102
 
 
 def inverse_softplus(sd: Any) -> np.ndarray:
@@ -69,7 +73,7 @@ class MeanField:
         rho = jnp.full_like(self.center, float(inverse_softplus(sd)))
         return {"mean": jnp.zeros_like(self.center), "rho": rho}
 
-    def draw(self, target: Target, params: PyTree, key: Array) -> tuple[Array, Array]:
+    def draw(self, problem: Problem, params: PyTree, key: Array) -> tuple[Array, Array]:
         """One draw z [d] and log q(z)."""
         return self.place(params, jax.random.normal(key, self.center.shape, self.center.dtype))
 
@@ -120,7 +124,7 @@ class FullRank:
             "lower": jnp.zeros((d, d), self.center.dtype),
         }
 
-    def draw(self, target: Target, params: PyTree, key: Array) -> tuple[Array, Array]:
+    def draw(self, problem: Problem, params: PyTree, key: Array) -> tuple[Array, Array]:
         """One draw z [d] and log q(z)."""
         return self.place(params, jax.random.normal(key, self.center.shape, self.center.dtype))
 
@@ -173,7 +177,7 @@ class Reparameterised:
 
     make: Callable[[PyTree], Any]
     params: PyTree
-    over: str = field(default="free", metadata={"static": True})
+    over: Literal["free", "position"] = field(default="free", metadata={"static": True})
     title = "reparameterised family"
     caution = "underestimates variance where the family does not hold the posterior"
 
@@ -183,30 +187,30 @@ class Reparameterised:
         if callable(self.make) and jax.tree_util.all_leaves([self.make]):
             object.__setattr__(self, "make", Partial(self.make))
 
-    def draw(self, target: Target, params: PyTree, key: Array) -> tuple[Array, Array]:
+    def draw(self, problem: Problem, params: PyTree, key: Array) -> tuple[Array, Array]:
         """One draw z [d] and log q(z)."""
-        layout = self._layout(target)
+        layout = self._layout(problem)
         with relaxed():
             made, treedef = find_distributions(self.make(params))
             keys = jax.random.split(key, len(made))
             parts = [one.rsample(keys[i]) for i, one in enumerate(made)]
             log_q = sum(jnp.sum(one.log_prob(x)) for one, x in zip(made, parts, strict=True))
-            log_q = jnp.asarray(log_q, target.layout.dtype)
+            log_q = jnp.asarray(log_q, problem.layout.dtype)
         if len(made) == 1:
             tree = layout.unravel(jnp.ravel(parts[0]).astype(layout.dtype))
         else:
             tree = jax.tree.unflatten(treedef, parts)
-        transform = target.posterior.transform
+        transform = problem.posterior.transform
         if self.over == "free" or transform is None:
-            return target.layout.ravel(tree), log_q
+            return problem.layout.ravel(tree), log_q
         free = transform.inverse(tree)
-        return target.layout.ravel(free), log_q + transform.log_det(free)
+        return problem.layout.ravel(free), log_q + transform.log_det(free)
 
-    def check(self, target: Target) -> None:
+    def check(self, problem: Problem) -> None:
         """Raises UsageError where `make` does not give what `draw` needs."""
         if not callable(self.make):
             raise UsageError(f"make must be a function of params. Got {self.make!r}.")
-        layout = self._layout(target)
+        layout = self._layout(problem)
         with relaxed():
             made, treedef = find_distributions(self.make(self.params))
         shapes = layout.shapes if len(made) > 1 else layout.shapes[:1]
@@ -227,17 +231,17 @@ class Reparameterised:
             if not whole and (single or one.shape() != shape):
                 expected = (layout.dimension,) if single else shape
                 raise UsageError(f"{name} has shape {one.shape()}; expected {expected}.")
-            if self.over == "free" and target.posterior.transform is not None and not _real(one):
+            if self.over == "free" and problem.posterior.transform is not None and not _real(one):
                 raise UsageError(
                     f"{name} does not cover the real line, and the posterior is constrained; say "
                     "over='position' for a law of the position itself."
                 )
 
-    def _layout(self, target: Target) -> Layout:
-        if self.over == "free" or target.posterior.transform is None:
-            return target.layout
-        z = jax.ShapeDtypeStruct((target.layout.dimension,), target.layout.dtype)
-        shapes = jax.eval_shape(target.position, z)
+    def _layout(self, problem: Problem) -> Layout:
+        if self.over == "free" or problem.posterior.transform is None:
+            return problem.layout
+        z = jax.ShapeDtypeStruct((problem.dimension,), problem.layout.dtype)
+        shapes = jax.eval_shape(problem.target.position, z)
         return Layout.of(jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes))
 
 

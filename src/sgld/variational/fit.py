@@ -13,27 +13,29 @@ from __future__ import annotations
 
 import time
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from ..data.source import Source
+from ..checks import whole_number
 from ..errors import RunError, UsageError, did_you_mean
+from ..gaussian.dense import Laplace
+from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
 from ..pace import Work
-from ..posterior import Posterior, Target
-from ..referee.around import prepare
-from ..tune.curvature import Laplace, laplace_at
-from ..tune.mode import NEWTON_LIMIT, newton_mode
+from ..posterior import Posterior
+from ..problem.prepare import prepare
+from ..problem.problem import Problem
+from ..typing import KLWeights, Optimizer, VariationalFamily
 from .family import FullRank, MeanField, Reparameterised, relaxed
-from .objective import KL_WEIGHTS, block_objective, check_count, elbo_values, kl_weight
+from .objective import KL_WEIGHTS, block_objective, elbo_values, kl_weight
 from .result import Variational, judge
 
 __all__ = ["bayes_by_backprop"]
 
-FAMILIES = ("gaussian", "full-rank")
+FAMILIES: tuple[VariationalFamily, ...] = get_args(VariationalFamily)
 BLOCK = 1024  # steps that one call of the compiled function may make
 ROWS = 1000  # rows per step where none are asked for
 LEARNING_RATE = 1e-2
@@ -47,12 +49,12 @@ def bayes_by_backprop(
     data: Any,
     init: Any = None,
     *,
-    family: Any = "gaussian",
-    optimizer: Any = None,
+    family: VariationalFamily | Reparameterised = "gaussian",
+    optimizer: Optimizer | None = None,
     num_steps: int | None = None,
     batch_size: int | None = None,
     num_samples: int = 2,
-    kl_weights: str = "uniform",
+    kl_weights: KLWeights = "uniform",
     init_sd: float | None = None,
     seed: int = 0,
     progress: bool = True,
@@ -94,41 +96,40 @@ def bayes_by_backprop(
     """
     began = time.perf_counter()
     _check(family, optimizer, num_steps, batch_size, num_samples, kl_weights, init_sd)
-    prepared = prepare(posterior, data, init, seed=seed)
-    target, source = prepared.target, prepared.source
-    everything = source
-    if source is not None:
-        source = source.with_batches(batch_size or min(ROWS, source.num_data), "reshuffle")
-    blocks = 1 if source is None else source.num_blocks
+    everything = prepare(posterior, data, init, seed=seed)
+    problem = everything.with_batches(batch_size or min(ROWS, everything.num_data), "reshuffle")
+    blocks = problem.num_blocks
     num_steps = max(10_000, 20 * blocks) if num_steps is None else int(num_steps)
-    laplace = _laplace(target, everything, prepared.z0)
-    family, params = _start(family, target, prepared.z0, laplace, init_sd)
+    laplace = _laplace(everything)
+    q, params = _start(family, problem, laplace, init_sd)
     params, trace = _optimise(
-        target, source, family, params, optimizer, num_steps, num_samples, kl_weights, seed,
+        problem, q, params, optimizer, num_steps, num_samples, kl_weights, seed,
         progress,
     )  # fmt: skip
-    final = elbo_values(target, everything, family, params, ELBO_DRAWS, seed)
-    verdict = judge(target, everything, family, params, laplace, final, seed)
+    final = elbo_values(everything, q, params, ELBO_DRAWS, seed)
+    verdict = judge(everything, q, params, laplace, final, seed)
     info = {
         "method": "bayes_by_backprop",
-        "family": family.title,
-        "num_data": None if source is None else source.num_data,
+        "family": q.title,
+        "num_data": problem.num_data or None,
         "num_steps": num_steps,
-        "batch_size": None if source is None else source.batch_size,
+        "batch_size": problem.batches[1],
         "num_samples": int(num_samples),
         "kl_weights": kl_weights,
         "seed": int(seed),
         "seconds": time.perf_counter() - began,
     }
-    return Variational(family, params, final.value, final.se, trace, verdict, info, target)
+    return Variational(
+        q, params, final.value, final.se, trace, verdict, info, Problem(problem.target)
+    )
 
 
 def _check(family, optimizer, num_steps, batch_size, num_samples, kl_weights, init_sd) -> None:
     """The arguments that are this function's own."""
     for name, value in {"num_steps": num_steps, "batch_size": batch_size}.items():
         if value is not None:
-            check_count(name, value)
-    check_count("num_samples", num_samples)
+            whole_number(name, value)
+    whole_number("num_samples", num_samples)
     if isinstance(family, str):
         if family not in FAMILIES:
             raise UsageError(
@@ -157,22 +158,21 @@ def _check(family, optimizer, num_steps, batch_size, num_samples, kl_weights, in
         raise UsageError(f"init_sd must be a positive number. Got {init_sd!r}.")
 
 
-def _laplace(target: Target, source: Source | None, z0: np.ndarray) -> Laplace | None:
-    """The Gaussian at the mode near z0, where there is one."""
-    if target.layout.dimension > NEWTON_LIMIT:
+def _laplace(problem: Problem) -> Laplace | None:
+    """The Gaussian at the mode near the start, where there is one."""
+    if problem.dimension > NEWTON_LIMIT:
         return None
-    mode, _, _, converged = newton_mode(target, source, jnp.asarray(z0))
-    laplace = laplace_at(target, source, mode)
+    laplace, _, converged = gaussian_at_mode(problem)
     return laplace if converged and laplace.positive_definite else None
 
 
 def _start(
-    family: Any, target: Target, z0: np.ndarray, laplace: Laplace | None, init_sd: float | None
+    family: Any, problem: Problem, laplace: Laplace | None, init_sd: float | None
 ) -> tuple[Any, Any]:
     """The family in the coordinates of the optimiser, and its first parameters."""
-    array, d = target.layout.array, target.layout.dimension
+    array, d = problem.array, problem.dimension
     if isinstance(family, Reparameterised):
-        family.check(target)
+        family.check(problem)
         params = jax.tree.map(lambda leaf: array(np.asarray(leaf)), family.params)
         return Reparameterised(family.make, None, family.over), params
     if family == "full-rank" and d > NEWTON_LIMIT:
@@ -181,7 +181,7 @@ def _start(
             "family='gaussian'."
         )
     near = laplace if init_sd is None else None
-    center = array(z0 if near is None else near.mode)
+    center = array(problem.start if near is None else near.mode)
     if family == "full-rank":
         factor = np.eye(d) if near is None else np.asarray(near.factor)
         placed: Any = FullRank.around(center, factor)
@@ -214,7 +214,7 @@ def _adam() -> Any:
     return optax.scale_by_adam(b2=0.99)
 
 
-def _draws(target, family, params, key, num_samples):
+def _draws(problem, family, params, key, num_samples):
     """S draws of q; of a Gaussian in pairs eps, -eps.
 
     A batch's noise in the gradient at the mean, g, enters that of rho as the average of eps g:
@@ -222,7 +222,7 @@ def _draws(target, family, params, key, num_samples):
     """
     if isinstance(family, Reparameterised):
         keys = jax.random.split(key, num_samples)
-        return jax.vmap(lambda key: family.draw(target, params, key))(keys)
+        return jax.vmap(lambda key: family.draw(problem, params, key))(keys)
     center = family.center
     half = jax.random.normal(key, ((num_samples + 1) // 2, center.size), center.dtype)
     eps = jnp.concatenate([half, -half])[:num_samples]
@@ -231,20 +231,20 @@ def _draws(target, family, params, key, num_samples):
 
 @partial(jax.jit, static_argnames=("optimizer", "num_samples", "kl_weights"))
 def _advance(
-    target, source, family, carry, entries, key, first, count, rate,
+    problem, family, carry, entries, key, first, count, rate,
     *, optimizer, num_samples, kl_weights,
 ):  # fmt: skip
     """`count` steps from step `first`; the ELBO's estimate at each."""
-    blocks = 1 if source is None else source.num_blocks
+    blocks = problem.num_blocks
 
     def objective(params, step, entry):
-        batch = None if source is None else source.fetch(entry)
+        batch = problem.source.fetch(entry) if problem.has_rows else None
         weight = kl_weight(kl_weights, step % blocks, blocks)
 
         def one(z, log_q):
-            return block_objective(target, batch, weight.astype(z.dtype), z, log_q)
+            return block_objective(problem, batch, weight.astype(z.dtype), z, log_q)
 
-        drawn = _draws(target, family, params, jax.random.fold_in(key, step), num_samples)
+        drawn = _draws(problem, family, params, jax.random.fold_in(key, step), num_samples)
         energy, bound = jax.vmap(one)(*drawn)
         return blocks * jnp.mean(energy), jnp.mean(bound)
 
@@ -267,29 +267,29 @@ def _advance(
         failed_at = jnp.where(bad & (failed_at < 0), step, failed_at)
         return _Carry(params, state, average, failed_at), trace.at[i].set(bound)
 
-    trace = jnp.zeros(BLOCK, target.layout.dtype)
+    trace = jnp.zeros(BLOCK, problem.layout.dtype)
     return jax.lax.fori_loop(0, count, body, (carry, trace))
 
 
 def _optimise(
-    target, source, family, params, optimizer, num_steps, num_samples, kl_weights, seed, progress
+    problem, family, params, optimizer, num_steps, num_samples, kl_weights, seed, progress
 ):
     """Parameters after `num_steps`, and the trace; no bit depends on how steps fall into calls."""
     rate = average = None
     if optimizer is None:
         # up to the middle the average is the parameters themselves
         optimizer, average = _adam(), params
-        rate = (target.layout.array(LEARNING_RATE), jnp.int32(num_steps // 2))
+        rate = (problem.array(LEARNING_RATE), jnp.int32(num_steps // 2))
     carry = _Carry(params, optimizer.init(params), average, jnp.int32(-1))
     key = jax.random.fold_in(jax.random.key(seed), STREAM)
     parts = []
     with Work("optimising", shown=progress) as work:
         for done, now in work.pieces(0, num_steps, most=BLOCK):
             entries = None
-            if source is not None:
-                entries = jnp.asarray(source.chunk((seed, 0), done, BLOCK))
+            if problem.has_rows:
+                entries = jnp.asarray(problem.source.chunk((seed, 0), done, BLOCK))
             carry, trace = _advance(
-                target, source, family, carry, entries, key, jnp.int32(done), jnp.int32(now), rate,
+                problem, family, carry, entries, key, jnp.int32(done), jnp.int32(now), rate,
                 optimizer=optimizer, num_samples=int(num_samples), kl_weights=kl_weights,
             )  # fmt: skip
             parts.append(np.asarray(trace)[:now])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +20,14 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from ..data.source import Batch, Source
+from ..checks import whole_number
+from ..data.source import Batch
 from ..errors import UsageError, need
-from ..gradient import sums
-from ..posterior import Posterior, Target
-from ..referee.around import prepare
+from ..posterior import Posterior
+from ..problem import sums
+from ..problem.prepare import prepare
+from ..problem.problem import Problem
+from ..typing import KLWeights
 from .family import Family, Reparameterised, find_distributions, relaxed
 
 __all__ = [
@@ -39,7 +42,7 @@ __all__ = [
     "scale_mixture_prior",
 ]
 
-KL_WEIGHTS = ("uniform", "geometric")
+KL_WEIGHTS: tuple[KLWeights, ...] = get_args(KLWeights)
 STREAM = 9  # of the seed: draws at which the ELBO is measured
 
 PyTree = Any
@@ -60,7 +63,7 @@ class ReparameterisedGradient(NamedTuple):
     se: PyTree
 
 
-def kl_weight(kind: str, b: Int[Array, ""] | int, num_blocks: int) -> Float[Array, ""]:
+def kl_weight(kind: KLWeights, b: Int[Array, ""] | int, num_blocks: int) -> Float[Array, ""]:
     """pi_b of the b-th block of a pass, b = 0 ... K - 1; they sum to 1.
 
     "uniform": 1/K. "geometric": 2^{K-1-b} / (2^K - 1), Blundell et al. 2015, sec. 3.4 with their
@@ -73,28 +76,27 @@ def kl_weight(kind: str, b: Int[Array, ""] | int, num_blocks: int) -> Float[Arra
 
 
 def block_objective(
-    target: Target, batch: Batch | None, weight: Array, z: Array, log_q: Array
+    problem: Problem, batch: Batch | None, weight: Array, z: Array, log_q: Array
 ) -> tuple[Array, Array]:
     """F_b of one draw, and an unbiased estimate of the ELBO from the same numbers."""
-    complexity = log_q - target.log_prior(z)
+    complexity = log_q - problem.log_prior(z)
     if batch is None:
         return weight * complexity, -complexity
-    fit = target.log_likelihood(z, batch.rows, batch.weight)
+    fit = problem.log_likelihood(z, batch.rows, batch.weight)
     return weight * complexity - fit, batch.scale * fit - complexity
 
 
 @partial(jax.jit, static_argnames=("num_samples",))
-def _values(target, source, family, params, key, *, num_samples):
+def _values(problem, family, params, key, *, num_samples):
     def one(key):
-        z, log_q = family.draw(target, params, key)
-        return sums.log_density(target, source, z), log_q
+        z, log_q = family.draw(problem, params, key)
+        return sums.log_density(problem, z), log_q
 
     return jax.lax.map(one, jax.random.split(key, num_samples))
 
 
 def elbo_values(
-    target: Target,
-    source: Source | None,
+    problem: Problem,
     family: Family,
     params: PyTree,
     num_samples: int,
@@ -102,7 +104,7 @@ def elbo_values(
 ) -> Elbo:
     """log p(data, z) - log q(z) at `num_samples` draws of q, on all rows."""
     key = jax.random.fold_in(jax.random.key(seed), STREAM)
-    joint, log_q = _values(target, source, family, params, key, num_samples=num_samples)
+    joint, log_q = _values(problem, family, params, key, num_samples=num_samples)
     values = np.asarray(joint, np.float64) - np.asarray(log_q, np.float64)
     se = values.std(ddof=1) / np.sqrt(num_samples) if num_samples > 1 else np.nan
     return Elbo(float(values.mean()), float(se), values)
@@ -137,9 +139,9 @@ def elbo(
     """
     from .result import Variational
 
-    check_count("num_samples", num_samples)
+    whole_number("num_samples", num_samples)
     if isinstance(q, Variational):
-        init, family, params = q.target.position(jnp.asarray(q.z)), q.family, q.params
+        init, family, params = q.problem.target.position(jnp.asarray(q.z)), q.family, q.params
     else:
         need("numpyro.distributions", "numpyro")
         made, treedef = find_distributions(q)
@@ -148,10 +150,10 @@ def elbo(
         init = jax.tree.unflatten(treedef, at)
         # the distribution is its own parameters: NumPyro's are pytrees
         family, params = Reparameterised(_itself, q, "position"), q
-    prepared = prepare(posterior, data, init, seed=seed)
+    problem = prepare(posterior, data, init, seed=seed)
     if isinstance(family, Reparameterised):
-        family.check(prepared.target)
-    return elbo_values(prepared.target, prepared.source, family, params, num_samples, seed)
+        family.check(problem)
+    return elbo_values(problem, family, params, num_samples, seed)
 
 
 def _itself(q: Any) -> Any:
@@ -185,7 +187,7 @@ def reparameterised_gradient(
       >>> round(float(found.mean), 1)                                  # d/dr 2/r^2 = -4/r^3
       -0.5
     """
-    check_count("num_samples", num_samples)
+    whole_number("num_samples", num_samples)
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), params)
     with relaxed():
         made, _ = find_distributions(make(params))
@@ -247,9 +249,3 @@ def scale_mixture_prior(
 
     leaves = [leaf_sum(leaf) for leaf in jax.tree.leaves(position)]
     return sum(leaves[1:], start=leaves[0])
-
-
-def check_count(name: str, value: Any) -> None:
-    """Raises UsageError unless `value` is a whole number, at least 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise UsageError(f"{name} must be a whole number, at least 1. Got {value!r}.")

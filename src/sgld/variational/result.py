@@ -11,19 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..data.source import Source
+from ..checks import whole_number
 from ..diagnose import stein
-from ..diagnose.verdict import MAX_EXCESS, MAX_MEAN_ERROR, MIN_R2, Verdict
+from ..diagnose.rule import MAX_EXCESS, MAX_MEAN_ERROR, MIN_R2
 from ..draws.draws import Draws
 from ..draws.summary import Summary
+from ..draws.verdict import Verdict, Word
 from ..errors import UsageError
-from ..gradient import sums
-from ..layout import Layout
-from ..posterior import Target
-from ..run.outcome import reported
-from ..tune.curvature import Laplace
+from ..gaussian.dense import Laplace
+from ..problem import sums
+from ..problem.problem import Problem
 from .family import Family, FullRank, MeanField
-from .objective import Elbo, check_count
+from .objective import Elbo
 
 __all__ = ["Variational", "judge"]
 
@@ -47,23 +46,22 @@ class Variational:
       info: num_data, num_steps, seconds and how q was fitted.
     """
 
-    family: Any
+    family: Family
     params: PyTree
     elbo: float
     elbo_se: float
     elbo_trace: Float[np.ndarray, " step"]
     verdict: Verdict
     info: dict[str, Any]
-    target: Target = field(repr=False)
+    problem: Problem = field(repr=False)
 
     def draws(self, num_draws: int = 1000, *, num_chains: int = 4, seed: int = 0) -> Draws:
         """Independent draws of q as Draws [num_chains, num_draws]; chains are only a shape here."""
-        check_count("num_draws", num_draws)
-        check_count("num_chains", num_chains)
-        z = draw_many(self.target, self.family, self.params, (num_chains, num_draws), seed)
-        position = jax.tree.map(np.asarray, reported(self.target, z))
+        whole_number("num_draws", num_draws)
+        whole_number("num_chains", num_chains)
+        z = draw_many(self.problem, self.family, self.params, (num_chains, num_draws), seed)
         info = {**self.info, "elbo": self.elbo, "elbo_se": self.elbo_se}
-        return Draws.of(position, names=_names(self.target, position), verdict=self.verdict, info=info)  # fmt: skip
+        return Draws.at(self.problem, z, verdict=self.verdict, info=info)
 
     @property
     def mean(self) -> PyTree:
@@ -87,14 +85,14 @@ class Variational:
         """The centre of q in free coordinates: its mean, or for other families that of draws."""
         if isinstance(self.family, MeanField | FullRank):
             return self.family.moments(self.params)[0]
-        z = draw_many(self.target, self.family, self.params, (1, 1000), 1)
+        z = draw_many(self.problem, self.family, self.params, (1, 1000), 1)
         return np.asarray(z, np.float64)[0].mean(0)
 
     @cached_property
     def _moments(self) -> tuple[PyTree, PyTree]:
-        plain = self.target.posterior.transform is None and self.target.posterior.output is None
+        plain = self.problem.posterior.transform is None and self.problem.posterior.output is None
         if plain and isinstance(self.family, MeanField | FullRank):
-            array, unravel = self.target.layout.array, self.target.layout.unravel
+            array, unravel = self.problem.array, self.problem.layout.unravel
             parts = (unravel(array(part)) for part in self.family.moments(self.params))
             mean, sd = (jax.tree.map(np.asarray, part) for part in parts)
             return mean, sd
@@ -103,41 +101,36 @@ class Variational:
 
     def __repr__(self) -> str:
         return (
-            f"Variational({self.family.title} of {self.target.layout.dimension} parameters, "
+            f"Variational({self.family.title} of {self.problem.dimension} parameters, "
             f"ELBO {self.elbo:.2f} +- {self.elbo_se:.2g}, {self.verdict.word})"
         )
 
 
 def draw_many(
-    target: Target, family: Family, params: PyTree, shape: tuple[int, int], seed: int
+    problem: Problem, family: Family, params: PyTree, shape: tuple[int, int], seed: int
 ) -> Float[Array, "chain draw d"]:
     """Draws of q in free coordinates."""
     if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
         raise UsageError(f"seed must be a whole number from 0 to 2^32 - 1. Got {seed!r}.")
-    d, total = target.layout.dimension, shape[0] * shape[1]
+    d, total = problem.dimension, shape[0] * shape[1]
     key = jax.random.fold_in(jax.random.key(seed), STREAM)
     block = int(np.clip(NUMBERS // d, 1, BLOCK))
     parts = [
-        np.asarray(_draw(target, family, params, key, jnp.int32(first), block=block))
+        np.asarray(_draw(problem, family, params, key, jnp.int32(first), block=block))
         for first in range(0, total, block)
     ]
     return jnp.asarray(np.concatenate(parts)[:total].reshape(*shape, d))
 
 
 @partial(jax.jit, static_argnames=("block",))
-def _draw(target, family, params, key, first, *, block):
+def _draw(problem, family, params, key, first, *, block):
     """Draws number `first` ... `first + block - 1`; any number of draws is one compilation."""
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(block, dtype=jnp.int32))
-    return jax.vmap(lambda key: family.draw(target, params, key)[0])(keys)
-
-
-def _names(target: Target, position: PyTree) -> tuple[str, ...]:
-    one = jax.tree.map(lambda leaf: leaf[0, 0].astype(np.float32), position)
-    return tuple(target.posterior.names or Layout.of(one).element_names())
+    return jax.vmap(lambda key: family.draw(problem, params, key)[0])(keys)
 
 
 def judge(
-    target: Target, source: Source | None, family: Any, params: PyTree, laplace: Laplace | None,
+    problem: Problem, family: Any, params: PyTree, laplace: Laplace | None,
     elbo: Elbo, seed: int,
 ) -> Verdict:  # fmt: skip
     """What is known of q: how much narrower than the posterior it is, where that can be measured.
@@ -155,26 +148,25 @@ def judge(
     assert laplace.factor is not None
     gaussian = isinstance(family, MeanField | FullRank)
     count = METER_DRAWS if gaussian else 64 * METER_DRAWS
-    z = np.asarray(draw_many(target, family, params, (METER_CHAINS, count), seed), np.float64)
-    of = laplace.marginals(target)
+    z = np.asarray(draw_many(problem, family, params, (METER_CHAINS, count), seed), np.float64)
+    of = laplace.marginals(problem)
     phi = of.phi(z)
     if gaussian:
         mean, covariance = family.moments(params)[0], family.covariance(params)
-        out = target.jacobian(laplace.mode)
+        out = problem.target.jacobian(laplace.mode)
         moments = of.phi(mean), np.einsum("mi,ij,mj->m", out, covariance, out)
     else:
         flat = phi.reshape(-1, phi.shape[-1])
         moments = flat.mean(0), flat.var(0, ddof=1)
     at = z[:, :METER_DRAWS]
-    gradient = sums.gradients(target, source, at.reshape(-1, z.shape[-1])).reshape(at.shape)
+    gradient = sums.gradients(problem, at.reshape(-1, z.shape[-1])).reshape(at.shape)
     weights = np.full(at.shape[:2], 1 / (METER_CHAINS * METER_DRAWS))
     gamma = of.gamma(gradient)
     found = stein.corrected_moments(phi[:, :METER_DRAWS], gamma, of.variance, weights, 1.0, moments)
     flat, slope = (a.reshape(-1, a.shape[-1]) for a in (phi[:, :METER_DRAWS], gamma))
     r2 = stein.explained(flat, slope, slope)
-    position = jax.tree.map(np.asarray, reported(target, jnp.asarray(z[:1, :1], target.layout.dtype)))  # fmt: skip
-    names = _names(target, position)
-    word = "unknown"
+    names = Draws.at(problem, problem.array(z[:1, :1])).names
+    word: Word = "unknown"
     if np.isfinite(found.ratio).all() and np.min(r2) >= MIN_R2:
         word = _measured(names, found, reasons)
     else:
@@ -184,7 +176,7 @@ def judge(
     return Verdict(word, tuple(reasons), found.ratio, found.ratio_se, r2, extra=extra)
 
 
-def _measured(names: tuple[str, ...], found: stein.Corrected, reasons: list[str]) -> str:
+def _measured(names: tuple[str, ...], found: stein.Corrected, reasons: list[str]) -> Word:
     """Append what the meter says; the word."""
     worst = int(np.argmax(np.abs(np.log(found.ratio))))
     ratio, away = found.ratio[worst], np.abs(found.mean_shift) / found.sd

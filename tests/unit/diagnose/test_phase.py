@@ -10,9 +10,11 @@ import sgld
 from sgld import pace
 from sgld.data.source import Source
 from sgld.diagnose import phase
-from sgld.diagnose.phase import Phase, noise_level, rows_for
+from sgld.diagnose.phase import noise_level, rows_for
+from sgld.draws.phase import Phase
 from sgld.layout import Layout
-from sgld.posterior import Target
+from sgld.problem.problem import Problem
+from sgld.problem.target import Target
 from sgld.run import chunk, phases
 
 ROWS = 6
@@ -29,16 +31,16 @@ POSTERIOR = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2), log_likelihood)
 
 def setting(batch_size, order):
     target = Target(POSTERIOR, Layout.of(jnp.zeros(2)))
-    return target, Source.build(X, ROWS, "reshuffle").with_batches(batch_size, order)
+    return Problem(target, Source.build(X, batch_size, order))
 
 
-def by_enumeration(target, source, gradient, memory, z, n):
+def by_enumeration(problem, gradient, memory, z, n):
     """Covariance over all batches of n rows: with replacement where the order has it."""
-    whole = source.with_batches(n, "replacement")
+    whole = problem.with_batches(n, "replacement")
     batches = itertools.combinations(range(ROWS), n)
-    if source.order == "replacement":
+    if problem.source.order == "replacement":
         batches = itertools.product(range(ROWS), repeat=n)
-    values = [gradient.at(target, whole, jnp.array(rows, jnp.int32), memory)(z) for rows in batches]
+    values = [gradient.at(whole, jnp.array(rows, jnp.int32), memory)(z) for rows in batches]
     return np.cov(np.array(values, np.float64), rowvar=False, bias=True)
 
 
@@ -48,21 +50,21 @@ def by_enumeration(target, source, gradient, memory, z, n):
     ids=lambda g: type(g).__name__,
 )  # fmt: skip
 def test_the_level_is_the_largest_eigenvalue_over_all_batches(gradient, order):
-    target, source = setting(2, order)
-    gradient = gradient.prepare(target, source, jnp.zeros(2))
+    problem = setting(2, order)
+    gradient = gradient.prepare(problem, jnp.zeros(2))
     memory = None
     if gradient.remembers:
-        memory = gradient.start(target, source, jnp.array([0.4, -0.2]))
+        memory = gradient.start(problem, jnp.array([0.4, -0.2]))
     z = jnp.array([-0.5, 0.7])
-    covariance = by_enumeration(target, source, gradient, memory, z, 2)
+    covariance = by_enumeration(problem, gradient, memory, z, 2)
     if order == "replacement":  # the level is taken with the divisor m - 1, unbiased for a sample
         covariance *= ROWS / (ROWS - 1)
     P = np.linalg.cholesky(MATRIX)
     expected = np.linalg.eigvalsh(P.T @ covariance @ P)[-1]
-    D = sgld.Dense(MATRIX).prepare(target.layout)
+    D = sgld.Dense(MATRIX).prepare(problem.layout)
     add = None if memory is None else type(memory)(*(leaf[None] for leaf in memory))
-    rows = rows_for(source, 2, 0, 0)
-    level = noise_level(target, source, gradient, D, z[None], add, None, jnp.asarray(rows))
+    rows = rows_for(problem, 0, 0)
+    level = noise_level(problem, gradient, D, z[None], add, None, jnp.asarray(rows))
     assert level[0] == pytest.approx(expected, rel=2e-4)
 
 
@@ -74,10 +76,10 @@ def test_the_level_from_a_sample_is_not_inflated():
         lambda t: -0.5 * jnp.sum(t**2), lambda t, x: -0.5 * jnp.sum((x - t) ** 2)
     )
     target = Target(posterior, Layout.of(jnp.zeros(d)))
-    source = Source.build(rows, N, "reshuffle").with_batches(100, "reshuffle")
-    at = jnp.asarray(rows_for(source, d, 0, 0))
-    D = sgld.Scalar(1.0).prepare(target.layout)
-    level = noise_level(target, source, sgld.Minibatch(), D, jnp.zeros((1, d)), None, None, at)
+    problem = Problem(target, Source.build(rows, 100, "reshuffle"))
+    at = jnp.asarray(rows_for(problem, 0, 0))
+    D = sgld.Scalar(1.0).prepare(problem.layout)
+    level = noise_level(problem, sgld.Minibatch(), D, jnp.zeros((1, d)), None, None, at)
     assert level[0] / (N**2 * (1 / 100 - 1 / N)) == pytest.approx(1.0, abs=0.12)
 
 
@@ -106,12 +108,12 @@ def test_probes_cost_a_small_share_of_the_runs_gradients(d, steps, probes):
     zeros = lambda z: jnp.zeros(())  # noqa: E731
     layout = Layout.of(np.zeros(d, np.float32))
     kernel = chunk.Kernel(
-        Target(sgld.Posterior(zeros), layout), source, sgld.Minibatch(), None, None, None, None, None,
+        problem := Problem(Target(sgld.Posterior(zeros), layout), source), sgld.Minibatch(), None, None, None, None, None,
         jnp.int32(0), jnp.int32(1), record_gradient=False,
     )  # fmt: skip
     found = phases.Phases(kernel, 0, steps)
     assert found.probes == probes
-    cost = found.probes * phase.probe_cost(source, d) * d
+    cost = found.probes * phase.probe_cost(problem) * d
     assert found.probes == 1 or cost <= phases.SHARE * steps * 100 * d + phases.FREE
     at, step = [], 0
     while step < steps:

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from sgld.diagnose.stein import corrected_moments, explained
-from sgld.tune.curvature import Laplace
+from sgld.gaussian.dense import Laplace
 
 MODE = np.array([1.0, -2.0, 0.5])
 J = np.array([[4.0, 1.0, 0.3], [1.0, 2.0, -0.4], [0.3, -0.4, 1.0]])
 COVARIANCE = np.linalg.inv(J)
 LAPLACE = Laplace(MODE, J, np.linalg.cholesky(COVARIANCE), 1.0, np.ones(len(MODE)))
 OUT = np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]])  # two reported parameters, linear in theta
-TARGET = SimpleNamespace(jacobian=lambda z: OUT)
+PROBLEM = SimpleNamespace(target=SimpleNamespace(jacobian=lambda z: OUT))
 
 
 def wrong_draws(T=1.0, wide=1.6, shift=0.4, noise=0.0, count=2000, seed=0):
@@ -26,7 +26,7 @@ def wrong_draws(T=1.0, wide=1.6, shift=0.4, noise=0.0, count=2000, seed=0):
 
 
 def moments(thetas, gradients, T, weights=None):
-    of = LAPLACE.marginals(TARGET)
+    of = LAPLACE.marginals(PROBLEM)
     weights = np.full(thetas.shape[:2], 1.0) if weights is None else weights
     flat, w = thetas.reshape(-1, 3), weights.reshape(-1)
     centred = flat - w @ flat / w.sum()
@@ -78,7 +78,7 @@ def test_explained_is_1_on_a_gaussian_and_less_away_from_it():
     thetas, gradients = wrong_draws(wide=1.0, shift=0.0)
     z = LAPLACE.whiten(thetas).reshape(-1, 3)
     flat = gradients.reshape(-1, 3)
-    of = LAPLACE.marginals(TARGET)
+    of = LAPLACE.marginals(PROBLEM)
     phi = of.phi(thetas).reshape(-1, 2)
 
     def r2(first, second):

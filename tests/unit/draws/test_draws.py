@@ -1,10 +1,18 @@
 """Weighted summaries, export and storage."""
 
+import json
+import pickle
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
+import zarr
 
 import sgld
 from sgld.draws import weighted
+from sgld.draws.verdict import Verdict
 from sgld.errors import RunError, UsageError
 
 
@@ -129,3 +137,54 @@ def test_summary_ends_with_the_verdict(weighted_draws):
     text = str(weighted_draws[0].summary())
     assert text.splitlines()[-2:] == ["verdict: unknown", "  the draws were not judged"]
     assert "b[2]" in text
+
+
+def test_draws_from_elsewhere_are_unknown_and_say_that_nothing_judged_them(
+    weighted_draws, tmp_path
+):
+    draws, _ = weighted_draws
+    assert draws.verdict.word == "unknown" and not draws.verdict.judged
+    assert draws.verdict.reasons == ("the draws were not judged",)
+    assert "not judged" in repr(draws)
+    failed = replace(draws, status=("ok", "chain 1 became non-finite at step 3"))
+    assert failed.summary().reasons == ("the draws were not judged", failed.status[1])
+    again = sgld.load(draws.save(tmp_path / "run"))
+    assert not again.verdict.judged and again.verdict.reasons == draws.verdict.reasons
+
+
+def test_draws_that_were_judged_unknown_stay_judged_on_disk(weighted_draws, tmp_path):
+    judged = weighted_draws[0].with_verdict(Verdict("unknown", ("it cannot be told.",)))
+    assert judged.verdict.judged and "not judged" not in repr(judged)
+    again = sgld.load(judged.save(tmp_path / "run"))
+    assert again.verdict.judged and again.summary().reasons == ("it cannot be told.",)
+    failed = replace(judged, status=("ok", "chain 1 became non-finite at step 3"))
+    assert failed.summary().reasons == ("it cannot be told.",)  # a verdict knows of failures
+
+
+class Payload:
+    """What unpickling it does is seen."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)
+
+
+def test_draws_that_would_be_unpickled_are_refused(weighted_draws, tmp_path):
+    """Zarr's format 2 has a codec that unpickles; a run directory is of format 3, which has none."""
+    run = weighted_draws[0].save(tmp_path / "run")
+    shutil.rmtree(run / "draws.zarr")
+    group = zarr.open_group(str(run / "draws.zarr"), mode="w", zarr_format=2)
+    group.create_array("position0", data=np.zeros((50, 2)))
+    array = {
+        "zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|O", "fill_value": "", "order": "C",
+        "compressor": None, "filters": [{"id": "vlen-utf8"}, {"id": "pickle", "protocol": 5}],
+    }  # fmt: skip
+    (run / "draws.zarr" / "position1").mkdir()
+    (run / "draws.zarr" / "position1" / ".zarray").write_text(json.dumps(array))
+    mark = tmp_path / "unpickled"
+    (run / "draws.zarr" / "position1" / "0").write_bytes(pickle.dumps(Payload(mark)))
+    with pytest.raises(RunError, match=r"draws.zarr cannot be read"):
+        sgld.load(run)
+    assert not mark.exists()

@@ -8,9 +8,10 @@ import pytest
 import sgld
 from sgld.data.source import Source
 from sgld.errors import UsageError
-from sgld.gradient import sums
 from sgld.layout import Layout
-from sgld.posterior import Target
+from sgld.problem import sums
+from sgld.problem.problem import Problem
+from sgld.problem.target import Target
 
 ROWS = np.random.default_rng(0).normal(size=(101, 2)).astype(np.float32)
 POSTERIOR = sgld.Posterior(
@@ -32,37 +33,39 @@ def test_sums_in_pieces_equal_the_whole(piece, monkeypatch):
     # compiled afresh: PIECE is read while tracing
     run = lambda f, *args: jax.jit(lambda *a: f.__wrapped__(*a))(*args)  # noqa: E731
     source = Source.build(ROWS, 101, "reshuffle")
-    value, gradient = run(sums.value_and_gradient, TARGET, source, Z)
+    value, gradient = run(sums.value_and_gradient, Problem(TARGET, source), Z)
     np.testing.assert_allclose(value, density(Z), rtol=1e-5)
     np.testing.assert_allclose(gradient, jax.grad(density)(Z), rtol=1e-4)
-    curvature = run(sums.curvature, TARGET, source, Z)
+    curvature = run(sums.curvature, Problem(TARGET, source), Z)
     np.testing.assert_allclose(curvature, -jax.hessian(density)(Z), rtol=1e-4, atol=1e-4)
     zs = jnp.stack([Z, 2 * Z])
     each = jax.vmap(jax.grad(density))(zs)
-    np.testing.assert_allclose(run(sums._gradients, TARGET, source, zs), each, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        run(sums._gradients, Problem(TARGET, source), zs), each, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_block_gradients_add_up():
     source = Source.build(ROWS, 7, "reshuffle")
-    table = sums.block_gradients(TARGET, source, Z)
+    table = sums.block_gradients(Problem(TARGET, source), Z)
     assert table.shape == (source.num_blocks, 3)
     np.testing.assert_allclose(
-        table.sum(0), sums.likelihood_gradient(TARGET, source, Z), rtol=1e-4, atol=1e-4
+        table.sum(0), sums.likelihood_gradient(Problem(TARGET, source), Z), rtol=1e-4, atol=1e-4
     )
 
 
 @pytest.mark.parametrize("order", ["reshuffle", "subset"])
 def test_control_variates_are_exact_at_their_centre(order):
     source = Source.build(ROWS, 7, order)
-    gradient = sgld.ControlVariates(POSITION).prepare(TARGET, source, None)
+    gradient = sgld.ControlVariates(POSITION).prepare(Problem(TARGET, source), None)
     for x in source.chunk((0, 0), 0, 5):
-        found = gradient.at(TARGET, source, jnp.asarray(x))(Z)
+        found = gradient.at(Problem(TARGET, source), jnp.asarray(x))(Z)
         np.testing.assert_allclose(found, jax.grad(density)(Z), rtol=1e-3, atol=1e-3)
 
 
 def test_control_variates_need_data():
     with pytest.raises(UsageError, match="needs data"):
-        sgld.ControlVariates().prepare(TARGET, None, Z)
+        sgld.ControlVariates().prepare(Problem(TARGET), Z)
 
 
 def test_finite_differences():

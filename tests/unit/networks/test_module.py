@@ -12,7 +12,7 @@ from sgld.errors import UsageError
 from sgld.layout import Layout, leaf_names
 from sgld.module import refuse_statistics
 from sgld.networks import Network, as_module, normal_prior, restore
-from sgld.referee.around import prepare
+from sgld.problem.prepare import prepare
 
 eqx = pytest.importorskip("equinox")
 flax = pytest.importorskip("flax")
@@ -129,7 +129,7 @@ def test_what_is_no_floating_array_is_static_and_comes_back():
     np.testing.assert_array_equal(back.weight, [2.0, 2.0])
     assert back.act is jnp.tanh and back.rate == 0.5 and back.table is module.table
     ready = prepare(posterior(), table(), module)
-    assert ready.target.position(ready.z0).key is module.key
+    assert ready.target.position(ready.start).key is module.key
     # other objects of the same values share compiled code; another value does not
     assert jax.tree.structure(network) == jax.tree.structure(Network(buffers()))
     for part, value in (("table", jnp.array([0, 1])), ("rate", 0.25), ("key", jax.random.key(4))):

@@ -50,6 +50,7 @@ def test_pieces_change_nothing(monkeypatch, rng):
             np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), atol=1e-6)
 
 
+@pytest.mark.torch
 def test_the_same_numbers_as_for_torch(rng):
     torch = pytest.importorskip("torch")
     import sgld.torch

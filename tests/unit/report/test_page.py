@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.diagnose.verdict import Verdict
 from sgld.draws.draws import Draws
 from sgld.draws.storage import RunDirectory, write_result
+from sgld.draws.verdict import Verdict
 from sgld.errors import RunError
 from sgld.report import text
 from sgld.report.page import write_report

@@ -41,7 +41,7 @@ def test_a_warm_restart_on_one_percent_more_rows(draws):
     more = N + 40
     plan = draws.plan.for_rows(more)
     burn_in = 24
-    assert burn_in * plan.source.batch_size <= 0.1 * more  # a tenth of a pass
+    assert burn_in * plan.setup.batch_size <= 0.1 * more  # a tenth of a pass
     arguments = {**plan.arguments(), "burn_in": burn_in}
     warm = sgld.sample(POSTERIOR, (X, Y), draws.mean(), progress=False, **arguments)
     mean, sd = exact(more)
@@ -52,7 +52,7 @@ def test_a_warm_restart_on_one_percent_more_rows(draws):
 
 def test_the_rejection_rate_at_the_runs_own_step(draws):
     own = sgld.rejection_rate(POSTERIOR, (X[:N], Y[:N]), draws)
-    h, matrix = float(draws.step_size[0, -1]), draws.plan.preconditioner
+    h, matrix = float(draws.step_size[0, -1]), draws.plan.setup.preconditioner
     given = sgld.rejection_rate(POSTERIOR, (X[:N], Y[:N]), draws, h, preconditioner=matrix)
     assert own == given and 0.005 < own < 0.3
     with pytest.raises(UsageError, match="step_size is missing"):

@@ -10,13 +10,15 @@ from jax.tree_util import Partial
 
 import sgld
 from sgld.data.source import Source
+from sgld.gaussian import lowrank, noise
+from sgld.gaussian.dense import laplace_at, nonlinearity
+from sgld.gaussian.known import Known
+from sgld.gaussian.lowrank import LowRankLaplace, lowrank_laplace, lowrank_mode
 from sgld.layout import Layout
-from sgld.posterior import Target
-from sgld.tune import lowrank, noise
-from sgld.tune.choose import from_lowrank, priced_choice
-from sgld.tune.curvature import laplace_at, nonlinearity
-from sgld.tune.lowrank import LowRankLaplace, lowrank_laplace, lowrank_mode
-from sgld.tune.request import Request
+from sgld.problem.problem import Problem, Target
+from sgld.problem.request import Request
+from sgld.tune.from_gaussian import from_lowrank
+from sgld.tune.price import priced_choice
 
 D = 1200
 
@@ -29,9 +31,9 @@ def reflected(axis, spectrum, z):
     return -0.5 * jnp.sum(spectrum * (z - 2 * axis * (z @ axis)) ** 2)
 
 
-def target_of(log_density, *numbers, d=D):
+def problem_of(log_density, *numbers, d=D):
     numbers = [jnp.asarray(number, jnp.float32) for number in numbers]
-    return Target(sgld.Posterior(Partial(log_density, *numbers)), Layout.of(jnp.zeros(d)))
+    return Problem(Target(sgld.Posterior(Partial(log_density, *numbers)), Layout.of(jnp.zeros(d))))
 
 
 def white(laplace: LowRankLaplace, J):
@@ -42,54 +44,55 @@ def white(laplace: LowRankLaplace, J):
 
 @pytest.fixture(scope="module")
 def five():
-    """(target, J, Laplace) of curvature diagonal + rank 5."""
+    """(problem, J, Laplace) of curvature diagonal + rank 5."""
     rng = np.random.default_rng(0)
     diagonal = rng.uniform(0.5, 4, D).astype(np.float32)
     columns = (rng.normal(size=(D, 5)) * [1.4, 0.7, 0.4, 0.3, 0.15]).astype(np.float32)
-    target = target_of(diagonal_and_columns, diagonal, columns)
+    problem = problem_of(diagonal_and_columns, diagonal, columns)
     J = np.diag(diagonal.astype(float)) + columns.astype(float) @ columns.T
     mode = rng.normal(size=D) / 10
-    return target, J, lowrank_laplace(target, None, mode, 3 * diagonal, rng)
+    return problem, J, lowrank_laplace(problem, mode, 3 * diagonal, rng)
 
 
 def test_diagonal_plus_rank_five_is_found_exactly(five):
-    target, J, laplace = five
+    problem, J, laplace = five
     assert laplace.positive_definite and laplace.departure < 0.01
     np.testing.assert_allclose(white(laplace, J), 1, atol=0.01)
     np.testing.assert_allclose(
-        laplace.marginals(target).variance, np.diag(np.linalg.inv(J)), rtol=0.01
+        laplace.marginals(problem).variance, np.diag(np.linalg.inv(J)), rtol=0.01
     )
     assert 5 <= laplace.c.size <= 32
 
 
 def test_spread_pull_whiten_draws_and_metric_belong_to_one_matrix(five, rng):
-    target, J, laplace = five
+    problem, J, laplace = five
     v, w = rng.normal(size=(2, 3, D))
     np.testing.assert_allclose(laplace.whiten(laplace.mode + laplace.spread(v)), v, atol=1e-8)
     np.testing.assert_allclose(np.sum(laplace.spread(v) * w), np.sum(v * laplace.pull(w)))
-    straight = laplace.linear(target, None, laplace.mode + w)
+    straight = laplace.linear(problem, laplace.mode + w)
     np.testing.assert_allclose(straight, laplace.pull(w @ J), atol=2e-3)
-    metric = laplace.metric.prepare(target.layout)
+    metric = laplace.metric.prepare(problem.layout)
     f32 = lambda x: jnp.asarray(x, jnp.float32)  # noqa: E731
     np.testing.assert_allclose(jax.vmap(metric.noise)(f32(v)), laplace.spread(v), atol=1e-4)
     np.testing.assert_allclose(jax.vmap(metric.pullback)(f32(w)), laplace.pull(w), atol=1e-4)
     np.testing.assert_allclose(
-        laplace.tempered(4.0).marginals(target).variance, 4 * laplace.marginals(target).variance
+        laplace.tempered(4.0).marginals(problem).variance, 4 * laplace.marginals(problem).variance
     )
-    gamma = laplace.marginals(target).gamma(w)
+    gamma = laplace.marginals(problem).gamma(w)
     np.testing.assert_allclose(gamma, -laplace.spread(laplace.pull(w)))
 
 
 def test_reported_outputs_have_the_same_marginals(five, rng):
-    target, J, laplace = five
+    problem, J, laplace = five
     A = rng.normal(size=(4, D)).astype(np.float32)
     output = Partial(lambda A, z: A @ z, jnp.asarray(A))
-    reported = replace(target, posterior=replace(target.posterior, output=output))
+    posterior = replace(problem.posterior, output=output)
+    reported = replace(problem, target=replace(problem.target, posterior=posterior))
     found, w = laplace.marginals(reported), rng.normal(size=(3, D))
     np.testing.assert_allclose(
         found.variance, np.diag(A @ np.linalg.inv(J) @ A.T.astype(float)), rtol=0.01
     )
-    plain = laplace.marginals(target)
+    plain = laplace.marginals(problem)
     np.testing.assert_allclose(found.phi(w), plain.phi(w) @ A.T, atol=1e-8)
     np.testing.assert_allclose(found.gamma(w), plain.gamma(w) @ A.T, atol=1e-8)
 
@@ -102,13 +105,13 @@ def test_a_broad_spectrum_lies_between_1_and_1_plus_departure(monkeypatch, power
     axis /= np.linalg.norm(axis)
     spectrum = 1 + 1e3 * np.arange(1.0, D + 1) ** -power
     turn = np.eye(D) - 2 * np.outer(axis, axis)
-    target = target_of(reflected, axis, spectrum, d=D)
-    laplace = lowrank_laplace(target, None, np.zeros(D), np.ones(D), rng)
+    problem = problem_of(reflected, axis, spectrum, d=D)
+    laplace = lowrank_laplace(problem, np.zeros(D), np.ones(D), rng)
     values = white(laplace, turn * spectrum @ turn)
     assert laplace.departure > 0.3  # there is more than low rank
     assert values[0] > 1 - 0.05 and values[-1] < 1 + laplace.departure + 0.05
     assert values[-1] > 0.8 * (1 + laplace.departure)  # and it does not cry wolf
-    assert np.all(laplace.marginals(target).variance > 0.95 * (turn / spectrum @ turn).diagonal())
+    assert np.all(laplace.marginals(problem).variance > 0.95 * (turn / spectrum @ turn).diagonal())
 
 
 def test_an_indefinite_curvature_is_found_with_its_direction():
@@ -116,9 +119,7 @@ def test_an_indefinite_curvature_is_found_with_its_direction():
     axis = rng.normal(size=D)
     axis /= np.linalg.norm(axis)
     spectrum = np.r_[-2.0, rng.uniform(1, 3, D - 1)]
-    laplace = lowrank_laplace(
-        target_of(reflected, axis, spectrum), None, np.zeros(D), np.ones(D), rng
-    )
+    laplace = lowrank_laplace(problem_of(reflected, axis, spectrum), np.zeros(D), np.ones(D), rng)
     down = np.eye(D)[0] - 2 * axis[0] * axis
     assert not laplace.positive_definite and laplace.departure == np.inf
     assert laplace.smallest == pytest.approx(-2, rel=0.02)
@@ -132,9 +133,9 @@ def quartic(bend, z):
 def test_nu_is_0_on_a_gaussian_alone():
     numbers = []
     for bend in (0.0, 0.02):
-        target = target_of(quartic, bend)
-        laplace = lowrank_laplace(target, None, np.zeros(D), np.ones(D), np.random.default_rng(1))
-        numbers.append(nonlinearity(target, None, laplace, np.random.default_rng(0), 1.0))
+        problem = problem_of(quartic, bend)
+        laplace = lowrank_laplace(problem, np.zeros(D), np.ones(D), np.random.default_rng(1))
+        numbers.append(nonlinearity(problem, laplace, np.random.default_rng(0), 1.0))
     assert numbers[0] < 1e-6
     # (4 b z^3)^2 has mean 16 b^2 15 = .096; the largest of 1200 averages of 128 lies above
     assert 0.096 < numbers[1] < 1.5
@@ -147,22 +148,20 @@ Y = (ROWS @ RNG.normal(size=SMALL) + RNG.normal(size=N)).astype(np.float32)
 REGRESSION = sgld.Posterior(
     lambda b: -0.5 * jnp.sum(b**2), lambda b, row: -0.5 * (row[1] - row[0] @ b) ** 2
 )
-REGRESSION_TARGET = Target(REGRESSION, Layout.of(jnp.zeros(SMALL)))
 SOURCE = Source.build((ROWS, Y), N, "reshuffle")
+PROBLEM = Problem(Target(REGRESSION, Layout.of(jnp.zeros(SMALL))), SOURCE, jnp.zeros(SMALL))
 
 
 def both():
     """The dense and the low rank Gaussian of the same small regression."""
     J = np.eye(SMALL) + ROWS.T.astype(float) @ ROWS
     mode = np.linalg.solve(J, ROWS.T.astype(float) @ Y)
-    found = lowrank_laplace(
-        REGRESSION_TARGET, SOURCE, mode, np.diag(J).copy(), np.random.default_rng(0)
-    )
-    return laplace_at(REGRESSION_TARGET, SOURCE, mode), found
+    found = lowrank_laplace(PROBLEM, mode, np.diag(J).copy(), np.random.default_rng(0))
+    return laplace_at(PROBLEM, mode), found
 
 
 def test_lowrank_mode_is_the_least_squares_solution():
-    mode, value, converged = lowrank_mode(REGRESSION_TARGET, SOURCE, np.full(SMALL, 3.0))
+    mode, value, converged = lowrank_mode(PROBLEM, np.full(SMALL, 3.0))
     dense, _ = both()
     assert converged
     assert np.abs(dense.whiten(mode)).max() < 0.05
@@ -172,7 +171,7 @@ def test_lowrank_mode_is_the_least_squares_solution():
 
 def test_the_marginal_noise_is_that_of_the_rows():
     dense, found = both()
-    plain, centred, curved = noise.marginal_noise(REGRESSION_TARGET, SOURCE, found, 0)
+    plain, centred, curved = noise.marginal_noise(PROBLEM, found, 0)
     S = dense.covariance
     rows = ROWS.astype(float)
     g = N * rows * (Y - rows @ dense.mode)[:, None]
@@ -182,7 +181,7 @@ def test_the_marginal_noise_is_that_of_the_rows():
     spread = np.einsum("nij,jk,nkl->il", H, S, H) / N
     assert centred == pytest.approx(np.max(np.diag(S @ spread @ S) / np.diag(S)), rel=0.15)
     assert curved == pytest.approx(np.sqrt(np.trace(S @ spread)), rel=0.1)
-    *dense_noise, _ = noise.row_noise(REGRESSION_TARGET, SOURCE, dense, 0)
+    *dense_noise, _ = noise.row_noise(PROBLEM, dense, 0)
     of_dense = [np.max(np.diag(S @ C @ S) / np.diag(S)) for C in dense_noise]
     assert [plain, centred] == pytest.approx(of_dense, rel=0.05)
 
@@ -201,11 +200,11 @@ def request(**given):
 def test_the_noise_of_a_plan_at_a_temperature(gradient, power):
     """At the mode it does not know the temperature; centred, it is proportional to it."""
     _, found = both()
-    plain, centred, _ = noise.marginal_noise(REGRESSION_TARGET, SOURCE, found, 0)
+    plain, centred, _ = noise.marginal_noise(PROBLEM, found, 0)
     one = (centred if power else plain) * (1 + found.departure) * (1 / 15 - 1 / N)
     ask = request(gradient=gradient, order="independent", batch_size=15)
     for T in (0.25, 1.0, 4.0):
-        plan = from_lowrank(REGRESSION_TARGET, SOURCE, ask, found, 0.0, T)
+        plan = from_lowrank(PROBLEM, ask, Known(found, nu=0.0), T)
         assert float(plan.law.noise[0, 0]) == pytest.approx(T**power * one, rel=1e-3)
 
 
@@ -238,8 +237,8 @@ def test_a_regression_on_more_columns_than_rows():
 def test_a_curvature_that_is_not_finite_is_not_definite():
     kink = sgld.Posterior(lambda x: -jnp.sum(jnp.abs(x) ** 1.5) - jnp.sum(x**2) / 2)
     zero = np.zeros(1100)
-    target = Target(kink, Layout.of(jnp.zeros(1100)))
-    found = lowrank_laplace(target, None, zero, np.ones(1100), np.random.default_rng(0))
+    problem = Problem(Target(kink, Layout.of(jnp.zeros(1100))))
+    found = lowrank_laplace(problem, zero, np.ones(1100), np.random.default_rng(0))
     assert not found.positive_definite and found.smallest == -np.inf
 
 
@@ -249,7 +248,7 @@ def test_a_preconditioner_given_by_hand_is_kept():
     draws = sgld.sample(
         gaussian, None, jnp.zeros(1100), preconditioner=given, max_steps=200, progress=False
     )
-    np.testing.assert_allclose(draws.plan.preconditioner.array, 0.5)
+    np.testing.assert_allclose(draws.plan.setup.preconditioner.array, 0.5)
 
 
 def test_a_second_mode_among_many_parameters_is_noticed():

@@ -9,9 +9,10 @@ import scipy.optimize
 import sgld
 from sgld.data.source import ORDERS, Source
 from sgld.errors import UsageError
+from sgld.gaussian.dense import laplace_at, nonlinearity
 from sgld.layout import Layout
-from sgld.posterior import Target
-from sgld.tune.curvature import laplace_at, nonlinearity
+from sgld.problem.problem import Problem
+from sgld.problem.target import Target
 
 X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
 Y = (np.random.default_rng(1).random(60) < 1 / (1 + np.exp(-X[:, 0]))).astype(np.float32)
@@ -97,17 +98,16 @@ def test_nonlinearity_is_0_on_a_gaussian_and_not_on_a_logistic(T):
         target = Target(posterior, Layout.of(jnp.zeros(2)))
         source = Source.build(data, 60, "reshuffle")
         mode = sgld.find_map(posterior, data, jnp.zeros(2)).z
-        laplace = laplace_at(target, source, mode)
-        numbers.append(nonlinearity(target, source, laplace, np.random.default_rng(0), T))
+        laplace = laplace_at(Problem(target, source), mode)
+        numbers.append(nonlinearity(Problem(target, source), laplace, np.random.default_rng(0), T))
     assert numbers[0] < 1e-6 and 1e-3 < numbers[1] < 1
 
 
 def test_laplace_of_a_gaussian():
     target = Target(QUADRATIC, Layout.of(jnp.zeros(2)))
-    laplace = laplace_at(target, Source.build(X, 60, "reshuffle"), TRUTH)
+    laplace = laplace_at(Problem(target, Source.build(X, 60, "reshuffle")), TRUTH)
     np.testing.assert_allclose(laplace.curvature, 61 * np.eye(2), rtol=1e-5)
     np.testing.assert_allclose(laplace.covariance, np.eye(2) / 61, rtol=1e-5)
     saddle = sgld.Posterior(lambda t: t[0] ** 2 - t[1] ** 2)
-    assert not laplace_at(
-        Target(saddle, Layout.of(jnp.zeros(2))), None, np.zeros(2)
-    ).positive_definite
+    problem = Problem(Target(saddle, Layout.of(jnp.zeros(2))))
+    assert not laplace_at(problem, np.zeros(2)).positive_definite

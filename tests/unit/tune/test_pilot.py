@@ -8,20 +8,25 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.diagnose.confirm import Confirmation, confirm
-from sgld.diagnose.verdict import Evidence, Verdict, judge
+from sgld.diagnose.rule import Evidence, judge
+from sgld.draws.plan import Plan
+from sgld.draws.setup import Setup
+from sgld.draws.verdict import Verdict
 from sgld.errors import UsageError
+from sgld.gaussian.known import Known
 from sgld.layout import Layout
-from sgld.posterior import Target
+from sgld.metropolis.confirm import Confirmation, confirm
+from sgld.metropolis.pilot import pilot
+from sgld.problem.problem import Problem
+from sgld.problem.request import Request
+from sgld.problem.target import Target
 from sgld.run.again import another
 from sgld.tune import plan as plan_module
-from sgld.tune.pilot import pilot
-from sgld.tune.request import Plan, Request
 
 COVARIANCE = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 25.0]])
 PRECISION = np.linalg.inv(COVARIANCE).astype(np.float32)
-GAUSSIAN = Target(
-    sgld.Posterior(lambda t: -0.5 * t @ jnp.asarray(PRECISION) @ t), Layout.of(jnp.zeros(3))
+GAUSSIAN = Problem(
+    Target(sgld.Posterior(lambda t: -0.5 * t @ jnp.asarray(PRECISION) @ t), Layout.of(jnp.zeros(3)))
 )
 
 
@@ -31,12 +36,12 @@ def banana(t):
 
 def test_pilot_chains_find_a_gaussians_covariance_and_the_step_of_its_bias():
     bias = 0.025
-    found = pilot(GAUSSIAN, None, np.full(3, 0.5), np.eye(3), bias, 0)
+    found = pilot(GAUSSIAN, np.full(3, 0.5), np.eye(3), bias, 0)
     np.testing.assert_allclose(found.factor @ found.factor.T, COVARIANCE, atol=0.12 * 5, rtol=0.25)
     # h = 4b is b too wide on a Gaussian; the metric's own error may cost a little of it
     assert 0.75 * 4 * bias <= found.step_size <= 4 * bias
     assert found.zs.shape == (32, 3) and np.std(found.zs[:, 2]) > 2
-    half = pilot(GAUSSIAN, None, np.full(3, 0.5), np.eye(3), bias / 2, 0)
+    half = pilot(GAUSSIAN, np.full(3, 0.5), np.eye(3), bias / 2, 0)
     assert half.step_size == pytest.approx(found.step_size / 2, rel=0.3)
 
 
@@ -52,9 +57,8 @@ def test_a_banana_is_sampled_and_confirmed():
 def test_adjusted_chains_tell_the_truth_whatever_the_runs_step():
     starts = np.random.default_rng(0).normal(size=(32, 3)) @ np.linalg.cholesky(COVARIANCE).T
     D = sgld.Dense(jnp.asarray(COVARIANCE, jnp.float32)).prepare(GAUSSIAN.layout)
-    blank = dict.fromkeys(Plan.__dataclass_fields__)
-    plan = Plan(**{**blank, "starts": starts, "preconditioner": D, "step_size": lambda t: 0.05})
-    found = confirm(GAUSSIAN, plan, 0)
+    setup = Setup(sgld.SGLD(), sgld.Full(), D, lambda t: 0.05, starts=starts)
+    found = confirm(GAUSSIAN, setup, 0)
     assert found.mixed
     np.testing.assert_allclose(found.sd / np.sqrt(np.diag(COVARIANCE)), 1, atol=0.08)
     np.testing.assert_allclose(found.mean / np.sqrt(np.diag(COVARIANCE)), 0, atol=0.12)
@@ -100,7 +104,7 @@ def request(**given):
 
 
 def test_what_is_tried_next():
-    plan = Plan(**{**dict.fromkeys(Plan.__dataclass_fields__), "laplace": object()})
+    plan = Plan(Setup(None, None, None, None), Known(gaussian=object()))
     biased, unknown = (Verdict(word, ("why",)) for word in ("biased", "unknown"))
     tried = [{"what": "pilot", "why": "why"}]
     assert another(plan, request(), Verdict("trusted", ()), []) == []
@@ -149,5 +153,5 @@ def test_an_improper_posterior_is_refused_and_its_direction_named():
 def test_a_saddle_is_left():
     double_well = sgld.Posterior(lambda t: 0.5 * t[0] ** 2 - 0.02 * t[0] ** 4 - 0.5 * t[1] ** 2)
     draws = sgld.sample(double_well, None, jnp.zeros(2), progress=False, num_draws=200)
-    assert draws.plan.laplace.positive_definite
-    assert abs(abs(draws.plan.laplace.mode[0]) - 3.5355) < 0.01  # t^2 = 1 / .08
+    assert draws.plan.known.gaussian.positive_definite
+    assert abs(abs(draws.plan.known.gaussian.mode[0]) - 3.5355) < 0.01  # t^2 = 1 / .08

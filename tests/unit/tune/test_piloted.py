@@ -7,16 +7,19 @@ import pytest
 
 import sgld
 from sgld.data.source import Source
+from sgld.gaussian import known, mode, noise
+from sgld.gaussian.dense import laplace_at
+from sgld.gaussian.known import Known
+from sgld.gaussian.mode import newton_mode
 from sgld.layout import Layout
-from sgld.posterior import Target
-from sgld.tune import noise, pilot
-from sgld.tune import plan as plan_module
-from sgld.tune.curvature import laplace_at
-from sgld.tune.mode import newton_mode
-from sgld.tune.piloted import _on_some, from_pilot
+from sgld.metropolis import pilot
+from sgld.problem.problem import Problem
+from sgld.problem.request import Request
+from sgld.problem.target import Target
+from sgld.tune.from_chains import from_chains
+from sgld.tune.from_chains import on_some as some_rows
+from sgld.tune.from_optimisers import from_optimisers
 from sgld.tune.plan import make_plan
-from sgld.tune.request import Request
-from sgld.tune.rough import without_curvature
 
 N, D = 4000, 2
 RNG = np.random.default_rng(6)
@@ -32,6 +35,7 @@ MEAN, SD = (
     np.linalg.solve(PRECISION, X.T.astype(float) @ Y),
     np.sqrt(np.diag(np.linalg.inv(PRECISION))),
 )
+PROBLEM = Problem(TARGET, SOURCE, MEAN)
 
 
 NO_LIMITS = {"max_steps": None, "max_seconds": None}
@@ -44,13 +48,13 @@ def request(**given):
 
 @pytest.fixture(scope="module")
 def on_some():
-    plan = from_pilot(TARGET, SOURCE, request(), None, MEAN, 1.0, many_rows=True)
+    plan = from_chains(PROBLEM, request(), Known(), 1.0, many_rows=True)
     assert plan is not None
     return plan
 
 
 def test_some_rows_stand_for_all(on_some):
-    matrix = np.asarray(on_some.preconditioner.matrix, float)
+    matrix = np.asarray(on_some.setup.preconditioner.matrix, float)
     np.testing.assert_allclose(np.sqrt(np.diag(matrix)) / SD, 1, atol=0.25)
     correlation = -PRECISION[0, 1] / np.sqrt(PRECISION[0, 0] * PRECISION[1, 1])
     assert matrix[0, 1] / np.sqrt(matrix[0, 0] * matrix[1, 1]) == pytest.approx(
@@ -58,38 +62,38 @@ def test_some_rows_stand_for_all(on_some):
     )
     assert "2000 of 4000 rows" in on_some.notes[0]
     # the centre of half of the rows is about one sd off
-    np.testing.assert_allclose((on_some.starts.mean(0) - MEAN) / SD, 0, atol=4)
-    assert on_some.source.num_data == N and on_some.source.order == "reshuffle"
-    assert isinstance(on_some.gradient, sgld.Minibatch) and not on_some.adjustable
-    assert 0 < float(on_some.step_size(0)) <= 0.1 + 1e-6
+    np.testing.assert_allclose((on_some.setup.starts.mean(0) - MEAN) / SD, 0, atol=4)
+    assert on_some.num_data == N and on_some.setup.order == "reshuffle"
+    assert isinstance(on_some.setup.gradient, sgld.Minibatch) and not on_some.adjustable
+    assert 0 < float(on_some.setup.step_size(0)) <= 0.1 + 1e-6
 
 
 def test_many_rows_only_where_allowed_and_nothing_given_by_hand():
-    assert from_pilot(TARGET, SOURCE, request(), None, MEAN, 1.0) is None
+    assert from_chains(PROBLEM, request(), Known(), 1.0) is None
     for ask, T in ((request(sampler=sgld.SGLD()), 1.0), (request(), 2.0)):
-        assert from_pilot(TARGET, SOURCE, ask, None, MEAN, T, many_rows=True) is None
+        assert from_chains(PROBLEM, ask, Known(), T, many_rows=True) is None
 
 
 def test_scaled_rows_have_the_scaled_density_and_compile_once():
-    some, rows = _on_some(TARGET, SOURCE)
+    some = some_rows(PROBLEM)
     z = jnp.array([0.3, -0.2])
-    x, y = rows.everything()
+    x, y = some.source.everything()
     alone = -0.5 * jnp.sum((y - x @ z) ** 2)
     assert len(y) == pilot.MOST_ROWS
-    assert float(some.log_likelihood(z, rows.everything())) == pytest.approx(
+    assert float(some.log_likelihood(z, some.source.everything())) == pytest.approx(
         N / pilot.MOST_ROWS * float(alone), rel=1e-5
     )
     traces = []
 
     @jax.jit
-    def density(target, rows, z):
+    def density(problem, z):
         traces.append(1)
-        return target.log_likelihood(z, rows)
+        return problem.log_likelihood(z, problem.source.everything())
 
     longer = Source.build((np.tile(X, (2, 1)), np.tile(Y, 2)), 2 * N, "reshuffle")
     values = [
-        float(density(target, source.everything(), z))
-        for target, source in (_on_some(TARGET, SOURCE), _on_some(TARGET, longer))
+        float(density(some_rows(problem), z))
+        for problem in (PROBLEM, Problem(TARGET, longer, MEAN))
     ]
     assert values[1] == pytest.approx(2 * values[0], rel=0.2)
     assert len(traces) == 1
@@ -99,13 +103,13 @@ def test_the_noise_around_a_position_is_that_of_its_rows():
     z, factor = MEAN + 3 * SD, np.linalg.cholesky(np.linalg.inv(PRECISION))
     g = N * X.astype(float) * (Y - X @ z)[:, None] @ factor
     exact = np.linalg.eigvalsh(np.cov(g, rowvar=False))[-1]
-    found = noise.noise_around(TARGET, SOURCE, np.repeat(z[None], 64, axis=0), factor, 0)
+    found = noise.noise_around(PROBLEM, np.repeat(z[None], 64, axis=0), factor, 0)
     assert found == pytest.approx(exact, rel=0.08)
     # the means of different positions are no noise
     apart = z + np.linspace(-1, 1, 64)[:, None] * 200 * SD
     g = N * X.astype(float) * (Y[:, None] - X @ apart.T).T[:, :, None] @ factor
     within = np.mean([np.cov(each, rowvar=False) for each in g], axis=0)
-    found = noise.noise_around(TARGET, SOURCE, apart, factor, 0)
+    found = noise.noise_around(PROBLEM, apart, factor, 0)
     assert found == pytest.approx(np.linalg.eigvalsh(within)[-1], rel=0.1)
 
 
@@ -114,27 +118,27 @@ def funnel(z):
 
 
 def test_kinetic_on_a_gaussian_and_not_on_a_funnel():
-    few = SOURCE.first(50)
+    few = PROBLEM.first(50)
     factor = np.linalg.cholesky(np.linalg.inv(PRECISION * 50 / N))
-    assert pilot.pilot(TARGET, few, MEAN, factor, 0.025, 0).kinetic
-    neal = Target(sgld.Posterior(funnel), Layout.of(jnp.zeros(2)))
-    assert not pilot.pilot(neal, None, np.zeros(2), np.eye(2), 0.025, 0).kinetic
-    plans = [
-        from_pilot(target, source, request(), None, center, 1.0)
-        for target, source, center in ((TARGET, few, MEAN), (neal, None, np.zeros(2)))
-    ]
-    assert [type(plan.sampler).__name__ for plan in plans] == ["BAOA", "SGLD"]
-    assert all(plan.adjustable and isinstance(plan.gradient, sgld.Full) for plan in plans)
+    assert pilot.pilot(few, MEAN, factor, 0.025, 0).kinetic
+    neal = Problem(Target(sgld.Posterior(funnel), Layout.of(jnp.zeros(2))), start=jnp.zeros(2))
+    assert not pilot.pilot(neal, np.zeros(2), np.eye(2), 0.025, 0).kinetic
+    plans = [from_chains(problem, request(), Known(), 1.0) for problem in (few, neal)]
+    assert [type(plan.setup.sampler).__name__ for plan in plans] == ["BAOA", "SGLD"]
+    assert all(plan.adjustable and isinstance(plan.setup.gradient, sgld.Full) for plan in plans)
 
 
 def test_every_chain_is_optimised_from_a_start_of_its_own(monkeypatch):
-    monkeypatch.setattr("sgld.tune.rough.SEARCH", 20)
-    wells = Target(
-        sgld.Posterior(lambda t: -jnp.sum((t["w"] ** 2 - 1) ** 2)), Layout.of({"w": jnp.zeros(4)})
+    monkeypatch.setattr("sgld.tune.from_optimisers.SEARCH", 20)
+    wells = Problem(
+        Target(
+            sgld.Posterior(lambda t: -jnp.sum((t["w"] ** 2 - 1) ** 2)),
+            Layout.of({"w": jnp.zeros(4)}),
+        ),
+        start=np.array([0.9, -1.1, 1.0, -0.8]),
     )
-    z0 = np.array([0.9, -1.1, 1.0, -0.8])
     one, same, other = (
-        without_curvature(wells, None, request(seed=seed), z0, None).starts for seed in (3, 3, 4)
+        from_optimisers(wells, request(seed=seed), Known()).setup.starts for seed in (3, 3, 4)
     )
     np.testing.assert_array_equal(one, same)
     assert one.shape == (4, 4) and len(np.unique(one.round(4), axis=0)) == 4
@@ -143,17 +147,19 @@ def test_every_chain_is_optimised_from_a_start_of_its_own(monkeypatch):
 
 
 def test_many_rows_are_searched_from_the_mode_of_some(monkeypatch):
-    monkeypatch.setattr(plan_module, "PILOT_ROWS", 300)
+    monkeypatch.setattr(known, "PILOT_ROWS", 300)
     seen = []
 
-    def watched(target, source, start, *rest):
-        seen.append((source.num_data, np.asarray(start)))
-        return newton_mode(target, source, start, *rest)
+    def watched(problem, start, *rest):
+        seen.append((problem.num_data, np.asarray(start)))
+        return newton_mode(problem, start, *rest)
 
-    monkeypatch.setattr(plan_module, "newton_mode", watched)
-    plan = make_plan(TARGET, SOURCE, np.full(D, 30.0), request(temperature=1.0))
-    assert [rows for rows, _ in seen] == [300, N]
+    for module in (known, mode):
+        monkeypatch.setattr(module, "newton_mode", watched)
+    far = Problem(TARGET, SOURCE, np.full(D, 30.0))
+    plan = make_plan(far, request(temperature=1.0))
+    assert [rows for rows, _ in seen][:2] == [300, N]
     np.testing.assert_array_equal(seen[0][1], 30)
-    half = laplace_at(TARGET, SOURCE.first(300), seen[1][1])
+    half = laplace_at(PROBLEM.first(300), seen[1][1])
     assert np.abs(half.whiten(MEAN)).max() < 5
-    np.testing.assert_allclose((plan.laplace.mode - MEAN) / SD, 0, atol=0.01)
+    np.testing.assert_allclose((plan.known.gaussian.mode - MEAN) / SD, 0, atol=0.01)

@@ -1,0 +1,1 @@
+"""The mode, the Gaussian around it, and the sandwich."""

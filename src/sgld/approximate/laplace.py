@@ -1,0 +1,141 @@
+"""Draws of the Gaussian at the mode."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..checks import whole_number
+from ..data.source import generator
+from ..draws.draws import Draws
+from ..draws.verdict import Verdict
+from ..errors import UsageError
+from ..gaussian.dense import Laplace, laplace_at, nonlinearity
+from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
+from ..gaussian.noise import TUNING
+from ..gaussian.proper import named_direction
+from ..posterior import Posterior
+from ..problem import sums
+from ..problem.prepare import prepare
+from ..problem.problem import Problem
+from .find_map import Mode
+
+__all__ = ["laplace"]
+
+PyTree = Any
+
+NEAR_GAUSSIAN = 0.01
+FAR_FROM_MODE = 0.1  # sds
+
+
+def laplace(
+    posterior: Posterior,
+    data: Any,
+    mode: Mode | PyTree | None = None,
+    *,
+    num_chains: int = 4,
+    num_draws: int = 1000,
+    seed: int = 0,
+) -> Draws:
+    """Independent draws of the Laplace approximation, N(mode, J^{-1}) in free coordinates.
+
+    J is the curvature of -log posterior at the mode. Constrained parameters are mapped back, so
+    that a positive one stays positive. The verdict is always `unknown`: this is an
+    approximation; nu, its distance from Gaussian, is measured and told.
+
+    Args:
+      posterior, data: as for `sgld.sample`.
+      mode: what `sgld.find_map` returned, or a position to search from (None: posterior.init).
+      num_chains, num_draws, seed: as for `sgld.sample`; chains are only a shape here.
+
+    Raises UsageError where there is no mode or J is not positive definite there.
+
+    Example:
+      >>> import jax.numpy as jnp, sgld
+      >>> posterior = sgld.Posterior(lambda t: -0.5 * t**2, lambda t, x: -0.5 * (x - t) ** 2)
+      >>> draws = sgld.laplace(posterior, jnp.array([1.0, 2.0, 3.0]), 0.0)
+      >>> round(float(draws.mean()), 1), draws.verdict.word
+      (1.5, 'unknown')
+    """
+    began = time.perf_counter()
+    init = mode
+    if isinstance(mode, Mode):
+        # the mode's position is on the reported scale, its z on the free one
+        init = mode.position if posterior.output is None else posterior.init
+    for name, value in (("num_chains", num_chains), ("num_draws", num_draws)):
+        whole_number(name, value)
+    problem = prepare(posterior, data, init, seed=seed)
+    d = problem.dimension
+    if d > NEWTON_LIMIT:
+        raise UsageError(
+            f"{d} parameters are more than {NEWTON_LIMIT}, for which a dense curvature is formed; use "
+            "sgld.sample or sgld.reference."
+        )
+    if isinstance(mode, Mode) and mode.z is not None:
+        if mode.z.shape != (d,):
+            raise UsageError(f"mode has {mode.z.size} free parameters; the posterior has {d}.")
+        gaussian, converged = laplace_at(problem, mode.z), True
+    else:
+        gaussian, _, converged = gaussian_at_mode(problem)
+    if not gaussian.positive_definite:
+        raise UsageError(_not_definite(problem, gaussian))
+    if not converged:
+        raise UsageError(
+            "the search for the mode did not converge, so there is no Gaussian at it; start closer "
+            "(mode=position), or use sgld.reference."
+        )
+    assert gaussian.factor is not None
+    dtype = problem.layout.dtype
+    flat = gaussian.draw(generator(seed, TUNING, 3), num_chains * num_draws)
+    zs = jnp.asarray(flat.reshape(num_chains, num_draws, d), dtype)
+    nu = nonlinearity(problem, gaussian, generator(seed, TUNING, 2))
+    info = {
+        "method": "laplace",
+        "num_data": problem.num_data or None,
+        "num_steps": 0,
+        "nu": nu,
+        "seed": int(seed),
+        "seconds": time.perf_counter() - began,
+    }
+    at = jnp.asarray(gaussian.mode, dtype)
+    slope = np.asarray(sums.value_and_gradient(problem, at)[1], np.float64)
+    away = float(np.linalg.norm(slope @ gaussian.factor))
+    return Draws.at(problem, zs, verdict=_verdict(nu, away), info=info)
+
+
+def _verdict(nu: float, away: float) -> Verdict:
+    reasons = [
+        "these are draws of the Gaussian at the mode, an approximation; confirm with sgld.sample or "
+        "sgld.reference."
+    ]
+    if away > FAR_FROM_MODE:
+        reasons.append(
+            f"the mode given is about {away:.2g} sd from where the gradient vanishes; let "
+            "sgld.find_map converge."
+        )
+    if nu < NEAR_GAUSSIAN:
+        reasons.append(
+            f"the posterior is nearly Gaussian in free coordinates (nu = {nu:.2g}; 0 is exactly so), "
+            "which makes it a good one around this mode."
+        )
+    else:
+        reasons.append(
+            f"the posterior is not nearly Gaussian in free coordinates (nu = {nu:.2g}, where less "
+            f"than {NEAR_GAUSSIAN} is)."
+        )
+    return Verdict("unknown", tuple(reasons), extra={"nu": nu if np.isfinite(nu) else None})
+
+
+def _not_definite(problem: Problem, gaussian: Laplace) -> str:
+    """The direction in which the density does not fall, as a sentence."""
+    at = named_direction(problem, gaussian.flattest)
+    if not np.isfinite(gaussian.curvature).all():
+        return f"the curvature at the mode is not finite for {at}; use sgld.reference."
+    return (
+        f"the curvature at the mode is not positive definite (smallest relative eigenvalue "
+        f"{gaussian.smallest:.2g}), along {at}: the density does not fall there. Give it a "
+        "proper prior, drop it, or use sgld.reference."
+    )

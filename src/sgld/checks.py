@@ -1,0 +1,44 @@
+"""What a user's numbers must be; the answer is one sentence that names the argument and its value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .errors import UsageError
+
+__all__ = ["check_seed", "fraction", "is_number", "positive_number", "whole_number"]
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is one real number, and no truth value."""
+    real = isinstance(value, (int, float, np.integer, np.floating))
+    return real and not isinstance(value, bool)
+
+
+def whole_number(name: str, value: Any, least: int = 1, remark: str = "") -> None:
+    """UsageError unless `value` is a whole number of at least `least`."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise UsageError(f"{name} must be a whole number, at least {least}{remark}. Got {value!r}.")
+
+
+def positive_number(name: str, value: Any) -> None:
+    """UsageError unless `value` is a positive number."""
+    if not (is_number(value) and value > 0):
+        raise UsageError(f"{name} must be a positive number. Got {value!r}.")
+
+
+def fraction(name: str, value: Any, *, ends: bool = False) -> None:
+    """UsageError unless `value` lies between 0 and 1; with `ends` it may be either."""
+    inside = is_number(value) and (0 <= value <= 1 if ends else 0 < value < 1)
+    if not inside:
+        raise UsageError(f"{name} must lie between 0 and 1. Got {value!r}.")
+
+
+def check_seed(seed: Any) -> None:
+    """UsageError unless `seed` is a whole number from 0 to 2^32 - 1."""
+    whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
+    if not whole or not 0 <= seed < 2**32:
+        raise UsageError(f"seed must be a whole number from 0 to 2^32 - 1. Got {seed!r}.")

@@ -1,0 +1,255 @@
+"""From measured quantities to one word: the first rule that applies, with reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float
+
+from ..draws.verdict import Verdict, Word
+from ..metropolis.confirm import Confirmation
+
+__all__ = ["Evidence", "doubt", "judge", "unmixed"]
+
+MIN_ESS = 400
+MAX_EXCESS = 0.10
+MAX_RATIO_ERROR = 0.10
+MAX_MEAN_ERROR = 0.25
+MAX_SE = 0.10
+MAX_SE_ALONE = 0.04  # where the meter is the only evidence of bias
+PRINTED_SE, PRINTED_RATIO = 0.03, 1.3  # beyond these the corrected columns are off by too much
+MIN_CORRECTED_ESS = 100
+MIN_R2, PRINTED_R2 = 0.5, 0.9
+MAX_NU = 1.0
+HEAVY = 0.15  # Pareto k of a tail: from .25 the error of a sd is infinite, and unvisited tails look lighter
+_ELSEWHERE = "confirm by sgld.step_halving, or with NUTS: sgld.reference."
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was measured; None where it could not be. Arrays are per reported parameter."""
+
+    names: tuple[str, ...]
+    mean: Float[np.ndarray, " m"]
+    sd: Float[np.ndarray, " m"]
+    ess: Float[np.ndarray, " m"]
+    ess_square: Float[np.ndarray, " m"]
+    r_hat: Float[np.ndarray, " m"]
+    num_chains: int
+    failures: tuple[str, ...] = ()
+    sd_ratio: Float[np.ndarray, " m"] | None = None
+    sd_ratio_se: Float[np.ndarray, " m"] | None = None
+    r2: Float[np.ndarray, " m"] | None = None
+    mean_shift: Float[np.ndarray, " m"] | None = None
+    excess: Float[np.ndarray, " m"] | None = None
+    noise_ratio: float | None = None
+    nu: float | None = None
+    other_modes: int = 0
+    tolerance: float = 0.05
+    max_se: float = MAX_SE
+    min_r2: float = MIN_R2
+    why_not: str | None = None  # why there is no meter, in a sentence
+    confirmation: Confirmation | None = None  # by adjusted chains, where the meter is no guide
+
+
+def judge(e: Evidence) -> Verdict:
+    """The first rule that applies."""
+    word, reasons = _rule(e)
+    corrected_mean = corrected_sd = None
+    c = e.confirmation
+    if c is not None and c.mixed:
+        return Verdict(
+            word, tuple(reasons), e.sd / c.sd, c.sd_se, e.r2, c.mean, c.sd, e.noise_ratio,
+            {"nu": e.nu, "excess": None, "confirmed": "adjusted chains"},
+        )  # fmt: skip
+    if e.sd_ratio is not None and e.r2 is not None and e.mean_shift is not None:
+        good = (e.r2 > PRINTED_R2) & (e.ess >= MIN_CORRECTED_ESS)
+        good &= (e.sd_ratio > 0) & (e.sd_ratio <= PRINTED_RATIO)
+        if e.sd_ratio_se is not None:
+            good &= e.sd_ratio_se <= PRINTED_SE
+        corrected_mean = np.where(good, e.mean + e.mean_shift, np.nan)
+        corrected_sd = np.full_like(e.sd, np.nan)
+        np.divide(e.sd, e.sd_ratio, out=corrected_sd, where=good)
+    extra = {"nu": e.nu, "excess": _largest(e.excess)}
+    return Verdict(
+        word, tuple(reasons), e.sd_ratio, e.sd_ratio_se, e.r2, corrected_mean, corrected_sd,
+        e.noise_ratio, extra,
+    )  # fmt: skip
+
+
+def _largest(values: np.ndarray | None) -> float | None:
+    if values is None or not np.isfinite(values).all():
+        return None
+    return float(np.max(values))
+
+
+def _rule(e: Evidence) -> tuple[Word, Sequence[str]]:
+    if e.failures:
+        return "biased", e.failures
+    mixing = unmixed(e)
+    if mixing:
+        return "not mixed", mixing
+    if e.confirmation is not None and e.confirmation.mixed:
+        return _by_adjusted_chains(e, e.confirmation)
+    if e.excess is not None and not np.max(e.excess) <= MAX_EXCESS:  # NaN too
+        return "biased", [_excess_reason(e, e.excess)]
+    in_doubt = doubt(e)
+    if in_doubt:
+        return "unknown", [in_doubt]
+    assert e.sd_ratio is not None and e.mean_shift is not None
+    error = np.abs(e.sd_ratio - 1)
+    mean_error = np.abs(e.mean_shift) / (e.sd / e.sd_ratio)
+    if np.max(error) > MAX_RATIO_ERROR or np.max(mean_error) > MAX_MEAN_ERROR:
+        return _wrong(e, error, mean_error)
+    return "trusted", [f"{_within(error)}."]
+
+
+def _within(error: np.ndarray) -> str:
+    count = len(error)
+    every = f"all {count} parameters" if count > 1 else "the parameter"
+    # round up: the sentence must not promise more than was measured
+    percent = max(1, int(np.ceil(100 * np.max(error) - 1e-9)))
+    return f"sd within {percent}% on {every}"
+
+
+def _by_adjusted_chains(e: Evidence, c: Confirmation) -> tuple[Word, Sequence[str]]:
+    """The same limits, against the means and sds of Metropolis-adjusted chains."""
+    why = doubt(replace(e, confirmation=None)) or ""
+    said = "by Metropolis-adjusted chains"
+    if np.max(c.sd_se) > MAX_SE / 2:
+        return "unknown", [
+            f"{why.split(';')[0]}, and adjusted chains were too short to tell; {_ELSEWHERE}"
+        ]
+    error, mean_error = np.abs(e.sd / c.sd - 1), np.abs(e.mean - c.mean) / c.sd
+    off = _off(e.names, e.sd / c.sd, mean_error)
+    if off:
+        remedy = f"{said}; use a smaller tolerance, or NUTS: sgld.reference."
+        return "biased", [f"{what}, {remedy}" for what in off]
+    worst = int(np.nanargmax(c.tail))
+    if c.tail[worst] >= HEAVY:
+        return "unknown", [
+            f"the tails of {e.names[worst]!r} are too heavy for its sd to be known from draws (Pareto k = "
+            f"{c.tail[worst]:.2f}); go by quantiles, or use a prior with lighter tails."
+        ]
+    return "trusted", [f"{_within(error)}, {said}."]
+
+
+def _off(
+    names: tuple[str, ...], ratio: Float[np.ndarray, " m"], mean_error: Float[np.ndarray, " m"]
+) -> list[str]:
+    """What is beyond the limits, in words without an end: the worst sd, the worst mean."""
+    found = []
+    worst = int(np.argmax(np.abs(ratio - 1)))
+    if abs(ratio[worst] - 1) > MAX_RATIO_ERROR:
+        found.append(f"sd of {names[worst]!r} is about {_too(ratio[worst])}")
+    worst = int(np.argmax(mean_error))
+    if mean_error[worst] > MAX_MEAN_ERROR:
+        found.append(f"mean of {names[worst]!r} is about {mean_error[worst]:.2f} sd off")
+    return found
+
+
+def _too(ratio: float) -> str:
+    """18% too wide, 40% too narrow, 15 times as wide as it should be."""
+    if ratio > 2:
+        return f"{_figure(ratio)} times as wide as it should be"
+    return f"{100 * abs(ratio - 1):.0f}% too {'wide' if ratio > 1 else 'narrow'}"
+
+
+def unmixed(e: Evidence) -> list[str]:
+    """Why the draws are too few, or the chains at odds; empty where they are neither."""
+    ess = np.fmin(e.ess, e.ess_square)
+    if np.isnan(ess).all():
+        return ["the draws are too few, or do not move; use more draws."]
+    worst = int(np.nanargmin(ess))
+    if ess[worst] < MIN_ESS:
+        factor = MIN_ESS / max(ess[worst], 1.0)
+        return [
+            f"too few effective draws: {ess[worst]:.0f} for {e.names[worst]!r} where {MIN_ESS} are "
+            f"needed; use about {factor:.1f} times as many steps (num_draws or thin)."
+        ]
+    # R-hat looks at the spread too, so that the ESS of theta^2 counts
+    limit = np.maximum(1.01, np.sqrt(1 + 4 * e.num_chains / ess))
+    over = np.nan_to_num(e.r_hat) > limit
+    if over.any():
+        worst = int(np.nanargmax(e.r_hat / limit))
+        return [
+            f"the chains disagree: R-hat of {e.names[worst]!r} is {e.r_hat[worst]:.3f}; run longer, or "
+            "look for several modes."
+        ]
+    return []
+
+
+def _excess_reason(e: Evidence, excess: np.ndarray) -> str:
+    worst = int(np.argmax(excess))
+    if not np.isfinite(excess[worst]):
+        return "the step size is beyond the limit of stability; use a much smaller step_size."
+    ratio = 1 + excess[worst]
+    if e.sd_ratio is not None and e.sd_ratio[worst] > 1 + MAX_RATIO_ERROR:
+        ratio = e.sd_ratio[worst]  # the table's figure, where it agrees
+    text = f"sd of {e.names[worst]!r} is about {_too(ratio)}"
+    if e.noise_ratio is not None and e.noise_ratio > 0.05:
+        return (
+            f"{text}: gradient noise is {_figure(e.noise_ratio)} times the injected noise; use a smaller "
+            "step_size, a larger batch_size, gradient=ControlVariates(), or leave step_size to the library."
+        )
+    return f"{text}: the step size is too large; divide it by {1 + 10 * excess[worst]:.0f}."
+
+
+def _figure(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
+
+
+def doubt(e: Evidence) -> str | None:
+    """Why the meter is no guide here, in a sentence; None where it is one."""
+    if e.why_not is not None:
+        return e.why_not
+    measured = (e.sd_ratio, e.sd_ratio_se, e.r2, e.mean_shift)
+    if any(values is None or not np.isfinite(values).all() for values in measured):
+        return "the bias meter gave no finite answer; compare with sgld.reference (NUTS)."
+    assert e.sd_ratio_se is not None and e.r2 is not None
+    if e.other_modes:
+        return (
+            f"the posterior has at least {e.other_modes + 1} modes, and how often the chains visit each "
+            "need not be its weight; compare with sgld.reference, or use sgld.ReplicaExchange()."
+        )
+    if e.nu is not None and not e.nu <= MAX_NU:
+        return (
+            f"the posterior is far from Gaussian (nu = {e.nu:.2g}), where the bias meter is no guide; "
+            + _ELSEWHERE
+        )
+    worst = int(np.argmin(e.r2))
+    if e.r2[worst] < e.min_r2:
+        return (
+            f"the bias meter explains too little of {e.names[worst]!r} (r2 = {e.r2[worst]:.2f}); "
+            + _ELSEWHERE
+        )
+    worst = int(np.argmax(e.sd_ratio_se))
+    if e.sd_ratio_se[worst] > e.max_se:
+        return (
+            f"the bias meter is uncertain by {100 * e.sd_ratio_se[worst]:.0f}% on "
+            f"{e.names[worst]!r}; use more draws."
+        )
+    return None
+
+
+def _wrong(e: Evidence, error: np.ndarray, mean_error: np.ndarray) -> tuple[Word, list[str]]:
+    assert e.sd_ratio is not None
+    worst = int(np.argmax(error))
+    noise = 3 / np.sqrt(2 * e.ess_square[worst])
+    small_excess = e.excess is not None and np.max(e.excess) < e.tolerance
+    if np.max(mean_error) <= MAX_MEAN_ERROR and error[worst] < noise and small_excess:
+        return "not mixed", [
+            f"too few draws: sd of {e.names[worst]!r} is {100 * error[worst]:.0f}% off, within the "
+            "Monte Carlo error of this many draws; use more."
+        ]
+    reasons = []
+    for what in _off(e.names, e.sd_ratio, mean_error):
+        if what.startswith("mean"):
+            reasons.append(f"{what}; use a longer burn_in or more draws.")
+            continue
+        if e.sd_ratio[worst] > 1 and e.noise_ratio is not None and e.noise_ratio > 0.05:
+            what += f": gradient noise is {_figure(e.noise_ratio)} times the injected noise"
+        reasons.append(f"{what}; use a smaller step_size or a larger batch_size.")
+    return "biased", reasons

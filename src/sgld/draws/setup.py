@@ -1,0 +1,80 @@
+"""What runs: the arguments of `sgld.sample`, each of them chosen, and where the chains start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ..gradient.control_variates import ControlVariates
+
+__all__ = ["Setup"]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The choices of a run.
+
+    Attributes:
+      sampler, gradient, preconditioner: as `sgld.sample` takes them, but prepared for the problem.
+      order, batch_size: of the rows; None without data.
+      step_size, temperature: schedules, functions of the step.
+      burn_in, thin, num_draws, num_chains: lengths of a run.
+      starts: free positions [chain, d] that the chains start from; None: dispersed around the centre
+        of what is known.
+    """
+
+    sampler: Any
+    gradient: Any
+    preconditioner: Any
+    step_size: Any
+    order: str | None = None
+    batch_size: int | None = None
+    temperature: Any = None
+    burn_in: int = 0
+    thin: int = 1
+    num_draws: int = 0
+    num_chains: int = 0
+    starts: Float[np.ndarray, "chain d"] | None = None
+
+    @property
+    def corrected(self) -> bool:
+        """Whether the injected noise is corrected for the gradient's."""
+        correction = getattr(self.sampler, "noise_correction", None)
+        return correction is not None and not isinstance(correction, str)
+
+    def arguments(self) -> dict[str, Any]:
+        """What to pass to `sgld.sample` for the same run, tuning nothing."""
+        gradient = self.gradient
+        if isinstance(gradient, ControlVariates):
+            gradient = ControlVariates()  # at the mode, which is found again
+        names = ("sampler", "preconditioner", "step_size", "temperature", "burn_in", "thin")
+        given = {name: getattr(self, name) for name in (*names, "num_draws", "num_chains")}
+        given["gradient"] = gradient
+        if self.order is not None:
+            given |= {"order": self.order, "batch_size": self.batch_size}
+        return given
+
+    def scaled(self, share: float) -> Setup:
+        """With D times `share`, as for a posterior whose covariance is so many times this one's."""
+        D = self.preconditioner
+        return self if D.adapts else replace(self, preconditioner=D.scaled(share))
+
+    def describe(self) -> dict[str, Any]:
+        """In words and numbers."""
+        return {
+            "sampler": type(self.sampler).__name__,
+            "noise_correction": self.corrected,
+            "gradient": type(self.gradient).__name__,
+            "preconditioner": type(self.preconditioner).__name__,
+            "order": self.order,
+            "batch_size": self.batch_size,
+            "step_size": float(self.step_size(0)),
+            "temperature": float(self.temperature(0)),
+            "burn_in": self.burn_in,
+            "thin": self.thin,
+            "num_draws": self.num_draws,
+            "num_chains": self.num_chains,
+        }

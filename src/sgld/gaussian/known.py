@@ -1,0 +1,171 @@
+"""What is known of a posterior before anything is chosen: mode, curvature, shape, other modes.
+
+`find_out` makes it once, from a Problem; tuning, verdict, referee and report read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ..data.source import generator
+from ..problem.problem import Problem
+from .dense import Laplace, nonlinearity
+from .diagonal import squared_gradients
+from .lowrank import (
+    LowRankLaplace,
+    affordable,
+    lowrank_laplace,
+    lowrank_mode,
+    lowrank_modes,
+)  # fmt: skip
+from .mode import NEWTON_LIMIT, AtMode, gaussian_at_mode, newton_mode, other_modes
+from .noise import TUNING
+from .proper import check_proper, named_direction
+
+__all__ = ["HOPELESS", "NEAR", "Known", "find_out"]
+
+NEAR = 0.1  # nu below which the Gaussian at the mode says all
+HOPELESS = 1.0  # nu from which nothing is promised
+PILOT_ROWS, FEW_ROWS = 10_000, 10  # rows of the first search, where there are that many times more
+NEGLIGIBLE = 10  # a mode e^-10 times less dense than another matters to nobody
+OFF_THE_SADDLE = (0.1, -0.1, 1.0, -1.0, 10.0, -10.0)  # along the flattest direction
+
+
+@dataclass(frozen=True)
+class Known:
+    """What was found out about a posterior.
+
+    Attributes:
+      gaussian: that at the mode, dense or diagonal plus low rank; None where none was made. Not
+        positive definite at a saddle.
+      log_density: at its centre.
+      nu: distance from a Gaussian, 0 for one (`nonlinearity`); None where there is no Gaussian.
+      modes: the other modes that were found, in free coordinates, or None.
+      notes: sentences for the user.
+    """
+
+    gaussian: Laplace | LowRankLaplace | None = None
+    log_density: float = float("nan")
+    nu: float | None = None
+    modes: Float[np.ndarray, "k d"] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is a Gaussian with a positive definite curvature."""
+        return self.gaussian is not None and self.gaussian.positive_definite
+
+    @property
+    def other_modes(self) -> int:
+        """How many."""
+        return 0 if self.modes is None else len(self.modes)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether nothing can be promised from the Gaussian: nu is unknown, or too large."""
+        return self.nu is None or not self.nu <= HOPELESS
+
+
+def find_out(problem: Problem, seed: int, temperature: float, *, by_hand: bool) -> Known:
+    """Mode, curvature, distance from a Gaussian, other modes; as much as d and N allow.
+
+    `by_hand`: a step size was given, so that neither an improper posterior nor hundreds of passes
+    over the data are the library's business.
+    """
+    if problem.dimension <= NEWTON_LIMIT:
+        return _by_newton(problem, seed, temperature, check=not by_hand)
+    if not by_hand and affordable(problem):
+        return _by_lanczos(problem, seed, temperature)
+    given = " and a step size given by hand" if by_hand else ""
+    note = f"no curvature is made for {problem.dimension} parameters{given}, so no promise about the sd."
+    return Known(notes=(note,))
+
+
+def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
+    """With a dense curvature."""
+    notes, nu, modes = [], None, None
+    start = jnp.asarray(problem.start)
+    if problem.num_data > FEW_ROWS * PILOT_ROWS:
+        # a mode of some rows is near that of all, so that all are passed over once or twice
+        pilot, _, _, found = newton_mode(problem.first(PILOT_ROWS), start)
+        start = jnp.asarray(pilot) if found else start
+    at = gaussian_at_mode(problem, start)
+    if not at.gaussian.positive_definite:
+        at = _off_the_saddle(problem, at)
+    if not at.converged:
+        notes.append("the search for the mode did not converge; start closer, or rescale.")
+    if at.gaussian.positive_definite:
+        nu = nonlinearity(problem, at.gaussian, generator(seed, TUNING, 2), T or 1.0)
+        found = other_modes(problem, at.gaussian, generator(seed, TUNING, 3))
+        least = at.log_density - NEGLIGIBLE * (T or 1.0)
+        dense = [z for z, density in found if density > least]
+        modes = np.array(dense) if dense else None
+    else:
+        notes.append(_saddle_note(problem, at.gaussian))
+    told = (*notes, *_modes_note(modes), *_nonlinear_note(nu))
+    known = Known(at.gaussian, at.log_density, nu, modes, told)
+    if check and known.hopeless:
+        check_proper(problem, at.gaussian)
+    return known
+
+
+def _by_lanczos(problem: Problem, seed: int, T: float) -> Known:
+    """The same for more parameters than a dense curvature is made for."""
+    mode, value, converged = lowrank_mode(problem, np.asarray(problem.start, np.float64))
+    notes, nu, modes = [], None, None
+    if not converged:
+        notes.append("the search for the mode did not converge; start closer, or rescale.")
+    squares = np.asarray(squared_gradients(problem, problem.array(mode)))
+    gaussian = lowrank_laplace(problem, mode, squares, generator(seed, TUNING, 6))
+    if gaussian.positive_definite:
+        nu = nonlinearity(problem, gaussian, generator(seed, TUNING, 2), T or 1.0)
+        notes.append(
+            f"the curvature of {mode.size} parameters is known as diagonal plus rank {gaussian.c.size}: the "
+            "meter may exaggerate bias."
+        )
+        rng = generator(seed, TUNING, 9)
+        found = lowrank_modes(problem, gaussian, value - NEGLIGIBLE * (T or 1.0), rng)
+        modes = np.array(found) if found else None
+    else:
+        notes.append(_saddle_note(problem, gaussian))
+    return Known(gaussian, value, nu, modes, (*notes, *_modes_note(modes), *_nonlinear_note(nu)))
+
+
+def _off_the_saddle(problem: Problem, at: AtMode) -> AtMode:
+    """The mode that lies down the flattest direction from a saddle, where there is one."""
+    for move in OFF_THE_SADDLE:
+        found = gaussian_at_mode(problem, at.gaussian.mode + move * at.gaussian.flattest)
+        rises = found.log_density > at.log_density
+        if found.converged and found.gaussian.positive_definite and rises:
+            return found
+    return at
+
+
+def _saddle_note(problem: Problem, gaussian: Laplace | LowRankLaplace) -> str:
+    return (
+        "the curvature at the mode is not positive definite (smallest relative eigenvalue "
+        f"{gaussian.smallest:.2g}) along {named_direction(problem, gaussian.flattest)}; NUTS is the "
+        "better tool here: sgld.reference, or sgld reference RUN."
+    )
+
+
+def _modes_note(modes: np.ndarray | None) -> tuple[str, ...]:
+    if modes is None:
+        return ()
+    return (
+        f"the posterior has at least {len(modes) + 1} modes; how often the chains visit each need not "
+        "be its weight: compare with sgld.reference, or use sgld.ReplicaExchange().",
+    )
+
+
+def _nonlinear_note(nu: float | None) -> tuple[str, ...]:
+    if nu is None or nu <= HOPELESS:
+        return ()
+    return (
+        f"the posterior is far from Gaussian (nu = {nu:.2g}); NUTS is the better tool where "
+        "it is affordable: sgld.reference, or sgld reference RUN.",
+    )

@@ -1,0 +1,266 @@
+"""The Gaussian at the mode where there are too many parameters for a dense curvature.
+
+With S^2 = 1 / (squared gradients + the prior's curvature), the Ritz pairs (lambda, V) of S J S that
+Lanczos' iteration gives, and s the smallest curvature of all other directions,
+
+    J^{-1} ~ S [ (I - V V^T) / s + V diag(1 / lambda) V^T ] S = D,   D^{1/2} = s^{-1/2} S (I + V diag(c) V^T),
+
+c = (s / lambda)^{1/2} - 1. How well that describes J is measured: the eigenvalues of D^{1/2} J D^{1/2}
+lie between 1 and 1 + `departure`, 0 where low rank plus diagonal is all there is. With D in the place
+of J^{-1} the bias meter keeps its mean under the posterior, and exaggerates the bias of a run
+(a variance rho times the true one reads as at most rho / (1 - (rho - 1) departure) on a Gaussian);
+with s the mean it would hide some. J is used through Hessian-vector products over all rows alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.linalg import eigh_tridiagonal
+
+from ..preconditioner.fixed import LowRank
+from ..problem import sums
+from ..problem.problem import Problem
+from .dense import Marginals
+
+__all__ = [
+    "LARGEST",
+    "LowRankLaplace",
+    "affordable",
+    "lowrank_laplace",
+    "lowrank_mode",
+    "lowrank_modes",
+]
+
+LARGEST = 20_000  # parameters
+PASSES = (
+    2**30
+)  # rows times parameters beyond which a pass over the data is too long to make hundreds
+RANK, WORK = 1024, 2**36  # Lanczos steps at most, and rows x parameters x steps
+LOOK = 32  # steps between looks at the sign of the curvature
+PROBES = 32
+EDGE = 0.03  # relative error of the smallest eigenvalue of D^{1/2} J D^{1/2}
+SEARCH = 400  # steps of L-BFGS at most
+SEARCH_SCALES = (3.0, 12.0)  # sds of the starts from which other modes are looked for
+ELEMENTS = 2**26  # of a Jacobian of the reported parameters
+
+
+@dataclass(frozen=True)
+class LowRankLaplace:
+    """N(mode, T D), in free coordinates; the same methods as the dense `Laplace`."""
+
+    mode: Float[np.ndarray, " d"]
+    scale: Float[np.ndarray, " d"]
+    Q: Float[np.ndarray, "d r"]
+    c: Float[np.ndarray, " r"]
+    smallest: float
+    flattest: Float[np.ndarray, " d"]
+    departure: float
+    positive_definite: bool = True
+
+    @property
+    def metric(self) -> LowRank:
+        """D, as a preconditioner."""
+        return LowRank(self.scale**2, None, self.Q, self.c)
+
+    def spread(self, xi: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
+        """D^{1/2} xi: draws' distances from the mode."""
+        return self.scale * (xi + (xi @ self.Q * self.c) @ self.Q.T)
+
+    def pull(self, g: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
+        """(D^{1/2})^T g."""
+        scaled = self.scale * g
+        return scaled + (scaled @ self.Q * self.c) @ self.Q.T
+
+    def whiten(self, z: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
+        """D^{-1/2} (z - mode)."""
+        scaled = (z - self.mode) / self.scale
+        return scaled - (scaled @ self.Q * (self.c / (1 + self.c))) @ self.Q.T
+
+    def linear(self, problem: Problem, z: Float[np.ndarray, "n d"]) -> np.ndarray:
+        """D^{1/2} J (z - mode), the whitened gradients of a Gaussian with this curvature."""
+        mode = problem.array(self.mode)
+        return self.pull(np.stack([_times(problem, mode, v) for v in z - self.mode]))
+
+    def draw(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count d"]:
+        """`count` draws."""
+        return self.mode + self.spread(rng.standard_normal((count, self.mode.size)))
+
+    def tempered(self, temperature: float) -> LowRankLaplace:
+        """The Gaussian of the law at `temperature`."""
+        return replace(self, scale=self.scale * np.sqrt(temperature))
+
+    def marginals(self, problem: Problem) -> Marginals:
+        """The reported parameters, in the linear approximation at the mode."""
+        plain = problem.posterior.transform is None and problem.posterior.output is None
+        if plain:
+            variance = self.scale**2 * (1 + self.Q**2 @ (2 * self.c + self.c**2))
+            return Marginals(
+                lambda z: z - self.mode, lambda g: -self.spread(self.pull(g)), variance
+            )
+        out = problem.target.jacobian(self.mode)
+        return Marginals(
+            lambda z: (z - self.mode) @ out.T,
+            lambda g: -self.spread(self.pull(g)) @ out.T,
+            np.sum(self.pull(out) ** 2, axis=1),
+        )
+
+
+def affordable(
+    problem: Problem,
+) -> bool:
+    """Whether hundreds of passes over the data are a fair price for curvature."""
+    d = problem.dimension
+    rows = max(1, problem.num_data)
+    plain = problem.posterior.transform is None and problem.posterior.output is None
+    return d <= LARGEST and rows * d <= PASSES and (plain or d * d <= ELEMENTS)
+
+
+def lowrank_mode(
+    problem: Problem, start: Float[np.ndarray, " d"]
+) -> tuple[Float[np.ndarray, " d"], float, bool]:
+    """(z, log density, converged): L-BFGS on all rows, until the density no longer rises."""
+    from scipy.optimize import minimize
+
+    def loss(z: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = sums.value_and_gradient(problem, problem.array(z))
+        return -float(value), -np.asarray(slope, np.float64)
+
+    found = minimize(
+        loss, start, jac=True, method="L-BFGS-B",
+        options={"maxiter": SEARCH, "maxcor": 20, "ftol": 1e-9, "gtol": 0.0},
+    )  # fmt: skip
+    # in float32 the last line search fails where no step raises the density any more
+    return found.x, -float(found.fun), bool(np.isfinite(found.fun) and found.nit < SEARCH)
+
+
+def lowrank_modes(
+    problem: Problem,
+    laplace: LowRankLaplace,
+    least: float,
+    rng: np.random.Generator,
+) -> list[Float[np.ndarray, " d"]]:
+    """Modes other than `laplace.mode`, of a log density above `least`, from wide starts."""
+    found: list[np.ndarray] = []
+    for scale in SEARCH_SCALES:
+        start = laplace.mode + laplace.spread(scale * rng.standard_normal(laplace.mode.size))
+        z, value, converged = lowrank_mode(problem, start)
+        # L-BFGS ends within a fraction of an sd in each direction
+        known = [laplace.mode, *found]
+        apart = min(float(np.linalg.norm(laplace.whiten(z) - laplace.whiten(m))) for m in known)
+        if converged and value > least and apart > 3 + 0.3 * np.sqrt(z.size):
+            found.append(z)
+    return found
+
+
+def lowrank_laplace(
+    problem: Problem,
+    mode: Float[np.ndarray, " d"],
+    squared_gradients: Float[np.ndarray, " d"],
+    rng: np.random.Generator,
+) -> LowRankLaplace:
+    """Low rank plus diagonal curvature at `mode`; not positive definite where Lanczos finds that."""
+    d = mode.size
+    scale = 1 / np.sqrt(np.maximum(np.asarray(squared_gradients, np.float64), 1e-30))
+    times = partial(_scaled_times, problem, problem.array(mode), scale)
+    rows = max(1, problem.num_data)
+    steps = int(np.clip(WORK // (rows * d), LOOK, min(RANK, d)))
+    values, vectors, definite = _lanczos(times, d, steps, rng)
+    flattest = scale * vectors[:, 0]
+    flattest /= np.linalg.norm(flattest)
+    if not definite:
+        return LowRankLaplace(
+            mode, scale, vectors, np.zeros(len(values)), float(values[0]), flattest, np.inf, False
+        )
+    probes = rng.standard_normal((PROBES, d))
+    probes -= (probes @ vectors) @ vectors.T
+    rest = np.mean([w @ times(w) for w in probes]) / np.mean(np.sum(probes**2, axis=1))
+    if not rest > 0:
+        rest = float(np.median(values))
+    found = LowRankLaplace(
+        mode,
+        scale / np.sqrt(rest),
+        vectors,
+        np.sqrt(rest / values) - 1,
+        float(values[0]),
+        flattest,
+        0.0,
+    )
+
+    def whitened(v: np.ndarray) -> np.ndarray:
+        z = problem.array(mode)
+        return found.pull(_times(problem, z, found.spread(v)))
+
+    edges, *_ = _lanczos(whitened, d, steps, rng, within=EDGE)
+    # an iteration that ended by itself before its first look is exact
+    missed = 0.0 if len(edges) < LOOK else _missed(d, len(edges)) * (edges[-1] - edges[0])
+    low = min(1.0, max(edges[0] - missed, edges[0] / 4))
+    # all of D is widened: were V's share left as it is, its coupling to the rest would fall below 1
+    return replace(found, scale=found.scale / np.sqrt(low), departure=float(edges[-1] / low - 1))
+
+
+def _lanczos(
+    times, d: int, steps: int, rng, within: float = 0.0
+) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Ritz values, ascending, their vectors [d, r], and whether J seems positive definite.
+
+    Those that have not converged serve as well: with all of them J is right on the whole subspace.
+    With `within`, the iteration ends where the smallest is known to that share of itself.
+    """
+    Q, alpha, beta = np.zeros((steps, d)), [], []
+    q = rng.standard_normal(d)
+    q /= np.linalg.norm(q)
+    for k in range(steps):
+        Q[k] = q
+        w = times(q)
+        if not np.isfinite(w).all():
+            return np.array([-np.inf]), q[:, None], False
+        alpha.append(float(q @ w))
+        for _ in range(2):  # once is not enough in finite precision
+            w = w - Q[: k + 1].T @ (Q[: k + 1] @ w)
+        beta.append(float(np.linalg.norm(w)))
+        last = k + 1 == steps or beta[-1] < 1e-5 * max(map(abs, alpha))
+        if last or (k + 1) % LOOK == 0:
+            (lowest, small), (highest, _) = (_ritz(alpha, beta, at) for at in (0, k))
+            if lowest < 1e-6 * highest:
+                return np.array([lowest]), Q[: k + 1].T @ small[:, None], False
+            last = last or _missed(d, k + 1) * (highest - lowest) < within * lowest
+        if last:
+            break
+        q = w / beta[-1]
+    values, small = eigh_tridiagonal(alpha, beta[:-1])
+    return values, Q[: len(alpha)].T @ small, True
+
+
+def _missed(d: int, k: int) -> float:
+    """What k >= 4 steps from a random start miss of an extreme eigenvalue on average, at most.
+
+    As a share of the spectrum's width (Kuczynski & Wozniakowski 1992, Theorem 3.2).
+    """
+    return 0.103 * (np.log(d * (k - 1.0) ** 4) / (k - 1)) ** 2
+
+
+def _ritz(alpha: list[float], beta: list[float], at: int) -> tuple[float, np.ndarray]:
+    """The `at`-th Ritz value and its vector in the Krylov basis; all of them take far longer."""
+    value, vector = eigh_tridiagonal(alpha, beta[:-1], select="i", select_range=(at, at))
+    return float(value[0]), vector[:, 0]
+
+
+def _scaled_times(problem, z: Array, scale: np.ndarray, v: np.ndarray) -> np.ndarray:
+    return scale * _times(problem, z, scale * v)
+
+
+def _times(problem, z: Array, v: np.ndarray) -> np.ndarray:
+    """J v, J the curvature of -log posterior at z."""
+    return np.asarray(_hvp(problem, z, problem.array(v)), np.float64)
+
+
+@jax.jit
+def _hvp(problem: Problem, z: Array, v: Array) -> Any:
+    gradient = lambda q: sums.value_and_gradient(problem, q)[1]  # noqa: E731
+    return -jax.jvp(gradient, (z,), (v,))[1]

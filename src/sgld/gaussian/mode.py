@@ -1,0 +1,135 @@
+"""The posterior mode by Newton's method, and other modes from wide starts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ..problem import sums
+from ..problem.problem import Problem
+from .dense import Laplace, laplace_at
+
+__all__ = ["NEWTON_LIMIT", "AtMode", "gaussian_at_mode", "newton_mode", "other_modes"]
+
+SEARCH_ROWS = 10_000  # rows on which other modes are looked for
+SEARCH_SCALES, SEARCH_STEPS = (3.0, 6.0, 12.0, 25.0, 50.0), 50
+FEW = 100  # parameters up to which all of these scales are searched
+NEWTON_LIMIT = 1000  # parameters up to which a dense curvature is formed
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # far starts, and steps refused
+def newton_mode(
+    problem: Problem, start: Any, max_steps: int = 100
+) -> tuple[Float[np.ndarray, " d"], float, int, bool]:
+    """Damped Newton ascent: (z, log density, steps, converged).
+
+    Converged when the Newton decrement g^T J^{-1} g is below 1e-6: the mode is then
+    within .001 posterior sd. Where the curvature J is not positive definite, or a step
+    does not raise the density, J + mu diag|J| is used with growing mu.
+    """
+    array = problem.array
+    at = lambda q: _Point(q, *sums.value_and_gradient(problem, array(q)))  # noqa: E731
+    here = at(np.asarray(start, np.float64))
+    damping, last = 0.0, np.inf
+    for step in range(max_steps):
+        J = np.asarray(sums.curvature(problem, array(here.z)), np.float64)
+        for _ in range(30):
+            move = _damped_solve(J, np.asarray(here.gradient, np.float64), damping)
+            there = None if move is None else at(here.z + move)
+            if there is not None and there.improves(here):
+                break
+            damping = max(10 * damping, 1e-3)
+        else:
+            return here.z, float(here.value), step, False
+        decrement = float(np.asarray(here.gradient, np.float64) @ (there.z - here.z))
+        here, plain = there, damping == 0.0
+        damping = 0.0 if damping < 1e-2 else damping / 10
+        # in float32 the decrement stops falling before it is tiny
+        if plain and (decrement < 1e-6 or (decrement < 1e-3 and decrement > 0.3 * last)):
+            return here.z, float(here.value), step + 1, True
+        last = decrement if plain else np.inf
+    return here.z, float(here.value), max_steps, False
+
+
+class AtMode(NamedTuple):
+    """Where a search ended: the Gaussian there, the log density, whether the search converged."""
+
+    gaussian: Laplace
+    log_density: float
+    converged: bool
+
+
+def gaussian_at_mode(problem: Problem, start: Any = None) -> AtMode:
+    """Newton's search for the mode (from `problem.start`, where no start is given), and the curvature there."""
+    mode, value, _, converged = newton_mode(problem, problem.start if start is None else start)
+    return AtMode(laplace_at(problem, mode), value, converged)
+
+
+def other_modes(
+    problem: Problem, laplace: Laplace, rng: np.random.Generator
+) -> list[tuple[Float[np.ndarray, " d"], float]]:
+    """Modes other than `laplace.mode` that Newton finds from wide starts: (z, log density).
+
+    Starts lie 3 to 50 sds of the Gaussian at the mode away, on both sides; two more are the mode
+    with its sign turned and with the entries of each leaf moved on by one, as exchangeable
+    components are. With many rows the search is made on some of them, and only what it finds is
+    taken to all rows.
+    """
+    near, some = laplace, problem
+    if problem.num_data > SEARCH_ROWS:
+        some = problem.first(SEARCH_ROWS)
+        near, _, converged = gaussian_at_mode(some, laplace.mode)
+        if not (converged and near.positive_definite):
+            return []
+    assert near.factor is not None
+    found: list[tuple[np.ndarray, float]] = []
+    for start in _wide_starts(problem, near, rng):
+        z, value, _, converged = newton_mode(some, start, SEARCH_STEPS)
+        if not converged or np.linalg.norm(near.whiten(z)) <= 3:
+            continue
+        if some is not problem:
+            z, value, _, converged = newton_mode(problem, z, SEARCH_STEPS)
+        known = [laplace.mode, *(mode for mode, _ in found)]
+        apart = min(float(np.linalg.norm(laplace.whiten(z) - laplace.whiten(m))) for m in known)
+        if converged and apart > 3:
+            found.append((z, value))
+    return found
+
+
+def _wide_starts(
+    problem: Problem, near: Laplace, rng: np.random.Generator
+) -> list[Float[np.ndarray, " d"]]:
+    d = near.mode.size
+    starts = [-near.mode]
+    ends = np.cumsum([math.prod(shape) for shape in problem.layout.shapes])[:-1]
+    starts.append(np.concatenate([np.roll(leaf, 1) for leaf in np.split(near.mode, ends)]))
+    for scale in SEARCH_SCALES if d <= FEW else SEARCH_SCALES[:1]:
+        xi = rng.standard_normal(d)
+        away = near.spread(scale * np.sqrt(d) / np.linalg.norm(xi) * xi)
+        starts += [near.mode + away, near.mode - away]
+    return starts
+
+
+class _Point(NamedTuple):
+    z: np.ndarray
+    value: Any
+    gradient: Any
+
+    def improves(self, before: _Point) -> bool:
+        """Finite, and not below by more than rounding."""
+        slack = 1e-6 * max(1.0, abs(float(before.value)))
+        finite = np.isfinite(self.value) and np.isfinite(np.asarray(self.gradient)).all()
+        return bool(finite and float(self.value) >= float(before.value) - slack)
+
+
+def _damped_solve(J: np.ndarray, g: np.ndarray, damping: float) -> np.ndarray | None:
+    """(J + damping diag|J|)^{-1} g, or None where that matrix is not positive definite."""
+    floor = max(1e-8 * float(np.abs(np.diag(J)).max()), 1e-12)
+    try:
+        factor = np.linalg.cholesky(J + damping * np.diag(np.maximum(np.abs(np.diag(J)), floor)))
+    except np.linalg.LinAlgError:
+        return None
+    return np.linalg.solve(factor.T, np.linalg.solve(factor, g))

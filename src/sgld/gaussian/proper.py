@@ -1,0 +1,86 @@
+"""Directions in which a posterior has no end, no curvature, or no floating-point numbers: by name."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from ..errors import UsageError
+from ..problem import sums
+from ..problem.problem import Problem
+from .dense import Laplace
+
+__all__ = ["check_proper", "check_resolved", "named_direction"]
+
+FAR = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6)  # times the size of the mode, or 1
+FALL = 1.0  # a proper density has fallen by more than this somewhere out there
+COARSE = 0.5  # sds between neighbouring floating-point numbers
+SHOWN = 3  # parameters of a direction that are named
+
+
+def named_direction(problem: Problem, v: Float[np.ndarray, " d"]) -> str:
+    """A direction in words: "+0.9 'x[1]' -0.4 'x[2]'", the largest parts first."""
+    v = v / np.abs(v).max()
+    names = problem.layout.element_names()
+    labels = problem.posterior.names
+    if labels is not None and len(tuple(labels)) == v.size:
+        names = list(labels)
+    largest = [i for i in np.argsort(-np.abs(v))[:SHOWN] if abs(v[i]) > 0.05]
+    parts = [f"{v[i]:+.2g} {names[i]!r}" for i in largest]
+    return " ".join(parts) + (" ..." if np.sum(np.abs(v) > 0.05) > SHOWN else "")
+
+
+def check_proper(problem: Problem, laplace: Laplace) -> None:
+    """UsageError where the density never falls along a line: separated data with a flat prior.
+
+    Looked at: the way that the mode's search went, the parameter that went furthest, and the
+    directions of least curvature, relative to each parameter's own and as it is.
+    """
+    moved = laplace.mode - np.asarray(problem.start, np.float64)
+    lines = [moved, np.where(np.abs(moved) == np.abs(moved).max(), moved, 0.0), laplace.flattest]
+    if np.isfinite(laplace.curvature).all():
+        lines.append(np.linalg.eigh(laplace.curvature)[1][:, 0])
+    size = max(1.0, float(np.linalg.norm(laplace.mode)))
+    for line in lines:
+        length = np.linalg.norm(line)
+        if not np.isfinite(length) or length == 0:
+            continue
+        for v in (line / length, -line / length):
+            values = _along(problem, laplace.mode, v, size)
+            if np.isfinite(values).all() and values.min() >= values[0] - FALL:
+                raise UsageError(
+                    "the posterior is improper: its density does not fall along "
+                    f"{named_direction(problem, v)}, as with separated data and a flat prior; give those "
+                    "parameters a proper prior, or leave a redundant one out."
+                )
+
+
+def check_resolved(problem: Problem, laplace: Laplace, temperature: float) -> None:
+    """UsageError where a parameter's steps are too small for the floating-point numbers around it.
+
+    At the mode and by the curvature at the start too: a spike, as of a scale that goes to 0, is
+    narrow at the mode alone.
+    """
+    apart = np.spacing(np.abs(laplace.mode).astype(problem.layout.dtype)).astype(np.float64)
+
+    def share(curvature: np.ndarray) -> np.ndarray:
+        with np.errstate(invalid="ignore"):  # in sds, the other parameters given
+            return np.nan_to_num(apart * np.sqrt(np.diag(curvature) / (temperature or 1.0)))
+
+    worst = int(np.argmax(share(laplace.curvature)))
+    if share(laplace.curvature)[worst] <= COARSE:
+        return
+    there = np.asarray(sums.curvature(problem, problem.array(problem.start)), np.float64)
+    if share(there)[worst] > COARSE:
+        name = problem.layout.element_names()[worst]
+        sd = apart[worst] / share(laplace.curvature)[worst]
+        raise UsageError(
+            f"the posterior sd of {name!r} is about {sd:.2g}, and around {laplace.mode[worst]:.6g} numbers of "
+            f"{problem.layout.dtype} are {apart[worst]:.2g} apart; subtract an offset from the data, or use "
+            'jax.config.update("jax_enable_x64", True) and data in float64.'
+        )
+
+
+def _along(problem: Problem, mode: np.ndarray, v: np.ndarray, size: float):
+    points = [mode, *(mode + distance * size * v for distance in FAR)]
+    return np.array([float(sums.log_density(problem, problem.array(z))) for z in points])

@@ -1,0 +1,1 @@
+"""Closed-form stationary laws of samplers on Gaussians."""

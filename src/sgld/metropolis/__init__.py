@@ -1,0 +1,1 @@
+"""Metropolis-adjusted chains, and what rejections say of a step size."""

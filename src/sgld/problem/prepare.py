@@ -1,0 +1,144 @@
+"""What a user gave, checked before anything is computed: every mistake is answered here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..checks import check_seed, is_number, positive_number, whole_number
+from ..data.source import ORDERS, Source, check_data
+from ..errors import UsageError, did_you_mean
+from ..layout import Layout
+from ..module import for_modules, refuse_statistics, seal
+from ..posterior import Posterior
+from ..schedule import as_schedule
+from . import sums
+from .contract import check_contract
+from .problem import Problem
+from .request import Request, is_auto
+from .target import Target
+
+__all__ = ["check_batch", "check_request", "prepare"]
+
+MIN_STEPS = 100  # of a chain that is to say anything
+
+
+def prepare(posterior: Posterior, data: Any, init: Any, *, seed: int = 0) -> Problem:
+    """The problem of a call, all rows in one batch. Raises UsageError and DataError."""
+    check_seed(seed)
+    if not isinstance(posterior, Posterior):
+        raise UsageError(f"posterior must be an sgld.Posterior. Got {type(posterior).__name__}.")
+    if (data is None) != (posterior.log_likelihood is None):
+        raise UsageError(
+            "data is None, but the posterior has a log_likelihood; pass the data."
+            if data is None
+            else "data was given, but the posterior has no log_likelihood; pass data=None, or give one."
+        )
+    init = posterior.init if init is None else init
+    if init is None:
+        raise UsageError("init is missing: give a position (a pytree of arrays) to start from.")
+    refuse_statistics(init)
+    init = seal(init)
+    posterior = for_modules(posterior, init)
+    free = posterior.unconstrain(jax.tree.map(_inexact, init))
+    layout = Layout.of(free)
+    source = None if data is None else Source.of(check_data(data), seed)
+    problem = Problem(Target(posterior, layout), source, layout.ravel(free))
+    _check_model(problem)
+    return problem
+
+
+def _inexact(leaf: Any) -> Any:
+    if (
+        isinstance(leaf, np.ndarray)
+        and leaf.dtype == np.float64
+        and not jax.config.read("jax_enable_x64")
+    ):
+        return leaf.astype(np.float32)
+    return leaf
+
+
+def check_request(ask: Request, ess: Any) -> None:
+    """UsageError for the first argument that cannot be meant."""
+    for name in ("num_chains", "num_draws", "batch_size", "thin", "burn_in"):
+        value = getattr(ask, name)
+        least = 0 if name == "burn_in" else 1
+        if value == "auto" and name != "num_chains":
+            continue
+        whole_number(name, value, least)
+    if ask.max_steps is not None:
+        burn_in = 0 if isinstance(ask.burn_in, str) else ask.burn_in
+        whole_number("max_steps", ask.max_steps, max(MIN_STEPS, burn_in + 1), ", burn-in included")
+    for name, value in (("max_seconds", ask.max_seconds), ("ess", ess)):
+        if value is not None:
+            positive_number(name, value)
+    check_seed(ask.seed)
+    if not is_number(ask.tolerance) or not 0 < ask.tolerance <= 0.5:
+        raise UsageError(f"tolerance must lie in (0, 0.5]. Got {ask.tolerance!r}.")
+    if ask.order not in (*ORDERS, "auto"):
+        raise UsageError(
+            f"order must be 'auto' or one of {', '.join(ORDERS)}. Got {ask.order!r}."
+            + did_you_mean(ask.order, ORDERS)
+        )
+    contracts = {"sampler": "step", "gradient": "at", "preconditioner": "prepare"}
+    for name, method in contracts.items():
+        value = getattr(ask, name)
+        if is_auto(value):
+            continue
+        if isinstance(value, type) or not hasattr(value, method):
+            called = f"; call it: {value.__name__}()" if isinstance(value, type) else ""
+            raise UsageError(f"{name} must be 'auto' or a {name} object. Got {value!r}{called}.")
+    if not is_auto(ask.step_size):
+        as_schedule(ask.step_size, "step_size")
+    as_schedule(ask.temperature, "temperature", zero=True)
+    if is_auto(ask.step_size) and is_number(ask.temperature) and ask.temperature == 0:
+        raise UsageError(
+            "temperature is 0 at every step, where there is no noise and so no draws to choose a step for; use "
+            "sgld.find_map for the mode, or give step_size."
+        )
+
+
+def check_batch(problem: Problem, batch_size: int | str) -> None:
+    """UsageError for a batch of more rows than there are."""
+    if problem.has_rows and not isinstance(batch_size, str) and batch_size > problem.num_data:
+        raise UsageError(
+            f"batch_size must be at most the number of rows, {problem.num_data}. Got {batch_size}."
+        )
+
+
+def _check_model(problem: Problem) -> None:
+    """The functions return scalars, and density and gradient are finite at the start."""
+    posterior, z = problem.posterior, problem.start
+    position = problem.target.position(z)
+    if problem.has_rows:
+        row = problem.source.take(0)
+        likelihood = posterior.log_likelihood
+        assert likelihood is not None
+        shape = jax.eval_shape(likelihood, position, row)
+        if getattr(shape, "shape", None) != ():
+            raise UsageError(
+                "log_likelihood must return one number for ONE datum. Got "
+                f"{jax.tree.map(jnp.shape, shape)}; the library sums over rows."
+            )
+    shape = jax.eval_shape(posterior.log_prior, position)
+    if getattr(shape, "shape", None) != ():
+        raise UsageError(
+            f"log_prior must return one number. Got shape {jax.tree.map(jnp.shape, shape)}; sum it."
+        )
+    if problem.has_rows and posterior.names is None:  # formula models are ours
+        check_contract(posterior, position, row, problem.num_data)
+    value, gradient = sums.value_and_gradient(problem, z)
+    if not bool(jnp.isfinite(value)):
+        raise UsageError(
+            f"the log density at init is {float(value)}; choose a start of finite density."
+        )
+    bad = ~np.isfinite(np.asarray(gradient))
+    if bad.any():
+        leaf = problem.layout.locate(int(np.argmax(bad)))
+        raise UsageError(
+            f"the gradient of the log density at init is not finite in leaf {leaf!r}; choose another "
+            "start, or make the log density differentiable there."
+        )

@@ -1,0 +1,118 @@
+"""One Problem: what every engine works on.
+
+A Problem is prepared and checked once (prepare.py) and handed to whoever asks something of the
+posterior: tuning, samplers, the meter, the referee, the variational fit. Functions over all rows are
+in sums.py, gradients of single rows in rows.py; both take a Problem, whether it has rows or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..data.source import Source
+from ..layout import Layout
+from ..posterior import Posterior
+from .target import Target
+
+__all__ = ["Problem"]
+
+PyTree = Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Problem:
+    """A log posterior density over flat free vectors z, the rows it sums over, and where to start.
+
+    Attributes:
+      target: the density: log prior of z, log likelihood of z and some rows.
+      data: the rows in batches, and their order; None for a density without data.
+      start: z [d] of the position that a search begins with; None where nothing is looked for.
+    """
+
+    target: Any  # a Target, or another density with its methods: metropolis.energy.Around
+    data: Source | None = None
+    start: Any = None
+
+    @property
+    def posterior(self) -> Posterior:
+        """The user's."""
+        return self.target.posterior
+
+    @property
+    def layout(self) -> Layout:
+        """Of free positions."""
+        return self.target.layout
+
+    @property
+    def dimension(self) -> int:
+        """The number of free parameters, d."""
+        return self.target.layout.dimension
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there are data."""
+        return self.data is not None
+
+    @property
+    def source(self) -> Source:
+        """The data, of a problem that has rows."""
+        assert self.data is not None, "this problem has no rows"
+        return self.data
+
+    @property
+    def num_data(self) -> int:
+        """The number of rows, 0 without data."""
+        return 0 if self.data is None else self.data.num_data
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of a pass over the rows; 1 without data."""
+        return 1 if self.data is None else self.data.num_blocks
+
+    @property
+    def batches(self) -> tuple[str | None, int | None]:
+        """Order and size of the batches; None without data."""
+        return (None, None) if self.data is None else (self.data.order, self.data.batch_size)
+
+    def array(self, values: Any) -> Array:
+        """`values` as an array of z's dtype."""
+        return self.target.layout.array(values)
+
+    def reported(self, zs: Float[Array, "chain draw d"]) -> PyTree:
+        """What draws report at free positions, leaves [chain, draw, ...], on the host."""
+        return jax.tree.map(np.asarray, _reported(self.target, zs))
+
+    def with_batches(self, batch_size: int, order: str) -> Problem:
+        """The same rows in other batches; without rows the problem itself."""
+        if self.data is None:
+            return self
+        return replace(self, data=self.data.with_batches(batch_size, order))
+
+    def as_one_batch(self) -> Problem:
+        """All rows in one batch."""
+        return self.with_batches(self.num_data, "reshuffle")
+
+    def first(self, count: int) -> Problem:
+        """The same over the first `count` rows, a random subset."""
+        return replace(self, data=self.source.first(count))
+
+    def log_prior(self, z: Float[Array, " d"]) -> Float[Array, ""]:
+        """Log prior density of z."""
+        return self.target.log_prior(z)
+
+    def log_likelihood(
+        self, z: Float[Array, " d"], rows: PyTree, weight: Float[Array, " n"] | None = None
+    ) -> Float[Array, ""]:
+        """Sum of some rows' log likelihoods at z, weighted."""
+        return self.target.log_likelihood(z, rows, weight)
+
+
+@jax.jit
+def _reported(target: Target, zs: Float[Array, "chain draw d"]) -> PyTree:
+    return jax.lax.map(jax.vmap(target.reported), zs)

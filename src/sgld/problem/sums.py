@@ -1,0 +1,132 @@
+"""Sums over all rows, in pieces of bounded memory: log density, gradients, curvature."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..data.source import Source
+from .problem import Problem
+
+__all__ = [
+    "block_gradients",
+    "curvature",
+    "gradients",
+    "likelihood_gradient",
+    "log_density",
+    "prior_curvature",
+    "value_and_gradient",
+]
+
+PIECE = 2**21  # numbers that one piece of rows may hold times the positions it is evaluated at
+GROUP = 32  # positions whose gradients are taken together
+
+
+def _pieces(source: Source, width: int) -> Source:
+    """The same rows in blocks small enough for `width` numbers a row."""
+    size = max(1, min(source.num_data, PIECE // max(1, width)))
+    return source.with_batches(size, "reshuffle")
+
+
+def _over_pieces(source: Source, width: int, piece):
+    """The sum of piece(batch) over all rows, with compensated summation between the pieces."""
+    pieces = _pieces(source, width)
+    if pieces.num_blocks == 1:
+        return piece(pieces.fetch(jnp.int32(0)))
+
+    def add(carry, k):
+        total, lost = carry
+        values = jax.tree.map(jnp.subtract, piece(pieces.fetch(k)), lost)
+        new = jax.tree.map(jnp.add, total, values)
+        lost = jax.tree.map(lambda n, t, v: (n - t) - v, new, total, values)
+        return (new, lost), None
+
+    shape = jax.eval_shape(piece, jax.eval_shape(pieces.fetch, jnp.int32(0)))
+    zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shape)
+    (total, _), _ = jax.lax.scan(add, (zero, zero), jnp.arange(pieces.num_blocks, dtype=jnp.int32))
+    return total
+
+
+@jax.jit
+def value_and_gradient(
+    problem: Problem, z: Float[Array, " d"]
+) -> tuple[Float[Array, ""], Float[Array, " d"]]:
+    """Log posterior density at z and its gradient."""
+    value, gradient = jax.value_and_grad(problem.log_prior)(z)
+    if not problem.has_rows:
+        return value, gradient
+    piece = lambda b: jax.value_and_grad(problem.log_likelihood)(z, b.rows, b.weight)  # noqa: E731
+    likelihood, slope = _over_pieces(problem.source, problem.source.row_width, piece)
+    return value + likelihood, gradient + slope
+
+
+def log_density(problem: Problem, z: Float[Array, " d"]) -> Float[Array, ""]:
+    """Log posterior density at z."""
+    return value_and_gradient(problem, z)[0]
+
+
+@jax.jit
+def likelihood_gradient(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
+    """sum_i grad log_likelihood_i(z)."""
+    piece = lambda b: jax.grad(problem.log_likelihood)(z, b.rows, b.weight)  # noqa: E731
+    return _over_pieces(problem.source, problem.source.row_width, piece)
+
+
+def gradients(problem: Problem, zs: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m d"]:
+    """The full-data gradient of the log posterior at each of m positions, on the host in float64.
+
+    In groups of one size, so that any m runs the same compiled function.
+    """
+    problem = problem.as_one_batch()
+    count = len(zs)
+    padded = np.concatenate([zs, np.repeat(zs[-1:], -count % GROUP, axis=0)])
+    groups = padded.reshape(-1, GROUP, zs.shape[1])
+    parts = [np.asarray(_gradients(problem, problem.array(g))) for g in groups]
+    return np.concatenate(parts)[:count].astype(np.float64)
+
+
+@jax.jit
+def _gradients(problem, zs):
+    prior = jax.vmap(jax.grad(problem.log_prior))(zs)
+    if not problem.has_rows:
+        return prior
+    piece = lambda b: jax.vmap(  # noqa: E731
+        lambda z: jax.grad(problem.log_likelihood)(z, b.rows, b.weight)
+    )(zs)
+    return prior + _over_pieces(problem.source, max(zs.shape[0], problem.source.row_width), piece)
+
+
+@jax.jit
+def curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "d d"]:
+    """-(d/dz)^2 of the log posterior at z: d Hessian-vector products a row, in pieces."""
+    prior = jax.hessian(problem.log_prior)(z)
+    if not problem.has_rows:
+        return -prior
+    piece = lambda b: jax.hessian(problem.log_likelihood)(z, b.rows, b.weight)  # noqa: E731
+    width = 4 * max(z.size, problem.source.row_width)
+    return -(prior + _over_pieces(problem.source, width, piece))
+
+
+def prior_curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "d d"]:
+    """-(d/dz)^2 of the log prior at z."""
+    return curvature(replace(problem, data=None), z)
+
+
+@partial(jax.jit, static_argnames=("batch_rows",))
+def block_gradients(
+    problem: Problem, z: Float[Array, " d"], *, batch_rows: int = 2**16
+) -> Float[Array, "K d"]:
+    """The blocks' sums of grad log_likelihood_i(z), unscaled, one row per block."""
+    source = problem.source
+
+    def one(k):
+        batch = source.fetch(k)
+        return jax.grad(problem.log_likelihood)(z, batch.rows, batch.weight)
+
+    ks = jnp.arange(source.num_blocks, dtype=jnp.int32)
+    return jax.lax.map(one, ks, batch_size=max(1, batch_rows // source.block_size))

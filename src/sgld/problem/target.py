@@ -1,0 +1,59 @@
+"""A posterior over flat free vectors z: what gradients, tuner and meter work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.flatten_util
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..layout import Layout
+from ..posterior import Posterior
+
+__all__ = ["Target"]
+
+PyTree = Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Target:
+    """A posterior over flat free vectors z: what gradients, tuner and meter work on."""
+
+    posterior: Posterior
+    layout: Layout = field(metadata={"static": True})
+
+    def log_prior(self, z: Float[Array, " d"]) -> Float[Array, ""]:
+        """Log prior density of z."""
+        return self.posterior.log_prior_free(self.layout.unravel(z))
+
+    def log_likelihood(
+        self, z: Float[Array, " d"], rows: PyTree, weight: Float[Array, " n"] | None = None
+    ) -> Float[Array, ""]:
+        """Sum of the rows' log likelihoods at z."""
+        return self.posterior.log_likelihood_free(self.layout.unravel(z), rows, weight)
+
+    def position(self, z: Float[Array, " d"]) -> PyTree:
+        """The user's position at z."""
+        return self.posterior.constrain(self.layout.unravel(z))
+
+    def reported(self, z: Float[Array, " d"]) -> PyTree:
+        """What draws report at z: the position, or `posterior.output` of it."""
+        position = self.position(z)
+        return position if self.posterior.output is None else self.posterior.output(position)
+
+    def jacobian(self, z: Any) -> Float[np.ndarray, "m d"]:
+        """d reported / d z at z, float64."""
+        return np.asarray(_jacobian(self, self.layout.array(z)), np.float64)
+
+    def flat_reported(self, z: Float[Array, " d"]) -> Float[Array, " m"]:
+        """`reported` as one vector."""
+        return jax.flatten_util.ravel_pytree(self.reported(z))[0]
+
+
+@jax.jit
+def _jacobian(target: Target, z: Float[Array, " d"]) -> Float[Array, "m d"]:
+    return jax.jacobian(target.flat_reported)(z)

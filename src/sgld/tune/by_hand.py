@@ -1,0 +1,34 @@
+"""The textbook algorithm around a step size given by hand."""
+
+from __future__ import annotations
+
+from ..draws.plan import Plan
+from ..draws.setup import Setup
+from ..gaussian.dense import Laplace
+from ..gaussian.known import Known
+from ..preconditioner.fixed import Scalar
+from ..problem.problem import Problem
+from ..problem.request import Request, is_auto
+from ..schedule import as_schedule
+from .estimator import measure, plain_batches, prepared, sampler_of, stationary_law
+from .metric import factor_of, settled
+
+__all__ = ["by_hand"]
+
+
+def by_hand(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
+    """D = I, plain minibatches, reshuffled, no noise correction, in whatever is left open."""
+    D = Scalar(1.0) if is_auto(ask.preconditioner) else ask.preconditioner
+    D = D.prepare(problem.layout)
+    gradient, problem = plain_batches(problem, ask)
+    laplace = known.gaussian
+    gradient = prepared(gradient, problem, None if laplace is None else laplace.mode)
+    sampler, law = sampler_of(ask), None
+    if isinstance(laplace, Laplace) and laplace.positive_definite:
+        measured = measure(problem, gradient, laplace, T, ask.seed)
+        factor = factor_of(settled(D, problem, laplace.mode), problem)
+        law = stationary_law(problem, laplace, factor, measured, sampler)
+    setup = Setup(
+        sampler, gradient, D, as_schedule(ask.step_size, "step_size"), *problem.batches
+    )  # fmt: skip
+    return Plan(setup, known, problem.num_data, law)

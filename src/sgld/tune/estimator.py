@@ -1,0 +1,125 @@
+"""What a step is made of: sampler, batches, gradient estimator, its noise, and the law that follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ..errors import UsageError
+from ..gaussian import noise
+from ..gaussian.dense import Laplace
+from ..gradient.control_variates import ControlVariates
+from ..gradient.full import Full
+from ..gradient.minibatch import Minibatch
+from ..law.affine import AffineLaw, of_sampler
+from ..law.overdamped import Law
+from ..problem.problem import Problem
+from ..problem.request import Request, is_auto
+from ..sampler.sgld import SGLD
+
+__all__ = [
+    "DEFAULT_BATCH",
+    "allows_correction",
+    "in_batches",
+    "measure",
+    "no_step",
+    "plain_batches",
+    "prepared",
+    "sampler_of",
+    "shuffled_period",
+    "stationary_law",
+]
+
+DEFAULT_BATCH = 100
+
+
+def sampler_of(ask: Request, correction: Any = None) -> Any:
+    """The sampler asked for, SGLD with `correction` where it was left open."""
+    sampler = SGLD() if is_auto(ask.sampler) else ask.sampler
+    if isinstance(sampler, SGLD) and is_auto(sampler.noise_correction):
+        sampler = SGLD(correction)
+    return sampler
+
+
+def allows_correction(ask: Request) -> bool:
+    """Whether the injected noise may be corrected for the gradient's."""
+    sampler = SGLD() if is_auto(ask.sampler) else ask.sampler
+    return isinstance(sampler, SGLD) and is_auto(sampler.noise_correction)
+
+
+def no_step(ask: Request) -> UsageError:
+    """What is said where a sampler has no law to choose a step from."""
+    name = type(ask.sampler).__name__
+    return UsageError(
+        f"step_size must be given with {name}: its law has no closed form to choose one from; "
+        f"try step_size=0.01 with preconditioner=sgld.Dense(posterior covariance), or sgld.BAOA()."
+    )
+
+
+def in_batches(problem: Problem, size: Any, order: str, gradient: Any) -> Problem:
+    """The rows in batches of `size`, all of them for exact gradients."""
+    everything = isinstance(gradient, Full) and is_auto(size)
+    return problem.with_batches(problem.num_data if everything else size, order)
+
+
+def plain_batches(problem: Problem, ask: Request) -> tuple[Any, Problem]:
+    """The textbook's estimator and batches, where they are left open: some rows, reshuffled."""
+    gradient: Any = ask.gradient
+    if is_auto(gradient):
+        gradient = Minibatch() if problem.has_rows else Full()
+    if not problem.has_rows:
+        return gradient, problem
+    size = min(DEFAULT_BATCH, problem.num_data) if is_auto(ask.batch_size) else ask.batch_size
+    order = "reshuffle" if is_auto(ask.order) else ask.order
+    return gradient, in_batches(problem, size, order, gradient)
+
+
+def prepared(gradient: Any, problem: Problem, center: Any) -> Any:
+    """The estimator with what it keeps at `center`. Raises UsageError without data."""
+    if not problem.has_rows and not isinstance(gradient, Full):
+        raise UsageError(
+            f"{type(gradient).__name__} needs data; with data=None use gradient=Full()."
+        )
+    return gradient.prepare(problem, None if center is None else problem.array(center))
+
+
+def measure(
+    problem: Problem, gradient: Any, laplace: Laplace, T: float, seed: int
+) -> Float[np.ndarray, "d d"]:
+    """Covariance of the gradient estimate; zero for the exact gradient."""
+    d = laplace.mode.size
+    if not problem.has_rows or isinstance(gradient, Full):
+        return np.zeros((d, d))
+    if gradient.remembers:
+        # its kin with the mode as centre; its own is itself a draw, so that the distance to it is
+        # twice as large in the square
+        kin = prepared(ControlVariates(), problem, laplace.mode)
+        return 2 * measure(problem, kin, laplace, T, seed)
+    source = problem.source
+    if source.num_blocks == 1 and source.uses_blocks:
+        return np.zeros((d, d))
+    if isinstance(gradient, Minibatch) and source.uses_blocks:
+        return noise.block_noise(problem, laplace.mode)
+    count = max(512, 10 * d, min(2048, 2**16 // d))
+    return noise.estimator_noise(problem, gradient, laplace.tempered(T or 1.0), seed, count)
+
+
+def stationary_law(
+    problem: Problem,
+    laplace: Laplace,
+    factor: Float[np.ndarray, "d d"],
+    measured: Float[np.ndarray, "d d"],
+    sampler: Any,
+) -> Law | AffineLaw | None:
+    """The run's stationary law on the Gaussian at the mode, for the reported parameters."""
+    out = problem.target.jacobian(laplace.mode)
+    law = Law.of(laplace.curvature, factor, measured, period=shuffled_period(problem), out=out)
+    return of_sampler(law, sampler)
+
+
+def shuffled_period(problem: Problem) -> int:
+    """Blocks of a reshuffled pass, 1 where batches are independent."""
+    independent = problem.has_rows and problem.source.is_independent
+    return 1 if independent else problem.num_blocks

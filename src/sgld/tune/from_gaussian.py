@@ -1,0 +1,128 @@
+"""Plans from the Gaussian at the mode: everything that its curvature and the rows' noise decide."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..draws.plan import Plan
+from ..draws.setup import Setup
+from ..gaussian import noise
+from ..gaussian.dense import Laplace
+from ..gaussian.known import Known
+from ..gaussian.lowrank import LowRankLaplace
+from ..gradient.full import Full
+from ..law.affine import of_sampler
+from ..law.overdamped import Law, largest_step
+from ..preconditioner.fixed import Dense
+from ..problem.problem import Problem
+from ..problem.request import Request, is_auto
+from ..schedule import as_schedule
+from .estimator import (
+    DEFAULT_BATCH,
+    allows_correction,
+    in_batches,
+    measure,
+    no_step,
+    prepared,
+    sampler_of,
+    shuffled_period,
+    stationary_law,
+)  # fmt: skip
+from .metric import factor_of, settled
+from .misfit import misfit
+from .price import Choice, corrected_step, priced_choice
+
+__all__ = ["CORRECTABLE", "from_curvature", "from_lowrank"]
+
+CORRECTABLE = 0.3  # nu below which the injected noise may be corrected
+_UNIT = Law(np.ones(1), np.ones((1, 1)), np.zeros((1, 1)), np.ones((1, 1)))
+
+
+def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
+    """Estimator, batch, order and step by their predicted cost per effective draw."""
+    if of_sampler(_UNIT, sampler_of(ask)) is None:
+        raise no_step(ask)
+    laplace, nu = known.gaussian, known.nu
+    assert isinstance(laplace, Laplace) and nu is not None
+    dense = is_auto(ask.preconditioner)
+    D = None if dense else ask.preconditioner.prepare(problem.layout)
+    factor = laplace.factor
+    if D is not None:
+        small = problem.with_batches(min(DEFAULT_BATCH, problem.num_data), "reshuffle")
+        factor = factor_of(settled(D, small, laplace.mode), problem)
+    assert factor is not None
+    bias = ask.tolerance / 2
+    correctable = dense and nu < CORRECTABLE and allows_correction(ask)
+    correctable = correctable and (is_auto(ask.gradient) or not ask.gradient.remembers)
+    misfitting = None
+    if not problem.has_rows:
+        gradient = Full() if is_auto(ask.gradient) else ask.gradient
+        choice = Choice(gradient, 0, "independent", correctable, 0.0)
+    else:
+        plain = centred = 0.0
+        if not isinstance(ask.gradient, Full):
+            *rows, scores = noise.row_noise(problem, laplace.tempered(T), ask.seed)
+            misfitting = misfit(problem, laplace, scores)
+            plain, centred = (_largest(factor, covariance) for covariance in rows)
+        choice = priced_choice(problem.source, (plain, centred), ask, correctable, bias, T)
+        problem = in_batches(problem, choice.batch_size, choice.order, choice.gradient)
+    gradient = prepared(choice.gradient, problem, laplace.mode)
+    measured = measure(problem, gradient, laplace, T, ask.seed)
+    white = factor.T @ measured @ factor
+    values, turn = np.linalg.eigh(white)
+    correction = None
+    if choice.corrected:
+        values = np.maximum(values, 0.0)
+        h = corrected_step(values[-1], T)
+        factor, correction = factor @ turn, problem.array(values)
+    law = stationary_law(problem, laplace, factor, measured, sampler_of(ask))
+    if not choice.corrected:
+        h = largest_step(law, bias, T) / _caution(nu)
+    if D is None:
+        D = Dense(laplace.covariance, factor).prepare(problem.layout)
+    schedule = as_schedule(h, "step_size")
+    setup = Setup(sampler_of(ask, correction), gradient, D, schedule, *problem.batches)
+    return Plan(setup, known, problem.num_data, law, misfit=misfitting)
+
+
+def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
+    """The same for low rank plus diagonal curvature, whose parameters share one law.
+
+    That of a single one, with the noise of the noisiest and the curvature of the stiffest.
+    """
+    if of_sampler(_UNIT, sampler_of(ask)) is None:
+        raise no_step(ask)
+    laplace, nu = known.gaussian, known.nu
+    assert isinstance(laplace, LowRankLaplace) and nu is not None
+    bias, V, longest = ask.tolerance / 2, 0.0, np.inf
+    stiffest = 1 + laplace.departure
+    gradient = Full() if is_auto(ask.gradient) else ask.gradient
+    if problem.has_rows:
+        plain = centred = curved = 0.0
+        if not isinstance(ask.gradient, Full):
+            # over D's variances, which are too large by up to the stiffest eigenvalue
+            *found, curved = noise.marginal_noise(problem, laplace.tempered(T), ask.seed)
+            plain, centred = (stiffest * variance / T for variance in found)
+            curved /= T
+        choice = priced_choice(
+            problem.source, (plain, centred), ask, False, bias, T, 1 / stiffest, curved
+        )
+        gradient, V, longest = choice.gradient, choice.noise, choice.longest
+        problem = in_batches(problem, choice.batch_size, choice.order, gradient)
+    gradient = prepared(gradient, problem, laplace.mode)
+    out = np.ones((laplace.marginals(problem).variance.size, 1))
+    one = Law(np.ones(1), np.ones((1, 1)), np.array([[V]]), out, shuffled_period(problem))
+    law = of_sampler(one, sampler_of(ask))
+    h = min(largest_step(law, bias, T), 1 / stiffest, longest) / _caution(nu)
+    D, schedule = laplace.metric.prepare(problem.layout), as_schedule(h, "step_size")
+    setup = Setup(sampler_of(ask), gradient, D, schedule, *problem.batches)
+    return Plan(setup, known, problem.num_data, law)
+
+
+def _caution(nu: float) -> float:
+    """By how much a step that is right on a Gaussian is shortened far from one."""
+    return 1 + nu / CORRECTABLE if nu >= CORRECTABLE else 1.0
+
+
+def _largest(factor: np.ndarray, covariance: np.ndarray) -> float:
+    return float(np.linalg.eigvalsh(factor.T @ covariance @ factor)[-1])

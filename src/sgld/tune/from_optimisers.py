@@ -1,0 +1,89 @@
+"""Plans where there is no usable Gaussian at the mode: from where optimisers end."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import numpy as np
+
+from ..approximate.find_map import optimise
+from ..data.source import generator
+from ..draws.plan import Plan
+from ..draws.setup import Setup
+from ..gaussian.diagonal import squared_gradients, stiffness
+from ..gaussian.known import Known
+from ..gaussian.noise import TUNING
+from ..gradient.full import Full
+from ..gradient.minibatch import Minibatch
+from ..preconditioner.fixed import Diagonal
+from ..problem.problem import Problem
+from ..problem.request import Request, is_auto
+from ..schedule import as_schedule
+from .estimator import plain_batches, prepared, sampler_of
+from .metric import settled
+
+__all__ = ["from_optimisers"]
+
+SEARCH, SEARCH_PASSES = 1000, 20  # least steps of an optimiser, and passes over the data
+
+
+def from_optimisers(problem: Problem, ask: Request, known: Known) -> Plan:
+    """No usable curvature: reshuffled batches, a diagonal metric learnt where optimisers end, frozen.
+
+    Every chain starts where an optimiser of its own ended, from a start of its own, so that chains
+    in different modes are seen to disagree.
+    """
+    gradient, problem = plain_batches(problem, ask)
+    z0 = np.asarray(problem.start)
+    center = z0 if known.gaussian is None else known.gaussian.mode
+    starts, near = None, np.asarray(center)[None]
+    if not known.usable:
+        starts = near = _optimised(problem, ask, z0.astype(np.float64))
+    if is_auto(ask.preconditioner):
+        squares = [np.asarray(squared_gradients(problem, problem.array(z))) for z in near]
+        D = Diagonal(1 / (np.mean(squares, axis=0) + 1e-8)).prepare(problem.layout)
+    else:
+        D = ask.preconditioner.prepare(problem.layout)
+    matrix = settled(D, problem, near[0])
+    stiffest = max(float(stiffness(problem, matrix, problem.array(z))) for z in near)
+    h = ask.tolerance / max(1e-12, stiffest)
+    setup = Setup(
+        sampler_of(ask), prepared(gradient, problem, center), D, as_schedule(h, "step_size"),
+        *problem.batches, starts=starts,
+    )  # fmt: skip
+    return Plan(setup, known, problem.num_data)
+
+
+def _optimised(problem: Problem, ask: Request, z0: np.ndarray) -> np.ndarray:
+    """Where Adam ends, for every chain, from z0 with as much again of what varies within a leaf."""
+    import optax
+
+    rng = generator(ask.seed, TUNING, 7)
+    spread = np.concatenate([
+        np.full(math.prod(shape), np.std(np.asarray(leaf)) if math.prod(shape) > 1 else 0.0)
+        for leaf, shape in zip(
+            jax.tree.leaves(problem.layout.unravel(problem.array(z0))), problem.layout.shapes, strict=True
+        )
+    ])  # fmt: skip
+    gradient = Full() if not problem.has_rows else Minibatch()
+    steps = (
+        SEARCH
+        if not problem.has_rows
+        else int(np.clip(SEARCH_PASSES * problem.source.num_blocks, SEARCH, 10 * SEARCH))
+    )
+    optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, steps))
+    ends = []
+    for chain in range(ask.num_chains):
+        start = z0 + spread * rng.standard_normal(z0.size) * (chain > 0)
+        end, *_ = optimise(
+            problem,
+            problem.array(start),
+            optimizer,
+            gradient,
+            steps,
+            None,
+            ask.seed + chain,
+        )
+        ends.append(np.asarray(end, np.float64))
+    return np.array(ends)

@@ -1,0 +1,68 @@
+"""How long to run: burn-in, thinning, draws."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ..draws.plan import Plan
+from ..problem.request import Request, is_auto
+
+__all__ = ["with_lengths"]
+
+DEFAULT_DRAWS = 1000
+SHORT, LONG = 10**5, 10**8  # most steps of a chain that the library takes by itself
+LEAST, MOST_ROW_STEPS = 2000, 2**26  # steps, and rows x steps, where an optimiser chose the starts
+MOST_DRAWS, FEWEST = 10**5, 50  # most draws, and those that max_steps leaves by less thinning
+ADAPTING = 1000  # least burn-in of an adaptive preconditioner
+
+
+def with_lengths(plan: Plan, ask: Request) -> Plan:
+    """The plan with those of its setup."""
+    setup = plan.setup
+    rate = _rate(plan, ask.tolerance)
+    # where nothing is promised anyway, nobody waits for billions of steps
+    longest = SHORT if plan.known.hopeless or setup.starts is not None else LONG
+    if setup.starts is not None and not plan.adjustable and setup.batch_size is not None:
+        longest = max(LEAST, min(longest, MOST_ROW_STEPS // setup.batch_size))
+    burn_in = min(longest, int(np.ceil(6 / rate))) if is_auto(ask.burn_in) else int(ask.burn_in)
+    if is_auto(ask.burn_in) and setup.preconditioner.adapts:
+        burn_in = max(burn_in, ADAPTING)
+    if not is_auto(ask.thin):
+        thin = int(ask.thin)
+    elif is_auto(ask.step_size):
+        thin = max(1, min(longest // DEFAULT_DRAWS, math.ceil(1 / rate)))
+    else:
+        thin = 1
+    num_draws = ask.num_draws
+    if is_auto(num_draws):
+        decay = (1 - min(rate, 1.0)) ** (2 * thin)
+        needed = 2 / ask.tolerance**2 * (1 + decay) / (1 - decay) / ask.num_chains
+        num_draws = max(DEFAULT_DRAWS, math.ceil(min(1.25 * needed, MOST_DRAWS)))
+        if plan.law is None or not is_auto(ask.step_size):
+            num_draws = DEFAULT_DRAWS
+    if ask.max_steps is not None:
+        if is_auto(ask.burn_in):
+            burn_in = min(burn_in, ask.max_steps // 4)
+        if is_auto(ask.thin):
+            thin = max(1, min(thin, (ask.max_steps - burn_in) // FEWEST))
+        room = 1 + (ask.max_steps - burn_in - 1) // thin
+        if not isinstance(ask.num_draws, str) and room < ask.num_draws:
+            plan = plan.noted(
+                f"max_steps = {ask.max_steps} leaves {room} of {num_draws} draws per chain."
+            )
+        num_draws = min(num_draws, room)
+    setup = replace(
+        setup, burn_in=burn_in, thin=thin, num_draws=int(num_draws), num_chains=ask.num_chains
+    )
+    return replace(plan, setup=setup)
+
+
+def _rate(plan: Plan, tolerance: float) -> float:
+    """The share that a step forgets in the slowest direction."""
+    if plan.law is not None:
+        return max(plan.law.rate(float(plan.setup.step_size(0))), 1e-12)
+    # without a law the step is `tolerance` of the stiffest direction's time scale
+    return tolerance / 10 if plan.rate is None else plan.rate

@@ -1,0 +1,98 @@
+"""README and docs state what the stored tables hold, and what moves is named."""
+
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+def _load(name):
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", FOLDER / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+claims = _load("claims")
+TABLES = sorted(path.stem for path in claims.RESULTS.glob("*.json"))
+
+
+def test_the_text_states_what_is_stored():
+    assert claims.differing() == []
+
+
+def test_the_pages_hold_marks_and_a_wrong_figure_is_found(tmp_path, monkeypatch):
+    pages = {str(page.relative_to(claims.ROOT)): page.read_text() for page in claims.PAGES}
+    assert len(claims.MARK.findall(pages["README.md"])) >= 7
+    assert len(claims.MARK.findall(pages["docs/verdict.md"])) >= 25
+    page = tmp_path / "page.md"
+    readme = (claims.ROOT / "README.md").read_text()
+    stated = re.search(r"(<!--=speed/W1[^>]*-->)([^<]*)(<!--/-->)", readme)
+    page.write_text(readme.replace(stated.group(), f"{stated[1]}99{stated[3]}"))
+    monkeypatch.setattr(claims, "ROOT", tmp_path)
+    (line,) = claims.differing((page,))
+    assert "speed/W1" in line and "the text says 99" in line
+    page.write_text(claims.rewritten(page.read_text()))
+    assert page.read_text() == readme and claims.differing((page,)) == []
+
+
+def test_figures_are_written_as_the_text_writes_them():
+    table = {
+        "figures": {"a": {"value": 0.0456}, "b": {"value": 1374}, "c": {"value": ["x", "", "y"]}}
+    }
+    text = "of <!--=t/a/.2f-->?<!--/-->, <!--=t/b/,-->?<!--/-->\n\n<!--=t/c/lines-->?<!--/-->"
+    assert claims.rewritten(text, lambda name: table) == (
+        "of <!--=t/a/.2f-->.05<!--/-->, <!--=t/b/,-->1,374<!--/-->\n\n"
+        "<!--=t/c/lines-->\n\n    x\n\n    y\n\n<!--/-->"
+    )
+    with pytest.raises(KeyError):
+        claims.rewritten("<!--=t/none/-->?<!--/-->", lambda name: table)
+
+
+@pytest.mark.parametrize("name", [name for name in TABLES if name != "sensitivity"])
+def test_every_stored_figure_says_where_it_comes_from(name):
+    for figure, entry in claims.stored(name)["figures"].items():
+        assert re.fullmatch(r"[0-9a-f]{7,}\+?", entry["commit"]), figure
+        assert entry["command"].startswith("python benchmarks/"), figure
+        assert entry["origin"] == "measured" or entry["origin"].startswith("stated in "), figure
+
+
+def test_what_is_stored_keeps_the_rest_of_its_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(claims, "RESULTS", tmp_path)
+    claims.store("t", {"a": 1.0, "b": "word"}, "python benchmarks/t.py")
+    claims.store("t", {"a": 2.0}, "python benchmarks/t.py --only a")
+    found = json.loads((tmp_path / "t.json").read_text())["figures"]
+    assert (found["a"]["value"], found["b"]["value"]) == (2.0, "word")
+    assert found["a"]["command"].endswith("--only a") and found["a"]["origin"] == "measured"
+
+
+def test_more_than_a_third_has_moved():
+    assert claims.moved("x", 0.6, 0.017) and claims.moved("x", 0.017, 0.6)
+    assert not claims.moved("x", 18.0, 12.1) and claims.moved("x", 18.0, 11.9)
+    assert not claims.moved("x", 18.0, 23.9) and claims.moved("x", 18.0, 24.1)
+    assert not claims.moved("an sd error", 0.01, 0.035) and claims.moved("an sd error", 0.01, 0.05)
+    assert claims.moved("word", "trusted", "unknown") and not claims.moved(
+        "word", "trusted", "trusted"
+    )
+
+
+def test_what_moved_is_named(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(claims, "RESULTS", tmp_path)
+    claims.store("short", {"W3: loop": 0.6, "W3: word": "trusted"}, "python benchmarks/claims.py")
+    monkeypatch.setattr(claims, "short", lambda name: {"loop": 0.017, "word": "trusted", "new": 3})
+    assert claims.measure(["W3"], keep=False) == 1
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "MOVED" in line]
+    assert line.startswith("W3: loop") and "stored 0.6" in line
+
+
+def test_w3_is_measured_as_a_user_runs_it():
+    stored = claims.stored("short")["figures"]
+    assert set(claims.SHORT) == {figure.partition(":")[0] for figure in stored}
+    assert "W3: sgld.sample, x BlackJAX" in stored
