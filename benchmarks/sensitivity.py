@@ -55,8 +55,8 @@ MOVED = 0.02  # a number that moved by less is no change
 # numbers that decide nothing: streams of a seed, sizes of pieces and buffers, how often to look up
 INDIFFERENT = {
     "STREAM", "STREAMS", "STARTS", "TUNING", "PHASE", "BLOCK", "NUMBERS", "SECONDS", "GROUP", "PIECE",
-    "MAX_SCAN", "MAX_PATH", "ORDER_BLOCK", "MAX_BLOCK", "MAX_NUMBERS", "SECONDS_PER_CHUNK",
-    "ENTRY_NUMBERS", "SLOT_NUMBERS", "NUMBERS_PER_CHUNK", "CHUNK_CELLS", "ROWS_AT_ONCE",
+    "MAX_SCAN", "MAX_PATH", "ORDER_BLOCK", "MAX_BLOCK", "MAX_NUMBERS", "GROWTH",
+    "ENTRY_NUMBERS", "SLOT_NUMBERS", "LONG_SLOTS", "LONG_NUMBERS", "NUMBERS_PER_CHUNK", "CHUNK_CELLS", "ROWS_AT_ONCE",
     "HALF_LOG_2PI", "MAX_STEP", "MAX_TABLE", "ELEMENTS", "_ORDER",
     "_SHUFFLE", "SHOWN",
 }  # fmt: skip

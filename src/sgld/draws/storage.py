@@ -26,18 +26,24 @@ import numpy as np
 from ..errors import RunError
 from ..layout import leaf_names
 from .draws import Draws
+from .moments import Moments
 from .summary import TOLD
 from .verdict import NOT_JUDGED, Verdict
 
 __all__ = ["RunDirectory", "load", "save"]
 
-NUMBERS_PER_CHUNK = 2**16
 FORMAT = 2  # of a run directory; 1 had no setup.npz
+OF_CHAINS = ("chain_mean", "chain_square", "between")  # of Moments, by what they are of
+OF_RUN = ("weight", "squared_weights", "num_batches", "num_draws")
+NUMBERS_PER_CHUNK = 2**16  # about, of a chunk on disk; of long draws more:
+FEWEST_PER_CHUNK, MOST_NUMBERS = 256, 2**22  # so many draws, but of no more numbers than that
 
 
 def chunk_rows(shape: tuple[int, ...]) -> int:
     """Draws per chunk on disk, of arrays whose draws have this shape."""
-    return max(256, NUMBERS_PER_CHUNK // max(1, math.prod(shape)))
+    width = max(1, math.prod(shape))
+    few = min(FEWEST_PER_CHUNK, MOST_NUMBERS // width)
+    return max(1, few, NUMBERS_PER_CHUNK // width)
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -256,6 +262,9 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
         for name in ("log_weight", "step_size", "temperature")
     }
     rows["draw_step"] = np.asarray(draws.step)
+    moments = draws.moments
+    if moments is not None:
+        rows |= {f"moments_{name}": getattr(moments, name)[None] for name in OF_CHAINS}
     widest = max((values.shape[1:] for values in rows.values()), key=math.prod)
     run.append(rows, 0, chunk_rows(widest))
     summary = draws.summary()
@@ -270,6 +279,7 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
             "verdict": draws.verdict.to_dict() if draws.verdict.judged else None,
             "info": _jsonable(draws.info),
             "num_draws": draws.num_draws,
+            "moments": None if moments is None else {n: getattr(moments, n) for n in OF_RUN},
             "told": _jsonable({name: summary.facts[name] for name in TOLD}),
         },
     )
@@ -306,7 +316,10 @@ def load(path: str | Path) -> Draws:
             name: np.moveaxis(rows[f"draw_{name}"], 0, 1)
             for name in ("log_weight", "step_size", "temperature")
         }
-        verdict = result["verdict"]
+        verdict, totals = result["verdict"], result.get("moments")
+        moments = None
+        if totals is not None:
+            moments = Moments(**{n: rows[f"moments_{n}"][0] for n in OF_CHAINS}, **totals)
         return Draws(
             position=_rebuild(result["tree"], iter(leaves)),
             **per_draw,
@@ -316,6 +329,7 @@ def load(path: str | Path) -> Draws:
             verdict=NOT_JUDGED if verdict is None else Verdict.from_dict(verdict),
             info=result["info"],
             plan=plan,
+            moments=moments,
         )
     except (KeyError, TypeError, ValueError, StopIteration) as error:
         raise RunError(f"{path} is damaged: {error!r}.") from error

@@ -161,6 +161,7 @@ def resume(
     preconditioner: Preconditioner | None = None,
     progress: bool = True,
     checkpoint_every: float = 10.0,
+    keep: Any = None,
 ) -> Draws:
     """Go on with a killed or interrupted run, to the same bits as an uninterrupted one.
 
@@ -173,11 +174,12 @@ def resume(
       sampler, temperature, gradient, preconditioner: those of the user's own, which are not stored;
         this package's are.
       schedule: of the step size, where that was a function of the user's own.
+      keep: the function the run was begun with, where it was begun with one.
       progress, checkpoint_every: as for `sgld.sample`.
 
     Raises: RunError where the directory is none, is in use, is damaged, was written by another
-    version, or was begun with another model, other data, or another sampler or schedule of the
-    user's own.
+    version, or was begun with another model, other data, or another sampler, schedule or keep of
+    the user's own.
 
     Example:
       >>> import tempfile, jax.numpy as jnp, sgld
@@ -199,7 +201,14 @@ def resume(
             model = model_of_run(asked)
             posterior, data = model.posterior, model.data
     return runs.go_on(
-        path, posterior, data, init, progress=progress, checkpoint_every=checkpoint_every, **own
+        path,
+        posterior,
+        data,
+        init,
+        progress=progress,
+        checkpoint_every=checkpoint_every,
+        keep=keep,
+        **own,
     )
 
 

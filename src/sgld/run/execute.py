@@ -34,6 +34,8 @@ from . import loop
 from .again import another, revised
 from .chunk import Kernel
 from .extend import draws_to_go_on_to
+from .judge_kept import judged
+from .kept import Keep
 from .outcome import laplace_facts, reported_draws, sampling_only, within_support
 from .record import Given, own_digests, owner_of
 
@@ -52,6 +54,7 @@ class Host:
     on_plan: Callable[[Plan], None] | None = None  # called before the first step
     given: Mapping[str, Any] = field(default_factory=dict)  # again, of the user's own
     moved: str | None = None  # a sentence, where a run goes on elsewhere
+    keep: Keep | None = None  # what is kept of a draw, where not its position
 
 
 def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draws:
@@ -67,12 +70,12 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
             running = _in_batches(problem, plan)
             if starts is None:
                 starts = _starts(running, plan, ask)
-                _keep(problem, ask, host, StoredPlan(plan, np.asarray(starts), len(attempts)))
+                _store(problem, ask, host, StoredPlan(plan, np.asarray(starts), len(attempts)))
             if host.on_plan is not None:
                 host.on_plan(plan)
             until = math.inf if ask.max_seconds is None else started + ask.max_seconds
             draws = _attempt(running, plan, starts, ask, ess, host, until)
-            found = _next(problem, plan, ask, draws, attempts)
+            found = _next(problem, plan, ask, draws, attempts, host.keep)
             if found is None:
                 break
             (plan, attempt), starts = found, None
@@ -89,12 +92,19 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
 
 
 def _next(
-    problem: Problem, plan: Plan, ask: Request, draws: Draws, attempts: list[dict[str, str]]
+    problem: Problem,
+    plan: Plan,
+    ask: Request,
+    draws: Draws,
+    attempts: list[dict[str, str]],
+    keep: Keep | None,
 ) -> tuple[Plan, dict[str, str]] | None:
     """Another plan after one that missed, where there is one and nothing limits the run."""
     verdict = draws.verdict
     assert verdict is not None
-    if ask.max_steps is not None or ask.max_seconds is not None:
+    # without positions the verdict never says `trusted`: it is no reason to try again
+    blind = keep is not None and not keep.holds_positions(plan.setup, problem.dimension)
+    if blind or ask.max_steps is not None or ask.max_seconds is not None:
         return None
     for what in another(plan, ask, verdict, attempts):
         attempt = {"what": what, "why": verdict.reasons[0]}
@@ -127,7 +137,7 @@ def _begun(
     return plan, problem.array(stored.starts) if at == len(attempts) else None
 
 
-def _keep(problem: Problem, ask: Request, host: Host, stored: StoredPlan) -> None:
+def _store(problem: Problem, ask: Request, host: Host, stored: StoredPlan) -> None:
     """Store the plan, so that the run can go on, and its words in run.json."""
     if host.directory is None:
         return
@@ -165,13 +175,13 @@ def _attempt(
 ) -> Draws:
     """Run a plan and judge what comes out; `problem` holds the rows in the run's batches."""
     setup = plan.setup
-    kernel = make_kernel(problem, plan, ask.seed)
+    kernel = make_kernel(problem, plan, ask.seed, host.keep)
     raw = loop.run(
         kernel,
         starts,
         seed=ask.seed,
         num_draws=setup.num_draws,
-        more=partial(draws_to_go_on_to, problem, plan, ask, ess),
+        more=partial(draws_to_go_on_to, problem, plan, ask, ess, host.keep),
         directory=host.directory,
         checkpoint_every=host.checkpoint_every,
         progress=host.progress,
@@ -179,9 +189,8 @@ def _attempt(
     )
     if raw.out_of_time:
         plan = plan.noted(
-            f"the time of max_seconds = {ask.max_seconds:g} was up at {len(raw.z)} draws per chain."
+            f"the time of max_seconds = {ask.max_seconds:g} was up at {raw.num_draws} draws per chain."
         )
-    draws = reported_draws(problem, plan, raw, ask.seed)
     info = {
         "num_data": problem.num_data or None,
         "num_steps": raw.num_steps,
@@ -191,23 +200,30 @@ def _attempt(
         "laplace": laplace_facts(problem, plan.known),
         "phase": None if raw.phase is None else raw.phase.to_dict(),
     }
+    if host.keep is not None:
+        return judged(problem, plan, raw, host.keep, ask, info)
+    draws = reported_draws(problem, plan, raw, ask.seed)
     raw, _ = sampling_only(raw)
+    assert raw.z is not None
     z = np.moveaxis(raw.z, 0, 1)
     draws = within_support(problem, replace(draws, info=info, plan=plan), z)
     gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
     return draws.with_verdict(assess(problem, plan, draws, z, gradient, ask.tolerance, ask.seed))
 
 
-def make_kernel(problem: Problem, plan: Plan, seed: int) -> Kernel:
+def make_kernel(problem: Problem, plan: Plan, seed: int, keep: Keep | None = None) -> Kernel:
     """The compiled chunk's constant part; `problem` holds the rows in the run's batches."""
     setup = plan.setup
+    positions = keep is None or keep.holds_positions(setup, problem.dimension)
     exact = not problem.has_rows or isinstance(setup.gradient, Full)
     independent = exact or problem.source.is_independent
     key = jax.random.fold_in(jax.random.key(seed), 0)
     return Kernel(
         problem, setup.gradient, setup.preconditioner, setup.sampler, _callable(setup.step_size),
         _callable(setup.temperature), key, jnp.int32(setup.burn_in), jnp.int32(setup.thin),
-        record_gradient=independent and plan.known.gaussian is not None,
+        independent and plan.known.gaussian is not None and positions,
+        None if keep is None else keep.function, None if keep is None else keep.batches(setup),
+        positions,
     )  # fmt: skip
 
 

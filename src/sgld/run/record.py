@@ -22,19 +22,23 @@ from ..preconditioner.fixed import Scalar
 from ..problem.problem import Problem
 from ..problem.request import Request
 from ..schedule import as_schedule
+from .kept import MOMENTS, Keep
 
 __all__ = [
     "Given",
     "asked_again",
     "check_unchanged",
     "elsewhere",
+    "keep_again",
     "own_digests",
     "owner_of",
     "record",
 ]
 
 
-def record(problem: Problem, ask: Request, ess: int | None) -> dict[str, Any]:
+def record(
+    problem: Problem, ask: Request, ess: int | None, keep: Keep | None = None
+) -> dict[str, Any]:
     """What was asked, in JSON, with versions and the hashes of data and model."""
     import jaxlib.version
 
@@ -52,6 +56,7 @@ def record(problem: Problem, ask: Request, ess: int | None) -> dict[str, Any]:
             if not isinstance(getattr(ask, name), (int, float, str, type(None)))
         },
         "ess": ess,
+        "keep": None if keep is None else {**keep.describe(), "hash": _keep_hash(keep, problem)},
         "versions": {
             "sgld": __version__,
             "jax": jax.__version__,
@@ -182,6 +187,50 @@ def _model_hash(problem: Problem) -> str:
     return digest.hexdigest()
 
 
+def _keep_hash(keep: Keep, problem: Problem) -> str:
+    """SHA-256 of the traced function and of the numbers bound to it."""
+
+    def kept(function, z):
+        return function(problem.target.reported(z))
+
+    traced = jax.make_jaxpr(kept)(keep.function, problem.start)
+    digest = hashlib.sha256(str(traced.jaxpr).encode())
+    for leaf in [*traced.consts, *jax.tree.leaves(keep.function)]:
+        digest.update(np.asarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def keep_again(directory: RunDirectory, asked: Mapping[str, Any], keep: Any) -> Any:
+    """What a resumed run keeps. Raises RunError where it was a function, and is not given again."""
+    before = (asked.get("keep") or {}).get("kind")
+    if before is None and keep is not None:
+        raise RunError(
+            f"{directory.path} was begun without keep; resume it without, or begin another run."
+        )
+    if before == "function" and keep is None:
+        raise RunError(
+            f"{directory.path} was begun with keep=, a function, which is not stored; give it again: "
+            "sgld.resume(path, posterior, data, init, keep=function)."
+        )
+    return MOMENTS if before == MOMENTS and keep is None else keep
+
+
+def _check_keep(directory: RunDirectory, before: Any, now: Any) -> None:
+    if before == now:
+        return
+    listed = lambda kept: ", ".join(  # noqa: E731
+        f"{name} {tuple(shape)} {dtype}" for name, shape, dtype in kept["leaves"]
+    )
+    if before["kind"] != now["kind"] or before["leaves"] != now["leaves"]:
+        raise RunError(
+            f"{directory.path} was begun with a keep that returned {listed(before)}, and this one returns "
+            f"{listed(now)}; resume it with the same function."
+        )
+    raise RunError(
+        f"{directory.path} was begun with another keep, of the same shapes; resume it with the same."
+    )
+
+
 def check_unchanged(directory: RunDirectory, asked: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise RunError naming what changed since the run was begun."""
     words = {"data_hash": "the data", "model_hash": "the model", "x64": "jax_enable_x64"}
@@ -190,6 +239,7 @@ def check_unchanged(directory: RunDirectory, asked: dict[str, Any], now: dict[st
             raise RunError(
                 f"{directory.path} was begun with other values of {word}; resume it with the same."
             )
+    _check_keep(directory, asked.get("keep"), now["keep"])
     for package, version in now["versions"].items():
         before = str(asked.get("versions", {}).get(package))
         if before.split(".")[0] != version.split(".")[0]:

@@ -19,7 +19,8 @@ from ..problem.problem import Problem
 from ..problem.request import Request
 from ..typing import Estimator, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
-from .record import Given, asked_again, check_unchanged, elsewhere, record
+from .kept import as_keep, check_moments
+from .record import Given, asked_again, check_unchanged, elsewhere, keep_again, record
 
 __all__ = ["begin", "go_on", "sample"]
 
@@ -49,6 +50,7 @@ def sample(
     checkpoint_every: float = 10.0,
     max_steps: int | None = None,
     max_seconds: float | None = None,
+    keep: Callable[[Any], Any] | Literal["moments"] | None = None,
 ) -> Draws:
     """Draw from the posterior, and say how far to trust the draws.
 
@@ -93,6 +95,12 @@ def sample(
       max_steps: of one chain, burn-in included, whatever the precision reached; one attempt is made.
       max_seconds: after which no more draws are taken, once there are 20 a chain (tuning, burn-in and
         verdict are not cut short, and one attempt is made). A resumed run has the time anew.
+      keep: a function of the position (as draws report it) that is kept INSTEAD of it, such as
+        predictions at some rows, a part of a network's weights or a loss: a pytree of floating-point
+        arrays of fixed shape, which is then `draws.position`. Or "moments": mean, variance and
+        Monte Carlo error of every parameter, in memory that no draw adds to. The verdict judges
+        the parameters where their positions are few numbers (up to 2^22 in all); else no more than mixing
+        is known, and it is never `trusted`. docs/keep.md.
 
     Returns: Draws, with `.verdict`.
 
@@ -112,7 +120,7 @@ def sample(
     )  # fmt: skip
     return begin(
         posterior, data, init, ask, ess, {"kind": "sample"}, path=path, overwrite=overwrite,
-        progress=progress, checkpoint_every=checkpoint_every,
+        progress=progress, checkpoint_every=checkpoint_every, keep=keep,
     )  # fmt: skip
 
 
@@ -120,7 +128,7 @@ def begin(
     posterior: Posterior, data: Any, init: Any, ask: Request, ess: int | None,
     asked: dict[str, Any], *, path: str | Path | None, overwrite: bool, progress: bool,
     checkpoint_every: float, on_start: Callable[[], None] | None = None,
-    on_plan: Callable[[Plan], None] | None = None,
+    on_plan: Callable[[Plan], None] | None = None, keep: Any = None,
 ) -> Draws:  # fmt: skip
     """Check everything, write run.json with `asked` in it, and run.
 
@@ -128,15 +136,19 @@ def begin(
     """
     threading.Thread(target=weighted.load, daemon=True).start()
     problem = _checked(posterior, data, init, ask, ess)
+    kept = as_keep(keep, problem)
+    check_moments(kept, ask, ess)
     directory = None
     if path is not None:
         directory = RunDirectory(path)
         directory.create(overwrite)
         directory.lock()
-        directory.write("run.json", {**asked, **record(problem, ask, ess)})
+        directory.write("run.json", {**asked, **record(problem, ask, ess, kept)})
     if on_start is not None:
         on_start()
-    return execute(problem, ask, ess, Host(directory, checkpoint_every, progress, on_plan))
+    return execute(
+        problem, ask, ess, Host(directory, checkpoint_every, progress, on_plan, keep=kept)
+    )
 
 
 def _checked(posterior: Posterior, data: Any, init: Any, ask: Request, ess: int | None) -> Problem:
@@ -159,6 +171,7 @@ def go_on(
     preconditioner: Preconditioner | None = None,
     progress: bool = True,
     checkpoint_every: float = 10.0,
+    keep: Callable[[Any], Any] | Literal["moments"] | None = None,
 ) -> Draws:
     """Go on with a killed or interrupted run; `sgld.models.fit.resume` knows formula runs too."""
     directory = RunDirectory(path)
@@ -176,10 +189,12 @@ def go_on(
         "sampler": sampler, "step_size": schedule, "temperature": temperature, "gradient": gradient,
         "preconditioner": preconditioner,
     }  # fmt: skip
-    ask = asked_again(directory, asked, Given(given))
-    directory.lock()
-    problem = _checked(posterior, data, init, ask, asked.get("ess"))
-    now = record(problem, ask, asked.get("ess"))
+    ask, ess = asked_again(directory, asked, Given(given)), asked.get("ess")
+    problem = _checked(posterior, data, init, ask, ess)
+    kept = as_keep(keep_again(directory, asked, keep), problem)
+    now = record(problem, ask, ess, kept)
     check_unchanged(directory, asked, now)
-    host = Host(directory, checkpoint_every, progress, given=given, moved=elsewhere(asked, now))
-    return execute(problem, ask, asked.get("ess"), host)
+    directory.lock()
+    moved = elsewhere(asked, now)
+    host = Host(directory, checkpoint_every, progress, given=given, moved=moved, keep=kept)
+    return execute(problem, ask, ess, host)
