@@ -161,11 +161,11 @@ SAMPLING = [
     ),
     Mutant(
         "the order of the data starts over in each chunk", "run/loop.py",
-        "source.chunk((seed, chain), step, n)", "source.chunk((seed, chain), 0, n)", BY_HAND,
+        "chunk((self.seed, chain), step, end - step)", "chunk((self.seed, chain), 0, end - step)", RUN + "test_the_length_of_a_chunk_changes_no_bit",
     ),
     Mutant(
         "the order of the data starts over in each block", "run/chunk.py",
-        "dynamic_slice_in_dim(entries, i * size, size)", "dynamic_slice_in_dim(entries, 0 * i, size)",
+        "dynamic_slice_in_dim(order, begin + i * size, size)", "dynamic_slice_in_dim(order, begin, size)",
         RUN + "test_the_length_of_a_chunk_changes_no_bit",
     ),
     Mutant(
@@ -175,7 +175,7 @@ SAMPLING = [
     ),
     Mutant(
         "chains share the order of the data", "run/loop.py",
-        "source.chunk((seed, chain), step, n)", "source.chunk((seed, 0), step, n)", BY_HAND,
+        "chunk((self.seed, chain), step, end - step)", "chunk((self.seed, 0), step, end - step)", BY_HAND,
     ),
     Mutant(
         "the order of the data depends on who asked before", "data/source.py",
@@ -195,7 +195,7 @@ SAMPLING = [
     ),
     Mutant(
         "a draw's weight is the step after its own", "run/chunk.py",
-        "put(kept.step_size, h)", "put(kept.step_size, jnp.roll(h, -1))",
+        "z, g, h, T = jax.tree.map(at, rows)", "z, g, h, T = jax.tree.map(at, (*rows[:2], jnp.roll(rows[2], -1), rows[3]))",
         RUN + "test_the_weight_is_read_off_the_move",
     ),
     Mutant(
