@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from .app import typer
 
 if TYPE_CHECKING:
-    from ..models.formula import FormulaModel
     from ..draws.plan import Plan
+    from ..models.formula import FormulaModel
 
 __all__ = ["content_of", "exit_strict", "finish", "say_model", "say_plan", "show"]
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..data.contract import fingerprint
 from ..draws.storage import RunDirectory
 from ..errors import RunError
 from ..problem.problem import Problem
@@ -54,7 +55,7 @@ def record(problem: Problem, ask: Request, ess: int | None) -> dict[str, Any]:
             "numpy": np.__version__,
         },
         "seed": int(ask.seed),
-        "data_hash": problem.data.hash() if problem.data is not None else None,
+        "data_hash": None if problem.data is None else fingerprint(problem.data),
         "model_hash": _model_hash(problem),
         "x64": bool(jax.config.read("jax_enable_x64")),
     }

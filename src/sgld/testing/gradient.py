@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..data.source import Source
+from ..data.memory import InMemory
 from ..layout import Layout
 from ..posterior import Posterior
 from ..problem.problem import Problem
@@ -92,7 +92,7 @@ def check_gradient(
     noise = {}
     for order, n in _designs(size):
         entries = _all_entries(order, size, n)
-        problem = Problem(target, Source.build(data, n, order), z)
+        problem = Problem(target, InMemory.build(data, n, order), z)
         if order in ("reshuffle", "independent"):
             entries = np.arange(problem.source.num_blocks, dtype=np.int32)
         prepared = gradient.prepare(problem, center)

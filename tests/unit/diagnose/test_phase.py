@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.data.source import Source
+from sgld.data.memory import InMemory
 from sgld.diagnose.phase import noise_level, rows_for
 from sgld.draws.phase import Phase
 from sgld.layout import Layout
@@ -29,7 +29,7 @@ POSTERIOR = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2), log_likelihood)
 
 def setting(batch_size, order):
     target = Target(POSTERIOR, Layout.of(jnp.zeros(2)))
-    return Problem(target, Source.build(X, batch_size, order))
+    return Problem(target, InMemory.build(X, batch_size, order))
 
 
 def by_enumeration(problem, gradient, memory, z, n):
@@ -74,7 +74,7 @@ def test_the_level_from_a_sample_is_not_inflated():
         lambda t: -0.5 * jnp.sum(t**2), lambda t, x: -0.5 * jnp.sum((x - t) ** 2)
     )
     target = Target(posterior, Layout.of(jnp.zeros(d)))
-    problem = Problem(target, Source.build(rows, 100, "reshuffle"))
+    problem = Problem(target, InMemory.build(rows, 100, "reshuffle"))
     at = jnp.asarray(rows_for(problem, 0, 0))
     D = sgld.Scalar(1.0).prepare(problem.layout)
     level = noise_level(problem, sgld.Minibatch(), D, jnp.zeros((1, d)), None, None, at)
