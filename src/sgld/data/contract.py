@@ -48,7 +48,7 @@ def as_source(data: PyTree, seed: int) -> Source:
 def fingerprint(source: Source) -> str:
     """SHA-256 of what the source says its hash is, of its length and of a few of its rows."""
     at = np.unique(np.linspace(0, source.num_data - 1, PROBES).round().astype(np.int32))
-    words = f"{source.hash()} {source.num_data} {digest(source.take(at))}"
+    words = f"{source.hash()} {source.num_data} {digest(source.take(jnp.asarray(at)))}"
     return hashlib.sha256(words.encode()).hexdigest()
 
 
@@ -62,7 +62,10 @@ def check_contract(source: Any) -> None:
         for order in ORDERS:
             for size in {1, min(2, source.num_data), source.num_data}:
                 _batches(source.with_batches(size, order))
-        _whole_pass(source)
+        largest = int(np.clip(NUMBERS // max(1, source.row_width), 1, source.num_data))
+        unequal = -(-source.num_data // next(k for k in range(3, 99) if source.num_data % k))
+        for size in {largest, min(largest, unequal)}:
+            _whole_pass(source.with_batches(size, "reshuffle"))
     except SGLDError as error:
         raise type(error)(f"data, a {name}: {error}") from error
 
@@ -89,12 +92,11 @@ def _compiled(source: Any, name: str) -> None:
             "under jax.tree_util.register_dataclass."
         )
     try:
-        hash(jax.tree.structure(source))
-        jax.eval_shape(look, source)
+        jax.jit(look)(source)
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"data, a {name}, cannot pass into compiled code: its leaves must be arrays, and what is "
-            f"static must have a hash ({str(error).splitlines()[0]})."
+            f"data, a {name}, cannot pass into compiled code: its leaves must be arrays, all else "
+            f"static ({str(error).splitlines()[0]})."
         ) from error
     num_data, batch_size, order = seen[0]
     for what, value in (("num_data", num_data), ("batch_size", batch_size)):
@@ -150,9 +152,7 @@ class _Seen(NamedTuple):
 
 def _whole_pass(source: Source) -> None:
     """Every row once in a pass over the blocks, finite, and the one that `take` gives."""
-    size = int(np.clip(NUMBERS // max(1, source.row_width), 1, source.num_data))
-    pieces = source.with_batches(size, "reshuffle")
-    fault, seen = jax.jit(checkify.checkify(_look, errors=checkify.index_checks))(pieces)
+    fault, seen = jax.jit(checkify.checkify(_look, errors=checkify.index_checks))(source)
     told = fault.get()
     if told is not None:
         raise DataError(
@@ -165,9 +165,9 @@ def _whole_pass(source: Source) -> None:
             f"a batch has the row number {numbers.min() if numbers.min() < 0 else numbers.max()}; they go from 0 "
             f"to {source.num_data - 1}."
         )
-    if not np.all(scale == pieces.num_blocks):
+    if not np.all(scale == source.num_blocks):
         raise UsageError(
-            f"in {pieces.num_blocks} blocks a batch's scale must be {pieces.num_blocks}. Got {scale[0]}."
+            f"in {source.num_blocks} blocks a batch's scale must be {source.num_blocks}. Got {scale[0]}."
         )
     total = np.bincount(numbers.ravel(), weight.ravel().astype(float), minlength=source.num_data)
     wrong = np.flatnonzero(np.abs(total - 1) > 1e-4)

@@ -49,7 +49,7 @@ class InMemory(Source):
     def first(cls, source: Source, count: int) -> InMemory:
         """A copy of a source's first `count` rows, all in one batch."""
         numbers = np.append(np.arange(count, dtype=np.int32), np.int32(0))
-        return cls(source.take(numbers), count, count, "reshuffle")
+        return cls(source.take(jnp.asarray(numbers)), count, count, "reshuffle")
 
     def fetch(self, x: Int[Array, "*entry"]) -> Batch:
         """The Batch of one entry of `chunk`, inside compiled code: a block is a slice."""

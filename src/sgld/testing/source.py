@@ -121,16 +121,14 @@ class _SourceSuite:
         """Every row counts once on average over all batches, in every order."""
         size = self.source.num_data
         for order in ORDERS:
-            for n in sorted({1, 2, 3, size // 2, size - 1, size} & set(range(1, size + 1))):
+            for n in sorted({1, 2, size // 2, size} & set(range(1, size + 1))):
                 source = self.source.with_batches(n, order)
                 entries = _all_entries(source)
                 if entries is None:
                     continue
-                batches = jax.jit(jax.vmap(source.fetch))(jnp.asarray(entries))
-                numbers = np.asarray(batches.numbers)
-                weight = np.ones(numbers.shape) if batches.weight is None else batches.weight
-                counts = np.asarray(batches.scale)[:, None] * np.asarray(weight, float)
-                total = np.bincount(numbers.ravel(), counts.ravel(), size) / len(entries)
+                numbers, counts = map(np.asarray, _counted(source, jnp.asarray(entries)))
+                total = np.bincount(numbers.ravel(), counts.ravel().astype(float), size)
+                total /= len(entries)
                 if not np.allclose(total, 1, rtol=1e-5):
                     row = int(np.argmax(np.abs(total - 1)))
                     raise self._fail(
@@ -219,6 +217,18 @@ class _SourceSuite:
                 f"the {what} are not visited equally often (chi-square z {excess:.1f})."
             )
         return f"  {what} are visited equally often"
+
+
+@jax.jit
+def _counted(source: Any, entries: Any) -> tuple[Any, Any]:
+    """The rows of every entry's batch, and how often each counts."""
+
+    def one(entry: Any) -> tuple[Any, Any]:
+        batch = source.fetch(entry)
+        weight = jnp.ones(batch.numbers.shape) if batch.weight is None else batch.weight
+        return batch.numbers, batch.scale * weight
+
+    return jax.vmap(one)(entries)
 
 
 def _all_entries(source: Any) -> np.ndarray | None:
