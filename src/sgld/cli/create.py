@@ -162,7 +162,7 @@ def resume(
     strict: Strict = False,
 ) -> None:
     """Go on with a killed or interrupted run, to the same draws as an uninterrupted one."""
-    from ..run.sample import resume as go_on
+    from ..models.fit import resume as go_on
 
     if not checkpoint_every > 0:
         raise UsageError(f"checkpoint_every must be positive, in seconds. Got {checkpoint_every}.")
