@@ -22,7 +22,7 @@ from scipy.stats import qmc
 
 import sgld
 from problems.binary import columns
-from sgld.data.source import Source
+from sgld.data.memory import InMemory
 from sgld.gaussian import noise
 from sgld.gaussian.dense import Laplace
 from sgld.gaussian.mode import gaussian_at_mode
@@ -161,7 +161,7 @@ def case(name: str, k: int) -> Case:
     free = kind.posterior.unconstrain(kind.init)
     layout = Layout.of(free)
     target = Target(kind.posterior, layout)
-    posed = Problem(target, Source.of(data), layout.ravel(free))
+    posed = Problem(target, InMemory.of(data), layout.ravel(free))
     laplace = gaussian_at_mode(posed).gaussian
     truth = closed(data) if name == "linear" else importance(target, data, laplace)
     return Case(

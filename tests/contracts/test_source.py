@@ -1,23 +1,37 @@
 """Every order has a row here; and the suite fails sources that are wrong."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sgld
-from sgld.data.source import ORDERS, Source
-from sgld.testing import check_source
+from sgld.data.contract import fingerprint
+from sgld.data.memory import InMemory
+from sgld.data.order import ORDERS
+from sgld.data.source import Batch, Source
+from sgld.draws.storage import RunDirectory
+from sgld.errors import DataError, RunError, UsageError
+from sgld.run.record import check_unchanged
+from sgld.testing import check_gradient, check_source
+from sgld.testing.gradient import _poisson as poisson
+
+
+def static():
+    """A field that compiled code knows the value of."""
+    return field(metadata={"static": True})
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("rows", "n"), [(23, 5), (24, 6), (7, 7), (9, 8), (5, 1)])
 def test_source(order, rows, n):
     data = {"x": np.arange(rows, dtype=np.float32), "y": np.arange(rows) % 3}
-    report = check_source(Source.build(data, n, order, seed=3), seed=3)
-    assert len(report.checks) == 4 and order in repr(report)
+    report = check_source(InMemory.build(data, n, order, seed=3), seed=3)
+    assert len(report.checks) == 6 and order in repr(report)
 
 
 @settings(max_examples=60, deadline=None)
@@ -27,7 +41,7 @@ def test_source(order, rows, n):
 )  # fmt: skip
 def test_any_cut_of_the_order_agrees(order, rows, data, step, seed):
     n = data.draw(st.integers(1, rows))
-    source = Source.build(np.arange(rows), n, order)
+    source = InMemory.build(np.arange(rows), n, order)
     first, second = data.draw(st.integers(0, 300)), data.draw(st.integers(0, 300))
     whole = source.chunk((seed, 2), step, first + second)
     parts = [source.chunk((seed, 2), step, first), source.chunk((seed, 2), step + first, second)]
@@ -39,20 +53,39 @@ def test_any_cut_of_the_order_agrees(order, rows, data, step, seed):
 @given(rows=st.integers(1, 60), data=st.data())
 def test_blocks_differ_by_at_most_one_row(rows, data):
     n = data.draw(st.integers(1, rows))
-    source = Source.build(np.arange(rows), n, "reshuffle")
+    source = InMemory.build(np.arange(rows), n, "reshuffle")
     starts = [int(source.block_start(np.int32(k))) for k in range(source.num_blocks)] + [rows]
     sizes = np.diff(starts)
     assert starts[0] == 0 and sizes.min() >= 1 and np.ptp(sizes) <= 1 and sizes.max() <= n
 
 
-class Slipped:
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Slipped(Source):
     """A source with a slip."""
 
-    def __init__(self, source, slip):
-        self._source, self._slip = source, slip
+    _source: Source
+    _slip: str = static()
+    num_data: int = static()
+    batch_size: int = static()
+    order: str = static()
 
-    def __getattr__(self, name):
-        return getattr(self._source, name)
+    @classmethod
+    def of(cls, source, slip):
+        return cls(source, slip, source.num_data, source.batch_size, source.order)
+
+    def with_batches(self, batch_size, order):
+        return Slipped.of(self._source.with_batches(batch_size, order), self._slip)
+
+    def take(self, rows):
+        if self._slip == "another row":
+            rows = rows % (self.num_data - 1)
+        return self._source.take(rows)
+
+    def hash(self):
+        if self._slip == "hash of the batches":
+            return f"{self.batch_size}{self.order}"
+        return self._source.hash()
 
     def chunk(self, key, step, n):
         seed, chain = key
@@ -66,10 +99,9 @@ class Slipped:
         entries = self._source.chunk((seed, chain), step, n)
         if self._slip == "never the first row":
             return np.maximum(entries, 1)
-        if self._slip == "random blocks":
-            return self._source.with_batches(self._source.batch_size, "independent").chunk(
-                key, step, n
-            )
+        if self._slip == "random blocks" and self.order in ("reshuffle", "symmetric"):
+            blocks = self._source.with_batches(self.batch_size, "independent")
+            return blocks.chunk(key, step, n)
         if self._slip == "repeats":
             entries = entries.copy()
             entries[..., -1] = entries[..., 0]
@@ -81,6 +113,18 @@ class Slipped:
             return replace(batch, scale=np.float32(self.num_data / self.batch_size))
         if self._slip == "short batch at full weight":
             return replace(batch, weight=None)
+        if self._slip == "numbers of others":
+            return replace(batch, numbers=(batch.numbers + 1) % self.num_data)
+        if self._slip == "rows drawn weigh too much" and not self.uses_blocks:
+            return replace(batch, scale=batch.scale * 1.1)
+        if self._slip == "no Batch":
+            return batch.rows
+        if self._slip == "NaN":
+            return replace(
+                batch, rows=jax.tree.map(lambda x: jnp.where(x == 3, jnp.nan, x), batch.rows)
+            )
+        if self._slip == "too many weights":
+            return replace(batch, weight=jnp.ones(len(batch.numbers) + 1))
         return batch
 
 
@@ -94,18 +138,278 @@ class Slipped:
         ("random blocks", "symmetric", "exactly once"),
         ("never the first row", "replacement", "equally often"),
         ("repeats", "subset", "twice"),
-        ("N/n", "reshuffle", "add up to the rows"),
-        ("short batch at full weight", "reshuffle", "add up to the rows"),
+        ("N/n", "reshuffle", "scale must be"),
+        ("short batch at full weight", "reshuffle", "counts 2 times in a pass"),
+        ("another row", "reshuffle", "row 22 is one row of fetch and another of take"),
+        ("numbers of others", "subset", "counts 0 times in a pass|one row of fetch"),
+        ("rows drawn weigh too much", "reshuffle", "biased with order 'replacement'"),
+        ("hash of the batches", "reshuffle", "depend on the rows alone"),
+        ("no Batch", "reshuffle", "fetch must give a Batch"),
+        ("NaN", "reshuffle", "holds NaN"),
+        ("too many weights", "reshuffle", "leading axes"),
     ],
 )
 def test_slips_are_caught(slip, order, message):
-    source = Source.build(np.arange(23.0), 5, order)
+    source = InMemory.build(np.arange(23.0), 5, order)
     with pytest.raises(AssertionError, match=message):
-        check_source(Slipped(source, slip))
+        check_source(Slipped.of(source, slip))
 
 
 def test_a_chain_has_its_own_order_in_a_run():
-    source = Source.build(np.arange(64), 4, "reshuffle")
+    source = InMemory.build(np.arange(64), 4, "reshuffle")
     orders = {tuple(source.chunk((0, chain), 0, 16)) for chain in range(8)}
     assert len(orders) == 8
     assert sgld.testing.check_source is check_source
+
+
+# -- a source of one's own -------------------------------------------------------------------
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Made(Source):
+    """Rows made from their number: no array is held."""
+
+    num_data: int = static()
+    batch_size: int = static()
+    order: str = static()
+
+    def take(self, rows):
+        return {"x": (jnp.asarray(rows) * 37 % 64).astype(jnp.float32) / 32 - 0.5}
+
+    def hash(self):
+        return f"37 i mod 64, {self.num_data} of them"
+
+
+def in_memory(source, seed=0):
+    """The same rows as arrays, in the order that the shuffle undoes."""
+    rows = np.asarray(source.take(np.arange(source.num_data))["x"])
+    data = np.empty_like(rows)
+    data[InMemory.of(rows).original_rows(np.arange(source.num_data), seed)] = rows
+    return {"x": data}
+
+
+MODEL = sgld.Posterior(lambda t: -0.5 * t**2, lambda t, row: -0.5 * (row["x"] - t) ** 2)
+MADE = Made(300, 300, "reshuffle")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_source_of_ones_own(order):
+    assert len(check_source(Made(23, 5, order)).checks) == 6
+
+
+GIVEN = {"step_size": 1e-3, "num_draws": 60, "num_chains": 2, "progress": False}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {**GIVEN, "batch_size": 7},
+        {**GIVEN, "batch_size": 5, "order": "subset", "gradient": sgld.SVRG()},
+        {**GIVEN, "batch_size": 9, "order": "replacement", "gradient": sgld.SAGA()},
+        {**GIVEN, "batch_size": 7, "order": "symmetric", "gradient": sgld.ControlVariates()},
+        {**GIVEN, "gradient": sgld.Full()},
+        {"progress": False},
+    ],
+    ids=["Minibatch", "SVRG", "SAGA", "ControlVariates", "Full", "auto"],
+)
+def test_the_draws_are_those_of_the_same_rows_in_memory(given):
+    own = sgld.sample(MODEL, MADE, 0.0, **given)
+    same = sgld.sample(MODEL, in_memory(MADE), 0.0, **given)
+    np.testing.assert_allclose(own.position, same.position, rtol=0, atol=1e-6)
+    assert own.verdict.word == same.verdict.word
+
+
+def test_every_door_takes_a_source():
+    data = in_memory(MADE)
+    draws = sgld.sample(MODEL, MADE, 0.0, progress=False)
+    doors = {
+        "find_map": lambda data: sgld.find_map(MODEL, data, 0.0).position,
+        "laplace": lambda data: sgld.laplace(MODEL, data, 0.0).sd(),
+        "sandwich": lambda data: sgld.sandwich(MODEL, data, draws).sd(),
+        "reference": lambda data: sgld.reference(
+            MODEL, data, 0.0, num_draws=300, progress=False
+        ).sd(),
+        "bayes_by_backprop": lambda data: (
+            sgld.bayes_by_backprop(MODEL, data, 0.0, num_steps=50, progress=False).sd
+        ),
+        "gradient_statistics": lambda data: sgld.gradient_statistics(MODEL, data, 0.0).covariance,
+    }
+    for name, door in doors.items():
+        np.testing.assert_allclose(door(MADE), door(data), rtol=1e-5, err_msg=name)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class AlwaysIn(Source):
+    """A source's batches with some of its rows in every one, at weight 1 in the sum."""
+
+    source: Source
+    always: jax.Array  # [m], numbers
+    num_data: int = static()
+    batch_size: int = static()
+    order: str = static()
+
+    @classmethod
+    def of(cls, source, always):
+        always = jnp.asarray(always, jnp.int32)
+        return cls(source, always, source.num_data, source.batch_size, source.order)
+
+    def with_batches(self, batch_size, order):
+        return AlwaysIn.of(self.source.with_batches(batch_size, order), self.always)
+
+    def take(self, rows):
+        return self.source.take(rows)
+
+    def hash(self):
+        return self.source.hash()
+
+    def fetch(self, x):
+        batch = self.source.fetch(x)
+        weight = jnp.ones(len(batch.numbers)) if batch.weight is None else batch.weight
+        chosen = jnp.any(batch.numbers[:, None] == self.always[None, :], axis=1)
+        weight = jnp.where(chosen, 0.0, weight)
+        numbers = jnp.concatenate([batch.numbers, self.always])
+        ones = jnp.full(len(self.always), 1 / batch.scale)
+        return Batch(
+            self.take(numbers), numbers, batch.scale, jnp.concatenate([weight, ones]), None
+        )
+
+
+ESTIMATORS = {
+    "Full": sgld.Full(),
+    "Minibatch": sgld.Minibatch(),
+    "ControlVariates": sgld.ControlVariates(),
+    "SVRG": sgld.SVRG(period=2),
+    "SAGA": sgld.SAGA(),
+    "SAGA on features": sgld.SAGA(lambda row: jnp.concatenate([jnp.ones(1), row["x"]])),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if " on " in n else n for n in ESTIMATORS],
+)
+def test_estimators_are_unbiased_with_rows_that_are_in_every_batch(name):
+    """Over all batches, of every order and size, and after whatever was remembered."""
+    posterior, data, position = poisson()
+    source = AlwaysIn.of(InMemory.of(data), [1, 4])
+    report = check_gradient(ESTIMATORS[name], posterior, source, position)
+    assert len(report.noise) == 11
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_rows_that_are_in_every_batch_are_certified(order):
+    source = AlwaysIn.of(InMemory.build({"x": np.arange(11.0)}, 3, order), [2, 9])
+    assert len(check_source(source).checks) == 6
+
+
+# -- what is refused -------------------------------------------------------------------------
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Held(Source):
+    """Rows of an array, of which `num_data` may lie."""
+
+    x: jax.Array
+    name: str = static()
+    num_data: int = static()
+    batch_size: int = static()
+    order: str = static()
+
+    def take(self, rows):
+        return {"x": self.x[rows]}
+
+    def hash(self):
+        return self.name
+
+
+class Bare:
+    """What lacks nearly everything."""
+
+    num_data, batch_size, order = 3, 3, "reshuffle"
+
+    def take(self, rows):
+        return jnp.asarray(rows)
+
+
+@dataclass(frozen=True)
+class Unregistered(Source):
+    num_data: int = 3
+    batch_size: int = 3
+    order: str = "reshuffle"
+
+    def take(self, rows):
+        return jnp.asarray(rows, jnp.float32)
+
+    def hash(self):
+        return "three"
+
+
+X = jnp.linspace(0.0, 1.0, 50)
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "message"),
+    [
+        (Bare(), UsageError, "Bare, lacks hash, chunk, fetch, with_batches"),
+        (Unregistered(), UsageError, "is no pytree"),
+        (Held(X, "x", 51, 51, "reshuffle"), DataError, "says 51 rows, and there are fewer"),
+        (Held(X, "x", 0, 1, "reshuffle"), UsageError, "num_data must be a static whole number"),
+        (Held(X, "", 50, 5, "reshuffle"), UsageError, "hash\\(\\) must give a word"),
+        (Held("rows", "x", 50, 5, "reshuffle"), UsageError, "its leaves must be arrays"),
+        (Held(X.at[7].set(jnp.nan), "x", 50, 5, "reshuffle"), DataError, "row 7 holds NaN"),
+        (Held(X, "x", 50, 5, "reshufle"), UsageError, "Did you mean 'reshuffle'"),
+    ],
+)
+def test_a_source_that_is_none_is_refused_before_the_first_step(source, error, message):
+    with pytest.raises(error, match=message):
+        sgld.sample(MODEL, source, 0.0, progress=False)
+    with pytest.raises(AssertionError, match=message):
+        check_source(source)
+
+
+def test_a_source_without_its_two_methods_cannot_be_made():
+    class Half(Source):
+        num_data, batch_size, order = 3, 3, "reshuffle"
+
+    with pytest.raises(TypeError, match=r"hash.*take"):
+        Half()
+
+
+def test_what_a_run_directory_knows_the_rows_by():
+    """Another hash, other rows whatever the hash says, another length; not other batches."""
+    held = Held(X, "x", 50, 5, "reshuffle")
+    for other in (
+        Held(X, "y", 50, 5, "reshuffle"),
+        Held(X + 1, "x", 50, 5, "reshuffle"),
+        Held(X, "x", 49, 5, "reshuffle"),
+    ):
+        assert fingerprint(other) != fingerprint(held)
+    assert fingerprint(Held(X + 0, "x", 50, 2, "subset")) == fingerprint(held)
+
+
+def killed(path):
+    """A run on MADE that ends as if killed before its first step."""
+
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("sgld.run.execute.loop.run", stop)
+        with pytest.raises(KeyboardInterrupt):
+            sgld.sample(MODEL, MADE, 0.0, **GIVEN, batch_size=5, path=path)
+
+
+def test_a_killed_run_goes_on_with_its_own_source_only(tmp_path):
+    killed(tmp_path / "run")
+    again = sgld.resume(tmp_path / "run", MODEL, Made(300, 7, "subset"), 0.0, progress=False)
+    whole = sgld.sample(MODEL, MADE, 0.0, **GIVEN, batch_size=5)
+    np.testing.assert_array_equal(again.position, whole.position)
+    directory = RunDirectory(tmp_path / "run")
+    asked = directory.read("run.json")
+    check_unchanged(directory, asked, {**asked, "data_hash": fingerprint(MADE)})
+    others = {**asked, "data_hash": fingerprint(Made(299, 5, "reshuffle"))}
+    with pytest.raises(RunError, match="other values of the data"):
+        check_unchanged(directory, asked, others)

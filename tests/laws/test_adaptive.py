@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.data.source import Source
+from sgld.data.memory import InMemory
 from sgld.layout import Layout
 from sgld.problem.problem import Problem
 from sgld.problem.target import Target
@@ -134,8 +134,8 @@ ESTIMATORS = [
 def test_every_step_by_hand_with_an_estimator_that_learns(gradient, order):
     h, n, steps = 0.02, 4, 40
     draws = run(h, steps, gradient=gradient, order=order, batch_size=n)
-    source = Source.build(ROWS, n, order, 0)
-    rows = np.asarray(source.everything(), np.float64)
+    source = InMemory.build(ROWS, n, order, 0)
+    rows = np.asarray(source.take(np.arange(source.num_data)), np.float64)
     for chain in range(2):
         entries = source.chunk((0, chain), 0, steps)
         q, path = START.astype(np.float64), []

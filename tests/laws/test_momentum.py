@@ -14,7 +14,7 @@ import scipy.linalg
 import scipy.stats
 
 import sgld
-from sgld.data.source import Source
+from sgld.data.memory import InMemory
 from sgld.gradient.estimate import Estimate
 from sgld.law.affine import AffineLaw, is_affine
 from sgld.law.overdamped import Law, largest_step
@@ -559,7 +559,9 @@ def check_run(sampler, gradient, metric, order, n=4, h=0.003):
     elif order == "replacement":
         C = N**2 / n * np.cov(ROWS, rowvar=False, bias=True)
     else:
-        blocks = np.asarray(Source.build(ROWS, n, order, 0).everything(), np.float64)
+        blocks = np.asarray(
+            InMemory.build(ROWS, n, order, 0).take(np.arange(len(ROWS))), np.float64
+        )
         C = np.cov(R * blocks.reshape(R, n, 2).sum(1), rowvar=False, bias=True)
     base = sampler.sampler if isinstance(sampler, sgld.ReplicaExchange) else sampler
     tolerance, thin = 0.03, 5

@@ -9,7 +9,7 @@ import pytest
 
 import sgld
 from sgld import pace
-from sgld.data.source import Source
+from sgld.data.memory import InMemory
 from sgld.draws import storage
 from sgld.draws.storage import RunDirectory
 from sgld.layout import Layout
@@ -51,7 +51,7 @@ def same(a, b):
 
 def by_hand(order, n, h, T, root, draws, chain, seed=0, center=None):
     """The trajectory in double precision from the paper's formula, rows in the source's order."""
-    source = Source.build(ROWS, n, order, seed)
+    source = InMemory.build(ROWS, n, order, seed)
     rows = np.asarray(source.rows, np.float64)
     entries = source.chunk((seed, chain), 0, draws)
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 0), chain)
@@ -278,7 +278,7 @@ def test_more_draws_begin_with_the_same_ones():
 
 def test_two_samplers_interleaved_equal_the_two_alone():
     def walk(seed):
-        sampler, source = sgld.SGLD(None), Source.build(ROWS, 5, "reshuffle", seed)
+        sampler, source = sgld.SGLD(None), InMemory.build(ROWS, 5, "reshuffle", seed)
         state = sampler.init(jnp.asarray(START))
         for k in range(20):
             rows = np.asarray(source.fetch(jnp.asarray(source.chunk((seed, 0), k, 1)[0])).rows)
@@ -392,7 +392,7 @@ def test_variances_of_a_run_follow_the_law(design):
     J = np.diag(PRECISION + N)
     S = np.cov(ROWS, rowvar=False, bias=True)
     if order == "reshuffle":
-        rows = np.asarray(Source.build(ROWS, n, order, 0).everything(), np.float64)
+        rows = np.asarray(InMemory.build(ROWS, n, order, 0).take(np.arange(len(ROWS))), np.float64)
         sums = np.array([part.sum(0) for part in np.split(rows, _edges(n))])
         sizes = np.array([len(part) for part in np.split(rows, _edges(n))])
         # blocks of unequal size have unequal curvature too: close to the law, not on it

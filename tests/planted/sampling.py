@@ -50,13 +50,13 @@ SAMPLING = [
         "problem.log_prior(z)\n", "batch.scale * problem.log_prior(z)\n", GRADIENT,
     ),
     Mutant(
-        "blocks scaled by N/n though the last is shorter", "data/source.py",
-        "Batch(rows, weight, float(count), x)",
-        "Batch(rows, weight, self.num_data / self.batch_size, x)", GRADIENT,
+        "blocks scaled by N/n though the last is shorter", "data/memory.py",
+        "Batch(rows, numbers, float(self.num_blocks)",
+        "Batch(rows, numbers, self.num_data / self.batch_size", GRADIENT,
     ),
     Mutant(
         "the row that fills a short block counts", "data/source.py",
-        "jnp.where(x < larger, 1.0, 0.0)", "jnp.where(x < larger, 1.0, 1.0)", GRADIENT,
+        "jnp.where(k < self._larger, 1.0, 0.0)", "jnp.where(k < self._larger, 1.0, 1.0)", GRADIENT,
     ),
     Mutant(
         "control variates: sign", "gradient/control_variates.py",
@@ -74,12 +74,12 @@ SAMPLING = [
     ),
     Mutant(
         "SAGA: sum not updated with its table", "gradient/saga.py",
-        "return Memory(memory.table.at[rows].set(fresh), total)",
-        "return Memory(memory.table.at[rows].set(fresh), memory.total)", MEMORY,
+        "fresh, mode=\"drop\"), total)", "fresh, mode=\"drop\"), memory.total)", MEMORY,
     ),
     Mutant(
         "SAGA: a row drawn twice counts twice", "gradient/saga.py",
-        "first = ~jnp.any(jnp.tril(same, -1), axis=1)", "first = jnp.any(same, axis=1)", MEMORY,
+        "first = counts & ~jnp.any(jnp.tril(same, -1), axis=1)", "first = jnp.any(same, axis=1)",
+        MEMORY,
     ),
     Mutant(
         "SGHMC: explicit Euler, the old velocity moves the position", "sampler/sghmc.py",
@@ -169,7 +169,7 @@ SAMPLING = [
         RUN + "test_the_length_of_a_chunk_changes_no_bit",
     ),
     Mutant(
-        "a minibatch is used in two steps", "data/source.py",
+        "a minibatch is used in two steps", "data/order.py",
         "return np.concatenate(parts)[start : start + n] if parts",
         "return np.concatenate(parts)[(start + np.arange(n)) // 2] if parts", SOURCE,
     ),
@@ -178,7 +178,7 @@ SAMPLING = [
         "chunk((self.seed, chain), step, end - step)", "chunk((self.seed, 0), step, end - step)", BY_HAND,
     ),
     Mutant(
-        "the order of the data depends on who asked before", "data/source.py",
+        "the order of the data depends on who asked before", "data/order.py",
         "    key = [np.uint64(seed % 2**64)",
         "    counter = generator.__dict__['at'] = generator.__dict__.get('at', 0) + 1\n"
         "    key = [np.uint64(seed % 2**64)", SOURCE,

@@ -70,7 +70,7 @@ def agree(printed, page, parameters):
 
 
 def test_no_page_has_python_that_is_not_run():
-    run = {"README.md", "new-sampler.md", "variational.md", "verdict.md"}
+    run = {"README.md", "new-sampler.md", "new-source.md", "variational.md", "verdict.md"}
     assert {name for name in PAGES if python_of(name)} == run | ELSEWHERE
 
 
@@ -140,6 +140,21 @@ def test_a_sampler_of_your_own(capsys):
     assert draws.verdict.word == "trusted"
     exact = rows.astype(float).sum() / 1001
     np.testing.assert_allclose(draws.mean()["mean"], exact, atol=0.1 / np.sqrt(1001))
+
+
+def test_a_source_of_your_own(capsys):
+    names = execute("new-source.md")
+    (report,) = fenced(PAGES["new-source.md"], "text")
+    assert report in capsys.readouterr().out
+    draws, sites = names["draws"], np.asarray(names["sites"], float)
+    assert draws.verdict.word == "trusted"
+    x, y = np.meshgrid(sites, sites)
+    others = ~np.eye(60, dtype=bool)
+    precision = 1 + np.sum(x[others] ** 2)
+    np.testing.assert_allclose(
+        draws.mean(), np.sum((x * y)[others]) / precision, atol=0.1 / precision**0.5
+    )
+    np.testing.assert_allclose(draws.sd(), precision**-0.5, rtol=0.07)
 
 
 # -- what is named ---------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..checks import whole_number
-from ..data.source import generator
+from ..data.order import generator
 from ..draws.draws import Draws
 from ..draws.verdict import Verdict
 from ..errors import UsageError

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..data.source import generator
+from ..data.order import generator
 from ..errors import UsageError
 from ..posterior import Posterior
 from ..preconditioner.fixed import Scalar

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..data.source import generator
+from ..data.order import generator
 from ..problem.problem import Problem
 from .dense import Laplace, nonlinearity
 from .diagonal import squared_gradients

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..data.source import generator
+from ..data.order import generator
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.rows import row_gradient, scores

@@ -62,10 +62,10 @@ class ControlVariates:
         """The estimate on entry x of the data order: the batch's, tilted to be right at c."""
         batch = problem.source.fetch(x)
         rows = lambda z: problem.log_likelihood(z, batch.rows, batch.weight)  # noqa: E731
-        if self.table is None or batch.index is None:
+        if self.table is None or not problem.source.uses_blocks:
             at_center = jax.grad(rows)(self.center)
         else:
-            at_center = self.table[batch.index]
+            at_center = self.table[x]
         assert self.total is not None
         tilt = self.total - batch.scale * at_center
         return Estimate(

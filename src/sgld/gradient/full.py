@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..problem.problem import Problem
@@ -35,5 +36,7 @@ class Full:
         """The exact log density; the entry x is not used."""
         if not problem.has_rows:
             return Estimate(problem.log_prior)
-        rows = problem.source.everything()
-        return Estimate(lambda z: problem.log_prior(z) + problem.log_likelihood(z, rows))
+        batch = problem.as_one_batch().source.fetch(jnp.int32(0))
+        return Estimate(
+            lambda z: problem.log_prior(z) + problem.log_likelihood(z, batch.rows, batch.weight)
+        )

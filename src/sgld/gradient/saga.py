@@ -22,7 +22,7 @@ MAX_TABLE = 2**31  # bytes of one chain's table
 
 
 class Memory(NamedTuple):
-    """A chain's table a_i of per-datum gradients, [N + 1, d] or scalars [N + 1], and its sum."""
+    """A chain's table a_i of per-datum gradients, [N, d] or scalars [N], and its sum."""
 
     table: Float[Array, "N ..."]
     total: Float[Array, " d"]
@@ -62,16 +62,15 @@ class SAGA:
 
     def start(self, problem: Problem, z: Float[Array, " d"]) -> Memory:
         """The table at the chain's start: one pass."""
-        rows = jnp.arange(problem.num_data + 1, dtype=jnp.int32)  # the spare one of a short block
-        entry = lambda row: self._entries(problem, row[None], z)[1][0]  # noqa: E731
+        rows = jnp.arange(problem.num_data, dtype=jnp.int32)
+        entry = lambda row: self._entries(problem, row[None], z)[0]  # noqa: E731
         table = jax.lax.map(entry, rows, batch_size=max(1, 2**18 // z.size))
-        total = self._sum(problem.source, rows[: problem.num_data], table[: problem.num_data])
-        return Memory(table, total)
+        return Memory(table, self._sum(problem.source, rows, table))
 
     def at(self, problem: Problem, x: Array, memory: Memory) -> Estimate:
         """The estimate on entry x of the data order."""
-        batch, rows = problem.source.fetch(x), problem.source.row_numbers(x)
-        known = self._sum(problem.source, rows, memory.table[rows], batch.weight)
+        batch = problem.source.fetch(x)
+        known = self._sum(problem.source, batch.numbers, memory.table[batch.numbers], batch.weight)
         tilt = memory.total - batch.scale * known
         return Estimate(
             lambda z: (
@@ -90,21 +89,21 @@ class SAGA:
         step: Int[Array, ""],
     ) -> Memory:
         """a_i = grad l_i(z) on the block, and the sum that goes with it."""
-        rows, weight = problem.source.row_numbers(x), problem.source.fetch(x).weight
-        rows, fresh = self._entries(problem, rows, z)
-        old = memory.table[rows]
-        if weight is not None:  # the row that fills a short block is another block's: leave it
-            keep = weight.reshape(-1, *(1,) * (fresh.ndim - 1)) > 0
-            fresh = jnp.where(keep, fresh, old)
-        first = jnp.ones(rows.shape, bool)
-        if not problem.source.uses_blocks and problem.source.order == "replacement":
+        batch, size = problem.source.fetch(x), problem.num_data
+        rows = batch.numbers
+        fresh, old = self._entries(problem, rows, z), memory.table[rows]
+        counts = jnp.ones(rows.shape, bool) if batch.weight is None else batch.weight > 0
+        first = (
+            counts  # a row of weight 0 only fills the batch: it is another block's, or here twice
+        )
+        if problem.source.order == "replacement":
             # a row drawn twice changes the sum once
-            same = rows[:, None] == rows[None, :]
-            first = ~jnp.any(jnp.tril(same, -1), axis=1)
+            same = (rows[:, None] == rows[None, :]) & counts[None, :]
+            first = counts & ~jnp.any(jnp.tril(same, -1), axis=1)
         total = memory.total + self._sum(problem.source, rows, fresh - old, first.astype(z.dtype))
-        return Memory(memory.table.at[rows].set(fresh), total)
+        return Memory(memory.table.at[jnp.where(counts, rows, size)].set(fresh, mode="drop"), total)
 
-    def _entries(self, problem: Problem, rows: Array, z: Array) -> tuple:
+    def _entries(self, problem: Problem, rows: Array, z: Array) -> Array:
         def one(row):
             g = row_gradient(problem, z, row)
             if self.features is None:
@@ -112,7 +111,7 @@ class SAGA:
             x = self.features(problem.source.take(row))
             return jnp.dot(g, x) / jnp.maximum(jnp.dot(x, x), 1e-30)
 
-        return rows, jax.vmap(one)(rows)
+        return jax.vmap(one)(rows)
 
     def _sum(self, source: Source, rows: Array, entries: Array, weight: Any = None) -> Array:
         if weight is not None:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..data.beside import Beside, each
 from ..layout import Layout
 from ..posterior import Posterior
 from ..problem import sums
@@ -75,7 +76,7 @@ def around(problem: Problem, center: Any, factor: Any = None) -> Problem:
     center = jnp.asarray(center, dtype)
     factor = None if factor is None else jnp.asarray(factor, dtype)
     density = Around(problem.target, center, factor, problem.log_prior(center))
-    data = problem.source.beside(_rows_at(problem, center)) if problem.has_rows else None
+    data = Beside.of(problem.source, _rows_at(problem, center)) if problem.has_rows else None
     return Problem(density, data)
 
 
@@ -84,7 +85,7 @@ def _rows_at(problem: Problem, center: Array) -> Array:
     position = problem.target.position(center)
     likelihood = problem.posterior.log_likelihood
     assert likelihood is not None
-    return problem.source.each(lambda row: likelihood(position, row), ROWS)
+    return each(problem.source, lambda row: likelihood(position, row), ROWS)
 
 
 def log_acceptance(

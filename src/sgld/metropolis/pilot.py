@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..data.source import generator
+from ..data.order import generator
 from ..gaussian.diagonal import largest_eigenvalue
 from ..gaussian.noise import TUNING
 from ..pace import Work

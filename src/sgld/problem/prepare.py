@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..checks import check_seed, is_number, positive_number, whole_number
-from ..data.source import ORDERS, Source, check_data
+from ..data.contract import as_source
+from ..data.order import ORDERS
 from ..errors import UsageError, did_you_mean
 from ..layout import Layout
 from ..module import for_modules, refuse_statistics, seal
@@ -45,7 +46,7 @@ def prepare(posterior: Posterior, data: Any, init: Any, *, seed: int = 0) -> Pro
     posterior = for_modules(posterior, init)
     free = posterior.unconstrain(jax.tree.map(_inexact, init))
     layout = Layout.of(free)
-    source = None if data is None else Source.of(check_data(data), seed)
+    source = None if data is None else as_source(data, seed)
     problem = Problem(Target(posterior, layout), source, layout.ravel(free))
     _check_model(problem)
     return problem

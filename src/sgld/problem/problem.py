@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..data.memory import InMemory
 from ..data.source import Source
 from ..layout import Layout
 from ..posterior import Posterior
@@ -100,7 +101,7 @@ class Problem:
 
     def first(self, count: int) -> Problem:
         """The same over the first `count` rows, a random subset."""
-        return replace(self, data=self.source.first(count))
+        return replace(self, data=InMemory.first(self.source, count))
 
     def log_prior(self, z: Float[Array, " d"]) -> Float[Array, ""]:
         """Log prior density of z."""

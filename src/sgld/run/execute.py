@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from ..data.source import generator
+from ..data.order import generator
 from ..diagnose.assess import assess
 from ..draws.draws import Draws
 from ..draws.plan import Plan

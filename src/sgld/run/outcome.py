@@ -126,7 +126,9 @@ def _status(problem: Problem, setup: Setup, raw: Raw, chain: int, seed: int) -> 
         first = int(np.argmax(bad.any(axis=1)))
         where = f" in leaf {problem.layout.locate(int(np.argmax(bad[first])))!r}"
     if problem.has_rows and step > 0 and not isinstance(setup.gradient, Full):
-        rows = problem.source.original_rows((seed, chain), step - 1)
+        entry = jnp.asarray(problem.source.chunk((seed, chain), step - 1, 1)[0])
+        drawn = problem.source.fetch(entry).drawn()
+        rows = np.sort(problem.source.original_rows(drawn, seed))
         listed = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
         where += f", after a batch of rows {listed}"
         rows_named = ", or look at those rows"

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..data.contract import fingerprint
 from ..draws.codec import decode, encode_fields, from_text, to_text
 from ..draws.plan_file import must_be_given, not_the_same
 from ..draws.storage import FORMAT, RunDirectory, check_format
@@ -65,7 +66,7 @@ def record(
         },
         "machine": f"{platform.machine()} {jax.devices()[0].device_kind}",
         "seed": int(ask.seed),
-        "data_hash": problem.data.hash() if problem.data is not None else None,
+        "data_hash": None if problem.data is None else fingerprint(problem.data),
         "model_hash": _model_hash(problem),
         "x64": bool(jax.config.read("jax_enable_x64")),
     }

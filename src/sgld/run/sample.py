@@ -64,7 +64,8 @@ def sample(
 
     Args:
       posterior: a Posterior.
-      data: pytree of arrays whose leading axis is the row, or None for a log density alone.
+      data: pytree of arrays whose leading axis is the row, a source of your own
+        (`sgld.testing.check_source`), or None for a log density alone.
       init: a position to start the search for the mode from (and the chains, where the step
         size is given by hand). May be left out where the posterior carries one.
       sampler: "auto" or a sampler: SGLD(), BAOA(), UBU(), SGHMC(), SGNHT(), ReplicaExchange().

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..data.source import Source
+from ..data.contract import as_source
 from ..layout import Layout
 from ..posterior import Posterior
 from ..problem.problem import Problem
@@ -67,7 +67,8 @@ def check_gradient(
     Args:
       gradient: the estimator.
       posterior, data, position: the problem; by default a Poisson regression of 7 rows with
-        two leaves and a prior that counts. Give few rows: N over n subsets are visited.
+        two leaves and a prior that counts. Give few rows: N over n subsets are visited. A Source
+        as data is asked for its own batches, rows that are in every one included.
       rtol: of the mean against the full gradient, relative to its largest entry.
 
     Returns: GradientReport. Raises AssertionError, in a sentence, at the first failure.
@@ -84,15 +85,17 @@ def check_gradient(
     layout = Layout.of(position)
     target = Target(posterior, layout)
     z = layout.ravel(position)
-    size = int(np.shape(jax.tree.leaves(data)[0])[0])
+    source = as_source(data, 0)
+    size = source.num_data
+    rows = source.take(jnp.arange(size, dtype=jnp.int32))
     exact = np.asarray(
-        jax.grad(lambda q: target.log_prior(q) + target.log_likelihood(q, data))(z), np.float64
+        jax.grad(lambda q: target.log_prior(q) + target.log_likelihood(q, rows))(z), np.float64
     )
     center = z + 0.1
     noise = {}
     for order, n in _designs(size):
         entries = _all_entries(order, size, n)
-        problem = Problem(target, Source.build(data, n, order), z)
+        problem = Problem(target, source.with_batches(n, order), z)
         if order in ("reshuffle", "independent"):
             entries = np.arange(problem.source.num_blocks, dtype=np.int32)
         prepared = gradient.prepare(problem, center)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..data.contract import check_contract
+from ..data.order import ORDERS
+from ..errors import SGLDError
+
 __all__ = ["SourceReport", "check_source"]
+
+MOST_BATCHES = 4000  # that are enumerated
 
 
 @dataclass(frozen=True)
@@ -25,14 +33,18 @@ class SourceReport:
 
 
 def check_source(source: Any, *, seed: int = 0, steps: int | None = None) -> SourceReport:
-    """Certify a source of rows: its order, its batches and that any stretch can be made again.
+    """Certify a source of rows, that `data=` of `sgld.sample` takes what it is given.
 
-    A source has `num_data`, `batch_size`, `order`, `num_blocks`, `period`, `uses_blocks`,
-    `chunk((seed, chain), step, n)` on the host, `fetch(entry) -> Batch` in compiled code and
-    `everything()`.
+    The contract is `sgld.data.source.Source`. Of its own a source has `num_data`, `batch_size` and
+    `order` (static), `take(rows)` and `hash()`; by inheritance, or written otherwise,
+    `chunk((seed, chain), step, n)` on the host, `fetch(entry) -> Batch` inside compiled code and
+    `with_batches(batch_size, order)`. `sgld.sample` asks it itself, before the first step, whether it
+    is whole, and whether a pass over all blocks gives every row once, as `take` gives it. Here all
+    batches of every order are enumerated besides: sum_j scale weight_j is 1 for every row on average.
+    The order is looked at over many steps.
 
     Args:
-      source: small: every row is looked at.
+      source: small: every row is looked at, in batches of many sizes.
       seed: of the order.
       steps: how many steps to look at (default: 6 passes, at least 64).
 
@@ -40,16 +52,21 @@ def check_source(source: Any, *, seed: int = 0, steps: int | None = None) -> Sou
 
     Example:
       >>> import numpy as np, sgld
-      >>> from sgld.data.source import Source
-      >>> source = Source.build(np.arange(10.0), 3, "reshuffle")
+      >>> from sgld.data.memory import InMemory
+      >>> source = InMemory.build(np.arange(10.0), 3, "reshuffle")
       >>> len(sgld.testing.check_source(source).checks)
-      4
+      6
     """
+    try:
+        check_contract(source)
+    except SGLDError as error:
+        raise AssertionError(str(error)) from error
     batches = f"{source.batch_size} of {source.num_data} rows"
     name = f"{type(source).__name__}(order={source.order!r}, {batches})"
     steps = steps or max(64, 6 * source.period)
     suite = _SourceSuite(source, name, seed, steps)
-    checks = [suite.batches(), suite.cuts(), suite.chains()]
+    checks = ["  whole: a pass over its blocks gives every row once"]
+    checks += [suite.batches(), suite.unbiased(), suite.cuts(), suite.chains()]
     order = getattr(suite, source.order, None)
     if order is not None:
         checks.append(order())
@@ -69,13 +86,14 @@ class _SourceSuite:
     def batches(self) -> str:
         """The batches hold the rows they should, equally weighted in all."""
         source = self.source
-        everything = _row_bytes(source.everything(), source.num_data)
+        rows = source.take(jnp.arange(source.num_data, dtype=jnp.int32))
+        everything = _row_bytes(rows, source.num_data)
         kinds, of_row = np.unique(everything, axis=0, return_inverse=True)
         every = np.bincount(of_row.reshape(-1), minlength=len(kinds)).astype(float)
         entries = self.entries
         if source.uses_blocks:
             entries = np.arange(source.num_blocks, dtype=np.int32)
-        total, sizes = np.zeros(len(kinds)), []
+        total, sizes, plain = np.zeros(len(kinds)), [], True
         for entry in entries:
             batch = source.fetch(jnp.asarray(entry))
             count = len(jax.tree.leaves(batch.rows)[0])
@@ -84,19 +102,40 @@ class _SourceSuite:
             kind = [_index(kinds, row, self._fail) for row in rows]
             np.add.at(total, kind, weight * float(batch.scale))
             sizes.append(weight.sum())
+            plain &= bool(np.isin(weight, (0, 1)).all())  # no row is in every batch
         if source.uses_blocks:
-            if max(sizes) - min(sizes) > 1:
+            if plain and max(sizes) - min(sizes) > 1:
                 raise self._fail(f"block sizes differ by more than one: {sorted(set(sizes))}.")
             if not np.allclose(total / len(entries), every, rtol=1e-6):
                 raise self._fail(
                     "the scaled batches do not add up to the rows, each counted once on average."
                 )
             return "  blocks differ by at most one row and add up to the data"
-        if set(sizes) != {float(source.batch_size)}:
+        if plain and set(sizes) != {float(source.batch_size)}:
             raise self._fail(f"batches have {sorted(set(sizes))} rows, not {source.batch_size}.")
-        if not np.isclose(total.sum() / len(entries), source.num_data, rtol=1e-6):
+        if plain and not np.isclose(total.sum() / len(entries), source.num_data, rtol=1e-6):
             raise self._fail("the scale of a batch is not N / n.")
         return "  every batch has n rows, scaled by N / n"
+
+    def unbiased(self) -> str:
+        """Every row counts once on average over all batches, in every order."""
+        size = self.source.num_data
+        for order in ORDERS:
+            for n in sorted({1, 2, size // 2, size} & set(range(1, size + 1))):
+                source = self.source.with_batches(n, order)
+                entries = _all_entries(source)
+                if entries is None:
+                    continue
+                numbers, counts = map(np.asarray, _counted(source, jnp.asarray(entries)))
+                total = np.bincount(numbers.ravel(), counts.ravel().astype(float), size)
+                total /= len(entries)
+                if not np.allclose(total, 1, rtol=1e-5):
+                    row = int(np.argmax(np.abs(total - 1)))
+                    raise self._fail(
+                        f"biased with order {order!r} and batches of {n}: over all {len(entries)} batches row "
+                        f"{row} counts {total[row]:.6g} times on average, not once."
+                    )
+        return "  every row counts once on average over all batches, in every order"
 
     def cuts(self) -> str:
         """Any stretch of the order can be made again, alone, wherever it lies."""
@@ -178,6 +217,31 @@ class _SourceSuite:
                 f"the {what} are not visited equally often (chi-square z {excess:.1f})."
             )
         return f"  {what} are visited equally often"
+
+
+@jax.jit
+def _counted(source: Any, entries: Any) -> tuple[Any, Any]:
+    """The rows of every entry's batch, and how often each counts."""
+
+    def one(entry: Any) -> tuple[Any, Any]:
+        batch = source.fetch(entry)
+        weight = jnp.ones(batch.numbers.shape) if batch.weight is None else batch.weight
+        return batch.numbers, batch.scale * weight
+
+    return jax.vmap(one)(entries)
+
+
+def _all_entries(source: Any) -> np.ndarray | None:
+    """Every entry that the order could give; None where they are too many."""
+    size, n = source.num_data, source.batch_size
+    if source.uses_blocks:
+        return np.arange(source.num_blocks, dtype=np.int32)
+    count = size**n if source.order == "replacement" else math.comb(size, n)
+    if count > MOST_BATCHES:
+        return None
+    if source.order == "replacement":
+        return np.array(list(itertools.product(range(size), repeat=n)), np.int32)
+    return np.array(list(itertools.combinations(range(size), n)), np.int32)
 
 
 def _row_bytes(rows: Any, count: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import pytest
 
 import sgld
 from sgld import pace
-from sgld.data.source import Source
+from sgld.data.memory import InMemory
 from sgld.diagnose import phase
 from sgld.diagnose.phase import noise_level, rows_for
 from sgld.draws.phase import Phase
@@ -31,7 +31,7 @@ POSTERIOR = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2), log_likelihood)
 
 def setting(batch_size, order):
     target = Target(POSTERIOR, Layout.of(jnp.zeros(2)))
-    return Problem(target, Source.build(X, batch_size, order))
+    return Problem(target, InMemory.build(X, batch_size, order))
 
 
 def by_enumeration(problem, gradient, memory, z, n):
@@ -76,7 +76,7 @@ def test_the_level_from_a_sample_is_not_inflated():
         lambda t: -0.5 * jnp.sum(t**2), lambda t, x: -0.5 * jnp.sum((x - t) ** 2)
     )
     target = Target(posterior, Layout.of(jnp.zeros(d)))
-    problem = Problem(target, Source.build(rows, 100, "reshuffle"))
+    problem = Problem(target, InMemory.build(rows, 100, "reshuffle"))
     at = jnp.asarray(rows_for(problem, 0, 0))
     D = sgld.Scalar(1.0).prepare(problem.layout)
     level = noise_level(problem, sgld.Minibatch(), D, jnp.zeros((1, d)), None, None, at)
@@ -104,7 +104,7 @@ def test_few_long_rows_are_compressed_to_the_same_level():
     ("d", "steps", "probes"), [(2, 1000, 16), (50, 100_000, 16), (478_410, 300, 10), (478_410, 10, 1)]
 )  # fmt: skip
 def test_probes_cost_a_small_share_of_the_runs_gradients(d, steps, probes):
-    source = Source.build(np.zeros((50_000, 1), np.float32), 100, "reshuffle")
+    source = InMemory.build(np.zeros((50_000, 1), np.float32), 100, "reshuffle")
     zeros = lambda z: jnp.zeros(())  # noqa: E731
     layout = Layout.of(np.zeros(d, np.float32))
     kernel = chunk.Kernel(

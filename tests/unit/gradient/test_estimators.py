@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.data.source import Source
+from sgld.data.memory import InMemory
 from sgld.errors import UsageError
 from sgld.layout import Layout
 from sgld.problem import sums
@@ -32,7 +32,7 @@ def test_sums_in_pieces_equal_the_whole(piece, monkeypatch):
     monkeypatch.setattr(sums, "PIECE", piece)
     # compiled afresh: PIECE is read while tracing
     run = lambda f, *args: jax.jit(lambda *a: f.__wrapped__(*a))(*args)  # noqa: E731
-    source = Source.build(ROWS, 101, "reshuffle")
+    source = InMemory.build(ROWS, 101, "reshuffle")
     value, gradient = run(sums.value_and_gradient, Problem(TARGET, source), Z)
     np.testing.assert_allclose(value, density(Z), rtol=1e-5)
     np.testing.assert_allclose(gradient, jax.grad(density)(Z), rtol=1e-4)
@@ -46,7 +46,7 @@ def test_sums_in_pieces_equal_the_whole(piece, monkeypatch):
 
 
 def test_block_gradients_add_up():
-    source = Source.build(ROWS, 7, "reshuffle")
+    source = InMemory.build(ROWS, 7, "reshuffle")
     table = sums.block_gradients(Problem(TARGET, source), Z)
     assert table.shape == (source.num_blocks, 3)
     np.testing.assert_allclose(
@@ -56,7 +56,7 @@ def test_block_gradients_add_up():
 
 @pytest.mark.parametrize("order", ["reshuffle", "subset"])
 def test_control_variates_are_exact_at_their_centre(order):
-    source = Source.build(ROWS, 7, order)
+    source = InMemory.build(ROWS, 7, order)
     gradient = sgld.ControlVariates(POSITION).prepare(Problem(TARGET, source), None)
     for x in source.chunk((0, 0), 0, 5):
         found = gradient.at(Problem(TARGET, source), jnp.asarray(x))(Z)

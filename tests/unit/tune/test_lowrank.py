@@ -9,7 +9,7 @@ import pytest
 from jax.tree_util import Partial
 
 import sgld
-from sgld.data.source import Source
+from sgld.data.memory import InMemory
 from sgld.gaussian import lowrank, noise
 from sgld.gaussian.dense import laplace_at, nonlinearity
 from sgld.gaussian.known import Known
@@ -148,7 +148,7 @@ Y = (ROWS @ RNG.normal(size=SMALL) + RNG.normal(size=N)).astype(np.float32)
 REGRESSION = sgld.Posterior(
     lambda b: -0.5 * jnp.sum(b**2), lambda b, row: -0.5 * (row[1] - row[0] @ b) ** 2
 )
-SOURCE = Source.build((ROWS, Y), N, "reshuffle")
+SOURCE = InMemory.build((ROWS, Y), N, "reshuffle")
 PROBLEM = Problem(Target(REGRESSION, Layout.of(jnp.zeros(SMALL))), SOURCE, jnp.zeros(SMALL))
 
 

@@ -7,7 +7,8 @@ import pytest
 import scipy.optimize
 
 import sgld
-from sgld.data.source import ORDERS, Source
+from sgld.data.memory import InMemory
+from sgld.data.order import ORDERS
 from sgld.errors import UsageError
 from sgld.gaussian.dense import laplace_at, nonlinearity
 from sgld.layout import Layout
@@ -55,7 +56,7 @@ def test_minibatch_steps_follow_the_order():
         QUADRATIC, X, start, optimizer=optax.sgd(h), batch_size=7, order="reshuffle",
         num_steps=30, record=1, seed=4,
     )  # fmt: skip
-    source = Source.build(X, 7, "reshuffle", 4)
+    source = InMemory.build(X, 7, "reshuffle", 4)
     q = start.astype(float)
     for k, entry in enumerate(source.chunk((4, 0), 0, 30)):
         np.testing.assert_allclose(mode.path[k], q, atol=1e-5)
@@ -96,7 +97,7 @@ def test_nonlinearity_is_0_on_a_gaussian_and_not_on_a_logistic(T):
     numbers = []
     for posterior, data in ((QUADRATIC, X), (LOGISTIC, (X, Y))):
         target = Target(posterior, Layout.of(jnp.zeros(2)))
-        source = Source.build(data, 60, "reshuffle")
+        source = InMemory.build(data, 60, "reshuffle")
         mode = sgld.find_map(posterior, data, jnp.zeros(2)).z
         laplace = laplace_at(Problem(target, source), mode)
         numbers.append(nonlinearity(Problem(target, source), laplace, np.random.default_rng(0), T))
@@ -105,7 +106,7 @@ def test_nonlinearity_is_0_on_a_gaussian_and_not_on_a_logistic(T):
 
 def test_laplace_of_a_gaussian():
     target = Target(QUADRATIC, Layout.of(jnp.zeros(2)))
-    laplace = laplace_at(Problem(target, Source.build(X, 60, "reshuffle")), TRUTH)
+    laplace = laplace_at(Problem(target, InMemory.build(X, 60, "reshuffle")), TRUTH)
     np.testing.assert_allclose(laplace.curvature, 61 * np.eye(2), rtol=1e-5)
     np.testing.assert_allclose(laplace.covariance, np.eye(2) / 61, rtol=1e-5)
     saddle = sgld.Posterior(lambda t: t[0] ** 2 - t[1] ** 2)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.data.source import Source
+from sgld.data.memory import InMemory
 from sgld.gaussian import noise
 from sgld.gaussian.dense import laplace_at
 from sgld.layout import Layout
@@ -22,7 +22,7 @@ POSTERIOR = sgld.Posterior(
     lambda b: -0.5 * PRIOR * jnp.sum(b**2), lambda b, row: -0.5 * (row[1] - row[0] @ b) ** 2
 )
 TARGET = Target(POSTERIOR, Layout.of(jnp.zeros(D)))
-SOURCE = Source.build((X.astype(np.float32), Y.astype(np.float32)), N, "reshuffle")
+SOURCE = InMemory.build((X.astype(np.float32), Y.astype(np.float32)), N, "reshuffle")
 PROBLEM = Problem(TARGET, SOURCE)
 PRECISION = X.T @ X + PRIOR * np.eye(D)
 MODE = np.linalg.solve(PRECISION, X.T @ Y)
@@ -42,7 +42,9 @@ def centred(n):
 
 def test_the_noise_of_blocks_is_over_all_of_them():
     problem = PROBLEM.with_batches(15, "reshuffle")
-    rows, y = (np.asarray(leaf, float) for leaf in problem.source.everything())
+    rows, y = (
+        np.asarray(leaf, float) for leaf in problem.source.take(jnp.arange(problem.num_data))
+    )
     g = rows * (y - rows @ MODE)[:, None]
     blocks = 4 * g.reshape(4, 15, D).sum(1)
     exact = np.cov(blocks, rowvar=False, bias=True)

@@ -6,7 +6,7 @@ import optax
 import pytest
 
 import sgld
-from sgld.data.source import Source
+from sgld.data.memory import InMemory
 from sgld.errors import UsageError
 
 rng = np.random.default_rng(2)
@@ -115,7 +115,7 @@ def test_svrg_steps_are_those_of_the_paper():
         batch_size=6, num_steps=13, record=1, seed=3,
     )  # fmt: skip
 
-    source = Source.build(data, 6, "reshuffle", 3)
+    source = InMemory.build(data, 6, "reshuffle", 3)
 
     def rows(q, x, y):
         x = np.asarray(x, float)

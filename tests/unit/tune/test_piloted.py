@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.data.source import Source
+from sgld.data.memory import InMemory
 from sgld.gaussian import known, mode, noise
 from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.known import Known
@@ -29,7 +29,7 @@ POSTERIOR = sgld.Posterior(
     lambda b: -0.5 * jnp.sum(b**2) / 100, lambda b, row: -0.5 * (row[1] - row[0] @ b) ** 2
 )
 TARGET = Target(POSTERIOR, Layout.of(jnp.zeros(D)))
-SOURCE = Source.build((X, Y), N, "reshuffle")
+SOURCE = InMemory.build((X, Y), N, "reshuffle")
 PRECISION = X.T.astype(float) @ X + np.eye(D) / 100
 MEAN, SD = (
     np.linalg.solve(PRECISION, X.T.astype(float) @ Y),
@@ -77,20 +77,20 @@ def test_many_rows_only_where_allowed_and_nothing_given_by_hand():
 def test_scaled_rows_have_the_scaled_density_and_compile_once():
     some = some_rows(PROBLEM)
     z = jnp.array([0.3, -0.2])
-    x, y = some.source.everything()
+    x, y = some.source.take(np.arange(some.num_data))
     alone = -0.5 * jnp.sum((y - x @ z) ** 2)
     assert len(y) == pilot.MOST_ROWS
-    assert float(some.log_likelihood(z, some.source.everything())) == pytest.approx(
-        N / pilot.MOST_ROWS * float(alone), rel=1e-5
-    )
+    assert float(
+        some.log_likelihood(z, some.source.take(np.arange(some.num_data)))
+    ) == pytest.approx(N / pilot.MOST_ROWS * float(alone), rel=1e-5)
     traces = []
 
     @jax.jit
     def density(problem, z):
         traces.append(1)
-        return problem.log_likelihood(z, problem.source.everything())
+        return problem.log_likelihood(z, problem.source.take(jnp.arange(problem.num_data)))
 
-    longer = Source.build((np.tile(X, (2, 1)), np.tile(Y, 2)), 2 * N, "reshuffle")
+    longer = InMemory.build((np.tile(X, (2, 1)), np.tile(Y, 2)), 2 * N, "reshuffle")
     values = [
         float(density(some_rows(problem), z))
         for problem in (PROBLEM, Problem(TARGET, longer, MEAN))

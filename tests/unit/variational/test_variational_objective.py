@@ -26,7 +26,7 @@ from sgld.variational.objective import block_objective
 def test_blocks_give_the_same_optimum_as_their_sum():
     """sum_b F_b at one draw is the free energy, whatever the weights, whatever n divides."""
     x, y = columns()
-    source = sgld.data.source.Source.build((x, y), 25, "reshuffle")
+    source = sgld.data.memory.InMemory.build((x, y), 25, "reshuffle")
     K = source.num_blocks
     assert K == 5
     layout = sgld.layout.Layout.of(START)

@@ -1,0 +1,200 @@
+"""Whether an object is a Source that a run can take: asked before anything is computed.
+
+`sgld.testing.check_source` begins with these, and goes on to what only many steps show.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import checkify
+from jaxtyping import Array, Bool, Float, Int
+
+from ..errors import DataError, SGLDError, UsageError
+from .check import check_data
+from .memory import InMemory, digest
+from .order import ORDERS, check_batches
+from .source import Batch, Source
+
+__all__ = ["as_source", "check_contract", "fingerprint"]
+
+MEMBERS = (
+    "num_data", "batch_size", "order", "take", "hash", "chunk", "fetch", "with_batches",
+    "original_rows", "num_blocks", "block_size", "uses_blocks", "is_independent", "period",
+    "entry_shape", "row_width",
+)  # fmt: skip
+TELLING = ("num_data", "chunk", "fetch", "with_batches")  # what arrays have not
+NUMBERS = 2**21  # of the rows that are looked at together
+PROBES = 16  # rows that vouch for a hash
+
+PyTree = Any
+
+
+def as_source(data: PyTree, seed: int) -> Source:
+    """The rows of `data=` in one batch: a Source as it is, arrays shuffled by `seed`.
+
+    Raises UsageError and DataError, in a sentence, for what is neither.
+    """
+    if not any(hasattr(type(data), name) or hasattr(data, name) for name in TELLING):
+        return InMemory.of(check_data(data), seed)
+    check_contract(data)
+    return data.with_batches(data.num_data, "reshuffle")
+
+
+def fingerprint(source: Source) -> str:
+    """SHA-256 of what the source says its hash is, of its length and of a few of its rows."""
+    at = np.unique(np.linspace(0, source.num_data - 1, PROBES).round().astype(np.int32))
+    words = f"{source.hash()} {source.num_data} {digest(source.take(jnp.asarray(at)))}"
+    return hashlib.sha256(words.encode()).hexdigest()
+
+
+def check_contract(source: Any) -> None:
+    """UsageError for a source that cannot be run on, DataError for rows that cannot be."""
+    name = type(source).__name__
+    _members(source, name)
+    _compiled(source, name)
+    _hashes(source, name)
+    try:
+        for order in ORDERS:
+            for size in {1, min(2, source.num_data), source.num_data}:
+                _batches(source.with_batches(size, order))
+        largest = int(np.clip(NUMBERS // max(1, source.row_width), 1, source.num_data))
+        unequal = -(-source.num_data // next(k for k in range(3, 99) if source.num_data % k))
+        for size in {largest, min(largest, unequal)}:
+            _whole_pass(source.with_batches(size, "reshuffle"))
+    except SGLDError as error:
+        raise type(error)(f"data, a {name}: {error}") from error
+
+
+def _members(source: Any, name: str) -> None:
+    lacks = [m for m in MEMBERS if not (hasattr(type(source), m) or hasattr(source, m))]
+    if lacks:
+        raise UsageError(
+            f"data, a {name}, lacks {', '.join(lacks)} of a Source; inherit sgld.data.source.Source, which makes "
+            "all but num_data, batch_size, order, take and hash, or give arrays."
+        )
+
+
+def _compiled(source: Any, name: str) -> None:
+    """It passes into compiled code, and its sizes are known there."""
+    seen: list[tuple[Any, ...]] = []
+
+    def look(inside: Any) -> None:
+        seen.append((inside.num_data, inside.batch_size, inside.order))
+
+    if jax.tree_util.all_leaves([source]):
+        raise UsageError(
+            f"data, a {name}, is no pytree, so that compiled code cannot take it; make it a frozen dataclass "
+            "under jax.tree_util.register_dataclass."
+        )
+    try:
+        jax.jit(look)(source)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"data, a {name}, cannot pass into compiled code: its leaves must be arrays, all else "
+            f"static ({str(error).splitlines()[0]})."
+        ) from error
+    num_data, batch_size, order = seen[0]
+    for what, value in (("num_data", num_data), ("batch_size", batch_size)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise UsageError(
+                f"data, a {name}: {what} must be a static whole number, at least 1. Got {value!r}."
+            )
+    check_batches(num_data, batch_size, order)
+
+
+def _hashes(source: Source, name: str) -> None:
+    """It says the same whenever it is asked."""
+    first, again = source.hash(), source.with_batches(1, "replacement").hash()
+    if not isinstance(first, str) or not first:
+        raise UsageError(f"data, a {name}: hash() must give a word. Got {first!r}.")
+    if first != again:
+        raise UsageError(
+            f"data, a {name}: hash() is {first!r}, and {again!r} in other batches; it must depend on the rows alone."
+        )
+
+
+def _batches(source: Source) -> None:
+    """Entries and batches have the shapes that a run hands on."""
+    where = f"with order {source.order!r} and batches of {source.batch_size}"
+    chunk = np.asarray(source.chunk((0, 0), 0, 2))
+    if chunk.shape != (2, *source.entry_shape) or chunk.dtype != np.int32:
+        raise UsageError(
+            f"{where}, chunk gave {chunk.dtype} of shape {chunk.shape} for 2 steps, where int32 of shape "
+            f"{(2, *source.entry_shape)} is needed."
+        )
+    inside = jax.eval_shape(lambda s, x: s.fetch(x), source, jnp.asarray(chunk[0]))
+    if not isinstance(inside, Batch):
+        raise UsageError(f"fetch must give a Batch. Got {type(inside).__name__}.")
+    count = inside.numbers.shape[0] if inside.numbers.ndim == 1 else None
+    if count is None or not jnp.issubdtype(inside.numbers.dtype, jnp.integer):
+        raise UsageError(f"{where}, a batch's numbers must be whole numbers of shape [m].")
+    shapes = {leaf.shape[:1] for leaf in jax.tree.leaves(inside.rows)}
+    if inside.weight is not None:
+        shapes.add(inside.weight.shape)
+    if shapes != {(count,)}:
+        raise UsageError(
+            f"{where}, a batch has {count} numbers, where its rows and weights have leading axes {sorted(shapes)}."
+        )
+
+
+class _Seen(NamedTuple):
+    numbers: Int[Array, "K m"]
+    weight: Float[Array, "K m"]
+    scale: Float[Array, " K"]
+    finite: Bool[Array, "K m"]
+    same: Bool[Array, "K m"]  # as `take` gives them
+
+
+def _whole_pass(source: Source) -> None:
+    """Every row once in a pass over the blocks, finite, and the one that `take` gives."""
+    fault, seen = jax.jit(checkify.checkify(_look, errors=checkify.index_checks))(source)
+    told = fault.get()
+    if told is not None:
+        raise DataError(
+            f"num_data says {source.num_data} rows, and there are fewer: {told.splitlines()[0]}."
+        )
+    numbers, weight, scale, finite, same = (np.asarray(part) for part in seen)
+    counts = weight > 0
+    if numbers.min() < 0 or numbers.max() >= source.num_data:
+        raise DataError(
+            f"a batch has the row number {numbers.min() if numbers.min() < 0 else numbers.max()}; they go from 0 "
+            f"to {source.num_data - 1}."
+        )
+    if not np.all(scale == source.num_blocks):
+        raise UsageError(
+            f"in {source.num_blocks} blocks a batch's scale must be {source.num_blocks}. Got {scale[0]}."
+        )
+    total = np.bincount(numbers.ravel(), weight.ravel().astype(float), minlength=source.num_data)
+    wrong = np.flatnonzero(np.abs(total - 1) > 1e-4)
+    if wrong.size:
+        raise DataError(
+            f"row {wrong[0]} counts {total[wrong[0]]:.6g} times in a pass over all blocks, not once; is num_data, "
+            f"{source.num_data}, what fetch goes through?"
+        )
+    for good, what in ((finite, "holds NaN or infinity"), (same, "is one row of fetch and another of take")):  # fmt: skip
+        if not np.all(good | ~counts):
+            raise DataError(f"row {numbers[~good & counts][0]} {what}.")
+
+
+def _look(source: Source) -> _Seen:
+    def one(k: Any) -> _Seen:
+        batch = source.fetch(k)
+        taken = source.take(batch.numbers)
+        count = batch.numbers.shape[0]
+        weight = jnp.ones(count) if batch.weight is None else batch.weight
+
+        def rowwise(test: Any, *trees: PyTree) -> Bool[Array, " m"]:
+            leaves = jax.tree.leaves(jax.tree.map(test, *trees))
+            flat = [jnp.all(leaf.reshape(count, -1), axis=1) for leaf in leaves]
+            return jnp.all(jnp.stack(flat), axis=0)
+
+        same = rowwise(lambda a, b: a == b, batch.rows, taken)
+        finite = rowwise(jnp.isfinite, batch.rows)
+        return _Seen(batch.numbers, weight, jnp.asarray(batch.scale, float), finite, same)
+
+    return jax.lax.map(one, jnp.arange(source.num_blocks, dtype=jnp.int32))

@@ -1,0 +1,83 @@
+"""Rows held in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from .order import SHUFFLE, check_batches, generator
+from .source import Batch, Source
+
+__all__ = ["InMemory", "digest"]
+
+PyTree = Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class InMemory(Source):
+    """N rows held in memory, already in a random order."""
+
+    rows: PyTree  # leaves [N + 1, ...]: one spare row, so that a short last block is sliced whole
+    num_data: int = field(metadata={"static": True})
+    batch_size: int = field(metadata={"static": True})
+    order: str = field(metadata={"static": True})
+
+    @classmethod
+    def build(cls, data: PyTree, batch_size: int, order: str, seed: int = 0) -> InMemory:
+        """A source over checked arrays, its rows shuffled once by `seed`."""
+        leaves = jax.tree.leaves(data)
+        num_data = int(np.shape(leaves[0])[0])
+        check_batches(num_data, batch_size, order)
+        permutation = generator(seed, SHUFFLE, 0).permutation(num_data)
+        permutation = np.append(permutation, permutation[:1])
+        rows = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[permutation]), data)
+        return cls(rows, num_data, int(batch_size), order)
+
+    @classmethod
+    def of(cls, data: PyTree, seed: int = 0) -> InMemory:
+        """A source over checked arrays, all rows in one batch."""
+        return cls.build(data, int(np.shape(jax.tree.leaves(data)[0])[0]), "reshuffle", seed)
+
+    @classmethod
+    def first(cls, source: Source, count: int) -> InMemory:
+        """A copy of a source's first `count` rows, all in one batch."""
+        numbers = np.append(np.arange(count, dtype=np.int32), np.int32(0))
+        return cls(source.take(jnp.asarray(numbers)), count, count, "reshuffle")
+
+    def fetch(self, x: Int[Array, "*entry"]) -> Batch:
+        """The Batch of one entry of `chunk`, inside compiled code: a block is a slice."""
+        if not self.uses_blocks:
+            return Batch(self.take(x), x, self.num_data / self.batch_size)
+        start, size = self.block_start(x), self.block_size
+        rows = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size), self.rows)
+        numbers = jnp.minimum(start + jnp.arange(size, dtype=jnp.int32), self.num_data - 1)
+        return Batch(rows, numbers, float(self.num_blocks), self.block_weight(x), start)
+
+    def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
+        """Rows by number, on the host or inside compiled code."""
+        return jax.tree.map(lambda leaf: leaf[rows], self.rows)
+
+    def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
+        """The user's numbers of these rows, which `seed` has shuffled."""
+        return generator(seed, SHUFFLE, 0).permutation(self.num_data)[rows]
+
+    def hash(self) -> str:
+        """SHA-256 of the rows."""
+        return digest(self.rows)
+
+
+def digest(tree: PyTree) -> str:
+    """SHA-256 of the arrays of a pytree."""
+    found = hashlib.sha256()
+    for leaf in jax.tree.leaves(tree):
+        array = np.ascontiguousarray(leaf)
+        found.update(f"{array.dtype}{array.shape}".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()
