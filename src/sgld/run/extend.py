@@ -32,12 +32,11 @@ def draws_to_go_on_to(
     draws = reported_draws(problem, plan, raw, ask.seed)
     if draws.healthy.size == 0:
         return done
-    values, _ = draws.flat()
-    weights = draws.weights
+    found = weighted.Estimates(draws.flat()[0], draws.weights)
     if ess is not None:
-        share, longest = float(np.nanmin(weighted.ess(values, weights))) / ess, MAX_GROWTH
+        share, longest = float(np.nanmin(found.ess)) / ess, MAX_GROWTH
     elif is_auto(ask.num_draws) and is_auto(ask.step_size):
-        share, longest = _precision(values, weights, ask.tolerance), GROWTH_BY_ITSELF
+        share, longest = _precision(found, ask.tolerance), GROWTH_BY_ITSELF
     else:
         return done
     if not share < 1:
@@ -51,19 +50,12 @@ def draws_to_go_on_to(
     return max(done, min(most, math.ceil(done * growth)))
 
 
-def _precision(values: np.ndarray, weights: np.ndarray, tolerance: float) -> float:
+def _precision(found: weighted.Estimates, tolerance: float) -> float:
     """Effective draws over those needed, in the worst parameter.
 
     The verdict's least ESS, and for squares (kurtosis - 1) / tolerance^2: then the Monte Carlo
     error of every sd is tolerance / 2 of it.
     """
-    centred = values - weighted.mean(values, weights)
-    second = weighted.mean(centred**2, weights)
-    with np.errstate(divide="ignore", invalid="ignore"):  # a parameter whose draws are all the same
-        kurtosis = weighted.mean(centred**4, weights) / second**2
-        needed = np.fmax(1.1 * MIN_ESS, (kurtosis - 1) / tolerance**2)
-        shares = (
-            weighted.ess(values, weights) / (1.1 * MIN_ESS),
-            weighted.ess(centred**2, weights) / needed,
-        )
+    needed = np.fmax(1.1 * MIN_ESS, (found.kurtosis - 1) / tolerance**2)
+    shares = (found.ess / (1.1 * MIN_ESS), found.ess_square / needed)
     return float(np.min(shares, initial=np.inf, where=np.isfinite(shares)))
