@@ -26,6 +26,7 @@ from jaxtyping import Array, ArrayLike, Float
 from scipy import special, stats
 from scipy.linalg import cho_factor, cho_solve
 
+from ..checks import positive
 from ..errors import DataError, UsageError
 from ..posterior import Posterior
 
@@ -85,8 +86,7 @@ def nig(
             f"{smallest:g} and asymmetry {asymmetry:g}."
         )
     for name, value in (("phi", phi), ("psi", psi)):
-        if not (np.isfinite(value) and value > 0):
-            raise UsageError(f"{name} must be positive. Got {value}.")
+        positive(name, value)
     return NIG(np.broadcast_to(mean, (num_features,)).copy(), cov, float(phi), float(psi))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..checks import whole_number
 from ..columns import columns
 from ..draws.draws import Draws
 from ..errors import UsageError
@@ -103,8 +104,7 @@ def scores(
     """
     if not isinstance(sets, Mapping) or not sets:
         raise UsageError("sets must be a dict {name: draws} with at least one entry.")
-    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-        raise UsageError(f"bins must be a whole number, at least 1. Got {bins!r}.")
+    whole_number("bins", bins)
     found = {}
     for name, draws in sets.items():
         if not isinstance(draws, Draws):

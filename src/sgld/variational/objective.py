@@ -20,7 +20,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from ..checks import whole_number
+from ..checks import fraction, positive, whole_number
 from ..data.source import Batch
 from ..errors import UsageError, need
 from ..posterior import Posterior
@@ -236,10 +236,10 @@ def scale_mixture_prior(
         if np.ndim(number) != 0:
             raise UsageError(f"{name} must be one number. Got shape {np.shape(number)}.")
         value = float(np.asarray(number))
-        if name == "share" and not 0 <= value <= 1:
-            raise UsageError(f"share must lie between 0 and 1. Got {value}.")
-        if name != "share" and not 0 < value < np.inf:
-            raise UsageError(f"{name} must be positive. Got {value}.")
+        if name == "share":
+            fraction(name, value, ends=True)
+        else:
+            positive(name, value)
 
     def leaf_sum(x: Array) -> Array:
         x = jnp.asarray(x)
