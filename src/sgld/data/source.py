@@ -168,7 +168,7 @@ class Source:
             passes = np.concatenate([passes, passes[:, ::-1]], axis=1)
         return passes.ravel()
 
-    def block_start(self, k: Int[Array, ""]) -> Int[Array, ""]:
+    def block_start(self, k: Int[Array, "*n"]) -> Int[Array, "*n"]:
         """First row of block k: the larger blocks come first."""
         larger = self.num_data - self.num_blocks * (self.block_size - 1)
         return k * self.block_size - jnp.maximum(k - larger, 0)

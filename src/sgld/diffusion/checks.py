@@ -8,7 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array
+from numpy.typing import ArrayLike
 
 from .. import checks
 from ..errors import UsageError

@@ -24,7 +24,7 @@ from ..gradient.full import Full
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
-from ..schedule import check_schedule
+from ..schedule import check_values
 from ..tune.metric import settled
 from ..tune.plan import make_plan
 from . import loop
@@ -58,9 +58,7 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
         for attempt in attempts:  # a resumed run goes on with the attempt it had come to
             plan = revised(plan, attempt, problem, ask) or plan
         while True:
-            check_schedule(
-                plan.setup.step_size, plan.setup.thin * plan.setup.num_draws, "step_size"
-            )
+            check_values(plan.setup.step_size, plan.setup.thin * plan.setup.num_draws, "step_size")
             if directory is not None:
                 directory.add_plan(plan.describe())
             if host.on_plan is not None:

@@ -1,4 +1,4 @@
-"""Public contract suites: certify a sampler, a source of rows or a gradient estimator of your own.
+"""Public contract suites: certify a sampler, a source of rows, a gradient estimator, a preconditioner or a schedule of your own.
 
     from sgld.testing import check_sampler
     print(check_sampler(MySampler()))          # a report, or an AssertionError in a sentence
@@ -20,17 +20,25 @@ a step is an affine map of state and noise, so its Jacobians give the stationary
 from .affine import stationary_covariance as stationary_covariance
 from .gradient import GradientReport as GradientReport
 from .gradient import check_gradient as check_gradient
+from .preconditioner import PreconditionerReport as PreconditionerReport
+from .preconditioner import check_preconditioner as check_preconditioner
 from .sampler import SamplerReport as SamplerReport
 from .sampler import check_sampler as check_sampler
+from .schedule import ScheduleReport as ScheduleReport
+from .schedule import check_schedule as check_schedule
 from .source import SourceReport as SourceReport
 from .source import check_source as check_source
 
 __all__ = [
     "GradientReport",
+    "PreconditionerReport",
     "SamplerReport",
+    "ScheduleReport",
     "SourceReport",
     "check_gradient",
+    "check_preconditioner",
     "check_sampler",
+    "check_schedule",
     "check_source",
     "stationary_covariance",
 ]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,7 @@ PyTree = Any
 HALF_LOG_2PI = 0.9189385332046727
 
 
+@runtime_checkable
 class Family(Protocol):
     """What a variational family does; itself a pytree, its parameters another."""
 
