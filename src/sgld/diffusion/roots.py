@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from ..errors import UsageError
 from ..schedule import RobbinsMonro, Schedule, as_schedule, check_values, robbins_monro
+from ..typing import Number
 from .checks import floating, positive
 
 __all__ = ["Newton", "RootSearch", "newton", "robbins_monro_root"]
@@ -44,7 +45,7 @@ class RootSearch(NamedTuple):
 def robbins_monro_root(
     noisy_g: Callable[[Array, Array], ArrayLike],
     x0: ArrayLike,
-    schedule: Schedule | float,
+    schedule: Schedule | Number,
     *,
     num_steps: int,
     key: Array,

@@ -94,7 +94,7 @@ def r_hat(values: Values) -> Float[np.ndarray, " parameter"]:
     return _over_parameters(array_stats.rhat, values, method="rank")
 
 
-def max_r_hat(ess: np.ndarray, num_chains: int) -> np.ndarray:
+def max_r_hat(ess: np.ndarray | float, num_chains: int) -> np.ndarray | np.floating:
     """The R-hat up to which chains may be of one law: 1.01, more where the ESS leaves more to chance.
 
     With ESS / chains effective draws each, R-hat^2 varies around 1 by about chains / ESS; R-hat

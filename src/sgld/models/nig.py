@@ -195,7 +195,9 @@ class NIG:
         log_sigma2 = np.log(self.psi / (self.phi + 0.5 * self.mu.size))
         return {"beta": self.mu, "log_sigma2": log_sigma2}
 
-    def logpdf(self, beta: Float[ArrayLike, "*batch p"], log_sigma2: ArrayLike) -> np.ndarray:
+    def logpdf(
+        self, beta: Float[ArrayLike, "*batch p"], log_sigma2: ArrayLike
+    ) -> np.ndarray | np.floating:
         """The log density of w = (beta, log sigma2), normalised: batch shape of the arguments."""
         gamma, p = np.asarray(log_sigma2, float), self.mu.size
         away = np.asarray(beta, float) - self.mu

@@ -217,7 +217,7 @@ def _missed(row: dict[str, float | None], chains: int) -> dict[str, str]:
     for name in ("ess_bulk", "ess_tail"):
         if not value(name) >= limits.MIN_ESS:
             missed[name] = f"at least {limits.MIN_ESS}"
-    highest = float(max_r_hat(np.array(value("ess_bulk")), chains))
+    highest = float(max_r_hat(value("ess_bulk"), chains))
     with np.errstate(divide="ignore", invalid="ignore"):
         shift = abs(value("mean") - value("mean_corrected")) / np.float64(value("sd_corrected"))
     if value("r_hat") > highest:

@@ -8,13 +8,14 @@ import numpy as np
 from jax.tree_util import Partial
 
 from ..errors import UsageError
+from ..typing import Number
 from .decay import Constant
 from .values import MAX_STEP, Schedule, number
 
 __all__ = ["as_schedule", "check_values"]
 
 
-def as_schedule(value: Schedule | float, name: str, *, zero: bool = False) -> Schedule:
+def as_schedule(value: Schedule | Number, name: str, *, zero: bool = False) -> Schedule:
     """A schedule from a number or from any function of the step.
 
     Args:

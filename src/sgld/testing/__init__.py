@@ -5,14 +5,14 @@
 
 A sampler is any object with
 
-    num_noises                                  standard normals per coordinate and step
-    init(position) -> state                     a pytree with `.position`; the same shapes for ever
+    num_noises                                  standard normals per coordinate and step: a whole number
+    init(position) -> state                     a pytree with `.position` [d]; the same shapes for ever
     step(state, grad, step_size, noise, *, preconditioner, temperature) -> state
 
 where `grad` is a function of position (the gradient of the log posterior; `grad.log_density` is
 the density itself, up to a constant), `noise` has the
-position's shape ([num_noises, d] where num_noises > 1), D = preconditioner has `drift(g)` = D g
-and `noise(xi)` = D^{1/2} xi, and `step_size` h is the coefficient of the gradient of the
+position's shape ([num_noises, d] where num_noises is not 1), D = preconditioner has `drift(g)` = D g,
+`noise(xi)` = D^{1/2} xi and `pullback(g)` = (D^{1/2})^T g, and `step_size` h is the coefficient of the gradient of the
 full-data log posterior. Nothing is sampled where that can be avoided: on a Gaussian target
 a step is an affine map of state and noise, so its Jacobians give the stationary law exactly.
 """

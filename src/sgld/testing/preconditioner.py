@@ -173,9 +173,8 @@ class _PreconditionerSuite:
         """What was prepared is prepared."""
         again = self.prepared.prepare(self.layout)
         for name in ("drift", "noise", "pullback"):
-            if not np.array_equal(
-                *(self.columns(getattr(D, name)) for D in (self.prepared, again))
-            ):
+            first, second = (self.columns(getattr(D, name)) for D in (self.prepared, again))
+            if not np.array_equal(first, second):
                 raise self._fail(f"prepared again, {name} is another matrix.")
         return "preparing twice changes nothing"
 
@@ -245,8 +244,8 @@ class _PreconditionerSuite:
                     "gamma is for diagonal matrices: `at` must give one with `.array`."
                 )
             gamma = np.diag(np.asarray(jax.jacfwd(lambda q: at(q).array)(jnp.asarray(z))))
-            small, eye = 1e-5, np.eye(z.size)
-            moved = [[at(jnp.asarray(z + s * small * e)).drift(e) for s in (1, -1)] for e in eye]
+            small, eye = 1e-5, jnp.eye(z.size)
+            moved = [[at(z + s * small * e).drift(e) for s in (1, -1)] for e in eye]
             exact = np.array([(up - down)[i] for i, (up, down) in enumerate(moved)]) / (2 * small)
         if not np.allclose(gamma, exact, rtol=1e-4, atol=1e-7 * np.abs(exact).max()):
             raise self._fail(

@@ -53,7 +53,7 @@ class Family(Protocol):
     def draw(self, problem: Problem, params: PyTree, key: Array) -> tuple[Array, Array]: ...  # noqa: D102
 
 
-def inverse_softplus(sd: Any) -> np.ndarray:
+def inverse_softplus(sd: Any) -> np.ndarray | np.floating:
     """rho with softplus(rho) = log(1 + e^rho) = sd, on the host in float64."""
     sd = np.asarray(sd, np.float64)
     return sd + np.log(-np.expm1(-sd))

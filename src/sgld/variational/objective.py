@@ -27,7 +27,7 @@ from ..posterior import Posterior
 from ..problem import sums
 from ..problem.prepare import prepare
 from ..problem.problem import Problem
-from ..typing import KLWeights
+from ..typing import KLWeights, Number
 from .family import Family, Reparameterised, find_distributions, relaxed
 
 __all__ = [
@@ -213,7 +213,7 @@ def reparameterised_gradient(
 
 
 def scale_mixture_prior(
-    position: PyTree, share: float = 0.5, sd1: float = 1.0, sd2: float = 0.01
+    position: PyTree, share: Number = 0.5, sd1: Number = 1.0, sd2: Number = 0.01
 ) -> Float[Array, ""]:
     """sum over entries of log[share N(0, sd1^2) + (1 - share) N(0, sd2^2)].
 
