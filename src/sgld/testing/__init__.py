@@ -9,6 +9,12 @@ A sampler is any object with
     init(position) -> state                     a pytree with `.position` [d]; the same shapes for ever
     step(state, grad, step_size, noise, *, preconditioner, temperature) -> state
 
+and, where it has a momentum and is to run inside `sgld.ReplicaExchange`,
+
+    exchanged(state, position, change, step_size, preconditioner) -> state
+                                                at another position, where the gradient is larger by
+                                                `change`: the part of the momentum that lasts stays
+
 where `grad` is a function of position (the gradient of the log posterior; `grad.log_density` is
 the density itself, up to a constant), `noise` has the
 position's shape ([num_noises, d] where num_noises is not 1), D = preconditioner has `drift(g)` = D g,
