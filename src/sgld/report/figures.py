@@ -171,7 +171,7 @@ def over_steps(
 
 
 def noise_phase(
-    steps: Float[np.ndarray, " n"], alpha: Float[np.ndarray, "n chain"], crossing: int | None
+    steps: Int[np.ndarray, " n"], alpha: Float[np.ndarray, "n chain"], crossing: int | None
 ) -> str:
     """Welling & Teh's alpha of every chain: above 1 it optimises, below 1 it samples.
 
