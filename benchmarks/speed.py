@@ -318,7 +318,7 @@ def chunking(rounds: int, steps: int) -> tuple[list[Row], list[Target]]:
     blocks = -(-steps // kernel.block)
 
     def bare():
-        entries = loop._entries(kernel, 0, 1, 0, blocks, blocks)
+        entries = (jnp.asarray(order()), jnp.int32(0))
         carry = start(kernel, jnp.array(prepared.starts))
         _, kept = run_chunk(
             kernel, carry, entries, jnp.int32(blocks), jnp.int32(0), slots=draws + 1
@@ -338,7 +338,7 @@ def chunking(rounds: int, steps: int) -> tuple[list[Row], list[Target]]:
             )  # fmt: skip
 
     def order():
-        return loop._entries(kernel, 0, 1, 0, blocks, blocks)
+        return kernel.source.chunk((0, 0), 0, blocks * kernel.block)[:, None]
 
     calls = {"one compiled call": bare, "chunks": chunks, "all on": everything, "order": order}
     for call in calls.values():

@@ -98,10 +98,12 @@ def network_log_likelihood(weights, row):
     return jax.nn.log_softmax(x @ w + b)[label]
 
 
-def network(num_data: int = 60_000, batch_size: int = 100) -> Workload:
+def network(
+    num_data: int = 60_000, batch_size: int = 100, hidden: tuple[int, ...] = (400, 400)
+) -> Workload:
     """W3: synthetic images of ten classes, a fixed seed."""
     rng = np.random.default_rng(20240602)
-    sizes = (784, 400, 400, 10)
+    sizes = (784, *hidden, 10)
     label = rng.integers(0, 10, num_data).astype(np.int32)
     centers = rng.standard_normal((10, 784), np.float32)
     x = 0.3 * centers[label] + rng.standard_normal((num_data, 784), np.float32)

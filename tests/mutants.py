@@ -1,247 +1,58 @@
 """Plant real bugs, one at a time, and see the fast suite fail on each.
 
     python tests/mutants.py                 all of them; the last line is `K of K killed`
-    python tests/mutants.py temperature     those whose name holds a word
+    python tests/mutants.py temperature     those whose name or file holds the word
+    python tests/mutants.py --jobs 1        one at a time, on a machine that has other work
 
-A mutant is killed by a failed assertion of the tests named beside it, within 45 seconds. One
-that survives, or that merely does not run, makes the script exit with 1.
+A mutant is killed by a failed assertion of the tests named beside it, within 15 seconds of this
+machine's time: the clock's, or the processor's where that is less because others work beside it.
+One that survives, or that merely does not run, makes the script exit with 1.
+
+Those of the PyTorch door run in the Python that SGLD_TORCH_PYTHON names, else in .venv-torch, else
+in this one; where none of them has PyTorch they are not run, and the last line says so.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from queue import SimpleQueue
 from typing import NamedTuple
 
+from planted import MUTANTS
+from planted.mutant import Mutant
+
 ROOT = Path(__file__).resolve().parent.parent
-LIMIT = 45.0  # seconds a mutant
-
-SGLD = "tests/laws/test_sgld.py::test_one_step_is_the_matrix_of_the_paper"
-MOMENTUM = "tests/laws/test_momentum.py::test_one_step_is_the_matrix_of_the_paper"
-QUARTIC = "tests/laws/test_momentum.py::test_one_step_on_a_quartic"
-THERMOSTAT = "tests/laws/test_momentum.py::test_the_thermostat_by_hand"
-EXCHANGE = "tests/laws/test_momentum.py::test_the_exchange_has_the_probability_of_the_paper"
-RUN = "tests/laws/test_run.py::"
-BY_HAND = RUN + "test_every_step_by_hand"
-GRADIENT = "tests/contracts/test_gradient.py::test_gradient"
-MEMORY = "tests/contracts/test_gradient.py::test_gradient_with_a_memory"
-SOURCE = "tests/contracts/test_source.py::test_source"
-ADAPTIVE = "tests/laws/test_adaptive.py::test_every_step_by_hand_with_rmsprop"
-ACCUMULATORS = "tests/laws/test_adaptive.py::test_the_accumulators_after_known_gradients"
-GAMMA = (
-    "tests/laws/test_adaptive.py::test_gamma_keeps_the_law_where_the_metric_depends_on_the_position"
-)
-LEARNS = "tests/laws/test_adaptive.py::test_every_step_by_hand_with_an_estimator_that_learns"
+LIMIT = 15.0  # seconds a mutant
+PATIENCE = 4  # times the limit that the clock may show before a run is ended
+OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-p", "witness", "-m", "not slow", "--tb=line"]
+# a bug that only breaks the program proves nothing about the tests
+BROKEN = re.compile(r"(Name|Type|Import|Syntax|Attribute|UnboundLocal)Error")
 
 
-class Mutant(NamedTuple):
-    """One bug: where, the exact text, what takes its place, and the tests that must notice."""
+class Run(NamedTuple):
+    """pytest's exit status (negative: ended by a signal), what it printed, and its seconds."""
 
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: str
-
-
-MUTANTS = [
-    Mutant(
-        "SGLD: noise of sd h, not sqrt(2 h)", "sampler/sgld.py",
-        "variance = 2 * h * T\n", "variance = h * h * T\n", SGLD,
-    ),
-    Mutant(
-        "SGLD: no preconditioner in the noise", "sampler/sgld.py",
-        "D.noise(jnp.sqrt(variance) * noise)", "jnp.sqrt(variance) * noise", SGLD,
-    ),
-    Mutant(
-        "SGLD: temperature as an sd", "sampler/sgld.py",
-        "variance = 2 * h * T\n", "variance = 2 * h * T**2\n", SGLD,
-    ),
-    Mutant(
-        "SGLD: temperature on the drift too", "sampler/sgld.py",
-        "D.drift(grad(state.position)), D.noise", "D.drift(grad(state.position)) / T, D.noise", SGLD,
-    ),
-    Mutant(
-        "SGLD: noise correction of order h", "sampler/sgld.py",
-        "- h * h * self.noise_correction", "- h * self.noise_correction",
-        "tests/laws/test_sgld.py::test_noise_correction_is_exact",
-    ),
-    Mutant(
-        "minibatch: N/n missing", "gradient/minibatch.py",
-        "+ batch.scale * problem.log_likelihood", "+ problem.log_likelihood", GRADIENT,
-    ),
-    Mutant(
-        "minibatch: N/n on the prior", "gradient/minibatch.py",
-        "problem.log_prior(z)\n", "batch.scale * problem.log_prior(z)\n", GRADIENT,
-    ),
-    Mutant(
-        "blocks scaled by N/n though the last is shorter", "data/source.py",
-        "Batch(rows, weight, float(count), x)",
-        "Batch(rows, weight, self.num_data / self.batch_size, x)", GRADIENT,
-    ),
-    Mutant(
-        "the row that fills a short block counts", "data/source.py",
-        "jnp.where(x < larger, 1.0, 0.0)", "jnp.where(x < larger, 1.0, 1.0)", GRADIENT,
-    ),
-    Mutant(
-        "control variates: sign", "gradient/control_variates.py",
-        "tilt = self.total - batch.scale * at_center", "tilt = self.total + batch.scale * at_center",
-        GRADIENT,
-    ),
-    Mutant(
-        "SVRG: centre never refreshed", "gradient/svrg.py",
-        "(step + 1) % self.period == 0", "(step + 1) % self.period < 0", LEARNS,
-    ),
-    Mutant(
-        "SVRG: centre without its gradient", "gradient/svrg.py",
-        "fresh = lambda: Memory(z, sums.likelihood_gradient(problem, z))",
-        "fresh = lambda: Memory(z, memory.total)", MEMORY,
-    ),
-    Mutant(
-        "SAGA: sum not updated with its table", "gradient/saga.py",
-        "return Memory(memory.table.at[rows].set(fresh), total)",
-        "return Memory(memory.table.at[rows].set(fresh), memory.total)", MEMORY,
-    ),
-    Mutant(
-        "SAGA: a row drawn twice counts twice", "gradient/saga.py",
-        "first = ~jnp.any(jnp.tril(same, -1), axis=1)", "first = jnp.any(same, axis=1)", MEMORY,
-    ),
-    Mutant(
-        "SGHMC: explicit Euler, the old velocity moves the position", "sampler/sghmc.py",
-        "State(state.position + v, v)", "State(state.position + state.velocity, v)", QUARTIC,
-    ),
-    Mutant(
-        "SGHMC: momentum drawn anew at each call", "sampler/sghmc.py",
-        "(1 - self.friction) * state.velocity", "jnp.sqrt(h * T) * D.noise(noise)", QUARTIC,
-    ),
-    Mutant(
-        "SGHMC: noise estimate not taken off", "sampler/sghmc.py",
-        "2 * (self.friction - self.noise_estimate) * h", "2 * self.friction * h", MOMENTUM,
-    ),
-    Mutant(
-        "BAOA: temperature as an sd", "sampler/baoa.py",
-        "jnp.sqrt(T * -jnp.expm1(2 * decay))", "T * jnp.sqrt(-jnp.expm1(2 * decay))", MOMENTUM,
-    ),
-    Mutant(
-        "BAOA: noise of a step half as long", "sampler/baoa.py",
-        "-jnp.expm1(2 * decay)", "-jnp.expm1(decay)", QUARTIC,
-    ),
-    Mutant(
-        "UBU: position and momentum noise independent", "sampler/ubu.py",
-        "jnp.sqrt(T * -jnp.expm1(-2 * x)) * z[0]", "jnp.sqrt(T * -jnp.expm1(-2 * x)) * z[1]",
-        "tests/laws/test_momentum.py::test_the_flow_of_ubu_is_the_exact_one",
-    ),
-    Mutant(
-        "UBU: both halves by the same normals", "sampler/ubu.py",
-        "noise[2:], D, temperature", "noise[:2], D, temperature", MOMENTUM,
-    ),
-    Mutant(
-        "thermostat: |v| for |v|^2", "sampler/sgnht.py",
-        "heat = p**2 if self.per_parameter else jnp.mean(p**2)",
-        "heat = jnp.abs(p) if self.per_parameter else jnp.mean(jnp.abs(p))", THERMOSTAT,
-    ),
-    Mutant(
-        "thermostat: held at 1, not at T", "sampler/sgnht.py",
-        "x + delta * (heat - T)", "x + delta * (heat - 1)", THERMOSTAT,
-    ),
-    Mutant(
-        "replica exchange: the wrong way round", "sampler/replica_exchange.py",
-        "b * (U[k] - U[k + 1]) * T", "b * (U[k + 1] - U[k]) * T", EXCHANGE,
-    ),
-    Mutant(
-        "dense preconditioner: factor transposed", "preconditioner/fixed.py",
-        "return self.factor @ xi", "return xi @ self.factor", SGLD,
-    ),
-    Mutant(
-        "Gamma dropped while the metric adapts", "run/chunk.py",
-        "return matrix, fresh, lambda q: estimate(q) + shift", "return matrix, fresh, estimate", GAMMA,
-    ),
-    Mutant(
-        "Gamma without T", "run/chunk.py",
-        "T * gamma / matrix.array", "gamma / matrix.array", GAMMA,
-    ),
-    Mutant(
-        "Gamma still there when the metric is frozen", "run/chunk.py",
-        "shift = jnp.where(adapting, T * gamma / matrix.array, 0.0)",
-        "shift = T * gamma / matrix.array", ADAPTIVE,
-    ),
-    Mutant(
-        "RMSprop: started at 0 without correction", "preconditioner/adaptive.py",
-        "_diagonal(memory.v / jnp.maximum(share, 1e-30), self.epsilon)",
-        "_diagonal(memory.v, self.epsilon)", ACCUMULATORS,
-    ),
-    Mutant(
-        "RMSprop: a parameter without gradient gets the noise of 1 / epsilon",
-        "preconditioner/adaptive.py",
-        "v = jnp.where(seen, v, jnp.where(mean > 0, mean, 1.0))", "v = jnp.where(seen, v, 0.0)",
-        ACCUMULATORS,
-    ),
-    Mutant(
-        "RMSprop: sees the sum's gradient, not the mean's", "run/chunk.py",
-        "estimate(q) / count)", "estimate(q) / 1)", ADAPTIVE,
-    ),
-    Mutant(
-        "RMSprop: never frozen", "run/chunk.py",
-        "adapting = (step < kernel.burn_in) | (not D.freeze)", "adapting = step >= 0", ADAPTIVE,
-    ),
-    Mutant(
-        "the order of the data starts over in each chunk", "run/loop.py",
-        "source.chunk((seed, chain), step, n)", "source.chunk((seed, chain), 0, n)", BY_HAND,
-    ),
-    Mutant(
-        "the order of the data starts over in each block", "run/chunk.py",
-        "dynamic_slice_in_dim(entries, i * size, size)", "dynamic_slice_in_dim(entries, 0 * i, size)",
-        RUN + "test_the_length_of_a_chunk_changes_no_bit",
-    ),
-    Mutant(
-        "a minibatch is used in two steps", "data/source.py",
-        "return np.concatenate(parts)[start : start + n] if parts",
-        "return np.concatenate(parts)[(start + np.arange(n)) // 2] if parts", SOURCE,
-    ),
-    Mutant(
-        "chains share the order of the data", "run/loop.py",
-        "source.chunk((seed, chain), step, n)", "source.chunk((seed, 0), step, n)", BY_HAND,
-    ),
-    Mutant(
-        "the order of the data depends on who asked before", "data/source.py",
-        "    key = [np.uint64(seed % 2**64)",
-        "    counter = generator.__dict__['at'] = generator.__dict__.get('at', 0) + 1\n"
-        "    key = [np.uint64(seed % 2**64)", SOURCE,
-    ),
-    Mutant(
-        "a key used in every block of noise", "run/chunk.py",
-        "jax.random.fold_in(jax.random.fold_in(kernel.key, chain), block)",
-        "jax.random.fold_in(kernel.key, chain)", RUN + "test_no_noise_is_used_twice",
-    ),
-    Mutant(
-        "a key used by every chain", "run/chunk.py",
-        "jax.random.fold_in(jax.random.fold_in(kernel.key, chain), block)",
-        "jax.random.fold_in(kernel.key, block)", RUN + "test_no_noise_is_used_twice",
-    ),
-    Mutant(
-        "a draw's weight is the step after its own", "run/chunk.py",
-        "put(kept.step_size, h)", "put(kept.step_size, jnp.roll(h, -1))",
-        RUN + "test_the_weight_is_read_off_the_move",
-    ),
-    Mutant(
-        "a draw's gradient is the next one's", "run/chunk.py",
-        "(z, estimate(z) if kernel.record_gradient else None)",
-        "(z, estimate(new.position) if kernel.record_gradient else None)",
-        RUN + "test_a_recorded_gradient_is_the_one_at_its_draw",
-    ),
-]  # fmt: skip
+    status: int
+    output: str
+    seconds: float
 
 
 class Suite:
     """A copy of the tree in which tests are run."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, cache: Path) -> None:
         self.root = root
         for name in ("src", "tests"):
             shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -256,79 +67,149 @@ class Suite:
             **os.environ,
             "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}",
             "PYTHONDONTWRITEBYTECODE": "1",
-            "JAX_COMPILATION_CACHE_DIR": str(root / "cache"),
+            "JAX_COMPILATION_CACHE_DIR": str(cache),
         }
 
-    def run(self, tests: list[str], limit: float | None = None) -> tuple[int, str]:
-        """pytest's exit status (-1: the time was up) and what it printed."""
-        options = [
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "witness",
-            "-m",
-            "not slow",
-            "--tb=line",
-        ]
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "pytest", *options, *tests], cwd=self.root, timeout=limit,
-                env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    def run(self, python: str, tests: Iterable[str], limit: float | None = None) -> Run:
+        """pytest on these tests; ended where the clock shows more than `limit` seconds."""
+        began = time.monotonic()
+        with tempfile.TemporaryFile("w+") as printed:
+            process = subprocess.Popen(
+                [python, "-m", "pytest", *OPTIONS, *tests], cwd=self.root, env=self.environment,
+                stdout=printed, stderr=subprocess.STDOUT,
             )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return -1, f"nothing failed in {limit:.0f} s"
-        return done.returncode, done.stdout
+            timer = threading.Timer(threading.TIMEOUT_MAX if limit is None else limit, process.kill)
+            timer.start()
+            _, status, used = os.wait4(process.pid, 0)  # what Popen.wait does not tell: its time
+            timer.cancel()
+            process.returncode = os.waitstatus_to_exitcode(status)
+            printed.seek(0)
+            seconds = min(time.monotonic() - began, used.ru_utime + used.ru_stime)
+            return Run(process.returncode, printed.read(), seconds)
 
-    def judge(self, mutant: Mutant) -> tuple[bool, str]:
-        """Whether the mutant dies, and by what."""
+    def judge(self, mutant: Mutant, python: str) -> tuple[bool, str, float]:
+        """Whether the mutant dies, by what, and the seconds it took."""
         path = self.root / "src" / "sgld" / mutant.file
         text = path.read_text()
-        if text.count(mutant.old) != 1:
-            return (
-                False,
-                f"NOT PLANTED: {mutant.file} holds the old text {text.count(mutant.old)} times",
-            )
         path.write_text(text.replace(mutant.old, mutant.new))
         try:
-            status, output = self.run([mutant.tests], LIMIT)
+            status, output, seconds = self.run(python, mutant.tests.split(), PATIENCE * LIMIT)
         finally:
             path.write_text(text)
-        if status == 0 or status == -1:
-            return False, "SURVIVED"
         failed = re.search(r"^FAILED (\S+?::[^\n]*?)(?: - (.*))?$", output, re.MULTILINE)
-        why = (failed[2] or "") if failed else ""
-        # a bug that only breaks the program proves nothing about the tests
-        if (
-            status != 1
-            or failed is None
-            or re.match(r"(Name|Type|Import|Syntax|Attribute)Error", why)
-        ):
-            return False, "DOES NOT RUN\n" + output[-2000:]
-        return True, f"killed by {failed[1]}"
+        if status == 0:
+            return False, "SURVIVED", seconds
+        if status < 0 or seconds > LIMIT:
+            return False, f"NOTHING FAILED IN {LIMIT:.0f} s", seconds
+        if status != 1 or failed is None or BROKEN.match(failed[2] or ""):
+            return False, "DOES NOT RUN\n" + output[-2000:], seconds
+        return True, f"killed by {failed[1]}", seconds
 
 
-def main(words: list[str]) -> int:
-    """Plant and judge the mutants whose name holds every word."""
-    chosen = [mutant for mutant in MUTANTS if all(word in mutant.name for word in words)]
+def misplaced(mutants: list[Mutant]) -> list[str]:
+    """Those that cannot be planted: the old text is not in the file, or not once; where it is now."""
+    room = ROOT / "src" / "sgld"
+    texts = {str(path.relative_to(room)): path.read_text() for path in room.rglob("*.py")}
+    found = []
+    for mutant in mutants:
+        times = texts.get(mutant.file, "").count(mutant.old)
+        if times != 1:
+            places = ", ".join(f for f, text in texts.items() if mutant.old in text) or "nowhere"
+            found.append(f"{mutant.name}: {times} times in {mutant.file}; the text is in {places}")
+    return found
+
+
+@cache
+def torch_python() -> str | None:
+    """A Python that has PyTorch, or None."""
+    given = os.environ.get("SGLD_TORCH_PYTHON")
+    beside = ROOT / ".venv-torch" / "bin" / "python"
+    for python in (given, str(beside), sys.executable):
+        if python is not None and shutil.which(python) is not None:
+            found = subprocess.run([python, "-c", "import torch"], stderr=subprocess.DEVNULL)
+            if found.returncode == 0:
+                return python
+    return None
+
+
+def python_of(mutant: Mutant) -> str | None:
+    """What runs its tests, or None where nothing here can."""
+    return torch_python() if mutant.needs_torch else sys.executable
+
+
+def unbroken(suites: list[Suite], mutants: list[Mutant]) -> str:
+    """What the named tests print where they fail on the tree as it is, else nothing."""
+    tests: dict[str, dict[str, None]] = {}
+    for mutant in mutants:
+        tests.setdefault(python_of(mutant) or "", {}).update(dict.fromkeys(mutant.tests.split()))
+    shares = [
+        (python, list(named)[i :: len(suites)])
+        for python, named in tests.items()
+        for i in range(min(len(suites), len(named)))
+    ]
+    free = _queue(suites)
+
+    def one(share: tuple[str, list[str]]) -> str:
+        suite = free.get()
+        done = suite.run(*share)
+        free.put(suite)
+        return "" if done.status == 0 else done.output[-4000:]
+
+    with ThreadPoolExecutor(len(suites)) as pool:
+        return "\n".join(filter(None, pool.map(one, shares)))
+
+
+def _queue(suites: list[Suite]) -> SimpleQueue[Suite]:
+    free: SimpleQueue[Suite] = SimpleQueue()
+    for suite in suites:
+        free.put(suite)
+    return free
+
+
+def judged(suites: list[Suite], mutants: list[Mutant]) -> int:
+    """Plant them in the copies, print what becomes of each, and count the killed."""
+    free = _queue(suites)
+
+    def one(mutant: Mutant) -> bool:
+        suite = free.get()
+        died, how, seconds = suite.judge(mutant, python_of(mutant) or "")
+        free.put(suite)
+        print(f"{seconds:5.1f} s  {mutant.name}: {how}", flush=True)
+        return died
+
+    with ThreadPoolExecutor(len(suites)) as pool:
+        return sum(pool.map(one, mutants))
+
+
+def main(words: list[str], jobs: int) -> int:
+    """Plant and judge the mutants whose name or file holds every word."""
+    chosen = [m for m in MUTANTS if all(word in f"{m.name} {m.file}" for word in words)]
+    lost = misplaced(chosen)
+    if lost:
+        print("\n".join(lost), "these cannot be planted", sep="\n")
+        return 1
+    absent = [m for m in chosen if python_of(m) is None]
+    chosen = [m for m in chosen if m not in absent]
     with tempfile.TemporaryDirectory(prefix="sgld-mutants-") as folder:
-        suite, began = Suite(Path(folder)), time.monotonic()
-        status, output = suite.run(list(dict.fromkeys(mutant.tests for mutant in chosen)))
-        if status != 0:
-            print(output[-4000:])
-            print("the tests fail on the tree as it is")
+        began = time.monotonic()
+        suites = [Suite(Path(folder, str(i)), Path(folder, "cache")) for i in range(jobs)]
+        failed = unbroken(suites, chosen)
+        if failed:
+            print(f"{failed}\nthe tests fail on the tree as it is")
             return 1
         print(f"{time.monotonic() - began:5.1f} s  the tree as it is passes", flush=True)
-        killed = 0
-        for mutant in chosen:
-            start = time.monotonic()
-            died, how = suite.judge(mutant)
-            killed += died
-            print(f"{time.monotonic() - start:5.1f} s  {mutant.name}: {how}", flush=True)
-    print(f"{killed} of {len(chosen)} killed")
+        killed = judged(suites, chosen)
+    for mutant in absent:
+        print(f"         {mutant.name}: not run (no torch)")
+    print(f"{time.monotonic() - began:5.1f} s  in all")
+    unseen = f", {len(absent)} not run (no torch)" if absent else ""
+    print(f"{killed} of {len(chosen)} killed{unseen}")
     return 0 if killed == len(chosen) > 0 else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(description="Plant bugs; a fast test must fail on each.")
+    parser.add_argument("words", nargs="*", help="only mutants whose name or file holds these")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (default 2)")
+    given = parser.parse_args()
+    sys.exit(main(given.words, max(1, given.jobs)))

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld import pace
 from sgld.data.source import Source
+from sgld.draws import storage
 from sgld.draws.storage import RunDirectory
 from sgld.layout import Layout
 from sgld.problem.problem import Problem
@@ -198,7 +200,7 @@ def chunks(monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(loop, "run_chunk", counted)
             for name, value in limits.items():
-                patched.setattr(loop, name, value)
+                patched.setattr(pace if name == "SECONDS" else loop, name, value)
             # long enough that probes of the phase leave several blocks to a chunk
             return run(**design, num_draws=30_000), sizes
 
@@ -207,18 +209,52 @@ def chunks(monkeypatch):
 
 @pytest.mark.parametrize("design", DESIGNS, ids=["reshuffle", "control variates"])
 def test_the_length_of_a_chunk_changes_no_bit(design, chunks):
-    whole, sizes = chunks(design, SECONDS_PER_CHUNK=1e9)
+    whole, sizes = chunks(design, SECONDS=1e9)
     assert max(sizes) > 1
-    for limits in ({"SECONDS_PER_CHUNK": 1e-9}, {"ENTRY_NUMBERS": 1, "SLOT_NUMBERS": 1}):
+    for limits in ({"SECONDS": 1e-9}, {"ENTRY_NUMBERS": 1, "SLOT_NUMBERS": 1}):
         other, sizes = chunks(design, **limits)
         assert set(sizes) == {1}
         same(whole.position, other.position)
         same(whole.step_size, other.step_size)
 
 
+def test_long_draws_are_written_when_they_are_due_whatever_the_chunk(monkeypatch):
+    """One step to a block of noise, one draw to a chunk: the same bits, every thin-th position."""
+    d = 40_000
+    assert chunk.block_steps(d) == 1
+    density = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
+    how = dict(data=None, init=np.ones(d, np.float32), burn_in=5, num_draws=4)
+    whole, every = run(density, **how, thin=7), run(density, **{**how, "num_draws": 22})
+    same(whole.position, every.position[:, ::7])
+    monkeypatch.setattr(pace, "SECONDS", 1e-9)
+    monkeypatch.setattr(loop, "LONG_NUMBERS", 1)
+    same(whole.position, run(density, **how, thin=7).position)
+
+
+def test_nothing_is_copied_out_where_no_draw_was_kept(monkeypatch):
+    taken, steps = [], []
+    append, advance = loop.Sink.append, loop.run_chunk
+    monkeypatch.setattr(
+        loop.Sink, "append", lambda self, rows: (taken.append(len(rows["z"])), append(self, rows))
+    )
+    monkeypatch.setattr(
+        loop, "run_chunk", lambda *args, **how: (steps.append(1), advance(*args, **how))[1]
+    )
+    monkeypatch.setattr(pace, "SECONDS", 1e-9)  # every chunk one block of 512 steps
+    run(num_draws=4, thin=3000)
+    assert len(steps) == 1 + 9001 // 512 and taken == [1, 1, 1, 1]
+
+
+def test_chunks_on_disk_are_of_bounded_size():
+    for width in (1, 2, 8, 400, 10**4, 10**5, 4 * 10**6):
+        rows = storage.chunk_rows((width,))
+        assert rows == 1 or rows * width <= 2**22  # 16 MiB of single precision
+        assert rows * width >= min(2**16, width * 256) // 2
+
+
 def test_checkpoints_change_no_bit(tmp_path, monkeypatch):
     never = run(num_draws=2000)
-    monkeypatch.setattr(loop, "SECONDS_PER_CHUNK", 1e-9)
+    monkeypatch.setattr(pace, "SECONDS", 1e-9)
     written, write = [], RunDirectory.write_checkpoint
     monkeypatch.setattr(
         RunDirectory, "write_checkpoint", lambda *given: (written.append(1), write(*given))

@@ -95,4 +95,4 @@ def test_what_moved_is_named(monkeypatch, capsys, tmp_path):
 def test_w3_is_measured_as_a_user_runs_it():
     stored = claims.stored("short")["figures"]
     assert set(claims.SHORT) == {figure.partition(":")[0] for figure in stored}
-    assert "W3: sgld.sample, x BlackJAX" in stored
+    assert "W3: sgld.sample, 50 units, x BlackJAX" in stored

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from ..errors import UsageError
 from ..gaussian.mode import NEWTON_LIMIT, newton_mode
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
+from ..pace import Work
 from ..posterior import Posterior
 from ..problem import sums
 from ..problem.prepare import prepare
@@ -23,7 +25,7 @@ from ..typing import Estimator, Optimizer, Order
 
 __all__ = ["Mode", "find_map", "optimise"]
 
-MAX_SCAN = 2**16  # optimiser steps whose data order is drawn at once
+MAX_SCAN = 2**16  # numbers of the data order sent to the optimiser at once
 MAX_PATH = 2**22  # numbers of recorded positions returned at once
 
 PyTree = Any
@@ -152,48 +154,50 @@ def optimise(
     rows = None if isinstance(estimator, Full) else problem.data
     if num_steps is None:
         num_steps = max(2000, 50 * (1 if rows is None else rows.num_blocks))
-    stride = record or num_steps
 
-    carry, path, done = (z, optimizer.init(z), memory), [np.asarray(z)[None]], 0
-    most = max(1, min(MAX_SCAN // stride, MAX_PATH // z.size))
-    while done < num_steps:
-        left, missing = num_steps - done, stride - done % stride
-        stretches = 1 if missing < stride else max(1, min(most, left // stride))
-        # up to the next recorded positions, or the end
-        count = min(missing, left, MAX_SCAN)
-        entries = None
-        if rows is not None:
-            entries = jnp.asarray(rows.chunk((seed, 0), done, stretches * count))
-        carry, positions = _advance(
-            problem, estimator, carry, entries, jnp.int32(done),
-            optimizer=optimizer, stretches=stretches, count=count,
-        )  # fmt: skip
-        done += stretches * count
-        if record and done % record == 0:
-            path.append(np.asarray(positions))
+    carry, path = (z, optimizer.init(z), memory), [np.asarray(z)[None]]
+    width = 1 if rows is None else math.prod(rows.entry_shape)
+    most, slots = max(1, MAX_SCAN // width), 0
+    if record:
+        slots = max(1, min(most // record, MAX_PATH // z.size))
+        most = min(most, slots * record)
+    with Work("optimising") as work:
+        for done, count in work.pieces(0, num_steps, most=most):
+            entries = None
+            if rows is not None:  # padded to one shape, which is compiled once
+                entries = np.zeros((most, *rows.entry_shape), np.int32)
+                entries[:count] = rows.chunk((seed, 0), done, count)
+            carry, positions = jax.block_until_ready(_advance(
+                problem, estimator, carry, entries, jnp.int32(done), jnp.int32(count),
+                jnp.int32(record or 1), optimizer=optimizer, slots=slots,
+            ))  # fmt: skip
+            if record:
+                path.append(np.array(positions[: (done + count) // record - done // record]))
     value = float(sums.log_density(problem, carry[0]))
-    return carry[0], value, done, jnp.asarray(np.concatenate(path)) if record else None
+    return carry[0], value, num_steps, jnp.asarray(np.concatenate(path)) if record else None
 
 
-@partial(jax.jit, static_argnames=("optimizer", "stretches", "count"))
-def _advance(problem, estimator, carry, entries, first, *, optimizer, stretches, count):
-    """`stretches` times `count` steps, and the position after each stretch."""
+@partial(jax.jit, static_argnames=("optimizer", "slots"))
+def _advance(
+    problem, estimator, carry, entries, first, count, record, *, optimizer, slots
+):  # fmt: skip
+    """`count` steps from step `first`, and the position after every record-th step of all."""
     import optax
 
-    def one(carry, at):
-        z, state, memory = carry
-        step, x = at
+    def one(i, both):
+        (z, state, memory), path = both
+        step, x = first + i, None if entries is None else entries[i]
         g = estimator.at(problem, x, memory)(z)
         with jax.numpy_dtype_promotion("standard"):  # optax raises floats to whole powers
             updates, state = optimizer.update(-g, state, z)
         if estimator.remembers:
             memory = estimator.after(problem, x, memory, z, step)
-        return (optax.apply_updates(z, updates), state, memory), None
+        z = optax.apply_updates(z, updates)
+        if slots:
+            slot = (step + 1) // record - first // record - 1
+            write = lambda path: path.at[slot].set(z)  # noqa: E731
+            path = jax.lax.cond((step + 1) % record == 0, write, lambda path: path, path)
+        return (z, state, memory), path
 
-    def stretch(carry, at):
-        carry = jax.lax.scan(one, carry, at)[0]
-        return carry, carry[0]
-
-    steps = first + jnp.arange(stretches * count, dtype=jnp.int32)
-    apart = lambda leaf: leaf.reshape(stretches, count, *leaf.shape[1:])  # noqa: E731
-    return jax.lax.scan(stretch, carry, jax.tree.map(apart, (steps, entries)))
+    path = jnp.zeros((slots, carry[0].size), carry[0].dtype)
+    return jax.lax.fori_loop(0, count, one, (carry, path))

@@ -163,7 +163,7 @@ def resume(
 ) -> None:
     """Go on with a killed or interrupted run, to the same draws as an uninterrupted one."""
     from ..checks import positive
-    from ..run.sample import resume as go_on
+    from ..models.fit import resume as go_on
 
     positive("checkpoint_every", checkpoint_every, ", in seconds")
     silent = quiet or as_json

@@ -26,22 +26,36 @@ __all__ = [
     "GradientStatistics",
     "gradient_statistics",
     "noise_level",
+    "probe_cost",
     "rows_for",
 ]
 
 PHASE = 5  # the stream of the host's generator that chooses rows
-MOST_ROWS, FEWEST_ROWS, NUMBERS = 1024, 32, 2**20
+MOST_ROWS, FEWEST_ROWS, NUMBERS = 1024, 16, 2**20
+PIECE = 2**23  # numbers that rows whose gradients are taken together may have
 ITERATIONS = 40  # of the power method
+FEW_ROWS = 64  # up to which the rows' products with one another come first
 
 PyTree = Any
 
 
 def rows_for(problem: Problem, seed: int, counter: int) -> Int[np.ndarray, " m"]:
     """Rows to measure Cov(ghat) on: all of them where they are few, else a random sample."""
-    most = int(np.clip(NUMBERS // problem.dimension, FEWEST_ROWS, MOST_ROWS))
+    most = _most_rows(problem.dimension)
     if problem.num_data <= most:
         return np.arange(problem.num_data, dtype=np.int32)
     return generator(seed, PHASE, counter).integers(0, problem.num_data, most).astype(np.int32)
+
+
+def _most_rows(dimension: int) -> int:
+    return int(np.clip(NUMBERS // dimension, FEWEST_ROWS, MOST_ROWS))
+
+
+def probe_cost(problem: Problem) -> float:
+    """What `noise_level` costs for one chain, in row gradients of about 6 operations a parameter."""
+    rows = min(problem.num_data, _most_rows(problem.dimension))
+    products = rows / 3 if rows <= FEW_ROWS else 4 * ITERATIONS / 6
+    return rows * (1 + products)
 
 
 @jax.jit
@@ -64,13 +78,27 @@ def noise_level(
     share = 1 / n if repeats else 1 / n - 1 / N
     single = problem.with_batches(1, "replacement")
 
-    def one(z, memory, learnt):
+    together = min(MOST_ROWS, max(1, PIECE // problem.dimension))
+
+    def one(chain):
+        z, memory, learnt = chain
         D = preconditioner.at(learnt) if preconditioner.adapts else preconditioner
         estimate = lambda row: gradient.at(single, row[None], memory)(z)  # noqa: E731
-        white = jax.lax.map(lambda row: D.pullback(estimate(row)), rows, batch_size=MOST_ROWS)
+        white = jax.lax.map(lambda row: D.pullback(estimate(row)), rows, batch_size=together)
+        if white.shape[0] <= FEW_ROWS < white.shape[1]:
+            white = _compressed(white)
         return share * _largest(white, everything=rows.shape[0] == N)
 
-    return jax.vmap(one)(zs, memory, learnt)
+    return jax.lax.map(one, (zs, memory, learnt))  # one by one: rows x d numbers each
+
+
+def _compressed(white: Float[Array, "m d"]) -> Float[Array, "m m"]:
+    """Rows with the same products with one another, around their mean: one pass over the d."""
+    products = white @ white.T
+    products -= products.mean(0, keepdims=True)
+    products -= products.mean(1, keepdims=True)
+    values, vectors = jnp.linalg.eigh(products)
+    return vectors * jnp.sqrt(jnp.maximum(values, 0.0))[None]
 
 
 def _largest(white: Float[Array, "m d"], *, everything: bool) -> Float[Array, ""]:

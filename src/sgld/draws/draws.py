@@ -21,6 +21,7 @@ from .verdict import NOT_JUDGED, Verdict
 if TYPE_CHECKING:
     from xarray import DataTree
 
+    from .moments import Moments
     from .phase import Phase
     from .plan import Plan
     from .summary import Summary
@@ -44,7 +45,8 @@ class Draws:
     """Posterior draws with their weights, where they came from and how far to trust them.
 
     Attributes:
-      position: pytree like the model's position; leaves [chain, draw, ...].
+      position: pytree like the model's position, or what `keep` of `sgld.sample` returned;
+        leaves [chain, draw, ...].
       log_weight: [chain, draw]; the log of the step taken FROM each draw.
       step_size, temperature: [chain, draw].
       step: [draw], the step at which each draw was taken (burn-in included).
@@ -55,6 +57,8 @@ class Draws:
       info: num_data, num_steps, seconds, plan and notes of the run that made them.
       plan: the plan itself, of a run made in this session: print it, or run it again with
         `sgld.sample(posterior, data, init, **draws.plan.arguments())`.
+      moments: of a run that kept moments alone (`keep="moments"`); `position` is then where each
+        chain ended, and mean, var, sd and the summary are those of all its draws.
     """
 
     position: PyTree
@@ -67,6 +71,7 @@ class Draws:
     verdict: Verdict = NOT_JUDGED
     info: dict[str, Any] = field(default_factory=dict)
     plan: Plan | None = None
+    moments: Moments | None = None
 
     @classmethod
     def of(cls, position: PyTree, *, names: tuple[str, ...] | None = None, **fields: Any) -> Draws:
@@ -130,6 +135,14 @@ class Draws:
         self, h: Callable[[PyTree], PyTree] | None = None
     ) -> tuple[Float[np.ndarray, "ok draw m"], Callable[[np.ndarray], PyTree]]:
         """Values [ok, draw, m] of h(position) and the function that restores h's pytree."""
+        if self.moments is not None:
+            raise RunError(
+                "this run kept moments and no draws: it has mean, var and sd of the position, and its "
+                "summary; for more, sample with keep=function or without keep."
+            )
+        return self._flat(h)
+
+    def _flat(self, h: Callable[[PyTree], PyTree] | None) -> tuple[np.ndarray, Callable]:
         if self.healthy.size == 0:
             raise RunError(f"there is nothing to summarise: {self.failures[0]}")
         position = jax.tree.map(lambda leaf: leaf[self.healthy], self.position)
@@ -148,18 +161,21 @@ class Draws:
 
     def mean(self, h: Callable[[PyTree], PyTree] | None = None) -> PyTree:
         """Weighted mean of h(position) (default: the position itself)."""
+        if self.moments is not None and h is None:
+            return self._flat(None)[1](self.moments.mean(self.healthy))
         values, restore = self.flat(h)
         return restore(weighted.mean(values, self.weights))
 
     def var(self, h: Callable[[PyTree], PyTree] | None = None) -> PyTree:
         """Weighted variance of h(position)."""
+        if self.moments is not None and h is None:
+            return self._flat(None)[1](self.moments.var(self.healthy))
         values, restore = self.flat(h)
         return restore(weighted.var(values, self.weights))
 
     def sd(self, h: Callable[[PyTree], PyTree] | None = None) -> PyTree:
         """Weighted standard deviation of h(position)."""
-        values, restore = self.flat(h)
-        return restore(np.sqrt(weighted.var(values, self.weights)))
+        return jax.tree.map(np.sqrt, self.var(h))
 
     def quantile(self, q: float, h: Callable[[PyTree], PyTree] | None = None) -> PyTree:
         """Weighted q-quantile of h(position), 0 <= q <= 1."""

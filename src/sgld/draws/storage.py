@@ -1,6 +1,7 @@
 """A run directory: arrays and JSON, nothing that runs code.
 
 run.json         what was asked, versions, seed, hashes of data and model
+setup.npz        the plan: what is known of the posterior, what runs, where the chains start; atomic
 draws.zarr       the draws, chunk by chunk while the run goes on
 checkpoint.npz   the carry and the draws that do not fill a chunk yet; fsynced, atomic
 result.json      the verdict and the shape of a finished run
@@ -15,6 +16,7 @@ import json
 import math
 import os
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,17 +26,24 @@ import numpy as np
 from ..errors import RunError
 from ..layout import leaf_names
 from .draws import Draws
+from .moments import Moments
 from .summary import TOLD
 from .verdict import NOT_JUDGED, Verdict
 
 __all__ = ["RunDirectory", "load", "save"]
 
-NUMBERS_PER_CHUNK = 2**16
+FORMAT = 2  # of a run directory; 1 had no setup.npz
+OF_CHAINS = ("chain_mean", "chain_square", "between")  # of Moments, by what they are of
+OF_RUN = ("weight", "squared_weights", "num_batches", "num_draws")
+NUMBERS_PER_CHUNK = 2**16  # about, of a chunk on disk; of long draws more:
+FEWEST_PER_CHUNK, MOST_NUMBERS = 256, 2**22  # so many draws, but of no more numbers than that
 
 
 def chunk_rows(shape: tuple[int, ...]) -> int:
     """Draws per chunk on disk, of arrays whose draws have this shape."""
-    return max(256, NUMBERS_PER_CHUNK // max(1, math.prod(shape)))
+    width = max(1, math.prod(shape))
+    few = min(FEWEST_PER_CHUNK, MOST_NUMBERS // width)
+    return max(1, few, NUMBERS_PER_CHUNK // width)
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -93,7 +102,14 @@ class RunDirectory:
         """Remove what an earlier run left, run.json included."""
         import shutil
 
-        for name in ("run.json", "checkpoint.npz", "result.json", "summary.json", "report.html"):
+        for name in (
+            "run.json",
+            "setup.npz",
+            "checkpoint.npz",
+            "result.json",
+            "summary.json",
+            "report.html",
+        ):
             with contextlib.suppress(FileNotFoundError):
                 (self.path / name).unlink()
         shutil.rmtree(self.path / "draws.zarr", ignore_errors=True)
@@ -150,6 +166,16 @@ class RunDirectory:
     def write(self, name: str, value: dict[str, Any]) -> None:
         """Write a JSON file, atomically."""
         write_atomic(self.path / name, _json_bytes(value))
+
+    def begun(self) -> dict[str, Any]:
+        """run.json. Raises RunError where it is of another format."""
+        asked = self.read("run.json")
+        check_format(self, asked)
+        return asked
+
+    def write_bytes(self, name: str, content: bytes) -> None:
+        """Write a file, atomically."""
+        write_atomic(self.path / name, content)
 
     def finished(self) -> bool:
         """Whether the run's draws are complete."""
@@ -209,11 +235,20 @@ class RunDirectory:
             raise RunError(f"{path} cannot be read: {error}.") from error
 
 
+def check_format(run: RunDirectory, asked: Mapping[str, Any]) -> None:
+    """RunError for a run directory that another version of sgld wrote."""
+    if asked.get("format") != FORMAT:
+        raise RunError(
+            f"{run.path} was written by another version of sgld (format {asked.get('format', 1)}, this one reads "
+            f"{FORMAT}); make the run again."
+        )
+
+
 def save(draws: Draws, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write `draws` as a finished run directory."""
     run = RunDirectory(path)
     run.create(overwrite)
-    run.write("run.json", {"kind": "saved", "info": _jsonable(draws.info)})
+    run.write("run.json", {"format": FORMAT, "kind": "saved", "info": _jsonable(draws.info)})
     write_result(run, draws)
     return run.path
 
@@ -227,6 +262,9 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
         for name in ("log_weight", "step_size", "temperature")
     }
     rows["draw_step"] = np.asarray(draws.step)
+    moments = draws.moments
+    if moments is not None:
+        rows |= {f"moments_{name}": getattr(moments, name)[None] for name in OF_CHAINS}
     widest = max((values.shape[1:] for values in rows.values()), key=math.prod)
     run.append(rows, 0, chunk_rows(widest))
     summary = draws.summary()
@@ -241,6 +279,7 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
             "verdict": draws.verdict.to_dict() if draws.verdict.judged else None,
             "info": _jsonable(draws.info),
             "num_draws": draws.num_draws,
+            "moments": None if moments is None else {n: getattr(moments, n) for n in OF_RUN},
             "told": _jsonable({name: summary.facts[name] for name in TOLD}),
         },
     )
@@ -257,6 +296,8 @@ def load(path: str | Path) -> Draws:
       Traceback (most recent call last):
       sgld.errors.RunError: runs/nowhere is not a directory.
     """
+    from .plan_file import plan_of
+
     run = RunDirectory(path)
     if not run.path.is_dir():
         raise RunError(f"{path} is not a directory.")
@@ -264,7 +305,9 @@ def load(path: str | Path) -> Draws:
         if (run.path / "run.json").exists():
             raise RunError(f"{path} is not finished; go on with it: sgld resume {path}")
         raise RunError(f"{path} holds no run.json, so it is not a run directory.")
+    run.begun()
     result = run.read("result.json")
+    plan = plan_of(run)
     try:
         rows = run.stored(int(result["num_draws"]))
         count = len(result["leaves"])
@@ -273,7 +316,10 @@ def load(path: str | Path) -> Draws:
             name: np.moveaxis(rows[f"draw_{name}"], 0, 1)
             for name in ("log_weight", "step_size", "temperature")
         }
-        verdict = result["verdict"]
+        verdict, totals = result["verdict"], result.get("moments")
+        moments = None
+        if totals is not None:
+            moments = Moments(**{n: rows[f"moments_{n}"][0] for n in OF_CHAINS}, **totals)
         return Draws(
             position=_rebuild(result["tree"], iter(leaves)),
             **per_draw,
@@ -282,6 +328,8 @@ def load(path: str | Path) -> Draws:
             names=tuple(result["names"]),
             verdict=NOT_JUDGED if verdict is None else Verdict.from_dict(verdict),
             info=result["info"],
+            plan=plan,
+            moments=moments,
         )
     except (KeyError, TypeError, ValueError, StopIteration) as error:
         raise RunError(f"{path} is damaged: {error!r}.") from error

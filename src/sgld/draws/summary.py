@@ -80,9 +80,35 @@ def summarise(draws: Draws) -> Summary:
     """Every column of COLUMNS for every parameter of `draws`."""
     if draws.healthy.size == 0:
         return _summary(draws, {})
+    verdict = draws.verdict
+    table = _of_moments(draws) if draws.moments is not None else _of_values(draws)
+    for column in COLUMNS[9:]:
+        known = None if verdict is None else getattr(verdict, column)
+        table[column] = np.full(len(draws.names), np.nan) if known is None else np.asarray(known)
+    parameters = {
+        name: {c: _json_number(table[c][i]) for c in COLUMNS} for i, name in enumerate(draws.names)
+    }
+    return _summary(draws, parameters)
+
+
+def _of_moments(draws: Draws) -> dict[str, np.ndarray]:
+    moments, chains = draws.moments, draws.healthy
+    assert moments is not None
+    table = {
+        "mean": moments.mean(chains),
+        "sd": np.sqrt(moments.var(chains)),
+        "mcse_mean": moments.mcse(chains),
+        "ess_bulk": moments.ess(chains),
+        "r_hat": moments.r_hat(chains),
+    }
+    nothing = np.full(len(draws.names), np.nan)
+    return {**table, **dict.fromkeys(("q05", "q50", "q95", "ess_tail"), nothing)}
+
+
+def _of_values(draws: Draws) -> dict[str, np.ndarray]:
     values, _ = draws.flat()
     w = draws.weights
-    table: dict[str, np.ndarray] = {
+    return {
         "mean": weighted.mean(values, w),
         "sd": np.sqrt(weighted.var(values, w)),
         "q05": weighted.quantile(values, w, 0.05),
@@ -93,14 +119,6 @@ def summarise(draws: Draws) -> Summary:
         "ess_tail": weighted.ess(values, w, "tail"),
         "r_hat": weighted.r_hat(values),
     }
-    nothing = np.full(len(draws.names), np.nan)
-    for column in COLUMNS[9:]:
-        known = getattr(draws.verdict, column)
-        table[column] = nothing if known is None else np.asarray(known)
-    parameters = {
-        name: {c: _json_number(table[c][i]) for c in COLUMNS} for i, name in enumerate(draws.names)
-    }
-    return _summary(draws, parameters)
 
 
 def _summary(draws: Draws, parameters: dict[str, dict[str, float | None]]) -> Summary:
@@ -108,7 +126,7 @@ def _summary(draws: Draws, parameters: dict[str, dict[str, float | None]]) -> Su
         "num_data": draws.info.get("num_data"),
         "num_steps": draws.info.get("num_steps"),
         "num_chains": draws.num_chains,
-        "num_draws": draws.num_draws,
+        "num_draws": draws.num_draws if draws.moments is None else draws.moments.num_draws,
         "seconds": draws.info.get("seconds"),
         "phase": None if draws.phase is None else draws.phase.sentence(_corrected(draws)),
         "target": target_of(draws),

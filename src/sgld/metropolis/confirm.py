@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from ..draws import weighted
 from ..draws.setup import Setup
+from ..pace import Work
 from ..problem.problem import Problem
 from .chains import adjusted_steps
 from .energy import around
@@ -51,20 +52,25 @@ def confirm(problem: Problem, setup: Setup, seed: int) -> Confirmation:
     h = problem.array(np.asarray(10 * float(setup.step_size(0))))
     key = jax.random.fold_in(jax.random.key(seed), 8)
     kept: list[np.ndarray] = []
-    for number in range(WARM_UP + MOST):
-        adapting = 1.0 if number < WARM_UP else 0.0
-        us, h, path = adjusted_steps(
-            local, setup.preconditioner, us, h, jax.random.fold_in(key, number), adapting
-        )
-        if number < WARM_UP:
-            continue
-        kept.append(
-            np.asarray(_reported(problem, local.target.center[None, None] + path), np.float64)
-        )
-        if len(kept) % BETWEEN == 0:
-            found = _summarised(np.concatenate(kept).swapaxes(0, 1))
-            if found.mixed and np.max(found.mean_se) ** -2 > ENOUGH and found.sd_se.max() < 0.025:
-                break
+    with Work("adjusted chains") as work:
+        for number, _ in work.pieces(0, WARM_UP + MOST, most=1):
+            adapting = 1.0 if number < WARM_UP else 0.0
+            us, h, path = adjusted_steps(
+                local, setup.preconditioner, us, h, jax.random.fold_in(key, number), adapting
+            )
+            if number < WARM_UP:
+                continue
+            kept.append(
+                np.asarray(_reported(problem, local.target.center[None, None] + path), np.float64)
+            )
+            if len(kept) % BETWEEN == 0:
+                found = _summarised(np.concatenate(kept).swapaxes(0, 1))
+                if (
+                    found.mixed
+                    and np.max(found.mean_se) ** -2 > ENOUGH
+                    and found.sd_se.max() < 0.025
+                ):
+                    break
     return _summarised(np.concatenate(kept).swapaxes(0, 1))
 
 

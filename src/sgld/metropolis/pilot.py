@@ -25,6 +25,7 @@ from jaxtyping import Array, Float
 from ..data.source import generator
 from ..gaussian.diagonal import largest_eigenvalue
 from ..gaussian.noise import TUNING
+from ..pace import Work
 from ..preconditioner.fixed import Dense
 from ..problem import sums
 from ..problem.problem import Problem
@@ -67,16 +68,17 @@ def pilot(
         0,
     )
     positions = np.asarray(us)
-    for stretches in ROUNDS:
-        D, kept = _dense(factor, local), []
-        for _ in range(stretches):
-            us, h, path = adjusted_steps(local, D, us, h, jax.random.fold_in(key, taken), 1.0)
-            kept.append(np.asarray(path, np.float64))
-            taken += 1
-        if not np.isfinite(np.asarray(us)).all():
-            return None
-        positions = np.concatenate(kept[stretches // 2 :]).reshape(-1, d)
-        factor = _factor(positions)
+    with Work("pilot chains") as work:
+        for stretches in ROUNDS:
+            D, kept = _dense(factor, local), []
+            for _ in work.pieces(0, stretches, most=1):
+                us, h, path = adjusted_steps(local, D, us, h, jax.random.fold_in(key, taken), 1.0)
+                kept.append(np.asarray(path, np.float64))
+                taken += 1
+            if not np.isfinite(np.asarray(us)).all():
+                return None
+            positions = np.concatenate(kept[stretches // 2 :]).reshape(-1, d)
+            factor = _factor(positions)
     zs = np.asarray(local.target.center, np.float64) + np.asarray(us, np.float64)
     chosen = rng.choice(len(positions), 256, replace=False)
     us = problem.array(positions[chosen])

@@ -123,8 +123,8 @@ def _of_run(draws: Any, preconditioner: Any) -> tuple[float, Any]:
     if preconditioner is None:
         if draws.plan is None or draws.plan.setup.preconditioner.adapts:
             raise UsageError(
-                "the draws do not hold a fixed preconditioner of their run (a loaded run does not, an "
-                "adapted one has none); pass step_size= and preconditioner=."
+                "the draws do not hold a fixed preconditioner of their run (an adapted one "
+                "has none); pass step_size= and preconditioner=."
             )
         preconditioner = draws.plan.setup.preconditioner
     return float(draws.step_size[draws.healthy[0], -1]), preconditioner

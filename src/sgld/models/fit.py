@@ -26,7 +26,7 @@ from ..errors import DataError, RunError, UsageError, did_you_mean
 from ..posterior import Posterior
 from ..problem.request import Request
 from ..run import sample as runs
-from ..typing import FamilyName, Number
+from ..typing import Estimator, FamilyName, Number, Preconditioner, Sampler, Schedule
 from .formula import FormulaModel
 
 __all__ = ["fit", "model_of_run", "predict", "resume", "sandwich_of_run"]
@@ -154,25 +154,61 @@ def resume(
     data: Any = None,
     init: Any = None,
     *,
+    sampler: Sampler | None = None,
+    schedule: Schedule | None = None,
+    temperature: Schedule | None = None,
+    gradient: Estimator | None = None,
+    preconditioner: Preconditioner | None = None,
     progress: bool = True,
     checkpoint_every: float = 10.0,
+    keep: Any = None,
 ) -> Draws:
     """Go on with a killed or interrupted run, to the same bits as an uninterrupted one.
+
+    Nothing is tuned again: what runs is read from the directory. On another machine, or under other
+    versions of JAX, the run goes on too, not to the last bit the same; the draws' notes say so.
 
     Args:
       path: a run directory. A finished one is loaded.
       posterior, data, init: those the run was begun with; not needed for runs of `sgld fit`.
+      sampler, temperature, gradient, preconditioner: those of the user's own, which are not stored;
+        this package's are.
+      schedule: of the step size, where that was a function of the user's own.
+      keep: the function the run was begun with, where it was begun with one.
+      progress, checkpoint_every: as for `sgld.sample`.
 
-    Raises: RunError where the directory is none, is in use, or was begun with another
-    model, data or number of chains.
+    Raises: RunError where the directory is none, is in use, is damaged, was written by another
+    version, or was begun with another model, other data, or another sampler, schedule or keep of
+    the user's own.
+
+    Example:
+      >>> import tempfile, jax.numpy as jnp, sgld
+      >>> gaussian = sgld.Posterior(lambda t: -0.5 * t**2)
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     draws = sgld.sample(gaussian, None, 0.0, path=folder + "/run", progress=False)
+      ...     again = sgld.resume(folder + "/run")            # finished: it is only read
+      >>> bool((draws.position == again.position).all())
+      True
     """
-    if posterior is None and Path(path).is_dir() and not RunDirectory(path).finished():
-        asked = RunDirectory(path).read("run.json")
+    own = {
+        "sampler": sampler, "schedule": schedule, "temperature": temperature, "gradient": gradient,
+        "preconditioner": preconditioner,
+    }  # fmt: skip
+    directory = RunDirectory(path)
+    if posterior is None and directory.path.is_dir() and not directory.finished():
+        asked = directory.begun()
         if asked.get("kind") == "formula":
             model = model_of_run(asked)
             posterior, data = model.posterior, model.data
-    return runs.resume(
-        path, posterior, data, init, progress=progress, checkpoint_every=checkpoint_every
+    return runs.go_on(
+        path,
+        posterior,
+        data,
+        init,
+        progress=progress,
+        checkpoint_every=checkpoint_every,
+        keep=keep,
+        **own,
     )
 
 

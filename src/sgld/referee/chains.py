@@ -1,8 +1,7 @@
-"""BlackJAX's transitions, in chunks of about half a second."""
+"""BlackJAX's transitions, in pieces sized by time."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,9 +12,9 @@ import numpy as np
 from jaxtyping import Array
 
 from ..errors import need
+from ..pace import Work
 from ..problem import sums
 from ..problem.problem import Problem
-from ..run.progress import Progress
 from . import adaptation
 
 __all__ = ["Trace", "run"]
@@ -23,7 +22,6 @@ __all__ = ["Trace", "run"]
 BLOCK = 256  # transitions that one call of the compiled function may make
 NUMBERS = 2**22  # and numbers that it may hand back
 STREAMS = (4, 5)  # of the seed: transitions, starts
-SECONDS = 0.5  # of one call, about: how often progress is shown and Ctrl-C heard
 
 
 class Trace(NamedTuple):
@@ -159,23 +157,16 @@ def run(
     stages = np.zeros((total + block, 2), np.int32)
     if method in ("nuts", "hmc"):
         stages[:num_warmup] = adaptation.windows(num_warmup)
-    parts, done, count = [], 0, min(8, block)
-    began = time.perf_counter()
-    with Progress(progress, num_chains) as bar:
-        while done < total:
-            now = min(count, total - done)
-            start = time.perf_counter()
+    parts = []
+    with Work("sampling", shown=progress, chains=num_chains) as work:
+        for done, now in work.pieces(0, total, most=block):
             carry, kept = _advance(
                 method, limit, block, local, keys, jnp.asarray(aim, dtype),
                 jnp.asarray(stages[done : done + block]), carry, jnp.int32(done),
                 jnp.int32(now), jnp.int32(num_warmup), jnp.int32(thin),
             )  # fmt: skip
-            parts.append(jax.tree.map(lambda leaf: np.asarray(leaf)[:now], kept))  # noqa: B023
-            seconds = time.perf_counter() - start
-            done += now
-            count = int(np.clip(now * np.clip(SECONDS / seconds, 0.25, 4), 1, block))
-            rate = done / (time.perf_counter() - began)
-            bar.update(done, total, rate, parts[-1][-1][-1])
+            parts.append(jax.tree.map(lambda leaf: np.array(np.asarray(leaf)[:now]), kept))  # noqa: B023
+            work.said = f"h {float(parts[-1][-1][-1, 0]):.3g}"
     joined = [np.swapaxes(np.concatenate(leaf)[num_warmup:], 0, 1) for leaf in zip(*parts)]  # noqa: B905
     u, acceptance, divergences, gradients, step_size = joined
     return Trace(u, acceptance, divergences, gradients, step_size[:, -1])

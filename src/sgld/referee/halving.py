@@ -126,7 +126,8 @@ def step_halving(
       draws: a run of this session, whose plan is run again.
       seed: of the second run (None: the first one's plus 1).
 
-    Raises: UsageError for draws without a plan (a loaded run has none).
+    Raises: UsageError for draws without a plan (of another library, or loaded from a run with parts of
+    one's own).
 
     Source: Richardson (1911); for SGLD, Durmus, Simsekli, Moulines, Badeau & Richard (2016).
 
@@ -141,7 +142,7 @@ def step_halving(
     """
     plan = draws.plan
     if plan is None:
-        raise UsageError("these draws hold no plan (a loaded run has none); run sgld.sample again.")
+        raise UsageError("these draws hold no plan; run sgld.sample again.")
     from ..run.sample import sample
 
     arguments = plan.arguments()

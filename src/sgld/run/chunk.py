@@ -4,6 +4,9 @@ A block is a fixed number of steps B whose noise is drawn at once, addressed by
 fold_in(fold_in(key, chain), block), the step being its row. Burn-in, thinning and the
 number of blocks are numbers, not shapes: changing them compiles nothing, and no bit of
 the result depends on where chunks begin and end.
+
+What is kept of a draw (its position, a function of it, or moments alone) is written when the draw
+is due: a chunk holds as many slots as it may keep draws, however many steps lie between them.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from jaxtyping import Array, Float, Int
 
 from ..gradient.estimate import Estimate
 from ..problem.problem import Problem
+from .moments import Batches, BatchMoments, begin_moments, with_draw
 
 __all__ = ["Carry", "Kept", "Kernel", "block_steps", "run_chunk", "start"]
 
@@ -34,7 +38,11 @@ def block_steps(dimension: int) -> int:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Kernel:
-    """Everything a step needs that does not change along the run."""
+    """Everything a step needs that does not change along the run.
+
+    `keep` is the function of the reported position that is kept beside the position, or, where
+    `positions` is False, instead of it; with `batches` its moments alone are.
+    """
 
     problem: Problem
     gradient: Any
@@ -46,11 +54,19 @@ class Kernel:
     burn_in: Int[Array, ""]
     thin: Int[Array, ""]
     record_gradient: bool = field(metadata={"static": True})
+    keep: Any = None
+    batches: Batches | None = None
+    positions: bool = field(default=True, metadata={"static": True})
 
     @property
     def block(self) -> int:
         """B, the number of steps of a noise block."""
         return block_steps(self.problem.dimension)
+
+    def kept(self, z: Float[Array, "chain d"]) -> Any:
+        """What `keep` makes of every chain's position."""
+        assert self.keep is not None
+        return jax.vmap(lambda q: self.keep(self.problem.target.reported(q)))(z)
 
 
 class Carry(NamedTuple):
@@ -61,12 +77,14 @@ class Carry(NamedTuple):
     metric: Any  # what the preconditioner has learnt, or None
     step: Int[Array, ""]
     failed_at: Int[Array, " chain"]  # the step at which a chain became non-finite, or -1
+    moments: BatchMoments | None = None  # of the draws so far, where they alone are kept
 
 
 class Kept(NamedTuple):
-    """Draws of one chunk; the last row takes what is not kept."""
+    """The draws of one chunk, one slot each, in order; None for what is not kept."""
 
-    z: Float[Array, "slot chain d"]
+    value: Any  # pytree of [slot, chain, ...]
+    z: Float[Array, "slot chain d"] | None
     gradient: Float[Array, "slot chain d"] | None
     step_size: Float[Array, " slot"]
     temperature: Float[Array, " slot"]
@@ -82,14 +100,18 @@ def start(kernel: Kernel, zs: Float[Array, "chain d"]) -> Carry:
         gradient = jax.lax.map(begin, zs)
     if kernel.preconditioner.adapts:
         metric = jax.vmap(kernel.preconditioner.start)(zs)
-    return Carry(state, gradient, metric, jnp.int32(0), jnp.full(zs.shape[0], -1, jnp.int32))
+    moments = None
+    if kernel.batches is not None:
+        moments = begin_moments(jax.eval_shape(kernel.kept, zs))
+    failed_at = jnp.full(zs.shape[0], -1, jnp.int32)
+    return Carry(state, gradient, metric, jnp.int32(0), failed_at, moments)
 
 
 @partial(jax.jit, static_argnames=("slots",), donate_argnames=("carry",))
 def run_chunk(
     kernel: Kernel,
     carry: Carry,
-    entries: Int[Array, "steps chain ..."] | None,
+    entries: tuple[Int[Array, "steps chain ..."], Int[Array, ""]] | None,
     num_blocks: Int[Array, ""],
     first_draw: Int[Array, ""],
     *,
@@ -97,19 +119,14 @@ def run_chunk(
 ) -> tuple[Carry, Kept]:
     """Advance every chain by num_blocks * B steps; keep the draws from first_draw on.
 
+    `entries` is a stretch of the data order, and where in it the first of these steps is.
+
     A draw is the position BEFORE the step, with the gradient at it and the size of the
     step taken from it, which is its weight (Teh, Thiery & Vollmer 2016).
     """
-    size, d = kernel.block, kernel.problem.dimension
+    size = kernel.block
     chains = jnp.arange(carry.failed_at.shape[0], dtype=jnp.int32)
     dtype = kernel.problem.layout.dtype
-    shape = (slots + 1, chains.size, d)
-    kept = Kept(
-        jnp.zeros(shape, dtype),
-        jnp.zeros(shape, dtype) if kernel.record_gradient else None,
-        jnp.zeros(slots + 1),
-        jnp.zeros(slots + 1),
-    )
 
     def block(i, loop):
         carry, kept = loop
@@ -120,28 +137,61 @@ def run_chunk(
         noise = _noise(kernel, chains, carry.step // size)
         xs = None
         if entries is not None:
-            xs = jax.lax.dynamic_slice_in_dim(entries, i * size, size)
+            order, begin = entries
+            xs = jax.lax.dynamic_slice_in_dim(order, begin + i * size, size)
         moving = (carry.state, carry.gradient, carry.metric)
         moving, (z, g) = jax.lax.scan(
             partial(_step, kernel), moving, (xs, h, T, noise, steps), length=size
         )
-        draw = (steps - kernel.burn_in) // kernel.thin - first_draw
-        keep = (steps >= kernel.burn_in) & ((steps - kernel.burn_in) % kernel.thin == 0)
-        slot = jnp.where(keep & (draw >= 0) & (draw < slots), draw, slots)
-        put = lambda buffer, rows: buffer.at[slot].set(rows, mode="promise_in_bounds")  # noqa: E731
-        kept = Kept(
-            put(kept.z, z),
-            None if g is None else put(kept.gradient, g),
-            put(kept.step_size, h),
-            put(kept.temperature, T),
-        )
+        kept, moments = _put(kernel, (kept, carry.moments), (z, g, h, T), carry.step, first_draw)
         bad = ~jnp.all(jnp.isfinite(z), axis=-1)
         fresh = jnp.any(bad, 0) & (carry.failed_at < 0)
         failed_at = jnp.where(fresh, steps[jnp.argmax(bad, 0)], carry.failed_at)
         state, memory, learnt = moving
-        return Carry(state, memory, learnt, carry.step + size, failed_at), kept
+        return Carry(state, memory, learnt, carry.step + size, failed_at, moments), kept
 
-    return jax.lax.fori_loop(0, num_blocks, block, (carry, kept))
+    empty = _slots(kernel, carry, slots)
+    return jax.lax.fori_loop(0, num_blocks, block, (carry, empty))
+
+
+def _slots(kernel: Kernel, carry: Carry, count: int) -> Kept:
+    """Room for `count` draws."""
+    z, dtype = carry.state.position, kernel.problem.layout.dtype
+    room = lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype)  # noqa: E731
+    value = None
+    if kernel.keep is not None and kernel.batches is None:
+        value = jax.tree.map(room, jax.eval_shape(kernel.kept, z))
+    return Kept(
+        value,
+        room(z) if kernel.positions else None,
+        room(z) if kernel.record_gradient else None,
+        jnp.zeros(count, dtype),
+        jnp.zeros(count, dtype),
+    )
+
+
+def _put(kernel: Kernel, sofar: tuple, rows: tuple, step: Array, first_draw: Array) -> tuple:
+    """Kept draws and moments with those draws that are due in a block of steps from `step` on."""
+    due = lambda s: jnp.maximum(0, (s - kernel.burn_in + kernel.thin - 1) // kernel.thin)  # noqa: E731
+
+    def put(draw, sofar):
+        kept, moments = sofar
+        row = kernel.burn_in + draw * kernel.thin - step
+        at = lambda values: jax.lax.dynamic_index_in_dim(values, row, keepdims=False)  # noqa: E731
+        z, g, h, T = jax.tree.map(at, rows)
+        value = None if kernel.keep is None else kernel.kept(z)
+        if moments is not None:
+            assert kernel.batches is not None
+            moments = with_draw(moments, value, jnp.where(T > 0, h, 0), kernel.batches.size)
+            value = None
+        new = Kept(value, z if kernel.positions else None, g, h, T)
+        write = partial(jax.lax.dynamic_update_index_in_dim, index=draw - first_draw, axis=0)
+        return jax.tree.map(write, kept, new), moments
+
+    end = due(step + kernel.block)
+    if kernel.batches is not None:  # a chunk ends with a block, and draws must not go on to its end
+        end = jnp.minimum(end, kernel.batches.draws)
+    return jax.lax.fori_loop(due(step), end, put, sofar)
 
 
 def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,20 +18,26 @@ from ..data.source import generator
 from ..diagnose.assess import assess
 from ..draws.draws import Draws
 from ..draws.plan import Plan
+from ..draws.plan_file import StoredPlan, read_plan, write_plan
 from ..draws.storage import RunDirectory, write_result
 from ..gaussian.known import NEAR
+from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..schedule import check_values
+from ..tune.estimator import prepared
 from ..tune.metric import settled
 from ..tune.plan import make_plan
 from . import loop
 from .again import another, revised
 from .chunk import Kernel
 from .extend import draws_to_go_on_to
+from .judge_kept import judged
+from .kept import Keep
 from .outcome import laplace_facts, reported_draws, sampling_only, within_support
+from .record import Given, own_digests, owner_of
 
 __all__ = ["Host", "execute", "make_kernel"]
 
@@ -46,6 +52,9 @@ class Host:
     checkpoint_every: float = 10.0
     progress: bool = False
     on_plan: Callable[[Plan], None] | None = None  # called before the first step
+    given: Mapping[str, Any] = field(default_factory=dict)  # again, of the user's own
+    moved: str | None = None  # a sentence, where a run goes on elsewhere
+    keep: Keep | None = None  # what is kept of a draw, where not its position
 
 
 def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draws:
@@ -53,22 +62,23 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
     began, started = time.perf_counter(), time.monotonic()
     directory = host.directory
     try:
-        attempts = [] if directory is None else list(directory.read("run.json").get("again", []))
-        plan = make_plan(problem, ask)
-        for attempt in attempts:  # a resumed run goes on with the attempt it had come to
-            plan = revised(plan, attempt, problem, ask) or plan
+        attempts = [] if directory is None else list(directory.begun().get("again", []))
+        plan, starts = _begun(problem, ask, host, attempts)
         while True:
-            check_values(plan.setup.step_size, plan.setup.thin * plan.setup.num_draws, "step_size")
-            if directory is not None:
-                directory.add_plan(plan.describe())
+            setup = plan.setup
+            check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
+            running = _in_batches(problem, plan)
+            if starts is None:
+                starts = _starts(running, plan, ask)
+                _store(problem, ask, host, StoredPlan(plan, np.asarray(starts), len(attempts)))
             if host.on_plan is not None:
                 host.on_plan(plan)
             until = math.inf if ask.max_seconds is None else started + ask.max_seconds
-            draws = _attempt(problem, plan, ask, ess, host, until)
-            found = _next(problem, plan, ask, draws, attempts)
+            draws = _attempt(running, plan, starts, ask, ess, host, until)
+            found = _next(problem, plan, ask, draws, attempts, host.keep)
             if found is None:
                 break
-            plan, attempt = found
+            (plan, attempt), starts = found, None
             attempts.append(attempt)
             if directory is not None:
                 directory.begin_again(attempts)
@@ -82,12 +92,19 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
 
 
 def _next(
-    problem: Problem, plan: Plan, ask: Request, draws: Draws, attempts: list[dict[str, str]]
+    problem: Problem,
+    plan: Plan,
+    ask: Request,
+    draws: Draws,
+    attempts: list[dict[str, str]],
+    keep: Keep | None,
 ) -> tuple[Plan, dict[str, str]] | None:
     """Another plan after one that missed, where there is one and nothing limits the run."""
     verdict = draws.verdict
     assert verdict is not None
-    if ask.max_steps is not None or ask.max_seconds is not None:
+    # without positions the verdict never says `trusted`: it is no reason to try again
+    blind = keep is not None and not keep.holds_positions(plan.setup, problem.dimension)
+    if blind or ask.max_steps is not None or ask.max_seconds is not None:
         return None
     for what in another(plan, ask, verdict, attempts):
         attempt = {"what": what, "why": verdict.reasons[0]}
@@ -97,20 +114,74 @@ def _next(
     return None
 
 
-def _attempt(
-    problem: Problem, plan: Plan, ask: Request, ess: int | None, host: Host, until: float
-) -> Draws:
-    """Run a plan and judge what comes out."""
+def _begun(
+    problem: Problem, ask: Request, host: Host, attempts: list[dict[str, str]]
+) -> tuple[Plan, Any]:
+    """The plan of the attempt that a run has come to, and its starts where they are stored.
+
+    As it was stored; where a run was stopped between the word that a plan missed and the next plan,
+    that one is made from the one before. Nothing is tuned twice.
+    """
+    stored = None
+    if host.directory is not None:
+        given = Given(host.given, problem)
+        owner = owner_of(host.directory.begun())
+        stored = read_plan(host.directory, given.checked, owner)
+    plan, at = (make_plan(problem, ask), 0) if stored is None else (stored.plan, stored.attempt)
+    for attempt in attempts[at:]:
+        plan = revised(plan, attempt, problem, ask) or plan
+    if stored is None:
+        return plan, None
+    plan = _prepared_again(_in_batches(problem, plan), plan)
+    plan = plan if host.moved is None else plan.noted(host.moved)
+    return plan, problem.array(stored.starts) if at == len(attempts) else None
+
+
+def _store(problem: Problem, ask: Request, host: Host, stored: StoredPlan) -> None:
+    """Store the plan, so that the run can go on, and its words in run.json."""
+    if host.directory is None:
+        return
+    owner = owner_of(host.directory.begun())
+    write_plan(host.directory, stored, own_digests(problem, ask), owner)
+    host.directory.add_plan(stored.plan.describe())
+
+
+def _prepared_again(running: Problem, plan: Plan) -> Plan:
+    """With what the estimator keeps of the rows, which is not stored."""
+    gradient, gaussian = plan.setup.gradient, plan.known.gaussian
+    center = running.start if gaussian is None else gaussian.mode
+    if isinstance(gradient, ControlVariates):
+        gradient, center = ControlVariates(), gradient.center
+    gradient = prepared(gradient, running, center)
+    return replace(plan, setup=replace(plan.setup, gradient=gradient))
+
+
+def _in_batches(problem: Problem, plan: Plan) -> Problem:
+    """The problem with its rows in the run's batches."""
     setup = plan.setup
-    if setup.order is not None and setup.batch_size is not None:
-        problem = problem.with_batches(setup.batch_size, setup.order)
-    kernel = make_kernel(problem, plan, ask.seed)
+    if setup.order is None or setup.batch_size is None:
+        return problem
+    return problem.with_batches(setup.batch_size, setup.order)
+
+
+def _attempt(
+    problem: Problem,
+    plan: Plan,
+    starts: Any,
+    ask: Request,
+    ess: int | None,
+    host: Host,
+    until: float,
+) -> Draws:
+    """Run a plan and judge what comes out; `problem` holds the rows in the run's batches."""
+    setup = plan.setup
+    kernel = make_kernel(problem, plan, ask.seed, host.keep)
     raw = loop.run(
         kernel,
-        _starts(problem, plan, ask),
+        starts,
         seed=ask.seed,
         num_draws=setup.num_draws,
-        more=partial(draws_to_go_on_to, problem, plan, ask, ess),
+        more=partial(draws_to_go_on_to, problem, plan, ask, ess, host.keep),
         directory=host.directory,
         checkpoint_every=host.checkpoint_every,
         progress=host.progress,
@@ -118,9 +189,8 @@ def _attempt(
     )
     if raw.out_of_time:
         plan = plan.noted(
-            f"the time of max_seconds = {ask.max_seconds:g} was up at {len(raw.z)} draws per chain."
+            f"the time of max_seconds = {ask.max_seconds:g} was up at {raw.num_draws} draws per chain."
         )
-    draws = reported_draws(problem, plan, raw, ask.seed)
     info = {
         "num_data": problem.num_data or None,
         "num_steps": raw.num_steps,
@@ -130,23 +200,30 @@ def _attempt(
         "laplace": laplace_facts(problem, plan.known),
         "phase": None if raw.phase is None else raw.phase.to_dict(),
     }
+    if host.keep is not None:
+        return judged(problem, plan, raw, host.keep, ask, info)
+    draws = reported_draws(problem, plan, raw, ask.seed)
     raw, _ = sampling_only(raw)
+    assert raw.z is not None
     z = np.moveaxis(raw.z, 0, 1)
     draws = within_support(problem, replace(draws, info=info, plan=plan), z)
     gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
     return draws.with_verdict(assess(problem, plan, draws, z, gradient, ask.tolerance, ask.seed))
 
 
-def make_kernel(problem: Problem, plan: Plan, seed: int) -> Kernel:
+def make_kernel(problem: Problem, plan: Plan, seed: int, keep: Keep | None = None) -> Kernel:
     """The compiled chunk's constant part; `problem` holds the rows in the run's batches."""
     setup = plan.setup
+    positions = keep is None or keep.holds_positions(setup, problem.dimension)
     exact = not problem.has_rows or isinstance(setup.gradient, Full)
     independent = exact or problem.source.is_independent
     key = jax.random.fold_in(jax.random.key(seed), 0)
     return Kernel(
         problem, setup.gradient, setup.preconditioner, setup.sampler, _callable(setup.step_size),
         _callable(setup.temperature), key, jnp.int32(setup.burn_in), jnp.int32(setup.thin),
-        record_gradient=independent and plan.known.gaussian is not None,
+        independent and plan.known.gaussian is not None and positions,
+        None if keep is None else keep.function, None if keep is None else keep.batches(setup),
+        positions,
     )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ from ..draws.plan import Plan
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from . import loop
-from .outcome import reported_draws
+from .kept import Keep
+from .outcome import kept_draws, reported_draws
 
 __all__ = ["draws_to_go_on_to"]
 
@@ -21,22 +22,24 @@ GROWTH_BY_ITSELF, MOST_STEPS = 8, 10**6  # and the library by itself to this man
 
 
 def draws_to_go_on_to(
-    problem: Problem, plan: Plan, ask: Request, ess: float | None, raw: loop.Raw
+    problem: Problem, plan: Plan, ask: Request, ess: float | None, keep: Keep | None, raw: loop.Raw
 ) -> int:
     """Draws per chain; those there are, where they suffice or nothing was left to the library.
 
     Until the smallest bulk ESS reaches `ess`; where lengths were left to the library, until
     those of theta and theta^2 suffice for the verdict.
     """
-    done, setup = len(raw.z), plan.setup
-    draws = reported_draws(problem, plan, raw, ask.seed)
-    if draws.healthy.size == 0:
+    done, setup = raw.num_draws, plan.setup
+    seen = [] if raw.z is None else [reported_draws(problem, plan, raw, ask.seed)]
+    if raw.value and keep is not None:
+        seen.append(kept_draws(problem, plan, raw, ask.seed, keep))
+    if not seen or seen[0].healthy.size == 0:
         return done
-    found = weighted.Estimates(draws.flat()[0], draws.weights)
+    found = [weighted.Estimates(draws.flat()[0], draws.weights) for draws in seen]
     if ess is not None:
-        share, longest = float(np.nanmin(found.ess)) / ess, MAX_GROWTH
+        share, longest = min(float(np.nanmin(own.ess)) for own in found) / ess, MAX_GROWTH
     elif is_auto(ask.num_draws) and is_auto(ask.step_size):
-        share, longest = _precision(found, ask.tolerance), GROWTH_BY_ITSELF
+        share, longest = min(_precision(own, ask.tolerance) for own in found), GROWTH_BY_ITSELF
     else:
         return done
     if not share < 1:

@@ -1,4 +1,4 @@
-"""The loop around the compiled chunk: entries, timing, storage, stopping.
+"""The loop around the compiled chunk: the order of the data, storage, stopping.
 
 Everything here happens between chunks. Chunks are sized by time, and no bit of the draws
 depends on their size, on how often a checkpoint is written, or on where a run was killed.
@@ -8,88 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..draws.phase import Phase
-from ..draws.storage import RunDirectory, chunk_rows
+from ..draws.storage import RunDirectory
 from ..errors import RunError
 from ..gradient.full import Full
-from .chunk import Carry, Kept, Kernel, run_chunk, start
+from ..pace import Work
+from .chunk import Kernel, run_chunk, start
 from .phases import Phases
-from .progress import Progress
+from .sink import Raw, Sink, restore, rows_of
 
 __all__ = ["Raw", "run"]
 
-SECONDS_PER_CHUNK = 0.25
 ENTRY_NUMBERS = 2**19  # numbers of the data order sent at once
-SLOT_NUMBERS = 2**18  # numbers of kept draws returned at once
+SLOT_NUMBERS = 2**18  # numbers of kept draws returned at once, and more where draws are long:
+LONG_SLOTS, LONG_NUMBERS = 64, 2**22  # so many draws, of so many numbers together
 FEWEST_DRAWS = 20  # of a run that is out of time
-
-
-@dataclass(frozen=True)
-class Raw:
-    """Kept draws in free coordinates: leading axis draw, then chain."""
-
-    z: np.ndarray
-    step_size: np.ndarray
-    temperature: np.ndarray
-    failed_at: np.ndarray
-    num_steps: int
-    gradient: np.ndarray | None = None
-    phase: Phase | None = None
-    out_of_time: bool = False
-
-
-class Sink:
-    """Kept draws in memory, in whole chunks on disk, and the rest in the checkpoint."""
-
-    def __init__(self, directory: RunDirectory | None) -> None:
-        self.directory = directory
-        self.parts: list[dict[str, np.ndarray]] = []
-        self.count = 0
-        self.flushed = 0
-        self.pending: list[dict[str, np.ndarray]] = []
-
-    def append(self, rows: dict[str, np.ndarray]) -> None:
-        """Take draws [draw, chain, ...]; whole chunks go to disk."""
-        size = len(rows["step_size"])
-        if not size:
-            return
-        self.parts.append(rows)
-        self.count += size
-        if self.directory is None:
-            return
-        self.pending.append(rows)
-        per_chunk = chunk_rows(rows["z"].shape[1:])
-        whole = (self.count - self.flushed) // per_chunk * per_chunk
-        if whole:
-            merged = _concatenate(self.pending)
-            self.directory.append(
-                {k: v[:whole] for k, v in merged.items()}, self.flushed, per_chunk
-            )
-            self.flushed += whole
-            self.pending = [{k: v[whole:] for k, v in merged.items()}]
-
-    def raw(self, num_draws: int, carry: Carry, num_steps: int) -> Raw:
-        """The first `num_draws` draws."""
-        merged = _concatenate(self.parts)
-        self.parts = [merged]
-        rows: dict[str, Any] = {name: values[:num_draws] for name, values in merged.items()}
-        return Raw(**rows, failed_at=np.asarray(carry.failed_at), num_steps=num_steps)
-
-
-def _concatenate(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def run(
@@ -109,53 +50,107 @@ def run(
     Past the time `until` (of time.monotonic) the run ends with the draws it has, at least
     FEWEST_DRAWS. With a directory the run goes on from its checkpoint, if it holds one.
     """
-    carry, sink, digest = start(kernel, starts), Sink(directory), kernel_digest(kernel, starts)
-    phases = Phases(kernel, seed, _steps_for(kernel, num_draws))
-    if directory is not None:
-        carry = _restore(directory, carry, sink, phases, digest)
-    phases.visit(carry, int(carry.step))
-    pace = _Pace(kernel, len(starts), phases)
-    done, saved_at, ready = int(carry.step), time.monotonic(), None
-    with _interrupt_flag() as interrupted, Progress(progress, len(starts)) as bar:
+    chains = _Chains(kernel, starts, seed, num_draws, directory, checkpoint_every)
+    with Work(
+        "sampling", shown=progress, chains=len(starts), steps=kernel.block, until=until
+    ) as work:
         while True:
             total = _steps_for(kernel, num_draws)
-            if done >= total:
-                raw = sink.raw(num_draws, carry, total)
-                wanted = num_draws if more is None else more(raw)
-                if wanted <= num_draws:
-                    return replace(raw, phase=phases.ended(carry, done))
-                num_draws = wanted
-                continue
-            began = time.monotonic()
-            blocks, entries = ready or pace.next(kernel, seed, done, total)
-            first = _draws_before(kernel, done)
-            carry, kept = run_chunk(
-                kernel, carry, entries, jnp.int32(blocks), jnp.int32(first), slots=pace.slots
+            if not chains.advance(work, total, num_draws):
+                return chains.stopped(num_draws)
+            raw = chains.sink.raw(num_draws, chains.carry, total)
+            wanted = num_draws if more is None else more(raw)
+            if wanted <= num_draws:
+                return replace(raw, phase=chains.phases.ended(chains.carry, chains.step))
+            num_draws = wanted
+            chains.expect(num_draws)
+
+
+class _Chains:
+    """All chains of a run, their draws so far, and what is measured on the way."""
+
+    def __init__(
+        self, kernel: Kernel, starts: Any, seed: int, num_draws: int,
+        directory: RunDirectory | None, checkpoint_every: float,
+    ) -> None:  # fmt: skip
+        self.kernel, self.checkpoint_every = kernel, checkpoint_every
+        self.digest = kernel_digest(kernel, starts)
+        carry = start(kernel, starts)
+        self.slots = _slots(kernel, carry.state.position)
+        self.sink = Sink(directory)
+        self.expect(num_draws)
+        self.phases = Phases(kernel, seed, _steps_for(kernel, num_draws))
+        self.carry = restore(self.sink, carry, self.phases, self.digest)
+        self.step, self.saved_at = int(self.carry.step), time.monotonic()
+        self.order = _Order(kernel, seed, len(starts))
+        self.phases.visit(self.carry, self.step)
+
+    def expect(self, num_draws: int) -> None:
+        """Make room: chunks end with a block, so that draws may come after the last asked for."""
+        self.sink.room = num_draws + -(-self.kernel.block // int(self.kernel.thin))
+
+    def advance(self, work: Work, total: int, num_draws: int) -> bool:
+        """Go on to step `total`; False where all chains failed or the time is up before."""
+        kernel, B = self.kernel, self.kernel.block
+        room = max(1, self.slots * int(kernel.thin) // B)
+        while self.step < total:
+            stop = min(total, self.phases.next_after(self.step), self.order.ready(self.step, total))
+            pieces = work.pieces(self.step // B, -(-stop // B), most=room, of=-(-total // B))
+            for _, blocks in pieces:
+                self._chunk(work, blocks, total)
+                if self.failed or (work.late and FEWEST_DRAWS <= self.sink.count < num_draws):
+                    return False
+        return True
+
+    def _chunk(self, work: Work, blocks: int, total: int) -> None:
+        kernel = self.kernel
+        first = _draws_before(kernel, self.step)
+        entries = self.order.entries
+        if entries is not None:  # those of the window, from this step on
+            entries = (entries, jnp.int32(self.step - self.order.first))
+        carry, kept = run_chunk(
+            kernel, self.carry, entries, jnp.int32(blocks), jnp.int32(first), slots=self.slots
+        )
+        self.step += blocks * kernel.block
+        self.order.prepare(self.step, total)  # while the chunk computes
+        self.carry = jax.block_until_ready(carry)
+        count = _draws_before(kernel, self.step) - first
+        if count:
+            rows = rows_of(kept, count)
+            self.sink.append(rows)
+            work.said = f"h {float(rows['step_size'][-1]):.3g}"
+        self.phases.visit(self.carry, self.step)
+        due = time.monotonic() - self.saved_at >= self.checkpoint_every
+        if self.sink.directory is not None and (due or work.interrupted):
+            self.sink.checkpoint(self.carry, self.phases, self.digest)
+            self.saved_at = time.monotonic()
+
+    @property
+    def failed(self) -> bool:
+        """Whether no chain is finite any more."""
+        return bool(np.all(np.asarray(self.carry.failed_at) >= 0))
+
+    def stopped(self, num_draws: int) -> Raw:
+        """What there is of a run that ended before its time."""
+        if self.failed and not self.sink.count:
+            raise RunError(
+                f"every chain became non-finite, the first at step {int(self.carry.failed_at.min())}, "
+                "before the burn-in was over; use a smaller step_size."
             )
-            done += blocks * kernel.block
-            # the data order of the next chunk is drawn while this one computes
-            ready = pace.next(kernel, seed, done, total) if done < total else None
-            sink.append(_rows(kept, _draws_before(kernel, done) - first))
-            pace.took(blocks, time.monotonic() - began)
-            phases.visit(carry, done)
-            bar.update(done, total, pace.rate, np.asarray(kept.step_size))
-            if directory is not None and (
-                time.monotonic() - saved_at >= checkpoint_every or interrupted.is_set()
-            ):
-                _checkpoint(directory, carry, sink, phases, digest)
-                saved_at = time.monotonic()
-            if interrupted.is_set():
-                raise KeyboardInterrupt
-            if bool(np.all(np.asarray(carry.failed_at) >= 0)):
-                if not sink.count:
-                    raise RunError(
-                        f"every chain became non-finite, the first at step {int(carry.failed_at.min())}, "
-                        "before the burn-in was over; use a smaller step_size."
-                    )
-                return replace(sink.raw(num_draws, carry, done), phase=phases.ended(carry, done))
-            if time.monotonic() > until and FEWEST_DRAWS <= sink.count < num_draws:
-                raw = sink.raw(sink.count, carry, done)
-                return replace(raw, phase=phases.ended(carry, done), out_of_time=True)
+        count = min(num_draws, self.sink.count)
+        phase = self.phases.ended(self.carry, self.step)
+        raw = self.sink.raw(count, self.carry, self.step)
+        return replace(raw, phase=phase, out_of_time=not self.failed)
+
+
+def _slots(kernel: Kernel, z: Any) -> int:
+    """Draws that one chunk may return: at least a block's, of bounded numbers together."""
+    kept: list[Any] = [z] * (kernel.positions + kernel.record_gradient)
+    if kernel.keep is not None and kernel.batches is None:
+        kept += jax.tree.leaves(jax.eval_shape(kernel.kept, z))
+    width = max(1, sum(math.prod(leaf.shape) for leaf in kept))
+    long = min(LONG_SLOTS, LONG_NUMBERS // width)
+    return max(-(-kernel.block // int(kernel.thin)), SLOT_NUMBERS // width, long, 1)
 
 
 def _steps_for(kernel: Kernel, num_draws: int) -> int:
@@ -168,78 +163,43 @@ def _draws_before(kernel: Kernel, step: int) -> int:
     return max(0, -(-(step - int(kernel.burn_in)) // int(kernel.thin)))
 
 
-class _Pace:
-    """How many blocks the next chunk has: by time, within what one call can take and return."""
+class _Order:
+    """The data order of all chains on the device, a window of steps at a time.
 
-    def __init__(self, kernel: Kernel, chains: int, phases: Phases) -> None:
-        self.phases = phases
-        block = kernel.block
-        width = chains
-        if kernel.problem.has_rows:
-            width *= math.prod(kernel.problem.source.entry_shape)
-        self.block, self.chains = block, chains
-        self.slots = max(block, SLOT_NUMBERS // (chains * kernel.problem.dimension))
-        room = max(1, (self.slots - 1) * int(kernel.thin) // block)
-        self.max_blocks = max(1, ENTRY_NUMBERS // (block * width))
-        self._limit = min(self.max_blocks, room)
-        self._next = 1
-        self.rate = 0.0  # steps per second of every chain
+    The next window is drawn while the last chunk of one computes.
+    """
 
-    def next(self, kernel: Kernel, seed: int, step: int, total: int) -> tuple[int, Any]:
-        """The next chunk's number of blocks, at most to the next probe, and its data order."""
-        until = min(total, self.phases.next_after(step)) - step
-        blocks = max(1, min(self._next, self._limit, -(-until // self.block)))
-        return blocks, _entries(kernel, seed, self.chains, step, blocks, self.max_blocks)
+    def __init__(self, kernel: Kernel, seed: int, chains: int) -> None:
+        exact = isinstance(kernel.gradient, Full) or not kernel.problem.has_rows
+        self.source = None if exact else kernel.problem.source
+        self.seed, self.chains, self.block = seed, chains, kernel.block
+        self.first, self._end, self.entries, self._next = -1, 0, None, None
+        if self.source is not None:
+            width = chains * math.prod(self.source.entry_shape)
+            self.steps = max(1, ENTRY_NUMBERS // (self.block * width)) * self.block
 
-    def took(self, blocks: int, seconds: float) -> None:
-        """Learn from a chunk; the first ones compile, so growth is gradual."""
-        self.rate = blocks * self.block / max(seconds, 1e-6)
-        by_time = round(SECONDS_PER_CHUNK * self.rate / self.block)
-        self._next = max(1, min(by_time, 8 * blocks))
+    def ready(self, step: int, total: int) -> int:
+        """See to it that the window of `step` is there; where it ends."""
+        if self.source is None:
+            return total
+        first = step // self.steps * self.steps
+        if self.first != first or self._end < min(total, first + self.steps):
+            self.prepare(first, total)
+            assert self._next is not None
+            (self.first, self._end, self.entries), self._next = self._next, None
+        return self.first + self.steps
 
-
-def _entries(
-    kernel: Kernel, seed: int, chains: int, step: int, blocks: int, max_blocks: int
-) -> Any:
-    """The data order of every chain for some blocks of steps, padded to the compiled shape."""
-    if not kernel.problem.has_rows or isinstance(kernel.gradient, Full):
-        return None
-    source = kernel.problem.source
-    n = blocks * kernel.block
-    out = np.zeros((max_blocks * kernel.block, chains, *source.entry_shape), np.int32)
-    for chain in range(chains):
-        out[:n, chain] = source.chunk((seed, chain), step, n)
-    return jnp.asarray(out)
-
-
-def _rows(kept: Kept, count: int) -> dict[str, np.ndarray]:
-    """The first `count` kept draws, copied out of the compiled function's buffers."""
-    return {
-        name: np.array(np.asarray(values)[:count])
-        for name, values in kept._asdict().items()
-        if values is not None
-    }
-
-
-@contextmanager
-def _interrupt_flag() -> Iterator[threading.Event]:
-    """Ctrl-C sets a flag that is read between chunks, so that a chunk is never lost."""
-    flag = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield flag
-        return
-    previous = signal.getsignal(signal.SIGINT)
-
-    def handle(number: int, frame: Any) -> None:
-        if flag.is_set():  # a second Ctrl-C does not wait
-            raise KeyboardInterrupt
-        flag.set()
-
-    signal.signal(signal.SIGINT, handle)
-    try:
-        yield flag
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    def prepare(self, step: int, total: int) -> None:
+        """Draw the window that begins with `step`, where one does and it is needed."""
+        if self.source is None or step >= total or step % self.steps:
+            return
+        end = min(step + self.steps, -(-total // self.block) * self.block)
+        if self._next is not None and self._next[:2] == (step, end):
+            return
+        drawn = np.zeros((self.steps, self.chains, *self.source.entry_shape), np.int32)
+        for chain in range(self.chains):
+            drawn[: end - step, chain] = self.source.chunk((self.seed, chain), step, end - step)
+        self._next = step, end, jnp.asarray(drawn)
 
 
 def kernel_digest(kernel: Kernel, starts: Any) -> str:
@@ -248,54 +208,8 @@ def kernel_digest(kernel: Kernel, starts: Any) -> str:
     numbers = (
         kernel.gradient, kernel.preconditioner, kernel.sampler, kernel.step_size,
         kernel.temperature, jax.random.key_data(kernel.key), kernel.burn_in, kernel.thin, starts,
+        kernel.keep, kernel.batches,
     )  # fmt: skip
     for leaf in jax.tree.leaves(numbers):
         digest.update(np.asarray(leaf).tobytes())
     return digest.hexdigest()
-
-
-def _checkpoint(
-    directory: RunDirectory, carry: Carry, sink: Sink, phases: Phases, digest: str
-) -> None:
-    leaves = jax.tree.leaves(carry)
-    arrays = {f"carry{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-    if sink.pending:
-        arrays |= {f"pending_{k}": v for k, v in _concatenate(sink.pending).items()}
-    arrays["flushed"] = np.asarray(sink.flushed)
-    arrays |= phases.arrays()
-    arrays["digest"] = np.frombuffer(digest.encode(), np.uint8)
-    directory.write_checkpoint(arrays)
-
-
-def _restore(
-    directory: RunDirectory, carry: Carry, sink: Sink, phases: Phases, digest: str
-) -> Carry:
-    """The carry and the draws of the last checkpoint, or the fresh carry where there is none."""
-    arrays = directory.read_checkpoint()
-    if arrays is None:
-        return carry
-    if bytes(arrays["digest"]).decode() != digest:
-        raise RunError(
-            f"{directory.path} was begun with other numbers (step size, preconditioner or starts) than "
-            "this machine and these versions give, so it cannot go on to the same bits; run it again."
-        )
-    phases.restore(arrays)
-    flushed = int(arrays["flushed"])
-    if flushed:
-        stored = directory.stored(flushed)
-        sink.parts.append(stored)
-        sink.count = sink.flushed = flushed
-    pending = {k[8:]: v for k, v in arrays.items() if k.startswith("pending_")}
-    if pending and len(pending["step_size"]):
-        sink.parts.append(pending)
-        sink.pending = [pending]
-        sink.count += len(pending["step_size"])
-    leaves, treedef = jax.tree.flatten(carry)
-    found = [arrays[f"carry{i}"] for i in range(len(leaves))]
-    for new, old in zip(found, leaves, strict=True):
-        if new.shape != old.shape or new.dtype != old.dtype:
-            raise RunError(
-                f"{directory.path} was begun with {new.shape} {new.dtype} where this run has "
-                f"{old.shape} {old.dtype}; resume with the model and chains it was begun with."
-            )
-    return treedef.unflatten([jnp.asarray(leaf) for leaf in found])

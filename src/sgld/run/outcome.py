@@ -16,57 +16,112 @@ from ..gaussian.known import Known
 from ..gradient.full import Full
 from ..layout import Layout
 from ..problem.problem import Problem
-from . import loop
+from .kept import Keep
+from .sink import Raw
 
-__all__ = ["laplace_facts", "reported_draws", "sampling_only", "within_support"]
+__all__ = [
+    "kept_draws",
+    "laplace_facts",
+    "last_positions",
+    "reported_draws",
+    "sampling_only",
+    "within_support",
+]
 
+PIECE = 2**24  # numbers of positions mapped to what is reported at once
 LOOKED_AT = 64  # draws of a chain, for the support
 LEFT_SUPPORT = "left the support"
 
 
-def sampling_only(raw: loop.Raw) -> tuple[loop.Raw, np.ndarray]:
+def sampling_only(raw: Raw) -> tuple[Raw, np.ndarray]:
     """Without the draws of steps at temperature 0, and which are left.
 
     Where a schedule turns the temperature off (cycles that explore), only the rest are draws.
     """
-    rows = np.arange(len(raw.z))
+    rows = np.arange(raw.num_draws)
     sampling = raw.temperature > 0
     if sampling.all() or not sampling.any():
         return raw, rows
     rows = rows[sampling]
-    gradient = None if raw.gradient is None else raw.gradient[rows]
+    left = lambda values: None if values is None else values[rows]  # noqa: E731
     return replace(
-        raw, z=raw.z[rows], step_size=raw.step_size[rows], temperature=raw.temperature[rows],
-        gradient=gradient,
+        raw, z=left(raw.z), step_size=raw.step_size[rows], temperature=raw.temperature[rows],
+        gradient=left(raw.gradient), value=tuple(leaf[rows] for leaf in raw.value),
     ), rows  # fmt: skip
 
 
-def reported_draws(problem: Problem, plan: Plan, raw: loop.Raw, seed: int) -> Draws:
+def reported_draws(problem: Problem, plan: Plan, raw: Raw, seed: int) -> Draws:
     """Reported draws [chain, draw, ...] with their weights."""
     raw, rows = sampling_only(raw)
-    count, chains = raw.z.shape[:2]
-    z = jnp.asarray(np.moveaxis(raw.z, 0, 1))
+    assert raw.z is not None
     with jax.enable_x64(problem.posterior.output is not None):
-        position = problem.reported(z)
-    step_size = np.broadcast_to(raw.step_size, (chains, count)).astype(np.float64)
-    temperature = np.broadcast_to(raw.temperature, (chains, count)).astype(np.float64)
+        position = _positions(problem, raw.z)
     one = jax.tree.map(lambda leaf: np.asarray(leaf[0, 0], np.float32), position)
     names = tuple(problem.posterior.names or Layout.of(one).element_names())
+    return _draws(
+        problem, plan, raw, seed, position, names, plan.setup.burn_in + plan.setup.thin * rows
+    )
+
+
+def kept_draws(problem: Problem, plan: Plan, raw: Raw, seed: int, keep: Keep) -> Draws:
+    """What `keep` returned [chain, draw, ...], with the weights of the draws it was taken at."""
+    raw, rows = sampling_only(raw)
+    leaves = [np.moveaxis(leaf, 0, 1) for leaf in raw.value]
+    position, step = (
+        keep.layout.treedef.unflatten(leaves),
+        plan.setup.burn_in + plan.setup.thin * rows,
+    )
+    return _draws(problem, plan, raw, seed, position, keep.names, step)
+
+
+def last_positions(problem: Problem, plan: Plan, raw: Raw, seed: int, keep: Keep) -> Draws:
+    """Where the chains are at the end, as one draw of each."""
+    assert raw.last is not None
+    final = replace(raw, step_size=raw.step_size[-1:], temperature=raw.temperature[-1:])
+    position = _positions(problem, raw.last[None])
+    return _draws(problem, plan, final, seed, position, keep.names, np.array([raw.num_steps]))
+
+
+def _draws(
+    problem: Problem, plan: Plan, raw: Raw, seed: int, position: Any, names: tuple[str, ...],
+    step: np.ndarray,
+) -> Draws:  # fmt: skip
+    chains = len(raw.failed_at)
+    shape = (chains, raw.num_draws)
+    step_size = np.broadcast_to(raw.step_size, shape).astype(np.float64)
+    temperature = np.broadcast_to(raw.temperature, shape).astype(np.float64)
     status = tuple(_status(problem, plan.setup, raw, chain, seed) for chain in range(chains))
-    steps = plan.setup.burn_in + plan.setup.thin * rows
     return Draws(
         position=position, log_weight=np.log(np.maximum(step_size, 1e-300)), step_size=step_size,
-        temperature=temperature, step=steps, status=status, names=names,
+        temperature=temperature, step=step, status=status, names=names,
     )  # fmt: skip
 
 
-def _status(problem: Problem, setup: Setup, raw: loop.Raw, chain: int, seed: int) -> str:
+def _positions(problem: Problem, z: np.ndarray) -> Any:
+    """What draws report at z [draw, chain, d], as [chain, draw, ...]; many numbers in pieces."""
+    of = lambda z: problem.reported(jnp.asarray(np.moveaxis(z, 0, 1)))  # noqa: E731
+    size = max(1, PIECE // z[:1].size)
+    if len(z) <= size:
+        return of(z)
+    found = None
+    for begin in range(0, len(z), size):
+        part = of(z[begin : begin + size])
+        if found is None:
+            found = jax.tree.map(
+                lambda leaf: np.empty((leaf.shape[0], len(z), *leaf.shape[2:]), leaf.dtype), part
+            )
+        for whole, piece in zip(jax.tree.leaves(found), jax.tree.leaves(part), strict=True):
+            whole[:, begin : begin + size] = piece
+    return found
+
+
+def _status(problem: Problem, setup: Setup, raw: Raw, chain: int, seed: int) -> str:
     """ "ok", or at which step, in which leaf and after which rows the chain failed."""
     step = int(raw.failed_at[chain])
     if not 0 <= step < raw.num_steps:  # what happened after the last draw is nobody's concern
         return "ok"
-    bad = ~np.isfinite(raw.z[:, chain])
     where, rows_named = "", ""
+    bad = np.zeros(0, bool) if raw.z is None else ~np.isfinite(raw.z[:, chain])
     if bad.any():
         first = int(np.argmax(bad.any(axis=1)))
         where = f" in leaf {problem.layout.locate(int(np.argmax(bad[first])))!r}"
@@ -82,17 +137,19 @@ def _status(problem: Problem, setup: Setup, raw: loop.Raw, chain: int, seed: int
     )
 
 
-def within_support(problem: Problem, draws: Draws, z: Any) -> Draws:
+def within_support(problem: Problem, draws: Draws, z: Any, at: np.ndarray | None = None) -> Draws:
     """The draws, with a failure named where a chain [chain, draw, d] went where the density is 0.
 
     Seen at some draws and one row: where there is no density there is no gradient to lead back.
+    `at` says which draws `z` is of, where not of all.
     """
+    at = np.arange(z.shape[1]) if at is None else at
     some = np.unique(np.linspace(0, z.shape[1] - 1, LOOKED_AT).round().astype(int))
     inside = np.asarray(_inside(problem, problem.array(z[:, some])))
     status = list(draws.status)
     for chain in draws.healthy:
         if not inside[chain].all():
-            first = some[int(np.argmin(inside[chain]))]
+            first = at[some[int(np.argmin(inside[chain]))]]
             status[chain] = (
                 f"chain {chain} {LEFT_SUPPORT} (log density -inf) by draw {first}; give a bounded parameter its "
                 "support with constraints= of sgld.Posterior, or use a smaller step_size."

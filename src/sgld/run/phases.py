@@ -1,18 +1,25 @@
-"""The phase of every chain, measured along a run at fixed steps between chunks."""
+"""The phase of every chain, measured along a run at fixed steps between chunks.
+
+A probe takes gradients of single rows and the largest eigenvalue of their covariance. How many a
+run has follows from counted operations, never from the clock: all of PROBES where they cost
+nothing to speak of, else as many as take a small share of the run's own gradients.
+"""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
 
-from ..diagnose.phase import noise_level, rows_for
+from ..diagnose.phase import noise_level, probe_cost, rows_for
 from ..draws.phase import Phase
 from ..gradient.full import Full
 from .chunk import Carry, Kernel
 
 __all__ = ["Phases"]
 
-PROBES = 16  # of a run of the planned length; a longer one has some more
+PROBES = 16  # of a run of the planned length, at most; a longer one has some more
+SHARE = 0.03  # of the run's own row gradients, that the probes of each chain may cost
+FREE = 2**26  # row gradients x parameters that they may cost in any case: a fraction of a second
 
 
 class Phases:
@@ -20,8 +27,9 @@ class Phases:
 
     def __init__(self, kernel: Kernel, seed: int, num_steps: int) -> None:
         self.kernel, self.seed = kernel, seed
-        self.every = max(1, -(-num_steps // kernel.block) // PROBES) * kernel.block
         self.silent = not kernel.problem.has_rows or isinstance(kernel.gradient, Full)
+        self.probes = 1 if self.silent else _affordable(kernel, num_steps)
+        self.every = max(1, -(-num_steps // kernel.block) // self.probes) * kernel.block
         self.steps: list[int] = []
         self.levels: list[np.ndarray] = []
 
@@ -29,7 +37,7 @@ class Phases:
         """The first step after `step` that is measured; rarer as a run outgrows its plan."""
         if self.silent:
             return 2**62
-        block, growth = self.kernel.block, 1 + step // (2 * PROBES * self.every)
+        block, growth = self.kernel.block, 1 + step // (2 * self.probes * self.every)
         spacing = self.every * growth
         return max(step + block, (step // spacing + 1) * spacing)
 
@@ -75,3 +83,10 @@ class Phases:
         if not self.silent:
             self.steps = arrays["phase_step"].tolist()
             self.levels = list(arrays["phase_level"])
+
+
+def _affordable(kernel: Kernel, num_steps: int) -> int:
+    """Probes of a run of so many steps, the two at its ends not counted."""
+    d = kernel.problem.dimension
+    own = num_steps * kernel.problem.source.batch_size
+    return int(np.clip((SHARE * own + FREE / d) / probe_cost(kernel.problem), 1, PROBES))

@@ -2,57 +2,68 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import importlib
+import json
+import platform
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..draws.storage import RunDirectory
+from ..draws.codec import decode, encode_fields, from_text, to_text
+from ..draws.plan_file import must_be_given, not_the_same
+from ..draws.storage import FORMAT, RunDirectory, check_format
 from ..errors import RunError
+from ..preconditioner.fixed import Scalar
 from ..problem.problem import Problem
 from ..problem.request import Request
+from ..schedule import as_schedule
+from .kept import MOMENTS, Keep
 
-__all__ = ["asked_again", "check_unchanged", "record"]
-
-
-# where objects given by hand may come from: a run.json is data, and names no other code
-_MODULES = frozenset(
-    f"sgld.{name}"
-    for name in (
-        "schedule",
-        "gradient.full", "gradient.minibatch", "gradient.control_variates", "gradient.svrg", "gradient.saga",
-        "preconditioner.fixed", "preconditioner.adaptive",
-        "sampler.sgld", "sampler.sghmc", "sampler.baoa", "sampler.ubu", "sampler.sgnht",
-        "sampler.replica_exchange",
-    )
-)  # fmt: skip
+__all__ = [
+    "Given",
+    "asked_again",
+    "check_unchanged",
+    "elsewhere",
+    "keep_again",
+    "own_digests",
+    "owner_of",
+    "record",
+]
 
 
-def record(problem: Problem, ask: Request, ess: int | None) -> dict[str, Any]:
+def record(
+    problem: Problem, ask: Request, ess: int | None, keep: Keep | None = None
+) -> dict[str, Any]:
     """What was asked, in JSON, with versions and the hashes of data and model."""
     import jaxlib.version
 
     from .. import __version__
 
+    arrays: dict[str, np.ndarray] = {}
+    values = {name: getattr(ask, name) for name in Request.__dataclass_fields__}
     return {
-        "request": {name: _encoded(getattr(ask, name)) for name in Request.__dataclass_fields__},
+        "format": FORMAT,
+        "request": encode_fields(values, arrays, own_digests(problem, ask)),
+        "arrays": to_text(arrays),
         "given": {
             name: repr(getattr(ask, name))
             for name in Request.__dataclass_fields__
             if not isinstance(getattr(ask, name), (int, float, str, type(None)))
         },
         "ess": ess,
+        "keep": None if keep is None else {**keep.describe(), "hash": _keep_hash(keep, problem)},
         "versions": {
             "sgld": __version__,
             "jax": jax.__version__,
             "jaxlib": jaxlib.version.__version__,
             "numpy": np.__version__,
         },
+        "machine": f"{platform.machine()} {jax.devices()[0].device_kind}",
         "seed": int(ask.seed),
         "data_hash": problem.data.hash() if problem.data is not None else None,
         "model_hash": _model_hash(problem),
@@ -60,50 +71,104 @@ def record(problem: Problem, ask: Request, ess: int | None) -> dict[str, Any]:
     }
 
 
-def asked_again(directory: RunDirectory, asked: Mapping[str, Any]) -> Request:
-    """The Request of a run.json. Raises RunError where it holds something JSON cannot."""
+def asked_again(directory: RunDirectory, asked: Mapping[str, Any], given: Given) -> Request:
+    """The Request of a run.json, with what was given again. Raises RunError where it is damaged."""
+    check_format(directory, asked)
     try:
-        stored = asked["request"]
-        return Request(
-            **{name: _decoded(name, stored[name]) for name in Request.__dataclass_fields__}
-        )
-    except (KeyError, TypeError, AttributeError) as error:
+        stored, arrays = asked["request"], from_text(asked["arrays"])
+        return Request(**{
+            name: decode(stored[name], arrays, given.raw) for name in Request.__dataclass_fields__
+        })  # fmt: skip
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RunError(f"{directory.path / 'run.json'} is damaged: {error!r}.") from error
 
 
-def _encoded(value: Any) -> Any:
-    """A number, a word, or one of this package's objects of numbers; else its repr."""
-    if isinstance(value, (bool, int, float, str)) or value is None:
+@dataclass(frozen=True)
+class Given:
+    """What a user gives again, because it was of his own: by the name of `sgld.sample`'s argument."""
+
+    values: Mapping[str, Any]
+    problem: Problem | None = None
+
+    def raw(self, name: str, digest: str) -> Any:
+        """As it was given."""
+        value = self.values.get(name)
+        if value is None:
+            raise must_be_given(name)
         return value
-    if isinstance(value, (np.generic, np.ndarray, jax.Array)) and np.ndim(value) == 0:
-        return np.asarray(value).item()
-    if isinstance(value, (list, tuple)):
-        return [_encoded(part) for part in value]
-    kind = type(value)
-    if is_dataclass(value) and kind.__module__.startswith("sgld."):
-        parts = {
-            part.name: _encoded(getattr(value, part.name)) for part in fields(value) if part.init
-        }
-        if not any(isinstance(part, dict) and "repr" in part for part in parts.values()):
-            return {"module": kind.__module__, "class": kind.__qualname__, "fields": parts}
-    return {"repr": repr(value)}
+
+    def checked(self, name: str, digest: str) -> Any:
+        """As a setup holds it. Raises RunError unless it is the one that the run was begun with."""
+        value = self.raw(name, digest)
+        assert self.problem is not None
+        if own_digest(self.problem, name, value) != digest:
+            raise not_the_same(name)
+        if name in ("step_size", "temperature"):
+            return as_schedule(value, name, zero=name == "temperature")
+        return value.prepare(self.problem.layout) if name == "preconditioner" else value
 
 
-def _decoded(name: str, stored: Any) -> Any:
-    if isinstance(stored, list):
-        return tuple(_decoded(name, part) for part in stored)
-    if not isinstance(stored, dict):
-        return stored
-    if "repr" in stored:
-        raise RunError(
-            f"the run was begun with {name}={stored['repr']}, which is an object of Python that was "
-            "not stored; repeat the call of sgld.sample instead of resuming it."
+OWN = ("sampler", "step_size", "temperature", "gradient", "preconditioner")
+
+
+def own_digests(problem: Problem, ask: Request) -> dict[str, str]:
+    """Of every part that may be of the user's own."""
+    values = {name: getattr(ask, name) for name in OWN}
+    return {
+        name: own_digest(problem, name, value)
+        for name, value in values.items()
+        if not isinstance(value, (str, int, float))
+    }
+
+
+def own_digest(problem: Problem, name: str, value: Any) -> str:
+    """SHA-256 of its type, its numbers, and of what it does where that can be traced."""
+    digest = hashlib.sha256(f"{type(value).__module__}.{type(value).__qualname__}".encode())
+    for leaf in jax.tree.leaves(value):
+        if not callable(leaf):
+            digest.update(np.asarray(leaf).tobytes())
+    with contextlib.suppress(TypeError, ValueError, AttributeError):  # cannot be traced by itself
+        traced = _traced(problem, name, value)
+        digest.update(str(traced.jaxpr).encode())
+        for leaf in traced.consts:
+            digest.update(np.asarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def _traced(problem: Problem, name: str, value: Any) -> Any:
+    """A schedule's value at a step; a sampler's step on a Gaussian."""
+    if name in ("step_size", "temperature"):
+        return jax.make_jaxpr(value)(jnp.int32(0))
+    if name != "sampler":
+        raise TypeError(name)
+    d, count = problem.dimension, value.num_noises
+    z = jnp.zeros(d, problem.layout.dtype)
+    noise = jnp.zeros((d,) if count == 1 else (count, d), problem.layout.dtype)
+
+    def step(z: Any, noise: Any) -> Any:
+        return value.step(
+            value.init(z), lambda q: -q, 0.1, noise, preconditioner=Scalar(1.0), temperature=1.0
         )
-    module, kind = str(stored["module"]), str(stored["class"])
-    if module not in _MODULES or not kind.isidentifier():
-        raise RunError(f"run.json names {module}.{kind}, which this version does not know.")
-    parts = {part: _decoded(name, value) for part, value in stored["fields"].items()}
-    return getattr(importlib.import_module(module), kind)(**parts)
+
+    return jax.make_jaxpr(step)(z, noise)
+
+
+def owner_of(asked: Mapping[str, Any]) -> str:
+    """What a stored plan belongs to: the model, the data and the request of a run.json."""
+    parts = {name: asked.get(name) for name in ("model_hash", "data_hash", "request", "seed")}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def elsewhere(asked: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """A sentence where a run goes on under other versions or on another kind of machine."""
+    before, here = ({"machine": r.get("machine"), **r.get("versions", {})} for r in (asked, now))
+    changed = [f"{name} {before.get(name)} before, {here[name]} now" for name in here if before.get(name) != here[name]]  # fmt: skip
+    if not changed:
+        return None
+    return (
+        f"the run went on elsewhere ({'; '.join(changed)}): its draws are as good, and not to the last bit those "
+        "of an uninterrupted run."
+    )
 
 
 def _model_hash(problem: Problem) -> str:
@@ -122,6 +187,50 @@ def _model_hash(problem: Problem) -> str:
     return digest.hexdigest()
 
 
+def _keep_hash(keep: Keep, problem: Problem) -> str:
+    """SHA-256 of the traced function and of the numbers bound to it."""
+
+    def kept(function, z):
+        return function(problem.target.reported(z))
+
+    traced = jax.make_jaxpr(kept)(keep.function, problem.start)
+    digest = hashlib.sha256(str(traced.jaxpr).encode())
+    for leaf in [*traced.consts, *jax.tree.leaves(keep.function)]:
+        digest.update(np.asarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def keep_again(directory: RunDirectory, asked: Mapping[str, Any], keep: Any) -> Any:
+    """What a resumed run keeps. Raises RunError where it was a function, and is not given again."""
+    before = (asked.get("keep") or {}).get("kind")
+    if before is None and keep is not None:
+        raise RunError(
+            f"{directory.path} was begun without keep; resume it without, or begin another run."
+        )
+    if before == "function" and keep is None:
+        raise RunError(
+            f"{directory.path} was begun with keep=, a function, which is not stored; give it again: "
+            "sgld.resume(path, posterior, data, init, keep=function)."
+        )
+    return MOMENTS if before == MOMENTS and keep is None else keep
+
+
+def _check_keep(directory: RunDirectory, before: Any, now: Any) -> None:
+    if before == now:
+        return
+    listed = lambda kept: ", ".join(  # noqa: E731
+        f"{name} {tuple(shape)} {dtype}" for name, shape, dtype in kept["leaves"]
+    )
+    if before["kind"] != now["kind"] or before["leaves"] != now["leaves"]:
+        raise RunError(
+            f"{directory.path} was begun with a keep that returned {listed(before)}, and this one returns "
+            f"{listed(now)}; resume it with the same function."
+        )
+    raise RunError(
+        f"{directory.path} was begun with another keep, of the same shapes; resume it with the same."
+    )
+
+
 def check_unchanged(directory: RunDirectory, asked: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise RunError naming what changed since the run was begun."""
     words = {"data_hash": "the data", "model_hash": "the model", "x64": "jax_enable_x64"}
@@ -130,6 +239,7 @@ def check_unchanged(directory: RunDirectory, asked: dict[str, Any], now: dict[st
             raise RunError(
                 f"{directory.path} was begun with other values of {word}; resume it with the same."
             )
+    _check_keep(directory, asked.get("keep"), now["keep"])
     for package, version in now["versions"].items():
         before = str(asked.get("versions", {}).get(package))
         if before.split(".")[0] != version.split(".")[0]:

@@ -19,9 +19,10 @@ from ..problem.problem import Problem
 from ..problem.request import Request
 from ..typing import Estimator, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
-from .record import asked_again, check_unchanged, record
+from .kept import as_keep, check_moments
+from .record import Given, asked_again, check_unchanged, elsewhere, keep_again, record
 
-__all__ = ["begin", "resume", "sample"]
+__all__ = ["begin", "go_on", "sample"]
 
 
 def sample(
@@ -49,6 +50,7 @@ def sample(
     checkpoint_every: float = 10.0,
     max_steps: int | None = None,
     max_seconds: float | None = None,
+    keep: Callable[[Any], Any] | Literal["moments"] | None = None,
 ) -> Draws:
     """Draw from the posterior, and say how far to trust the draws.
 
@@ -93,6 +95,12 @@ def sample(
       max_steps: of one chain, burn-in included, whatever the precision reached; one attempt is made.
       max_seconds: after which no more draws are taken, once there are 20 a chain (tuning, burn-in and
         verdict are not cut short, and one attempt is made). A resumed run has the time anew.
+      keep: a function of the position (as draws report it) that is kept INSTEAD of it, such as
+        predictions at some rows, a part of a network's weights or a loss: a pytree of floating-point
+        arrays of fixed shape, which is then `draws.position`. Or "moments": mean, variance and
+        Monte Carlo error of every parameter, in memory that no draw adds to. The verdict judges
+        the parameters where their positions are few numbers (up to 2^22 in all); else no more than mixing
+        is known, and it is never `trusted`. docs/keep.md.
 
     Returns: Draws, with `.verdict`.
 
@@ -112,7 +120,7 @@ def sample(
     )  # fmt: skip
     return begin(
         posterior, data, init, ask, ess, {"kind": "sample"}, path=path, overwrite=overwrite,
-        progress=progress, checkpoint_every=checkpoint_every,
+        progress=progress, checkpoint_every=checkpoint_every, keep=keep,
     )  # fmt: skip
 
 
@@ -120,7 +128,7 @@ def begin(
     posterior: Posterior, data: Any, init: Any, ask: Request, ess: int | None,
     asked: dict[str, Any], *, path: str | Path | None, overwrite: bool, progress: bool,
     checkpoint_every: float, on_start: Callable[[], None] | None = None,
-    on_plan: Callable[[Plan], None] | None = None,
+    on_plan: Callable[[Plan], None] | None = None, keep: Any = None,
 ) -> Draws:  # fmt: skip
     """Check everything, write run.json with `asked` in it, and run.
 
@@ -128,15 +136,19 @@ def begin(
     """
     threading.Thread(target=weighted.load, daemon=True).start()
     problem = _checked(posterior, data, init, ask, ess)
+    kept = as_keep(keep, problem)
+    check_moments(kept, ask, ess)
     directory = None
     if path is not None:
         directory = RunDirectory(path)
         directory.create(overwrite)
         directory.lock()
-        directory.write("run.json", {**asked, **record(problem, ask, ess)})
+        directory.write("run.json", {**asked, **record(problem, ask, ess, kept)})
     if on_start is not None:
         on_start()
-    return execute(problem, ask, ess, Host(directory, checkpoint_every, progress, on_plan))
+    return execute(
+        problem, ask, ess, Host(directory, checkpoint_every, progress, on_plan, keep=kept)
+    )
 
 
 def _checked(posterior: Posterior, data: Any, init: Any, ask: Request, ess: int | None) -> Problem:
@@ -146,28 +158,26 @@ def _checked(posterior: Posterior, data: Any, init: Any, ask: Request, ess: int 
     return problem
 
 
-def resume(
+def go_on(
     path: str | Path,
     posterior: Posterior | None = None,
     data: Any = None,
     init: Any = None,
     *,
+    sampler: Sampler | None = None,
+    schedule: Schedule | None = None,
+    temperature: Schedule | None = None,
+    gradient: Estimator | None = None,
+    preconditioner: Preconditioner | None = None,
     progress: bool = True,
     checkpoint_every: float = 10.0,
+    keep: Callable[[Any], Any] | Literal["moments"] | None = None,
 ) -> Draws:
-    """Go on with a killed or interrupted run, to the same bits as an uninterrupted one.
-
-    Args:
-      path: a run directory. A finished one is loaded.
-      posterior, data, init: those the run was begun with.
-
-    Raises: RunError where the directory is none, is in use, or was begun with another
-    model, data or number of chains.
-    """
+    """Go on with a killed or interrupted run; `sgld.models.fit.resume` knows formula runs too."""
     directory = RunDirectory(path)
     if not directory.path.is_dir():
         raise RunError(f"{path} is not a directory.")
-    asked = directory.read("run.json")
+    asked = directory.begun()
     if directory.finished():
         return load(path)
     if posterior is None:
@@ -175,8 +185,16 @@ def resume(
             f"{path} was begun from Python functions, which are not stored; call "
             "sgld.resume(path, posterior, data, init) with the same ones."
         )
-    ask = asked_again(directory, asked)
+    given = {
+        "sampler": sampler, "step_size": schedule, "temperature": temperature, "gradient": gradient,
+        "preconditioner": preconditioner,
+    }  # fmt: skip
+    ask, ess = asked_again(directory, asked, Given(given)), asked.get("ess")
+    problem = _checked(posterior, data, init, ask, ess)
+    kept = as_keep(keep_again(directory, asked, keep), problem)
+    now = record(problem, ask, ess, kept)
+    check_unchanged(directory, asked, now)
     directory.lock()
-    problem = _checked(posterior, data, init, ask, asked.get("ess"))
-    check_unchanged(directory, asked, record(problem, ask, asked.get("ess")))
-    return execute(problem, ask, asked.get("ess"), Host(directory, checkpoint_every, progress))
+    moved = elsewhere(asked, now)
+    host = Host(directory, checkpoint_every, progress, given=given, moved=moved, keep=kept)
+    return execute(problem, ask, ess, host)

@@ -24,10 +24,10 @@ from ..checks import whole_number
 from ..errors import RunError, UsageError, did_you_mean
 from ..gaussian.dense import Laplace
 from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
+from ..pace import Work
 from ..posterior import Posterior
 from ..problem.prepare import prepare
 from ..problem.problem import Problem
-from ..run.progress import Progress
 from ..typing import KLWeights, Optimizer, VariationalFamily
 from .family import FullRank, MeanField, Reparameterised, relaxed
 from .objective import KL_WEIGHTS, block_objective, elbo_values, kl_weight
@@ -37,7 +37,6 @@ __all__ = ["bayes_by_backprop"]
 
 FAMILIES: tuple[VariationalFamily, ...] = get_args(VariationalFamily)
 BLOCK = 1024  # steps that one call of the compiled function may make
-SECONDS = 0.5  # of one call, about: how often progress is shown and Ctrl-C heard
 ROWS = 1000  # rows per step where none are asked for
 LEARNING_RATE = 1e-2
 PLAIN_SD = 0.05  # at the start, where no curvature gives one
@@ -283,12 +282,9 @@ def _optimise(
         rate = (problem.array(LEARNING_RATE), jnp.int32(num_steps // 2))
     carry = _Carry(params, optimizer.init(params), average, jnp.int32(-1))
     key = jax.random.fold_in(jax.random.key(seed), STREAM)
-    parts, done, count = [], 0, 16
-    began = time.perf_counter()
-    with Progress(progress, 1, "optimising") as bar:
-        while done < num_steps:
-            now = min(count, num_steps - done)
-            start = time.perf_counter()
+    parts = []
+    with Work("optimising", shown=progress) as work:
+        for done, now in work.pieces(0, num_steps, most=BLOCK):
             entries = None
             if problem.has_rows:
                 entries = jnp.asarray(problem.source.chunk((seed, 0), done, BLOCK))
@@ -303,9 +299,5 @@ def _optimise(
                     f"the ELBO or q's parameters became non-finite at step {failed}; use an "
                     "optimizer with a smaller learning rate, a smaller init_sd, or another start."
                 )
-            done += now
-            seconds = max(time.perf_counter() - start, 1e-6)
-            count = int(np.clip(now * np.clip(SECONDS / seconds, 0.25, 4), 1, BLOCK))
-            bar.update(done, num_steps, done / (time.perf_counter() - began), [0.0])
     found = carry.params if carry.average is None else carry.average
     return found, np.concatenate(parts)

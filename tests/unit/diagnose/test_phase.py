@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld import pace
 from sgld.data.source import Source
+from sgld.diagnose import phase
 from sgld.diagnose.phase import noise_level, rows_for
 from sgld.draws.phase import Phase
 from sgld.layout import Layout
 from sgld.problem.problem import Problem
 from sgld.problem.target import Target
-from sgld.run import loop
+from sgld.run import chunk, phases
 
 ROWS = 6
 X = np.random.default_rng(3).normal(size=(ROWS, 2)).astype(np.float32)
@@ -81,6 +83,45 @@ def test_the_level_from_a_sample_is_not_inflated():
     assert level[0] / (N**2 * (1 / 100 - 1 / N)) == pytest.approx(1.0, abs=0.12)
 
 
+def test_few_long_rows_are_compressed_to_the_same_level():
+    """Few rows of many numbers go by their products with one another: the same eigenvalue."""
+    rng = np.random.default_rng(0)
+    white = jnp.asarray(rng.normal(size=(16, 500)) + 3 * rng.normal(size=500), jnp.float32)
+    short = phase._compressed(white)
+    assert short.shape == (16, 16)
+    for everything in (True, False):
+        whole = phase._largest(white, everything=everything)
+        assert float(phase._largest(short, everything=everything)) == pytest.approx(
+            float(whole),
+            rel=5e-3,  # the least eigenvalue is rounding, and its root is not small
+        )
+    assert float(phase._largest(short, everything=True)) == pytest.approx(
+        np.linalg.eigvalsh(np.cov(white, rowvar=False))[-1], rel=5e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("d", "steps", "probes"), [(2, 1000, 16), (50, 100_000, 16), (478_410, 300, 10), (478_410, 10, 1)]
+)  # fmt: skip
+def test_probes_cost_a_small_share_of_the_runs_gradients(d, steps, probes):
+    source = Source.build(np.zeros((50_000, 1), np.float32), 100, "reshuffle")
+    zeros = lambda z: jnp.zeros(())  # noqa: E731
+    layout = Layout.of(np.zeros(d, np.float32))
+    kernel = chunk.Kernel(
+        problem := Problem(Target(sgld.Posterior(zeros), layout), source), sgld.Minibatch(), None, None, None, None, None,
+        jnp.int32(0), jnp.int32(1), record_gradient=False,
+    )  # fmt: skip
+    found = phases.Phases(kernel, 0, steps)
+    assert found.probes == probes
+    cost = found.probes * phase.probe_cost(problem) * d
+    assert found.probes == 1 or cost <= phases.SHARE * steps * 100 * d + phases.FREE
+    at, step = [], 0
+    while step < steps:
+        at.append(step)
+        step = found.next_after(step)
+    assert len(at) <= probes + 2
+
+
 def test_statistics_of_per_datum_gradients():
     found = sgld.gradient_statistics(POSTERIOR, X, jnp.array([0.1, 0.2]))
     t = np.array([0.1, 0.2])
@@ -137,7 +178,7 @@ def test_every_sampler_and_preconditioner_is_recorded_per_chain(sampler, D, monk
     np.testing.assert_allclose(phase.step_size[phase.step <= 500], 0.1, rtol=1e-6)
     assert phase.alpha[0].max() > 10 * phase.alpha[-1].max()
     assert "phase: " in str(draws.summary())
-    monkeypatch.setattr(loop, "SECONDS_PER_CHUNK", 1e-9)  # chunks of one block
+    monkeypatch.setattr(pace, "SECONDS", 1e-9)  # chunks of one block
     again = sgld.sample(POSTERIOR, X, jnp.ones(2), **settings).phase
     np.testing.assert_array_equal(again.level, phase.level)
 

@@ -1,5 +1,6 @@
 """Stein-corrected moments: exact on Gaussians whatever law the draws follow."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from sgld.diagnose.stein import corrected_moments, explained
+from sgld.draws.weighted import mean, var
 from sgld.gaussian.dense import Laplace
 from sgld.problem.problem import Problem
 
@@ -50,10 +52,10 @@ def test_full_gradients_give_the_truth_exactly(T, weighted):
     run_sd = np.sqrt(np.diag(OUT @ cov @ OUT.T))
     np.testing.assert_allclose(found.ratio, run_sd / true_sd, rtol=1e-9)
     assert found.ratio == pytest.approx(1.6, rel=0.03)
-    mean = np.average(
+    centre = np.average(
         thetas.reshape(-1, 3), axis=0, weights=None if weights is None else weights.ravel()
     )
-    np.testing.assert_allclose(found.mean_shift, OUT @ (MODE - mean), rtol=1e-8)
+    np.testing.assert_allclose(found.mean_shift, OUT @ (MODE - centre), rtol=1e-8)
 
 
 @pytest.mark.parametrize("T", [1.0, 3.0])
@@ -67,6 +69,31 @@ def test_noisy_gradients_give_it_within_their_standard_error(T):
         errors.append((found.sd / true_sd - 1) / (found.ratio_se / found.ratio))
     spread = np.std(errors)
     assert 0.6 < spread < 1.6  # the jackknife's standard error is honest
+
+
+def test_unequal_weights_keep_the_standard_error_honest():
+    errors = []
+    for seed in range(20):
+        thetas, gradients = wrong_draws(noise=1.0, seed=seed)
+        weights = np.random.default_rng(seed).random(thetas.shape[:2])
+        found, _ = moments(thetas, gradients, 1.0, weights)
+        true_sd = np.sqrt(np.diag(OUT @ COVARIANCE @ OUT.T))
+        errors.append((found.sd / true_sd - 1) / (found.ratio_se / found.ratio))
+    assert 0.6 < np.std(errors) < 1.6
+
+
+def test_a_mode_that_is_a_little_off_changes_no_sd():
+    """Around another centre phi has a mean, whose square is no variance."""
+    thetas, _ = wrong_draws(wide=1.3)
+    weights = np.random.default_rng(3).random(thetas.shape[:2])
+    thetas += MODE - mean(thetas, weights)  # draws in the right place
+    gradient = -(thetas - MODE) @ J
+    off = replace(LAPLACE, mode=MODE + np.array([0.3, -0.4, 0.5])).marginals(PROBLEM)
+    phi = off.phi(thetas)
+    run = (mean(phi, weights), var(phi, weights))
+    found = corrected_moments(phi, off.gamma(gradient), off.variance, weights, 1.0, run)
+    np.testing.assert_allclose(found.sd, np.sqrt(np.diag(OUT @ COVARIANCE @ OUT.T)), rtol=1e-6)
+    np.testing.assert_allclose(found.mean_shift, 0, atol=1e-9)
 
 
 def test_without_the_correction_the_run_would_be_believed():

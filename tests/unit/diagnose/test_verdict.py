@@ -46,13 +46,17 @@ def test_trusted():
         ({"sd_ratio": None}, "unknown", "no finite answer"),
         ({"sd_ratio": [np.nan, 1.0]}, "unknown", "no finite answer"),
         ({"nu": 1.5}, "unknown", "nu = 1.5"),
+        ({"other_modes": 1}, "unknown", "at least 2 modes"),
         ({"r2": [0.4, 0.99]}, "unknown", "r2 = 0.40"),
         ({"sd_ratio_se": [0.0, 0.2]}, "unknown", "uncertain by 20% on 'b'"),
         ({"sd_ratio": [1.2, 1.0], "excess": [0.09, 0.0]}, "biased", "'a' is about 20% too wide"),
         ({"sd_ratio": [0.8, 1.0]}, "biased", "'a' is about 20% too narrow"),
         ({"sd_ratio": [1.12, 1.0], "ess_square": [401, 900]}, "biased", None),
         ({"sd_ratio": [1.105, 1.0], "ess_square": [401, 900]}, "not mixed", "too few draws: sd of 'a'"),
+        ({"sd_ratio": [1.105, 1.0], "ess_square": [401, 900], "excess": [0.06, 0.0]}, "biased", "'a' is about 10% too wide"),
         ({"mean_shift": [0.2, 0.0]}, "biased", "mean of 'a' is about 0.41 sd off"),
+        # of the true sd, .5 / .92: .24 off, which is .26 of the run's
+        ({"mean_shift": [0.13, 0.0], "sd_ratio": [0.92, 1.0]}, "trusted", "sd within 8%"),
     ],
 )  # fmt: skip
 def test_rules(changes, word, part):
@@ -85,6 +89,16 @@ def test_r_hat_allows_for_the_draws_at_hand():
 def test_corrected_columns_only_where_r2_allows():
     verdict = judged(r2=[0.99, 0.8])
     assert np.isfinite(verdict.sd_corrected[0]) and np.isnan(verdict.sd_corrected[1])
+
+
+def test_corrected_columns_need_effective_draws_and_a_meter_that_is_sure():
+    for changes in (
+        {"ess": [99, 900]}, {"sd_ratio_se": [0.04, 0.01]}, {"sd_ratio": [1.31, 1.0]},
+        {"sd_ratio": [-1.0, 1.0]},
+    ):  # fmt: skip
+        verdict = judged(**changes)
+        assert np.isnan(verdict.sd_corrected[0]) and np.isnan(verdict.mean_corrected[0])
+        assert np.isfinite(verdict.sd_corrected[1])
 
 
 def test_round_trip_through_json():

@@ -39,7 +39,7 @@ def asked(folder):
 def test_draws_have_the_formulas_names_and_the_callbacks_were_called(finished):
     _, draws, (model, plan) = finished
     assert draws.names == ("Intercept", "x", "sigma") == model.names
-    assert plan.num_draws == draws.num_draws == 300
+    assert plan.setup.num_draws == draws.num_draws == 300
 
 
 def test_run_json_makes_the_model_again(finished):

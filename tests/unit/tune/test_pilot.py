@@ -84,6 +84,12 @@ SAME = Confirmation(
         ({"sd": EVIDENCE.sd / [1.0, 1.2]}, "biased", "sd of 'b' is about 20% too wide"),
         ({"sd": EVIDENCE.sd * 1.2}, "biased", "too narrow"),
         ({"mean": np.array([1.0, 2.2])}, "biased", "mean of 'b' is about 0.40 sd off"),
+        # of the true sd, .5 / 1.08: .26 off, which is .24 of the run's
+        (
+            {"mean": np.array([1.0, 2.12]), "sd": EVIDENCE.sd / [1.0, 1.08]},
+            "biased",
+            "mean of 'b' is about 0.26 sd off",
+        ),
         ({"mixed": False}, "unknown", "far from Gaussian"),
         ({"sd_se": np.full(2, 0.08)}, "unknown", "too short to tell"),
     ],

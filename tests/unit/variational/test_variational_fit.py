@@ -12,6 +12,7 @@ from numpyro.distributions import constraints
 from regression_in_closed_form import REGRESSION, START, UsageError, columns, exact, run
 
 import sgld
+from sgld import pace
 from sgld.variational import Reparameterised, fit, reparameterised_gradient, scale_mixture_prior
 
 
@@ -63,7 +64,7 @@ def test_no_bit_depends_on_the_calls(monkeypatch):
     x, y = columns()
     how = dict(batch_size=25, num_steps=300)
     one = run(REGRESSION, (x, y), START, **how)
-    monkeypatch.setattr(fit, "SECONDS", 1e-9)  # every call as short as may be
+    monkeypatch.setattr(pace, "SECONDS", 1e-9)  # every call as short as may be
     two = run(REGRESSION, (x, y), START, **how)
     np.testing.assert_array_equal(one.elbo_trace, two.elbo_trace)
     np.testing.assert_array_equal(one.mean, two.mean)

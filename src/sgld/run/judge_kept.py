@@ -1,0 +1,133 @@
+"""The verdict of a run that kept something else than positions.
+
+With the positions held beside it, the parameters are judged as in any run, and what was kept must
+have mixed as well. Without them there is no bias meter: chains that failed or did not mix are
+named, and of the rest nothing is promised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..diagnose.assess import assess
+from ..diagnose.rule import Evidence, judge
+from ..draws import weighted
+from ..draws.draws import Draws
+from ..draws.moments import Moments
+from ..draws.plan import Plan
+from ..draws.verdict import Verdict
+from ..problem.problem import Problem
+from ..problem.request import Request
+from .kept import Keep
+from .outcome import kept_draws, last_positions, reported_draws, sampling_only, within_support
+from .sink import Raw
+
+__all__ = ["judged"]
+
+CONFIRM = "confirm by sgld.step_halving, or keep the positions."
+UNKNOWN = (
+    "what was kept has mixed, but whether it is biased is not known: the bias meter needs positions, which were "
+    f"not kept; {CONFIRM}"
+)
+
+
+def judged(
+    problem: Problem, plan: Plan, raw: Raw, keep: Keep, ask: Request, info: dict[str, Any]
+) -> Draws:
+    """Draws of what was kept, or moments, with their verdict."""
+    assert raw.last is not None
+    if keep.moments:
+        draws = last_positions(problem, plan, raw, ask.seed, keep)
+        moments = moments_of(raw)
+        draws = replace(draws, moments=moments, info=info, plan=plan)
+        draws = within_support(problem, draws, raw.last[:, None], np.array([moments.num_draws - 1]))
+        return draws.with_verdict(_of_moments(draws, moments, ask.tolerance))
+    draws = replace(kept_draws(problem, plan, raw, ask.seed, keep), info=info, plan=plan)
+    if raw.z is None:
+        last = np.array([draws.num_draws - 1])
+        draws = within_support(problem, draws, raw.last[:, None], last)
+        return draws.with_verdict(_of_values(draws, ask.tolerance))
+    whole = reported_draws(problem, plan, raw, ask.seed)
+    raw, _ = sampling_only(raw)
+    assert raw.z is not None
+    z = np.moveaxis(raw.z, 0, 1)
+    whole = within_support(problem, whole, z)
+    gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
+    verdict = assess(problem, plan, whole, z, gradient, ask.tolerance, ask.seed)
+    draws = replace(draws, status=whole.status)
+    return draws.with_verdict(_of_both(draws, verdict, ask.tolerance))
+
+
+def _of_both(draws: Draws, parameters: Verdict, tolerance: float) -> Verdict:
+    """The parameters' verdict, where what was kept has mixed too; its columns are theirs alone."""
+    about = Verdict(
+        parameters.word, parameters.reasons, noise_ratio=parameters.noise_ratio,
+        extra=parameters.extra,
+    )  # fmt: skip
+    if parameters.word != "trusted":
+        return about
+    own = _of_values(draws, tolerance)
+    if own.reasons != (UNKNOWN,):
+        return replace(about, word=own.word, reasons=own.reasons)
+    reasons = (f"the parameters behind what was kept: {parameters.reasons[0]}",)
+    return replace(about, reasons=reasons)
+
+
+def _of_values(draws: Draws, tolerance: float) -> Verdict:
+    if draws.healthy.size == 0:
+        return Verdict("biased", draws.failures)
+    values, _ = draws.flat()
+    bad = ~np.isfinite(values)
+    if bad.any():
+        chain, draw, entry = np.argwhere(bad)[0]
+        return Verdict("unknown", (
+            f"keep returned {values[chain, draw, entry]} for {draws.names[entry]!r} at draw {draw} of chain "
+            f"{draws.healthy[chain]}; keep what is finite wherever the chains go.",
+        ))  # fmt: skip
+    mean = weighted.mean(values, draws.weights)
+    return judge(Evidence(
+        names=draws.names, mean=mean, sd=np.sqrt(weighted.var(values, draws.weights)),
+        ess=weighted.ess(values, draws.weights),
+        ess_square=weighted.ess((values - mean) ** 2, draws.weights), r_hat=weighted.r_hat(values),
+        num_chains=len(draws.healthy), failures=draws.failures, tolerance=tolerance,
+        why_not=UNKNOWN,
+    ))  # fmt: skip
+
+
+def _of_moments(draws: Draws, moments: Moments, tolerance: float) -> Verdict:
+    healthy = draws.healthy
+    if healthy.size == 0:
+        return Verdict("biased", draws.failures)
+    ess = moments.ess(healthy)
+    evidence = Evidence(
+        names=draws.names, mean=moments.mean(healthy), sd=np.sqrt(moments.var(healthy)), ess=ess,
+        ess_square=ess, r_hat=moments.r_hat(healthy), num_chains=len(healthy),
+        failures=draws.failures, tolerance=tolerance,
+        why_not=UNKNOWN.replace("what was kept has", "the draws have").replace("it is", "they are"),
+    )  # fmt: skip
+    return judge(evidence)
+
+
+def moments_of(raw: Raw) -> Moments:
+    """The sums that the chains carried, as mean and variance of every chain."""
+    m = raw.moments
+    assert m is not None
+
+    def flat(tree: Any) -> np.ndarray:
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+        return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
+
+    whole, part = float(m.weight), float(m.batch_weight)
+    total = max(whole + part, 1e-300)
+    center, apart = flat(m.center), flat(m.batch) - flat(m.center)
+    squares = flat(m.within) + flat(m.between) + whole * part / total * apart**2
+    return Moments(
+        chain_mean=center + part / total * apart, chain_square=squares / total,
+        between=flat(m.between) / max(whole, 1e-300), weight=total,
+        squared_weights=float(m.squared_weights), num_batches=int(m.num_batches),
+        num_draws=int((raw.temperature > 0).sum()),
+    )  # fmt: skip

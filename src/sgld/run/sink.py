@@ -1,0 +1,155 @@
+"""Where kept draws go: one array each in memory, chunks of bounded bytes on disk, the checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..draws.phase import Phase
+from ..draws.storage import RunDirectory, chunk_rows
+from ..errors import RunError
+from .chunk import Carry, Kept
+from .moments import BatchMoments
+from .phases import Phases
+
+__all__ = ["Raw", "Sink", "restore", "rows_of"]
+
+VALUE = "value"  # what begins the names of the leaves of a kept function's result
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Kept draws: leading axis draw, then chain; None for what was not kept.
+
+    Attributes:
+      z, gradient: in free coordinates.
+      value: the leaves of what `keep` returned.
+      last: [chain, d], where the chains are now.
+      moments: of the draws, where they alone were kept.
+    """
+
+    z: np.ndarray | None
+    step_size: np.ndarray
+    temperature: np.ndarray
+    failed_at: np.ndarray
+    num_steps: int
+    gradient: np.ndarray | None = None
+    value: tuple[np.ndarray, ...] = ()
+    last: np.ndarray | None = None
+    moments: BatchMoments | None = None
+    phase: Phase | None = None
+    out_of_time: bool = False
+
+    @property
+    def num_draws(self) -> int:
+        """Draws of each chain."""
+        return len(self.step_size)
+
+
+class Sink:
+    """The draws so far, in arrays with room for those to come: a draw is copied once."""
+
+    def __init__(self, directory: RunDirectory | None) -> None:
+        self.directory = directory
+        self.room = 0  # for so many draws
+        self.rows: dict[str, np.ndarray] = {}
+        self.count = 0
+        self.flushed = 0
+
+    def append(self, rows: dict[str, np.ndarray]) -> None:
+        """Take draws [draw, chain, ...]; whole chunks go to disk."""
+        self._take(rows)
+        if self.directory is None:
+            return
+        per_chunk = self._per_chunk()
+        whole = (self.count - self.flushed) // per_chunk * per_chunk
+        if whole:
+            end = self.flushed + whole
+            self.directory.append(self._between(self.flushed, end), self.flushed, per_chunk)
+            self.flushed = end
+
+    def _take(self, rows: dict[str, np.ndarray]) -> None:
+        size = len(rows["step_size"])
+        end = self.count + size
+        for name, values in rows.items():
+            held = self.rows.get(name)
+            if held is None or end > len(held):
+                # memory is the operating system's to give, and it gives what is written to
+                larger = np.empty((max(end, self.room), *values.shape[1:]), values.dtype)
+                if held is not None:
+                    larger[: self.count] = held[: self.count]
+                self.rows[name] = held = larger
+            held[self.count : end] = values
+        self.count = end
+
+    def _between(self, first: int, end: int) -> dict[str, np.ndarray]:
+        return {name: values[first:end] for name, values in self.rows.items()}
+
+    def _per_chunk(self) -> int:
+        return min(chunk_rows(values.shape[1:]) for values in self.rows.values())
+
+    def checkpoint(self, carry: Carry, phases: Phases, digest: str) -> None:
+        """Write the carry, and the draws that fill no chunk yet."""
+        assert self.directory is not None
+        arrays = {f"carry{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(carry))}
+        pending = self._between(self.flushed, self.count)
+        arrays |= {f"pending_{name}": values for name, values in pending.items()}
+        arrays["flushed"] = np.asarray(self.flushed)
+        arrays |= phases.arrays()
+        arrays["digest"] = np.frombuffer(digest.encode(), np.uint8)
+        self.directory.write_checkpoint(arrays)
+
+    def raw(self, num_draws: int, carry: Carry, num_steps: int) -> Raw:
+        """The first `num_draws` draws."""
+        rows: dict[str, Any] = self._between(0, num_draws)
+        leaves = sorted(
+            (n for n in rows if n.startswith(VALUE)), key=lambda n: int(n[len(VALUE) :])
+        )
+        value = tuple(rows.pop(name) for name in leaves)
+        return Raw(
+            rows.pop("z", None), **rows, failed_at=np.asarray(carry.failed_at), num_steps=num_steps,
+            value=value, last=np.array(carry.state.position), moments=carry.moments,
+        )  # fmt: skip
+
+
+def rows_of(kept: Kept, count: int) -> dict[str, np.ndarray]:
+    """The first `count` draws of a chunk, as the compiled function's buffers hold them."""
+    rows = {
+        name: np.asarray(values)[:count]
+        for name, values in kept._asdict().items()
+        if values is not None and name != VALUE
+    }
+    leaves = jax.tree.leaves(kept.value)
+    return rows | {f"{VALUE}{i}": np.asarray(leaf)[:count] for i, leaf in enumerate(leaves)}
+
+
+def restore(sink: Sink, carry: Carry, phases: Phases, digest: str) -> Carry:
+    """The carry and the draws of the last checkpoint, or the fresh carry where there is none."""
+    directory = sink.directory
+    arrays = None if directory is None else directory.read_checkpoint()
+    if directory is None or arrays is None:
+        return carry
+    if bytes(arrays["digest"]).decode() != digest:
+        raise RunError(
+            f"{directory.path} was begun with other numbers (step size, preconditioner or starts) than "
+            "this machine and these versions give, so it cannot go on to the same bits; run it again."
+        )
+    phases.restore(arrays)
+    sink.flushed = int(arrays["flushed"])
+    pending = {k[8:]: v for k, v in arrays.items() if k.startswith("pending_")}
+    for rows in (directory.stored(sink.flushed), pending):
+        if rows:
+            sink._take(rows)
+    leaves, treedef = jax.tree.flatten(carry)
+    found = [arrays[f"carry{i}"] for i in range(len(leaves))]
+    for new, old in zip(found, leaves, strict=True):
+        if new.shape != old.shape or new.dtype != old.dtype:
+            raise RunError(
+                f"{directory.path} was begun with {new.shape} {new.dtype} where this run has "
+                f"{old.shape} {old.dtype}; resume with the model and chains it was begun with."
+            )
+    return treedef.unflatten([jnp.asarray(leaf) for leaf in found])

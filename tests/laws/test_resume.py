@@ -1,0 +1,202 @@
+"""A run goes on from what is stored: to the same bits, tuning nothing, and only from its own."""
+
+import io
+import json
+import shutil
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.draws.storage import RunDirectory
+from sgld.errors import RunError
+from sgld.run import execute
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(300, 3)).astype(np.float32)
+Y = (RNG.random(300) < 1 / (1 + np.exp(-X @ [1.0, -1.0, 0.5]))).astype(np.float32)
+POSTERIOR = sgld.Posterior(
+    lambda b: -0.5 * jnp.sum(b**2) / 6,
+    lambda b, row: row[1] * (row[0] @ b) - jnp.logaddexp(0.0, row[0] @ b),
+)
+START = jnp.zeros(3)
+
+
+class Stopped(Exception):
+    """As a kill right after a write."""
+
+
+def stopped(path, **given):
+    """A run directory whose run was stopped after its second checkpoint."""
+    seen, write = [], RunDirectory.write_checkpoint
+
+    def stop(self, arrays):
+        write(self, arrays)
+        seen.append(1)
+        if len(seen) == 2:
+            raise Stopped
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunDirectory, "write_checkpoint", stop)
+        with pytest.raises(Stopped):
+            sample(path, checkpoint_every=1e-9, **given)
+    return path
+
+
+def sample(path, **given):
+    return sgld.sample(POSTERIOR, (X, Y), START, path=path, progress=False, **given)
+
+
+def resume(path, **again):
+    return sgld.resume(path, POSTERIOR, (X, Y), START, progress=False, **again)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Mine:
+    """A sampler of one's own."""
+
+    scale: float = 1.0
+    num_noises = 1
+
+    def init(self, position):
+        return sgld.SGLD(None).init(position)
+
+    def step(self, state, grad, step_size, noise, *, preconditioner, temperature):
+        return sgld.SGLD(None).step(
+            state, grad, self.scale * step_size, noise, preconditioner=preconditioner,
+            temperature=temperature,
+        )  # fmt: skip
+
+
+def falling(rate):
+    return lambda t: 1e-3 / (1 + rate * jnp.asarray(t, jnp.float32))
+
+
+HAND = {"step_size": 1e-3, "num_draws": 4000}
+DENSE = sgld.Dense(np.linalg.inv(60 * np.cov(X, rowvar=False) + np.eye(3) / 3))
+LOW_RANK = sgld.LowRank(np.full(3, 0.02), 0.01 * np.ones((3, 1)))
+KINDS = {
+    "everything left open": ({}, {}),
+    "control variates": ({"gradient": sgld.ControlVariates(), "batch_size": 20}, {}),
+    "Dense": ({"preconditioner": DENSE}, {}),
+    "LowRank": ({**HAND, "step_size": 0.05, "preconditioner": LOW_RANK, "batch_size": 50}, {}),
+    "RMSprop": ({**HAND, "preconditioner": sgld.RMSprop()}, {}),
+    "a sampler of one's own": ({**HAND, "sampler": Mine()}, {"sampler": Mine()}),
+    "a schedule of one's own": (
+        {"step_size": falling(1e-4), "num_draws": 4000}, {"schedule": falling(1e-4)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stopped_run_goes_on_to_the_same_bits_and_tunes_nothing(tmp_path, monkeypatch, kind):
+    given, again = KINDS[kind]
+    whole = sample(tmp_path / "whole", **given)
+    stopped(tmp_path / "stopped", **given)
+
+    def tuned(*arguments):
+        raise AssertionError("a resumed run was tuned again")
+
+    monkeypatch.setattr(execute, "make_plan", tuned)
+    draws = resume(tmp_path / "stopped", **again)
+    np.testing.assert_array_equal(draws.position, whole.position)
+    assert draws.verdict.to_dict() == whole.verdict.to_dict()
+    assert draws.info["plan"] == whole.info["plan"]
+
+
+@pytest.mark.parametrize(
+    ("given", "again", "sentence"),
+    [
+        ({"sampler": Mine(), **HAND}, {}, "a sampler of your own, .* sampler=..."),
+        ({"sampler": Mine(), **HAND}, {"sampler": Mine(2.0)}, "sampler is not the sampler"),
+        ({"step_size": falling(1e-4)}, {}, "a step_size of your own, .* schedule=..."),
+        (
+            {"step_size": falling(1e-4)},
+            {"schedule": falling(2e-4)},
+            "schedule is not the step_size",
+        ),
+    ],
+)
+def test_what_was_ones_own_is_asked_for_and_held_against_the_first(
+    tmp_path, given, again, sentence
+):
+    path = stopped(tmp_path / "run", **{"num_draws": 4000, **given})
+    with pytest.raises(RunError, match=sentence):
+        resume(path, **again)
+
+
+def edited(path):
+    with np.load(path / "setup.npz") as file:
+        arrays = {name: file[name] for name in file.files}
+    arrays["starts"] = arrays["starts"] + 1
+    np.savez(path / "setup.npz", **arrays)
+
+
+def truncated(path):
+    content = (path / "setup.npz").read_bytes()
+    (path / "setup.npz").write_bytes(content[: len(content) // 2])
+
+
+def foreign(path):
+    other = stopped(path.with_name("other"), **HAND, seed=7)
+    shutil.copy(other / "setup.npz", path / "setup.npz")
+
+
+def naming_code(path):
+    with np.load(path / "setup.npz") as file:
+        arrays = {name: file[name] for name in file.files}
+    head = json.loads(bytes(arrays["json"]))
+    head["plan"]["fields"]["setup"]["fields"]["sampler"] = {
+        "class": "subprocess.Popen", "fields": {"args": "true"},
+    }  # fmt: skip
+    arrays["json"] = np.frombuffer(json.dumps(head).encode(), np.uint8)
+    from sgld.draws.plan_file import _digest
+
+    del arrays["digest"]
+    arrays["digest"] = np.frombuffer(_digest(arrays).encode(), np.uint8)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    (path / "setup.npz").write_bytes(buffer.getvalue())
+
+
+def of_the_old_format(path):
+    asked = json.loads((path / "run.json").read_text())
+    del asked["format"]
+    (path / "run.json").write_text(json.dumps(asked))
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (edited, "its content is not what was written"),
+        (truncated, "setup.npz is damaged"),
+        (foreign, "it belongs to another run"),
+        (naming_code, "subprocess.Popen is not known"),
+        (of_the_old_format, "written by another version of sgld"),
+    ],
+)
+def test_a_setup_that_is_not_the_runs_own_is_refused(tmp_path, damage, sentence):
+    path = stopped(tmp_path / "run", **HAND)
+    damage(path)
+    with pytest.raises(RunError, match=sentence):
+        resume(path)
+
+
+def test_a_run_that_goes_on_elsewhere_says_so(tmp_path):
+    path = stopped(tmp_path / "run", **HAND)
+    asked = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps({**asked, "machine": "a ship's computer"}))
+    draws = resume(path)
+    assert any("a ship's computer before" in note for note in draws.info["plan"]["notes"])
+
+
+def test_a_loaded_run_holds_its_plan(tmp_path):
+    draws = sample(tmp_path / "run", num_draws=200)
+    plan = sgld.load(tmp_path / "run").plan
+    assert plan is not None and plan.describe() == draws.plan.describe()
+    found = sgld.step_halving(POSTERIOR, (X, Y), sgld.load(tmp_path / "run"))
+    assert found.draws.num_draws == 200

@@ -1,0 +1,11 @@
+"""Bugs that a tired engineer would make, by room; `tests/mutants.py` plants them one at a time."""
+
+from .diagnose import DIAGNOSE
+from .draws import DRAWS
+from .mutant import Mutant
+from .referee import REFEREE
+from .sampling import SAMPLING
+from .torch_door import TORCH_DOOR
+from .tune import TUNE
+
+MUTANTS: list[Mutant] = [*SAMPLING, *DIAGNOSE, *TUNE, *DRAWS, *REFEREE, *TORCH_DOOR]

@@ -1,0 +1,186 @@
+"""Bugs in what a run says about itself: the bias meter, the rule, adjusted chains, the phase."""
+
+from .mutant import Mutant
+
+VERDICT = "tests/unit/diagnose/test_verdict.py::"
+RULES = VERDICT + "test_rules"
+STEIN = "tests/unit/diagnose/test_stein.py::"
+EXACT = STEIN + "test_full_gradients_give_the_truth_exactly"
+WITHIN_ERROR = STEIN + "test_noisy_gradients_give_it_within_their_standard_error"
+RUNS = "tests/unit/diagnose/test_judged_runs.py::"
+CONFIRM = "tests/unit/diagnose/test_confirm.py::"
+ADJUSTED_RULE = "tests/unit/tune/test_pilot.py::test_the_rule_with_adjusted_chains"
+PHASE = "tests/unit/diagnose/test_phase.py::"
+
+DIAGNOSE = [
+    Mutant(
+        "meter: the corrected variance without its mean's square", "diagnose/stein.py",
+        "second / weight + variance - mean**2", "second / weight + variance",
+        STEIN + "test_a_mode_that_is_a_little_off_changes_no_sd",
+    ),
+    Mutant(
+        "meter: the Gaussian's variance at T = 1 in a tempered run", "diagnose/stein.py",
+        "mean, second = _moments(total, temperature * variance)",
+        "mean, second = _moments(total, variance)", EXACT,
+    ),
+    Mutant(
+        "meter: the mean is shifted away from the truth", "diagnose/stein.py",
+        "mean - run[0], sd)", "run[0] - mean, sd)", EXACT,
+    ),
+    Mutant(
+        "meter: sums over weighted draws divided by the number of draws", "diagnose/stein.py",
+        "return w.sum(), w @", "return float(len(w)), w @",
+        STEIN + "test_a_mode_that_is_a_little_off_changes_no_sd",
+    ),
+    Mutant(
+        "meter: the jackknife's variance is a mean and not a sum", "diagnose/stein.py",
+        "(count - 1) / count * np.sum(centred**2, axis=0)",
+        "(count - 1) / count * np.mean(centred**2, axis=0)", WITHIN_ERROR,
+    ),
+    Mutant(
+        "meter: the jackknife does not leave its segment out", "diagnose/stein.py",
+        "tuple(t - p for t, p in zip(total, part, strict=True))", "part", WITHIN_ERROR,
+    ),
+    Mutant(
+        "meter: r2 from one gradient taken twice", "diagnose/stein.py",
+        "(t - t.mean(0)) * (u - u.mean(0))", "(t - t.mean(0)) ** 2",
+        STEIN + "test_explained_is_1_on_a_gaussian_and_less_away_from_it",
+    ),
+    Mutant(
+        "evidence: ESS of theta where that of theta^2 belongs", "diagnose/assess.py",
+        "ess_square=weighted.ess((values - mean) ** 2, weights)",
+        "ess_square=weighted.ess(values, weights)",
+        RUNS + "test_draws_that_alternate_count_by_their_squares",
+    ),
+    Mutant(
+        "evidence: the meter's own run without its weights", "diagnose/assess.py",
+        "run = (weighted.mean(phi, weights), weighted.var(phi, weights))",
+        "run = (phi.mean((0, 1)), phi.var((0, 1)))",
+        RUNS + "test_the_meter_measures_the_weighted_draws",
+    ),
+    Mutant(
+        "evidence: a tempered run held against the posterior", "diagnose/assess.py",
+        "weights, float(draws.temperature.flat[0]), seed)",
+        "weights, 1.0, seed)",
+        RUNS + "test_a_tempered_run_is_held_against_the_tempered_law",
+    ),
+    Mutant(
+        "evidence: a temperature that changes is refused only where it is 0 too",
+        "diagnose/assess.py",
+        "np.ptp(temperature) > 0 or temperature.flat[0] <= 0",
+        "np.ptp(temperature) > 0 and temperature.flat[0] <= 0",
+        RUNS + "test_draws_at_several_temperatures_follow_no_single_law",
+    ),
+    Mutant(
+        "evidence: the excess of a variance, not of an sd", "diagnose/assess.py",
+        "np.sqrt(1 + wrong / true) - 1", "wrong / true",
+        RUNS + "test_the_excess_of_a_step_by_hand_is_the_closed_form",
+    ),
+    Mutant(
+        "evidence: the second gradient of r2 is the run's own again", "diagnose/assess.py",
+        "second = _fresh_gradients(problem, estimator, z[:, at].reshape(-1, d), seed)",
+        "second = first",
+        RUNS + "test_noisy_gradients_explain_a_gaussian_as_well_as_exact_ones",
+    ),
+    Mutant(
+        "evidence: the two gradients of r2 are at different draws", "diagnose/assess.py",
+        "np.repeat(z, 2, axis=0)", "np.tile(z, (2, 1))",
+        RUNS + "test_noisy_gradients_explain_a_gaussian_as_well_as_exact_ones",
+    ),
+    Mutant(
+        "rule: R-hat's limit for one chain", "diagnose/rule.py",
+        "1 + 4 * e.num_chains / ess", "1 + 4 / ess",
+        VERDICT + "test_r_hat_allows_for_the_draws_at_hand",
+    ),
+    Mutant(
+        "rule: squares need no effective draws", "diagnose/rule.py",
+        "ess = np.fmin(e.ess, e.ess_square)", "ess = e.ess", RULES,
+    ),
+    Mutant(
+        "rule: an excess that is not a number passes", "diagnose/rule.py",
+        "not np.max(e.excess) <= MAX_EXCESS", "np.max(e.excess) > MAX_EXCESS",
+        VERDICT + "test_what_is_not_a_number_is_never_trusted",
+    ),
+    Mutant(
+        "rule: biased only where sd and mean are both off", "diagnose/rule.py",
+        "np.max(error) > MAX_RATIO_ERROR or np.max(mean_error) > MAX_MEAN_ERROR",
+        "np.max(error) > MAX_RATIO_ERROR and np.max(mean_error) > MAX_MEAN_ERROR", RULES,
+    ),
+    Mutant(
+        "rule: a mean's error in sds of the run, not of the posterior", "diagnose/rule.py",
+        "np.abs(e.mean_shift) / (e.sd / e.sd_ratio)", "np.abs(e.mean_shift) / e.sd", RULES,
+    ),
+    Mutant(
+        "rule: the doubt about a second mode is dropped", "diagnose/rule.py",
+        "if e.other_modes:", "if e.other_modes > 1:", RULES,
+    ),
+    Mutant(
+        "rule: the best explained parameter speaks for all", "diagnose/rule.py",
+        "worst = int(np.argmin(e.r2))", "worst = int(np.argmax(e.r2))", RULES,
+    ),
+    Mutant(
+        "rule: Monte Carlo error as a variance", "diagnose/rule.py",
+        "3 / np.sqrt(2 * e.ess_square[worst])", "3 / (2 * e.ess_square[worst])", RULES,
+    ),
+    Mutant(
+        "rule: Monte Carlo error excuses a law that is known to be too wide",
+        "diagnose/rule.py",
+        "np.max(e.excess) < e.tolerance", "np.max(e.excess) < MAX_EXCESS", RULES,
+    ),
+    Mutant(
+        "corrected columns: the sd is corrected the wrong way", "diagnose/rule.py",
+        "np.divide(e.sd, e.sd_ratio,", "np.multiply(e.sd, e.sd_ratio,", VERDICT + "test_trusted",
+    ),
+    Mutant(
+        "corrected columns: shown for any one of the reasons", "diagnose/rule.py",
+        "(e.r2 > PRINTED_R2) & (e.ess >= MIN_CORRECTED_ESS)",
+        "(e.r2 > PRINTED_R2) | (e.ess >= MIN_CORRECTED_ESS)",
+        VERDICT + "test_corrected_columns_need_effective_draws_and_a_meter_that_is_sure",
+    ),
+    Mutant(
+        "a promise rounded down", "diagnose/rule.py",
+        "int(np.ceil(100 * np.max(error) - 1e-9))", "int(100 * np.max(error) - 1e-9)",
+        VERDICT + "test_trusted",
+    ),
+    Mutant(
+        "adjusted chains: the lighter of the tails decides", "diagnose/rule.py",
+        "worst = int(np.nanargmax(c.tail))", "worst = int(np.nanargmin(c.tail))", ADJUSTED_RULE,
+    ),
+    Mutant(
+        "adjusted chains: a mean's error in sds of the run, not of theirs", "diagnose/rule.py",
+        "np.abs(e.mean - c.mean) / c.sd", "np.abs(e.mean - c.mean) / e.sd", ADJUSTED_RULE,
+    ),
+    Mutant(
+        "adjusted chains: a sd's error that forgets the - 1 of the kurtosis",
+        "metropolis/confirm.py",
+        "np.sqrt((kurtosis - 1) / (4 * ess_square))", "np.sqrt(kurtosis / (4 * ess_square))",
+        CONFIRM + "test_independent_draws_have_the_textbooks_standard_errors",
+    ),
+    Mutant(
+        "adjusted chains: mixed by R-hat or by ESS", "metropolis/confirm.py",
+        "np.all(weighted.r_hat(values) <= limit) and np.all(ess > 400)",
+        "np.all(weighted.r_hat(values) <= limit) or np.all(ess > 400)",
+        CONFIRM + "test_chains_that_stay_at_different_places_have_not_mixed",
+    ),
+    Mutant(
+        "phase: alpha without the 2 of the injected noise", "draws/phase.py",
+        "h[:, None] * level / (2 * T[:, None])", "h[:, None] * level / T[:, None]",
+        PHASE + "test_the_crossing",
+    ),
+    Mutant(
+        "phase: rows without replacement counted as with it", "diagnose/phase.py",
+        'source.order == "replacement"', 'source.order != "replacement"',
+        PHASE + "test_the_level_is_the_largest_eigenvalue_over_all_batches",
+    ),
+    Mutant(
+        "phase: the metric's factor transposed", "diagnose/phase.py",
+        "white = jax.vmap(D.pullback)(half)", "white = jax.vmap(D.noise)(half)",
+        PHASE + "test_statistics_of_per_datum_gradients",
+    ),
+    Mutant(
+        "phase: every row has the whole prior", "problem/rows.py",
+        "(z) / problem.num_data", "(z) / 1",
+        PHASE + "test_statistics_of_per_datum_gradients "
+        "tests/unit/tune/test_noise.py::test_per_datum_statistics_give_the_noise_of_every_batch",
+    ),
+]  # fmt: skip

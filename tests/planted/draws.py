@@ -1,0 +1,90 @@
+"""Bugs in what is said about draws: weighted statistics, tables, comparisons, what is stored."""
+
+from .mutant import Mutant
+
+DRAWS_TEST = "tests/unit/draws/test_draws.py::"
+WEIGHTED = "tests/unit/draws/test_weighted.py::"
+AUTOREGRESSION = WEIGHTED + "test_the_ess_of_an_autoregression"
+SUMMARY = WEIGHTED + "test_a_row_of_the_summary_is_the_law_of_its_draws"
+COMPARISON = "tests/unit/draws/test_comparison.py::"
+STORED = "tests/unit/draws/test_stored_order.py::"
+
+DRAWS = [
+    Mutant(
+        "weighted variance: the divisor of equal weights", "draws/weighted.py",
+        "share = (weights**2).sum() / weights.sum() ** 2", "share = 1 / weights.size",
+        DRAWS_TEST + "test_moments_equal_those_of_replicated_draws",
+    ),
+    Mutant(
+        "weighted quantile: a draw's own weight lies below it", "draws/weighted.py",
+        "below = np.cumsum(w, axis=0) - w", "below = np.cumsum(w, axis=0)",
+        WEIGHTED + "test_a_quantile_of_nearly_equal_weights_is_that_of_equal_ones",
+    ),
+    Mutant(
+        "ESS: unequal weights cost nothing", "draws/weighted.py",
+        "return full * weight_share(weights)", "return full",
+        DRAWS_TEST + "test_unequal_weights_cost_effective_draws",
+    ),
+    Mutant(
+        "ESS and R-hat: chain and draw change places", "draws/weighted.py",
+        "chain_axis=0, draw_axis=1", "chain_axis=1, draw_axis=0",
+        WEIGHTED + "test_r_hat_is_of_chains_and_not_of_draws",
+    ),
+    Mutant(
+        "MCSE: a variance for an error", "draws/weighted.py",
+        'np.sqrt(var(values, weights) / ess(values, weights, "mean"))',
+        'var(values, weights) / ess(values, weights, "mean")', AUTOREGRESSION,
+    ),
+    Mutant(
+        "intervals: all of what is left out on one side", "draws/draws.py",
+        "self.quantile((1 - prob) / 2, h)", "self.quantile(1 - prob, h)",
+        DRAWS_TEST + "test_weighted_quantile_of_many_draws",
+    ),
+    Mutant(
+        "weights: of failed chains too", "draws/draws.py",
+        "log_weight = self.log_weight[self.healthy]", "log_weight = self.log_weight",
+        DRAWS_TEST + "test_failed_chains_are_left_out",
+    ),
+    Mutant(
+        "summary: a variance in the column of sds", "draws/summary.py",
+        '"sd": np.sqrt(weighted.var(values, w))', '"sd": weighted.var(values, w)', SUMMARY,
+    ),
+    Mutant(
+        "summary: the bulk's ESS in the tail's column", "draws/summary.py",
+        'weighted.ess(values, w, "tail")', 'weighted.ess(values, w, "bulk")',
+        WEIGHTED + "test_the_tails_mix_apart_from_the_bulk",
+    ),
+    Mutant(
+        "summary: cold and tempered change places", "draws/summary.py",
+        '"cold" if temperature[0] < 1', '"cold" if temperature[0] > 1',
+        WEIGHTED + "test_the_summary_names_the_law_of_a_temperature",
+    ),
+    Mutant(
+        "comparison: names matched the other way round", "draws/comparison.py",
+        "[reference.names.index(name) for name in draws.names]",
+        "[draws.names.index(name) for name in reference.names]",
+        COMPARISON + "test_names_that_have_gone_round_are_matched",
+    ),
+    Mutant(
+        "comparison: a sd's error is its square's", "draws/comparison.py",
+        "weighted.mcse_mean((values - mean) ** 2, w) / (2 * sd)",
+        "weighted.mcse_mean((values - mean) ** 2, w) / sd",
+        "tests/unit/test_reference.py::test_compare_finds_known_shifts",
+    ),
+    Mutant(
+        "comparison: in units of the draws' own sd", "draws/comparison.py",
+        "(mean - mean_r) / sd_r", "(mean - mean_r) / sd",
+        COMPARISON + "test_the_unit_is_the_sd_of_the_reference",
+    ),
+    Mutant(
+        "storage: the leaves of every dict in the order of their names", "draws/storage.py",
+        "list(tree) if isinstance(tree, OrderedDict) else sorted(tree)", "sorted(tree)",
+        STORED + "test_every_leaf_keeps_its_name",
+    ),
+    Mutant(
+        "storage: a number that is not finite becomes 0", "draws/verdict.py",
+        "[np.nan if v is None else v for v in stored[name]]",
+        "[0.0 if v is None else v for v in stored[name]]",
+        STORED + "test_weights_status_and_verdict_come_back",
+    ),
+]  # fmt: skip

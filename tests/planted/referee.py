@@ -1,0 +1,85 @@
+"""Bugs in the referee: rejection rates, step-halving, exact chains."""
+
+from .mutant import Mutant
+
+PROPOSALS = "tests/unit/referee/test_proposals.py::"
+HALF = "tests/unit/referee/test_half_the_step.py::"
+RICHARDSON = HALF + "test_the_bias_that_is_taken_away_is_of_the_orders_own"
+HALVED = "tests/unit/test_halving.py::"
+TRANSITIONS = (
+    "tests/unit/referee/test_transitions.py::test_thinned_chains_are_every_so_many_transitions"
+)
+
+REFEREE = [
+    Mutant(
+        "rejection rate: ratios above 1 make up for others", "metropolis/rejection.py",
+        "-np.expm1(np.minimum(np.asarray(one(us, xi, zs.dtype.type(h))), 0.0))",
+        "-np.expm1(np.asarray(one(us, xi, zs.dtype.type(h))))",
+        "tests/laws/test_metropolis.py::test_rejections_of_a_gaussian_by_quadrature",
+    ),
+    Mutant(
+        "rejection rate: failed chains propose too", "metropolis/rejection.py",
+        "lambda leaf: leaf[draws.healthy].reshape", "lambda leaf: leaf.reshape",
+        PROPOSALS + "test_a_chain_that_failed_proposes_nothing",
+    ),
+    Mutant(
+        "rejection rate: at the run's first step", "metropolis/rejection.py",
+        "draws.step_size[draws.healthy[0], -1]", "draws.step_size[draws.healthy[0], 0]",
+        PROPOSALS + "test_the_step_of_a_run_is_its_last",
+    ),
+    Mutant(
+        "step-halving: extrapolated away from step 0", "referee/halving.py",
+        "(lambda a, b: 2 * b - a)", "(lambda a, b: 2 * a - b)", RICHARDSON,
+    ),
+    Mutant(
+        "step-halving: reshuffled bias taken for one of first order", "referee/halving.py",
+        'plan.setup.order in ("reshuffle", "symmetric")', 'plan.setup.order in ("symmetric",)',
+        RICHARDSON,
+    ),
+    Mutant(
+        "step-halving: the schedule of twice as many steps is not slowed", "referee/halving.py",
+        "old(t // 2) / 2", "old(t) / 2",
+        HALF + "test_half_the_step_goes_through_the_same_schedule_in_twice_the_steps",
+    ),
+    Mutant(
+        "step-halving: half the time between draws", "referee/halving.py",
+        '"thin": 2 * plan.setup.thin', '"thin": plan.setup.thin',
+        HALF + "test_half_the_step_goes_through_the_same_schedule_in_twice_the_steps",
+    ),
+    Mutant(
+        "step-halving: standard errors of the difference, not of what is extrapolated",
+        "referee/halving.py",
+        "sd_se, mean_se = self.factor * self.sd_ratio_se, self.factor * self.mean_shift_se",
+        "sd_se, mean_se = self.sd_ratio_se, self.mean_shift_se",
+        HALVED + "test_the_verdict_holds_the_run_against_step_0_and_not_against_half_the_step",
+    ),
+    Mutant(
+        "step-halving: the error of one run for that of two", "referee/halving.py",
+        "ratio * np.hypot(first.sd_se, second.sd_se)", "ratio * first.sd_se",
+        HALF + "test_the_standard_errors_are_those_of_two_independent_runs",
+    ),
+    Mutant(
+        "step-halving: a failed run is confirmed", "referee/halving.py",
+        'if "biased" in found or "not mixed" in found:',
+        'if "biased" in found and "not mixed" in found:',
+        HALVED + "test_a_run_that_failed_is_not_confirmed_by_half_the_step",
+    ),
+    Mutant(
+        "exact chains: draws are not thinned", "referee/chains.py",
+        "repeat = jnp.where(warm, 1, thin)", "repeat = jnp.where(warm, 1, 1)", TRANSITIONS,
+    ),
+    Mutant(
+        "exact chains: acceptance summed over transitions", "referee/chains.py",
+        "total[0] /= repeat", "total[0] *= 1", TRANSITIONS,
+    ),
+    Mutant(
+        "exact chains: a draw is numbered by the transition it came from", "referee/reference.py",
+        "thin * np.arange(1, num_draws + 1)", "thin * np.arange(num_draws)", TRANSITIONS,
+    ),
+    Mutant(
+        "exact chains: the step grows where too much is refused", "referee/adaptation.py",
+        "share * (aim - acceptance)", "share * (acceptance - aim)",
+        "tests/unit/test_reference.py::"
+        "test_a_window_measures_variances_and_dual_averaging_finds_the_aim",
+    ),
+]  # fmt: skip

@@ -1,0 +1,207 @@
+"""Bugs in the samplers, their gradients and preconditioners, the data's order and the loop."""
+
+from .mutant import Mutant
+
+SGLD = "tests/laws/test_sgld.py::test_one_step_is_the_matrix_of_the_paper"
+MOMENTUM = "tests/laws/test_momentum.py::test_one_step_is_the_matrix_of_the_paper"
+QUARTIC = "tests/laws/test_momentum.py::test_one_step_on_a_quartic"
+THERMOSTAT = "tests/laws/test_momentum.py::test_the_thermostat_by_hand"
+EXCHANGE = "tests/laws/test_momentum.py::test_the_exchange_has_the_probability_of_the_paper"
+RUN = "tests/laws/test_run.py::"
+BY_HAND = RUN + "test_every_step_by_hand"
+GRADIENT = "tests/contracts/test_gradient.py::test_gradient"
+MEMORY = "tests/contracts/test_gradient.py::test_gradient_with_a_memory"
+SOURCE = "tests/contracts/test_source.py::test_source"
+ADAPTIVE = "tests/laws/test_adaptive.py::test_every_step_by_hand_with_rmsprop"
+ACCUMULATORS = "tests/laws/test_adaptive.py::test_the_accumulators_after_known_gradients"
+GAMMA = (
+    "tests/laws/test_adaptive.py::test_gamma_keeps_the_law_where_the_metric_depends_on_the_position"
+)
+LEARNS = "tests/laws/test_adaptive.py::test_every_step_by_hand_with_an_estimator_that_learns"
+
+SAMPLING = [
+    Mutant(
+        "SGLD: noise of sd h, not sqrt(2 h)", "sampler/sgld.py",
+        "variance = 2 * h * T\n", "variance = h * h * T\n", SGLD,
+    ),
+    Mutant(
+        "SGLD: no preconditioner in the noise", "sampler/sgld.py",
+        "D.noise(jnp.sqrt(variance) * noise)", "jnp.sqrt(variance) * noise", SGLD,
+    ),
+    Mutant(
+        "SGLD: temperature as an sd", "sampler/sgld.py",
+        "variance = 2 * h * T\n", "variance = 2 * h * T**2\n", SGLD,
+    ),
+    Mutant(
+        "SGLD: temperature on the drift too", "sampler/sgld.py",
+        "D.drift(grad(state.position)), D.noise", "D.drift(grad(state.position)) / T, D.noise", SGLD,
+    ),
+    Mutant(
+        "SGLD: noise correction of order h", "sampler/sgld.py",
+        "- h * h * self.noise_correction", "- h * self.noise_correction",
+        "tests/laws/test_sgld.py::test_noise_correction_is_exact",
+    ),
+    Mutant(
+        "minibatch: N/n missing", "gradient/minibatch.py",
+        "+ batch.scale * problem.log_likelihood", "+ problem.log_likelihood", GRADIENT,
+    ),
+    Mutant(
+        "minibatch: N/n on the prior", "gradient/minibatch.py",
+        "problem.log_prior(z)\n", "batch.scale * problem.log_prior(z)\n", GRADIENT,
+    ),
+    Mutant(
+        "blocks scaled by N/n though the last is shorter", "data/source.py",
+        "Batch(rows, weight, float(count), x)",
+        "Batch(rows, weight, self.num_data / self.batch_size, x)", GRADIENT,
+    ),
+    Mutant(
+        "the row that fills a short block counts", "data/source.py",
+        "jnp.where(x < larger, 1.0, 0.0)", "jnp.where(x < larger, 1.0, 1.0)", GRADIENT,
+    ),
+    Mutant(
+        "control variates: sign", "gradient/control_variates.py",
+        "tilt = self.total - batch.scale * at_center", "tilt = self.total + batch.scale * at_center",
+        GRADIENT,
+    ),
+    Mutant(
+        "SVRG: centre never refreshed", "gradient/svrg.py",
+        "(step + 1) % self.period == 0", "(step + 1) % self.period < 0", LEARNS,
+    ),
+    Mutant(
+        "SVRG: centre without its gradient", "gradient/svrg.py",
+        "fresh = lambda: Memory(z, sums.likelihood_gradient(problem, z))",
+        "fresh = lambda: Memory(z, memory.total)", MEMORY,
+    ),
+    Mutant(
+        "SAGA: sum not updated with its table", "gradient/saga.py",
+        "return Memory(memory.table.at[rows].set(fresh), total)",
+        "return Memory(memory.table.at[rows].set(fresh), memory.total)", MEMORY,
+    ),
+    Mutant(
+        "SAGA: a row drawn twice counts twice", "gradient/saga.py",
+        "first = ~jnp.any(jnp.tril(same, -1), axis=1)", "first = jnp.any(same, axis=1)", MEMORY,
+    ),
+    Mutant(
+        "SGHMC: explicit Euler, the old velocity moves the position", "sampler/sghmc.py",
+        "State(state.position + v, v)", "State(state.position + state.velocity, v)", QUARTIC,
+    ),
+    Mutant(
+        "SGHMC: momentum drawn anew at each call", "sampler/sghmc.py",
+        "(1 - self.friction) * state.velocity", "jnp.sqrt(h * T) * D.noise(noise)", QUARTIC,
+    ),
+    Mutant(
+        "SGHMC: noise estimate not taken off", "sampler/sghmc.py",
+        "2 * (self.friction - self.noise_estimate) * h", "2 * self.friction * h", MOMENTUM,
+    ),
+    Mutant(
+        "BAOA: temperature as an sd", "sampler/baoa.py",
+        "jnp.sqrt(T * -jnp.expm1(2 * decay))", "T * jnp.sqrt(-jnp.expm1(2 * decay))", MOMENTUM,
+    ),
+    Mutant(
+        "BAOA: noise of a step half as long", "sampler/baoa.py",
+        "-jnp.expm1(2 * decay)", "-jnp.expm1(decay)", QUARTIC,
+    ),
+    Mutant(
+        "UBU: position and momentum noise independent", "sampler/ubu.py",
+        "jnp.sqrt(T * -jnp.expm1(-2 * x)) * z[0]", "jnp.sqrt(T * -jnp.expm1(-2 * x)) * z[1]",
+        "tests/laws/test_momentum.py::test_the_flow_of_ubu_is_the_exact_one",
+    ),
+    Mutant(
+        "UBU: both halves by the same normals", "sampler/ubu.py",
+        "noise[2:], D, temperature", "noise[:2], D, temperature", MOMENTUM,
+    ),
+    Mutant(
+        "thermostat: |v| for |v|^2", "sampler/sgnht.py",
+        "heat = p**2 if self.per_parameter else jnp.mean(p**2)",
+        "heat = jnp.abs(p) if self.per_parameter else jnp.mean(jnp.abs(p))", THERMOSTAT,
+    ),
+    Mutant(
+        "thermostat: held at 1, not at T", "sampler/sgnht.py",
+        "x + delta * (heat - T)", "x + delta * (heat - 1)", THERMOSTAT,
+    ),
+    Mutant(
+        "replica exchange: the wrong way round", "sampler/replica_exchange.py",
+        "b * (U[k] - U[k + 1]) * T", "b * (U[k + 1] - U[k]) * T", EXCHANGE,
+    ),
+    Mutant(
+        "dense preconditioner: factor transposed", "preconditioner/fixed.py",
+        "return self.factor @ xi", "return xi @ self.factor", SGLD,
+    ),
+    Mutant(
+        "Gamma dropped while the metric adapts", "run/chunk.py",
+        "return matrix, fresh, lambda q: estimate(q) + shift", "return matrix, fresh, estimate", GAMMA,
+    ),
+    Mutant(
+        "Gamma without T", "run/chunk.py",
+        "T * gamma / matrix.array", "gamma / matrix.array", GAMMA,
+    ),
+    Mutant(
+        "Gamma still there when the metric is frozen", "run/chunk.py",
+        "shift = jnp.where(adapting, T * gamma / matrix.array, 0.0)",
+        "shift = T * gamma / matrix.array", ADAPTIVE,
+    ),
+    Mutant(
+        "RMSprop: started at 0 without correction", "preconditioner/adaptive.py",
+        "_diagonal(memory.v / jnp.maximum(share, 1e-30), self.epsilon)",
+        "_diagonal(memory.v, self.epsilon)", ACCUMULATORS,
+    ),
+    Mutant(
+        "RMSprop: a parameter without gradient gets the noise of 1 / epsilon",
+        "preconditioner/adaptive.py",
+        "v = jnp.where(seen, v, jnp.where(mean > 0, mean, 1.0))", "v = jnp.where(seen, v, 0.0)",
+        ACCUMULATORS,
+    ),
+    Mutant(
+        "RMSprop: sees the sum's gradient, not the mean's", "run/chunk.py",
+        "estimate(q) / count)", "estimate(q) / 1)", ADAPTIVE,
+    ),
+    Mutant(
+        "RMSprop: never frozen", "run/chunk.py",
+        "adapting = (step < kernel.burn_in) | (not D.freeze)", "adapting = step >= 0", ADAPTIVE,
+    ),
+    Mutant(
+        "the order of the data starts over in each chunk", "run/loop.py",
+        "chunk((self.seed, chain), step, end - step)", "chunk((self.seed, chain), 0, end - step)", RUN + "test_the_length_of_a_chunk_changes_no_bit",
+    ),
+    Mutant(
+        "the order of the data starts over in each block", "run/chunk.py",
+        "dynamic_slice_in_dim(order, begin + i * size, size)", "dynamic_slice_in_dim(order, begin, size)",
+        RUN + "test_the_length_of_a_chunk_changes_no_bit",
+    ),
+    Mutant(
+        "a minibatch is used in two steps", "data/source.py",
+        "return np.concatenate(parts)[start : start + n] if parts",
+        "return np.concatenate(parts)[(start + np.arange(n)) // 2] if parts", SOURCE,
+    ),
+    Mutant(
+        "chains share the order of the data", "run/loop.py",
+        "chunk((self.seed, chain), step, end - step)", "chunk((self.seed, 0), step, end - step)", BY_HAND,
+    ),
+    Mutant(
+        "the order of the data depends on who asked before", "data/source.py",
+        "    key = [np.uint64(seed % 2**64)",
+        "    counter = generator.__dict__['at'] = generator.__dict__.get('at', 0) + 1\n"
+        "    key = [np.uint64(seed % 2**64)", SOURCE,
+    ),
+    Mutant(
+        "a key used in every block of noise", "run/chunk.py",
+        "jax.random.fold_in(jax.random.fold_in(kernel.key, chain), block)",
+        "jax.random.fold_in(kernel.key, chain)", RUN + "test_no_noise_is_used_twice",
+    ),
+    Mutant(
+        "a key used by every chain", "run/chunk.py",
+        "jax.random.fold_in(jax.random.fold_in(kernel.key, chain), block)",
+        "jax.random.fold_in(kernel.key, block)", RUN + "test_no_noise_is_used_twice",
+    ),
+    Mutant(
+        "a draw's weight is the step after its own", "run/chunk.py",
+        "z, g, h, T = jax.tree.map(at, rows)", "z, g, h, T = jax.tree.map(at, (*rows[:2], jnp.roll(rows[2], -1), rows[3]))",
+        RUN + "test_the_weight_is_read_off_the_move",
+    ),
+    Mutant(
+        "a draw's gradient is the next one's", "run/chunk.py",
+        "(z, estimate(z) if kernel.record_gradient else None)",
+        "(z, estimate(new.position) if kernel.record_gradient else None)",
+        RUN + "test_a_recorded_gradient_is_the_one_at_its_draw",
+    ),
+]  # fmt: skip

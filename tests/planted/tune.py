@@ -1,0 +1,179 @@
+"""Bugs in what the library finds out and chooses: Gaussian, noise, law, step, lengths, modes."""
+
+from .mutant import Mutant
+
+NOISE = "tests/unit/tune/test_noise.py::"
+GAUSSIAN = "tests/unit/tune/test_gaussian.py::"
+FACTOR = GAUSSIAN + "test_covariance_factor_and_whitening_belong_to_the_posterior"
+LENGTHS = "tests/unit/tune/test_lengths.py::"
+LOWRANK = "tests/unit/tune/test_lowrank.py::"
+PILOTED = "tests/unit/tune/test_piloted.py::"
+LAW = "tests/laws/test_sgld.py::"
+AFFINE = "tests/laws/test_momentum.py::"
+SANDWICH = "tests/unit/approximate/test_sandwich_of_means.py::"
+TOLD = "tests/unit/test_told.py::"
+
+TUNE = [
+    Mutant(
+        "noise of blocks: times a block's rows, not times the blocks", "gaussian/noise.py",
+        "source.num_blocks * table.astype", "source.block_size * table.astype",
+        NOISE + "test_the_noise_of_blocks_is_over_all_of_them",
+    ),
+    Mutant(
+        "noise of an estimator: a difference of two is not halved", "gaussian/noise.py",
+        "    return difference.T @ difference / (2 * count)\n",
+        "    return difference.T @ difference / count\n",
+        NOISE + "test_the_noise_of_control_variates_is_averaged_over_the_posterior",
+    ),
+    Mutant(
+        "noise of rows: centred by the row after, not the row itself", "gaussian/noise.py",
+        "(second - np.roll(at_mode, 1, axis=0))", "(second - np.roll(at_mode, -1, axis=0))",
+        NOISE + "test_the_noise_of_one_row_plain_and_centred",
+    ),
+    Mutant(
+        "noise around positions: their means count as noise", "gaussian/noise.py",
+        "centred.append(g - g.mean(0))", "centred.append(g)",
+        PILOTED + "test_the_noise_around_a_position_is_that_of_its_rows",
+    ),
+    Mutant(
+        "Gaussian at the mode: eigenvalues for their roots", "gaussian/dense.py",
+        "factor = vectors / np.sqrt(values) / scale[:, None]",
+        "factor = vectors / values / scale[:, None]", FACTOR,
+    ),
+    Mutant(
+        "Gaussian at the mode: the temperature as an sd", "gaussian/dense.py",
+        "factor=self.factor * np.sqrt(temperature)", "factor=self.factor * temperature", FACTOR,
+    ),
+    Mutant(
+        "Gaussian at the mode: factor transposed in its draws", "gaussian/dense.py",
+        "return xi @ self.factor.T", "return xi @ self.factor", FACTOR,
+    ),
+    Mutant(
+        "Gaussian at the mode: gamma of the log posterior, not of minus it", "gaussian/dense.py",
+        "lambda g: -self.pull(g) @ out.T", "lambda g: self.pull(g) @ out.T",
+        GAUSSIAN + "test_marginals_are_those_of_the_reported_parameters",
+    ),
+    Mutant(
+        "nu: the Gaussian's own gradient at T = 1", "gaussian/dense.py",
+        "straight = laplace.linear(problem, thetas) / temperature",
+        "straight = laplace.linear(problem, thetas)",
+        "tests/unit/tune/test_mode.py::test_nonlinearity_is_0_on_a_gaussian_and_not_on_a_logistic",
+    ),
+    Mutant(
+        "low rank: variances that forget the cross term", "gaussian/lowrank.py",
+        "(2 * self.c + self.c**2)", "self.c**2",
+        LOWRANK + "test_diagonal_plus_rank_five_is_found_exactly",
+    ),
+    Mutant(
+        "low rank: whitened by c, not by c / (1 + c)", "gaussian/lowrank.py",
+        "(self.c / (1 + self.c))", "self.c",
+        LOWRANK + "test_spread_pull_whiten_draws_and_metric_belong_to_one_matrix",
+    ),
+    Mutant(
+        "low rank: narrowed where it must be widened", "gaussian/lowrank.py",
+        "scale=found.scale / np.sqrt(low)", "scale=found.scale * np.sqrt(low)",
+        LOWRANK + "test_a_broad_spectrum_lies_between_1_and_1_plus_departure",
+    ),
+    Mutant(
+        "law: blocks of a pass as independent as rows drawn anew", "law/overdamped.py",
+        "scale = R / (R - 1)", "scale = (R - 1) / R", LAW + "test_order_of_the_bias",
+    ),
+    Mutant(
+        "law: the posterior's variance at T = 1", "law/overdamped.py",
+        "self.out, temperature / self.a, self.out", "self.out, 1 / self.a, self.out",
+        LENGTHS + "test_the_ratio_of_exact_gradients_is_the_closed_form",
+    ),
+    Mutant(
+        "law: a ratio of variances, not of sds", "law/overdamped.py",
+        "return np.sqrt(wrong / true)", "return wrong / true",
+        LENGTHS + "test_the_ratio_of_exact_gradients_is_the_closed_form",
+    ),
+    Mutant(
+        "law: alpha without the 2 of the injected noise", "law/overdamped.py",
+        "return h / (2 * temperature)", "return h / temperature",
+        LENGTHS + "test_the_noise_ratio_is_of_variances",
+    ),
+    Mutant(
+        "law: the noise left in coordinates that are not turned", "law/overdamped.py",
+        "basis.T @ noise @ basis", "factor.T @ noise @ factor",
+        LAW + "test_independent_batches",
+    ),
+    Mutant(
+        "step: the parameter that is least off decides", "law/overdamped.py",
+        "np.max(np.abs(law.ratio(middle, temperature) - 1))",
+        "np.min(np.abs(law.ratio(middle, temperature) - 1))",
+        LAW + "test_largest_step_spends_the_bias_it_was_given",
+    ),
+    Mutant(
+        "law of momentum: complex modes not conjugated", "law/affine.py",
+        "np.outer(arrives[:, i], arrives[:, j].conj())", "np.outer(arrives[:, i], arrives[:, j])",
+        AFFINE + "test_reshuffled_batches",
+    ),
+    Mutant(
+        "step: all of the tolerance, none left for Monte Carlo error", "tune/from_gaussian.py",
+        "    bias = ask.tolerance / 2\n", "    bias = ask.tolerance\n",
+        LENGTHS + "test_half_of_the_tolerance_is_the_steps",
+    ),
+    Mutant(
+        "batch: as noisy as if all N rows were n of infinitely many", "tune/price.py",
+        "V = variance * (1 / n - 1 / N)", "V = variance / n",
+        LOWRANK + "test_the_noise_of_a_plan_at_a_temperature",
+    ),
+    Mutant(
+        "lengths: every chain makes the draws of all", "tune/lengths.py",
+        "(1 + decay) / (1 - decay) / ask.num_chains", "(1 + decay) / (1 - decay)",
+        LENGTHS + "test_all_chains_together_make_the_draws_that_a_tolerance_needs",
+    ),
+    Mutant(
+        "lengths: burn-in of one time constant", "tune/lengths.py",
+        "int(np.ceil(6 / rate))", "int(np.ceil(1 / rate))",
+        LENGTHS + "test_what_is_left_of_the_start_after_burn_in_is_nothing",
+    ),
+    Mutant(
+        "modes: those less dense are no modes", "gaussian/known.py",
+        "at.log_density - NEGLIGIBLE", "at.log_density + NEGLIGIBLE",
+        TOLD + "test_a_far_mode_on_one_side_alone_is_found",
+    ),
+    Mutant(
+        "modes: both starts of a pair lie on one side", "gaussian/mode.py",
+        "[near.mode + away, near.mode - away]", "[near.mode + away, near.mode + away]",
+        TOLD + "test_starts_of_the_search_are_the_mirror_the_exchange_and_both_sides",
+    ),
+    Mutant(
+        "Newton: triangular factors the wrong way round", "gaussian/mode.py",
+        "np.linalg.solve(factor.T, np.linalg.solve(factor, g))",
+        "np.linalg.solve(factor, np.linalg.solve(factor.T, g))",
+        GAUSSIAN + "test_newton_needs_one_step_on_any_gaussian",
+    ),
+    Mutant(
+        "resolution: a posterior sd as its own inverse", "gaussian/proper.py",
+        "apart * np.sqrt(np.diag(curvature)", "apart / np.sqrt(np.diag(curvature)",
+        TOLD + "test_numbers_too_far_apart_for_the_posterior",
+    ),
+    Mutant(
+        "pilot: the energy of a Gaussian's proposals taken twice", "metropolis/pilot.py",
+        "ratio = -h / 4 * np.sum", "ratio = -h / 2 * np.sum",
+        LENGTHS + "test_how_often_a_step_is_rejected_on_a_gaussian",
+    ),
+    Mutant(
+        "pilot: proposals are taken where they should be refused", "metropolis/chains.py",
+        "accepted = log_uniform < ratio", "accepted = log_uniform > ratio",
+        "tests/unit/tune/test_pilot.py::test_adjusted_chains_tell_the_truth_whatever_the_runs_step",
+    ),
+    Mutant(
+        "sandwich: spread by a covariance, not by its root", "approximate/sandwich.py",
+        "(turn * np.sqrt(np.maximum(values, 0))) @ turn.T",
+        "(turn * np.maximum(values, 0)) @ turn.T",
+        SANDWICH + "test_the_covariance_is_that_of_the_rows_over_their_number",
+    ),
+    Mutant(
+        "sandwich: scores of one row for those of all", "approximate/sandwich.py",
+        "np.cov(found, rowvar=False)", "np.cov(found, rowvar=False) / len(found)",
+        SANDWICH + "test_the_covariance_is_that_of_the_rows_over_their_number",
+    ),
+    Mutant(
+        "sandwich: around the mean of unweighted draws", "approximate/sandwich.py",
+        "mean = weighted.mean(z, draws.weights)", "mean = z.mean((0, 1))",
+        SANDWICH + "test_nothing_but_the_spread_moves_whatever_the_weights",
+    ),
+]  # fmt: skip
