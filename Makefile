@@ -4,7 +4,7 @@ export PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all test-lowest mutants check bench claims docs clean
+.PHONY: demo test test-all test-lowest test-types mutants check bench claims docs clean
 
 .venv/.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -47,6 +47,9 @@ $(LOWEST)/.stamp: pyproject.toml tests/lowest.py
 test-lowest: $(LOWEST)/.stamp
 	$(LOWEST)/bin/python -m pytest -n 2 -m "not slow" -W ignore::DeprecationWarning \
 		-W ignore::FutureWarning -W ignore::PendingDeprecationWarning --deselect $(LUCKY) $(LOWEST_TESTS)
+
+test-types: .venv/.stamp
+	SGLD_CHECK_TYPES=1 $(BIN)/python -m pytest -n 2 -m "not slow and not torch"
 
 mutants: .venv/.stamp
 	$(BIN)/python tests/mutants.py

@@ -7,7 +7,13 @@ import tempfile
 import numpy as np
 import pytest
 
+import checked_types
+
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
+
+
+if "SGLD_CHECK_TYPES" in os.environ:
+    checked_types.install()
 
 
 def pytest_configure(config):

@@ -8,7 +8,7 @@ import numpy as np
 
 from .errors import UsageError
 
-__all__ = ["check_seed", "fraction", "is_number", "positive_number", "whole_number"]
+__all__ = ["check_seed", "fraction", "is_number", "positive", "positive_number", "whole_number"]
 
 
 def is_number(value: Any) -> bool:
@@ -22,6 +22,16 @@ def whole_number(name: str, value: Any, least: int = 1, remark: str = "") -> Non
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or value < least:
         raise UsageError(f"{name} must be a whole number, at least {least}{remark}. Got {value!r}.")
+
+
+def positive(name: str, value: Any, remark: str = "") -> None:
+    """UsageError unless `value` is positive and finite; of an array, every number."""
+    try:
+        numbers = np.asarray(value, float)
+    except (TypeError, ValueError):
+        numbers = np.array(np.nan)
+    if not (np.isfinite(numbers) & (numbers > 0)).all():
+        raise UsageError(f"{name} must be positive{remark}. Got {value}.")
 
 
 def positive_number(name: str, value: Any) -> None:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.tree_util import Partial
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from .errors import UsageError, did_you_mean, need
 from .layout import leaf_names
@@ -29,6 +29,7 @@ __all__ = ["Posterior", "Transform"]
 PyTree = Any
 
 
+@runtime_checkable
 class Transform(Protocol):
     """A bijection from free (unconstrained) pytrees to positions; itself a pytree."""
 
@@ -177,7 +178,7 @@ class Constraints:
         paths = ((),) if whole else tuple(_paths(shaped))
         return cls(bijections, tuple(leaf_names(shaped)), paths)
 
-    def _leaves(self, tree: PyTree) -> tuple[list[tuple[Any, Array]], Any]:
+    def _leaves(self, tree: PyTree) -> tuple[list[tuple[Any, ArrayLike]], Any]:
         """Every leaf with its bijection."""
         leaves, treedef = jax.tree.flatten(tree)
         paths, given = _paths(tree), dict(zip(self.paths, self.bijections, strict=True))

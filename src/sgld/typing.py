@@ -10,7 +10,7 @@ it must behave is certified by `sgld.testing`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from jaxtyping import ScalarLike
 
@@ -38,6 +38,7 @@ Number = ScalarLike
 Schedule = Callable[[Any], Any]
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """A deterministic step from state to state; `sgld.testing` has the contract in full."""
 
@@ -53,6 +54,7 @@ class Sampler(Protocol):
         ...
 
 
+@runtime_checkable
 class Estimator(Protocol):
     """An estimator of the gradient of the full-data log posterior; `sgld.gradient` has the contract."""
 
@@ -65,6 +67,7 @@ class Estimator(Protocol):
         ...
 
 
+@runtime_checkable
 class Preconditioner(Protocol):
     """A matrix D, constant or learnt in the burn-in; `sgld.preconditioner` has the contract."""
 
@@ -73,6 +76,7 @@ class Preconditioner(Protocol):
         ...
 
 
+@runtime_checkable
 class Optimizer(Protocol):
     """An optax transformation."""
 

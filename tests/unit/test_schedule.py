@@ -10,7 +10,7 @@ from sgld.errors import UsageError
 from sgld.schedule import (
     Constant,
     as_schedule,
-    check_schedule,
+    check_values,
     constant,
     cosine_cycles,
     from_learning_rate,
@@ -101,7 +101,7 @@ def test_exploration_share_is_exact(exploration):
     np.testing.assert_array_equal(jax.jit(lambda h, k: h.sampling(k))(h, steps), expected)
     T = h.temperature(0.5)
     np.testing.assert_array_equal(jax.jit(lambda T, k: T(k))(T, steps), 0.5 * expected)
-    check_schedule(T, 200, "temperature")
+    check_values(T, 200, "temperature")
 
 
 def test_converters_halve_and_divide_every_kind():
@@ -230,18 +230,18 @@ def test_as_schedule_accepts_every_kind_of_number_and_function():
 
 def test_check_schedule():
     for good in (constant(0.1), power(1, 1), optax.linear_schedule(0.1, 0.0, 1000)):
-        check_schedule(good, 1000, "step_size")
-    check_schedule(lambda step: 0.1, 0, "step_size")
-    check_schedule(polynomial(1.0, 1.0, 0.5), LAST, "step_size")
+        check_values(good, 1000, "step_size")
+    check_values(lambda step: 0.1, 0, "step_size")
+    check_values(polynomial(1.0, 1.0, 0.5), LAST, "step_size")
     late = lambda step: jnp.where(step < 1000, 0.1, -0.125)  # noqa: E731
-    check_schedule(late, 999, "step_size")
+    check_values(late, 999, "step_size")
     with pytest.raises(UsageError, match=r"step_size .* Got -0\.125 at step 1000\."):
-        check_schedule(late, 1000, "step_size")
+        check_values(late, 1000, "step_size")
     with pytest.raises(UsageError, match=r"step_size .* Got inf at step 0\."):
-        check_schedule(lambda step: 1 / jnp.asarray(step, float), 1000, "step_size")
+        check_values(lambda step: 1 / jnp.asarray(step, float), 1000, "step_size")
     with pytest.raises(UsageError, match=r"temperature .* trace; replace `if`"):
-        check_schedule(lambda step: 0.1 if step < 10 else 0.0, 1000, "temperature")
+        check_values(lambda step: 0.1 if step < 10 else 0.0, 1000, "temperature")
     with pytest.raises(UsageError, match=r"one number per step. Got an array of shape \(2,\)"):
-        check_schedule(lambda step: jnp.ones(2), 1000, "step_size")
+        check_values(lambda step: jnp.ones(2), 1000, "step_size")
     with pytest.raises(UsageError, match="num_steps"):
-        check_schedule(constant(1), 2**31, "step_size")
+        check_values(constant(1), 2**31, "step_size")

@@ -6,7 +6,7 @@ import functools
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..errors import RunError, UsageError
+from ..errors import RunError
 from .app import CheckpointEvery, Json, Overwrite, Quiet, Run, Strict, command, typer
 from .show import exit_strict, finish, say_model, say_plan
 
@@ -162,10 +162,10 @@ def resume(
     strict: Strict = False,
 ) -> None:
     """Go on with a killed or interrupted run, to the same draws as an uninterrupted one."""
+    from ..checks import positive
     from ..models.fit import resume as go_on
 
-    if not checkpoint_every > 0:
-        raise UsageError(f"checkpoint_every must be positive, in seconds. Got {checkpoint_every}.")
+    positive("checkpoint_every", checkpoint_every, ", in seconds")
     silent = quiet or as_json
     go_on(run, progress=not silent, checkpoint_every=checkpoint_every)
     finish(run, quiet, as_json)

@@ -50,16 +50,15 @@ def assess(
     failures = draws.failures
     if draws.healthy.size == 0:
         return Verdict("biased", failures)
-    values, _ = draws.flat()
     weights = draws.weights
-    mean = weighted.mean(values, weights)
+    found = weighted.Estimates(draws.flat()[0], weights)
     evidence: dict[str, Any] = dict(
         names=draws.names,
-        mean=mean,
-        sd=np.sqrt(weighted.var(values, weights)),
-        ess=weighted.ess(values, weights),
-        ess_square=weighted.ess((values - mean) ** 2, weights),
-        r_hat=weighted.r_hat(values),
+        mean=found.mean,
+        sd=found.sd,
+        ess=found.ess,
+        ess_square=found.ess_square,
+        r_hat=weighted.r_hat(found.values),
         num_chains=len(draws.healthy),
         failures=failures,
         nu=plan.known.nu,
@@ -80,10 +79,10 @@ def assess(
         evidence["max_se"] = MAX_SE_ALONE
     if rough:  # a covariance that is too small hides bias, and shows in r2 alone
         evidence["min_r2"] = PRINTED_R2
-    found = Evidence(**evidence, why_not=why_not)
-    if plan.adjustable and doubt(found) and not unmixed(found) and _all_visited(plan.known, z):
-        found = replace(found, confirmation=confirm(problem, plan.setup, seed))
-    return judge(found)
+    e = Evidence(**evidence, why_not=why_not)
+    if plan.adjustable and doubt(e) and not unmixed(e) and _all_visited(plan.known, z):
+        e = replace(e, confirmation=confirm(problem, plan.setup, seed))
+    return judge(e)
 
 
 def _all_visited(known: Known, z: Float[np.ndarray, "chain draw d"]) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..draws.verdict import Verdict, Word
+from ..draws.weighted import max_r_hat
 from ..metropolis.confirm import Confirmation
 
 __all__ = ["Evidence", "doubt", "judge", "unmixed"]
@@ -169,8 +170,7 @@ def unmixed(e: Evidence) -> list[str]:
             f"too few effective draws: {ess[worst]:.0f} for {e.names[worst]!r} where {MIN_ESS} are "
             f"needed; use about {factor:.1f} times as many steps (num_draws or thin)."
         ]
-    # R-hat looks at the spread too, so that the ESS of theta^2 counts
-    limit = np.maximum(1.01, np.sqrt(1 + 4 * e.num_chains / ess))
+    limit = max_r_hat(ess, e.num_chains)
     over = np.nan_to_num(e.r_hat) > limit
     if over.any():
         worst = int(np.nanargmax(e.r_hat / limit))

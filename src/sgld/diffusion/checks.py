@@ -8,8 +8,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array
+from numpy.typing import ArrayLike
 
+from .. import checks
 from ..errors import UsageError
 
 Coefficient = Callable[[Array, Array], ArrayLike]  # of (x, t)
@@ -22,8 +24,7 @@ def positive(**numbers: Any) -> None:
             raise UsageError(f"{name} must be a whole number. Got {value!r}.")
         if isinstance(value, Tracer):
             continue
-        if not (np.isfinite(value) and value > 0):
-            raise UsageError(f"{name} must be positive. Got {value}.")
+        checks.positive(name, value)
 
 
 def floating(x: ArrayLike) -> Array:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 from scipy.linalg import solve_banded
 
 from ..errors import UsageError
@@ -44,7 +45,9 @@ def fokker_planck_residual(
     t = jnp.zeros((), x.dtype)
 
     def flux(x: Array) -> Array:
-        spread = jax.grad(lambda x: jnp.asarray(0.5 * diffusion(x, t) ** 2 * density(x)))
+        spread = jax.grad(
+            lambda x: jnp.asarray(0.5 * jnp.asarray(diffusion(x, t)) ** 2 * density(x))
+        )
         return jnp.asarray(drift(x, t)) * density(x) - spread(x)
 
     return -jax.vmap(jax.grad(flux))(x.ravel()).reshape(x.shape)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
+from numpy.typing import ArrayLike
 from scipy.sparse import csgraph
 
 from ..errors import UsageError
@@ -80,7 +81,7 @@ def markov_evolve(A: ArrayLike, x: ArrayLike, t: int) -> Float[np.ndarray, "*bat
 
 def markov_path(
     A: ArrayLike, state: int, *, num_steps: int, key: Array
-) -> Int[Array, " num_steps+1"]:
+) -> Int[Array, " {num_steps}+1"]:
     """A simulated path of states from `state`; its time averages are the chain's ergodic averages.
 
     Raises UsageError where A is not a transition matrix, or `num_steps` is not positive.

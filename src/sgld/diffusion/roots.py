@@ -9,10 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array
+from numpy.typing import ArrayLike
 
 from ..errors import UsageError
-from ..schedule import RobbinsMonro, Schedule, as_schedule, check_schedule, robbins_monro
+from ..schedule import RobbinsMonro, Schedule, as_schedule, check_values, robbins_monro
+from ..typing import Number
 from .checks import floating, positive
 
 __all__ = ["Newton", "RootSearch", "newton", "robbins_monro_root"]
@@ -43,7 +45,7 @@ class RootSearch(NamedTuple):
 def robbins_monro_root(
     noisy_g: Callable[[Array, Array], ArrayLike],
     x0: ArrayLike,
-    schedule: Schedule | float,
+    schedule: Schedule | Number,
     *,
     num_steps: int,
     key: Array,
@@ -74,7 +76,7 @@ def robbins_monro_root(
     """
     positive(num_steps=num_steps)
     schedule = as_schedule(schedule, "schedule")
-    check_schedule(schedule, num_steps, "schedule")
+    check_values(schedule, num_steps, "schedule")
     x0 = floating(x0)
 
     def one_step(x: Array, n: Array) -> tuple[Array, tuple[Array, Array]]:

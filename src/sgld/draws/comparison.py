@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from ..columns import columns
 from ..errors import UsageError
 from . import weighted
 from .draws import Draws
@@ -56,11 +57,7 @@ class Comparison:
             [name, *(f"{getattr(self, column)[i]:.3f}" for column in COLUMNS)]
             for i, name in enumerate(self.names)
         ]
-        widths = [max(len(line[j]) for line in [head, *body]) for j in range(len(head))]
-        lines = [
-            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
-            for line in [head, *body]
-        ]
+        lines = columns([head, *body])
         mean, sd = self.worst_mean, self.worst_sd
         if mean is None or sd is None:
             return "\n".join([*lines, "worst: unknown, the draws do not move."])
@@ -109,25 +106,14 @@ def compare(draws: Draws, reference: Draws) -> Comparison:
                 f"{', '.join(there[:5])}{', ...' if len(there) > 5 else ''}."
             )
     order = [reference.names.index(name) for name in draws.names]
-    mean, sd, mean_se, sd_se = _moments(draws)
-    mean_r, sd_r, mean_se_r, sd_se_r = (part[order] for part in _moments(reference))
+    a = weighted.Estimates(draws.flat()[0], draws.weights)
+    b = weighted.Estimates(reference.flat()[0][..., order], reference.weights)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = sd / sd_r
+        ratio = a.sd / b.sd
         return Comparison(
-            draws.names, (mean - mean_r) / sd_r, ratio, np.hypot(mean_se, mean_se_r) / sd_r,
-            ratio * np.hypot(sd_se / sd, sd_se_r / sd_r),
+            draws.names, (a.mean - b.mean) / b.sd, ratio, np.hypot(a.mean_se, b.mean_se) / b.sd,
+            ratio * np.hypot(a.sd_se, b.sd_se),
         )  # fmt: skip
-
-
-def _moments(draws: Draws) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, sd and their Monte Carlo standard errors; the sd's by the delta method."""
-    values, _ = draws.flat()
-    w = draws.weights
-    mean = weighted.mean(values, w)
-    sd = np.sqrt(weighted.var(values, w))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        sd_se = weighted.mcse_mean((values - mean) ** 2, w) / (2 * sd)
-    return mean, sd, weighted.mcse_mean(values, w), sd_se
 
 
 def _largest(values: np.ndarray) -> int | None:

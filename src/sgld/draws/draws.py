@@ -11,7 +11,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..errors import RunError, UsageError
+from ..checks import fraction
+from ..errors import RunError
 from ..layout import Layout
 from ..problem.problem import Problem
 from . import weighted
@@ -178,8 +179,7 @@ class Draws:
 
     def quantile(self, q: float, h: Callable[[PyTree], PyTree] | None = None) -> PyTree:
         """Weighted q-quantile of h(position), 0 <= q <= 1."""
-        if not 0 <= q <= 1:
-            raise UsageError(f"q must lie between 0 and 1. Got {q}.")
+        fraction("q", q, ends=True)
         values, restore = self.flat(h)
         return restore(weighted.quantile(values, self.weights, q))
 
@@ -187,16 +187,14 @@ class Draws:
         self, prob: float = 0.9, h: Callable[[PyTree], PyTree] | None = None
     ) -> tuple[PyTree, PyTree]:
         """Equal-tailed credible interval of h(position) holding probability `prob`."""
-        if not 0 < prob < 1:
-            raise UsageError(f"prob must lie between 0 and 1. Got {prob}.")
+        fraction("prob", prob)
         return self.quantile((1 - prob) / 2, h), self.quantile((1 + prob) / 2, h)
 
     def predict(
         self, f: Callable[[PyTree, PyTree], PyTree], x: PyTree, interval: float = 0.9
     ) -> Prediction:
         """Posterior mean, sd and interval of f(position, x): the Bayesian model average."""
-        if not 0 < interval < 1:
-            raise UsageError(f"interval must lie between 0 and 1. Got {interval}.")
+        fraction("interval", interval)
         values, restore = self.flat(lambda position: f(position, x))
         tails = [(1 - interval) / 2, (1 + interval) / 2]
         lower, upper = (weighted.quantile(values, self.weights, q) for q in tails)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..columns import columns
 from . import weighted
 from .verdict import Word
 
@@ -42,22 +43,14 @@ class Summary:
         }
 
     def __str__(self) -> str:
-        columns = list(SHOWN)
+        shown = list(SHOWN)
         if any(row["sd_corrected"] is not None for row in self.parameters.values()):
-            columns += ["mean_corrected", "sd_corrected"]
-        head = ["", *columns]
+            shown += ["mean_corrected", "sd_corrected"]
         body = [
-            [name, *(_text(column, row[column]) for column in columns)]
+            [name, *(_text(column, row[column]) for column in shown)]
             for name, row in self.parameters.items()
         ]
-        widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
-        lines = [
-            "  ".join(
-                [line[0].ljust(widths[0])]
-                + [t.rjust(w) for t, w in zip(line[1:], widths[1:], strict=True)]
-            )
-            for line in [head, *body]
-        ]
+        lines = columns([["", *shown], *body])
         facts = self.facts
         lines.append(
             f"{facts['num_chains']} chains x {facts['num_draws']} draws, {facts['num_steps']} steps"

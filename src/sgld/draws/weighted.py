@@ -7,12 +7,17 @@ variance, quantile and the share of the ESS that unequal weights leave are here
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 from jaxtyping import Float
 
 __all__ = [
+    "Estimates",
     "ess",
     "load",
+    "max_r_hat",
     "mcse_mean",
     "mean",
     "pareto_k",
@@ -89,6 +94,16 @@ def r_hat(values: Values) -> Float[np.ndarray, " parameter"]:
     return _over_parameters(array_stats.rhat, values, method="rank")
 
 
+def max_r_hat(ess: np.ndarray | float, num_chains: int) -> np.ndarray | np.floating:
+    """The R-hat up to which chains may be of one law: 1.01, more where the ESS leaves more to chance.
+
+    With ESS / chains effective draws each, R-hat^2 varies around 1 by about chains / ESS; R-hat
+    looks at the spread too, so that the ESS of theta^2 counts.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.fmax(1.01, np.sqrt(1 + 4 * num_chains / np.asarray(ess, np.float64)))
+
+
 def pareto_k(values: Values) -> Float[np.ndarray, " parameter"]:
     """Pareto k of the heavier tail: moments of order 1/k and above are infinite (Vehtari et al. 2024)."""
     from arviz_stats.base.array import array_stats
@@ -99,3 +114,64 @@ def pareto_k(values: Values) -> Float[np.ndarray, " parameter"]:
 def mcse_mean(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:
     """Monte Carlo standard error of the weighted mean: sd / sqrt(ESS of the mean)."""
     return np.sqrt(var(values, weights) / ess(values, weights, "mean"))
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Means and sds of draws with their Monte Carlo errors, each computed when first asked for.
+
+    The error of an sd comes from the draws' own squares, c^2 with c = theta - mean, so that heavy
+    tails and squares that mix slower than theta count:
+
+        se(sd) / sd = sqrt((kurtosis - 1) / (4 ESS(c^2)))
+
+    Attributes:
+      values: [chain, draw, parameter].
+      weights: [chain, draw].
+    """
+
+    values: Values
+    weights: Weights
+
+    @cached_property
+    def mean(self) -> Float[np.ndarray, " parameter"]:
+        """The weighted mean."""
+        return mean(self.values, self.weights)
+
+    @cached_property
+    def sd(self) -> Float[np.ndarray, " parameter"]:
+        """The root of the weighted variance."""
+        return np.sqrt(var(self.values, self.weights))
+
+    @cached_property
+    def squares(self) -> Values:
+        """c^2 of every draw."""
+        return (self.values - self.mean) ** 2
+
+    @cached_property
+    def ess(self) -> Float[np.ndarray, " parameter"]:
+        """Bulk ESS of theta."""
+        return ess(self.values, self.weights)
+
+    @cached_property
+    def ess_square(self) -> Float[np.ndarray, " parameter"]:
+        """Bulk ESS of c^2."""
+        return ess(self.squares, self.weights)
+
+    @cached_property
+    def kurtosis(self) -> Float[np.ndarray, " parameter"]:
+        """Mean c^4 / (mean c^2)^2: 3 for a Gaussian; NaN where the draws do not move."""
+        second = mean(self.squares, self.weights)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return mean(self.squares**2, self.weights) / second**2
+
+    @cached_property
+    def mean_se(self) -> Float[np.ndarray, " parameter"]:
+        """Monte Carlo standard error of the mean."""
+        return mcse_mean(self.values, self.weights)
+
+    @cached_property
+    def sd_se(self) -> Float[np.ndarray, " parameter"]:
+        """Monte Carlo standard error of the sd, as a share of the sd."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.sqrt((self.kurtosis - 1) / (4 * self.ess_square))

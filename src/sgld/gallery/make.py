@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..checks import check_seed
 from ..draws.storage import write_atomic
 from ..errors import MissingExtra, SGLDError, UsageError, did_you_mean, need
 from .data import Table, own_table
@@ -107,8 +108,7 @@ def make(
     """
     asked = [names] if isinstance(names, str) else [str(name) for name in names]
     chosen, folder = _chosen(asked), Path(out)
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
-        raise UsageError(f"seed must be a whole number from 0 to 2^32 - 1. Got {seed!r}.")
+    check_seed(seed)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"out must be a folder. Got the file {folder}; name another place.")
     need("matplotlib", "report")

@@ -59,7 +59,7 @@ def ica() -> sgld.Posterior:
     return sgld.Posterior(lambda W: -0.005 * jnp.sum(W**2), log_source)
 
 
-def amari(W: np.ndarray, A: np.ndarray) -> np.ndarray:
+def amari(W: np.ndarray, A: np.ndarray) -> Any:
     """Of W [..., d, d] to the inverse of the mixing A: 0 where W A permutes and scales, at most 1."""
     P, d = np.abs(np.asarray(W, float) @ A), len(A)
     rows, down = ((P.sum(axis) / P.max(axis) - 1).sum(-1) for axis in (-1, -2))

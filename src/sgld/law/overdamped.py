@@ -104,7 +104,7 @@ class Law:
 
     def stable(self, h: float) -> bool:
         """Whether the steps contract."""
-        return 0 < h < 2 / self.a.max()
+        return bool(0 < h < 2 / self.a.max())
 
     def rate(self, h: float) -> float:
         """The share that a step forgets in the slowest direction."""

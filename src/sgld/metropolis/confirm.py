@@ -80,16 +80,10 @@ def _reported(problem, zs):
 
 
 def _summarised(values: Float[np.ndarray, "chain draw m"]) -> Confirmation:
-    weights = np.full(values.shape[:2], 1 / values[..., 0].size)
-    mean = weighted.mean(values, weights)
-    centred = values - mean
-    second = weighted.mean(centred**2, weights)
-    kurtosis = weighted.mean(centred**4, weights) / second**2
-    ess, ess_square = weighted.ess(values, weights), weighted.ess(centred**2, weights)
-    limit = np.maximum(1.01, np.sqrt(1 + 4 * len(values) / np.fmin(ess, ess_square)))
-    mixed = bool(np.all(weighted.r_hat(values) <= limit) and np.all(ess > 400))
+    found = weighted.Estimates(values, np.full(values.shape[:2], 1 / values[..., 0].size))
+    limit = weighted.max_r_hat(np.fmin(found.ess, found.ess_square), len(values))
+    mixed = bool(np.all(weighted.r_hat(values) <= limit) and np.all(found.ess > 400))
     with np.errstate(divide="ignore", invalid="ignore"):
-        sd_se = np.sqrt((kurtosis - 1) / (4 * ess_square))
-        return Confirmation(
-            mean, np.sqrt(second), 1 / np.sqrt(ess), sd_se, mixed, weighted.pareto_k(values)
-        )
+        mean_se = 1 / np.sqrt(found.ess)
+    tail = weighted.pareto_k(values)
+    return Confirmation(found.mean, found.sd, mean_se, found.sd_se, mixed, tail)

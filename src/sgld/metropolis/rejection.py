@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..checks import positive, whole_number
 from ..draws.draws import Draws
 from ..errors import UsageError
 from ..posterior import Posterior
@@ -76,11 +77,9 @@ def rejection_rate(
     """
     if step_size is None:
         step_size, preconditioner = _of_run(position, preconditioner)
+    positive("step_size", step_size)
     steps = np.asarray(step_size, float)
-    if not (np.isfinite(steps) & (steps > 0)).all():
-        raise UsageError(f"step_size must be positive. Got {step_size}.")
-    if isinstance(num_proposals, bool) or not num_proposals >= 1:
-        raise UsageError(f"num_proposals must be a whole number, at least 1. Got {num_proposals}.")
+    whole_number("num_proposals", num_proposals)
     draws = position if isinstance(position, Draws) else None
     if draws is not None:
         if posterior.output is not None:

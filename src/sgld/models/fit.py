@@ -6,7 +6,6 @@ hash of its bytes, and `FormulaModel.spec`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -18,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..approximate.sandwich import sandwich
+from ..checks import fraction, positive
 from ..data.table import as_table, content_hash, read_table
 from ..draws.draws import Draws
 from ..draws.plan import Plan
@@ -80,10 +80,10 @@ def fit(
             f"sampler must be one of {', '.join(SAMPLERS)}. Got {sampler!r}."
             + did_you_mean(sampler, SAMPLERS)
         )
-    if not temperature > 0:  # 0 is sgld.sample's, for a modeller who looks for the mode
-        raise UsageError(f"temperature must be positive. Got {temperature}.")
-    if not (math.isfinite(checkpoint_every) and checkpoint_every > 0):
-        raise UsageError(f"checkpoint_every must be positive, in seconds. Got {checkpoint_every}.")
+    positive(
+        "temperature", temperature
+    )  # 0 is sgld.sample's, for a modeller who looks for the mode
+    positive("checkpoint_every", checkpoint_every, ", in seconds")
     ask = Request(
         # SGLD with every part left open is what "auto" is, and a word can be read back
         "auto", step_size, tolerance, temperature, "auto", "auto", "auto", batch_size,
@@ -275,8 +275,7 @@ def predict(run: str | Path, data: Any, *, prob: float = 0.9) -> dict[str, Float
 
     Raises: RunError where `run` is not a finished formula run, DataError for the rows.
     """
-    if not 0 < prob < 1:
-        raise UsageError(f"prob must lie between 0 and 1. Got {prob}.")
+    fraction("prob", prob)
     draws = load(run)
     asked = RunDirectory(run).read("run.json")
     if asked.get("kind") != "formula":

@@ -254,7 +254,7 @@ def _standardise(spec: dict, x: np.ndarray, y: np.ndarray) -> tuple[Array, Array
     return jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
 
 
-def _original(matrix: Array, offset: Array, position: PyTree) -> PyTree:
+def _original(matrix: Array | np.ndarray, offset: Array | np.ndarray, position: PyTree) -> PyTree:
     """What draws report: the position on the original scale, as `FormulaModel.to_original`."""
     size = position["coefficients"].shape[0]
     rest = sorted(name for name in position if name != "coefficients")

@@ -21,11 +21,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax.scipy.special import gammaln
 from jaxtyping import Array, ArrayLike, Float
 from scipy import special, stats
 from scipy.linalg import cho_factor, cho_solve
 
+from ..checks import positive
 from ..errors import DataError, UsageError
 from ..posterior import Posterior
 
@@ -35,36 +37,37 @@ __all__ = ["NIG", "nig"]
 def nig(
     num_features: int,
     *,
-    mu: ArrayLike = 0.0,
-    V: ArrayLike = 100.0,
+    mu: npt.ArrayLike = 0.0,
+    V: npt.ArrayLike = 100.0,
     phi: float = 1.0,
     psi: float = 1.0,
 ) -> NIG:
     """The prior beta | sigma2 ~ N(mu, sigma2 V), sigma2 ~ IG(phi, psi); by default the handout's.
 
-    Args:
-      num_features: p, the number of columns of X (a column of ones for the intercept included).
-      mu: the prior mean of beta, [p] or a scalar for all.
-      V: the prior covariance of beta in units of sigma2: a scalar (times I), the diagonal [p], or
-        a matrix [p, p].
-      phi: the shape of the inverse gamma, positive.
-      psi: its scale, positive, in units of y squared.
+        Args:
+          num_features: p, the number of columns of X (a column of ones for the intercept included).
+          mu: the prior mean of beta, [p] or a scalar for all.
+          V: the prior covariance of beta in units of sigma2: a scalar (times I), the diagonal [p], or
+            a matrix [p, p].
+          phi: the shape of the inverse gamma, positive.
+          psi: its scale, positive, in units of y squared.
 
-    Raises UsageError where a shape does not fit p, V is not symmetric positive definite, or phi or
-    psi is not positive.
+        Raises UsageError where a shape does not fit p, V is not symmetric positive definite, or phi or
+        psi is not positive.
 
-    Example: the handout's model of four points; `prior.model()` is what `sgld.sample` takes.
-      >>> import numpy as np
-      >>> from sgld.models.nig import nig
-      >>> X = np.array([[1.0, -1.0], [1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
-      >>> prior = nig(2)
-      >>> posterior = prior.condition(X, y=np.array([-1.0, 0.1, 1.0, 1.9]))
-      >>> posterior.mu.round(3), posterior.phi
-      (array([0.021, 0.958]), 3.0)
-      >>> posterior.beta.std().round(3), round(float(posterior.sigma2.mean()), 3)
-      (array([0.389, 0.318]), 0.505)
-      >>> prior.model()
-      Posterior(log prior + sum of log likelihoods)
+        Example: the handout's model of four points; `prior.model()` is what `sgld.sample` takes.
+          >>> import numpy as np
+    import numpy.typing as npt
+          >>> from sgld.models.nig import nig
+          >>> X = np.array([[1.0, -1.0], [1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+          >>> prior = nig(2)
+          >>> posterior = prior.condition(X, y=np.array([-1.0, 0.1, 1.0, 1.9]))
+          >>> posterior.mu.round(3), posterior.phi
+          (array([0.021, 0.958]), 3.0)
+          >>> posterior.beta.std().round(3), round(float(posterior.sigma2.mean()), 3)
+          (array([0.389, 0.318]), 0.505)
+          >>> prior.model()
+          Posterior(log prior + sum of log likelihoods)
     """
     if num_features < 1:
         raise UsageError(f"num_features must be at least 1. Got {num_features}.")
@@ -85,8 +88,7 @@ def nig(
             f"{smallest:g} and asymmetry {asymmetry:g}."
         )
     for name, value in (("phi", phi), ("psi", psi)):
-        if not (np.isfinite(value) and value > 0):
-            raise UsageError(f"{name} must be positive. Got {value}.")
+        positive(name, value)
     return NIG(np.broadcast_to(mean, (num_features,)).copy(), cov, float(phi), float(psi))
 
 
@@ -193,7 +195,9 @@ class NIG:
         log_sigma2 = np.log(self.psi / (self.phi + 0.5 * self.mu.size))
         return {"beta": self.mu, "log_sigma2": log_sigma2}
 
-    def logpdf(self, beta: Float[ArrayLike, "*batch p"], log_sigma2: ArrayLike) -> np.ndarray:
+    def logpdf(
+        self, beta: Float[ArrayLike, "*batch p"], log_sigma2: ArrayLike
+    ) -> np.ndarray | np.floating:
         """The log density of w = (beta, log sigma2), normalised: batch shape of the arguments."""
         gamma, p = np.asarray(log_sigma2, float), self.mu.size
         away = np.asarray(beta, float) - self.mu

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from ..checks import fraction
 from ..errors import UsageError
 from .family import Family
 
@@ -35,8 +36,7 @@ def predictive(
 
     Raises UsageError for prob outside (0, 1), or weights of another shape or not weights.
     """
-    if not 0 < prob < 1:
-        raise UsageError(f"prob must lie between 0 and 1. Got {prob}.")
+    fraction("prob", prob)
     coefficients = np.asarray(position["coefficients"], np.float64)
     weight, chosen = _weigh(weights, coefficients.shape[:-1], max_draws)
     z = coefficients.reshape(-1, coefficients.shape[-1])

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
+from ..checks import positive
 from ..draws.draws import Draws
 from ..errors import UsageError
 from ..module import as_module
@@ -71,8 +72,8 @@ def classes(
     """
     if not isinstance(draws, Draws):
         raise UsageError(f"draws must be Draws. Got {type(draws).__name__}.")
-    if batch_size is not None and batch_size < 1:
-        raise UsageError(f"batch_size must be positive. Got {batch_size}.")
+    if batch_size is not None:
+        positive("batch_size", batch_size)
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(x)]
     if len({shape[:1] for shape in shapes}) != 1 or () in shapes:
         raise UsageError(f"x must hold arrays with rows along the first axis. Got shapes {shapes}.")

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..checks import whole_number
+from ..columns import columns
 from ..draws.draws import Draws
 from ..errors import UsageError
 from .entropy import classes
@@ -65,15 +67,7 @@ class Scores:
             ]
             for i, name in enumerate(self.names)
         ]  # fmt: skip
-        widths = [max(len(line[j]) for line in [head, *body]) for j in range(len(head))]
-        left = (0, 1, len(head) - 1)
-        return "\n".join(
-            "  ".join(
-                text.ljust(width) if j in left else text.rjust(width)
-                for j, (text, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in [head, *body]
-        )
+        return "\n".join(columns([head, *body], left=(0, 1, len(head) - 1)))
 
     def __repr__(self) -> str:
         return str(self)
@@ -110,8 +104,7 @@ def scores(
     """
     if not isinstance(sets, Mapping) or not sets:
         raise UsageError("sets must be a dict {name: draws} with at least one entry.")
-    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-        raise UsageError(f"bins must be a whole number, at least 1. Got {bins!r}.")
+    whole_number("bins", bins)
     found = {}
     for name, draws in sets.items():
         if not isinstance(draws, Draws):

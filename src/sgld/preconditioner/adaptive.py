@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..checks import positive
 from ..errors import UsageError
 from ..layout import Layout
 from .fixed import Diagonal
@@ -39,8 +40,7 @@ def _diagonal(v: Float[Array, " d"], epsilon: Any) -> Diagonal:
 
 
 def _checked(name: str, epsilon: Any, decay: Any = 0.5) -> None:
-    if not epsilon > 0:
-        raise UsageError(f"{name}'s epsilon must be positive. Got {epsilon}.")
+    positive(f"{name}'s epsilon", epsilon)
     if not 0 <= decay < 1:
         raise UsageError(f"{name}'s decay must lie in [0, 1). Got {decay}.")
 

@@ -10,23 +10,23 @@ __all__ = ["Request", "is_auto"]
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for; "auto" where it was left open."""
+    """What the user asked for, as given; "auto" where it was left open. `check_request` refuses."""
 
     sampler: Any
     step_size: Any
-    tolerance: float
+    tolerance: Any
     temperature: Any
     gradient: Any
     preconditioner: Any
-    order: str
-    batch_size: int | str
-    num_chains: int
-    num_draws: int | str
-    burn_in: int | str
-    thin: int | str
-    seed: int
-    max_steps: int | None = None
-    max_seconds: float | None = None
+    order: Any
+    batch_size: Any
+    num_chains: Any
+    num_draws: Any
+    burn_in: Any
+    thin: Any
+    seed: Any
+    max_steps: Any = None
+    max_seconds: Any = None
 
 
 def is_auto(value: Any) -> bool:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..columns import columns
 from ..diagnose.rule import MAX_MEAN_ERROR, MAX_RATIO_ERROR, MAX_SE, MAX_SE_ALONE
 from ..draws import weighted
 from ..draws.draws import Draws
@@ -99,15 +100,14 @@ class Halving:
         return np.sqrt(weighted.var(values, self.draws.weights))
 
     def __str__(self) -> str:
-        width = max(map(len, self.names))
-        lines = [f"{'':{width}}  sd(h)/sd(h/2)     +-  mean shift     +-        mean          sd"]
-        for i, name in enumerate(self.names):
-            lines.append(
-                f"{name:{width}}  {self.sd_ratio[i]:13.3f}  {self.sd_ratio_se[i]:5.3f}"
-                f"  {self.mean_shift[i]:10.3f}  {self.mean_shift_se[i]:5.3f}"
-                f"  {self.mean[i]:10.4g}  {self.sd[i]:10.4g}"
-            )
-        return "\n".join([*lines, "mean and sd are extrapolated to step 0", f"{self.verdict}"])
+        changes = (self.sd_ratio, self.sd_ratio_se, self.mean_shift, self.mean_shift_se)
+        head = ["", "sd(h)/sd(h/2)", "+-", "mean shift", "+-", "mean", "sd"]
+        body = [
+            [name, *(f"{a[i]:.3f}" for a in changes), f"{self.mean[i]:.4g}", f"{self.sd[i]:.4g}"]
+            for i, name in enumerate(self.names)
+        ]
+        told = ["mean and sd are extrapolated to step 0", f"{self.verdict}"]
+        return "\n".join([*columns([head, *body]), *told])
 
 
 def step_halving(
@@ -160,34 +160,16 @@ def step_halving(
         "seed": draws.info["seed"] + 1 if seed is None else seed,
     }
     half = sample(posterior, data, start, progress=False, **arguments)
-    first, second = _moments(draws), _moments(half)
+    first, second = (weighted.Estimates(run.flat()[0], run.weights) for run in (draws, half))
     reshuffled = plan.setup.order in ("reshuffle", "symmetric")
     squared = reshuffled and not plan.setup.corrected
     extrapolate = (lambda a, b: (4 * b - a) / 3) if squared else (lambda a, b: 2 * b - a)
     mean = extrapolate(first.mean, second.mean)
-    square = extrapolate(first.var + first.mean**2, second.var + second.mean**2)
-    ratio, sd = np.sqrt(first.var / second.var), np.sqrt(second.var)
+    square = extrapolate(first.sd**2 + first.mean**2, second.sd**2 + second.mean**2)
+    ratio, sd = first.sd / second.sd, second.sd
     return Halving(
         draws.names, ratio, ratio * np.hypot(first.sd_se, second.sd_se),
         (second.mean - first.mean) / sd, np.hypot(first.mean_se, second.mean_se) / sd, mean,
         np.sqrt(np.maximum(square - mean**2, 0)), half,
         4 / 3 if squared else 2.0, draws,
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Moments:
-    mean: np.ndarray
-    var: np.ndarray
-    mean_se: np.ndarray
-    sd_se: np.ndarray  # relative
-
-
-def _moments(draws: Draws) -> _Moments:
-    values, _ = draws.flat()
-    w = draws.weights
-    mean, var = weighted.mean(values, w), weighted.var(values, w)
-    centred = values - mean
-    kurtosis = weighted.mean(centred**4, w) / weighted.mean(centred**2, w) ** 2
-    sd_se = np.sqrt((kurtosis - 1) / (4 * weighted.ess(centred**2, w)))
-    return _Moments(mean, var, weighted.mcse_mean(values, w), sd_se)

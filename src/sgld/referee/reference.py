@@ -156,16 +156,13 @@ def _free(density: Around, u: Array) -> Array:
 
 def _verdict(draws: Draws, method: str, divergences: int, transitions: int) -> Verdict:
     """Mixing only: the method is exact."""
-    values, _ = draws.flat()
-    weights = draws.weights
-    mean = weighted.mean(values, weights)
+    found = weighted.Estimates(draws.flat()[0], draws.weights)
     # trajectories that alternate make ESS of theta exceed the number of draws; theta^2 mixes
     # slower, and R-hat, which looks at both, varies as the smaller of the two says
-    square = weighted.ess((values - mean) ** 2, weights)
-    ess = np.fmin(weighted.ess(values, weights), square)
+    ess = np.fmin(found.ess, found.ess_square)
     e = Evidence(
-        names=draws.names, mean=mean, sd=np.sqrt(weighted.var(values, weights)), ess=ess,
-        ess_square=square, r_hat=weighted.r_hat(values), num_chains=draws.num_chains,
+        names=draws.names, mean=found.mean, sd=found.sd, ess=ess, ess_square=found.ess_square,
+        r_hat=weighted.r_hat(found.values), num_chains=draws.num_chains,
     )  # fmt: skip
     reasons = unmixed(e)
     if divergences:

@@ -173,11 +173,11 @@ def _density(made: Replicated) -> tuple[str, str]:
 
 
 def _read_density(made: Replicated, outside: int, bins: int) -> str:
-    def skewness(y: np.ndarray) -> np.ndarray:
+    def skewness(y: np.ndarray) -> np.ndarray | np.floating:
         centred = y - y.mean(axis=-1, keepdims=True)
         return (centred**3).mean(axis=-1) / (centred**2).mean(axis=-1) ** 1.5
 
-    def kurtosis(y: np.ndarray) -> np.ndarray:
+    def kurtosis(y: np.ndarray) -> np.ndarray | np.floating:
         centred = y - y.mean(axis=-1, keepdims=True)
         return (centred**4).mean(axis=-1) / (centred**2).mean(axis=-1) ** 2
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from .canvas import COLOURS, FONT_SIZE, WIDE, Panel, shorten
 
@@ -130,7 +130,7 @@ def _range(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
 
 
 def trace(
-    name: str, steps: Float[np.ndarray, " draw"], values: Float[np.ndarray, "chain draw"]
+    name: str, steps: Int[np.ndarray, " draw"], values: Float[np.ndarray, "chain draw"]
 ) -> str:
     """One parameter over the steps, a colour per chain, evenly thinned; failed draws are left out."""
     panel = Panel(name, 130)
@@ -152,7 +152,7 @@ def trace(
 
 
 def over_steps(
-    title: str, steps: Float[np.ndarray, " draw"], values: Float[np.ndarray, " draw"], burn_in: int
+    title: str, steps: Int[np.ndarray, " draw"], values: Float[np.ndarray, " draw"], burn_in: int
 ) -> str:
     """A step size or a temperature over the steps; its first value holds during burn-in."""
     panel = Panel(title, 190, width=WIDE, xlabel="step")
@@ -171,7 +171,7 @@ def over_steps(
 
 
 def noise_phase(
-    steps: Float[np.ndarray, " n"], alpha: Float[np.ndarray, "n chain"], crossing: int | None
+    steps: Int[np.ndarray, " n"], alpha: Float[np.ndarray, "n chain"], crossing: int | None
 ) -> str:
     """Welling & Teh's alpha of every chain: above 1 it optimises, below 1 it samples.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..diagnose import rule as limits
 from ..draws.draws import Draws
+from ..draws.weighted import max_r_hat
 from .canvas import printable
 
 __all__ = ["banner", "definitions", "says", "table", "what_was_asked", "what_was_chosen"]
@@ -216,8 +217,8 @@ def _missed(row: dict[str, float | None], chains: int) -> dict[str, str]:
     for name in ("ess_bulk", "ess_tail"):
         if not value(name) >= limits.MIN_ESS:
             missed[name] = f"at least {limits.MIN_ESS}"
+    highest = float(max_r_hat(value("ess_bulk"), chains))
     with np.errstate(divide="ignore", invalid="ignore"):
-        highest = np.fmax(1.01, np.sqrt(1 + 4 * chains / np.float64(value("ess_bulk"))))
         shift = abs(value("mean") - value("mean_corrected")) / np.float64(value("sd_corrected"))
     if value("r_hat") > highest:
         missed["r_hat"] = f"at most {highest:.3f}"

@@ -26,7 +26,7 @@ from ..gradient.full import Full
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
-from ..schedule import check_schedule
+from ..schedule import check_values
 from ..tune.estimator import prepared
 from ..tune.metric import settled
 from ..tune.plan import make_plan
@@ -66,7 +66,7 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
         plan, starts = _begun(problem, ask, host, attempts)
         while True:
             setup = plan.setup
-            check_schedule(setup.step_size, setup.thin * setup.num_draws, "step_size")
+            check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
             running = _in_batches(problem, plan)
             if starts is None:
                 starts = _starts(running, plan, ask)

@@ -35,14 +35,11 @@ def draws_to_go_on_to(
         seen.append(kept_draws(problem, plan, raw, ask.seed, keep))
     if not seen or seen[0].healthy.size == 0:
         return done
-    known = [(draws.flat()[0], draws.weights) for draws in seen]
+    found = [weighted.Estimates(draws.flat()[0], draws.weights) for draws in seen]
     if ess is not None:
-        share, longest = (
-            min(float(np.nanmin(weighted.ess(*own))) for own in known) / ess,
-            MAX_GROWTH,
-        )
+        share, longest = min(float(np.nanmin(own.ess)) for own in found) / ess, MAX_GROWTH
     elif is_auto(ask.num_draws) and is_auto(ask.step_size):
-        share, longest = min(_precision(*own, ask.tolerance) for own in known), GROWTH_BY_ITSELF
+        share, longest = min(_precision(own, ask.tolerance) for own in found), GROWTH_BY_ITSELF
     else:
         return done
     if not share < 1:
@@ -56,19 +53,12 @@ def draws_to_go_on_to(
     return max(done, min(most, math.ceil(done * growth)))
 
 
-def _precision(values: np.ndarray, weights: np.ndarray, tolerance: float) -> float:
+def _precision(found: weighted.Estimates, tolerance: float) -> float:
     """Effective draws over those needed, in the worst parameter.
 
     The verdict's least ESS, and for squares (kurtosis - 1) / tolerance^2: then the Monte Carlo
     error of every sd is tolerance / 2 of it.
     """
-    centred = values - weighted.mean(values, weights)
-    second = weighted.mean(centred**2, weights)
-    with np.errstate(divide="ignore", invalid="ignore"):  # a parameter whose draws are all the same
-        kurtosis = weighted.mean(centred**4, weights) / second**2
-        needed = np.fmax(1.1 * MIN_ESS, (kurtosis - 1) / tolerance**2)
-        shares = (
-            weighted.ess(values, weights) / (1.1 * MIN_ESS),
-            weighted.ess(centred**2, weights) / needed,
-        )
+    needed = np.fmax(1.1 * MIN_ESS, (found.kurtosis - 1) / tolerance**2)
+    shares = (found.ess / (1.1 * MIN_ESS), found.ess_square / needed)
     return float(np.min(shares, initial=np.inf, where=np.isfinite(shares)))

@@ -112,7 +112,7 @@ class UBU:
         return q + D.noise(lost / self.friction * p + eta_q), jnp.exp(-x) * p + eta_p
 
 
-def _minus_tanh(y: Float[Array, ""]) -> Float[Array, ""]:
+def _minus_tanh(y: Float[Array, "*n"]) -> Float[Array, "*n"]:
     """y - tanh y, by Lambert's continued fraction where the difference would cancel."""
     square, tail = y * y, 19.0
     for odd in (17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0):

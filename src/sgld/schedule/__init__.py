@@ -16,7 +16,7 @@ MCMC for Bayesian deep learning" (cosine cycles).
 
 from __future__ import annotations
 
-from .checks import as_schedule, check_schedule
+from .checks import as_schedule, check_values
 from .conditions import RobbinsMonro, robbins_monro
 from .conversions import Scaled, from_learning_rate, from_welling_teh
 from .cycles import CosineCycles, CycleTemperature, cosine_cycles
@@ -33,7 +33,7 @@ __all__ = [
     "Scaled",
     "Schedule",
     "as_schedule",
-    "check_schedule",
+    "check_values",
     "constant",
     "cosine_cycles",
     "from_learning_rate",

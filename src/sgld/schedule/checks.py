@@ -8,13 +8,14 @@ import numpy as np
 from jax.tree_util import Partial
 
 from ..errors import UsageError
+from ..typing import Number
 from .decay import Constant
 from .values import MAX_STEP, Schedule, number
 
-__all__ = ["as_schedule", "check_schedule"]
+__all__ = ["as_schedule", "check_values"]
 
 
-def as_schedule(value: Schedule | float, name: str, *, zero: bool = False) -> Schedule:
+def as_schedule(value: Schedule | Number, name: str, *, zero: bool = False) -> Schedule:
     """A schedule from a number or from any function of the step.
 
     Args:
@@ -39,15 +40,15 @@ def as_schedule(value: Schedule | float, name: str, *, zero: bool = False) -> Sc
     return Constant(number(value, name, zero=zero, what="a number or a function of the step"))
 
 
-def check_schedule(schedule: Schedule, num_steps: int, name: str) -> None:
+def check_values(schedule: Schedule, num_steps: int, name: str) -> None:
     """Evaluate `schedule` at several hundred steps of 0 ... num_steps, ends included.
 
     Raises UsageError naming the first of those steps at which it is negative or not finite, and
     where it is not one number per step, JAX cannot trace it, or steps would not fit in 32 bits.
 
     Example:
-      >>> from sgld.schedule import check_schedule
-      >>> check_schedule(lambda step: 0.5 - step.astype(float), 100, "step_size")
+      >>> from sgld.schedule import check_values
+      >>> check_values(lambda step: 0.5 - step.astype(float), 100, "step_size")
       Traceback (most recent call last):
       ...
       sgld.errors.UsageError: step_size must be finite and not negative. Got -0.5 at step 1.

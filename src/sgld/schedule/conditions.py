@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
+from ..typing import Number
 from .checks import as_schedule
 from .conversions import Scaled
 from .cycles import CosineCycles
@@ -16,7 +17,7 @@ from .values import Schedule, is_traced
 __all__ = ["RobbinsMonro", "robbins_monro"]
 
 
-def robbins_monro(schedule: Schedule | float) -> RobbinsMonro:
+def robbins_monro(schedule: Schedule | Number) -> RobbinsMonro:
     """Which of the Robbins-Monro conditions a schedule satisfies (Welling & Teh 2011, eq. 2).
 
         sum_k h(k) = inf,     sum_k h(k)^2 < inf,     (and so h(k) -> 0)

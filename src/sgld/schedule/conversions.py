@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 
+from ..typing import Number
 from .checks import as_schedule
 from .cycles import CosineCycles
 from .decay import Constant, Polynomial, Power
@@ -14,7 +16,7 @@ from .values import Schedule, Step, Value, number, real
 __all__ = ["Scaled", "from_learning_rate", "from_welling_teh"]
 
 
-def from_welling_teh(schedule: Schedule | float) -> Schedule:
+def from_welling_teh(schedule: Schedule | Number) -> Schedule:
     """The step size h = eps / 2 of a schedule (or number) in the eps of Welling & Teh 2011, eq. 4.
 
     Their theta' = theta + (eps / 2) grad + N(0, eps) is this package's update with h = eps / 2;
@@ -32,7 +34,7 @@ def from_welling_teh(schedule: Schedule | float) -> Schedule:
     return _scaled(as_schedule(schedule, "schedule"), 0.5)
 
 
-def from_learning_rate(learning_rate: Schedule | float, num_data: int) -> Schedule:
+def from_learning_rate(learning_rate: Schedule | Number, num_data: int) -> Schedule:
     """The step size h = lr / N of a learning rate for the MEAN loss over N data.
 
     theta' = theta - lr grad(-log posterior / N) is a step h = lr / N along grad log posterior.
@@ -66,7 +68,7 @@ class Scaled:
         return self.factor * real(self.schedule(step), self)
 
 
-def _scaled(schedule: Schedule, factor: float) -> Schedule:
+def _scaled(schedule: Schedule, factor: Any) -> Schedule:
     """`factor` times `schedule`, in the schedule's own numbers where it is one of ours."""
     match schedule:
         case Constant(value):

@@ -10,13 +10,14 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..errors import UsageError
+from ..typing import Number
 from .decay import Constant
 from .values import MAX_STEP, Step, Value, is_traced, number, real
 
 __all__ = ["CosineCycles", "CycleTemperature", "cosine_cycles"]
 
 
-def cosine_cycles(first: float, cycle_length: int, exploration: float = 0.0) -> CosineCycles:
+def cosine_cycles(first: Number, cycle_length: Number, exploration: Number = 0.0) -> CosineCycles:
     """Cosine cycles, each from `first` down to nearly 0 (Zhang et al. 2020, eq. 1).
 
         h(k) = (first / 2) (1 + cos(pi (k mod L) / L)),     L = cycle_length
@@ -80,7 +81,7 @@ class CosineCycles:
         phase = jnp.remainder(step, self.cycle_length)
         return phase >= jnp.round(self.exploration * self.cycle_length).astype(phase.dtype)
 
-    def temperature(self, value: float = 1.0) -> CycleTemperature:
+    def temperature(self, value: Number = 1.0) -> CycleTemperature:
         """The temperature that goes with the cycles: 0 while exploring, then `value`.
 
         Raises UsageError where `value` is not positive and finite.

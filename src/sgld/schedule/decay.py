@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ..errors import UsageError
+from ..typing import Number
 from .values import Step, Value, dtype_of, number, real
 
 __all__ = [
@@ -22,7 +23,7 @@ __all__ = [
 ]
 
 
-def constant(value: float) -> Constant:
+def constant(value: Number) -> Constant:
     """The same value at every step: h(k) = value. As a temperature it may be 0.
 
     Raises UsageError where `value` is negative or not finite.
@@ -35,7 +36,7 @@ def constant(value: float) -> Constant:
     return Constant(number(value, "value", zero=True))
 
 
-def polynomial(a: float, b: float, gamma: float) -> Polynomial:
+def polynomial(a: Number, b: Number, gamma: Number) -> Polynomial:
     """Polynomial decay, h(k) = a (b + k)^-gamma (Welling & Teh 2011, below eq. 2).
 
     Args:
@@ -93,7 +94,9 @@ def polynomial_between(first: float, last: float, num_steps: int, gamma: float) 
     return Polynomial(a, b, gamma)
 
 
-def power(C: float, s: float, *, start: float | None = None, floor: float | None = None) -> Power:
+def power(
+    C: Number, s: Number, *, start: Number | None = None, floor: Number | None = None
+) -> Power:
     """Power decay with an optional plateau before it and an optional floor after it.
 
         h(k) = max((C / max(t, start))^s, floor),     t = k + 1

@@ -1,18 +1,24 @@
-"""Public contract suites: certify a sampler, a source of rows or a gradient estimator of your own.
+"""Public contract suites: certify a sampler, a source of rows, a gradient estimator, a preconditioner or a schedule of your own.
 
     from sgld.testing import check_sampler
     print(check_sampler(MySampler()))          # a report, or an AssertionError in a sentence
 
 A sampler is any object with
 
-    num_noises                                  standard normals per coordinate and step
-    init(position) -> state                     a pytree with `.position`; the same shapes for ever
+    num_noises                                  standard normals per coordinate and step: a whole number
+    init(position) -> state                     a pytree with `.position` [d]; the same shapes for ever
     step(state, grad, step_size, noise, *, preconditioner, temperature) -> state
+
+and, where it has a momentum and is to run inside `sgld.ReplicaExchange`,
+
+    exchanged(state, position, change, step_size, preconditioner) -> state
+                                                at another position, where the gradient is larger by
+                                                `change`: the part of the momentum that lasts stays
 
 where `grad` is a function of position (the gradient of the log posterior; `grad.log_density` is
 the density itself, up to a constant), `noise` has the
-position's shape ([num_noises, d] where num_noises > 1), D = preconditioner has `drift(g)` = D g
-and `noise(xi)` = D^{1/2} xi, and `step_size` h is the coefficient of the gradient of the
+position's shape ([num_noises, d] where num_noises is not 1), D = preconditioner has `drift(g)` = D g,
+`noise(xi)` = D^{1/2} xi and `pullback(g)` = (D^{1/2})^T g, and `step_size` h is the coefficient of the gradient of the
 full-data log posterior. Nothing is sampled where that can be avoided: on a Gaussian target
 a step is an affine map of state and noise, so its Jacobians give the stationary law exactly.
 """
@@ -20,17 +26,25 @@ a step is an affine map of state and noise, so its Jacobians give the stationary
 from .affine import stationary_covariance as stationary_covariance
 from .gradient import GradientReport as GradientReport
 from .gradient import check_gradient as check_gradient
+from .preconditioner import PreconditionerReport as PreconditionerReport
+from .preconditioner import check_preconditioner as check_preconditioner
 from .sampler import SamplerReport as SamplerReport
 from .sampler import check_sampler as check_sampler
+from .schedule import ScheduleReport as ScheduleReport
+from .schedule import check_schedule as check_schedule
 from .source import SourceReport as SourceReport
 from .source import check_source as check_source
 
 __all__ = [
     "GradientReport",
+    "PreconditionerReport",
     "SamplerReport",
+    "ScheduleReport",
     "SourceReport",
     "check_gradient",
+    "check_preconditioner",
     "check_sampler",
+    "check_schedule",
     "check_source",
     "stationary_covariance",
 ]

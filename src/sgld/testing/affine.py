@@ -11,6 +11,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import solve_discrete_lyapunov
 
 from ..gradient.estimate import Estimate
 from ..preconditioner.fixed import Scalar
@@ -81,7 +82,7 @@ def stationary_covariance(
         raise ValueError(
             f"{name_of(sampler)} is unstable at step_size {step_size:g}: spectral radius {radius:.4g}."
         )
-    S = _lyapunov(step.A, step.B @ step.B.T + step.G @ C @ step.G.T)
+    S = solve_discrete_lyapunov(step.A, step.B @ step.B.T + step.G @ C @ step.G.T)
     return step.P @ S @ step.P.T
 
 
@@ -100,18 +101,6 @@ def name_of(thing: Any) -> str:
 def spectral_radius(A: np.ndarray) -> float:
     """The largest modulus of an eigenvalue."""
     return float(np.abs(np.linalg.eigvals(A)).max())
-
-
-def _lyapunov(A: np.ndarray, Q: np.ndarray) -> np.ndarray:
-    """S = A S A^T + Q by doubling: the partial sums of A^k Q A^k^T, twice as many each time."""
-    S = Q
-    for _ in range(64):
-        new = S + A @ S @ A.T
-        A = A @ A
-        if np.abs(new - S).max() <= 1e-17 * np.abs(new).max():
-            break
-        S = new
-    return S
 
 
 def gaussian(J: Any, mean: Any, error: Any = 0.0) -> Estimate:

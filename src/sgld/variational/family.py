@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,7 @@ PyTree = Any
 HALF_LOG_2PI = 0.9189385332046727
 
 
+@runtime_checkable
 class Family(Protocol):
     """What a variational family does; itself a pytree, its parameters another."""
 
@@ -52,7 +53,7 @@ class Family(Protocol):
     def draw(self, problem: Problem, params: PyTree, key: Array) -> tuple[Array, Array]: ...  # noqa: D102
 
 
-def inverse_softplus(sd: Any) -> np.ndarray:
+def inverse_softplus(sd: Any) -> np.ndarray | np.floating:
     """rho with softplus(rho) = log(1 + e^rho) = sd, on the host in float64."""
     sd = np.asarray(sd, np.float64)
     return sd + np.log(-np.expm1(-sd))

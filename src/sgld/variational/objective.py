@@ -20,14 +20,14 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from ..checks import whole_number
+from ..checks import fraction, positive, whole_number
 from ..data.source import Batch
 from ..errors import UsageError, need
 from ..posterior import Posterior
 from ..problem import sums
 from ..problem.prepare import prepare
 from ..problem.problem import Problem
-from ..typing import KLWeights
+from ..typing import KLWeights, Number
 from .family import Family, Reparameterised, find_distributions, relaxed
 
 __all__ = [
@@ -213,7 +213,7 @@ def reparameterised_gradient(
 
 
 def scale_mixture_prior(
-    position: PyTree, share: float = 0.5, sd1: float = 1.0, sd2: float = 0.01
+    position: PyTree, share: Number = 0.5, sd1: Number = 1.0, sd2: Number = 0.01
 ) -> Float[Array, ""]:
     """sum over entries of log[share N(0, sd1^2) + (1 - share) N(0, sd2^2)].
 
@@ -236,10 +236,10 @@ def scale_mixture_prior(
         if np.ndim(number) != 0:
             raise UsageError(f"{name} must be one number. Got shape {np.shape(number)}.")
         value = float(np.asarray(number))
-        if name == "share" and not 0 <= value <= 1:
-            raise UsageError(f"share must lie between 0 and 1. Got {value}.")
-        if name != "share" and not 0 < value < np.inf:
-            raise UsageError(f"{name} must be positive. Got {value}.")
+        if name == "share":
+            fraction(name, value, ends=True)
+        else:
+            positive(name, value)
 
     def leaf_sum(x: Array) -> Array:
         x = jnp.asarray(x)

@@ -11,13 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..checks import whole_number
+from ..checks import check_seed, whole_number
 from ..diagnose import stein
 from ..diagnose.rule import MAX_EXCESS, MAX_MEAN_ERROR, MIN_R2
 from ..draws.draws import Draws
 from ..draws.summary import Summary
 from ..draws.verdict import Verdict, Word
-from ..errors import UsageError
 from ..gaussian.dense import Laplace
 from ..problem import sums
 from ..problem.problem import Problem
@@ -110,8 +109,7 @@ def draw_many(
     problem: Problem, family: Family, params: PyTree, shape: tuple[int, int], seed: int
 ) -> Float[Array, "chain draw d"]:
     """Draws of q in free coordinates."""
-    if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
-        raise UsageError(f"seed must be a whole number from 0 to 2^32 - 1. Got {seed!r}.")
+    check_seed(seed)
     d, total = problem.dimension, shape[0] * shape[1]
     key = jax.random.fold_in(jax.random.key(seed), STREAM)
     block = int(np.clip(NUMBERS // d, 1, BLOCK))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -9,13 +10,14 @@ import pytest
 from sgld.diagnose.stein import corrected_moments, explained
 from sgld.draws.weighted import mean, var
 from sgld.gaussian.dense import Laplace
+from sgld.problem.problem import Problem
 
 MODE = np.array([1.0, -2.0, 0.5])
 J = np.array([[4.0, 1.0, 0.3], [1.0, 2.0, -0.4], [0.3, -0.4, 1.0]])
 COVARIANCE = np.linalg.inv(J)
 LAPLACE = Laplace(MODE, J, np.linalg.cholesky(COVARIANCE), 1.0, np.ones(len(MODE)))
 OUT = np.array([[1.0, 2.0, 0.0], [0.0, -1.0, 3.0]])  # two reported parameters, linear in theta
-PROBLEM = SimpleNamespace(target=SimpleNamespace(jacobian=lambda z: OUT))
+PROBLEM = Mock(spec=Problem, target=SimpleNamespace(jacobian=lambda z: OUT))
 
 
 def wrong_draws(T=1.0, wide=1.6, shift=0.4, noise=0.0, count=2000, seed=0):

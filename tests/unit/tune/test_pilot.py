@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from unittest.mock import Mock
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +14,7 @@ from sgld.draws.plan import Plan
 from sgld.draws.setup import Setup
 from sgld.draws.verdict import Verdict
 from sgld.errors import UsageError
+from sgld.gaussian.dense import Laplace
 from sgld.gaussian.known import Known
 from sgld.layout import Layout
 from sgld.metropolis.confirm import Confirmation, confirm
@@ -110,7 +112,7 @@ def request(**given):
 
 
 def test_what_is_tried_next():
-    plan = Plan(Setup(None, None, None, None), Known(gaussian=object()))
+    plan = Plan(Setup(None, None, None, None), Known(gaussian=Mock(spec=Laplace)))
     biased, unknown = (Verdict(word, ("why",)) for word in ("biased", "unknown"))
     tried = [{"what": "pilot", "why": "why"}]
     assert another(plan, request(), Verdict("trusted", ()), []) == []

@@ -1,0 +1,40 @@
+"""Annotations held against what the suite calls: jaxtyping's import hook, with beartype behind it.
+
+A call is checked when it has returned, arguments and result together: an argument of the wrong type
+must be answered by the library itself, in its own sentence, or the annotation is wrong.
+"""
+
+import functools
+import inspect
+import re
+
+import beartype
+import jax
+import jaxtyping
+
+BEARTYPE = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))  # 1 is a float
+
+
+def install():
+    """To be called before sgld is imported."""
+    jaxtyping.install_import_hook("sgld", "checked_types.check")
+
+
+def check(function):
+    """jaxtyping calls a stub before the call, and one after it that takes the result too."""
+    if not any(re.fullmatch(r"ret\d+", name) for name in inspect.signature(function).parameters):
+        return function  # the former
+    checked = BEARTYPE(function)
+    if function.__name__ != "__init__":
+        return checked
+
+    @functools.wraps(function)
+    def init(self, *args, **kwargs):
+        # JAX makes pytrees anew with whatever leaves there are: tracers, shapes, None
+        return None if _is_pytree(self) else checked(self, *args, **kwargs)
+
+    return init
+
+
+def _is_pytree(thing):
+    return not jax.tree_util.all_leaves([thing])
