@@ -48,8 +48,8 @@ DIAGNOSE = [
     ),
     Mutant(
         "evidence: ESS of theta where that of theta^2 belongs", "diagnose/assess.py",
-        "ess_square=weighted.ess((values - mean) ** 2, weights)",
-        "ess_square=weighted.ess(values, weights)",
+        "ess_square=found.ess_square",
+        "ess_square=found.ess",
         RUNS + "test_draws_that_alternate_count_by_their_squares",
     ),
     Mutant(
@@ -88,8 +88,8 @@ DIAGNOSE = [
         RUNS + "test_noisy_gradients_explain_a_gaussian_as_well_as_exact_ones",
     ),
     Mutant(
-        "rule: R-hat's limit for one chain", "diagnose/rule.py",
-        "1 + 4 * e.num_chains / ess", "1 + 4 / ess",
+        "rule: R-hat's limit for one chain", "draws/weighted.py",
+        "1 + 4 * num_chains / np.asarray", "1 + 4 / np.asarray",
         VERDICT + "test_r_hat_allows_for_the_draws_at_hand",
     ),
     Mutant(
@@ -152,14 +152,15 @@ DIAGNOSE = [
     ),
     Mutant(
         "adjusted chains: a sd's error that forgets the - 1 of the kurtosis",
-        "metropolis/confirm.py",
-        "np.sqrt((kurtosis - 1) / (4 * ess_square))", "np.sqrt(kurtosis / (4 * ess_square))",
+        "draws/weighted.py",
+        "np.sqrt((self.kurtosis - 1) / (4 * self.ess_square))",
+        "np.sqrt(self.kurtosis / (4 * self.ess_square))",
         CONFIRM + "test_independent_draws_have_the_textbooks_standard_errors",
     ),
     Mutant(
         "adjusted chains: mixed by R-hat or by ESS", "metropolis/confirm.py",
-        "np.all(weighted.r_hat(values) <= limit) and np.all(ess > 400)",
-        "np.all(weighted.r_hat(values) <= limit) or np.all(ess > 400)",
+        "np.all(weighted.r_hat(values) <= limit) and np.all(found.ess > 400)",
+        "np.all(weighted.r_hat(values) <= limit) or np.all(found.ess > 400)",
         CONFIRM + "test_chains_that_stay_at_different_places_have_not_mixed",
     ),
     Mutant(

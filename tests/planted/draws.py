@@ -67,13 +67,12 @@ DRAWS = [
     ),
     Mutant(
         "comparison: a sd's error is its square's", "draws/comparison.py",
-        "weighted.mcse_mean((values - mean) ** 2, w) / (2 * sd)",
-        "weighted.mcse_mean((values - mean) ** 2, w) / sd",
+        "ratio * np.hypot(a.sd_se, b.sd_se)", "ratio * 2 * np.hypot(a.sd_se, b.sd_se)",
         "tests/unit/test_reference.py::test_compare_finds_known_shifts",
     ),
     Mutant(
         "comparison: in units of the draws' own sd", "draws/comparison.py",
-        "(mean - mean_r) / sd_r", "(mean - mean_r) / sd",
+        "(a.mean - b.mean) / b.sd", "(a.mean - b.mean) / a.sd",
         COMPARISON + "test_the_unit_is_the_sd_of_the_reference",
     ),
     Mutant(

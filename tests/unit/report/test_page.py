@@ -10,7 +10,7 @@ import pytest
 
 import sgld
 from sgld.draws.draws import Draws
-from sgld.draws.storage import RunDirectory, write_result
+from sgld.draws.storage import FORMAT, RunDirectory, write_result
 from sgld.draws.verdict import Verdict
 from sgld.errors import RunError
 from sgld.report import text
@@ -86,7 +86,7 @@ def run(tmp_path, word="trusted", names=("a", "b", "c"), reasons=("sd within 3%.
     request = {"step_size": None, "batch_size": 50, "num_chains": 4, "tolerance": 0.05, "seed": 0}
     directory.write(
         "run.json",
-        {"kind": "sample", "request": request, "given": {"step_size": f"Polynomial({EVIL})"},
+        {"format": FORMAT, "kind": "sample", "request": request, "given": {"step_size": f"Polynomial({EVIL})"},
          "versions": {"sgld": "0.1.0"}, "seed": 0, **(asked or {})},
     )  # fmt: skip
     write_result(directory, draws)
@@ -238,7 +238,7 @@ def test_a_formula_run_is_checked_against_its_data(tmp_path, family):
     directory.create(False)
     source = {"path": "rows.csv", "absolute": str(file), "sha256": content_hash(file)}
     asked = {"kind": "formula", "formula": "y ~ x", "family": family, "data": source}
-    directory.write("run.json", {**asked, "model": model.spec, "seed": 0})
+    directory.write("run.json", {"format": FORMAT, **asked, "model": model.spec, "seed": 0})
     write_result(directory, draws)
     page = written(directory.path)
     assert "Does the model fit?" in page and "for all 300 rows" in page
