@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..columns import columns
 from .app import typer
 
 if TYPE_CHECKING:
@@ -27,6 +26,8 @@ def say_model(data: Path, model: FormulaModel) -> None:
     typer.echo(f"{model.spec['design']['formula']}")
     typer.echo(f"{model.family.name} ({model.family.link}), {rows} rows of {data}")
     priors = [line.split(" ~ ", 1) for line in model.prior_text[:MOST_PRIORS]]
+    from ..columns import columns
+
     lines = columns([[name, f"~ {law}"] for name, law in priors], left=(0, 1))
     left = len(model.prior_text) - len(priors)
     _say("priors", [*lines, *([f"and {left} more in run.json"] if left else [])])

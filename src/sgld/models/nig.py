@@ -44,30 +44,29 @@ def nig(
 ) -> NIG:
     """The prior beta | sigma2 ~ N(mu, sigma2 V), sigma2 ~ IG(phi, psi); by default the handout's.
 
-        Args:
-          num_features: p, the number of columns of X (a column of ones for the intercept included).
-          mu: the prior mean of beta, [p] or a scalar for all.
-          V: the prior covariance of beta in units of sigma2: a scalar (times I), the diagonal [p], or
-            a matrix [p, p].
-          phi: the shape of the inverse gamma, positive.
-          psi: its scale, positive, in units of y squared.
+    Args:
+      num_features: p, the number of columns of X (a column of ones for the intercept included).
+      mu: the prior mean of beta, [p] or a scalar for all.
+      V: the prior covariance of beta in units of sigma2: a scalar (times I), the diagonal [p], or
+        a matrix [p, p].
+      phi: the shape of the inverse gamma, positive.
+      psi: its scale, positive, in units of y squared.
 
-        Raises UsageError where a shape does not fit p, V is not symmetric positive definite, or phi or
-        psi is not positive.
+    Raises UsageError where a shape does not fit p, V is not symmetric positive definite, or phi or
+    psi is not positive.
 
-        Example: the handout's model of four points; `prior.model()` is what `sgld.sample` takes.
-          >>> import numpy as np
-    import numpy.typing as npt
-          >>> from sgld.models.nig import nig
-          >>> X = np.array([[1.0, -1.0], [1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
-          >>> prior = nig(2)
-          >>> posterior = prior.condition(X, y=np.array([-1.0, 0.1, 1.0, 1.9]))
-          >>> posterior.mu.round(3), posterior.phi
-          (array([0.021, 0.958]), 3.0)
-          >>> posterior.beta.std().round(3), round(float(posterior.sigma2.mean()), 3)
-          (array([0.389, 0.318]), 0.505)
-          >>> prior.model()
-          Posterior(log prior + sum of log likelihoods)
+    Example: the handout's model of four points; `prior.model()` is what `sgld.sample` takes.
+      >>> import numpy as np
+      >>> from sgld.models.nig import nig
+      >>> X = np.array([[1.0, -1.0], [1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+      >>> prior = nig(2)
+      >>> posterior = prior.condition(X, y=np.array([-1.0, 0.1, 1.0, 1.9]))
+      >>> posterior.mu.round(3), posterior.phi
+      (array([0.021, 0.958]), 3.0)
+      >>> posterior.beta.std().round(3), round(float(posterior.sigma2.mean()), 3)
+      (array([0.389, 0.318]), 0.505)
+      >>> prior.model()
+      Posterior(log prior + sum of log likelihoods)
     """
     if num_features < 1:
         raise UsageError(f"num_features must be at least 1. Got {num_features}.")

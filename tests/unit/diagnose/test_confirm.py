@@ -15,7 +15,7 @@ def test_independent_draws_have_the_textbooks_standard_errors(law, kurtosis):
     found, n = summarised(values), CHAINS * DRAWS
     np.testing.assert_allclose(found.mean_se, 1 / np.sqrt(n), rtol=0.15)
     np.testing.assert_allclose(found.sd_se, np.sqrt((kurtosis - 1) / (4 * n)), rtol=0.15)
-    np.testing.assert_allclose(found.sd, values.std((0, 1)), rtol=1e-12)
+    np.testing.assert_allclose(found.sd, values.std((0, 1), ddof=1), rtol=1e-12)
     assert found.mixed
 
 
