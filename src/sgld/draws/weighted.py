@@ -108,7 +108,8 @@ def pareto_k(values: Values) -> Float[np.ndarray, " parameter"]:
     """Pareto k of the heavier tail: moments of order 1/k and above are infinite (Vehtari et al. 2024)."""
     from arviz_stats.base.array import array_stats
 
-    return _over_parameters(array_stats.pareto_khat, values)
+    with np.errstate(divide="ignore", invalid="ignore"):  # tails of equal values have no k
+        return _over_parameters(array_stats.pareto_khat, values)
 
 
 def mcse_mean(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:
