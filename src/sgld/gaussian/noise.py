@@ -97,7 +97,7 @@ def row_noise(
     covariance of a batch of n rows.
     """
     at_mode, difference = _of_rows(problem, laplace, seed, count)
-    d = laplace.mode.size
+    d = laplace.center.size
     plain = np.cov(at_mode, rowvar=False).reshape(d, d)
     return plain, difference.T @ difference / (2 * count), at_mode
 
@@ -108,7 +108,7 @@ def marginal_noise(problem: Problem, laplace: Any, seed: int) -> tuple[float, fl
     And the curvature of N times one row in the Gaussian's coordinates (root mean square over rows,
     Frobenius norm): steps on n rows are unstable from about h = 2 n over it.
     """
-    count = max(64, min(4096, 2**23 // laplace.mode.size))
+    count = max(64, min(4096, 2**23 // laplace.center.size))
     at_mode, difference = _of_rows(problem, laplace, seed, count)
     of = laplace.marginals(problem)
     plain, centred = (
@@ -145,7 +145,7 @@ def _of_rows(problem, laplace, seed, count) -> tuple[np.ndarray, np.ndarray]:
     at_mode, first, second = (
         problem.source.num_data * np.asarray(values, np.float64)
         for values in _row_gradients(
-            problem, array(zs), array(laplace.mode), jnp.asarray(rows.astype(np.int32))
+            problem, array(zs), array(laplace.center), jnp.asarray(rows.astype(np.int32))
         )
     )
     # rows are paired at the same draw of theta: their mean depends on theta

@@ -49,7 +49,7 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
     factor = laplace.factor
     if D is not None:
         small = problem.with_batches(min(DEFAULT_BATCH, problem.num_data), "reshuffle")
-        factor = factor_of(settled(D, small, laplace.mode), problem)
+        factor = factor_of(settled(D, small, laplace.center), problem)
     assert factor is not None
     bias = ask.tolerance / 2
     correctable = dense and nu < CORRECTABLE and allows_correction(ask)
@@ -66,7 +66,7 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
             plain, centred = (_largest(factor, covariance) for covariance in rows)
         choice = priced_choice(problem.source, (plain, centred), ask, correctable, bias, T)
         problem = in_batches(problem, choice.batch_size, choice.order, choice.gradient)
-    gradient = prepared(choice.gradient, problem, laplace.mode)
+    gradient = prepared(choice.gradient, problem, laplace.center)
     measured = measure(problem, gradient, laplace, T, ask.seed)
     white = factor.T @ measured @ factor
     values, turn = np.linalg.eigh(white)
@@ -109,7 +109,7 @@ def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan
         )
         gradient, V, longest = choice.gradient, choice.noise, choice.longest
         problem = in_batches(problem, choice.batch_size, choice.order, gradient)
-    gradient = prepared(gradient, problem, laplace.mode)
+    gradient = prepared(gradient, problem, laplace.center)
     out = np.ones((laplace.marginals(problem).variance.size, 1))
     one = Law(np.ones(1), np.ones((1, 1)), np.array([[V]]), out, shuffled_period(problem))
     law = of_sampler(one, sampler_of(ask))
