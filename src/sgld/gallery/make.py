@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from ..checks import check_seed
-from ..draws.storage import write_atomic
+from ..draws.files import write_atomic
 from ..errors import MissingExtra, SGLDError, UsageError, did_you_mean, need
 from .data import Table, own_table
 from .entry import Check, Entry

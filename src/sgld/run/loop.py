@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..draws.storage import RunDirectory
+from ..draws.run_directory import RunDirectory
 from ..errors import RunError
 from ..gradient.full import Full
 from ..pace import Work

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.plan import Plan
-from ..draws.storage import RunDirectory, load
+from ..draws.run_directory import RunDirectory
+from ..draws.storage import load
 from ..errors import RunError
 from ..posterior import Posterior
 from ..problem.prepare import check_batch, check_request, prepare
@@ -139,17 +141,19 @@ def begin(
     problem = _checked(posterior, data, init, ask, ess)
     kept = as_keep(keep, problem)
     check_moments(kept, ask, ess)
-    directory = None
-    if path is not None:
-        directory = RunDirectory(path)
-        directory.create(overwrite)
-        directory.lock()
-        directory.write("run.json", {**asked, **record(problem, ask, ess, kept)})
-    if on_start is not None:
-        on_start()
-    return execute(
-        problem, ask, ess, Host(directory, checkpoint_every, progress, on_plan, keep=kept)
-    )
+    host = Host(None, checkpoint_every, progress, on_plan, keep=kept)
+    if path is None:
+        if on_start is not None:
+            on_start()
+        return execute(problem, ask, ess, host)
+    asked = {**asked, **record(problem, ask, ess, kept)}
+    directory = RunDirectory(path)
+    directory.create(overwrite)
+    with directory:
+        directory.begin(asked)
+        if on_start is not None:
+            on_start()
+        return execute(problem, ask, ess, replace(host, directory=directory))
 
 
 def _checked(posterior: Posterior, data: Any, init: Any, ask: Request, ess: int | None) -> Problem:
@@ -195,7 +199,7 @@ def go_on(
     kept = as_keep(keep_again(directory, asked, keep), problem)
     now = record(problem, ask, ess, kept)
     check_unchanged(directory, asked, now)
-    directory.lock()
     moved = elsewhere(asked, now)
     host = Host(directory, checkpoint_every, progress, given=given, moved=moved, keep=kept)
-    return execute(problem, ask, ess, host)
+    with directory:
+        return execute(problem, ask, ess, host)
