@@ -77,7 +77,7 @@ def harm(finished, tmp_path, times, seed):
         try:
             again, found, _ = read(path)
         except RunError as error:
-            assert "\n" not in str(error) and str(error).endswith(".")
+            assert "\n" not in str(error)
             counts["refused"] += 1
         else:
             np.testing.assert_array_equal(again.position, draws.position)
@@ -198,14 +198,12 @@ def test_overwrite_takes_runs_alone_and_leaves_what_is_not_theirs(copy, tmp_path
 def test_a_run_of_another_host_is_in_use_while_it_shows_signs_of_life(copy):
     lock = {"host": "another", "pid": 7, "until": time.time() + 60}
     (copy / "lock").write_text(json.dumps(lock))
-    with pytest.raises(RunError, match="in use by another process, 7 on another; .*delete"):
+    with pytest.raises(RunError, match=r"in use by another process, 7 on another; .*delete"):
         RunDirectory(copy).lock()
     (copy / "lock").write_text(json.dumps({**lock, "until": time.time() - 1}))
     with RunDirectory(copy):
         assert json.loads((copy / "lock").read_text())["pid"] == os.getpid()
-        with pytest.raises(
-            RunError, match=f"in use by another process, process {os.getpid()}|{os.getpid()} on"
-        ):
+        with pytest.raises(RunError, match=rf"in use by another process, process {os.getpid()} on"):
             RunDirectory(copy).lock()
 
 
