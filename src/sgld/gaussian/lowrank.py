@@ -26,6 +26,7 @@ from scipy.linalg import eigh_tridiagonal
 from ..preconditioner.fixed import LowRank
 from ..problem import sums
 from ..problem.problem import Problem
+from ..stages import stage
 from .dense import Marginals
 
 __all__ = [
@@ -121,6 +122,7 @@ def affordable(
     return d <= LARGEST and rows * d <= PASSES and (plain or d * d <= ELEMENTS)
 
 
+@stage("mode")
 def lowrank_mode(
     problem: Problem, start: Float[np.ndarray, " d"]
 ) -> tuple[Float[np.ndarray, " d"], float, bool]:
@@ -139,6 +141,7 @@ def lowrank_mode(
     return found.x, -float(found.fun), bool(np.isfinite(found.fun) and found.nit < SEARCH)
 
 
+@stage("other modes", whole=True)
 def lowrank_modes(
     problem: Problem,
     laplace: LowRankLaplace,
@@ -158,6 +161,7 @@ def lowrank_modes(
     return found
 
 
+@stage("curvature")
 def lowrank_laplace(
     problem: Problem,
     mode: Float[np.ndarray, " d"],

@@ -14,6 +14,7 @@ from ..data.order import generator
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.rows import row_gradient, scores
+from ..stages import stage
 from .dense import Laplace
 
 __all__ = [
@@ -31,6 +32,7 @@ ROWS_EACH = 256  # rows at each of several positions
 TUNING = 2  # the stream of the host's generator that tuning uses
 
 
+@stage("rows")
 def block_noise(problem: Problem, z: np.ndarray) -> Float[np.ndarray, "d d"]:
     """Covariance at z of K times a random block's gradient (divisor K): one pass."""
     table = np.asarray(sums.block_gradients(problem, problem.array(z)))
@@ -39,6 +41,7 @@ def block_noise(problem: Problem, z: np.ndarray) -> Float[np.ndarray, "d d"]:
     ).reshape(z.size, z.size)
 
 
+@stage("rows")
 def estimator_noise(
     problem: Problem, gradient: Any, laplace: Laplace, seed: int, count: int
 ) -> Float[np.ndarray, "d d"]:
@@ -86,6 +89,7 @@ def _estimates(problem, gradient, zs, entries):
     return jax.lax.map(one, (zs, entries), batch_size=size)
 
 
+@stage("rows")
 def row_noise(
     problem: Problem, laplace: Laplace, seed: int, count: int = 4096
 ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"], Float[np.ndarray, "count d"]]:
@@ -102,6 +106,7 @@ def row_noise(
     return plain, difference.T @ difference / (2 * count), at_mode
 
 
+@stage("rows")
 def marginal_noise(problem: Problem, laplace: Any, seed: int) -> tuple[float, float, float]:
     """The same two as variances of gamma over those of phi, in the noisiest reported parameter.
 
@@ -119,6 +124,7 @@ def marginal_noise(problem: Problem, laplace: Any, seed: int) -> tuple[float, fl
     return float(np.max(plain / of.variance)), float(np.max(centred / of.variance)), float(curved)
 
 
+@stage("rows")
 def noise_around(
     problem: Problem,
     zs: Float[np.ndarray, "k d"],

@@ -52,7 +52,7 @@ def confirm(problem: Problem, setup: Setup, seed: int) -> Confirmation:
     h = problem.array(np.asarray(10 * float(setup.step_size(0))))
     key = jax.random.fold_in(jax.random.key(seed), 8)
     kept: list[np.ndarray] = []
-    with Work("adjusted chains") as work:
+    with Work("exact chains", units="stretches") as work:
         for number, _ in work.pieces(0, WARM_UP + MOST, most=1):
             adapting = 1.0 if number < WARM_UP else 0.0
             us, h, path = adjusted_steps(

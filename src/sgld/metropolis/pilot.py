@@ -29,6 +29,7 @@ from ..pace import Work
 from ..preconditioner.fixed import Dense
 from ..problem import sums
 from ..problem.problem import Problem
+from ..stages import stage
 from .chains import adjusted_steps
 from .energy import around, log_acceptance
 
@@ -50,6 +51,7 @@ class Pilot(NamedTuple):
     kinetic: bool
 
 
+@stage("pilot chains")
 def pilot(
     problem: Problem,
     center: Float[np.ndarray, " d"],
@@ -68,7 +70,7 @@ def pilot(
         0,
     )
     positions = np.asarray(us)
-    with Work("pilot chains") as work:
+    with Work("pilot chains", units="stretches") as work:
         for stretches in ROUNDS:
             D, kept = _dense(factor, local), []
             for _ in work.pieces(0, stretches, most=1):

@@ -27,6 +27,7 @@ from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..schedule import check_values
+from ..stages import aside, stage
 from ..tune.estimator import prepared
 from ..tune.metric import settled
 from ..tune.plan import make_plan
@@ -46,11 +47,10 @@ STARTS = 3  # the stream of the host's generator that the chains' starts use
 
 @dataclass(frozen=True)
 class Host:
-    """What the host does around the chunks: where draws go, how often, what is shown."""
+    """What the host does around the chunks: where draws go, how often."""
 
     directory: RunDirectory | None = None
     checkpoint_every: float = 10.0
-    progress: bool = False
     on_plan: Callable[[Plan], None] | None = None  # called before the first step
     given: Mapping[str, Any] = field(default_factory=dict)  # again, of the user's own
     moved: str | None = None  # a sentence, where a run goes on elsewhere
@@ -72,7 +72,8 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
                 starts = _starts(running, plan, ask)
                 _store(problem, ask, host, StoredPlan(plan, np.asarray(starts), len(attempts)))
             if host.on_plan is not None:
-                host.on_plan(plan)
+                with aside():
+                    host.on_plan(plan)
             until = math.inf if ask.max_seconds is None else started + ask.max_seconds
             draws = _attempt(running, plan, starts, ask, ess, host, until)
             found = _next(problem, plan, ask, draws, attempts, host.keep)
@@ -84,7 +85,8 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
                 directory.begin_again(attempts)
         draws = replace(draws, info={**draws.info, "seconds": time.perf_counter() - began})
         if directory is not None:
-            write_result(directory, draws)
+            with stage("writing"):
+                write_result(directory, draws)
         return draws
     finally:
         if directory is not None:
@@ -184,13 +186,18 @@ def _attempt(
         more=partial(draws_to_go_on_to, problem, plan, ask, ess, host.keep),
         directory=host.directory,
         checkpoint_every=host.checkpoint_every,
-        progress=host.progress,
         until=until,
     )
     if raw.out_of_time:
         plan = plan.noted(
             f"the time of max_seconds = {ask.max_seconds:g} was up at {raw.num_draws} draws per chain."
         )
+    return _judged(problem, plan, raw, ask, host.keep)
+
+
+@stage("verdict")
+def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Keep | None) -> Draws:
+    """What came out of a run, with its verdict."""
     info = {
         "num_data": problem.num_data or None,
         "num_steps": raw.num_steps,
@@ -200,8 +207,8 @@ def _attempt(
         "laplace": laplace_facts(problem, plan.known),
         "phase": None if raw.phase is None else raw.phase.to_dict(),
     }
-    if host.keep is not None:
-        return judged(problem, plan, raw, host.keep, ask, info)
+    if keep is not None:
+        return judged(problem, plan, raw, keep, ask, info)
     draws = reported_draws(problem, plan, raw, ask.seed)
     raw, _ = sampling_only(raw)
     assert raw.z is not None
