@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..data.order import generator
+from ..device import sent
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.rows import row_gradient, scores
@@ -73,7 +74,7 @@ def estimates(
         np.asarray(
             _estimates(
                 problem, gradient, problem.array(zs[k : k + GROUP]),
-                jnp.asarray(entries[k : k + GROUP]),
+                sent(entries[k : k + GROUP]),
             ),
             np.float64,
         )
@@ -136,7 +137,7 @@ def noise_around(
     rows = rng.integers(0, problem.source.num_data, (len(zs), ROWS_EACH))
     centred = []
     for z, few in zip(zs, rows, strict=True):
-        found = scores(problem, problem.array(z), jnp.asarray(few.astype(np.int32)))
+        found = scores(problem, problem.array(z), sent(few, np.int32))
         g = problem.source.num_data * np.asarray(found, np.float64) @ factor
         centred.append(g - g.mean(0))
     white = np.concatenate(centred)
@@ -150,9 +151,7 @@ def _of_rows(problem, laplace, seed, count) -> tuple[np.ndarray, np.ndarray]:
     array = problem.array
     at_mode, first, second = (
         problem.source.num_data * np.asarray(values, np.float64)
-        for values in _row_gradients(
-            problem, array(zs), array(laplace.mode), jnp.asarray(rows.astype(np.int32))
-        )
+        for values in _row_gradients(problem, array(zs), array(laplace.mode), sent(rows, np.int32))
     )
     # rows are paired at the same draw of theta: their mean depends on theta
     return at_mode, (first - at_mode) - (second - np.roll(at_mode, 1, axis=0))

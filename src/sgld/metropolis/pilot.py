@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..data.order import generator
+from ..device import stream_key
 from ..gaussian.diagonal import largest_eigenvalue
 from ..gaussian.noise import TUNING
 from ..pace import Work
@@ -66,7 +67,7 @@ def pilot(
     us = _starts(local, 2 * rng.standard_normal((CHAINS, d)) @ factor.T)
     h, key, taken = (
         problem.array(np.asarray(0.1)),
-        jax.random.fold_in(jax.random.key(seed), 7),
+        stream_key(seed, 7),
         0,
     )
     positions = np.asarray(us)

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
 from ..data.order import generator
+from ..device import sent, stream_key
 from ..diagnose.assess import assess
 from ..draws.draws import Draws
 from ..draws.plan import Plan
@@ -224,10 +224,10 @@ def make_kernel(problem: Problem, plan: Plan, seed: int, keep: Keep | None = Non
     positions = keep is None or keep.holds_positions(setup, problem.dimension)
     exact = not problem.has_rows or isinstance(setup.gradient, Full)
     independent = exact or problem.source.is_independent
-    key = jax.random.fold_in(jax.random.key(seed), 0)
+    key = stream_key(seed, 0)
     return Kernel(
         problem, setup.gradient, setup.preconditioner, setup.sampler, _callable(setup.step_size),
-        _callable(setup.temperature), key, jnp.int32(setup.burn_in), jnp.int32(setup.thin),
+        _callable(setup.temperature), key, sent(setup.burn_in, np.int32), sent(setup.thin, np.int32),
         independent and plan.known.gaussian is not None and positions,
         None if keep is None else keep.function, None if keep is None else keep.batches(setup),
         positions,
@@ -237,7 +237,7 @@ def make_kernel(problem: Problem, plan: Plan, seed: int, keep: Keep | None = Non
 def _callable(schedule: Callable) -> Callable:
     if jax.tree_util.all_leaves([schedule]):
         return Partial(schedule)
-    return jax.tree.map(jnp.asarray, schedule)
+    return jax.tree.map(jax.device_put, schedule)
 
 
 def _starts(problem: Problem, plan: Plan, ask: Request) -> Any:

@@ -196,7 +196,7 @@ class _Order:
         drawn = np.zeros((self.steps, self.chains, *self.source.entry_shape), np.int32)
         for chain in range(self.chains):
             drawn[: end - step, chain] = self.source.chunk((self.seed, chain), step, end - step)
-        self._next = step, end, jnp.asarray(drawn)
+        self._next = step, end, jax.device_put(drawn)
 
 
 def kernel_digest(kernel: Kernel, starts: Any) -> str:
