@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..stages import aside, stage
 from .app import typer
 
 if TYPE_CHECKING:
@@ -70,23 +71,27 @@ def _say(title: str, lines: Any) -> None:
 
 def finish(run: Path, quiet: bool, as_json: bool) -> None:
     """What a run ends with: the table, the verdict, and the report, whose failure loses nothing."""
-    if not (quiet or as_json):
-        typer.echo("")
-    show(run, quiet, as_json)
+    with aside():
+        if not (quiet or as_json):
+            typer.echo("")
+        show(run, quiet, as_json)
     try:
-        from ..report.page import write_report
+        with stage("report"):
+            from ..report.page import write_report
 
-        path = write_report(run)
+            path = write_report(run)
     except Exception as error:
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        typer.echo(
-            f"the report could not be written ({reason}); the run is complete, and "
-            f"`sgld report {run}` tries again.",
-            err=True,
-        )
+        with aside():
+            typer.echo(
+                f"the report could not be written ({reason}); the run is complete, and "
+                f"`sgld report {run}` tries again.",
+                err=True,
+            )
     else:
         if not (quiet or as_json):
-            typer.echo(f"report: {path}")
+            with aside():
+                typer.echo(f"report: {path}")
 
 
 def content_of(run: Path) -> dict[str, Any]:

@@ -11,9 +11,11 @@ import numpy as np
 from jaxtyping import Float
 
 from ..data.order import generator
+from ..device import sent
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.rows import row_gradient, scores
+from ..stages import stage
 from .dense import Laplace
 
 __all__ = [
@@ -31,6 +33,7 @@ ROWS_EACH = 256  # rows at each of several positions
 TUNING = 2  # the stream of the host's generator that tuning uses
 
 
+@stage("rows")
 def block_noise(problem: Problem, z: np.ndarray) -> Float[np.ndarray, "d d"]:
     """Covariance at z of K times a random block's gradient (divisor K): one pass."""
     table = np.asarray(sums.block_gradients(problem, problem.array(z)))
@@ -39,6 +42,7 @@ def block_noise(problem: Problem, z: np.ndarray) -> Float[np.ndarray, "d d"]:
     ).reshape(z.size, z.size)
 
 
+@stage("rows")
 def estimator_noise(
     problem: Problem, gradient: Any, laplace: Laplace, seed: int, count: int
 ) -> Float[np.ndarray, "d d"]:
@@ -70,7 +74,7 @@ def estimates(
         np.asarray(
             _estimates(
                 problem, gradient, problem.array(zs[k : k + GROUP]),
-                jnp.asarray(entries[k : k + GROUP]),
+                sent(entries[k : k + GROUP]),
             ),
             np.float64,
         )
@@ -86,6 +90,7 @@ def _estimates(problem, gradient, zs, entries):
     return jax.lax.map(one, (zs, entries), batch_size=size)
 
 
+@stage("rows")
 def row_noise(
     problem: Problem, laplace: Laplace, seed: int, count: int = 4096
 ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"], Float[np.ndarray, "count d"]]:
@@ -102,6 +107,7 @@ def row_noise(
     return plain, difference.T @ difference / (2 * count), at_mode
 
 
+@stage("rows")
 def marginal_noise(problem: Problem, laplace: Any, seed: int) -> tuple[float, float, float]:
     """The same two as variances of gamma over those of phi, in the noisiest reported parameter.
 
@@ -119,6 +125,7 @@ def marginal_noise(problem: Problem, laplace: Any, seed: int) -> tuple[float, fl
     return float(np.max(plain / of.variance)), float(np.max(centred / of.variance)), float(curved)
 
 
+@stage("rows")
 def noise_around(
     problem: Problem,
     zs: Float[np.ndarray, "k d"],
@@ -130,7 +137,7 @@ def noise_around(
     rows = rng.integers(0, problem.source.num_data, (len(zs), ROWS_EACH))
     centred = []
     for z, few in zip(zs, rows, strict=True):
-        found = scores(problem, problem.array(z), jnp.asarray(few.astype(np.int32)))
+        found = scores(problem, problem.array(z), sent(few, np.int32))
         g = problem.source.num_data * np.asarray(found, np.float64) @ factor
         centred.append(g - g.mean(0))
     white = np.concatenate(centred)
@@ -145,7 +152,7 @@ def _of_rows(problem, laplace, seed, count) -> tuple[np.ndarray, np.ndarray]:
     at_mode, first, second = (
         problem.source.num_data * np.asarray(values, np.float64)
         for values in _row_gradients(
-            problem, array(zs), array(laplace.center), jnp.asarray(rows.astype(np.int32))
+            problem, array(zs), array(laplace.center), sent(rows, np.int32)
         )
     )
     # rows are paired at the same draw of theta: their mean depends on theta

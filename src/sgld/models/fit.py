@@ -27,6 +27,7 @@ from ..errors import DataError, RunError, UsageError, did_you_mean
 from ..posterior import Posterior
 from ..problem.request import Request
 from ..run import sample as runs
+from ..stages import SAMPLING, stage, told
 from ..typing import Estimator, FamilyName, Number, Preconditioner, Sampler, Schedule
 from .formula import FormulaModel
 
@@ -90,23 +91,25 @@ def fit(
         "auto", step_size, tolerance, temperature, "auto", "auto", "auto", batch_size,
         num_chains, num_draws, "auto", "auto", seed, max_steps, max_seconds,
     )  # fmt: skip
-    table, source = _read(data)
-    model = FormulaModel.build(table, formula, family, prior)
-    asked = {
-        "kind": "formula",
-        "data": source,
-        "formula": formula,
-        "family": model.family.name,
-        "prior": prior,
-        "priors": list(model.prior_text),
-        "sampler": sampler,
-        "model": model.spec,
-    }
-    return runs.begin(
-        model.posterior, model.data, None, ask, None, asked, path=out, overwrite=overwrite,
-        progress=progress, checkpoint_every=checkpoint_every,
-        on_start=None if on_model is None else partial(on_model, model), on_plan=on_plan,
-    )  # fmt: skip
+    with told(progress, SAMPLING):
+        with stage("data"):
+            table, source = _read(data)
+            model = FormulaModel.build(table, formula, family, prior)
+        asked = {
+            "kind": "formula",
+            "data": source,
+            "formula": formula,
+            "family": model.family.name,
+            "prior": prior,
+            "priors": list(model.prior_text),
+            "sampler": sampler,
+            "model": model.spec,
+        }
+        return runs.begin(
+            model.posterior, model.data, None, ask, None, asked, path=out, overwrite=overwrite,
+            progress=progress, checkpoint_every=checkpoint_every,
+            on_start=None if on_model is None else partial(on_model, model), on_plan=on_plan,
+        )  # fmt: skip
 
 
 def _read(data: Any) -> tuple[Any, dict[str, str] | None]:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..data.contract import fingerprint
+from ..device import sent
 from ..draws.codec import decode, encode_fields, from_text, to_text
 from ..draws.plan_file import must_be_given, not_the_same
 from ..draws.run_directory import RunDirectory
@@ -165,7 +166,7 @@ def elsewhere(asked: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
 def _model_hash(problem: Problem) -> str:
     """SHA-256 of the traced log density and of the numbers bound to it."""
     target, z0 = problem.target, problem.start
-    row = problem.source.take(jnp.arange(1)) if problem.has_rows else None
+    row = problem.source.take(sent([0], np.int32)) if problem.has_rows else None
 
     def density(target, z, row):
         value = target.log_prior(z)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from ..posterior import Posterior
 from ..problem.prepare import check_batch, check_request, prepare
 from ..problem.problem import Problem
 from ..problem.request import Request
+from ..stages import SAMPLING, aside, stage, told
 from ..typing import Estimator, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
 from .kept import as_keep, check_moments
@@ -92,7 +93,8 @@ def sample(
       thin: steps per kept draw.
       seed: of everything random.
       path: a run directory to write to; a killed run goes on with `sgld.resume(path)`.
-      progress: show a progress bar on a terminal.
+      progress: show the stages and about how long is left: a line on a terminal and in a notebook,
+        one every ten seconds elsewhere, on standard error.
       overwrite: replace a run directory that exists.
       checkpoint_every: seconds between checkpoints, with `path`.
       max_steps: of one chain, burn-in included, whatever the precision reached; one attempt is made.
@@ -138,24 +140,24 @@ def begin(
     `on_start` is called once the arguments have passed, `on_plan` before the first step.
     """
     threading.Thread(target=weighted.load, daemon=True).start()
-    problem = _checked(posterior, data, init, ask, ess)
-    kept = as_keep(keep, problem)
-    check_moments(kept, ask, ess)
-    host = Host(None, checkpoint_every, progress, on_plan, keep=kept)
-    if path is None:
+    with told(progress, SAMPLING), ExitStack() as held:
+        problem = _checked(posterior, data, init, ask, ess)
+        kept = as_keep(keep, problem)
+        check_moments(kept, ask, ess)
+        directory = None
+        if path is not None:
+            asked = {**asked, **record(problem, ask, ess, kept)}
+            directory = RunDirectory(path)
+            directory.create(overwrite)
+            held.enter_context(directory)
+            directory.begin(asked)
         if on_start is not None:
-            on_start()
-        return execute(problem, ask, ess, host)
-    asked = {**asked, **record(problem, ask, ess, kept)}
-    directory = RunDirectory(path)
-    directory.create(overwrite)
-    with directory:
-        directory.begin(asked)
-        if on_start is not None:
-            on_start()
-        return execute(problem, ask, ess, replace(host, directory=directory))
+            with aside():
+                on_start()
+        return execute(problem, ask, ess, Host(directory, checkpoint_every, on_plan, keep=kept))
 
 
+@stage("data")
 def _checked(posterior: Posterior, data: Any, init: Any, ask: Request, ess: int | None) -> Problem:
     check_request(ask, ess)
     problem = prepare(posterior, data, init, seed=ask.seed)
@@ -195,11 +197,12 @@ def go_on(
         "preconditioner": preconditioner,
     }  # fmt: skip
     ask, ess = asked_again(directory, asked, Given(given)), asked.get("ess")
-    problem = _checked(posterior, data, init, ask, ess)
-    kept = as_keep(keep_again(directory, asked, keep), problem)
-    now = record(problem, ask, ess, kept)
-    check_unchanged(directory, asked, now)
-    moved = elsewhere(asked, now)
-    host = Host(directory, checkpoint_every, progress, given=given, moved=moved, keep=kept)
-    with directory:
-        return execute(problem, ask, ess, host)
+    with told(progress, SAMPLING):
+        problem = _checked(posterior, data, init, ask, ess)
+        kept = as_keep(keep_again(directory, asked, keep), problem)
+        now = record(problem, ask, ess, kept)
+        check_unchanged(directory, asked, now)
+        moved = elsewhere(asked, now)
+        host = Host(directory, checkpoint_every, given=given, moved=moved, keep=kept)
+        with directory:
+            return execute(problem, ask, ess, host)
