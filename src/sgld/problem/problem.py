@@ -12,8 +12,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
+from ..data.always import AlwaysIn
 from ..data.memory import InMemory
 from ..data.source import Source
 from ..layout import Layout
@@ -94,6 +95,18 @@ class Problem:
         if self.data is None:
             return self
         return replace(self, data=self.data.with_batches(batch_size, order))
+
+    def with_always(self, numbers: Int[np.ndarray, " m"] | None) -> Problem:
+        """The same batches with the rows of these numbers in every one."""
+        if self.data is None or numbers is None or not len(numbers):
+            return self
+        return replace(self, data=AlwaysIn.of(self.data, numbers))
+
+    def of_others(self) -> Problem:
+        """The same batches without the rows that are in every one; they make the noise."""
+        if not isinstance(self.data, AlwaysIn):
+            return self
+        return replace(self, data=self.data.others())
 
     def as_one_batch(self) -> Problem:
         """All rows in one batch."""
