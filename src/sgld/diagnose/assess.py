@@ -184,7 +184,7 @@ def _gradients_at_draws(problem: Problem, gaussian: Any, seed: int) -> tuple[Cal
 
         return exact, METER_DRAWS
     batches = problem.with_batches(METER_ROWS, "replacement")
-    centred = ControlVariates().prepare(batches, problem.array(gaussian.mode))
+    centred = ControlVariates().prepare(batches, problem.array(gaussian.center))
 
     def estimated(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         entries = batches.source.chunk((seed, 2**31 - 2), 0, 2 * len(z))

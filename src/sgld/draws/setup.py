@@ -51,7 +51,7 @@ class Setup:
         """What to pass to `sgld.sample` for the same run, tuning nothing."""
         gradient = self.gradient
         if isinstance(gradient, ControlVariates):
-            gradient = ControlVariates()  # at the mode, which is found again
+            gradient = ControlVariates()  # at a centre that is found again
         names = ("sampler", "preconditioner", "step_size", "temperature", "burn_in", "thin")
         given = {name: getattr(self, name) for name in (*names, "num_draws", "num_chains")}
         given["gradient"] = gradient

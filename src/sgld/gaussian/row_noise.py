@@ -90,11 +90,11 @@ def row_noise(problem: Problem, laplace: Any, seed: int) -> Survey:
     The noise of a batch of n rows is 1/n - 1/N of what it gives.
     """
     rng = generator(seed, TUNING, 1)
-    N, d, array = problem.num_data, laplace.mode.size, problem.array
+    N, d, array = problem.num_data, laplace.center.size, problem.array
     sketch = np.eye(d)
     if d > PROJECTED:
         sketch = rng.standard_normal((PROJECTED, d)) / np.sqrt(PROJECTED)
-    zs, center = laplace.draw(rng, DRAWS), array(laplace.mode)
+    zs, center = laplace.draw(rng, DRAWS), array(laplace.center)
     squares = _sizes(problem, array(zs), center, array(laplace.spread(sketch).T))
     sizes = N * np.sqrt(_finite(np.asarray(squares, np.float64)))
     plain, centred = (_looked_at(size, rng, NUMBERS // d) for size in sizes.T)
@@ -143,8 +143,8 @@ def _mean(
     """Minus the mean over all rows of N times their differences at zs, of a Gaussian posterior."""
     if not isinstance(laplace, Laplace):
         return 0.0  # in so many parameters it is next to nothing
-    prior = sums.prior_curvature(problem, problem.array(laplace.mode))
-    return (zs - laplace.mode) @ (laplace.curvature - np.asarray(prior, np.float64))
+    prior = sums.prior_curvature(problem, problem.array(laplace.center))
+    return (zs - laplace.center) @ (laplace.curvature - np.asarray(prior, np.float64))
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

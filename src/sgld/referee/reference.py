@@ -145,7 +145,7 @@ def _center(problem: Problem) -> Problem:
     if problem.dimension <= NEWTON_LIMIT:
         laplace, _, converged = gaussian_at_mode(problem)
         if converged and laplace.positive_definite:
-            center, factor = laplace.mode, laplace.factor
+            center, factor = laplace.center, laplace.factor
     return around(problem, center, factor)
 
 

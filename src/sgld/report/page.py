@@ -170,7 +170,7 @@ def _marginals(draws: Draws, values: np.ndarray, ess: np.ndarray) -> str:
     if laplace is not None:
         lead += (
             '&emsp;<span class="key" style="background: var(--contrast); height: .2em; '
-            'vertical-align: .25em"></span>the Gaussian at the mode (Laplace approximation). '
+            'vertical-align: .25em"></span>the Gaussian with the curvature at the mode, around the mean (Laplace approximation). '
             "A histogram much wider than the curve is a sign of bias, one of another shape a sign "
             "of a posterior that is not Gaussian."
         )

@@ -149,7 +149,7 @@ def _store(problem: Problem, ask: Request, host: Host, stored: StoredPlan) -> No
 def _prepared_again(running: Problem, plan: Plan) -> Plan:
     """With what the estimator keeps of the rows, which is not stored."""
     gradient, gaussian = plan.setup.gradient, plan.known.gaussian
-    center = running.start if gaussian is None else gaussian.mode
+    center = running.start if gaussian is None else gaussian.center
     if isinstance(gradient, ControlVariates):
         gradient, center = ControlVariates(), gradient.center
     gradient = prepared(gradient, running, center)
@@ -242,7 +242,7 @@ def _starts(problem: Problem, plan: Plan, ask: Request) -> Any:
     if starts is not None:
         return problem.array(starts[np.arange(ask.num_chains) % len(starts)])
     if known.gaussian is not None and known.usable:
-        center, offset = known.gaussian.mode, known.gaussian.spread(2 * xi)
+        center, offset = known.gaussian.center, known.gaussian.spread(2 * xi)
     else:
         matrix = settled(plan.setup.preconditioner, problem, z0)
         center, offset = z0, np.asarray(jax.vmap(matrix.noise)(problem.array(xi)))

@@ -60,7 +60,7 @@ def _found(problem: Problem, ask: Request, known: Known) -> Pilot | None:
     """The pilot chains, from the Gaussian at the mode where that is of any use."""
     center, factor, gaussian = np.asarray(problem.start, np.float64), None, known.gaussian
     if isinstance(gaussian, Laplace) and _holds_mass(problem, gaussian):
-        center, factor = gaussian.mode, gaussian.factor
+        center, factor = gaussian.center, gaussian.factor
     if factor is None:
         squares = squared_gradients(problem, problem.array(center))
         factor = np.diag(1 / np.sqrt(np.asarray(squares, np.float64) + 1e-8))
@@ -129,5 +129,5 @@ def _holds_mass(problem: Problem, laplace: Laplace) -> bool:
     values = np.array([float(sums.log_density(problem, problem.array(z))) for z in near])
     start = float(sums.log_density(problem, problem.array(problem.start)))
     return bool(
-        np.isfinite(values).mean() > 0.5 and np.nanmedian(values) > start - 10 * laplace.mode.size
+        np.isfinite(values).mean() > 0.5 and np.nanmedian(values) > start - 10 * laplace.center.size
     )

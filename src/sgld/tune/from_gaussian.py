@@ -52,7 +52,7 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
     factor = laplace.factor
     if D is not None:
         small = problem.with_batches(min(DEFAULT_BATCH, problem.num_data), "reshuffle")
-        factor = factor_of(settled(D, small, laplace.mode), problem)
+        factor = factor_of(settled(D, small, laplace.center), problem)
     assert factor is not None
     bias = ask.tolerance / 2
     correctable = dense and nu < CORRECTABLE and allows_correction(ask)
@@ -76,7 +76,7 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
         always = numbers_of(survey, choice.gradient, choice.always)
         problem = in_batches(problem, choice.batch_size, choice.order, choice.gradient)
         problem = problem.with_always(always)
-    gradient = prepared(choice.gradient, problem, laplace.mode)
+    gradient = prepared(choice.gradient, problem, laplace.center)
     measured = measure(problem, gradient, laplace, T, ask.seed)
     white = factor.T @ measured @ factor
     values, turn = np.linalg.eigh(white)
@@ -120,7 +120,7 @@ def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan
         always = numbers_of(survey, choice.gradient, choice.always)
         problem = in_batches(problem, choice.batch_size, choice.order, gradient)
         problem = problem.with_always(always)
-    gradient = prepared(gradient, problem, laplace.mode)
+    gradient = prepared(gradient, problem, laplace.center)
     out = np.ones((laplace.marginals(problem).variance.size, 1))
     one = Law(np.ones(1), np.ones((1, 1)), np.array([[V]]), out, shuffled_period(problem))
     law = of_sampler(one, sampler_of(ask))

@@ -23,7 +23,7 @@ def misfit(problem: Problem, laplace: Laplace, size: Float[np.ndarray, " N"]) ->
     of N squared scores. None where too few rows are left, or a few of them decide.
     """
     N = problem.num_data
-    prior = np.asarray(sums.prior_curvature(problem, problem.array(laplace.mode)), np.float64)
+    prior = np.asarray(sums.prior_curvature(problem, problem.array(laplace.center)), np.float64)
     determined = float(np.trace(laplace.pull(laplace.pull(laplace.curvature - prior).T)))
     if not 0 < FEWEST_EACH * determined < N:
         return None

@@ -11,7 +11,8 @@ from jax.tree_util import Partial
 import sgld
 from sgld.data.memory import InMemory
 from sgld.gaussian import lowrank
-from sgld.gaussian.dense import laplace_at, nonlinearity
+from sgld.gaussian.center import departure
+from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.known import Known
 from sgld.gaussian.lowrank import LowRankLaplace, lowrank_laplace, lowrank_mode
 from sgld.gaussian.row_noise import row_noise
@@ -69,9 +70,9 @@ def test_diagonal_plus_rank_five_is_found_exactly(five):
 def test_spread_pull_whiten_draws_and_metric_belong_to_one_matrix(five, rng):
     problem, J, laplace = five
     v, w = rng.normal(size=(2, 3, D))
-    np.testing.assert_allclose(laplace.whiten(laplace.mode + laplace.spread(v)), v, atol=1e-8)
+    np.testing.assert_allclose(laplace.whiten(laplace.center + laplace.spread(v)), v, atol=1e-8)
     np.testing.assert_allclose(np.sum(laplace.spread(v) * w), np.sum(v * laplace.pull(w)))
-    straight = laplace.linear(problem, laplace.mode + w)
+    straight = laplace.linear(problem, laplace.center + w)
     np.testing.assert_allclose(straight, laplace.pull(w @ J), atol=2e-3)
     metric = laplace.metric.prepare(problem.layout)
     f32 = lambda x: jnp.asarray(x, jnp.float32)  # noqa: E731
@@ -137,7 +138,7 @@ def test_nu_is_0_on_a_gaussian_alone():
     for bend in (0.0, 0.02):
         problem = problem_of(quartic, bend)
         laplace = lowrank_laplace(problem, np.zeros(D), np.ones(D), np.random.default_rng(1))
-        numbers.append(nonlinearity(problem, laplace, np.random.default_rng(0), 1.0))
+        numbers.append(departure(problem, laplace, np.random.default_rng(0)).nu)
     assert numbers[0] < 1e-6
     # (4 b z^3)^2 has mean 16 b^2 15 = .096; the largest of 1200 averages of 128 lies above
     assert 0.096 < numbers[1] < 1.5
@@ -167,8 +168,10 @@ def test_lowrank_mode_is_the_least_squares_solution():
     dense, _ = both()
     assert converged
     assert np.abs(dense.whiten(mode)).max() < 0.05
-    residual = Y - ROWS @ dense.mode
-    assert value == pytest.approx(-0.5 * (residual @ residual + dense.mode @ dense.mode), rel=1e-5)
+    residual = Y - ROWS @ dense.center
+    assert value == pytest.approx(
+        -0.5 * (residual @ residual + dense.center @ dense.center), rel=1e-5
+    )
 
 
 def first_levels(laplace):
@@ -182,7 +185,7 @@ def test_the_marginal_noise_is_that_of_the_rows():
     plain, centred = first_levels(found)
     S = dense.covariance
     rows = ROWS.astype(float)
-    g = N * rows * (Y - rows @ dense.mode)[:, None]
+    g = N * rows * (Y - rows @ dense.center)[:, None]
     gamma = S @ np.cov(g, rowvar=False) @ S
     assert plain.variance == pytest.approx(np.max(np.diag(gamma) / np.diag(S)), rel=0.1)
     H = N * rows[:, :, None] * rows[:, None, :] - rows.T @ rows

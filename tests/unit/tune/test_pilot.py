@@ -162,4 +162,4 @@ def test_a_saddle_is_left():
     double_well = sgld.Posterior(lambda t: 0.5 * t[0] ** 2 - 0.02 * t[0] ** 4 - 0.5 * t[1] ** 2)
     draws = sgld.sample(double_well, None, jnp.zeros(2), progress=False, num_draws=200)
     assert draws.plan.known.gaussian.positive_definite
-    assert abs(abs(draws.plan.known.gaussian.mode[0]) - 3.5355) < 0.01  # t^2 = 1 / .08
+    assert abs(abs(draws.plan.known.gaussian.center[0]) - 3.5355) < 0.01  # t^2 = 1 / .08

@@ -77,7 +77,7 @@ def test_the_noise_that_is_left(heavy):
     """Without the m rows of the largest gradients, against all the others."""
     problem, laplace, survey = heavy
     X, Y = rows_of(problem)
-    g = 400 * X * (Y - X @ laplace.mode)[:, None]
+    g = 400 * X * (Y - X @ laplace.center)[:, None]
     size = np.linalg.norm(g @ laplace.factor, axis=1)
     order = np.argsort(-size)
     np.testing.assert_array_equal(survey.plain.numbers[:16], order[:16])
