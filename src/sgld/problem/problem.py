@@ -97,10 +97,11 @@ class Problem:
         return replace(self, data=self.data.with_batches(batch_size, order))
 
     def with_always(self, numbers: Int[np.ndarray, " m"] | None) -> Problem:
-        """The same batches with the rows of these numbers in every one."""
+        """The same batches with the rows of these numbers in every one, and no others."""
         if self.data is None or numbers is None or not len(numbers):
             return self
-        return replace(self, data=AlwaysIn.of(self.data, numbers))
+        source = self.data.source if isinstance(self.data, AlwaysIn) else self.data
+        return replace(self, data=AlwaysIn.of(source, numbers))
 
     def of_others(self) -> Problem:
         """The same batches without the rows that are in every one; they make the noise."""
@@ -114,7 +115,7 @@ class Problem:
 
     def first(self, count: int) -> Problem:
         """The same over the first `count` rows, a random subset."""
-        return replace(self, data=InMemory.first(self.source, count))
+        return replace(self, data=InMemory.some(self.source, np.arange(count)))
 
     def log_prior(self, z: Float[Array, " d"]) -> Float[Array, ""]:
         """Log prior density of z."""

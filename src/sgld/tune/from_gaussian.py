@@ -19,6 +19,7 @@ from ..preconditioner.fixed import Dense
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
+from .always import numbers_of, rows_note
 from .estimator import (
     DEFAULT_BATCH,
     allows_correction,
@@ -30,7 +31,7 @@ from .estimator import (
     shuffled_period,
     stationary_law,
 )  # fmt: skip
-from .levels import Levels, dense_levels, marginal_levels, no_noise, numbers_of
+from .levels import Levels, dense_levels, marginal_levels, no_noise
 from .metric import factor_of, settled
 from .misfit import misfit
 from .price import Choice, corrected_step, priced_choice
@@ -57,7 +58,7 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
     bias = ask.tolerance / 2
     correctable = dense and nu < CORRECTABLE and allows_correction(ask)
     correctable = correctable and (is_auto(ask.gradient) or not ask.gradient.remembers)
-    misfitting = always = None
+    misfitting, always, notes = None, None, ()
     if not problem.has_rows:
         gradient = Full() if is_auto(ask.gradient) else ask.gradient
         choice = Choice(gradient, 0, "independent", correctable, 0.0)
@@ -74,6 +75,8 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
             )
         choice = priced_choice(problem.source, levels, ask, correctable, bias, T)
         always = numbers_of(survey, choice.gradient, choice.always)
+        if not isinstance(ask.gradient, Full):
+            notes = rows_note(problem, laplace, choice.gradient, always)
         problem = in_batches(problem, choice.batch_size, choice.order, choice.gradient)
         problem = problem.with_always(always)
     gradient = prepared(choice.gradient, problem, laplace.center)
@@ -94,7 +97,7 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
     setup = Setup(
         sampler_of(ask, correction), gradient, D, schedule, *problem.batches, always=always
     )
-    return Plan(setup, known, problem.num_data, law, misfit=misfitting)
+    return Plan(setup, known, problem.num_data, law, misfit=misfitting, notes=notes)
 
 
 def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.sparse.linalg import eigsh
 
 from ..gaussian.lowrank import LowRankLaplace
 from ..gaussian.row_noise import RowNoise, Survey
 from ..problem.problem import Problem
-from .estimator import is_centred
 
-__all__ = ["Level", "Levels", "dense_levels", "marginal_levels", "no_noise", "numbers_of"]
+__all__ = ["Level", "Levels", "dense_levels", "marginal_levels", "no_noise"]
 
 MANY = 100  # parameters beyond which the largest eigenvalue is found alone
 
@@ -39,14 +38,6 @@ Levels = Callable[[], Iterator[Level]]
 def no_noise() -> Iterator[Level]:
     """The levels of exact gradients."""
     yield Level()
-
-
-def numbers_of(survey: Survey | None, gradient: Any, always: int) -> Int[np.ndarray, " m"] | None:
-    """The rows of the largest gradients, that an estimator has in every batch; None without a survey."""
-    if survey is None:
-        return None
-    rows = survey.centred if is_centred(gradient) else survey.plain
-    return rows.numbers[:always]
 
 
 def dense_levels(
