@@ -3,6 +3,7 @@
 from .mutant import Mutant
 
 NOISE = "tests/unit/tune/test_noise.py::"
+ROWS = "tests/unit/tune/test_row_noise.py::"
 GAUSSIAN = "tests/unit/tune/test_gaussian.py::"
 FACTOR = GAUSSIAN + "test_covariance_factor_and_whitening_belong_to_the_posterior"
 CENTER = "tests/unit/tune/test_center.py::"
@@ -27,9 +28,33 @@ TUNE = [
         NOISE + "test_the_noise_of_control_variates_is_averaged_over_the_posterior",
     ),
     Mutant(
-        "noise of rows: centred by the row after, not the row itself", "gaussian/noise.py",
-        "(second - np.roll(at_mode, 1, axis=0))", "(second - np.roll(at_mode, -1, axis=0))",
-        NOISE + "test_the_noise_of_one_row_plain_and_centred",
+        "noise of rows: centred by the gradient at the draw itself", "gaussian/row_noise.py",
+        "return at_center, row_gradient(problem, z, row) - at_center",
+        "return at_center, row_gradient(problem, z, row)",
+        ROWS + "test_the_noise_of_one_row_plain_and_centred",
+    ),
+    Mutant(
+        "noise of rows: the others count as often as they were drawn", "gaussian/row_noise.py",
+        "left = (N - M) / (N * len(self.others)) * sum_of(self.others)",
+        "left = 1 / len(self.others) * sum_of(self.others)",
+        ROWS + "test_the_noise_that_is_left",
+    ),
+    Mutant(
+        "rows in every batch: drawn as well", "data/always.py",
+        "weight = left if batch.weight is None else batch.weight * left",
+        "weight = jnp.ones_like(left) if batch.weight is None else batch.weight",
+        "tests/contracts/test_source.py::test_rows_that_are_in_every_batch_are_certified",
+    ),
+    Mutant(
+        "rows in every batch: scaled like those drawn", "data/always.py",
+        "jnp.full(self.numbers.shape, 1 / batch.scale, self.left.dtype)",
+        "jnp.ones(self.numbers.shape, self.left.dtype)",
+        "tests/contracts/test_source.py::test_rows_that_are_in_every_batch_are_certified",
+    ),
+    Mutant(
+        "price: rows in every batch cost nothing", "tune/price.py",
+        "cost = (n + level.always + STEP_OVERHEAD)", "cost = (n + STEP_OVERHEAD)",
+        ROWS + "test_rows_are_put_into_every_batch_where_it_pays",
     ),
     Mutant(
         "noise around positions: their means count as noise", "gaussian/noise.py",

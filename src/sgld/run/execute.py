@@ -160,7 +160,7 @@ def _in_batches(problem: Problem, plan: Plan) -> Problem:
     setup = plan.setup
     if setup.order is None or setup.batch_size is None:
         return problem
-    return problem.with_batches(setup.batch_size, setup.order)
+    return problem.with_batches(setup.batch_size, setup.order).with_always(setup.always)
 
 
 def _attempt(

@@ -23,6 +23,7 @@ __all__ = [
     "DEFAULT_BATCH",
     "allows_correction",
     "in_batches",
+    "is_centred",
     "measure",
     "no_step",
     "plain_batches",
@@ -47,6 +48,11 @@ def allows_correction(ask: Request) -> bool:
     """Whether the injected noise may be corrected for the gradient's."""
     sampler = SGLD() if is_auto(ask.sampler) else ask.sampler
     return isinstance(sampler, SGLD) and is_auto(sampler.noise_correction)
+
+
+def is_centred(gradient: Any) -> bool:
+    """Whether an estimator's noise is that of differences from gradients it knows."""
+    return isinstance(gradient, ControlVariates) or gradient.remembers
 
 
 def no_step(ask: Request) -> UsageError:

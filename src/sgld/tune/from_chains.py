@@ -30,6 +30,7 @@ from ..problem.request import Request, is_auto
 from ..sampler.baoa import BAOA
 from ..schedule import as_schedule
 from .estimator import in_batches, sampler_of, shuffled_period
+from .levels import Level, Levels
 from .price import priced_choice
 
 __all__ = ["from_chains"]
@@ -96,7 +97,10 @@ def _in_batches(problem: Problem, ask: Request, known: Known, found: Pilot) -> P
     """Reshuffled batches whose noise, measured where the pilot's chains ended, the tolerance allows."""
     V = noise.noise_around(problem, found.zs, found.factor, ask.seed)
     plain, bias = replace(ask, gradient=Minibatch()), ask.tolerance / 2
-    choice = priced_choice(problem.source, (V, V), plain, False, bias, 1.0, found.step_size)
+    levels: Levels = lambda: iter([Level(0, V)])  # noqa: E731
+    choice = priced_choice(
+        problem.source, (levels, levels), plain, False, bias, 1.0, found.step_size
+    )
     problem = in_batches(problem, choice.batch_size, choice.order, choice.gradient)
     one = np.ones((1, 1))
     law = Law(np.ones(1), one, choice.noise * one, one, shuffled_period(problem))
