@@ -3,12 +3,10 @@ here, before step 1."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.storage import RunDirectory, load
@@ -135,7 +133,6 @@ def begin(
 
     `on_start` is called once the arguments have passed, `on_plan` before the first step.
     """
-    threading.Thread(target=weighted.load, daemon=True).start()
     problem = _checked(posterior, data, init, ask, ess)
     kept = as_keep(keep, problem)
     check_moments(kept, ask, ess)
