@@ -3,13 +3,11 @@ here, before step 1."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
@@ -139,7 +137,6 @@ def begin(
 
     `on_start` is called once the arguments have passed, `on_plan` before the first step.
     """
-    threading.Thread(target=weighted.load, daemon=True).start()
     with told(progress, SAMPLING), ExitStack() as held:
         problem = _checked(posterior, data, init, ask, ess)
         kept = as_keep(keep, problem)
