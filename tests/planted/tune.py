@@ -8,12 +8,27 @@ FACTOR = GAUSSIAN + "test_covariance_factor_and_whitening_belong_to_the_posterio
 LENGTHS = "tests/unit/tune/test_lengths.py::"
 LOWRANK = "tests/unit/tune/test_lowrank.py::"
 PILOTED = "tests/unit/tune/test_piloted.py::"
+COLUMNS = "tests/unit/models/test_formula.py::"
+AT_ONCE = COLUMNS + "test_all_columns_that_cannot_be_told_apart_are_named_at_once"
 LAW = "tests/laws/test_sgld.py::"
 AFFINE = "tests/laws/test_momentum.py::"
 SANDWICH = "tests/unit/approximate/test_sandwich_of_means.py::"
 TOLD = "tests/unit/test_told.py::"
 
 TUNE = [
+    Mutant(
+        "columns: what a combination is made of includes other combinations", "models/collinear.py",
+        "before = np.setdiff1d(np.arange(j), [i for i, _ in found])", "before = np.arange(j)", AT_ONCE,
+    ),
+    Mutant(
+        "columns: the first that cannot be told apart is the only one", "models/collinear.py",
+        "found[:SHOWN] + (", "found[:1] + (", AT_ONCE,
+    ),
+    Mutant(
+        "columns: as many as rows are not too many", "models/collinear.py",
+        "has_scale and x.shape[0] <= size", "has_scale and x.shape[0] < size - 1",
+        COLUMNS + "test_as_many_columns_as_rows_leave_a_scale_without_an_end",
+    ),
     Mutant(
         "noise of blocks: times a block's rows, not times the blocks", "gaussian/noise.py",
         "source.num_blocks * table.astype", "source.block_size * table.astype",
