@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from ..problem import sums
 from ..problem.problem import Problem
+from ..stages import counted, stage
 from .dense import Laplace, laplace_at
 
 __all__ = ["NEWTON_LIMIT", "AtMode", "gaussian_at_mode", "newton_mode", "other_modes"]
@@ -20,6 +21,7 @@ FEW = 100  # parameters up to which all of these scales are searched
 NEWTON_LIMIT = 1000  # parameters up to which a dense curvature is formed
 
 
+@stage("mode")
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # far starts, and steps refused
 def newton_mode(
     problem: Problem, start: Any, max_steps: int = 100
@@ -68,10 +70,11 @@ def gaussian_at_mode(problem: Problem, start: Any = None) -> AtMode:
     return AtMode(laplace_at(problem, mode), value, converged)
 
 
+@stage("other modes", whole=True)
 def other_modes(
     problem: Problem, laplace: Laplace, rng: np.random.Generator
 ) -> list[tuple[Float[np.ndarray, " d"], float]]:
-    """Modes other than `laplace.mode` that Newton finds from wide starts: (z, log density).
+    """Modes other than `laplace.center` that Newton finds from wide starts: (z, log density).
 
     Starts lie 3 to 50 sds of the Gaussian at the mode away, on both sides; two more are the mode
     with its sign turned and with the entries of each leaf moved on by one, as exchangeable
@@ -81,18 +84,20 @@ def other_modes(
     near, some = laplace, problem
     if problem.num_data > SEARCH_ROWS:
         some = problem.first(SEARCH_ROWS)
-        near, _, converged = gaussian_at_mode(some, laplace.mode)
+        near, _, converged = gaussian_at_mode(some, laplace.center)
         if not (converged and near.positive_definite):
             return []
     assert near.factor is not None
     found: list[tuple[np.ndarray, float]] = []
-    for start in _wide_starts(problem, near, rng):
+    starts = _wide_starts(problem, near, rng)
+    for tried, start in enumerate(starts):
+        counted(tried, len(starts), "starts")
         z, value, _, converged = newton_mode(some, start, SEARCH_STEPS)
         if not converged or np.linalg.norm(near.whiten(z)) <= 3:
             continue
         if some is not problem:
             z, value, _, converged = newton_mode(problem, z, SEARCH_STEPS)
-        known = [laplace.mode, *(mode for mode, _ in found)]
+        known = [laplace.center, *(mode for mode, _ in found)]
         apart = min(float(np.linalg.norm(laplace.whiten(z) - laplace.whiten(m))) for m in known)
         if converged and apart > 3:
             found.append((z, value))
@@ -102,14 +107,14 @@ def other_modes(
 def _wide_starts(
     problem: Problem, near: Laplace, rng: np.random.Generator
 ) -> list[Float[np.ndarray, " d"]]:
-    d = near.mode.size
-    starts = [-near.mode]
+    d = near.center.size
+    starts = [-near.center]
     ends = np.cumsum([math.prod(shape) for shape in problem.layout.shapes])[:-1]
-    starts.append(np.concatenate([np.roll(leaf, 1) for leaf in np.split(near.mode, ends)]))
+    starts.append(np.concatenate([np.roll(leaf, 1) for leaf in np.split(near.center, ends)]))
     for scale in SEARCH_SCALES if d <= FEW else SEARCH_SCALES[:1]:
         xi = rng.standard_normal(d)
         away = near.spread(scale * np.sqrt(d) / np.linalg.norm(xi) * xi)
-        starts += [near.mode + away, near.mode - away]
+        starts += [near.center + away, near.center - away]
     return starts
 
 
