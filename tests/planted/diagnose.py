@@ -102,6 +102,11 @@ DIAGNOSE = [
         "/ (2 * M - 1)", "/ M", MIXING + "test_the_limit_of_r_hat_is_a_quantile_for_the_worst_of_d_parameters",
     ),
     Mutant(
+        "R-hat: a group's second half is another group's", "draws/mixing.py",
+        "for begin in (0, chains)", "for begin in (0, 1)",
+        MIXING + "test_many_short_chains_are_compared_in_groups",
+    ),
+    Mutant(
         "rule: R-hat's limit by an ESS that falls as chains part", "diagnose/rule.py",
         "alone = ess if e.ess_alone is None else e.ess_alone", "alone = ess",
         MIXING + "test_half_of_the_chains_off_by_half_an_sd_are_found_among_many_parameters",
@@ -188,7 +193,7 @@ DIAGNOSE = [
         "adjusted chains: mixed by R-hat or by ESS", "metropolis/confirm.py",
         "np.all(found.r_hat <= limit) and np.all(found.ess > 400)",
         "np.all(found.r_hat <= limit) or np.all(found.ess > 400)",
-        CONFIRM + "test_chains_that_stay_at_different_places_have_not_mixed",
+        CONFIRM + "test_chains_that_agree_with_too_few_draws_have_not_mixed",
     ),
     Mutant(
         "phase: alpha without the 2 of the injected noise", "draws/phase.py",

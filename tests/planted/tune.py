@@ -10,12 +10,43 @@ CENTER = "tests/unit/tune/test_center.py::"
 LENGTHS = "tests/unit/tune/test_lengths.py::"
 LOWRANK = "tests/unit/tune/test_lowrank.py::"
 PILOTED = "tests/unit/tune/test_piloted.py::"
+LIMITS = "tests/unit/test_limits.py::"
+COLUMNS = "tests/unit/models/test_formula.py::"
+AT_ONCE = COLUMNS + "test_all_columns_that_cannot_be_told_apart_are_named_at_once"
 LAW = "tests/laws/test_sgld.py::"
 AFFINE = "tests/laws/test_momentum.py::"
 SANDWICH = "tests/unit/approximate/test_sandwich_of_means.py::"
 TOLD = "tests/unit/test_told.py::"
 
 TUNE = [
+    Mutant(
+        "columns: what a combination is made of includes other combinations", "models/collinear.py",
+        "before = np.setdiff1d(np.arange(j), [i for i, _ in found])", "before = np.arange(j)", AT_ONCE,
+    ),
+    Mutant(
+        "max_seconds: a burn-in goes on past it", "run/loop.py",
+        "work.late and self.sink.count < num_draws", "work.late and 0 < self.sink.count < num_draws",
+        LIMITS + "test_time_that_is_up_in_the_burn_in_ends_it_and_the_run_can_be_resumed",
+    ),
+    Mutant(
+        "max_seconds: tuning takes what it likes", "stages.py",
+        "    check_deadline(name)\n", "",
+        LIMITS + "test_time_that_is_up_before_the_first_draw_is_told_with_the_stage",
+    ),
+    Mutant(
+        "max_seconds: nothing is left to the verdict", "run/execute.py",
+        "started + (1 - FOR_THE_VERDICT) * allowed", "started + allowed",
+        LIMITS + "test_sampling_leaves_a_fifth_of_the_time_to_the_verdict",
+    ),
+    Mutant(
+        "columns: the first that cannot be told apart is the only one", "models/collinear.py",
+        "found[:SHOWN] + (", "found[:1] + (", AT_ONCE,
+    ),
+    Mutant(
+        "columns: as many as rows are not too many", "models/collinear.py",
+        "has_scale and x.shape[0] <= size", "has_scale and x.shape[0] < size - 1",
+        COLUMNS + "test_as_many_columns_as_rows_leave_a_scale_without_an_end",
+    ),
     Mutant(
         "noise of blocks: times a block's rows, not times the blocks", "gaussian/noise.py",
         "source.num_blocks * table.astype", "source.block_size * table.astype",

@@ -111,7 +111,7 @@ def fit(
     ] = 0,
     max_seconds: Annotated[
         float | None,
-        typer.Option("--max-seconds", metavar="S", show_default="none", help="Of sampling."),
+        typer.Option("--max-seconds", metavar="S", show_default="none", help="Of tuning, sampling and verdict."),
     ] = None,
     max_steps: Annotated[
         int | None,

@@ -14,6 +14,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from ..data.order import generator
+from ..deadline import FOR_THE_VERDICT, deadline
 from ..device import sent, stream_key
 from ..diagnose.assess import assess
 from ..draws.draws import Draws
@@ -65,18 +66,21 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
     attempts = [] if directory is None else list(directory.begun().get("again", []))
     if directory is not None:
         directory.attempt, directory.checkpoint_every = len(attempts), host.checkpoint_every
-    plan, starts = _begun(problem, ask, host, attempts)
+    allowed = math.inf if ask.max_seconds is None else ask.max_seconds
+    until = started + (1 - FOR_THE_VERDICT) * allowed
+    with deadline(ask.max_seconds, until):
+        plan, starts = _begun(problem, ask, host, attempts)
     while True:
         setup = plan.setup
         check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
         running = _in_batches(problem, plan)
         if starts is None:
-            starts = _starts(running, plan, ask)
+            with deadline(ask.max_seconds, until):
+                starts = _starts(running, plan, ask)
             _store(problem, ask, host, StoredPlan(plan, np.asarray(starts), len(attempts)))
         if host.on_plan is not None:
             with aside():
                 host.on_plan(plan)
-        until = math.inf if ask.max_seconds is None else started + ask.max_seconds
         draws = _attempt(running, plan, starts, ask, ess, host, until)
         found = _next(problem, plan, ask, draws, attempts, host.keep)
         if found is None:

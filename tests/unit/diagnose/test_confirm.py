@@ -23,3 +23,8 @@ def test_chains_that_stay_at_different_places_have_not_mixed():
     rng = np.random.default_rng(1)
     apart = 0.6 * rng.standard_normal((CHAINS, 1, 1))
     assert not summarised(apart + rng.standard_normal((CHAINS, DRAWS, 1))).mixed
+
+
+def test_chains_that_agree_with_too_few_draws_have_not_mixed():
+    few = np.random.default_rng(1).standard_normal((CHAINS, 12, 1))
+    assert not summarised(few).mixed
