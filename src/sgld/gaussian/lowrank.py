@@ -21,7 +21,6 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.linalg import eigh_tridiagonal
 
 from ..preconditioner.fixed import LowRank
 from ..problem import sums
@@ -237,6 +236,8 @@ def _lanczos(
         if last:
             break
         q = w / beta[-1]
+    from scipy.linalg import eigh_tridiagonal  # a third of a second, for large models alone
+
     values, small = eigh_tridiagonal(alpha, beta[:-1])
     return values, Q[: len(alpha)].T @ small, True
 
@@ -251,6 +252,8 @@ def _missed(d: int, k: int) -> float:
 
 def _ritz(alpha: list[float], beta: list[float], at: int) -> tuple[float, np.ndarray]:
     """The `at`-th Ritz value and its vector in the Krylov basis; all of them take far longer."""
+    from scipy.linalg import eigh_tridiagonal
+
     value, vector = eigh_tridiagonal(alpha, beta[:-1], select="i", select_range=(at, at))
     return float(value[0]), vector[:, 0]
 
