@@ -10,6 +10,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..device import compiling
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
 from ..gradient.full import Full
@@ -81,7 +83,12 @@ class _Chains:
         self.carry = restore(self.sink, carry, self.phases, self.digest)
         self.step, self.saved_at = int(self.carry.step), time.monotonic()
         self.order = _Order(kernel, seed, len(starts))
-        self.phases.visit(self.carry, self.step)
+        beside: AbstractContextManager[None] = nullcontext()
+        if self.step < _steps_for(kernel, num_draws):
+            self.order.ready(self.step, _steps_for(kernel, num_draws))
+            beside = compiling(run_chunk, *self._arguments(1), slots=self.slots)
+        with beside:  # a probe of the phase compiles, too
+            self.phases.visit(self.carry, self.step)
 
     def expect(self, num_draws: int) -> None:
         """Make room: chunks end with a block, so that draws may come after the last asked for."""
@@ -101,14 +108,8 @@ class _Chains:
         return True
 
     def _chunk(self, work: Work, blocks: int, total: int) -> None:
-        kernel = self.kernel
-        first = _draws_before(kernel, self.step)
-        entries = self.order.entries
-        if entries is not None:  # those of the window, from this step on
-            entries = (entries, jnp.int32(self.step - self.order.first))
-        carry, kept = run_chunk(
-            kernel, self.carry, entries, jnp.int32(blocks), jnp.int32(first), slots=self.slots
-        )
+        kernel, first = self.kernel, _draws_before(self.kernel, self.step)
+        carry, kept = run_chunk(*self._arguments(blocks), slots=self.slots)
         self.step += blocks * kernel.block
         self.order.prepare(self.step, total)  # while the chunk computes
         self.carry = jax.block_until_ready(carry)
@@ -122,6 +123,14 @@ class _Chains:
         if self.sink.directory is not None and (due or work.interrupted):
             self.sink.checkpoint(self.carry, self.phases, self.digest)
             self.saved_at = time.monotonic()
+
+    def _arguments(self, blocks: int) -> tuple[Any, ...]:
+        """Those of `run_chunk` for so many blocks from the present step on."""
+        entries = self.order.entries
+        if entries is not None:  # those of the window, from this step on
+            entries = (entries, jnp.int32(self.step - self.order.first))
+        first = _draws_before(self.kernel, self.step)
+        return self.kernel, self.carry, entries, jnp.int32(blocks), jnp.int32(first)
 
     @property
     def failed(self) -> bool:
