@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..data.always import AlwaysIn
 from ..draws.storage import RunDirectory
 from ..errors import RunError
 from ..gradient.full import Full
@@ -210,6 +211,8 @@ def kernel_digest(kernel: Kernel, starts: Any) -> str:
         kernel.temperature, jax.random.key_data(kernel.key), kernel.burn_in, kernel.thin, starts,
         kernel.keep, kernel.batches,
     )  # fmt: skip
-    for leaf in jax.tree.leaves(numbers):
+    data = kernel.problem.data
+    always = data.numbers if isinstance(data, AlwaysIn) else None
+    for leaf in jax.tree.leaves((numbers, always)):
         digest.update(np.asarray(leaf).tobytes())
     return digest.hexdigest()
