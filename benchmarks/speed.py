@@ -31,11 +31,12 @@ import claims
 import sgld
 import workloads
 from sgld.diagnose.assess import assess
-from sgld.draws.storage import RunDirectory
+from sgld.draws.run_directory import RunDirectory
 from sgld.problem import prepare as problems
 from sgld.problem.request import Request
 from sgld.run import execute, loop, outcome
 from sgld.run.chunk import Kernel, run_chunk, start
+from sgld.stages import told
 from sgld.tune.plan import make_plan
 from workloads import THIN, Workload
 
@@ -329,12 +330,12 @@ def chunking(rounds: int, steps: int) -> tuple[list[Row], list[Target]]:
         return loop.run(kernel, jnp.array(prepared.starts), seed=0, num_draws=draws)
 
     def everything():
-        with tempfile.TemporaryDirectory() as folder, on_terminal():
+        with tempfile.TemporaryDirectory() as folder, on_terminal(), told(True):
             directory = RunDirectory(Path(folder) / "run")
             directory.create(False)
             return loop.run(
                 kernel, jnp.array(prepared.starts), seed=0, num_draws=draws, directory=directory,
-                checkpoint_every=1.0, progress=True,
+                checkpoint_every=1.0,
             )  # fmt: skip
 
     def order():

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .device import sent
 from .errors import UsageError
 
 __all__ = ["Layout", "leaf_names"]
@@ -98,7 +99,7 @@ class Layout:
 
     def array(self, values: Any) -> Array:
         """`values` as an array of the flat vector's dtype, converted on the host."""
-        return jnp.asarray(np.asarray(values, self.dtype))
+        return sent(values, self.dtype)
 
     def unravel(self, z: Float[Array, "*batch d"]) -> PyTree:
         """The position (or batch of positions, leading axes kept) held in flat vectors."""

@@ -15,7 +15,7 @@ from sgld.data.contract import fingerprint
 from sgld.data.memory import InMemory
 from sgld.data.order import ORDERS
 from sgld.data.source import Source
-from sgld.draws.storage import RunDirectory
+from sgld.draws.run_directory import RunDirectory
 from sgld.errors import DataError, RunError, UsageError
 from sgld.run.record import check_unchanged
 from sgld.testing import check_gradient, check_source

@@ -2,10 +2,11 @@
 
 from .diagnose import DIAGNOSE
 from .draws import DRAWS
+from .front import FRONT
 from .mutant import Mutant
 from .referee import REFEREE
 from .sampling import SAMPLING
 from .torch_door import TORCH_DOOR
 from .tune import TUNE
 
-MUTANTS: list[Mutant] = [*SAMPLING, *DIAGNOSE, *TUNE, *DRAWS, *REFEREE, *TORCH_DOOR]
+MUTANTS: list[Mutant] = [*SAMPLING, *DIAGNOSE, *TUNE, *DRAWS, *REFEREE, *FRONT, *TORCH_DOOR]

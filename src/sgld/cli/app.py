@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+from ..compilation import use_cache
 from ..errors import MissingExtra, SGLDError, need
 
 try:
@@ -63,6 +64,7 @@ def command(example: str) -> Callable:
     def register(function: Callable) -> Callable:
         @functools.wraps(function)
         def answered(**arguments: Any) -> None:
+            use_cache()
             try:
                 function(**arguments)
             except SGLDError as error:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ..errors import RunError
+from ..pace import Work
+from ..stages import SAMPLING, told
 from .app import CheckpointEvery, Json, Overwrite, Quiet, Run, Strict, command, typer
 from .show import exit_strict, finish, say_model, say_plan
 
@@ -41,10 +43,10 @@ def demo(
 
 
 def _is_demo(run: Path, path: Path) -> bool:
-    from ..draws.storage import RunDirectory
+    from ..draws.run_directory import RunDirectory
 
     try:
-        asked = RunDirectory(run).read("run.json")
+        asked = RunDirectory(run).begun()
     except RunError:
         return False
     source = asked.get("data") or {}
@@ -145,12 +147,17 @@ def fit(
 def _fit(
     data: Path, formula: str, out: Path, arguments: dict[str, Any], quiet: bool, as_json: bool
 ) -> None:
-    from ..models.fit import fit as run
-
     silent = quiet or as_json
     say = {} if silent else {"on_model": functools.partial(say_model, data), "on_plan": say_plan}
-    run(data, formula, out=out, progress=not silent, **arguments, **say)
-    finish(out, quiet, as_json)
+    with told(not silent, (*SAMPLING, "report")):
+        with Work(
+            "data"
+        ) as work:  # Ctrl-C in the middle of an import of JAX would kill, or be lost
+            from ..models.fit import fit as run
+
+            work.check()
+        run(data, formula, out=out, progress=not silent, **arguments, **say)
+        finish(out, quiet, as_json)
 
 
 @command("sgld resume run/")
@@ -162,11 +169,14 @@ def resume(
     strict: Strict = False,
 ) -> None:
     """Go on with a killed or interrupted run, to the same draws as an uninterrupted one."""
-    from ..checks import positive
-    from ..models.fit import resume as go_on
-
-    positive("checkpoint_every", checkpoint_every, ", in seconds")
     silent = quiet or as_json
-    go_on(run, progress=not silent, checkpoint_every=checkpoint_every)
-    finish(run, quiet, as_json)
+    with told(not silent, (*SAMPLING, "report")):
+        with Work("data") as work:
+            from ..checks import positive
+            from ..models.fit import resume as go_on
+
+            work.check()
+        positive("checkpoint_every", checkpoint_every, ", in seconds")
+        go_on(run, progress=not silent, checkpoint_every=checkpoint_every)
+        finish(run, quiet, as_json)
     exit_strict(run, strict)

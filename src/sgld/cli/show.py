@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..stages import aside, stage
 from .app import typer
 
 if TYPE_CHECKING:
@@ -70,32 +71,38 @@ def _say(title: str, lines: Any) -> None:
 
 def finish(run: Path, quiet: bool, as_json: bool) -> None:
     """What a run ends with: the table, the verdict, and the report, whose failure loses nothing."""
-    if not (quiet or as_json):
-        typer.echo("")
-    show(run, quiet, as_json)
+    with aside():
+        if not (quiet or as_json):
+            typer.echo("")
+        show(run, quiet, as_json)
     try:
-        from ..report.page import write_report
+        with stage("report"):
+            from ..report.page import write_report
 
-        path = write_report(run)
+            path = write_report(run)
     except Exception as error:
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        typer.echo(
-            f"the report could not be written ({reason}); the run is complete, and "
-            f"`sgld report {run}` tries again.",
-            err=True,
-        )
+        with aside():
+            typer.echo(
+                f"the report could not be written ({reason}); the run is complete, and "
+                f"`sgld report {run}` tries again.",
+                err=True,
+            )
     else:
         if not (quiet or as_json):
-            typer.echo(f"report: {path}")
+            with aside():
+                typer.echo(f"report: {path}")
 
 
 def content_of(run: Path) -> dict[str, Any]:
     """summary.json of a finished run; without parameters where every chain failed."""
-    from ..draws.storage import RunDirectory, load
+    from ..draws.run_directory import RunDirectory
+    from ..draws.storage import load, table_of
 
     directory = RunDirectory(run)
-    if directory.finished() and (run / "summary.json").exists():
-        return directory.read("summary.json")
+    content = table_of(directory) if directory.finished() else None
+    if content is not None:
+        return content
     draws = load(run)  # raises where the run is unfinished or none
     word, reasons = draws.verdict.word, draws.verdict.reasons
     facts = {name: draws.info.get(name) for name in ("num_data", "num_steps", "seconds")}
@@ -119,7 +126,7 @@ def show(run: Path, quiet: bool, as_json: bool) -> None:
 
 def _told(run: Path) -> dict[str, Any]:
     """Target, phase and notes, which the table says and summary.json leaves out."""
-    from ..draws.storage import RunDirectory
+    from ..draws.run_directory import RunDirectory
 
     directory = RunDirectory(run)
     return directory.read("result.json").get("told", {}) if directory.finished() else {}

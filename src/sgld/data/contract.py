@@ -14,6 +14,7 @@ import numpy as np
 from jax.experimental import checkify
 from jaxtyping import Array, Bool, Float, Int
 
+from ..device import sent
 from ..errors import DataError, SGLDError, UsageError
 from .check import check_data
 from .memory import InMemory, digest
@@ -48,7 +49,7 @@ def as_source(data: PyTree, seed: int) -> Source:
 def fingerprint(source: Source) -> str:
     """SHA-256 of what the source says its hash is, of its length and of a few of its rows."""
     at = np.unique(np.linspace(0, source.num_data - 1, PROBES).round().astype(np.int32))
-    words = f"{source.hash()} {source.num_data} {digest(source.take(jnp.asarray(at)))}"
+    words = f"{source.hash()} {source.num_data} {digest(source.take(sent(at)))}"
     return hashlib.sha256(words.encode()).hexdigest()
 
 

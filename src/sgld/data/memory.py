@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from ..device import sent
 from .order import SHUFFLE, check_batches, generator
 from .source import Batch, Source
 
@@ -37,7 +39,7 @@ class InMemory(Source):
         check_batches(num_data, batch_size, order)
         permutation = generator(seed, SHUFFLE, 0).permutation(num_data)
         permutation = np.append(permutation, permutation[:1])
-        rows = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[permutation]), data)
+        rows = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[permutation]), data)
         return cls(rows, num_data, int(batch_size), order)
 
     @classmethod
@@ -48,8 +50,8 @@ class InMemory(Source):
     @classmethod
     def some(cls, source: Source, numbers: Int[np.ndarray, " m"]) -> InMemory:
         """A copy of some of a source's rows, all in one batch."""
-        taken = jnp.asarray(np.append(numbers, numbers[:1]).astype(np.int32))
-        return cls(source.take(taken), len(numbers), len(numbers), "reshuffle")
+        taken = np.append(numbers, numbers[:1]).astype(np.int32)
+        return cls(source.take(sent(taken)), len(numbers), len(numbers), "reshuffle")
 
     def fetch(self, x: Int[Array, "*entry"]) -> Batch:
         """The Batch of one entry of `chunk`, inside compiled code: a block is a slice."""
@@ -62,7 +64,7 @@ class InMemory(Source):
 
     def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
         """Rows by number, on the host or inside compiled code."""
-        return jax.tree.map(lambda leaf: leaf[rows], self.rows)
+        return _taken(self.rows, rows)
 
     def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
         """The user's numbers of these rows, which `seed` has shuffled."""
@@ -71,6 +73,11 @@ class InMemory(Source):
     def hash(self) -> str:
         """SHA-256 of the rows."""
         return digest(self.rows)
+
+
+@partial(jax.jit, inline=True)  # on the host one compiled function, not five a leaf
+def _taken(leaves: PyTree, rows: Any) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[rows], leaves)
 
 
 def digest(tree: PyTree) -> str:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ..checks import check_seed
-from ..draws.storage import write_atomic
+from ..draws.files import write_atomic
 from ..errors import MissingExtra, SGLDError, UsageError, did_you_mean, need
+from ..stages import aside, counted, stage, told
 from .data import Table, own_table
 from .entry import Check, Entry
 from .needs import lacking
@@ -95,7 +94,7 @@ def make(
       data: for X9, which must then be named: a file of a reader's own table with two labels. A
         .csv has a line of names, then numbers, the label in the last column; anything else is
         libsvm (`sgld.gallery.data.load_table`).
-      progress: show a line over the entries, on a terminal.
+      progress: show a line over the entries, as `sgld.sample` does over its stages.
       on_result: called after each entry, its page being written.
 
     Returns: a Result per entry, in the order of the gallery. One that could not be run has its
@@ -124,15 +123,16 @@ def make(
             f"out cannot be made: {error.strerror} ({folder}); name another place."
         ) from error
     results = []
-    with _bar(progress, len(chosen)) as show:
+    with told(progress):
         for done, name in enumerate(chosen):
-            show(done, name)
             own = {} if table is None or name != OWN else {"data": table}
-            results.append(_run(name, folder, quick, seed, lacks[name], own))
-            write_atomic(folder / "index.html", index_page(_stored(folder)).encode())
+            with stage(name):
+                counted(done, len(chosen), "entries")
+                results.append(_run(name, folder, quick, seed, lacks[name], own))
+                write_atomic(folder / "index.html", index_page(_stored(folder)).encode())
             if on_result is not None:
-                on_result(results[-1])
-        show(len(chosen), "")
+                with aside():
+                    on_result(results[-1])
     return results
 
 
@@ -216,21 +216,3 @@ def _stored(folder: Path) -> list[Result]:
         except (OSError, ValueError, TypeError, KeyError):
             continue  # none, or none of ours
     return found
-
-
-@contextmanager
-def _bar(progress: bool, total: int) -> Iterator[Callable[[int, str], None]]:
-    """A line over the entries on a terminal's standard error; silent elsewhere."""
-    if not (progress and sys.stderr.isatty()):
-        yield lambda done, name: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns: list[Any] = [
-        TextColumn("gallery"), BarColumn(), TextColumn("{task.completed:.0f} of {task.total:.0f}"),
-        TextColumn("{task.description}"), TimeElapsedColumn(),
-    ]  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), refresh_per_second=4) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda done, name: bar.update(task, completed=done, description=name)

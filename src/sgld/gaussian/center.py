@@ -20,6 +20,7 @@ from jaxtyping import Float
 
 from ..problem import sums
 from ..problem.problem import Problem
+from ..stages import stage
 from .dense import Laplace
 from .lowrank import LowRankLaplace
 
@@ -41,6 +42,7 @@ class Departure(NamedTuple):
     slope: Float[np.ndarray, " d"]
 
 
+@stage("curvature")
 def departure(
     problem: Problem, gaussian: Any, rng: np.random.Generator, temperature: float = 1.0
 ) -> Departure:

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from ..problem import sums
 from ..problem.problem import Problem
+from ..stages import stage
 
 __all__ = ["Laplace", "laplace_at"]
 
@@ -97,6 +98,7 @@ class Laplace:
         return np.linalg.solve(self.factor, away.T).T.reshape(z.shape)
 
 
+@stage("curvature")
 def laplace_at(problem: Problem, mode: Float[np.ndarray, " d"]) -> Laplace:
     """Curvature and its inverse's factor at `mode`."""
     z = problem.array(mode)

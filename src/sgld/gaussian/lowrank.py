@@ -27,6 +27,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from ..preconditioner.fixed import LowRank
 from ..problem import sums
 from ..problem.problem import Problem
+from ..stages import stage
 from .dense import Marginals
 
 __all__ = [
@@ -136,6 +137,7 @@ def affordable(
     return d <= LARGEST and rows * d <= PASSES and (plain or d * d <= ELEMENTS)
 
 
+@stage("mode")
 def lowrank_mode(
     problem: Problem, start: Float[np.ndarray, " d"]
 ) -> tuple[Float[np.ndarray, " d"], float, bool]:
@@ -154,6 +156,7 @@ def lowrank_mode(
     return found.x, -float(found.fun), bool(np.isfinite(found.fun) and found.nit < SEARCH)
 
 
+@stage("other modes", whole=True)
 def lowrank_modes(
     problem: Problem,
     laplace: LowRankLaplace,
@@ -173,6 +176,7 @@ def lowrank_modes(
     return found
 
 
+@stage("curvature")
 def lowrank_laplace(
     problem: Problem,
     mode: Float[np.ndarray, " d"],

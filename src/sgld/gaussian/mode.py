@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from ..problem import sums
 from ..problem.problem import Problem
+from ..stages import counted, stage
 from .dense import Laplace, laplace_at
 
 __all__ = ["NEWTON_LIMIT", "AtMode", "gaussian_at_mode", "newton_mode", "other_modes"]
@@ -20,6 +21,7 @@ FEW = 100  # parameters up to which all of these scales are searched
 NEWTON_LIMIT = 1000  # parameters up to which a dense curvature is formed
 
 
+@stage("mode")
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # far starts, and steps refused
 def newton_mode(
     problem: Problem, start: Any, max_steps: int = 100
@@ -68,6 +70,7 @@ def gaussian_at_mode(problem: Problem, start: Any = None) -> AtMode:
     return AtMode(laplace_at(problem, mode), value, converged)
 
 
+@stage("other modes", whole=True)
 def other_modes(
     problem: Problem, laplace: Laplace, rng: np.random.Generator
 ) -> list[tuple[Float[np.ndarray, " d"], float]]:
@@ -86,7 +89,9 @@ def other_modes(
             return []
     assert near.factor is not None
     found: list[tuple[np.ndarray, float]] = []
-    for start in _wide_starts(problem, near, rng):
+    starts = _wide_starts(problem, near, rng)
+    for tried, start in enumerate(starts):
+        counted(tried, len(starts), "starts")
         z, value, _, converged = newton_mode(some, start, SEARCH_STEPS)
         if not converged or np.linalg.norm(near.whiten(z)) <= 3:
             continue

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from ..data.order import generator
+from ..device import sent
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.rows import scores
+from ..stages import stage
 from .dense import Laplace
 
 __all__ = [
@@ -28,6 +29,7 @@ ROWS_EACH = 256  # rows at each of several positions
 TUNING = 2  # the stream of the host's generator that tuning uses
 
 
+@stage("rows")
 def block_noise(problem: Problem, z: np.ndarray) -> Float[np.ndarray, "d d"]:
     """Covariance at z of K times a random block's gradient (divisor K): one pass."""
     table = np.asarray(sums.block_gradients(problem, problem.array(z)))
@@ -36,6 +38,7 @@ def block_noise(problem: Problem, z: np.ndarray) -> Float[np.ndarray, "d d"]:
     ).reshape(z.size, z.size)
 
 
+@stage("rows")
 def estimator_noise(
     problem: Problem, gradient: Any, laplace: Laplace, seed: int, count: int
 ) -> Float[np.ndarray, "d d"]:
@@ -67,7 +70,7 @@ def estimates(
         np.asarray(
             _estimates(
                 problem, gradient, problem.array(zs[k : k + GROUP]),
-                jnp.asarray(entries[k : k + GROUP]),
+                sent(entries[k : k + GROUP]),
             ),
             np.float64,
         )
@@ -83,6 +86,7 @@ def _estimates(problem, gradient, zs, entries):
     return jax.lax.map(one, (zs, entries), batch_size=size)
 
 
+@stage("rows")
 def noise_around(
     problem: Problem,
     zs: Float[np.ndarray, "k d"],
@@ -94,7 +98,7 @@ def noise_around(
     rows = rng.integers(0, problem.source.num_data, (len(zs), ROWS_EACH))
     centred = []
     for z, few in zip(zs, rows, strict=True):
-        found = scores(problem, problem.array(z), jnp.asarray(few.astype(np.int32)))
+        found = scores(problem, problem.array(z), sent(few, np.int32))
         g = problem.source.num_data * np.asarray(found, np.float64) @ factor
         centred.append(g - g.mean(0))
     white = np.concatenate(centred)

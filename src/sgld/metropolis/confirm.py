@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..device import stream_key
 from ..draws import weighted
 from ..draws.setup import Setup
 from ..pace import Work
@@ -50,9 +51,9 @@ def confirm(problem: Problem, setup: Setup, seed: int) -> Confirmation:
     local = around(problem, setup.starts[0])
     us = problem.array(setup.starts) - local.target.center[None]
     h = problem.array(np.asarray(10 * float(setup.step_size(0))))
-    key = jax.random.fold_in(jax.random.key(seed), 8)
+    key = stream_key(seed, 8)
     kept: list[np.ndarray] = []
-    with Work("adjusted chains") as work:
+    with Work("exact chains", units="stretches") as work:
         for number, _ in work.pieces(0, WARM_UP + MOST, most=1):
             adapting = 1.0 if number < WARM_UP else 0.0
             us, h, path = adjusted_steps(
@@ -81,8 +82,8 @@ def _reported(problem, zs):
 
 def _summarised(values: Float[np.ndarray, "chain draw m"]) -> Confirmation:
     found = weighted.Estimates(values, np.full(values.shape[:2], 1 / values[..., 0].size))
-    limit = weighted.max_r_hat(np.fmin(found.ess, found.ess_square), len(values))
-    mixed = bool(np.all(weighted.r_hat(values) <= limit) and np.all(found.ess > 400))
+    limit = weighted.max_r_hat(found.mixing.ess_alone, *values.shape[::2])
+    mixed = bool(np.all(found.r_hat <= limit) and np.all(found.ess > 400))
     with np.errstate(divide="ignore", invalid="ignore"):
         mean_se = 1 / np.sqrt(found.ess)
     tail = weighted.pareto_k(values)

@@ -23,12 +23,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..data.order import generator
+from ..device import stream_key
 from ..gaussian.diagonal import largest_eigenvalue
 from ..gaussian.noise import TUNING
 from ..pace import Work
 from ..preconditioner.fixed import Dense
 from ..problem import sums
 from ..problem.problem import Problem
+from ..stages import stage
 from .chains import adjusted_steps
 from .energy import around, log_acceptance
 
@@ -50,6 +52,7 @@ class Pilot(NamedTuple):
     kinetic: bool
 
 
+@stage("pilot chains")
 def pilot(
     problem: Problem,
     center: Float[np.ndarray, " d"],
@@ -64,11 +67,11 @@ def pilot(
     us = _starts(local, 2 * rng.standard_normal((CHAINS, d)) @ factor.T)
     h, key, taken = (
         problem.array(np.asarray(0.1)),
-        jax.random.fold_in(jax.random.key(seed), 7),
+        stream_key(seed, 7),
         0,
     )
     positions = np.asarray(us)
-    with Work("pilot chains") as work:
+    with Work("pilot chains", units="stretches") as work:
         for stretches in ROUNDS:
             D, kept = _dense(factor, local), []
             for _ in work.pieces(0, stretches, most=1):

@@ -21,11 +21,13 @@ from ..checks import fraction, positive
 from ..data.table import as_table, content_hash, read_table
 from ..draws.draws import Draws
 from ..draws.plan import Plan
-from ..draws.storage import RunDirectory, load
+from ..draws.run_directory import RunDirectory
+from ..draws.storage import load
 from ..errors import DataError, RunError, UsageError, did_you_mean
 from ..posterior import Posterior
 from ..problem.request import Request
 from ..run import sample as runs
+from ..stages import SAMPLING, stage, told
 from ..typing import Estimator, FamilyName, Number, Preconditioner, Sampler, Schedule
 from .formula import FormulaModel
 
@@ -89,23 +91,25 @@ def fit(
         "auto", step_size, tolerance, temperature, "auto", "auto", "auto", batch_size,
         num_chains, num_draws, "auto", "auto", seed, max_steps, max_seconds,
     )  # fmt: skip
-    table, source = _read(data)
-    model = FormulaModel.build(table, formula, family, prior)
-    asked = {
-        "kind": "formula",
-        "data": source,
-        "formula": formula,
-        "family": model.family.name,
-        "prior": prior,
-        "priors": list(model.prior_text),
-        "sampler": sampler,
-        "model": model.spec,
-    }
-    return runs.begin(
-        model.posterior, model.data, None, ask, None, asked, path=out, overwrite=overwrite,
-        progress=progress, checkpoint_every=checkpoint_every,
-        on_start=None if on_model is None else partial(on_model, model), on_plan=on_plan,
-    )  # fmt: skip
+    with told(progress, SAMPLING):
+        with stage("data"):
+            table, source = _read(data)
+            model = FormulaModel.build(table, formula, family, prior)
+        asked = {
+            "kind": "formula",
+            "data": source,
+            "formula": formula,
+            "family": model.family.name,
+            "prior": prior,
+            "priors": list(model.prior_text),
+            "sampler": sampler,
+            "model": model.spec,
+        }
+        return runs.begin(
+            model.posterior, model.data, None, ask, None, asked, path=out, overwrite=overwrite,
+            progress=progress, checkpoint_every=checkpoint_every,
+            on_start=None if on_model is None else partial(on_model, model), on_plan=on_plan,
+        )  # fmt: skip
 
 
 def _read(data: Any) -> tuple[Any, dict[str, str] | None]:
@@ -254,7 +258,7 @@ def sandwich_of_run(run: str | Path) -> Draws:
 def _finished(run: str | Path) -> tuple[Draws, FormulaModel]:
     """Draws and model of a finished formula run, its data read again."""
     draws = load(run)
-    asked = RunDirectory(run).read("run.json")
+    asked = RunDirectory(run).begun()
     if asked.get("kind") != "formula":
         raise RunError(
             f"{run} was not made by `sgld fit`; use sgld.sandwich(posterior, data, sgld.load(path))."
@@ -277,7 +281,7 @@ def predict(run: str | Path, data: Any, *, prob: float = 0.9) -> dict[str, Float
     """
     fraction("prob", prob)
     draws = load(run)
-    asked = RunDirectory(run).read("run.json")
+    asked = RunDirectory(run).begun()
     if asked.get("kind") != "formula":
         raise RunError(
             f"{run} was not made by `sgld fit`, so the command line does not know how to predict "

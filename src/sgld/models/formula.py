@@ -21,6 +21,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from ..data.table import as_table
+from ..device import sent
 from ..errors import DataError
 from ..posterior import Labels, Posterior
 from . import design as designs
@@ -139,17 +140,17 @@ class FormulaModel:
         start = np.zeros(size)
         if index is not None:
             start[index] = spec["prior_center"]
-        mean = jnp.asarray(start, jnp.float32)
+        mean = sent(start, np.float32)
         if spec["prior"] is None:
-            sd = jnp.full(size, PRIOR_SCALE, jnp.float32)
+            sd = sent(np.full(size, PRIOR_SCALE), np.float32)
             log_prior = Partial(default_log_prior, mean, sd, dispersion)
         else:
             log_det = jnp.float32(np.linalg.slogdet(matrix[:size, :size])[1])
             log_prior = Partial(
                 original_log_prior,
                 parse_prior(spec["prior"]),
-                jnp.asarray(matrix[:size, :size], jnp.float32),
-                jnp.asarray(offset[:size], jnp.float32),
+                sent(matrix[:size, :size], np.float32),
+                sent(offset[:size], np.float32),
                 log_det,
                 dispersion,
             )
@@ -251,7 +252,7 @@ class FormulaModel:
 def _standardise(spec: dict, x: np.ndarray, y: np.ndarray) -> tuple[Array, Array]:
     x = (x - np.asarray(spec["center"])) / np.asarray(spec["scale"])
     y = (y - spec["outcome_center"]) / spec["outcome_scale"]
-    return jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
+    return sent(x, np.float32), sent(y, np.float32)
 
 
 def _original(matrix: Array | np.ndarray, offset: Array | np.ndarray, position: PyTree) -> PyTree:

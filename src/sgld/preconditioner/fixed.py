@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from ..device import sent
 from ..errors import UsageError
 from ..layout import Layout
 
@@ -85,7 +86,7 @@ class Diagonal:
                 f"the shapes of the position's leaves, {dict(zip(layout.names, layout.shapes, strict=True))}."
             )
         _positive("Diagonal", np.asarray(array, float), layout)
-        return Diagonal(jnp.asarray(array, layout.dtype))
+        return Diagonal(_of_dtype(array, layout.dtype))
 
     def scaled(self, share: float) -> Diagonal:
         """share * D."""
@@ -134,7 +135,7 @@ class Dense:
                 f"Dense has shape {shape}; the position has {d} parameters: ({d}, {d})."
             )
         factor = _cholesky(self.matrix) if self.factor is None else self.factor
-        return Dense(jnp.asarray(self.matrix, layout.dtype), jnp.asarray(factor, layout.dtype))
+        return Dense(_of_dtype(self.matrix, layout.dtype), _of_dtype(factor, layout.dtype))
 
     def scaled(self, share: float) -> Dense:
         """share * D."""
@@ -204,7 +205,7 @@ class LowRank:
                 f"({d},) and ({d}, r)."
             )
         arrays = (self.diagonal, self.Q, self.c)
-        diagonal, Q, c = (jnp.asarray(a, layout.dtype) for a in arrays)
+        diagonal, Q, c = (_of_dtype(a, layout.dtype) for a in arrays)
         return LowRank(diagonal, None, Q, c)
 
     def scaled(self, share: float) -> LowRank:
@@ -254,3 +255,7 @@ def _cholesky(matrix: Any) -> Any:
     # a matrix of integers has a factor that is not; float64 is float32 where x64 is off
     dtype = jax.dtypes.canonicalize_dtype(np.result_type(np.asarray(matrix), np.float32))
     return jnp.asarray(np.linalg.cholesky((array + array.T) / 2), dtype)
+
+
+def _of_dtype(values: Any, dtype: Any) -> Array:
+    return sent(values, dtype) if isinstance(values, np.ndarray) else jnp.asarray(values, dtype)

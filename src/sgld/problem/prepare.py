@@ -153,7 +153,7 @@ def _check_model(problem: Problem) -> None:
     if problem.has_rows and posterior.names is None:  # formula models are ours
         check_contract(posterior, position, row, problem.num_data)
     value, gradient = sums.value_and_gradient(problem, z)
-    if not bool(jnp.isfinite(value)):
+    if not np.isfinite(float(value)):
         raise UsageError(
             f"the log density at init is {float(value)}; choose a start of finite density."
         )

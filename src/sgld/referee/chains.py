@@ -136,7 +136,7 @@ def _advance(
 
 def run(
     method: str, limit: int, aim: float, local: Problem,
-    lengths: tuple[int, int, int, int], seed: int, progress: bool,
+    lengths: tuple[int, int, int, int], seed: int,
 ) -> Trace:  # fmt: skip
     """Warm-up and draws; a chain's draws do not depend on how the entries fall into calls."""
     num_chains, num_warmup, num_draws, thin = lengths
@@ -158,7 +158,7 @@ def run(
     if method in ("nuts", "hmc"):
         stages[:num_warmup] = adaptation.windows(num_warmup)
     parts = []
-    with Work("sampling", shown=progress, chains=num_chains) as work:
+    with Work("sampling", units="transitions") as work:
         for done, now in work.pieces(0, total, most=block):
             carry, kept = _advance(
                 method, limit, block, local, keys, jnp.asarray(aim, dtype),

@@ -34,6 +34,7 @@ from ..metropolis.energy import Around, around
 from ..posterior import Posterior
 from ..problem.prepare import prepare
 from ..problem.problem import Problem
+from ..stages import stage, told
 from ..typing import Method
 from .chains import run
 
@@ -79,7 +80,7 @@ def reference(
       max_doublings: of a NUTS trajectory.
       max_leapfrogs: of an HMC trajectory, whose length is drawn anew each time.
       seed: of everything random.
-      progress: show a progress bar on a terminal.
+      progress: as for `sgld.sample`.
 
     Returns: Draws of equal weight. `.info` has method, acceptance_rate, divergences,
     num_gradients, step_size per chain, seconds. The verdict is `trusted` where the chains have
@@ -109,14 +110,16 @@ def reference(
     fraction("target_acceptance", aim)
     need("blackjax", "reference")
     began = time.perf_counter()
-    problem = prepare(posterior, data, init, seed=seed)
-    local = _center(problem)
     limit = max_leapfrogs if method == "hmc" else max_doublings
     lengths = (num_chains, num_warmup, num_draws, thin)
     # BlackJAX mixes dtypes and ranks, and the branches of its trees look like reuse of a key
     lax = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
-    with lax[0], lax[1], jax.debug_key_reuse(False):
-        trace = run(method, limit, aim, local, lengths, seed, progress)
+    with told(progress, ("data", "mode", "curvature", "sampling")):
+        with stage("data"):
+            problem = prepare(posterior, data, init, seed=seed)
+        local = _center(problem)
+        with lax[0], lax[1], jax.debug_key_reuse(False):
+            trace = run(method, limit, aim, local, lengths, seed)
     draws = Draws.at(
         problem,
         _free(local.target, trace.u),
@@ -161,8 +164,8 @@ def _verdict(draws: Draws, method: str, divergences: int, transitions: int) -> V
     # slower, and R-hat, which looks at both, varies as the smaller of the two says
     ess = np.fmin(found.ess, found.ess_square)
     e = Evidence(
-        names=draws.names, mean=found.mean, sd=found.sd, ess=ess, ess_square=found.ess_square,
-        r_hat=weighted.r_hat(found.values), num_chains=draws.num_chains,
+        names=draws.names, mean=found.mean, sd=found.sd,
+        **found.mixing._replace(ess=ess)._asdict(), num_chains=draws.num_chains,
     )  # fmt: skip
     reasons = unmixed(e)
     if divergences:

@@ -10,16 +10,17 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
 from ..data.order import generator
+from ..device import sent, stream_key
 from ..diagnose.assess import assess
 from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.plan_file import StoredPlan, read_plan, write_plan
-from ..draws.storage import RunDirectory, write_result
+from ..draws.run_directory import RunDirectory
+from ..draws.storage import jsonable, write_result
 from ..gaussian.known import NEAR
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
@@ -27,6 +28,7 @@ from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..schedule import check_values
+from ..stages import aside, stage
 from ..tune.estimator import prepared
 from ..tune.metric import settled
 from ..tune.plan import make_plan
@@ -37,7 +39,7 @@ from .extend import draws_to_go_on_to
 from .judge_kept import judged
 from .kept import Keep
 from .outcome import laplace_facts, reported_draws, sampling_only, within_support
-from .record import Given, own_digests, owner_of
+from .record import Given, own_digests
 
 __all__ = ["Host", "execute", "make_kernel"]
 
@@ -46,11 +48,10 @@ STARTS = 3  # the stream of the host's generator that the chains' starts use
 
 @dataclass(frozen=True)
 class Host:
-    """What the host does around the chunks: where draws go, how often, what is shown."""
+    """What the host does around the chunks: where draws go, how often."""
 
     directory: RunDirectory | None = None
     checkpoint_every: float = 10.0
-    progress: bool = False
     on_plan: Callable[[Plan], None] | None = None  # called before the first step
     given: Mapping[str, Any] = field(default_factory=dict)  # again, of the user's own
     moved: str | None = None  # a sentence, where a run goes on elsewhere
@@ -61,34 +62,34 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
     """Tune, run, judge; with a directory, write the result."""
     began, started = time.perf_counter(), time.monotonic()
     directory = host.directory
-    try:
-        attempts = [] if directory is None else list(directory.begun().get("again", []))
-        plan, starts = _begun(problem, ask, host, attempts)
-        while True:
-            setup = plan.setup
-            check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
-            running = _in_batches(problem, plan, ask.seed)
-            if starts is None:
-                starts = _starts(running, plan, ask)
-                _store(problem, ask, host, StoredPlan(plan, np.asarray(starts), len(attempts)))
-            if host.on_plan is not None:
+    attempts = [] if directory is None else list(directory.begun().get("again", []))
+    if directory is not None:
+        directory.attempt, directory.checkpoint_every = len(attempts), host.checkpoint_every
+    plan, starts = _begun(problem, ask, host, attempts)
+    while True:
+        setup = plan.setup
+        check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
+        running = _in_batches(problem, plan, ask.seed)
+        if starts is None:
+            starts = _starts(running, plan, ask)
+            _store(problem, ask, host, StoredPlan(plan, np.asarray(starts), len(attempts)))
+        if host.on_plan is not None:
+            with aside():
                 host.on_plan(plan)
-            until = math.inf if ask.max_seconds is None else started + ask.max_seconds
-            draws = _attempt(running, plan, starts, ask, ess, host, until)
-            found = _next(problem, plan, ask, draws, attempts, host.keep)
-            if found is None:
-                break
-            (plan, attempt), starts = found, None
-            attempts.append(attempt)
-            if directory is not None:
-                directory.begin_again(attempts)
-        draws = replace(draws, info={**draws.info, "seconds": time.perf_counter() - began})
+        until = math.inf if ask.max_seconds is None else started + ask.max_seconds
+        draws = _attempt(running, plan, starts, ask, ess, host, until)
+        found = _next(problem, plan, ask, draws, attempts, host.keep)
+        if found is None:
+            break
+        (plan, attempt), starts = found, None
+        attempts.append(attempt)
         if directory is not None:
+            directory.begin_again(attempts)
+    draws = replace(draws, info={**draws.info, "seconds": time.perf_counter() - began})
+    if directory is not None:
+        with stage("writing"):
             write_result(directory, draws)
-        return draws
-    finally:
-        if directory is not None:
-            directory.unlock()
+    return draws
 
 
 def _next(
@@ -125,8 +126,7 @@ def _begun(
     stored = None
     if host.directory is not None:
         given = Given(host.given, problem)
-        owner = owner_of(host.directory.begun())
-        stored = read_plan(host.directory, given.checked, owner)
+        stored = read_plan(host.directory, given.checked)
     plan, at = (make_plan(problem, ask), 0) if stored is None else (stored.plan, stored.attempt)
     for attempt in attempts[at:]:
         plan = revised(plan, attempt, problem, ask) or plan
@@ -141,9 +141,8 @@ def _store(problem: Problem, ask: Request, host: Host, stored: StoredPlan) -> No
     """Store the plan, so that the run can go on, and its words in run.json."""
     if host.directory is None:
         return
-    owner = owner_of(host.directory.begun())
-    write_plan(host.directory, stored, own_digests(problem, ask), owner)
-    host.directory.add_plan(stored.plan.describe())
+    write_plan(host.directory, stored, own_digests(problem, ask))
+    host.directory.add(plan=jsonable(stored.plan.describe()))
 
 
 def _prepared_again(running: Problem, plan: Plan) -> Plan:
@@ -185,13 +184,18 @@ def _attempt(
         more=partial(draws_to_go_on_to, problem, plan, ask, ess, host.keep),
         directory=host.directory,
         checkpoint_every=host.checkpoint_every,
-        progress=host.progress,
         until=until,
     )
     if raw.out_of_time:
         plan = plan.noted(
             f"the time of max_seconds = {ask.max_seconds:g} was up at {raw.num_draws} draws per chain."
         )
+    return _judged(problem, plan, raw, ask, host.keep)
+
+
+@stage("verdict")
+def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Keep | None) -> Draws:
+    """What came out of a run, with its verdict."""
     info = {
         "num_data": problem.num_data or None,
         "num_steps": raw.num_steps,
@@ -201,8 +205,8 @@ def _attempt(
         "laplace": laplace_facts(problem, plan.known),
         "phase": None if raw.phase is None else raw.phase.to_dict(),
     }
-    if host.keep is not None:
-        return judged(problem, plan, raw, host.keep, ask, info)
+    if keep is not None:
+        return judged(problem, plan, raw, keep, ask, info)
     draws = reported_draws(problem, plan, raw, ask.seed)
     raw, _ = sampling_only(raw)
     assert raw.z is not None
@@ -218,10 +222,10 @@ def make_kernel(problem: Problem, plan: Plan, seed: int, keep: Keep | None = Non
     positions = keep is None or keep.holds_positions(setup, problem.dimension)
     exact = not problem.has_rows or isinstance(setup.gradient, Full)
     independent = exact or problem.source.is_independent
-    key = jax.random.fold_in(jax.random.key(seed), 0)
+    key = stream_key(seed, 0)
     return Kernel(
         problem, setup.gradient, setup.preconditioner, setup.sampler, _callable(setup.step_size),
-        _callable(setup.temperature), key, jnp.int32(setup.burn_in), jnp.int32(setup.thin),
+        _callable(setup.temperature), key, sent(setup.burn_in, np.int32), sent(setup.thin, np.int32),
         independent and plan.known.gaussian is not None and positions,
         None if keep is None else keep.function, None if keep is None else keep.batches(setup),
         positions,
@@ -231,7 +235,7 @@ def make_kernel(problem: Problem, plan: Plan, seed: int, keep: Keep | None = Non
 def _callable(schedule: Callable) -> Callable:
     if jax.tree_util.all_leaves([schedule]):
         return Partial(schedule)
-    return jax.tree.map(jnp.asarray, schedule)
+    return jax.tree.map(jax.device_put, schedule)
 
 
 def _starts(problem: Problem, plan: Plan, ask: Request) -> Any:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..data.always import AlwaysIn
-from ..draws.storage import RunDirectory
+from ..draws.run_directory import RunDirectory
 from ..errors import RunError
 from ..gradient.full import Full
 from ..pace import Work
@@ -43,7 +43,6 @@ def run(
     more: Callable[[Raw], int] | None = None,
     directory: RunDirectory | None = None,
     checkpoint_every: float = 10.0,
-    progress: bool = False,
     until: float = math.inf,
 ) -> Raw:
     """Run every chain until `num_draws` draws are kept, or as many as `more(raw)` asks for then.
@@ -51,10 +50,8 @@ def run(
     Past the time `until` (of time.monotonic) the run ends with the draws it has, at least
     FEWEST_DRAWS. With a directory the run goes on from its checkpoint, if it holds one.
     """
-    chains = _Chains(kernel, starts, seed, num_draws, directory, checkpoint_every)
-    with Work(
-        "sampling", shown=progress, chains=len(starts), steps=kernel.block, until=until
-    ) as work:
+    with Work("sampling", steps=kernel.block, until=until) as work:
+        chains = _Chains(kernel, starts, seed, num_draws, directory, checkpoint_every)
         while True:
             total = _steps_for(kernel, num_draws)
             if not chains.advance(work, total, num_draws):
@@ -200,7 +197,7 @@ class _Order:
         drawn = np.zeros((self.steps, self.chains, *self.source.entry_shape), np.int32)
         for chain in range(self.chains):
             drawn[: end - step, chain] = self.source.chunk((self.seed, chain), step, end - step)
-        self._next = step, end, jnp.asarray(drawn)
+        self._next = step, end, jax.device_put(drawn)
 
 
 def kernel_digest(kernel: Kernel, starts: Any) -> str:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..device import sent
 from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.setup import Setup
@@ -99,7 +100,7 @@ def _draws(
 
 def _positions(problem: Problem, z: np.ndarray) -> Any:
     """What draws report at z [draw, chain, d], as [chain, draw, ...]; many numbers in pieces."""
-    of = lambda z: problem.reported(jnp.asarray(np.moveaxis(z, 0, 1)))  # noqa: E731
+    of = lambda z: problem.reported(sent(np.moveaxis(z, 0, 1)))  # noqa: E731
     size = max(1, PIECE // z[:1].size)
     if len(z) <= size:
         return of(z)
@@ -176,5 +177,10 @@ def laplace_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
     if laplace is None or not known.usable:
         return None
     sd = np.sqrt(laplace.marginals(problem).variance)
-    mode = problem.array(laplace.center)
-    return {"mean": np.asarray(problem.target.flat_reported(mode)).tolist(), "sd": sd.tolist()}
+    center = problem.array(laplace.center)
+    return {"mean": np.asarray(_flat_reported(problem, center)).tolist(), "sd": sd.tolist()}
+
+
+@jax.jit
+def _flat_reported(problem: Problem, z: Any) -> Any:
+    return problem.target.flat_reported(z)

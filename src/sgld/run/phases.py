@@ -10,6 +10,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
+from ..device import sent
 from ..diagnose.phase import noise_level, probe_cost, rows_for
 from ..draws.phase import Phase
 from ..gradient.full import Full
@@ -67,7 +68,7 @@ class Phases:
         rows = rows_for(kernel.problem, self.seed, step)
         level = noise_level(
             kernel.problem, kernel.gradient, kernel.preconditioner,
-            carry.state.position, carry.gradient, carry.metric, jnp.asarray(rows),
+            carry.state.position, carry.gradient, carry.metric, sent(rows),
         )  # fmt: skip
         self.steps.append(step)
         self.levels.append(np.asarray(level, np.float64))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..data.contract import fingerprint
+from ..device import sent
 from ..draws.codec import decode, encode_fields, from_text, to_text
 from ..draws.plan_file import must_be_given, not_the_same
-from ..draws.storage import FORMAT, RunDirectory, check_format
+from ..draws.run_directory import RunDirectory
 from ..errors import RunError
 from ..preconditioner.fixed import Scalar
 from ..problem.problem import Problem
@@ -32,7 +32,6 @@ __all__ = [
     "elsewhere",
     "keep_again",
     "own_digests",
-    "owner_of",
     "record",
 ]
 
@@ -48,7 +47,6 @@ def record(
     arrays: dict[str, np.ndarray] = {}
     values = {name: getattr(ask, name) for name in Request.__dataclass_fields__}
     return {
-        "format": FORMAT,
         "request": encode_fields(values, arrays, own_digests(problem, ask)),
         "arrays": to_text(arrays),
         "given": {
@@ -74,7 +72,6 @@ def record(
 
 def asked_again(directory: RunDirectory, asked: Mapping[str, Any], given: Given) -> Request:
     """The Request of a run.json, with what was given again. Raises RunError where it is damaged."""
-    check_format(directory, asked)
     try:
         stored, arrays = asked["request"], from_text(asked["arrays"])
         return Request(**{
@@ -154,12 +151,6 @@ def _traced(problem: Problem, name: str, value: Any) -> Any:
     return jax.make_jaxpr(step)(z, noise)
 
 
-def owner_of(asked: Mapping[str, Any]) -> str:
-    """What a stored plan belongs to: the model, the data and the request of a run.json."""
-    parts = {name: asked.get(name) for name in ("model_hash", "data_hash", "request", "seed")}
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
 def elsewhere(asked: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """A sentence where a run goes on under other versions or on another kind of machine."""
     before, here = ({"machine": r.get("machine"), **r.get("versions", {})} for r in (asked, now))
@@ -175,7 +166,7 @@ def elsewhere(asked: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
 def _model_hash(problem: Problem) -> str:
     """SHA-256 of the traced log density and of the numbers bound to it."""
     target, z0 = problem.target, problem.start
-    row = problem.source.take(jnp.arange(1)) if problem.has_rows else None
+    row = problem.source.take(sent([0], np.int32)) if problem.has_rows else None
 
     def density(target, z, row):
         value = target.log_prior(z)

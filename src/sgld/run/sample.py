@@ -3,22 +3,23 @@ here, before step 1."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
 from jaxtyping import Int
 
-from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.plan import Plan
-from ..draws.storage import RunDirectory, load
+from ..draws.run_directory import RunDirectory
+from ..draws.storage import load
 from ..errors import RunError
 from ..posterior import Posterior
 from ..problem.prepare import check_always, check_batch, check_request, prepare
 from ..problem.problem import Problem
 from ..problem.request import Request
+from ..stages import SAMPLING, aside, stage, told
 from ..typing import Estimator, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
 from .kept import as_keep, check_moments
@@ -93,7 +94,8 @@ def sample(
       thin: steps per kept draw.
       seed: of everything random.
       path: a run directory to write to; a killed run goes on with `sgld.resume(path)`.
-      progress: show a progress bar on a terminal.
+      progress: show the stages and about how long is left: a line on a terminal and in a notebook,
+        one every ten seconds elsewhere, on standard error.
       overwrite: replace a run directory that exists.
       checkpoint_every: seconds between checkpoints, with `path`.
       max_steps: of one chain, burn-in included, whatever the precision reached; one attempt is made.
@@ -141,23 +143,24 @@ def begin(
 
     `on_start` is called once the arguments have passed, `on_plan` before the first step.
     """
-    threading.Thread(target=weighted.load, daemon=True).start()
-    problem = _checked(posterior, data, init, ask, ess)
-    kept = as_keep(keep, problem)
-    check_moments(kept, ask, ess)
-    directory = None
-    if path is not None:
-        directory = RunDirectory(path)
-        directory.create(overwrite)
-        directory.lock()
-        directory.write("run.json", {**asked, **record(problem, ask, ess, kept)})
-    if on_start is not None:
-        on_start()
-    return execute(
-        problem, ask, ess, Host(directory, checkpoint_every, progress, on_plan, keep=kept)
-    )
+    with told(progress, SAMPLING), ExitStack() as held:
+        problem = _checked(posterior, data, init, ask, ess)
+        kept = as_keep(keep, problem)
+        check_moments(kept, ask, ess)
+        directory = None
+        if path is not None:
+            asked = {**asked, **record(problem, ask, ess, kept)}
+            directory = RunDirectory(path)
+            directory.create(overwrite)
+            held.enter_context(directory)
+            directory.begin(asked)
+        if on_start is not None:
+            with aside():
+                on_start()
+        return execute(problem, ask, ess, Host(directory, checkpoint_every, on_plan, keep=kept))
 
 
+@stage("data")
 def _checked(posterior: Posterior, data: Any, init: Any, ask: Request, ess: int | None) -> Problem:
     check_request(ask, ess)
     problem = prepare(posterior, data, init, seed=ask.seed)
@@ -198,11 +201,12 @@ def go_on(
         "preconditioner": preconditioner,
     }  # fmt: skip
     ask, ess = asked_again(directory, asked, Given(given)), asked.get("ess")
-    problem = _checked(posterior, data, init, ask, ess)
-    kept = as_keep(keep_again(directory, asked, keep), problem)
-    now = record(problem, ask, ess, kept)
-    check_unchanged(directory, asked, now)
-    directory.lock()
-    moved = elsewhere(asked, now)
-    host = Host(directory, checkpoint_every, progress, given=given, moved=moved, keep=kept)
-    return execute(problem, ask, ess, host)
+    with told(progress, SAMPLING):
+        problem = _checked(posterior, data, init, ask, ess)
+        kept = as_keep(keep_again(directory, asked, keep), problem)
+        now = record(problem, ask, ess, kept)
+        check_unchanged(directory, asked, now)
+        moved = elsewhere(asked, now)
+        host = Host(directory, checkpoint_every, given=given, moved=moved, keep=kept)
+        with directory:
+            return execute(problem, ask, ess, host)

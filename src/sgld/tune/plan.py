@@ -18,6 +18,7 @@ from ..gaussian.proper import check_resolved
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
+from ..stages import stage
 from .by_hand import by_hand
 from .from_chains import from_chains
 from .from_gaussian import from_curvature, from_lowrank
@@ -28,6 +29,7 @@ from .misfit import misfit_notes
 __all__ = ["make_plan"]
 
 
+@stage("plan")
 def make_plan(problem: Problem, ask: Request) -> Plan:
     """What is known, then step size and all that goes with it, then lengths.
 

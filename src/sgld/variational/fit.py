@@ -28,6 +28,7 @@ from ..pace import Work
 from ..posterior import Posterior
 from ..problem.prepare import prepare
 from ..problem.problem import Problem
+from ..stages import stage, told
 from ..typing import KLWeights, Optimizer, VariationalFamily
 from .family import FullRank, MeanField, Reparameterised, relaxed
 from .objective import KL_WEIGHTS, block_objective, elbo_values, kl_weight
@@ -80,7 +81,7 @@ def bayes_by_backprop(
         Gaussian at the mode and optimise in its units (up to 1000 parameters, where there is
         one); elsewhere .05.
       seed: of everything random.
-      progress: show a progress bar on a terminal.
+      progress: as for `sgld.sample`.
 
     Returns: Variational: `.draws(n)`, `.mean`, `.sd`, `.elbo` and its `.verdict`.
 
@@ -96,18 +97,21 @@ def bayes_by_backprop(
     """
     began = time.perf_counter()
     _check(family, optimizer, num_steps, batch_size, num_samples, kl_weights, init_sd)
-    everything = prepare(posterior, data, init, seed=seed)
-    problem = everything.with_batches(batch_size or min(ROWS, everything.num_data), "reshuffle")
-    blocks = problem.num_blocks
-    num_steps = max(10_000, 20 * blocks) if num_steps is None else int(num_steps)
-    laplace = _laplace(everything)
-    q, params = _start(family, problem, laplace, init_sd)
-    params, trace = _optimise(
-        problem, q, params, optimizer, num_steps, num_samples, kl_weights, seed,
-        progress,
-    )  # fmt: skip
-    final = elbo_values(everything, q, params, ELBO_DRAWS, seed)
-    verdict = judge(everything, q, params, laplace, final, seed)
+    with told(progress):
+        with stage("data"):
+            everything = prepare(posterior, data, init, seed=seed)
+        rows = batch_size or min(ROWS, everything.num_data)
+        problem = everything.with_batches(rows, "reshuffle")
+        blocks = problem.num_blocks
+        num_steps = max(10_000, 20 * blocks) if num_steps is None else int(num_steps)
+        laplace = _laplace(everything)
+        q, params = _start(family, problem, laplace, init_sd)
+        params, trace = _optimise(
+            problem, q, params, optimizer, num_steps, num_samples, kl_weights, seed
+        )
+        with stage("verdict"):
+            final = elbo_values(everything, q, params, ELBO_DRAWS, seed)
+            verdict = judge(everything, q, params, laplace, final, seed)
     info = {
         "method": "bayes_by_backprop",
         "family": q.title,
@@ -271,9 +275,7 @@ def _advance(
     return jax.lax.fori_loop(0, count, body, (carry, trace))
 
 
-def _optimise(
-    problem, family, params, optimizer, num_steps, num_samples, kl_weights, seed, progress
-):
+def _optimise(problem, family, params, optimizer, num_steps, num_samples, kl_weights, seed):
     """Parameters after `num_steps`, and the trace; no bit depends on how steps fall into calls."""
     rate = average = None
     if optimizer is None:
@@ -283,7 +285,7 @@ def _optimise(
     carry = _Carry(params, optimizer.init(params), average, jnp.int32(-1))
     key = jax.random.fold_in(jax.random.key(seed), STREAM)
     parts = []
-    with Work("optimising", shown=progress) as work:
+    with Work("optimising") as work:
         for done, now in work.pieces(0, num_steps, most=BLOCK):
             entries = None
             if problem.has_rows:

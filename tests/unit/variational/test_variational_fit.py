@@ -12,7 +12,7 @@ from numpyro.distributions import constraints
 from regression_in_closed_form import REGRESSION, START, UsageError, columns, exact, run
 
 import sgld
-from sgld import pace
+from sgld import pace, stages
 from sgld.variational import Reparameterised, fit, reparameterised_gradient, scale_mixture_prior
 
 
@@ -75,6 +75,7 @@ def test_no_bit_depends_on_the_calls(monkeypatch):
 def test_the_bar_says_what_it_does(monkeypatch, capsys):
     x, y = columns()
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr(stages._Line, "every", 0.001)
     sgld.bayes_by_backprop(REGRESSION, (x, y), START, num_steps=20)
     said = capsys.readouterr().err
     assert "optimising" in said and "20 steps" in said and "sampling" not in said

@@ -1,0 +1,119 @@
+"""Compiled functions kept on disk: a second run of a command compiles nothing that the first did.
+
+The command line does so by itself, in the user's cache folder; from Python it is one line, before
+anything is compiled:
+
+    import sgld.compilation; sgld.compilation.use_cache()
+
+The environment variable SGLD_COMPILATION_CACHE names another folder, or is `off`. Where JAX has a
+persistent cache of the user's own (JAX_COMPILATION_CACHE_DIR), that one is used, unchanged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import sys
+from pathlib import Path
+
+__all__ = ["use_cache"]
+
+VARIABLE, JAX_VARIABLE = "SGLD_COMPILATION_CACHE", "JAX_COMPILATION_CACHE_DIR"
+OFF = ("off", "no", "false", "0")
+MOST = 256 * 2**20  # bytes; `sgld demo` leaves less than one of the 256 MiB
+SETTINGS = {
+    "jax_persistent_cache_min_compile_time_secs": 0,  # ours take .05 to 1 s each
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+
+
+def use_cache(folder: str | Path | None = None) -> Path | None:
+    """Keep what JAX compiles in a folder, and take from it what was compiled before.
+
+    Before anything is compiled; JAX itself need not be imported yet. What was used longest ago is
+    deleted where the folder holds more than 256 MiB.
+
+    Args:
+      folder: where (None: the folder that SGLD_COMPILATION_CACHE names; else `sgld` in the user's
+        cache folder: XDG_CACHE_HOME, ~/.cache, on macOS ~/Library/Caches, on Windows LOCALAPPDATA).
+
+    Returns: the folder in use, one for each kind of processor; None where the variable says `off`,
+    where JAX has a cache already, and where the folder cannot be written to.
+
+    Example:
+      >>> import os
+      >>> os.environ["SGLD_COMPILATION_CACHE"] = "off"
+      >>> print(use_cache())
+      None
+    """
+    named = os.environ.get(VARIABLE, "")
+    if named.lower() in OFF or _has_one():
+        return None
+    try:
+        path = Path(folder or named or _users_folder()).expanduser() / _machine()
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # not to be made, or nobody's home
+        return None
+    if not os.access(path, os.W_OK | os.X_OK):
+        return None
+    _shorten(path, MOST)
+    for name, value in {"jax_compilation_cache_dir": str(path), **SETTINGS}.items():
+        _set(name, value)
+    return path
+
+
+def _has_one() -> bool:
+    jax = sys.modules.get("jax")
+    own = None if jax is None else jax.config.jax_compilation_cache_dir
+    return bool(own or os.environ.get(JAX_VARIABLE))
+
+
+def _set(name: str, value: str | int) -> None:
+    """A setting of JAX's, whether it is imported or will be: importing it takes half a second."""
+    if "jax" in sys.modules:
+        sys.modules["jax"].config.update(name, value)
+    else:
+        os.environ.setdefault(name.upper(), str(value))
+
+
+def _users_folder() -> Path:
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if given.is_absolute():
+        return given / "sgld"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "sgld"
+    if sys.platform == "win32" and "LOCALAPPDATA" in os.environ:
+        return Path(os.environ["LOCALAPPDATA"]) / "sgld" / "Cache"
+    return Path.home() / ".cache" / "sgld"
+
+
+def _machine() -> str:
+    """A folder's name for this kind of processor: a home may be shared by several.
+
+    JAX's own keys hold the versions, and not what instructions a processor has.
+    """
+    told = f"{platform.machine()} {platform.processor()}"
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        told += next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return f"compiled-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+
+
+def _shorten(path: Path, most: int) -> None:
+    """Delete what was used longest ago, until half of `most` is left, where there is more."""
+    found = []
+    for entry in os.scandir(path):
+        with contextlib.suppress(OSError):  # another process may delete it meanwhile
+            about = entry.stat()
+            found.append((max(about.st_atime, about.st_mtime), about.st_size, entry.path))
+    size = sum(entry[1] for entry in found)
+    if size <= most:
+        return
+    for _, bytes_, name in sorted(found):
+        if size <= most // 2:
+            break
+        with contextlib.suppress(OSError):
+            os.remove(name)
+        size -= bytes_

@@ -1,0 +1,33 @@
+"""From the host to the device without a compiled function.
+
+Every `jnp` call outside compiled code is a function that JAX traces, compiles and keeps for each
+new shape: 10 to 20 ms of a first call each, `jnp.asarray` of a NumPy array not excepted. What
+only moves numbers is therefore sent, and what comes in twos and threes is one compiled function.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+__all__ = ["sent", "stream_key"]
+
+
+def sent(values: Any, dtype: Any = None) -> Array:
+    """A copy of `values` on the device: `jnp.asarray(np.asarray(values, dtype))`."""
+    # a copy, because on a CPU the device's array would be the host's own memory
+    return jax.device_put(np.array(values, dtype))
+
+
+def stream_key(seed: int, stream: int) -> Array:
+    """fold_in(key(seed), stream), as one compiled function."""
+    return _folded(np.uint32(seed), np.uint32(stream))
+
+
+@partial(jax.jit, inline=True)
+def _folded(seed: Any, stream: Any) -> Array:
+    return jax.random.fold_in(jax.random.key(seed), stream)

@@ -1,0 +1,335 @@
+"""What a long computation says of itself: its stage by name, how far it is, about how long is left.
+
+Whoever works names the stage; whether and where it is shown is known only to the outermost call,
+which a context variable finds:
+
+    with told(progress, SAMPLING):        # sgld.sample, sgld.reference, the command line
+        with stage("curvature"):          # anything below it
+            ...
+
+On a terminal and in a notebook that is one line, written anew by a thread of its own, so that it
+moves while a function compiles; anywhere else a line every ten seconds. `stage` decorates, too.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["SAMPLING", "aside", "counted", "stage", "told"]
+
+SAMPLING = ("data", "mode", "curvature", "other modes", "rows", "sampling", "verdict")
+# seconds of each in `sgld demo`, with nothing compiled: what is still to come takes in proportion
+SECONDS = {
+    "data": 1.4, "mode": 0.3, "curvature": 0.6, "other modes": 0.4, "rows": 1.3, "sampling": 2.2,
+    "verdict": 0.4, "report": 1.8,
+}  # fmt: skip
+EVERY_LINE, EVERY_TELLING = 0.25, 10.0  # seconds: on a terminal, and where lines stay
+BAR = 10
+COLUMNS = 80  # of a notebook, and of a terminal that does not say
+
+
+@contextmanager
+def told(shown: bool, ahead: Sequence[str] = ()) -> Iterator[None]:
+    """Show the stages of all that is done inside, on standard error.
+
+    Inside another `told` they are shown there; with `shown` False, nowhere.
+
+    Args:
+      ahead: stages that are expected, in order: what is left is estimated from them.
+    """
+    if not shown or sys.stderr is None:
+        token = _present.set(None)
+        try:
+            yield
+        finally:
+            _present.reset(token)
+    elif _present.get() is not None:
+        yield
+    else:
+        stages = _Stages(_written_to(sys.stderr), tuple(ahead))
+        token = _present.set(stages)
+        stages.start()
+        ended = False
+        try:
+            yield
+            ended = True
+        finally:
+            _present.reset(token)
+            stages.stop(ended)
+
+
+@contextmanager
+def stage(name: str, *, whole: bool = False) -> Iterator[None]:
+    """What is done inside is called `name`; with `whole`, stages inside it are not named."""
+    stages = _present.get()
+    if stages is None:
+        yield
+        return
+    stages.enter(name, whole)
+    try:
+        yield
+    finally:
+        stages.leave()
+
+
+def counted(
+    done: int, total: int, what: str, *, rate: float = 0.0, said: str = "", left: float = math.inf
+) -> None:
+    """How far the present stage is: `done` of `total` of `what`, a plural.
+
+    Args:
+      rate: of them in a second, where it is known.
+      said: what else the line ends with.
+      left: seconds from now at which the stage ends in any case.
+    """
+    stages = _present.get()
+    if stages is not None:
+        stages.count(_Count(done, total, what, rate, said, time.monotonic() + left))
+
+
+def aside() -> AbstractContextManager[Any]:
+    """Something else is printed inside: the line makes room for it."""
+    stages = _present.get()
+    return nullcontext() if stages is None else stages.aside()
+
+
+@dataclass(frozen=True)
+class _Count:
+    done: int
+    total: int
+    what: str
+    rate: float
+    said: str
+    until: float
+
+    def __str__(self) -> str:
+        text = f"{self.done:,} of {self.total:,} {self.what}"
+        if self.rate:
+            text += f", {self.rate:,.0f} a second" if self.rate >= 10 else ""
+        return text + (f", {self.said}" if self.said else "")
+
+    def left(self, now: float) -> float | None:
+        """Seconds to the end of the stage; None where they are not known."""
+        units = (self.total - self.done) / self.rate if self.rate else math.inf
+        left = min(units, max(0.0, self.until - now))
+        return left if math.isfinite(left) else None
+
+
+@dataclass
+class _Open:
+    """A stage that has begun and not ended."""
+
+    name: str
+    whole: bool
+    count: _Count | None = None
+
+
+class _Stages:
+    """The stages of one outermost call, and the thread that shows them."""
+
+    def __init__(self, out: _Line | _Lines, ahead: tuple[str, ...]) -> None:
+        self._out, self._ahead = out, ahead
+        self._lock = threading.RLock()
+        self._began = self._since = time.monotonic()
+        self._open: list[_Open] = []
+        self._last = _Open("starting", whole=False)  # shown between two stages
+        self._took: dict[str, float] = {}  # stages inside a stage left out
+        self._share = 0.0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._show, name="sgld-progress", daemon=True)
+
+    def start(self) -> None:
+        """Begin to show."""
+        self._thread.start()
+
+    def stop(self, ended: bool) -> None:
+        """Show no more; what each stage took, where all is done."""
+        self._end.set()
+        self._thread.join()
+        self._out.close(self._summary(time.monotonic()) if ended else None)
+
+    def enter(self, name: str, whole: bool) -> None:
+        """A stage begins."""
+        with self._lock:
+            self._pass(time.monotonic())
+            inside_a_whole = bool(self._open) and self._open[-1].whole
+            self._open.append(self._open[-1] if inside_a_whole else _Open(name, whole))
+
+    def leave(self) -> None:
+        """The innermost ends."""
+        with self._lock:
+            self._pass(time.monotonic())
+            self._last = self._open.pop()
+
+    def count(self, count: _Count) -> None:
+        """Of the innermost; stages inside a whole one do not count for it."""
+        with self._lock:
+            if self._open and not any(outer is self._open[-1] for outer in self._open[:-1]):
+                self._open[-1].count = count
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """The line makes room."""
+        with self._lock:
+            self._out.clear()
+            yield
+
+    def _pass(self, now: float) -> None:
+        """Book the time since the last change on the innermost stage."""
+        passed, self._since = now - self._since, now
+        if self._open:
+            name = self._open[-1].name
+            self._took[name] = self._took.get(name, 0.0) + passed
+
+    def _show(self) -> None:
+        while not self._end.wait(self._out.every):
+            with self._lock:
+                self._out.write(self.text(time.monotonic()))
+
+    def text(self, now: float) -> str:
+        """The line as it is now."""
+        with self._lock:
+            self._pass(now)
+            here = self._open[-1] if self._open else self._last
+            elapsed, left = now - self._began, self._left(here, now)
+            times = _time(elapsed)
+            bar = ""
+            if left is not None:
+                # never complete, and never back: the estimate may
+                self._share = max(self._share, min(0.99, elapsed / max(elapsed + left, 1e-9)))
+                bar = f"{self._out.bar(self._share)} {100 * self._share:3.0f}%  "
+                times += f", about {_time(left)} left"
+            stage = f"{here.name} {_time(self._took.get(here.name, 0.0))}"
+            return f"{bar}{times}   {stage}{f': {here.count}' if here.count else ''}"
+
+    def _left(self, here: _Open, now: float) -> float | None:
+        """Seconds to the end, from what stages have taken so far and what they take in SECONDS."""
+        counted = None if here.count is None else here.count.left(now)
+        if not self._ahead:
+            return counted
+        counted = counted if self._open else 0.0  # between two stages
+        reached = [i for i, name in enumerate(self._ahead) if name in self._took]
+        place = reached[-1] if reached else -1
+        ended = [self._ahead[i] for i in reached]
+        passed = [name for name in ended if not self._open or name != here.name]
+        usual = sum(SECONDS[name] for name in passed)
+        slower = sum(self._took[name] for name in passed) / usual if passed else 1.0
+        if counted is None:  # one that takes longer than it should goes on for a while
+            own, took = slower * SECONDS.get(here.name, 0.0), self._took.get(here.name, 0.0)
+            counted = max(own - took, took / 4)
+        return counted + slower * sum(SECONDS[name] for name in self._ahead[place + 1 :])
+
+    def _summary(self, now: float) -> str:
+        parts = [f"{name} {_time(took)}" for name, took in self._took.items() if took >= 0.05]
+        return f"{_time(now - self._began)}: {', '.join(parts)}"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60) if seconds >= 6000 else int(seconds // 60)
+    if minutes >= 100:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {seconds % 60:.0f} s"
+
+
+class _Line:
+    """One line, written over: a terminal's, or a notebook's, which knows no more than `\\r`."""
+
+    every = EVERY_LINE
+
+    def __init__(self, stream: Any, columns: Callable[[], int]) -> None:
+        self._stream, self._columns = stream, columns
+        self._shown = 0  # characters that stand there
+        full, empty = "━", "─"
+        try:
+            (full + empty).encode(getattr(stream, "encoding", None) or "ascii")
+        except UnicodeEncodeError:
+            full, empty = "#", "-"
+        self._full, self._empty = full, empty
+
+    def bar(self, share: float) -> str:
+        """A bar of which `share` is full."""
+        full = int(BAR * share)
+        return self._full * full + self._empty * (BAR - full)
+
+    def write(self, text: str) -> None:
+        """Write over what stands there."""
+        text = text[: max(1, self._columns() - 1)]
+        _put(self._stream, "\r" + text.ljust(self._shown))
+        self._shown = len(text)
+
+    def clear(self) -> None:
+        """Leave an empty line."""
+        if self._shown:
+            _put(self._stream, "\r" + " " * self._shown + "\r")
+            self._shown = 0
+
+    def close(self, summary: str | None) -> None:
+        """The line ends: empty, or with a summary that stays."""
+        self.clear()
+        if summary is not None:
+            _put(self._stream, summary + "\n")
+
+
+class _Lines:
+    """Lines that stay: a file, a pipe, a batch system. Nothing where all is over before the first."""
+
+    every = EVERY_TELLING
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._begun = stream, False
+
+    def bar(self, share: float) -> str:
+        """None: the share is said in numbers."""
+        return "sgld"
+
+    def write(self, text: str) -> None:
+        """One more line."""
+        self._begun = True
+        _put(self._stream, text + "\n")
+
+    def clear(self) -> None:
+        """Nothing to clear."""
+
+    def close(self, summary: str | None) -> None:
+        """The summary, where there was a line."""
+        if summary is not None and self._begun:
+            _put(self._stream, f"sgld 100%  {summary}\n")
+
+
+def _put(stream: Any, text: str) -> None:
+    try:
+        stream.write(text)
+        stream.flush()
+    except (OSError, ValueError):  # closed, or a reader that went away: no reason to stop
+        pass
+
+
+def _written_to(stream: Any) -> _Line | _Lines:
+    if "ipykernel" in sys.modules:
+        return _Line(stream, lambda: COLUMNS)
+    if stream is not None and stream.isatty():
+        return _Line(stream, lambda: _columns(stream))
+    return _Lines(stream)
+
+
+def _columns(stream: Any) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or COLUMNS
+    except (OSError, ValueError):
+        return COLUMNS
+
+
+_present: ContextVar[_Stages | None] = ContextVar("sgld_stages", default=None)
