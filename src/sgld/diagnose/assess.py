@@ -164,7 +164,7 @@ def _covers(problem: Problem, plan: Plan) -> bool:
     does not forget what it was. A row that no batch holds shows in no gradient of theirs.
     """
     exact = problem.num_data * METER_DRAWS <= AFFORDABLE
-    return not exact and plan.setup.always is not None and not plan.setup.gradient.remembers
+    return not exact and plan.surveyed and not plan.setup.gradient.remembers
 
 
 def _gradients_at_draws(problem: Problem, plan: Plan, T: float, seed: int) -> tuple[Callable, int]:
@@ -183,9 +183,9 @@ def _gradients_at_draws(problem: Problem, plan: Plan, T: float, seed: int) -> tu
         return exact, METER_DRAWS
     gaussian, batches = plan.known.gaussian, problem.with_batches(METER_ROWS, "replacement")
     assert gaussian is not None
-    if plan.setup.always is None or not is_centred(plan.setup.gradient):
+    if not (plan.surveyed and is_centred(plan.setup.gradient)):
         # those of a plain gradient have large gradients, not large differences
-        batches = batches.with_always(standing_out(problem, gaussian, METER_ROWS, T, seed))
+        batches = batches.with_always(standing_out(problem, gaussian, METER_ROWS, T, seed), seed)
     centred = ControlVariates().prepare(batches, problem.array(gaussian.center))
 
     def estimated(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ class Setup:
     Attributes:
       sampler, gradient, preconditioner: as `sgld.sample` takes them, but prepared for the problem.
       order, batch_size: of the rows; None without data.
-      always: the numbers of the rows that are in every batch; None where the rows were not looked at.
+      always: the user's numbers of the rows that are in every batch; None for none.
       step_size, temperature: schedules, functions of the step.
       burn_in, thin, num_draws, num_chains: lengths of a run.
       starts: free positions [chain, d] that the chains start from; None: dispersed around the centre
@@ -57,6 +57,7 @@ class Setup:
         given["gradient"] = gradient
         if self.order is not None:
             given |= {"order": self.order, "batch_size": self.batch_size}
+            given["always_in"] = "auto" if self.always is None else self.always
         return given
 
     def scaled(self, share: float) -> Setup:

@@ -27,6 +27,7 @@ class Request:
     seed: Any
     max_steps: Any = None
     max_seconds: Any = None
+    always_in: Any = "auto"
 
 
 def is_auto(value: Any) -> bool:

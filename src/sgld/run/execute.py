@@ -73,7 +73,7 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
     while True:
         setup = plan.setup
         check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
-        running = _in_batches(problem, plan)
+        running = _in_batches(problem, plan, ask.seed)
         if starts is None:
             with deadline(ask.max_seconds, until):
                 starts = _starts(running, plan, ask)
@@ -136,7 +136,7 @@ def _begun(
         plan = revised(plan, attempt, problem, ask) or plan
     if stored is None:
         return plan, None
-    plan = _prepared_again(_in_batches(problem, plan), plan)
+    plan = _prepared_again(_in_batches(problem, plan, ask.seed), plan)
     plan = plan if host.moved is None else plan.noted(host.moved)
     return plan, problem.array(stored.starts) if at == len(attempts) else None
 
@@ -159,12 +159,13 @@ def _prepared_again(running: Problem, plan: Plan) -> Plan:
     return replace(plan, setup=replace(plan.setup, gradient=gradient))
 
 
-def _in_batches(problem: Problem, plan: Plan) -> Problem:
+def _in_batches(problem: Problem, plan: Plan, seed: int) -> Problem:
     """The problem with its rows in the run's batches."""
     setup = plan.setup
     if setup.order is None or setup.batch_size is None:
         return problem
-    return problem.with_batches(setup.batch_size, setup.order).with_always(setup.always)
+    batches = problem.with_batches(setup.batch_size, setup.order)
+    return batches.with_always(setup.always, seed)
 
 
 def _attempt(

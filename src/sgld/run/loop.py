@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..data.always import AlwaysIn
 from ..device import compiling
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
@@ -224,6 +225,8 @@ def kernel_digest(kernel: Kernel, starts: Any) -> str:
         kernel.temperature, jax.random.key_data(kernel.key), kernel.burn_in, kernel.thin, starts,
         kernel.keep, kernel.batches,
     )  # fmt: skip
-    for leaf in jax.tree.leaves(numbers):
+    data = kernel.problem.data
+    always = data.numbers if isinstance(data, AlwaysIn) else None
+    for leaf in jax.tree.leaves((numbers, always)):
         digest.update(np.asarray(leaf).tobytes())
     return digest.hexdigest()

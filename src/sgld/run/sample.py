@@ -3,10 +3,12 @@ here, before step 1."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
+
+from jaxtyping import Int
 
 from ..draws.draws import Draws
 from ..draws.plan import Plan
@@ -14,7 +16,7 @@ from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
 from ..errors import RunError
 from ..posterior import Posterior
-from ..problem.prepare import check_batch, check_request, prepare
+from ..problem.prepare import check_always, check_batch, check_request, prepare
 from ..problem.problem import Problem
 from ..problem.request import Request
 from ..stages import SAMPLING, aside, stage, told
@@ -52,6 +54,7 @@ def sample(
     max_steps: int | None = None,
     max_seconds: float | None = None,
     keep: Callable[[Any], Any] | Literal["moments"] | None = None,
+    always_in: Sequence[int] | Int[Any, " m"] | Literal["auto"] = "auto",
 ) -> Draws:
     """Draw from the posterior, and say how far to trust the draws.
 
@@ -106,6 +109,9 @@ def sample(
         Monte Carlo error of every parameter, in memory that no draw adds to. The verdict judges
         the parameters where their positions are few numbers (up to 2^22 in all); else no more than mixing
         is known, and it is never `trusted`. docs/keep.md.
+      always_in: the numbers of the rows that are in every batch, beside its batch_size others, and
+        count once in the sum: rows that a random batch would miss, or be thrown by. "auto" chooses
+        them with the batch, where step_size is "auto" too; with a step size given by hand, none.
 
     Returns: Draws, with `.verdict`.
 
@@ -121,7 +127,7 @@ def sample(
     """
     ask = Request(
         sampler, step_size, tolerance, temperature, gradient, preconditioner, order, batch_size,
-        num_chains, num_draws, burn_in, thin, seed, max_steps, max_seconds,
+        num_chains, num_draws, burn_in, thin, seed, max_steps, max_seconds, always_in,
     )  # fmt: skip
     return begin(
         posterior, data, init, ask, ess, {"kind": "sample"}, path=path, overwrite=overwrite,
@@ -161,6 +167,7 @@ def _checked(posterior: Posterior, data: Any, init: Any, ask: Request, ess: int 
     check_request(ask, ess)
     problem = prepare(posterior, data, init, seed=ask.seed)
     check_batch(problem, ask.batch_size)
+    check_always(problem, ask)
     return problem
 
 

@@ -2,25 +2,28 @@
 
 Of few rows the pilot's chains see all, and so does the run. Of many they see some, which stand for
 all (each counts N / n times): their law has the scales of the posterior at a centre a few sds off,
-which is what a metric needs; the run then takes reshuffled batches of all rows.
+which is what a metric needs; the run then takes batches of all rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from jax.tree_util import Partial
+from jaxtyping import Int
 
+from ..data.memory import InMemory
 from ..draws.plan import Plan
 from ..draws.setup import Setup
 from ..gaussian import noise
 from ..gaussian.dense import Laplace
 from ..gaussian.diagonal import squared_gradients
 from ..gaussian.known import Known
+from ..gaussian.row_noise import row_noise
 from ..gradient.full import Full
-from ..gradient.minibatch import Minibatch
 from ..law.overdamped import Law, largest_step
 from ..metropolis.pilot import MOST_DIMENSIONS, MOST_ROWS, Pilot, pilot
 from ..preconditioner.fixed import Dense
@@ -29,8 +32,9 @@ from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..sampler.baoa import BAOA
 from ..schedule import as_schedule
-from .estimator import in_batches, sampler_of, shuffled_period
-from .levels import Level, Levels
+from .always import rows_of
+from .estimator import in_batches, prepared, sampler_of, shuffled_period
+from .levels import Level, Levels, dense_levels
 from .price import priced_choice
 
 __all__ = ["from_chains"]
@@ -52,7 +56,7 @@ def from_chains(
         return None if found is None else _on_all(problem, ask, known, found)
     if not many_rows:
         return None
-    found = _found(on_some(problem), ask, known)
+    found = _found(on_some(problem, _apart(problem, known, ask.seed)), ask, known)
     return None if found is None else _in_batches(problem, ask, known, found)
 
 
@@ -67,17 +71,31 @@ def _found(problem: Problem, ask: Request, known: Known) -> Pilot | None:
     return pilot(problem, center, factor, ask.tolerance / 2, ask.seed)
 
 
-def on_some(problem: Problem) -> Problem:
-    """The first rows, each counting for as many as there are."""
-    share = problem.num_data / MOST_ROWS
-    likelihood = Partial(_times, share, problem.posterior.log_likelihood)
-    scaled = replace(problem.posterior, log_likelihood=likelihood)
-    some = problem.first(MOST_ROWS)
-    return replace(some, target=replace(problem.target, posterior=scaled))
+def on_some(problem: Problem, apart: Int[np.ndarray, " m"]) -> Problem:
+    """Some rows, each counting for as many as there are, and those that stand `apart`, which count once."""
+    few = np.arange(min(problem.num_data, MOST_ROWS + len(apart)))
+    others = np.setdiff1d(few, apart)[: MOST_ROWS - len(apart)]
+    share = (problem.num_data - len(apart)) / len(others)
+    weight = np.append(np.ones(len(apart)), np.full(len(others) + 1, share))  # and a spare one
+    some = InMemory.some(problem.source, np.append(apart, others))
+    some = replace(some, rows=(some.rows, problem.array(weight)))
+    likelihood = Partial(_weighted, problem.posterior.log_likelihood)
+    posterior = replace(problem.posterior, log_likelihood=likelihood)
+    return replace(problem, data=some, target=replace(problem.target, posterior=posterior))
 
 
-def _times(share: Any, log_likelihood: Any, position: Any, datum: Any) -> Any:
-    return share * log_likelihood(position, datum)
+def _weighted(log_likelihood: Any, position: Any, datum: Any) -> Any:
+    row, weight = datum
+    return weight * log_likelihood(position, row)
+
+
+def _apart(problem: Problem, known: Known, seed: int) -> Int[np.ndarray, " m"]:
+    """Rows whose gradients, or differences of them, are the largest: a sample would not stand for them."""
+    gaussian = known.gaussian
+    if not isinstance(gaussian, Laplace) or not gaussian.positive_definite:
+        return np.zeros(0, np.int64)
+    survey = row_noise(problem, gaussian, seed)
+    return np.union1d(*(rows.numbers[: MOST_ROWS // 8] for rows in survey[:2]))
 
 
 def _on_all(problem: Problem, ask: Request, known: Known, found: Pilot) -> Plan:
@@ -94,21 +112,27 @@ def _on_all(problem: Problem, ask: Request, known: Known, found: Pilot) -> Plan:
 
 
 def _in_batches(problem: Problem, ask: Request, known: Known, found: Pilot) -> Plan:
-    """Reshuffled batches whose noise, measured where the pilot's chains ended, the tolerance allows."""
+    """Batches whose noise, measured where the pilot's chains ended, the tolerance allows."""
     V = noise.noise_around(problem, found.zs, found.factor, ask.seed)
-    plain, bias = replace(ask, gradient=Minibatch()), ask.tolerance / 2
-    levels: Levels = lambda: iter([Level(0, V)])  # noqa: E731
-    choice = priced_choice(
-        problem.source, (levels, levels), plain, False, bias, 1.0, found.step_size
-    )
-    problem = in_batches(problem, choice.batch_size, choice.order, choice.gradient)
+    precision = np.linalg.inv(found.factor @ found.factor.T)
+    around = Laplace(found.zs.mean(0), precision, found.factor, 1.0, np.zeros(len(precision)))
+    survey = row_noise(problem, around, ask.seed)
+    levels: tuple[Levels, Levels] = (
+        lambda: iter([Level(0, V)]), partial(dense_levels, survey.centred, found.factor, 1.0),
+    )  # fmt: skip
+    bias = ask.tolerance / 2
+    choice = priced_choice(problem.source, levels, ask, False, bias, 1.0, found.step_size)
+    problem, always = in_batches(problem, choice.batch_size, choice.order, choice.gradient), None
+    if choice.always:
+        always = problem.called(rows_of(survey, choice.gradient, choice.always), ask.seed)
+    gradient = prepared(choice.gradient, problem.with_always(always, ask.seed), around.center)
     one = np.ones((1, 1))
     law = Law(np.ones(1), one, choice.noise * one, one, shuffled_period(problem))
-    h = min(found.step_size, largest_step(law, bias))
+    h = min(choice.longest, largest_step(law, bias))
     note = f"metric and step were learnt on {MOST_ROWS} of {problem.num_data} rows, which stood for all."
     setup = Setup(
-        sampler_of(ask), choice.gradient, _metric(found, problem), as_schedule(h, "step_size"),
-        *problem.batches, starts=found.zs,
+        sampler_of(ask), gradient, _metric(found, problem), as_schedule(h, "step_size"),
+        *problem.batches, starts=found.zs, always=always,
     )  # fmt: skip
     return Plan(setup, known, problem.num_data, rate=h / 2, notes=(note,))
 
