@@ -24,7 +24,6 @@ class Plan:
       num_data: rows, 0 without data.
       law: the stationary law on the Gaussian at the mode, where it has a closed form.
       rate: the share that a step forgets, where no law says it.
-      adjustable: whether adjusted chains from the starts can confirm the run.
       misfit: spread of the rows' scores over what the model implies.
       notes: sentences for the user.
     """
@@ -34,7 +33,6 @@ class Plan:
     num_data: int = 0
     law: Law | AffineLaw | None = None
     rate: float | None = None
-    adjustable: bool = False
     misfit: float | None = None
     notes: tuple[str, ...] = ()
 

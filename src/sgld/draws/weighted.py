@@ -30,6 +30,8 @@ __all__ = [
 Values = Float[np.ndarray, "chain draw parameter"]
 Weights = Float[np.ndarray, "chain draw"]
 
+MANY_CHAINS, GROUPS = 8, 4  # more chains than these are compared in groups
+
 
 def mean(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:
     """sum w x / sum w."""
@@ -88,9 +90,18 @@ def ess(values: Values, weights: Weights, method: str = "bulk") -> Float[np.ndar
 
 
 def r_hat(values: Values) -> Float[np.ndarray, " parameter"]:
-    """Rank-normalised split R-hat (Vehtari et al. 2021)."""
+    """Rank-normalised split R-hat (Vehtari et al. 2021); of GROUPS groups of chains where they are many.
+
+    The draws of a group, step after step, count as one chain (nested R-hat, Margossian et al. 2024):
+    many short chains differ by chance however well they mix.
+    """
     from arviz_stats.base.array import array_stats
 
+    chains, draws, count = values.shape
+    if chains > MANY_CHAINS:
+        each = chains // GROUPS  # at most GROUPS - 1 chains are left out
+        grouped = values[: GROUPS * each].reshape(GROUPS, each, draws, count)
+        values = grouped.swapaxes(1, 2).reshape(GROUPS, draws * each, count)
     return _over_parameters(array_stats.rhat, values, method="rank")
 
 
@@ -98,8 +109,9 @@ def max_r_hat(ess: np.ndarray | float, num_chains: int) -> np.ndarray | np.float
     """The R-hat up to which chains may be of one law: 1.01, more where the ESS leaves more to chance.
 
     With ESS / chains effective draws each, R-hat^2 varies around 1 by about chains / ESS; R-hat
-    looks at the spread too, so that the ESS of theta^2 counts.
+    looks at the spread too, so that the ESS of theta^2 counts. Of many chains it is that of GROUPS.
     """
+    num_chains = num_chains if num_chains <= MANY_CHAINS else GROUPS
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.fmax(1.01, np.sqrt(1 + 4 * num_chains / np.asarray(ess, np.float64)))
 

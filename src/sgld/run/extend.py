@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..diagnose.rule import MIN_ESS
+from ..diagnose.rule import least_ess
 from ..draws import weighted
 from ..draws.plan import Plan
 from ..problem.problem import Problem
@@ -59,6 +59,7 @@ def _precision(found: weighted.Estimates, tolerance: float) -> float:
     The verdict's least ESS, and for squares (kurtosis - 1) / tolerance^2: then the Monte Carlo
     error of every sd is tolerance / 2 of it.
     """
-    needed = np.fmax(1.1 * MIN_ESS, (found.kurtosis - 1) / tolerance**2)
-    shares = (found.ess / (1.1 * MIN_ESS), found.ess_square / needed)
+    least = 1.1 * least_ess(len(found.values))
+    needed = np.fmax(least, (found.kurtosis - 1) / tolerance**2)
+    shares = (found.ess / least, found.ess_square / needed)
     return float(np.min(shares, initial=np.inf, where=np.isfinite(shares)))
