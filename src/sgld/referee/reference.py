@@ -28,7 +28,7 @@ from ..diagnose.rule import Evidence, unmixed
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.verdict import Verdict
-from ..errors import UsageError, did_you_mean, need
+from ..errors import UsageError, did_you_mean
 from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
 from ..metropolis.energy import Around, around
 from ..posterior import Posterior
@@ -85,7 +85,7 @@ def reference(
     num_gradients, step_size per chain, seconds. The verdict is `trusted` where the chains have
     mixed without a divergence, else `not mixed`.
 
-    Raises: UsageError and DataError for wrong arguments, MissingExtra without BlackJAX.
+    Raises: UsageError and DataError for wrong arguments.
 
     Example:
       >>> import jax.numpy as jnp, sgld
@@ -107,7 +107,6 @@ def reference(
         whole_number(name, value)
     aim = METHODS[method] if target_acceptance is None else target_acceptance
     fraction("target_acceptance", aim)
-    need("blackjax", "reference")
     began = time.perf_counter()
     problem = prepare(posterior, data, init, seed=seed)
     local = _center(problem)
