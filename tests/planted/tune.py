@@ -8,6 +8,7 @@ GAUSSIAN = "tests/unit/tune/test_gaussian.py::"
 FACTOR = GAUSSIAN + "test_covariance_factor_and_whitening_belong_to_the_posterior"
 CENTER = "tests/unit/tune/test_center.py::"
 LENGTHS = "tests/unit/tune/test_lengths.py::"
+EXACT = "tests/unit/tune/test_exact_chains.py::"
 LOWRANK = "tests/unit/tune/test_lowrank.py::"
 PILOTED = "tests/unit/tune/test_piloted.py::"
 LIMITS = "tests/unit/test_limits.py::"
@@ -243,14 +244,29 @@ TUNE = [
         TOLD + "test_numbers_too_far_apart_for_the_posterior",
     ),
     Mutant(
-        "pilot: the energy of a Gaussian's proposals taken twice", "metropolis/pilot.py",
+        "matched step: the energy of a Gaussian's proposals taken twice", "metropolis/matched.py",
         "ratio = -h / 4 * np.sum", "ratio = -h / 2 * np.sum",
         LENGTHS + "test_how_often_a_step_is_rejected_on_a_gaussian",
     ),
     Mutant(
-        "pilot: proposals are taken where they should be refused", "metropolis/chains.py",
-        "accepted = log_uniform < ratio", "accepted = log_uniform > ratio",
-        "tests/unit/tune/test_pilot.py::test_adjusted_chains_tell_the_truth_whatever_the_runs_step",
+        "ensemble: the covariance of u for that of z", "metropolis/ensemble.py",
+        "factor = factor @ _learnt(chains)", "factor = _learnt(chains)",
+        EXACT + "test_an_ensemble_finds_a_gaussians_covariance_and_settles_there",
+    ),
+    Mutant(
+        "ensemble: proposals are taken where they should be refused", "metropolis/ensemble.py",
+        "noise.log_uniform[number] <= ends.log_ratio", "noise.log_uniform[number] >= ends.log_ratio",
+        EXACT + "test_an_ensemble_finds_a_gaussians_covariance_and_settles_there",
+    ),
+    Mutant(
+        "exact chains: groups that hold chains of every mode", "tune/from_chains.py",
+        "np.lexsort((found.log_density, nearest))", "np.random.default_rng(0).permutation(CHAINS)",
+        EXACT + "test_groups_of_chains_are_of_modes_and_of_densities",
+    ),
+    Mutant(
+        "exact chains: values at a centre of rows in another order", "gradient/full.py",
+        "return self if self.base is None else Full.around(problem, center)", "return self",
+        EXACT + "test_rows_keep_their_values_at_a_centre_in_the_order_they_have",
     ),
     Mutant(
         "sandwich: spread by a covariance, not by its root", "approximate/sandwich.py",

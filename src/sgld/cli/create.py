@@ -86,8 +86,9 @@ def fit(
         typer.Option("--draws", metavar="N", show_default="auto", help="Kept draws per chain."),
     ] = None,
     chains: Annotated[
-        int, typer.Option("--chains", metavar="N", help="Independent chains.")
-    ] = 4,
+        int | None,
+        typer.Option("--chains", metavar="N", show_default="auto", help="Independent chains."),
+    ] = None,
     batch_size: Annotated[
         int | None,
         typer.Option("--batch-size", metavar="N", show_default="auto", help="Rows per step."),
@@ -129,7 +130,7 @@ def fit(
         "prior": prior,
         "tolerance": tolerance,
         "num_draws": "auto" if draws is None else draws,
-        "num_chains": chains,
+        "num_chains": "auto" if chains is None else chains,
         "batch_size": "auto" if batch_size is None else batch_size,
         "step_size": "auto" if step_size is None else step_size,
         "temperature": temperature,

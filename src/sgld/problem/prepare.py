@@ -67,7 +67,7 @@ def check_request(ask: Request, ess: Any) -> None:
     for name in ("num_chains", "num_draws", "batch_size", "thin", "burn_in"):
         value = getattr(ask, name)
         least = 0 if name == "burn_in" else 1
-        if value == "auto" and name != "num_chains":
+        if is_auto(value):
             continue
         whole_number(name, value, least)
     if ask.max_steps is not None:

@@ -152,6 +152,8 @@ def _store(problem: Problem, ask: Request, host: Host, stored: StoredPlan) -> No
 def _prepared_again(running: Problem, plan: Plan) -> Plan:
     """With what the estimator keeps of the rows, which is not stored."""
     gradient, gaussian = plan.setup.gradient, plan.known.gaussian
+    if isinstance(gradient, Full):  # all that it keeps is stored
+        return plan
     center = running.start if gaussian is None else gaussian.center
     if isinstance(gradient, ControlVariates):
         gradient, center = ControlVariates(), gradient.center
@@ -217,7 +219,8 @@ def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Kee
     z = np.moveaxis(raw.z, 0, 1)
     draws = within_support(problem, replace(draws, info=info, plan=plan), z)
     gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
-    return draws.with_verdict(assess(problem, plan, draws, z, gradient, ask.tolerance, ask.seed))
+    verdict = assess(problem, plan, draws, z, gradient, ask.tolerance, ask.seed, raw.trajectories)
+    return draws.with_verdict(verdict)
 
 
 def make_kernel(problem: Problem, plan: Plan, seed: int, keep: Keep | None = None) -> Kernel:
@@ -230,7 +233,7 @@ def make_kernel(problem: Problem, plan: Plan, seed: int, keep: Keep | None = Non
     return Kernel(
         problem, setup.gradient, setup.preconditioner, setup.sampler, _callable(setup.step_size),
         _callable(setup.temperature), key, sent(setup.burn_in, np.int32), sent(setup.thin, np.int32),
-        independent and plan.known.gaussian is not None and positions,
+        independent and not setup.exact and plan.known.gaussian is not None and positions,
         None if keep is None else keep.function, None if keep is None else keep.batches(setup),
         positions,
     )  # fmt: skip
@@ -245,11 +248,14 @@ def _callable(schedule: Callable) -> Callable:
 def _starts(problem: Problem, plan: Plan, ask: Request) -> Any:
     """Dispersed around the mode (twice the Laplace sd); at init where the step is by hand."""
     z0, known, starts = np.asarray(problem.start), plan.known, plan.setup.starts
+    chains = plan.setup.num_chains
     if not is_auto(ask.step_size):
-        return problem.array(np.tile(z0, (ask.num_chains, 1)))
-    xi = generator(ask.seed, STARTS, 0).standard_normal((ask.num_chains, z0.size))
+        return problem.array(np.tile(z0, (chains, 1)))
     if starts is not None:
-        return problem.array(starts[np.arange(ask.num_chains) % len(starts)])
+        few = chains <= len(starts)  # some of all kinds, where they are in an order
+        chosen = np.linspace(0, len(starts) - 1, chains).round().astype(int)
+        return problem.array(starts[chosen if few else np.arange(chains) % len(starts)])
+    xi = generator(ask.seed, STARTS, 0).standard_normal((chains, z0.size))
     if known.gaussian is not None and known.usable:
         center, offset = known.gaussian.center, known.gaussian.spread(2 * xi)
     else:
