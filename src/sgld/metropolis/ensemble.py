@@ -96,7 +96,7 @@ def warmed_up(
     zero = lambda *shape: jnp.zeros(shape, problem.layout.dtype)  # noqa: E731
     # BlackJAX mixes dtypes and ranks
     lax = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
-    with lax[0], lax[1], Work("exact chains") as work:
+    with lax[0], lax[1], Work("exact chains", units="trajectories") as work:
         for number, trajectories in enumerate((*ROUNDS, SETTLED)):
             white = _white(problem, z, factor)
             chains = _Chains(

@@ -69,8 +69,8 @@ def test_some_rows_stand_for_all(on_some):
     assert "2000 of 4000 rows" in on_some.notes[0]
     # the centre of half of the rows is about one sd off
     np.testing.assert_allclose((on_some.setup.starts.mean(0) - MEAN) / SD, 0, atol=4)
-    assert on_some.num_data == N and on_some.setup.order == "reshuffle"
-    assert isinstance(on_some.setup.gradient, sgld.Minibatch)
+    assert on_some.num_data == N and on_some.setup.order == "independent"
+    assert isinstance(on_some.setup.gradient, sgld.ControlVariates)
     assert 0 < float(on_some.setup.step_size(0)) <= 0.1 + 1e-6
 
 
@@ -82,9 +82,11 @@ def test_some_rows_only_at_first_and_nothing_given_by_hand(monkeypatch):
 
 
 def test_scaled_rows_have_the_scaled_density_and_compile_once():
-    some = some_rows(PROBLEM)
+    none = np.zeros(0, np.int64)
+    some = some_rows(PROBLEM, none)
     z = jnp.array([0.3, -0.2])
-    x, y = some.source.take(np.arange(some.num_data))
+    (x, y), weight = some.source.take(np.arange(some.num_data))
+    np.testing.assert_allclose(weight, N / SOME_ROWS)
     alone = -0.5 * jnp.sum((y - x @ z) ** 2)
     assert len(y) == SOME_ROWS
     assert float(
@@ -99,11 +101,20 @@ def test_scaled_rows_have_the_scaled_density_and_compile_once():
 
     longer = InMemory.build((np.tile(X, (2, 1)), np.tile(Y, 2)), 2 * N, "reshuffle")
     values = [
-        float(density(some_rows(problem), z))
+        float(density(some_rows(problem, none), z))
         for problem in (PROBLEM, Problem(TARGET, longer, MEAN))
     ]
     assert values[1] == pytest.approx(2 * values[0], rel=0.2)
     assert len(traces) == 1
+
+
+def test_rows_that_stand_apart_count_once_among_some():
+    apart = np.array([3, 3999])
+    some = some_rows(PROBLEM, apart)
+    (x, _), weight = some.source.take(np.arange(some.num_data))
+    assert some.num_data == SOME_ROWS and float(weight.sum()) == pytest.approx(N, rel=1e-5)
+    np.testing.assert_array_equal(weight[:2], 1)
+    np.testing.assert_array_equal(x[:2], PROBLEM.source.take(apart)[0])
 
 
 def test_the_noise_around_a_position_is_that_of_its_rows():
