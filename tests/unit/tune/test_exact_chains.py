@@ -20,6 +20,7 @@ from sgld.problem.prepare import prepare
 from sgld.problem.problem import Problem
 from sgld.problem.request import Request
 from sgld.problem.target import Target
+from sgld.run import loop
 from sgld.run.again import another
 from sgld.tune import from_chains as from_chains_module
 from sgld.tune import plan as plan_module
@@ -241,11 +242,33 @@ def test_a_resumed_second_attempt_is_the_same_to_the_bit(tmp_path, monkeypatch):
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
     for name in ("result.json", "summary.json"):
         (tmp_path / "killed" / name).unlink()
-    shutil.rmtree(tmp_path / "killed" / "draws.zarr")
-    (tmp_path / "killed" / "checkpoint.npz").unlink(missing_ok=True)
+    (tmp_path / "killed" / "draws.npz").unlink()
     again = sgld.resume(tmp_path / "killed", posterior, None, 0.1, progress=False)
     np.testing.assert_array_equal(again.position, first.position)
     assert again.info["plan"]["notes"] == first.info["plan"]["notes"]
+
+
+def test_exact_chains_that_were_stopped_go_on_to_the_same_bits(tmp_path, monkeypatch):
+    """Positions, the place in the sequence of lengths, divergences and energies are in the checkpoint."""
+    given = {"num_draws": 200, "progress": False, "checkpoint_every": 1e-9}
+    whole = sgld.sample(sgld.Posterior(banana), None, jnp.zeros(2), **given)
+    ordinary, chunks = loop._Chains._chunk, []
+
+    def stopped(self, *args):
+        if len(chunks) == 2:
+            raise KeyboardInterrupt
+        chunks.append(1)
+        ordinary(self, *args)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(loop._Chains, "_chunk", stopped)
+        sgld.sample(sgld.Posterior(banana), None, jnp.zeros(2), path=tmp_path / "run", **given)
+    assert (tmp_path / "run" / "checkpoint.npz").exists()
+    again = sgld.resume(
+        tmp_path / "run", sgld.Posterior(banana), None, jnp.zeros(2), progress=False
+    )
+    np.testing.assert_array_equal(again.position, whole.position)
+    assert again.verdict.extra == whole.verdict.extra
 
 
 def test_an_improper_posterior_is_refused_and_its_direction_named():
