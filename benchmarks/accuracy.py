@@ -7,8 +7,10 @@
 mean        largest error of a mean, in sd of the truth; `corr` of the corrected means, where given
 sd ratio    smallest and largest sd of the run / true sd; `worst` the one farther from 1, `said`
             what the verdict predicted for that parameter, r2 and nu the meter's own quality
+at mode     nu before the Gaussian's centre moved from the mode to the mean
 epochs      steps of one chain x batch size / N (1 step = 1 epoch with data=None)
-seconds     of `sgld.sample`, compilation included; NUTS's where a long run is the truth
+cpu         seconds of `sgld.sample` on all cores, compilation included; `NUTS` its seconds where a long
+            run of it is the truth; then what ran
 
 A refusal in a sentence is a row, and counts as flagged. Anything else that is raised is printed in
 full at the end, and the exit status is then 1.
@@ -29,12 +31,12 @@ import sgld
 from problems import PROBLEMS, Problem, Truth, truth_of
 from sgld.errors import SGLDError
 
-SLOW = 60  # seconds
+SLOW = 60  # CPU seconds
 GOOD_SD, GOOD_MEAN = 0.07, 0.1
 MISS_SD, MISS_MEAN = 0.12, 0.3  # trusted and beyond: a silent miss
 HEAD = (
-    f"{'':<26}{'mean':>6}{'corr':>6} {'sd ratio':>12}{'worst':>7}{'said':>7}{'r2':>7}{'nu':>9}"
-    f"{'steps':>9}{'epochs':>12}{'s':>7}{'NUTS':>7}  verdict"
+    f"{'':<26}{'mean':>6}{'corr':>6} {'sd ratio':>12}{'worst':>7}{'said':>7}{'r2':>7}{'at mode':>9}{'nu':>9}"
+    f"{'steps':>9}{'epochs':>12}{'cpu':>7}{'NUTS':>7}  verdict"
 )
 
 
@@ -43,18 +45,18 @@ def run(problem: Problem, truth: Truth, seed: int) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": problem.name, "seed": seed, "truth": truth.origin, "nuts_seconds": truth.seconds,
     }  # fmt: skip
-    began = time.perf_counter()
+    began = time.process_time()
     try:
         draws = sgld.sample(
             problem.posterior, problem.data, problem.init, seed=seed, progress=False
         )
     except SGLDError as error:
         refused = {"word": "refused", "reason": str(error)}
-        return {**row, **refused, "seconds": time.perf_counter() - began}
-    row["seconds"] = time.perf_counter() - began
+        return {**row, **refused, "seconds": time.process_time() - began}
+    row["seconds"] = time.process_time() - began
     verdict, plan, num_data = draws.verdict, draws.info["plan"], draws.info["num_data"]
     row |= {
-        "word": verdict.word, "reason": " ".join(verdict.reasons), "nu": plan["nu"],
+        "word": verdict.word, "reason": " ".join(verdict.reasons), "nu": plan["nu"], "nu_at_mode": plan["nu_at_mode"],
         "steps": draws.info["num_steps"], "plan": plan, "names": list(draws.names),
         "epochs": draws.info["num_steps"] * (plan["batch_size"] or 1) / (num_data or 1),
     }  # fmt: skip
@@ -89,7 +91,7 @@ def line(row: dict[str, Any]) -> str:
     if "not mixed" in row.get("truth", ""):
         slow += " (so was NUTS)" if row["word"] == "not mixed" else " (NUTS not mixed)"
     if "sd_ratio" not in row:
-        return f"{name:<26}{row['seconds']:>87.1f}{nuts}  {row['word']}{slow}: {row['reason'][:90]}"
+        return f"{name:<26}{row['seconds']:>96.1f}{nuts}  {row['word']}{slow}: {row['reason'][:90]}"
     ratio = np.array(row["sd_ratio"])
     at = int(np.argmax(np.abs(ratio - 1)))
     known = np.abs([e for e in row.get("corrected_error", []) if np.isfinite(e)])
@@ -99,9 +101,18 @@ def line(row: dict[str, Any]) -> str:
         f"{_short(ratio.min(), 3, 6)}{_short(ratio.max(), 3, 6)}{_short(ratio[at], 3, 7)}"
         f"{_short(row['said'][at] if 'said' in row else None, 3, 7)}"
         f"{_short(min(row['r2']) if row.get('r2') else None, 2, 7)}"
-        f"{row['nu'] if row['nu'] is not None else np.nan:9.2g}{row['steps']:>9}"
-        f"{row['epochs']:>12.1f}{row['seconds']:>7.1f}{nuts}  {row['word']}{slow}"
+        f"{_or_nan(row['nu_at_mode']):9.2g}{_or_nan(row['nu']):9.2g}{row['steps']:>9}"
+        f"{row['epochs']:>12.1f}{row['seconds']:>7.1f}{nuts}  {row['word']}{slow} {_what(row['plan'])}"
     )
+
+
+def _or_nan(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+def _what(plan: dict[str, Any]) -> str:
+    """Sampler and gradient, in brief."""
+    return " ".join(str(plan[part]).split("(")[0] for part in ("sampler", "gradient"))
 
 
 def _short(value: float | None, digits: int, width: int) -> str:

@@ -187,13 +187,13 @@ def importance(
     target: Target, data: tuple, laplace: Laplace
 ) -> tuple[np.ndarray, np.ndarray, float, float]:
     """Mean and sd of what is reported, from two independent nets."""
-    d, moments, shares = laplace.mode.size, [], []
+    d, moments, shares = laplace.center.size, [], []
     assert laplace.factor is not None
     for scramble in range(2):
         u = qmc.Sobol(d + 1, rng=scramble).random_base2(IMPORTANCE_LOG2)
         normals = special.ndtri(np.clip(u[:, :d], 1e-9, 1 - 1e-9))
         t = normals / np.sqrt(2 * special.gammaincinv(DEGREES / 2, u[:, d]) / DEGREES)[:, None]
-        zs = laplace.mode + t @ laplace.factor.T
+        zs = laplace.center + t @ laplace.factor.T
         value, reported = (
             np.asarray(part, np.float64)
             for part in densities(target, target.layout.array(zs), data)

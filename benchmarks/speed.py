@@ -31,7 +31,7 @@ import claims
 import sgld
 import workloads
 from sgld.diagnose.assess import assess
-from sgld.draws.storage import RunDirectory
+from sgld.draws.run_directory import RunDirectory
 from sgld.problem import prepare as problems
 from sgld.problem.request import Request
 from sgld.run import execute, loop, outcome

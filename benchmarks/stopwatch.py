@@ -17,7 +17,7 @@ PARTS = (
     (sample, "prepare", "checks, data sent"),
     (mode, "newton_mode", "mode"),
     (mode, "laplace_at", "curvature"),
-    (known, "nonlinearity", "nu"),
+    (known, "at_the_mean", "nu and the mean"),
     (known, "other_modes", "other modes"),
     (known, "check_proper", "properness"),
     (from_gaussian.noise, "row_noise", "noise of a row"),

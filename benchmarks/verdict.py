@@ -113,7 +113,7 @@ def metric(name: str, problem: Case) -> Any:
 
 def law_of(setting: Setting, problem: Case, D: Any) -> Any:
     """What the steps come to on the Gaussian at the mode: for choosing the good step only."""
-    posed, d = problem.posed, problem.laplace.mode.size
+    posed, d = problem.posed, problem.laplace.center.size
     covariance, period = np.zeros((d, d)), 1
     if setting.batch:
         posed = posed.with_batches(setting.batch, setting.order)
@@ -121,9 +121,9 @@ def law_of(setting: Setting, problem: Case, D: Any) -> Any:
         share = 1 / setting.batch
         share -= 0 if setting.order == "replacement" else 1 / posed.num_data
         covariance = problem.rows[0 if setting.gradient == _PLAIN else 1] * share
-    matrix = factor_of(settled(D, posed, problem.laplace.mode), posed)
+    matrix = factor_of(settled(D, posed, problem.laplace.center), posed)
     sampler = sgld.SGLD(None) if isinstance(setting.sampler, sgld.SGNHT) else setting.sampler
-    out = posed.target.jacobian(problem.laplace.mode)
+    out = posed.target.jacobian(problem.laplace.center)
     law = of_sampler(
         Law.of(problem.laplace.curvature, matrix, covariance, period=period, out=out), sampler
     )
@@ -141,7 +141,7 @@ def mistuned(name: str, which: str, k: int, seed: int, share: float) -> dict[str
         factor = 0.95 * share
         h = 0.3 if isinstance(sampler, sgld.SGLD) else 0.1
         if isinstance(sampler, sgld.SGLD):
-            sampler = sgld.SGLD(jnp.full(problem.laplace.mode.size, factor * (2 - h) / h))
+            sampler = sgld.SGLD(jnp.full(problem.laplace.center.size, factor * (2 - h) / h))
         else:
             sampler = sgld.SGHMC(jnp.float32(0.3), jnp.float32(0.3 * factor))
     else:
@@ -167,7 +167,7 @@ def mistuned(name: str, which: str, k: int, seed: int, share: float) -> dict[str
 def _start(problem: Case) -> Any:
     """The mode: what burn-in begins from, so that a large step is seen and not a far start."""
     posed = problem.posed
-    return posed.target.position(posed.array(problem.laplace.mode))
+    return posed.target.position(posed.array(problem.laplace.center))
 
 
 def tuned(name: str, k: int, seed: int) -> dict[str, Any]:

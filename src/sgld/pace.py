@@ -28,6 +28,7 @@ from .stages import counted, stage
 __all__ = ["Work"]
 
 SECONDS = 0.5  # of one piece, about: how often units are counted and Ctrl-C heard
+ENDS = ("SIGINT", "SIGTERM", "SIGHUP")
 GROWTH = 8  # times the piece before, at most: the first ones compile, and say little
 
 
@@ -119,19 +120,23 @@ class Work:
 
 @contextmanager
 def _heard(flag: threading.Event) -> Iterator[None]:
-    """Ctrl-C sets a flag that is read between pieces, so that a piece is never lost."""
+    """Ctrl-C, a shutdown or a lost terminal sets a flag that is read between pieces, so that none is lost."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = signal.getsignal(signal.SIGINT)
+    numbers = [getattr(signal, name) for name in ENDS if hasattr(signal, name)]
+    previous = {number: signal.getsignal(number) for number in numbers}
 
     def handle(number: int, frame: Any) -> None:
         if flag.is_set():  # a second Ctrl-C does not wait
             raise KeyboardInterrupt
         flag.set()
 
-    signal.signal(signal.SIGINT, handle)
+    for number in numbers:
+        if previous[number] is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, handle)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number in numbers:
+            signal.signal(number, previous[number])

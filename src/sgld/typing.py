@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from jaxtyping import ScalarLike
 
 __all__ = [
+    "Centre",
     "Estimator",
     "FamilyName",
     "KLWeights",
@@ -31,6 +32,7 @@ __all__ = [
 Order = Literal["reshuffle", "symmetric", "independent", "replacement", "subset"]
 Method = Literal["nuts", "hmc", "mala", "metropolis"]
 FamilyName = Literal["gaussian", "bernoulli", "poisson"]
+Centre = Literal["mode", "mean"]
 VariationalFamily = Literal["gaussian", "full-rank"]
 KLWeights = Literal["uniform", "geometric"]
 

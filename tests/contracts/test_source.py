@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sgld
+from sgld.data.always import AlwaysIn
 from sgld.data.contract import fingerprint
 from sgld.data.memory import InMemory
 from sgld.data.order import ORDERS
-from sgld.data.source import Batch, Source
-from sgld.draws.storage import RunDirectory
+from sgld.data.source import Source
+from sgld.draws.run_directory import RunDirectory
 from sgld.errors import DataError, RunError, UsageError
 from sgld.run.record import check_unchanged
 from sgld.testing import check_gradient, check_source
@@ -237,43 +238,6 @@ def test_every_door_takes_a_source():
     }
     for name, door in doors.items():
         np.testing.assert_allclose(door(MADE), door(data), rtol=1e-5, err_msg=name)
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class AlwaysIn(Source):
-    """A source's batches with some of its rows in every one, at weight 1 in the sum."""
-
-    source: Source
-    always: jax.Array  # [m], numbers
-    num_data: int = static()
-    batch_size: int = static()
-    order: str = static()
-
-    @classmethod
-    def of(cls, source, always):
-        always = jnp.asarray(always, jnp.int32)
-        return cls(source, always, source.num_data, source.batch_size, source.order)
-
-    def with_batches(self, batch_size, order):
-        return AlwaysIn.of(self.source.with_batches(batch_size, order), self.always)
-
-    def take(self, rows):
-        return self.source.take(rows)
-
-    def hash(self):
-        return self.source.hash()
-
-    def fetch(self, x):
-        batch = self.source.fetch(x)
-        weight = jnp.ones(len(batch.numbers)) if batch.weight is None else batch.weight
-        chosen = jnp.any(batch.numbers[:, None] == self.always[None, :], axis=1)
-        weight = jnp.where(chosen, 0.0, weight)
-        numbers = jnp.concatenate([batch.numbers, self.always])
-        ones = jnp.full(len(self.always), 1 / batch.scale)
-        return Batch(
-            self.take(numbers), numbers, batch.scale, jnp.concatenate([weight, ones]), None
-        )
 
 
 ESTIMATORS = {

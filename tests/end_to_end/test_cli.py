@@ -422,13 +422,13 @@ def test_predict_refuses(folder, finished, options, said):
 SIGNALLED = """
 import signal, sys
 from sgld.cli import main
-from sgld.draws.storage import RunDirectory
+from sgld.draws.run_directory import RunDirectory
 number, write, written = signal.Signals[sys.argv.pop(1)], RunDirectory.write_checkpoint, []
-def write_and_signal(directory, arrays):
+def write_and_signal(directory, *given):
     written.append(None)
     if len(written) == 3:
         signal.raise_signal(number)
-    write(directory, arrays)
+    write(directory, *given)
 RunDirectory.write_checkpoint = write_and_signal
 main()
 """

@@ -1,6 +1,5 @@
 """A run goes on from what is stored: to the same bits, tuning nothing, and only from its own."""
 
-import io
 import json
 import shutil
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.draws.storage import RunDirectory
+from sgld.draws.files import read_arrays, write_arrays
+from sgld.draws.run_directory import RunDirectory
 from sgld.errors import RunError
 from sgld.run import execute
 
@@ -33,8 +33,8 @@ def stopped(path, **given):
     """A run directory whose run was stopped after its second checkpoint."""
     seen, write = [], RunDirectory.write_checkpoint
 
-    def stop(self, arrays):
-        write(self, arrays)
+    def stop(self, *given):
+        write(self, *given)
         seen.append(1)
         if len(seen) == 2:
             raise Stopped
@@ -147,34 +147,25 @@ def foreign(path):
 
 
 def naming_code(path):
-    with np.load(path / "setup.npz") as file:
-        arrays = {name: file[name] for name in file.files}
-    head = json.loads(bytes(arrays["json"]))
+    head, arrays = read_arrays(path / "setup.npz")
     head["plan"]["fields"]["setup"]["fields"]["sampler"] = {
         "class": "subprocess.Popen", "fields": {"args": "true"},
     }  # fmt: skip
-    arrays["json"] = np.frombuffer(json.dumps(head).encode(), np.uint8)
-    from sgld.draws.plan_file import _digest
-
-    del arrays["digest"]
-    arrays["digest"] = np.frombuffer(_digest(arrays).encode(), np.uint8)
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    (path / "setup.npz").write_bytes(buffer.getvalue())
+    write_arrays(path / "setup.npz", head, arrays)
 
 
 def of_the_old_format(path):
     asked = json.loads((path / "run.json").read_text())
-    del asked["format"]
+    del asked["seal"]
     (path / "run.json").write_text(json.dumps(asked))
 
 
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (edited, "its content is not what was written"),
-        (truncated, "setup.npz is damaged"),
-        (foreign, "it belongs to another run"),
+        (edited, "setup.npz is not what was written"),
+        (truncated, "setup.npz cannot be read"),
+        (foreign, "setup.npz belongs to another run"),
         (naming_code, "subprocess.Popen is not known"),
         (of_the_old_format, "written by another version of sgld"),
     ],
@@ -188,8 +179,7 @@ def test_a_setup_that_is_not_the_runs_own_is_refused(tmp_path, damage, sentence)
 
 def test_a_run_that_goes_on_elsewhere_says_so(tmp_path):
     path = stopped(tmp_path / "run", **HAND)
-    asked = json.loads((path / "run.json").read_text())
-    (path / "run.json").write_text(json.dumps({**asked, "machine": "a ship's computer"}))
+    RunDirectory(path).add(machine="a ship's computer")
     draws = resume(path)
     assert any("a ship's computer before" in note for note in draws.info["plan"]["notes"])
 

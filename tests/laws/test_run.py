@@ -10,12 +10,11 @@ import pytest
 import sgld
 from sgld import pace
 from sgld.data.memory import InMemory
-from sgld.draws import storage
-from sgld.draws.storage import RunDirectory
+from sgld.draws.run_directory import RunDirectory
 from sgld.layout import Layout
 from sgld.problem.problem import Problem
 from sgld.problem.target import Target
-from sgld.run import chunk, loop
+from sgld.run import chunk, loop, sink
 
 N = 23
 ROWS = np.random.default_rng(5).normal(size=(N, 2)).astype(np.float32)
@@ -247,7 +246,7 @@ def test_nothing_is_copied_out_where_no_draw_was_kept(monkeypatch):
 
 def test_chunks_on_disk_are_of_bounded_size():
     for width in (1, 2, 8, 400, 10**4, 10**5, 4 * 10**6):
-        rows = storage.chunk_rows((width,))
+        rows = sink.chunk_rows((width,))
         assert rows == 1 or rows * width <= 2**22  # 16 MiB of single precision
         assert rows * width >= min(2**16, width * 256) // 2
 

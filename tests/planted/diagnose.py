@@ -8,6 +8,7 @@ STEIN = "tests/unit/diagnose/test_stein.py::"
 EXACT = STEIN + "test_full_gradients_give_the_truth_exactly"
 WITHIN_ERROR = STEIN + "test_noisy_gradients_give_it_within_their_standard_error"
 RUNS = "tests/unit/diagnose/test_judged_runs.py::"
+MIXING = "tests/unit/draws/test_mixing.py::"
 CONFIRM = "tests/unit/diagnose/test_confirm.py::"
 ADJUSTED_RULE = "tests/unit/tune/test_pilot.py::test_the_rule_with_adjusted_chains"
 PHASE = "tests/unit/diagnose/test_phase.py::"
@@ -48,8 +49,8 @@ DIAGNOSE = [
     ),
     Mutant(
         "evidence: ESS of theta where that of theta^2 belongs", "diagnose/assess.py",
-        "ess_square=found.ess_square",
-        "ess_square=found.ess",
+        "**found.mixing._asdict(),",
+        "**found.mixing._replace(ess_square=found.ess)._asdict(),",
         RUNS + "test_draws_that_alternate_count_by_their_squares",
     ),
     Mutant(
@@ -89,8 +90,34 @@ DIAGNOSE = [
     ),
     Mutant(
         "rule: R-hat's limit for one chain", "draws/weighted.py",
-        "1 + 4 * num_chains / np.asarray", "1 + 4 / np.asarray",
+        "1 + 2 * M / np.asarray", "1 + 2 / np.asarray",
         VERDICT + "test_r_hat_allows_for_the_draws_at_hand",
+    ),
+    Mutant(
+        "rule: R-hat's limit is of one parameter, however many there are", "draws/weighted.py",
+        "chance / max(1, num_parameters)", "chance", MIXING + "test_the_limit_of_r_hat_is_a_quantile_for_the_worst_of_d_parameters",
+    ),
+    Mutant(
+        "rule: R-hat's limit counts chains, not their halves", "draws/weighted.py",
+        "/ (2 * M - 1)", "/ M", MIXING + "test_the_limit_of_r_hat_is_a_quantile_for_the_worst_of_d_parameters",
+    ),
+    Mutant(
+        "rule: R-hat's limit by an ESS that falls as chains part", "diagnose/rule.py",
+        "alone = ess if e.ess_alone is None else e.ess_alone", "alone = ess",
+        MIXING + "test_half_of_the_chains_off_by_half_an_sd_are_found_among_many_parameters",
+    ),
+    Mutant(
+        "rule: slow chains are taken for modes", "diagnose/rule.py",
+        "settled & (gap > APART)", "(gap > APART)", MIXING + "test_several_modes_are_spoken_of_where_chains_are_in_groups_alone",
+    ),
+    Mutant(
+        "lengths: R-hat does not count", "run/extend.py",
+        "np.where(m.r_hat > limit, ", "np.where(m.r_hat > 9, ",
+        MIXING + "test_chains_that_disagree_are_prolonged_by_as_much_as_r_hat_asks",
+    ),
+    Mutant(
+        "lengths: chains that stay apart are prolonged", "run/extend.py",
+        "where=free & np.isfinite(share)", "where=np.isfinite(share)", MIXING + "test_several_modes_are_spoken_of_where_chains_are_in_groups_alone",
     ),
     Mutant(
         "rule: squares need no effective draws", "diagnose/rule.py",
@@ -159,8 +186,8 @@ DIAGNOSE = [
     ),
     Mutant(
         "adjusted chains: mixed by R-hat or by ESS", "metropolis/confirm.py",
-        "np.all(weighted.r_hat(values) <= limit) and np.all(found.ess > 400)",
-        "np.all(weighted.r_hat(values) <= limit) or np.all(found.ess > 400)",
+        "np.all(found.r_hat <= limit) and np.all(found.ess > 400)",
+        "np.all(found.r_hat <= limit) or np.all(found.ess > 400)",
         CONFIRM + "test_chains_that_stay_at_different_places_have_not_mixed",
     ),
     Mutant(

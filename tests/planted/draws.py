@@ -5,6 +5,7 @@ from .mutant import Mutant
 DRAWS_TEST = "tests/unit/draws/test_draws.py::"
 WEIGHTED = "tests/unit/draws/test_weighted.py::"
 AUTOREGRESSION = WEIGHTED + "test_the_ess_of_an_autoregression"
+ARVIZ = "tests/unit/draws/test_mixing.py::test_the_definitions_are_those_of_arviz"
 SUMMARY = WEIGHTED + "test_a_row_of_the_summary_is_the_law_of_its_draws"
 COMPARISON = "tests/unit/draws/test_comparison.py::"
 STORED = "tests/unit/draws/test_stored_order.py::"
@@ -22,13 +23,28 @@ DRAWS = [
     ),
     Mutant(
         "ESS: unequal weights cost nothing", "draws/weighted.py",
-        "return full * weight_share(weights)", "return full",
+        "mixing.ess(values, method) * weight_share(weights)", "mixing.ess(values, method)",
         DRAWS_TEST + "test_unequal_weights_cost_effective_draws",
     ),
     Mutant(
-        "ESS and R-hat: chain and draw change places", "draws/weighted.py",
-        "chain_axis=0, draw_axis=1", "chain_axis=1, draw_axis=0",
-        WEIGHTED + "test_r_hat_is_of_chains_and_not_of_draws",
+        "ESS and R-hat: the last chain's halves are one", "draws/mixing.py",
+        "x[..., :half], x[..., -half:]", "x[..., :half], x[..., :half]", ARVIZ,
+    ),
+    Mutant(
+        "ESS and R-hat: equal values have ranks of their own", "draws/mixing.py",
+        "first % size + last % size, count", "2 * (first % size), count", ARVIZ,
+    ),
+    Mutant(
+        "ESS: the pair that ends the sequence does not count", "draws/mixing.py",
+        "np.maximum(-1 + 2 * whole + half,", "np.maximum(-1 + 2 * whole,", ARVIZ,
+    ),
+    Mutant(
+        "ESS: what lies between chains is no variance", "draws/mixing.py",
+        "for variance in (total, alone)", "for variance in (alone, alone)", ARVIZ,
+    ),
+    Mutant(
+        "ESS: sums of pairs may rise again", "draws/mixing.py",
+        "np.minimum.accumulate(pairs, axis=1)", "pairs", ARVIZ,
     ),
     Mutant(
         "MCSE: a variance for an error", "draws/weighted.py",

@@ -3,8 +3,10 @@
 from .mutant import Mutant
 
 NOISE = "tests/unit/tune/test_noise.py::"
+ROWS = "tests/unit/tune/test_row_noise.py::"
 GAUSSIAN = "tests/unit/tune/test_gaussian.py::"
 FACTOR = GAUSSIAN + "test_covariance_factor_and_whitening_belong_to_the_posterior"
+CENTER = "tests/unit/tune/test_center.py::"
 LENGTHS = "tests/unit/tune/test_lengths.py::"
 LOWRANK = "tests/unit/tune/test_lowrank.py::"
 PILOTED = "tests/unit/tune/test_piloted.py::"
@@ -26,9 +28,33 @@ TUNE = [
         NOISE + "test_the_noise_of_control_variates_is_averaged_over_the_posterior",
     ),
     Mutant(
-        "noise of rows: centred by the row after, not the row itself", "gaussian/noise.py",
-        "(second - np.roll(at_mode, 1, axis=0))", "(second - np.roll(at_mode, -1, axis=0))",
-        NOISE + "test_the_noise_of_one_row_plain_and_centred",
+        "noise of rows: centred by the gradient at the draw itself", "gaussian/row_noise.py",
+        "return at_center, row_gradient(problem, z, row) - at_center",
+        "return at_center, row_gradient(problem, z, row)",
+        ROWS + "test_the_noise_of_one_row_plain_and_centred",
+    ),
+    Mutant(
+        "noise of rows: the others count as often as they were drawn", "gaussian/row_noise.py",
+        "left = (N - M) / (N * len(self.others)) * sum_of(self.others)",
+        "left = 1 / len(self.others) * sum_of(self.others)",
+        ROWS + "test_the_noise_that_is_left",
+    ),
+    Mutant(
+        "rows in every batch: drawn as well", "data/always.py",
+        "weight = left if batch.weight is None else batch.weight * left",
+        "weight = jnp.ones_like(left) if batch.weight is None else batch.weight",
+        "tests/contracts/test_source.py::test_rows_that_are_in_every_batch_are_certified",
+    ),
+    Mutant(
+        "rows in every batch: scaled like those drawn", "data/always.py",
+        "jnp.full(self.numbers.shape, 1 / batch.scale, self.left.dtype)",
+        "jnp.ones(self.numbers.shape, self.left.dtype)",
+        "tests/contracts/test_source.py::test_rows_that_are_in_every_batch_are_certified",
+    ),
+    Mutant(
+        "price: rows in every batch cost nothing", "tune/price.py",
+        "cost = (n + level.always + STEP_OVERHEAD)", "cost = (n + STEP_OVERHEAD)",
+        ROWS + "test_rows_are_put_into_every_batch_where_it_pays",
     ),
     Mutant(
         "noise around positions: their means count as noise", "gaussian/noise.py",
@@ -54,10 +80,45 @@ TUNE = [
         GAUSSIAN + "test_marginals_are_those_of_the_reported_parameters",
     ),
     Mutant(
-        "nu: the Gaussian's own gradient at T = 1", "gaussian/dense.py",
-        "straight = laplace.linear(problem, thetas) / temperature",
-        "straight = laplace.linear(problem, thetas)",
+        "nu: the Gaussian's own gradient at T = 1", "gaussian/center.py",
+        "(gaussian.pull(slopes) - gaussian.linear(problem, thetas)) / temperature",
+        "gaussian.pull(slopes) / temperature - gaussian.linear(problem, thetas)",
         "tests/unit/tune/test_mode.py::test_nonlinearity_is_0_on_a_gaussian_and_not_on_a_logistic",
+    ),
+    Mutant(
+        "centre: draws twice over, not in antithetic pairs", "gaussian/center.py",
+        "np.concatenate([xi, -xi])", "np.concatenate([xi, xi])",
+        CENTER + "test_on_a_gaussian_nothing_moves",
+    ),
+    Mutant(
+        "centre: the step away from the mean", "gaussian/center.py",
+        "step = -gaussian.solve(", "step = gaussian.solve(",
+        CENTER + "test_the_step_leads_from_the_mode_to_the_mean",
+    ),
+    Mutant(
+        "centre: accepted wherever nu is smaller", "gaussian/center.py",
+        "if nu <= min(ACCEPTED, here.nu):", "if nu <= here.nu:",
+        CENTER + "test_a_step_that_would_hurt_is_not_taken",
+    ),
+    Mutant(
+        "centre: accepted whatever nu is", "gaussian/center.py",
+        "if nu <= min(ACCEPTED, here.nu):", "if nu <= np.inf:",
+        CENTER + "test_a_step_that_would_hurt_is_not_taken",
+    ),
+    Mutant(
+        "centre: accepted whatever the density", "gaussian/center.py",
+        "if not density(there) >= least:", "if not density(there) >= -np.inf:",
+        CENTER + "test_a_centre_of_hardly_any_density_is_refused",
+    ),
+    Mutant(
+        "centre: gradients at the draws of T = 1", "gaussian/center.py",
+        "    gaussian = gaussian.tempered(temperature)\n    count", "    count",
+        CENTER + "test_at_a_temperature_it_is_the_mean_of_the_tempered_law",
+    ),
+    Mutant(
+        "centre: also at T = 0", "gaussian/known.py",
+        "    if T == 0:\n        nu", "    if T < 0:\n        nu",
+        CENTER + "test_without_a_temperature_the_centre_is_the_mode",
     ),
     Mutant(
         "low rank: variances that forget the cross term", "gaussian/lowrank.py",
@@ -136,7 +197,7 @@ TUNE = [
     ),
     Mutant(
         "modes: both starts of a pair lie on one side", "gaussian/mode.py",
-        "[near.mode + away, near.mode - away]", "[near.mode + away, near.mode + away]",
+        "[near.center + away, near.center - away]", "[near.center + away, near.center + away]",
         TOLD + "test_starts_of_the_search_are_the_mirror_the_exchange_and_both_sides",
     ),
     Mutant(

@@ -81,7 +81,7 @@ def sandwich(posterior: Posterior, data: Any, draws: Draws) -> Draws:
     if laplace.factor is None:
         raise UsageError("the curvature at the mode is not positive definite; no sandwich is made.")
     F = laplace.factor
-    spread = white_spread(problem, laplace.mode, F, problem.num_data)
+    spread = white_spread(problem, laplace.center, F, problem.num_data)
     values, turn = np.linalg.eigh(spread)
     root = (turn * np.sqrt(np.maximum(values, 0))) @ turn.T
     free = jax.jit(jax.vmap(jax.vmap(lambda p: problem.layout.ravel(posterior.unconstrain(p)))))

@@ -43,10 +43,10 @@ def demo(
 
 
 def _is_demo(run: Path, path: Path) -> bool:
-    from ..draws.storage import RunDirectory
+    from ..draws.run_directory import RunDirectory
 
     try:
-        asked = RunDirectory(run).read("run.json")
+        asked = RunDirectory(run).begun()
     except RunError:
         return False
     source = asked.get("data") or {}

@@ -10,7 +10,7 @@ from ..errors import RunError, UsageError
 from .app import Json, Overwrite, Quiet, Run, Strict, command, typer
 from .show import content_of, exit_strict, show
 
-__all__ = ["predict", "reference", "report", "summary"]
+__all__ = ["predict", "reference", "report", "summary", "verify"]
 
 TABLE_SUFFIXES = (".parquet", ".csv")
 
@@ -40,6 +40,17 @@ def summary(
         return
     show(run, quiet, as_json)
     exit_strict(run, strict)
+
+
+@command("sgld verify run/")
+def verify(run: Run) -> None:
+    """Read every file of a run, finished or not, and hold it against what was written."""
+    from ..draws.storage import verify as verified
+
+    files = verified(run)
+    for name, size in files.items():
+        typer.echo(f"{size:>14,} bytes  {name}")
+    typer.echo(f"{run}: {len(files)} files, all as they were written.")
 
 
 @command("sgld report run/")
@@ -74,12 +85,13 @@ def reference(
     above 1 means that the run is too wide.
     """
     from ..draws.comparison import compare
-    from ..draws.storage import RunDirectory, load
+    from ..draws.run_directory import RunDirectory
+    from ..draws.storage import load
     from ..models.fit import model_of_run
     from ..referee.reference import reference as exact
     from ..typing import Method
 
-    done, asked = load(run), RunDirectory(run).read("run.json")
+    done, asked = load(run), RunDirectory(run).begun()
     if asked.get("kind") != "formula":
         raise RunError(f"{run} was not made by `sgld fit`; use sgld.reference and sgld.compare.")
     if (done.temperature != 1).any():

@@ -96,11 +96,13 @@ def finish(run: Path, quiet: bool, as_json: bool) -> None:
 
 def content_of(run: Path) -> dict[str, Any]:
     """summary.json of a finished run; without parameters where every chain failed."""
-    from ..draws.storage import RunDirectory, load
+    from ..draws.run_directory import RunDirectory
+    from ..draws.storage import load, table_of
 
     directory = RunDirectory(run)
-    if directory.finished() and (run / "summary.json").exists():
-        return directory.read("summary.json")
+    content = table_of(directory) if directory.finished() else None
+    if content is not None:
+        return content
     draws = load(run)  # raises where the run is unfinished or none
     word, reasons = draws.verdict.word, draws.verdict.reasons
     facts = {name: draws.info.get(name) for name in ("num_data", "num_steps", "seconds")}
@@ -124,7 +126,7 @@ def show(run: Path, quiet: bool, as_json: bool) -> None:
 
 def _told(run: Path) -> dict[str, Any]:
     """Target, phase and notes, which the table says and summary.json leaves out."""
-    from ..draws.storage import RunDirectory
+    from ..draws.run_directory import RunDirectory
 
     directory = RunDirectory(run)
     return directory.read("result.json").get("told", {}) if directory.finished() else {}

@@ -48,10 +48,10 @@ class InMemory(Source):
         return cls.build(data, int(np.shape(jax.tree.leaves(data)[0])[0]), "reshuffle", seed)
 
     @classmethod
-    def first(cls, source: Source, count: int) -> InMemory:
-        """A copy of a source's first `count` rows, all in one batch."""
-        numbers = np.append(np.arange(count, dtype=np.int32), np.int32(0))
-        return cls(source.take(sent(numbers)), count, count, "reshuffle")
+    def some(cls, source: Source, numbers: Int[np.ndarray, " m"]) -> InMemory:
+        """A copy of some of a source's rows, all in one batch."""
+        taken = np.append(numbers, numbers[:1]).astype(np.int32)
+        return cls(source.take(sent(taken)), len(numbers), len(numbers), "reshuffle")
 
     def fetch(self, x: Int[Array, "*entry"]) -> Batch:
         """The Batch of one entry of `chunk`, inside compiled code: a block is a slice."""

@@ -22,6 +22,8 @@ from ..law.affine import AffineLaw
 from ..metropolis.confirm import confirm
 from ..problem import sums
 from ..problem.problem import Problem
+from ..tune.always import standing_out
+from ..tune.estimator import is_centred
 from . import stein
 from .rule import MAX_SE_ALONE, PRINTED_R2, Evidence, doubt, judge, unmixed
 
@@ -56,9 +58,7 @@ def assess(
         names=draws.names,
         mean=found.mean,
         sd=found.sd,
-        ess=found.ess,
-        ess_square=found.ess_square,
-        r_hat=weighted.r_hat(found.values),
+        **found.mixing._asdict(),
         num_chains=len(draws.healthy),
         failures=failures,
         nu=plan.known.nu,
@@ -124,28 +124,15 @@ def _meter(
         )
 
     everything = np.arange(z.shape[1])
-    if own is not None:
-        moments = corrected(everything, own)
-        if isinstance(estimator, Full):
-            at = everything
-            first = second = own.reshape(-1, d)
-        elif problem.num_data * METER_DRAWS <= AFFORDABLE:
-            at = _thinned(z.shape, METER_DRAWS)
-            exact = _exact_gradients(problem, z[:, at])
-            first = second = exact.reshape(-1, d)
-            sharper = corrected(at, exact)
-            if not np.max(moments.ratio_se) <= np.max(sharper.ratio_se):
-                moments = sharper
-        elif estimator.remembers:  # what it remembered at each draw is gone
-            gradients, count = _gradients_at_draws(problem, plan.known.gaussian, seed)
-            at = _thinned(z.shape, count)
-            first, second = gradients(z[:, at].reshape(-1, d))
-        else:
-            at = _thinned(z.shape, R2_DRAWS)
-            first = own[:, at].reshape(-1, d)
-            second = _fresh_gradients(problem, estimator, z[:, at].reshape(-1, d), seed)
+    if own is not None and isinstance(estimator, Full):
+        at, moments = everything, corrected(everything, own)
+        first = second = own.reshape(-1, d)
+    elif own is not None and _covers(problem, plan):
+        at, moments = _thinned(z.shape, R2_DRAWS), corrected(everything, own)
+        first = own[:, at].reshape(-1, d)
+        second = _fresh_gradients(problem, estimator, z[:, at].reshape(-1, d), seed)
     else:
-        gradients, count = _gradients_at_draws(problem, plan.known.gaussian, seed)
+        gradients, count = _gradients_at_draws(problem, plan, temperature, seed)
         most = 4 * count
         while True:
             at = _thinned(z.shape, count)
@@ -170,11 +157,22 @@ def _thinned(shape: tuple[int, ...], count: int) -> np.ndarray:
     return np.unique(np.linspace(0, shape[1] - 1, per_chain).round().astype(int))
 
 
-def _gradients_at_draws(problem: Problem, gaussian: Any, seed: int) -> tuple[Callable, int]:
+def _covers(problem: Problem, plan: Plan) -> bool:
+    """Whether the run's own gradients, and no exact ones, tell of every row.
+
+    Where the rows were looked at, those that stand out are in every batch, and where its estimator
+    does not forget what it was. A row that no batch holds shows in no gradient of theirs.
+    """
+    exact = problem.num_data * METER_DRAWS <= AFFORDABLE
+    return not exact and plan.setup.always is not None and not plan.setup.gradient.remembers
+
+
+def _gradients_at_draws(problem: Problem, plan: Plan, T: float, seed: int) -> tuple[Callable, int]:
     """A function z [n, d] -> two gradients there, unbiased given z, and how many draws to begin with.
 
     Exact ones where they are affordable, twice the same; with many rows two independent batches of
-    control variates at the mode, which cost one pass and a few thousand rows.
+    control variates at the centre, which cost a few passes over the rows, to find those that must be in
+    every batch, and a few thousand rows.
     """
     if problem.num_data * METER_DRAWS <= AFFORDABLE:
 
@@ -183,8 +181,12 @@ def _gradients_at_draws(problem: Problem, gaussian: Any, seed: int) -> tuple[Cal
             return found, found
 
         return exact, METER_DRAWS
-    batches = problem.with_batches(METER_ROWS, "replacement")
-    centred = ControlVariates().prepare(batches, problem.array(gaussian.mode))
+    gaussian, batches = plan.known.gaussian, problem.with_batches(METER_ROWS, "replacement")
+    assert gaussian is not None
+    if plan.setup.always is None or not is_centred(plan.setup.gradient):
+        # those of a plain gradient have large gradients, not large differences
+        batches = batches.with_always(standing_out(problem, gaussian, METER_ROWS, T, seed))
+    centred = ControlVariates().prepare(batches, problem.array(gaussian.center))
 
     def estimated(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         entries = batches.source.chunk((seed, 2**31 - 2), 0, 2 * len(z))

@@ -71,12 +71,12 @@ def noise_level(
     """lambda_max(D^{1/2}^T Cov(ghat) D^{1/2}) of every chain, at its position, memory and D.
 
     Estimates on single rows give the covariance of one row's; that of a batch of n is 1/n of it,
-    and (1/n)(1 - n/N) where no row comes twice.
+    and (1/n)(1 - n/N) where no row comes twice. Rows that are in every batch add nothing to it.
     """
     n, N = problem.source.batch_size, problem.num_data
     repeats = problem.source.order == "replacement"
     share = 1 / n if repeats else 1 / n - 1 / N
-    single = problem.with_batches(1, "replacement")
+    single = problem.with_batches(1, "replacement").of_others()
 
     together = min(MOST_ROWS, max(1, PIECE // problem.dimension))
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ..draws.verdict import Verdict, Word
 from ..draws.weighted import max_r_hat
 from ..metropolis.confirm import Confirmation
 
-__all__ = ["Evidence", "doubt", "judge", "unmixed"]
+__all__ = ["Evidence", "doubt", "judge", "separate", "unmixed"]
 
 MIN_ESS = 400
 MAX_EXCESS = 0.10
@@ -24,6 +24,8 @@ PRINTED_SE, PRINTED_RATIO = 0.03, 1.3  # beyond these the corrected columns are 
 MIN_CORRECTED_ESS = 100  # 160 draws of a 5-column regression: 1 is printed; at 50 all, at 200 none
 MIN_R2, PRINTED_R2 = 0.5, 0.9  # logistic on 200 rows: 4 of 5 printed; at .8 all, at .95 2
 MAX_NU = 1.0
+APART = 2.0  # sds between means of groups of chains
+SETTLED = 20  # effective draws of half a chain, where it is
 HEAVY = 0.15  # Pareto k of a tail: from .25 the error of a sd is infinite, and unvisited tails look lighter
 _ELSEWHERE = "confirm by sgld.step_halving, or with NUTS: sgld.reference."
 
@@ -39,6 +41,8 @@ class Evidence:
     ess_square: Float[np.ndarray, " m"]
     r_hat: Float[np.ndarray, " m"]
     num_chains: int
+    ess_alone: Float[np.ndarray, " m"] | None = None  # of the chains where they are, if known
+    gap: Float[np.ndarray, " m"] | None = None  # between means of halves of chains, in their sds
     failures: tuple[str, ...] = ()
     sd_ratio: Float[np.ndarray, " m"] | None = None
     sd_ratio_se: Float[np.ndarray, " m"] | None = None
@@ -163,22 +167,44 @@ def unmixed(e: Evidence) -> list[str]:
     ess = np.fmin(e.ess, e.ess_square)
     if np.isnan(ess).all():
         return ["the draws are too few, or do not move; use more draws."]
+    alone = ess if e.ess_alone is None else e.ess_alone
+    limit = max_r_hat(alone, e.num_chains, len(e.names))
+    over = np.nan_to_num(e.r_hat / limit, nan=0.0)
+    if e.gap is not None:
+        apart = np.where(separate(e.r_hat, limit, alone, e.gap, e.num_chains), e.gap, 0.0)
+        if apart.any():
+            worst = int(np.argmax(apart))
+            return [
+                f"the chains stay apart: in {e.names[worst]!r} there are {apart[worst]:.0f} sds between "
+                f"them (R-hat {e.r_hat[worst]:.2f}), and each has mixed where it is; look for several modes."
+            ]
+    # where between-chain variance alone makes the ESS small, more steps are no remedy
+    disagree = np.where(alone >= MIN_ESS, over, 0.0)
     worst = int(np.nanargmin(ess))
-    if ess[worst] < MIN_ESS:
+    if ess[worst] < MIN_ESS and not disagree.max() > 1:
         factor = MIN_ESS / max(ess[worst], 1.0)
         return [
             f"too few effective draws: {ess[worst]:.0f} for {e.names[worst]!r} where {MIN_ESS} are "
             f"needed; use about {factor:.1f} times as many steps (num_draws or thin)."
         ]
-    limit = max_r_hat(ess, e.num_chains)
-    over = np.nan_to_num(e.r_hat) > limit
-    if over.any():
-        worst = int(np.nanargmax(e.r_hat / limit))
+    if over.max() > 1:
+        worst = int(np.argmax(disagree if disagree.max() > 1 else over))
         return [
-            f"the chains disagree: R-hat of {e.names[worst]!r} is {e.r_hat[worst]:.3f}; run longer, or "
-            "look for several modes."
+            f"the chains disagree: R-hat of {e.names[worst]!r} is {e.r_hat[worst]:.3f} where chance "
+            f"leaves {limit[worst]:.3f}; use a longer burn_in, and more steps (num_draws or thin)."
         ]
     return []
+
+
+def separate(
+    r_hat: np.ndarray, limit: np.ndarray, ess_alone: np.ndarray, gap: np.ndarray, num_chains: int
+) -> Bool[np.ndarray, " m"]:
+    """Where chains are in groups: further apart than they are wide, and each mixed where it is.
+
+    A slow chain, too, is narrow and far from the others, but has few effective draws of its own.
+    """
+    settled = ess_alone >= SETTLED * 2 * num_chains
+    return (np.nan_to_num(r_hat) > limit) & settled & (gap > APART)
 
 
 def _excess_reason(e: Evidence, excess: np.ndarray) -> str:

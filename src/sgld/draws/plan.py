@@ -22,7 +22,7 @@ class Plan:
       setup: what runs.
       known: what was found out about the posterior.
       num_data: rows, 0 without data.
-      law: the stationary law on the Gaussian at the mode, where it has a closed form.
+      law: the stationary law on that Gaussian, where it has a closed form.
       rate: the share that a step forgets, where no law says it.
       adjustable: whether adjusted chains from the starts can confirm the run.
       misfit: spread of the rows' scores over what the model implies.
@@ -66,4 +66,9 @@ class Plan:
 
     def describe(self) -> dict[str, Any]:
         """The plan in words and numbers, for printing and for run.json."""
-        return {**self.setup.describe(), "nu": self.known.nu, "notes": list(self.notes)}
+        return {
+            **self.setup.describe(),
+            "nu": self.known.nu,
+            "nu_at_mode": self.known.nu_at_mode,
+            "notes": list(self.notes),
+        }

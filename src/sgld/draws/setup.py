@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..gradient.control_variates import ControlVariates
 
@@ -20,6 +20,7 @@ class Setup:
     Attributes:
       sampler, gradient, preconditioner: as `sgld.sample` takes them, but prepared for the problem.
       order, batch_size: of the rows; None without data.
+      always: the numbers of the rows that are in every batch; None where the rows were not looked at.
       step_size, temperature: schedules, functions of the step.
       burn_in, thin, num_draws, num_chains: lengths of a run.
       starts: free positions [chain, d] that the chains start from; None: dispersed around the centre
@@ -38,6 +39,7 @@ class Setup:
     num_draws: int = 0
     num_chains: int = 0
     starts: Float[np.ndarray, "chain d"] | None = None
+    always: Int[np.ndarray, " m"] | None = None
 
     @property
     def corrected(self) -> bool:
@@ -49,7 +51,7 @@ class Setup:
         """What to pass to `sgld.sample` for the same run, tuning nothing."""
         gradient = self.gradient
         if isinstance(gradient, ControlVariates):
-            gradient = ControlVariates()  # at the mode, which is found again
+            gradient = ControlVariates()  # at a centre that is found again
         names = ("sampler", "preconditioner", "step_size", "temperature", "burn_in", "thin")
         given = {name: getattr(self, name) for name in (*names, "num_draws", "num_chains")}
         given["gradient"] = gradient
@@ -71,6 +73,7 @@ class Setup:
             "preconditioner": type(self.preconditioner).__name__,
             "order": self.order,
             "batch_size": self.batch_size,
+            "always_in": None if self.always is None else len(self.always) or None,
             "step_size": float(self.step_size(0)),
             "temperature": float(self.temperature(0)),
             "burn_in": self.burn_in,

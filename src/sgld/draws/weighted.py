@@ -1,8 +1,8 @@
 """Weighted statistics on plain arrays [chain, draw, parameter].
 
-ESS, R-hat and MCSE are ArviZ's; none of its statistics takes draw weights, so the mean,
-variance, quantile and the share of the ESS that unequal weights leave are here
-(Teh, Thiery & Vollmer 2016: a draw's weight is the step taken from it).
+ESS, R-hat and MCSE are ArviZ's (`mixing` has them for all parameters at once); none of its
+statistics takes draw weights, so the mean, variance, quantile and the share of the ESS that unequal
+weights leave are here (Teh, Thiery & Vollmer 2016: a draw's weight is the step taken from it).
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import chdtri
+
+from . import mixing
 
 __all__ = [
     "Estimates",
     "ess",
-    "load",
     "max_r_hat",
     "mcse_mean",
     "mean",
@@ -29,6 +31,10 @@ __all__ = [
 
 Values = Float[np.ndarray, "chain draw parameter"]
 Weights = Float[np.ndarray, "chain draw"]
+
+LEAST_R_HAT = 1.01
+MOST_CHAINS = 8  # that the limit of R-hat allows for
+CHANCE = 0.005  # of an alarm at one of all parameters; R-hat is the larger of two
 
 
 def mean(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:
@@ -63,53 +69,48 @@ def weight_share(weights: Weights) -> float:
     return float(weights.sum() ** 2 / (weights.size * (weights**2).sum()))
 
 
-def _over_parameters(function, values: Values, **kwargs) -> Float[np.ndarray, " parameter"]:
-    # a parameter whose draws are all the same has no diagnostics; ArviZ would warn
-    moving = np.ptp(values, axis=(0, 1)) > 0
-    out = np.full(values.shape[-1], np.nan)
-    if moving.any() and values.shape[1] >= 4:
-        kept = np.asarray(values[..., moving], np.float64)
-        out[moving] = function(kept, chain_axis=0, draw_axis=1, **kwargs)
-    return out
-
-
-def load() -> None:
-    """Import ArviZ, which takes a second: in a thread, while something else computes."""
-    import arviz_stats.base.array  # noqa: F401
-
-
-def ess(values: Values, weights: Weights, method: str = "bulk") -> Float[np.ndarray, " parameter"]:
+def ess(
+    values: Values, weights: Weights, method: mixing.Method = "bulk"
+) -> Float[np.ndarray, " parameter"]:
     """Effective sample size (bulk, mean, or tail at 5% and 95%) times the weights' share."""
-    from arviz_stats.base.array import array_stats
-
-    prob = {"prob": (0.05, 0.95)} if method == "tail" else {}
-    full = _over_parameters(array_stats.ess, values, method=method, **prob)
-    return full * weight_share(weights)
+    return mixing.ess(values, method) * weight_share(weights)
 
 
 def r_hat(values: Values) -> Float[np.ndarray, " parameter"]:
     """Rank-normalised split R-hat (Vehtari et al. 2021)."""
-    from arviz_stats.base.array import array_stats
-
-    return _over_parameters(array_stats.rhat, values, method="rank")
+    return mixing.r_hat(values)
 
 
-def max_r_hat(ess: np.ndarray | float, num_chains: int) -> np.ndarray | np.floating:
+def max_r_hat(
+    ess: np.ndarray | float, num_chains: int, num_parameters: int = 1, chance: float = CHANCE
+) -> np.ndarray:
     """The R-hat up to which chains may be of one law: 1.01, more where the ESS leaves more to chance.
 
-    With ESS / chains effective draws each, R-hat^2 varies around 1 by about chains / ESS; R-hat
-    looks at the spread too, so that the ESS of theta^2 counts.
+    The means of 2 M halves of chains vary by 2 M / ESS times the variance, so that R-hat^2 is about
+    1 + (2 M / ESS) x with x ~ chi^2_{2M-1} / (2M - 1); the limit takes its 1 - chance / d quantile,
+    for the worst of d parameters. M is 8 where there are more chains: their means vary together so
+    much that R-hat tells nothing. The ESS is that of the chains by themselves: what lies between
+    them makes that of all small, and a limit by it would rise as the chains part.
     """
+    M = min(num_chains, MOST_CHAINS)
+    q = chdtri(2 * M - 1, chance / max(1, num_parameters)) / (2 * M - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.fmax(1.01, np.sqrt(1 + 4 * num_chains / np.asarray(ess, np.float64)))
+        limit = np.sqrt(1 + 2 * M / np.asarray(ess, np.float64) * q)
+    return np.asarray(np.fmax(LEAST_R_HAT, limit))
 
 
 def pareto_k(values: Values) -> Float[np.ndarray, " parameter"]:
     """Pareto k of the heavier tail: moments of order 1/k and above are infinite (Vehtari et al. 2024)."""
     from arviz_stats.base.array import array_stats
 
-    with np.errstate(divide="ignore", invalid="ignore"):  # tails of equal values have no k
-        return _over_parameters(array_stats.pareto_khat, values)
+    # a parameter whose draws are all the same has none; ArviZ would warn
+    moving = np.ptp(values, axis=(0, 1)) > 0
+    out = np.full(values.shape[-1], np.nan)
+    if moving.any() and values.shape[1] >= 4:
+        kept = np.asarray(values[..., moving], np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):  # tails of equal values have no k
+            out[moving] = array_stats.pareto_khat(kept, chain_axis=0, draw_axis=1)
+    return out
 
 
 def mcse_mean(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:
@@ -150,21 +151,37 @@ class Estimates:
         return (self.values - self.mean) ** 2
 
     @cached_property
+    def mixing(self) -> mixing.Mixing:
+        """ESS of theta and c^2, R-hat, and how far apart the chains are, in one pass."""
+        found, share = mixing.mixing(self.values, self.mean), weight_share(self.weights)
+        return found._replace(
+            ess=found.ess * share,
+            ess_square=found.ess_square * share,
+            ess_alone=found.ess_alone * share,
+        )
+
+    @property
     def ess(self) -> Float[np.ndarray, " parameter"]:
         """Bulk ESS of theta."""
-        return ess(self.values, self.weights)
+        return self.mixing.ess
 
-    @cached_property
+    @property
     def ess_square(self) -> Float[np.ndarray, " parameter"]:
         """Bulk ESS of c^2."""
-        return ess(self.squares, self.weights)
+        return self.mixing.ess_square
+
+    @property
+    def r_hat(self) -> Float[np.ndarray, " parameter"]:
+        """Rank-normalised split R-hat."""
+        return self.mixing.r_hat
 
     @cached_property
     def kurtosis(self) -> Float[np.ndarray, " parameter"]:
         """Mean c^4 / (mean c^2)^2: 3 for a Gaussian; NaN where the draws do not move."""
-        second = mean(self.squares, self.weights)
+        squares = (self.values - self.mean) ** 2
+        second = mean(squares, self.weights)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return mean(self.squares**2, self.weights) / second**2
+            return mean(squares**2, self.weights) / second**2
 
     @cached_property
     def mean_se(self) -> Float[np.ndarray, " parameter"]:

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from ..checks import check_seed
-from ..draws.storage import write_atomic
+from ..draws.files import write_atomic
 from ..errors import MissingExtra, SGLDError, UsageError, did_you_mean, need
 from ..stages import aside, counted, stage, told
 from .data import Table, own_table

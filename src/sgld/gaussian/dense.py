@@ -1,10 +1,10 @@
-"""The Gaussian at the mode: curvature J, covariance J^{-1}, and a factor of it."""
+"""A Gaussian with the curvature J at the posterior's mode: covariance J^{-1}, and a factor of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float
@@ -13,14 +13,12 @@ from ..problem import sums
 from ..problem.problem import Problem
 from ..stages import stage
 
-__all__ = ["Laplace", "laplace_at", "nonlinearity"]
-
-MANY_ROWS = 10**5  # with more, half the draws say enough about nu
+__all__ = ["Laplace", "laplace_at"]
 
 
 class Marginals(NamedTuple):
     """Functions z -> phi and gradient of the log posterior -> gamma of `diagnose.stein`, [..., d] to
-    [..., m], and the variance of phi under the Gaussian at the mode."""
+    [..., m], and the variance of phi under the Gaussian."""
 
     phi: Callable[[np.ndarray], np.ndarray]
     gamma: Callable[[np.ndarray], np.ndarray]
@@ -29,13 +27,13 @@ class Marginals(NamedTuple):
 
 @dataclass(frozen=True)
 class Laplace:
-    """N(mode, J^{-1}) in free coordinates, in float64 on the host.
+    """N(center, J^{-1}) in free coordinates, in float64 on the host.
 
-    `factor` F satisfies F F^T = J^{-1}; `smallest` is J's smallest eigenvalue relative
+    The centre is the mode, or the mean (`gaussian.center`); J is the curvature at the mode. `factor` F satisfies F F^T = J^{-1}; `smallest` is J's smallest eigenvalue relative
     to its diagonal, negative or zero where the mode is not one, and `flattest` its direction.
     """
 
-    mode: Float[np.ndarray, " d"]
+    center: Float[np.ndarray, " d"]
     curvature: Float[np.ndarray, "d d"]
     factor: Float[np.ndarray, "d d"] | None
     smallest: float
@@ -54,15 +52,23 @@ class Laplace:
 
     def draw(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count d"]:
         """`count` draws."""
-        return self.mode + self.spread(rng.standard_normal((count, self.mode.size)))
+        return self.center + self.spread(rng.standard_normal((count, self.center.size)))
 
     def tempered(self, temperature: float) -> Laplace:
         """The Gaussian of the law at `temperature`: covariance T J^{-1}."""
         assert self.factor is not None
         return replace(self, factor=self.factor * np.sqrt(temperature))
 
+    def moved(self, step: Float[np.ndarray, " d"]) -> Self:
+        """The same with its centre moved by `step`."""
+        return replace(self, center=self.center + step)
+
+    def solve(self, problem: Problem, g: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+        """J^{-1} g."""
+        return self.spread(self.pull(g))
+
     def spread(self, xi: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
-        """F xi: draws' distances from the mode, of standard normal xi."""
+        """F xi: draws' distances from the centre, of standard normal xi."""
         assert self.factor is not None
         return xi @ self.factor.T
 
@@ -72,13 +78,13 @@ class Laplace:
         return g @ self.factor
 
     def linear(self, problem: Problem, z: Float[np.ndarray, "n d"]) -> np.ndarray:
-        """F^T J (z - mode), the whitened gradients of a Gaussian with this curvature."""
-        return self.pull((z - self.mode) @ self.curvature)
+        """F^T J (z - center), the whitened gradients of a Gaussian with this curvature."""
+        return self.pull((z - self.center) @ self.curvature)
 
     def marginals(self, problem: Problem) -> Marginals:
-        """The reported parameters, in the linear approximation at the mode."""
+        """The reported parameters, in the linear approximation at the centre."""
         assert self.factor is not None
-        out = problem.target.jacobian(self.mode) @ self.factor
+        out = problem.target.jacobian(self.center) @ self.factor
         return Marginals(
             lambda z: self.whiten(z) @ out.T,
             lambda g: -self.pull(g) @ out.T,
@@ -86,9 +92,9 @@ class Laplace:
         )
 
     def whiten(self, z: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
-        """F^{-1} (z - mode)."""
+        """F^{-1} (z - center)."""
         assert self.factor is not None
-        away = (z - self.mode).reshape(-1, self.mode.size)
+        away = (z - self.center).reshape(-1, self.center.size)
         return np.linalg.solve(self.factor, away.T).T.reshape(z.shape)
 
 
@@ -109,27 +115,3 @@ def laplace_at(problem: Problem, mode: Float[np.ndarray, " d"]) -> Laplace:
     flattest = vectors[:, 0] / scale
     flattest = flattest / max(float(np.linalg.norm(flattest)), 1e-300)
     return Laplace(np.asarray(mode, np.float64), J, factor, float(values[0]), flattest)
-
-
-@stage("curvature")
-def nonlinearity(
-    problem: Problem,
-    laplace: Any,
-    rng: np.random.Generator,
-    temperature: float = 1.0,
-    count: int = 128,
-) -> float:
-    """nu = max_i average((g_i - z_i)^2) over Laplace draws: 0 for a Gaussian posterior.
-
-    z = F^{-1}(theta - mode) and g = -F^T grad log posterior / T with F F^T = T J^{-1}, so
-    that g = z on a Gaussian.
-    """
-    laplace = laplace.tempered(temperature)
-    if problem.num_data > MANY_ROWS:
-        count //= 4
-    thetas = laplace.draw(rng, count)
-    g = -laplace.pull(sums.gradients(problem, thetas)) / temperature
-    straight = laplace.linear(problem, thetas) / temperature
-    if not np.isfinite(g).all():
-        return float("inf")
-    return float(np.max(np.mean((g - straight) ** 2, axis=0)))

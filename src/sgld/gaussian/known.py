@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +13,8 @@ from jaxtyping import Float
 
 from ..data.order import generator
 from ..problem.problem import Problem
-from .dense import Laplace, nonlinearity
+from .center import at_the_mean, departure
+from .dense import Laplace
 from .diagonal import squared_gradients
 from .lowrank import (
     LowRankLaplace,
@@ -40,10 +41,13 @@ class Known:
     """What was found out about a posterior.
 
     Attributes:
-      gaussian: that at the mode, dense or diagonal plus low rank; None where none was made. Not
+      gaussian: with the curvature at the mode, dense or diagonal plus low rank, and its centre at
+        the mean, or at the mode where that is the better one; None where none was made. Not
         positive definite at a saddle.
-      log_density: at its centre.
-      nu: distance from a Gaussian, 0 for one (`nonlinearity`); None where there is no Gaussian.
+      log_density: at the mode.
+      nu: distance from a Gaussian, 0 for one (`gaussian.center`), at the Gaussian's centre; None
+        where there is no Gaussian.
+      nu_at_mode: the same at the mode.
       modes: the other modes that were found, in free coordinates, or None.
       notes: sentences for the user.
     """
@@ -51,6 +55,7 @@ class Known:
     gaussian: Laplace | LowRankLaplace | None = None
     log_density: float = float("nan")
     nu: float | None = None
+    nu_at_mode: float | None = None
     modes: Float[np.ndarray, "k d"] | None = None
     notes: tuple[str, ...] = ()
 
@@ -63,6 +68,10 @@ class Known:
     def other_modes(self) -> int:
         """How many."""
         return 0 if self.modes is None else len(self.modes)
+
+    def telling(self, *notes: str) -> Known:
+        """With `notes`, and what is to be said of other modes and of nu."""
+        return replace(self, notes=(*notes, *_modes_note(self.modes), *_nonlinear_note(self.nu)))
 
     @property
     def hopeless(self) -> bool:
@@ -87,7 +96,7 @@ def find_out(problem: Problem, seed: int, temperature: float, *, by_hand: bool) 
 
 def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
     """With a dense curvature."""
-    notes, nu, modes = [], None, None
+    notes, modes = [], None
     start = jnp.asarray(problem.start)
     if problem.num_data > FEW_ROWS * PILOT_ROWS:
         # a mode of some rows is near that of all, so that all are passed over once or twice
@@ -99,30 +108,27 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
     if not at.converged:
         notes.append("the search for the mode did not converge; start closer, or rescale.")
     if at.gaussian.positive_definite:
-        nu = nonlinearity(problem, at.gaussian, generator(seed, TUNING, 2), T or 1.0)
         found = other_modes(problem, at.gaussian, generator(seed, TUNING, 3))
         least = at.log_density - NEGLIGIBLE * (T or 1.0)
         dense = [z for z, density in found if density > least]
         modes = np.array(dense) if dense else None
     else:
         notes.append(_saddle_note(problem, at.gaussian))
-    told = (*notes, *_modes_note(modes), *_nonlinear_note(nu))
-    known = Known(at.gaussian, at.log_density, nu, modes, told)
+    known = _with_center(problem, Known(at.gaussian, at.log_density, modes=modes), seed, T)
     if check and known.hopeless:
         check_proper(problem, at.gaussian)
-    return known
+    return known.telling(*notes)
 
 
 def _by_lanczos(problem: Problem, seed: int, T: float) -> Known:
     """The same for more parameters than a dense curvature is made for."""
     mode, value, converged = lowrank_mode(problem, np.asarray(problem.start, np.float64))
-    notes, nu, modes = [], None, None
+    notes, modes = [], None
     if not converged:
         notes.append("the search for the mode did not converge; start closer, or rescale.")
     squares = np.asarray(squared_gradients(problem, problem.array(mode)))
     gaussian = lowrank_laplace(problem, mode, squares, generator(seed, TUNING, 6))
     if gaussian.positive_definite:
-        nu = nonlinearity(problem, gaussian, generator(seed, TUNING, 2), T or 1.0)
         notes.append(
             f"the curvature of {mode.size} parameters is known as diagonal plus rank {gaussian.c.size}: the "
             "meter may exaggerate bias."
@@ -132,13 +138,26 @@ def _by_lanczos(problem: Problem, seed: int, T: float) -> Known:
         modes = np.array(found) if found else None
     else:
         notes.append(_saddle_note(problem, gaussian))
-    return Known(gaussian, value, nu, modes, (*notes, *_modes_note(modes), *_nonlinear_note(nu)))
+    return _with_center(problem, Known(gaussian, value, modes=modes), seed, T).telling(*notes)
+
+
+def _with_center(problem: Problem, known: Known, seed: int, T: float) -> Known:
+    """With the Gaussian's centre at the mean (at T = 0 at the mode), and nu there."""
+    if not known.usable:
+        return known
+    assert known.gaussian is not None
+    rng = generator(seed, TUNING, 2)
+    if T == 0:
+        nu = departure(problem, known.gaussian, rng).nu
+        return replace(known, nu=nu, nu_at_mode=nu)
+    gaussian, nu, at_mode = at_the_mean(problem, known.gaussian, rng, T)
+    return replace(known, gaussian=gaussian, nu=nu, nu_at_mode=at_mode)
 
 
 def _off_the_saddle(problem: Problem, at: AtMode) -> AtMode:
     """The mode that lies down the flattest direction from a saddle, where there is one."""
     for move in OFF_THE_SADDLE:
-        found = gaussian_at_mode(problem, at.gaussian.mode + move * at.gaussian.flattest)
+        found = gaussian_at_mode(problem, at.gaussian.center + move * at.gaussian.flattest)
         rises = found.log_density > at.log_density
         if found.converged and found.gaussian.positive_definite and rises:
             return found

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -47,14 +47,15 @@ PROBES = 32
 EDGE = 0.03  # relative error of the smallest eigenvalue of D^{1/2} J D^{1/2}
 SEARCH = 400  # steps of L-BFGS at most
 SEARCH_SCALES = (3.0, 12.0)  # sds of the starts from which other modes are looked for
+SOLVED, SOLVE_STEPS = 0.01, 50  # relative residual of J x = g, and steps at most
 ELEMENTS = 2**26  # of a Jacobian of the reported parameters
 
 
 @dataclass(frozen=True)
 class LowRankLaplace:
-    """N(mode, T D), in free coordinates; the same methods as the dense `Laplace`."""
+    """N(center, T D), in free coordinates; the same methods as the dense `Laplace`."""
 
-    mode: Float[np.ndarray, " d"]
+    center: Float[np.ndarray, " d"]
     scale: Float[np.ndarray, " d"]
     Q: Float[np.ndarray, "d r"]
     c: Float[np.ndarray, " r"]
@@ -68,8 +69,23 @@ class LowRankLaplace:
         """D, as a preconditioner."""
         return LowRank(self.scale**2, None, self.Q, self.c)
 
+    def moved(self, step: Float[np.ndarray, " d"]) -> Self:
+        """The same with its centre moved by `step`."""
+        return replace(self, center=self.center + step)
+
+    def solve(self, problem: Problem, g: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+        """J^{-1} g, by conjugate gradients with D as their preconditioner."""
+        from scipy.sparse.linalg import LinearOperator, cg  # a third of a second: not for all
+
+        shape, center = (g.size, g.size), problem.array(self.center)
+        J, D = (
+            LinearOperator(shape, matvec=times)  # pyright: ignore[reportCallIssue]
+            for times in (partial(_times, problem, center), lambda v: self.spread(self.pull(v)))
+        )
+        return cg(J, g, rtol=SOLVED, maxiter=SOLVE_STEPS, M=D)[0]
+
     def spread(self, xi: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
-        """D^{1/2} xi: draws' distances from the mode."""
+        """D^{1/2} xi: draws' distances from the centre."""
         return self.scale * (xi + (xi @ self.Q * self.c) @ self.Q.T)
 
     def pull(self, g: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
@@ -78,34 +94,34 @@ class LowRankLaplace:
         return scaled + (scaled @ self.Q * self.c) @ self.Q.T
 
     def whiten(self, z: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
-        """D^{-1/2} (z - mode)."""
-        scaled = (z - self.mode) / self.scale
+        """D^{-1/2} (z - center)."""
+        scaled = (z - self.center) / self.scale
         return scaled - (scaled @ self.Q * (self.c / (1 + self.c))) @ self.Q.T
 
     def linear(self, problem: Problem, z: Float[np.ndarray, "n d"]) -> np.ndarray:
-        """D^{1/2} J (z - mode), the whitened gradients of a Gaussian with this curvature."""
-        mode = problem.array(self.mode)
-        return self.pull(np.stack([_times(problem, mode, v) for v in z - self.mode]))
+        """D^{1/2} J (z - center), the whitened gradients of a Gaussian with this curvature."""
+        center = problem.array(self.center)
+        return self.pull(np.stack([_times(problem, center, v) for v in z - self.center]))
 
     def draw(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count d"]:
         """`count` draws."""
-        return self.mode + self.spread(rng.standard_normal((count, self.mode.size)))
+        return self.center + self.spread(rng.standard_normal((count, self.center.size)))
 
     def tempered(self, temperature: float) -> LowRankLaplace:
         """The Gaussian of the law at `temperature`."""
         return replace(self, scale=self.scale * np.sqrt(temperature))
 
     def marginals(self, problem: Problem) -> Marginals:
-        """The reported parameters, in the linear approximation at the mode."""
+        """The reported parameters, in the linear approximation at the centre."""
         plain = problem.posterior.transform is None and problem.posterior.output is None
         if plain:
             variance = self.scale**2 * (1 + self.Q**2 @ (2 * self.c + self.c**2))
             return Marginals(
-                lambda z: z - self.mode, lambda g: -self.spread(self.pull(g)), variance
+                lambda z: z - self.center, lambda g: -self.spread(self.pull(g)), variance
             )
-        out = problem.target.jacobian(self.mode)
+        out = problem.target.jacobian(self.center)
         return Marginals(
-            lambda z: (z - self.mode) @ out.T,
+            lambda z: (z - self.center) @ out.T,
             lambda g: -self.spread(self.pull(g)) @ out.T,
             np.sum(self.pull(out) ** 2, axis=1),
         )
@@ -147,13 +163,13 @@ def lowrank_modes(
     least: float,
     rng: np.random.Generator,
 ) -> list[Float[np.ndarray, " d"]]:
-    """Modes other than `laplace.mode`, of a log density above `least`, from wide starts."""
+    """Modes other than `laplace.center`, of a log density above `least`, from wide starts."""
     found: list[np.ndarray] = []
     for scale in SEARCH_SCALES:
-        start = laplace.mode + laplace.spread(scale * rng.standard_normal(laplace.mode.size))
+        start = laplace.center + laplace.spread(scale * rng.standard_normal(laplace.center.size))
         z, value, converged = lowrank_mode(problem, start)
         # L-BFGS ends within a fraction of an sd in each direction
-        known = [laplace.mode, *found]
+        known = [laplace.center, *found]
         apart = min(float(np.linalg.norm(laplace.whiten(z) - laplace.whiten(m))) for m in known)
         if converged and value > least and apart > 3 + 0.3 * np.sqrt(z.size):
             found.append(z)
@@ -236,7 +252,7 @@ def _lanczos(
         if last:
             break
         q = w / beta[-1]
-    from scipy.linalg import eigh_tridiagonal  # a third of a second, for large models alone
+    from scipy.linalg import eigh_tridiagonal
 
     values, small = eigh_tridiagonal(alpha, beta[:-1])
     return values, Q[: len(alpha)].T @ small, True

@@ -74,7 +74,7 @@ def gaussian_at_mode(problem: Problem, start: Any = None) -> AtMode:
 def other_modes(
     problem: Problem, laplace: Laplace, rng: np.random.Generator
 ) -> list[tuple[Float[np.ndarray, " d"], float]]:
-    """Modes other than `laplace.mode` that Newton finds from wide starts: (z, log density).
+    """Modes other than `laplace.center` that Newton finds from wide starts: (z, log density).
 
     Starts lie 3 to 50 sds of the Gaussian at the mode away, on both sides; two more are the mode
     with its sign turned and with the entries of each leaf moved on by one, as exchangeable
@@ -84,7 +84,7 @@ def other_modes(
     near, some = laplace, problem
     if problem.num_data > SEARCH_ROWS:
         some = problem.first(SEARCH_ROWS)
-        near, _, converged = gaussian_at_mode(some, laplace.mode)
+        near, _, converged = gaussian_at_mode(some, laplace.center)
         if not (converged and near.positive_definite):
             return []
     assert near.factor is not None
@@ -97,7 +97,7 @@ def other_modes(
             continue
         if some is not problem:
             z, value, _, converged = newton_mode(problem, z, SEARCH_STEPS)
-        known = [laplace.mode, *(mode for mode, _ in found)]
+        known = [laplace.center, *(mode for mode, _ in found)]
         apart = min(float(np.linalg.norm(laplace.whiten(z) - laplace.whiten(m))) for m in known)
         if converged and apart > 3:
             found.append((z, value))
@@ -107,14 +107,14 @@ def other_modes(
 def _wide_starts(
     problem: Problem, near: Laplace, rng: np.random.Generator
 ) -> list[Float[np.ndarray, " d"]]:
-    d = near.mode.size
-    starts = [-near.mode]
+    d = near.center.size
+    starts = [-near.center]
     ends = np.cumsum([math.prod(shape) for shape in problem.layout.shapes])[:-1]
-    starts.append(np.concatenate([np.roll(leaf, 1) for leaf in np.split(near.mode, ends)]))
+    starts.append(np.concatenate([np.roll(leaf, 1) for leaf in np.split(near.center, ends)]))
     for scale in SEARCH_SCALES if d <= FEW else SEARCH_SCALES[:1]:
         xi = rng.standard_normal(d)
         away = near.spread(scale * np.sqrt(d) / np.linalg.norm(xi) * xi)
-        starts += [near.mode + away, near.mode - away]
+        starts += [near.center + away, near.center - away]
     return starts
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -14,7 +12,7 @@ from ..data.order import generator
 from ..device import sent
 from ..problem import sums
 from ..problem.problem import Problem
-from ..problem.rows import row_gradient, scores
+from ..problem.rows import scores
 from ..stages import stage
 from .dense import Laplace
 
@@ -23,9 +21,7 @@ __all__ = [
     "block_noise",
     "estimates",
     "estimator_noise",
-    "marginal_noise",
     "noise_around",
-    "row_noise",
 ]
 
 GROUP = 512  # gradients taken together
@@ -91,41 +87,6 @@ def _estimates(problem, gradient, zs, entries):
 
 
 @stage("rows")
-def row_noise(
-    problem: Problem, laplace: Laplace, seed: int, count: int = 4096
-) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"], Float[np.ndarray, "count d"]]:
-    """Covariance of N times one random row's gradient: (plain, with control variates at the mode).
-
-    And the rows' N times gradients at the mode themselves.
-
-    Plain at the mode, centred at Laplace draws, over `count` rows. Divided by n it is the
-    covariance of a batch of n rows.
-    """
-    at_mode, difference = _of_rows(problem, laplace, seed, count)
-    d = laplace.mode.size
-    plain = np.cov(at_mode, rowvar=False).reshape(d, d)
-    return plain, difference.T @ difference / (2 * count), at_mode
-
-
-@stage("rows")
-def marginal_noise(problem: Problem, laplace: Any, seed: int) -> tuple[float, float, float]:
-    """The same two as variances of gamma over those of phi, in the noisiest reported parameter.
-
-    And the curvature of N times one row in the Gaussian's coordinates (root mean square over rows,
-    Frobenius norm): steps on n rows are unstable from about h = 2 n over it.
-    """
-    count = max(64, min(4096, 2**23 // laplace.mode.size))
-    at_mode, difference = _of_rows(problem, laplace, seed, count)
-    of = laplace.marginals(problem)
-    plain, centred = (
-        np.var(of.gamma(at_mode), axis=0),
-        np.mean(of.gamma(difference) ** 2, axis=0) / 2,
-    )
-    curved = np.sqrt(np.mean(np.sum(laplace.pull(difference) ** 2, axis=1)) / 2)
-    return float(np.max(plain / of.variance)), float(np.max(centred / of.variance)), float(curved)
-
-
-@stage("rows")
 def noise_around(
     problem: Problem,
     zs: Float[np.ndarray, "k d"],
@@ -142,26 +103,3 @@ def noise_around(
         centred.append(g - g.mean(0))
     white = np.concatenate(centred)
     return float(np.linalg.eigvalsh(white.T @ white)[-1]) / (len(zs) * (ROWS_EACH - 1))
-
-
-def _of_rows(problem, laplace, seed, count) -> tuple[np.ndarray, np.ndarray]:
-    """N times the gradients of `count` rows at the mode, and differences of two centred ones."""
-    rng = generator(seed, TUNING, 1)
-    zs, rows = laplace.draw(rng, count), rng.integers(0, problem.source.num_data, count)
-    array = problem.array
-    at_mode, first, second = (
-        problem.source.num_data * np.asarray(values, np.float64)
-        for values in _row_gradients(problem, array(zs), array(laplace.mode), sent(rows, np.int32))
-    )
-    # rows are paired at the same draw of theta: their mean depends on theta
-    return at_mode, (first - at_mode) - (second - np.roll(at_mode, 1, axis=0))
-
-
-@jax.jit
-def _row_gradients(problem, zs, mode, rows):
-    gradient = partial(row_gradient, problem)
-    one = lambda item: (  # noqa: E731
-        gradient(mode, item[1]), gradient(item[0], item[1]), gradient(item[0], item[2])
-    )  # fmt: skip
-    size = max(1, 2**20 // max(1, mode.size))
-    return jax.lax.map(one, (zs, rows, jnp.roll(rows, 1)), batch_size=size)

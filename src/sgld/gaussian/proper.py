@@ -36,17 +36,17 @@ def check_proper(problem: Problem, laplace: Laplace) -> None:
     Looked at: the way that the mode's search went, the parameter that went furthest, and the
     directions of least curvature, relative to each parameter's own and as it is.
     """
-    moved = laplace.mode - np.asarray(problem.start, np.float64)
+    moved = laplace.center - np.asarray(problem.start, np.float64)
     lines = [moved, np.where(np.abs(moved) == np.abs(moved).max(), moved, 0.0), laplace.flattest]
     if np.isfinite(laplace.curvature).all():
         lines.append(np.linalg.eigh(laplace.curvature)[1][:, 0])
-    size = max(1.0, float(np.linalg.norm(laplace.mode)))
+    size = max(1.0, float(np.linalg.norm(laplace.center)))
     for line in lines:
         length = np.linalg.norm(line)
         if not np.isfinite(length) or length == 0:
             continue
         for v in (line / length, -line / length):
-            values = _along(problem, laplace.mode, v, size)
+            values = _along(problem, laplace.center, v, size)
             if np.isfinite(values).all() and values.min() >= values[0] - FALL:
                 raise UsageError(
                     "the posterior is improper: its density does not fall along "
@@ -61,7 +61,7 @@ def check_resolved(problem: Problem, laplace: Laplace, temperature: float) -> No
     At the mode and by the curvature at the start too: a spike, as of a scale that goes to 0, is
     narrow at the mode alone.
     """
-    apart = np.spacing(np.abs(laplace.mode).astype(problem.layout.dtype)).astype(np.float64)
+    apart = np.spacing(np.abs(laplace.center).astype(problem.layout.dtype)).astype(np.float64)
 
     def share(curvature: np.ndarray) -> np.ndarray:
         with np.errstate(invalid="ignore"):  # in sds, the other parameters given
@@ -75,7 +75,7 @@ def check_resolved(problem: Problem, laplace: Laplace, temperature: float) -> No
         name = problem.layout.element_names()[worst]
         sd = apart[worst] / share(laplace.curvature)[worst]
         raise UsageError(
-            f"the posterior sd of {name!r} is about {sd:.2g}, and around {laplace.mode[worst]:.6g} numbers of "
+            f"the posterior sd of {name!r} is about {sd:.2g}, and around {laplace.center[worst]:.6g} numbers of "
             f"{problem.layout.dtype} are {apart[worst]:.2g} apart; subtract an offset from the data, or use "
             'jax.config.update("jax_enable_x64", True) and data in float64.'
         )

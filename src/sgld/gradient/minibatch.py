@@ -44,5 +44,5 @@ class Minibatch:
                 problem.log_prior(z)
                 + batch.scale * problem.log_likelihood(z, batch.rows, batch.weight)
             ),
-            by_entry=problem.source.batch_size == 1 and problem.dimension <= FEW,
+            by_entry=batch.numbers.shape[0] == 1 and problem.dimension <= FEW,
         )

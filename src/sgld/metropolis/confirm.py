@@ -82,8 +82,8 @@ def _reported(problem, zs):
 
 def _summarised(values: Float[np.ndarray, "chain draw m"]) -> Confirmation:
     found = weighted.Estimates(values, np.full(values.shape[:2], 1 / values[..., 0].size))
-    limit = weighted.max_r_hat(np.fmin(found.ess, found.ess_square), len(values))
-    mixed = bool(np.all(weighted.r_hat(values) <= limit) and np.all(found.ess > 400))
+    limit = weighted.max_r_hat(found.mixing.ess_alone, *values.shape[::2])
+    mixed = bool(np.all(found.r_hat <= limit) and np.all(found.ess > 400))
     with np.errstate(divide="ignore", invalid="ignore"):
         mean_se = 1 / np.sqrt(found.ess)
     tail = weighted.pareto_k(values)

@@ -2,15 +2,12 @@
 
 `learn` reads a formula against a table; `apply` makes the same columns of other rows from the
 state that `learn` returned: levels of categories, and the numbers inside transforms such as
-center(x), poly(x, 2) or bs(x, df=4). Formulas are evaluated by formulaic, as Python: a formula
-is as trusted as a program.
+center(x), poly(x, 2) or bs(x, df=4). Formulas are evaluated by formulaic, as Python, once
+`expression` has found nothing in them but arithmetic on columns.
 """
 
 from __future__ import annotations
 
-import ast
-import builtins
-import re
 import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -20,6 +17,7 @@ from jaxtyping import Float
 
 from ..data.table import column_array, refuse_null
 from ..errors import DataError, UsageError, did_you_mean, need
+from .expression import FUNCTIONS, check_expression
 
 if TYPE_CHECKING:
     import pandas
@@ -111,11 +109,13 @@ def _parse(formula: str, columns: list[str]) -> Any:
     context = {"__formulaic_variables_available__": columns}
     try:
         parsed = formulaic.Formula.from_spec(formula, context=context)
-    except (formulaic.errors.FormulaicError, SyntaxError, ValueError) as error:
+    except (formulaic.errors.FormulaicError, SyntaxError, ValueError, RecursionError) as error:
         reason = str(error).splitlines()[0].replace("insuffient", "insufficient").rstrip(".")
         raise UsageError(f"formula {formula!r} cannot be read: {reason}.") from error
     left = getattr(parsed, "lhs", ())
-    if not isinstance(left, tuple) and not _variables(left):
+    if not isinstance(left, tuple) and all(
+        factor.eval_method.value == "literal" for term in left for factor in term.factors
+    ):
         left = ()
     if not left:
         raise UsageError(f"formula {formula!r} has no outcome; write 'outcome ~ predictors'.")
@@ -126,32 +126,22 @@ def _parse(formula: str, columns: list[str]) -> Any:
     return parsed
 
 
-def _variables(terms: Iterable[Any]) -> set[str]:
-    """Every name in the terms' expressions: columns, functions, modules."""
-    names: set[str] = set()
+def _used_columns(formula: str, terms: Iterable[Any], table: pyarrow.Table) -> list[str]:
+    """The columns that the terms name, which hold nothing that a formula may not say."""
+    columns, used = table.column_names, set()
     for factor in (factor for term in terms for factor in term.factors):
         if factor.eval_method.value == "lookup":
-            names.add(factor.expr)
+            used.add(factor.expr)
         elif factor.eval_method.value == "python":
-            names.update(re.findall("`([^`]+)`", factor.expr))
-            tree = ast.parse(re.sub("`[^`]+`", "0", factor.expr), mode="eval")
-            names.update(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
-    return names
-
-
-def _used_columns(formula: str, terms: Iterable[Any], table: pyarrow.Table) -> list[str]:
-    from formulaic.transforms import TRANSFORMS
-
-    names = sorted(_variables(terms))
-    known = [*table.column_names, *TRANSFORMS]
-    for name in names:
-        if name not in known and not hasattr(builtins, name):
+            used |= check_expression(factor.expr, columns)
+    for name in sorted(used):
+        if name not in columns:
             raise DataError(
                 f"formula {formula!r} names {name!r}, which is not a column of the table "
-                f"({', '.join(table.column_names[:12])}{', ...' * (table.num_columns > 12)})."
-                + did_you_mean(name, known)
+                f"({', '.join(columns[:12])}{', ...' * (len(columns) > 12)})."
+                + did_you_mean(name, [*columns, *FUNCTIONS])
             )
-    return [name for name in names if name in table.column_names]
+    return sorted(used)
 
 
 def _frame(table: pyarrow.Table, used: list[str]) -> pandas.DataFrame:

@@ -21,7 +21,8 @@ from ..checks import fraction, positive
 from ..data.table import as_table, content_hash, read_table
 from ..draws.draws import Draws
 from ..draws.plan import Plan
-from ..draws.storage import RunDirectory, load
+from ..draws.run_directory import RunDirectory
+from ..draws.storage import load
 from ..errors import DataError, RunError, UsageError, did_you_mean
 from ..posterior import Posterior
 from ..problem.request import Request
@@ -257,7 +258,7 @@ def sandwich_of_run(run: str | Path) -> Draws:
 def _finished(run: str | Path) -> tuple[Draws, FormulaModel]:
     """Draws and model of a finished formula run, its data read again."""
     draws = load(run)
-    asked = RunDirectory(run).read("run.json")
+    asked = RunDirectory(run).begun()
     if asked.get("kind") != "formula":
         raise RunError(
             f"{run} was not made by `sgld fit`; use sgld.sandwich(posterior, data, sgld.load(path))."
@@ -280,7 +281,7 @@ def predict(run: str | Path, data: Any, *, prob: float = 0.9) -> dict[str, Float
     """
     fraction("prob", prob)
     draws = load(run)
-    asked = RunDirectory(run).read("run.json")
+    asked = RunDirectory(run).begun()
     if asked.get("kind") != "formula":
         raise RunError(
             f"{run} was not made by `sgld fit`, so the command line does not know how to predict "

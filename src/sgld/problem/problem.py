@@ -12,8 +12,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
+from ..data.always import AlwaysIn
 from ..data.memory import InMemory
 from ..data.source import Source
 from ..layout import Layout
@@ -95,13 +96,26 @@ class Problem:
             return self
         return replace(self, data=self.data.with_batches(batch_size, order))
 
+    def with_always(self, numbers: Int[np.ndarray, " m"] | None) -> Problem:
+        """The same batches with the rows of these numbers in every one, and no others."""
+        if self.data is None or numbers is None or not len(numbers):
+            return self
+        source = self.data.source if isinstance(self.data, AlwaysIn) else self.data
+        return replace(self, data=AlwaysIn.of(source, numbers))
+
+    def of_others(self) -> Problem:
+        """The same batches without the rows that are in every one; they make the noise."""
+        if not isinstance(self.data, AlwaysIn):
+            return self
+        return replace(self, data=self.data.others())
+
     def as_one_batch(self) -> Problem:
         """All rows in one batch."""
         return self.with_batches(self.num_data, "reshuffle")
 
     def first(self, count: int) -> Problem:
         """The same over the first `count` rows, a random subset."""
-        return replace(self, data=InMemory.first(self.source, count))
+        return replace(self, data=InMemory.some(self.source, np.arange(count)))
 
     def log_prior(self, z: Float[Array, " d"]) -> Float[Array, ""]:
         """Log prior density of z."""

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..data.always import AlwaysIn
 from ..data.source import Source
 from .problem import Problem
 
@@ -121,12 +122,18 @@ def prior_curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "d 
 def block_gradients(
     problem: Problem, z: Float[Array, " d"], *, batch_rows: int = 2**16
 ) -> Float[Array, "K d"]:
-    """The blocks' sums of grad log_likelihood_i(z), unscaled, one row per block."""
-    source = problem.source
+    """The blocks' sums of grad log_likelihood_i(z), unscaled, one row per block.
+
+    Rows that are in every batch count once per block, each time by their share of 1 / K.
+    """
+    source, always = problem.of_others().source, problem.source
 
     def one(k):
         batch = source.fetch(k)
         return jax.grad(problem.log_likelihood)(z, batch.rows, batch.weight)
 
     ks = jnp.arange(source.num_blocks, dtype=jnp.int32)
-    return jax.lax.map(one, ks, batch_size=max(1, batch_rows // source.block_size))
+    table = jax.lax.map(one, ks, batch_size=max(1, batch_rows // source.block_size))
+    if isinstance(always, AlwaysIn):
+        table += jax.grad(problem.log_likelihood)(z, always.held)[None] / source.num_blocks
+    return table

@@ -148,7 +148,7 @@ def _center(problem: Problem) -> Problem:
     if problem.dimension <= NEWTON_LIMIT:
         laplace, _, converged = gaussian_at_mode(problem)
         if converged and laplace.positive_definite:
-            center, factor = laplace.mode, laplace.factor
+            center, factor = laplace.center, laplace.factor
     return around(problem, center, factor)
 
 
@@ -164,8 +164,8 @@ def _verdict(draws: Draws, method: str, divergences: int, transitions: int) -> V
     # slower, and R-hat, which looks at both, varies as the smaller of the two says
     ess = np.fmin(found.ess, found.ess_square)
     e = Evidence(
-        names=draws.names, mean=found.mean, sd=found.sd, ess=ess, ess_square=found.ess_square,
-        r_hat=weighted.r_hat(found.values), num_chains=draws.num_chains,
+        names=draws.names, mean=found.mean, sd=found.sd,
+        **found.mixing._replace(ess=ess)._asdict(), num_chains=draws.num_chains,
     )  # fmt: skip
     reasons = unmixed(e)
     if divergences:

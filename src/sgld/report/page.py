@@ -15,8 +15,10 @@ from jaxtyping import Float
 
 from ..draws import weighted
 from ..draws.draws import Draws
+from ..draws.files import write_atomic
 from ..draws.phase import Phase
-from ..draws.storage import RunDirectory, load, write_atomic
+from ..draws.run_directory import RunDirectory
+from ..draws.storage import load, table_of
 from ..draws.summary import target_of
 from ..errors import SGLDError
 from . import check, figures
@@ -38,7 +40,7 @@ def write_report(run_path: Path | str) -> Path:
     """
     run = RunDirectory(run_path)
     draws = load(run.path)
-    asked = run.read("run.json")
+    asked = run.begun()
     path = run.path / "report.html"
     write_atomic(path, _page(run, draws, asked).encode("utf-8"))
     return path
@@ -74,8 +76,7 @@ def _page(run: RunDirectory, draws: Draws, asked: dict[str, Any]) -> str:
 
 def _results(run: RunDirectory, draws: Draws, asked: dict[str, Any]) -> list[str]:
     """Everything that needs a chain that did not fail."""
-    stored = (run.path / "summary.json").exists()
-    summary = run.read("summary.json") if stored else draws.summary().to_dict()
+    summary = table_of(run) or draws.summary().to_dict()
     parameters = summary["parameters"]
     values, _ = draws.flat()
     ess = np.array([parameters[name]["ess_bulk"] or 0.0 for name in draws.names])
@@ -170,7 +171,7 @@ def _marginals(draws: Draws, values: np.ndarray, ess: np.ndarray) -> str:
     if laplace is not None:
         lead += (
             '&emsp;<span class="key" style="background: var(--contrast); height: .2em; '
-            'vertical-align: .25em"></span>the Gaussian at the mode (Laplace approximation). '
+            'vertical-align: .25em"></span>the Gaussian with the curvature at the mode, around the mean (Laplace approximation). '
             "A histogram much wider than the curve is a sign of bias, one of another shape a sign "
             "of a posterior that is not Gaussian."
         )

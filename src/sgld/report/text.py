@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -179,7 +181,8 @@ def _plain_lines(notes: list[str] | None) -> str | None:
 def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
     """A row per parameter; cells that miss the verdict's limit are marked."""
     chains = max(1, len(draws.healthy))
-    marked = {name: _missed(row, chains) for name, row in parameters.items()}
+    highest = partial(max_r_hat, num_chains=chains, num_parameters=len(parameters))
+    marked = {name: _missed(row, highest) for name, row in parameters.items()}
     names = list(parameters)
     if len(names) > MOST_ROWS:
         names = sorted(names, key=lambda name: -len(marked[name]))[:MOST_ROWS]
@@ -206,8 +209,8 @@ def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
     return text + f'<p class="note">{_legend(any_marked, columns)}</p>'
 
 
-def _missed(row: dict[str, float | None], chains: int) -> dict[str, str]:
-    """Column -> the limit it misses."""
+def _missed(row: dict[str, float | None], max_r_hat: Callable[[float], Any]) -> dict[str, str]:
+    """Column -> the limit it misses; that of R-hat depends on the ESS."""
     missed: dict[str, str] = {}
 
     def value(name: str) -> float:
@@ -217,7 +220,7 @@ def _missed(row: dict[str, float | None], chains: int) -> dict[str, str]:
     for name in ("ess_bulk", "ess_tail"):
         if not value(name) >= limits.MIN_ESS:
             missed[name] = f"at least {limits.MIN_ESS}"
-    highest = float(max_r_hat(value("ess_bulk"), chains))
+    highest = float(max_r_hat(value("ess_bulk")))
     with np.errstate(divide="ignore", invalid="ignore"):
         shift = abs(value("mean") - value("mean_corrected")) / np.float64(value("sd_corrected"))
     if value("r_hat") > highest:

@@ -19,7 +19,8 @@ from ..diagnose.assess import assess
 from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.plan_file import StoredPlan, read_plan, write_plan
-from ..draws.storage import RunDirectory, write_result
+from ..draws.run_directory import RunDirectory
+from ..draws.storage import jsonable, write_result
 from ..gaussian.known import NEAR
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
@@ -38,7 +39,7 @@ from .extend import draws_to_go_on_to
 from .judge_kept import judged
 from .kept import Keep
 from .outcome import laplace_facts, reported_draws, sampling_only, within_support
-from .record import Given, own_digests, owner_of
+from .record import Given, own_digests
 
 __all__ = ["Host", "execute", "make_kernel"]
 
@@ -61,36 +62,34 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
     """Tune, run, judge; with a directory, write the result."""
     began, started = time.perf_counter(), time.monotonic()
     directory = host.directory
-    try:
-        attempts = [] if directory is None else list(directory.begun().get("again", []))
-        plan, starts = _begun(problem, ask, host, attempts)
-        while True:
-            setup = plan.setup
-            check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
-            running = _in_batches(problem, plan)
-            if starts is None:
-                starts = _starts(running, plan, ask)
-                _store(problem, ask, host, StoredPlan(plan, np.asarray(starts), len(attempts)))
-            if host.on_plan is not None:
-                with aside():
-                    host.on_plan(plan)
-            until = math.inf if ask.max_seconds is None else started + ask.max_seconds
-            draws = _attempt(running, plan, starts, ask, ess, host, until)
-            found = _next(problem, plan, ask, draws, attempts, host.keep)
-            if found is None:
-                break
-            (plan, attempt), starts = found, None
-            attempts.append(attempt)
-            if directory is not None:
-                directory.begin_again(attempts)
-        draws = replace(draws, info={**draws.info, "seconds": time.perf_counter() - began})
+    attempts = [] if directory is None else list(directory.begun().get("again", []))
+    if directory is not None:
+        directory.attempt, directory.checkpoint_every = len(attempts), host.checkpoint_every
+    plan, starts = _begun(problem, ask, host, attempts)
+    while True:
+        setup = plan.setup
+        check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
+        running = _in_batches(problem, plan)
+        if starts is None:
+            starts = _starts(running, plan, ask)
+            _store(problem, ask, host, StoredPlan(plan, np.asarray(starts), len(attempts)))
+        if host.on_plan is not None:
+            with aside():
+                host.on_plan(plan)
+        until = math.inf if ask.max_seconds is None else started + ask.max_seconds
+        draws = _attempt(running, plan, starts, ask, ess, host, until)
+        found = _next(problem, plan, ask, draws, attempts, host.keep)
+        if found is None:
+            break
+        (plan, attempt), starts = found, None
+        attempts.append(attempt)
         if directory is not None:
-            with stage("writing"):
-                write_result(directory, draws)
-        return draws
-    finally:
-        if directory is not None:
-            directory.unlock()
+            directory.begin_again(attempts)
+    draws = replace(draws, info={**draws.info, "seconds": time.perf_counter() - began})
+    if directory is not None:
+        with stage("writing"):
+            write_result(directory, draws)
+    return draws
 
 
 def _next(
@@ -127,8 +126,7 @@ def _begun(
     stored = None
     if host.directory is not None:
         given = Given(host.given, problem)
-        owner = owner_of(host.directory.begun())
-        stored = read_plan(host.directory, given.checked, owner)
+        stored = read_plan(host.directory, given.checked)
     plan, at = (make_plan(problem, ask), 0) if stored is None else (stored.plan, stored.attempt)
     for attempt in attempts[at:]:
         plan = revised(plan, attempt, problem, ask) or plan
@@ -143,15 +141,14 @@ def _store(problem: Problem, ask: Request, host: Host, stored: StoredPlan) -> No
     """Store the plan, so that the run can go on, and its words in run.json."""
     if host.directory is None:
         return
-    owner = owner_of(host.directory.begun())
-    write_plan(host.directory, stored, own_digests(problem, ask), owner)
-    host.directory.add_plan(stored.plan.describe())
+    write_plan(host.directory, stored, own_digests(problem, ask))
+    host.directory.add(plan=jsonable(stored.plan.describe()))
 
 
 def _prepared_again(running: Problem, plan: Plan) -> Plan:
     """With what the estimator keeps of the rows, which is not stored."""
     gradient, gaussian = plan.setup.gradient, plan.known.gaussian
-    center = running.start if gaussian is None else gaussian.mode
+    center = running.start if gaussian is None else gaussian.center
     if isinstance(gradient, ControlVariates):
         gradient, center = ControlVariates(), gradient.center
     gradient = prepared(gradient, running, center)
@@ -163,7 +160,7 @@ def _in_batches(problem: Problem, plan: Plan) -> Problem:
     setup = plan.setup
     if setup.order is None or setup.batch_size is None:
         return problem
-    return problem.with_batches(setup.batch_size, setup.order)
+    return problem.with_batches(setup.batch_size, setup.order).with_always(setup.always)
 
 
 def _attempt(
@@ -249,7 +246,7 @@ def _starts(problem: Problem, plan: Plan, ask: Request) -> Any:
     if starts is not None:
         return problem.array(starts[np.arange(ask.num_chains) % len(starts)])
     if known.gaussian is not None and known.usable:
-        center, offset = known.gaussian.mode, known.gaussian.spread(2 * xi)
+        center, offset = known.gaussian.center, known.gaussian.spread(2 * xi)
     else:
         matrix = settled(plan.setup.preconditioner, problem, z0)
         center, offset = z0, np.asarray(jax.vmap(matrix.noise)(problem.array(xi)))

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..diagnose.rule import MIN_ESS
+from ..diagnose.rule import MIN_ESS, separate
 from ..draws import weighted
 from ..draws.plan import Plan
 from ..problem.problem import Problem
@@ -15,10 +15,12 @@ from . import loop
 from .kept import Keep
 from .outcome import kept_draws, reported_draws
 
-__all__ = ["draws_to_go_on_to"]
+__all__ = ["draws_needed", "draws_to_go_on_to"]
 
 MAX_GROWTH = 50  # `ess=` goes on to at most this many times the planned draws
 GROWTH_BY_ITSELF, MOST_STEPS = 8, 10**6  # and the library by itself to this many, and steps
+GROWTH_FOR_R_HAT = 4  # or this many, for chains that may disagree,
+SUSPICIOUS = 0.1  # which by chance alone so many runs seem to
 
 
 def draws_to_go_on_to(
@@ -26,8 +28,8 @@ def draws_to_go_on_to(
 ) -> int:
     """Draws per chain; those there are, where they suffice or nothing was left to the library.
 
-    Until the smallest bulk ESS reaches `ess`; where lengths were left to the library, until
-    those of theta and theta^2 suffice for the verdict.
+    Until the smallest bulk ESS reaches `ess`; where lengths were left to the library, until ESS
+    and R-hat of every parameter suffice for the verdict.
     """
     done, setup = raw.num_draws, plan.setup
     seen = [] if raw.z is None else [reported_draws(problem, plan, raw, ask.seed)]
@@ -37,28 +39,42 @@ def draws_to_go_on_to(
         return done
     found = [weighted.Estimates(draws.flat()[0], draws.weights) for draws in seen]
     if ess is not None:
-        share, longest = min(float(np.nanmin(own.ess)) for own in found) / ess, MAX_GROWTH
+        share = min(float(np.nanmin(own.ess)) for own in found) / ess
+        wanted = _grown(share, done, MAX_GROWTH * setup.num_draws)
     elif is_auto(ask.num_draws) and is_auto(ask.step_size):
-        share, longest = min(_precision(own, ask.tolerance) for own in found), GROWTH_BY_ITSELF
+        wanted = max(draws_needed(own, ask.tolerance, setup.num_draws) for own in found)
+        wanted = min(wanted, MOST_STEPS // setup.thin)
     else:
         return done
+    if ask.max_steps is not None:
+        wanted = min(wanted, 1 + (ask.max_steps - setup.burn_in - 1) // setup.thin)
+    return max(done, wanted)
+
+
+def draws_needed(found: weighted.Estimates, tolerance: float, planned: int) -> int:
+    """Draws per chain to go on to, by the worst parameter; those there are, where they suffice.
+
+    Of effective draws the verdict's least, and for squares (kurtosis - 1) / tolerance^2: then the
+    Monte Carlo error of every sd is tolerance / 2 of it. Where R-hat is suspicious the run is
+    prolonged as far as R-hat^2 - 1, which falls as draws are added, is beyond that: the limit of
+    the verdict is for draws that had this chance. Chains that stay apart are left: each has seen
+    enough of where it is.
+    """
+    m, (chains, done, count) = found.mixing, found.values.shape
+    limit = weighted.max_r_hat(m.ess_alone, chains, count, SUSPICIOUS)
+    needed = np.fmax(1.1 * MIN_ESS, (found.kurtosis - 1) / tolerance**2)
+    effective = np.fmin(m.ess / (1.1 * MIN_ESS), m.ess_square / needed)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        agreeing = np.where(m.r_hat > limit, (limit**2 - 1) / (m.r_hat**2 - 1), 1.0)
+    free = ~separate(m.r_hat, limit, m.ess_alone, m.gap, chains)
+    return max(
+        _grown(np.min(share, initial=1.0, where=free & np.isfinite(share)), done, most * planned)
+        for share, most in ((effective, GROWTH_BY_ITSELF), (agreeing, GROWTH_FOR_R_HAT))
+    )
+
+
+def _grown(share: float, done: int, most: int) -> int:
+    """Draws for 1.1 times what is needed, at most 4 times those there are and `most`."""
     if not share < 1:
         return done
-    growth = min(4.0, max(1.1, 1.1 / max(share, 0.01)))
-    most = longest * setup.num_draws
-    if ess is None:
-        most = min(most, MOST_STEPS // setup.thin)
-    if ask.max_steps is not None:
-        most = min(most, 1 + (ask.max_steps - setup.burn_in - 1) // setup.thin)
-    return max(done, min(most, math.ceil(done * growth)))
-
-
-def _precision(found: weighted.Estimates, tolerance: float) -> float:
-    """Effective draws over those needed, in the worst parameter.
-
-    The verdict's least ESS, and for squares (kurtosis - 1) / tolerance^2: then the Monte Carlo
-    error of every sd is tolerance / 2 of it.
-    """
-    needed = np.fmax(1.1 * MIN_ESS, (found.kurtosis - 1) / tolerance**2)
-    shares = (found.ess / (1.1 * MIN_ESS), found.ess_square / needed)
-    return float(np.min(shares, initial=np.inf, where=np.isfinite(shares)))
+    return max(done, min(most, math.ceil(done * min(4.0, max(1.1, 1.1 / max(share, 0.01))))))

@@ -88,11 +88,9 @@ def _of_values(draws: Draws, tolerance: float) -> Verdict:
             f"keep returned {values[chain, draw, entry]} for {draws.names[entry]!r} at draw {draw} of chain "
             f"{draws.healthy[chain]}; keep what is finite wherever the chains go.",
         ))  # fmt: skip
-    mean = weighted.mean(values, draws.weights)
+    found = weighted.Estimates(values, draws.weights)
     return judge(Evidence(
-        names=draws.names, mean=mean, sd=np.sqrt(weighted.var(values, draws.weights)),
-        ess=weighted.ess(values, draws.weights),
-        ess_square=weighted.ess((values - mean) ** 2, draws.weights), r_hat=weighted.r_hat(values),
+        names=draws.names, mean=found.mean, sd=found.sd, **found.mixing._asdict(),
         num_chains=len(draws.healthy), failures=draws.failures, tolerance=tolerance,
         why_not=UNKNOWN,
     ))  # fmt: skip

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..device import compiling
-from ..draws.storage import RunDirectory
+from ..draws.run_directory import RunDirectory
 from ..errors import RunError
 from ..gradient.full import Full
 from ..pace import Work

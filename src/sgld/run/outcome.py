@@ -172,13 +172,13 @@ def _inside(problem: Problem, z: Any) -> Any:
 
 
 def laplace_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
-    """Mean and sd of the Gaussian at the mode, per reported parameter, for the report."""
+    """Mean and sd of the Gaussian that is known, per reported parameter, for the report."""
     laplace = known.gaussian
     if laplace is None or not known.usable:
         return None
     sd = np.sqrt(laplace.marginals(problem).variance)
-    mode = problem.array(laplace.mode)
-    return {"mean": np.asarray(_flat_reported(problem, mode)).tolist(), "sd": sd.tolist()}
+    center = problem.array(laplace.center)
+    return {"mean": np.asarray(_flat_reported(problem, center)).tolist(), "sd": sd.tolist()}
 
 
 @jax.jit

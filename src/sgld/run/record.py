@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from ..data.contract import fingerprint
 from ..device import sent
 from ..draws.codec import decode, encode_fields, from_text, to_text
 from ..draws.plan_file import must_be_given, not_the_same
-from ..draws.storage import FORMAT, RunDirectory, check_format
+from ..draws.run_directory import RunDirectory
 from ..errors import RunError
 from ..preconditioner.fixed import Scalar
 from ..problem.problem import Problem
@@ -33,7 +32,6 @@ __all__ = [
     "elsewhere",
     "keep_again",
     "own_digests",
-    "owner_of",
     "record",
 ]
 
@@ -49,7 +47,6 @@ def record(
     arrays: dict[str, np.ndarray] = {}
     values = {name: getattr(ask, name) for name in Request.__dataclass_fields__}
     return {
-        "format": FORMAT,
         "request": encode_fields(values, arrays, own_digests(problem, ask)),
         "arrays": to_text(arrays),
         "given": {
@@ -75,7 +72,6 @@ def record(
 
 def asked_again(directory: RunDirectory, asked: Mapping[str, Any], given: Given) -> Request:
     """The Request of a run.json, with what was given again. Raises RunError where it is damaged."""
-    check_format(directory, asked)
     try:
         stored, arrays = asked["request"], from_text(asked["arrays"])
         return Request(**{
@@ -153,12 +149,6 @@ def _traced(problem: Problem, name: str, value: Any) -> Any:
         )
 
     return jax.make_jaxpr(step)(z, noise)
-
-
-def owner_of(asked: Mapping[str, Any]) -> str:
-    """What a stored plan belongs to: the model, the data and the request of a run.json."""
-    parts = {name: asked.get(name) for name in ("model_hash", "data_hash", "request", "seed")}
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def elsewhere(asked: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:

@@ -3,15 +3,15 @@ here, before step 1."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.plan import Plan
-from ..draws.storage import RunDirectory, load
+from ..draws.run_directory import RunDirectory
+from ..draws.storage import load
 from ..errors import RunError
 from ..posterior import Posterior
 from ..problem.prepare import check_batch, check_request, prepare
@@ -137,17 +137,17 @@ def begin(
 
     `on_start` is called once the arguments have passed, `on_plan` before the first step.
     """
-    threading.Thread(target=weighted.load, daemon=True).start()
-    with told(progress, SAMPLING):
+    with told(progress, SAMPLING), ExitStack() as held:
         problem = _checked(posterior, data, init, ask, ess)
         kept = as_keep(keep, problem)
         check_moments(kept, ask, ess)
         directory = None
         if path is not None:
+            asked = {**asked, **record(problem, ask, ess, kept)}
             directory = RunDirectory(path)
             directory.create(overwrite)
-            directory.lock()
-            directory.write("run.json", {**asked, **record(problem, ask, ess, kept)})
+            held.enter_context(directory)
+            directory.begin(asked)
         if on_start is not None:
             with aside():
                 on_start()
@@ -199,8 +199,7 @@ def go_on(
         kept = as_keep(keep_again(directory, asked, keep), problem)
         now = record(problem, ask, ess, kept)
         check_unchanged(directory, asked, now)
-        directory.lock()
-        host = Host(
-            directory, checkpoint_every, given=given, moved=elsewhere(asked, now), keep=kept
-        )
-        return execute(problem, ask, ess, host)
+        moved = elsewhere(asked, now)
+        host = Host(directory, checkpoint_every, given=given, moved=moved, keep=kept)
+        with directory:
+            return execute(problem, ask, ess, host)

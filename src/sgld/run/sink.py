@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..draws.phase import Phase
-from ..draws.storage import RunDirectory, chunk_rows
+from ..draws.run_directory import RunDirectory
 from ..errors import RunError
 from .chunk import Carry, Kept
 from .moments import BatchMoments
@@ -18,7 +19,16 @@ from .phases import Phases
 
 __all__ = ["Raw", "Sink", "restore", "rows_of"]
 
+NUMBERS_PER_CHUNK = 2**16  # about, of a chunk on disk; of long draws more:
+FEWEST_PER_CHUNK, MOST_NUMBERS = 256, 2**22  # so many draws, but of no more numbers than that
 VALUE = "value"  # what begins the names of the leaves of a kept function's result
+
+
+def chunk_rows(shape: tuple[int, ...]) -> int:
+    """Draws per chunk on disk, of arrays whose draws have this shape."""
+    width = max(1, math.prod(shape))
+    few = min(FEWEST_PER_CHUNK, MOST_NUMBERS // width)
+    return max(1, few, NUMBERS_PER_CHUNK // width)
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,7 @@ class Sink:
         self.rows: dict[str, np.ndarray] = {}
         self.count = 0
         self.flushed = 0
+        self.chunks: list[list[int]] = []  # on disk: [first draw, end]
 
     def append(self, rows: dict[str, np.ndarray]) -> None:
         """Take draws [draw, chain, ...]; whole chunks go to disk."""
@@ -66,10 +77,10 @@ class Sink:
         if self.directory is None:
             return
         per_chunk = self._per_chunk()
-        whole = (self.count - self.flushed) // per_chunk * per_chunk
-        if whole:
-            end = self.flushed + whole
-            self.directory.append(self._between(self.flushed, end), self.flushed, per_chunk)
+        while self.count - self.flushed >= per_chunk:
+            end = self.flushed + per_chunk
+            self.directory.write_chunk(self.flushed, end, self._between(self.flushed, end))
+            self.chunks.append([self.flushed, end])
             self.flushed = end
 
     def _take(self, rows: dict[str, np.ndarray]) -> None:
@@ -98,10 +109,8 @@ class Sink:
         arrays = {f"carry{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(carry))}
         pending = self._between(self.flushed, self.count)
         arrays |= {f"pending_{name}": values for name, values in pending.items()}
-        arrays["flushed"] = np.asarray(self.flushed)
-        arrays |= phases.arrays()
-        arrays["digest"] = np.frombuffer(digest.encode(), np.uint8)
-        self.directory.write_checkpoint(arrays)
+        head = {"kernel": digest, "chunks": self.chunks}
+        self.directory.write_checkpoint(head, {**arrays, **phases.arrays()})
 
     def raw(self, num_draws: int, carry: Carry, num_steps: int) -> Raw:
         """The first `num_draws` draws."""
@@ -130,20 +139,35 @@ def rows_of(kept: Kept, count: int) -> dict[str, np.ndarray]:
 def restore(sink: Sink, carry: Carry, phases: Phases, digest: str) -> Carry:
     """The carry and the draws of the last checkpoint, or the fresh carry where there is none."""
     directory = sink.directory
-    arrays = None if directory is None else directory.read_checkpoint()
-    if directory is None or arrays is None:
+    found = None if directory is None else directory.read_checkpoint()
+    if directory is None or found is None:
         return carry
-    if bytes(arrays["digest"]).decode() != digest:
+    head, arrays = found
+    if head.get("kernel") != digest:
         raise RunError(
             f"{directory.path} was begun with other numbers (step size, preconditioner or starts) than "
             "this machine and these versions give, so it cannot go on to the same bits; run it again."
         )
-    phases.restore(arrays)
-    sink.flushed = int(arrays["flushed"])
-    pending = {k[8:]: v for k, v in arrays.items() if k.startswith("pending_")}
-    for rows in (directory.stored(sink.flushed), pending):
-        if rows:
+    try:
+        restored = _carry(carry, arrays, directory)
+        phases.restore(arrays)
+        for first, end in head["chunks"]:
+            rows = directory.read_chunk(first, end)
             sink._take(rows)
+            sink.chunks.append([first, end])
+        sink.flushed = sink.count
+        pending = {k[len("pending_") :]: v for k, v in arrays.items() if k.startswith("pending_")}
+        if pending:
+            sink._take(pending)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(
+            f"{directory.path / 'checkpoint.npz'} is damaged: {error!r}; delete it to sample again from "
+            "the first step."
+        ) from error
+    return restored
+
+
+def _carry(carry: Carry, arrays: dict[str, np.ndarray], directory: RunDirectory) -> Carry:
     leaves, treedef = jax.tree.flatten(carry)
     found = [arrays[f"carry{i}"] for i in range(len(leaves))]
     for new, old in zip(found, leaves, strict=True):

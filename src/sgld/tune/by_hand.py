@@ -22,11 +22,11 @@ def by_hand(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
     D = D.prepare(problem.layout)
     gradient, problem = plain_batches(problem, ask)
     laplace = known.gaussian
-    gradient = prepared(gradient, problem, None if laplace is None else laplace.mode)
+    gradient = prepared(gradient, problem, None if laplace is None else laplace.center)
     sampler, law = sampler_of(ask), None
     if isinstance(laplace, Laplace) and laplace.positive_definite:
         measured = measure(problem, gradient, laplace, T, ask.seed)
-        factor = factor_of(settled(D, problem, laplace.mode), problem)
+        factor = factor_of(settled(D, problem, laplace.center), problem)
         law = stationary_law(problem, laplace, factor, measured, sampler)
     setup = Setup(
         sampler, gradient, D, as_schedule(ask.step_size, "step_size"), *problem.batches

@@ -23,6 +23,7 @@ __all__ = [
     "DEFAULT_BATCH",
     "allows_correction",
     "in_batches",
+    "is_centred",
     "measure",
     "no_step",
     "plain_batches",
@@ -47,6 +48,11 @@ def allows_correction(ask: Request) -> bool:
     """Whether the injected noise may be corrected for the gradient's."""
     sampler = SGLD() if is_auto(ask.sampler) else ask.sampler
     return isinstance(sampler, SGLD) and is_auto(sampler.noise_correction)
+
+
+def is_centred(gradient: Any) -> bool:
+    """Whether an estimator's noise is that of differences from gradients it knows."""
+    return isinstance(gradient, ControlVariates) or gradient.remembers
 
 
 def no_step(ask: Request) -> UsageError:
@@ -89,19 +95,19 @@ def measure(
     problem: Problem, gradient: Any, laplace: Laplace, T: float, seed: int
 ) -> Float[np.ndarray, "d d"]:
     """Covariance of the gradient estimate; zero for the exact gradient."""
-    d = laplace.mode.size
+    d = laplace.center.size
     if not problem.has_rows or isinstance(gradient, Full):
         return np.zeros((d, d))
     if gradient.remembers:
         # its kin with the mode as centre; its own is itself a draw, so that the distance to it is
         # twice as large in the square
-        kin = prepared(ControlVariates(), problem, laplace.mode)
+        kin = prepared(ControlVariates(), problem, laplace.center)
         return 2 * measure(problem, kin, laplace, T, seed)
     source = problem.source
     if source.num_blocks == 1 and source.uses_blocks:
         return np.zeros((d, d))
     if isinstance(gradient, Minibatch) and source.uses_blocks:
-        return noise.block_noise(problem, laplace.mode)
+        return noise.block_noise(problem, laplace.center)
     count = max(512, 10 * d, min(2048, 2**16 // d))
     return noise.estimator_noise(problem, gradient, laplace.tempered(T or 1.0), seed, count)
 
@@ -114,7 +120,7 @@ def stationary_law(
     sampler: Any,
 ) -> Law | AffineLaw | None:
     """The run's stationary law on the Gaussian at the mode, for the reported parameters."""
-    out = problem.target.jacobian(laplace.mode)
+    out = problem.target.jacobian(laplace.center)
     law = Law.of(laplace.curvature, factor, measured, period=shuffled_period(problem), out=out)
     return of_sampler(law, sampler)
 

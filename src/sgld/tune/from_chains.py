@@ -30,6 +30,7 @@ from ..problem.request import Request, is_auto
 from ..sampler.baoa import BAOA
 from ..schedule import as_schedule
 from .estimator import in_batches, sampler_of, shuffled_period
+from .levels import Level, Levels
 from .price import priced_choice
 
 __all__ = ["from_chains"]
@@ -59,7 +60,7 @@ def _found(problem: Problem, ask: Request, known: Known) -> Pilot | None:
     """The pilot chains, from the Gaussian at the mode where that is of any use."""
     center, factor, gaussian = np.asarray(problem.start, np.float64), None, known.gaussian
     if isinstance(gaussian, Laplace) and _holds_mass(problem, gaussian):
-        center, factor = gaussian.mode, gaussian.factor
+        center, factor = gaussian.center, gaussian.factor
     if factor is None:
         squares = squared_gradients(problem, problem.array(center))
         factor = np.diag(1 / np.sqrt(np.asarray(squares, np.float64) + 1e-8))
@@ -96,7 +97,10 @@ def _in_batches(problem: Problem, ask: Request, known: Known, found: Pilot) -> P
     """Reshuffled batches whose noise, measured where the pilot's chains ended, the tolerance allows."""
     V = noise.noise_around(problem, found.zs, found.factor, ask.seed)
     plain, bias = replace(ask, gradient=Minibatch()), ask.tolerance / 2
-    choice = priced_choice(problem.source, (V, V), plain, False, bias, 1.0, found.step_size)
+    levels: Levels = lambda: iter([Level(0, V)])  # noqa: E731
+    choice = priced_choice(
+        problem.source, (levels, levels), plain, False, bias, 1.0, found.step_size
+    )
     problem = in_batches(problem, choice.batch_size, choice.order, choice.gradient)
     one = np.ones((1, 1))
     law = Law(np.ones(1), one, choice.noise * one, one, shuffled_period(problem))
@@ -125,5 +129,5 @@ def _holds_mass(problem: Problem, laplace: Laplace) -> bool:
     values = np.array([float(sums.log_density(problem, problem.array(z))) for z in near])
     start = float(sums.log_density(problem, problem.array(problem.start)))
     return bool(
-        np.isfinite(values).mean() > 0.5 and np.nanmedian(values) > start - 10 * laplace.mode.size
+        np.isfinite(values).mean() > 0.5 and np.nanmedian(values) > start - 10 * laplace.center.size
     )

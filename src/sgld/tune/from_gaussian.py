@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from ..draws.plan import Plan
 from ..draws.setup import Setup
-from ..gaussian import noise
 from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
 from ..gaussian.lowrank import LowRankLaplace
+from ..gaussian.row_noise import row_noise
 from ..gradient.full import Full
 from ..law.affine import of_sampler
 from ..law.overdamped import Law, largest_step
@@ -17,6 +19,7 @@ from ..preconditioner.fixed import Dense
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
+from .always import numbers_of, rows_note
 from .estimator import (
     DEFAULT_BATCH,
     allows_correction,
@@ -28,6 +31,7 @@ from .estimator import (
     shuffled_period,
     stationary_law,
 )  # fmt: skip
+from .levels import Levels, dense_levels, marginal_levels, no_noise
 from .metric import factor_of, settled
 from .misfit import misfit
 from .price import Choice, corrected_step, priced_choice
@@ -49,40 +53,51 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
     factor = laplace.factor
     if D is not None:
         small = problem.with_batches(min(DEFAULT_BATCH, problem.num_data), "reshuffle")
-        factor = factor_of(settled(D, small, laplace.mode), problem)
+        factor = factor_of(settled(D, small, laplace.center), problem)
     assert factor is not None
     bias = ask.tolerance / 2
     correctable = dense and nu < CORRECTABLE and allows_correction(ask)
     correctable = correctable and (is_auto(ask.gradient) or not ask.gradient.remembers)
-    misfitting = None
+    misfitting, always, notes = None, None, ()
     if not problem.has_rows:
         gradient = Full() if is_auto(ask.gradient) else ask.gradient
         choice = Choice(gradient, 0, "independent", correctable, 0.0)
     else:
-        plain = centred = 0.0
+        survey = None
+        levels: tuple[Levels, Levels] = (no_noise, no_noise)
         if not isinstance(ask.gradient, Full):
-            *rows, scores = noise.row_noise(problem, laplace.tempered(T), ask.seed)
-            misfitting = misfit(problem, laplace, scores)
-            plain, centred = (_largest(factor, covariance) for covariance in rows)
-        choice = priced_choice(problem.source, (plain, centred), ask, correctable, bias, T)
+            survey = row_noise(problem, laplace.tempered(T), ask.seed)
+            misfitting = misfit(problem, laplace, survey.at_center / np.sqrt(T))
+            thrown = 1 / T if dense else 0.0
+            levels = (
+                partial(dense_levels, survey.plain, factor, thrown),
+                partial(dense_levels, survey.centred, factor, thrown),
+            )
+        choice = priced_choice(problem.source, levels, ask, correctable, bias, T)
+        always = numbers_of(survey, choice.gradient, choice.always)
+        if not isinstance(ask.gradient, Full):
+            notes = rows_note(problem, laplace, choice.gradient, always)
         problem = in_batches(problem, choice.batch_size, choice.order, choice.gradient)
-    gradient = prepared(choice.gradient, problem, laplace.mode)
+        problem = problem.with_always(always)
+    gradient = prepared(choice.gradient, problem, laplace.center)
     measured = measure(problem, gradient, laplace, T, ask.seed)
     white = factor.T @ measured @ factor
     values, turn = np.linalg.eigh(white)
     correction = None
     if choice.corrected:
         values = np.maximum(values, 0.0)
-        h = corrected_step(values[-1], T)
+        h = min(choice.longest, corrected_step(values[-1], T))
         factor, correction = factor @ turn, problem.array(values)
     law = stationary_law(problem, laplace, factor, measured, sampler_of(ask))
     if not choice.corrected:
-        h = largest_step(law, bias, T) / _caution(nu)
+        h = min(choice.longest, largest_step(law, bias, T)) / _caution(nu)
     if D is None:
         D = Dense(laplace.covariance, factor).prepare(problem.layout)
     schedule = as_schedule(h, "step_size")
-    setup = Setup(sampler_of(ask, correction), gradient, D, schedule, *problem.batches)
-    return Plan(setup, known, problem.num_data, law, misfit=misfitting)
+    setup = Setup(
+        sampler_of(ask, correction), gradient, D, schedule, *problem.batches, always=always
+    )
+    return Plan(setup, known, problem.num_data, law, misfit=misfitting, notes=notes)
 
 
 def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
@@ -94,35 +109,30 @@ def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan
         raise no_step(ask)
     laplace, nu = known.gaussian, known.nu
     assert isinstance(laplace, LowRankLaplace) and nu is not None
-    bias, V, longest = ask.tolerance / 2, 0.0, np.inf
+    bias, V, longest, always = ask.tolerance / 2, 0.0, np.inf, None
     stiffest = 1 + laplace.departure
     gradient = Full() if is_auto(ask.gradient) else ask.gradient
     if problem.has_rows:
-        plain = centred = curved = 0.0
+        survey = None
+        levels: tuple[Levels, Levels] = (no_noise, no_noise)
         if not isinstance(ask.gradient, Full):
-            # over D's variances, which are too large by up to the stiffest eigenvalue
-            *found, curved = noise.marginal_noise(problem, laplace.tempered(T), ask.seed)
-            plain, centred = (stiffest * variance / T for variance in found)
-            curved /= T
-        choice = priced_choice(
-            problem.source, (plain, centred), ask, False, bias, T, 1 / stiffest, curved
-        )
+            survey = row_noise(problem, laplace.tempered(T), ask.seed)
+            levels = marginal_levels(problem, survey, laplace.tempered(T), T)
+        choice = priced_choice(problem.source, levels, ask, False, bias, T, 1 / stiffest)
         gradient, V, longest = choice.gradient, choice.noise, choice.longest
+        always = numbers_of(survey, choice.gradient, choice.always)
         problem = in_batches(problem, choice.batch_size, choice.order, gradient)
-    gradient = prepared(gradient, problem, laplace.mode)
+        problem = problem.with_always(always)
+    gradient = prepared(gradient, problem, laplace.center)
     out = np.ones((laplace.marginals(problem).variance.size, 1))
     one = Law(np.ones(1), np.ones((1, 1)), np.array([[V]]), out, shuffled_period(problem))
     law = of_sampler(one, sampler_of(ask))
     h = min(largest_step(law, bias, T), 1 / stiffest, longest) / _caution(nu)
     D, schedule = laplace.metric.prepare(problem.layout), as_schedule(h, "step_size")
-    setup = Setup(sampler_of(ask), gradient, D, schedule, *problem.batches)
+    setup = Setup(sampler_of(ask), gradient, D, schedule, *problem.batches, always=always)
     return Plan(setup, known, problem.num_data, law)
 
 
 def _caution(nu: float) -> float:
     """By how much a step that is right on a Gaussian is shortened far from one."""
     return 1 + nu / CORRECTABLE if nu >= CORRECTABLE else 1.0
-
-
-def _largest(factor: np.ndarray, covariance: np.ndarray) -> float:
-    return float(np.linalg.eigvalsh(factor.T @ covariance @ factor)[-1])

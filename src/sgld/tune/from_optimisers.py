@@ -36,7 +36,7 @@ def from_optimisers(problem: Problem, ask: Request, known: Known) -> Plan:
     """
     gradient, problem = plain_batches(problem, ask)
     z0 = np.asarray(problem.start)
-    center = z0 if known.gaussian is None else known.gaussian.mode
+    center = z0 if known.gaussian is None else known.gaussian.center
     starts, near = None, np.asarray(center)[None]
     if not known.usable:
         starts = near = _optimised(problem, ask, z0.astype(np.float64))

@@ -16,22 +16,20 @@ MISFIT_ERROR = 0.15  # largest standard error of a misfit that is told, as a sha
 MISFIT = 2.0  # scores that vary so much more, or less, than the model implies are told
 
 
-def misfit(
-    problem: Problem, laplace: Laplace, at_mode: Float[np.ndarray, "count d"]
-) -> float | None:
-    """tr F^T (N V_S) F over tr F^T J_lik F, from N times rows' scores: about 1 in a well-specified model.
+def misfit(problem: Problem, laplace: Laplace, size: Float[np.ndarray, " N"]) -> float | None:
+    """tr F^T (N V_S) F over tr F^T J_lik F, from the sizes N ||F^T g_i|| of all rows: about 1 in a well-specified model.
 
     The denominator is the number of parameters that the data determine; fitting them takes so many
     of N squared scores. None where too few rows are left, or a few of them decide.
     """
     N = problem.num_data
-    prior = np.asarray(sums.prior_curvature(problem, problem.array(laplace.mode)), np.float64)
+    prior = np.asarray(sums.prior_curvature(problem, problem.array(laplace.center)), np.float64)
     determined = float(np.trace(laplace.pull(laplace.pull(laplace.curvature - prior).T)))
     if not 0 < FEWEST_EACH * determined < N:
         return None
-    size = np.sum(laplace.pull(at_mode - at_mode.mean(0)) ** 2, axis=1) / N
-    spread = float(np.mean(size))
-    if np.var(size) > min(N, len(size)) * (MISFIT_ERROR * spread) ** 2:
+    square = size**2 / N
+    spread = float(np.mean(square))
+    if np.var(square) > N * (MISFIT_ERROR * spread) ** 2:
         return None
     return spread / determined / (1 - determined / N)
 

@@ -14,7 +14,8 @@ from ..gradient.minibatch import Minibatch
 from ..law.affine import of_sampler
 from ..law.overdamped import Law, largest_step
 from ..problem.request import Request, is_auto
-from .estimator import sampler_of
+from .estimator import is_centred, sampler_of
+from .levels import Level, Levels
 
 __all__ = ["Choice", "corrected_step", "priced_choice"]
 
@@ -23,6 +24,8 @@ CORRECTED_STEP = (
     0.3  # largest step under noise correction, in units of the posterior; .15: 1.75 times the steps
 )
 STABLE = 0.5  # largest step times the curvature of a batch apart from that of all rows
+THROWN = 3.0  # sds that the largest row of a batch may move a chain by in a step
+WORTH = 0.9  # of the cost without them, that rows in every batch must get down to
 
 
 @dataclass(frozen=True)
@@ -36,60 +39,70 @@ class Choice:
     cost: float
     noise: float = 0.0  # variance of the gradient in the noisiest direction
     longest: float = np.inf  # step, whatever the noise
+    always: int = 0  # of the rows with the largest gradients, in every batch
 
 
 def priced_choice(
-    source: Source, largest: tuple[float, float], ask: Request, correctable: bool, bias: float, T: float,
-    longest: float = np.inf, curved: float = 0.0,
+    source: Source, levels: tuple[Levels, Levels], ask: Request, correctable: bool, bias: float, T: float,
+    longest: float = np.inf,
 ) -> Choice:  # fmt: skip
     """The cheapest of control variates, plain minibatches and full gradients, per draw.
 
-    `largest`: variance of N times one row's gradient in the noisiest direction, plain and centred;
-    `longest`: the largest step, whatever the noise; `curved`: the curvature of N times one row.
+    `levels` of plain and of centred gradients, made as they are asked for: rows are put into every
+    batch as long as that may pay. `longest`: the largest step, whatever the noise.
     """
     N, sampler = source.num_data, sampler_of(ask)
     given = None if is_auto(ask.gradient) else ask.gradient
-    plain, cv = largest
-    centred = isinstance(given, ControlVariates) or (given is not None and given.remembers)
-    if isinstance(given, Full):
-        sizes = [N]
-    elif is_auto(ask.batch_size):
-        sizes = [2**k for k in range(N.bit_length()) if 2**k < N] + [N]
-    else:
-        sizes = [ask.batch_size]
 
-    def priced(gradient, n, order, variance, correctable) -> Choice:
+    def priced(gradient: Any, n: int, order: str, level: Level, correctable: bool) -> Choice:
         """Rows per effective draw, on a one-dimensional whitened target."""
-        V = variance * (1 / n - 1 / N)
-        most = min(longest, STABLE / max(curved * (1 / n - 1 / N), 1e-12))
+        share = 1 / n - 1 / N
+        V, thrown = level.variance * share, THROWN * n / max(level.size, 1e-12)
+        most = min(longest, STABLE / max(level.curved * share, 1e-12), thrown)
         period = -(-N // n) if order in ("reshuffle", "symmetric") else 1
         corrected = correctable and period == 1
         if corrected:
-            rate = corrected_step(V, T)
+            rate = min(most, corrected_step(V, T))
         else:
             one = np.ones((1, 1))
             law = of_sampler(Law(np.ones(1), one, V * one, one, period), sampler)
             assert law is not None  # a sampler without one was refused
             rate = law.rate(min(most, largest_step(law, bias, T)))
-        return Choice(
-            gradient, n, order, corrected, (n + STEP_OVERHEAD) * (2 - rate) / rate, V, most
-        )
+        cost = (n + level.always + STEP_OVERHEAD) * (2 - rate) / rate
+        return Choice(gradient, n, order, corrected, cost, V, most, level.always)
 
-    choices = []
-    for n in sizes:
-        if isinstance(given, Full) or (given is None and n == N):
-            exact = Full() if given is None else given
-            choices.append(priced(exact, n, "reshuffle", 0.0, correctable))
-            continue
-        if given is None or centred:
-            order = "independent" if is_auto(ask.order) else ask.order
-            estimator = ControlVariates() if given is None else given
-            choices.append(priced(estimator, n, order, cv, correctable))
-        if given is None or not centred:
-            order = "reshuffle" if is_auto(ask.order) else ask.order
-            estimator = Minibatch() if given is None else given
-            choices.append(priced(estimator, n, order, plain, False))
-    return min(choices, key=lambda choice: choice.cost)
+    exact, best = Level(), None
+    sizes = [N] if isinstance(given, Full) else [ask.batch_size]
+    if is_auto(sizes[0]):
+        sizes = [2**k for k in range(N.bit_length()) if 2**k < N] + [N]
+    if sizes[-1] == N and (given is None or isinstance(given, Full)):
+        best = priced(given or Full(), sizes.pop(), "reshuffle", exact, correctable)
+    if not sizes:
+        assert best is not None
+        return best
+    kinds = []
+    if given is None or is_centred(given):
+        order = "independent" if is_auto(ask.order) else ask.order
+        kinds.append((given or ControlVariates(), order, levels[1], correctable))
+    if given is None or not kinds:
+        order = "reshuffle" if is_auto(ask.order) else ask.order
+        kinds.append((given or Minibatch(), order, levels[0], False))
+    for gradient, order, of, may in kinds:
+        fixed = sizes[0] + STEP_OVERHEAD
+        each = priced(gradient, sizes[0], order, exact, may).cost / fixed
+        for level in of():
+            limit = np.inf if best is None else best.cost * (WORTH if level.always else 1.0)
+            if (fixed + level.always) * each >= limit:
+                break
+            found = min((priced(gradient, n, order, level, may) for n in sizes), key=_cost)
+            if found.cost < limit:
+                best = found
+    assert best is not None
+    return best
+
+
+def _cost(choice: Choice) -> float:
+    return choice.cost
 
 
 def corrected_step(largest_noise: float, T: float) -> float:

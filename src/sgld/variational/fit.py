@@ -185,7 +185,7 @@ def _start(
             "family='gaussian'."
         )
     near = laplace if init_sd is None else None
-    center = array(problem.start if near is None else near.mode)
+    center = array(problem.start if near is None else near.center)
     if family == "full-rank":
         factor = np.eye(d) if near is None else np.asarray(near.factor)
         placed: Any = FullRank.around(center, factor)

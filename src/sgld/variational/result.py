@@ -151,7 +151,7 @@ def judge(
     phi = of.phi(z)
     if gaussian:
         mean, covariance = family.moments(params)[0], family.covariance(params)
-        out = problem.target.jacobian(laplace.mode)
+        out = problem.target.jacobian(laplace.center)
         moments = of.phi(mean), np.einsum("mi,ij,mj->m", out, covariance, out)
     else:
         flat = phi.reshape(-1, phi.shape[-1])

@@ -88,7 +88,7 @@ def test_a_mode_that_is_a_little_off_changes_no_sd():
     weights = np.random.default_rng(3).random(thetas.shape[:2])
     thetas += MODE - mean(thetas, weights)  # draws in the right place
     gradient = -(thetas - MODE) @ J
-    off = replace(LAPLACE, mode=MODE + np.array([0.3, -0.4, 0.5])).marginals(PROBLEM)
+    off = replace(LAPLACE, center=MODE + np.array([0.3, -0.4, 0.5])).marginals(PROBLEM)
     phi = off.phi(thetas)
     run = (mean(phi, weights), var(phi, weights))
     found = corrected_moments(phi, off.gamma(gradient), off.variance, weights, 1.0, run)

@@ -82,8 +82,10 @@ def test_the_first_rule_that_applies():
 
 
 def test_r_hat_allows_for_the_draws_at_hand():
-    assert judged(ess=[405, 2000], r_hat=[1.018, 1.0]).word == "trusted"  # sqrt(1 + 16/405)
-    assert judged(ess=[405, 2000], r_hat=[1.03, 1.0]).word == "not mixed"
+    # sqrt(1 + 8/405 q), q the 1 - .005/2 quantile of chi2_7 / 7: 3.15
+    assert judged(ess=[405, 2000], r_hat=[1.029, 1.0]).word == "trusted"
+    assert judged(ess=[405, 2000], r_hat=[1.032, 1.0]).word == "not mixed"
+    assert judged(ess=[405, 2000], r_hat=[1.029, 1.0], ess_alone=[900, 2000]).word == "not mixed"
 
 
 def test_corrected_columns_only_where_r2_allows():

@@ -1,6 +1,7 @@
 import json
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa

@@ -1,6 +1,5 @@
 """`write_report`: every kind of run gets a page that is whole, safe and works offline."""
 
-import json
 import re
 from html import unescape
 from html.parser import HTMLParser
@@ -10,7 +9,8 @@ import pytest
 
 import sgld
 from sgld.draws.draws import Draws
-from sgld.draws.storage import FORMAT, RunDirectory, write_result
+from sgld.draws.run_directory import RunDirectory
+from sgld.draws.storage import write_result
 from sgld.draws.verdict import Verdict
 from sgld.errors import RunError
 from sgld.report import text
@@ -84,9 +84,8 @@ def run(tmp_path, word="trusted", names=("a", "b", "c"), reasons=("sd within 3%.
     directory = RunDirectory(tmp_path / "run")
     directory.create(False)
     request = {"step_size": None, "batch_size": 50, "num_chains": 4, "tolerance": 0.05, "seed": 0}
-    directory.write(
-        "run.json",
-        {"format": FORMAT, "kind": "sample", "request": request, "given": {"step_size": f"Polynomial({EVIL})"},
+    directory.begin(
+        {"kind": "sample", "request": request, "given": {"step_size": f"Polynomial({EVIL})"},
          "versions": {"sgld": "0.1.0"}, "seed": 0, **(asked or {})},
     )  # fmt: skip
     write_result(directory, draws)
@@ -135,10 +134,11 @@ def test_failed_chains_are_named_and_left_out(tmp_path):
 
 def test_a_run_of_which_every_chain_failed(tmp_path):
     path = run(tmp_path)
-    result = json.loads((path / "result.json").read_text())
+    directory = RunDirectory(path)
+    result = directory.read("result.json")
     result["status"] = ["chain became non-finite."] * 4
     result["verdict"] |= {"word": "biased", "reasons": result["status"]}
-    (path / "result.json").write_text(json.dumps(result))
+    directory.write("result.json", result)
     (path / "summary.json").unlink()
     page = written(path)
     assert "4 of 4 chains failed." in page and "nothing to tabulate" in page
@@ -238,7 +238,7 @@ def test_a_formula_run_is_checked_against_its_data(tmp_path, family):
     directory.create(False)
     source = {"path": "rows.csv", "absolute": str(file), "sha256": content_hash(file)}
     asked = {"kind": "formula", "formula": "y ~ x", "family": family, "data": source}
-    directory.write("run.json", {"format": FORMAT, **asked, "model": model.spec, "seed": 0})
+    directory.begin({**asked, "model": model.spec, "seed": 0})
     write_result(directory, draws)
     page = written(directory.path)
     assert "Does the model fit?" in page and "for all 300 rows" in page

@@ -10,14 +10,17 @@ from jax.tree_util import Partial
 
 import sgld
 from sgld.data.memory import InMemory
-from sgld.gaussian import lowrank, noise
-from sgld.gaussian.dense import laplace_at, nonlinearity
+from sgld.gaussian import lowrank
+from sgld.gaussian.center import departure
+from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.known import Known
 from sgld.gaussian.lowrank import LowRankLaplace, lowrank_laplace, lowrank_mode
+from sgld.gaussian.row_noise import row_noise
 from sgld.layout import Layout
 from sgld.problem.problem import Problem, Target
 from sgld.problem.request import Request
 from sgld.tune.from_gaussian import from_lowrank
+from sgld.tune.levels import Level, marginal_levels
 from sgld.tune.price import priced_choice
 
 D = 1200
@@ -67,9 +70,9 @@ def test_diagonal_plus_rank_five_is_found_exactly(five):
 def test_spread_pull_whiten_draws_and_metric_belong_to_one_matrix(five, rng):
     problem, J, laplace = five
     v, w = rng.normal(size=(2, 3, D))
-    np.testing.assert_allclose(laplace.whiten(laplace.mode + laplace.spread(v)), v, atol=1e-8)
+    np.testing.assert_allclose(laplace.whiten(laplace.center + laplace.spread(v)), v, atol=1e-8)
     np.testing.assert_allclose(np.sum(laplace.spread(v) * w), np.sum(v * laplace.pull(w)))
-    straight = laplace.linear(problem, laplace.mode + w)
+    straight = laplace.linear(problem, laplace.center + w)
     np.testing.assert_allclose(straight, laplace.pull(w @ J), atol=2e-3)
     metric = laplace.metric.prepare(problem.layout)
     f32 = lambda x: jnp.asarray(x, jnp.float32)  # noqa: E731
@@ -135,7 +138,7 @@ def test_nu_is_0_on_a_gaussian_alone():
     for bend in (0.0, 0.02):
         problem = problem_of(quartic, bend)
         laplace = lowrank_laplace(problem, np.zeros(D), np.ones(D), np.random.default_rng(1))
-        numbers.append(nonlinearity(problem, laplace, np.random.default_rng(0), 1.0))
+        numbers.append(departure(problem, laplace, np.random.default_rng(0)).nu)
     assert numbers[0] < 1e-6
     # (4 b z^3)^2 has mean 16 b^2 15 = .096; the largest of 1200 averages of 128 lies above
     assert 0.096 < numbers[1] < 1.5
@@ -165,25 +168,32 @@ def test_lowrank_mode_is_the_least_squares_solution():
     dense, _ = both()
     assert converged
     assert np.abs(dense.whiten(mode)).max() < 0.05
-    residual = Y - ROWS @ dense.mode
-    assert value == pytest.approx(-0.5 * (residual @ residual + dense.mode @ dense.mode), rel=1e-5)
+    residual = Y - ROWS @ dense.center
+    assert value == pytest.approx(
+        -0.5 * (residual @ residual + dense.center @ dense.center), rel=1e-5
+    )
+
+
+def first_levels(laplace):
+    """The noise of plain and of centred gradients, no row being in every batch."""
+    kinds = marginal_levels(PROBLEM, row_noise(PROBLEM, laplace, 0), laplace, 1.0)
+    return [next(kind()) for kind in kinds]
 
 
 def test_the_marginal_noise_is_that_of_the_rows():
     dense, found = both()
-    plain, centred, curved = noise.marginal_noise(PROBLEM, found, 0)
+    plain, centred = first_levels(found)
     S = dense.covariance
     rows = ROWS.astype(float)
-    g = N * rows * (Y - rows @ dense.mode)[:, None]
+    g = N * rows * (Y - rows @ dense.center)[:, None]
     gamma = S @ np.cov(g, rowvar=False) @ S
-    assert plain == pytest.approx(np.max(np.diag(gamma) / np.diag(S)), rel=0.1)
+    assert plain.variance == pytest.approx(np.max(np.diag(gamma) / np.diag(S)), rel=0.1)
     H = N * rows[:, :, None] * rows[:, None, :] - rows.T @ rows
     spread = np.einsum("nij,jk,nkl->il", H, S, H) / N
-    assert centred == pytest.approx(np.max(np.diag(S @ spread @ S) / np.diag(S)), rel=0.15)
-    assert curved == pytest.approx(np.sqrt(np.trace(S @ spread)), rel=0.1)
-    *dense_noise, _ = noise.row_noise(PROBLEM, dense, 0)
-    of_dense = [np.max(np.diag(S @ C @ S) / np.diag(S)) for C in dense_noise]
-    assert [plain, centred] == pytest.approx(of_dense, rel=0.05)
+    worst = np.max(np.diag(S @ spread @ S) / np.diag(S))
+    assert centred.variance == pytest.approx(worst, rel=0.2)
+    assert centred.curved == pytest.approx(np.sqrt(np.trace(S @ spread)), rel=0.1)
+    assert plain.curved == centred.curved
 
 
 NO_LIMITS = {"max_steps": None, "max_seconds": None}
@@ -200,24 +210,30 @@ def request(**given):
 def test_the_noise_of_a_plan_at_a_temperature(gradient, power):
     """At the mode it does not know the temperature; centred, it is proportional to it."""
     _, found = both()
-    plain, centred, _ = noise.marginal_noise(PROBLEM, found, 0)
-    one = (centred if power else plain) * (1 + found.departure) * (1 / 15 - 1 / N)
+    levels = list(marginal_levels(PROBLEM, row_noise(PROBLEM, found, 0), found, 1.0)[power]())
     ask = request(gradient=gradient, order="independent", batch_size=15)
     for T in (0.25, 1.0, 4.0):
         plan = from_lowrank(PROBLEM, ask, Known(found, nu=0.0), T)
+        level = {level.always: level for level in levels}[len(plan.setup.always)]
+        one = level.variance * (1 / 15 - 1 / N)
         assert float(plan.law.noise[0, 0]) == pytest.approx(T**power * one, rel=1e-3)
+
+
+def curved_by(curved):
+    """The levels of rows without noise."""
+    return lambda: iter([Level(curved=curved)])
 
 
 def test_a_step_never_outruns_one_batchs_own_curvature():
     """On h times the curvature of N / n times n rows above 2 the steps diverge, whatever the law."""
     for curved, n in ((100.0, 1), (100.0, 10), (3000.0, 10)):
-        choice = priced_choice(
-            SOURCE, (0.0, 0.0), request(batch_size=n), False, 0.025, 1.0, curved=curved
-        )
+        levels = [curved_by(curved)] * 2
+        choice = priced_choice(SOURCE, levels, request(batch_size=n), False, 0.025, 1.0)
         assert choice.longest * curved * (1 / n - 1 / N) <= 1
     given = dict(ask=request(), correctable=False, bias=0.025, T=1.0)
-    calm = priced_choice(SOURCE, (0.0, 0.0), **given).batch_size
-    assert calm == 1 < priced_choice(SOURCE, (0.0, 0.0), **given, curved=300.0).batch_size
+    calm, wild = ([curved_by(curved)] * 2 for curved in (0.0, 300.0))
+    assert priced_choice(SOURCE, calm, **given).batch_size == 1
+    assert priced_choice(SOURCE, wild, **given).batch_size > 1
 
 
 @pytest.mark.slow

@@ -63,18 +63,6 @@ def test_the_noise_of_control_variates_is_averaged_over_the_posterior(n):
     np.testing.assert_allclose(found, exact, rtol=0.12, atol=0.1 * np.trace(exact))
 
 
-def test_the_noise_of_one_row_plain_and_centred():
-    laplace = laplace_at(PROBLEM, MODE)
-    plain, difference, at_mode = noise.row_noise(PROBLEM, laplace, 0)
-    exact = np.cov(N * of_rows(MODE), rowvar=False)
-    np.testing.assert_allclose(plain, exact, rtol=0.1, atol=0.05 * np.trace(exact))
-    np.testing.assert_allclose(
-        at_mode.mean(0), X.T @ (Y - X @ MODE), atol=4 * np.sqrt(exact.max() / 4096)
-    )
-    exact = centred(1)
-    np.testing.assert_allclose(difference, exact, rtol=0.15, atol=0.05 * np.trace(exact))
-
-
 @pytest.mark.parametrize("n", [2, 3])
 def test_per_datum_statistics_give_the_noise_of_every_batch(n):
     """Over all subsets of n rows, of a posterior whose prior has a gradient there."""

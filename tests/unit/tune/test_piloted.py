@@ -162,4 +162,4 @@ def test_many_rows_are_searched_from_the_mode_of_some(monkeypatch):
     np.testing.assert_array_equal(seen[0][1], 30)
     half = laplace_at(PROBLEM.first(300), seen[1][1])
     assert np.abs(half.whiten(MEAN)).max() < 5
-    np.testing.assert_allclose((plan.known.gaussian.mode - MEAN) / SD, 0, atol=0.01)
+    np.testing.assert_allclose((plan.known.gaussian.center - MEAN) / SD, 0, atol=0.01)

@@ -1,0 +1,93 @@
+"""Some rows in every batch: those that a random batch would miss, or be thrown by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from .source import Batch, Source
+
+__all__ = ["AlwaysIn"]
+
+PyTree = Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class AlwaysIn(Source):
+    """A source's batches, with some of its rows in every one.
+
+    sum_i f_i is estimated by sum_{i chosen} f_i + scale * sum_{j in the batch, not chosen} f_j: the
+    chosen rows add nothing to its variance, and it stays unbiased whatever rows are chosen.
+
+    Attributes:
+      source: the rows, and the batches of them all.
+      numbers: the chosen rows.
+      held: the chosen rows themselves.
+      left: 0 for a chosen row, 1 for every other, and a spare one.
+    """
+
+    source: Source
+    numbers: Int[Array, " m"]
+    held: PyTree
+    left: Float[Array, " spare"]
+    num_data: int = field(metadata={"static": True})
+    batch_size: int = field(metadata={"static": True})
+    order: str = field(metadata={"static": True})
+
+    @classmethod
+    def of(cls, source: Source, numbers: Int[np.ndarray, " m"]) -> AlwaysIn:
+        """`source` with the rows of these numbers, no two the same, in every batch."""
+        chosen = jnp.asarray(numbers, jnp.int32)
+        left = jnp.ones(source.num_data + 1).at[chosen].set(0.0)
+        batches = (source.num_data, source.batch_size, source.order)
+        return cls(source, chosen, source.take(chosen), left, *batches)
+
+    def fetch(self, x: Int[Array, "*entry"]) -> Batch:
+        """The source's Batch without the chosen rows, and these at weight 1 in the sum."""
+        batch = self.source.fetch(x)
+        if batch.start is None:
+            left = self.left[batch.numbers]
+        else:
+            left = jax.lax.dynamic_slice_in_dim(self.left, batch.start, batch.numbers.shape[0])
+        weight = left if batch.weight is None else batch.weight * left
+        join = lambda a, b: jnp.concatenate([a, b])  # noqa: E731
+        own = jnp.full(self.numbers.shape, 1 / batch.scale, self.left.dtype)
+        return replace(
+            batch,
+            rows=jax.tree.map(join, batch.rows, self.held),
+            numbers=join(batch.numbers, self.numbers),
+            weight=join(weight, own),
+            start=None,
+        )
+
+    def others(self) -> AlwaysIn:
+        """The same batches without the chosen rows: what is left to chance, a part of the sum."""
+        none = jax.tree.map(lambda leaf: leaf[:0], (self.numbers, self.held))
+        return replace(self, numbers=none[0], held=none[1])
+
+    def chunk(self, key: tuple[int, int], step: int, n: int) -> Int[np.ndarray, "n ..."]:
+        """The source's entries."""
+        return self.source.chunk(key, step, n)
+
+    def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
+        """Rows by number."""
+        return self.source.take(rows)
+
+    def with_batches(self, batch_size: int, order: str) -> AlwaysIn:
+        """Other batches, with the same rows in every one."""
+        source = self.source.with_batches(batch_size, order)
+        return replace(self, source=source, batch_size=source.batch_size, order=source.order)
+
+    def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
+        """The source's."""
+        return self.source.original_rows(rows, seed)
+
+    def hash(self) -> str:
+        """The source's: the rows are the same."""
+        return self.source.hash()

@@ -1,0 +1,226 @@
+"""Files of a run directory: arrays and JSON, written so that a stop at any instant loses nothing.
+
+Every file is written under a scratch name of its own, flushed to the disk, renamed, and its folder
+flushed: under its name stands the old content or the new, never a part. Every file is sealed: it
+holds the SHA-256 of all else that it holds. Reading trusts nothing: no symbolic link is followed,
+no array is made that is larger than the file that holds it, nothing is unpickled, and whatever is
+wrong is a RunError in one sentence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import secrets
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ..errors import RunError
+
+__all__ = [
+    "SCRATCH",
+    "as_json",
+    "digest_of",
+    "flush_folder",
+    "read_arrays",
+    "read_json",
+    "remove",
+    "write_arrays",
+    "write_atomic",
+    "write_json",
+]
+
+SCRATCH = ".partial-"  # what begins the scratch names, so that those of a killed process are known
+SEAL, HEAD = "seal", "json"  # the key of the SHA-256, and the array that holds the JSON object
+MOST_JSON = 2**26  # bytes
+MOST_ARRAYS = 100_000  # in one file
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+
+
+# -- writing ---------------------------------------------------------------------------------
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """`content` under `path`: a reader sees the old content or the new."""
+    _written(path, lambda file: file.write(content))
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """A JSON object, sealed, atomically."""
+    write_atomic(path, as_json({**value, SEAL: _seal_of(value, {})}))
+
+
+def as_json(value: Mapping[str, Any]) -> bytes:
+    """A JSON object for people to read as well."""
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def write_arrays(path: Path, head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """A JSON object and arrays by name as an uncompressed .npz, sealed, atomically."""
+    content = json.dumps({**head, SEAL: _seal_of(head, arrays)}, allow_nan=False).encode()
+    parts = {HEAD: np.frombuffer(content, np.uint8), **arrays}
+    _written(path, lambda file: np.savez(file, **parts))  # type: ignore[arg-type]
+
+
+def _seal_of(head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    found = hashlib.sha256(json.dumps(head, sort_keys=True, allow_nan=False).encode())
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name], order="C")
+        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        found.update(array.reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
+
+
+def _written(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    scratch = path.with_name(f"{SCRATCH}{secrets.token_hex(8)}")
+    try:
+        # exclusively: whatever stands under that name, a link too, is not ours to write through
+        handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW, 0o666)
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+        flush_folder(path.parent)
+    except OSError as error:
+        raise RunError(f"{path} could not be written: {_why(path, error)}.") from error
+    finally:
+        with contextlib.suppress(OSError):  # of a name that was renamed there is nothing left
+            scratch.unlink()
+
+
+def flush_folder(path: Path) -> None:
+    """See to it that renames and removals in a folder are on the disk."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, where it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+
+
+def _why(path: Path, error: OSError) -> str:
+    if not path.parent.is_dir():
+        return f"{path.parent} is no longer there"
+    return error.strerror or str(error)
+
+
+# -- reading ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """A regular file, open for reading. Raises RunError otherwise, FileNotFoundError where absent."""
+    if path.is_symlink():
+        raise RunError(f"{path} is a symbolic link, which no file of a run directory may be.")
+    try:
+        # without O_NONBLOCK opening a named pipe would wait for a writer
+        handle = os.open(path, os.O_RDONLY | NO_FOLLOW | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {error}.") from error
+    with os.fdopen(handle, "rb") as file:
+        if not path.is_file():
+            raise RunError(f"{path} cannot be read: it is no regular file.")
+        yield file
+
+
+def digest_of(path: Path) -> tuple[int, str]:
+    """(bytes, SHA-256) of a file."""
+    with _opened(path) as file:
+        found = hashlib.sha256()
+        while part := file.read(2**20):
+            found.update(part)
+        return os.fstat(file.fileno()).st_size, found.hexdigest()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What `write_json` wrote. Raises RunError where it is not that, FileNotFoundError where absent."""
+    with _opened(path) as file:
+        content = file.read(MOST_JSON + 1)
+    if len(content) > MOST_JSON:
+        raise RunError(f"{path} cannot be read: it has more than {MOST_JSON} bytes.")
+    return _unsealed(path, content, {})
+
+
+def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What `write_arrays` wrote; the arrays are read-only, and take no more memory than the file.
+
+    Raises RunError where the file is not that, FileNotFoundError where it is absent.
+    """
+    with _opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            arrays = dict(_members(file, size))
+            content = arrays.pop(HEAD).tobytes()
+        except RunError as error:
+            raise RunError(f"{path} cannot be read: {error}") from error
+        except Exception as error:  # of a broken archive, zipfile and NumPy raise what they please
+            raise RunError(f"{path} cannot be read: {_brief(error)}.") from error
+    return _unsealed(path, content, arrays), arrays
+
+
+def _unsealed(path: Path, content: bytes, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    try:
+        head = json.loads(content)
+        if not isinstance(head, dict):
+            raise RunError(f"{path} cannot be read: it holds no object.")
+        if SEAL not in head:
+            raise RunError(
+                f"{path} has no seal: it was written by another version of sgld, or not by it; make the run again."
+            )
+        seal = head.pop(SEAL)
+        sealed = _seal_of(head, arrays)
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} cannot be read: {_brief(error)}.") from error
+    if seal != sealed:
+        raise RunError(f"{path} is not what was written: it was damaged, or edited.")
+    return head
+
+
+def _members(file: IO[bytes], size: int) -> Iterator[tuple[str, np.ndarray]]:
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        if len(members) > MOST_ARRAYS or sum(member.file_size for member in members) > size:
+            raise RunError("its parts are larger than it is.")
+        if len({member.filename for member in members}) < len(members):
+            raise RunError("two of its arrays have one name.")
+        for member in members:
+            name, dot, ending = member.filename.rpartition(".")
+            if dot + ending != ".npy" or member.compress_type != zipfile.ZIP_STORED:
+                raise RunError(f"{member.filename[:80]!r} is no plain array.")
+            yield name, _array(archive.read(member))
+
+
+def _array(content: bytes) -> np.ndarray:
+    """An array of a .npy file's bytes; its numbers are not copied."""
+    stream = io.BytesIO(content)
+    version = np.lib.format.read_magic(stream)
+    header = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }[version]
+    shape, by_column, dtype = header(stream)
+    if dtype.kind not in "biufV" or dtype.hasobject or dtype.names is not None:
+        raise RunError(f"an array is of dtype {dtype}, not of numbers.")
+    if 0 in shape:
+        return np.zeros(shape, dtype)
+    array = np.frombuffer(content, dtype, offset=stream.tell())
+    return array.reshape(shape, order="F" if by_column else "C")
+
+
+def _brief(error: Exception) -> str:
+    return f"{type(error).__name__} {error}"[:200].rstrip()

@@ -1,0 +1,229 @@
+"""ESS and R-hat of all parameters at once: ArviZ's statistics, over blocks of parameters.
+
+ArviZ works through one parameter at a time, in Python; here a block of them is ranked,
+transformed and summed together. The definitions are those of Vehtari, Gelman, Simpson, Carpenter
+& Buerkner (2021), for chains split in halves: m = 2 chains of n draws, S = m n,
+
+    z = Phi^{-1}((rank - 3/8) / (S + 1/4)),                equal values share their mean rank
+    R-hat^2 = (n - 1) / n + B / W                          of z, and of |x - median|: the larger
+    rho_t = 1 - (W - C_t) / ((n - 1) / n W + B)            C_t: mean autocovariance at lag t
+    ESS = S / tau,   tau = -1 + 2 sum_{t <= K} rho_t       K, and monotone sums: Geyer (1992)
+
+with B the variance of the chains' means and W the mean of their variances.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+import scipy.fft
+from jaxtyping import Float
+from scipy.special import ndtri
+
+__all__ = ["Method", "Mixing", "ess", "mixing", "r_hat"]
+
+Values = Float[np.ndarray, "chain draw parameter"]
+PerParameter = Float[np.ndarray, " parameter"]
+Block = Float[np.ndarray, "p chain draw"]
+Method = Literal["bulk", "mean", "tail"]
+
+BLOCK = 2**18  # numbers of a block of parameters: its dozen temporaries stay near the processor
+FEWEST = 4  # draws of a chain
+TAILS = (0.05, 0.95)
+
+
+class Mixing(NamedTuple):
+    """What a verdict asks of the chains, per parameter; NaN where the draws do not move.
+
+    Attributes:
+      ess, ess_square: bulk ESS of theta and of its square around the mean.
+      r_hat: rank-normalised split R-hat.
+      ess_alone: the smaller ESS of the two with B = 0, as if the halves of chains had one mean:
+        how well each has mixed where it is.
+      gap: between neighbouring means of halves of chains, the largest, in sds within a half.
+    """
+
+    ess: PerParameter
+    ess_square: PerParameter
+    r_hat: PerParameter
+    ess_alone: PerParameter
+    gap: PerParameter
+
+
+def mixing(values: Values, center: PerParameter) -> Mixing:
+    """ESS of theta and (theta - center)^2, R-hat, and what tells slow chains from separate ones."""
+
+    def of(x: Block, c: Float[np.ndarray, " p"]) -> np.ndarray:
+        halves = _halves(x)
+        bulk, median = _scores(halves)
+        square, _ = _scores((halves - c[:, None, None]) ** 2)
+        (one, one_alone), (two, two_alone) = _ess(bulk), _ess(square)
+        apart = _r_hat(bulk, np.abs(halves - median[:, None, None]))
+        return np.array([one, two, apart, np.fmin(one_alone, two_alone), _gap(halves)])
+
+    return Mixing(*_over_blocks(of, 5, values, np.asarray(center, np.float64)))
+
+
+def ess(values: Values, method: Method) -> PerParameter:
+    """Effective sample size: bulk, of the mean, or of the tails at 5% and 95%, the smaller."""
+    return _over_blocks(lambda x: _ESS[method](x)[None], 1, values)[0]
+
+
+def r_hat(values: Values) -> PerParameter:
+    """Rank-normalised split R-hat; NaN for one chain."""
+
+    def of(x: Block) -> np.ndarray:
+        halves = _halves(x)
+        bulk, median = _scores(halves)
+        return _r_hat(bulk, np.abs(halves - median[:, None, None]))[None]
+
+    return _over_blocks(of, 1, values)[0]
+
+
+def _bulk(x: Block) -> Float[np.ndarray, " p"]:
+    return _ess(_scores(_halves(x))[0])[0]
+
+
+def _mean(x: Block) -> Float[np.ndarray, " p"]:
+    return _ess(_halves(x))[0]
+
+
+def _tail(x: Block) -> Float[np.ndarray, " p"]:
+    low, high = np.quantile(x.reshape(len(x), -1), TAILS, axis=1)[..., None, None]
+    within = [_ess(_halves((x <= q).astype(np.float64)))[0] for q in (low, high)]
+    return np.minimum(*within)
+
+
+_ESS = {"bulk": _bulk, "mean": _mean, "tail": _tail}
+
+
+def _over_blocks(
+    function: Callable[..., np.ndarray], rows: int, values: Values, *others: PerParameter
+) -> Float[np.ndarray, "rows parameter"]:
+    """`function` of [p, chain, draw] (and of p entries of `others`) for all that move, side by side.
+
+    Blocks are made of the draws alone: which runs first changes no bit.
+    """
+    chains, draws, count = values.shape
+    out = np.full((rows, count), np.nan)
+    if draws < FEWEST or count == 0:
+        return out
+    size = max(1, BLOCK // (chains * draws))
+
+    def one(begin: int) -> None:
+        here = slice(begin, min(begin + size, count))
+        x = np.ascontiguousarray(np.moveaxis(values[..., here], -1, 0), np.float64)
+        moving = np.ptp(x.reshape(len(x), -1), axis=1) > 0  # and are numbers
+        if moving.any():
+            own = (other[here][moving] for other in others)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                out[:, np.arange(count)[here][moving]] = function(x[moving], *own)
+
+    begins = range(0, count, size)
+    if len(begins) == 1:
+        one(0)
+    else:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(one, begins))
+    return out
+
+
+def _halves(x: Block) -> Block:
+    """Chains split in two; the middle draw of an odd number is left out."""
+    half = x.shape[-1] // 2
+    return np.concatenate([x[..., :half], x[..., -half:]], axis=1)
+
+
+@lru_cache(maxsize=8)
+def _normal_scores(size: int) -> np.ndarray:
+    """Phi^{-1} at the mean of two places of `size`, by the sum of the places."""
+    return ndtri((np.arange(2 * size - 1) / 2 + 1 - 3 / 8) / (size + 1 / 4))
+
+
+def _scores(x: Block) -> tuple[Block, Float[np.ndarray, " p"]]:
+    """The normal score of each value's rank among all of its parameter's, and their median."""
+    flat = x.reshape(len(x), -1)
+    size = flat.shape[1]
+    order = np.argsort(flat, axis=1)
+    order += size * np.arange(len(x))[:, None]  # places in the whole block: ten times as quick
+    ordered, scores = flat.ravel().take(order), np.empty(flat.size)
+    scores[order] = _normal_scores(size)[::2]
+    inside, places = _ties(ordered)
+    scores[order.ravel()[inside]] = _normal_scores(size)[places]
+    median = ordered[:, (size - 1) // 2 : size // 2 + 1].mean(axis=1)
+    return scores.reshape(x.shape), median
+
+
+def _ties(ordered: Float[np.ndarray, "p place"]) -> tuple[np.ndarray, np.ndarray]:
+    """Where equal values stand, counted through all rows, and the first plus last place of each run."""
+    p, size = ordered.shape
+    same = np.zeros((p, size + 1), bool)  # as the value before
+    np.equal(ordered[:, 1:], ordered[:, :-1], out=same[:, 1:-1])
+    first = np.flatnonzero(same[:, 1:] & ~same[:, :-1])
+    last = np.flatnonzero(same[:, :-1] & ~same[:, 1:])
+    count = last - first + 1
+    inside = np.arange(count.sum()) + np.repeat(first - np.cumsum(count) + count, count)
+    return inside, np.repeat(first % size + last % size, count)
+
+
+def _r_hat(bulk: Block, distance: Block) -> Float[np.ndarray, " p"]:
+    """The larger of R-hat of the bulk's scores and of distances from the median."""
+    if bulk.shape[1] < 4:  # one chain
+        return np.full(len(bulk), np.nan)
+    one, two = _split_r_hat(bulk), _split_r_hat(_scores(distance)[0])
+    return np.where(two > one, two, one)  # distances that are all the same have none
+
+
+def _split_r_hat(x: Block) -> Float[np.ndarray, " p"]:
+    n = x.shape[-1]
+    between = n * x.mean(axis=-1).var(axis=-1, ddof=1)
+    within = x.var(axis=-1, ddof=1).mean(axis=-1)
+    return np.sqrt((between / within + n - 1) / n)
+
+
+def _gap(halves: Block) -> Float[np.ndarray, " p"]:
+    means = np.sort(halves.mean(axis=-1), axis=1)
+    within = np.sqrt(halves.var(axis=-1).mean(axis=-1))
+    return np.diff(means, axis=1).max(axis=1) / within
+
+
+def _ess(x: Block) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
+    """ESS, and that with B = 0."""
+    _, m, n = x.shape
+    means = x.mean(axis=-1, keepdims=True)
+    length = scipy.fft.next_fast_len(2 * n, real=True)
+    waves = np.asarray(scipy.fft.rfft(x - means, length))
+    # the chains' spectra are summed before the way back, which is linear
+    power = np.square(np.real(waves)).sum(axis=1) + np.square(np.imag(waves)).sum(axis=1)
+    covariance = np.asarray(scipy.fft.irfft(power, length))[:, :n] / (n * m)
+    alone = covariance[:, :1].copy()
+    total = alone + means[..., 0].var(axis=1, ddof=1)[:, None]
+    below = alone * (n / (n - 1)) - covariance  # W - C_t
+    found = [m * n / _tau(1 - below / variance, m * n) for variance in (total, alone)]
+    same = total[:, 0] == 0  # only the middle draw moved, or no draw is beyond a quantile
+    return np.where(same, m * n, found[0]), np.where(same, m * n, found[1])
+
+
+def _tau(rho: Float[np.ndarray, "p lag"], size: int) -> Float[np.ndarray, " p"]:
+    """Geyer's autocorrelation time: pairs up to the first whose sum is not positive, monotone.
+
+    Of the pair that ends the sequence the even lag counts once, where it is positive.
+    """
+    rho[:, 0] = 1.0
+    count = max(1, (rho.shape[1] - 1) // 2)  # pairs that are looked at
+    pairs = rho[:, : 2 * count : 2] + rho[:, 1 : 2 * count : 2]
+    ends = pairs <= 0
+    ends[:, -1] = True
+    last = np.argmax(ends, axis=1)
+    each = np.arange(len(rho))
+    before = np.arange(count) < last[:, None]
+    whole = np.sum(np.minimum.accumulate(pairs, axis=1), axis=1, where=before)
+    even = rho[each, 2 * last]
+    half = np.where((even > 0) | (pairs[each, last] >= 0), even, 0.0)
+    tau = np.maximum(-1 + 2 * whole + half, 1 / np.log10(size))
+    return np.where(np.isnan(pairs).any(axis=1), np.nan, tau)

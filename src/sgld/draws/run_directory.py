@@ -1,0 +1,329 @@
+"""A run directory: arrays and JSON, nothing that runs code, and nothing lost at any instant.
+
+    run.json           what was asked, versions, seed, hashes of data and model, the run's id
+    setup.npz          the plan: what is known of the posterior, what runs, where the chains start
+    chunks/A-N.npz     draws of attempt A from draw N on, while the run goes on
+    checkpoint.npz     the carry, the draws that fill no chunk yet, and the chunks that it counts on
+    draws.npz          the draws of a finished run, as they are reported
+    summary.json       the table
+    result.json        the verdict, and the seals of draws and table: the run is finished
+    report.html, lock  a page for people; who is at work on the run
+
+Every file appears at once, whole and on the disk (`files`), and carries the id of its run. What a
+process that is stopped at any instant leaves behind is one of these states, and the next process
+does what stands beside it:
+
+    no run.json                          no run: the directory was made, and nothing else
+    run.json                             begins anew
+    + setup.npz                          samples from the first step, and tunes nothing
+    + chunks                             the same: no checkpoint counts on them; they are written again
+    + checkpoint.npz                     goes on from it; chunks that it does not count on are written again
+    run.json names another attempt       what setup, checkpoint and chunks hold of the one before is left aside:
+                                         the next plan is made from the stored one, as it would have been
+    + draws.npz, + summary.json          goes on from the checkpoint, and writes them again
+    + result.json                        finished; a checkpoint and chunks still there are removed at leisure
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ..errors import RunError
+from .files import (  # fmt: skip
+    NO_FOLLOW,
+    SCRATCH,
+    flush_folder,
+    read_arrays,
+    read_json,
+    remove,
+    write_arrays,
+    write_json,
+)
+
+__all__ = ["FORMAT", "RunDirectory"]
+
+FORMAT = 3  # of a run directory; 1 had no setup.npz, 2 kept its draws in zarr
+NAMES = (
+    "run.json", "setup.npz", "checkpoint.npz", "draws.npz", "summary.json", "result.json",
+    "report.html",
+)  # fmt: skip
+CHUNK = re.compile(r"\d{1,9}-\d{1,18}\.npz")
+SILENT = (
+    60.0  # seconds beyond three checkpoints without a sign of life, after which a lock is stale
+)
+
+
+class RunDirectory:
+    """The files of one run. `with directory:` holds it alone.
+
+    Attributes:
+      attempt: of the run, counted from 0; chunks and checkpoints of another one do not count.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.attempt = 0
+        self.checkpoint_every = 10.0
+        self._lock: IO[str] | None = None
+        self._id: str | None = None
+
+    # -- making, replacing, locking ------------------------------------------------------
+
+    def create(self, overwrite: bool) -> None:
+        """Make the directory. Raises RunError where something already stands there."""
+        try:
+            if self.path.is_dir():
+                # a lock alone, or half a file, is what a process left that was stopped at once
+                names = [path.name for path in self.path.iterdir() if path.name != "lock"]
+                if any(not name.startswith(SCRATCH) for name in names):
+                    self._replace(overwrite)
+            elif self.path.exists() or self.path.is_symlink():
+                raise RunError(f"{self.path} exists and is no directory; choose another.")
+            else:
+                self.path.mkdir(parents=True)
+        except OSError as error:
+            raise RunError(f"{self.path} could not be made: {error.strerror}.") from error
+
+    def _replace(self, overwrite: bool) -> None:
+        if not overwrite:
+            raise RunError(
+                f"{self.path} already exists; choose another directory, overwrite it "
+                "(--overwrite), or go on with it (sgld resume)."
+            )
+        try:
+            asked = read_json(self.path / "run.json")
+        except (FileNotFoundError, RunError):
+            asked = {}
+        if not {"format", "id"} <= asked.keys():
+            raise RunError(f"{self.path} is not a run directory, so it is not overwritten.")
+        self.lock()
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove what an earlier run wrote, and nothing else."""
+        remove(self.path / "run.json")  # first: without it nothing else counts
+        self.remove_chunks()
+        for name in NAMES:
+            remove(self.path / name)
+
+    def remove_chunks(self) -> None:
+        """Remove the checkpoint, all chunks, and what killed processes left half-written."""
+        remove(self.path / "checkpoint.npz")
+        chunks = self.path / "chunks"
+        real = chunks.is_dir() and not chunks.is_symlink()
+        for folder in (self.path, chunks) if real else (self.path,):
+            for path in folder.iterdir():
+                chunk = folder is chunks and CHUNK.fullmatch(path.name)
+                if chunk or path.name.startswith(SCRATCH):
+                    remove(path)
+        if real:
+            with contextlib.suppress(OSError):  # of somebody else's file in it
+                chunks.rmdir()
+
+    def __enter__(self) -> RunDirectory:
+        self.lock()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.unlock()
+
+    def lock(self) -> None:
+        """Hold the directory alone. Raises RunError where another process holds it."""
+        if self._lock is not None:
+            return
+        try:
+            import fcntl
+        except ImportError:  # no advisory locks on this platform
+            return
+        path = self.path / "lock"
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666)
+        except OSError as error:
+            raise RunError(f"{path} could not be opened: {error.strerror}.") from error
+        file = os.fdopen(handle, "r+", errors="replace")
+        holder = _holder(file.read(1000))
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.close()
+            by = f", process {holder['pid']} on {holder['host']}" if holder else ""
+            raise RunError(
+                f"{self.path} is in use by another process{by}; wait for it to end."
+            ) from error
+        # another host's lock is not seen through every network file system: its sign of life is
+        if holder and holder["host"] != socket.gethostname() and time.time() < holder["until"]:
+            file.close()
+            raise RunError(
+                f"{self.path} is in use by another process, {holder['pid']} on {holder['host']}; wait for it "
+                f"to end, or, if it is dead, delete {path}."
+            )
+        self._lock = file
+        self.alive()
+
+    def alive(self) -> None:
+        """Say in the lock who holds it, and until when it may be believed."""
+        if self._lock is not None:
+            until = time.time() + 3 * self.checkpoint_every + SILENT
+            said = {"host": socket.gethostname(), "pid": os.getpid(), "until": until}
+            self._say(json.dumps(said))
+
+    def _say(self, text: str) -> None:
+        assert self._lock is not None
+        self._lock.seek(0)
+        self._lock.truncate()
+        self._lock.write(text)
+        self._lock.flush()
+
+    def unlock(self) -> None:
+        """Give the directory back."""
+        if self._lock is not None:
+            with contextlib.suppress(OSError):  # of a disk without space
+                self._say("")
+            with contextlib.suppress(OSError):
+                self._lock.close()
+            self._lock = None
+
+    # -- JSON ------------------------------------------------------------------------------
+
+    def read(self, name: str) -> dict[str, Any]:
+        """A JSON file of the run. Raises RunError where it is absent, broken or of another run."""
+        try:
+            content = read_json(self.path / name)
+        except FileNotFoundError as error:
+            raise RunError(f"{self.path} holds no {name}, so it is not a run directory.") from error
+        if name != "run.json":
+            self._of_this_run(name, content)
+            del content["run"]
+        return content
+
+    def write(self, name: str, value: Mapping[str, Any]) -> None:
+        """Write a JSON file of the run, atomically."""
+        write_json(self.path / name, {**value, "run": self.id})
+
+    def begin(self, asked: Mapping[str, Any]) -> None:
+        """Write run.json, with an id of the run's own."""
+        self._id = secrets.token_hex(8)
+        write_json(self.path / "run.json", {**asked, "format": FORMAT, "id": self._id})
+
+    def begun(self) -> dict[str, Any]:
+        """run.json. Raises RunError where it is of another format."""
+        asked = self.read("run.json")
+        if asked.get("format") != FORMAT:
+            raise RunError(
+                f"{self.path} was written by another version of sgld (format {asked.get('format', 1)}, this one "
+                f"reads {FORMAT}); make the run again."
+            )
+        return asked
+
+    @property
+    def id(self) -> str:
+        """Of the run."""
+        found = self._id or str(self.begun().get("id"))
+        self._id = found
+        return found
+
+    def add(self, **more: Any) -> None:
+        """Add to run.json."""
+        write_json(self.path / "run.json", {**self.begun(), **more})
+
+    def begin_again(self, attempts: list[dict[str, str]]) -> None:
+        """Another attempt, which run.json names: what the one before left no longer counts."""
+        self.add(again=attempts)
+        self.attempt = len(attempts)
+        self.remove_chunks()
+
+    def finished(self) -> bool:
+        """Whether the run has its result."""
+        return (self.path / "result.json").exists()
+
+    # -- arrays ----------------------------------------------------------------------------
+
+    def write_arrays(
+        self, name: str, head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> None:
+        """Write a file of arrays, atomically."""
+        write_arrays(self.path / name, {**head, "run": self.id}, arrays)
+
+    def read_arrays(self, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+        """Such a file, None where it is absent. Raises RunError where it is broken or another run's."""
+        try:
+            head, arrays = read_arrays(self.path / name)
+        except FileNotFoundError:
+            return None
+        self._of_this_run(name, head)
+        return head, arrays
+
+    def _of_this_run(self, name: str, head: Mapping[str, Any]) -> None:
+        if head.get("run") != self.id:
+            raise RunError(f"{self.path / name} belongs to another run.")
+
+    def write_chunk(self, first: int, end: int, rows: Mapping[str, np.ndarray]) -> None:
+        """Draws [draw, ...] from `first` up to `end`."""
+        folder = self._chunks()
+        try:
+            folder.mkdir(exist_ok=True)
+            flush_folder(self.path)
+        except OSError as error:
+            raise RunError(f"{folder} could not be made: {error.strerror}.") from error
+        head = {"attempt": self.attempt, "first": first, "end": end}
+        self.write_arrays(self._chunk(first), head, rows)
+
+    def read_chunk(self, first: int, end: int) -> dict[str, np.ndarray]:
+        """What `write_chunk` wrote. Raises RunError where it is missing, or is not that."""
+        self._chunks()
+        name = self._chunk(first)
+        again = f"delete {self.path / 'checkpoint.npz'} to sample again from the first step"
+        try:
+            found = self.read_arrays(name)
+        except RunError as error:
+            raise RunError(f"{error} You may {again}.") from error
+        if found is None:
+            raise RunError(f"{self.path / name} is missing; {again}.")
+        head, rows = found
+        asked = {"attempt": self.attempt, "first": first, "end": end}
+        if any(head.get(key) != value for key, value in asked.items()):
+            raise RunError(f"{self.path / name} holds other draws than it should; {again}.")
+        return rows
+
+    def _chunks(self) -> Path:
+        folder = self.path / "chunks"
+        if folder.is_symlink():
+            raise RunError(f"{folder} is a symbolic link, which no folder of a run may be.")
+        return folder
+
+    def _chunk(self, first: int) -> str:
+        return f"chunks/{self.attempt}-{first}.npz"
+
+    def write_checkpoint(self, head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """The state of a run, atomically; all chunks that it counts on are on the disk."""
+        self.write_arrays("checkpoint.npz", {**head, "attempt": self.attempt}, arrays)
+        self.alive()
+
+    def read_checkpoint(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+        """The last checkpoint of this attempt, or None."""
+        found = self.read_arrays("checkpoint.npz")
+        return None if found is None or found[0].get("attempt") != self.attempt else found
+
+
+def _holder(text: str) -> dict[str, Any] | None:
+    """Who a lock says holds it; None where it says nothing that can be read."""
+    try:
+        said = json.loads(text)
+        return {
+            "host": str(said["host"])[:80],
+            "pid": int(said["pid"]),
+            "until": float(said["until"]),
+        }
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None

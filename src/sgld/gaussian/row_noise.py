@@ -1,0 +1,195 @@
+"""How the gradients of rows vary, measured over all rows: those that stand out, and a sample of the rest.
+
+The noise of rows is a heavy-tailed sum: one row of a million may hold all that is known of a parameter,
+and no sample of rows shows it. So every row is looked at, at the price of about a curvature pass:
+the sizes N ||F^T g_i(c)|| of its gradient at the Gaussian's centre c, for plain batches, and
+N ||F^T (g_i(z) - g_i(c))|| over a few Laplace draws z, for control variates (at one draw a row's square
+is its mean times chi-square of one degree of freedom, under 1% of it 8% of the time). In many dimensions
+a random projection stands for F^T g: it ranks rows as well. Of the largest rows, and of a random sample
+of all others, the gradients themselves are kept: without the m largest rows,
+
+    Cov(N times a random row's gradient) ~ N sum_{i > m} g_i g_i^T
+
+is then known for every m.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..data.order import generator
+from ..device import sent
+from ..problem import sums
+from ..problem.problem import Problem
+from ..problem.rows import row_gradient
+from ..stages import stage
+from .dense import Laplace
+from .noise import TUNING
+
+__all__ = ["RowNoise", "row_noise"]
+
+DRAWS = 4  # at which all rows are looked at, and those that stand out once more
+PROJECTED = 16  # numbers that a row's gradient is projected to, where it has more
+LARGEST, OTHERS = 1024, 2048  # rows whose gradients are kept, the largest and a sample of the rest
+NUMBERS = 2**23  # in the gradients that are kept
+PIECE = 2**20  # numbers in the gradients of rows that are taken together
+
+
+@dataclass(frozen=True)
+class RowNoise:
+    """N times one random row's gradient; the rows with the largest ones apart.
+
+    Attributes:
+      numbers: of the rows with the largest gradients, the largest first.
+      size: N ||F^T g|| of each of these, and at last of the largest of all others.
+      gradients: N times theirs, at k draws each.
+      others: N times the gradients of a random sample of all others.
+      num_data: N.
+    """
+
+    numbers: Int[np.ndarray, " M"]
+    size: Float[np.ndarray, " M+1"]
+    gradients: Float[np.ndarray, "M k d"]
+    others: Float[np.ndarray, "n d"]
+    num_data: int
+
+    def without(
+        self, sum_of: Callable[[Float[np.ndarray, "n d"]], Any]
+    ) -> Iterator[tuple[int, float, Any]]:
+        """With the m largest rows left out: (m, size of the largest left, mean square of the gradient).
+
+        For m = 0, 1, 2, 4 ...; `sum_of` gradients [n, d] gives the sum of their squares in the form
+        that is wanted (of their outer products, say).
+        """
+        (M, each, d), N = self.gradients.shape, self.num_data
+        left = (N - M) / (N * len(self.others)) * sum_of(self.others)
+        left = left + sum_of(self.gradients.reshape(-1, d)) / (N * max(each, 1))
+        yield 0, float(self.size[0]), left
+        for k in range(M.bit_length()):
+            rows = self.gradients[2**k // 2 : 2**k].reshape(-1, d)
+            left = left - sum_of(rows) / (N * each)
+            yield 2**k, float(self.size[2**k]), left
+
+
+class Survey(NamedTuple):
+    """Both kinds of noise, and the sizes N ||F^T g_i(c)|| of all rows at the centre."""
+
+    plain: RowNoise
+    centred: RowNoise
+    at_center: Float[np.ndarray, " N"]
+
+
+@stage("rows")
+def row_noise(problem: Problem, laplace: Any, seed: int) -> Survey:
+    """Of plain gradients at the Gaussian's centre, and of control variates there at its draws.
+
+    The noise of a batch of n rows is 1/n - 1/N of what it gives.
+    """
+    rng = generator(seed, TUNING, 1)
+    N, d, array = problem.num_data, laplace.center.size, problem.array
+    sketch = np.eye(d)
+    if d > PROJECTED:
+        sketch = rng.standard_normal((PROJECTED, d)) / np.sqrt(PROJECTED)
+    zs, center = laplace.draw(rng, DRAWS), array(laplace.center)
+    squares = _sizes(problem, array(zs), center, array(laplace.spread(sketch).T))
+    sizes = N * np.sqrt(_finite(np.asarray(squares, np.float64)))
+    plain, centred = (_looked_at(size, rng, NUMBERS // d) for size in sizes.T)
+    each = max(DRAWS, OTHERS // max(1, len(centred[0])))
+    rows = np.concatenate([*plain, np.repeat(centred[0], each), centred[1]])
+    zs = laplace.draw(rng, len(rows))
+    found = _of_rows(problem, sent(rows, np.int32), array(zs), center)
+    split = sum(map(len, plain))
+    at_center, moved = (_finite(N * np.asarray(g, np.float64)) for g in found)
+    moved = moved[split:] + _mean(problem, laplace, zs[split:])
+    return Survey(
+        _kept(plain, sizes[:, 0], at_center[:split], 1),
+        _kept(centred, sizes[:, 1], moved, each),
+        sizes[:, 0],
+    )
+
+
+def _looked_at(
+    sizes: Float[np.ndarray, " N"], rng: np.random.Generator, most: int
+) -> tuple[Int[np.ndarray, " M"], Int[np.ndarray, " n"]]:
+    """The largest rows, and of the others all, where they are few, or a random sample."""
+    count = min(LARGEST, len(sizes) // 4, most // (4 * DRAWS))
+    split = np.argpartition(-sizes, count)
+    top, rest = split[:count], split[count:]
+    room = max(1, min(OTHERS, most // 4))
+    few = len(rest) <= room
+    others = np.tile(rest, room // len(rest)) if few else rest[rng.integers(0, len(rest), room)]
+    return top[np.argsort(-sizes[top], kind="stable")], others
+
+
+def _kept(
+    rows: tuple[Int[np.ndarray, " M"], Int[np.ndarray, " n"]],
+    sizes: Float[np.ndarray, " N"],
+    gradients: Float[np.ndarray, "m d"],
+    each: int,
+) -> RowNoise:
+    top, (N, d) = rows[0], (len(sizes), gradients.shape[1])
+    size = np.append(sizes[top], np.delete(sizes, top).max())
+    split = len(top) * each
+    return RowNoise(top, size, gradients[:split].reshape(-1, each, d), gradients[split:], N)
+
+
+def _mean(
+    problem: Problem, laplace: Any, zs: Float[np.ndarray, "m d"]
+) -> Float[np.ndarray, "m d"] | float:
+    """Minus the mean over all rows of N times their differences at zs, of a Gaussian posterior."""
+    if not isinstance(laplace, Laplace):
+        return 0.0  # in so many parameters it is next to nothing
+    prior = sums.prior_curvature(problem, problem.array(laplace.center))
+    return (zs - laplace.center) @ (laplace.curvature - np.asarray(prior, np.float64))
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    return np.nan_to_num(values, posinf=0.0, neginf=0.0)
+
+
+@jax.jit
+def _of_rows(
+    problem: Problem, rows: Int[Array, " m"], zs: Float[Array, "m d"], center: Array
+) -> tuple[Float[Array, "m d"], Float[Array, "m d"]]:
+    """The rows' gradients at the centre, and at positions zs less those."""
+
+    def one(item):
+        row, z = item
+        at_center = row_gradient(problem, center, row)
+        return at_center, row_gradient(problem, z, row) - at_center
+
+    return jax.lax.map(one, (rows, zs), batch_size=max(1, PIECE // center.size))
+
+
+@jax.jit
+def _sizes(
+    problem: Problem, zs: Float[Array, "k d"], center: Array, directions: Float[Array, "d r"]
+) -> Float[Array, "N 2"]:
+    """Squares of every row's gradient at the centre, and mean squares of its differences from that."""
+    width = len(zs) * max(center.size, problem.source.row_width)
+    size = max(1, min(problem.num_data, PIECE // width))
+    source = problem.source.with_batches(size, "reshuffle")
+
+    def piece(k):
+        batch = source.fetch(k)
+
+        def at(z):
+            one = lambda row: jax.grad(problem.log_likelihood)(z, row)  # noqa: E731
+            each = jax.tree.map(lambda leaf: leaf[:, None], batch.rows)
+            return jax.vmap(one)(each)
+
+        first = at(center)
+        moved = jax.vmap(lambda z: (at(z) - first) @ directions)(zs)
+        squares = jnp.sum((first @ directions) ** 2, 1), jnp.mean(jnp.sum(moved**2, 2), 0)
+        return batch.numbers, jnp.stack(squares, axis=1)
+
+    numbers, found = jax.lax.map(piece, jnp.arange(source.num_blocks, dtype=jnp.int32))
+    whole = jnp.zeros((problem.num_data, 2), center.dtype)
+    return whole.at[numbers.reshape(-1)].set(found.reshape(-1, 2))
