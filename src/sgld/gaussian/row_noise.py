@@ -28,6 +28,7 @@ from ..data.order import generator
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.rows import row_gradient
+from ..stages import stage
 from .dense import Laplace
 from .noise import TUNING
 
@@ -84,6 +85,7 @@ class Survey(NamedTuple):
     at_center: Float[np.ndarray, " N"]
 
 
+@stage("rows")
 def row_noise(problem: Problem, laplace: Any, seed: int) -> Survey:
     """Of plain gradients at the Gaussian's centre, and of control variates there at its draws.
 
