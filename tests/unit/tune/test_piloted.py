@@ -69,8 +69,8 @@ def test_some_rows_stand_for_all(on_some):
     assert "2000 of 4000 rows" in on_some.notes[0]
     # the centre of half of the rows is about one sd off
     np.testing.assert_allclose((on_some.setup.starts.mean(0) - MEAN) / SD, 0, atol=4)
-    assert on_some.num_data == N and on_some.setup.order == "reshuffle"
-    assert isinstance(on_some.setup.gradient, sgld.Minibatch)
+    assert on_some.num_data == N and on_some.setup.order == "independent"
+    assert isinstance(on_some.setup.gradient, sgld.ControlVariates)
     assert 0 < float(on_some.setup.step_size(0)) <= 0.1 + 1e-6
 
 
@@ -82,14 +82,18 @@ def test_some_rows_only_at_first_and_nothing_given_by_hand(monkeypatch):
 
 
 def test_scaled_rows_have_the_scaled_density_and_compile_once():
-    some = some_rows(PROBLEM)
-    z = jnp.array([0.3, -0.2])
-    x, y = some.source.take(np.arange(some.num_data))
-    alone = -0.5 * jnp.sum((y - x @ z) ** 2)
+    apart = np.array([5, 3000])
+    some, z = some_rows(PROBLEM, apart), jnp.array([0.3, -0.2])
+    (x, y), weight = some.source.take(np.arange(some.num_data))
+    each = -0.5 * (y - x @ z) ** 2
     assert len(y) == SOME_ROWS
-    assert float(
-        some.log_likelihood(z, some.source.take(np.arange(some.num_data)))
-    ) == pytest.approx(N / SOME_ROWS * float(alone), rel=1e-5)
+    share = (N - 2) / (SOME_ROWS - 2)
+    np.testing.assert_allclose(weight, [1, 1, *[share] * (SOME_ROWS - 2)], rtol=1e-6)
+    np.testing.assert_array_equal(y[:2], PROBLEM.source.take(apart)[1])
+    assert len(np.unique(y)) == len(y)
+    found = some.log_likelihood(z, some.source.take(np.arange(some.num_data)))
+    expected = float(each[:2].sum() + share * each[2:].sum())
+    assert float(found) == pytest.approx(expected, rel=1e-5)
     traces = []
 
     @jax.jit
@@ -99,7 +103,7 @@ def test_scaled_rows_have_the_scaled_density_and_compile_once():
 
     longer = InMemory.build((np.tile(X, (2, 1)), np.tile(Y, 2)), 2 * N, "reshuffle")
     values = [
-        float(density(some_rows(problem), z))
+        float(density(some_rows(problem, apart), z))
         for problem in (PROBLEM, Problem(TARGET, longer, MEAN))
     ]
     assert values[1] == pytest.approx(2 * values[0], rel=0.2)
