@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ..errors import RunError
-from ..pace import Work
-from ..stages import SAMPLING, told
 from .app import CheckpointEvery, Json, Overwrite, Quiet, Run, Strict, command, typer
 from .show import exit_strict, finish, say_model, say_plan
 
@@ -148,6 +146,9 @@ def fit(
 def _fit(
     data: Path, formula: str, out: Path, arguments: dict[str, Any], quiet: bool, as_json: bool
 ) -> None:
+    from ..pace import Work
+    from ..stages import SAMPLING, told
+
     silent = quiet or as_json
     say = {} if silent else {"on_model": functools.partial(say_model, data), "on_plan": say_plan}
     with told(not silent, (*SAMPLING, "report")):
@@ -170,6 +171,9 @@ def resume(
     strict: Strict = False,
 ) -> None:
     """Go on with a killed or interrupted run, to the same draws as an uninterrupted one."""
+    from ..pace import Work
+    from ..stages import SAMPLING, told
+
     silent = quiet or as_json
     with told(not silent, (*SAMPLING, "report")):
         with Work("data") as work:

@@ -75,7 +75,7 @@ class LowRankLaplace:
 
     def solve(self, problem: Problem, g: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
         """J^{-1} g, by conjugate gradients with D as their preconditioner."""
-        from scipy.sparse.linalg import LinearOperator, cg
+        from scipy.sparse.linalg import LinearOperator, cg  # a third of a second: not for all
 
         shape, center = (g.size, g.size), problem.array(self.center)
         J, D = (
@@ -252,7 +252,7 @@ def _lanczos(
         if last:
             break
         q = w / beta[-1]
-    from scipy.linalg import eigh_tridiagonal  # a third of a second, for large models alone
+    from scipy.linalg import eigh_tridiagonal
 
     values, small = eigh_tridiagonal(alpha, beta[:-1])
     return values, Q[: len(alpha)].T @ small, True

@@ -12,8 +12,9 @@ from ..errors import need
 
 need("torch", "torch")
 
+from .batches import Batches  # noqa: E402
 from .ensemble import Ensemble  # noqa: E402
 from .optimisers import PSGLD, SGHMC, SGLD  # noqa: E402
 from .predictive import Classes, Values  # noqa: E402
 
-__all__ = ["PSGLD", "SGHMC", "SGLD", "Classes", "Ensemble", "Values"]
+__all__ = ["PSGLD", "SGHMC", "SGLD", "Batches", "Classes", "Ensemble", "Values"]

@@ -8,6 +8,7 @@ sds off, which is what a metric needs; the run then takes batches of all rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -40,7 +41,7 @@ from ..schedule import as_schedule
 from .always import rows_of
 from .estimator import in_batches, prepared, sampler_of, shuffled_period
 from .exact_price import CHEAP, MOST, exact_seconds
-from .levels import Level, Levels, dense_levels
+from .levels import Level, dense_levels
 from .price import priced_choice
 
 __all__ = ["from_chains"]
@@ -186,9 +187,16 @@ def _in_batches(problem: Problem, ask: Request, known: Known) -> Plan:
     precision = np.linalg.inv(found.factor @ found.factor.T)
     around = Laplace(found.zs.mean(0), precision, found.factor, 1.0, np.zeros(len(precision)))
     survey = row_noise(problem, around, ask.seed)
-    levels: tuple[Levels, Levels] = (
-        lambda: iter([Level(0, V)]), partial(dense_levels, survey.centred, found.factor, 1.0),
-    )  # fmt: skip
+    plain, centred = (
+        partial(dense_levels, rows, found.factor, 1.0) for rows in (survey.plain, survey.centred)
+    )
+
+    def anywhere() -> Iterator[Level]:
+        """Plain gradients vary by where they are taken, and in rows that no sample shows."""
+        for level in plain():
+            yield level._replace(variance=max(V, level.variance))
+
+    levels = anywhere, centred
     choice = priced_choice(problem.source, levels, ask, False, bias, 1.0, step)
     problem, always = in_batches(problem, choice.batch_size, choice.order, choice.gradient), None
     if choice.always:

@@ -82,16 +82,18 @@ def test_some_rows_only_at_first_and_nothing_given_by_hand(monkeypatch):
 
 
 def test_scaled_rows_have_the_scaled_density_and_compile_once():
-    none = np.zeros(0, np.int64)
-    some = some_rows(PROBLEM, none)
-    z = jnp.array([0.3, -0.2])
+    apart = np.array([5, 3000])
+    some, z = some_rows(PROBLEM, apart), jnp.array([0.3, -0.2])
     (x, y), weight = some.source.take(np.arange(some.num_data))
-    np.testing.assert_allclose(weight, N / SOME_ROWS)
-    alone = -0.5 * jnp.sum((y - x @ z) ** 2)
+    each = -0.5 * (y - x @ z) ** 2
     assert len(y) == SOME_ROWS
-    assert float(
-        some.log_likelihood(z, some.source.take(np.arange(some.num_data)))
-    ) == pytest.approx(N / SOME_ROWS * float(alone), rel=1e-5)
+    share = (N - 2) / (SOME_ROWS - 2)
+    np.testing.assert_allclose(weight, [1, 1, *[share] * (SOME_ROWS - 2)], rtol=1e-6)
+    np.testing.assert_array_equal(y[:2], PROBLEM.source.take(apart)[1])
+    assert len(np.unique(y)) == len(y)
+    found = some.log_likelihood(z, some.source.take(np.arange(some.num_data)))
+    expected = float(each[:2].sum() + share * each[2:].sum())
+    assert float(found) == pytest.approx(expected, rel=1e-5)
     traces = []
 
     @jax.jit
@@ -101,20 +103,11 @@ def test_scaled_rows_have_the_scaled_density_and_compile_once():
 
     longer = InMemory.build((np.tile(X, (2, 1)), np.tile(Y, 2)), 2 * N, "reshuffle")
     values = [
-        float(density(some_rows(problem, none), z))
+        float(density(some_rows(problem, apart), z))
         for problem in (PROBLEM, Problem(TARGET, longer, MEAN))
     ]
     assert values[1] == pytest.approx(2 * values[0], rel=0.2)
     assert len(traces) == 1
-
-
-def test_rows_that_stand_apart_count_once_among_some():
-    apart = np.array([3, 3999])
-    some = some_rows(PROBLEM, apart)
-    (x, _), weight = some.source.take(np.arange(some.num_data))
-    assert some.num_data == SOME_ROWS and float(weight.sum()) == pytest.approx(N, rel=1e-5)
-    np.testing.assert_array_equal(weight[:2], 1)
-    np.testing.assert_array_equal(x[:2], PROBLEM.source.take(apart)[0])
 
 
 def test_the_noise_around_a_position_is_that_of_its_rows():
