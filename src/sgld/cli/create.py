@@ -84,8 +84,9 @@ def fit(
         typer.Option("--draws", metavar="N", show_default="auto", help="Kept draws per chain."),
     ] = None,
     chains: Annotated[
-        int, typer.Option("--chains", metavar="N", help="Independent chains.")
-    ] = 4,
+        int | None,
+        typer.Option("--chains", metavar="N", show_default="auto", help="Independent chains."),
+    ] = None,
     batch_size: Annotated[
         int | None,
         typer.Option("--batch-size", metavar="N", show_default="auto", help="Rows per step."),
@@ -109,7 +110,7 @@ def fit(
     ] = 0,
     max_seconds: Annotated[
         float | None,
-        typer.Option("--max-seconds", metavar="S", show_default="none", help="Of sampling."),
+        typer.Option("--max-seconds", metavar="S", show_default="none", help="Of tuning, sampling and verdict."),
     ] = None,
     max_steps: Annotated[
         int | None,
@@ -127,7 +128,7 @@ def fit(
         "prior": prior,
         "tolerance": tolerance,
         "num_draws": "auto" if draws is None else draws,
-        "num_chains": chains,
+        "num_chains": "auto" if chains is None else chains,
         "batch_size": "auto" if batch_size is None else batch_size,
         "step_size": "auto" if step_size is None else step_size,
         "temperature": temperature,

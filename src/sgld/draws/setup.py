@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..gradient.control_variates import ControlVariates
+from ..gradient.full import Full
+from ..sampler.hmc import HMC
 
 __all__ = ["Setup"]
 
@@ -20,7 +22,7 @@ class Setup:
     Attributes:
       sampler, gradient, preconditioner: as `sgld.sample` takes them, but prepared for the problem.
       order, batch_size: of the rows; None without data.
-      always: the numbers of the rows that are in every batch; None where the rows were not looked at.
+      always: the user's numbers of the rows that are in every batch; None for none.
       step_size, temperature: schedules, functions of the step.
       burn_in, thin, num_draws, num_chains: lengths of a run.
       starts: free positions [chain, d] that the chains start from; None: dispersed around the centre
@@ -47,16 +49,24 @@ class Setup:
         correction = getattr(self.sampler, "noise_correction", None)
         return correction is not None and not isinstance(correction, str)
 
+    @property
+    def exact(self) -> bool:
+        """Whether the run follows the posterior whatever its step size: no bias to be measured."""
+        return isinstance(self.sampler, HMC) and isinstance(self.gradient, Full)
+
     def arguments(self) -> dict[str, Any]:
         """What to pass to `sgld.sample` for the same run, tuning nothing."""
         gradient = self.gradient
         if isinstance(gradient, ControlVariates):
             gradient = ControlVariates()  # at a centre that is found again
+        if isinstance(gradient, Full) and gradient.base is not None:
+            gradient = Full(0.0)  # of the rows in the order that they will have then
         names = ("sampler", "preconditioner", "step_size", "temperature", "burn_in", "thin")
         given = {name: getattr(self, name) for name in (*names, "num_draws", "num_chains")}
         given["gradient"] = gradient
         if self.order is not None:
             given |= {"order": self.order, "batch_size": self.batch_size}
+            given["always_in"] = "auto" if self.always is None else self.always
         return given
 
     def scaled(self, share: float) -> Setup:

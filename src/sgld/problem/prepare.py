@@ -23,7 +23,7 @@ from .problem import Problem
 from .request import Request, is_auto
 from .target import Target
 
-__all__ = ["check_batch", "check_request", "prepare"]
+__all__ = ["check_always", "check_batch", "check_request", "prepare"]
 
 MIN_STEPS = 100  # of a chain that is to say anything
 
@@ -68,7 +68,7 @@ def check_request(ask: Request, ess: Any) -> None:
     for name in ("num_chains", "num_draws", "batch_size", "thin", "burn_in"):
         value = getattr(ask, name)
         least = 0 if name == "burn_in" else 1
-        if value == "auto" and name != "num_chains":
+        if is_auto(value):
             continue
         whole_number(name, value, least)
     if ask.max_steps is not None:
@@ -108,6 +108,27 @@ def check_batch(problem: Problem, batch_size: int | str) -> None:
     if problem.has_rows and not isinstance(batch_size, str) and batch_size > problem.num_data:
         raise UsageError(
             f"batch_size must be at most the number of rows, {problem.num_data}. Got {batch_size}."
+        )
+
+
+def check_always(problem: Problem, ask: Request) -> None:
+    """UsageError for numbers of rows that cannot be in every batch."""
+    if is_auto(ask.always_in):
+        return
+    if is_auto(ask.step_size):
+        raise UsageError(
+            "always_in must be 'auto' where step_size is: both are chosen together; give step_size too."
+        )
+    rows = np.asarray(ask.always_in)
+    whole = rows.ndim == 1 and (rows.size == 0 or np.issubdtype(rows.dtype, np.integer))
+    if not whole or len(np.unique(rows)) != len(rows):
+        raise UsageError(
+            f"always_in must be numbers of rows, no two the same. Got {ask.always_in!r}."
+        )
+    outside = rows[(rows < 0) | (rows >= problem.num_data)]
+    if outside.size:
+        raise UsageError(
+            f"always_in must hold numbers from 0 to {problem.num_data - 1}. Got {outside[0]}."
         )
 
 

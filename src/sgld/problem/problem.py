@@ -96,12 +96,17 @@ class Problem:
             return self
         return replace(self, data=self.data.with_batches(batch_size, order))
 
-    def with_always(self, numbers: Int[np.ndarray, " m"] | None) -> Problem:
-        """The same batches with the rows of these numbers in every one, and no others."""
-        if self.data is None or numbers is None or not len(numbers):
+    def with_always(self, rows: Any, seed: int) -> Problem:
+        """The same batches with some rows in every one, and no others; by the user's numbers, if any."""
+        if self.data is None or rows is None or not len(rows):
             return self
         source = self.data.source if isinstance(self.data, AlwaysIn) else self.data
-        return replace(self, data=AlwaysIn.of(source, numbers))
+        every = source.original_rows(np.arange(source.num_data), seed)
+        return replace(self, data=AlwaysIn.of(source, np.flatnonzero(np.isin(every, rows))))
+
+    def called(self, numbers: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
+        """What the user calls the rows of these numbers, in order."""
+        return np.sort(self.source.original_rows(numbers, seed))
 
     def of_others(self) -> Problem:
         """The same batches without the rows that are in every one; they make the noise."""

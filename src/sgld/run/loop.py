@@ -18,6 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+<<<<<<< HEAD
+from ..data.always import AlwaysIn
+=======
+>>>>>>> front
 from ..device import compiling
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
@@ -48,8 +52,9 @@ def run(
 ) -> Raw:
     """Run every chain until `num_draws` draws are kept, or as many as `more(raw)` asks for then.
 
-    Past the time `until` (of time.monotonic) the run ends with the draws it has, at least
-    FEWEST_DRAWS. With a directory the run goes on from its checkpoint, if it holds one.
+    Past the time `until` (of time.monotonic) the run ends with the draws it has; RunError where
+    those are fewer than FEWEST_DRAWS. With a directory the run goes on from its checkpoint, if it
+    holds one.
     """
     with Work("sampling", steps=kernel.block, until=until) as work:
         chains = _Chains(kernel, starts, seed, num_draws, directory, checkpoint_every)
@@ -102,7 +107,7 @@ class _Chains:
             pieces = work.pieces(self.step // B, -(-stop // B), most=room, of=-(-total // B))
             for _, blocks in pieces:
                 self._chunk(work, blocks, total)
-                if self.failed or (work.late and FEWEST_DRAWS <= self.sink.count < num_draws):
+                if self.failed or (work.late and self.sink.count < num_draws):
                     return False
         return True
 
@@ -144,6 +149,13 @@ class _Chains:
                 "before the burn-in was over; use a smaller step_size."
             )
         count = min(num_draws, self.sink.count)
+        if count < FEWEST_DRAWS and not self.failed:
+            if self.sink.directory is not None:
+                self.sink.checkpoint(self.carry, self.phases, self.digest)
+            raise RunError(
+                f"the time of max_seconds was up at step {self.step:,}, with {count} draws of a chain kept of "
+                f"{FEWEST_DRAWS} at least; give more, a shorter burn_in, or less thinning."
+            )
         phase = self.phases.ended(self.carry, self.step)
         raw = self.sink.raw(count, self.carry, self.step)
         return replace(raw, phase=phase, out_of_time=not self.failed)
@@ -216,6 +228,8 @@ def kernel_digest(kernel: Kernel, starts: Any) -> str:
         kernel.temperature, jax.random.key_data(kernel.key), kernel.burn_in, kernel.thin, starts,
         kernel.keep, kernel.batches,
     )  # fmt: skip
-    for leaf in jax.tree.leaves(numbers):
+    data = kernel.problem.data
+    always = data.numbers if isinstance(data, AlwaysIn) else None
+    for leaf in jax.tree.leaves((numbers, always)):
         digest.update(np.asarray(leaf).tobytes())
     return digest.hexdigest()

@@ -3,10 +3,12 @@ here, before step 1."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
+
+from jaxtyping import Int
 
 from ..draws.draws import Draws
 from ..draws.plan import Plan
@@ -14,7 +16,7 @@ from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
 from ..errors import RunError
 from ..posterior import Posterior
-from ..problem.prepare import check_batch, check_request, prepare
+from ..problem.prepare import check_always, check_batch, check_request, prepare
 from ..problem.problem import Problem
 from ..problem.request import Request
 from ..stages import SAMPLING, aside, stage, told
@@ -39,7 +41,7 @@ def sample(
     preconditioner: Preconditioner | Literal["auto"] = "auto",
     order: Order | Literal["auto"] = "auto",
     batch_size: int | Literal["auto"] = "auto",
-    num_chains: int = 4,
+    num_chains: int | Literal["auto"] = "auto",
     num_draws: int | Literal["auto"] = "auto",
     ess: int | None = None,
     burn_in: int | Literal["auto"] = "auto",
@@ -52,6 +54,7 @@ def sample(
     max_steps: int | None = None,
     max_seconds: float | None = None,
     keep: Callable[[Any], Any] | Literal["moments"] | None = None,
+    always_in: Sequence[int] | Int[Any, " m"] | Literal["auto"] = "auto",
 ) -> Draws:
     """Draw from the posterior, and say how far to trust the draws.
 
@@ -84,8 +87,9 @@ def sample(
       order: "auto", "reshuffle", "symmetric", "independent", "replacement" or "subset". "auto"
         is "reshuffle", but "independent" with control variates.
       batch_size: rows per step.
-      num_chains: independent chains, each with its own data order.
-      num_draws: kept draws per chain ("auto": 1000, more for a small tolerance).
+      num_chains: independent chains, each with its own data order; "auto": 4, or 64 where the
+        posterior is far from Gaussian, full gradients are cheap, and the library samples exactly.
+      num_draws: kept draws per chain ("auto": 1000, more for a small tolerance; 200 to 800 of 64 exact chains).
       ess: go on until every parameter has this many effective draws.
       burn_in: steps before the first draw.
       thin: steps per kept draw.
@@ -96,14 +100,19 @@ def sample(
       overwrite: replace a run directory that exists.
       checkpoint_every: seconds between checkpoints, with `path`.
       max_steps: of one chain, burn-in included, whatever the precision reached; one attempt is made.
-      max_seconds: after which no more draws are taken, once there are 20 a chain (tuning, burn-in and
-        verdict are not cut short, and one attempt is made). A resumed run has the time anew.
+      max_seconds: of tuning, sampling and verdict together, for which a fifth is left; one attempt is
+        made. Sampling ends with the draws there are, and the plan says so; RunError where the time is
+        up before there are 20 of each chain. It chooses nothing: what is drawn is the same without
+        it. A resumed run has the time anew.
       keep: a function of the position (as draws report it) that is kept INSTEAD of it, such as
         predictions at some rows, a part of a network's weights or a loss: a pytree of floating-point
         arrays of fixed shape, which is then `draws.position`. Or "moments": mean, variance and
         Monte Carlo error of every parameter, in memory that no draw adds to. The verdict judges
         the parameters where their positions are few numbers (up to 2^22 in all); else no more than mixing
         is known, and it is never `trusted`. docs/keep.md.
+      always_in: the numbers of the rows that are in every batch, beside its batch_size others, and
+        count once in the sum: rows that a random batch would miss, or be thrown by. "auto" chooses
+        them with the batch, where step_size is "auto" too; with a step size given by hand, none.
 
     Returns: Draws, with `.verdict`.
 
@@ -119,7 +128,7 @@ def sample(
     """
     ask = Request(
         sampler, step_size, tolerance, temperature, gradient, preconditioner, order, batch_size,
-        num_chains, num_draws, burn_in, thin, seed, max_steps, max_seconds,
+        num_chains, num_draws, burn_in, thin, seed, max_steps, max_seconds, always_in,
     )  # fmt: skip
     return begin(
         posterior, data, init, ask, ess, {"kind": "sample"}, path=path, overwrite=overwrite,
@@ -159,6 +168,7 @@ def _checked(posterior: Posterior, data: Any, init: Any, ask: Request, ess: int 
     check_request(ask, ess)
     problem = prepare(posterior, data, init, seed=ask.seed)
     check_batch(problem, ask.batch_size)
+    check_always(problem, ask)
     return problem
 
 

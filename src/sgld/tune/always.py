@@ -17,16 +17,14 @@ from ..problem.problem import Problem
 from .estimator import is_centred
 from .levels import dense_levels, marginal_levels
 
-__all__ = ["numbers_of", "rows_note", "standing_out"]
+__all__ = ["rows_note", "rows_of", "standing_out"]
 
 MANY = 1000  # rows beyond which exact gradients are no matter of course
 JUMP = 3.0  # sds that a row of a meter's batch may move one gradient by
 
 
-def numbers_of(survey: Survey | None, gradient: Any, always: int) -> Int[np.ndarray, " m"] | None:
-    """The rows of the largest gradients, that an estimator has in every batch; None without a survey."""
-    if survey is None:
-        return None
+def rows_of(survey: Survey, gradient: Any, always: int) -> Int[np.ndarray, " m"]:
+    """The numbers of the rows of the largest gradients, that an estimator has in every batch."""
     rows = survey.centred if is_centred(gradient) else survey.plain
     return rows.numbers[:always]
 
@@ -34,7 +32,7 @@ def numbers_of(survey: Survey | None, gradient: Any, always: int) -> Int[np.ndar
 def standing_out(
     problem: Problem, gaussian: Any, batch_size: int, T: float, seed: int
 ) -> Int[np.ndarray, " m"]:
-    """The rows that control variates on `batch_size` others have in every batch, to be the most exact for their price.
+    """The rows, by the user's numbers, that control variates on `batch_size` others have in every batch, to be the most exact for their price.
 
     None of the others moves a gradient by more than JUMP.
     """
@@ -50,7 +48,7 @@ def standing_out(
         cost = (batch_size + level.always) * (1 + level.variance / batch_size)
         if cost < best or level.size > JUMP * batch_size:
             best, numbers = cost, survey.centred.numbers[: level.always]
-    return numbers
+    return problem.called(numbers, seed)
 
 
 def rows_note(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..draws.plan import Plan
 from ..draws.setup import Setup
 from ..gaussian.dense import Laplace
@@ -21,6 +23,8 @@ def by_hand(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
     D = Scalar(1.0) if is_auto(ask.preconditioner) else ask.preconditioner
     D = D.prepare(problem.layout)
     gradient, problem = plain_batches(problem, ask)
+    always = None if is_auto(ask.always_in) else np.sort(np.asarray(ask.always_in, np.int64))
+    problem = problem.with_always(always, ask.seed)
     laplace = known.gaussian
     gradient = prepared(gradient, problem, None if laplace is None else laplace.center)
     sampler, law = sampler_of(ask), None
@@ -29,6 +33,6 @@ def by_hand(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
         factor = factor_of(settled(D, problem, laplace.center), problem)
         law = stationary_law(problem, laplace, factor, measured, sampler)
     setup = Setup(
-        sampler, gradient, D, as_schedule(ask.step_size, "step_size"), *problem.batches
+        sampler, gradient, D, as_schedule(ask.step_size, "step_size"), *problem.batches, always=always
     )  # fmt: skip
     return Plan(setup, known, problem.num_data, law)

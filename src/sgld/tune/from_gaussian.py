@@ -19,7 +19,7 @@ from ..preconditioner.fixed import Dense
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
-from .always import numbers_of, rows_note
+from .always import rows_note, rows_of
 from .estimator import (
     DEFAULT_BATCH,
     allows_correction,
@@ -63,8 +63,8 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
         gradient = Full() if is_auto(ask.gradient) else ask.gradient
         choice = Choice(gradient, 0, "independent", correctable, 0.0)
     else:
-        survey = None
         levels: tuple[Levels, Levels] = (no_noise, no_noise)
+        survey = None
         if not isinstance(ask.gradient, Full):
             survey = row_noise(problem, laplace.tempered(T), ask.seed)
             misfitting = misfit(problem, laplace, survey.at_center / np.sqrt(T))
@@ -74,11 +74,12 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
                 partial(dense_levels, survey.centred, factor, thrown),
             )
         choice = priced_choice(problem.source, levels, ask, correctable, bias, T)
-        always = numbers_of(survey, choice.gradient, choice.always)
-        if not isinstance(ask.gradient, Full):
-            notes = rows_note(problem, laplace, choice.gradient, always)
+        if survey is not None:
+            rows = rows_of(survey, choice.gradient, choice.always)
+            notes = rows_note(problem, laplace, choice.gradient, rows)
+            always = problem.called(rows, ask.seed) if len(rows) else None
         problem = in_batches(problem, choice.batch_size, choice.order, choice.gradient)
-        problem = problem.with_always(always)
+        problem = problem.with_always(always, ask.seed)
     gradient = prepared(choice.gradient, problem, laplace.center)
     measured = measure(problem, gradient, laplace, T, ask.seed)
     white = factor.T @ measured @ factor
@@ -97,7 +98,10 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
     setup = Setup(
         sampler_of(ask, correction), gradient, D, schedule, *problem.batches, always=always
     )
-    return Plan(setup, known, problem.num_data, law, misfit=misfitting, notes=notes)
+    surveyed = not isinstance(gradient, Full)
+    return Plan(
+        setup, known, problem.num_data, law, surveyed=surveyed, misfit=misfitting, notes=notes
+    )
 
 
 def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
@@ -113,16 +117,17 @@ def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan
     stiffest = 1 + laplace.departure
     gradient = Full() if is_auto(ask.gradient) else ask.gradient
     if problem.has_rows:
-        survey = None
         levels: tuple[Levels, Levels] = (no_noise, no_noise)
+        survey = None
         if not isinstance(ask.gradient, Full):
             survey = row_noise(problem, laplace.tempered(T), ask.seed)
             levels = marginal_levels(problem, survey, laplace.tempered(T), T)
         choice = priced_choice(problem.source, levels, ask, False, bias, T, 1 / stiffest)
         gradient, V, longest = choice.gradient, choice.noise, choice.longest
-        always = numbers_of(survey, choice.gradient, choice.always)
+        if survey is not None and choice.always:
+            always = problem.called(rows_of(survey, gradient, choice.always), ask.seed)
         problem = in_batches(problem, choice.batch_size, choice.order, gradient)
-        problem = problem.with_always(always)
+        problem = problem.with_always(always, ask.seed)
     gradient = prepared(gradient, problem, laplace.center)
     out = np.ones((laplace.marginals(problem).variance.size, 1))
     one = Law(np.ones(1), np.ones((1, 1)), np.array([[V]]), out, shuffled_period(problem))
@@ -130,7 +135,8 @@ def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan
     h = min(largest_step(law, bias, T), 1 / stiffest, longest) / _caution(nu)
     D, schedule = laplace.metric.prepare(problem.layout), as_schedule(h, "step_size")
     setup = Setup(sampler_of(ask), gradient, D, schedule, *problem.batches, always=always)
-    return Plan(setup, known, problem.num_data, law)
+    surveyed = not isinstance(gradient, Full)
+    return Plan(setup, known, problem.num_data, law, surveyed=surveyed)
 
 
 def _caution(nu: float) -> float:

@@ -214,7 +214,9 @@ def test_the_noise_of_a_plan_at_a_temperature(gradient, power):
     ask = request(gradient=gradient, order="independent", batch_size=15)
     for T in (0.25, 1.0, 4.0):
         plan = from_lowrank(PROBLEM, ask, Known(found, nu=0.0), T)
-        level = {level.always: level for level in levels}[len(plan.setup.always)]
+        level = {level.always: level for level in levels}[
+            0 if plan.setup.always is None else len(plan.setup.always)
+        ]
         one = level.variance * (1 / 15 - 1 / N)
         assert float(plan.law.noise[0, 0]) == pytest.approx(T**power * one, rel=1e-3)
 

@@ -8,7 +8,9 @@ import pytest
 import sgld
 from sgld.data.always import AlwaysIn
 from sgld.data.memory import InMemory
+from sgld.diagnose import assess
 from sgld.diagnose.phase import noise_level
+from sgld.errors import UsageError
 from sgld.gaussian import row_noise as of_rows
 from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.row_noise import row_noise
@@ -156,7 +158,7 @@ def test_levels_in_many_dimensions_are_the_same_eigenvalues(monkeypatch, heavy):
 )  # fmt: skip
 def test_the_noise_along_a_run_is_that_of_the_rows_left_to_chance(gradient):
     few = problem_of(X[:6] * [[1], [1], [30], [1], [1], [1]], Y[:6])
-    problem = few.with_batches(1, "replacement").with_always(np.array([1, 3]))
+    problem = few.with_batches(1, "replacement").with_always([1, 3], 0)
     estimator = gradient.prepare(problem, jnp.asarray(MODE, jnp.float32))
     memory = None
     if estimator.remembers:
@@ -186,12 +188,71 @@ def test_a_level_with_one_row_has_it_in_every_batch():
     draws = sgld.sample(POSTERIOR, data, jnp.zeros(2), progress=False)
     setup = draws.plan.setup
     assert draws.info["plan"]["always_in"] == len(setup.always) == 1
-    row = InMemory.of(data).original_rows(setup.always, 0)
-    assert row == [20_000 // 3]
+    np.testing.assert_array_equal(setup.always, [20_000 // 3])
     assert draws.verdict.word == "trusted"
     np.testing.assert_allclose(draws.sd() / sd, 1, atol=0.07)
     np.testing.assert_allclose((draws.mean() - mean) / sd, 0, atol=0.1)
     assert draws.info["num_steps"] < 5000
+
+    note = "1 of 20,000 rows is in every batch: it holds 20% of what is known of 'x[1]'."
+    assert note in draws.plan.notes
+    again = sgld.sample(
+        POSTERIOR, data, jnp.zeros(2), progress=False, **{**draws.plan.arguments(), "seed": 5}
+    )
+    np.testing.assert_array_equal(again.plan.setup.always, setup.always)
+    np.testing.assert_allclose(again.sd() / sd, 1, atol=0.07)
+
+
+def test_a_killed_run_goes_on_with_the_same_rows_in_every_batch(tmp_path, monkeypatch):
+    X, Y, *_ = rare(3000)
+    data = (X.astype(np.float32), Y.astype(np.float32))
+    given = {"step_size": 1e-4, "batch_size": 10, "num_draws": 40, "num_chains": 2}
+    given |= {"always_in": [1000, 7], "progress": False}
+    whole = sgld.sample(POSTERIOR, data, jnp.zeros(2), **given)
+
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sgld.run.execute.loop.run", stop)
+        with pytest.raises(KeyboardInterrupt):
+            sgld.sample(POSTERIOR, data, jnp.zeros(2), path=tmp_path / "run", **given)
+    again = sgld.resume(tmp_path / "run", POSTERIOR, data, jnp.zeros(2), progress=False)
+    np.testing.assert_array_equal(again.position, whole.position)
+    np.testing.assert_array_equal(again.plan.setup.always, [7, 1000])
+    plain = sgld.sample(POSTERIOR, data, jnp.zeros(2), **{**given, "always_in": "auto"})
+    assert not np.array_equal(plain.position, whole.position)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"always_in": [3]}, "must be 'auto' where step_size is"),
+        ({"always_in": [3, 3], "step_size": 0.1}, "no two the same"),
+        ({"always_in": [0.5], "step_size": 0.1}, "must be numbers of rows"),
+        ({"always_in": [3, 60], "step_size": 0.1}, "from 0 to 59. Got 60"),
+    ],
+)
+def test_numbers_of_no_rows_are_refused(given, message):
+    data = (X.astype(np.float32), Y.astype(np.float32))
+    with pytest.raises(UsageError, match=message):
+        sgld.sample(POSTERIOR, data, jnp.zeros(2), progress=False, **given)
+
+
+def test_a_meter_has_the_rows_that_batches_never_see(monkeypatch):
+    """By hand, on plain batches that hold the row once in 200 steps: told, and not trusted."""
+    monkeypatch.setattr(assess, "AFFORDABLE", 1000)  # as if exact gradients cost too much
+    X, Y, mean, sd = rare(20_000)
+    data = (X.astype(np.float32), Y.astype(np.float32))
+    matrix = sgld.Dense(np.diag(sd**2).astype(np.float32))
+    for order in ("independent", "reshuffle"):
+        draws = sgld.sample(
+            POSTERIOR, data, mean, step_size=0.3, preconditioner=matrix, order=order,
+            gradient=sgld.ControlVariates(), batch_size=2, burn_in=20, num_draws=300, progress=False,
+        )  # fmt: skip
+        ratio = draws.sd() / sd
+        assert abs(ratio[1] - 1) > 0.1 and draws.verdict.word != "trusted"
+        np.testing.assert_allclose(draws.verdict.sd_ratio, ratio, rtol=0.1)
 
 
 def test_rows_in_every_batch_of_a_slice_and_of_a_gather():
