@@ -75,11 +75,7 @@ class LowRankLaplace:
 
     def solve(self, problem: Problem, g: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
         """J^{-1} g, by conjugate gradients with D as their preconditioner."""
-<<<<<<< HEAD
-        from scipy.sparse.linalg import LinearOperator, cg
-=======
         from scipy.sparse.linalg import LinearOperator, cg  # a third of a second: not for all
->>>>>>> front
 
         shape, center = (g.size, g.size), problem.array(self.center)
         J, D = (

@@ -18,10 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-<<<<<<< HEAD
 from ..data.always import AlwaysIn
-=======
->>>>>>> front
 from ..device import compiling
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
