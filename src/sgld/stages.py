@@ -233,7 +233,7 @@ class _Stages:
 
     def _summary(self, now: float) -> str:
         parts = [f"{name} {_time(took)}" for name, took in self._took.items() if took >= 0.05]
-        return f"{_time(now - self._began)}: {', '.join(parts)}"
+        return f"{_time(now - self._began)}{': ' if parts else ''}{', '.join(parts)}"
 
 
 def _time(seconds: float) -> str:
