@@ -108,17 +108,12 @@ def gaussian(chains: int, seed: int) -> None:
         values = np.asarray(jax.vmap(partial(run, steps=steps, every=4))(keys, starts), np.float64)
         _line(name, step, exact, values)
 
-    peers = {}
-    try:
-        peers = {name: theirs(name) for name in ("sgld", "sghmc", "sgnht")}
-    except ImportError:
-        print("BlackJAX rows skipped: it is not installed")
+    peers = {name: theirs(name) for name in ("sgld", "sghmc", "sgnht")}
     one = np.eye(1)
     for h in (0.01, 0.05, 0.2):
         exact = 1 / (1 - h / 2)
         show("SGLD(None)", f"h {h:g}", exact, partial(ours, sgld.SGLD(None), h), 4000)
-        if peers:
-            show("BlackJAX sgld", f"{h:g}", exact, partial(peers["sgld"], h), 4000)
+        show("BlackJAX sgld", f"{h:g}", exact, partial(peers["sgld"], h), 4000)
     for delta in (0.05, 0.1, 0.2, 0.4):
         h = delta**2
         steps = max(2000, round(300 / delta))
@@ -126,11 +121,10 @@ def gaussian(chains: int, seed: int) -> None:
             exact = float(stationary_covariance(sampler, one, h)[0, 0])
             show(repr(sampler), f"delta {delta:g}", exact, partial(ours, sampler, h), steps)
         show("SGNHT()", f"delta {delta:g}", None, partial(ours, sgld.SGNHT(), h), steps)
-        if peers:
-            exact = resampled_euler(delta)
-            exact = exact if np.isfinite(exact) and exact > 0 else None
-            show("BlackJAX sghmc", f"{delta:g}", exact, partial(peers["sghmc"], delta), steps // 2)
-            show("BlackJAX sgnht", f"{delta:g}", None, partial(peers["sgnht"], delta), 2 * steps)
+        exact = resampled_euler(delta)
+        exact = exact if np.isfinite(exact) and exact > 0 else None
+        show("BlackJAX sghmc", f"{delta:g}", exact, partial(peers["sghmc"], delta), steps // 2)
+        show("BlackJAX sgnht", f"{delta:g}", None, partial(peers["sgnht"], delta), 2 * steps)
     try:
         for row in posteriors_rows.rows(chains, DIMENSION, seed):
             _line(*row)

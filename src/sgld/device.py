@@ -1,4 +1,4 @@
-"""From the host to the device without a compiled function.
+"""From the host to the device without a compiled function, and compiling beside other work.
 
 Every `jnp` call outside compiled code is a function that JAX traces, compiles and keeps for each
 new shape: 10 to 20 ms of a first call each, `jnp.asarray` of a NumPy array not excepted. What
@@ -7,6 +7,9 @@ only moves numbers is therefore sent, and what comes in twos and threes is one c
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -14,7 +17,28 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-__all__ = ["sent", "stream_key"]
+__all__ = ["compiling", "sent", "stream_key"]
+
+
+@contextlib.contextmanager
+def compiling(function: Any, *arguments: Any, **named: Any) -> Iterator[None]:
+    """Compile a jitted function for a call with these arguments, while what is inside is done.
+
+    XLA lets go of the interpreter while it compiles. The call that comes later finds the function
+    compiled; nothing is donated, and what goes wrong here goes wrong there, where it is answered.
+    """
+    double = jax.config.read("jax_enable_x64")  # which a thread does not inherit
+
+    def compile_() -> None:
+        with contextlib.suppress(Exception), jax.enable_x64(double):
+            function.lower(*arguments, **named).compile()
+
+    thread = threading.Thread(target=compile_, name="sgld-compiling")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def sent(values: Any, dtype: Any = None) -> Array:

@@ -23,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
+from .deadline import check_deadline
 from .stages import counted, stage
 
 __all__ = ["Work"]
@@ -100,9 +101,10 @@ class Work:
         self.check()
 
     def check(self) -> None:
-        """KeyboardInterrupt, where Ctrl-C was pressed."""
+        """KeyboardInterrupt, where Ctrl-C was pressed; RunError past a deadline (deadline.py)."""
         if self.interrupted:
             raise KeyboardInterrupt
+        check_deadline(self._doing)
 
     def _took(self, count: int, seconds: float) -> None:
         by_time = int(SECONDS / seconds * count)

@@ -24,6 +24,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from .deadline import check_deadline
+
 __all__ = ["SAMPLING", "aside", "counted", "stage", "told"]
 
 SAMPLING = ("data", "mode", "curvature", "other modes", "rows", "sampling", "verdict")
@@ -70,6 +72,7 @@ def told(shown: bool, ahead: Sequence[str] = ()) -> Iterator[None]:
 @contextmanager
 def stage(name: str, *, whole: bool = False) -> Iterator[None]:
     """What is done inside is called `name`; with `whole`, stages inside it are not named."""
+    check_deadline(name)
     stages = _present.get()
     if stages is None:
         yield

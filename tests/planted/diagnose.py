@@ -1,4 +1,4 @@
-"""Bugs in what a run says about itself: the bias meter, the rule, adjusted chains, the phase."""
+"""Bugs in what a run says about itself: the bias meter, the rule, exact chains, the phase."""
 
 from .mutant import Mutant
 
@@ -9,8 +9,8 @@ EXACT = STEIN + "test_full_gradients_give_the_truth_exactly"
 WITHIN_ERROR = STEIN + "test_noisy_gradients_give_it_within_their_standard_error"
 RUNS = "tests/unit/diagnose/test_judged_runs.py::"
 MIXING = "tests/unit/draws/test_mixing.py::"
-CONFIRM = "tests/unit/diagnose/test_confirm.py::"
-ADJUSTED_RULE = "tests/unit/tune/test_pilot.py::test_the_rule_with_adjusted_chains"
+EXACT_RULE = "tests/unit/diagnose/test_exact.py::"
+WEIGHTED = "tests/unit/draws/test_weighted.py::"
 PHASE = "tests/unit/diagnose/test_phase.py::"
 
 DIAGNOSE = [
@@ -102,6 +102,11 @@ DIAGNOSE = [
         "/ (2 * M - 1)", "/ M", MIXING + "test_the_limit_of_r_hat_is_a_quantile_for_the_worst_of_d_parameters",
     ),
     Mutant(
+        "R-hat: a group's second half is another group's", "draws/mixing.py",
+        "for begin in (0, chains)", "for begin in (0, 1)",
+        MIXING + "test_many_short_chains_are_compared_in_groups",
+    ),
+    Mutant(
         "rule: R-hat's limit by an ESS that falls as chains part", "diagnose/rule.py",
         "alone = ess if e.ess_alone is None else e.ess_alone", "alone = ess",
         MIXING + "test_half_of_the_chains_off_by_half_an_sd_are_found_among_many_parameters",
@@ -170,25 +175,24 @@ DIAGNOSE = [
         VERDICT + "test_trusted",
     ),
     Mutant(
-        "adjusted chains: the lighter of the tails decides", "diagnose/rule.py",
-        "worst = int(np.nanargmax(c.tail))", "worst = int(np.nanargmin(c.tail))", ADJUSTED_RULE,
-    ),
-    Mutant(
-        "adjusted chains: a mean's error in sds of the run, not of theirs", "diagnose/rule.py",
-        "np.abs(e.mean - c.mean) / c.sd", "np.abs(e.mean - c.mean) / e.sd", ADJUSTED_RULE,
-    ),
-    Mutant(
-        "adjusted chains: a sd's error that forgets the - 1 of the kurtosis",
+        "a sd's error that forgets the - 1 of the kurtosis",
         "draws/weighted.py",
         "np.sqrt((self.kurtosis - 1) / (4 * self.ess_square))",
         "np.sqrt(self.kurtosis / (4 * self.ess_square))",
-        CONFIRM + "test_independent_draws_have_the_textbooks_standard_errors",
+        WEIGHTED + "test_independent_draws_have_the_textbooks_standard_errors",
     ),
     Mutant(
-        "adjusted chains: mixed by R-hat or by ESS", "metropolis/confirm.py",
-        "np.all(found.r_hat <= limit) and np.all(found.ess > 400)",
-        "np.all(found.r_hat <= limit) or np.all(found.ess > 400)",
-        CONFIRM + "test_chains_that_stay_at_different_places_have_not_mixed",
+        "exact chains: many need no more effective draws than few", "diagnose/rule.py",
+        "max(MIN_ESS, MIN_ESS_EACH * num_chains)", "MIN_ESS", EXACT_RULE + "test_the_rule",
+    ),
+    Mutant(
+        "exact chains: divergences count for nothing", "diagnose/exact.py",
+        "if trajectories.divergences:", "if trajectories.divergences > 100:", EXACT_RULE + "test_the_rule",
+    ),
+    Mutant(
+        "exact chains: energies of each chain about its own mean alone", "diagnose/exact.py",
+        "float(np.mean(within) + np.var(mean))", "float(np.mean(within))",
+        EXACT_RULE + "test_energies_of_a_gaussian_and_of_one_with_a_slow_direction",
     ),
     Mutant(
         "phase: alpha without the 2 of the injected noise", "draws/phase.py",

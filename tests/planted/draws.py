@@ -92,6 +92,72 @@ DRAWS = [
         COMPARISON + "test_the_unit_is_the_sd_of_the_reference",
     ),
     Mutant(
+        "files: renamed before they are on the disk", "draws/files.py",
+        "            os.fsync(file.fileno())\n", "",
+        "tests/laws/test_faults.py::test_stopped_before_each_of_the_last_calls",
+    ),
+    Mutant(
+        "files: their folder is not flushed", "draws/files.py",
+        "        flush_folder(path.parent)\n", "",
+        "tests/laws/test_faults.py::test_a_run_writes_chunks_checkpoints_and_a_result",
+    ),
+    Mutant(
+        "files: a seal that is not held against the content", "draws/files.py",
+        "    if seal != sealed:", "    if seal is None:",
+        "tests/laws/test_resume.py::test_a_setup_that_is_not_the_runs_own_is_refused",
+    ),
+    Mutant(
+        "files: an archive that unpacks to more than it is", "draws/files.py",
+        " or sum(member.file_size for member in members) > size", "",
+        "tests/laws/test_hostile_run.py::test_an_archive_that_would_take_more_memory_than_it_has_bytes",
+    ),
+    Mutant(
+        "files: a link is read through", "draws/files.py",
+        "    if path.is_symlink():\n", "    if False:\n",
+        "tests/laws/test_hostile_run.py::test_no_link_is_followed_or_written_through",
+    ),
+    Mutant(
+        "run directory: the checkpoint of another attempt counts", "draws/run_directory.py",
+        'found[0].get("attempt") != self.attempt', "not found[0]",
+        "tests/laws/test_faults.py::test_another_attempt_leaves_the_draws_of_the_one_before_aside",
+    ),
+    Mutant(
+        "run directory: swapped chunks are taken", "draws/run_directory.py",
+        "if any(head.get(key) != value for key, value in asked.items()):", "if not head:",
+        "tests/laws/test_faults.py::test_what_a_checkpoint_counts_on_is_held_against_it",
+    ),
+    Mutant(
+        "run directory: files of other runs are taken", "draws/run_directory.py",
+        'if head.get("run") != self.id:', 'if "run" not in head:',
+        "tests/laws/test_resume.py::test_a_setup_that_is_not_the_runs_own_is_refused",
+    ),
+    Mutant(
+        "run directory: whatever holds a run.json is overwritten", "draws/run_directory.py",
+        'if not {"format", "id"} <= asked.keys():', 'if not (self.path / "run.json").exists():',
+        "tests/laws/test_hostile_run.py::test_overwrite_takes_runs_alone_and_leaves_what_is_not_theirs",
+    ),
+    Mutant(
+        "result: written before the draws", "draws/storage.py",
+        '    run.write_arrays("draws.npz", {}, arrays)\n',
+        '    run.write("result.json", result)\n    run.write_arrays("draws.npz", {}, arrays)\n',
+        "tests/laws/test_faults.py::test_stopped_before_each_of_the_last_calls",
+    ),
+    Mutant(
+        "result: another table is shown as the run's own", "draws/storage.py",
+        "files.get(name) != found:", "name not in files:",
+        "tests/laws/test_hostile_run.py::test_whatever_harm_is_done_to_one_file",
+    ),
+    Mutant(
+        "formulas: what hangs on a column is reached", "models/expression.py",
+        "        if node.attr not in MEMBERS.get(module, ()):", "        if not node.attr:",
+        "tests/unit/models/test_expression.py::test_a_hostile_formula_is_refused_in_a_sentence_and_runs_nothing",
+    ),
+    Mutant(
+        "formulas: powers of any size", "models/expression.py",
+        "and abs(power.value) <= LARGEST_POWER", "and power.value",
+        "tests/unit/models/test_expression.py::test_a_hostile_formula_is_refused_in_a_sentence_and_runs_nothing",
+    ),
+    Mutant(
         "storage: the leaves of every dict in the order of their names", "draws/storage.py",
         "list(tree) if isinstance(tree, OrderedDict) else sorted(tree)", "sorted(tree)",
         STORED + "test_every_leaf_keeps_its_name",

@@ -2,6 +2,7 @@
 
 from .mutant import Mutant
 
+HMC = "tests/laws/test_hmc.py::"
 SGLD = "tests/laws/test_sgld.py::test_one_step_is_the_matrix_of_the_paper"
 MOMENTUM = "tests/laws/test_momentum.py::test_one_step_is_the_matrix_of_the_paper"
 QUARTIC = "tests/laws/test_momentum.py::test_one_step_on_a_quartic"
@@ -20,6 +21,25 @@ GAMMA = (
 LEARNS = "tests/laws/test_adaptive.py::test_every_step_by_hand_with_an_estimator_that_learns"
 
 SAMPLING = [
+    Mutant(
+        "HMC: accepted without the energy of the end", "sampler/hmc.py",
+        "gained = after - before + 0.5", "gained = before - before + 0.5",
+        HMC + "test_the_law_is_left_as_it_is",
+    ),
+    Mutant(
+        "HMC: momenta in another metric than positions", "sampler/hmc.py",
+        "delta * D.pullback(gradient)", "delta * D.noise(gradient)",
+        HMC + "test_a_trajectory_is_blackjaxs_in_the_same_metric",
+    ),
+    Mutant(
+        "HMC: momenta at T = 1", "sampler/hmc.py",
+        "jnp.sqrt(temperature) * noise[0]", "noise[0]", HMC + "test_the_law_is_left_as_it_is",
+    ),
+    Mutant(
+        "HMC: whole kicks at the ends", "sampler/hmc.py",
+        "end, 0.5, 1.0", "end, 1.0, 1.0",
+        HMC + "test_a_trajectory_is_blackjaxs_in_the_same_metric",
+    ),
     Mutant(
         "SGLD: noise of sd h, not sqrt(2 h)", "sampler/sgld.py",
         "variance = 2 * h * T\n", "variance = h * h * T\n", SGLD,

@@ -8,14 +8,46 @@ GAUSSIAN = "tests/unit/tune/test_gaussian.py::"
 FACTOR = GAUSSIAN + "test_covariance_factor_and_whitening_belong_to_the_posterior"
 CENTER = "tests/unit/tune/test_center.py::"
 LENGTHS = "tests/unit/tune/test_lengths.py::"
+EXACT = "tests/unit/tune/test_exact_chains.py::"
 LOWRANK = "tests/unit/tune/test_lowrank.py::"
 PILOTED = "tests/unit/tune/test_piloted.py::"
+LIMITS = "tests/unit/test_limits.py::"
+COLUMNS = "tests/unit/models/test_formula.py::"
+AT_ONCE = COLUMNS + "test_all_columns_that_cannot_be_told_apart_are_named_at_once"
 LAW = "tests/laws/test_sgld.py::"
 AFFINE = "tests/laws/test_momentum.py::"
 SANDWICH = "tests/unit/approximate/test_sandwich_of_means.py::"
 TOLD = "tests/unit/test_told.py::"
 
 TUNE = [
+    Mutant(
+        "columns: what a combination is made of includes other combinations", "models/collinear.py",
+        "before = np.setdiff1d(np.arange(j), [i for i, _ in found])", "before = np.arange(j)", AT_ONCE,
+    ),
+    Mutant(
+        "max_seconds: a burn-in goes on past it", "run/loop.py",
+        "work.late and self.sink.count < num_draws", "work.late and 0 < self.sink.count < num_draws",
+        LIMITS + "test_time_that_is_up_in_the_burn_in_ends_it_and_the_run_can_be_resumed",
+    ),
+    Mutant(
+        "max_seconds: tuning takes what it likes", "stages.py",
+        "    check_deadline(name)\n", "",
+        LIMITS + "test_time_that_is_up_before_the_first_draw_is_told_with_the_stage",
+    ),
+    Mutant(
+        "max_seconds: nothing is left to the verdict", "run/execute.py",
+        "started + (1 - FOR_THE_VERDICT) * allowed", "started + allowed",
+        LIMITS + "test_sampling_leaves_a_fifth_of_the_time_to_the_verdict",
+    ),
+    Mutant(
+        "columns: the first that cannot be told apart is the only one", "models/collinear.py",
+        "found[:SHOWN] + (", "found[:1] + (", AT_ONCE,
+    ),
+    Mutant(
+        "columns: as many as rows are not too many", "models/collinear.py",
+        "has_scale and x.shape[0] <= size", "has_scale and x.shape[0] < size - 1",
+        COLUMNS + "test_as_many_columns_as_rows_leave_a_scale_without_an_end",
+    ),
     Mutant(
         "noise of blocks: times a block's rows, not times the blocks", "gaussian/noise.py",
         "source.num_blocks * table.astype", "source.block_size * table.astype",
@@ -212,14 +244,29 @@ TUNE = [
         TOLD + "test_numbers_too_far_apart_for_the_posterior",
     ),
     Mutant(
-        "pilot: the energy of a Gaussian's proposals taken twice", "metropolis/pilot.py",
+        "matched step: the energy of a Gaussian's proposals taken twice", "metropolis/matched.py",
         "ratio = -h / 4 * np.sum", "ratio = -h / 2 * np.sum",
         LENGTHS + "test_how_often_a_step_is_rejected_on_a_gaussian",
     ),
     Mutant(
-        "pilot: proposals are taken where they should be refused", "metropolis/chains.py",
-        "accepted = log_uniform < ratio", "accepted = log_uniform > ratio",
-        "tests/unit/tune/test_pilot.py::test_adjusted_chains_tell_the_truth_whatever_the_runs_step",
+        "ensemble: the covariance of u for that of z", "metropolis/ensemble.py",
+        "factor = factor @ _learnt(chains)", "factor = _learnt(chains)",
+        EXACT + "test_an_ensemble_finds_a_gaussians_covariance_and_settles_there",
+    ),
+    Mutant(
+        "ensemble: proposals are taken where they should be refused", "metropolis/ensemble.py",
+        "noise.log_uniform[number] <= ends.log_ratio", "noise.log_uniform[number] >= ends.log_ratio",
+        EXACT + "test_an_ensemble_finds_a_gaussians_covariance_and_settles_there",
+    ),
+    Mutant(
+        "exact chains: groups that hold chains of every mode", "tune/from_chains.py",
+        "np.lexsort((found.log_density, nearest))", "np.random.default_rng(0).permutation(CHAINS)",
+        EXACT + "test_groups_of_chains_are_of_modes_and_of_densities",
+    ),
+    Mutant(
+        "exact chains: values at a centre of rows in another order", "gradient/full.py",
+        "return self if self.base is None else Full.around(problem, center)", "return self",
+        EXACT + "test_rows_keep_their_values_at_a_centre_in_the_order_they_have",
     ),
     Mutant(
         "sandwich: spread by a covariance, not by its root", "approximate/sandwich.py",

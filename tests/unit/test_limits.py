@@ -1,13 +1,16 @@
 """Limits on steps and time, and the plan that a run directory keeps."""
 
 import json
+import time
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sgld
-from sgld.errors import UsageError
+from sgld.errors import RunError, UsageError
+from sgld.pace import Work
+from sgld.run import loop
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
 
@@ -34,13 +37,48 @@ def test_ess_is_reached_by_every_parameter():
     assert draws.num_draws > 1000  # the number without ess
 
 
-def test_a_run_out_of_time_gives_the_first_draws_of_the_longer_one():
+@pytest.fixture
+def late(monkeypatch):
+    """The time is up from the first chunk of sampling on, whatever the clock says."""
+    monkeypatch.setattr(Work, "late", property(lambda work: True))
+
+
+def test_a_run_out_of_time_gives_the_first_draws_of_the_longer_one(late):
     given = {"step_size": 0.3, "burn_in": 10}
-    short = run(max_seconds=1e-9, num_draws=10**6, **given)
+    short = run(max_seconds=1e4, num_draws=10**6, **given)
     assert 20 <= short.num_draws < 10**6
-    assert "max_seconds = 1e-09 was up" in " ".join(short.plan.notes)
+    assert "max_seconds = 10000 was up" in " ".join(short.plan.notes)
     long = run(num_draws=short.num_draws, **given)
     np.testing.assert_array_equal(short.position, long.position)
+
+
+def test_time_that_is_up_before_the_first_draw_is_told_with_the_stage():
+    with pytest.raises(
+        RunError, match="max_seconds = 1e-09 was up before the first draw, at the stage '"
+    ):
+        run(max_seconds=1e-9)
+
+
+def test_time_that_is_up_in_the_burn_in_ends_it_and_the_run_can_be_resumed(
+    late, tmp_path, monkeypatch
+):
+    given = {"step_size": 0.3, "burn_in": 3000, "num_draws": 50, "max_seconds": 1e4}
+    with pytest.raises(RunError, match=r"was up at step .* with 0 draws of a chain kept"):
+        run(path=tmp_path / "run", **given)
+    monkeypatch.undo()
+    again = sgld.resume(tmp_path / "run", GAUSSIAN, None, jnp.zeros(2), progress=False)
+    np.testing.assert_array_equal(again.position, run(**given).position)
+
+
+def test_sampling_leaves_a_fifth_of_the_time_to_the_verdict(monkeypatch):
+    seen = []
+    work = loop.Work
+    monkeypatch.setattr(
+        loop, "Work", lambda *a, **how: seen.append(how["until"]) or work(*a, **how)
+    )
+    before = time.monotonic()
+    run(max_seconds=1e4, max_steps=200)
+    assert before + 8000 <= seen[0] <= time.monotonic() + 8000
 
 
 def test_time_that_is_not_up_changes_nothing():

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..compilation import use_cache
 from ..errors import MissingExtra, SGLDError, need
 
 try:
@@ -64,6 +63,8 @@ def command(example: str) -> Callable:
     def register(function: Callable) -> Callable:
         @functools.wraps(function)
         def answered(**arguments: Any) -> None:
+            from ..compilation import use_cache
+
             use_cache()
             try:
                 function(**arguments)

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ..errors import RunError
-from ..pace import Work
-from ..stages import SAMPLING, told
 from .app import CheckpointEvery, Json, Overwrite, Quiet, Run, Strict, command, typer
 from .show import exit_strict, finish, say_model, say_plan
 
@@ -86,8 +84,9 @@ def fit(
         typer.Option("--draws", metavar="N", show_default="auto", help="Kept draws per chain."),
     ] = None,
     chains: Annotated[
-        int, typer.Option("--chains", metavar="N", help="Independent chains.")
-    ] = 4,
+        int | None,
+        typer.Option("--chains", metavar="N", show_default="auto", help="Independent chains."),
+    ] = None,
     batch_size: Annotated[
         int | None,
         typer.Option("--batch-size", metavar="N", show_default="auto", help="Rows per step."),
@@ -111,7 +110,7 @@ def fit(
     ] = 0,
     max_seconds: Annotated[
         float | None,
-        typer.Option("--max-seconds", metavar="S", show_default="none", help="Of sampling."),
+        typer.Option("--max-seconds", metavar="S", show_default="none", help="Of tuning, sampling and verdict."),
     ] = None,
     max_steps: Annotated[
         int | None,
@@ -129,7 +128,7 @@ def fit(
         "prior": prior,
         "tolerance": tolerance,
         "num_draws": "auto" if draws is None else draws,
-        "num_chains": chains,
+        "num_chains": "auto" if chains is None else chains,
         "batch_size": "auto" if batch_size is None else batch_size,
         "step_size": "auto" if step_size is None else step_size,
         "temperature": temperature,
@@ -147,6 +146,9 @@ def fit(
 def _fit(
     data: Path, formula: str, out: Path, arguments: dict[str, Any], quiet: bool, as_json: bool
 ) -> None:
+    from ..pace import Work
+    from ..stages import SAMPLING, told
+
     silent = quiet or as_json
     say = {} if silent else {"on_model": functools.partial(say_model, data), "on_plan": say_plan}
     with told(not silent, (*SAMPLING, "report")):
@@ -169,6 +171,9 @@ def resume(
     strict: Strict = False,
 ) -> None:
     """Go on with a killed or interrupted run, to the same draws as an uninterrupted one."""
+    from ..pace import Work
+    from ..stages import SAMPLING, told
+
     silent = quiet or as_json
     with told(not silent, (*SAMPLING, "report")):
         with Work("data") as work:

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..stages import aside, stage
 from .app import typer
 
 if TYPE_CHECKING:
@@ -71,6 +70,8 @@ def _say(title: str, lines: Any) -> None:
 
 def finish(run: Path, quiet: bool, as_json: bool) -> None:
     """What a run ends with: the table, the verdict, and the report, whose failure loses nothing."""
+    from ..stages import aside, stage
+
     with aside():
         if not (quiet or as_json):
             typer.echo("")

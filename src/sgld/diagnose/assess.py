@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,13 @@ from ..gaussian.noise import estimates
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
 from ..law.affine import AffineLaw
-from ..metropolis.confirm import confirm
 from ..problem import sums
 from ..problem.problem import Problem
 from ..tune.always import standing_out
 from ..tune.estimator import is_centred
 from . import stein
-from .rule import MAX_SE_ALONE, PRINTED_R2, Evidence, doubt, judge, unmixed
+from .exact import Trajectories, judge_exact
+from .rule import MAX_SE_ALONE, PRINTED_R2, Evidence, judge
 
 __all__ = ["assess"]
 
@@ -44,10 +43,11 @@ def assess(
     gradient: Float[np.ndarray, "chain draw d"] | None,
     tolerance: float,
     seed: int,
+    trajectories: Trajectories | None = None,
 ) -> Verdict:
     """Judge `draws`; `z` are the same draws in free coordinates, `gradient` the run's own there.
 
-    `problem` holds the rows in the run's batches.
+    `problem` holds the rows in the run's batches; `trajectories` are those of an exact sampler.
     """
     failures = draws.failures
     if draws.healthy.size == 0:
@@ -65,6 +65,9 @@ def assess(
         other_modes=plan.known.other_modes,
         tolerance=tolerance,
     )
+    if trajectories is not None and plan.setup.exact:
+        tail = weighted.pareto_k(found.values)
+        return judge_exact(Evidence(**evidence), trajectories, found.sd_se, tail)
     healthy = draws.healthy
     z = np.asarray(z, np.float64)[healthy]
     why_not = _no_meter(plan.known, draws)
@@ -79,20 +82,7 @@ def assess(
         evidence["max_se"] = MAX_SE_ALONE
     if rough:  # a covariance that is too small hides bias, and shows in r2 alone
         evidence["min_r2"] = PRINTED_R2
-    e = Evidence(**evidence, why_not=why_not)
-    if plan.adjustable and doubt(e) and not unmixed(e) and _all_visited(plan.known, z):
-        e = replace(e, confirmation=confirm(problem, plan.setup, seed))
-    return judge(e)
-
-
-def _all_visited(known: Known, z: Float[np.ndarray, "chain draw d"]) -> bool:
-    """Whether every chain came near every mode that is known."""
-    if known.modes is None or not known.usable:
-        return True
-    assert known.gaussian is not None
-    white, modes = known.gaussian.whiten(z), known.gaussian.whiten(known.modes)
-    away = np.linalg.norm(white[:, :, None] - modes, axis=-1).min(axis=1)
-    return bool(np.all(away <= 1 + np.sqrt(z.shape[-1])))
+    return judge(Evidence(**evidence, why_not=why_not))
 
 
 def _no_meter(known: Known, draws: Draws) -> str | None:

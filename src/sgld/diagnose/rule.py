@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from ..draws.verdict import Verdict, Word
-from ..draws.weighted import max_r_hat
-from ..metropolis.confirm import Confirmation
+from ..draws.weighted import MANY_CHAINS, max_r_hat
 
-__all__ = ["Evidence", "doubt", "judge", "separate", "unmixed"]
+__all__ = ["Evidence", "judge", "least_ess", "separate", "unmixed"]
 
-MIN_ESS = 400
+MIN_ESS, MIN_ESS_EACH = 400, 20  # of all chains; of each where they are many
 MAX_EXCESS = 0.10
 MAX_RATIO_ERROR = 0.10
 MAX_MEAN_ERROR = 0.25
@@ -26,7 +25,6 @@ MIN_R2, PRINTED_R2 = 0.5, 0.9  # logistic on 200 rows: 4 of 5 printed; at .8 all
 MAX_NU = 1.0
 APART = 2.0  # sds between means of groups of chains
 SETTLED = 20  # effective draws of half a chain, where it is
-HEAVY = 0.15  # Pareto k of a tail: from .25 the error of a sd is infinite, and unvisited tails look lighter
 _ELSEWHERE = "confirm by sgld.step_halving, or with NUTS: sgld.reference."
 
 
@@ -56,19 +54,12 @@ class Evidence:
     max_se: float = MAX_SE
     min_r2: float = MIN_R2
     why_not: str | None = None  # why there is no meter, in a sentence
-    confirmation: Confirmation | None = None  # by adjusted chains, where the meter is no guide
 
 
 def judge(e: Evidence) -> Verdict:
     """The first rule that applies."""
     word, reasons = _rule(e)
     corrected_mean = corrected_sd = None
-    c = e.confirmation
-    if c is not None and c.mixed:
-        return Verdict(
-            word, tuple(reasons), e.sd / c.sd, c.sd_se, e.r2, c.mean, c.sd, e.noise_ratio,
-            {"nu": e.nu, "excess": None, "confirmed": "adjusted chains"},
-        )  # fmt: skip
     if e.sd_ratio is not None and e.r2 is not None and e.mean_shift is not None:
         good = (e.r2 > PRINTED_R2) & (e.ess >= MIN_CORRECTED_ESS)
         good &= (e.sd_ratio > 0) & (e.sd_ratio <= PRINTED_RATIO)
@@ -96,11 +87,9 @@ def _rule(e: Evidence) -> tuple[Word, Sequence[str]]:
     mixing = unmixed(e)
     if mixing:
         return "not mixed", mixing
-    if e.confirmation is not None and e.confirmation.mixed:
-        return _by_adjusted_chains(e, e.confirmation)
     if e.excess is not None and not np.max(e.excess) <= MAX_EXCESS:  # NaN too
         return "biased", [_excess_reason(e, e.excess)]
-    in_doubt = doubt(e)
+    in_doubt = _doubt(e)
     if in_doubt:
         return "unknown", [in_doubt]
     assert e.sd_ratio is not None and e.mean_shift is not None
@@ -117,28 +106,6 @@ def _within(error: np.ndarray) -> str:
     # round up: the sentence must not promise more than was measured
     percent = max(1, int(np.ceil(100 * np.max(error) - 1e-9)))
     return f"sd within {percent}% on {every}"
-
-
-def _by_adjusted_chains(e: Evidence, c: Confirmation) -> tuple[Word, Sequence[str]]:
-    """The same limits, against the means and sds of Metropolis-adjusted chains."""
-    why = doubt(replace(e, confirmation=None)) or ""
-    said = "by Metropolis-adjusted chains"
-    if np.max(c.sd_se) > MAX_SE / 2:
-        return "unknown", [
-            f"{why.split(';')[0]}, and adjusted chains were too short to tell; {_ELSEWHERE}"
-        ]
-    error, mean_error = np.abs(e.sd / c.sd - 1), np.abs(e.mean - c.mean) / c.sd
-    off = _off(e.names, e.sd / c.sd, mean_error)
-    if off:
-        remedy = f"{said}; use a smaller tolerance, or NUTS: sgld.reference."
-        return "biased", [f"{what}, {remedy}" for what in off]
-    worst = int(np.nanargmax(c.tail))
-    if c.tail[worst] >= HEAVY:
-        return "unknown", [
-            f"the tails of {e.names[worst]!r} are too heavy for its sd to be known from draws (Pareto k = "
-            f"{c.tail[worst]:.2f}); go by quantiles, or use a prior with lighter tails."
-        ]
-    return "trusted", [f"{_within(error)}, {said}."]
 
 
 def _off(
@@ -162,6 +129,15 @@ def _too(ratio: float) -> str:
     return f"{100 * abs(ratio - 1):.0f}% too {'wide' if ratio > 1 else 'narrow'}"
 
 
+def least_ess(num_chains: int) -> int:
+    """Effective draws that a parameter needs.
+
+    More than 8 chains could have them without any of them having moved far: 64 chains in places
+    of their own have an ESS of 64 from their starts alone.
+    """
+    return MIN_ESS if num_chains <= MANY_CHAINS else max(MIN_ESS, MIN_ESS_EACH * num_chains)
+
+
 def unmixed(e: Evidence) -> list[str]:
     """Why the draws are too few, or the chains at odds; empty where they are neither."""
     ess = np.fmin(e.ess, e.ess_square)
@@ -181,10 +157,11 @@ def unmixed(e: Evidence) -> list[str]:
     # where between-chain variance alone makes the ESS small, more steps are no remedy
     disagree = np.where(alone >= MIN_ESS, over, 0.0)
     worst = int(np.nanargmin(ess))
-    if ess[worst] < MIN_ESS and not disagree.max() > 1:
-        factor = MIN_ESS / max(ess[worst], 1.0)
+    needed = least_ess(e.num_chains)
+    if ess[worst] < needed and not disagree.max() > 1:
+        factor = needed / max(ess[worst], 1.0)
         return [
-            f"too few effective draws: {ess[worst]:.0f} for {e.names[worst]!r} where {MIN_ESS} are "
+            f"too few effective draws: {ess[worst]:.0f} for {e.names[worst]!r} where {needed} are "
             f"needed; use about {factor:.1f} times as many steps (num_draws or thin)."
         ]
     if over.max() > 1:
@@ -227,7 +204,7 @@ def _figure(ratio: float) -> str:
     return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
-def doubt(e: Evidence) -> str | None:
+def _doubt(e: Evidence) -> str | None:
     """Why the meter is no guide here, in a sentence; None where it is one."""
     if e.why_not is not None:
         return e.why_not

@@ -34,6 +34,7 @@ Method = Literal["bulk", "mean", "tail"]
 
 BLOCK = 2**18  # numbers of a block of parameters: its dozen temporaries stay near the processor
 FEWEST = 4  # draws of a chain
+MANY_CHAINS, GROUPS = 8, 4  # R-hat of more chains than these is that of groups of them
 TAILS = (0.05, 0.95)
 
 
@@ -42,7 +43,7 @@ class Mixing(NamedTuple):
 
     Attributes:
       ess, ess_square: bulk ESS of theta and of its square around the mean.
-      r_hat: rank-normalised split R-hat.
+      r_hat: rank-normalised split R-hat; of groups of chains where they are many.
       ess_alone: the smaller ESS of the two with B = 0, as if the halves of chains had one mean:
         how well each has mixed where it is.
       gap: between neighbouring means of halves of chains, the largest, in sds within a half.
@@ -75,7 +76,11 @@ def ess(values: Values, method: Method) -> PerParameter:
 
 
 def r_hat(values: Values) -> PerParameter:
-    """Rank-normalised split R-hat; NaN for one chain."""
+    """Rank-normalised split R-hat; of GROUPS groups of chains where they are many; NaN for one chain.
+
+    Many short chains differ by chance however well they mix: the draws of a group count as those of
+    one chain (nested R-hat, Margossian et al. 2024), at most GROUPS - 1 chains left out.
+    """
 
     def of(x: Block) -> np.ndarray:
         halves = _halves(x)
@@ -175,8 +180,19 @@ def _r_hat(bulk: Block, distance: Block) -> Float[np.ndarray, " p"]:
     """The larger of R-hat of the bulk's scores and of distances from the median."""
     if bulk.shape[1] < 4:  # one chain
         return np.full(len(bulk), np.nan)
-    one, two = _split_r_hat(bulk), _split_r_hat(_scores(distance)[0])
+    scores = bulk, _scores(distance)[0]
+    one, two = (_split_r_hat(_grouped(x)) for x in scores)
     return np.where(two > one, two, one)  # distances that are all the same have none
+
+
+def _grouped(halves: Block) -> Block:
+    """The halves of groups of chains, where there are many chains."""
+    chains = halves.shape[1] // 2
+    if chains <= MANY_CHAINS:
+        return halves
+    each = chains // GROUPS
+    first, second = (halves[:, begin : begin + GROUPS * each] for begin in (0, chains))
+    return np.concatenate([first, second], axis=1).reshape(len(halves), 2 * GROUPS, -1)
 
 
 def _split_r_hat(x: Block) -> Float[np.ndarray, " p"]:

@@ -24,7 +24,6 @@ class Plan:
       num_data: rows, 0 without data.
       law: the stationary law on that Gaussian, where it has a closed form.
       rate: the share that a step forgets, where no law says it.
-      adjustable: whether adjusted chains from the starts can confirm the run.
       surveyed: whether all rows were looked at, and those that stand out are in every batch.
       misfit: spread of the rows' scores over what the model implies.
       notes: sentences for the user.
@@ -35,7 +34,6 @@ class Plan:
     num_data: int = 0
     law: Law | AffineLaw | None = None
     rate: float | None = None
-    adjustable: bool = False
     surveyed: bool = False
     misfit: float | None = None
     notes: tuple[str, ...] = ()

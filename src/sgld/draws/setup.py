@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..gradient.control_variates import ControlVariates
+from ..gradient.full import Full
+from ..sampler.hmc import HMC
 
 __all__ = ["Setup"]
 
@@ -47,11 +49,18 @@ class Setup:
         correction = getattr(self.sampler, "noise_correction", None)
         return correction is not None and not isinstance(correction, str)
 
+    @property
+    def exact(self) -> bool:
+        """Whether the run follows the posterior whatever its step size: no bias to be measured."""
+        return isinstance(self.sampler, HMC) and isinstance(self.gradient, Full)
+
     def arguments(self) -> dict[str, Any]:
         """What to pass to `sgld.sample` for the same run, tuning nothing."""
         gradient = self.gradient
         if isinstance(gradient, ControlVariates):
             gradient = ControlVariates()  # at a centre that is found again
+        if isinstance(gradient, Full) and gradient.base is not None:
+            gradient = Full(0.0)  # of the rows in the order that they will have then
         names = ("sampler", "preconditioner", "step_size", "temperature", "burn_in", "thin")
         given = {name: getattr(self, name) for name in (*names, "num_draws", "num_chains")}
         given["gradient"] = gradient

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from scipy.special import chdtri
 
 from . import mixing
+from .mixing import GROUPS, MANY_CHAINS
 
 __all__ = [
     "Estimates",
@@ -33,7 +34,6 @@ Values = Float[np.ndarray, "chain draw parameter"]
 Weights = Float[np.ndarray, "chain draw"]
 
 LEAST_R_HAT = 1.01
-MOST_CHAINS = 8  # that the limit of R-hat allows for
 CHANCE = 0.005  # of an alarm at one of all parameters; R-hat is the larger of two
 
 
@@ -77,7 +77,7 @@ def ess(
 
 
 def r_hat(values: Values) -> Float[np.ndarray, " parameter"]:
-    """Rank-normalised split R-hat (Vehtari et al. 2021)."""
+    """Rank-normalised split R-hat (Vehtari et al. 2021); of groups where chains are many."""
     return mixing.r_hat(values)
 
 
@@ -88,11 +88,11 @@ def max_r_hat(
 
     The means of 2 M halves of chains vary by 2 M / ESS times the variance, so that R-hat^2 is about
     1 + (2 M / ESS) x with x ~ chi^2_{2M-1} / (2M - 1); the limit takes its 1 - chance / d quantile,
-    for the worst of d parameters. M is 8 where there are more chains: their means vary together so
-    much that R-hat tells nothing. The ESS is that of the chains by themselves: what lies between
-    them makes that of all small, and a limit by it would rise as the chains part.
+    for the worst of d parameters. The ESS is that of the chains by themselves: what lies between
+    them makes that of all small, and a limit by it would rise as the chains part. Of many chains
+    R-hat is that of groups, and M their number.
     """
-    M = min(num_chains, MOST_CHAINS)
+    M = num_chains if num_chains <= MANY_CHAINS else GROUPS
     q = chdtri(2 * M - 1, chance / max(1, num_parameters)) / (2 * M - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         limit = np.sqrt(1 + 2 * M / np.asarray(ess, np.float64) * q)

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 __all__ = ["lacking"]
 
 EXTRAS = {  # module -> what it is called, and the extra that installs it
-    "blackjax": ("BlackJAX", "reference"),
     "numpyro": ("NumPyro", "numpyro"),
     "sklearn": ("scikit-learn", "sklearn"),
     "torch": ("PyTorch", "torch"),

@@ -17,7 +17,6 @@ LEAD = (
     "Each mode holds half of the posterior. SGLD with decaying steps ends up reporting whichever "
     "share it happened to see; chains that exchange states with hotter ones report the right one."
 )
-NEEDS = ("blackjax",)  # NUTS
 STALLED = "The document's SGD had stalled: it stopped on its way to the mode."
 STATED = (
     ("mean of θ₁", "m1", 0.48999), ("mean of θ₂", "m2", 0.05930), ("sd of θ₁", "sd1", 0.7695),

@@ -19,7 +19,7 @@ LEAD = (
     "2,906 latent volatilities and two parameters. Sampled as parameters they give NUTS's answer; "
     "replaced by a Gaussian walk inside SGLD, as the document does it, they do not."
 )
-NEEDS = ("numpyro", "blackjax")  # constraints; NUTS, short
+NEEDS = ("numpyro",)  # constraints
 
 
 def run(quick: bool = False, seed: int = 0) -> Entry:

@@ -21,7 +21,6 @@ LEAD = (
     "fast a logistic regression settles, and independent components by a natural gradient."
 )
 NEEDS = ("sklearn",)  # the cancer data
-NEEDS_FOR_DATA = ("blackjax",)  # NUTS on a reader's own table
 
 
 def run(quick: bool = False, seed: int = 0, data: Table | None = None) -> Entry:

@@ -21,8 +21,6 @@ from typing import Any, Self
 import jax
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.linalg import eigh_tridiagonal
-from scipy.sparse.linalg import LinearOperator, cg
 
 from ..preconditioner.fixed import LowRank
 from ..problem import sums
@@ -77,6 +75,8 @@ class LowRankLaplace:
 
     def solve(self, problem: Problem, g: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
         """J^{-1} g, by conjugate gradients with D as their preconditioner."""
+        from scipy.sparse.linalg import LinearOperator, cg  # a third of a second: not for all
+
         shape, center = (g.size, g.size), problem.array(self.center)
         J, D = (
             LinearOperator(shape, matvec=times)  # pyright: ignore[reportCallIssue]
@@ -252,6 +252,8 @@ def _lanczos(
         if last:
             break
         q = w / beta[-1]
+    from scipy.linalg import eigh_tridiagonal
+
     values, small = eigh_tridiagonal(alpha, beta[:-1])
     return values, Q[: len(alpha)].T @ small, True
 
@@ -266,6 +268,8 @@ def _missed(d: int, k: int) -> float:
 
 def _ritz(alpha: list[float], beta: list[float], at: int) -> tuple[float, np.ndarray]:
     """The `at`-th Ritz value and its vector in the Krylov basis; all of them take far longer."""
+    from scipy.linalg import eigh_tridiagonal
+
     value, vector = eigh_tridiagonal(alpha, beta[:-1], select="i", select_range=(at, at))
     return float(value[0]), vector[:, 0]
 

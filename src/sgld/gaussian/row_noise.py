@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..data.order import generator
+from ..device import sent
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.rows import row_gradient
@@ -103,7 +104,7 @@ def row_noise(problem: Problem, laplace: Any, seed: int) -> Survey:
     each = max(DRAWS, OTHERS // max(1, len(centred[0])))
     rows = np.concatenate([*plain, np.repeat(centred[0], each), centred[1]])
     zs = laplace.draw(rng, len(rows))
-    found = _of_rows(problem, jnp.asarray(rows.astype(np.int32)), array(zs), center)
+    found = _of_rows(problem, sent(rows, np.int32), array(zs), center)
     split = sum(map(len, plain))
     at_center, moved = (_finite(N * np.asarray(g, np.float64)) for g in found)
     moved = moved[split:] + _mean(problem, laplace, zs[split:])

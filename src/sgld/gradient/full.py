@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..data.beside import each
 from ..problem.problem import Problem
 from .estimate import Estimate
 
 __all__ = ["Full"]
+
+ROWS = 2**16  # rows evaluated at once at the centre
 
 
 @jax.tree_util.register_dataclass
@@ -20,23 +23,54 @@ __all__ = ["Full"]
 class Full:
     """g(z) = grad log prior(z) + sum_i grad log_likelihood_i(z). N gradients a step, no noise.
 
+    `base` is the library's own, for samplers that compare energies: the rows' log likelihoods at some
+    position. Differences from them, row by row, keep apart in float32 what large sums do not.
+
     Example:
       >>> import sgld
       >>> sgld.Full()
       Full()
     """
 
+    base: Any = field(default=None, repr=False)
+
     remembers: ClassVar[bool] = False
 
     def prepare(self, problem: Problem, center: Array | None) -> Full:
-        """Nothing to prepare."""
-        return self
+        """`base` anew at the centre, where there was one: it belongs to the rows in their order."""
+        return self if self.base is None else Full.around(problem, center)
+
+    @classmethod
+    def around(cls, problem: Problem, center: Array | None) -> Full:
+        """With the rows' values at the centre; without rows or centre nothing to keep."""
+        if not problem.has_rows or center is None:
+            return cls()
+        return cls(_values(problem, center))
 
     def at(self, problem: Problem, x: Array | None, memory: Any = None) -> Estimate:
-        """The exact log density; the entry x is not used."""
+        """The exact log density, up to a constant; the entry x is not used."""
         if not problem.has_rows:
             return Estimate(problem.log_prior)
         batch = problem.as_one_batch().source.fetch(jnp.int32(0))
-        return Estimate(
-            lambda z: problem.log_prior(z) + problem.log_likelihood(z, batch.rows, batch.weight)
-        )
+        if self.base is None:
+            return Estimate(
+                lambda z: problem.log_prior(z) + problem.log_likelihood(z, batch.rows, batch.weight)
+            )
+
+        def relative(z: Array) -> Array:
+            position = problem.target.position(z)
+            likelihood = problem.posterior.log_likelihood
+            assert likelihood is not None
+            values = jax.vmap(likelihood, (None, 0))(position, batch.rows)
+            return problem.log_prior(z) + jnp.sum(values - self.base)
+
+        return Estimate(relative)
+
+
+@jax.jit
+def _values(problem: Problem, center: Array) -> Array:
+    position = problem.target.position(center)
+    likelihood = problem.posterior.log_likelihood
+    assert likelihood is not None
+    values = each(problem.source, lambda row: likelihood(position, row), ROWS)
+    return jnp.where(jnp.isfinite(values), values, 0.0)

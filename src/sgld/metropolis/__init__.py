@@ -1,1 +1,1 @@
-"""Metropolis-adjusted chains, and what rejections say of a step size."""
+"""Metropolis-adjusted chains that learn from one another, and what rejections say of a step size."""

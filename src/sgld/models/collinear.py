@@ -9,35 +9,74 @@ from ..errors import DataError
 
 __all__ = ["check_columns"]
 
+SHOWN = 5  # columns of a kind that are named
+LEFT = 1e-10  # share of a column's variance that those before it leave, at least
 
-def check_columns(x: Float[np.ndarray, "N p"], names: list[str]) -> None:
-    """Raises DataError naming a column that is constant (`Intercept` excepted) or collinear.
 
-    Collinearity by Cholesky's sweep over the columns' correlations: what is left of a column
-    after regression on those before it, as a share of its variance, under 1e-10. With
-    fewer rows than columns only the prior tells them apart, and nothing is checked.
+def check_columns(x: Float[np.ndarray, "N p"], names: list[str], *, has_scale: bool) -> None:
+    """Raises DataError naming every column that is constant, a duplicate or collinear, at once.
+
+    `Intercept` is no constant column. Collinearity by Cholesky's sweep over the columns'
+    correlations: what is left of a column after regression on those before it, as a share of its
+    variance. With fewer rows than columns only the prior tells them apart, and it is proper; but
+    where the outcome has a scale of its own (`has_scale`), as many columns as rows fit every row
+    exactly, and the density has no end where that scale goes to 0.
     """
     intercept = "Intercept" in names
+    columns = [j for j, name in enumerate(names) if name != "Intercept"]
     scale = np.std(x, axis=0) if intercept else np.sqrt(np.mean(x**2, axis=0))
-    for j, name in enumerate(names):
-        if name != "Intercept" and scale[j] <= 1e-13 * np.abs(x[:, j]).max():
-            raise DataError(
-                f"column {name!r} is constant ({x[0, j]:.10g} in every row); "
-                "take it out of the formula."
-            )
-    if x.shape[0] < x.shape[1]:
-        return
-    kept = [j for j, name in enumerate(names) if name != "Intercept"]
-    z = (x[:, kept] - (x[:, kept].mean(axis=0) if intercept else 0.0)) / scale[kept]
-    gram = z.T @ z / len(z)
-    left = gram.copy()
-    for j in range(len(kept)):
-        if left[j, j] < 1e-10:
-            share = np.linalg.lstsq(gram[:j, :j], gram[:j, j], rcond=None)[0]
-            others = [names[kept[i]] for i in np.flatnonzero(np.abs(share) > 1e-6)]
-            listed = ", ".join(map(repr, others[:5])) + (" and others" if len(others) > 5 else "")
-            raise DataError(
-                f"column {names[kept[j]]!r} is collinear: a linear combination of {listed}"
-                f"{' and the intercept' if intercept else ''}; take one of them out of the formula."
-            )
-        left[j + 1 :, j + 1 :] -= np.outer(left[j + 1 :, j], left[j, j + 1 :]) / left[j, j]
+    constant = [j for j in columns if scale[j] <= 1e-13 * np.abs(x[:, j]).max()]
+    twins = _twins(x, [j for j in columns if j not in constant])
+    kept = [j for j in columns if j not in constant and j not in twins]
+    found = _first([f"{names[j]!r} is constant ({x[0, j]:.10g} in every row)" for j in constant])
+    found += _first([f"{names[j]!r} is a duplicate of {names[i]!r}" for j, i in twins.items()])
+    size = len(kept) + intercept
+    if x.shape[0] >= size:
+        z = (x[:, kept] - (x[:, kept].mean(axis=0) if intercept else 0.0)) / scale[kept]
+        own = [names[j] for j in kept]
+        found += _first(
+            [
+                f"{own[j]!r} is collinear: a linear combination of {_listed(own, others)}"
+                f"{' and the intercept' if intercept else ''}"
+                for j, others in _combinations(z.T @ z / len(z))
+            ]
+        )
+    if found:
+        subject, rest = ("column ", "it") if len(found) == 1 else ("columns ", "them")
+        found = [f"{subject}{', '.join(found)}; take {rest} out of the formula"]
+    if has_scale and x.shape[0] <= size:
+        found.append(
+            f"{size} columns meet {x.shape[0]} rows, which they fit exactly: the scale of the outcome may "
+            "be anything down to 0; leave columns out, or give more rows"
+        )
+    if found:
+        raise DataError("; and ".join(found) + ".")
+
+
+def _twins(x: Float[np.ndarray, "N p"], columns: list[int]) -> dict[int, int]:
+    """Columns that are equal to one before them, and which."""
+    seen: dict[bytes, int] = {}
+    first = {j: seen.setdefault((x[:, j] + 0.0).tobytes(), j) for j in columns}  # -0.0 is 0.0
+    return {j: i for j, i in first.items() if i != j}
+
+
+def _combinations(gram: Float[np.ndarray, "k k"]) -> list[tuple[int, np.ndarray]]:
+    """Columns that nothing is left of, and those before them of which they are made."""
+    left, found = gram.copy(), []
+    for j in range(len(gram)):
+        if left[j, j] < LEFT:
+            before = np.setdiff1d(np.arange(j), [i for i, _ in found])
+            share = np.linalg.lstsq(gram[np.ix_(before, before)], gram[before, j], rcond=None)[0]
+            found.append((j, before[np.abs(share) > 1e-6]))
+        else:
+            left[j + 1 :, j + 1 :] -= np.outer(left[j + 1 :, j], left[j, j + 1 :]) / left[j, j]
+    return found
+
+
+def _first(found: list[str]) -> list[str]:
+    """The first few, and how many there are beside them."""
+    return found[:SHOWN] + ([f"{len(found) - SHOWN} more like these"] if found[SHOWN:] else [])
+
+
+def _listed(names: list[str], which: np.ndarray) -> str:
+    return ", ".join(repr(names[i]) for i in which[:SHOWN]) + " and others" * (len(which) > SHOWN)

@@ -50,7 +50,7 @@ def fit(
     tolerance: float = 0.05,
     temperature: float = 1.0,
     batch_size: int | Literal["auto"] = "auto",
-    num_chains: int = 4,
+    num_chains: int | Literal["auto"] = "auto",
     num_draws: int | Literal["auto"] = "auto",
     seed: int = 0,
     progress: bool = True,

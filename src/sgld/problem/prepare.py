@@ -17,6 +17,7 @@ from ..module import for_modules, refuse_statistics, seal
 from ..posterior import Posterior
 from ..schedule import as_schedule
 from . import sums
+from .cholesky import without_a_factor
 from .contract import check_contract
 from .problem import Problem
 from .request import Request, is_auto
@@ -67,7 +68,7 @@ def check_request(ask: Request, ess: Any) -> None:
     for name in ("num_chains", "num_draws", "batch_size", "thin", "burn_in"):
         value = getattr(ask, name)
         least = 0 if name == "burn_in" else 1
-        if value == "auto" and name != "num_chains":
+        if is_auto(value):
             continue
         whole_number(name, value, least)
     if ask.max_steps is not None:
@@ -154,8 +155,10 @@ def _check_model(problem: Problem) -> None:
         check_contract(posterior, position, row, problem.num_data)
     value, gradient = sums.value_and_gradient(problem, z)
     if not np.isfinite(float(value)):
+        factor = without_a_factor(problem, np.asarray(z), np.ones(z.size), "")
         raise UsageError(
-            f"the log density at init is {float(value)}; choose a start of finite density."
+            f"the log density at init is {float(value)}{factor and ': ' + factor}; choose a start of "
+            "finite density."
         )
     bad = ~np.isfinite(np.asarray(gradient))
     if bad.any():

@@ -29,6 +29,10 @@ class Request:
     max_seconds: Any = None
     always_in: Any = "auto"
 
+    def chains(self, otherwise: int = 4) -> int:
+        """The number of chains, `otherwise` where it was left open."""
+        return otherwise if is_auto(self.num_chains) else int(self.num_chains)
+
 
 def is_auto(value: Any) -> bool:
     """Whether an argument was left to the library."""

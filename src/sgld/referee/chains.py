@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..errors import need
 from ..pace import Work
 from ..problem import sums
 from ..problem.problem import Problem
@@ -47,7 +46,9 @@ def _kernel(method: str, limit: int) -> tuple[Callable, Callable]:
 
     A step gives the state, the acceptance probability, whether it diverged, and its gradients.
     """
-    blackjax = need("blackjax", "reference")
+    import blackjax
+    from blackjax.mcmc import random_walk as walk
+
     if method == "nuts":
         nuts = blackjax.nuts.build_kernel()
 
@@ -74,7 +75,6 @@ def _kernel(method: str, limit: int) -> tuple[Callable, Callable]:
             return state, info.acceptance_rate, False, 1
 
         return blackjax.mala.init, mala_step
-    walk = need("blackjax.mcmc.random_walk", "reference")
     metropolis = walk.build_additive_step()
 
     def walk_step(key, state, density, size, mass):

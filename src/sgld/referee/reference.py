@@ -28,7 +28,7 @@ from ..diagnose.rule import Evidence, unmixed
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.verdict import Verdict
-from ..errors import UsageError, did_you_mean, need
+from ..errors import UsageError, did_you_mean
 from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
 from ..metropolis.energy import Around, around
 from ..posterior import Posterior
@@ -86,7 +86,7 @@ def reference(
     num_gradients, step_size per chain, seconds. The verdict is `trusted` where the chains have
     mixed without a divergence, else `not mixed`.
 
-    Raises: UsageError and DataError for wrong arguments, MissingExtra without BlackJAX.
+    Raises: UsageError and DataError for wrong arguments.
 
     Example:
       >>> import jax.numpy as jnp, sgld
@@ -108,7 +108,6 @@ def reference(
         whole_number(name, value)
     aim = METHODS[method] if target_acceptance is None else target_acceptance
     fraction("target_acceptance", aim)
-    need("blackjax", "reference")
     began = time.perf_counter()
     limit = max_leapfrogs if method == "hmc" else max_doublings
     lengths = (num_chains, num_warmup, num_draws, thin)

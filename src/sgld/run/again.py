@@ -1,7 +1,7 @@
 """What the library does by itself when its own plan misses: another plan, and a sentence why.
 
-Only where step size and lengths were left to it. A posterior far from Gaussian goes to pilot
-chains, where those are affordable; a biased run goes again with half the step.
+Only where step size and lengths were left to it. A posterior far from Gaussian goes to exact
+chains, where those are affordable, and again with half the step where some diverge; a biased run with half the step too.
 """
 
 from __future__ import annotations
@@ -25,28 +25,38 @@ MOST_ATTEMPTS = 3
 def another(
     plan: Plan, ask: Request, verdict: Verdict, attempts: list[dict[str, str]]
 ) -> list[str]:
-    """What to try next, the first that can be done: "pilot", "halve", or nothing."""
+    """What to try next, the first that can be done: "exact", "finer", "halve", or nothing."""
     if any(LEFT_SUPPORT in reason for reason in verdict.reasons):  # no step is small enough
         return []
     left_open = is_auto(ask.step_size) and is_auto(ask.num_draws) and is_auto(ask.burn_in)
     if verdict.word == "trusted" or not left_open or len(attempts) >= MOST_ATTEMPTS:
         return []
     halve = ["halve"] if verdict.word == "biased" and plan.known.gaussian is not None else []
-    if plan.setup.starts is None and not any(a["what"] == "pilot" for a in attempts):
-        return ["pilot", *halve]
+    if plan.setup.exact:
+        diverged = verdict.extra.get("divergences", 0) > 0
+        return ["finer"] if diverged and not any(a["what"] == "finer" for a in attempts) else []
+    if plan.setup.starts is None and not any(a["what"] == "exact" for a in attempts):
+        return ["exact", *halve]
     return halve
 
 
 def revised(plan: Plan, attempt: dict[str, str], problem: Problem, ask: Request) -> Plan | None:
     """The plan of an attempt, made from the one before; None where it cannot be made."""
     setup = plan.setup
-    if attempt["what"] == "pilot":
-        found = from_chains(problem, ask, plan.known, float(setup.temperature(0)))
+    if attempt["what"] == "exact":
+        T = float(setup.temperature(0))
+        found = from_chains(problem, ask, plan.known, T, first=False)
         if found is None:
             return None
-        said = "metric and step were taken from pilot chains"
+        said = "the posterior is sampled exactly"
         setup = replace(found.setup, temperature=setup.temperature)
         plan = replace(found, setup=setup, notes=found.notes + plan.notes)
+    elif attempt["what"] == "finer":
+        sampler = replace(setup.sampler, leapfrogs=2 * setup.sampler.leapfrogs)
+        h = float(setup.step_size(0)) / 4
+        said = "trajectories took steps half as long"
+        setup = replace(setup, sampler=sampler, step_size=as_schedule(h, "step_size"))
+        plan = replace(plan, setup=setup)
     else:
         h = float(setup.step_size(0)) / 2
         said = f"the step size was halved to {h:.3g}"

@@ -22,11 +22,13 @@ from jaxtyping import Array, Float, Int
 
 from ..gradient.estimate import Estimate
 from ..problem.problem import Problem
+from ..sampler.hmc import HMC
 from .moments import Batches, BatchMoments, begin_moments, with_draw
 
 __all__ = ["Carry", "Kept", "Kernel", "block_steps", "run_chunk", "start"]
 
 MAX_BLOCK = 512  # steps of noise drawn at once
+TRAJECTORIES = 8  # and of Hamiltonian Monte Carlo, each of which is many gradients
 MAX_NUMBERS = 2**16  # normals drawn at once per chain, where more than one step fits
 
 
@@ -60,8 +62,9 @@ class Kernel:
 
     @property
     def block(self) -> int:
-        """B, the number of steps of a noise block."""
-        return block_steps(self.problem.dimension)
+        """B, the number of steps of a noise block; few where a step is a whole trajectory."""
+        most = block_steps(self.problem.dimension)
+        return min(most, TRAJECTORIES) if isinstance(self.sampler, HMC) else most
 
     def kept(self, z: Float[Array, "chain d"]) -> Any:
         """What `keep` makes of every chain's position."""

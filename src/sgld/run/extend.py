@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ..diagnose.rule import MIN_ESS, separate
+from ..diagnose.rule import least_ess, separate
 from ..draws import weighted
 from ..draws.plan import Plan
 from ..problem.problem import Problem
@@ -62,8 +62,9 @@ def draws_needed(found: weighted.Estimates, tolerance: float, planned: int) -> i
     """
     m, (chains, done, count) = found.mixing, found.values.shape
     limit = weighted.max_r_hat(m.ess_alone, chains, count, SUSPICIOUS)
-    needed = np.fmax(1.1 * MIN_ESS, (found.kurtosis - 1) / tolerance**2)
-    effective = np.fmin(m.ess / (1.1 * MIN_ESS), m.ess_square / needed)
+    least = 1.1 * least_ess(chains)
+    needed = np.fmax(least, (found.kurtosis - 1) / tolerance**2)
+    effective = np.fmin(m.ess / least, m.ess_square / needed)
     with np.errstate(divide="ignore", invalid="ignore"):
         agreeing = np.where(m.r_hat > limit, (limit**2 - 1) / (m.r_hat**2 - 1), 1.0)
     free = ~separate(m.r_hat, limit, m.ess_alone, m.gap, chains)

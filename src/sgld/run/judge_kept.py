@@ -57,7 +57,7 @@ def judged(
     z = np.moveaxis(raw.z, 0, 1)
     whole = within_support(problem, whole, z)
     gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
-    verdict = assess(problem, plan, whole, z, gradient, ask.tolerance, ask.seed)
+    verdict = assess(problem, plan, whole, z, gradient, ask.tolerance, ask.seed, raw.trajectories)
     draws = replace(draws, status=whole.status)
     return draws.with_verdict(_of_both(draws, verdict, ask.tolerance))
 

@@ -10,6 +10,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..data.always import AlwaysIn
+from ..device import compiling
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
 from ..gradient.full import Full
@@ -47,8 +49,9 @@ def run(
 ) -> Raw:
     """Run every chain until `num_draws` draws are kept, or as many as `more(raw)` asks for then.
 
-    Past the time `until` (of time.monotonic) the run ends with the draws it has, at least
-    FEWEST_DRAWS. With a directory the run goes on from its checkpoint, if it holds one.
+    Past the time `until` (of time.monotonic) the run ends with the draws it has; RunError where
+    those are fewer than FEWEST_DRAWS. With a directory the run goes on from its checkpoint, if it
+    holds one.
     """
     with Work("sampling", steps=kernel.block, until=until) as work:
         chains = _Chains(kernel, starts, seed, num_draws, directory, checkpoint_every)
@@ -81,7 +84,12 @@ class _Chains:
         self.carry = restore(self.sink, carry, self.phases, self.digest)
         self.step, self.saved_at = int(self.carry.step), time.monotonic()
         self.order = _Order(kernel, seed, len(starts))
-        self.phases.visit(self.carry, self.step)
+        beside: AbstractContextManager[None] = nullcontext()
+        if self.step < _steps_for(kernel, num_draws):
+            self.order.ready(self.step, _steps_for(kernel, num_draws))
+            beside = compiling(run_chunk, *self._arguments(1), slots=self.slots)
+        with beside:  # a probe of the phase compiles, too
+            self.phases.visit(self.carry, self.step)
 
     def expect(self, num_draws: int) -> None:
         """Make room: chunks end with a block, so that draws may come after the last asked for."""
@@ -96,19 +104,13 @@ class _Chains:
             pieces = work.pieces(self.step // B, -(-stop // B), most=room, of=-(-total // B))
             for _, blocks in pieces:
                 self._chunk(work, blocks, total)
-                if self.failed or (work.late and FEWEST_DRAWS <= self.sink.count < num_draws):
+                if self.failed or (work.late and self.sink.count < num_draws):
                     return False
         return True
 
     def _chunk(self, work: Work, blocks: int, total: int) -> None:
-        kernel = self.kernel
-        first = _draws_before(kernel, self.step)
-        entries = self.order.entries
-        if entries is not None:  # those of the window, from this step on
-            entries = (entries, jnp.int32(self.step - self.order.first))
-        carry, kept = run_chunk(
-            kernel, self.carry, entries, jnp.int32(blocks), jnp.int32(first), slots=self.slots
-        )
+        kernel, first = self.kernel, _draws_before(self.kernel, self.step)
+        carry, kept = run_chunk(*self._arguments(blocks), slots=self.slots)
         self.step += blocks * kernel.block
         self.order.prepare(self.step, total)  # while the chunk computes
         self.carry = jax.block_until_ready(carry)
@@ -123,6 +125,14 @@ class _Chains:
             self.sink.checkpoint(self.carry, self.phases, self.digest)
             self.saved_at = time.monotonic()
 
+    def _arguments(self, blocks: int) -> tuple[Any, ...]:
+        """Those of `run_chunk` for so many blocks from the present step on."""
+        entries = self.order.entries
+        if entries is not None:  # those of the window, from this step on
+            entries = (entries, jnp.int32(self.step - self.order.first))
+        first = _draws_before(self.kernel, self.step)
+        return self.kernel, self.carry, entries, jnp.int32(blocks), jnp.int32(first)
+
     @property
     def failed(self) -> bool:
         """Whether no chain is finite any more."""
@@ -136,6 +146,13 @@ class _Chains:
                 "before the burn-in was over; use a smaller step_size."
             )
         count = min(num_draws, self.sink.count)
+        if count < FEWEST_DRAWS and not self.failed:
+            if self.sink.directory is not None:
+                self.sink.checkpoint(self.carry, self.phases, self.digest)
+            raise RunError(
+                f"the time of max_seconds was up at step {self.step:,}, with {count} draws of a chain kept of "
+                f"{FEWEST_DRAWS} at least; give more, a shorter burn_in, or less thinning."
+            )
         phase = self.phases.ended(self.carry, self.step)
         raw = self.sink.raw(count, self.carry, self.step)
         return replace(raw, phase=phase, out_of_time=not self.failed)

@@ -16,6 +16,7 @@ from ..draws.setup import Setup
 from ..gaussian.known import Known
 from ..gradient.full import Full
 from ..layout import Layout
+from ..problem.cholesky import without_a_factor
 from ..problem.problem import Problem
 from .kept import Keep
 from .sink import Raw
@@ -136,8 +137,18 @@ def _status(problem: Problem, setup: Setup, raw: Raw, chain: int, seed: int) -> 
     h = float(setup.step_size(max(0, step - setup.burn_in)))
     return (
         f"chain {chain} became non-finite at step {step}{where}; use a smaller step_size than "
-        f"{h:.3g}{rows_named}."
+        f"{h:.3g}{rows_named}.{_factor(problem, raw)}"
     )
+
+
+def _factor(problem: Problem, raw: Raw) -> str:
+    """A sentence on a Cholesky factor of the model's that chains may have lost."""
+    zs = np.zeros((0, 1)) if raw.z is None else raw.z.reshape(-1, raw.z.shape[-1])
+    zs = zs[np.isfinite(zs).all(axis=1)]
+    if len(zs) < 2:
+        return ""
+    said = without_a_factor(problem, zs.mean(0), zs.std(0), " sd of its draws")
+    return f" Here {said}." if said else ""
 
 
 def within_support(problem: Problem, draws: Draws, z: Any, at: np.ndarray | None = None) -> Draws:

@@ -41,7 +41,7 @@ def sample(
     preconditioner: Preconditioner | Literal["auto"] = "auto",
     order: Order | Literal["auto"] = "auto",
     batch_size: int | Literal["auto"] = "auto",
-    num_chains: int = 4,
+    num_chains: int | Literal["auto"] = "auto",
     num_draws: int | Literal["auto"] = "auto",
     ess: int | None = None,
     burn_in: int | Literal["auto"] = "auto",
@@ -87,8 +87,9 @@ def sample(
       order: "auto", "reshuffle", "symmetric", "independent", "replacement" or "subset". "auto"
         is "reshuffle", but "independent" with control variates.
       batch_size: rows per step.
-      num_chains: independent chains, each with its own data order.
-      num_draws: kept draws per chain ("auto": 1000, more for a small tolerance).
+      num_chains: independent chains, each with its own data order; "auto": 4, or 64 where the
+        posterior is far from Gaussian, full gradients are cheap, and the library samples exactly.
+      num_draws: kept draws per chain ("auto": 1000, more for a small tolerance; 200 to 800 of 64 exact chains).
       ess: go on until every parameter has this many effective draws.
       burn_in: steps before the first draw.
       thin: steps per kept draw.
@@ -99,8 +100,10 @@ def sample(
       overwrite: replace a run directory that exists.
       checkpoint_every: seconds between checkpoints, with `path`.
       max_steps: of one chain, burn-in included, whatever the precision reached; one attempt is made.
-      max_seconds: after which no more draws are taken, once there are 20 a chain (tuning, burn-in and
-        verdict are not cut short, and one attempt is made). A resumed run has the time anew.
+      max_seconds: of tuning, sampling and verdict together, for which a fifth is left; one attempt is
+        made. Sampling ends with the draws there are, and the plan says so; RunError where the time is
+        up before there are 20 of each chain. It chooses nothing: what is drawn is the same without
+        it. A resumed run has the time anew.
       keep: a function of the position (as draws report it) that is kept INSTEAD of it, such as
         predictions at some rows, a part of a network's weights or a loss: a pytree of floating-point
         arrays of fixed shape, which is then `draws.position`. Or "moments": mean, variance and

@@ -10,9 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..diagnose.exact import Trajectories
 from ..draws.phase import Phase
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
+from ..sampler.hmc import State as Hamiltonian
 from .chunk import Carry, Kept
 from .moments import BatchMoments
 from .phases import Phases
@@ -40,6 +42,7 @@ class Raw:
       value: the leaves of what `keep` returned.
       last: [chain, d], where the chains are now.
       moments: of the draws, where they alone were kept.
+      trajectories: what those of Hamiltonian Monte Carlo say of their energies.
     """
 
     z: np.ndarray | None
@@ -53,6 +56,7 @@ class Raw:
     moments: BatchMoments | None = None
     phase: Phase | None = None
     out_of_time: bool = False
+    trajectories: Trajectories | None = None
 
     @property
     def num_draws(self) -> int:
@@ -122,7 +126,14 @@ class Sink:
         return Raw(
             rows.pop("z", None), **rows, failed_at=np.asarray(carry.failed_at), num_steps=num_steps,
             value=value, last=np.array(carry.state.position), moments=carry.moments,
+            trajectories=_trajectories(carry.state),
         )  # fmt: skip
+
+
+def _trajectories(state: Any) -> Trajectories | None:
+    if not isinstance(state, Hamiltonian):
+        return None
+    return Trajectories.of(state, state.position.shape[1])
 
 
 def rows_of(kept: Kept, count: int) -> dict[str, np.ndarray]:

@@ -1,8 +1,9 @@
-"""Plans whose metric and step pilot chains chose: posteriors far from the Gaussian at their mode.
+"""Plans from an ensemble of exact chains: posteriors far from the Gaussian at their mode.
 
-Of few rows the pilot's chains see all, and so does the run. Of many they see some, which stand for
-all (each counts N / n times): their law has the scales of the posterior at a centre a few sds off,
-which is what a metric needs; the run then takes batches of all rows.
+Where the gradient over all rows is cheap, the run goes on with the chains that learnt metric, step and
+length: Hamiltonian Monte Carlo, without a step-size bias. Of more rows the chains see some, which
+stand for all (each counts N / n times): their law has the scales of the posterior at a centre a few
+sds off, which is what a metric needs; the run then takes batches of all rows.
 """
 
 from __future__ import annotations
@@ -10,72 +11,149 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.tree_util import Partial
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from ..data.memory import InMemory
+from ..data.order import generator
 from ..draws.plan import Plan
 from ..draws.setup import Setup
 from ..gaussian import noise
-from ..gaussian.dense import Laplace
+from ..gaussian.dense import Laplace, laplace_at
 from ..gaussian.diagonal import squared_gradients
 from ..gaussian.known import Known
+from ..gaussian.mode import NEWTON_LIMIT
+from ..gaussian.noise import TUNING
 from ..gaussian.row_noise import row_noise
 from ..gradient.full import Full
 from ..law.overdamped import Law, largest_step
-from ..metropolis.pilot import MOST_DIMENSIONS, MOST_ROWS, Pilot, pilot
+from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
+from ..metropolis.matched import matched_step
 from ..preconditioner.fixed import Dense
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
-from ..sampler.baoa import BAOA
+from ..sampler.hmc import HMC
 from ..schedule import as_schedule
 from .always import rows_of
 from .estimator import in_batches, prepared, sampler_of, shuffled_period
+from .exact_price import CHEAP, MOST, exact_seconds
 from .levels import Level, dense_levels
 from .price import priced_choice
 
 __all__ = ["from_chains"]
 
+SOME_ROWS = 2000  # that stand for all, where all are too many
+MOST_DIMENSIONS = 200  # then
+
 
 def from_chains(
-    problem: Problem, ask: Request, known: Known, T: float, *, many_rows: bool = False
+    problem: Problem, ask: Request, known: Known, T: float, *, first: bool
 ) -> Plan | None:
-    """Pilot chains choose metric and step; None where they would cost too much, or find nothing.
+    """Exact chains where they are affordable; None where they are not, and nothing is learnt from some rows.
 
-    For what is wholly left to the library, at T = 1; with many rows only where `many_rows` allows.
+    For what is wholly left to the library, at T = 1. As a `first` attempt, a posterior that the
+    Gaussian says something of is left to it unless the chains are cheap; one that it says nothing of
+    is given batches and a metric from chains on some rows, where all are too many.
     """
     given = (ask.sampler, ask.gradient, ask.preconditioner, ask.batch_size, ask.order)
     open_ = all(is_auto(value) for value in given)
-    if not (open_ and problem.dimension <= MOST_DIMENSIONS and T == 1):
+    if not (open_ and problem.dimension <= NEWTON_LIMIT and T == 1):
         return None
-    if problem.num_data <= MOST_ROWS:
-        found = _found(problem, ask, known)
-        return None if found is None else _on_all(problem, ask, known, found)
-    if not many_rows:
-        return None
-    found = _found(on_some(problem, _apart(problem, known, ask.seed)), ask, known)
-    return None if found is None else _in_batches(problem, ask, known, found)
+    alone = known.hopeless or known.modes is not None or not first
+    if exact_seconds(problem.num_data, problem.dimension) <= (MOST if alone else CHEAP):
+        return _on_all(problem, ask, known)
+    if (
+        first
+        and known.hopeless
+        and problem.num_data > SOME_ROWS
+        and problem.dimension <= MOST_DIMENSIONS
+    ):
+        return _in_batches(problem, ask, known)
+    return None
 
 
-def _found(problem: Problem, ask: Request, known: Known) -> Pilot | None:
-    """The pilot chains, from the Gaussian at the mode where that is of any use."""
-    center, factor, gaussian = np.asarray(problem.start, np.float64), None, known.gaussian
+class _Center(NamedTuple):
+    """Where chains start around, and a factor of the covariance they start with."""
+
+    z: Float[np.ndarray, " d"]
+    factor: Float[np.ndarray, "d d"]
+
+
+def _ensemble(problem: Problem, known: Known, seed: int) -> Ensemble:
+    """Warmed-up chains from every centre, in the order of the centres near which they ended.
+
+    Chains near one centre are in the order of their log density: groups of neighbours then differ
+    as much as they can at the start, and if they still do at the end, the chains have not mixed.
+    """
+    centers = _centers(problem, known)
+    zs = np.concatenate([
+        _starts(problem, center, len(rows), seed, number)
+        for number, (center, rows) in enumerate(
+            zip(centers, np.array_split(np.arange(CHAINS), len(centers)), strict=True)
+        )
+    ])  # fmt: skip
+    gradient = Full.around(problem, problem.array(centers[0].z))
+    found = warmed_up(problem, gradient, zs, centers[0].factor, seed)
+    away = found.zs[:, None] - np.array([center.z for center in centers])
+    white = np.linalg.solve(found.factor, away.reshape(-1, zs.shape[1]).T)
+    nearest = np.sum(white**2, axis=0).reshape(away.shape[:2]).argmin(axis=1)
+    order = np.lexsort((found.log_density, nearest))
+    return found._replace(zs=found.zs[order], log_density=found.log_density[order])
+
+
+def _centers(problem: Problem, known: Known) -> list[_Center]:
+    """Every mode that is known, with its Gaussian; the start, where they are of no use."""
+    gaussian = known.gaussian
     if isinstance(gaussian, Laplace) and _holds_mass(problem, gaussian):
-        center, factor = gaussian.center, gaussian.factor
-    if factor is None:
-        squares = squared_gradients(problem, problem.array(center))
-        factor = np.diag(1 / np.sqrt(np.asarray(squares, np.float64) + 1e-8))
-    return pilot(problem, center, factor, ask.tolerance / 2, ask.seed)
+        assert gaussian.factor is not None
+        centers = [_Center(gaussian.center, gaussian.factor)]
+        for mode in () if known.modes is None else known.modes:
+            factor = laplace_at(problem, mode).factor
+            centers.append(_Center(mode, gaussian.factor if factor is None else factor))
+        return centers[:CHAINS]
+    center = np.asarray(problem.start, np.float64)
+    squares = squared_gradients(problem, problem.array(center))
+    return [_Center(center, np.diag(1 / np.sqrt(np.asarray(squares, np.float64) + 1e-8)))]
+
+
+def _starts(
+    problem: Problem, center: _Center, count: int, seed: int, number: int
+) -> Float[np.ndarray, "count d"]:
+    """center + 2 factor xi, each drawn in until it is not far less dense than the centre."""
+    xi = generator(seed, TUNING, 5 + 2**8 * number).standard_normal((count, center.z.size))
+    away = 2 * xi @ center.factor.T
+    values = lambda zs: np.array(  # noqa: E731
+        [float(sums.log_density(problem, problem.array(z))) for z in zs]
+    )
+    least = values(center.z[None])[0] - 4 * center.z.size - 10
+    thin = np.ones(count, bool)
+    for _ in range(20):
+        thin[thin] = ~(values(center.z + away[thin]) >= least)
+        if not thin.any():
+            break
+        away[thin] /= 2
+    return center.z + away
+
+
+def _on_all(problem: Problem, ask: Request, known: Known) -> Plan:
+    """The chains go on, with exact gradients."""
+    found = _ensemble(problem, known, ask.seed)
+    center = problem.start if known.gaussian is None else known.gaussian.center
+    setup = Setup(
+        HMC(found.leapfrogs), Full.around(problem, problem.array(center)), _metric(found, problem),
+        as_schedule(found.step_size, "step_size"), *problem.as_one_batch().batches, starts=found.zs,
+    )  # fmt: skip
+    return Plan(setup, known, problem.num_data)
 
 
 def on_some(problem: Problem, apart: Int[np.ndarray, " m"]) -> Problem:
     """Some rows, each counting for as many as there are, and those that stand `apart`, which count once."""
-    few = np.arange(min(problem.num_data, MOST_ROWS + len(apart)))
-    others = np.setdiff1d(few, apart)[: MOST_ROWS - len(apart)]
+    few = np.arange(min(problem.num_data, SOME_ROWS + len(apart)))
+    others = np.setdiff1d(few, apart)[: SOME_ROWS - len(apart)]
     share = (problem.num_data - len(apart)) / len(others)
     weight = np.append(np.ones(len(apart)), np.full(len(others) + 1, share))  # and a spare one
     some = InMemory.some(problem.source, np.append(apart, others))
@@ -96,24 +174,15 @@ def _apart(problem: Problem, known: Known, seed: int) -> Int[np.ndarray, " m"]:
     if not isinstance(gaussian, Laplace) or not gaussian.positive_definite:
         return np.zeros(0, np.int64)
     survey = row_noise(problem, gaussian, seed)
-    return np.union1d(*(rows.numbers[: MOST_ROWS // 8] for rows in survey[:2]))
+    return np.union1d(*(rows.numbers[: SOME_ROWS // 8] for rows in survey[:2]))
 
 
-def _on_all(problem: Problem, ask: Request, known: Known, found: Pilot) -> Plan:
-    """Exact gradients; kinetic dynamics where nothing is too stiff for them."""
-    # delta = sqrt(2 h) in the kinetic case; a Gaussian would forget itself at twice the rates
-    h, rate, sampler = found.step_size, found.step_size / 2, sampler_of(ask)
-    if found.kinetic:
-        h, rate, sampler = 2 * h, np.sqrt(2 * h) / 4, BAOA()
-    setup = Setup(
-        sampler, Full(), _metric(found, problem), as_schedule(h, "step_size"),
-        *problem.as_one_batch().batches, starts=found.zs,
-    )  # fmt: skip
-    return Plan(setup, known, problem.num_data, rate=float(rate), adjustable=True)
-
-
-def _in_batches(problem: Problem, ask: Request, known: Known, found: Pilot) -> Plan:
-    """Batches whose noise, measured where the pilot's chains ended, the tolerance allows."""
+def _in_batches(problem: Problem, ask: Request, known: Known) -> Plan:
+    """Batches whose noise, measured where the chains on some rows ended, the tolerance allows."""
+    some = on_some(problem, _apart(problem, known, ask.seed))
+    found = _ensemble(some, known, ask.seed)
+    D, bias = _metric(found, problem), ask.tolerance / 2
+    step = matched_step(some, found.zs, D, bias, ask.seed)
     V = noise.noise_around(problem, found.zs, found.factor, ask.seed)
     precision = np.linalg.inv(found.factor @ found.factor.T)
     around = Laplace(found.zs.mean(0), precision, found.factor, 1.0, np.zeros(len(precision)))
@@ -127,9 +196,8 @@ def _in_batches(problem: Problem, ask: Request, known: Known, found: Pilot) -> P
         for level in plain():
             yield level._replace(variance=max(V, level.variance))
 
-    bias = ask.tolerance / 2
     levels = anywhere, centred
-    choice = priced_choice(problem.source, levels, ask, False, bias, 1.0, found.step_size)
+    choice = priced_choice(problem.source, levels, ask, False, bias, 1.0, step)
     problem, always = in_batches(problem, choice.batch_size, choice.order, choice.gradient), None
     if choice.always:
         always = problem.called(rows_of(survey, choice.gradient, choice.always), ask.seed)
@@ -137,15 +205,15 @@ def _in_batches(problem: Problem, ask: Request, known: Known, found: Pilot) -> P
     one = np.ones((1, 1))
     law = Law(np.ones(1), one, choice.noise * one, one, shuffled_period(problem))
     h = min(choice.longest, largest_step(law, bias))
-    note = f"metric and step were learnt on {MOST_ROWS} of {problem.num_data} rows, which stood for all."
+    note = f"metric and step were learnt on {SOME_ROWS} of {problem.num_data} rows, which stood for all."
     setup = Setup(
-        sampler_of(ask), gradient, _metric(found, problem), as_schedule(h, "step_size"),
-        *problem.batches, starts=found.zs, always=always,
+        sampler_of(ask), gradient, D, as_schedule(h, "step_size"), *problem.batches, starts=found.zs,
+        always=always,
     )  # fmt: skip
     return Plan(setup, known, problem.num_data, rate=h / 2, notes=(note,))
 
 
-def _metric(found: Pilot, problem: Problem) -> Dense:
+def _metric(found: Ensemble, problem: Problem) -> Dense:
     return Dense(found.factor @ found.factor.T, found.factor).prepare(problem.layout)
 
 

@@ -74,7 +74,7 @@ def _optimised(problem: Problem, ask: Request, z0: np.ndarray) -> np.ndarray:
     )
     optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, steps))
     ends = []
-    for chain in range(ask.num_chains):
+    for chain in range(ask.chains()):
         start = z0 + spread * rng.standard_normal(z0.size) * (chain > 0)
         end, *_ = optimise(
             problem,

@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from ..draws.plan import Plan
+from ..metropolis.ensemble import CHAINS
 from ..problem.request import Request, is_auto
+from .exact_price import exact_draws
 
 __all__ = ["with_lengths"]
 
@@ -22,10 +24,15 @@ ADAPTING = 1000  # least burn-in of an adaptive preconditioner
 def with_lengths(plan: Plan, ask: Request) -> Plan:
     """The plan with those of its setup."""
     setup = plan.setup
+    num_chains = ask.chains(CHAINS if setup.exact else 4)
+    if setup.exact:
+        return replace(
+            plan, setup=replace(setup, num_chains=num_chains, **_exact(plan, ask, num_chains))
+        )
     rate = _rate(plan, ask.tolerance)
     # where nothing is promised anyway, nobody waits for billions of steps
     longest = SHORT if plan.known.hopeless or setup.starts is not None else LONG
-    if setup.starts is not None and not plan.adjustable and setup.batch_size is not None:
+    if setup.starts is not None and setup.batch_size is not None:
         longest = max(LEAST, min(longest, MOST_ROW_STEPS // setup.batch_size))
     burn_in = min(longest, int(np.ceil(6 / rate))) if is_auto(ask.burn_in) else int(ask.burn_in)
     if is_auto(ask.burn_in) and setup.preconditioner.adapts:
@@ -39,7 +46,7 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
     num_draws = ask.num_draws
     if is_auto(num_draws):
         decay = (1 - min(rate, 1.0)) ** (2 * thin)
-        needed = 2 / ask.tolerance**2 * (1 + decay) / (1 - decay) / ask.num_chains
+        needed = 2 / ask.tolerance**2 * (1 + decay) / (1 - decay) / num_chains
         num_draws = max(DEFAULT_DRAWS, math.ceil(min(1.25 * needed, MOST_DRAWS)))
         if plan.law is None or not is_auto(ask.step_size):
             num_draws = DEFAULT_DRAWS
@@ -55,9 +62,23 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
             )
         num_draws = min(num_draws, room)
     setup = replace(
-        setup, burn_in=burn_in, thin=thin, num_draws=int(num_draws), num_chains=ask.num_chains
+        setup, burn_in=burn_in, thin=thin, num_draws=int(num_draws), num_chains=num_chains
     )
     return replace(plan, setup=setup)
+
+
+def _exact(plan: Plan, ask: Request, num_chains: int) -> dict[str, int]:
+    """Of chains that have settled already: every trajectory is a draw."""
+    burn_in = 0 if is_auto(ask.burn_in) else int(ask.burn_in)
+    thin = 1 if is_auto(ask.thin) else int(ask.thin)
+    if is_auto(ask.num_draws):
+        dimension = plan.setup.preconditioner.matrix.shape[0]
+        num_draws = max(FEWEST, exact_draws(plan.num_data, dimension) // num_chains)
+    else:
+        num_draws = int(ask.num_draws)
+    if ask.max_steps is not None:
+        num_draws = min(num_draws, 1 + (ask.max_steps - burn_in - 1) // thin)
+    return {"burn_in": burn_in, "thin": thin, "num_draws": num_draws}
 
 
 def _rate(plan: Plan, tolerance: float) -> float:

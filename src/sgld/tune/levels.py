@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.sparse.linalg import eigsh
 
 from ..gaussian.lowrank import LowRankLaplace
 from ..gaussian.row_noise import RowNoise, Survey
@@ -84,6 +83,8 @@ def _largest(covariance: Float[np.ndarray, "d d"]) -> float:
     d = len(covariance)
     if d <= MANY or not covariance.any():
         return float(np.linalg.eigvalsh(covariance)[-1])
+    from scipy.sparse.linalg import eigsh  # a third of a second: not for small models
+
     start = np.ones(d) / np.sqrt(d)
     found = eigsh(covariance, 1, which="LA", v0=start, return_eigenvectors=False)
     return float(found[0])

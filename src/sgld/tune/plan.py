@@ -47,13 +47,13 @@ def make_plan(problem: Problem, ask: Request) -> Plan:
 
 
 def _chosen(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
-    """By hand, by pilot chains, by the Gaussian at the mode, or from where optimisers end."""
+    """By hand, by exact chains, by the Gaussian at the mode, or from where optimisers end."""
     if not is_auto(ask.step_size):
         return by_hand(problem, ask, known, T)
     gaussian, nu = known.gaussian, known.nu
     dense = isinstance(gaussian, Laplace)
     if dense and (nu is None or nu > NEAR or known.modes is not None):
-        plan = from_chains(problem, ask, known, T, many_rows=known.hopeless)
+        plan = from_chains(problem, ask, known, T, first=True)
         if plan is not None:
             return plan
     if isinstance(gaussian, Laplace) and nu is not None and T > 0:

@@ -77,3 +77,15 @@ def test_the_summary_names_the_law_of_a_temperature(T, said):
     assert f"target: the {said} posterior, p(theta | data)^(1/T) at T = {T:g}" in str(
         draws.summary()
     )
+
+
+@pytest.mark.parametrize(("law", "kurtosis"), [("standard_normal", 3.0), ("random", 1.8)])
+def test_independent_draws_have_the_textbooks_standard_errors(law, kurtosis):
+    """Of a mean 1 / sqrt(n) of the sd, of a sd sqrt((kurtosis - 1) / 4n) of it."""
+    chains, draws = 16, 500
+    values = getattr(np.random.default_rng(0), law)((chains, draws, 2))
+    n = chains * draws
+    found = weighted.Estimates(values, np.full((chains, draws), 1 / n))
+    np.testing.assert_allclose(1 / np.sqrt(found.ess), 1 / np.sqrt(n), rtol=0.15)
+    np.testing.assert_allclose(found.sd_se, np.sqrt((kurtosis - 1) / (4 * n)), rtol=0.15)
+    np.testing.assert_allclose(found.sd, values.std((0, 1), ddof=1), rtol=1e-12)

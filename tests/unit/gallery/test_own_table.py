@@ -72,11 +72,11 @@ def test_a_column_that_is_constant_in_the_training_rows_is_not_blown_up():
 
 def test_what_is_not_installed_is_named_with_the_command(monkeypatch):
     assert lacking(("numpyro",)) is None
-    for name in ("torch", "blackjax"):
+    for name in ("torch", "sklearn"):
         monkeypatch.setitem(sys.modules, name, None)
     assert lacking(("torch",)) == "needs PyTorch: pip install 'sgld[torch]'"
-    both = "needs BlackJAX and PyTorch: pip install 'sgld[reference,torch]'"
-    assert lacking(("blackjax", "numpyro", "torch")) == both
+    both = "needs scikit-learn and PyTorch: pip install 'sgld[sklearn,torch]'"
+    assert lacking(("sklearn", "numpyro", "torch")) == both
 
 
 @pytest.mark.slow

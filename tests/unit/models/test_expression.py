@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from sgld.errors import SGLDError
+from sgld.models import design
 from sgld.models.design import learn
 from sgld.models.expression import check_expression
 from sgld.models.formula import FormulaModel
@@ -59,7 +60,11 @@ PLAIN = [
 
 
 @pytest.mark.parametrize("term", HOSTILE)
-def test_a_hostile_formula_is_refused_in_a_sentence_and_runs_nothing(tmp_path, term):
+def test_a_hostile_formula_is_refused_in_a_sentence_and_runs_nothing(tmp_path, monkeypatch, term):
+    def evaluated(*arguments):
+        raise AssertionError("it was evaluated")
+
+    monkeypatch.setattr(design, "_evaluate", evaluated)
     mark = tmp_path / "mark"
     formula = "y ~ " + (term.format(mark=mark) if "mark" in term else term)
     with pytest.raises(SGLDError) as refused:

@@ -202,8 +202,8 @@ def test_prior_text():
 
 
 def test_more_columns_than_rows_is_left_to_the_prior():
-    table = {f"x{i}": RNG.normal(size=5) for i in range(8)} | {"y": RNG.normal(size=5)}
-    assert FormulaModel.build(table, "y ~ .").data[0].shape == (5, 9)
+    table = {f"x{i}": RNG.normal(size=5) for i in range(8)} | {"n": RNG.poisson(3.0, 5)}
+    assert FormulaModel.build(table, "n ~ .", "poisson").data[0].shape == (5, 9)
 
 
 def test_predict_gaussian():
@@ -313,8 +313,22 @@ DATA = {
         "y ~ np.exp(`two words`)",
         "'two words' is null",
     ),
-    "duplicate": (with_column("x2", TABLE["x"]), "y ~ 0 + x + x2", "'x2' is collinear.* of 'x';"),
-    "dummy": (with_column("d", [i % 4 == 1 for i in range(N)]), "y ~ C(k) + d", "'d' is collinear"),
+    "duplicate": (with_column("x2", TABLE["x"]), "y ~ 0 + x + x2", "'x2' is a duplicate of 'x';"),
+    "scaled": (
+        with_column("x2", 2 * np.asarray(TABLE["x"])),
+        "y ~ 0 + x + x2",
+        "'x2' is collinear.* of 'x';",
+    ),
+    "dummy": (
+        with_column("d", [i % 4 == 1 for i in range(N)]),
+        "y ~ C(k) + d",
+        "'d' is a duplicate of 'C",
+    ),
+    "not dummy": (
+        with_column("d", [i % 4 != 1 for i in range(N)]),
+        "y ~ C(k) + d",
+        "'d' is collinear",
+    ),
     "dates": (with_column("d", pa.array(range(N), pa.date32())), "y ~ d", "date32"),
     "slip": (with_column("s", SLIP), "y ~ s", "'s' is '12,5' in data row 60 where most"),
     "nominated levels": (TABLE, "y ~ C(g, levels=['low', 'mid'])", "is high in data row 3"),
@@ -327,6 +341,39 @@ def test_data_mistakes(case):
     table, formula, message = DATA[case]
     with pytest.raises(DataError, match=message):
         FormulaModel.build(table, formula)
+
+
+def test_all_columns_that_cannot_be_told_apart_are_named_at_once():
+    x, year = np.asarray(TABLE["x"]), np.asarray(TABLE["year"])
+    more = {"c": np.full(N, 2.5), "c2": np.zeros(N), "twin": x, "sum": x + year, "three": 3 * x}
+    table = pa.table({**{name: TABLE[name] for name in ("y", "x", "year")}, **more})
+    with pytest.raises(DataError) as error:
+        FormulaModel.build(table, "y ~ x + year + " + " + ".join(more))
+    assert str(error.value) == (
+        "columns 'c' is constant (2.5 in every row), 'c2' is constant (0 in every row), 'twin' is a "
+        "duplicate of 'x', 'sum' is collinear: a linear combination of 'x', 'year' and the intercept, "
+        "'three' is collinear: a linear combination of 'x' and the intercept; take them out of the formula."
+    )
+
+
+@pytest.mark.parametrize("columns", [40, 60])
+def test_as_many_columns_as_rows_leave_a_scale_without_an_end(columns):
+    """Found before the search, which took 800,000 steps; with a proper prior a binary outcome has one."""
+    rng = np.random.default_rng(0)
+    table = {f"x{i}": rng.standard_normal(40) for i in range(columns)}
+    table |= {"y": rng.standard_normal(40), "b": rng.integers(0, 2, 40)}
+    formula = " + ".join(f"x{i}" for i in range(columns))
+    with pytest.raises(
+        DataError, match=f"^{columns + 1} columns meet 40 rows, which they fit exactly"
+    ):
+        FormulaModel.build(table, f"y ~ {formula}")
+    with pytest.raises(
+        DataError, match=rf"'one' is constant .*; and {columns + 1} columns meet 40"
+    ):
+        FormulaModel.build(table | {"one": np.ones(40)}, f"y ~ {formula} + one")
+    assert len(FormulaModel.build(table, f"b ~ {formula}", "bernoulli").names) == columns + 1
+    few = " + ".join(f"x{i}" for i in range(38))
+    assert len(FormulaModel.build(table, f"y ~ {few}").names) == 40  # sigma among them
 
 
 def test_ids_are_not_categories():

@@ -6,7 +6,7 @@ import pytest
 
 import sgld
 from sgld.law.overdamped import Law
-from sgld.metropolis.pilot import _gaussian_rejection as gaussian_rejection
+from sgld.metropolis.matched import _gaussian_rejection as gaussian_rejection
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
 UNCORRECTED = sgld.SGLD(None)

@@ -1,4 +1,4 @@
-"""Plans from pilot chains: on all rows, on some that stand for all; and those from optimisers."""
+"""Plans from chains on some rows that stand for all; and those from optimisers."""
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,11 @@ from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.known import Known
 from sgld.gaussian.mode import newton_mode
 from sgld.layout import Layout
-from sgld.metropolis import pilot
+from sgld.metropolis.matched import matched_step
 from sgld.problem.problem import Problem
 from sgld.problem.request import Request
 from sgld.problem.target import Target
-from sgld.tune.from_chains import from_chains
+from sgld.tune.from_chains import SOME_ROWS, from_chains
 from sgld.tune.from_chains import on_some as some_rows
 from sgld.tune.from_optimisers import from_optimisers
 from sgld.tune.plan import make_plan
@@ -48,7 +48,13 @@ def request(**given):
 
 @pytest.fixture(scope="module")
 def on_some():
-    plan = from_chains(PROBLEM, request(), Known(), 1.0, many_rows=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sgld.tune.from_chains.MOST", 0.0)
+        return some_plan()
+
+
+def some_plan():
+    plan = from_chains(PROBLEM, request(), Known(), 1.0, first=True)
     assert plan is not None
     return plan
 
@@ -64,14 +70,15 @@ def test_some_rows_stand_for_all(on_some):
     # the centre of half of the rows is about one sd off
     np.testing.assert_allclose((on_some.setup.starts.mean(0) - MEAN) / SD, 0, atol=4)
     assert on_some.num_data == N and on_some.setup.order == "independent"
-    assert isinstance(on_some.setup.gradient, sgld.ControlVariates) and not on_some.adjustable
+    assert isinstance(on_some.setup.gradient, sgld.ControlVariates)
     assert 0 < float(on_some.setup.step_size(0)) <= 0.1 + 1e-6
 
 
-def test_many_rows_only_where_allowed_and_nothing_given_by_hand():
-    assert from_chains(PROBLEM, request(), Known(), 1.0) is None
+def test_some_rows_only_at_first_and_nothing_given_by_hand(monkeypatch):
     for ask, T in ((request(sampler=sgld.SGLD()), 1.0), (request(), 2.0)):
-        assert from_chains(PROBLEM, ask, Known(), T, many_rows=True) is None
+        assert from_chains(PROBLEM, ask, Known(), T, first=True) is None
+    monkeypatch.setattr("sgld.tune.from_chains.MOST", 0.0)
+    assert from_chains(PROBLEM, request(), Known(), 1.0, first=False) is None
 
 
 def test_scaled_rows_have_the_scaled_density_and_compile_once():
@@ -79,9 +86,9 @@ def test_scaled_rows_have_the_scaled_density_and_compile_once():
     some, z = some_rows(PROBLEM, apart), jnp.array([0.3, -0.2])
     (x, y), weight = some.source.take(np.arange(some.num_data))
     each = -0.5 * (y - x @ z) ** 2
-    assert len(y) == pilot.MOST_ROWS
-    share = (N - 2) / (pilot.MOST_ROWS - 2)
-    np.testing.assert_allclose(weight, [1, 1, *[share] * (pilot.MOST_ROWS - 2)], rtol=1e-6)
+    assert len(y) == SOME_ROWS
+    share = (N - 2) / (SOME_ROWS - 2)
+    np.testing.assert_allclose(weight, [1, 1, *[share] * (SOME_ROWS - 2)], rtol=1e-6)
     np.testing.assert_array_equal(y[:2], PROBLEM.source.take(apart)[1])
     assert len(np.unique(y)) == len(y)
     found = some.log_likelihood(z, some.source.take(np.arange(some.num_data)))
@@ -117,19 +124,23 @@ def test_the_noise_around_a_position_is_that_of_its_rows():
     assert found == pytest.approx(np.linalg.eigvalsh(within)[-1], rel=0.1)
 
 
-def funnel(z):
-    return -(z[0] ** 2) / 18 - 0.5 * z[1] ** 2 * jnp.exp(-z[0]) - z[0] / 2
-
-
-def test_kinetic_on_a_gaussian_and_not_on_a_funnel():
+def test_a_step_that_is_rejected_as_a_gaussians_is():
+    """On a Gaussian 4 b itself, half of it for half the bias; less where the scale changes."""
     few = PROBLEM.first(50)
     factor = np.linalg.cholesky(np.linalg.inv(PRECISION * 50 / N))
-    assert pilot.pilot(few, MEAN, factor, 0.025, 0).kinetic
-    neal = Problem(Target(sgld.Posterior(funnel), Layout.of(jnp.zeros(2))), start=jnp.zeros(2))
-    assert not pilot.pilot(neal, np.zeros(2), np.eye(2), 0.025, 0).kinetic
-    plans = [from_chains(problem, request(), Known(), 1.0) for problem in (few, neal)]
-    assert [type(plan.setup.sampler).__name__ for plan in plans] == ["BAOA", "SGLD"]
-    assert all(plan.adjustable and isinstance(plan.setup.gradient, sgld.Full) for plan in plans)
+    D = sgld.Dense(factor @ factor.T, factor).prepare(PROBLEM.layout)
+    rng = np.random.default_rng(0)
+    mode = newton_mode(few, MEAN)[0]
+    zs = mode + rng.standard_normal((256, D.matrix.shape[0])) @ factor.T
+    steps = [matched_step(few, zs, D, bias, 0) for bias in (0.025, 0.0125)]
+    np.testing.assert_allclose(steps, [0.1, 0.05], rtol=0.25)
+    assert max(steps) <= 0.1
+    v = 3 * rng.standard_normal(256)
+    neck = np.stack([v, np.exp(v / 2) * rng.standard_normal(256)], axis=1)
+    funnel = lambda z: -(z[0] ** 2) / 18 - 0.5 * z[1] ** 2 * jnp.exp(-z[0]) - z[0] / 2  # noqa: E731
+    neal = Problem(Target(sgld.Posterior(funnel), Layout.of(jnp.zeros(2))))
+    unit = sgld.Dense(np.eye(2)).prepare(neal.layout)
+    assert matched_step(neal, neck, unit, 0.025, 0) < 0.02
 
 
 def test_every_chain_is_optimised_from_a_start_of_its_own(monkeypatch):

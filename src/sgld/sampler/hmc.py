@@ -1,0 +1,164 @@
+"""Hamiltonian Monte Carlo: a step is a trajectory and Metropolis's answer to it (Duane et al. 1987).
+
+With delta = sqrt(h) and the momentum p in the coordinates of D^{1/2}, from p = sqrt(T) xi:
+
+    p     <- p + (delta / 2) (D^{1/2})^T grad(theta)        one leapfrog,
+    theta <- theta + delta D^{1/2} p                        L times
+    p     <- p + (delta / 2) (D^{1/2})^T grad(theta)
+
+and the end is accepted with probability min(1, exp((H - H') / T)), H = -log p(theta) + |p|^2 / 2 at
+the start and H' at the end. That leaves p(theta)^(1/T) as it is at any h and any L, as long as the gradient
+is exact. L = ceil(v leapfrogs) runs through v = 1/2, 1/4, 3/4, 1/8, 5/8, ..., the same for all chains at the same
+step: lengths vary, so that no period of the target is ever met exactly, and no chain waits for
+another (Hoffman, Radul & Sountsov 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from ..preconditioner.fixed import Scalar
+from .checks import require
+
+__all__ = ["HMC", "Proposal", "propose"]
+
+DIVERGED = 1000.0  # error of H / T from which a trajectory has left the energy's surface
+BITS = 16  # of the length's place; lengths come again after so many trajectories, 65,536
+
+
+class State(NamedTuple):
+    """The position, and what all trajectories so far say: how many diverged, mean and squares of U.
+
+    `squares` is the sum of (U - mean)^2 over trajectories, U = -log p at their starts.
+    """
+
+    position: Float[Array, " d"]
+    count: Int[Array, ""]
+    divergences: Int[Array, ""]
+    mean: Float[Array, ""]
+    squares: Float[Array, ""]
+
+
+class Proposal(NamedTuple):
+    """The end of a trajectory, log p at its start and there, and log(ratio) = (H - H') / T.
+
+    The ratio of an end whose H' is no number is 0.
+    """
+
+    position: Float[Array, " d"]
+    momentum: Float[Array, " d"]
+    before: Float[Array, ""]
+    after: Float[Array, ""]
+    log_ratio: Float[Array, ""]
+
+    @property
+    def diverged(self) -> Array:
+        """Whether the energy was lost."""
+        return self.log_ratio < -DIVERGED
+
+
+def propose(
+    log_density: Callable[[Float[Array, " d"]], Float[Array, ""]],
+    position: Float[Array, " d"],
+    momentum: Float[Array, " d"],
+    delta: Float[Array, ""] | float,
+    count: Int[Array, ""] | int,
+    preconditioner: Any,
+    temperature: Float[Array, ""] | float = 1.0,
+) -> Proposal:
+    """`count` leapfrogs of time step delta: the equations above."""
+    D, both = preconditioner, jax.value_and_grad(log_density)
+
+    def leapfrog(i: Array, carry: tuple) -> tuple:
+        # the first pass through the loop stays where it is: one gradient to compile, not two
+        q, p, before, _ = carry
+        q = q + jnp.where(i > 0, delta, 0.0) * D.noise(p)
+        value, gradient = both(q)
+        end = (i == 0) | (i == count)
+        p = p + jnp.where(end, 0.5, 1.0) * delta * D.pullback(gradient)
+        return q, p, jnp.where(i == 0, value, before), value
+
+    zero = jnp.zeros((), position.dtype)
+    q, p, before, after = jax.lax.fori_loop(
+        0, count + 1, leapfrog, (position, momentum, zero, zero)
+    )
+    # (|p|^2 - |p'|^2) / 2 as a product: nothing large cancels
+    gained = after - before + 0.5 * jnp.sum((momentum - p) * (momentum + p))
+    finite = jnp.isfinite(gained) & jnp.all(jnp.isfinite(q))
+    ratio = jnp.where(finite, gained, -jnp.inf) / temperature
+    return Proposal(q, p, before, after, ratio)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class HMC:
+    """Metropolis-adjusted trajectories of varying length; exact gradients alone make it right.
+
+    Args:
+      leapfrogs: of the longest trajectory, any number from 1 on.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from sgld.gradient.estimate import Estimate
+      >>> from sgld.sampler.hmc import HMC
+      >>> sampler = HMC(leapfrogs=4)
+      >>> grad = Estimate(lambda q: -0.5 * jnp.sum(q**2))
+      >>> state = sampler.init(jnp.array([1.0, -1.0]))
+      >>> state = sampler.step(state, grad, 0.01, jnp.zeros((2, 2)))      # two leapfrogs from rest
+      >>> [round(float(x), 4) for x in state.position]
+      [0.9801, -0.9801]
+    """
+
+    leapfrogs: Any = 8.0
+
+    num_noises: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        require("HMC's leapfrogs", self.leapfrogs, lambda count: count >= 1, "at least 1")
+
+    def init(self, position: Float[Array, " d"]) -> State:
+        """Before the first trajectory."""
+        none, zero = jnp.int32(0), jnp.zeros((), position.dtype)
+        return State(position, none, none, zero, zero)
+
+    def length(self, count: Int[Array, ""]) -> Int[Array, ""]:
+        """Leapfrogs of trajectory `count`: ceil(v leapfrogs), v the van der Corput sequence."""
+        return jnp.maximum(jnp.ceil(self.place(count) * self.leapfrogs), 1).astype(jnp.int32)
+
+    @staticmethod
+    def place(count: Int[Array, ""]) -> Float[Array, ""]:
+        """v: the binary digits of count + 1 after the point, in reverse."""
+        power = 2 ** jnp.arange(BITS, dtype=jnp.int32)
+        digits = ((count + 1) // power) % 2
+        return jnp.sum(digits.astype(jnp.float32) * (0.5 / power.astype(jnp.float32)))
+
+    def step(
+        self,
+        state: State,
+        grad: Any,
+        step_size: Float[Array, ""] | float,
+        noise: Float[Array, "2 d"],
+        *,
+        preconditioner: Any = Scalar(1.0),
+        temperature: Float[Array, ""] | float = 1.0,
+    ) -> State:
+        """One trajectory, accepted where T log Phi(noise[1, 0]) <= H - H'. `grad` needs `.log_density`."""
+        T, momentum = temperature, jnp.sqrt(temperature) * noise[0]
+        end = propose(
+            grad.log_density, state.position, momentum, jnp.sqrt(step_size),
+            self.length(state.count), preconditioner, T,
+        )  # fmt: skip
+        accepted = jax.scipy.special.log_ndtr(noise[1, 0]) <= end.log_ratio
+        position = jnp.where(accepted, end.position, state.position)
+        count = state.count + 1
+        diverged = state.divergences + end.diverged.astype(jnp.int32)
+        away = -end.before - state.mean
+        mean = state.mean + away / count.astype(away.dtype)
+        squares = state.squares + away * (-end.before - mean)
+        return State(position, count, diverged, mean, squares)

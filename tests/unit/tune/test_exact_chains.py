@@ -1,0 +1,273 @@
+"""Exact chains: warm-up, price, modes, and what is refused or tried again."""
+
+import shutil
+from unittest.mock import Mock
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.draws.plan import Plan
+from sgld.draws.setup import Setup
+from sgld.draws.verdict import Verdict
+from sgld.errors import UsageError
+from sgld.gaussian.dense import Laplace
+from sgld.gaussian.known import Known, find_out
+from sgld.layout import Layout
+from sgld.metropolis.ensemble import CHAINS, warmed_up
+from sgld.problem.prepare import prepare
+from sgld.problem.problem import Problem
+from sgld.problem.request import Request
+from sgld.problem.target import Target
+from sgld.run.again import another
+from sgld.tune import from_chains as from_chains_module
+from sgld.tune import plan as plan_module
+from sgld.tune.exact_price import exact_draws, exact_seconds
+from sgld.tune.from_chains import from_chains
+
+COVARIANCE = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 25.0]])
+CORRELATION = COVARIANCE / np.sqrt(np.outer(np.diag(COVARIANCE), np.diag(COVARIANCE)))
+PRECISION = np.linalg.inv(COVARIANCE).astype(np.float32)
+GAUSSIAN = Problem(
+    Target(sgld.Posterior(lambda t: -0.5 * t @ jnp.asarray(PRECISION) @ t), Layout.of(jnp.zeros(3)))
+)
+
+
+def banana(t):
+    return -0.5 * (t[0] ** 2 + (t[1] - 0.5 * t[0] ** 2) ** 2 / 0.25)
+
+
+def starts(count, sd, seed=0):
+    return sd * np.random.default_rng(seed).standard_normal((count, 3))
+
+
+@pytest.fixture(scope="module")
+def warm():
+    return warmed_up(GAUSSIAN, sgld.Full(), starts(CHAINS, 3.0), np.eye(3), 0)
+
+
+def test_an_ensemble_finds_a_gaussians_covariance_and_settles_there(warm):
+    matrix = warm.factor @ warm.factor.T
+    scale = np.sqrt(np.diag(COVARIANCE))
+    np.testing.assert_allclose(matrix / np.outer(scale, scale), CORRELATION, atol=0.12)
+    assert 0.3 < np.sqrt(warm.step_size) < 1.8 and warm.leapfrogs * np.sqrt(warm.step_size) >= 2.19
+    np.testing.assert_allclose(warm.zs.std(0) / scale, 1, atol=0.3)
+    exact = -0.5 * np.einsum("ci,ij,cj->c", warm.zs, PRECISION, warm.zs)
+    np.testing.assert_allclose(warm.log_density, exact, atol=1e-4)
+
+
+def test_a_warm_up_depends_on_its_seed_alone_not_on_the_pieces(warm, monkeypatch):
+    monkeypatch.setattr("sgld.pace.SECONDS", 1e-9)  # one trajectory at a time
+    again = warmed_up(GAUSSIAN, sgld.Full(), starts(CHAINS, 3.0), np.eye(3), 0)
+    for one, other in zip(warm, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+    other = warmed_up(GAUSSIAN, sgld.Full(), starts(CHAINS, 3.0), np.eye(3), 1)
+    assert not np.allclose(other.zs, warm.zs)
+
+
+def test_a_banana_is_sampled_exactly():
+    draws = sgld.sample(sgld.Posterior(banana), None, jnp.zeros(2), progress=False)
+    exact = np.array([1.0, np.sqrt(0.25 + 0.25 * 2)])
+    np.testing.assert_allclose(draws.sd() / exact, 1, atol=0.05)
+    np.testing.assert_allclose((draws.mean() - [0, 0.5]) / exact, 0, atol=0.06)
+    assert draws.verdict.word == "trusted", draws.verdict
+    assert draws.verdict.reasons[0].startswith("exact sampler (HMC)")
+    assert draws.num_chains == CHAINS and draws.plan.setup.exact
+    assert draws.verdict.extra["e_bfmi"] > 0.5 and draws.verdict.extra["divergences"] == 0
+
+
+def two_modes(apart, share, sd=1.0):
+    """share N(apart / 2, 1) + (1 - share) N(-apart / 2, sd^2) in two dimensions."""
+
+    def log_density(t):
+        above = jnp.log(share) - 0.5 * jnp.sum((t - apart / 2) ** 2)
+        below = jnp.log(1 - share) - 0.5 * jnp.sum((t + apart / 2) ** 2) / sd**2 - 2 * jnp.log(sd)
+        return jnp.logaddexp(above, below)
+
+    return sgld.Posterior(log_density)
+
+
+@pytest.mark.parametrize(("share", "sd"), [(0.5, 1.0), (0.9, 1.0), (0.5, 0.5)])
+def test_chains_that_stay_in_modes_of_their_own_are_not_trusted(share, sd):
+    """Equal modes too: that half of the chains started in each is no evidence."""
+    posterior = two_modes(12.0, share, sd)
+    draws = sgld.sample(posterior, None, jnp.full(2, 5.5), progress=False, num_draws=100)
+    assert draws.plan.known.other_modes == 1
+    ends = np.sign(np.asarray(draws.position)[:, -1, 0])
+    np.testing.assert_array_equal(np.abs(ends.sum()), 0)
+    assert draws.verdict.word == "not mixed", draws.verdict
+
+
+def test_modes_between_which_chains_move_are_weighed():
+    draws = sgld.sample(two_modes(4.0, 0.3), None, jnp.full(2, 1.5), progress=False)
+    if draws.verdict.word == "trusted":
+        assert np.abs(draws.mean() - (0.3 - 0.7) * 2).max() < 0.1 * 2.1
+    assert np.mean(np.asarray(draws.position) > 0) == pytest.approx(0.3, abs=0.06)
+
+
+def test_the_number_of_chains_can_be_given_and_so_can_the_lengths():
+    """Of a warm-up's 64 chains, in their order, some of all kinds go on."""
+    given = {"num_draws": 150, "burn_in": 3, "thin": 2}
+    draws = sgld.sample(
+        sgld.Posterior(banana), None, jnp.zeros(2), num_chains=4, progress=False, **given
+    )
+    assert draws.plan.setup.exact and draws.num_chains == 4 and draws.num_draws == 150
+    assert list(draws.step[:2]) == [3, 5]
+    short = sgld.sample(sgld.Posterior(banana), None, jnp.zeros(2), max_steps=100, progress=False)
+    assert short.num_chains == CHAINS and short.num_draws == 100
+    assert short.verdict.word in ("trusted", "not mixed")
+
+
+def test_the_plan_runs_again_by_hand_and_says_the_same_sampler():
+    draws = sgld.sample(sgld.Posterior(banana), None, jnp.zeros(2), num_draws=400, progress=False)
+    arguments = draws.plan.arguments()
+    again = sgld.sample(
+        sgld.Posterior(banana), None, jnp.zeros(2), progress=False, **{**arguments, "burn_in": 50, "seed": 3}
+    )  # fmt: skip
+    assert again.plan.setup.exact and again.verdict.extra["exact"] == "HMC"
+    assert again.plan.setup.sampler.leapfrogs == draws.plan.setup.sampler.leapfrogs
+
+
+def test_rows_keep_their_values_at_a_centre_in_the_order_they_have():
+    """Energies are relative, row by row, whatever the seed that shuffled the rows."""
+    y = np.arange(40, dtype=np.float32) ** 2
+    posterior = sgld.Posterior(lambda t: -0.5 * t**2, lambda t, y: -0.5 * (y - t) ** 2)
+    for seed in (0, 1):
+        problem = prepare(posterior, y, jnp.float32(3), seed=seed)
+        full = sgld.Full.around(problem, jnp.array([2.0]))
+        z = jnp.array([2.5])
+        exact = -0.5 * 2.5**2 - 0.5 * np.sum((y - 2.5) ** 2 - (y - 2.0) ** 2)
+        found = full.at(problem, None).log_density(z)
+        assert float(found) == pytest.approx(exact, rel=1e-5)
+        plain = sgld.Full().at(problem, None)
+        np.testing.assert_allclose(full.at(problem, None)(z), plain(z), rtol=1e-5)
+        assert (
+            full.prepare(problem, None).base is None
+            and sgld.Full().prepare(problem, z).base is None
+        )
+        np.testing.assert_array_equal(full.prepare(problem, jnp.array([2.0])).base, full.base)
+
+
+def test_small_differences_of_large_sums_are_kept():
+    """In float32, 20,000 rows of about 1e4 each: a difference of .5 in a sum of 1e8."""
+    rng = np.random.default_rng(0)
+    y = (150 + rng.standard_normal(20_000)).astype(np.float32)
+    posterior = sgld.Posterior(lambda t: 0.0 * t, lambda t, y: -0.5 * (y - t) ** 2 - 1e4)
+    problem = prepare(posterior, y, jnp.float32(150))
+    full = sgld.Full.around(problem, jnp.array([150.0])).at(problem, None)
+    z = np.float32(150.0078125)
+    exact = -0.5 * np.sum((y.astype(float) - z) ** 2 - (y.astype(float) - 150.0) ** 2)
+    assert float(full.log_density(jnp.array([z]))) == pytest.approx(exact, abs=0.02)
+
+
+def test_groups_of_chains_are_of_modes_and_of_densities():
+    """The first half near one mode, the rest near the other; each from thin to dense."""
+    start = np.full(2, 5.5)
+    problem = prepare(two_modes(12.0, 0.5), None, jnp.asarray(start, jnp.float32))
+    found = find_out(problem, 0, 1.0, by_hand=False)
+    ensemble = from_chains_module._ensemble(problem, found, 0)
+    assert len(set(np.sign(ensemble.zs[: CHAINS // 2, 0]))) == 1
+    assert len(set(np.sign(ensemble.zs[CHAINS // 2 :, 0]))) == 1
+    assert ensemble.zs[0, 0] * ensemble.zs[-1, 0] < 0
+    for half in np.split(ensemble.log_density, 2):
+        assert np.all(np.diff(half) >= 0)
+
+
+def known(nu=0.0, modes=None):
+    return Known(gaussian=Mock(spec=Laplace), nu=nu, modes=modes)
+
+
+def test_what_is_affordable(monkeypatch):
+    """Predicted from rows and parameters alone; nothing is learnt where it is not."""
+    monkeypatch.setattr(from_chains_module, "_on_all", lambda *args: "exact")
+    monkeypatch.setattr(from_chains_module, "_ensemble", lambda *args: None)
+    monkeypatch.setattr(from_chains_module, "_in_batches", lambda *args: "batches")
+
+    def chosen(rows, d, nu, *, first=True, modes=None, T=1.0, **given):
+        problem = Mock(num_data=rows, dimension=d)
+        problem.posterior.log_likelihood = None
+        return from_chains(problem, request(**given), known(nu, modes), T, first=first)
+
+    assert chosen(200, 5, 0.2) == "exact" == chosen(0, 50, None)
+    assert chosen(10_000, 20, 0.2) is None  # the Gaussian is asked first
+    assert chosen(10_000, 20, 0.2, first=False) == "exact" == chosen(10_000, 20, 5.0)
+    assert chosen(10_000, 20, 0.2, modes=np.zeros((1, 20))) == "exact"
+    assert chosen(10**6, 20, 0.2, first=False) is None and chosen(10**6, 300, 5.0) is None
+    assert chosen(200, 5, 0.2, T=2.0) is None and chosen(200, 5, 0.2, sampler=sgld.SGLD()) is None
+
+
+def test_the_price_grows_with_rows_and_parameters():
+    assert exact_seconds(2000, 10) == pytest.approx(10 * exact_seconds(200, 10), rel=0.1)
+    assert exact_seconds(0, 10) == exact_seconds(1, 10) < exact_seconds(1, 100) / 5
+    # 64 chains x 350 trajectories and 12,800 more, of 5 sqrt(2) leapfrogs, of 6 + .1 d ns a row
+    assert exact_seconds(10**5, 4) == pytest.approx(35_200 * 5 * 4**0.25 * 6.4e-4, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "d", "draws"),
+    [(0, 2, 51_200), (0, 20, 51_200), (0, 32, 2**15), (0, 500, 12_800), (10**5, 2, 12_800)],
+)
+def test_cheap_draws_are_more(rows, d, draws):
+    assert exact_draws(rows, d) == draws
+
+
+NO_LIMITS = {"max_steps": None, "max_seconds": None}
+
+
+def request(**given):
+    names = {name: "auto" for name in Request.__dataclass_fields__}
+    return Request(**{**names, "tolerance": 0.05, "num_chains": 4, "seed": 0, **NO_LIMITS, **given})
+
+
+def test_what_is_tried_next():
+    plan = Plan(Setup(None, None, None, None), Known(gaussian=Mock(spec=Laplace)))
+    biased, unknown = (Verdict(word, ("why",)) for word in ("biased", "unknown"))
+    tried = [{"what": "exact", "why": "why"}]
+    assert another(plan, request(), Verdict("trusted", ()), []) == []
+    assert another(plan, request(), unknown, []) == ["exact"]
+    assert another(plan, request(), biased, []) == ["exact", "halve"]
+    assert another(plan, request(), biased, tried) == ["halve"]
+    assert another(plan, request(), unknown, tried) == []
+    assert another(plan, request(), biased, 3 * tried) == []
+    assert another(plan, request(step_size=0.1), biased, []) == []
+
+
+def test_a_resumed_second_attempt_is_the_same_to_the_bit(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan_module, "NEAR", 0.9)  # begin with the Gaussian at the mode
+    posterior = sgld.Posterior(lambda t: -1.5 * jnp.log1p(t**2 / 2))  # Student-t: r2 is low
+    first = sgld.sample(posterior, None, 0.1, path=tmp_path / "whole", progress=False)
+    assert any("sampled exactly" in note for note in first.info["plan"]["notes"])
+    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+    for name in ("result.json", "summary.json"):
+        (tmp_path / "killed" / name).unlink()
+    (tmp_path / "killed" / "draws.npz").unlink()
+    again = sgld.resume(tmp_path / "killed", posterior, None, 0.1, progress=False)
+    np.testing.assert_array_equal(again.position, first.position)
+    assert again.info["plan"]["notes"] == first.info["plan"]["notes"]
+
+
+def test_an_improper_posterior_is_refused_and_its_direction_named():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2)).astype(np.float32)
+    y = (X[:, 0] - 0.5 * X[:, 1] > 0.1).astype(np.float32)
+
+    def likelihood(b, row):
+        eta = b["base"] + row[0] @ b["slope"]
+        return row[1] * eta - jnp.logaddexp(0.0, eta)
+
+    start = {"base": jnp.float32(0), "slope": jnp.zeros(2)}
+    flat = sgld.Posterior(lambda b: 0.0 * b["base"], likelihood)
+    with pytest.raises(UsageError, match=r"improper.*\+1 'slope\[0\]' -0\.5 'slope\[1\]'"):
+        sgld.sample(flat, (X, y), start, progress=False)
+    with pytest.raises(UsageError, match=r"improper.*redundant"):
+        sgld.sample(
+            sgld.Posterior(lambda t: -0.5 * (t[0] + t[1]) ** 2), None, jnp.zeros(2), progress=False
+        )
+
+
+def test_a_saddle_is_left():
+    double_well = sgld.Posterior(lambda t: 0.5 * t[0] ** 2 - 0.02 * t[0] ** 4 - 0.5 * t[1] ** 2)
+    draws = sgld.sample(double_well, None, jnp.zeros(2), progress=False, num_draws=200)
+    assert draws.plan.known.gaussian.positive_definite
+    assert abs(abs(draws.plan.known.gaussian.center[0]) - 3.5355) < 0.01  # t^2 = 1 / .08
