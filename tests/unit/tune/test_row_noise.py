@@ -124,6 +124,9 @@ def test_rows_are_put_into_every_batch_where_it_pays():
     choice = chosen(rare)
     assert choice.always == 1 and choice.batch_size < 100
     assert choice.cost < chosen(rare[:1]).cost / 3
+    # and costs a row a step
+    ratio = chosen(rare, batch_size=8).cost / chosen([tame], batch_size=8).cost
+    assert ratio == pytest.approx((8 + 1 + 32) / (8 + 32), rel=1e-6)
     # each halving of the noise by as many rows again: until they cost as much as those drawn
     tail = [Level(variance=4e5)] + [Level(2**k, 4e5 / 4**k) for k in range(11)]
     choice = chosen(tail)
