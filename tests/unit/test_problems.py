@@ -96,8 +96,8 @@ def test_every_problem_without_a_closed_form_has_a_stored_run_that_says_how_good
 def _row(name, word, ratio, mean=0.0, said=1.0):
     return {
         "name": name, "seed": 0, "word": word, "reason": "", "sd_ratio": [1.0, ratio],
-        "mean_error": [mean, 0.0], "said": [1.0, said], "r2": [0.5, 0.95], "nu": 0.1, "steps": 10,
-        "epochs": 1.0, "seconds": 2.0, "nuts_seconds": None,
+        "mean_error": [mean, 0.0], "said": [1.0, said], "r2": [0.5, 0.95], "nu": 0.1, "nu_at_mode": 0.2, "steps": 10,
+        "epochs": 1.0, "seconds": 2.0, "nuts_seconds": None, "plan": {"sampler": "SGLD", "gradient": "Full"},
     }  # fmt: skip
 
 

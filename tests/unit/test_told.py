@@ -44,7 +44,7 @@ def test_components_that_can_change_places_are_never_trusted():
 
     draws = sample(lambda t: -0.5 * jnp.sum(t**2) / 25, y, jnp.array([-1.0, 1.0]), mixture)
     assert draws.plan.known.other_modes == 1
-    assert draws.verdict.word == "unknown"
+    assert draws.verdict.word == "not mixed" and "the chains stay apart" in str(draws.verdict)
 
 
 def test_a_far_mode_on_one_side_alone_is_found():
@@ -78,9 +78,12 @@ def test_tails_too_heavy_for_a_sd_are_never_trusted():
 
 def test_a_chain_that_leaves_the_support_is_named():
     draws = sample(lambda t: jnp.where(t > 0, -0.5 * t**2, -jnp.inf), init=0.5)
-    assert draws.verdict.word == "biased"
-    assert "chain 0 left the support (log density -inf)" in str(draws.verdict)
-    assert draws.plan.notes == ()  # no attempt with half the step
+    assert draws.verdict.word == "not mixed"
+    assert "trajectories diverged" in str(draws.verdict) and "constraints=" in str(draws.verdict)
+    by_hand = sample(lambda t: jnp.where(t > 0, -0.5 * t**2, -jnp.inf), init=0.5, step_size=0.5)
+    assert by_hand.verdict.word == "biased"
+    assert "chain 0 left the support (log density -inf)" in str(by_hand.verdict)
+    assert by_hand.plan.notes == ()  # no attempt with half the step
 
 
 def test_numbers_too_far_apart_for_the_posterior():

@@ -15,6 +15,7 @@ from ..draws.verdict import Verdict
 from ..gaussian.known import Known
 from ..gaussian.lowrank import LowRankLaplace
 from ..gaussian.noise import estimates
+from ..gaussian.proper import unresolved
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
 from ..law.affine import AffineLaw
@@ -67,7 +68,8 @@ def assess(
     )
     if trajectories is not None and plan.setup.exact:
         tail = weighted.pareto_k(found.values)
-        return judge_exact(Evidence(**evidence), trajectories, found.sd_se, tail)
+        coarse = unresolved(problem, z[draws.healthy])
+        return judge_exact(Evidence(**evidence), trajectories, found.sd_se, tail, coarse)
     healthy = draws.healthy
     z = np.asarray(z, np.float64)[healthy]
     why_not = _no_meter(plan.known, draws)

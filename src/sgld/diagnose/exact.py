@@ -58,10 +58,12 @@ def judge_exact(
     trajectories: Trajectories,
     sd_se: Float[np.ndarray, " m"],
     tail: Float[np.ndarray, " m"],
+    coarse: str | None = None,
 ) -> Verdict:
     """The first rule that applies.
 
-    `sd_se` are the Monte Carlo errors of the sds, as shares of them; `tail` the Pareto k of the heavier tails.
+    `sd_se` are the Monte Carlo errors of the sds, as shares of them; `tail` the Pareto k of the heavier tails;
+    `coarse` says of which parameter the chains move by single floating-point numbers, if at all.
     """
     extra = {
         "nu": e.nu, "excess": None, "exact": "HMC", "divergences": trajectories.divergences,
@@ -69,7 +71,7 @@ def judge_exact(
     }  # fmt: skip
     if e.failures:
         return Verdict("biased", e.failures, extra=extra)
-    reasons = unmixed(e) + _stuck(trajectories)
+    reasons = unmixed(e) + _stuck(trajectories) + ([coarse] if coarse else [])
     if reasons:
         return Verdict("not mixed", tuple(reasons), extra=extra)
     heavy, worst = np.nan_to_num(tail), int(np.argmax(np.nan_to_num(sd_se)))
@@ -97,7 +99,8 @@ def _stuck(trajectories: Trajectories) -> list[str]:
     if trajectories.divergences:
         reasons.append(
             f"{trajectories.divergences} of {trajectories.num} trajectories diverged: there are regions that the "
-            "chains cannot enter; use other coordinates (non-centred, say), or NUTS: sgld.reference."
+            "chains cannot enter; give a bounded parameter its support (constraints=), use other coordinates "
+            "(non-centred, say), or NUTS: sgld.reference."
         )
     if not trajectories.energy >= MIN_ENERGY:
         reasons.append(

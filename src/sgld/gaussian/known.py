@@ -115,7 +115,8 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
     else:
         notes.append(_saddle_note(problem, at.gaussian))
     known = _with_center(problem, Known(at.gaussian, at.log_density, modes=modes), seed, T)
-    if check and known.hopeless:
+    # a flat direction can look well from a centre far out: nu at the mode has a say
+    if check and (known.hopeless or not (known.nu_at_mode or 0.0) <= HOPELESS):
         check_proper(problem, at.gaussian)
     return known.telling(*notes)
 

@@ -10,7 +10,7 @@ from ..problem import sums
 from ..problem.problem import Problem
 from .dense import Laplace
 
-__all__ = ["check_proper", "check_resolved", "named_direction"]
+__all__ = ["check_proper", "check_resolved", "named_direction", "unresolved"]
 
 FAR = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6)  # times the size of the mode, or 1
 FALL = 1.0  # a proper density has fallen by more than this somewhere out there
@@ -79,6 +79,24 @@ def check_resolved(problem: Problem, laplace: Laplace, temperature: float) -> No
             f"{problem.layout.dtype} are {apart[worst]:.2g} apart; subtract an offset from the data, or use "
             'jax.config.update("jax_enable_x64", True) and data in float64.'
         )
+
+
+def unresolved(problem: Problem, z: Float[np.ndarray, "chain draw d"]) -> str | None:
+    """A sentence where draws of a parameter lie on a few neighbouring floating-point numbers, or on one.
+
+    In such a spike the density that the chains see is that of the numbers, not the model's.
+    """
+    flat = z.reshape(-1, z.shape[-1])
+    sd, middle = flat.std(0, dtype=np.float64), flat.mean(0, dtype=np.float64)
+    apart = np.spacing(np.abs(middle).astype(problem.layout.dtype)).astype(np.float64)
+    worst = int(np.argmax(apart / np.maximum(sd, 1e-300)))
+    if apart[worst] < COARSE * sd[worst]:
+        return None
+    return (
+        f"{problem.layout.element_names()[worst]!r} has an sd of {sd[worst]:.2g} around {middle[worst]:.6g}, where "
+        f"numbers of {problem.layout.dtype} are {apart[worst]:.2g} apart; use a prior that keeps scales from 0, or "
+        'jax.config.update("jax_enable_x64", True).'
+    )
 
 
 def _along(problem: Problem, mode: np.ndarray, v: np.ndarray, size: float):

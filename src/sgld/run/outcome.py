@@ -147,7 +147,9 @@ def _factor(problem: Problem, raw: Raw) -> str:
     zs = zs[np.isfinite(zs).all(axis=1)]
     if len(zs) < 2:
         return ""
-    said = without_a_factor(problem, zs.mean(0), zs.std(0), " sd of its draws")
+    with np.errstate(over="ignore"):  # of chains on their way out
+        sd = zs.std(0)
+    said = without_a_factor(problem, zs.mean(0), sd, " sd of its draws")
     return f" Here {said}." if said else ""
 
 

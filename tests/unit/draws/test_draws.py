@@ -8,6 +8,7 @@ import pytest
 
 import sgld
 from sgld.draws import weighted
+from sgld.draws.files import read_arrays
 from sgld.draws.verdict import Verdict
 from sgld.errors import RunError, UsageError
 
@@ -175,6 +176,8 @@ def test_draws_that_would_be_unpickled_are_refused(weighted_draws, tmp_path):
         arrays = {name: file[name] for name in file.files}
     payload = np.array([Payload(mark)], dtype=object)
     np.savez(run / "draws.npz", **{**arrays, "position0": payload})
-    with pytest.raises(RunError, match=r"draws.npz cannot be read: an array is of dtype object"):
+    with pytest.raises(RunError, match=r"draws.npz is not what was written"):
         sgld.load(run)
+    with pytest.raises(RunError, match=r"draws.npz cannot be read: an array is of dtype object"):
+        read_arrays(run / "draws.npz")
     assert not mark.exists()
