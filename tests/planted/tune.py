@@ -89,11 +89,6 @@ TUNE = [
         ROWS + "test_rows_are_put_into_every_batch_where_it_pays",
     ),
     Mutant(
-        "noise around positions: their means count as noise", "gaussian/noise.py",
-        "centred.append(g - g.mean(0))", "centred.append(g)",
-        PILOTED + "test_the_noise_around_a_position_is_that_of_its_rows",
-    ),
-    Mutant(
         "Gaussian at the mode: eigenvalues for their roots", "gaussian/dense.py",
         "factor = vectors / np.sqrt(values) / scale[:, None]",
         "factor = vectors / values / scale[:, None]", FACTOR,

@@ -12,7 +12,6 @@ from ..data.order import generator
 from ..device import sent
 from ..problem import sums
 from ..problem.problem import Problem
-from ..problem.rows import scores
 from ..stages import stage
 from .dense import Laplace
 
@@ -21,11 +20,9 @@ __all__ = [
     "block_noise",
     "estimates",
     "estimator_noise",
-    "noise_around",
 ]
 
 GROUP = 512  # gradients taken together
-ROWS_EACH = 256  # rows at each of several positions
 TUNING = 2  # the stream of the host's generator that tuning uses
 
 
@@ -84,22 +81,3 @@ def _estimates(problem, gradient, zs, entries):
     one = lambda pair: gradient.at(problem, pair[1])(pair[0])  # noqa: E731
     size = max(1, 2**14 // problem.source.batch_size)
     return jax.lax.map(one, (zs, entries), batch_size=size)
-
-
-@stage("rows")
-def noise_around(
-    problem: Problem,
-    zs: Float[np.ndarray, "k d"],
-    factor: Float[np.ndarray, "d d"],
-    seed: int,
-) -> float:
-    """Variance of N times a random row's gradient around some positions, in the worst direction."""
-    rng = generator(seed, TUNING, 8)
-    rows = rng.integers(0, problem.source.num_data, (len(zs), ROWS_EACH))
-    centred = []
-    for z, few in zip(zs, rows, strict=True):
-        found = scores(problem, problem.array(z), sent(few, np.int32))
-        g = problem.source.num_data * np.asarray(found, np.float64) @ factor
-        centred.append(g - g.mean(0))
-    white = np.concatenate(centred)
-    return float(np.linalg.eigvalsh(white.T @ white)[-1]) / (len(zs) * (ROWS_EACH - 1))

@@ -7,7 +7,7 @@ import pytest
 
 import sgld
 from sgld.data.memory import InMemory
-from sgld.gaussian import known, mode, noise
+from sgld.gaussian import known, mode
 from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.known import Known
 from sgld.gaussian.mode import newton_mode
@@ -108,20 +108,6 @@ def test_scaled_rows_have_the_scaled_density_and_compile_once():
     ]
     assert values[1] == pytest.approx(2 * values[0], rel=0.2)
     assert len(traces) == 1
-
-
-def test_the_noise_around_a_position_is_that_of_its_rows():
-    z, factor = MEAN + 3 * SD, np.linalg.cholesky(np.linalg.inv(PRECISION))
-    g = N * X.astype(float) * (Y - X @ z)[:, None] @ factor
-    exact = np.linalg.eigvalsh(np.cov(g, rowvar=False))[-1]
-    found = noise.noise_around(PROBLEM, np.repeat(z[None], 64, axis=0), factor, 0)
-    assert found == pytest.approx(exact, rel=0.08)
-    # the means of different positions are no noise
-    apart = z + np.linspace(-1, 1, 64)[:, None] * 200 * SD
-    g = N * X.astype(float) * (Y[:, None] - X @ apart.T).T[:, :, None] @ factor
-    within = np.mean([np.cov(each, rowvar=False) for each in g], axis=0)
-    found = noise.noise_around(PROBLEM, apart, factor, 0)
-    assert found == pytest.approx(np.linalg.eigvalsh(within)[-1], rel=0.1)
 
 
 def test_a_step_that_is_rejected_as_a_gaussians_is():
