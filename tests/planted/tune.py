@@ -204,12 +204,12 @@ TUNE = [
     ),
     Mutant(
         "batch: as noisy as if all N rows were n of infinitely many", "tune/price.py",
-        "V = variance * (1 / n - 1 / N)", "V = variance / n",
+        "share = 1 / n - 1 / N", "share = 1 / n",
         LOWRANK + "test_the_noise_of_a_plan_at_a_temperature",
     ),
     Mutant(
         "lengths: every chain makes the draws of all", "tune/lengths.py",
-        "(1 + decay) / (1 - decay) / ask.num_chains", "(1 + decay) / (1 - decay)",
+        "(1 + decay) / (1 - decay) / num_chains", "(1 + decay) / (1 - decay)",
         LENGTHS + "test_all_chains_together_make_the_draws_that_a_tolerance_needs",
     ),
     Mutant(

@@ -20,6 +20,7 @@ from .levels import dense_levels, marginal_levels
 __all__ = ["rows_note", "rows_of", "standing_out"]
 
 MANY = 1000  # rows beyond which exact gradients are no matter of course
+TOLD = 0.15  # of what is known of a parameter, from which rows are told of
 JUMP = 3.0  # sds that a row of a meter's batch may move one gradient by
 
 
@@ -54,7 +55,7 @@ def standing_out(
 def rows_note(
     problem: Problem, laplace: Laplace, gradient: Any, always: Int[np.ndarray, " m"] | None
 ) -> tuple[str, ...]:
-    """How many rows are in every batch, and their share of what is known.
+    """How many rows are in every batch, and their share of what is known, where it is worth telling.
 
     That of parameter j is (S e_j)^T H (S e_j) / S_jj, with S the covariance and H the curvature of
     these rows: 1 where nothing else tells of it.
@@ -65,16 +66,17 @@ def rows_note(
     if always is None or not len(always):
         return ()
     share = _share(problem, laplace, always)
+    if share.max() < TOLD:
+        return ()
     told = np.flatnonzero(share > share.max() / 2)
     names = list(problem.posterior.names or ())
     if len(names) != len(share):
         names = problem.layout.element_names()
     of = repr(names[told[0]]) if len(told) == 1 else f"{len(told)} parameters"
-    held = f"{share[told].mean():.2g}" if share.max() < 0.01 else f"{share[told].mean():.0%}"
     one = len(always) == 1
     return (
         f"{len(always):,} of {N:,} rows {'is' if one else 'are'} in every batch: "
-        f"{'it holds' if one else 'they hold'} {held} of what is known of {of}.",
+        f"{'it holds' if one else 'they hold'} {share[told].mean():.0%} of what is known of {of}.",
     )
 
 
