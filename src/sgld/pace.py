@@ -135,7 +135,8 @@ def _heard(flag: threading.Event) -> Iterator[None]:
         flag.set()
 
     for number in numbers:
-        if previous[number] is not signal.SIG_IGN:  # as under nohup
+        # nohup asks for SIGHUP to be ignored; a shell does so with SIGINT for whatever it puts behind
+        if number == signal.SIGINT or previous[number] is not signal.SIG_IGN:
             signal.signal(number, handle)
     try:
         yield
