@@ -27,11 +27,19 @@ def table(tmp_path_factory):
     return path
 
 
+# python -m sgld.cli; a shell that put this suite behind has Ctrl-C ignored in all that it starts
+HEARD = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("sgld.cli", run_name="__main__")
+"""
+
+
 def begin(table, stdout=None):
     """A fit whose standard output and error are one terminal, and this side of it."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "sgld.cli", "fit", table, "y ~ a + b", "--overwrite",
+        [sys.executable, "-c", HEARD, "fit", table, "y ~ a + b", "--overwrite",
          "--out", table.parent / "run"],
         stdin=theirs, stdout=theirs if stdout is None else stdout, stderr=theirs,
     )  # fmt: skip

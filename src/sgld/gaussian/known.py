@@ -96,7 +96,7 @@ def find_out(problem: Problem, seed: int, temperature: float, *, by_hand: bool) 
 
 def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
     """With a dense curvature."""
-    notes, modes = [], None
+    notes = []
     start = jnp.asarray(problem.start)
     if problem.num_data > FEW_ROWS * PILOT_ROWS:
         # a mode of some rows is near that of all, so that all are passed over once or twice
@@ -107,14 +107,14 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
         at = _off_the_saddle(problem, at)
     if not at.converged:
         notes.append("the search for the mode did not converge; start closer, or rescale.")
+    known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
     if at.gaussian.positive_definite:
         found = other_modes(problem, at.gaussian, generator(seed, TUNING, 3))
         least = at.log_density - NEGLIGIBLE * (T or 1.0)
         dense = [z for z, density in found if density > least]
-        modes = np.array(dense) if dense else None
+        known = replace(known, modes=np.array(dense) if dense else None)
     else:
         notes.append(_saddle_note(problem, at.gaussian))
-    known = _with_center(problem, Known(at.gaussian, at.log_density, modes=modes), seed, T)
     # a flat direction can look well from a centre far out: nu at the mode has a say
     if check and (known.hopeless or not (known.nu_at_mode or 0.0) <= HOPELESS):
         check_proper(problem, at.gaussian)
