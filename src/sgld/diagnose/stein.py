@@ -32,7 +32,7 @@ Flat = Float[np.ndarray, "chain draw m"]
 
 @dataclass(frozen=True)
 class Corrected:
-    """Per reported parameter, in the linear approximation at the mode.
+    """Per reported parameter, in the linear approximation at the centre.
 
     ratio: sd of the draws / true sd; ratio_se its standard error (of the true sd);
     mean_shift: true mean - mean of the draws; sd: the true sd.

@@ -119,7 +119,7 @@ def stationary_law(
     measured: Float[np.ndarray, "d d"],
     sampler: Any,
 ) -> Law | AffineLaw | None:
-    """The run's stationary law on the Gaussian at the mode, for the reported parameters."""
+    """The run's stationary law on the Gaussian that is known, for the reported parameters."""
     out = problem.target.jacobian(laplace.center)
     law = Law.of(laplace.curvature, factor, measured, period=shuffled_period(problem), out=out)
     return of_sampler(law, sampler)

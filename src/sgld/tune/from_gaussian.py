@@ -1,4 +1,4 @@
-"""Plans from the Gaussian at the mode: everything that its curvature and the rows' noise decide."""
+"""Plans from the Gaussian that is known: everything that its curvature and the rows' noise decide."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def make_plan(problem: Problem, ask: Request) -> Plan:
 
 
 def _chosen(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
-    """By hand, by exact chains, by the Gaussian at the mode, or from where optimisers end."""
+    """By hand, by exact chains, by the Gaussian that is known, or from where optimisers end."""
     if not is_auto(ask.step_size):
         return by_hand(problem, ask, known, T)
     gaussian, nu = known.gaussian, known.nu
