@@ -1,7 +1,7 @@
 """Stein-corrected moments: the true mean and sd of each parameter from draws of a wrong law.
 
-With phi the reported parameter's deviation from the mode (linear in theta), Sigma the covariance of
-the Gaussian at the mode, and gamma = phi(Sigma grad U) of the gradient of U = -log posterior at the
+With phi the reported parameter's deviation from the Gaussian's centre (linear in theta), Sigma
+its covariance, and gamma = phi(Sigma grad U) of the gradient of U = -log posterior at the
 same draw, unbiased given the draw,
 
     mean = average(phi - gamma),   second = average(phi^2 - phi gamma) + T phi(Sigma phi')
