@@ -31,6 +31,7 @@ from ..problem.request import Request, is_auto
 from ..schedule import check_values
 from ..stages import aside, stage
 from ..tune.estimator import prepared
+from ..tune.memory import check_planned
 from ..tune.metric import settled
 from ..tune.plan import make_plan
 from . import loop
@@ -73,6 +74,8 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
     while True:
         setup = plan.setup
         check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
+        width = None if host.keep is None else host.keep.width
+        check_planned(setup.num_chains, setup.num_draws, problem.dimension, width)
         running = _in_batches(problem, plan, ask.seed)
         if starts is None:
             with deadline(ask.max_seconds, until):

@@ -3,23 +3,25 @@ here, before step 1."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from jaxtyping import Int
 
+from ..checks import positive
 from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
-from ..errors import RunError
+from ..errors import DataError, RunError, UsageError
 from ..posterior import Posterior
 from ..problem.prepare import check_always, check_batch, check_request, prepare
 from ..problem.problem import Problem
 from ..problem.request import Request
 from ..stages import SAMPLING, aside, stage, told
+from ..tune.memory import check_asked
 from ..typing import Estimator, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
 from .kept import as_keep, check_moments
@@ -147,9 +149,12 @@ def begin(
     `on_start` is called once the arguments have passed, `on_plan` before the first step.
     """
     with told(progress, SAMPLING), ExitStack() as held:
+        if checkpoint_every != 0:  # after every chunk
+            positive("checkpoint_every", checkpoint_every, ", in seconds")
         problem = _checked(posterior, data, init, ask, ess)
         kept = as_keep(keep, problem)
         check_moments(kept, ask, ess)
+        check_asked(problem, ask, None if kept is None else kept.width)
         directory = None
         if path is not None:
             asked = {**asked, **record(problem, ask, ess, kept)}
@@ -160,7 +165,21 @@ def begin(
         if on_start is not None:
             with aside():
                 on_start()
-        return execute(problem, ask, ess, Host(directory, checkpoint_every, on_plan, keep=kept))
+        with _nothing_left(directory):
+            return execute(problem, ask, ess, Host(directory, checkpoint_every, on_plan, keep=kept))
+
+
+@contextmanager
+def _nothing_left(directory: RunDirectory | None) -> Iterator[None]:
+    """A call that is refused, or fails before there is a plan to go on with, leaves no directory."""
+    try:
+        yield
+    except Exception as error:
+        if directory is not None:
+            refused = isinstance(error, (UsageError, DataError))
+            if refused or not (directory.path / "setup.npz").exists():
+                directory.discard()
+        raise
 
 
 @stage("data")
