@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .preconditioner.fixed import Diagonal as Diagonal
     from .preconditioner.fixed import LowRank as LowRank
     from .preconditioner.fixed import Scalar as Scalar
+    from .referee.confirm import confirm as confirm
     from .referee.halving import step_halving as step_halving
     from .referee.reference import reference as reference
     from .run.sample import sample as sample
@@ -86,6 +87,7 @@ _WHERE = {
     "Draws": "draws.draws",
     "reference": "referee.reference",
     "rejection_rate": "metropolis.rejection",
+    "confirm": "referee.confirm",
     "step_halving": "referee.halving",
     "compare": "draws.comparison",
     "gradient_statistics": "diagnose.phase",

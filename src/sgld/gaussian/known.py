@@ -169,7 +169,7 @@ def _saddle_note(problem: Problem, gaussian: Laplace | LowRankLaplace) -> str:
     return (
         "the curvature at the mode is not positive definite (smallest relative eigenvalue "
         f"{gaussian.smallest:.2g}) along {named_direction(problem, gaussian.flattest)}; NUTS is the "
-        "better tool here: sgld.reference, or sgld reference RUN."
+        "better tool here: sgld.reference."
     )
 
 
@@ -187,5 +187,5 @@ def _nonlinear_note(nu: float | None) -> tuple[str, ...]:
         return ()
     return (
         f"the posterior is far from Gaussian (nu = {nu:.2g}); NUTS is the better tool where "
-        "it is affordable: sgld.reference, or sgld reference RUN.",
+        "it is affordable: sgld.reference.",
     )
