@@ -40,7 +40,7 @@ from .chunk import Kernel
 from .extend import draws_to_go_on_to
 from .judge_kept import judged
 from .kept import Keep
-from .outcome import laplace_facts, reported_draws, sampling_only, within_support
+from .outcome import laplace_facts, modes_facts, reported_draws, sampling_only, within_support
 from .record import Given, own_digests
 
 __all__ = ["Host", "execute", "make_kernel"]
@@ -212,6 +212,7 @@ def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Kee
         "plan": plan.describe(),
         "log_density_at_mode": plan.known.log_density,
         "laplace": laplace_facts(problem, plan.known),
+        "modes": modes_facts(problem, plan.known),
         "phase": None if raw.phase is None else raw.phase.to_dict(),
     }
     if keep is not None:
