@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..bridge.numpyro_model import opened
 from ..checks import check_seed, is_number, positive_number, whole_number
 from ..data.contract import as_source
 from ..data.order import ORDERS
@@ -31,6 +32,7 @@ MIN_STEPS = 100  # of a chain that is to say anything
 def prepare(posterior: Posterior, data: Any, init: Any, *, seed: int = 0) -> Problem:
     """The problem of a call, all rows in one batch. Raises UsageError and DataError."""
     check_seed(seed)
+    posterior, data, init = opened(posterior, data, init)
     if not isinstance(posterior, Posterior):
         raise UsageError(f"posterior must be an sgld.Posterior. Got {type(posterior).__name__}.")
     if (data is None) != (posterior.log_likelihood is None):
