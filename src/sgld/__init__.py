@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .approximate.find_map import find_map as find_map
     from .approximate.laplace import laplace as laplace
     from .approximate.sandwich import sandwich as sandwich
+    from .bridge.numpyro_model import from_numpyro as from_numpyro
     from .diagnose.phase import gradient_statistics as gradient_statistics
     from .draws.comparison import compare as compare
     from .draws.draws import Draws as Draws
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "Posterior": "posterior",
+    "from_numpyro": "bridge.numpyro_model",
     "sample": "run.sample",
     "resume": "models.fit",
     "load": "draws.storage",

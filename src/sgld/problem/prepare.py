@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..bridge.numpyro_model import opened
 from ..checks import check_seed, is_number, positive_number, whole_number
 from ..data.contract import as_source
 from ..data.order import ORDERS
@@ -34,6 +35,7 @@ def prepare(posterior: Posterior, data: Any, init: Any, *, seed: int = 0) -> Pro
     """The problem of a call, all rows in one batch. Raises UsageError and DataError."""
     check_seed(seed)
     check_device()
+    posterior, data, init = opened(posterior, data, init)
     if not isinstance(posterior, Posterior):
         raise UsageError(f"posterior must be an sgld.Posterior. Got {type(posterior).__name__}.")
     if (data is None) != (posterior.log_likelihood is None):

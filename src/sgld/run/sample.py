@@ -31,8 +31,8 @@ __all__ = ["begin", "go_on", "sample"]
 
 
 def sample(
-    posterior: Posterior,
-    data: Any,
+    posterior: Posterior | Callable[..., Any],
+    data: Any = None,
     init: Any = None,
     *,
     sampler: Sampler | Literal["auto"] = "auto",
@@ -69,9 +69,10 @@ def sample(
     plain minibatches of 100 rows, every chain starting at `init`, no thinning.
 
     Args:
-      posterior: a Posterior.
+      posterior: a Posterior, or a NumPyro model (`sgld.from_numpyro`).
       data: pytree of arrays whose leading axis is the row, a source of your own
-        (`sgld.testing.check_source`), or None for a log density alone.
+        (`sgld.testing.check_source`), or None for a log density alone and for a posterior that
+        holds its data. Of a NumPyro model, its arguments: a tuple, or a dict by their names.
       init: a position to start the search for the mode from (and the chains, where the step
         size is given by hand). May be left out where the posterior carries one.
       sampler: "auto" or a sampler: SGLD(), BAOA(), UBU(), SGHMC(), SGNHT(), ReplicaExchange().
@@ -139,7 +140,7 @@ def sample(
 
 
 def begin(
-    posterior: Posterior, data: Any, init: Any, ask: Request, ess: int | None,
+    posterior: Any, data: Any, init: Any, ask: Request, ess: int | None,
     asked: dict[str, Any], *, path: str | Path | None, overwrite: bool, progress: bool,
     checkpoint_every: float, on_start: Callable[[], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None, keep: Any = None,
@@ -183,7 +184,7 @@ def _nothing_left(directory: RunDirectory | None) -> Iterator[None]:
 
 
 @stage("data")
-def _checked(posterior: Posterior, data: Any, init: Any, ask: Request, ess: int | None) -> Problem:
+def _checked(posterior: Any, data: Any, init: Any, ask: Request, ess: int | None) -> Problem:
     check_request(ask, ess)
     problem = prepare(posterior, data, init, seed=ask.seed)
     check_batch(problem, ask.batch_size)
