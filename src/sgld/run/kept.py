@@ -42,6 +42,11 @@ class Keep:
         """Whether the positions are held too, for the verdict."""
         return not self.moments and setup.num_draws * setup.num_chains * dimension <= HELD
 
+    def numbers(self, setup: Setup, dimension: int) -> int:
+        """How many are held of a draw."""
+        held = dimension if self.holds_positions(setup, dimension) else 0
+        return held if self.moments else held + self.layout.dimension
+
     def batches(self, setup: Setup) -> Batches | None:
         """The batches of draws, where moments alone are kept."""
         if not self.moments:
