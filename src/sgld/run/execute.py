@@ -21,6 +21,7 @@ from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.plan_file import StoredPlan, read_plan, write_plan
 from ..draws.run_directory import RunDirectory
+from ..draws.setup import Setup
 from ..draws.storage import jsonable, write_result
 from ..gaussian.known import NEAR
 from ..gradient.control_variates import ControlVariates
@@ -31,9 +32,9 @@ from ..problem.request import Request, is_auto
 from ..schedule import check_values
 from ..stages import aside, stage
 from ..tune.estimator import prepared
-from ..tune.memory import check_planned
 from ..tune.metric import settled
 from ..tune.plan import make_plan
+from ..tune.predict import check_memory
 from . import loop
 from .again import another, revised
 from .chunk import Kernel
@@ -74,8 +75,7 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
     while True:
         setup = plan.setup
         check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
-        width = None if host.keep is None else host.keep.width
-        check_planned(setup.num_chains, setup.num_draws, problem.dimension, width)
+        check_memory(problem, setup, _numbers_kept(host.keep, setup, problem))
         running = _in_batches(problem, plan, ask.seed)
         if starts is None:
             with deadline(ask.max_seconds, until):
@@ -97,6 +97,11 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
         with stage("writing"):
             write_result(directory, draws)
     return draws
+
+
+def _numbers_kept(keep: Keep | None, setup: Setup, problem: Problem) -> int:
+    """Of a draw."""
+    return problem.dimension if keep is None else keep.numbers(setup, problem.dimension)
 
 
 def _next(
