@@ -78,15 +78,14 @@ class FormulaModel:
         Raises:
           UsageError: the formula, the family or the prior cannot be read.
           DataError: a column is unknown, constant, a duplicate, collinear, not of numbers, or has a
-            null, NaN or infinite cell; as many columns as rows in a family with a dispersion; an
-            outcome is out of the family's range.
+            null, NaN or infinite cell; an outcome is out of the family's range.
         """
         kind = find_family(family)
         if prior is not None:
             parse_prior(prior)
         state, x, y = designs.learn(as_table(table), formula)
         kind.check(y, state["outcome"])
-        check_columns(x, state["names"], has_scale=bool(kind.dispersion))
+        check_columns(x, state["names"])
         intercept = "Intercept" in state["names"]
         center = x.mean(axis=0) if intercept else np.zeros(x.shape[1])
         scale = x.std(axis=0) if intercept else np.sqrt(np.mean(x**2, axis=0))
