@@ -10,14 +10,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 
-__all__ = ["compiling", "sent", "stream_key"]
+__all__ = ["compiling", "known_now", "sent", "stream_key"]
 
 
 @contextlib.contextmanager
@@ -47,11 +47,26 @@ def sent(values: Any, dtype: Any = None) -> Array:
     return jax.device_put(np.array(values, dtype))
 
 
+def known_now(*values: Any) -> bool:
+    """Whether these are numbers already, not the placeholders of a function that is being compiled."""
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
+
+
 def stream_key(seed: int, stream: int) -> Array:
-    """fold_in(key(seed), stream), as one compiled function."""
-    return _folded(np.uint32(seed), np.uint32(stream))
+    """fold_in(key(seed), stream), of JAX's threefry without a compiled function."""
+    if jax.config.values["jax_default_prng_impl"] != "threefry2x32":
+        return jax.random.fold_in(jax.random.key(np.uint32(seed)), np.uint32(stream))
+    words = _threefry((0, int(np.uint32(seed))), (0, int(np.uint32(stream))))
+    return jax.random.wrap_key_data(sent(words, np.uint32))
 
 
-@partial(jax.jit, inline=True)
-def _folded(seed: Any, stream: Any) -> Array:
-    return jax.random.fold_in(jax.random.key(seed), stream)
+def _threefry(key: tuple[int, int], count: tuple[int, int]) -> tuple[int, int]:
+    """Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror & Shaw 2011)."""
+    keys = (*key, key[0] ^ key[1] ^ 0x1BD11BDA)
+    a, b = ((c + k) % 2**32 for c, k in zip(count, key, strict=True))
+    for i in range(5):
+        for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
+            a = (a + b) % 2**32
+            b = ((b << turn | b >> 32 - turn) % 2**32) ^ a
+        a, b = (a + keys[(i + 1) % 3]) % 2**32, (b + keys[(i + 2) % 3] + i + 1) % 2**32
+    return a, b
