@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..report.canvas import COLOURS, WIDE, WIDTH, Panel
+from ..report.drawing import COLOURS, WIDE, WIDTH
+from .panel import Panel
 
 __all__ = ["COLOURS", "STYLES", "WIDE", "WIDTH", "Panel", "histogram", "lines", "log_axis"]
 

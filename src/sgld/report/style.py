@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from string import Template
 
-from .canvas import COLOURS
+from .drawing import COLOURS
 
 __all__ = ["PAGE"]
 
