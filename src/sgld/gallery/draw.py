@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..report.drawing import COLOURS, WIDE, WIDTH
-from .panel import Panel
+from ..report.canvas import COLOURS, WIDE, WIDTH, Panel
 
 __all__ = ["COLOURS", "STYLES", "WIDE", "WIDTH", "Panel", "histogram", "lines", "log_axis"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .panel import Panel
+    from ..report.canvas import Panel
 
 __all__ = ["Check", "Entry", "Section"]
 

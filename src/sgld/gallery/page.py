@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..report.drawing import WIDTH
+from ..report.canvas import WIDTH
 from ..report.style import PAGE
 from ..report.text import says
 from .entry import Check, Entry, Section

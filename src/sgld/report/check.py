@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 
 from ..draws.draws import Draws
 from ..models.formula import FormulaModel
-from .drawing import WIDE, Axis, Drawing, linear_axis, printable
+from .canvas import COLOURS, WIDE, Panel, printable
 
 __all__ = ["Replicated", "check", "replicate", "representative"]
 
@@ -105,18 +105,18 @@ def _counts(made: Replicated) -> tuple[str, str]:
     replicas = np.array([shares(row) for row in made.replicas])
     low, high = np.quantile(replicas, TAILS, axis=0)
     mean, x = replicas.mean(axis=0), np.arange(most + 1)
+    panel = Panel(f"Frequencies of {made.outcome}", 215, width=WIDE, ylabel="% of rows")
+    panel.axes.bar(x, 100 * observed, 0.8, color=COLOURS["accent-soft"], label="observed")
+    panel.axes.errorbar(
+        x, 100 * mean, 100 * np.array([mean - low, high - mean]).clip(0), fmt="o",
+        color=COLOURS["contrast"], markersize=4, linewidth=1.4, label="replicated, 90% band",
+    )  # fmt: skip
+    panel.axes.set_xlim(-0.6, most + 0.6)
+    panel.ticks("y", 4)
     every = 1 if most <= 12 else 2 if most <= 16 else 5
     places = [i for i in range(0, most, every) if i <= most - 0.8 * every] + [most]
-    counts = Axis(-0.6, most + 0.6, places, (*map(str, places[:-1]), f"{most}+"))
-    top = linear_axis(0, 105 * max(observed.max(), high.max()), 4, "% of rows")
-    panel = Drawing(f"Frequencies of {made.outcome}", 215, counts, top, width=WIDE)
-    for i, share in zip(x, observed, strict=True):
-        panel.block((i - 0.4, i + 0.4), (0, 100 * share), "accent-soft")
-    panel.segments(x, 100 * np.minimum(low, mean), x, 100 * np.maximum(high, mean), "contrast", 1.4)
-    panel.dots(x, 100 * mean, "contrast")
-    panel.legend(
-        [("observed", "accent-soft", "area"), ("replicated, 90% band", "contrast", "line")], "right"
-    )
+    panel.axes.set_xticks(places, [*map(str, places[:-1]), f"{most}+"])
+    panel.legend(loc="upper right")
     return panel.svg(), _read_counts(made, observed[0], replicas[:, 0])
 
 
@@ -157,16 +157,17 @@ def _density(made: Replicated) -> tuple[str, str]:
     observed = density(made.observed)
     replicas = np.array([density(row) for row in made.replicas])
     band = np.quantile(replicas, TAILS, axis=0)
-    top = Axis(0, 1.3 * max(observed.max(), band[1].max()))
-    across = linear_axis(edges[0], edges[-1], room=0.05)
-    panel = Drawing(f"Density of {made.outcome}", 215, across, top, width=WIDE)
-    corners = np.repeat(edges, 2)[1:-1]
-    panel.area(corners, np.repeat(band[0], 2), np.repeat(band[1], 2), "contrast", opacity=0.3)
-    panel.line(corners, np.repeat(replicas.mean(axis=0), 2), "contrast", 1)
-    panel.line(corners, np.repeat(observed, 2), "accent", 1.5)
-    panel.legend(
-        [("replicated, 90% band", "contrast", "line"), ("observed", "accent", "line")], "beside"
-    )
+    panel = Panel(f"Density of {made.outcome}", 215, width=WIDE)
+    panel.axes.stairs(
+        band[1], edges, baseline=band[0], fill=True, color=COLOURS["contrast"], alpha=0.3,
+        label="replicated, 90% band",
+    )  # fmt: skip
+    panel.axes.stairs(replicas.mean(axis=0), edges, color=COLOURS["contrast"], linewidth=1)
+    panel.axes.stairs(observed, edges, color=COLOURS["accent"], linewidth=1.5, label="observed")
+    panel.axes.set(xlim=(edges[0], edges[-1]), ylim=(0, 1.3 * max(observed.max(), band[1].max())))
+    panel.only_x()
+    panel.ticks("x")
+    panel.legend(loc="upper center", ncols=2)
     outside = int(np.sum((observed < band[0]) | (observed > band[1])))
     return panel.svg(), _read_density(made, outside, len(observed))
 
@@ -208,19 +209,25 @@ def _calibration(made: Replicated) -> tuple[str, str]:
     observed = np.array([made.observed[rows].mean() for rows in bins])
     replicas = np.array([made.replicas[:, rows].mean(axis=1) for rows in bins])
     low, high = np.quantile(replicas, TAILS, axis=1)
+    panel = Panel(
+        f"Calibration of {made.outcome}", 250, width=WIDE,
+        xlabel="predicted probability", ylabel="observed rate",
+    )  # fmt: skip
+    panel.axes.fill_between(
+        predicted, low, high, color=COLOURS["contrast"], alpha=0.25, linewidth=0,
+        label="replicated, 90% band",
+    )  # fmt: skip
+    panel.axes.plot([0, 1], [0, 1], color=COLOURS["muted"], linewidth=0.8, linestyle=(0, (3, 2)))
+    panel.axes.plot(
+        predicted, observed, "o-", color=COLOURS["accent"], markersize=4.5, linewidth=1,
+        label="observed",
+    )  # fmt: skip
     room = 0.06 * max(high.max(), observed.max())
     top = min(1.0, max(high.max(), observed.max(), predicted.max()) + room)
-    panel = Drawing(
-        f"Calibration of {made.outcome}", 250, linear_axis(0, top, 5, "predicted probability", room=1e-3),
-        linear_axis(0, top, 5, "observed rate"), width=WIDE,
-    )  # fmt: skip
-    panel.area(predicted, low, high, "contrast", opacity=0.25)
-    panel.line([0, 1], np.array([0, 1]), "muted", 0.8, dash="2.4 1.6")
-    panel.line(predicted, observed, "accent", 1)
-    panel.dots(predicted, observed, "accent")
-    panel.legend(
-        [("replicated, 90% band", "contrast", "area"), ("observed", "accent", "line")], "left"
-    )
+    panel.axes.set(xlim=(0, top), ylim=(0, top))
+    for axis in "xy":
+        panel.ticks(axis)
+    panel.legend(loc="upper left")
     return panel.svg(), _read_calibration(predicted, observed, replicas)
 
 

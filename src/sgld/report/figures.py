@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from .drawing import FONT_SIZE, WIDE, Axis, Drawing, linear_axis, log_axis, shorten, text_width
+from .canvas import COLOURS, FONT_SIZE, WIDE, Panel, shorten
 
 __all__ = ["by_scale", "forest", "marginal", "noise_phase", "over_steps", "trace"]
 
@@ -48,31 +48,36 @@ def forest(
     """
     count = len(names)
     two_lines = max(map(len, names)) > LONG_NAME
-    numbers = [_interval_text(m, o) for m, o in zip(middle, outer.T, strict=True)]
+    height = (31 if two_lines else 20) * count + 34
+    panel = Panel("", height, width=WIDE)
+    panel.label = f"Intervals of {', '.join(names)}"
+    axes, y = panel.axes, np.arange(count)
+    axes.axvline(0, color=COLOURS["muted"], linewidth=0.8, linestyle=(0, (3, 2)))
+    axes.hlines(y, *outer, color=COLOURS["accent"], linewidth=1.2)
+    axes.hlines(y, *inner, color=COLOURS["accent"], linewidth=3.6)
+    axes.plot(
+        middle, y, "o", color=COLOURS["accent"], markersize=4.5, markeredgecolor=COLOURS["paper"],
+        markeredgewidth=0.7,
+    )  # fmt: skip
     low, high = span or (outer[0].min(), outer[1].max())
     low, high = min(0.0, low), max(0.0, high)
     room = 0.04 * (high - low) or 1.0
-    x = linear_axis(low - room, high + room, 6 if two_lines else 4, room=0.05)
-    sides = [max(text_width(t, FONT_SIZE - 0.5) for t in texts) + 8 for texts in (names, numbers)]
-    left, right = (0.0, 0.0) if two_lines else sides
-    height, y = (31 if two_lines else 20) * count + 26, np.arange(count)
-    top = -0.75 if two_lines else -0.5
-    panel = Drawing("", height, x, Axis(count - 0.5, top), width=WIDE, left=left, right=right)
-    panel.label = f"Intervals of {', '.join(names)}"
-    for place in x.places:
-        panel.line(np.full(2, place), [count - 0.5, top], "line", 0.5)
-    panel.line(np.zeros(2), [count - 0.5, top], "muted", 0.8, dash="2.4 1.6")
-    panel.segments(outer[0], y, outer[1], y, "accent", 1.2)
-    panel.segments(inner[0], y, inner[1], y, "accent", 3.6)
-    panel.dots(middle, y, "accent", edge="paper")
+    axes.set(xlim=(low - room, high + room), ylim=(count - 0.5, -0.75 if two_lines else -0.5))
+    panel.only_x()
+    axes.grid(axis="x", color=COLOURS["line"], linewidth=0.5)
+    axes.set_axisbelow(True)
+    numbers = [_interval_text(m, o) for m, o in zip(middle, outer.T, strict=True)]
+    across = axes.get_yaxis_transform()
     for i, (name, text) in enumerate(zip(names, numbers, strict=True)):
-        at = 1 - (i - top) / (count - 0.5 - top)
         if two_lines:
-            panel.text(0, at, shorten(name, 36), "ink", dy=-7, places=True)
-            panel.text(1, at, text, anchor="end", dy=-7, places=True)
+            style = {"transform": across, "va": "bottom", "fontsize": FONT_SIZE - 0.5}
+            panel.text(0, i - 0.14, shorten(name, 36), "ink", ha="left", **style)
+            panel.text(1, i - 0.14, text, ha="right", **style)
         else:
-            panel.text(0, at, name, "ink", anchor="end", dx=-5, dy=3.5, places=True)
-            panel.text(1, at, text, dx=5, dy=3.5, places=True)
+            style = {"transform": across, "va": "center"}
+            panel.text(-0.02, i, name, "ink", ha="right", **style)
+            panel.text(1.02, i, text, ha="left", **style)
+    panel.ticks("x", 6 if two_lines else 4)
     return panel.svg()
 
 
@@ -94,32 +99,25 @@ def marginal(
     gaussian: tuple[float, float] | None = None,
 ) -> str:
     """The weighted histogram of one parameter, the curve of a Gaussian (mean, sd) over it."""
+    panel = Panel(name, 130)
     low, high = _range(values, weights)
     bins = int(np.clip(np.sqrt(1 / np.sum((weights / weights.sum()) ** 2)), 8, MOST_BINS))
     height, edges = np.histogram(values, bins, (low, high), weights=weights)
     height = height / (weights.sum() * np.diff(edges))
-    top, x, curve = height.max(), np.zeros(0), np.zeros(0)
+    panel.axes.stairs(height, edges, fill=True, color=COLOURS["accent-soft"])
+    panel.axes.stairs(height, edges, color=COLOURS["accent"], linewidth=0.8)
+    top = height.max()
     if gaussian is not None and gaussian[1] > 0:
         mean, sd = gaussian
         x = np.unique(np.append(np.linspace(low, high, 120), mean + sd * np.linspace(-4, 4, 81)))
         x = x[(x >= low) & (x <= high)]
         curve = np.exp(-0.5 * ((x - mean) / sd) ** 2) / (sd * np.sqrt(2 * np.pi))
+        panel.axes.plot(x, curve, color=COLOURS["contrast"], linewidth=1.3)
         top = max(top, min(curve.max(initial=0.0), 3 * top))
-    panel = Drawing(name, 130, linear_axis(low, high, room=0.05), Axis(0, 1.05 * top))
-    panel.area(*_steps(edges, height), "accent-soft")
-    panel.line(*_outline(edges, height), "accent", 0.8)
-    panel.line(x, curve, "contrast", 1.3)
+    panel.axes.set(xlim=(low, high), ylim=(0, 1.05 * top))
+    panel.only_x()
+    panel.ticks("x")
     return panel.svg()
-
-
-def _steps(edges: np.ndarray, height: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
-    """Corners of a histogram: x, the floor, and the height at each."""
-    return np.repeat(edges, 2)[1:-1], 0.0, np.repeat(height, 2)
-
-
-def _outline(edges: np.ndarray, height: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The line around a histogram, from the floor to the floor."""
-    return np.repeat(edges, 2), np.concatenate([[0.0], np.repeat(height, 2), [0.0]])
 
 
 def _range(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
@@ -135,16 +133,21 @@ def trace(
     name: str, steps: Int[np.ndarray, " draw"], values: Float[np.ndarray, "chain draw"]
 ) -> str:
     """One parameter over the steps, a colour per chain, evenly thinned; failed draws are left out."""
+    panel = Panel(name, 130)
     at = np.unique(np.linspace(0, len(steps) - 1, TRACE_POINTS).round().astype(int))
     values = values[:MOST_CHAINS, at]
     usual = [row for row in values if np.isfinite(row).all()]
-    low, high = (np.min(usual), np.max(usual)) if usual else (0.0, 1.0)
-    room = 0.06 * (high - low) or 1e-3 * max(1.0, abs(low))
-    x = linear_axis(steps[0], max(steps[-1], steps[0] + 1), room=0.01)
-    panel = Drawing(name, 130, x, linear_axis(low - room, high + room, 3))
     for chain, row in enumerate(values):
         good = np.isfinite(row)
-        panel.line(steps[at][good], row[good], f"chain-{chain % 6}", 0.7, opacity=0.85)
+        colour = COLOURS[f"chain-{chain % 6}"]
+        panel.axes.plot(steps[at][good], row[good], color=colour, linewidth=0.7, alpha=0.85)
+    if usual:
+        low, high = np.min(usual), np.max(usual)
+        room = 0.06 * (high - low) or 1e-3 * max(1.0, abs(low))
+        panel.axes.set_ylim(low - room, high + room)
+    panel.axes.set_xlim(steps[0], max(steps[-1], steps[0] + 1))
+    panel.ticks("x")
+    panel.ticks("y", 3)
     return panel.svg()
 
 
@@ -152,17 +155,18 @@ def over_steps(
     title: str, steps: Int[np.ndarray, " draw"], values: Float[np.ndarray, " draw"], burn_in: int
 ) -> str:
     """A step size or a temperature over the steps; its first value holds during burn-in."""
+    panel = Panel(title, 190, width=WIDE, xlabel="step")
     x, y = _with_burn_in(steps, values, burn_in)
+    panel.axes.plot(x, y, color=COLOURS["accent"], linewidth=1.6)
     ratio = y.max() / y.min() if y.min() > 0 else np.inf
-    tall = linear_axis(0, 1.25 * y.max() or 1, 4)
+    panel.axes.set_xlim(0, max(x[-1], 1))
     if 3 < ratio < np.inf:
-        tall = log_axis(y.min() / 1.4, y.max() * 1.4)
-    along = linear_axis(0, max(x[-1], 1), label="step", room=0.01)
-    panel = Drawing(title, 190, along, tall, width=WIDE)
-    if burn_in > 0.01 * x[-1]:
-        panel.block((0, burn_in), (tall.low, tall.high), "shade")
-        panel.text(burn_in / along.high, 0.03, "burn-in", dx=4, places=True)
-    panel.line(x, y, "accent", 1.6)
+        _log_axis(panel, y.min() / 1.4, y.max() * 1.4)
+    else:
+        panel.axes.set_ylim(0, 1.25 * y.max() or 1)
+        panel.ticks("y", 4)
+    _mark_burn_in(panel, burn_in, x[-1])
+    panel.ticks("x")
     return panel.svg()
 
 
@@ -173,32 +177,36 @@ def noise_phase(
 
     `crossing` is the step at which the last chain comes below 1 for good; None: never.
     """
+    panel = Panel("α, gradient noise / injected noise", 190, width=WIDE, xlabel="step")
     at = np.unique(np.linspace(0, len(steps) - 1, 400).round().astype(int))
     x, chains = steps[at].astype(float), np.asarray(alpha, float)[at, :MOST_CHAINS]
     usual = chains[np.isfinite(chains) & (chains > 0)]
     y = np.nan_to_num(chains, posinf=np.inf).max(axis=1)
     low, high = min(usual.min(initial=1.0) / 3, 0.03), max(usual.max(initial=0.0) * 3, 30.0)
-    along = linear_axis(0, max(x[-1], 1), label="step", room=0.01)
-    panel = Drawing(
-        "α, gradient noise / injected noise", 190, along, log_axis(low, high), width=WIDE
-    )
-    panel.block((0, along.high), (1, high), "shade")
-    panel.line([0, along.high], np.ones(2), "contrast", 1, dash="4 2")
+    panel.axes.set_xlim(0, max(x[-1], 1))
+    _log_axis(panel, low, high)
+    panel.axes.axhspan(1, high, color=COLOURS["shade"], linewidth=0, zorder=0)
+    panel.axes.axhline(1, color=COLOURS["contrast"], linewidth=1, linestyle=(0, (4, 2)))
     for chain, row in enumerate(np.clip(chains, low, high).T):
-        good = np.isfinite(row)
-        panel.line(x[good], row[good], f"chain-{chain % 6}", 1.2, opacity=0.85)
+        panel.axes.plot(x, row, color=COLOURS[f"chain-{chain % 6}"], linewidth=1.2, alpha=0.85)
     if crossing is not None and crossing > x[0]:
-        panel.line(np.full(2, crossing), [low, high], "contrast", 1)
-        end = crossing > 0.5 * x[-1]
-        words = f"samples from step {crossing:,}"
+        panel.axes.axvline(crossing, color=COLOURS["contrast"], linewidth=1)
+        left = crossing > 0.5 * x[-1]
         panel.text(
-            crossing, low, words, anchor="end" if end else "start", dx=-4 if end else 4, dy=-4
-        )
+            crossing, low * 1.25, f" samples from step {crossing:,} ", va="bottom",
+            ha="right" if left else "left",
+        )  # fmt: skip
     # the words stand where the curve ends least near
-    above = (high, 13) if y[-1] < np.sqrt(high) else (1.0, -5)
-    below = (low, -4) if y[-1] > np.sqrt(low) else (1.0, 13)
-    for words, (place, dy) in (("optimisation phase", above), ("sampling phase", below)):
-        panel.text(along.high, place, words, anchor="end", dx=-5, dy=dy)
+    upper = high if y[-1] < np.sqrt(high) else 1.7
+    lower = low if y[-1] > np.sqrt(low) else 1 / 1.7
+    end = 0.98 * max(x[-1], 1)
+    panel.text(
+        end, upper / 1.25, "optimisation phase", ha="right", va="top" if upper == high else "bottom"
+    )
+    panel.text(
+        end, lower * 1.25, "sampling phase", ha="right", va="bottom" if lower == low else "top"
+    )
+    panel.ticks("x")
     return panel.svg()
 
 
@@ -206,3 +214,27 @@ def _with_burn_in(steps: np.ndarray, values: np.ndarray, burn_in: int) -> tuple:
     at = np.unique(np.linspace(0, len(steps) - 1, 400).round().astype(int))
     x, y = steps[at].astype(float), np.asarray(values, float)[at]
     return (np.append(0.0, x), np.append(y[0], y)) if burn_in else (x, y)
+
+
+def _mark_burn_in(panel: Panel, burn_in: int, last: float) -> None:
+    if burn_in > 0.01 * last:
+        panel.axes.axvspan(0, burn_in, color=COLOURS["shade"], linewidth=0, zorder=0)
+        panel.text(burn_in / last, 0.03, " burn-in", transform=panel.axes.transAxes, va="bottom")
+
+
+def _log_axis(panel: Panel, low: float, high: float) -> None:
+    """Powers of ten, or 1, 2, 5 where the axis spans little."""
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+    panel.axes.set_yscale("log")
+    panel.axes.set_ylim(low, high)
+    decades = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    within = 10.0 ** decades[(10.0**decades >= low) & (10.0**decades <= high)]
+    if len(within) < 3:
+        fine = np.sort(np.concatenate([m * 10.0**decades for m in (1, 2, 5)]))
+        within = fine[(fine >= low) & (fine <= high)]
+    within = within[:: max(1, len(within) // 5)]
+    panel.axes.yaxis.set_major_locator(FixedLocator(within.tolist()))
+    panel.axes.yaxis.set_minor_locator(NullLocator())
+    texts = [f"{v:g}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}") for v in within]
+    panel.axes.yaxis.set_major_formatter(FixedFormatter(texts))

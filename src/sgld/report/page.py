@@ -37,6 +37,7 @@ def write_report(run_path: Path | str) -> Path:
 
     Raises:
       RunError: no run directory, an unfinished run, or the page cannot be written.
+      MissingExtra: matplotlib is not installed.
     """
     run = RunDirectory(run_path)
     draws = load(run.path)

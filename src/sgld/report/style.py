@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from string import Template
 
-from .drawing import COLOURS
+from .canvas import COLOURS
 
 __all__ = ["PAGE"]
 

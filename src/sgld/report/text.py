@@ -13,7 +13,7 @@ from ..diagnose import rule as limits
 from ..draws.draws import Draws
 from ..draws.plan import Predicted
 from ..draws.weighted import max_r_hat
-from .drawing import printable
+from .canvas import printable
 
 __all__ = ["banner", "definitions", "says", "table", "what_was_asked", "what_was_chosen"]
 

@@ -16,6 +16,8 @@ from sgld.errors import RunError
 from sgld.report import text
 from sgld.report.page import write_report
 
+pytest.importorskip("matplotlib", reason="the report extra is not installed")
+
 EVIL = "<img src=x onerror=alert(1)>&\"'"
 PLAN = {
     "sampler": "SGLD", "noise_correction": False, "gradient": "Minibatch", "order": "reshuffle",

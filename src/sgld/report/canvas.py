@@ -16,9 +16,30 @@ from typing import Any
 import numpy as np
 
 from ..errors import need
-from ..report.drawing import COLOURS, FONT_SIZE, WIDTH, printable, shorten, tick_texts
 
-__all__ = ["Panel"]
+__all__ = ["COLOURS", "WIDE", "WIDTH", "Panel", "printable", "shorten", "tick_texts"]
+
+WIDTH = 330
+WIDE = 380
+FONT_SIZE = 11
+
+# name of the page's variable -> the colour matplotlib draws with; each only once
+COLOURS = {
+    "ink": "#1d2733",
+    "muted": "#66717f",
+    "line": "#d4dae1",
+    "accent": "#2563a8",
+    "accent-soft": "#8fb6de",
+    "contrast": "#c2410c",
+    "shade": "#eef1f5",
+    "paper": "#fffffe",
+    "chain-0": "#2b6cb0",
+    "chain-1": "#c05621",
+    "chain-2": "#2f855a",
+    "chain-3": "#9b4d96",
+    "chain-4": "#b7791f",
+    "chain-5": "#4c7a8a",
+}
 
 
 class Panel:
@@ -130,3 +151,36 @@ def _tag(found: re.Match) -> str:
     for name, colour in COLOURS.items():
         tag = tag.replace(colour, f"var(--{name}, {colour})")
     return tag
+
+
+def printable(text: str) -> str:
+    """`text` without characters that XML or a line of text cannot hold."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def shorten(text: str, most: int) -> str:
+    """At most `most` characters: the start, and more of the end, which tells names apart."""
+    text = printable(text)
+    if len(text) <= most:
+        return text
+    tail = (most - 1) // 2
+    return f"{text[: most - 1 - tail]}…{text[-tail:]}"
+
+
+def tick_texts(places: np.ndarray) -> list[str]:
+    """The numbers at equidistant `places`, all with the decimals that their distance needs."""
+    places = np.asarray(places, float)
+    step = np.min(np.diff(places)) if len(places) > 1 else abs(places[0]) if len(places) else 1
+    largest = np.max(np.abs(places), initial=0.0)
+    decimals = 0 if step <= 0 else max(0, int(-np.floor(np.log10(step) + 1e-9)))
+    while decimals < 12 and step > 0 and abs(round(step, decimals) - step) > 1e-6 * step:
+        decimals += 1  # 0.025 needs one more than 0.02
+    if decimals > 5 or largest >= 1e6:
+        return [_power(v) if abs(v) > 1e-9 * largest else "0" for v in places]
+    return [f"{v:.{decimals}f}".replace("-", "\N{MINUS SIGN}") for v in places + 0.0]
+
+
+def _power(value: float) -> str:
+    mantissa, exponent = f"{value:.3e}".split("e")
+    mantissa = mantissa.rstrip("0").rstrip(".")
+    return f"{mantissa}e{int(exponent)}".replace("-", "\N{MINUS SIGN}")
