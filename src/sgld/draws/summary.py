@@ -10,6 +10,7 @@ import numpy as np
 from ..columns import columns
 from . import weighted
 from .modes import Modes
+from .strata import strata_of
 from .verdict import Word
 
 if TYPE_CHECKING:
@@ -110,13 +111,18 @@ def _of_moments(draws: Draws) -> dict[str, np.ndarray]:
 
 def _of_values(draws: Draws) -> dict[str, np.ndarray]:
     values, _ = draws.flat()
-    w = draws.weights
-    return {
+    w, strata = draws.weights, strata_of(draws, values)
+    table = {
         "mean": weighted.mean(values, w),
         "sd": np.sqrt(weighted.var(values, w)),
         "q05": weighted.quantile(values, w, 0.05),
         "q50": weighted.quantile(values, w, 0.5),
         "q95": weighted.quantile(values, w, 0.95),
+    }
+    if strata is not None:
+        table |= {"mcse_mean": strata.mean_se, "ess_bulk": strata.ess("bulk")}
+        return table | {"ess_tail": strata.ess("tail"), "r_hat": strata.r_hat}
+    return table | {
         "mcse_mean": weighted.mcse_mean(values, w),
         "ess_bulk": weighted.ess(values, w, "bulk"),
         "ess_tail": weighted.ess(values, w, "tail"),

@@ -22,13 +22,14 @@ from ..draws.run_directory import RunDirectory
 from ..draws.storage import load, table_of
 from ..draws.summary import target_of
 from ..errors import SGLDError
-from . import check, figures
+from . import check, figures, modes
 from .style import PAGE
 from .text import banner, says, table, what_was_asked, what_was_chosen
 
 __all__ = ["write_report"]
 
 MOST_INTERVALS, MOST_MARGINALS, MOST_TRACES = 60, 24, 12
+MOST_DIRECTIONS = 5  # from the heaviest mode to another
 ROWS_OF_PANEL = 15
 
 
@@ -87,6 +88,7 @@ def _results(run: RunDirectory, draws: Draws, asked: dict[str, Any]) -> list[str
     ess = np.array([parameters[name]["ess_bulk"] or 0.0 for name in draws.names])
     return [
         _section("Parameters", table(parameters, draws)),
+        _modes(draws, values),
         _intervals(draws, values),
         _check(draws, asked),
         _marginals(draws, values, ess),
@@ -130,6 +132,26 @@ def _panels(svgs: list[str], kind: str = "panels") -> str:
     return f'<div class="{kind}">' + "\n".join(f"<div>{svg}</div>" for svg in svgs) + "</div>"
 
 
+def _modes(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
+    """How much each mode holds, and the draws between the heaviest and each of the next."""
+    found = draws.modes
+    if found is None:
+        return ""
+    svgs = [modes.masses(found)]
+    if found.names == draws.names:
+        flat, weights = values.reshape(-1, values.shape[-1]), draws.weights.ravel()
+        for other in range(1, min(len(found), 1 + MOST_DIRECTIONS)):
+            x, places = modes.separating(found, flat, 0, other)
+            svgs.append(modes.along(x, weights, places, 0, other))
+    lead = (
+        f"The posterior has at least {len(found)} modes. Their masses are "
+        + ("measured from exact chains, ± a standard error." if found.measured else
+           "Laplace's approximation: how often the chains visit each need not agree.")
+        + " The other pictures lie along the direction in which two modes are told apart."
+    )  # fmt: skip
+    return _section("Modes", _panels(svgs, "panels wide"), lead)
+
+
 def _intervals(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
     """Points and intervals on the original scale, those of a like scale on one axis."""
     w = draws.weights
@@ -165,13 +187,20 @@ def _marginals(draws: Draws, values: np.ndarray, ess: np.ndarray) -> str:
     if laplace is not None and np.ptp(temperature) > 0:
         laplace = None
     chosen, cut = _chosen(ess, MOST_MARGINALS)
+    found = draws.modes
+    places = found.position if found is not None and found.names == draws.names else None
+    if found is not None and found.chain is not None:
+        laplace = None  # of one mode
     svgs = []
     for i in chosen:
         gaussian = None
         if laplace is not None and None not in (laplace["mean"][i], laplace["sd"][i]):
             scale = float(np.sqrt(temperature.flat[0]))
             gaussian = (laplace["mean"][i], scale * laplace["sd"][i])
-        svgs.append(figures.marginal(draws.names[i], values[..., i].ravel(), weights, gaussian))
+        marks = None if places is None else places[:, i]
+        svgs.append(
+            figures.marginal(draws.names[i], values[..., i].ravel(), weights, gaussian, marks)
+        )
     lead = '<span class="key" style="background: var(--accent-soft)"></span>draws, weighted'
     if laplace is not None:
         lead += (
@@ -180,6 +209,8 @@ def _marginals(draws: Draws, values: np.ndarray, ess: np.ndarray) -> str:
             "A histogram much wider than the curve is a sign of bias, one of another shape a sign "
             "of a posterior that is not Gaussian."
         )
+    if places is not None:
+        lead += " Lines mark the modes."
     return _section("Marginals", _panels(svgs), lead + cut)
 
 

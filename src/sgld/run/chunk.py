@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, Int
 
 from ..gradient.estimate import Estimate
 from ..problem.problem import Problem
+from ..sampler.confined import ConfinedHMC
 from ..sampler.hmc import HMC
 from .moments import Batches, BatchMoments, begin_moments, with_draw
 
@@ -65,7 +66,8 @@ class Kernel:
     def block(self) -> int:
         """B, the number of steps of a noise block; few where a step is a whole trajectory."""
         most = block_steps(self.problem.dimension)
-        return min(most, TRAJECTORIES) if isinstance(self.sampler, HMC) else most
+        whole = isinstance(self.sampler, (HMC, ConfinedHMC))
+        return min(most, TRAJECTORIES) if whole else most
 
     def kept(self, z: Float[Array, "chain d"]) -> Any:
         """What `keep` makes of every chain's position."""

@@ -29,6 +29,7 @@ from ..gradient.full import Full
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
+from ..sampler.confined import ConfinedHMC
 from ..schedule import check_values
 from ..stages import aside, stage
 from ..tune.estimator import prepared
@@ -43,6 +44,7 @@ from .judge_kept import judged
 from .kept import Keep
 from .outcome import laplace_facts, modes_facts, reported_draws, sampling_only, within_support
 from .record import Given, own_digests
+from .several import weighed
 
 __all__ = ["Host", "execute", "make_kernel"]
 
@@ -232,6 +234,7 @@ def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Kee
     z = np.moveaxis(raw.z, 0, 1)
     draws = within_support(problem, replace(draws, info=info, plan=plan), z)
     gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
+    draws = weighed(problem, plan, draws, z, ask.seed)
     verdict = assess(problem, plan, draws, z, gradient, ask.tolerance, ask.seed, raw.trajectories)
     return draws.with_verdict(verdict)
 
@@ -262,6 +265,9 @@ def _starts(problem: Problem, plan: Plan, ask: Request) -> Any:
     """Dispersed around the mode (twice the Laplace sd); at init where the step is by hand."""
     z0, known, starts = np.asarray(problem.start), plan.known, plan.setup.starts
     chains = plan.setup.num_chains
+    if isinstance(plan.setup.sampler, ConfinedHMC) and starts is None:  # a plan that runs again
+        centers = np.asarray(plan.setup.sampler.regions.center)
+        return problem.array(centers[np.arange(chains) * len(centers) // chains])
     if not is_auto(ask.step_size):
         return problem.array(np.tile(z0, (chains, 1)))
     if starts is not None:

@@ -15,6 +15,7 @@ from ..draws.modes import Modes
 from ..draws.plan import Plan
 from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
+from ..gaussian.modes import KnownModes
 from ..gradient.full import Full
 from ..layout import Layout
 from ..problem.cholesky import without_a_factor
@@ -27,6 +28,7 @@ __all__ = [
     "laplace_facts",
     "last_positions",
     "modes_facts",
+    "modes_told",
     "reported_draws",
     "sampling_only",
     "within_support",
@@ -223,15 +225,17 @@ def laplace_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
 
 def modes_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
     """What `draws.modes` tells of the modes that are known; None where there is one."""
-    modes = known.modes
-    if modes is None:
-        return None
+    return None if known.modes is None else modes_told(problem, known.modes).to_dict()
+
+
+def modes_told(problem: Problem, modes: KnownModes) -> Modes:
+    """Modes on the reported scale, with Laplace's masses."""
     position = np.stack([
         np.asarray(_flat_reported(problem, problem.array(z)), np.float64) for z in modes.z
     ])  # fmt: skip
     start = problem.target.reported(problem.array(modes.z[0]))
     names = problem.posterior.names or Layout.of(start).element_names()
-    return Modes(tuple(names), position, modes.log_density, modes.mass).to_dict()
+    return Modes(tuple(names), position, modes.log_density, modes.mass)
 
 
 @jax.jit
