@@ -81,11 +81,12 @@ def predict(
     sd and interval are of the outcome itself, its noise included. A bernoulli run adds
     `probability`.
     """
+    from ..draws.files import exists
     from ..models.fit import predict as predicted
 
     if out.suffix.lower() not in TABLE_SUFFIXES:
         raise UsageError(f"--out must end in {' or '.join(TABLE_SUFFIXES)}. Got {str(out)!r}.")
-    if out.exists() and not overwrite:
+    if exists(out) and not overwrite:
         raise RunError(f"{out} already exists; choose another file, or overwrite it (--overwrite).")
     columns = predicted(run, data, prob=prob)
     _write_table(columns, out)
@@ -93,19 +94,16 @@ def predict(
 
 
 def _write_table(columns: dict[str, Any], out: Path) -> None:
-    import os
-
     import pyarrow
     import pyarrow.csv
     import pyarrow.parquet
 
-    scratch = out.with_name(out.name + ".partial")
+    from ..draws.files import written
+
     parquet = out.suffix.lower() == ".parquet"
     write = pyarrow.parquet.write_table if parquet else pyarrow.csv.write_csv
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write(pyarrow.table(columns), scratch)
-        os.replace(scratch, out)
     except OSError as error:
-        scratch.unlink(missing_ok=True)
         raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
+    written(out, lambda file: write(pyarrow.table(columns), file))

@@ -46,6 +46,7 @@ from ..errors import RunError
 from .files import (  # fmt: skip
     NO_FOLLOW,
     SCRATCH,
+    exists,
     flush_folder,
     read_arrays,
     read_json,
@@ -76,10 +77,12 @@ class RunDirectory:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        exists(self.path)  # or says why that cannot be known
         self.attempt = 0
         self.checkpoint_every = 10.0
         self._lock: IO[str] | None = None
         self._id: str | None = None
+        self._made: list[Path] = []  # folders, the outermost first
 
     # -- making, replacing, locking ------------------------------------------------------
 
@@ -94,9 +97,23 @@ class RunDirectory:
             elif self.path.exists() or self.path.is_symlink():
                 raise RunError(f"{self.path} exists and is no directory; choose another.")
             else:
-                self.path.mkdir(parents=True)
+                self._make()
         except OSError as error:
             raise RunError(f"{self.path} could not be made: {error.strerror}.") from error
+
+    def _make(self) -> None:
+        missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            self._made.append(path)
+
+    def discard(self) -> None:
+        """Remove what this call began, folders that it made included: of a call that was refused nothing stays."""
+        with contextlib.suppress(OSError):  # the sentence that follows says what was wrong first
+            self.clear()
+            remove(self.path / "lock")
+            for path in reversed(self._made):
+                path.rmdir()
 
     def _replace(self, overwrite: bool) -> None:
         if not overwrite:
@@ -248,7 +265,7 @@ class RunDirectory:
 
     def finished(self) -> bool:
         """Whether the run has its result."""
-        return (self.path / "result.json").exists()
+        return exists(self.path / "result.json")
 
     # -- arrays ----------------------------------------------------------------------------
 

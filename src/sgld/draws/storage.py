@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import RunError
 from ..layout import leaf_names
 from .draws import Draws
-from .files import as_json, digest_of, remove, write_atomic
+from .files import as_json, digest_of, exists, remove, write_atomic
 from .moments import Moments
 from .run_directory import RunDirectory
 from .summary import TOLD
@@ -111,7 +111,7 @@ def load(path: str | Path) -> Draws:
     if not run.path.is_dir():
         raise RunError(f"{path} is not a directory.")
     if not run.finished():
-        if (run.path / "run.json").exists():
+        if exists(run.path / "run.json"):
             raise RunError(f"{path} is not finished; go on with it: sgld resume {path}")
         raise RunError(f"{path} holds no run.json, so it is not a run directory.")
     run.begun()
@@ -132,7 +132,7 @@ def load(path: str | Path) -> Draws:
 
 def table_of(run: RunDirectory) -> dict[str, Any] | None:
     """summary.json of a finished run; None where it was deleted. Raises RunError where it is another's."""
-    if not (run.path / "summary.json").exists():
+    if not exists(run.path / "summary.json"):
         return None
     run.begun()
     result = run.read("result.json")
@@ -193,7 +193,7 @@ def verify(path: str | Path) -> dict[str, int]:
                 run.read_chunk(first, end)
                 names.append(f"chunks/{run.attempt}-{first}.npz")
             names.append("checkpoint.npz")
-    return {name: (run.path / name).stat().st_size for name in names if (run.path / name).exists()}
+    return {name: (run.path / name).stat().st_size for name in names if exists(run.path / name)}
 
 
 def _made(result: dict[str, Any], arrays: dict[str, np.ndarray]) -> Draws:

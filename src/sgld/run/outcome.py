@@ -11,6 +11,7 @@ import numpy as np
 
 from ..device import sent
 from ..draws.draws import Draws
+from ..draws.modes import Modes
 from ..draws.plan import Plan
 from ..gaussian.known import Known
 from ..gradient.full import Full
@@ -24,6 +25,7 @@ __all__ = [
     "kept_draws",
     "laplace_facts",
     "last_positions",
+    "modes_facts",
     "reported_draws",
     "sampling_only",
     "within_support",
@@ -208,6 +210,19 @@ def laplace_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
     sd = np.sqrt(laplace.marginals(problem).variance)
     center = problem.array(laplace.center)
     return {"mean": np.asarray(_flat_reported(problem, center)).tolist(), "sd": sd.tolist()}
+
+
+def modes_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
+    """What `draws.modes` tells of the modes that are known; None where there is one."""
+    modes = known.modes
+    if modes is None:
+        return None
+    position = np.stack([
+        np.asarray(_flat_reported(problem, problem.array(z)), np.float64) for z in modes.z
+    ])  # fmt: skip
+    start = problem.target.reported(problem.array(modes.z[0]))
+    names = problem.posterior.names or Layout.of(start).element_names()
+    return Modes(tuple(names), position, modes.log_density, modes.mass).to_dict()
 
 
 @jax.jit
