@@ -54,7 +54,7 @@ def prepare(posterior: Posterior, data: Any, init: Any, *, seed: int = 0) -> Pro
     free = posterior.unconstrain(jax.tree.map(_inexact, init))
     layout = Layout.of(free)
     source = None if data is None else as_source(data, seed)
-    problem = Problem(Target(posterior, layout), source, layout.ravel(free))
+    problem = Problem(Target(posterior, layout, layout.array(1.0)), source, layout.ravel(free))
     count_posterior(problem)
     _check_model(problem)
     return problem

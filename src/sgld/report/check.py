@@ -142,6 +142,10 @@ def _read_counts(made: Replicated, zeros: float, replicated: np.ndarray) -> str:
         )
     if variance < band[0]:
         return text + ": the counts vary less than a Poisson model lets them."
+    if not few <= zeros <= many:
+        return text + ": the variance fits, the zeros do not."
+    if made.observed.size < made.num_data:
+        return text + f": the spread fits in these {made.observed.size:,} rows."
     return text + ": the spread fits."
 
 

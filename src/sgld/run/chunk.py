@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -206,7 +206,7 @@ def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:
 
     def one(state, memory, learnt, x, xi):
         z = state.position
-        estimate = kernel.gradient.at(kernel.problem, x, memory)
+        estimate = _estimate(kernel, x, memory, T)
         matrix, grad = kernel.preconditioner, estimate
         if kernel.preconditioner.adapts:
             matrix, learnt, grad = _adapted(kernel, estimate, learnt, z, T, step)
@@ -218,6 +218,15 @@ def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     in_axes = (0, 0, 0, None if xs is None else 0, 0)
     state, memory, learnt = moving
     return jax.vmap(one, in_axes=in_axes)(state, memory, learnt, xs, noise)
+
+
+def _estimate(kernel: Kernel, x: Any, memory: Any, T: Array) -> Estimate:
+    """This step's estimate of the target at temperature T, which knows those at others."""
+    at = lambda T: kernel.gradient.at(kernel.problem.at_temperature(T), x, memory)  # noqa: E731
+    found = at(T)
+    if kernel.problem.posterior.transform is None:
+        return found
+    return replace(found, tempered=at)
 
 
 def _adapted(
