@@ -304,7 +304,8 @@ class SGLDClassifier(ClassifierMixin, _Estimator):
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n K"]:
         """Posterior mean of each class's probability for every row of X, in the order of classes_."""
-        return self._predictor.probabilities(self._columns(X))
+        X = self._columns(X)
+        return self._predictor.probabilities(X)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class [n] for every row of X."""
