@@ -356,10 +356,12 @@ def _joined(seen: Rows, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Row
 
 def _resumed(model: Model, draws: Draws) -> Any:
     """Where the last fit ended, as a standardised position to search from."""
-    form, at = model.form, model.standard
+    form, at, chain = model.form, model.standard, int(draws.healthy[0])
+    last = jax.tree.map(lambda leaf: np.asarray(leaf[chain, -1], np.float32), draws.position)
+    if jax.tree.map(np.shape, last) != jax.tree.map(np.shape, model.posterior.init):
+        return None  # another structure, by set_params
     if form.hidden:  # means of weights mean nothing: units may have changed places
-        chain = int(draws.healthy[0])
-        return jax.tree.map(lambda leaf: np.asarray(leaf[chain, -1], np.float32), draws.position)
+        return last
     found = {name: np.asarray(value) for name, value in draws.mean().items()}
     coef = found["coef"]
     start = {"coef": coef * at.scale.reshape(-1, *(1,) * (coef.ndim - 1)) / at.stretch}

@@ -62,12 +62,12 @@ def run(estimator, chosen):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_sample_of_the_regressors_checks():
-    assert run(SGLDRegressor(), lambda name: name not in COMPILING) >= 40
+    assert run(SGLDRegressor(), lambda name: name not in COMPILING) >= 35
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_sample_of_the_classifiers_checks():
-    assert run(SGLDClassifier(), lambda name: name in FITTING_NOTHING) >= 18
+    assert run(SGLDClassifier(), lambda name: name in FITTING_NOTHING) >= 15
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 import sgld
 from sgld import SGLDClassifier, SGLDRegressor
 from sgld.draws.verdict import Verdict
+from sgld.tune.misfit import misfit_notes
 
 X, Y = load_diabetes(return_X_y=True)
 FEW = slice(0, 60)  # rows for which draws are made in closed form: nothing is compiled
@@ -183,6 +184,34 @@ def test_folds_of_nearly_equal_length_compile_once(rng):
     finally:
         jax.monitoring.unregister_event_duration_listener(count)
     assert scores.min() > 0 and compiled == []
+
+
+def test_the_penalty_is_that_of_its_name():
+    """ "l2" is normal with variance C, "l1" Laplace of scale C, both of slopes alone."""
+    regressor = SGLDRegressor(C=9.0).set_params(penalty="l2")
+    regressor.n_features_in_ = 1
+    forms = [regressor.set_params(penalty=name)._form("gaussian") for name in ("l2", "l1")]
+    at = jax.numpy.array([0.0, 3.0])
+    normal, laplace = (np.diff(np.asarray(form.density(at)))[0] for form in forms)
+    assert normal == pytest.approx(-0.5) and laplace == pytest.approx(-1 / 3)
+    assert all(form.slopes for form in forms)
+
+
+def test_draws_are_kept_without_their_plan():
+    """Plans hold functions and tables of rows; their words stay, but those that weights belie."""
+    from sgld.draws.plan import Plan
+    from sgld.draws.setup import Setup
+    from sgld.sklearn.estimators import _alone
+    from sgld.sklearn.model import Rows
+
+    setup = Setup(None, None, None, lambda step: 0.1, temperature=lambda step: 1.0)
+    misread = misfit_notes(4.0, 64)
+    plan = Plan(setup, num_data=64, misfit=4.0, notes=("other", *misread))
+    draws = sgld.Draws.of({"a": np.zeros((1, 5))}, plan=plan)
+    for weight, told in ((np.ones(3), ["other", *misread]), (np.full(3, 2.0), ["other"])):
+        kept = _alone(draws, Rows(np.zeros((3, 1)), np.zeros(3), weight))
+        assert kept.plan is None and kept.info["num_data"] == 3
+        assert kept.info["plan"]["notes"] == told
 
 
 def test_an_untrusted_fit_warns_once_with_the_verdict(monkeypatch):
