@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .approximate.find_map import find_map as find_map
     from .approximate.laplace import laplace as laplace
     from .approximate.sandwich import sandwich as sandwich
+    from .bridge.numpyro_model import from_numpyro as from_numpyro
     from .diagnose.phase import gradient_statistics as gradient_statistics
     from .draws.comparison import compare as compare
     from .draws.draws import Draws as Draws
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .preconditioner.fixed import Diagonal as Diagonal
     from .preconditioner.fixed import LowRank as LowRank
     from .preconditioner.fixed import Scalar as Scalar
+    from .referee.confirm import confirm as confirm
     from .referee.halving import step_halving as step_halving
     from .referee.reference import reference as reference
     from .run.sample import sample as sample
@@ -83,12 +85,14 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "Posterior": "posterior",
+    "from_numpyro": "bridge.numpyro_model",
     "sample": "run.sample",
     "resume": "models.fit",
     "load": "draws.storage",
     "Draws": "draws.draws",
     "reference": "referee.reference",
     "rejection_rate": "metropolis.rejection",
+    "confirm": "referee.confirm",
     "step_halving": "referee.halving",
     "compare": "draws.comparison",
     "gradient_statistics": "diagnose.phase",

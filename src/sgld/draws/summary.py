@@ -9,6 +9,7 @@ import numpy as np
 
 from ..columns import columns
 from . import weighted
+from .modes import Modes
 from .verdict import Word
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Summary:
             + (f" over {facts['num_data']} rows" if facts["num_data"] else "")
             + (f", {facts['seconds']:.1f} s" if facts["seconds"] is not None else "")
         )
+        if facts.get("modes"):
+            lines += Modes.from_dict(facts["modes"]).lines()
         lines += [f"{name}: {facts[name]}" for name in ("target", "phase") if facts.get(name)]
         lines += [f"note: {note}" for note in facts.get("notes", ())]
         lines += [f"verdict: {self.verdict}", *(f"  {reason}" for reason in self.reasons)]
@@ -128,6 +131,7 @@ def _summary(draws: Draws, parameters: dict[str, dict[str, float | None]]) -> Su
         "num_chains": draws.num_chains,
         "num_draws": draws.num_draws if draws.moments is None else draws.moments.num_draws,
         "seconds": draws.info.get("seconds"),
+        "modes": draws.info.get("modes"),
         "phase": None if draws.phase is None else draws.phase.sentence(_corrected(draws)),
         "target": target_of(draws),
         "notes": (draws.info.get("plan") or {}).get("notes", ()),

@@ -33,6 +33,7 @@ from .prior import Positive, default_log_prior, original_log_prior, parse_prior
 __all__ = ["FormulaModel"]
 
 PyTree = Any
+LARGEST = 1e30  # of a column's numbers, whose coefficients float32 shall hold
 PRIOR_SCALE = 2.5  # sds of the outcome per sd of a column, as in rstanarm
 
 
@@ -86,6 +87,9 @@ class FormulaModel:
             parse_prior(prior)
         state, x, y = designs.learn(as_table(table), formula)
         kind.check(y, state["outcome"])
+        _check_own((*state["names"], *kind.dispersion))
+        _check_magnitudes(np.column_stack([y]), [state["outcome"]])
+        _check_magnitudes(x, state["names"])
         check_columns(x, state["names"], has_scale=bool(kind.dispersion))
         intercept = "Intercept" in state["names"]
         center = x.mean(axis=0) if intercept else np.zeros(x.shape[1])
@@ -248,6 +252,26 @@ class FormulaModel:
         shift, stretch = self.spec["outcome_center"], self.spec["outcome_scale"]
         out = {k: stretch * v + (shift if k != "sd" else 0.0) for k, v in out.items()}
         return {"probability": out["mean"], **out} if self.family.name == "bernoulli" else out
+
+
+def _check_own(names: tuple[str, ...]) -> None:
+    """DataError where two parameters would have one name."""
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise DataError(
+            f"two parameters of this model would be called {twice!r}; rename that column."
+        )
+
+
+def _check_magnitudes(values: Float[np.ndarray, "N p"], names: list[str]) -> None:
+    """DataError for numbers whose squares float64 does not hold, or which float32 may not report."""
+    largest = np.max(np.abs(values), axis=0)
+    for name, most in zip(names, largest, strict=True):
+        if most > LARGEST or 0 < most < 1 / LARGEST:
+            raise DataError(
+                f"{name!r} holds numbers of {most:.3g}; give it in a unit that makes them ordinary "
+                f"({1 / LARGEST:g} to {LARGEST:g})."
+            )
 
 
 def _standardise(spec: dict, x: np.ndarray, y: np.ndarray) -> tuple[Array, Array]:

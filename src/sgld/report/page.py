@@ -17,6 +17,7 @@ from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.files import write_atomic
 from ..draws.phase import Phase
+from ..draws.remedies import at_the_shell
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load, table_of
 from ..draws.summary import target_of
@@ -47,8 +48,12 @@ def write_report(run_path: Path | str) -> Path:
 
 
 def _page(run: RunDirectory, draws: Draws, asked: dict[str, Any]) -> str:
-    info = draws.info
+    info, plan = draws.info, draws.info.get("plan") or {}
     word, reasons = draws.verdict.word, draws.verdict.reasons
+    if asked.get("kind") == "formula":  # begun at the command line, or as one would there
+        reasons = tuple(at_the_shell(reason, run.path) for reason in reasons)
+        notes = [at_the_shell(note, run.path) for note in plan.get("notes") or ()]
+        plan = {**plan, "notes": notes}
     name = run.path.resolve().name
     parts = [
         f"<h1>{says(asked.get('formula') or name)}</h1>",
@@ -57,7 +62,7 @@ def _page(run: RunDirectory, draws: Draws, asked: dict[str, Any]) -> str:
         '<div class="pair"><section><h2>What was asked</h2>',
         what_was_asked(asked, info),
         "</section><section><h2>What was chosen</h2>",
-        what_was_chosen(info.get("plan") or {}, info, float(draws.step_size[:, -1].max())),
+        what_was_chosen(plan, info, float(draws.step_size[:, -1].max())),
         "</section></div>",
     ]
     if draws.healthy.size:
