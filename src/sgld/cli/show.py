@@ -60,6 +60,8 @@ def say_plan(run: Path, plan: Plan) -> None:
         f"{p['num_chains']} {chains} of {steps:,} steps: {p['burn_in']:,} of burn-in, "
         f"then {p['num_draws']:,} draws, one {every}",
     ]
+    if plan.predicted is not None:
+        lines.append(f"predicted: {plan.predicted}")
     _say("plan", [*lines, *(f"note: {at_the_shell(note, run)}" for note in p["notes"])])
 
 

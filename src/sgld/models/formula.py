@@ -79,8 +79,7 @@ class FormulaModel:
         Raises:
           UsageError: the formula, the family or the prior cannot be read.
           DataError: a column is unknown, constant, a duplicate, collinear, not of numbers, or has a
-            null, NaN or infinite cell; as many columns as rows in a family with a dispersion; an
-            outcome is out of the family's range.
+            null, NaN or infinite cell; an outcome is out of the family's range.
         """
         kind = find_family(family)
         if prior is not None:
@@ -90,7 +89,7 @@ class FormulaModel:
         _check_own((*state["names"], *kind.dispersion))
         _check_magnitudes(np.column_stack([y]), [state["outcome"]])
         _check_magnitudes(x, state["names"])
-        check_columns(x, state["names"], has_scale=bool(kind.dispersion))
+        check_columns(x, state["names"])
         intercept = "Intercept" in state["names"]
         center = x.mean(axis=0) if intercept else np.zeros(x.shape[1])
         scale = x.std(axis=0) if intercept else np.sqrt(np.mean(x**2, axis=0))

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..diagnose import rule as limits
 from ..draws.draws import Draws
+from ..draws.plan import Predicted
 from ..draws.weighted import max_r_hat
 from .canvas import printable
 
@@ -145,10 +146,15 @@ def what_was_chosen(plan: dict[str, Any], info: dict[str, Any], last_step_size: 
             ("thinning", f"a draw every {_ordinal(plan.get('thin', 1))}step"),
             ("steps", f"{steps:,} a chain{passes}" if steps else None),
             ("distance from Gaussian", _nu(plan.get("nu"))),
+            ("predicted", _predicted(info.get("predicted"))),
             ("time", f"{seconds:.1f} s" if seconds is not None else None),
             ("notes", _plain_lines(plan.get("notes"))),
         ]
     )
+
+
+def _predicted(found: dict[str, Any] | None) -> str | None:
+    return None if found is None else says(Predicted(**found))
 
 
 def _step_size(first: float | None, last: float) -> str | None:

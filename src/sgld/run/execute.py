@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,7 @@ from ..stages import aside, stage
 from ..tune.estimator import prepared
 from ..tune.metric import settled
 from ..tune.plan import make_plan
-from ..tune.predict import check_memory
+from ..tune.predict import check_memory, predicted
 from . import loop
 from .again import another, revised
 from .chunk import Kernel
@@ -75,8 +75,11 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
     while True:
         setup = plan.setup
         check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
-        check_memory(problem, setup, _numbers_kept(host.keep, setup, problem))
+        kept = _numbers_kept(host.keep, setup, problem)
+        check_memory(problem, setup, kept)
         running = _in_batches(problem, plan, ask.seed)
+        if starts is None:
+            plan = replace(plan, predicted=predicted(running, setup, kept))
         if starts is None:
             with deadline(ask.max_seconds, until):
                 starts = _starts(running, plan, ask)
@@ -215,6 +218,7 @@ def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Kee
         "num_steps": raw.num_steps,
         "seed": int(ask.seed),
         "plan": plan.describe(),
+        "predicted": None if plan.predicted is None else asdict(plan.predicted),
         "log_density_at_mode": plan.known.log_density,
         "laplace": laplace_facts(problem, plan.known),
         "modes": modes_facts(problem, plan.known),
