@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from .gradient.saga import SAGA as SAGA
     from .gradient.svrg import SVRG as SVRG
     from .metropolis.rejection import rejection_rate as rejection_rate
+    from .models.fit import fit as fit
     from .models.fit import resume as resume
+    from .models.fitted import Fit as Fit
     from .posterior import Posterior as Posterior
     from .preconditioner.adaptive import AdaGrad as AdaGrad
     from .preconditioner.adaptive import RMSprop as RMSprop
@@ -81,6 +83,8 @@ if TYPE_CHECKING:
 _WHERE = {
     "Posterior": "posterior",
     "sample": "run.sample",
+    "fit": "models.fit",
+    "Fit": "models.fitted",
     "resume": "models.fit",
     "load": "draws.storage",
     "Draws": "draws.draws",

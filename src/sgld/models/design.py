@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-__all__ = ["Learnt", "apply", "columns_of", "learn"]
+__all__ = ["Learnt", "apply", "columns_of", "learn", "predictors"]
 
 MOST_LEVELS = 1000
 OFFSET = "offset("
@@ -87,6 +87,12 @@ def columns_of(formula: str, table: pyarrow.Table) -> tuple[str, list[str]]:
     """The outcome as it is written, and every column that the formula uses. Raises as `learn`."""
     parsed = _parse(formula, table.column_names)
     return str(next(iter(parsed.lhs))), _used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
+
+
+def predictors(state: dict[str, Any], table: pyarrow.Table) -> list[str]:
+    """The columns of another table that `apply` needs. Raises DataError where one is missing."""
+    parsed = _parse(state["formula"], state["columns"])
+    return _used_columns(state["formula"], parsed.rhs, table)
 
 
 def apply(

@@ -256,6 +256,11 @@ class FormulaModel:
         """
         return self.rows(table)[0]
 
+    def predictors(self, table: Any) -> list[str]:
+        """The columns that `rows` needs. Raises DataError where one is missing."""
+        names = designs.predictors(self.spec["design"], as_table(table))
+        return [*names, *([self.spec["trials"]] if self.spec.get("trials") else [])]
+
     def rows(self, table: Any) -> tuple[Float[np.ndarray, "N p"], dict[str, np.ndarray]]:
         """`design`, and what else the law of these rows needs: offset, in the sampler's units, and
         trials, float64 [N]."""

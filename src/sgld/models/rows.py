@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ..data.table import column_array
 from ..errors import DataError, UsageError, did_you_mean, need
@@ -15,7 +15,7 @@ from .family import Family
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["MISSING", "Rows", "rows_of"]
+__all__ = ["MISSING", "Rows", "complete", "rows_of"]
 
 MISSING = ("drop", "error")
 MOST_LEVELS = 100
@@ -58,7 +58,14 @@ def rows_of(table: pyarrow.Table, formula: str, family: Family, columns: dict[st
             column_array(table, name)  # raises, with what there is
     dropped = 0
     if columns["missing"] == "drop":
-        table, dropped = _complete(table, sorted({*used, *named}))
+        whole = table
+        table, _ = complete(table, sorted({*used, *named}))
+        dropped = whole.num_rows - table.num_rows
+        if not table.num_rows:
+            raise DataError(
+                f"every one of the {whole.num_rows} rows has a missing cell in a column that is used; "
+                f"the emptiest is {_emptiest(whole, [*used, *named])!r}: take such columns out."
+            )
     levels: list[Any] = []
     if family.levels:
         table, levels = _coded(table, outcome, columns.get("levels"))
@@ -78,25 +85,24 @@ def rows_of(table: pyarrow.Table, formula: str, family: Family, columns: dict[st
     return Rows(learnt, extra, levels, dropped)
 
 
-def _complete(table: pyarrow.Table, used: list[str]) -> tuple[pyarrow.Table, int]:
-    """The rows without a null or NaN in a used column, and how many had one."""
-    compute = need("pyarrow.compute", "tables")
+def complete(table: pyarrow.Table, used: list[str]) -> tuple[pyarrow.Table, Bool[np.ndarray, " N"]]:
+    """The rows without a null or NaN in a used column, and which those are."""
     arrow = need("pyarrow", "tables")
-    bad = np.zeros(table.num_rows, bool)
-    counts = {}
+    keep = np.ones(table.num_rows, bool)
     for name in used:
-        column = table.column(name)
-        here = compute.is_null(column, nan_is_null=arrow.types.is_floating(column.type))
-        here = np.asarray(here)
-        counts[name] = int(here.sum())
-        bad |= here
-    if bad.all():
-        worst = max(counts, key=lambda name: counts[name])
-        raise DataError(
-            f"every row has a missing cell in a column that is used ({counts[worst]} of "
-            f"{table.num_rows} in {worst!r}); take such columns out of the formula."
-        )
-    return (table.filter(arrow.array(~bad)), int(bad.sum())) if bad.any() else (table, 0)
+        keep &= ~_missing(table, name)
+    return (table if keep.all() else table.filter(arrow.array(keep))), keep
+
+
+def _missing(table: pyarrow.Table, name: str) -> Bool[np.ndarray, " N"]:
+    arrow, compute = need("pyarrow", "tables"), need("pyarrow.compute", "tables")
+    column = table.column(name)
+    is_float = arrow.types.is_floating(column.type)
+    return np.asarray(compute.is_null(column, nan_is_null=is_float))
+
+
+def _emptiest(table: pyarrow.Table, used: list[str]) -> str:
+    return max(used, key=lambda name: int(_missing(table, name).sum()))
 
 
 def _coded(

@@ -144,7 +144,8 @@ def begin(
 ) -> Draws:  # fmt: skip
     """Check everything, write run.json with `asked` in it, and run.
 
-    `on_start` is called once the arguments have passed, `on_plan` before the first step.
+    `on_start` is called once the arguments have passed, `on_plan` before the first step; what
+    `asked` has as "facts" goes into the draws' info.
     """
     with told(progress, SAMPLING), ExitStack() as held:
         problem = _checked(posterior, data, init, ask, ess)
@@ -160,7 +161,8 @@ def begin(
         if on_start is not None:
             with aside():
                 on_start()
-        return execute(problem, ask, ess, Host(directory, checkpoint_every, on_plan, keep=kept))
+        host = Host(directory, checkpoint_every, on_plan, keep=kept, facts=asked.get("facts") or {})
+        return execute(problem, ask, ess, host)
 
 
 @stage("data")
@@ -210,6 +212,7 @@ def go_on(
         now = record(problem, ask, ess, kept)
         check_unchanged(directory, asked, now)
         moved = elsewhere(asked, now)
-        host = Host(directory, checkpoint_every, given=given, moved=moved, keep=kept)
+        facts = asked.get("facts") or {}
+        host = Host(directory, checkpoint_every, given=given, moved=moved, keep=kept, facts=facts)
         with directory:
             return execute(problem, ask, ess, host)
