@@ -18,6 +18,7 @@ LAW = "tests/laws/test_sgld.py::"
 AFFINE = "tests/laws/test_momentum.py::"
 SANDWICH = "tests/unit/approximate/test_sandwich_of_means.py::"
 TOLD = "tests/unit/test_told.py::"
+MODES = "tests/unit/tune/test_modes.py::"
 
 TUNE = [
     Mutant(
@@ -218,9 +219,34 @@ TUNE = [
         LENGTHS + "test_what_is_left_of_the_start_after_burn_in_is_nothing",
     ),
     Mutant(
-        "modes: those less dense are no modes", "gaussian/known.py",
-        "at.log_density - NEGLIGIBLE", "at.log_density + NEGLIGIBLE",
-        TOLD + "test_a_far_mode_on_one_side_alone_is_found",
+        "modes: density for mass", "gaussian/modes.py",
+        "at.log_density / temperature + at.gaussian.half_log_det", "at.log_density / temperature",
+        MODES + "test_the_mode_of_most_mass_is_the_one_that_a_run_is_built_on",
+    ),
+    Mutant(
+        "modes: the determinant of the covariance, not its root", "gaussian/dense.py",
+        "float(np.linalg.slogdet(self.factor)[1])", "2 * float(np.linalg.slogdet(self.factor)[1])",
+        MODES + "test_the_mode_of_most_mass_is_the_one_that_a_run_is_built_on",
+    ),
+    Mutant(
+        "modes: masses of the law at T = 1", "gaussian/modes.py",
+        "at.log_density / temperature + at", "at.log_density + at",
+        MODES + "test_masses_are_those_of_the_law_at_its_temperature",
+    ),
+    Mutant(
+        "modes: a run is built on the first that is found", "gaussian/modes.py",
+        "np.lexsort((-masses, flat))", "np.lexsort((flat,))",
+        MODES + "test_the_mode_of_most_mass_is_the_one_that_a_run_is_built_on",
+    ),
+    Mutant(
+        "modes: a far one counts by its mass alone", "gaussian/modes.py",
+        "share * (1 + away / (temperature or 1.0) + width)", "share * np.ones(len(found))",
+        MODES + "test_a_mode_matters_by_what_it_does_to_the_second_moment",
+    ),
+    Mutant(
+        "modes: apart in the wider one's sds", "gaussian/modes.py",
+        "float(max(between))", "float(min(between))",
+        MODES + "test_a_narrow_mode_inside_a_wide_one_is_another",
     ),
     Mutant(
         "modes: both starts of a pair lie on one side", "gaussian/mode.py",

@@ -175,7 +175,12 @@ def _fit(
     from ..stages import SAMPLING, told
 
     silent = quiet or as_json
-    say = {} if silent else {"on_model": functools.partial(say_model, data), "on_plan": say_plan}
+    say: dict[str, Any] = {}
+    if not silent:
+        say = {
+            "on_model": functools.partial(say_model, data),
+            "on_plan": functools.partial(say_plan, out),
+        }
     with told(not silent, (*SAMPLING, "report")):
         with Work(
             "data"

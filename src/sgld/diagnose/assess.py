@@ -65,6 +65,7 @@ def assess(
         nu=plan.known.nu,
         other_modes=plan.known.other_modes,
         tolerance=tolerance,
+        by_hand=plan.by_hand,
     )
     if trajectories is not None and plan.setup.exact:
         tail = weighted.pareto_k(found.values)

@@ -12,15 +12,29 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..draws.verdict import Verdict
+from ..draws import weighted
+from ..draws.draws import Draws
+from ..draws.verdict import TAILS, Verdict
 from .rule import MAX_SE, Evidence, unmixed
 
-__all__ = ["Trajectories", "judge_exact"]
+__all__ = ["Trajectories", "heavy_tail", "judge_exact"]
 
 MIN_ENERGY = 0.3  # E-BFMI; Stan warns below the same
 # Pareto k of a tail; from .25 the error of a sd is infinite, and tails that chains seldom visit look
 # lighter than they are: Student's t with 2.5 degrees of freedom had .17 to .5
 HEAVY = 0.15
+
+
+def heavy_tail(draws: Draws) -> str | None:
+    """In words, where a tail is too heavy for its sd to be known from draws; else None."""
+    k = np.nan_to_num(weighted.pareto_k(draws.flat()[0]))
+    worst = int(np.argmax(k))
+    if k[worst] < HEAVY:
+        return None
+    return (
+        f"the tails of {draws.names[worst]!r} are too heavy for an sd to be known from draws (Pareto k = "
+        f"{k[worst]:.2f}); go by quantiles"
+    )
 
 
 @dataclass(frozen=True)
@@ -80,7 +94,7 @@ def judge_exact(
         return Verdict("unknown", (
             f"exact sampler (HMC), but the tails of {name!r} are too heavy for its sd to be known from draws "
             f"(Pareto k = {k:.2f}); go by quantiles, or use a prior with lighter tails.",
-        ), extra=extra)  # fmt: skip
+        ), extra={**extra, "doubts": [TAILS]})  # fmt: skip
     if sd_se[worst] > MAX_SE / 2:
         return Verdict("not mixed", (
             f"too few effective draws: the sd of {e.names[worst]!r} is known within {100 * sd_se[worst]:.0f}% "

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..columns import columns
 from . import weighted
+from .modes import Modes
 from .verdict import Word
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Summary:
             + (f" ({left_out(facts['num_dropped'])})" if facts.get("num_dropped") else "")
             + (f", {facts['seconds']:.1f} s" if facts["seconds"] is not None else "")
         )
+        if facts.get("modes"):
+            lines += Modes.from_dict(facts["modes"]).lines()
         lines += [f"{name}: {facts[name]}" for name in ("target", "phase") if facts.get(name)]
         lines += [f"note: {note}" for note in facts.get("notes", ())]
         lines += [f"verdict: {self.verdict}", *(f"  {reason}" for reason in self.reasons)]
@@ -134,6 +137,7 @@ def _summary(draws: Draws, parameters: dict[str, dict[str, float | None]]) -> Su
         "num_chains": draws.num_chains,
         "num_draws": draws.num_draws if draws.moments is None else draws.moments.num_draws,
         "seconds": draws.info.get("seconds"),
+        "modes": draws.info.get("modes"),
         "phase": None if draws.phase is None else draws.phase.sentence(_corrected(draws)),
         "target": target_of(draws),
         "notes": (draws.info.get("plan") or {}).get("notes", ()),

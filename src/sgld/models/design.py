@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Float
 
 from ..data.table import column_array, refuse_null
-from ..errors import DataError, UsageError, did_you_mean, need
+from ..errors import DataError, UsageError, did_you_mean, first_line, need
 from .expression import FUNCTIONS, check_expression
+from .size import MOST_LEVELS, check_columns_fit, check_terms, is_text
 
 if TYPE_CHECKING:
     import pandas
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Learnt", "apply", "columns_of", "learn", "predictors"]
 
-MOST_LEVELS = 1000
 OFFSET = "offset("
+FEW_LEVELS = 20  # up to so many, text is a category whatever it looks like
 
 
 class Learnt(NamedTuple):
@@ -50,9 +51,13 @@ def learn(table: pyarrow.Table, formula: str) -> Learnt:
     parsed = _parse(formula, table.column_names)
     outcome = str(next(iter(parsed.lhs)))
     used = _used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
+    _check_meant(formula, outcome, parsed.rhs)
     if outcome in table.column_names:
         column_array(table, outcome)
-    evaluator = _evaluator(_frame(table, used))
+    frame = _frame(table, used)
+    _check_numbers_as_text(parsed.rhs, table)
+    check_columns_fit(parsed.rhs, table)
+    evaluator = _evaluator(frame)
     matrices = _evaluate(evaluator, parsed, formula)
     spec = matrices.rhs.model_spec
     names = [str(name) for name in spec.column_names]
@@ -154,10 +159,16 @@ def _parse(formula: str, columns: list[str]) -> Any:
     formulaic = need("formulaic", "tables")
     need("pyarrow", "tables")
     context = {"__formulaic_variables_available__": columns}
+    if not isinstance(formula, str):
+        raise UsageError(f"formula must be text, 'outcome ~ predictors'. Got {formula!r}.")
     try:
+        check_terms(formula, columns)
         parsed = formulaic.Formula.from_spec(formula, context=context)
-    except (formulaic.errors.FormulaicError, SyntaxError, ValueError, RecursionError) as error:
-        reason = str(error).splitlines()[0].replace("insuffient", "insufficient").rstrip(".")
+    except UsageError:
+        raise
+    # of a formula that means nothing, its parser raises what it pleases
+    except Exception as error:
+        reason = first_line(error).replace("insuffient", "insufficient")
         raise UsageError(f"formula {formula!r} cannot be read: {reason}.") from error
     left = getattr(parsed, "lhs", ())
     if not isinstance(left, tuple) and all(
@@ -202,7 +213,7 @@ def _frame(table: pyarrow.Table, used: list[str]) -> pandas.DataFrame:
         refuse_null(table, name)
         if types.is_decimal(kind):
             column = column.cast(arrow.float64())
-        elif types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        elif is_text(kind, dictionary=False):
             _check_text(column, name)
         elif not types.is_boolean(kind):
             column_array(table, name)
@@ -212,14 +223,45 @@ def _frame(table: pyarrow.Table, used: list[str]) -> pandas.DataFrame:
     return need("pandas", "tables").DataFrame(columns, index=range(table.num_rows))
 
 
+def _check_meant(formula: str, outcome: str, terms: Iterable[Any]) -> None:
+    """UsageError for an outcome that predicts itself, DataError for a column that looks like the intercept."""
+    for factor in (factor for term in terms for factor in term.factors):
+        if factor.expr == outcome:
+            raise UsageError(
+                f"formula {formula!r} has its outcome {outcome!r} among the predictors; take it out there."
+            )
+        if factor.expr == "Intercept" and factor.eval_method.value == "lookup":
+            raise DataError(
+                "column 'Intercept' has the name that the intercept has in every table; rename it."
+            )
+
+
+def _check_numbers_as_text(terms: Iterable[Any], table: pyarrow.Table) -> None:
+    """DataError for text of numbers that would become a category by itself, a column for each of its values."""
+    for name in sorted(
+        {f.expr for t in terms for f in t.factors if f.eval_method.value == "lookup"}
+    ):
+        if not is_text(table.schema.field(name).type, dictionary=False):
+            continue
+        levels = table.column(name).unique().to_pandas()
+        if len(levels) > FEW_LEVELS and not _no_numbers(levels).any():
+            raise DataError(
+                f"column {name!r} is text, with numbers in every row ({levels[0]!r} in data row 1) and "
+                f"{len(levels):,} levels; convert it to numbers, or write C({name}) where they are names."
+            )
+
+
+def _no_numbers(text: pandas.Series) -> np.ndarray:
+    return need("pandas", "tables").to_numeric(text, errors="coerce").isna().to_numpy()
+
+
 def _check_text(column: pyarrow.ChunkedArray, name: str) -> None:
     """Text is a category, unless it looks like numbers with a slip among them."""
-    pandas = need("pandas", "tables")
     text = column.to_pandas().astype(object)
     levels = text.unique()
-    if len(levels) <= 20:
+    if len(levels) <= FEW_LEVELS:
         return
-    bad = pandas.to_numeric(text, errors="coerce").isna().to_numpy()
+    bad = _no_numbers(text)
     if 0 < bad.sum() < len(bad) / 2:
         row = int(np.argmax(bad))
         raise DataError(
@@ -240,14 +282,15 @@ def _evaluator(frame: pandas.DataFrame) -> Any:
 
 
 def _evaluate(evaluator: Any, spec: Any, formula: str) -> Any:
-    from formulaic.errors import DataMismatchWarning, FormulaicError
+    from formulaic.errors import DataMismatchWarning
 
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore", DataMismatchWarning)  # answered by _check_levels
             return evaluator.get_model_matrix(spec, na_action="ignore")
-    except (FormulaicError, TypeError, ValueError, KeyError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
+    # what a function says of arguments that it cannot take is its own affair
+    except Exception as error:
+        reason = first_line(error)
         raise DataError(
             f"formula {formula!r} cannot be evaluated on the table: {reason}."
         ) from error
@@ -268,13 +311,19 @@ def _check_levels(evaluator: Any, state: dict[str, Any]) -> None:
                 f"{expression} is {np.asarray(values)[row]!s} in data row {row + 1}, a level "
                 f"outside {shown}; drop such rows or recode them."
             )
+        if len(levels) == 1:  # of which formulaic makes no column at all
+            raise DataError(
+                f"{expression} is constant ({levels[0]!r} in every row); take it out of the formula."
+            )
 
 
 def _finite(matrix: pandas.DataFrame, names: list[str]) -> Float[np.ndarray, "N p"]:
     try:
         values = np.asarray(matrix, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"the formula's columns are not all numbers: {error}.") from error
+        raise DataError(
+            f"the formula's columns are not all numbers: {first_line(error)}."
+        ) from error
     bad = ~np.isfinite(values)
     if bad.any():
         row, column = np.argwhere(bad)[0]

@@ -29,6 +29,7 @@ from ..errors import UsageError, did_you_mean
 __all__ = ["DISPERSIONS", "Positive", "default_log_prior", "original_log_prior", "parse_prior"]
 
 PyTree = Any
+LARGEST = 1e18  # of a prior's numbers
 
 
 def normal(mean: ArrayLike, sd: ArrayLike, x: Array) -> Array:
@@ -83,6 +84,11 @@ def parse_prior(text: str) -> Partial:
             raise UsageError(f"prior {form}: {argument} must be finite. Got {value}.")
         if argument in positive and value <= 0:
             raise UsageError(f"prior {form}: {argument} must be positive. Got {value:g}.")
+        if abs(value) > LARGEST or (argument in positive and value < 1 / LARGEST):
+            raise UsageError(
+                f"prior {form}: {argument} is {value:g}, which float32 does not hold with its square; "
+                "give the column in another unit."
+            )
     return Partial(density, *(jnp.float32(value) for value in values))
 
 

@@ -18,6 +18,7 @@ from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.files import write_atomic
 from ..draws.phase import Phase
+from ..draws.remedies import at_the_shell
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load, table_of
 from ..draws.summary import target_of
@@ -44,7 +45,7 @@ def write_report(run_path: Path | str) -> Path:
     draws = load(run.path)
     asked = run.begun()
     path = run.path / "report.html"
-    made = _page(run.path.resolve().name, draws, asked, table_of(run), _model_of(asked))
+    made = _page(run.path.resolve().name, draws, asked, table_of(run), _model_of(asked), run.path)
     write_atomic(path, made.encode("utf-8"))
     return path
 
@@ -63,7 +64,7 @@ def report_of(
       MissingExtra: matplotlib is not installed.
     """
     path = Path(path)
-    made = _page(path.stem, draws, asked, None, lambda: model)
+    made = _page(path.stem, draws, asked, None, lambda: model, None)
     write_atomic(path, made.encode("utf-8"))
     return path
 
@@ -80,9 +81,14 @@ def _page(
     asked: dict[str, Any],
     summary: dict[str, Any] | None,
     model: Callable[[], FormulaModel | None],
+    run: Path | None,
 ) -> str:
-    info = draws.info
+    info, plan = draws.info, draws.info.get("plan") or {}
     word, reasons = draws.verdict.word, draws.verdict.reasons
+    if run is not None and asked.get("kind") == "formula":  # as one would begin it at the shell
+        reasons = tuple(at_the_shell(reason, run) for reason in reasons)
+        notes = [at_the_shell(note, run) for note in plan.get("notes") or ()]
+        plan = {**plan, "notes": notes}
     parts = [
         f"<h1>{says(asked.get('formula') or name)}</h1>",
         banner(word, reasons, _facts(draws), target_of(draws)),
@@ -90,7 +96,7 @@ def _page(
         '<div class="pair"><section><h2>What was asked</h2>',
         what_was_asked(asked, info),
         "</section><section><h2>What was chosen</h2>",
-        what_was_chosen(info.get("plan") or {}, info, float(draws.step_size[:, -1].max())),
+        what_was_chosen(plan, info, float(draws.step_size[:, -1].max())),
         "</section></div>",
     ]
     if draws.healthy.size:

@@ -21,6 +21,7 @@ from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.plan_file import StoredPlan, read_plan, write_plan
 from ..draws.run_directory import RunDirectory
+from ..draws.setup import Setup
 from ..draws.storage import jsonable, write_result
 from ..gaussian.known import NEAR
 from ..gradient.control_variates import ControlVariates
@@ -33,13 +34,14 @@ from ..stages import aside, stage
 from ..tune.estimator import prepared
 from ..tune.metric import settled
 from ..tune.plan import make_plan
+from ..tune.predict import check_memory
 from . import loop
 from .again import another, revised
 from .chunk import Kernel
 from .extend import draws_to_go_on_to
 from .judge_kept import judged
 from .kept import Keep
-from .outcome import laplace_facts, reported_draws, sampling_only, within_support
+from .outcome import laplace_facts, modes_facts, reported_draws, sampling_only, within_support
 from .record import Given, own_digests
 
 __all__ = ["Host", "execute", "make_kernel"]
@@ -74,6 +76,7 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
     while True:
         setup = plan.setup
         check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
+        check_memory(problem, setup, _numbers_kept(host.keep, setup, problem))
         running = _in_batches(problem, plan, ask.seed)
         if starts is None:
             with deadline(ask.max_seconds, until):
@@ -96,6 +99,11 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
         with stage("writing"):
             write_result(directory, draws)
     return draws
+
+
+def _numbers_kept(keep: Keep | None, setup: Setup, problem: Problem) -> int:
+    """Of a draw."""
+    return problem.dimension if keep is None else keep.numbers(setup, problem.dimension)
 
 
 def _next(
@@ -211,6 +219,7 @@ def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Kee
         "plan": plan.describe(),
         "log_density_at_mode": plan.known.log_density,
         "laplace": laplace_facts(problem, plan.known),
+        "modes": modes_facts(problem, plan.known),
         "phase": None if raw.phase is None else raw.phase.to_dict(),
     }
     if keep is not None:

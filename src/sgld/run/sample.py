@@ -3,23 +3,25 @@ here, before step 1."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from jaxtyping import Int
 
+from ..checks import positive
 from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
-from ..errors import RunError
+from ..errors import DataError, RunError, UsageError
 from ..posterior import Posterior
 from ..problem.prepare import check_always, check_batch, check_request, prepare
 from ..problem.problem import Problem
 from ..problem.request import Request
 from ..stages import SAMPLING, aside, stage, told
+from ..tune.memory import check_asked
 from ..typing import Estimator, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
 from .kept import as_keep, check_moments
@@ -29,8 +31,8 @@ __all__ = ["begin", "go_on", "sample"]
 
 
 def sample(
-    posterior: Posterior,
-    data: Any,
+    posterior: Posterior | Callable[..., Any],
+    data: Any = None,
     init: Any = None,
     *,
     sampler: Sampler | Literal["auto"] = "auto",
@@ -67,9 +69,10 @@ def sample(
     plain minibatches of 100 rows, every chain starting at `init`, no thinning.
 
     Args:
-      posterior: a Posterior.
+      posterior: a Posterior, or a NumPyro model (`sgld.from_numpyro`).
       data: pytree of arrays whose leading axis is the row, a source of your own
-        (`sgld.testing.check_source`), or None for a log density alone.
+        (`sgld.testing.check_source`), or None for a log density alone and for a posterior that
+        holds its data. Of a NumPyro model, its arguments: a tuple, or a dict by their names.
       init: a position to start the search for the mode from (and the chains, where the step
         size is given by hand). May be left out where the posterior carries one.
       sampler: "auto" or a sampler: SGLD(), BAOA(), UBU(), SGHMC(), SGNHT(), ReplicaExchange().
@@ -137,7 +140,7 @@ def sample(
 
 
 def begin(
-    posterior: Posterior, data: Any, init: Any, ask: Request, ess: int | None,
+    posterior: Any, data: Any, init: Any, ask: Request, ess: int | None,
     asked: dict[str, Any], *, path: str | Path | None, overwrite: bool, progress: bool,
     checkpoint_every: float, on_start: Callable[[], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None, keep: Any = None,
@@ -148,9 +151,12 @@ def begin(
     `asked` has as "facts" goes into the draws' info.
     """
     with told(progress, SAMPLING), ExitStack() as held:
+        if checkpoint_every != 0:  # after every chunk
+            positive("checkpoint_every", checkpoint_every, ", in seconds")
         problem = _checked(posterior, data, init, ask, ess)
         kept = as_keep(keep, problem)
         check_moments(kept, ask, ess)
+        check_asked(problem, ask, None if kept is None else kept.width)
         directory = None
         if path is not None:
             asked = {**asked, **record(problem, ask, ess, kept)}
@@ -162,11 +168,25 @@ def begin(
             with aside():
                 on_start()
         host = Host(directory, checkpoint_every, on_plan, keep=kept, facts=asked.get("facts") or {})
-        return execute(problem, ask, ess, host)
+        with _nothing_left(directory):
+            return execute(problem, ask, ess, host)
+
+
+@contextmanager
+def _nothing_left(directory: RunDirectory | None) -> Iterator[None]:
+    """A call that is refused, or fails before there is a plan to go on with, leaves no directory."""
+    try:
+        yield
+    except Exception as error:
+        if directory is not None:
+            refused = isinstance(error, (UsageError, DataError))
+            if refused or not (directory.path / "setup.npz").exists():
+                directory.discard()
+        raise
 
 
 @stage("data")
-def _checked(posterior: Posterior, data: Any, init: Any, ask: Request, ess: int | None) -> Problem:
+def _checked(posterior: Any, data: Any, init: Any, ask: Request, ess: int | None) -> Problem:
     check_request(ask, ess)
     problem = prepare(posterior, data, init, seed=ask.seed)
     check_batch(problem, ask.batch_size)

@@ -110,7 +110,7 @@ def _centers(problem: Problem, known: Known) -> list[_Center]:
     if isinstance(gaussian, Laplace) and _holds_mass(problem, gaussian):
         assert gaussian.factor is not None
         centers = [_Center(gaussian.center, gaussian.factor)]
-        for mode in () if known.modes is None else known.modes:
+        for mode in () if known.modes is None else known.modes.z[1:]:
             factor = laplace_at(problem, mode).factor
             centers.append(_Center(mode, gaussian.factor if factor is None else factor))
         return centers[:CHAINS]

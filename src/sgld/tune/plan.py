@@ -41,7 +41,12 @@ def make_plan(problem: Problem, ask: Request) -> Plan:
     if isinstance(known.gaussian, Laplace):
         check_resolved(problem, known.gaussian, T)
     plan = _chosen(problem, ask, known, T)
-    notes = (*plan.notes, *known.notes, *misfit_notes(plan.misfit, problem.num_data))
+    notes = (
+        *problem.posterior.notes,
+        *plan.notes,
+        *known.notes,
+        *misfit_notes(plan.misfit, problem.num_data),
+    )
     setup = replace(plan.setup, temperature=temperature)
     return with_lengths(replace(plan, setup=setup, notes=notes), ask)
 
