@@ -61,6 +61,7 @@ class Host:
     given: Mapping[str, Any] = field(default_factory=dict)  # again, of the user's own
     moved: str | None = None  # a sentence, where a run goes on elsewhere
     keep: Keep | None = None  # what is kept of a draw, where not its position
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of the data, for the draws' info
 
 
 def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draws:
@@ -97,7 +98,8 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
         attempts.append(attempt)
         if directory is not None:
             directory.begin_again(attempts)
-    draws = replace(draws, info={**draws.info, "seconds": time.perf_counter() - began})
+    seconds = time.perf_counter() - began
+    draws = replace(draws, info={**draws.info, **host.facts, "seconds": seconds})
     if directory is not None:
         with stage("writing"):
             write_result(directory, draws)
