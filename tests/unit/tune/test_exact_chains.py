@@ -15,7 +15,7 @@ from sgld.errors import UsageError
 from sgld.gaussian.dense import Laplace
 from sgld.gaussian.known import Known, find_out
 from sgld.layout import Layout
-from sgld.metropolis.ensemble import CHAINS, warmed_up
+from sgld.metropolis.ensemble import CHAINS, LONGEST, _leapfrogs, warmed_up
 from sgld.problem.operations import Price
 from sgld.problem.prepare import prepare
 from sgld.problem.problem import Problem
@@ -331,3 +331,9 @@ def test_a_saddle_is_left():
     draws = sgld.sample(double_well, None, jnp.zeros(2), progress=False, num_draws=200)
     assert draws.plan.known.gaussian.positive_definite
     assert abs(abs(draws.plan.known.gaussian.center[0]) - 3.5355) < 0.01  # t^2 = 1 / .08
+
+
+@pytest.mark.parametrize("step", [1e-9, 1e-30, 0.0, 0.5])
+def test_a_step_that_goes_to_nothing_does_not_make_a_trajectory_without_an_end(step):
+    count = float(_leapfrogs(jnp.float32(2.2), jnp.float32(step)))
+    assert count == pytest.approx(min(2.2 / step, LONGEST) if step else LONGEST)
