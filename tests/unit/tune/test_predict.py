@@ -12,11 +12,28 @@ from sgld.draws.plan import in_bytes, in_count, in_seconds
 from sgld.draws.setup import Setup
 from sgld.errors import UsageError
 from sgld.problem.prepare import prepare
+from sgld.problem.request import Request
+from sgld.run import sample as runs
+from sgld.sampler.hmc import HMC
 from sgld.tune import predict
 from sgld.tune.predict import machine_bytes, predicted_bytes
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
 DATA = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2), lambda t, x: -0.5 * (x[0] @ t - x[1]) ** 2)
+
+
+def request(**given):
+    names = {name: "auto" for name in Request.__dataclass_fields__}
+    fixed = {
+        "tolerance": 0.05,
+        "temperature": 1.0,
+        "seed": 0,
+        "max_steps": None,
+        "max_seconds": None,
+    }
+    return Request(**{**names, **fixed, **given})
+
+
 SETUP = Setup(None, sgld.Full(), None, None, num_chains=4, num_draws=1000)
 
 
@@ -85,3 +102,37 @@ def test_numbers_in_words():
     assert [in_seconds(s) for s in spans] == [
         "under a second", "1 s", "61 s", "2.5 minutes", "1.1 hours", "23 days",
     ]  # fmt: skip
+
+
+def test_gradients_are_chains_times_steps_times_rows():
+    rows = np.zeros((10_000, 2), np.float32), np.zeros(10_000, np.float32)
+    table = prepare(DATA, rows, jnp.zeros(2))
+    setup = replace(SETUP, burn_in=20, thin=3, order="independent", batch_size=100)
+    steps = 20 + 3 * 999 + 1
+    of = lambda gradient: predict.predicted(table, replace(setup, gradient=gradient))  # noqa: E731
+    plain, centred = of(sgld.Minibatch()), of(sgld.ControlVariates())
+    assert plain.gradients == 4 * steps * 100 and centred.gradients == 2 * plain.gradients
+    assert of(sgld.Full()).gradients == 4 * steps * 10_000
+    assert plain.seconds < centred.seconds < of(sgld.Full()).seconds / 5
+    longer = predict.predicted(table, replace(setup, thin=30))
+    assert longer.seconds > 5 * centred.seconds
+
+
+def test_a_trajectory_is_as_many_gradients_as_it_has_leapfrogs_on_average():
+    problem = prepare(GAUSSIAN, None, jnp.zeros(2))
+    found = predict.predicted(problem, replace(SETUP, sampler=HMC(20.0)))
+    assert found.gradients == 4 * 1000 * 11.5
+
+
+def test_the_prediction_is_printed_with_the_plan_and_goes_with_the_draws():
+    told = []
+    draws = runs.begin(
+        GAUSSIAN, None, jnp.zeros(2), request(num_draws=200), None, {}, path=None, overwrite=False,
+        progress=False, checkpoint_every=10.0, on_plan=told.append,
+    )  # fmt: skip
+    predicted = told[0].predicted
+    steps = draws.info["num_steps"]
+    assert predicted.gradients == pytest.approx(draws.num_chains * steps)
+    assert f"predicted         {predicted}" in str(told[0])
+    assert str(predicted).endswith("gradients, under a second of one core, 380 MiB of memory")
+    assert draws.info["predicted"]["seconds"] == predicted.seconds
