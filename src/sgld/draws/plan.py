@@ -80,6 +80,7 @@ class Plan:
       surveyed: whether all rows were looked at, and those that stand out are in every batch.
       misfit: spread of the rows' scores over what the model implies.
       notes: sentences for the user.
+      by_hand: whether the step size was given by the user.
       predicted: what the run was predicted to take; None before it is known what runs.
     """
 
@@ -91,7 +92,15 @@ class Plan:
     surveyed: bool = False
     misfit: float | None = None
     notes: tuple[str, ...] = ()
+    by_hand: bool = False
     predicted: Predicted | None = None
+
+    @property
+    def smaller_step(self) -> str:
+        """What to do about a step that is too large, in the words of whoever chose it."""
+        if self.by_hand:
+            return "use a smaller step_size"
+        return "use a smaller tolerance, or NUTS: sgld.reference"
 
     def arguments(self) -> dict[str, Any]:
         """What to pass to `sgld.sample` to run this plan again, each item open to change.

@@ -12,6 +12,7 @@ import numpy as np
 from ..diagnose import rule as limits
 from ..draws.draws import Draws
 from ..draws.plan import Predicted
+from ..draws.summary import left_out
 from ..draws.weighted import max_r_hat
 from .canvas import printable
 
@@ -81,7 +82,10 @@ def what_was_asked(asked: dict[str, Any], info: dict[str, Any]) -> str:
     request = asked.get("request") or {}
     source = asked.get("data") or {}
     formula, family = asked.get("formula"), asked.get("family")
-    rows = info.get("num_data")
+    rows, dropped = info.get("num_data"), info.get("num_dropped")
+    count = f"{rows:,}" if rows else "none: the log density alone" if request else None
+    if count and dropped:
+        count += f" ({left_out(dropped)})"
     return definitions(
         [
             ("formula", f"<code>{says(formula)}</code>" if formula else None),
@@ -89,13 +93,19 @@ def what_was_asked(asked: dict[str, Any], info: dict[str, Any]) -> str:
             ("family", says(family) if family else None),
             ("priors", _lines(asked.get("priors"))),
             ("data", f"<code>{says(source['path'])}</code>" if source.get("path") else None),
-            ("rows", f"{rows:,}" if rows else "none: the log density alone" if request else None),
+            ("rows", count),
+            ("weights", _code(asked.get("weights"))),
+            ("trials", _code(asked.get("trials"))),
             ("tolerance", _tolerance(request.get("tolerance"))),
             ("seed", says(asked["seed"]) if "seed" in asked else None),
             ("effective draws", says(asked["ess"]) if asked.get("ess") else None),
             ("given by hand", _lines(_by_hand(asked))),
         ]
     )
+
+
+def _code(value: Any) -> str | None:
+    return f"<code>{says(value)}</code>" if value else None
 
 
 def _tolerance(value: Any) -> str | None:

@@ -29,6 +29,7 @@ from ..gradient.full import Full
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
+from ..sampler.confined import ConfinedHMC
 from ..schedule import check_values
 from ..stages import aside, stage
 from ..tune.estimator import prepared
@@ -41,8 +42,9 @@ from .chunk import Kernel
 from .extend import draws_to_go_on_to
 from .judge_kept import judged
 from .kept import Keep
-from .outcome import laplace_facts, reported_draws, sampling_only, within_support
+from .outcome import laplace_facts, modes_facts, reported_draws, sampling_only, within_support
 from .record import Given, own_digests
+from .several import weighed
 
 __all__ = ["Host", "execute", "make_kernel"]
 
@@ -59,6 +61,7 @@ class Host:
     given: Mapping[str, Any] = field(default_factory=dict)  # again, of the user's own
     moved: str | None = None  # a sentence, where a run goes on elsewhere
     keep: Keep | None = None  # what is kept of a draw, where not its position
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of the data, for the draws' info
 
 
 def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draws:
@@ -95,7 +98,8 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
         attempts.append(attempt)
         if directory is not None:
             directory.begin_again(attempts)
-    draws = replace(draws, info={**draws.info, "seconds": time.perf_counter() - began})
+    seconds = time.perf_counter() - began
+    draws = replace(draws, info={**draws.info, **host.facts, "seconds": seconds})
     if directory is not None:
         with stage("writing"):
             write_result(directory, draws)
@@ -221,6 +225,7 @@ def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Kee
         "predicted": None if plan.predicted is None else asdict(plan.predicted),
         "log_density_at_mode": plan.known.log_density,
         "laplace": laplace_facts(problem, plan.known),
+        "modes": modes_facts(problem, plan.known),
         "phase": None if raw.phase is None else raw.phase.to_dict(),
     }
     if keep is not None:
@@ -231,6 +236,7 @@ def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Kee
     z = np.moveaxis(raw.z, 0, 1)
     draws = within_support(problem, replace(draws, info=info, plan=plan), z)
     gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
+    draws = weighed(problem, plan, draws, z, ask.seed)
     verdict = assess(problem, plan, draws, z, gradient, ask.tolerance, ask.seed, raw.trajectories)
     return draws.with_verdict(verdict)
 
@@ -261,6 +267,9 @@ def _starts(problem: Problem, plan: Plan, ask: Request) -> Any:
     """Dispersed around the mode (twice the Laplace sd); at init where the step is by hand."""
     z0, known, starts = np.asarray(problem.start), plan.known, plan.setup.starts
     chains = plan.setup.num_chains
+    if isinstance(plan.setup.sampler, ConfinedHMC) and starts is None:  # a plan that runs again
+        centers = np.asarray(plan.setup.sampler.regions.center)
+        return problem.array(centers[np.arange(chains) * len(centers) // chains])
     if not is_auto(ask.step_size):
         return problem.array(np.tile(z0, (chains, 1)))
     if starts is not None:

@@ -41,6 +41,7 @@ from ..schedule import as_schedule
 from .always import rows_of
 from .estimator import in_batches, prepared, sampler_of, shuffled_period
 from .exact_price import CHEAP, MOST, Exact, exact_chains
+from .from_modes import in_modes
 from .levels import dense_levels
 from .price import priced_choice
 
@@ -112,7 +113,7 @@ def _centers(problem: Problem, known: Known) -> list[_Center]:
     if isinstance(gaussian, Laplace) and _holds_mass(problem, gaussian):
         assert gaussian.factor is not None
         centers = [_Center(gaussian.center, gaussian.factor)]
-        for mode in () if known.modes is None else known.modes:
+        for mode in () if known.modes is None else known.modes.z[1:]:
             factor = laplace_at(problem, mode).factor
             centers.append(_Center(mode, gaussian.factor if factor is None else factor))
         return centers
@@ -141,7 +142,15 @@ def _starts(
 
 
 def _on_all(problem: Problem, ask: Request, known: Known, exact: Exact) -> Plan:
-    """The chains go on, with exact gradients."""
+    """The chains go on, with exact gradients; in the modes they are in, where these are apart."""
+
+    def dispersed(gaussian: Laplace, count: int, number: int) -> np.ndarray:
+        assert gaussian.factor is not None
+        return _starts(problem, _Center(gaussian.center, gaussian.factor), count, ask.seed, number)
+
+    setup = in_modes(problem, known, ask.seed, dispersed)
+    if setup is not None:
+        return Plan(setup, known, problem.num_data)
     found = _ensemble(problem, known, ask.seed, exact.chains)
     center = problem.start if known.gaussian is None else known.gaussian.center
     setup = Setup(

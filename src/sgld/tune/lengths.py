@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..draws.plan import Plan
+from ..errors import UsageError
 from ..metropolis.ensemble import CHAINS
 from ..problem.request import Request, is_auto
 from .exact_price import DRAWS
@@ -34,6 +35,8 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
     longest = SHORT if plan.known.hopeless or setup.starts is not None else LONG
     if setup.starts is not None and setup.batch_size is not None:
         longest = max(LEAST, min(longest, MOST_ROW_STEPS // setup.batch_size))
+    if plan.law is not None and not is_auto(ask.step_size) and ask.max_steps is None:
+        _check_long(ask, rate)
     burn_in = min(longest, int(np.ceil(6 / rate))) if is_auto(ask.burn_in) else int(ask.burn_in)
     if is_auto(ask.burn_in) and setup.preconditioner.adapts:
         burn_in = max(burn_in, ADAPTING)
@@ -65,6 +68,15 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
         setup, burn_in=burn_in, thin=thin, num_draws=int(num_draws), num_chains=num_chains
     )
     return replace(plan, setup=setup)
+
+
+def _check_long(ask: Request, rate: float) -> None:
+    """UsageError where a step by hand would take the library more steps than it takes by itself."""
+    if is_auto(ask.burn_in) and 6 / rate > LONG:
+        raise UsageError(
+            f"step_size is so small that burn-in alone would take {6 / rate:.1e} steps or more, and no run "
+            f"takes more than {LONG:,} by itself; give a larger one, or burn_in or max_steps to have it all the same."
+        )
 
 
 def _exact(plan: Plan, ask: Request, num_chains: int) -> dict[str, int]:
