@@ -14,6 +14,7 @@ PILOTED = "tests/unit/tune/test_piloted.py::"
 LIMITS = "tests/unit/test_limits.py::"
 COLUMNS = "tests/unit/models/test_formula.py::"
 AT_ONCE = COLUMNS + "test_all_columns_that_cannot_be_told_apart_are_named_at_once"
+PROPER = "tests/unit/tune/test_proper.py::"
 LAW = "tests/laws/test_sgld.py::"
 AFFINE = "tests/laws/test_momentum.py::"
 SANDWICH = "tests/unit/approximate/test_sandwich_of_means.py::"
@@ -113,9 +114,23 @@ TUNE = [
         "found[:SHOWN] + (", "found[:1] + (", AT_ONCE,
     ),
     Mutant(
-        "columns: as many as rows are not too many", "models/collinear.py",
-        "has_scale and x.shape[0] <= size", "has_scale and x.shape[0] < size - 1",
-        COLUMNS + "test_as_many_columns_as_rows_leave_a_scale_without_an_end",
+        "proper: what is flat at the start is not looked at", "gaussian/proper.py",
+        "vectors[:, np.abs(values).argmin()]", "vectors[:, np.abs(values).argmax()]",
+        PROPER + "test_more_columns_than_rows_with_a_flat_prior_are_refused",
+    ),
+    Mutant(
+        "operations: a Cholesky factor is a number like others", "problem/operations.py",
+        '"cholesky": 3.5e-11, ', "", "tests/unit/test_operations.py",
+    ),
+    Mutant(
+        "operations: a loop is taken once", "problem/operations.py",
+        'int(equation.params["length"])', "1",
+        "tests/unit/test_operations.py::test_loops_count_their_turns_and_conditions_all_branches",
+    ),
+    Mutant(
+        "exact chains: 64, whatever a gradient costs", "tune/from_chains.py",
+        "_ensemble(problem, known, ask.seed, exact.chains)", "_ensemble(problem, known, ask.seed)",
+        EXACT + "test_fewer_chains_are_warmed_up_and_go_on",
     ),
     Mutant(
         "noise of blocks: times a block's rows, not times the blocks", "gaussian/noise.py",

@@ -84,6 +84,8 @@ def assess(
     z = np.asarray(z, np.float64)[healthy]
     why_not = _no_meter(plan.known, draws)
     if why_not is None:
+        # of a schedule the law at the draws, not that at its start
+        problem = problem.at_temperature(problem.array(draws.temperature[healthy][0, 0]))
         own = None if gradient is None else np.asarray(gradient, np.float64)[healthy]
         evidence |= _meter(problem, plan, z, own, weights, float(draws.temperature.flat[0]), seed)
         evidence |= _phase(problem, plan, draws, own)

@@ -72,7 +72,7 @@ def judge(e: Evidence) -> Verdict:
         corrected_sd = np.full_like(e.sd, np.nan)
         np.divide(e.sd, e.sd_ratio, out=corrected_sd, where=good)
     extra: dict[str, Any] = {"nu": e.nu, "excess": _largest(e.excess)}
-    if e.other_modes:
+    if e.other_modes > 0:
         extra["doubts"] = [MODES]
     ratio, ratio_se = (_where_known(e, values) for values in (e.sd_ratio, e.sd_ratio_se))
     return Verdict(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,7 @@ from ..stages import aside, stage
 from ..tune.estimator import prepared
 from ..tune.metric import settled
 from ..tune.plan import make_plan
-from ..tune.predict import check_memory
+from ..tune.predict import check_memory, predicted
 from . import loop
 from .again import another, revised
 from .chunk import Kernel
@@ -61,6 +61,7 @@ class Host:
     given: Mapping[str, Any] = field(default_factory=dict)  # again, of the user's own
     moved: str | None = None  # a sentence, where a run goes on elsewhere
     keep: Keep | None = None  # what is kept of a draw, where not its position
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of the data, for the draws' info
 
 
 def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draws:
@@ -77,8 +78,11 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
     while True:
         setup = plan.setup
         check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
-        check_memory(problem, setup, _numbers_kept(host.keep, setup, problem))
+        kept = _numbers_kept(host.keep, setup, problem)
+        check_memory(problem, setup, kept)
         running = _in_batches(problem, plan, ask.seed)
+        if starts is None:
+            plan = replace(plan, predicted=predicted(running, setup, kept))
         if starts is None:
             with deadline(ask.max_seconds, until):
                 starts = _starts(running, plan, ask)
@@ -94,7 +98,8 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
         attempts.append(attempt)
         if directory is not None:
             directory.begin_again(attempts)
-    draws = replace(draws, info={**draws.info, "seconds": time.perf_counter() - began})
+    seconds = time.perf_counter() - began
+    draws = replace(draws, info={**draws.info, **host.facts, "seconds": seconds})
     if directory is not None:
         with stage("writing"):
             write_result(directory, draws)
@@ -217,6 +222,7 @@ def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Kee
         "num_steps": raw.num_steps,
         "seed": int(ask.seed),
         "plan": plan.describe(),
+        "predicted": None if plan.predicted is None else asdict(plan.predicted),
         "log_density_at_mode": plan.known.log_density,
         "laplace": laplace_facts(problem, plan.known),
         "modes": modes_facts(problem, plan.known),

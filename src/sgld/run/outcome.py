@@ -13,6 +13,7 @@ from ..device import sent
 from ..draws.draws import Draws
 from ..draws.modes import Modes
 from ..draws.plan import Plan
+from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
 from ..gaussian.modes import KnownModes
 from ..gradient.full import Full
@@ -201,7 +202,12 @@ def _inside(problem: Problem, z: Any) -> Any:
             value += problem.log_likelihood(q, problem.source.take(jnp.arange(1)))
         return value > -jnp.inf
 
-    return jax.lax.map(jax.vmap(one), z)
+    # all at once where that is not much: a loop takes as long again to compile
+    return (
+        jax.vmap(jax.vmap(one))(z)
+        if z.size <= PIECE // LOOKED_AT
+        else jax.lax.map(jax.vmap(one), z)
+    )
 
 
 def laplace_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
@@ -210,8 +216,11 @@ def laplace_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
     if laplace is None or not known.usable:
         return None
     sd = np.sqrt(laplace.marginals(problem).variance)
-    center = problem.array(laplace.center)
-    return {"mean": np.asarray(_flat_reported(problem, center)).tolist(), "sd": sd.tolist()}
+    if isinstance(laplace, Laplace):
+        mean = problem.target.linear_at(laplace.center)[0]
+    else:
+        mean = np.asarray(_flat_reported(problem, problem.array(laplace.center)))
+    return {"mean": mean.tolist(), "sd": sd.tolist()}
 
 
 def modes_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
