@@ -28,7 +28,7 @@ from .modes import KnownModes, known_modes
 from .noise import TUNING
 from .proper import check_proper, named_direction
 
-__all__ = ["HOPELESS", "NEAR", "Known", "find_out"]
+__all__ = ["HOPELESS", "NEAR", "Known", "all_modes", "find_out"]
 
 NEAR = 0.1  # nu below which the Gaussian at the mode says all; at .05 a mild banana takes 2.5 times the steps
 HOPELESS = 1.0  # nu from which nothing is promised
@@ -112,7 +112,7 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
         notes.append("the search for the mode did not converge; start closer, or rescale.")
     known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
     if at.gaussian.positive_definite:
-        found, modes = _all_modes(problem, at, seed, T)
+        found, modes = all_modes(problem, at, seed, T)
         if found is not at:
             at = found
             known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
@@ -125,7 +125,7 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
     return known.telling(*notes)
 
 
-def _all_modes(
+def all_modes(
     problem: Problem, at: AtMode, seed: int, T: float
 ) -> tuple[AtMode, KnownModes | None]:
     """The mode of most mass, and all that matter where there are others.

@@ -24,15 +24,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..checks import fraction, whole_number
-from ..data.order import generator
 from ..diagnose.rule import Evidence, unmixed
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.verdict import Verdict
 from ..errors import UsageError, did_you_mean
-from ..gaussian.known import NEGLIGIBLE
-from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode, other_modes
-from ..gaussian.noise import TUNING
+from ..gaussian.known import all_modes
+from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
 from ..metropolis.energy import Around, around
 from ..posterior import Posterior
 from ..problem.prepare import prepare
@@ -161,13 +159,12 @@ def _centers(problem: Problem, seed: int) -> tuple[Problem, Float[np.ndarray, "m
     start = np.zeros((1, problem.dimension))
     if problem.dimension > NEWTON_LIMIT:
         return around(problem, problem.start), start
-    laplace, density, converged = gaussian_at_mode(problem)
-    if not (converged and laplace.positive_definite):
+    at = gaussian_at_mode(problem)
+    if not (at.converged and at.gaussian.positive_definite):
         return around(problem, problem.start), start
-    found = other_modes(problem, laplace, generator(seed, TUNING, 3))
-    others = [laplace.whiten(z) for z, value in found if value > density - NEGLIGIBLE]
-    local = around(problem, laplace.center, laplace.factor)
-    return local, np.concatenate([start, np.reshape(others, (-1, problem.dimension))])
+    at, modes = all_modes(problem, at, seed, 1.0)
+    local = around(problem, at.gaussian.center, at.gaussian.factor)
+    return local, start if modes is None else at.gaussian.whiten(modes.z)
 
 
 @jax.jit
