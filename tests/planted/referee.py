@@ -152,4 +152,9 @@ REFEREE = [
         "tests/unit/test_reference.py::"
         "test_a_target_acceptance_is_raised_while_transitions_diverge_unless_it_is_given",
     ),
+    Mutant(
+        "a divergence is taken for a support that was left", "run/outcome.py",
+        "DIVERGED * (1 + np.abs(z[0]).max())", "np.inf",
+        "tests/unit/test_told.py::test_a_divergence_is_called_one_and_no_support_is_spoken_of",
+    ),
 ]  # fmt: skip
