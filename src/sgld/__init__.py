@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from .gradient.saga import SAGA as SAGA
     from .gradient.svrg import SVRG as SVRG
     from .metropolis.rejection import rejection_rate as rejection_rate
+    from .models.fit import fit as fit
     from .models.fit import resume as resume
+    from .models.fitted import Fit as Fit
     from .posterior import Posterior as Posterior
     from .preconditioner.adaptive import AdaGrad as AdaGrad
     from .preconditioner.adaptive import RMSprop as RMSprop
@@ -87,6 +89,8 @@ _WHERE = {
     "Posterior": "posterior",
     "from_numpyro": "bridge.numpyro_model",
     "sample": "run.sample",
+    "fit": "models.fit",
+    "Fit": "models.fitted",
     "resume": "models.fit",
     "load": "draws.storage",
     "Draws": "draws.draws",

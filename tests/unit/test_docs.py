@@ -70,7 +70,9 @@ def agree(printed, page, parameters):
 
 
 def test_no_page_has_python_that_is_not_run():
-    run = {"README.md", "new-sampler.md", "new-source.md", "variational.md", "verdict.md"}
+    run = {
+        "README.md", "new-sampler.md", "new-source.md", "scikit-learn.md", "variational.md", "verdict.md",
+    }  # fmt: skip
     assert {name for name in PAGES if python_of(name)} == run | ELSEWHERE
 
 
@@ -79,6 +81,10 @@ def test_the_python_of_the_readme(capsys):
     printed = capsys.readouterr().out
     agree(printed, PAGES["README.md"], [f"x[{i}]" for i in range(5)])
     assert names["draws"].verdict.word == "trusted"
+    assert (
+        str(names["model"].verdict_) in printed
+        and str(names["model"].verdict_) in PAGES["README.md"]
+    )
     for line in (
         "target: the posterior",
         "verdict: trusted",
@@ -143,6 +149,15 @@ def without_numbers(text):
 ROWS = np.random.default_rng(0).normal(1.0, 1.0, 200).astype(np.float32)
 MODEL = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2), lambda t, x: -0.5 * jnp.sum((x - t) ** 2))
 GIVEN = {"posterior": MODEL, "data": ROWS, "init": jnp.zeros(1), "sgld": sgld}
+
+
+def test_the_page_on_scikit_learn(capsys):
+    names = execute("scikit-learn.md")
+    printed, said = capsys.readouterr().out, fenced(PAGES["scikit-learn.md"], "text")[0]
+    agree(printed, said, ["age", "sigma"])
+    for line in (*said.splitlines()[:2], "trusted\n"):
+        assert line in printed
+    assert names["proba"].shape == (569, 2)
 
 
 def test_the_page_on_variational_inference():

@@ -25,7 +25,12 @@ def say_model(data: Path, model: FormulaModel) -> None:
     assert model.data is not None
     rows = len(model.data[1])
     typer.echo(f"{model.spec['design']['formula']}")
-    typer.echo(f"{model.family.name} ({model.family.link}), {rows} rows of {data}")
+    what = f"{model.family.name} ({model.family.link}), {rows} rows of {data}"
+    if model.num_dropped:
+        from ..draws.summary import left_out
+
+        what += f" ({left_out(model.num_dropped)})"
+    typer.echo(what)
     priors = [line.split(" ~ ", 1) for line in model.prior_text[:MOST_PRIORS]]
     from ..columns import columns
 
@@ -60,6 +65,8 @@ def say_plan(run: Path, plan: Plan) -> None:
         f"{p['num_chains']} {chains} of {steps:,} steps: {p['burn_in']:,} of burn-in, "
         f"then {p['num_draws']:,} draws, one {every}",
     ]
+    if plan.predicted is not None:
+        lines.append(f"predicted: {plan.predicted}")
     _say("plan", [*lines, *(f"note: {at_the_shell(note, run)}" for note in p["notes"])])
 
 

@@ -44,14 +44,17 @@ class Trajectories:
     Attributes:
       num: trajectories of all chains.
       divergences: those that lost their energy.
+      left: [region, region], the share of one region's trajectories that were refused for ending in
+        another; None where chains are free.
       energy: E-BFMI (Betancourt 2016), sum (E_n - E_{n-1})^2 / sum (E_n - mean)^2 of the energies E = U +
         |p|^2 / 2, U = -log p. From one trajectory to the next E changes by the momenta alone, which
-        are drawn anew: d / (Var(U) + d/2), 1 on a Gaussian.
+        are drawn anew: d / (Var(U) + d/2), 1 on a Gaussian. Of several regions the smallest.
     """
 
     num: int
     divergences: int
     energy: float
+    left: Float[np.ndarray, "region region"] | None = None
 
     @classmethod
     def of(cls, state: Any, dimension: int) -> Trajectories:
@@ -64,6 +67,22 @@ class Trajectories:
         return cls(
             int(count.sum()), int(np.sum(state.divergences)),
             dimension / (variance + dimension / 2),
+        )  # fmt: skip
+
+    @classmethod
+    def within(cls, state: Any, dimension: int) -> Trajectories:
+        """From the states of all chains of `sampler.confined.ConfinedHMC`, region by region."""
+        region, left = np.asarray(state.region), np.asarray(state.left, np.float64)
+        parts, shares = [], np.zeros((left.shape[1],) * 2)
+        for g in np.unique(region):
+            own = region == g
+            parts.append(
+                cls.of(type(state.inside)(*(np.asarray(a)[own] for a in state.inside)), dimension)
+            )
+            shares[g] = left[own].sum(0) / max(parts[-1].num, 1)
+        return cls(
+            sum(part.num for part in parts), sum(part.divergences for part in parts),
+            min(part.energy for part in parts), shares,
         )  # fmt: skip
 
 

@@ -18,9 +18,9 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from ..device import sent
 from ..errors import RunError
 
 __all__ = ["decode", "encode", "encode_fields", "from_text", "to_text"]
@@ -129,7 +129,7 @@ def decode(stored: Any, arrays: Mapping[str, np.ndarray], given: Callable[[str, 
             raise RunError(f"{type(part).__name__} is nothing that is stored.")
         if "array" in part:
             array = arrays[part["array"]]
-            return array if part["host"] else jnp.asarray(array)
+            return array if part["host"] else sent(array)
         if "float" in part:
             return float(part["float"])
         if "tuple" in part:

@@ -24,11 +24,11 @@ class Modes:
       position: [mode, parameter], each mode on the reported scale.
       log_density: [mode], of free coordinates.
       mass: [mode], shares of the posterior, which sum to 1.
-      mass_se: [mode], their standard errors, where they were measured from exact chains in each mode;
-        None where they are Laplace's approximation, exp(log density) (det J)^{-1/2}.
-      group: [mode]: modes that chains move between are one group, and their measured masses are its
-        mass in the shares of Laplace's; None where nothing was measured.
-      chain: [chain], the group that each chain was kept in; None where chains were free.
+      covariance: [mode, mode], of the masses' errors, where they were measured from exact chains in
+        each mode; None where they are Laplace's approximation, exp(log density) (det J)^{-1/2}.
+      group: [mode], the number of the region that it lies in; modes that chains move between share
+        one. None where chains were free.
+      chain: [chain], the region that each chain was kept in; None where chains were free.
 
     Example:
       >>> import jax.numpy as jnp, sgld
@@ -43,7 +43,7 @@ class Modes:
     position: Float[np.ndarray, "mode parameter"]
     log_density: Float[np.ndarray, " mode"]
     mass: Float[np.ndarray, " mode"]
-    mass_se: Float[np.ndarray, " mode"] | None = None
+    covariance: Float[np.ndarray, "mode mode"] | None = None
     group: Int[np.ndarray, " mode"] | None = None
     chain: Int[np.ndarray, " chain"] | None = None
 
@@ -53,7 +53,12 @@ class Modes:
     @property
     def measured(self) -> bool:
         """Whether the masses were measured."""
-        return self.mass_se is not None
+        return self.covariance is not None
+
+    @property
+    def mass_se(self) -> Float[np.ndarray, " mode"] | None:
+        """[mode], standard errors of the masses; None where they were not measured."""
+        return None if self.covariance is None else np.sqrt(np.diag(self.covariance))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -81,11 +86,11 @@ class Modes:
     def lines(self) -> list[str]:
         """Of the table, its title first."""
         shown = self.names[:MOST_PLACES]
-        se = [] if self.mass_se is None else ["se"]
-        head = ["", "mass", *se, "log_density", *shown]
+        errors = self.mass_se
+        head = ["", "mass", *([] if errors is None else ["se"]), "log_density", *shown]
         rows = []
         for k in range(len(self)):
-            error = [] if self.mass_se is None else [f"{self.mass_se[k]:.2g}"]
+            error = [] if errors is None else [f"{errors[k]:.2g}"]
             places = [f"{value:.4g}" for value in self.position[k, : len(shown)]]
             density = f"{self.log_density[k]:.4g}"
             rows.append([f"mode {k + 1}", f"{self.mass[k]:.4g}", *error, density, *places])
@@ -96,5 +101,5 @@ class Modes:
 
 
 _ARRAYS: dict[str, Any] = {
-    "position": float, "log_density": float, "mass": float, "mass_se": float, "group": int, "chain": int,
+    "position": float, "log_density": float, "mass": float, "covariance": float, "group": int, "chain": int,
 }  # fmt: skip

@@ -16,6 +16,7 @@ from ..errors import UsageError, did_you_mean
 from ..layout import Layout
 from ..module import for_modules, refuse_statistics, seal
 from ..posterior import Posterior
+from ..release import count_posterior
 from ..schedule import as_schedule
 from . import sums
 from .cholesky import without_a_factor
@@ -54,6 +55,7 @@ def prepare(posterior: Posterior, data: Any, init: Any, *, seed: int = 0) -> Pro
     layout = Layout.of(free)
     source = None if data is None else as_source(data, seed)
     problem = Problem(Target(posterior, layout, layout.array(1.0)), source, layout.ravel(free))
+    count_posterior(problem)
     _check_model(problem)
     return problem
 

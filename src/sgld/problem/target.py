@@ -56,7 +56,12 @@ class Target:
 
     def jacobian(self, z: Any) -> Float[np.ndarray, "m d"]:
         """d reported / d z at z, float64."""
-        return np.asarray(_jacobian(self, self.layout.array(z)), np.float64)
+        return self.linear_at(z)[1]
+
+    def linear_at(self, z: Any) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, "m d"]]:
+        """`reported` at z as one vector, and its derivative there in float64."""
+        value, slope = _linear(self, self.layout.array(z))
+        return np.asarray(value), np.asarray(slope, np.float64)
 
     def flat_reported(self, z: Float[Array, " d"]) -> Float[Array, " m"]:
         """`reported` as one vector."""
@@ -64,5 +69,7 @@ class Target:
 
 
 @jax.jit
-def _jacobian(target: Target, z: Float[Array, " d"]) -> Float[Array, "m d"]:
-    return jax.jacobian(target.flat_reported)(z)
+def _linear(
+    target: Target, z: Float[Array, " d"]
+) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
+    return target.flat_reported(z), jax.jacobian(target.flat_reported)(z)

@@ -11,6 +11,7 @@ is due: a chunk holds as many slots as it may keep draws, however many steps lie
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,6 +23,7 @@ from jaxtyping import Array, Float, Int
 
 from ..gradient.estimate import Estimate
 from ..problem.problem import Problem
+from ..sampler.confined import ConfinedHMC
 from ..sampler.hmc import HMC
 from .moments import Batches, BatchMoments, begin_moments, with_draw
 
@@ -64,7 +66,8 @@ class Kernel:
     def block(self) -> int:
         """B, the number of steps of a noise block; few where a step is a whole trajectory."""
         most = block_steps(self.problem.dimension)
-        return min(most, TRAJECTORIES) if isinstance(self.sampler, HMC) else most
+        whole = isinstance(self.sampler, (HMC, ConfinedHMC))
+        return min(most, TRAJECTORIES) if whole else most
 
     def kept(self, z: Float[Array, "chain d"]) -> Any:
         """What `keep` makes of every chain's position."""
@@ -254,6 +257,7 @@ def _noise(kernel: Kernel, chains: Array, block: Array) -> Float[Array, "B chain
 
     def one(chain):
         key = jax.random.fold_in(jax.random.fold_in(kernel.key, chain), block)
-        return jax.random.normal(key, shape, kernel.problem.layout.dtype)
+        return jax.random.normal(key, (math.prod(shape),), kernel.problem.layout.dtype)
 
-    return jax.vmap(one, out_axes=1)(chains)
+    # the same numbers as in `shape` for all chains at once, which takes XLA twice as long to compile
+    return jnp.moveaxis(jax.lax.map(one, chains).reshape(-1, *shape), 0, 1)

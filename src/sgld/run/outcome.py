@@ -13,7 +13,9 @@ from ..device import sent
 from ..draws.draws import Draws
 from ..draws.modes import Modes
 from ..draws.plan import Plan
+from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
+from ..gaussian.modes import KnownModes
 from ..gradient.full import Full
 from ..layout import Layout
 from ..problem.cholesky import without_a_factor
@@ -26,6 +28,7 @@ __all__ = [
     "laplace_facts",
     "last_positions",
     "modes_facts",
+    "modes_told",
     "reported_draws",
     "sampling_only",
     "within_support",
@@ -199,7 +202,12 @@ def _inside(problem: Problem, z: Any) -> Any:
             value += problem.log_likelihood(q, problem.source.take(jnp.arange(1)))
         return value > -jnp.inf
 
-    return jax.lax.map(jax.vmap(one), z)
+    # all at once where that is not much: a loop takes as long again to compile
+    return (
+        jax.vmap(jax.vmap(one))(z)
+        if z.size <= PIECE // LOOKED_AT
+        else jax.lax.map(jax.vmap(one), z)
+    )
 
 
 def laplace_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
@@ -208,21 +216,26 @@ def laplace_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
     if laplace is None or not known.usable:
         return None
     sd = np.sqrt(laplace.marginals(problem).variance)
-    center = problem.array(laplace.center)
-    return {"mean": np.asarray(_flat_reported(problem, center)).tolist(), "sd": sd.tolist()}
+    if isinstance(laplace, Laplace):
+        mean = problem.target.linear_at(laplace.center)[0]
+    else:
+        mean = np.asarray(_flat_reported(problem, problem.array(laplace.center)))
+    return {"mean": mean.tolist(), "sd": sd.tolist()}
 
 
 def modes_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
     """What `draws.modes` tells of the modes that are known; None where there is one."""
-    modes = known.modes
-    if modes is None:
-        return None
+    return None if known.modes is None else modes_told(problem, known.modes).to_dict()
+
+
+def modes_told(problem: Problem, modes: KnownModes) -> Modes:
+    """Modes on the reported scale, with Laplace's masses."""
     position = np.stack([
         np.asarray(_flat_reported(problem, problem.array(z)), np.float64) for z in modes.z
     ])  # fmt: skip
     start = problem.target.reported(problem.array(modes.z[0]))
     names = problem.posterior.names or Layout.of(start).element_names()
-    return Modes(tuple(names), position, modes.log_density, modes.mass).to_dict()
+    return Modes(tuple(names), position, modes.log_density, modes.mass)
 
 
 @jax.jit

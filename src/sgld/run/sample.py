@@ -149,7 +149,8 @@ def begin(
 ) -> Draws:  # fmt: skip
     """Check everything, write run.json with `asked` in it, and run.
 
-    `on_start` is called once the arguments have passed, `on_plan` before the first step.
+    `on_start` is called once the arguments have passed, `on_plan` before the first step; what
+    `asked` has as "facts" goes into the draws' info.
     """
     with told(progress, SAMPLING), ExitStack() as held:
         if checkpoint_every != 0:  # after every chunk
@@ -168,8 +169,9 @@ def begin(
         if on_start is not None:
             with aside():
                 on_start()
+        host = Host(directory, checkpoint_every, on_plan, keep=kept, facts=asked.get("facts") or {})
         with _nothing_left(directory):
-            return execute(problem, ask, ess, Host(directory, checkpoint_every, on_plan, keep=kept))
+            return execute(problem, ask, ess, host)
 
 
 @contextmanager
@@ -233,6 +235,7 @@ def go_on(
         now = record(problem, ask, ess, kept)
         check_unchanged(directory, asked, now)
         moved = elsewhere(asked, now)
-        host = Host(directory, checkpoint_every, given=given, moved=moved, keep=kept)
+        facts = asked.get("facts") or {}
+        host = Host(directory, checkpoint_every, given=given, moved=moved, keep=kept, facts=facts)
         with directory:
             return execute(problem, ask, ess, host)

@@ -54,9 +54,10 @@ class ReplicaExchange:
       temperatures: t_1 = 1 < t_2 < ..., times the run's temperature.
       sampler: of every chain: SGLD, or one whose momentum knows how to be exchanged, as that of
         BAOA, UBU, SGHMC and SGNHT does.
-      energy_noise: s^2, the variance of the noise of U_1 - U_2: 0 with full gradients. Left at 0
-        with plain minibatches, the cold chain visits high energies too often (variances 1.7
-        times the right ones have been seen): prefer control variates.
+      energy_noise: s^2, the variance of the noise of U_1 - U_2: 0 with full gradients. With noisy energies
+        and 0 the cold chain visits high energies too often (variances 1.7 times the right ones have
+        been seen), so that `sgld.sample` measures the noise, refuses to run where s^2 is not near it, and where s^2 is
+        given never says more than `unknown`: noise is not Gaussian, nor the same everywhere.
 
     Example:
       >>> import sgld
@@ -73,6 +74,12 @@ class ReplicaExchange:
     energy_noise: Any = 0.0
 
     def __post_init__(self) -> None:
+        if isinstance(self.sampler, (type, str, int, float, ReplicaExchange)):
+            made = isinstance(self.sampler, type)
+            raise UsageError(
+                f"ReplicaExchange's sampler must be a sampler of one chain. Got {self.sampler!r}"
+                + (f"; call it: {self.sampler.__name__}()." if made else ".")
+            )
         require("ReplicaExchange's energy_noise", self.energy_noise, lambda s: s >= 0, "at least 0")
         ladder = self.temperatures
         if isinstance(ladder, np.ndarray):

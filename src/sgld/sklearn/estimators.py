@@ -17,7 +17,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from ..checks import fraction, is_number, positive_number, whole_number
-from ..draws import weighted
 from ..draws.draws import Draws
 from ..errors import DataError, UsageError, did_you_mean
 from ..models.prior import parse_prior
@@ -114,8 +113,7 @@ class _Estimator(BaseEstimator):
         self.verdict_ = draws.verdict
         self._seen = rows
         self._predictor = Predictor.of(form.kind, draws, model.standard if form.hidden else None)
-        if not form.hidden:
-            self._set_coefficients(form)
+        self._set_coefficients(form)
         if self.verdict_.word != "trusted":
             said = (
                 f"{type(self).__name__} is fitted, and its draws are not trusted: {self.verdict_}"
@@ -124,9 +122,12 @@ class _Estimator(BaseEstimator):
         return self
 
     def _set_coefficients(self, form: Form) -> None:
-        """Posterior means, in scikit-learn's shapes."""
-        values, restore = self.draws_.flat()
-        mean = restore(weighted.mean(values, self.draws_.weights))
+        """Posterior means, in scikit-learn's shapes; none of networks, whose weights change places."""
+        if form.hidden:
+            for name in ("coef_", "intercept_"):  # of a fit before
+                vars(self).pop(name, None)
+            return
+        mean = self.draws_.mean()
         constant = mean.get("intercept", np.zeros(form.tail))
         if form.kind == "gaussian":
             self.coef_, self.intercept_ = mean["coef"], float(constant)
@@ -213,9 +214,9 @@ class SGLDRegressor(RegressorMixin, _Estimator):
         Returns: the means [n], or a tuple of them and what else was asked for, in this order.
         """
         X = self._columns(X)
-        linear = hasattr(self, "coef_") and not self._predictor.standard
+        linear = hasattr(self, "coef_")
         mean = X @ self.coef_ + self.intercept_ if linear else self._predictor.mean(X)
-        if return_std is False and return_interval is False:
+        if not return_std and return_interval is False:
             return mean
         found = [mean]
         if return_std:
@@ -304,7 +305,8 @@ class SGLDClassifier(ClassifierMixin, _Estimator):
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n K"]:
         """Posterior mean of each class's probability for every row of X, in the order of classes_."""
-        return self._predictor.probabilities(self._columns(X))
+        X = self._columns(X)
+        return self._predictor.probabilities(X)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class [n] for every row of X."""
@@ -355,10 +357,12 @@ def _joined(seen: Rows, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Row
 
 def _resumed(model: Model, draws: Draws) -> Any:
     """Where the last fit ended, as a standardised position to search from."""
-    form, at = model.form, model.standard
+    form, at, chain = model.form, model.standard, int(draws.healthy[0])
+    last = jax.tree.map(lambda leaf: np.asarray(leaf[chain, -1], np.float32), draws.position)
+    if jax.tree.map(np.shape, last) != jax.tree.map(np.shape, model.posterior.init):
+        return None  # another structure, by set_params
     if form.hidden:  # means of weights mean nothing: units may have changed places
-        chain = int(draws.healthy[0])
-        return jax.tree.map(lambda leaf: np.asarray(leaf[chain, -1], np.float32), draws.position)
+        return last
     found = {name: np.asarray(value) for name, value in draws.mean().items()}
     coef = found["coef"]
     start = {"coef": coef * at.scale.reshape(-1, *(1,) * (coef.ndim - 1)) / at.stretch}

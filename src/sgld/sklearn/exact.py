@@ -43,7 +43,7 @@ def is_for(model: Model, rows: Rows) -> bool:
     if len(rows.y) < EACH * (len(form.names) + form.intercept):
         return True
     x, y, root = _whitened(model, rows)
-    residual = y - x @ np.linalg.lstsq(x, y, rcond=None)[0]
+    residual = y - x @ np.linalg.lstsq(x.T @ x, x.T @ y, rcond=None)[0]
     return bool(residual @ residual < (10 * FLOOR) ** 2 * (root @ root))
 
 

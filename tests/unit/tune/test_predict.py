@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.draws.plan import in_bytes, in_count, in_seconds
 from sgld.draws.setup import Setup
 from sgld.errors import UsageError
 from sgld.problem.prepare import prepare
@@ -50,7 +51,7 @@ def test_what_is_kept_decides_what_is_refused(monkeypatch):
     monkeypatch.setattr(predict, "machine_bytes", lambda: 2**31)
     given = {"num_draws": 10**7, "num_chains": 1, "progress": False}
     with pytest.raises(
-        UsageError, match=r"2\.4 GiB of memory, and this machine has 2 GiB: 1 chains of 10,0"
+        UsageError, match=r"2\.5 GiB of memory, and this machine has 2 GiB: 1 chains of 10,0"
     ):
         sgld.sample(GAUSSIAN, None, jnp.zeros(2), **given)
     monkeypatch.setattr(predict, "machine_bytes", lambda: None)
@@ -67,12 +68,20 @@ def test_memory_of_a_container_counts_where_it_is_less(monkeypatch):
     assert machine_bytes() == 2**24
 
 
-def test_bytes_in_words():
+def test_numbers_in_words():
     sizes = (5 * 2**10, 12 * 2**20, 3.4 * 2**30, 220 * 2**30, 2.0**63)
-    assert [predict.in_words(s) for s in sizes] == [
+    assert [in_bytes(s) for s in sizes] == [
         "5 KiB",
         "12 MiB",
         "3.4 GiB",
         "220 GiB",
         "8 EiB",
     ]
+    counts = (830, 12_345, 1.44e6, 2.5e9, 3e15)
+    assert [in_count(n) for n in counts] == [
+        "830", "12 thousand", "1.4 million", "2.5 billion", "3,000 trillion",
+    ]  # fmt: skip
+    spans = (0.2, 1.0, 61.0, 150.0, 4000.0, 2e6)
+    assert [in_seconds(s) for s in spans] == [
+        "under a second", "1 s", "61 s", "2.5 minutes", "1.1 hours", "23 days",
+    ]  # fmt: skip
