@@ -248,4 +248,24 @@ DIAGNOSE = [
         PHASE + "test_statistics_of_per_datum_gradients "
         "tests/unit/tune/test_noise.py::test_per_datum_statistics_give_the_noise_of_every_batch",
     ),
+    Mutant(
+        "rule: the meter's figures stand where it is no guide", "diagnose/rule.py",
+        "nowhere = e.why_not is not None or e.other_modes > 0 or far", "nowhere = False",
+        VERDICT + "test_where_the_meter_is_no_guide_its_column_is_empty",
+    ),
+    Mutant(
+        "rule: 'a smaller step_size' to those who gave none", "diagnose/rule.py",
+        "smaller if e.by_hand else SMALLER_TOLERANCE}", "smaller}",
+        VERDICT + "test_nobody_who_gave_no_step_size_is_told_to_make_it_smaller",
+    ),
+    Mutant(
+        "check_sampler: too narrow is called too wide", "testing/sampler.py",
+        'side = "wide" if worst > 1 else "narrow"', 'side = "narrow" if worst > 1 else "wide"',
+        "tests/contracts/test_sampler.py::test_slips_are_caught",
+    ),
+    Mutant(
+        "report: the spread of some rows is that of all", "report/check.py",
+        "if made.observed.size < made.num_data:", "if False:",
+        "tests/unit/report/test_page.py::test_the_spread_fits_where_all_rows_say_so",
+    ),
 ]  # fmt: skip

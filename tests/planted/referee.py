@@ -140,4 +140,21 @@ REFEREE = [
         "confirmation: the table before its verdict", "draws/storage.py",
         "if found in before:", "if False:", STOPPED,
     ),
+    Mutant(
+        "exact chains: all begin around one mode", "referee/reference.py",
+        "start if modes is None else at.gaussian.whiten(modes.z)", "start",
+        "tests/unit/test_reference.py::"
+        "test_chains_begin_around_every_mode_and_say_where_they_stay_apart",
+    ),
+    Mutant(
+        "exact chains: a target acceptance that was given is raised too", "referee/reference.py",
+        "for nearer in NEARER_1 if target_acceptance is None else ():", "for nearer in NEARER_1:",
+        "tests/unit/test_reference.py::"
+        "test_a_target_acceptance_is_raised_while_transitions_diverge_unless_it_is_given",
+    ),
+    Mutant(
+        "a divergence is taken for a support that was left", "run/outcome.py",
+        "DIVERGED * (1 + np.abs(z[0]).max())", "np.inf",
+        "tests/unit/test_told.py::test_a_divergence_is_called_one_and_no_support_is_spoken_of",
+    ),
 ]  # fmt: skip

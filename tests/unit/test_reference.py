@@ -231,7 +231,8 @@ def test_divergences_are_not_mixed():
     posterior = sgld.Posterior(
         lambda t: -0.5 * (t[0] / 3) ** 2 - 4 * t[0] - 0.5 * jnp.sum(t[1:] ** 2) * jnp.exp(-t[0])
     )
-    draws = run(posterior, None, np.zeros(9, np.float32), num_draws=500, num_warmup=300)
+    given = {"num_draws": 500, "num_warmup": 300, "target_acceptance": 0.8}
+    draws = run(posterior, None, np.zeros(9, np.float32), **given)
     assert draws.verdict.word == "not mixed"
     assert draws.info["divergences"] > 0
     assert "diverged" in draws.verdict.reasons[-1]
@@ -365,3 +366,27 @@ def test_blackjax_is_imported_where_it_is_used_not_with_the_package():
     code = "import sys, sgld; sgld.sample, sgld.reference; print('blackjax' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
+
+
+# -- several modes ----------------------------------------------------------------------------
+
+
+def test_chains_begin_around_every_mode_and_say_where_they_stay_apart():
+    far = sgld.Posterior(lambda t: jnp.logaddexp(-0.5 * (t[0] - 15) ** 2, -0.5 * (t[0] + 15) ** 2))
+    draws = run(far, None, np.array([15.0], np.float32), num_draws=200, num_warmup=200)
+    assert draws.info["num_modes"] == 2 and draws.verdict.word == "not mixed"
+    assert (np.sign(draws.position.mean((1, 2))) == [1, -1, 1, -1]).all() or (
+        np.sign(draws.position.mean((1, 2))) == [-1, 1, -1, 1]
+    ).all()
+
+
+def test_a_target_acceptance_is_raised_while_transitions_diverge_unless_it_is_given():
+    funnel = sgld.Posterior(
+        lambda t: -0.5 * (t[0] / 3) ** 2 - 4 * t[0] - 0.5 * jnp.sum(t[1:] ** 2) * jnp.exp(-t[0])
+    )
+    given = {"num_draws": 100, "num_warmup": 100, "num_chains": 2}
+    by_itself = run(funnel, None, np.zeros(9, np.float32), **given)
+    by_hand = run(funnel, None, np.zeros(9, np.float32), target_acceptance=0.8, **given)
+    assert by_hand.info["target_acceptance"] == 0.8 and by_hand.info["divergences"] > 0
+    assert by_itself.info["target_acceptance"] in (0.95, 0.99)
+    assert by_itself.info["divergences"] < by_hand.info["divergences"]

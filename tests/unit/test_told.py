@@ -1,5 +1,7 @@
 """What a first user does that looks well and is wrong is told: tails, modes, supports, precision."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -89,6 +91,14 @@ def test_a_chain_that_leaves_the_support_is_named():
     assert by_hand.verdict.word == "biased"
     assert "chain 0 left the support (log density -inf)" in str(by_hand.verdict)
     assert by_hand.plan.notes == ()  # no attempt with half the step
+
+
+def test_a_divergence_is_called_one_and_no_support_is_spoken_of():
+    """At 1e19 the density is 0 in float32 too, but it was the step that led there."""
+    away = sample(lambda t: -0.5 * t**2, init=1.0, step_size=2.1, num_draws=505, burn_in=0)
+    assert away.verdict.word == "biased"
+    assert "chain 0 diverged: leaf 'x' is at 1e+" in re.sub(r"\de", "1e", str(away.verdict))
+    assert "use a smaller step_size" in str(away.verdict) and "support" not in str(away.verdict)
 
 
 def test_numbers_too_far_apart_for_the_posterior():

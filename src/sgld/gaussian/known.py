@@ -28,9 +28,10 @@ from .modes import KnownModes, known_modes
 from .noise import TUNING
 from .proper import check_proper, named_direction
 
-__all__ = ["HOPELESS", "NEAR", "Known", "find_out"]
+__all__ = ["HOPELESS", "NEAR", "NOT_CONVERGED", "Known", "all_modes", "find_out"]
 
 NEAR = 0.1  # nu below which the Gaussian at the mode says all; at .05 a mild banana takes 2.5 times the steps
+NOT_CONVERGED = "the search for the mode did not converge; start closer, or rescale."
 HOPELESS = 1.0  # nu from which nothing is promised
 PILOT_ROWS, FEW_ROWS = 10_000, 10  # rows of the first search, where there are that many times more
 MOST_TOLD = 6  # masses in a sentence
@@ -109,10 +110,10 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
     if not at.gaussian.positive_definite:
         at = _off_the_saddle(problem, at)
     if not at.converged:
-        notes.append("the search for the mode did not converge; start closer, or rescale.")
+        notes.append(NOT_CONVERGED)
     known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
     if at.gaussian.positive_definite:
-        found, modes = _all_modes(problem, at, seed, T)
+        found, modes = all_modes(problem, at, seed, T)
         if found is not at:
             at = found
             known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
@@ -125,7 +126,7 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
     return known.telling(*notes)
 
 
-def _all_modes(
+def all_modes(
     problem: Problem, at: AtMode, seed: int, T: float
 ) -> tuple[AtMode, KnownModes | None]:
     """The mode of most mass, and all that matter where there are others.
@@ -149,7 +150,7 @@ def _by_lanczos(problem: Problem, seed: int, T: float) -> Known:
     mode, value, converged = lowrank_mode(problem, np.asarray(problem.start, np.float64))
     notes, modes = [], None
     if not converged:
-        notes.append("the search for the mode did not converge; start closer, or rescale.")
+        notes.append(NOT_CONVERGED)
     squares = np.asarray(squared_gradients(problem, problem.array(mode)))
     gaussian = lowrank_laplace(problem, mode, squares, generator(seed, TUNING, 6))
     if gaussian.positive_definite:

@@ -24,15 +24,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..checks import fraction, whole_number
-from ..data.order import generator
 from ..diagnose.rule import Evidence, unmixed
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.verdict import Verdict
 from ..errors import UsageError, did_you_mean
-from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode, other_modes
-from ..gaussian.modes import known_modes
-from ..gaussian.noise import TUNING
+from ..gaussian.known import all_modes
+from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
 from ..metropolis.energy import Around, around
 from ..posterior import Posterior
 from ..problem.prepare import prepare
@@ -162,14 +160,11 @@ def _centers(problem: Problem, seed: int) -> tuple[Problem, Float[np.ndarray, "m
     if problem.dimension > NEWTON_LIMIT:
         return around(problem, problem.start), start
     at = gaussian_at_mode(problem)
-    laplace = at.gaussian
-    if not (at.converged and laplace.positive_definite):
+    if not (at.converged and at.gaussian.positive_definite):
         return around(problem, problem.start), start
-    found = [at, *other_modes(problem, at, generator(seed, TUNING, 3))]
-    kept, _ = known_modes(found, 1.0)
-    others = [laplace.whiten(found[k].gaussian.center) for k in kept if k > 0]
-    local = around(problem, laplace.center, laplace.factor)
-    return local, np.concatenate([start, np.reshape(others, (-1, problem.dimension))])
+    at, modes = all_modes(problem, at, seed, 1.0)
+    local = around(problem, at.gaussian.center, at.gaussian.factor)
+    return local, start if modes is None else at.gaussian.whiten(modes.z)
 
 
 @jax.jit

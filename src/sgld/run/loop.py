@@ -142,7 +142,7 @@ class _Chains:
         if self.failed and not self.sink.count:
             raise RunError(
                 f"every chain became non-finite, the first at step {int(self.carry.failed_at.min())}, "
-                "before the burn-in was over; use a smaller step_size."
+                "before the burn-in was over; use a smaller step_size, where you gave one, or another start."
             )
         count = min(num_draws, self.sink.count)
         if count < FEWEST_DRAWS and not self.failed:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ..draws.plan import Plan
 from ..gaussian.dense import Laplace
-from ..gaussian.known import NEAR, Known, find_out
+from ..gaussian.known import NEAR, NOT_CONVERGED, Known, find_out
 from ..gaussian.lowrank import LowRankLaplace
 from ..gaussian.proper import check_resolved
 from ..problem.problem import Problem
@@ -45,13 +45,24 @@ def make_plan(problem: Problem, ask: Request) -> Plan:
     notes = (
         *problem.posterior.notes,
         *plan.notes,
-        *known.notes,
+        *_of_matter(known, plan),
         *misfit_notes(plan.misfit, problem.num_data),
     )
     setup = replace(plan.setup, temperature=temperature)
     plan = replace(plan, setup=setup, notes=notes)
     check_exchange(problem, plan, ask)
     return with_lengths(plan, ask)
+
+
+def _of_matter(known: Known, plan: Plan) -> tuple[str, ...]:
+    """What is known, in words; of a search that did not converge where the run goes by where it ended.
+
+    Exact chains go by where they have been, and a Gaussian that fits is one wherever its search stopped.
+    """
+    fits = known.nu is not None and known.nu <= NEAR
+    if not (plan.setup.exact or fits):
+        return known.notes
+    return tuple(note for note in known.notes if note != NOT_CONVERGED)
 
 
 def _chosen(problem: Problem, ask: Request, known: Known, T: float) -> Plan:

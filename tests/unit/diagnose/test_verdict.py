@@ -103,6 +103,32 @@ def test_corrected_columns_need_effective_draws_and_a_meter_that_is_sure():
         assert np.isfinite(verdict.sd_corrected[1])
 
 
+@pytest.mark.parametrize(
+    "changes", [{"nu": 1.5}, {"other_modes": 1}, {"why_not": "there is no curvature."}]
+)
+def test_where_the_meter_is_no_guide_its_column_is_empty(changes):
+    assert np.isnan(judged(**changes).sd_ratio).all()
+    partly = judged(r2=[0.4, 0.99]).sd_ratio
+    assert np.isnan(partly[0]) and partly[1] == 0.97
+    assert judged(other_modes=1).doubts == ("modes",) and judged().doubts == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"excess": [0.11, 0.0]}, {"excess": [0.11, 0.0], "noise_ratio": 0.01}, {"excess": [np.nan, 0.0]},
+        {"sd_ratio": [1.2, 1.0], "excess": [0.09, 0.0]}, {"sd_ratio": [0.8, 1.0]},
+    ],
+)  # fmt: skip
+def test_nobody_who_gave_no_step_size_is_told_to_make_it_smaller(changes):
+    for by_hand in (True, False):
+        verdict = judged(**changes, by_hand=by_hand)
+        assert verdict.word == "biased"
+        said = " ".join(verdict.reasons)
+        assert ("step_size" in said or "divide it" in said) == by_hand
+        assert ("smaller tolerance, or NUTS: sgld.reference" in said) != by_hand
+
+
 def test_round_trip_through_json():
     verdict = judged(r2=[0.99, 0.8])
     again = Verdict.from_dict(json.loads(json.dumps(verdict.to_dict())))

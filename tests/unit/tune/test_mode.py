@@ -9,12 +9,18 @@ import scipy.optimize
 import sgld
 from sgld.data.memory import InMemory
 from sgld.data.order import ORDERS
+from sgld.draws.plan import Plan
+from sgld.draws.setup import Setup
 from sgld.errors import UsageError
 from sgld.gaussian.center import departure
 from sgld.gaussian.dense import laplace_at
+from sgld.gaussian.known import NOT_CONVERGED, Known
+from sgld.gradient.full import Full
 from sgld.layout import Layout
 from sgld.problem.problem import Problem
 from sgld.problem.target import Target
+from sgld.sampler.hmc import HMC
+from sgld.tune.plan import _of_matter
 
 X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
 Y = (np.random.default_rng(1).random(60) < 1 / (1 + np.exp(-X[:, 0]))).astype(np.float32)
@@ -114,3 +120,13 @@ def test_laplace_of_a_gaussian():
     saddle = sgld.Posterior(lambda t: t[0] ** 2 - t[1] ** 2)
     problem = Problem(Target(saddle, Layout.of(jnp.zeros(2))))
     assert not laplace_at(problem, np.zeros(2)).positive_definite
+
+
+@pytest.mark.parametrize(
+    ("nu", "exact", "told"), [(0.5, False, True), (0.01, False, False), (0.5, True, False)]
+)
+def test_a_search_that_did_not_converge_is_told_where_the_run_goes_by_it(nu, exact, told):
+    known = Known(nu=nu, notes=(NOT_CONVERGED, "another."))
+    sampler, gradient = (HMC(), Full()) if exact else (sgld.SGLD(None), Full())
+    plan = Plan(Setup(sampler, gradient, sgld.Scalar(1.0), sgld.constant(0.1)), known)
+    assert _of_matter(known, plan) == ((NOT_CONVERGED,) if told else ()) + ("another.",)
