@@ -12,10 +12,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import RunError
+from ..errors import RunError, first_line
 from ..layout import leaf_names
 from .draws import Draws
-from .files import as_json, digest_of, exists, write_atomic
+from .files import as_json, digest_of, exists, reading, write_atomic
 from .moments import Moments
 from .run_directory import RunDirectory
 from .summary import TOLD
@@ -90,11 +90,8 @@ def load(path: str | Path) -> Draws:
     _check(run, result, "draws.npz")
     found = run.read_arrays("draws.npz")
     assert found is not None
-    try:
-        draws = _made(result, found[1])
-    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
-        raise RunError(f"{path} is damaged: {error!r}.") from error
-    return replace(draws, plan=plan)
+    with reading(path):
+        return replace(_made(result, found[1]), plan=plan)
 
 
 def table_of(run: RunDirectory) -> dict[str, Any] | None:
@@ -103,7 +100,15 @@ def table_of(run: RunDirectory) -> dict[str, Any] | None:
         return None
     run.begun()
     _check(run, run.read("result.json"), "summary.json")
-    return json.loads((run.path / "summary.json").read_bytes())
+    try:
+        found = json.loads((run.path / "summary.json").read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunError(
+            f"{run.path / 'summary.json'} cannot be read: {first_line(error)}."
+        ) from error
+    if not isinstance(found, dict):
+        raise RunError(f"{run.path / 'summary.json'} cannot be read: it holds no object.")
+    return found
 
 
 def _check(run: RunDirectory, result: dict[str, Any], name: str) -> None:
@@ -131,6 +136,8 @@ def verify(path: str | Path) -> dict[str, int]:
       ['run.json', 'setup.npz', 'result.json', 'draws.npz', 'summary.json']
     """
     run = RunDirectory(path)
+    if not run.path.is_dir():
+        raise RunError(f"{path} is not a directory.")
     asked = run.begun()
     names = ["run.json", "setup.npz"]
     run.read_arrays("setup.npz")
@@ -139,10 +146,13 @@ def verify(path: str | Path) -> dict[str, int]:
         table_of(run)
         names += ["result.json", "draws.npz", "summary.json"]
     else:
-        run.attempt = len(asked.get("again", []))
+        with reading(path):
+            run.attempt = len(asked.get("again", []))
         found = run.read_checkpoint()
         if found is not None:
-            for first, end in found[0].get("chunks", []):
+            with reading(path):
+                chunks = [(int(first), int(end)) for first, end in found[0].get("chunks", [])]
+            for first, end in chunks:
                 run.read_chunk(first, end)
                 names.append(f"chunks/{run.attempt}-{first}.npz")
             names.append("checkpoint.npz")
@@ -157,7 +167,13 @@ def _made(result: dict[str, Any], arrays: dict[str, np.ndarray]) -> Draws:
         leaves.append(arrays[f"position{len(leaves)}"])
     numbers = sum(math.prod(leaf.shape[2:]) for leaf in leaves)
     short = any(leaf.shape[:2] != (chains, count) for leaf in leaves)
-    if short or len(result["status"]) != chains or len(result["names"]) != numbers:
+    short |= any(arrays[name].shape != (chains, count) for name in PER_DRAW)
+    if (
+        short
+        or arrays["step"].shape != (count,)
+        or len(result["status"]) != chains
+        or len(result["names"]) != numbers
+    ):
         raise ValueError("names, chains and draws do not belong together")
     totals, moments = result["moments"], None
     if totals is not None:

@@ -20,6 +20,7 @@ from ..approximate.sandwich import sandwich
 from ..checks import fraction, positive
 from ..data.table import as_table, content_hash, read_table
 from ..draws.draws import Draws
+from ..draws.files import reading
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
@@ -138,7 +139,8 @@ def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
         )
     given, absolute, digest = (_part(source, name) for name in ("path", "absolute", "sha256"))
     # a run may be resumed from another folder, or have moved together with its data
-    path = next((p for p in (Path(absolute), Path(given)) if p.is_file()), None)
+    with reading("run.json"):
+        path = next((p for p in (Path(absolute), Path(given)) if p.is_file()), None)
     if path is None:
         raise RunError(f"the run's data file {absolute} is missing; put it back to go on.")
     if content_hash(path) != digest:
@@ -146,10 +148,8 @@ def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
             f"the run's data file {path} has changed since the run was begun; put the old file "
             "back, or fit the new one to another directory."
         )
-    try:
+    with reading("run.json"):
         return FormulaModel.from_spec(_part(run_json, "model"), read_table(path))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"run.json is damaged: {error!r}.") from error
 
 
 def resume(
@@ -249,10 +249,11 @@ def sandwich_of_run(run: str | Path) -> Draws:
       True
     """
     draws, model = _finished(run)
-    standardised = model.to_standardised(draws.position)
-    inside = replace(model.posterior, output=None)
-    found = sandwich(inside, model.data, replace(draws, position=standardised))
-    return replace(found, position=model.to_original(found.position))
+    with reading(run):
+        standardised = model.to_standardised(draws.position)
+        inside = replace(model.posterior, output=None)
+        found = sandwich(inside, model.data, replace(draws, position=standardised))
+        return replace(found, position=model.to_original(found.position))
 
 
 def _finished(run: str | Path) -> tuple[Draws, FormulaModel]:
@@ -287,21 +288,26 @@ def predict(run: str | Path, data: Any, *, prob: float = 0.9) -> dict[str, Float
             f"{run} was not made by `sgld fit`, so the command line does not know how to predict "
             "with it; use sgld.load(path).predict(f, x)."
         )
-    try:
+    with reading(Path(run) / "run.json"):
         model = FormulaModel.from_spec(_part(asked, "model"))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{Path(run) / 'run.json'} is damaged: {error!r}.") from error
     weights = draws.weights
-    position = jax.tree.map(lambda leaf: np.asarray(leaf)[draws.healthy], draws.position)
-    position = model.to_standardised(position)
+    with reading(run):
+        position = jax.tree.map(lambda leaf: np.asarray(leaf)[draws.healthy], draws.position)
+        position = model.to_standardised(position)
     table, _ = _read(data)
+    with reading(run):
+        return _predicted(model, position, table, prob, weights, int(asked["seed"]))
+
+
+def _predicted(
+    model: FormulaModel, position: Any, table: Any, prob: float, weights: Any, seed: int
+) -> dict[str, Float[np.ndarray, " N"]]:
+    """Of the rows in pieces."""
     parts = []
     for number, start in enumerate(range(0, table.num_rows, ROWS_AT_ONCE)):
         rows = table.slice(start, ROWS_AT_ONCE)
         try:
-            part = model.predict(
-                position, rows, prob=prob, weights=weights, seed=int(asked["seed"]) + number
-            )
+            part = model.predict(position, rows, prob=prob, weights=weights, seed=seed + number)
         except DataError:
             if start:  # the sentence names a row: find it again in the whole
                 model.design(table.slice(0, start + ROWS_AT_ONCE))

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from ..draws import weighted
 from ..draws.draws import Draws
-from ..draws.files import write_atomic
+from ..draws.files import reading, write_atomic
 from ..draws.phase import Phase
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load, table_of
@@ -42,7 +42,9 @@ def write_report(run_path: Path | str) -> Path:
     draws = load(run.path)
     asked = run.begun()
     path = run.path / "report.html"
-    write_atomic(path, _page(run, draws, asked).encode("utf-8"))
+    with reading(run.path):
+        page = _page(run, draws, asked).encode("utf-8")
+    write_atomic(path, page)
     return path
 
 
