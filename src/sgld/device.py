@@ -15,11 +15,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 
 from .errors import UsageError, first_line
 
-__all__ = ["check_device", "compiling", "sent", "stream_key"]
+__all__ = ["check_device", "compiling", "known_now", "sent", "stream_key"]
 
 
 def check_device() -> None:
@@ -65,6 +66,11 @@ def sent(values: Any, dtype: Any = None) -> Array:
     except (RuntimeError, AssertionError):
         check_device()  # says so, where that is what is wrong
         raise
+
+
+def known_now(*values: Any) -> bool:
+    """Whether these are numbers already, not the placeholders of a function that is being compiled."""
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
 def stream_key(seed: int, stream: int) -> Array:

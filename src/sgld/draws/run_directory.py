@@ -7,6 +7,7 @@
     draws.npz          the draws of a finished run, as they are reported
     summary.json       the table
     result.json        the verdict, and the seals of draws and table: the run is finished
+    confirmation.json  another verdict on the same draws, from NUTS or half the step, and the seal of its table
     report.html, lock  a page for people; who is at work on the run
 
 Every file appears at once, whole and on the disk (`files`), and carries the id of its run. What a
@@ -22,6 +23,8 @@ does what stands beside it:
                                          the next plan is made from the stored one, as it would have been
     + draws.npz, + summary.json          goes on from the checkpoint, and writes them again
     + result.json                        finished; a checkpoint and chunks still there are removed at leisure
+    + confirmation.json                  finished, with another verdict; summary.json may still be the one before,
+                                         and is then made again from the draws whenever it is read
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ __all__ = ["FORMAT", "RunDirectory"]
 FORMAT = 3  # of a run directory; 1 had no setup.npz, 2 kept its draws in zarr
 NAMES = (
     "run.json", "setup.npz", "checkpoint.npz", "draws.npz", "summary.json", "result.json",
-    "report.html",
+    "confirmation.json", "report.html",
 )  # fmt: skip
 CHUNK = re.compile(r"\d{1,9}-\d{1,18}\.npz")
 SILENT = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -24,15 +24,25 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-__all__ = ["apply", "learn"]
+__all__ = ["Learnt", "apply", "columns_of", "learn", "predictors"]
 
+OFFSET = "offset("
 FEW_LEVELS = 20  # up to so many, text is a category whatever it looks like
 
 
-def learn(
-    table: pyarrow.Table, formula: str
-) -> tuple[dict[str, Any], Float[np.ndarray, "N p"], Float[np.ndarray, " N"]]:
-    """The state of a formula on its training rows (JSON), its design matrix and its outcome.
+class Learnt(NamedTuple):
+    """A formula on its training rows: its state (JSON), design, outcome, and the offsets' sum."""
+
+    state: dict[str, Any]
+    x: Float[np.ndarray, "N p"]
+    y: Float[np.ndarray, " N"]
+    offset: Float[np.ndarray, " N"] | None
+
+
+def learn(table: pyarrow.Table, formula: str) -> Learnt:
+    """What a formula makes of the rows of a table, and what it learns from them.
+
+    A term offset(...) is added to the linear predictor as it is, without a coefficient.
 
     Raises:
       UsageError: the formula does not parse, has no outcome or several, or no predictors.
@@ -70,12 +80,31 @@ def learn(
     if matrices.lhs.shape[1] != 1:
         raise DataError(f"outcome {outcome!r} is not one column of numbers; convert it to numbers.")
     _check_levels(evaluator, state)
-    y = _finite(matrices.lhs, [outcome])
-    return state, _finite(matrices.rhs, names), y[:, 0]
+    y = _finite(matrices.lhs, [outcome])[:, 0]
+    x, offset = _split(_finite(matrices.rhs, names), names, state)
+    state["names"] = [name for name in names if not name.startswith(OFFSET)]
+    if not state["names"]:
+        raise UsageError(f"formula {formula!r} has no predictors beside its offset; add '1'.")
+    return Learnt(state, x, y, offset)
 
 
-def apply(state: dict[str, Any], table: pyarrow.Table) -> Float[np.ndarray, "N p"]:
-    """The columns of `state["names"]` for the rows of another table, which needs no outcome.
+def columns_of(formula: str, table: pyarrow.Table) -> tuple[str, list[str]]:
+    """The outcome as it is written, and every column that the formula uses. Raises as `learn`."""
+    parsed = _parse(formula, table.column_names)
+    return str(next(iter(parsed.lhs))), _used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
+
+
+def predictors(state: dict[str, Any], table: pyarrow.Table) -> list[str]:
+    """The columns of another table that `apply` needs. Raises DataError where one is missing."""
+    parsed = _parse(state["formula"], state["columns"])
+    return _used_columns(state["formula"], parsed.rhs, table)
+
+
+def apply(
+    state: dict[str, Any], table: pyarrow.Table
+) -> tuple[Float[np.ndarray, "N p"], Float[np.ndarray, " N"] | None]:
+    """The columns of `state["names"]` for the rows of another table, which needs no outcome; and
+    the sum of the offsets.
 
     Raises DataError for a missing column, a bad cell, or a level the training data did not have.
     """
@@ -99,13 +128,31 @@ def apply(state: dict[str, Any], table: pyarrow.Table) -> Float[np.ndarray, "N p
             column_array(table, name)
     evaluator = _evaluator(_frame(table, used))
     matrix = _evaluate(evaluator, spec, state["formula"])
-    if list(matrix.columns) != state["names"]:
+    names = [str(name) for name in matrix.columns]
+    if [name for name in names if not name.startswith(OFFSET)] != state["names"]:
         raise DataError(
             f"these rows give the columns {list(matrix.columns)} where the training data gave "
             f"{state['names']}; give each column the type it had."
         )
     _check_levels(evaluator, state)
-    return _finite(matrix, state["names"])
+    return _split(_finite(matrix, names), names, state)
+
+
+def _split(
+    values: np.ndarray, names: list[str], state: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The columns that get coefficients, and the sum of the offsets, None without one."""
+    offsets = np.array([name.startswith(OFFSET) for name in names])
+    for name, is_offset in zip(names, offsets, strict=True):
+        kind = state["factors"].get(name, {}).get("kind")
+        if (is_offset and kind != "numerical") or (not is_offset and OFFSET in name):
+            raise UsageError(
+                f"formula {state['formula']!r} has an offset in {name!r}; an offset is a term of its "
+                "own, of numbers: offset(log(exposure))."
+            )
+    if not offsets.any():
+        return values, None
+    return values[:, ~offsets], values[:, offsets].sum(axis=1)
 
 
 def _parse(formula: str, columns: list[str]) -> Any:
@@ -231,7 +278,7 @@ def _check_text(column: pyarrow.ChunkedArray, name: str) -> None:
 def _evaluator(frame: pandas.DataFrame) -> Any:
     from formulaic.materializers import PandasMaterializer
 
-    return PandasMaterializer(frame, context={})
+    return PandasMaterializer(frame, context={"offset": lambda values: values})
 
 
 def _evaluate(evaluator: Any, spec: Any, formula: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..bridge.numpyro_model import opened
 from ..checks import check_seed, is_number, positive_number, whole_number
 from ..data.contract import as_source
 from ..data.order import ORDERS
@@ -35,6 +36,7 @@ def prepare(posterior: Posterior, data: Any, init: Any, *, seed: int = 0) -> Pro
     """The problem of a call, all rows in one batch. Raises UsageError and DataError."""
     check_seed(seed)
     check_device()
+    posterior, data, init = opened(posterior, data, init)
     if not isinstance(posterior, Posterior):
         raise UsageError(f"posterior must be an sgld.Posterior. Got {type(posterior).__name__}.")
     if (data is None) != (posterior.log_likelihood is None):
@@ -52,7 +54,7 @@ def prepare(posterior: Posterior, data: Any, init: Any, *, seed: int = 0) -> Pro
     free = posterior.unconstrain(jax.tree.map(_inexact, init))
     layout = Layout.of(free)
     source = None if data is None else as_source(data, seed)
-    problem = Problem(Target(posterior, layout), source, layout.ravel(free))
+    problem = Problem(Target(posterior, layout, layout.array(1.0)), source, layout.ravel(free))
     count_posterior(problem)
     _check_model(problem)
     return problem

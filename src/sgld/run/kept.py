@@ -47,6 +47,11 @@ class Keep:
         """Numbers that a draw adds."""
         return 0 if self.moments else self.layout.dimension
 
+    def numbers(self, setup: Setup, dimension: int) -> int:
+        """How many are held of a draw."""
+        held = dimension if self.holds_positions(setup, dimension) else 0
+        return held if self.moments else held + self.layout.dimension
+
     def batches(self, setup: Setup) -> Batches | None:
         """The batches of draws, where moments alone are kept."""
         if not self.moments:

@@ -11,7 +11,7 @@ from ..draws.plan import Plan
 from ..errors import UsageError
 from ..metropolis.ensemble import CHAINS
 from ..problem.request import Request, is_auto
-from .exact_price import exact_draws
+from .exact_price import DRAWS
 
 __all__ = ["with_lengths"]
 
@@ -25,7 +25,7 @@ ADAPTING = 1000  # least burn-in of an adaptive preconditioner
 def with_lengths(plan: Plan, ask: Request) -> Plan:
     """The plan with those of its setup."""
     setup = plan.setup
-    num_chains = ask.chains(CHAINS if setup.exact else 4)
+    num_chains = ask.chains(setup.num_chains or CHAINS if setup.exact else 4)
     if setup.exact:
         return replace(
             plan, setup=replace(setup, num_chains=num_chains, **_exact(plan, ask, num_chains))
@@ -84,8 +84,8 @@ def _exact(plan: Plan, ask: Request, num_chains: int) -> dict[str, int]:
     burn_in = 0 if is_auto(ask.burn_in) else int(ask.burn_in)
     thin = 1 if is_auto(ask.thin) else int(ask.thin)
     if is_auto(ask.num_draws):
-        dimension = plan.setup.preconditioner.matrix.shape[0]
-        num_draws = max(FEWEST, exact_draws(plan.num_data, dimension) // num_chains)
+        planned = plan.setup.num_chains * plan.setup.num_draws or DRAWS
+        num_draws = max(FEWEST, planned // num_chains)
     else:
         num_draws = int(ask.num_draws)
     if ask.max_steps is not None:
