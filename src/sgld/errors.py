@@ -50,7 +50,7 @@ def _sentence(text: str) -> str:
     if len(text) > MOST_LETTERS:
         half = MOST_LETTERS // 2
         text = f"{text[:half]} ... {text[-half:]}"
-    return plain(text)
+    return plain(text.rstrip("\n")).replace("\n", "\\n")
 
 
 class UsageError(SGLDError, ValueError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..draws.remedies import at_the_shell
+from ..errors import plain
 from .app import typer
 
 if TYPE_CHECKING:
@@ -120,6 +121,8 @@ def content_of(run: Path) -> dict[str, Any]:
     if content is not None:
         return content
     draws = load(run)  # raises where the run is unfinished or none
+    if draws.healthy.size:
+        return draws.summary().to_dict()
     word, reasons = draws.verdict.word, draws.verdict.reasons
     facts = {name: draws.info.get(name) for name in ("num_data", "num_steps", "seconds")}
     counts = {"num_chains": draws.num_chains, "num_draws": draws.num_draws}
@@ -128,16 +131,24 @@ def content_of(run: Path) -> dict[str, Any]:
 
 def show(run: Path, quiet: bool, as_json: bool) -> None:
     """The table and the verdict, the verdict alone, or summary.json."""
+    from ..draws.files import reading
+
+    with reading(run):
+        _show(run, quiet, as_json)
+
+
+def _show(run: Path, quiet: bool, as_json: bool) -> None:
     content = content_of(run)
     if as_json:
         typer.echo(json.dumps(content, indent=2))
         return
     if not quiet and content["parameters"]:
-        typer.echo(_table(content, _told(run)) + "\n")
+        typer.echo(plain(_table(content, _told(run))) + "\n")
     word = content["verdict"]
-    typer.secho(f"verdict: {word}", fg=COLOURS.get(word), bold=True, nl=False)
+    typer.secho(plain(f"verdict: {word}"), fg=COLOURS.get(word), bold=True, nl=False)
     between = " " if quiet else "\n" + " " * len("verdict: ")
-    typer.echo(" - " + between.join(at_the_shell(reason, run) for reason in content["reasons"]))
+    reasons = between.join(at_the_shell(reason, run) for reason in content["reasons"])
+    typer.echo(plain(" - " + reasons))
 
 
 def _told(run: Path) -> dict[str, Any]:

@@ -220,7 +220,8 @@ def _header(path: Path) -> list[str]:
             ) from error
         except csv.Error as error:
             raise DataError(
-                f"{path} cannot be read as csv: {first_line(error)}; write it again."
+                f"{path} has a name of more than {csv.field_size_limit():,} letters in its header, or cannot be "
+                f"read as csv ({first_line(error)}); write it again."
             ) from error
     _check_names(names, str(path))
     return names

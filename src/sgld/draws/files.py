@@ -15,6 +15,7 @@ import io
 import json
 import os
 import secrets
+import stat
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..errors import RunError
+from ..errors import RunError, SGLDError, first_line
 
 __all__ = [
     "SCRATCH",
@@ -32,6 +33,7 @@ __all__ = [
     "flush_folder",
     "read_arrays",
     "read_json",
+    "reading",
     "remove",
     "write_arrays",
     "write_atomic",
@@ -137,6 +139,20 @@ def exists(path: Path) -> bool:
 
 
 @contextlib.contextmanager
+def reading(path: Path | str) -> Iterator[None]:
+    """What only content of a run directory can raise, which seals alone do not vouch for, as a RunError.
+
+    Whoever seals a directory anew can put any value anywhere: no list of errors is complete.
+    """
+    try:
+        yield
+    except (SGLDError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise RunError(f"{path} is damaged: {_brief(error)}.") from error
+
+
+@contextlib.contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     """A regular file, open for reading. Raises RunError otherwise, FileNotFoundError where absent."""
     if exists(path) and path.is_symlink():
@@ -148,9 +164,10 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
         raise
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read: {error}.") from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise RunError(f"{path} cannot be read: it is no regular file.")
     with os.fdopen(handle, "rb") as file:
-        if not path.is_file():
-            raise RunError(f"{path} cannot be read: it is no regular file.")
         yield file
 
 
@@ -239,4 +256,4 @@ def _array(content: bytes) -> np.ndarray:
 
 
 def _brief(error: Exception) -> str:
-    return f"{type(error).__name__} {error}"[:200].rstrip()
+    return f"{type(error).__name__} {first_line(error)}".rstrip()

@@ -13,10 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import RunError
+from ..errors import RunError, first_line
 from ..layout import leaf_names
 from .draws import Draws
-from .files import as_json, digest_of, exists, remove, write_atomic
+from .files import as_json, digest_of, exists, reading, remove, write_atomic
 from .moments import Moments
 from .run_directory import RunDirectory
 from .summary import TOLD
@@ -75,7 +75,7 @@ def write_confirmation(run: RunDirectory, draws: Draws) -> None:
     table_of(run)  # whose seal is kept beside the new one's
     table = as_json(draws.summary().to_dict())
     tables = [(len(table), hashlib.sha256(table).hexdigest())]
-    if (run.path / "summary.json").exists():
+    if exists(run.path / "summary.json"):
         tables.append(digest_of(run.path / "summary.json"))
     content = {"verdict": draws.verdict.to_dict(), "draws": digest_of(run.path / "draws.npz")}
     run.write(CONFIRMATION, {**jsonable(content), "tables": jsonable(tables)})
@@ -84,7 +84,7 @@ def write_confirmation(run: RunDirectory, draws: Draws) -> None:
 
 def _confirmation(run: RunDirectory, result: dict[str, Any]) -> dict[str, Any] | None:
     """confirmation.json, where it is of the draws that result.json was written with."""
-    if not (run.path / CONFIRMATION).exists():
+    if not exists(run.path / CONFIRMATION):
         return None
     found, files = run.read(CONFIRMATION), result.get("files")
     whole = isinstance(found.get("verdict"), dict) and isinstance(found.get("tables"), list)
@@ -120,14 +120,11 @@ def load(path: str | Path) -> Draws:
     _check(run, result, "draws.npz")
     found = run.read_arrays("draws.npz")
     assert found is not None
-    try:
+    with reading(path):
         confirmation = _confirmation(run, result)
         if confirmation is not None:
             result["verdict"] = confirmation["verdict"]
-        draws = _made(result, found[1])
-    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
-        raise RunError(f"{path} is damaged: {error!r}.") from error
-    return replace(draws, plan=plan)
+        return replace(_made(result, found[1]), plan=plan)
 
 
 def table_of(run: RunDirectory) -> dict[str, Any] | None:
@@ -139,14 +136,26 @@ def table_of(run: RunDirectory) -> dict[str, Any] | None:
     confirmation = _confirmation(run, result)
     if confirmation is None:
         _check(run, result, "summary.json")
-        return json.loads((run.path / "summary.json").read_bytes())
-    now, *before = confirmation["tables"]
+        return _table(run.path / "summary.json")
+    with reading(run.path):
+        now, *before = confirmation["tables"]
     found = list(digest_of(run.path / "summary.json"))
     if found == now:
-        return json.loads((run.path / "summary.json").read_bytes())
+        return _table(run.path / "summary.json")
     if found in before:  # stopped between the verdict and its table
         return load(run.path).summary().to_dict()
     raise _not_as_written(run.path / "summary.json")
+
+
+def _table(path: Path) -> dict[str, Any]:
+    """A table's JSON. Raises RunError where it is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunError(f"{path} cannot be read: {first_line(error)}.") from error
+    if not isinstance(found, dict):
+        raise RunError(f"{path} cannot be read: it holds no object.")
+    return found
 
 
 def _check(run: RunDirectory, result: dict[str, Any], name: str) -> None:
@@ -178,6 +187,8 @@ def verify(path: str | Path) -> dict[str, int]:
       ['run.json', 'setup.npz', 'result.json', 'draws.npz', 'summary.json']
     """
     run = RunDirectory(path)
+    if not run.path.is_dir():
+        raise RunError(f"{path} is not a directory.")
     asked = run.begun()
     names = ["run.json", "setup.npz"]
     run.read_arrays("setup.npz")
@@ -186,10 +197,13 @@ def verify(path: str | Path) -> dict[str, int]:
         table_of(run)
         names += ["result.json", "draws.npz", "summary.json", CONFIRMATION]
     else:
-        run.attempt = len(asked.get("again", []))
+        with reading(path):
+            run.attempt = len(asked.get("again", []))
         found = run.read_checkpoint()
         if found is not None:
-            for first, end in found[0].get("chunks", []):
+            with reading(path):
+                chunks = [(int(first), int(end)) for first, end in found[0].get("chunks", [])]
+            for first, end in chunks:
                 run.read_chunk(first, end)
                 names.append(f"chunks/{run.attempt}-{first}.npz")
             names.append("checkpoint.npz")
@@ -204,7 +218,13 @@ def _made(result: dict[str, Any], arrays: dict[str, np.ndarray]) -> Draws:
         leaves.append(arrays[f"position{len(leaves)}"])
     numbers = sum(math.prod(leaf.shape[2:]) for leaf in leaves)
     short = any(leaf.shape[:2] != (chains, count) for leaf in leaves)
-    if short or len(result["status"]) != chains or len(result["names"]) != numbers:
+    short |= any(arrays[name].shape != (chains, count) for name in PER_DRAW)
+    if (
+        short
+        or arrays["step"].shape != (count,)
+        or len(result["status"]) != chains
+        or len(result["names"]) != numbers
+    ):
         raise ValueError("names, chains and draws do not belong together")
     totals, moments = result["moments"], None
     if totals is not None:

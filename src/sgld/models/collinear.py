@@ -9,8 +9,9 @@ from jaxtyping import Float
 
 from ..errors import DataError
 
-__all__ = ["check_columns"]
+__all__ = ["check_columns", "check_magnitudes", "check_own"]
 
+LARGEST = 1e30  # of a column's numbers, whose coefficients float32 shall hold
 SHOWN = 5  # columns of a kind that are named
 LEFT = 1e-10  # share of a column's variance that those before it leave, at least
 
@@ -77,3 +78,23 @@ def _first(found: list[str]) -> list[str]:
 
 def _listed(names: list[str], which: np.ndarray) -> str:
     return ", ".join(repr(names[i]) for i in which[:SHOWN]) + " and others" * (len(which) > SHOWN)
+
+
+def check_own(names: tuple[str, ...]) -> None:
+    """DataError where two parameters would have one name."""
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise DataError(
+            f"two parameters of this model would be called {twice!r}; rename that column."
+        )
+
+
+def check_magnitudes(values: Float[np.ndarray, "N p"], names: list[str]) -> None:
+    """DataError for numbers whose squares float64 does not hold, or which float32 may not report."""
+    largest = np.max(np.abs(values), axis=0)
+    for name, most in zip(names, largest, strict=True):
+        if most > LARGEST or 0 < most < 1 / LARGEST:
+            raise DataError(
+                f"{name!r} holds numbers of {most:.3g}; give it in a unit that makes them ordinary "
+                f"({1 / LARGEST:g} to {LARGEST:g})."
+            )

@@ -19,6 +19,7 @@ from ..approximate.sandwich import sandwich
 from ..checks import fraction, positive
 from ..data.table import as_table, content_hash, read_table
 from ..draws.draws import Draws
+from ..draws.files import reading
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
@@ -188,7 +189,8 @@ def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
         )
     given, absolute, digest = (_part(source, name) for name in ("path", "absolute", "sha256"))
     # a run may be resumed from another folder, or have moved together with its data
-    path = next((p for p in (Path(absolute), Path(given)) if p.is_file()), None)
+    with reading("run.json"):
+        path = next((p for p in (Path(absolute), Path(given)) if p.is_file()), None)
     if path is None:
         raise RunError(f"the run's data file {absolute} is missing; put it back to go on.")
     if content_hash(path) != digest:
@@ -196,10 +198,8 @@ def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
             f"the run's data file {path} has changed since the run was begun; put the old file "
             "back, or fit the new one to another directory."
         )
-    try:
+    with reading("run.json"):
         return FormulaModel.from_spec(_part(run_json, "model"), read_table(path))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"run.json is damaged: {error!r}.") from error
 
 
 def resume(
@@ -299,10 +299,11 @@ def sandwich_of_run(run: str | Path) -> Draws:
       True
     """
     draws, model = _finished(run)
-    standardised = model.to_standardised(draws.position)
-    inside = replace(model.posterior, output=None)
-    found = sandwich(inside, model.data, replace(draws, position=standardised))
-    return replace(found, position=model.to_original(found.position))
+    with reading(run):
+        standardised = model.to_standardised(draws.position)
+        inside = replace(model.posterior, output=None)
+        found = sandwich(inside, model.data, replace(draws, position=standardised))
+        return replace(found, position=model.to_original(found.position))
 
 
 def _finished(run: str | Path) -> tuple[Draws, FormulaModel]:
@@ -339,9 +340,8 @@ def predict(run: str | Path, data: Any, *, prob: float = 0.9) -> dict[str, np.nd
             f"{run} was not made by `sgld fit`, so the command line does not know how to predict "
             "with it; use sgld.load(path).predict(f, x)."
         )
-    try:
+    with reading(Path(run) / "run.json"):
         model = FormulaModel.from_spec(_part(asked, "model"))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{Path(run) / 'run.json'} is damaged: {error!r}.") from error
     table, _ = _read(data)
-    return predicted(model, draws, table, prob, int(asked["seed"]))
+    with reading(run):
+        return predicted(model, draws, table, prob, int(asked["seed"]))

@@ -27,7 +27,7 @@ from ..device import sent
 from ..errors import DataError, UsageError
 from ..posterior import Labels, Posterior
 from . import design as designs
-from .collinear import check_columns
+from .collinear import check_columns, check_magnitudes, check_own
 from .family import Family, find_family
 from .predictive import predictive, probabilities
 from .prior import DISPERSIONS, Positive, default_log_prior, original_log_prior, parse_prior
@@ -36,7 +36,6 @@ from .rows import rows_of
 __all__ = ["FormulaModel"]
 
 PyTree = Any
-LARGEST = 1e30  # of a column's numbers, whose coefficients float32 shall hold
 PRIOR_SCALE = 2.5  # sds of the outcome per sd of a column, as in rstanarm
 
 
@@ -109,9 +108,9 @@ class FormulaModel:
         columns = {"weights": weights, "trials": trials, "missing": missing}
         rows = rows_of(as_table(table), formula, kind, columns)
         (state, x, y, _), extra = rows.learnt, rows.extra
-        _check_own((*state["names"], *kind.dispersion))
-        _check_magnitudes(np.column_stack([y]), [state["outcome"]])
-        _check_magnitudes(x, state["names"])
+        check_own((*state["names"], *kind.dispersion))
+        check_magnitudes(np.column_stack([y]), [state["outcome"]])
+        check_magnitudes(x, state["names"])
         check_columns(x, state["names"])
         intercept = "Intercept" in state["names"]
         center = x.mean(axis=0) if intercept else np.zeros(x.shape[1])
@@ -327,26 +326,6 @@ def _typical(kind: Family, y: np.ndarray, extra: dict[str, np.ndarray]) -> Any:
         top = offset.max()
         return centre - float(top + np.log(np.mean(np.exp(offset - top))))
     return (np.asarray(centre) - offset.mean()).tolist()
-
-
-def _check_own(names: tuple[str, ...]) -> None:
-    """DataError where two parameters would have one name."""
-    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-    if twice is not None:
-        raise DataError(
-            f"two parameters of this model would be called {twice!r}; rename that column."
-        )
-
-
-def _check_magnitudes(values: Float[np.ndarray, "N p"], names: list[str]) -> None:
-    """DataError for numbers whose squares float64 does not hold, or which float32 may not report."""
-    largest = np.max(np.abs(values), axis=0)
-    for name, most in zip(names, largest, strict=True):
-        if most > LARGEST or 0 < most < 1 / LARGEST:
-            raise DataError(
-                f"{name!r} holds numbers of {most:.3g}; give it in a unit that makes them ordinary "
-                f"({1 / LARGEST:g} to {LARGEST:g})."
-            )
 
 
 def _standardise(

@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from ..draws import weighted
 from ..draws.draws import Draws
-from ..draws.files import write_atomic
+from ..draws.files import reading, write_atomic
 from ..draws.phase import Phase
 from ..draws.remedies import at_the_shell
 from ..draws.run_directory import RunDirectory
@@ -46,7 +46,9 @@ def write_report(run_path: Path | str) -> Path:
     draws = load(run.path)
     asked = run.begun()
     path = run.path / "report.html"
-    made = _page(run.path.resolve().name, draws, asked, table_of(run), _model_of(asked), run.path)
+    with reading(run.path):
+        name = run.path.resolve().name
+        made = _page(name, draws, asked, table_of(run), _model_of(asked), run.path)
     write_atomic(path, made.encode("utf-8"))
     return path
 

@@ -12,6 +12,7 @@ from jaxtyping import Int
 
 from ..checks import positive
 from ..draws.draws import Draws
+from ..draws.files import reading
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
@@ -229,7 +230,7 @@ def go_on(
         "preconditioner": preconditioner,
     }  # fmt: skip
     ask, ess = asked_again(directory, asked, Given(given)), asked.get("ess")
-    with told(progress, SAMPLING):
+    with told(progress, SAMPLING), reading(path):
         problem = _checked(posterior, data, init, ask, ess)
         kept = as_keep(keep_again(directory, asked, keep), problem)
         now = record(problem, ask, ess, kept)

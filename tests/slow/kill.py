@@ -1,0 +1,129 @@
+"""Runs that are killed at random instants, gone on with, and killed again: the draws of an uninterrupted run.
+
+    python tests/slow/kill.py [--times 100] [--seed 0]
+
+Every run is a process of its own (a fork of one that has imported everything and computed nothing), ended by
+SIGKILL after a random time; so is every second one that goes on with it. Counted: runs whose draws have the
+SHA-256 of the whole run's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import sgld
+from sgld.draws import files, plan_file, storage  # noqa: F401  imported before the processes part
+from sgld.models.fit import fit  # noqa: F401
+from sgld.run import sample, sink
+
+SEED, DRAWS = 3, 4000
+
+
+def posterior() -> sgld.Posterior:
+    import jax.numpy as jnp
+
+    return sgld.Posterior(
+        lambda t: -0.5 * jnp.sum(t**2) / 100, lambda t, x: -0.5 * jnp.sum((x - t) ** 2)
+    )
+
+
+def arguments() -> tuple:
+    data = np.random.default_rng(0).normal(size=(400, 3)).astype(np.float32)
+    return posterior(), data, np.zeros(3, np.float32)
+
+
+def begin(path: Path) -> None:
+    """The run; a step by hand, so that its time goes into draws and their files."""
+    sgld.sample(
+        *arguments(), step_size=1e-4, num_draws=DRAWS, num_chains=3, thin=5, batch_size=20, seed=SEED,
+        path=path, checkpoint_every=0.02, progress=False,
+    )  # fmt: skip
+
+
+def go_on(path: Path) -> None:
+    if not (path / "run.json").exists():
+        begin(path)
+        return
+    sgld.resume(path, *arguments(), progress=False, checkpoint_every=0.02)
+
+
+def apart(work: Callable[[], None], seconds: float | None) -> bool:
+    """Do some work in a process of its own, killed after some time; whether it came to its end."""
+    child = os.fork()
+    if child == 0:
+        try:
+            sink.NUMBERS_PER_CHUNK, sink.FEWEST_PER_CHUNK = 3000, 100
+            work()
+            status = 0
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            status = 1
+        os._exit(status)
+    if seconds is not None:
+        time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
+        raise SystemExit("a run ended with an error of its own")
+    return os.WIFEXITED(status)
+
+
+def digest(path: Path) -> str:
+    """Of draws.npz' arrays, without JAX: this process computes nothing."""
+    head, arrays = files.read_arrays(path / "draws.npz")
+    del head
+    content = hashlib.sha256()
+    for name in sorted(arrays):
+        content.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
+    return content.hexdigest()
+
+
+def kill(times: int, seed: int, folder: Path) -> tuple[int, int, list[str]]:
+    """How many came to the same draws, how many kills hit a process at work, what was left behind."""
+    rng, same, hit = np.random.default_rng(seed), 0, 0
+    apart(lambda: begin(folder / "first"), None)  # compiles into the cache
+    began = time.monotonic()
+    apart(lambda: begin(folder / "whole"), None)
+    whole, took = digest(folder / "whole"), time.monotonic() - began
+    left: list[str] = []
+    for number in range(times):
+        path = folder / f"run{number}"
+        ended = apart(lambda path=path: begin(path), float(rng.uniform(0, took)))
+        hit += not ended
+        while not ended and rng.random() < 0.5:
+            ended = apart(lambda path=path: go_on(path), float(rng.uniform(0, took)))
+            hit += not ended
+        apart(lambda path=path: go_on(path), None)
+        same += digest(path) == whole
+        left += [p.name for p in path.iterdir() if p.name.startswith(files.SCRATCH)]
+    return same, hit, left
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--times", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    began = time.time()
+    with tempfile.TemporaryDirectory() as folder:
+        same, hit, left = kill(given.times, given.seed, Path(folder))
+    print(
+        f"{same}/{given.times} with the draws of the whole run; {hit} kills hit a process at work; "
+        f"{len(left)} scratch files left; {time.time() - began:.0f} s"
+    )
+    sys.exit(same < given.times or bool(left))
+
+
+if __name__ == "__main__":
+    assert sample is not None
+    main()
