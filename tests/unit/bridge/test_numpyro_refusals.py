@@ -244,6 +244,22 @@ def test_obs_mask_takes_nothing_in_and_needs_no_parameters(x64):
     assert posterior.log_likelihood(init, {**row, "seen": False}) == 0.0
 
 
+def test_a_model_may_ask_where_nothing_was_measured():
+    def asks(x, y):
+        b, measured = slope(), ~jnp.isnan(y)
+        with numpyro.plate("data", len(x)), numpyro.handlers.mask(mask=measured):
+            numpyro.sample("y", dist.Normal(b * x, 1.0), obs=y)
+
+    y = np.where(X > 0, Y, np.nan)
+    posterior, init = sgld.from_numpyro(asks, X, y)
+    rows = jax.tree.map(jnp.asarray, posterior.data)
+    assert all(np.isfinite(leaf).all() for leaf in rows.values())
+    found = posterior.log_likelihood_free(posterior.unconstrain(init), rows)
+    seen = X > 0
+    expected = dist.Normal(init["slope"] * X[seen], 1.0).log_prob(Y[seen]).sum()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_deterministic_sites_are_reported_where_no_row_has_a_share():
     def deterministic(x, y):
         b = numpyro.deterministic("double", 2.0 * slope())
