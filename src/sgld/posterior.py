@@ -138,10 +138,16 @@ class Posterior:
         """The free pytree of a position."""
         return position if self.transform is None else self.transform.inverse(position)
 
-    def log_prior_free(self, free: PyTree) -> Float[Array, ""]:
-        """Log prior density of the free pytree: log prior of the position plus log |Jacobian|."""
+    def log_prior_free(self, free: PyTree, temperature: ArrayLike = 1.0) -> Float[Array, ""]:
+        """Log prior of the position plus T log |Jacobian|: at T = 1 the free pytree's own log density.
+
+        p(theta | data)^(1/T) is a law of the position, on its own scale. Its free coordinates have the
+        density p^(1/T) |J| = exp((log p + T log |J|) / T): the Jacobian is not tempered.
+        """
         value = self.log_prior(self.constrain(free))
-        return value if self.transform is None else value + self.transform.log_det(free)
+        if self.transform is None:
+            return value
+        return value + temperature * self.transform.log_det(free)
 
     def log_likelihood_free(
         self, free: PyTree, rows: PyTree, weight: Float[Array, " n"] | None = None

@@ -7,6 +7,7 @@ from .front import FRONT
 from .mutant import Mutant
 from .referee import REFEREE
 from .sampling import SAMPLING
+from .sklearn_door import SKLEARN_DOOR
 from .torch_door import TORCH_DOOR
 from .tune import TUNE
 
@@ -20,3 +21,5 @@ MUTANTS: list[Mutant] = [
     *BRIDGE,
     *TORCH_DOOR,
 ]
+    *SAMPLING, *DIAGNOSE, *TUNE, *DRAWS, *REFEREE, *FRONT, *SKLEARN_DOOR, *TORCH_DOOR,
+]  # fmt: skip
