@@ -19,7 +19,6 @@ MUTANTS: list[Mutant] = [
     *REFEREE,
     *FRONT,
     *BRIDGE,
+    *SKLEARN_DOOR,
     *TORCH_DOOR,
 ]
-    *SAMPLING, *DIAGNOSE, *TUNE, *DRAWS, *REFEREE, *FRONT, *SKLEARN_DOOR, *TORCH_DOOR,
-]  # fmt: skip
