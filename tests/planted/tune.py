@@ -15,6 +15,7 @@ LIMITS = "tests/unit/test_limits.py::"
 COLUMNS = "tests/unit/models/test_formula.py::"
 AT_ONCE = COLUMNS + "test_all_columns_that_cannot_be_told_apart_are_named_at_once"
 PROPER = "tests/unit/tune/test_proper.py::"
+PREDICT = "tests/unit/tune/test_predict.py"
 LAW = "tests/laws/test_sgld.py::"
 AFFINE = "tests/laws/test_momentum.py::"
 SANDWICH = "tests/unit/approximate/test_sandwich_of_means.py::"
@@ -121,6 +122,18 @@ TUNE = [
     Mutant(
         "operations: a Cholesky factor is a number like others", "problem/operations.py",
         '"cholesky": 3.5e-11, ', "", "tests/unit/test_operations.py",
+    ),
+    Mutant(
+        "predict: draws take no memory", "tune/predict.py", "(KEPT if d <= MANY else KEPT_OF_MANY) * draws + chains", "chains", PREDICT,
+    ),
+    Mutant(
+        "predict: a trajectory is one gradient", "tune/predict.py",
+        "float(setup.sampler.leapfrogs) / 2 + 1.5", "1.0",
+        PREDICT + "::test_a_trajectory_is_as_many_gradients_as_it_has_leapfrogs_on_average",
+    ),
+    Mutant(
+        "again: half the step, however many diverge", "run/again.py", "0 < diverged <= RARE * of", "0 < diverged",
+        EXACT + "test_half_the_step_is_tried_where_very_few_trajectories_diverge",
     ),
     Mutant(
         "operations: a loop is taken once", "problem/operations.py",

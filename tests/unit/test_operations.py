@@ -28,6 +28,11 @@ def test_factors_count_as_cubes_and_solutions_by_their_columns():
     assert many.each - one.each == pytest.approx(49 * 2500 * operations.SOLVED_COLUMN, rel=0.02)
 
 
+def test_a_square_is_a_product_and_another_power_is_none():
+    square, other = (priced(lambda x, p=p: jax.lax.pow(x, p), VECTOR).each for p in (2.0, 1.3))
+    assert square == pytest.approx(100 * operations.NUMBER) and other > 10 * square
+
+
 def test_loops_count_their_turns_and_conditions_all_branches():
     def scan(x):
         return jax.lax.scan(lambda c, v: (c + jnp.exp(v), None), 0.0, x)[0]

@@ -100,7 +100,7 @@ def judge_exact(
     """
     extra = {
         "nu": e.nu, "excess": None, "exact": "HMC", "divergences": trajectories.divergences,
-        "e_bfmi": trajectories.energy,
+        "trajectories": trajectories.num, "e_bfmi": trajectories.energy,
     }  # fmt: skip
     if e.failures:
         return Verdict("biased", e.failures, extra=extra)

@@ -160,6 +160,11 @@ def _chees() -> tuple[Callable, Callable]:
     return init, lambda state, ends, *rest: update(state, ends, *rest, jnp.ones_like(ends[0]))
 
 
+def _leapfrogs(length: Array, step_size: Array) -> Array:
+    """Of a trajectory, at most LONGEST: where a density is rough at every step, steps go to 0."""
+    return jnp.minimum(length / step_size, LONGEST)
+
+
 def _adaptation(size: float, length: float, at: int) -> Any:
     """BlackJAX's state at trajectory `at`, from a step and a length."""
     init, _ = _chees()
@@ -185,7 +190,7 @@ def _advance(
 
     def trajectory(number: Array, chains: _Chains) -> _Chains:
         z, state = chains.z, chains.adaptation
-        length = HMC(state.trajectory_length / state.step_size).length(number)
+        length = HMC(_leapfrogs(state.trajectory_length, state.step_size)).length(number)
         one = lambda q, p: propose(log_density, q, p, state.step_size, length, white.D)  # noqa: E731
         ends = jax.vmap(one)(z, noise.momentum[number])
         accepted = noise.log_uniform[number] <= ends.log_ratio

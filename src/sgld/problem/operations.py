@@ -35,6 +35,7 @@ OF_A_NUMBER = {  # of the functions that take long, and of what does not run thr
     "igamma": 1e-7, "igammac": 1e-7, "lgamma": 1e-8, "log": 6e-10, "log1p": 6e-10, "logistic": 6e-10,
     "pow": 4e-9, "regularized_incomplete_beta": 2e-7, "sin": 4e-9, "tan": 8e-9, "tanh": 6e-10,
 }  # fmt: skip
+WHOLE = (-1.0, 0.0, 0.5, 1.0, 2.0, 3.0)  # powers that XLA makes products of
 SCATTERED = 1e-9  # a number added somewhere else
 COMPARED = 1.2e-8  # a comparison of a sort
 # of a matrix's n^3; a Cholesky factor takes a third of the multiplications
@@ -159,6 +160,8 @@ def _own(equation: Any) -> float | None:
     if name == "sort":
         along = ins[0][equation.params["dimension"]]
         return COMPARED * math.prod(ins[0]) * math.log2(max(2, along))
+    if name == "pow" and getattr(equation.invars[1], "val", None) in WHOLE:
+        return NUMBER * made
     if name.startswith("reduce") or next(_inside(equation), None) is None:
         return OF_A_NUMBER.get(name, NUMBER) * max(made, *map(math.prod, ins), 0)
     return None

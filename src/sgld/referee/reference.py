@@ -30,8 +30,8 @@ from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.verdict import Verdict
 from ..errors import UsageError, did_you_mean
-from ..gaussian.known import NEGLIGIBLE
 from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode, other_modes
+from ..gaussian.modes import known_modes
 from ..gaussian.noise import TUNING
 from ..metropolis.energy import Around, around
 from ..posterior import Posterior
@@ -161,11 +161,13 @@ def _centers(problem: Problem, seed: int) -> tuple[Problem, Float[np.ndarray, "m
     start = np.zeros((1, problem.dimension))
     if problem.dimension > NEWTON_LIMIT:
         return around(problem, problem.start), start
-    laplace, density, converged = gaussian_at_mode(problem)
-    if not (converged and laplace.positive_definite):
+    at = gaussian_at_mode(problem)
+    laplace = at.gaussian
+    if not (at.converged and laplace.positive_definite):
         return around(problem, problem.start), start
-    found = other_modes(problem, laplace, generator(seed, TUNING, 3))
-    others = [laplace.whiten(z) for z, value in found if value > density - NEGLIGIBLE]
+    found = [at, *other_modes(problem, at, generator(seed, TUNING, 3))]
+    kept, _ = known_modes(found, 1.0)
+    others = [laplace.whiten(found[k].gaussian.center) for k in kept if k > 0]
     local = around(problem, laplace.center, laplace.factor)
     return local, np.concatenate([start, np.reshape(others, (-1, problem.dimension))])
 

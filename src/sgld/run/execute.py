@@ -33,9 +33,10 @@ from ..sampler.confined import ConfinedHMC
 from ..schedule import check_values
 from ..stages import aside, stage
 from ..tune.estimator import prepared
+from ..tune.memory import check_planned
 from ..tune.metric import settled
 from ..tune.plan import make_plan
-from ..tune.predict import check_memory, predicted
+from ..tune.predict import predicted
 from . import loop
 from .again import another, revised
 from .chunk import Kernel
@@ -79,7 +80,7 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
         setup = plan.setup
         check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
         kept = _numbers_kept(host.keep, setup, problem)
-        check_memory(problem, setup, kept)
+        check_planned(setup.num_chains, setup.num_draws, problem.dimension, kept)
         running = _in_batches(problem, plan, ask.seed)
         if starts is None:
             plan = replace(plan, predicted=predicted(running, setup, kept))

@@ -1,4 +1,4 @@
-"""What a plan will take, predicted before it runs: gradients, seconds and memory; too much memory is refused.
+"""What a plan will take, predicted before it runs: gradients, seconds and memory.
 
 Counted from the plan's own numbers. Seconds: a chain's step takes the gradient of its rows, normals and
 the metric's products, all priced as in `problem.operations`,
@@ -12,12 +12,8 @@ clock is read.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
-from ..draws.plan import Predicted, in_bytes
+from ..draws.plan import Predicted
 from ..draws.setup import Setup
-from ..errors import UsageError
 from ..gradient.full import Full
 from ..gradient.saga import SAGA
 from ..problem.operations import Price, gradient_price, row_price
@@ -25,14 +21,16 @@ from ..problem.problem import Problem
 from ..sampler.hmc import HMC
 from .exact_price import METRIC
 
-__all__ = ["check_memory", "machine_bytes", "predicted", "predicted_bytes"]
+__all__ = ["predicted", "predicted_bytes"]
 
 SHARED, STEP = 5e-7, 1e-7  # seconds of a step: of all chains together, and of each
 NORMAL = 1.2e-8  # of a normal drawn, used and kept
 FETCHED = 5e-10  # of a number of a row that is taken out of the table
 JUDGED = 6e-7  # of a number of a draw that is kept: ESS, R-hat, quantiles
 BASE = 380 * 2**20  # JAX, its compiled functions, the interpreter
-KEPT = 112  # of a number of a draw: position, gradient, what is reported, and the verdict's float64 copies
+# of a number of a draw: position, gradient, what is reported, and the verdict's float64 copies; of
+# more than a thousand parameters those are made of some at a time
+KEPT, KEPT_OF_MANY, MANY = 112, 40, 1000
 ROWS = 6  # times the rows: the user's, shuffled, on the device, pieces of them at work
 NOISE, STEPS, NUMBERS = (
     16,
@@ -41,7 +39,6 @@ NOISE, STEPS, NUMBERS = (
 )  # of a normal; those of a chain are of at most so many steps, or so many
 DENSE = 80  # of a number of a dense matrix
 AT_WORK = 32  # of a row whose gradient is taken, in each chain
-CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 def predicted(problem: Problem, setup: Setup, kept: int | None = None) -> Predicted:
@@ -82,28 +79,6 @@ def predicted_bytes(problem: Problem, setup: Setup, kept: int | None = None) -> 
     noise = NOISE * max(d, min(STEPS * d, NUMBERS))
     each = noise + AT_WORK * (batch + d) + table
     dense = DENSE * d**2 if type(setup.preconditioner).__name__ == "Dense" else 0
-    return BASE + ROWS * rows + KEPT * draws + chains * each + dense
-
-
-def machine_bytes() -> int | None:
-    """Memory of this machine, or what a container may take of it; None where nobody says."""
-    try:
-        found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not on Windows
-        return None
-    try:
-        return min(found, int(CGROUP.read_text()))
-    except (OSError, ValueError):  # "max", or no such file
-        return found
-
-
-def check_memory(problem: Problem, setup: Setup, kept: int | None = None) -> None:
-    """UsageError for a run that this machine has no room for, with what takes it."""
-    needed, there = predicted_bytes(problem, setup, kept), machine_bytes()
-    if there is None or needed <= there:
-        return
-    raise UsageError(
-        f"the run would take about {in_bytes(needed)} of memory, and this machine has {in_bytes(there)}: "
-        f"{setup.num_chains:,} chains of {setup.num_draws:,} draws of {problem.dimension:,} parameters; give fewer "
-        "(num_chains, num_draws), or keep less of each (keep=, keep='moments')."
+    return (
+        BASE + ROWS * rows + (KEPT if d <= MANY else KEPT_OF_MANY) * draws + chains * each + dense
     )

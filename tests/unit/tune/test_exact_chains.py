@@ -15,7 +15,7 @@ from sgld.errors import UsageError
 from sgld.gaussian.dense import Laplace
 from sgld.gaussian.known import Known, find_out
 from sgld.layout import Layout
-from sgld.metropolis.ensemble import CHAINS, warmed_up
+from sgld.metropolis.ensemble import CHAINS, LONGEST, _leapfrogs, warmed_up
 from sgld.problem.operations import Price
 from sgld.problem.prepare import prepare
 from sgld.problem.problem import Problem
@@ -23,6 +23,7 @@ from sgld.problem.request import Request
 from sgld.problem.target import Target
 from sgld.run import loop
 from sgld.run.again import another
+from sgld.sampler.hmc import HMC
 from sgld.tune import from_chains as from_chains_module
 from sgld.tune import plan as plan_module
 from sgld.tune.exact_price import DRAWS, MOST, Exact, exact_chains
@@ -249,6 +250,10 @@ def test_fewer_chains_are_warmed_up_and_go_on(monkeypatch):
     assert (four.num_chains, four.num_draws) == (4, 1600)
 
 
+def known_of(posterior):
+    return find_out(prepare(posterior, None, jnp.zeros(2)), 0, 1.0, by_hand=False)
+
+
 NO_LIMITS = {"max_steps": None, "max_seconds": None}
 
 
@@ -268,6 +273,34 @@ def test_what_is_tried_next():
     assert another(plan, request(), unknown, tried) == []
     assert another(plan, request(), biased, 3 * tried) == []
     assert another(plan, request(step_size=0.1), biased, []) == []
+
+
+@pytest.mark.parametrize(
+    ("diverged", "of", "tried"),
+    [(3, 51_200, True), (0, 51_200, False), (375, 409_600, False), (53, 69_632, False)],
+)
+def test_half_the_step_is_tried_where_very_few_trajectories_diverge(diverged, of, tried):
+    """A funnel's neck is beyond any step: the second run would cost as much and say the same."""
+    setup = Setup(HMC(8.0), sgld.Full(), None, None)
+    extra = {"divergences": diverged, "trajectories": of}
+    missed = Verdict("not mixed", ("why",), extra=extra)
+    plan = Plan(setup, Known(gaussian=Mock(spec=Laplace)))
+    assert another(plan, request(), missed, []) == (["finer"] if tried else [])
+    assert another(plan, request(), missed, [{"what": "finer", "why": "why"}]) == []
+
+
+def test_a_finer_run_takes_half_the_step_over_the_same_length(monkeypatch):
+    monkeypatch.setattr(
+        "sgld.run.execute.another", lambda p, ask, v, tried: [] if tried else ["finer"]
+    )
+    posterior = sgld.Posterior(banana)
+    first = from_chains(
+        prepare(posterior, None, jnp.zeros(2)), request(), known_of(posterior), 1.0, first=False
+    )
+    again = sgld.sample(posterior, None, jnp.zeros(2), progress=False).plan
+    assert again.setup.step_size(0) == pytest.approx(first.setup.step_size(0) / 4)
+    assert again.setup.sampler.leapfrogs == pytest.approx(2 * first.setup.sampler.leapfrogs)
+    assert any("half as long" in note for note in again.notes)
 
 
 def test_a_resumed_second_attempt_is_the_same_to_the_bit(tmp_path, monkeypatch):
@@ -331,3 +364,9 @@ def test_a_saddle_is_left():
     draws = sgld.sample(double_well, None, jnp.zeros(2), progress=False, num_draws=200)
     assert draws.plan.known.gaussian.positive_definite
     assert abs(abs(draws.plan.known.gaussian.center[0]) - 3.5355) < 0.01  # t^2 = 1 / .08
+
+
+@pytest.mark.parametrize("step", [1e-9, 1e-30, 0.0, 0.5])
+def test_a_step_that_goes_to_nothing_does_not_make_a_trajectory_without_an_end(step):
+    count = float(_leapfrogs(jnp.float32(2.2), jnp.float32(step)))
+    assert count == pytest.approx(min(2.2 / step, LONGEST) if step else LONGEST)

@@ -268,7 +268,7 @@ def spread(se):
 def test_a_mass_that_is_not_known_is_named_with_its_error():
     told = modes([0.3, 0.7], spread(0.03), np.repeat([0, 1], 4))
     said = several._uncertain(told, strata([0.3, 0.7], spread(0.03)))
-    assert said.startswith("the mass of mode 1 is 0.3 +- 0.03")
+    assert said is not None and said.startswith("the mass of mode 1 is 0.3 +- 0.03")
     assert several._uncertain(told, strata([0.3, 0.7], spread(0.005))) is None
 
 

@@ -1,7 +1,6 @@
-"""What a plan will take, predicted: bytes, and a refusal where the machine has fewer."""
+"""What a plan will take, predicted: gradients, seconds, bytes."""
 
 from dataclasses import replace
-from unittest.mock import Mock
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,13 +9,29 @@ import pytest
 import sgld
 from sgld.draws.plan import in_bytes, in_count, in_seconds
 from sgld.draws.setup import Setup
-from sgld.errors import UsageError
 from sgld.problem.prepare import prepare
+from sgld.problem.request import Request
+from sgld.run import sample as runs
+from sgld.sampler.hmc import HMC
 from sgld.tune import predict
-from sgld.tune.predict import machine_bytes, predicted_bytes
+from sgld.tune.predict import predicted_bytes
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
 DATA = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2), lambda t, x: -0.5 * (x[0] @ t - x[1]) ** 2)
+
+
+def request(**given):
+    names = {name: "auto" for name in Request.__dataclass_fields__}
+    fixed = {
+        "tolerance": 0.05,
+        "temperature": 1.0,
+        "seed": 0,
+        "max_steps": None,
+        "max_seconds": None,
+    }
+    return Request(**{**names, **fixed, **given})
+
+
 SETUP = Setup(None, sgld.Full(), None, None, num_chains=4, num_draws=1000)
 
 
@@ -39,35 +54,6 @@ def test_bytes_grow_with_draws_chains_parameters_and_rows():
     assert predicted_bytes(table, saga) - predicted_bytes(table, batches) == 4 * 4 * 10_000 * 2
 
 
-@pytest.mark.parametrize(
-    "given", [{"num_chains": 10**9}, {"num_draws": 10**8, "num_chains": 10_000}]
-)
-def test_a_run_that_the_machine_has_no_room_for_is_refused_with_the_number(given):
-    with pytest.raises(UsageError, match=r"about \d+ TiB of memory, and this machine has .* GiB"):
-        sgld.sample(GAUSSIAN, None, jnp.zeros(2), progress=False, **given)
-
-
-def test_what_is_kept_decides_what_is_refused(monkeypatch):
-    monkeypatch.setattr(predict, "machine_bytes", lambda: 2**31)
-    given = {"num_draws": 10**7, "num_chains": 1, "progress": False}
-    with pytest.raises(
-        UsageError, match=r"2\.5 GiB of memory, and this machine has 2 GiB: 1 chains of 10,0"
-    ):
-        sgld.sample(GAUSSIAN, None, jnp.zeros(2), **given)
-    monkeypatch.setattr(predict, "machine_bytes", lambda: None)
-    predict.check_memory(prepare(GAUSSIAN, None, jnp.zeros(2)), replace(SETUP, num_draws=10**12))
-
-
-def test_memory_of_a_container_counts_where_it_is_less(monkeypatch):
-    found = machine_bytes()
-    assert found is None or found > 2**28
-    monkeypatch.setattr(predict, "CGROUP", Mock(read_text=lambda: "1048576\n"))
-    monkeypatch.setattr("os.sysconf", lambda name: 2**12)
-    assert machine_bytes() == 2**20
-    monkeypatch.setattr(predict, "CGROUP", Mock(read_text=lambda: "max\n"))
-    assert machine_bytes() == 2**24
-
-
 def test_numbers_in_words():
     sizes = (5 * 2**10, 12 * 2**20, 3.4 * 2**30, 220 * 2**30, 2.0**63)
     assert [in_bytes(s) for s in sizes] == [
@@ -85,3 +71,37 @@ def test_numbers_in_words():
     assert [in_seconds(s) for s in spans] == [
         "under a second", "1 s", "61 s", "2.5 minutes", "1.1 hours", "23 days",
     ]  # fmt: skip
+
+
+def test_gradients_are_chains_times_steps_times_rows():
+    rows = np.zeros((10_000, 2), np.float32), np.zeros(10_000, np.float32)
+    table = prepare(DATA, rows, jnp.zeros(2))
+    setup = replace(SETUP, burn_in=20, thin=3, order="independent", batch_size=100)
+    steps = 20 + 3 * 999 + 1
+    of = lambda gradient: predict.predicted(table, replace(setup, gradient=gradient))  # noqa: E731
+    plain, centred = of(sgld.Minibatch()), of(sgld.ControlVariates())
+    assert plain.gradients == 4 * steps * 100 and centred.gradients == 2 * plain.gradients
+    assert of(sgld.Full()).gradients == 4 * steps * 10_000
+    assert plain.seconds < centred.seconds < of(sgld.Full()).seconds / 5
+    longer = predict.predicted(table, replace(setup, thin=30))
+    assert longer.seconds > 5 * centred.seconds
+
+
+def test_a_trajectory_is_as_many_gradients_as_it_has_leapfrogs_on_average():
+    problem = prepare(GAUSSIAN, None, jnp.zeros(2))
+    found = predict.predicted(problem, replace(SETUP, sampler=HMC(20.0)))
+    assert found.gradients == 4 * 1000 * 11.5
+
+
+def test_the_prediction_is_printed_with_the_plan_and_goes_with_the_draws():
+    told = []
+    draws = runs.begin(
+        GAUSSIAN, None, jnp.zeros(2), request(num_draws=200), None, {}, path=None, overwrite=False,
+        progress=False, checkpoint_every=10.0, on_plan=told.append,
+    )  # fmt: skip
+    predicted = told[0].predicted
+    steps = draws.info["num_steps"]
+    assert predicted.gradients == pytest.approx(draws.num_chains * steps)
+    assert f"predicted         {predicted}" in str(told[0])
+    assert str(predicted).endswith("gradients, under a second of one core, 380 MiB of memory")
+    assert draws.info["predicted"]["seconds"] == predicted.seconds
