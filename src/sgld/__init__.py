@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .approximate.laplace import laplace as laplace
     from .approximate.sandwich import sandwich as sandwich
     from .bridge.numpyro_model import from_numpyro as from_numpyro
+    from .bridge.pymc_model import from_pymc as from_pymc
     from .diagnose.phase import gradient_statistics as gradient_statistics
     from .draws.comparison import compare as compare
     from .draws.draws import Draws as Draws
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "Posterior": "posterior",
     "from_numpyro": "bridge.numpyro_model",
+    "from_pymc": "bridge.pymc_model",
     "sample": "run.sample",
     "fit": "models.fit",
     "Fit": "models.fitted",

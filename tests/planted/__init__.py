@@ -1,5 +1,6 @@
 """Bugs that a tired engineer would make, by room; `tests/mutants.py` plants them one at a time."""
 
+from .bridge import BRIDGE
 from .diagnose import DIAGNOSE
 from .draws import DRAWS
 from .front import FRONT
@@ -11,5 +12,13 @@ from .torch_door import TORCH_DOOR
 from .tune import TUNE
 
 MUTANTS: list[Mutant] = [
-    *SAMPLING, *DIAGNOSE, *TUNE, *DRAWS, *REFEREE, *FRONT, *SKLEARN_DOOR, *TORCH_DOOR,
-]  # fmt: skip
+    *SAMPLING,
+    *DIAGNOSE,
+    *TUNE,
+    *DRAWS,
+    *REFEREE,
+    *FRONT,
+    *BRIDGE,
+    *SKLEARN_DOOR,
+    *TORCH_DOOR,
+]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..checks import is_number
-from ..errors import UsageError
+from ..errors import UsageError, need
 
-__all__ = ["Arguments", "Leaf", "name_of", "spread"]
+__all__ = ["Arguments", "Leaf", "name_of", "spread", "unwrapped"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,10 @@ class Arguments:
         leaves = []
         for (where, key, *rest), value in flat:
             name = positional[key.idx] if where.idx == 0 else key.key
-            leaves.append(Leaf(name + jax.tree_util.keystr(tuple(rest)), value, _array(value)))
+            array = _array(value)
+            if array is None and hasattr(value, "item") and np.shape(value) == ():
+                value = value.item()  # a size
+            leaves.append(Leaf(name + jax.tree_util.keystr(tuple(rest)), value, array))
         return cls(tuple(leaves), treedef)
 
     def call(self, values: list[Any]) -> tuple[tuple, dict[str, Any]]:
@@ -62,6 +66,38 @@ class Arguments:
     def given(self) -> tuple[tuple, dict[str, Any]]:
         """`(args, kwargs)` as they came."""
         return self.call([leaf.value for leaf in self.leaves])
+
+
+def unwrapped(
+    model: Callable, args: tuple, kwargs: Mapping[str, Any]
+) -> tuple[Callable, tuple, dict[str, Any]]:
+    """The model and all its arguments, those of `functools.partial` and `handlers.condition` too."""
+    if isinstance(model, partial):
+        return unwrapped(model.func, (*model.args, *args), {**model.keywords, **kwargs})
+    handlers = need("numpyro.handlers", "numpyro")
+    if isinstance(model, handlers.condition) and model.fn is not None and model.data:
+        return Conditioned(model.fn), (model.data, *args), dict(kwargs)
+    return model, args, dict(kwargs)
+
+
+@dataclass(frozen=True)
+class Conditioned:
+    """A model under `handlers.condition` as a function of what it is conditioned on, too."""
+
+    model: Callable
+
+    @property
+    def __name__(self) -> str:
+        return name_of(self.model)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        first = inspect.Parameter("conditions", inspect.Parameter.POSITIONAL_ONLY)
+        return inspect.Signature([first, *_parameters(self.model).values()])
+
+    def __call__(self, conditions: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        handlers = need("numpyro.handlers", "numpyro")
+        return handlers.condition(self.model, data=conditions)(*args, **kwargs)
 
 
 def name_of(model: Any) -> str:
@@ -114,7 +150,8 @@ def _is_leaf(value: Any) -> bool:
 
 def _array(value: Any) -> np.ndarray | None:
     """The numbers of an argument, None for what holds none (flags, names, keys, functions, sizes)."""
-    if not isinstance(value, list) and not hasattr(value, "__array__"):
+    table = hasattr(value, "columns")  # of several columns, by name: no array to slice
+    if table or not (isinstance(value, list) or hasattr(value, "__array__")):
         return None
     if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.extended):
         return None

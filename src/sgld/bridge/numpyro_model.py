@@ -12,12 +12,12 @@ import numpy as np
 
 from ..errors import UsageError, need
 from ..posterior import Labels, Posterior
-from .arguments import Arguments, name_of, spread
+from .arguments import Arguments, name_of, spread, unwrapped
 from .constrained import transform_of
 from .program import Density, Likelihood, Prior, Program, Report
-from .refusals import check_sites, traced
+from .refusals import check_sites, discrete, traced
 from .rows import Found, by_rows, find_rows, packed
-from .sites import Site, first_line, sample_sites
+from .sites import Latents, Site, first_line
 
 __all__ = ["from_numpyro", "opened"]
 
@@ -68,21 +68,22 @@ def from_numpyro(
       trusted 2.0
     """
     need("numpyro", "numpyro")
+    model, args, kwargs = unwrapped(model, args, kwargs)
     arguments = Arguments.of(model, args, kwargs)
     sites = traced(model, arguments)
     check_sites(model, sites)
-    latent = sample_sites(sites, observed=False)
-    init = {name: np.asarray(site["value"]) for name, site in latent.items()}
-    whole = _whole(model, arguments, init)
-    transform = transform_of(latent, whole)
+    latents = Latents.of(sites)
+    init = {name: np.asarray(site["value"]) for name, site in latents.sampled.items()}
+    whole = _whole(model, arguments, latents, init)
+    transform = transform_of(latents.sampled, whole)
     over, notes = find_rows(arguments, sites), _notes(sites)
-    found = (
-        Found(reason=over)
-        if isinstance(over, str)
-        else by_rows(model, arguments, over, transform, init)
-    )
+    if isinstance(over, str):
+        found = Found(reason=over)
+    else:
+        found = by_rows(model, arguments, latents, over, transform, init)
     program, data = found.program, None
     if program is None:
+        _check_whole(sites, latents, whole, init, found.reason)
         notes.append(f"the full density of the model is evaluated at every step: {found.reason}.")
         names = [name for name, site in sites.items() if site["type"] == "deterministic"]
         log_prior, log_likelihood = Density(whole), None
@@ -114,14 +115,16 @@ def opened(posterior: Any, data: Any, init: Any) -> tuple[Any, Any, Any]:
     return posterior, data, init
 
 
-def _whole(model: Callable, arguments: Arguments, init: dict[str, Any]) -> Program:
+def _whole(
+    model: Callable, arguments: Arguments, latents: Latents, init: dict[str, Any]
+) -> Program:
     """The program of all arguments at once; where the model must see their values, these are static."""
     gradient = jax.grad(lambda position, program: Density(program)(position))
-    program = Program.of(model, arguments)
+    program = Program.of(model, arguments, latents)
     try:
         jax.eval_shape(gradient, init, program)
     except Exception:  # numpy's functions, say, want no tracer
-        program = Program.of(model, arguments, concrete=True)
+        program = Program.of(model, arguments, latents, concrete=True)
     try:
         jax.eval_shape(gradient, init, program)
     except Exception as error:
@@ -129,6 +132,23 @@ def _whole(model: Callable, arguments: Arguments, init: dict[str, Any]) -> Progr
             f"the density of the model {name_of(model)!r} has no gradient: {first_line(error)}."
         ) from error
     return program
+
+
+def _check_whole(
+    sites: Mapping[str, Site], latents: Latents, whole: Program, init: dict[str, Any], reason: str
+) -> None:
+    """UsageError where what is summed out, or integrates to 1, does so among single rows alone."""
+    for name in latents.summed:
+        error = discrete(name, sites[name])
+        raise UsageError(f"{error} Rows cannot be taken one by one: {reason}.")
+    density = Density(whole)
+    for name in latents.dropped:
+        other = {**init, name: np.asarray(sites[name]["value"])[::-1]}
+        if not np.allclose(density(init), density(other)):
+            raise UsageError(
+                f"other sites depend on {name!r}, which obs_mask imputes where nothing is observed; write the missing "
+                "values as a latent site of their own."
+            )
 
 
 def _notes(sites: Mapping[str, Site]) -> list[str]:

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from ..module import Held
 from .arguments import Arguments
-from .sites import Site, log_prob, plate_sizes, run, sample_sites
+from .sites import Latents, Site, log_prob, plate_sizes, run, sample_sites
 
 __all__ = ["Density", "Form", "Likelihood", "Prior", "Program", "Report", "row_name"]
 
@@ -45,6 +45,8 @@ class Form:
       plates: the row plates.
       blank: shape and dtype of each row leaf, all rows of it, where no site outside the row plates
         looks at their values; None where one does, and they are numbers too.
+      dropped: latent sites that are neither sampled nor counted (`Latents`).
+      summed: discrete latent sites of the rows, and the values they can take.
     """
 
     model: Callable
@@ -52,6 +54,8 @@ class Form:
     slots: tuple[tuple[str, Any], ...]
     plates: frozenset[str] = frozenset()
     blank: tuple[tuple[str, tuple[int, ...], str], ...] | None = ()
+    dropped: tuple[str, ...] = ()
+    summed: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
 
 @jax.tree_util.register_dataclass
@@ -70,7 +74,7 @@ class Program:
 
     @classmethod
     def of(
-        cls, model: Callable, arguments: Arguments, *, rows: tuple[str, ...] = (),
+        cls, model: Callable, arguments: Arguments, latents: Latents, *, rows: tuple[str, ...] = (),
         plates: frozenset[str] = frozenset(), concrete: bool = False,
     ) -> Program:  # fmt: skip
         """A program whose arguments of names `rows` are rows; with `concrete`, its numbers are static."""
@@ -85,7 +89,10 @@ class Program:
             else:
                 slots.append(("number", len(numbers)))
                 numbers.append(leaf.array)
-        form = Form(model, arguments.treedef, tuple(slots), plates, tuple(blank))
+        summed = tuple((name, tuple(values.tolist())) for name, values in latents.summed.items())
+        form = Form(
+            model, arguments.treedef, tuple(slots), plates, tuple(blank), latents.dropped, summed
+        )
         return cls(tuple(numbers), {}, form)
 
     def at(
@@ -109,6 +116,7 @@ class Program:
                 values.append(row[None] if one else row)
         args, kwargs = jax.tree.unflatten(self.form.treedef, values)
         plates = self.form.plates if one else frozenset()
+        position = {name: jnp.asarray(value) for name, value in position.items()}
         return run(self.form.model, args, kwargs, position, rows=plates, inner=inner)
 
     def _blank(self) -> dict[str, Array]:
@@ -119,11 +127,15 @@ class Program:
 
     def inside(self, sites: Mapping[str, Site]) -> dict[str, Site]:
         """The sample sites in the row plates."""
-        return {n: s for n, s in _sampled(sites).items() if self._row_frames(s)}
+        return {n: s for n, s in self._counted(sites).items() if self._row_frames(s)}
 
     def outside(self, sites: Mapping[str, Site]) -> dict[str, Site]:
         """All other sample sites."""
-        return {n: s for n, s in _sampled(sites).items() if not self._row_frames(s)}
+        return {n: s for n, s in self._counted(sites).items() if not self._row_frames(s)}
+
+    def _counted(self, sites: Mapping[str, Site]) -> dict[str, Site]:
+        every = {**sample_sites(sites, observed=True), **sample_sites(sites, observed=False)}
+        return {name: site for name, site in every.items() if name not in self.form.dropped}
 
     def _row_frames(self, site: Site) -> set[str]:
         return {frame.name for frame in site["cond_indep_stack"]} & self.form.plates
@@ -150,10 +162,6 @@ class Program:
             others = tuple(k for k in range(value.ndim) if k != axis)
             total = total + jnp.sum(value, axis=others)
         return total
-
-
-def _sampled(sites: Mapping[str, Site]) -> dict[str, Site]:
-    return {**sample_sites(sites, observed=True), **sample_sites(sites, observed=False)}
 
 
 def _restored(rows: Mapping[str, Any], name: str) -> Array:
@@ -184,12 +192,24 @@ class Prior:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Likelihood:
-    """log_likelihood of a Posterior: the sites inside the row plates, of one row."""
+    """log_likelihood of a Posterior: the sites inside the row plates, of one row, discrete ones summed out."""
 
     program: Program
 
     def __call__(self, position: PyTree, datum: PyTree) -> Float[Array, ""]:  # noqa: D102
-        return self.program.log_likelihood(self.program.at(position, datum, one=True))
+        summed = self.program.form.summed
+
+        def at(values: Mapping[str, Array]) -> Float[Array, ""]:
+            sites = self.program.at({**position, **values}, datum, one=True)
+            return self.program.log_likelihood(sites)
+
+        if not summed:
+            return at({})
+        grid = np.meshgrid(*(np.array(values) for _, values in summed), indexing="ij")
+        combined = {
+            name: jnp.asarray(g.reshape(-1, 1)) for (name, _), g in zip(summed, grid, strict=True)
+        }
+        return jax.nn.logsumexp(jax.vmap(at)(combined))
 
 
 @jax.tree_util.register_dataclass

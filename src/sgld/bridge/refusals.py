@@ -9,9 +9,9 @@ import numpy as np
 
 from ..errors import SGLDError, UsageError
 from .arguments import Arguments, name_of
-from .sites import Site, plate_sizes, run, sample_sites
+from .sites import Latents, Site, first_line, plate_sizes, run, sample_sites
 
-__all__ = ["check_sites", "traced"]
+__all__ = ["check_sites", "discrete", "traced"]
 
 MOST_LOCAL = 20_000  # numbers that latent sites among the observed ones may hold
 
@@ -40,18 +40,16 @@ def _failed(
     model: Callable, arguments: Arguments, plates: Mapping[str, int], error: Exception
 ) -> str:
     """The sentence for an exception inside a model."""
-    text = (str(error).strip() or "without a word").splitlines()[0]
+    text = first_line(error)
     lengths = {leaf.name: leaf.length for leaf in arguments.leaves if leaf.length is not None}
     for plate, size in plates.items():
         if lengths and "shape" in text and size not in lengths.values():
             listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
             return (
                 f"plate {plate!r} of the model {name_of(model)!r} has size {size}, and no argument has {size} rows "
-                f"({listed}): {text}"
+                f"({listed}): {text}."
             )
-    return (
-        f"the model {name_of(model)!r} fails at its prior's median: {type(error).__name__}: {text}"
-    )
+    return f"the model {name_of(model)!r} fails at its prior's median: {text}."
 
 
 def check_sites(model: Callable, sites: Mapping[str, Site]) -> None:
@@ -71,9 +69,10 @@ def check_sites(model: Callable, sites: Mapping[str, Site]) -> None:
         raise UsageError(
             f"the model {name_of(model)!r} has no latent site: nothing is to be learnt."
         )
-    for name, site in latent.items():
+    latents = Latents.of(sites)
+    for name, site in latents.sampled.items():
         _check_latent(name, site)
-    _check_local(latent, observed, sites)
+    _check_local(latents.sampled, observed, sites)
     for name, site in observed.items():
         _check_shape(name, site)
 
@@ -87,11 +86,16 @@ def _check_latent(name: str, site: Site) -> None:
             f"the latent site {name!r} has a Delta distribution; write numpyro.deterministic({name!r}, value)."
         )
     if fn.support is not None and fn.support.is_discrete:
-        raise UsageError(
-            f"the latent site {name!r} is discrete ({type(fn).__name__}), and has no gradient; sum it out: write the "
-            "sites that depend on it with numpyro.distributions.MixtureSameFamily, or add their log density with "
-            "numpyro.factor."
-        )
+        raise discrete(name, site)
+
+
+def discrete(name: str, site: Site) -> UsageError:
+    """The sentence for a discrete site that cannot be summed out."""
+    return UsageError(
+        f"the latent site {name!r} is discrete ({type(site['fn']).__name__}) and has no gradient; sum it out: write "
+        "the sites that depend on it with numpyro.distributions.MixtureSameFamily, or add their log density with "
+        "numpyro.factor. (Summed out here are sites with one number of a few for each row, inside the row plate.)"
+    )
 
 
 def _check_local(

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from ..errors import need
 
-__all__ = ["first_line", "log_prob", "plate_sizes", "run", "sample_sites"]
+__all__ = ["Latents", "first_line", "log_prob", "plate_sizes", "run", "sample_sites"]
 
 Site = dict[str, Any]
 # NumPyro's handlers stand on one stack for all threads, and this package traces in several
 _ONE_AT_A_TIME = threading.RLock()
+MOST_VALUES = 64  # of a discrete site that is summed out
 
 
 def run(
@@ -72,6 +75,57 @@ def sample_sites(sites: Mapping[str, Site], *, observed: bool) -> dict[str, Site
     }
 
 
+@dataclass(frozen=True)
+class Latents:
+    """The latent sites of a model, by what becomes of them.
+
+    Attributes:
+      sampled: the continuous ones.
+      summed: discrete ones with a number for each member of a plate that holds observed sites, and
+        the values that each can take: they are summed out, row by row.
+      dropped: what `obs_mask` would impute: nothing else depends on it, so that it integrates to 1.
+    """
+
+    sampled: dict[str, Site]
+    summed: dict[str, np.ndarray]
+    dropped: tuple[str, ...]
+
+    @classmethod
+    def of(cls, sites: Mapping[str, Site]) -> Latents:
+        """Those of one run."""
+        latent, observed = sample_sites(sites, observed=False), sample_sites(sites, observed=True)
+        plates = {f.name for site in observed.values() for f in site["cond_indep_stack"]}
+        dropped = [n for n in latent if _partner(n) in observed]
+        discrete = {n: s for n, s in latent.items() if _is_discrete(s) and n not in dropped}
+        summed = {n: _support(s) for n, s in discrete.items() if _is_of_rows(s, plates)}
+        sampled = {n: s for n, s in latent.items() if n not in summed and n not in dropped}
+        return cls(sampled, summed, tuple(dropped))
+
+
+def _partner(name: str) -> str | None:
+    """The observed half of a site with obs_mask, by the name of the other."""
+    base = name.removesuffix("_unobserved")
+    return None if base == name else base + "_observed"
+
+
+def _is_discrete(site: Site) -> bool:
+    support = site["fn"].support
+    return support is not None and bool(support.is_discrete)
+
+
+def _is_of_rows(site: Site, plates: set[str]) -> bool:
+    """Whether a discrete site has one number of few for each member of one plate of these."""
+    fn, frames = site["fn"], site["cond_indep_stack"]
+    inside = len(frames) == 1 and frames[0].name in plates and fn.event_shape == ()
+    if not inside or tuple(fn.batch_shape) != (frames[0].size,) or not fn.has_enumerate_support:
+        return False
+    return len(_support(site)) <= MOST_VALUES
+
+
+def _support(site: Site) -> np.ndarray:
+    return np.asarray(site["fn"].enumerate_support(expand=False)).ravel()
+
+
 def plate_sizes(sites: Mapping[str, Site]) -> dict[str, int]:
     """The size that the model gives each plate."""
     return {name: int(site["args"][0]) for name, site in sites.items() if site["type"] == "plate"}
@@ -95,4 +149,5 @@ def log_prob(site: Site, sizes: Mapping[str, int], rows: Iterable[str] = ()) -> 
 
 def first_line(error: Exception) -> str:
     """The kind of an exception and the first line of what it says."""
-    return f"{type(error).__name__}: {(str(error).strip() or 'without a word').splitlines()[0]}"
+    text = (str(error).strip() or "without a word").splitlines()[0].rstrip(".")
+    return f"{type(error).__name__}: {text}"

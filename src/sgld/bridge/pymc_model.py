@@ -1,0 +1,73 @@
+"""`sgld.from_pymc`: a PyMC model, through the JAX functions that PyTensor makes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import UsageError, need
+from ..posterior import Labels, Posterior
+
+__all__ = ["from_pymc"]
+
+FULL = (
+    "the full density of a PyMC model is evaluated at every step: its rows stand in its graph; for batches of rows "
+    "write it for NumPyro (sgld.from_numpyro)."
+)
+
+
+def from_pymc(model: Any) -> tuple[Posterior, dict[str, np.ndarray]]:
+    """A PyMC model as a Posterior without rows, and a start.
+
+    The log density is PyMC's own on its free scale, the Jacobian counted there; draws report the
+    model's variables on their constrained scale, deterministic ones too, under their names.
+
+    Args:
+      model: a `pymc.Model` whose free variables are continuous.
+
+    Returns: `(posterior, init)`, for `sgld.sample(posterior)`; `init` is PyMC's own start, a dict by the
+    names of the free variables.
+
+    Raises: UsageError for what is no PyMC model, and for discrete variables, by name. MissingExtra
+    without PyMC.
+
+    Example:
+      >>> import sgld
+      >>> with pymc.Model() as model:                               # doctest: +SKIP
+      ...     mean = pymc.Normal("mean", 0.0, 10.0)
+      ...     pymc.Normal("y", mean, 1.0, observed=[1.2, 0.7, 2.1])
+      >>> posterior, init = sgld.from_pymc(model)                   # doctest: +SKIP
+      >>> draws = sgld.sample(posterior)                            # doctest: +SKIP
+    """
+    pymc = need("pymc", "pymc")
+    if not isinstance(model, pymc.Model):
+        raise UsageError(f"from_pymc takes a pymc.Model. Got {type(model).__name__}.")
+    free = [variable.name for variable in model.value_vars]
+    for variable in model.value_vars:
+        if variable.dtype.startswith(("int", "uint", "bool")):
+            raise UsageError(
+                f"the variable {variable.name!r} is discrete and has no gradient; sum it out (pymc.Mixture, or "
+                "pymc_extras.marginalize)."
+            )
+    graph = need("pymc.sampling.jax", "pymc").get_jaxified_graph
+    density = graph(inputs=model.value_vars, outputs=[model.logp()])
+    default = need("pymc.util", "pymc").get_default_varnames
+    reported = default(model.unobserved_value_vars, include_transformed=False)
+    names = [v.name for v in reported]
+    shown = graph(inputs=model.value_vars, outputs=reported)
+
+    def values(position: dict[str, Any]) -> list[Any]:
+        return [jnp.asarray(position[name]) for name in free]
+
+    def log_density(position: dict[str, Any]) -> Any:
+        return density(*values(position))[0]
+
+    def output(position: dict[str, Any]) -> dict[str, Any]:
+        return dict(zip(names, shown(*values(position)), strict=True))
+
+    start = model.initial_point()
+    init = {name: np.asarray(start[name], float) for name in free}
+    posterior = Posterior(log_density, init=init, output=output, notes=Labels([FULL]))
+    return posterior, init

@@ -1,0 +1,54 @@
+"""Bugs in what is read off a NumPyro model."""
+
+from .mutant import Mutant
+
+LAWS = "tests/unit/bridge/test_numpyro_laws.py::"
+REFUSALS = "tests/unit/bridge/test_numpyro_refusals.py::"
+
+BRIDGE = [
+    Mutant(
+        "bridge: a row counts as often as the plate has members", "bridge/sites.py",
+        "scale = scale / sizes[name]", "scale = scale / 1",
+        LAWS + "test_rows_and_prior_add_up_to_numpyro[explicit_size]",
+    ),
+    Mutant(
+        "bridge: a scale in the model is forgotten", "bridge/sites.py",
+        "    scale = site[\"scale\"]\n", "    scale = None\n",
+        LAWS + "test_rows_and_prior_add_up_to_numpyro[two_plates]",
+    ),
+    Mutant(
+        "bridge: a prior that looks at rows sees zeros", "bridge/rows.py",
+        "program = replace(program, whole=data, form=form)", "program = replace(program, form=form)",
+        LAWS + "test_rows_and_prior_add_up_to_numpyro[looking]",
+    ),
+    Mutant(
+        "bridge: the Jacobian of a support that depends on sites is left out", "bridge/constrained.py",
+        "return y, jnp.sum(t.log_abs_det_jacobian(x, y))", "return y, jnp.zeros(())",
+        LAWS + "test_rows_and_prior_add_up_to_numpyro[masked]",
+    ),
+    Mutant(
+        "bridge: NaN that the model masks is zero to it", "bridge/program.py",
+        "jnp.where(missing, jnp.nan, value)", "value",
+        REFUSALS + "test_a_model_may_ask_where_nothing_was_measured",
+    ),
+    Mutant(
+        "bridge: rows that depend on one another are taken alone", "bridge/rows.py",
+        "    differs = _differing(whole[\"rows\"], alone[\"rows\"])\n", "    differs = None\n",
+        REFUSALS + "test_the_full_density_where_rows_are_not_alone[neighbours]",
+    ),
+    Mutant(
+        "bridge: of a discrete site the likeliest value alone counts", "bridge/program.py",
+        "jax.nn.logsumexp(jax.vmap(at)(combined))", "jnp.max(jax.vmap(at)(combined))",
+        REFUSALS + "test_discrete_sites_of_rows_are_summed_out",
+    ),
+    Mutant(
+        "bridge: what obs_mask would impute is counted", "bridge/program.py",
+        "if name not in self.form.dropped}", "}",
+        REFUSALS + "test_obs_mask_takes_nothing_in_and_needs_no_parameters",
+    ),
+    Mutant(
+        "bridge: values are compared with every row", "bridge/refusals.py",
+        "if site[\"cond_indep_stack\"] and got != batch:", "if False:",
+        REFUSALS + "test_refusals_name_the_site",
+    ),
+]  # fmt: skip
