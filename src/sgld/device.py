@@ -30,7 +30,7 @@ def check_device() -> None:
     except (
         Exception
     ) as error:  # RuntimeError of one that fails, AssertionError of one that is unknown
-        asked = jax.config.jax_platforms
+        asked = getattr(jax.config, "jax_platforms", None)  # of the state, which has no stub
         raise UsageError(
             f"JAX finds no device where JAX_PLATFORMS = {asked} asks for one ({first_line(error)}); leave it "
             "unset, or install the version of JAX for that device."

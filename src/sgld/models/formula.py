@@ -370,7 +370,8 @@ def _affine(
         count = len(spec["levels"]) - 1
         matrix, offset = np.kron(np.eye(count), matrix), np.tile(offset, count)
     own = [stretch if name == "sigma" else 1.0 for name in family.dispersion]
-    matrix = scipy.linalg.block_diag(matrix, np.diag(own)) if own else matrix
+    if own:
+        matrix = np.asarray(scipy.linalg.block_diag(matrix, np.diag(own)))
     return matrix, np.concatenate([offset, np.zeros(len(own))])
 
 

@@ -75,10 +75,10 @@ class ReplicaExchange:
 
     def __post_init__(self) -> None:
         if isinstance(self.sampler, (type, str, int, float, ReplicaExchange)):
-            made = isinstance(self.sampler, type)
+            kind = self.sampler if isinstance(self.sampler, type) else None
             raise UsageError(
                 f"ReplicaExchange's sampler must be a sampler of one chain. Got {self.sampler!r}"
-                + (f"; call it: {self.sampler.__name__}()." if made else ".")
+                + ("." if kind is None else f"; call it: {kind.__name__}().")
             )
         require("ReplicaExchange's energy_noise", self.energy_noise, lambda s: s >= 0, "at least 0")
         ladder = self.temperatures
