@@ -71,7 +71,8 @@ def agree(printed, page, parameters):
 
 def test_no_page_has_python_that_is_not_run():
     run = {
-        "README.md", "new-sampler.md", "new-source.md", "scikit-learn.md", "variational.md", "verdict.md",
+        "README.md", "new-sampler.md", "new-source.md", "scikit-learn.md", "tables.md", "variational.md",
+        "verdict.md",
     }  # fmt: skip
     assert {name for name in PAGES if python_of(name)} == run | ELSEWHERE
 
@@ -149,6 +150,19 @@ def without_numbers(text):
 ROWS = np.random.default_rng(0).normal(1.0, 1.0, 200).astype(np.float32)
 MODEL = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2), lambda t, x: -0.5 * jnp.sum((x - t) ** 2))
 GIVEN = {"posterior": MODEL, "data": ROWS, "init": jnp.zeros(1), "sgld": sgld}
+
+
+def test_the_page_on_tables(capsys):
+    names = execute("tables.md")
+    fit, printed = names["fit"], capsys.readouterr().out
+    assert "1998 rows (2 more left out: a cell they need is missing)" in printed
+    assert fit.verdict.word == "trusted", fit.verdict
+    truth = {"age": -0.01, "C(town)[T.outer]": -0.4, "C(town)[T.rural]": -0.4, "concentration": 2.0}
+    table = fit.summary().parameters
+    for name, value in truth.items():
+        assert abs(table[name]["mean"] - value) < 4 * table[name]["sd"], name
+    found = fit.predict(names["new"])
+    assert list(found.columns) == ["mean", "sd", "lower", "upper"] and (found["sd"] > 0).all()
 
 
 def test_the_page_on_scikit_learn(capsys):
