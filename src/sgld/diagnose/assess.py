@@ -24,6 +24,7 @@ from ..problem.problem import Problem
 from ..tune.always import standing_out
 from ..tune.estimator import is_centred
 from . import stein
+from .doubted import standing
 from .exact import Trajectories, judge_exact
 from .rule import MAX_SE_ALONE, PRINTED_R2, Evidence, judge
 
@@ -65,6 +66,7 @@ def assess(
         nu=plan.known.nu,
         other_modes=plan.known.other_modes,
         tolerance=tolerance,
+        doubts=standing(plan.known, z[draws.healthy], exact=plan.setup.exact),
     )
     if trajectories is not None and plan.setup.exact:
         tail = weighted.pareto_k(found.values)

@@ -74,6 +74,11 @@ def judge_exact(
     reasons = unmixed(e) + _stuck(trajectories) + ([coarse] if coarse else [])
     if reasons:
         return Verdict("not mixed", tuple(reasons), extra=extra)
+    if e.doubts:
+        return Verdict("unknown", (
+            f"exact sampler (HMC), but {e.doubts[0]}, which the chains have not seen so; compare with "
+            "sgld.reference, or give a prior that leaves that out.",
+        ), extra=extra)  # fmt: skip
     heavy, worst = np.nan_to_num(tail), int(np.argmax(np.nan_to_num(sd_se)))
     if heavy.max() >= HEAVY:
         name, k = e.names[int(np.argmax(heavy))], heavy.max()

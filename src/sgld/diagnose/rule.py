@@ -50,6 +50,7 @@ class Evidence:
     noise_ratio: float | None = None
     nu: float | None = None
     other_modes: int = 0
+    doubts: tuple[str, ...] = ()  # what a run from the Gaussian cannot tell, without an end
     tolerance: float = 0.05
     max_se: float = MAX_SE
     min_r2: float = MIN_R2
@@ -217,6 +218,8 @@ def _doubt(e: Evidence) -> str | None:
             f"the posterior has at least {e.other_modes + 1} modes, and how often the chains visit each "
             "need not be its weight; compare with sgld.reference, or use sgld.ReplicaExchange()."
         )
+    if e.doubts:
+        return f"{e.doubts[0]}; compare with NUTS: sgld.reference."
     if e.nu is not None and not e.nu <= MAX_NU:
         return (
             f"the posterior is far from Gaussian (nu = {e.nu:.2g}), where the bias meter is no guide; "

@@ -13,9 +13,11 @@ from jaxtyping import Float
 
 from ..data.order import generator
 from ..problem.problem import Problem
+from .beyond import look_beyond, unexplained
 from .center import at_the_mean, departure
 from .dense import Laplace
 from .diagonal import squared_gradients
+from .doubts import Doubt
 from .lowrank import (
     LowRankLaplace,
     affordable,
@@ -49,6 +51,7 @@ class Known:
         where there is no Gaussian.
       nu_at_mode: the same at the mode.
       modes: the other modes that were found, in free coordinates, or None.
+      doubts: what speaks against the Gaussian, and against meters that are built on it.
       notes: sentences for the user.
     """
 
@@ -57,6 +60,7 @@ class Known:
     nu: float | None = None
     nu_at_mode: float | None = None
     modes: Float[np.ndarray, "k d"] | None = None
+    doubts: tuple[Doubt, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -71,7 +75,9 @@ class Known:
 
     def telling(self, *notes: str) -> Known:
         """With `notes`, and what is to be said of other modes and of nu."""
-        return replace(self, notes=(*notes, *_modes_note(self.modes), *_nonlinear_note(self.nu)))
+        told = [f"{doubt.sentence}." for doubt in self.doubts]
+        notes = (*notes, *told, *_modes_note(self.modes), *_nonlinear_note(self.nu))
+        return replace(self, notes=notes)
 
     @property
     def hopeless(self) -> bool:
@@ -109,10 +115,13 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
         notes.append("the search for the mode did not converge; start closer, or rescale.")
     known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
     if at.gaussian.positive_definite:
-        found = other_modes(problem, at.gaussian, generator(seed, TUNING, 3))
+        beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING, 13), T)
+        found = other_modes(problem, at.gaussian, generator(seed, TUNING, 3), beyond.tops)
         least = at.log_density - NEGLIGIBLE * (T or 1.0)
         dense = [z for z, density in found if density > least]
-        known = replace(known, modes=np.array(dense) if dense else None)
+        modes = np.array(dense) if dense else None
+        doubts = unexplained(problem, beyond.doubts, modes)
+        known = replace(known, modes=modes, doubts=doubts)
     else:
         notes.append(_saddle_note(problem, at.gaussian))
     # a flat direction can look well from a centre far out: nu at the mode has a say
@@ -139,7 +148,11 @@ def _by_lanczos(problem: Problem, seed: int, T: float) -> Known:
         modes = np.array(found) if found else None
     else:
         notes.append(_saddle_note(problem, gaussian))
-    return _with_center(problem, Known(gaussian, value, modes=modes), seed, T).telling(*notes)
+    known = _with_center(problem, Known(gaussian, value, modes=modes), seed, T)
+    if gaussian.positive_definite:
+        beyond = look_beyond(problem, gaussian, generator(seed, TUNING, 13), T)
+        known = replace(known, doubts=beyond.doubts)
+    return known.telling(*notes)
 
 
 def _with_center(problem: Problem, known: Known, seed: int, T: float) -> Known:

@@ -72,13 +72,16 @@ def gaussian_at_mode(problem: Problem, start: Any = None) -> AtMode:
 
 @stage("other modes", whole=True)
 def other_modes(
-    problem: Problem, laplace: Laplace, rng: np.random.Generator
+    problem: Problem,
+    laplace: Laplace,
+    rng: np.random.Generator,
+    tops: Float[np.ndarray, "k d"] | None = None,
 ) -> list[tuple[Float[np.ndarray, " d"], float]]:
     """Modes other than `laplace.center` that Newton finds from wide starts: (z, log density).
 
     Starts lie 3 to 50 sds of the Gaussian at the mode away, on both sides; two more are the mode
     with its sign turned and with the entries of each leaf moved on by one, as exchangeable
-    components are. With many rows the search is made on some of them, and only what it finds is
+    components are, and `tops` are starts besides. With many rows the search is made on some of them, and only what it finds is
     taken to all rows.
     """
     near, some = laplace, problem
@@ -89,7 +92,7 @@ def other_modes(
             return []
     assert near.factor is not None
     found: list[tuple[np.ndarray, float]] = []
-    starts = _wide_starts(problem, near, rng)
+    starts = [*_wide_starts(problem, near, rng), *(() if tops is None else tops)]
     for tried, start in enumerate(starts):
         counted(tried, len(starts), "starts")
         z, value, _, converged = newton_mode(some, start, SEARCH_STEPS)
