@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..draws.verdict import Verdict
-from .rule import MAX_SE, Evidence, unmixed
+from .rule import MAX_SE, Evidence, standing_doubts, too_heavy, unmixed
 
 __all__ = ["Trajectories", "judge_exact"]
 
@@ -67,7 +67,7 @@ def judge_exact(
     """
     extra = {
         "nu": e.nu, "excess": None, "exact": "HMC", "divergences": trajectories.divergences,
-        "e_bfmi": trajectories.energy,
+        "e_bfmi": trajectories.energy, **standing_doubts(e),
     }  # fmt: skip
     if e.failures:
         return Verdict("biased", e.failures, extra=extra)
@@ -82,10 +82,10 @@ def judge_exact(
     heavy, worst = np.nan_to_num(tail), int(np.argmax(np.nan_to_num(sd_se)))
     if heavy.max() >= HEAVY:
         name, k = e.names[int(np.argmax(heavy))], heavy.max()
+        told = too_heavy(name, float(k))
         return Verdict("unknown", (
-            f"exact sampler (HMC), but the tails of {name!r} are too heavy for its sd to be known from draws "
-            f"(Pareto k = {k:.2f}); go by quantiles, or use a prior with lighter tails.",
-        ), extra=extra)  # fmt: skip
+            f"exact sampler (HMC), but {told}; go by quantiles, or use a prior with lighter tails.",
+        ), extra=extra | {"doubts": [told]})  # fmt: skip
     if sd_se[worst] > MAX_SE / 2:
         return Verdict("not mixed", (
             f"too few effective draws: the sd of {e.names[worst]!r} is known within {100 * sd_se[worst]:.0f}% "

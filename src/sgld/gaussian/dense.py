@@ -50,6 +50,12 @@ class Laplace:
         assert self.factor is not None
         return self.factor @ self.factor.T
 
+    @property
+    def variance(self) -> Float[np.ndarray, " d"]:
+        """The diagonal of J^{-1}."""
+        assert self.factor is not None
+        return np.sum(self.factor**2, axis=1)
+
     def draw(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count d"]:
         """`count` draws."""
         return self.center + self.spread(rng.standard_normal((count, self.center.size)))

@@ -67,6 +67,8 @@ class Halving:
         found = {run.verdict.word: run.verdict.reasons for run in runs}
         word: Word
         modes = any(run.plan is not None and run.plan.known.other_modes for run in runs)
+        # mass far out, tails too heavy: both runs would miss it
+        doubts = [told for run in runs for told in run.verdict.extra.get("doubts", ())]
         if "biased" in found or "not mixed" in found:
             word = "biased" if "biased" in found else "not mixed"
             return Verdict(word, found[word], ratio, sd_se)
@@ -78,6 +80,8 @@ class Halving:
             word, reason = "biased", f"{said}; use a smaller step_size."
         elif modes:
             word, reason = "unknown", f"{said}, but a known second mode need not have its weight."
+        elif doubts:
+            word, reason = "unknown", f"{said}, but half the step does not see that {doubts[0]}."
         elif not finite or np.max(sd_se) > MAX_SE_ALONE or np.max(mean_se) > MAX_SE:
             word, reason = "unknown", f"{said}, too uncertain to tell; use more draws."
         elif np.any(off > MAX_RATIO_ERROR) or np.any(mean_off > MAX_MEAN_ERROR):
