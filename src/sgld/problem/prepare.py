@@ -20,6 +20,7 @@ from . import sums
 from .cholesky import without_a_factor
 from .contract import check_contract
 from .problem import Problem
+from .repeatable import check_repeatable
 from .request import Request, is_auto
 from .target import Target
 
@@ -135,7 +136,7 @@ def check_always(problem: Problem, ask: Request) -> None:
 def _check_model(problem: Problem) -> None:
     """The functions return scalars, and density and gradient are finite at the start."""
     posterior, z = problem.posterior, problem.start
-    position = problem.target.position(z)
+    position, row = problem.target.position(z), None
     if problem.has_rows:
         row = problem.source.take(0)
         likelihood = posterior.log_likelihood
@@ -151,7 +152,9 @@ def _check_model(problem: Problem) -> None:
         raise UsageError(
             f"log_prior must return one number. Got shape {jax.tree.map(jnp.shape, shape)}; sum it."
         )
-    if problem.has_rows and posterior.names is None:  # formula models are ours
+    if posterior.names is None:  # formula models are ours
+        check_repeatable(posterior, position, row)
+    if problem.has_rows and posterior.names is None:
         check_contract(posterior, position, row, problem.num_data)
     value, gradient = sums.value_and_gradient(problem, z)
     if not np.isfinite(float(value)):

@@ -161,11 +161,17 @@ def within_support(problem: Problem, draws: Draws, z: Any, at: np.ndarray | None
     """
     at = np.arange(z.shape[1]) if at is None else at
     some = np.unique(np.linspace(0, z.shape[1] - 1, LOOKED_AT).round().astype(int))
-    inside = np.asarray(_inside(problem, problem.array(z[:, some])))
-    status = list(draws.status)
+    value = np.asarray(_one_row(problem, problem.array(z[:, some])))
+    inside, status = (value > -np.inf) & (value < np.inf), list(draws.status)
     for chain in draws.healthy:
         if not inside[chain].all():
             first = at[some[int(np.argmin(inside[chain]))]]
+            if np.isposinf(value[chain][int(np.argmin(inside[chain]))]):
+                status[chain] = (
+                    f"chain {chain} found a log density of +inf by draw {first}, where no density can be; mend the "
+                    "model there, or give a bounded parameter its support with constraints= of sgld.Posterior."
+                )
+                continue
             status[chain] = (
                 f"chain {chain} {LEFT_SUPPORT} (log density -inf) by draw {first}; give a bounded parameter its "
                 "support with constraints= of sgld.Posterior, or use a smaller step_size."
@@ -174,12 +180,14 @@ def within_support(problem: Problem, draws: Draws, z: Any, at: np.ndarray | None
 
 
 @jax.jit
-def _inside(problem: Problem, z: Any) -> Any:
+def _one_row(problem: Problem, z: Any) -> Any:
+    """Log density of prior and one row."""
+
     def one(q):
         value = problem.log_prior(q)
         if problem.has_rows:
             value += problem.log_likelihood(q, problem.source.take(jnp.arange(1)))
-        return value > -jnp.inf
+        return value
 
     return jax.lax.map(jax.vmap(one), z)
 
