@@ -1,5 +1,6 @@
 """Bugs that a tired engineer would make, by room; `tests/mutants.py` plants them one at a time."""
 
+from .beyond import BEYOND_BUGS
 from .diagnose import DIAGNOSE
 from .draws import DRAWS
 from .front import FRONT
@@ -9,4 +10,6 @@ from .sampling import SAMPLING
 from .torch_door import TORCH_DOOR
 from .tune import TUNE
 
-MUTANTS: list[Mutant] = [*SAMPLING, *DIAGNOSE, *TUNE, *DRAWS, *REFEREE, *FRONT, *TORCH_DOOR]
+MUTANTS: list[Mutant] = [
+    *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DRAWS, *REFEREE, *FRONT, *TORCH_DOOR,
+]  # fmt: skip

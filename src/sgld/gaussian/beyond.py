@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..problem.problem import Problem
-from . import belonging, rays
+from . import belonging, profiles, rays
 from .dense import Laplace, laplace_at
 from .doubts import Doubt
 from .mode import gaussian_at_mode
@@ -22,6 +22,7 @@ __all__ = ["Beyond", "look_beyond", "unexplained"]
 
 ROWS, NUMBERS = 2048, 2**17  # all rows, where they and their parameters are as few numbers
 FEW_DRAWS = 4  # on all rows
+PLATEAU = 0.5  # share of a profile, whose marginal is an approximation
 LOOKED_AT, FOLLOWED = 3, 8  # rays on all rows, and tops that a search begins at
 
 
@@ -41,21 +42,36 @@ def look_beyond(problem: Problem, gaussian: Any, rng: np.random.Generator, T: fl
     if T == 0:
         return Beyond(tuple(doubts))
     seen = rays.rays(some, near, rng, T)
-    suspicious = [ray for ray in seen if ray.infinite is not None or ray.share > rays.SUSPICIOUS]
-    suspicious.sort(key=lambda ray: -(2.0 if ray.infinite is not None else ray.share))
-    for ray in suspicious[:LOOKED_AT]:
-        found = ray
-        if some is not problem:
-            (found,) = rays.rays(problem, gaussian, rng, T, [ray.parameter])
-        told = _doubt(problem, gaussian, found)
-        if told is not None:
-            doubts.append(told)
-            break
+    told = _told(problem, gaussian, some, near, seen, rng, T)
+    if told is not None:
+        doubts.append(told)
     tops = sorted(
         (-value, tuple(near.center + t * ray.direction)) for ray in seen for t, value in ray.tops
     )
     places = np.array([place for _, place in tops[:FOLLOWED]])
     return Beyond(tuple(doubts), places if len(places) else None)
+
+
+def _told(
+    problem: Problem, gaussian: Any, some: Problem, near: Any, seen: list[rays.Ray],
+    rng: np.random.Generator, T: float,
+) -> Doubt | None:  # fmt: skip
+    """The first suspicion of straight rays, or of profiles, that all rows confirm."""
+    heavy = [ray for ray in seen if ray.infinite is not None or ray.share > rays.SUSPICIOUS]
+    heavy.sort(key=lambda ray: -(2.0 if ray.infinite is not None else ray.share))
+    for ray in heavy[:LOOKED_AT]:
+        found = [ray] if some is problem else rays.rays(problem, gaussian, rng, T, [ray.parameter])
+        told = _doubt(problem, gaussian, found[0])
+        if told is not None:
+            return told
+    for ray in profiles.followed(some, near, seen, T):
+        found = [ray]
+        if some is not problem and ray.share > PLATEAU:
+            straight = rays.rays(problem, gaussian, rng, T, [ray.parameter])
+            found = profiles.followed(problem, gaussian, straight, T)
+        if found and found[0].share > PLATEAU:
+            return _doubt(problem, gaussian, found[0])
+    return None
 
 
 def unexplained(

@@ -8,7 +8,7 @@ from scipy import integrate, stats
 
 import sgld
 from sgld.diagnose.doubted import standing
-from sgld.gaussian import belonging, beyond
+from sgld.gaussian import belonging, beyond, profiles
 from sgld.gaussian.doubts import Doubt
 from sgld.gaussian.known import Known, find_out
 from sgld.gaussian.mode import gaussian_at_mode
@@ -173,6 +173,45 @@ def test_what_lies_far_out_beside_a_mode_is_still_doubted():
     assert beyond.unexplained(problem, (gradient, doubt), there) == (gradient,)
 
 
+SPREAD = np.random.default_rng(3)
+RATES = SPREAD.uniform(0.5, 3, 12).astype(np.float32)
+LEVELS = (1 - np.exp(-1.2 * RATES) + 0.1 * SPREAD.standard_normal(12)).astype(np.float32)
+
+
+def saturating(p):
+    """a (1 - exp(-r x)) with log r free: from some rate on the curve is flat."""
+    rise = -jnp.expm1(-jnp.exp(jnp.minimum(p[1], 50.0)) * RATES)
+    misfit = square((LEVELS - p[0] * rise) / 0.1)
+    return misfit - 0.5 * (p[1] / 100) ** 2 - 0.5 * (p[0] / 10) ** 2
+
+
+def test_a_curved_plateau_is_seen_by_its_profile_alone():
+    problem = prepare(sgld.Posterior(saturating), None, np.array([1.0, 0.0], np.float32))
+    gaussian = gaussian_at_mode(problem).gaussian
+    assert max(ray.share for ray in rays(problem, gaussian, np.random.default_rng(0))) < 0.01
+    (doubt,) = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    assert doubt.kind == "tails" and doubt.share > 0.9 and "'x[1]'" in doubt.sentence
+
+
+@pytest.mark.parametrize("case", [
+    dict(log_density=square, d=10),
+    dict(log_density=square, d=4, data=(X, Y), likelihood=logistic),
+    dict(log_density=lambda x: -0.5 * (x[0] ** 2 + (x[1] - 0.3 * x[0] ** 2) ** 2), d=2),
+])  # fmt: skip
+def test_profiles_of_well_behaved_posteriors_hold_nothing_far_out(case):
+    problem, gaussian = of(**case)
+    seen = rays(problem, gaussian, np.random.default_rng(0))
+    assert all(ray.share < 0.1 for ray in profiles.followed(problem, gaussian, seen, 1.0))
+
+
+def test_a_profile_is_the_marginal():
+    """Of a banana: x is N(0, 1) whatever the other parameter does."""
+    problem, gaussian = of(lambda x: -0.5 * (x[0] ** 2 + ((x[1] - x[0] ** 2) * 5) ** 2), d=2)
+    ray = rays(problem, gaussian, np.random.default_rng(0), parameters=[0])[0]
+    t, value = profiles._profile(problem, gaussian, ray, 1.0, 1.0)
+    np.testing.assert_allclose(value[t < 6], -0.5 * t[t < 6] ** 2, atol=0.02)
+
+
 def test_a_density_of_inf_is_told_with_its_place():
     problem, gaussian = of(lambda x: square(x) + jnp.sum(jnp.where(x > 6, jnp.inf, 0.0)), d=2)
     doubts = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
@@ -215,3 +254,31 @@ def test_a_doubt_is_told_in_the_notes():
     problem, _ = of(halo)
     notes = find_out(problem, 0, 1.0, by_hand=True).notes
     assert any("far from the mode there is more than the Gaussian there shows" in n for n in notes)
+
+
+def test_only_the_side_of_the_doubt_settles_it():
+    problem, gaussian = of(square)
+    doubt = Doubt("tails", "more above", 0.9, np.array([20.0]), np.array([1.0]))
+    known = Known(gaussian, doubts=(doubt,))
+    z = np.random.default_rng(0).standard_normal((4, 500, 1))
+    z[:, :50] += 20
+    assert standing(known, z, exact=True) == ()
+    assert standing(known, -z, exact=True) == ("more above",)
+
+
+def test_rays_follow_what_is_correlated():
+    """Along Sigma e_i the density is the marginal, though the others are correlated with it."""
+    precision = jnp.array(np.linalg.inv([[1.0, 0.99], [0.99, 1.0]]), jnp.float32)
+    problem, gaussian = of(lambda x: -0.5 * x @ precision @ x, d=2)
+    for ray in rays(problem, gaussian, np.random.default_rng(0)):
+        near = np.abs(ray.t) < 10
+        np.testing.assert_allclose(ray.value[near], -0.5 * ray.t[near] ** 2, rtol=1e-3, atol=1e-3)
+
+
+def test_a_profile_has_the_others_volume():
+    """The sd of y grows as e^x: x alone is N(0, 1)."""
+    problem, gaussian = of(lambda x: -0.5 * (x[0] ** 2 + (x[1] * jnp.exp(-x[0])) ** 2) - x[0], d=2)
+    ray = rays(problem, gaussian, np.random.default_rng(0), parameters=[0])[0]
+    t, value = profiles._profile(problem, gaussian, ray, 1.0, 1.0)
+    truth = -0.5 * (gaussian.center[0] + t * ray.direction[0]) ** 2 + 0.5 * gaussian.center[0] ** 2
+    np.testing.assert_allclose(value[t < 5], truth[t < 5], atol=0.02)
