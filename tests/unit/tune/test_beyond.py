@@ -257,7 +257,7 @@ def test_a_doubt_is_told_in_the_notes():
 
 
 def test_only_the_side_of_the_doubt_settles_it():
-    problem, gaussian = of(square)
+    _, gaussian = of(square)
     doubt = Doubt("tails", "more above", 0.9, np.array([20.0]), np.array([1.0]))
     known = Known(gaussian, doubts=(doubt,))
     z = np.random.default_rng(0).standard_normal((4, 500, 1))
