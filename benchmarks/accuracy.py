@@ -1,7 +1,8 @@
 """How right `sgld.sample` is when it is told nothing but model, data and init: a row per problem.
 
     python benchmarks/accuracy.py                          all of problems/, several minutes
-    python benchmarks/accuracy.py --only radon,softmax     some
+    python benchmarks/accuracy.py --structured             Gaussian processes, series, many groups, a lasso
+    python benchmarks/accuracy.py --only radon,softmax     some, of either kind
     python benchmarks/accuracy.py --seeds 1 2 3 --json accuracy.json
 
 mean        largest error of a mean, in sd of the truth; `corr` of the corrected means, where given
@@ -28,7 +29,7 @@ from typing import Any
 import numpy as np
 
 import sgld
-from problems import PROBLEMS, Problem, Truth, truth_of
+from problems import PROBLEMS, STRUCTURED, Problem, Truth, truth_of
 from sgld.errors import SGLDError
 
 SLOW = 60  # CPU seconds
@@ -195,20 +196,22 @@ def judged(rows: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="names, comma between")
+    parser.add_argument("--structured", action="store_true", help="those of problems/processes.py")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--json", default=None, help="write the rows here")
     parser.add_argument(
         "--store", action="store_true", help="write the counts to results/accuracy.json"
     )
     args = parser.parse_args()
-    names = args.only.split(",") if args.only else list(PROBLEMS)
-    unknown = [name for name in names if name not in PROBLEMS]
+    every = PROBLEMS | STRUCTURED
+    names = args.only.split(",") if args.only else list(STRUCTURED if args.structured else PROBLEMS)
+    unknown = [name for name in names if name not in every]
     if unknown:
-        parser.error(f"no problem {unknown[0]!r}; there are {', '.join(PROBLEMS)}")
+        parser.error(f"no problem {unknown[0]!r}; there are {', '.join(every)}")
     rows, crashes = [], []
     print(HEAD)
     for name in names:
-        problem = PROBLEMS[name]()
+        problem = every[name]()
         truth = truth_of(problem)
         if truth is None:
             print(f"{name:<26}no truth: run benchmarks/references.py", flush=True)
@@ -228,7 +231,7 @@ def main() -> None:
     if args.json:
         with open(args.json, "w") as file:
             json.dump(rows, file, indent=1, default=str)
-    if args.store and not args.only:
+    if args.store and not (args.only or args.structured):
         import claims
 
         claims.store("accuracy", figures(rows))

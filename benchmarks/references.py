@@ -25,10 +25,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import sgld
-from problems import PROBLEMS, Problem, fingerprint, stored, truth_of
+from problems import PROBLEMS, STRUCTURED, Problem, fingerprint, stored, truth_of
 from problems.truth import STORED
 from sgld.draws import weighted
 
+EVERY = PROBLEMS | STRUCTURED
 CHAINS, WARMUP, DRAWS = 4, 1000, 5000
 GROWTHS = 2
 MORE = {  # where the usual settings leave divergences
@@ -111,7 +112,7 @@ def check(names: list[str]) -> list[str]:
     """What is wrong, a line each."""
     wrong = []
     for name in names:
-        problem = PROBLEMS[name]()
+        problem = EVERY[name]()
         faults = [] if problem.name == name else [f"calls itself {problem.name}"]
         free = problem.posterior.unconstrain(problem.init)
 
@@ -161,13 +162,13 @@ def main() -> None:
     parser.add_argument("--most-seconds", type=float, default=60, help="of one run")
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    names = args.only.split(",") if args.only else list(PROBLEMS)
+    names = args.only.split(",") if args.only else list(EVERY)
     if args.check:
         wrong = check(names)
         print(*wrong, sep="\n")
         sys.exit(1 if wrong else 0)
     for name in names:
-        problem = PROBLEMS[name]()
+        problem = EVERY[name]()
         if problem.truth is not None or (not args.only and name in stored()):
             continue
         entry = reference(problem, args.ess, args.most_seconds)

@@ -1,10 +1,11 @@
 """Reference posteriors: small models as a user would write them, with what is true of each.
 
 `PROBLEMS[name]()` builds one: a Problem (name, posterior, data, init, truth). All data are bundled
-with the package or scikit-learn, or generated with fixed seeds.
+with the package or scikit-learn, or generated with fixed seeds. `STRUCTURED` holds those whose density
+has work of its own inside: Gaussian processes, paths in time, a lasso of many rows.
 """
 
-from . import binary, conjugate, gaussian, hierarchical, regression, shapes
+from . import binary, conjugate, gaussian, hierarchical, processes, regression, shapes
 from .truth import Marginal, Problem, Truth, fingerprint, stored, truth_of
 
 _ALL = (
@@ -24,6 +25,20 @@ _ALL = (
     shapes.banana_mild, shapes.student_density, shapes.log_gamma, shapes.network,
     shapes.network_output,
 )  # fmt: skip
+_STRUCTURED = (
+    processes.gp_marginal, processes.gp_latent, processes.lasso_many, processes.local_level,
+    processes.autoregression, processes.ar_errors, processes.radon85,
+)  # fmt: skip
 PROBLEMS = {build.__name__: build for build in _ALL}
+STRUCTURED = {build.__name__: build for build in _STRUCTURED}
 
-__all__ = ["PROBLEMS", "Marginal", "Problem", "Truth", "fingerprint", "stored", "truth_of"]
+__all__ = [
+    "PROBLEMS",
+    "STRUCTURED",
+    "Marginal",
+    "Problem",
+    "Truth",
+    "fingerprint",
+    "stored",
+    "truth_of",
+]

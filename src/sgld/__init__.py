@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from . import errors as errors
     from . import gallery as gallery
     from . import networks as networks
+    from . import sklearn as sklearn
     from . import testing as testing
     from . import torch as torch
     from . import typing as typing
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from .approximate.find_map import find_map as find_map
     from .approximate.laplace import laplace as laplace
     from .approximate.sandwich import sandwich as sandwich
+    from .bridge.numpyro_model import from_numpyro as from_numpyro
     from .diagnose.phase import gradient_statistics as gradient_statistics
     from .draws.comparison import compare as compare
     from .draws.draws import Draws as Draws
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
     from .gradient.saga import SAGA as SAGA
     from .gradient.svrg import SVRG as SVRG
     from .metropolis.rejection import rejection_rate as rejection_rate
+    from .models.fit import fit as fit
     from .models.fit import resume as resume
+    from .models.fitted import Fit as Fit
     from .posterior import Posterior as Posterior
     from .preconditioner.adaptive import AdaGrad as AdaGrad
     from .preconditioner.adaptive import RMSprop as RMSprop
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from .preconditioner.fixed import Diagonal as Diagonal
     from .preconditioner.fixed import LowRank as LowRank
     from .preconditioner.fixed import Scalar as Scalar
+    from .referee.confirm import confirm as confirm
     from .referee.halving import step_halving as step_halving
     from .referee.reference import reference as reference
     from .run.sample import sample as sample
@@ -75,17 +80,23 @@ if TYPE_CHECKING:
     from .schedule import (
         robbins_monro as robbins_monro,
     )
+    from .sklearn.estimators import SGLDClassifier as SGLDClassifier
+    from .sklearn.estimators import SGLDRegressor as SGLDRegressor
     from .variational.fit import bayes_by_backprop as bayes_by_backprop
     from .variational.result import Variational as Variational
 
 _WHERE = {
     "Posterior": "posterior",
+    "from_numpyro": "bridge.numpyro_model",
     "sample": "run.sample",
+    "fit": "models.fit",
+    "Fit": "models.fitted",
     "resume": "models.fit",
     "load": "draws.storage",
     "Draws": "draws.draws",
     "reference": "referee.reference",
     "rejection_rate": "metropolis.rejection",
+    "confirm": "referee.confirm",
     "step_halving": "referee.halving",
     "compare": "draws.comparison",
     "gradient_statistics": "diagnose.phase",
@@ -120,21 +131,25 @@ _WHERE = {
     "polynomial_between": "schedule",
     "power": "schedule",
     "robbins_monro": "schedule",
+    "SGLDRegressor": "sklearn",
+    "SGLDClassifier": "sklearn",
 }
 _MODULES = (
     "diffusion",
     "errors",
     "gallery",
     "networks",
+    "sklearn",
     "testing",
     "torch",
     "typing",
     "variational",
 )
 
-_EXTRAS = ("torch",)  # not part of `import *`, which must not fail where an extra is missing
+# not part of `import *`, which must not fail where an extra is missing
+_EXTRAS = ("torch", "sklearn", "SGLDClassifier", "SGLDRegressor")
 
-__all__ = ["__version__", *_WHERE, *(m for m in _MODULES if m not in _EXTRAS)]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = ["__version__", *(n for n in (*_WHERE, *_MODULES) if n not in _EXTRAS)]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,8 @@ def positive(name: str, value: Any, remark: str = "") -> None:
 
 
 def positive_number(name: str, value: Any) -> None:
-    """UsageError unless `value` is a positive number."""
-    if not (is_number(value) and value > 0):
+    """UsageError unless `value` is a positive, finite number."""
+    if not (is_number(value) and 0 < value < math.inf):
         raise UsageError(f"{name} must be a positive number. Got {value!r}.")
 
 

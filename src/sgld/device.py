@@ -15,9 +15,26 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 
-__all__ = ["compiling", "sent", "stream_key"]
+from .errors import UsageError, first_line
+
+__all__ = ["check_device", "compiling", "known_now", "sent", "stream_key"]
+
+
+def check_device() -> None:
+    """UsageError where JAX finds none of the platforms that it was told to use."""
+    try:
+        jax.devices()
+    except (
+        Exception
+    ) as error:  # RuntimeError of one that fails, AssertionError of one that is unknown
+        asked = jax.config.jax_platforms
+        raise UsageError(
+            f"JAX finds no device where JAX_PLATFORMS = {asked} asks for one ({first_line(error)}); leave it "
+            "unset, or install the version of JAX for that device."
+        ) from error
 
 
 @contextlib.contextmanager
@@ -44,7 +61,16 @@ def compiling(function: Any, *arguments: Any, **named: Any) -> Iterator[None]:
 def sent(values: Any, dtype: Any = None) -> Array:
     """A copy of `values` on the device: `jnp.asarray(np.asarray(values, dtype))`."""
     # a copy, because on a CPU the device's array would be the host's own memory
-    return jax.device_put(np.array(values, dtype))
+    try:
+        return jax.device_put(np.array(values, dtype))
+    except (RuntimeError, AssertionError):
+        check_device()  # says so, where that is what is wrong
+        raise
+
+
+def known_now(*values: Any) -> bool:
+    """Whether these are numbers already, not the placeholders of a function that is being compiled."""
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
 def stream_key(seed: int, stream: int) -> Array:

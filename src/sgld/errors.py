@@ -14,12 +14,43 @@ __all__ = [
     "SGLDError",
     "UsageError",
     "did_you_mean",
+    "first_line",
     "need",
+    "plain",
 ]
+
+
+MOST_LETTERS = 2000  # of a sentence; what it quotes may have millions
+MOST_QUOTED = 200  # of what another package says
+
+
+def plain(text: str) -> str:
+    """`text` without letters that a terminal would obey: what strangers named is only shown.
+
+    Example:
+      >>> from sgld.errors import plain
+      >>> print(plain("x\\x1b[2J"))
+      x\\x1b[2J
+    """
+    if text.isprintable():
+        return text
+    shown = (c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+    return "".join(shown)
 
 
 class SGLDError(Exception):
     """Base class of every error this package raises on purpose."""
+
+    def __init__(self, *args: object) -> None:
+        """A sentence may quote files of strangers: it is shortened in its middle, and shows no more than letters."""
+        super().__init__(*(_sentence(arg) if isinstance(arg, str) else arg for arg in args))
+
+
+def _sentence(text: str) -> str:
+    if len(text) > MOST_LETTERS:
+        half = MOST_LETTERS // 2
+        text = f"{text[:half]} ... {text[-half:]}"
+    return plain(text)
 
 
 class UsageError(SGLDError, ValueError):
@@ -40,17 +71,24 @@ class MissingExtra(SGLDError, ImportError):
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """A suffix " Did you mean 'x'?" for a misspelt name, or an empty string."""
-    close = difflib.get_close_matches(str(name), list(choices), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(str(name)[:MOST_QUOTED], list(choices), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of another package says first, to stand in a sentence: no line breaks, no full stop."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:MOST_QUOTED].rstrip(".") if lines else type(error).__name__
+
+
 def need(module: str, extra: str) -> ModuleType:
-    """Import `module`, or raise MissingExtra with the command that installs it."""
+    """Import `module`, or raise MissingExtra with the command that installs it, or what it needs itself."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != module.split(".")[0]:
+        missing = (error.name or module).split(".")[0]
+        if missing == __package__:
             raise
         raise MissingExtra(
-            f"{module.split('.')[0]} is needed for this; install it with: pip install 'sgld[{extra}]'"
+            f"{missing} is needed for this; install it with: pip install 'sgld[{extra}]'"
         ) from error

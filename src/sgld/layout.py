@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .device import sent
+from .device import known_now, sent
 from .errors import UsageError
 
 __all__ = ["Layout", "leaf_names"]
@@ -94,6 +94,8 @@ class Layout:
         for name, leaf, shape in zip(self.names, leaves, self.shapes, strict=True):
             if jnp.shape(leaf) != shape:
                 raise UsageError(f"leaf {name!r} has shape {jnp.shape(leaf)}; expected {shape}.")
+        if known_now(leaves):
+            return sent(np.concatenate([np.ravel(np.asarray(leaf)) for leaf in leaves]), self.dtype)
         parts = [jnp.ravel(jnp.asarray(leaf, self.dtype)) for leaf in leaves]
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
 

@@ -76,6 +76,8 @@ class Posterior:
       output: `output(position) -> pytree`, what draws report instead of the position (a
         regression sampled in standardised coordinates reports original ones).
       names: one name per flat entry of the reported pytree, for tables.
+      data: the rows, where `sgld.sample` is given none (`sgld.from_numpyro` puts them here).
+      notes: sentences that the summary of every run repeats.
 
     A function's numbers can be bound with `jax.tree_util.Partial(f, scale)`; changing them
     then compiles nothing.
@@ -98,6 +100,8 @@ class Posterior:
     init: Any = None
     output: Any = None
     names: Labels | None = field(default=None, metadata={"static": True})
+    data: Any = None
+    notes: Labels = field(default=Labels(), metadata={"static": True})
 
     def __post_init__(self) -> None:
         if jax.tree_util.all_leaves([self.log_prior]) and not callable(self.log_prior):
@@ -113,6 +117,7 @@ class Posterior:
             object.__setattr__(self, "log_likelihood", _as_pytree(self.log_likelihood))
         if self.names is not None:
             object.__setattr__(self, "names", Labels(self.names))
+        object.__setattr__(self, "notes", Labels(self.notes))
         if callable(self.output):
             object.__setattr__(self, "output", _as_pytree(self.output))
         if self.constraints is not None and self.transform is None:
@@ -133,10 +138,16 @@ class Posterior:
         """The free pytree of a position."""
         return position if self.transform is None else self.transform.inverse(position)
 
-    def log_prior_free(self, free: PyTree) -> Float[Array, ""]:
-        """Log prior density of the free pytree: log prior of the position plus log |Jacobian|."""
+    def log_prior_free(self, free: PyTree, temperature: ArrayLike = 1.0) -> Float[Array, ""]:
+        """Log prior of the position plus T log |Jacobian|: at T = 1 the free pytree's own log density.
+
+        p(theta | data)^(1/T) is a law of the position, on its own scale. Its free coordinates have the
+        density p^(1/T) |J| = exp((log p + T log |J|) / T): the Jacobian is not tempered.
+        """
         value = self.log_prior(self.constrain(free))
-        return value if self.transform is None else value + self.transform.log_det(free)
+        if self.transform is None:
+            return value
+        return value + temperature * self.transform.log_det(free)
 
     def log_likelihood_free(
         self, free: PyTree, rows: PyTree, weight: Float[Array, " n"] | None = None

@@ -31,7 +31,10 @@ __all__ = [
 
 Order = Literal["reshuffle", "symmetric", "independent", "replacement", "subset"]
 Method = Literal["nuts", "hmc", "mala", "metropolis"]
-FamilyName = Literal["gaussian", "bernoulli", "poisson"]
+FamilyName = Literal[
+    "gaussian", "student-t", "bernoulli", "binomial", "categorical", "poisson", "negative-binomial",
+    "gamma",
+]  # fmt: skip
 Centre = Literal["mode", "mean"]
 VariationalFamily = Literal["gaussian", "full-rank"]
 KLWeights = Literal["uniform", "geometric"]

@@ -31,7 +31,9 @@ KEYS = {
     "verdict", "reasons", "num_data", "num_steps", "num_chains", "num_draws", "seconds",
     "parameters",
 }  # fmt: skip
-COMMANDS = ("demo", "fit", "resume", "summary", "report", "predict", "gallery")
+COMMANDS = (
+    "demo", "fit", "resume", "summary", "verify", "report", "predict", "reference", "halve", "gallery",
+)  # fmt: skip
 # a step by hand, so that no time goes into tuning, and a checkpoint after every chunk of draws
 LONG = ("--step-size", "0.0003", "--draws", "60000", "--chains", "2", "--checkpoint-every", "1e-9")
 
@@ -362,6 +364,49 @@ def test_report(finished):
     result = run("report", out)
     assert result.exit_code == 0 and result.stdout.strip() == str(out / "report.html")
     assert (out / "report.html").stat().st_size > 1000
+
+
+@pytest.fixture
+def unknown(tmp_path):
+    """One case in twelve, and a step given by hand: too far from Gaussian for the meter."""
+    path, out = tmp_path / "few.csv", tmp_path / "run"
+    path.write_text("dose,ill\n" + "".join(f"{i / 3:.2f},{int(i == 11)}\n" for i in range(12)))
+    given = ("--step-size", 0.1, "--draws", 20_000, "--batch-size", 12)
+    return out, run("fit", path, "ill ~ dose", "--family", "bernoulli", "--out", out, *given)
+
+
+def test_from_unknown_to_a_confirmed_word(unknown):
+    out, fitted = unknown
+    assert fitted.exit_code == 0, fitted.output
+    assert "verdict: unknown" in fitted.stdout
+    assert f"sgld halve {out}, or with NUTS: sgld reference {out}." in fitted.stdout
+    page = (out / "report.html").read_text()
+    assert f"sgld reference {out}" in page and "sgld.reference" not in page
+    found = run("reference", out, "--strict")
+    assert found.exit_code == 0, found.output
+    assert "worst: mean of" in found.stdout and "reference: trusted" in found.stdout
+    assert "verdict: trusted - confirmed by NUTS: an sd is" in found.stdout
+    for said in (run("summary", out).stdout, (out / "report.html").read_text()):
+        assert "onfirmed by NUTS" in said
+    assert json.loads((out / "summary.json").read_text())["verdict"] == "trusted"
+    assert "confirmation.json" in run("verify", out).stdout
+    assert json.loads(run("reference", out, "--json").stdout)["verdict"] == "trusted"
+
+
+def test_half_the_step_at_the_command_line(unknown):
+    out, _ = unknown
+    found = run("halve", out)
+    assert found.exit_code == 0, found.output
+    assert "sd(h)/sd(h/2)" in found.stdout and "half the step" in found.stdout
+    told = sgld.load(out).verdict
+    assert told.confirmed_by == "half the step" or "held against half the step" in str(told)
+
+
+def test_a_run_of_python_is_confirmed_in_python(tmp_path):
+    path = sgld.Draws.of({"x": np.random.default_rng(0).normal(size=(4, 500))}).save(tmp_path / "r")
+    for command in ("reference", "halve"):
+        found = run(command, path)
+        assert found.exit_code == 2 and "sgld.confirm(" in found.stderr
 
 
 def test_predict_gaussian(folder, finished):

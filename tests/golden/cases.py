@@ -76,7 +76,7 @@ def fitted(problem: Problem, given: dict[str, Any]) -> sgld.Draws:
     from sgld.models.fit import fit
 
     formula, family = problem.init
-    return fit(problem.data, formula, family=family, progress=False, **given)
+    return fit(problem.data, formula, family=family, progress=False, **given).draws
 
 
 # -- problems that benchmarks/ does not have -------------------------------------------------

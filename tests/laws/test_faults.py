@@ -15,6 +15,7 @@ import pytest
 import sgld
 from sgld import pace
 from sgld.draws import files, run_directory, storage
+from sgld.draws.verdict import Verdict
 from sgld.errors import RunError
 from sgld.run import sink
 
@@ -210,6 +211,33 @@ def swap(one, other):
     a, b = one.read_bytes(), other.read_bytes()
     one.write_bytes(b)
     other.write_bytes(a)
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_confirmation_stopped_before_any_call_is_there_or_is_not(tmp_path, power):
+    """The verdict and its table never disagree, whichever of the two files was reached."""
+    given = {"info": {"method": "nuts"}, "verdict": Verdict("trusted", ("exact.",))}
+    x = np.random.default_rng(0).standard_normal((4, 1000, 3)).astype(np.float32)
+    run = sgld.Draws.of({"x": x + 0.01}).with_verdict(Verdict("unknown", ("it cannot tell.",)))
+    first, second = (sgld.Draws.of({"x": x + shift}, **given) for shift in (0.0, 1.0))
+    seen, last = set(), 0
+    while True:
+        path = run.save(tmp_path / f"run{last}")
+        sgld.confirm(path, second)  # which leaves a table of its own
+        disk = Disk(last)
+        done = run_on(disk, path, lambda: sgld.confirm(path, first))  # noqa: B023
+        if not done and power:
+            disk.cut()
+        word = sgld.load(path).verdict.word
+        assert storage.table_of(run_directory.RunDirectory(path))["verdict"] == word
+        storage.verify(path)
+        seen.add(word)
+        sgld.confirm(path, first)
+        assert sgld.load(path).verdict.word == "trusted"
+        if done:
+            break
+        last += 1
+    assert seen == {"biased", "trusted"} and last > 6
 
 
 def test_another_attempt_leaves_the_draws_of_the_one_before_aside(tmp_path, whole):

@@ -128,3 +128,58 @@ def test_a_state_that_nobody_said_how_to_exchange_is_refused():
         UsageError, match=r"cannot exchange the chains of Silent.*sampler=sgld.SGLD"
     ):
         sgld.ReplicaExchange(sampler=Silent()).init(jnp.zeros(2))
+
+
+ROWS = np.random.default_rng(3).normal(1.0, 1.0, (60, 1)).astype(np.float32)
+LOCATION = sgld.Posterior(
+    lambda q: -0.05 * jnp.sum(q**2), lambda q, x: -0.5 * jnp.sum((x - q) ** 2)
+)
+
+
+def exchanged(gradient, energy_noise=0.0, rows=ROWS, posterior=LOCATION, **given):
+    return sgld.sample(
+        posterior, rows, jnp.ones(1), sampler=sgld.ReplicaExchange((1.0, 3.0), energy_noise=energy_noise),
+        gradient=gradient, num_draws=50, burn_in=10, progress=False,
+        **{"batch_size": 6, "step_size": 1e-3, "order": "independent", **given},
+    )  # fmt: skip
+
+
+def test_noisy_energies_are_refused_with_their_variance():
+    """K times the sum of n rows' differences: at q_1, q_2 the variance is K^2 n (q_1 - q_2)^2 Var(x),
+    and E (q_1 - q_2)^2 is (1 + 3) / 60."""
+    with pytest.raises(
+        UsageError, match=r"by Minibatch's energies of 6 rows.*use gradient=sgld.Full"
+    ) as error:
+        exchanged(sgld.Minibatch())
+    said = float(str(error.value).split("a variance of about ")[1].split(",")[0])
+    assert said == pytest.approx(600 * 4 / 60 * ROWS.var(), rel=0.8)
+
+
+def test_exact_energies_of_any_estimator_are_not_refused():
+    """All rows in one batch; control variates, which are exact where rows differ in a constant alone."""
+    assert exchanged(sgld.Full()).num_draws == 50
+    assert exchanged(sgld.Minibatch(), batch_size=60, order="reshuffle").num_draws == 50
+    assert exchanged(sgld.ControlVariates()).num_draws == 50
+
+
+def test_control_variates_far_from_a_gaussian_are_refused():
+    rows = np.random.default_rng(5).normal(0.0, 30.0, (200, 1)).astype(np.float32)
+    cauchy = sgld.Posterior(
+        lambda q: -0.05 * jnp.sum(q**2), lambda q, x: -jnp.log1p(jnp.sum((x - q) ** 2))
+    )
+    with pytest.raises(UsageError, match="by ControlVariates's energies"):
+        exchanged(sgld.ControlVariates(), rows=rows, posterior=cauchy)
+
+
+def test_noise_that_is_accounted_for_runs_and_is_never_trusted():
+    with pytest.raises(UsageError) as error:
+        exchanged(sgld.Minibatch())
+    found = float(str(error.value).split("a variance of about ")[1].split(",")[0])
+    draws = exchanged(sgld.Minibatch(), found)
+    assert draws.verdict.word != "trusted"
+
+
+@pytest.mark.parametrize("wrong", [sgld.BAOA, "SGLD", sgld.ReplicaExchange()])
+def test_what_is_no_sampler_of_one_chain_is_refused(wrong):
+    with pytest.raises(UsageError, match="must be a sampler of one chain"):
+        sgld.ReplicaExchange(sampler=wrong)

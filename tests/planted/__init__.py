@@ -7,9 +7,11 @@ from .front import FRONT
 from .mutant import Mutant
 from .referee import REFEREE
 from .sampling import SAMPLING
+from .sklearn_door import SKLEARN_DOOR
 from .torch_door import TORCH_DOOR
 from .tune import TUNE
 
 MUTANTS: list[Mutant] = [
     *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DRAWS, *REFEREE, *FRONT, *TORCH_DOOR,
+    *SAMPLING, *DIAGNOSE, *TUNE, *DRAWS, *REFEREE, *FRONT, *SKLEARN_DOOR, *TORCH_DOOR,
 ]  # fmt: skip

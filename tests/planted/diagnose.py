@@ -13,7 +13,40 @@ EXACT_RULE = "tests/unit/diagnose/test_exact.py::"
 WEIGHTED = "tests/unit/draws/test_weighted.py::"
 PHASE = "tests/unit/diagnose/test_phase.py::"
 
+FROM_MODES = "tests/unit/tune/test_from_modes.py::"
+
 DIAGNOSE = [
+    Mutant(
+        "modes: errors of masses carry nothing over", "draws/strata.py",
+        "return np.einsum(\"gm,gh,hm->m\", apart, part, apart).clip(0)",
+        "return 0 * np.einsum(\"gm,gh,hm->m\", apart, part, apart).clip(0)",
+        FROM_MODES + "test_estimates_of_strata_and_their_errors",
+    ),
+    Mutant(
+        "modes: every region has the same share", "draws/strata.py",
+        "share = self.mass[list(self.each)]", "share = np.ones(len(self.each))",
+        FROM_MODES + "test_estimates_of_strata_and_their_errors",
+    ),
+    Mutant(
+        "modes: trajectories need not come back", "diagnose/several.py",
+        "np.argwhere(flow > UNBALANCED * flow.T)", "np.argwhere(flow > np.inf * flow.T)",
+        FROM_MODES + "test_trajectories_that_do_not_come_back_tell_of_mass_that_no_chain_sees",
+    ),
+    Mutant(
+        "modes: a mass of any error will do", "diagnose/several.py",
+        "MAX_MASS_SE = 0.015", "MAX_MASS_SE = 1.0",
+        FROM_MODES + "test_a_mass_that_is_not_known_is_named_with_its_error",
+    ),
+    Mutant(
+        "modes: energies of regions are pooled", "diagnose/exact.py",
+        "min(part.energy for part in parts)", "cls.of(state.inside, dimension).energy",
+        FROM_MODES + "test_energies_are_judged_region_by_region",
+    ),
+    Mutant(
+        "mixing: a chain that drifts stands in a group", "draws/mixing.py",
+        "np.where(free, apart, 0.0)", "np.where(free | True, apart, 0.0)",
+        MIXING + "test_a_chain_that_drifts_stands_in_no_group",
+    ),
     Mutant(
         "meter: the corrected variance without its mean's square", "diagnose/stein.py",
         "second / weight + variance - mean**2", "second / weight + variance",
@@ -144,7 +177,7 @@ DIAGNOSE = [
     ),
     Mutant(
         "rule: the doubt about a second mode is dropped", "diagnose/rule.py",
-        "if e.other_modes:", "if e.other_modes > 1:", RULES,
+        "if e.other_modes:\n        return (", "if e.other_modes > 1:\n        return (", RULES,
     ),
     Mutant(
         "rule: the best explained parameter speaks for all", "diagnose/rule.py",

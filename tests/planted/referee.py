@@ -10,6 +10,11 @@ TRANSITIONS = (
     "tests/unit/referee/test_transitions.py::test_thinned_chains_are_every_so_many_transitions"
 )
 
+CONFIRM = "tests/unit/referee/test_confirm.py::"
+STOPPED = (
+    "tests/laws/test_faults.py::test_a_confirmation_stopped_before_any_call_is_there_or_is_not"
+)
+
 REFEREE = [
     Mutant(
         "rejection rate: ratios above 1 make up for others", "metropolis/rejection.py",
@@ -81,5 +86,58 @@ REFEREE = [
         "share * (aim - acceptance)", "share * (acceptance - aim)",
         "tests/unit/test_reference.py::"
         "test_a_window_measures_variances_and_dual_averaging_finds_the_aim",
+    ),
+    Mutant(
+        "confirm: a reference that has not mixed is believed", "referee/confirm.py",
+        'if by.verdict.word != "trusted":', "if False:",
+        CONFIRM + "test_a_reference_that_is_not_trusted_decides_nothing",
+    ),
+    Mutant(
+        "confirm: a doubt about modes is answered by chains that began in one", "referee/confirm.py",
+        'by.info.get("num_modes", 1) < 2', 'by.info.get("num_modes", 1) < 1',
+        CONFIRM + "test_doubts_about_modes_need_a_reference_that_began_in_several",
+    ),
+    Mutant(
+        "confirm: an uncertain difference is a word", "referee/confirm.py",
+        "sd_se.max() > MAX_SE_ALONE or mean_se.max() > MAX_SE", "sd_se.max() > 1",
+        CONFIRM + "test_what_is_not_certain_leaves_the_word_and_is_told_once",
+    ),
+    Mutant(
+        "confirm: heavy tails are confirmed", "referee/confirm.py",
+        "if heavy is not None:", "if False:", CONFIRM + "test_doubts_about_tails_stay",
+    ),
+    Mutant(
+        "confirm: failed chains are confirmed", "referee/confirm.py",
+        "if draws.failures:", "if False:",
+        CONFIRM + "test_chains_that_failed_are_not_made_up_for",
+    ),
+    Mutant(
+        "confirm: half the step of another run counts", "referee/confirm.py",
+        "a.names == b.names and np.array_equal(a.flat()[0], b.flat()[0])", "a.names == b.names",
+        CONFIRM + "test_what_a_run_cannot_be_held_against",
+    ),
+    Mutant(
+        "step-halving: doubts of the run's verdict are dropped", "referee/halving.py",
+        "for run in runs for d in run.verdict.doubts", "for run in runs[1:] for d in run.verdict.doubts",
+        CONFIRM + "test_half_the_step_answers_no_doubt_about_modes_or_tails",
+    ),
+    Mutant(
+        "step-halving: tails are not looked at", "referee/halving.py",
+        "            if heavy is not None:", "            if False:",
+        CONFIRM + "test_half_the_step_sees_heavy_tails_that_no_verdict_named",
+    ),
+    Mutant(
+        "confirmation: of other draws, left behind, still counts", "draws/storage.py",
+        "return found if fits else None", "return found",
+        CONFIRM + "test_new_draws_in_the_directory_drop_it",
+    ),
+    Mutant(
+        "confirmation: an edited table is sealed", "draws/storage.py",
+        "    table_of(run)  # whose seal is kept beside the new one's\n", "",
+        CONFIRM + "test_an_edited_table_or_verdict_is_refused",
+    ),
+    Mutant(
+        "confirmation: the table before its verdict", "draws/storage.py",
+        "if found in before:", "if False:", STOPPED,
     ),
 ]  # fmt: skip

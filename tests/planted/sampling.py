@@ -18,6 +18,7 @@ ACCUMULATORS = "tests/laws/test_adaptive.py::test_the_accumulators_after_known_g
 GAMMA = (
     "tests/laws/test_adaptive.py::test_gamma_keeps_the_law_where_the_metric_depends_on_the_position"
 )
+TEMPERED = "tests/laws/test_tempered.py::"
 LEARNS = "tests/laws/test_adaptive.py::test_every_step_by_hand_with_an_estimator_that_learns"
 
 SAMPLING = [
@@ -223,5 +224,29 @@ SAMPLING = [
         "(z, estimate(z) if kernel.record_gradient else None)",
         "(z, estimate(new.position) if kernel.record_gradient else None)",
         RUN + "test_a_recorded_gradient_is_the_one_at_its_draw",
+    ),
+    Mutant(
+        "tempering: the Jacobian is tempered too", "posterior.py",
+        "return value + temperature * self.transform.log_det(free)",
+        "return value + self.transform.log_det(free)", TEMPERED + "test_the_target_is_the_constrained_density_with_the_jacobian_whole",
+    ),
+    Mutant(
+        "tempering: a schedule leaves the target at its start", "run/chunk.py",
+        "kernel.gradient.at(kernel.problem.at_temperature(T), x, memory)",
+        "kernel.gradient.at(kernel.problem, x, memory)", TEMPERED + "test_a_schedule_takes_the_target_along",
+    ),
+    Mutant(
+        "tempering: what is known is known of T = 1", "run/sample.py",
+        "return problem.at_temperature(problem.array(float(first)))", "return problem",
+        TEMPERED + "test_the_shape_of_a_law_that_only_widens_is_the_same_at_every_temperature",
+    ),
+    Mutant(
+        "replica exchange: by the cold chain's target, Jacobian included", "sampler/replica_exchange.py",
+        "self._order(q, at(0.0), t,", "self._order(q, grad, t,", TEMPERED + "test_a_step_of_replicas_by_hand",
+    ),
+    Mutant(
+        "replica exchange: all chains by the cold one's target", "sampler/replica_exchange.py",
+        "replica, at(ti * temperature), step_size", "replica, grad, step_size",
+        TEMPERED + "test_a_step_of_replicas_by_hand",
     ),
 ]  # fmt: skip

@@ -14,12 +14,82 @@ PILOTED = "tests/unit/tune/test_piloted.py::"
 LIMITS = "tests/unit/test_limits.py::"
 COLUMNS = "tests/unit/models/test_formula.py::"
 AT_ONCE = COLUMNS + "test_all_columns_that_cannot_be_told_apart_are_named_at_once"
+PROPER = "tests/unit/tune/test_proper.py::"
 LAW = "tests/laws/test_sgld.py::"
 AFFINE = "tests/laws/test_momentum.py::"
 SANDWICH = "tests/unit/approximate/test_sandwich_of_means.py::"
 TOLD = "tests/unit/test_told.py::"
+MODES = "tests/unit/tune/test_modes.py::"
+
+FROM_MODES = "tests/unit/tune/test_from_modes.py::"
+EXCHANGE = "tests/laws/test_replica_exchange.py::"
 
 TUNE = [
+    Mutant(
+        "bridge: p and q change places", "metropolis/bridge.py",
+        "float(np.log(f.mean()) - np.log(g.mean()))", "float(np.log(g.mean()) - np.log(f.mean()))",
+        FROM_MODES + "test_an_integral_and_its_error",
+    ),
+    Mutant(
+        "bridge: draws of slow chains count as independent", "metropolis/bridge.py",
+        "return float(np.nan_to_num(mixing.ess(g[..., None], \"mean\")[0], nan=1.0))", "return float(g.size)",
+        FROM_MODES + "test_an_integral_and_its_error",
+    ),
+    Mutant(
+        "bridge: the error of q's draws is left out", "metropolis/bridge.py",
+        "variance = f.var() / (q.size * f.mean() ** 2) + g.var()", "variance = g.var()",
+        FROM_MODES + "test_an_integral_and_its_error",
+    ),
+    Mutant(
+        "bridge: a few draws are enough", "metropolis/bridge.py",
+        "if not rests_on >= FEWEST:", "if not rests_on >= 0:",
+        FROM_MODES + "test_draws_that_do_not_meet_tell_nothing",
+    ),
+    Mutant(
+        "bridge: q's draws outside of the region count", "metropolis/bridge.py",
+        "np.where(inside(points), log_ratio(points), -np.inf)", "log_ratio(points)",
+        FROM_MODES + "test_the_integral_over_a_region_of_chains",
+    ),
+    Mutant(
+        "bridge: q without its volume", "metropolis/bridge.py",
+        "constant = -np.sum(np.log(np.diag(factor))) - d / 2", "constant = -d / 2",
+        FROM_MODES + "test_the_integral_over_a_region_of_chains",
+    ),
+    Mutant(
+        "masses: the modes' heights are left out", "metropolis/weigh.py",
+        "found.log_z + heights[g]", "found.log_z",
+        FROM_MODES + "test_modes_30_sds_apart_are_weighed",
+    ),
+    Mutant(
+        "weights: every region's chains count as those of one", "run/several.py",
+        "mass / np.maximum(chains, 1)", "mass / mass",
+        FROM_MODES + "test_weights_are_those_of_the_regions_and_chains_are_in_both",
+    ),
+    Mutant(
+        "regions: chains may leave theirs", "sampler/confined.py",
+        "position = jnp.where(stays, new.position, state.position)", "position = new.position",
+        FROM_MODES + "test_chains_follow_the_density_of_their_region",
+    ),
+    Mutant(
+        "regions: the nearest mode, whatever its height", "sampler/confined.py",
+        "jnp.argmax(self.height - 0.5 *", "jnp.argmax(-0.5 *",
+        FROM_MODES + "test_a_region_is_where_a_mode_s_own_approximation_is_the_largest",
+    ),
+    Mutant(
+        "regions: modes that leak stay apart", "tune/from_modes.py",
+        "connected_components(left > LEAKY,", "connected_components(left > 1,",
+        FROM_MODES + "test_modes_that_leak_into_one_another_are_one_region",
+    ),
+    Mutant(
+        "exchange: noisy energies are let through", "tune/exchange.py",
+        "return problem.num_blocks == 1 and problem.source.uses_blocks", "return True",
+        EXCHANGE + "test_noisy_energies_are_refused_with_their_variance",
+    ),
+    Mutant(
+        "exchange: the variance of one energy, not of the difference", "tune/exchange.py",
+        "jax.vmap(energy)(pairs[0]) - jax.vmap(energy)(pairs[1])", "jax.vmap(energy)(pairs[0])",
+        EXCHANGE + "test_noisy_energies_are_refused_with_their_variance",
+    ),
     Mutant(
         "columns: what a combination is made of includes other combinations", "models/collinear.py",
         "before = np.setdiff1d(np.arange(j), [i for i, _ in found])", "before = np.arange(j)", AT_ONCE,
@@ -44,9 +114,23 @@ TUNE = [
         "found[:SHOWN] + (", "found[:1] + (", AT_ONCE,
     ),
     Mutant(
-        "columns: as many as rows are not too many", "models/collinear.py",
-        "has_scale and x.shape[0] <= size", "has_scale and x.shape[0] < size - 1",
-        COLUMNS + "test_as_many_columns_as_rows_leave_a_scale_without_an_end",
+        "proper: what is flat at the start is not looked at", "gaussian/proper.py",
+        "vectors[:, np.abs(values).argmin()]", "vectors[:, np.abs(values).argmax()]",
+        PROPER + "test_more_columns_than_rows_with_a_flat_prior_are_refused",
+    ),
+    Mutant(
+        "operations: a Cholesky factor is a number like others", "problem/operations.py",
+        '"cholesky": 3.5e-11, ', "", "tests/unit/test_operations.py",
+    ),
+    Mutant(
+        "operations: a loop is taken once", "problem/operations.py",
+        'int(equation.params["length"])', "1",
+        "tests/unit/test_operations.py::test_loops_count_their_turns_and_conditions_all_branches",
+    ),
+    Mutant(
+        "exact chains: 64, whatever a gradient costs", "tune/from_chains.py",
+        "_ensemble(problem, known, ask.seed, exact.chains)", "_ensemble(problem, known, ask.seed)",
+        EXACT + "test_fewer_chains_are_warmed_up_and_go_on",
     ),
     Mutant(
         "noise of blocks: times a block's rows, not times the blocks", "gaussian/noise.py",
@@ -218,9 +302,34 @@ TUNE = [
         LENGTHS + "test_what_is_left_of_the_start_after_burn_in_is_nothing",
     ),
     Mutant(
-        "modes: those less dense are no modes", "gaussian/known.py",
-        "at.log_density - NEGLIGIBLE", "at.log_density + NEGLIGIBLE",
-        TOLD + "test_a_far_mode_on_one_side_alone_is_found",
+        "modes: density for mass", "gaussian/modes.py",
+        "at.log_density / temperature + at.gaussian.half_log_det", "at.log_density / temperature",
+        MODES + "test_the_mode_of_most_mass_is_the_one_that_a_run_is_built_on",
+    ),
+    Mutant(
+        "modes: the determinant of the covariance, not its root", "gaussian/dense.py",
+        "float(np.linalg.slogdet(self.factor)[1])", "2 * float(np.linalg.slogdet(self.factor)[1])",
+        MODES + "test_the_mode_of_most_mass_is_the_one_that_a_run_is_built_on",
+    ),
+    Mutant(
+        "modes: masses of the law at T = 1", "gaussian/modes.py",
+        "at.log_density / temperature + at", "at.log_density + at",
+        MODES + "test_masses_are_those_of_the_law_at_its_temperature",
+    ),
+    Mutant(
+        "modes: a run is built on the first that is found", "gaussian/modes.py",
+        "np.lexsort((-masses, flat))", "np.lexsort((flat,))",
+        MODES + "test_the_mode_of_most_mass_is_the_one_that_a_run_is_built_on",
+    ),
+    Mutant(
+        "modes: a far one counts by its mass alone", "gaussian/modes.py",
+        "share * (1 + away / (temperature or 1.0) + width)", "share * np.ones(len(found))",
+        MODES + "test_a_mode_matters_by_what_it_does_to_the_second_moment",
+    ),
+    Mutant(
+        "modes: apart in the wider one's sds", "gaussian/modes.py",
+        "float(max(between))", "float(min(between))",
+        MODES + "test_a_narrow_mode_inside_a_wide_one_is_another",
     ),
     Mutant(
         "modes: both starts of a pair lie on one side", "gaussian/mode.py",

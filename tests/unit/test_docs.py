@@ -70,7 +70,9 @@ def agree(printed, page, parameters):
 
 
 def test_no_page_has_python_that_is_not_run():
-    run = {"README.md", "new-sampler.md", "new-source.md", "variational.md", "verdict.md"}
+    run = {
+        "README.md", "new-sampler.md", "new-source.md", "scikit-learn.md", "variational.md", "verdict.md",
+    }  # fmt: skip
     assert {name for name in PAGES if python_of(name)} == run | ELSEWHERE
 
 
@@ -79,6 +81,10 @@ def test_the_python_of_the_readme(capsys):
     printed = capsys.readouterr().out
     agree(printed, PAGES["README.md"], [f"x[{i}]" for i in range(5)])
     assert names["draws"].verdict.word == "trusted"
+    assert (
+        str(names["model"].verdict_) in printed
+        and str(names["model"].verdict_) in PAGES["README.md"]
+    )
     for line in (
         "target: the posterior",
         "verdict: trusted",
@@ -110,9 +116,48 @@ def test_the_shell_of_the_readme(tmp_path, monkeypatch):
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 51
 
 
+def test_the_session_from_unknown_to_a_confirmed_word(tmp_path, monkeypatch):
+    """As typed: the same commands, words and parameters, and numbers up to Monte Carlo error."""
+    rows = "".join(f"{i / 3:.2f},{int(i == 11)}\n" for i in range(12))
+    (tmp_path / "few.csv").write_text("dose,ill\n" + rows)
+    monkeypatch.chdir(tmp_path)
+    (block,) = [b for b in indented(PAGES["verdict.md"]) if b.startswith("$ sgld fit few.csv")]
+    sessions = re.split(r"^\$ sgld ", block, flags=re.MULTILINE)[1:]
+    for session in sessions:
+        command, *said = session.strip().splitlines()
+        done = CliRunner().invoke(app, shlex.split(command))
+        assert done.exit_code == 0, done.output
+        agree(
+            done.stdout, session, [name for name in ("Intercept", "dose") if name in rows_of(said)]
+        )
+        printed = without_numbers(done.stdout)
+        for line in said:
+            assert line == "..." or without_numbers(line) in printed, line
+    assert [s.split()[0] for s in sessions] == ["fit", "reference", "summary"]
+
+
+def rows_of(lines):
+    """The parameters whose means and sds a session shows."""
+    return [] if not any("ess_bulk" in line for line in lines) else list(rows("\n".join(lines)))
+
+
+def without_numbers(text):
+    """The words, single spaces between them."""
+    return " ".join(re.sub(r"[-+]?\d[\d.]*|(?<= )-(?=$|\n)", "#", text).split())
+
+
 ROWS = np.random.default_rng(0).normal(1.0, 1.0, 200).astype(np.float32)
 MODEL = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2), lambda t, x: -0.5 * jnp.sum((x - t) ** 2))
 GIVEN = {"posterior": MODEL, "data": ROWS, "init": jnp.zeros(1), "sgld": sgld}
+
+
+def test_the_page_on_scikit_learn(capsys):
+    names = execute("scikit-learn.md")
+    printed, said = capsys.readouterr().out, fenced(PAGES["scikit-learn.md"], "text")[0]
+    agree(printed, said, ["age", "sigma"])
+    for line in (*said.splitlines()[:2], "trusted\n"):
+        assert line in printed
+    assert names["proba"].shape == (569, 2)
 
 
 def test_the_page_on_variational_inference():

@@ -9,6 +9,7 @@ import pytest
 
 import sgld
 
+EXTRAS = {"torch", "sklearn", "SGLDClassifier", "SGLDRegressor"}
 TREE = ast.parse(Path(sgld.__file__).read_text())
 
 
@@ -21,7 +22,7 @@ def names_for_type_checkers():
 
 
 def test_type_checkers_see_the_names_that_run():
-    assert {*sgld.__all__, "torch"} == {*names_for_type_checkers(), "__version__"}
+    assert {*sgld.__all__, *EXTRAS} == {*names_for_type_checkers(), "__version__"}
 
 
 def test_every_name_of_all_is_there_and_is_what_it_is_called():
@@ -36,7 +37,7 @@ def test_dir_is_the_surface_before_and_after_use():
     same, *names = subprocess.run(
         [sys.executable, "-c", listed], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert same == "True" and names == sorted({*sgld.__all__, "torch"})
+    assert same == "True" and names == sorted({*sgld.__all__, *EXTRAS})
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():
@@ -53,7 +54,14 @@ def test_nothing_heavy_is_imported_before_it_is_used():
 
 
 def test_a_star_import_does_not_need_an_extra():
-    """PyTorch may be missing: its door is not part of `*`."""
-    code = "import sys; sys.modules['torch'] = None\nfrom sgld import *\nprint(sample.__name__)"
+    """PyTorch and scikit-learn may be missing: their doors are not part of `*`."""
+    code = """import sys; sys.modules |= {'torch': None, 'sklearn': None}
+from sgld import *
+import sgld
+try:
+    sgld.SGLDRegressor
+except sgld.errors.MissingExtra as error:
+    print(sample.__name__, error)"""
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "sample"
+    needed = "sklearn is needed for this; install it with: pip install 'sgld[sklearn]'"
+    assert shown.stdout.strip() == f"sample {needed}"

@@ -66,6 +66,9 @@ def find_map(
 ) -> Mode:
     """Maximise the log posterior: w' = w + eta * gradient of the full-data log posterior.
 
+    That of the free coordinates: with constraints log p + log |J|, whose mode is not that of p on the
+    constrained scale (`sgld.sample(..., step_size=h, temperature=0.0)` climbs to that one).
+
     Args:
       posterior, data, init: as for `sgld.sample`.
       optimizer: an optax transformation (or one of its names, "sgd" with the learning rate

@@ -5,7 +5,8 @@ the verdict is not `trusted` or a check of the gallery missed, 130 interrupted. 
 imported here, so that help is quick.
 """
 
-from . import create, finished, gallery  # they add their commands, in this order
+# they add their commands, in this order
+from . import create, finished, confirm, gallery  # isort: skip
 from .app import app, main
 
-__all__ = ["app", "create", "finished", "gallery", "main"]
+__all__ = ["app", "confirm", "create", "finished", "gallery", "main"]

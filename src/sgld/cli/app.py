@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..errors import MissingExtra, SGLDError, need
+from ..errors import MissingExtra, SGLDError, need, plain
 
 try:
     typer: Any = need("typer", "cli")
@@ -71,6 +71,11 @@ def command(example: str) -> Callable:
             except SGLDError as error:
                 typer.echo(str(error), err=True)
                 raise typer.Exit(2) from None
+            except (OSError, MemoryError) as error:
+                if isinstance(error, BrokenPipeError):
+                    raise  # whoever read the output has seen enough
+                typer.echo(_of_the_machine(error), err=True)
+                raise typer.Exit(2) from None
             except KeyboardInterrupt:
                 made = None if function.__name__ == "gallery" else arguments.get("out")
                 _say_how_to_resume(arguments.get("run", made))
@@ -81,6 +86,13 @@ def command(example: str) -> Callable:
         return answered
 
     return register
+
+
+def _of_the_machine(error: OSError | MemoryError) -> str:
+    """What the operating system refused, in a sentence."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this; give fewer rows, columns, chains or draws."
+    return plain(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}.")
 
 
 def _say_how_to_resume(run: Path | None) -> None:

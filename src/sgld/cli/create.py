@@ -59,13 +59,18 @@ def fit(
         Path, typer.Argument(metavar="DATA", help="A .csv, .parquet or .arrow file.")
     ],
     formula: Annotated[
-        str, typer.Argument(metavar="FORMULA", help='"outcome ~ predictors"; C(x) is a category.')
+        str, typer.Argument(metavar="FORMULA", help='"outcome ~ predictors"; C(x) is a category, offset(log(x)) an offset.')
     ],
     out: Annotated[
         Path, typer.Option("--out", metavar="RUN", help="The run directory to make.")
     ],
     family: Annotated[
-        str, typer.Option("--family", metavar="F", help="gaussian, bernoulli or poisson.")
+        str,
+        typer.Option(
+            "--family", metavar="F",
+            help="gaussian, student-t (outcome itself); bernoulli, binomial, categorical (log odds); "
+            "poisson, negative-binomial, gamma (log of the mean).",
+        ),
     ] = "gaussian",
     prior: Annotated[
         str | None,
@@ -75,6 +80,23 @@ def fit(
             '"student_t(df, loc, scale)" or "laplace(loc, scale)".',
         ),
     ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option("--weights", metavar="COLUMN", show_default="1", help="What each row counts."),
+    ] = None,
+    trials: Annotated[
+        str | None,
+        typer.Option(
+            "--trials", metavar="COLUMN", show_default="none", help="Of a binomial outcome."
+        ),
+    ] = None,
+    missing: Annotated[
+        str,
+        typer.Option(
+            "--missing", metavar="HOW",
+            help="drop leaves out rows with a missing cell, error refuses them.",
+        ),
+    ] = "drop",
     tolerance: Annotated[
         float,
         typer.Option("--tolerance", metavar="X", help="Acceptable relative error of the sd."),
@@ -126,6 +148,9 @@ def fit(
     arguments = {
         "family": family,
         "prior": prior,
+        "weights": weights,
+        "trials": trials,
+        "missing": missing,
         "tolerance": tolerance,
         "num_draws": "auto" if draws is None else draws,
         "num_chains": "auto" if chains is None else chains,
@@ -150,7 +175,12 @@ def _fit(
     from ..stages import SAMPLING, told
 
     silent = quiet or as_json
-    say = {} if silent else {"on_model": functools.partial(say_model, data), "on_plan": say_plan}
+    say: dict[str, Any] = {}
+    if not silent:
+        say = {
+            "on_model": functools.partial(say_model, data),
+            "on_plan": functools.partial(say_plan, out),
+        }
     with told(not silent, (*SAMPLING, "report")):
         with Work(
             "data"

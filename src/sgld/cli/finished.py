@@ -1,16 +1,16 @@
-"""The commands that ask a finished run: summary, report, reference, predict."""
+"""The commands that ask a finished run: summary, report, verify, predict."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from ..errors import RunError, UsageError
 from .app import Json, Overwrite, Quiet, Run, Strict, command, typer
 from .show import content_of, exit_strict, show
 
-__all__ = ["predict", "reference", "report", "summary", "verify"]
+__all__ = ["predict", "report", "summary", "verify"]
 
 TABLE_SUFFIXES = (".parquet", ".csv")
 
@@ -62,53 +62,6 @@ def report(run: Run) -> None:
     typer.echo(str(write_report(run)))
 
 
-@command("sgld reference run/")
-def reference(
-    run: Run,
-    draws: Annotated[
-        int, typer.Option("--draws", metavar="N", help="Draws per chain.")
-    ] = 1000,
-    chains: Annotated[
-        int, typer.Option("--chains", metavar="N", help="Independent chains.")
-    ] = 4,
-    method: Annotated[
-        str, typer.Option("--method", metavar="NAME", help="nuts, hmc, mala or metropolis.")
-    ] = "nuts",
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", help="Of everything random.")
-    ] = 0,
-    quiet: Quiet = False,
-) -> None:  # fmt: skip
-    """Sample a finished run's posterior by an exact method on all rows, and compare.
-
-    Slow: every step reads every row. Means differ in units of the reference's sd; an sd ratio
-    above 1 means that the run is too wide.
-    """
-    from ..draws.comparison import compare
-    from ..draws.run_directory import RunDirectory
-    from ..draws.storage import load
-    from ..models.fit import model_of_run
-    from ..referee.reference import reference as exact
-    from ..typing import Method
-
-    done, asked = load(run), RunDirectory(run).begun()
-    if asked.get("kind") != "formula":
-        raise RunError(f"{run} was not made by `sgld fit`; use sgld.reference and sgld.compare.")
-    if (done.temperature != 1).any():
-        raise UsageError(
-            f"{run} has temperature {float(done.temperature.flat[0]):g}: its law is not the "
-            "posterior, which is what a reference samples."
-        )
-    model = model_of_run(asked)
-    truth = exact(
-        model.posterior, model.data, method=cast(Method, method), num_chains=chains,
-        num_draws=draws, seed=seed, progress=not quiet,
-    )  # fmt: skip
-    table = str(compare(done, truth))
-    typer.echo(table.rsplit("\n", 1)[1] if quiet else table)
-    typer.echo(f"reference: {truth.verdict}")
-
-
 @command("sgld predict run/ new.parquet --out predictions.parquet")
 def predict(
     run: Run,
@@ -128,11 +81,12 @@ def predict(
     sd and interval are of the outcome itself, its noise included. A bernoulli run adds
     `probability`.
     """
+    from ..draws.files import exists
     from ..models.fit import predict as predicted
 
     if out.suffix.lower() not in TABLE_SUFFIXES:
         raise UsageError(f"--out must end in {' or '.join(TABLE_SUFFIXES)}. Got {str(out)!r}.")
-    if out.exists() and not overwrite:
+    if exists(out) and not overwrite:
         raise RunError(f"{out} already exists; choose another file, or overwrite it (--overwrite).")
     columns = predicted(run, data, prob=prob)
     _write_table(columns, out)
@@ -140,19 +94,16 @@ def predict(
 
 
 def _write_table(columns: dict[str, Any], out: Path) -> None:
-    import os
-
     import pyarrow
     import pyarrow.csv
     import pyarrow.parquet
 
-    scratch = out.with_name(out.name + ".partial")
+    from ..draws.files import written
+
     parquet = out.suffix.lower() == ".parquet"
     write = pyarrow.parquet.write_table if parquet else pyarrow.csv.write_csv
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write(pyarrow.table(columns), scratch)
-        os.replace(scratch, out)
     except OSError as error:
-        scratch.unlink(missing_ok=True)
         raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
+    written(out, lambda file: write(pyarrow.table(columns), file))

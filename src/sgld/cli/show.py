@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..draws.remedies import at_the_shell
 from .app import typer
 
 if TYPE_CHECKING:
     from ..draws.plan import Plan
     from ..models.formula import FormulaModel
 
-__all__ = ["content_of", "exit_strict", "finish", "say_model", "say_plan", "show"]
+__all__ = ["content_of", "exit_strict", "finish", "say_model", "say_plan", "show", "write_page"]
 
 COLOURS = {"trusted": "green", "biased": "red", "not mixed": "yellow", "unknown": "yellow"}
 MOST_PRIORS = 20
@@ -24,7 +25,12 @@ def say_model(data: Path, model: FormulaModel) -> None:
     assert model.data is not None
     rows = len(model.data[1])
     typer.echo(f"{model.spec['design']['formula']}")
-    typer.echo(f"{model.family.name} ({model.family.link}), {rows} rows of {data}")
+    what = f"{model.family.name} ({model.family.link}), {rows} rows of {data}"
+    if model.num_dropped:
+        from ..draws.summary import left_out
+
+        what += f" ({left_out(model.num_dropped)})"
+    typer.echo(what)
     priors = [line.split(" ~ ", 1) for line in model.prior_text[:MOST_PRIORS]]
     from ..columns import columns
 
@@ -33,7 +39,7 @@ def say_model(data: Path, model: FormulaModel) -> None:
     _say("priors", [*lines, *([f"and {left} more in run.json"] if left else [])])
 
 
-def say_plan(plan: Plan) -> None:
+def say_plan(run: Path, plan: Plan) -> None:
     """What was chosen: sampler, step size, chains."""
     p = plan.describe()
     kind = {
@@ -59,7 +65,9 @@ def say_plan(plan: Plan) -> None:
         f"{p['num_chains']} {chains} of {steps:,} steps: {p['burn_in']:,} of burn-in, "
         f"then {p['num_draws']:,} draws, one {every}",
     ]
-    _say("plan", [*lines, *(f"note: {note}" for note in p["notes"])])
+    if plan.predicted is not None:
+        lines.append(f"predicted: {plan.predicted}")
+    _say("plan", [*lines, *(f"note: {at_the_shell(note, run)}" for note in p["notes"])])
 
 
 def _say(title: str, lines: Any) -> None:
@@ -69,13 +77,20 @@ def _say(title: str, lines: Any) -> None:
 
 
 def finish(run: Path, quiet: bool, as_json: bool) -> None:
-    """What a run ends with: the table, the verdict, and the report, whose failure loses nothing."""
-    from ..stages import aside, stage
+    """What a run ends with: the table, the verdict, and the report."""
+    from ..stages import aside
 
     with aside():
         if not (quiet or as_json):
             typer.echo("")
         show(run, quiet, as_json)
+    write_page(run, quiet or as_json)
+
+
+def write_page(run: Path, silent: bool) -> None:
+    """Write the report and say where it is; its failure loses nothing."""
+    from ..stages import aside, stage
+
     try:
         with stage("report"):
             from ..report.page import write_report
@@ -90,7 +105,7 @@ def finish(run: Path, quiet: bool, as_json: bool) -> None:
                 err=True,
             )
     else:
-        if not (quiet or as_json):
+        if not silent:
             with aside():
                 typer.echo(f"report: {path}")
 
@@ -122,7 +137,7 @@ def show(run: Path, quiet: bool, as_json: bool) -> None:
     word = content["verdict"]
     typer.secho(f"verdict: {word}", fg=COLOURS.get(word), bold=True, nl=False)
     between = " " if quiet else "\n" + " " * len("verdict: ")
-    typer.echo(" - " + between.join(content["reasons"]))
+    typer.echo(" - " + between.join(at_the_shell(reason, run) for reason in content["reasons"]))
 
 
 def _told(run: Path) -> dict[str, Any]:
@@ -130,7 +145,8 @@ def _told(run: Path) -> dict[str, Any]:
     from ..draws.run_directory import RunDirectory
 
     directory = RunDirectory(run)
-    return directory.read("result.json").get("told", {}) if directory.finished() else {}
+    told = directory.read("result.json").get("told", {}) if directory.finished() else {}
+    return {**told, "notes": [at_the_shell(note, run) for note in told.get("notes") or ()]}
 
 
 def _table(content: dict[str, Any], told: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..device import sent
 from .source import Batch, Source
 
 __all__ = ["AlwaysIn"]
@@ -43,10 +44,10 @@ class AlwaysIn(Source):
     @classmethod
     def of(cls, source: Source, numbers: Int[np.ndarray, " m"]) -> AlwaysIn:
         """`source` with the rows of these numbers, no two the same, in every batch."""
-        chosen = jnp.asarray(numbers, jnp.int32)
-        left = jnp.ones(source.num_data + 1).at[chosen].set(0.0)
+        chosen, left = sent(numbers, np.int32), np.ones(source.num_data + 1)
+        left[np.asarray(numbers)] = 0.0
         batches = (source.num_data, source.batch_size, source.order)
-        return cls(source, chosen, source.take(chosen), left, *batches)
+        return cls(source, chosen, source.take(chosen), sent(left), *batches)
 
     def fetch(self, x: Int[Array, "*entry"]) -> Batch:
         """The source's Batch without the chosen rows, and these at weight 1 in the sum."""

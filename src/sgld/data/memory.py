@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from ..device import sent
+from ..device import known_now, sent
 from .order import SHUFFLE, check_batches, generator
 from .source import Batch, Source
 
@@ -64,6 +64,9 @@ class InMemory(Source):
 
     def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
         """Rows by number, on the host or inside compiled code."""
+        if known_now(self.rows, rows) and jax.default_backend() == "cpu":  # the host's own memory
+            at = np.asarray(rows)
+            return jax.tree.map(lambda leaf: sent(np.asarray(leaf)[at]), self.rows)
         return _taken(self.rows, rows)
 
     def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import itertools
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from ..errors import DataError, did_you_mean, need
+from ..errors import DataError, did_you_mean, first_line, need
 
 if TYPE_CHECKING:
     import pyarrow
@@ -29,6 +31,8 @@ FORMATS = {
     ".feather": "ipc",
     ".ipc": "ipc",
 }
+MOST_LETTERS = 1000  # of a column's name
+MOST_HEADER = 2**20  # letters of a CSV's first line, which pyarrow wants in its first block
 
 
 def bundled(name: str) -> Path:
@@ -49,8 +53,11 @@ def bundled(name: str) -> Path:
 
 def content_hash(path: str | Path) -> str:
     """SHA-256 of the file's bytes, in hexadecimal. Raises DataError where there is no such file."""
-    with open(_existing(path), "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with open(_existing(path), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
 def read_table(path: str | Path) -> pyarrow.Table:
@@ -76,7 +83,7 @@ def read_table(path: str | Path) -> pyarrow.Table:
     try:
         table = {"csv": _read_csv, "parquet": _read_parquet, "ipc": _read_ipc}[kind](path)
     except (arrow.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0][:200]
+        reason = first_line(error)
         raise DataError(f"{path} cannot be read as {kind}: {reason}; write it again.") from error
     _check_names(table.column_names, str(path))
     if table.num_rows == 0:
@@ -135,6 +142,10 @@ def column_array(table: pyarrow.Table, name: str) -> Float[np.ndarray, " N"]:
     kind = column.type
     if types.is_boolean(kind):
         return column.to_numpy().astype(np.float64)
+    if types.is_binary(kind):
+        raise DataError(
+            f"column {name!r} is not UTF-8 text ({column[0].as_py()!r} in data row 1); save the file as UTF-8."
+        )
     if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)):
         raise DataError(
             f"column {name!r} holds {kind} values such as {column[0].as_py()!r} in data row 1, "
@@ -152,6 +163,14 @@ def column_array(table: pyarrow.Table, name: str) -> Float[np.ndarray, " N"]:
 
 def _existing(path: str | Path) -> Path:
     path = Path(path)
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # no permission, a name too long, or with a zero byte
+        raise DataError(
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}."
+        ) from error
     if path.is_file():
         return path
     if path.is_dir():
@@ -166,6 +185,11 @@ def _existing(path: str | Path) -> Path:
 def _check_names(names: list[str], where: str) -> None:
     seen: dict[str, int] = {}
     for position, name in enumerate(names, start=1):
+        if len(name) > MOST_LETTERS:
+            raise DataError(
+                f"{where} has a name of {len(name):,} letters in column {position} ({name[:20]!r} ...), and a name "
+                f"may have {MOST_LETTERS:,}; rename it."
+            )
         if name in seen:
             raise DataError(
                 f"{where} has the column name {name!r} twice (columns {seen[name]} and "
@@ -178,10 +202,33 @@ def _some(names: list[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def _header(path: Path) -> list[str]:
+    """The names in the first row of a CSV."""
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        try:
+            lines = iter(lambda: file.readline(MOST_HEADER), "")
+            first = next(lines, "")
+            if len(first) == MOST_HEADER:
+                raise DataError(
+                    f"{path} has {MOST_HEADER:,} letters and more in its first line, where the names of columns "
+                    "should stand; write it again."
+                )
+            names = next(csv.reader(itertools.chain([first], lines)), [])
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path} is not UTF-8 text (byte {error.object[error.start]:#04x} in its first rows); save it as UTF-8."
+            ) from error
+        except csv.Error as error:
+            raise DataError(
+                f"{path} cannot be read as csv: {first_line(error)}; write it again."
+            ) from error
+    _check_names(names, str(path))
+    return names
+
+
 def _read_csv(path: Path) -> pyarrow.Table:
     arrow, reader = need("pyarrow", "tables"), need("pyarrow.csv", "tables")
-    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
-        _check_names(next(csv.reader(file), []), str(path))
+    _header(path)
     types: dict[str, Any] = {}
     while True:
         options = reader.ConvertOptions(
@@ -194,14 +241,17 @@ def _read_csv(path: Path) -> pyarrow.Table:
                 convert_options=options,
             )
         except arrow.ArrowInvalid as error:
+            if "straddl" in str(error):
+                raise DataError(
+                    f"{path} has a row of more than a million letters; close an open quotation mark, or write it again."
+                ) from error
             if "Expected" in str(error) and "columns" in str(error):
                 raise _ragged(path) from error
             # types are inferred from the first block of the file: widen the one that did not last
             found = re.search(r"In CSV column #(\d+).*conversion error to (\S+):", str(error))
             if not found or found[2] == "string":
                 raise
-            with open(path, newline="", encoding="utf-8-sig") as file:
-                name = next(csv.reader(file))[int(found[1])]
+            name = _header(path)[int(found[1])]
             numeric = found[2] in ("int64", "null") and name not in types
             types[name] = arrow.float64() if numeric else arrow.string()
 

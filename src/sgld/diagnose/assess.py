@@ -11,6 +11,7 @@ from jaxtyping import Float
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.plan import Plan
+from ..draws.strata import strata_of
 from ..draws.verdict import Verdict
 from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
@@ -22,6 +23,7 @@ from ..gradient.full import Full
 from ..law.affine import AffineLaw
 from ..problem import sums
 from ..problem.problem import Problem
+from ..sampler.replica_exchange import ReplicaExchange
 from ..tune.always import standing_out
 from ..tune.estimator import is_centred
 from . import stein
@@ -29,6 +31,7 @@ from .doubted import standing
 from .exact import Trajectories, judge_exact
 from .reported import bends, on_the_reported_scale
 from .rule import MAX_SE_ALONE, PRINTED_R2, Evidence, judge
+from .several import judge_several
 from .tails import heavy_tails
 
 __all__ = ["assess"]
@@ -57,8 +60,14 @@ def assess(
     failures = draws.failures
     if draws.healthy.size == 0:
         return Verdict("biased", failures)
-    weights = draws.weights
-    found = weighted.Estimates(draws.flat()[0], weights)
+    weights, values = draws.weights, draws.flat()[0]
+    strata = strata_of(draws, values)
+    if strata is not None and trajectories is not None:
+        common = {
+            "names": draws.names, "failures": failures, "nu": plan.known.nu, "tolerance": tolerance,
+        }  # fmt: skip
+        return judge_several(problem, draws, strata, z, trajectories, common)
+    found = weighted.Estimates(values, weights)
     evidence: dict[str, Any] = dict(
         names=draws.names,
         mean=found.mean,
@@ -70,6 +79,7 @@ def assess(
         other_modes=plan.known.other_modes,
         tolerance=tolerance,
         doubts=standing(plan.known, z[draws.healthy], exact=plan.setup.exact),
+        by_hand=plan.by_hand,
     )
     if trajectories is not None and plan.setup.exact:
         tail = weighted.pareto_k(found.values)
@@ -79,6 +89,8 @@ def assess(
     z = np.asarray(z, np.float64)[healthy]
     why_not = _no_meter(plan.known, draws)
     if why_not is None:
+        # of a schedule the law at the draws, not that at its start
+        problem = problem.at_temperature(problem.array(draws.temperature[healthy][0, 0]))
         own = None if gradient is None else np.asarray(gradient, np.float64)[healthy]
         evidence |= _meter(problem, plan, z, own, weights, float(draws.temperature.flat[0]), seed)
         evidence |= _phase(problem, plan, draws, own)
@@ -99,6 +111,12 @@ def _no_meter(known: Known, draws: Draws) -> str | None:
             "there is no positive definite curvature at a mode to measure the bias with (see the plan's "
             "notes); "
             "confirm by sgld.step_halving, or with NUTS: sgld.reference."
+        )
+    sampler = None if draws.plan is None else draws.plan.setup.sampler
+    if isinstance(sampler, ReplicaExchange) and float(sampler.energy_noise) > 0:
+        return (
+            "exchanges were decided by noisy energies, right only where their noise is Gaussian and of variance "
+            f"{float(sampler.energy_noise):.2g} everywhere; use gradient=sgld.Full()."
         )
     temperature = draws.temperature[draws.healthy]
     if np.ptp(temperature) > 0 or temperature.flat[0] <= 0:

@@ -12,15 +12,29 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..draws.verdict import Verdict
+from ..draws import weighted
+from ..draws.draws import Draws
+from ..draws.verdict import TAILS, Verdict
 from .rule import MAX_SE, Evidence, standing_doubts, too_heavy, unmixed
 
-__all__ = ["Trajectories", "judge_exact"]
+__all__ = ["Trajectories", "heavy_tail", "judge_exact"]
 
 MIN_ENERGY = 0.3  # E-BFMI; Stan warns below the same
 # Pareto k of a tail; from .25 the error of a sd is infinite, and tails that chains seldom visit look
 # lighter than they are: Student's t with 2.5 degrees of freedom had .17 to .5
 HEAVY = 0.15
+
+
+def heavy_tail(draws: Draws) -> str | None:
+    """In words, where a tail is too heavy for its sd to be known from draws; else None."""
+    k = np.nan_to_num(weighted.pareto_k(draws.flat()[0]))
+    worst = int(np.argmax(k))
+    if k[worst] < HEAVY:
+        return None
+    return (
+        f"the tails of {draws.names[worst]!r} are too heavy for an sd to be known from draws (Pareto k = "
+        f"{k[worst]:.2f}); go by quantiles"
+    )
 
 
 @dataclass(frozen=True)
@@ -30,14 +44,17 @@ class Trajectories:
     Attributes:
       num: trajectories of all chains.
       divergences: those that lost their energy.
+      left: [region, region], the share of one region's trajectories that were refused for ending in
+        another; None where chains are free.
       energy: E-BFMI (Betancourt 2016), sum (E_n - E_{n-1})^2 / sum (E_n - mean)^2 of the energies E = U +
         |p|^2 / 2, U = -log p. From one trajectory to the next E changes by the momenta alone, which
-        are drawn anew: d / (Var(U) + d/2), 1 on a Gaussian.
+        are drawn anew: d / (Var(U) + d/2), 1 on a Gaussian. Of several regions the smallest.
     """
 
     num: int
     divergences: int
     energy: float
+    left: Float[np.ndarray, "region region"] | None = None
 
     @classmethod
     def of(cls, state: Any, dimension: int) -> Trajectories:
@@ -50,6 +67,22 @@ class Trajectories:
         return cls(
             int(count.sum()), int(np.sum(state.divergences)),
             dimension / (variance + dimension / 2),
+        )  # fmt: skip
+
+    @classmethod
+    def within(cls, state: Any, dimension: int) -> Trajectories:
+        """From the states of all chains of `sampler.confined.ConfinedHMC`, region by region."""
+        region, left = np.asarray(state.region), np.asarray(state.left, np.float64)
+        parts, shares = [], np.zeros((left.shape[1],) * 2)
+        for g in np.unique(region):
+            own = region == g
+            parts.append(
+                cls.of(type(state.inside)(*(np.asarray(a)[own] for a in state.inside)), dimension)
+            )
+            shares[g] = left[own].sum(0) / max(parts[-1].num, 1)
+        return cls(
+            sum(part.num for part in parts), sum(part.divergences for part in parts),
+            min(part.energy for part in parts), shares,
         )  # fmt: skip
 
 
@@ -85,7 +118,7 @@ def judge_exact(
         told = too_heavy(name, float(k))
         return Verdict("unknown", (
             f"exact sampler (HMC), but {told}; go by quantiles, or use a prior with lighter tails.",
-        ), extra=extra | {"doubts": [told]})  # fmt: skip
+        ), extra={**extra, "doubts": [TAILS]})  # fmt: skip
     if sd_se[worst] > MAX_SE / 2:
         return Verdict("not mixed", (
             f"too few effective draws: the sd of {e.names[worst]!r} is known within {100 * sd_se[worst]:.0f}% "

@@ -58,7 +58,6 @@ def probe_cost(problem: Problem) -> float:
     return rows * (1 + products)
 
 
-@jax.jit
 def noise_level(
     problem: Problem,
     gradient: Any,
@@ -67,17 +66,22 @@ def noise_level(
     memory: Any,
     learnt: Any,
     rows: Int[Array, " m"],
-) -> Float[Array, " chain"]:
+) -> Float[np.ndarray, " chain"]:
     """lambda_max(D^{1/2}^T Cov(ghat) D^{1/2}) of every chain, at its position, memory and D.
 
     Estimates on single rows give the covariance of one row's; that of a batch of n is 1/n of it,
     and (1/n)(1 - n/N) where no row comes twice. Rows that are in every batch add nothing to it.
     """
     n, N = problem.source.batch_size, problem.num_data
-    repeats = problem.source.order == "replacement"
-    share = 1 / n if repeats else 1 / n - 1 / N
-    single = problem.with_batches(1, "replacement").of_others()
+    share = 1 / n if problem.source.order == "replacement" else 1 / n - 1 / N
+    white = np.asarray(_white(problem, gradient, preconditioner, zs, memory, learnt, rows))
+    return np.array([share * _largest(one, everything=len(rows) == N) for one in white])
 
+
+@jax.jit
+def _white(problem, gradient, preconditioner, zs, memory, learnt, rows):
+    """D^{1/2}^T ghat of every chain [chain, m, d] on single rows, or rows with the same products."""
+    single = problem.with_batches(1, "replacement").of_others()
     together = min(MOST_ROWS, max(1, PIECE // problem.dimension))
 
     def one(chain):
@@ -85,9 +89,7 @@ def noise_level(
         D = preconditioner.at(learnt) if preconditioner.adapts else preconditioner
         estimate = lambda row: gradient.at(single, row[None], memory)(z)  # noqa: E731
         white = jax.lax.map(lambda row: D.pullback(estimate(row)), rows, batch_size=together)
-        if white.shape[0] <= FEW_ROWS < white.shape[1]:
-            white = _compressed(white)
-        return share * _largest(white, everything=rows.shape[0] == N)
+        return _compressed(white) if white.shape[0] <= FEW_ROWS < white.shape[1] else white
 
     return jax.lax.map(one, (zs, memory, learnt))  # one by one: rows x d numbers each
 
@@ -101,31 +103,36 @@ def _compressed(white: Float[Array, "m d"]) -> Float[Array, "m m"]:
     return vectors * jnp.sqrt(jnp.maximum(values, 0.0))[None]
 
 
-def _largest(white: Float[Array, "m d"], *, everything: bool) -> Float[Array, ""]:
+def _largest(white: Float[np.ndarray, "m d"], *, everything: bool) -> float:
     """The largest eigenvalue of the rows' covariance (divisor m - 1).
 
     From a sample, the direction comes from one half and the variance along it from the other:
     the largest eigenvalue of a sample's covariance is too large by (1 + sqrt(d/m))^2 at worst.
+    On the host, where these few small products need no compiling.
     """
-    if white.shape[0] < 2:
-        return jnp.zeros((), white.dtype)
+    if len(white) < 2:
+        return 0.0
+    if not np.isfinite(white).all():
+        return float("nan")
     if everything:
         return _along(white, _direction(white))
-    half = white.shape[0] // 2
+    half = len(white) // 2
     first, second = white[:half], white[half : 2 * half]
     return (_along(second, _direction(first)) + _along(first, _direction(second))) / 2
 
 
-def _direction(white: Float[Array, "m d"]) -> Float[Array, " d"]:
+def _direction(white: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " d"]:
+    """The power method, from the longest row."""
     centred = white - white.mean(0, keepdims=True)
-    unit = lambda v: v / jnp.maximum(jnp.linalg.norm(v), 1e-30)  # noqa: E731
-    longest = jnp.argmax(jnp.sum(centred**2, axis=1))
-    start = unit(centred[longest])
-    return jax.lax.fori_loop(0, ITERATIONS, lambda _, v: unit(centred.T @ (centred @ v)), start)
+    unit = lambda v: v / max(np.linalg.norm(v), 1e-30)  # noqa: E731
+    found = unit(centred[np.argmax(np.sum(centred**2, axis=1))])
+    for _ in range(ITERATIONS):
+        found = unit(centred.T @ (centred @ found))
+    return found
 
 
-def _along(white: Float[Array, "m d"], direction: Float[Array, " d"]) -> Float[Array, ""]:
-    return jnp.var((white - white.mean(0, keepdims=True)) @ direction, ddof=1)
+def _along(white: Float[np.ndarray, "m d"], direction: Float[np.ndarray, " d"]) -> float:
+    return float(np.var((white - white.mean(0, keepdims=True)) @ direction, ddof=1))
 
 
 @dataclass(frozen=True)

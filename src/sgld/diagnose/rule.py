@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..draws.verdict import Verdict, Word
+from ..draws.verdict import MODES, Verdict, Word
 from ..draws.weighted import MANY_CHAINS, max_r_hat
 
-__all__ = ["Evidence", "judge", "least_ess", "separate", "standing_doubts", "too_heavy", "unmixed"]
+__all__ = [
+    "Evidence",
+    "beyond_limits",
+    "judge",
+    "least_ess",
+    "separate",
+    "standing_doubts",
+    "too_heavy",
+    "unmixed",
+]
 
 MIN_ESS, MIN_ESS_EACH = 400, 20  # of all chains; of each where they are many
 MAX_EXCESS = 0.10
@@ -25,6 +35,7 @@ MIN_R2, PRINTED_R2 = 0.5, 0.9  # logistic on 200 rows: 4 of 5 printed; at .8 all
 MAX_NU = 1.0
 APART = 2.0  # sds between means of groups of chains
 SETTLED = 20  # effective draws of half a chain, where it is
+SMALLER_TOLERANCE = "use a smaller tolerance, or NUTS: sgld.reference"
 _ELSEWHERE = "confirm by sgld.step_halving, or with NUTS: sgld.reference."
 
 
@@ -57,6 +68,7 @@ class Evidence:
     max_se: float = MAX_SE
     min_r2: float = MIN_R2
     why_not: str | None = None  # why there is no meter, in a sentence
+    by_hand: bool = True  # whether the step size was the user's
 
 
 def judge(e: Evidence) -> Verdict:
@@ -71,10 +83,13 @@ def judge(e: Evidence) -> Verdict:
         corrected_mean = np.where(good, e.mean + e.mean_shift, np.nan)
         corrected_sd = np.full_like(e.sd, np.nan)
         np.divide(e.sd, e.sd_ratio, out=corrected_sd, where=good)
-    extra = {"nu": e.nu, "excess": _largest(e.excess), **standing_doubts(e)}
+    extra: dict[str, Any] = {"nu": e.nu, "excess": _largest(e.excess), **standing_doubts(e)}
+    if e.other_modes > 0:
+        extra["doubts"] = [MODES, *extra.get("doubts", [])]
+    ratio, ratio_se = (_where_known(e, values) for values in (e.sd_ratio, e.sd_ratio_se))
     return Verdict(
-        word, tuple(reasons), e.sd_ratio, e.sd_ratio_se, e.r2, corrected_mean, corrected_sd,
-        e.noise_ratio, extra,
+        word, tuple(reasons), ratio, ratio_se, e.r2, corrected_mean, corrected_sd, e.noise_ratio,
+        extra,
     )  # fmt: skip
 
 
@@ -91,6 +106,15 @@ def standing_doubts(e: Evidence) -> dict[str, list[str]]:
 def too_heavy(name: str, k: float) -> str:
     """What is said of tails with this Pareto k."""
     return f"the tails of {name!r} are too heavy for its sd to be known from draws (Pareto k = {k:.2f})"
+
+
+def _where_known(e: Evidence, values: np.ndarray | None) -> np.ndarray | None:
+    """The meter's figures, NaN where it is no guide: a figure is believed, whatever stands below it."""
+    if values is None or e.r2 is None:
+        return values
+    far = e.nu is not None and not e.nu <= MAX_NU
+    nowhere = e.why_not is not None or e.other_modes > 0 or far
+    return np.where((e.r2 >= e.min_r2) & (not nowhere), values, np.nan)
 
 
 def _largest(values: np.ndarray | None) -> float | None:
@@ -158,7 +182,7 @@ def _within(error: np.ndarray) -> str:
     return f"sd within {percent}% on {every}"
 
 
-def _off(
+def beyond_limits(
     names: tuple[str, ...], ratio: Float[np.ndarray, " m"], mean_error: Float[np.ndarray, " m"]
 ) -> list[str]:
     """What is beyond the limits, in words without an end: the worst sd, the worst mean."""
@@ -237,21 +261,27 @@ def separate(
 def _excess_reason(e: Evidence, excess: np.ndarray) -> str:
     worst = int(np.argmax(excess))
     if not np.isfinite(excess[worst]):
-        return "the step size is beyond the limit of stability; use a much smaller step_size."
+        much = "use a much smaller step_size" if e.by_hand else SMALLER_TOLERANCE
+        return f"the step size is beyond the limit of stability; {much}."
     ratio = 1 + excess[worst]
     if e.sd_ratio is not None and e.sd_ratio[worst] > 1 + MAX_RATIO_ERROR:
         ratio = e.sd_ratio[worst]  # the table's figure, where it agrees
     text = f"sd of {e.names[worst]!r} is about {_too(ratio)}"
     if e.noise_ratio is not None and e.noise_ratio > 0.05:
-        return (
-            f"{text}: gradient noise is {_figure(e.noise_ratio)} times the injected noise; use a smaller "
-            "step_size, a larger batch_size, gradient=ControlVariates(), or leave step_size to the library."
+        smaller = (
+            "use a smaller step_size, a larger batch_size, gradient=ControlVariates(), or leave step_size to "
+            "the library"
         )
-    return f"{text}: the step size is too large; divide it by {1 + 10 * excess[worst]:.0f}."
+        return (
+            f"{text}: gradient noise is {_figure(e.noise_ratio)} times the injected noise; "
+            f"{smaller if e.by_hand else SMALLER_TOLERANCE}."
+        )
+    smaller = f"divide it by {1 + 10 * excess[worst]:.0f}" if e.by_hand else SMALLER_TOLERANCE
+    return f"{text}: the step size is too large; {smaller}."
 
 
 def _figure(ratio: float) -> str:
-    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
+    return f"{ratio:.0f}" if 10 <= ratio < 10_000 else f"{ratio:.2g}"
 
 
 def _doubt(e: Evidence) -> str | None:
@@ -301,11 +331,14 @@ def _wrong(e: Evidence, error: np.ndarray, mean_error: np.ndarray) -> tuple[Word
         ]
     reasons = []
     ratio = np.maximum(1 + np.sign(e.sd_ratio - 1) * error, 0.0)
-    for what in _off(e.names, ratio, mean_error):
+    for what in beyond_limits(e.names, ratio, mean_error):
         if what.startswith("mean"):
             reasons.append(f"{what}; use a longer burn_in or more draws.")
             continue
         if e.sd_ratio[worst] > 1 and e.noise_ratio is not None and e.noise_ratio > 0.05:
             what += f": gradient noise is {_figure(e.noise_ratio)} times the injected noise"
-        reasons.append(f"{what}; use a smaller step_size or a larger batch_size.")
+        smaller = (
+            "use a smaller step_size or a larger batch_size" if e.by_hand else SMALLER_TOLERANCE
+        )
+        reasons.append(f"{what}; {smaller}.")
     return "biased", reasons

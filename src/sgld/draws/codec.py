@@ -18,16 +18,17 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from ..device import sent
 from ..errors import RunError
 
 __all__ = ["decode", "encode", "encode_fields", "from_text", "to_text"]
 
 KINDS = (
     "sgld.draws.plan", "sgld.draws.setup", "sgld.gaussian.dense", "sgld.gaussian.doubts", "sgld.gaussian.known",
-    "sgld.gaussian.lowrank", "sgld.gradient.", "sgld.law.", "sgld.preconditioner.", "sgld.sampler.", "sgld.schedule.",
+    "sgld.gaussian.lowrank", "sgld.gaussian.modes", "sgld.gradient.", "sgld.law.", "sgld.preconditioner.",
+    "sgld.sampler.", "sgld.schedule.",
 )  # fmt: skip
 DEEPEST = 12  # levels of objects in objects
 
@@ -129,7 +130,7 @@ def decode(stored: Any, arrays: Mapping[str, np.ndarray], given: Callable[[str, 
             raise RunError(f"{type(part).__name__} is nothing that is stored.")
         if "array" in part:
             array = arrays[part["array"]]
-            return array if part["host"] else jnp.asarray(array)
+            return array if part["host"] else sent(array)
         if "float" in part:
             return float(part["float"])
         if "tuple" in part:

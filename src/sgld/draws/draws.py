@@ -21,6 +21,7 @@ from .verdict import NOT_JUDGED, Verdict
 if TYPE_CHECKING:
     from xarray import DataTree
 
+    from .modes import Modes
     from .moments import Moments
     from .phase import Phase
     from .plan import Plan
@@ -212,6 +213,14 @@ class Draws:
 
         stored = self.info.get("phase")
         return None if stored is None else Phase.from_dict(stored)
+
+    @property
+    def modes(self) -> Modes | None:
+        """All modes that the run found, with their masses; None where it found one."""
+        from .modes import Modes
+
+        stored = self.info.get("modes")
+        return None if stored is None else Modes.from_dict(stored)
 
     def summary(self) -> Summary:
         """The table of every parameter, ending with the verdict."""

@@ -28,6 +28,7 @@ __all__ = [
     "SCRATCH",
     "as_json",
     "digest_of",
+    "exists",
     "flush_folder",
     "read_arrays",
     "read_json",
@@ -35,6 +36,7 @@ __all__ = [
     "write_arrays",
     "write_atomic",
     "write_json",
+    "written",
 ]
 
 SCRATCH = ".partial-"  # what begins the scratch names, so that those of a killed process are known
@@ -49,7 +51,7 @@ NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 def write_atomic(path: Path, content: bytes) -> None:
     """`content` under `path`: a reader sees the old content or the new."""
-    _written(path, lambda file: file.write(content))
+    written(path, lambda file: file.write(content))
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -66,7 +68,7 @@ def write_arrays(path: Path, head: Mapping[str, Any], arrays: Mapping[str, np.nd
     """A JSON object and arrays by name as an uncompressed .npz, sealed, atomically."""
     content = json.dumps({**head, SEAL: _seal_of(head, arrays)}, allow_nan=False).encode()
     parts = {HEAD: np.frombuffer(content, np.uint8), **arrays}
-    _written(path, lambda file: np.savez(file, **parts))  # type: ignore[arg-type]
+    written(path, lambda file: np.savez(file, **parts))  # type: ignore[arg-type]
 
 
 def _seal_of(head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
@@ -78,7 +80,8 @@ def _seal_of(head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
     return found.hexdigest()
 
 
-def _written(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+def written(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """What `write` writes to a file under `path`: a reader sees the old content or the new."""
     scratch = path.with_name(f"{SCRATCH}{secrets.token_hex(8)}")
     try:
         # exclusively: whatever stands under that name, a link too, is not ours to write through
@@ -117,13 +120,26 @@ def _why(path: Path, error: OSError) -> str:
     return error.strerror or str(error)
 
 
+def exists(path: Path) -> bool:
+    """Whether anything stands there, a link too. RunError where that cannot be known."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:  # no permission, a name too long, or with a zero byte
+        raise RunError(
+            f"{path} cannot be looked at: {getattr(error, 'strerror', None) or error}."
+        ) from error
+    return True
+
+
 # -- reading ---------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     """A regular file, open for reading. Raises RunError otherwise, FileNotFoundError where absent."""
-    if path.is_symlink():
+    if exists(path) and path.is_symlink():
         raise RunError(f"{path} is a symbolic link, which no file of a run directory may be.")
     try:
         # without O_NONBLOCK opening a named pipe would wait for a writer

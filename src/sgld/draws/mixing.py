@@ -46,7 +46,8 @@ class Mixing(NamedTuple):
       r_hat: rank-normalised split R-hat; of groups of chains where they are many.
       ess_alone: the smaller ESS of the two with B = 0, as if the halves of chains had one mean:
         how well each has mixed where it is.
-      gap: between neighbouring means of halves of chains, the largest, in sds within a half.
+      gap: between neighbouring means of halves of chains, the largest with both halves of every chain
+        on one side, in sds within a half: between groups of chains.
     """
 
     ess: PerParameter
@@ -203,9 +204,20 @@ def _split_r_hat(x: Block) -> Float[np.ndarray, " p"]:
 
 
 def _gap(halves: Block) -> Float[np.ndarray, " p"]:
-    means = np.sort(halves.mean(axis=-1), axis=1)
+    """Between neighbouring means, the largest that no chain has one half on either side of.
+
+    Of a chain that drifts the halves are far apart too; it stands in no group.
+    """
+    means, chains = halves.mean(axis=-1), halves.shape[1] // 2
+    place = np.argsort(np.argsort(means, axis=1), axis=1)
+    ends = np.sort(np.stack([place[:, :chains], place[:, -chains:]]), axis=0)
+    astride = np.zeros(means.shape)  # chains that begin below and end above
+    np.put_along_axis(astride, ends[0], 1.0, axis=1)
+    np.put_along_axis(astride, ends[1], -1.0, axis=1)
+    apart = np.diff(np.sort(means, axis=1), axis=1)
+    free = np.cumsum(astride, axis=1)[:, :-1] == 0
     within = np.sqrt(halves.var(axis=-1).mean(axis=-1))
-    return np.diff(means, axis=1).max(axis=1) / within
+    return np.where(free, apart, 0.0).max(axis=1, initial=0.0) / within
 
 
 def _ess(x: Block) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:

@@ -11,7 +11,60 @@ from ..law.affine import AffineLaw
 from ..law.overdamped import Law
 from .setup import Setup
 
-__all__ = ["Plan"]
+__all__ = ["Plan", "Predicted", "in_bytes", "in_count", "in_seconds"]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a run was predicted to take, before its first step: without compiling, and not prolonged.
+
+    Attributes:
+      gradients: of single rows; of the log density, where there are none.
+      seconds: of sampling and of the verdict, on one core of the machine that the constants are from.
+      bytes: of memory at the most, resident, the interpreter's included.
+    """
+
+    gradients: float
+    seconds: float
+    bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{in_count(self.gradients)} gradients, {in_seconds(self.seconds)} of one core, "
+            f"{in_bytes(self.bytes)} of memory"
+        )
+
+
+def in_count(number: float) -> str:
+    """A count of two digits: "830", "12 thousand", "1.4 million"."""
+    for size, unit in (
+        (1e12, " trillion"),
+        (1e9, " billion"),
+        (1e6, " million"),
+        (1e3, " thousand"),
+    ):
+        if number >= size:
+            return f"{float(f'{number / size:.2g}'):,.10g}{unit}"
+    return f"{number:.0f}"
+
+
+def in_seconds(seconds: float) -> str:
+    """Seconds, minutes or hours of two digits; "under a second"."""
+    if seconds < 1:
+        return "under a second"
+    for size, unit in ((86400.0, "days"), (3600.0, "hours"), (120.0, "minutes")):
+        if seconds >= size:
+            return f"{float(f'{seconds / (60.0 if size == 120.0 else size):.2g}'):g} {unit}"
+    return f"{float(f'{seconds:.2g}'):g} s"
+
+
+def in_bytes(size: float) -> str:
+    """Bytes: "12 MiB", "3.4 GiB"."""
+    number, unit = size / 2**10, "KiB"
+    for larger in ("MiB", "GiB", "TiB", "PiB", "EiB"):
+        if number >= 1024:
+            number, unit = number / 1024, larger
+    return f"{number:.2g} {unit}" if number < 100 else f"{number:.0f} {unit}"
 
 
 @dataclass(frozen=True)
@@ -27,6 +80,8 @@ class Plan:
       surveyed: whether all rows were looked at, and those that stand out are in every batch.
       misfit: spread of the rows' scores over what the model implies.
       notes: sentences for the user.
+      by_hand: whether the step size was given by the user.
+      predicted: what the run was predicted to take; None before it is known what runs.
     """
 
     setup: Setup
@@ -37,6 +92,15 @@ class Plan:
     surveyed: bool = False
     misfit: float | None = None
     notes: tuple[str, ...] = ()
+    by_hand: bool = False
+    predicted: Predicted | None = None
+
+    @property
+    def smaller_step(self) -> str:
+        """What to do about a step that is too large, in the words of whoever chose it."""
+        if self.by_hand:
+            return "use a smaller step_size"
+        return "use a smaller tolerance, or NUTS: sgld.reference"
 
     def arguments(self) -> dict[str, Any]:
         """What to pass to `sgld.sample` to run this plan again, each item open to change.
@@ -61,6 +125,8 @@ class Plan:
 
     def __str__(self) -> str:
         facts = {k: v for k, v in self.describe().items() if k != "notes" and v is not None}
+        if self.predicted is not None:
+            facts["predicted"] = self.predicted
         lines = [f"{name:<18}{value}" for name, value in facts.items()]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 

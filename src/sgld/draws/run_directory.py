@@ -7,6 +7,7 @@
     draws.npz          the draws of a finished run, as they are reported
     summary.json       the table
     result.json        the verdict, and the seals of draws and table: the run is finished
+    confirmation.json  another verdict on the same draws, from NUTS or half the step, and the seal of its table
     report.html, lock  a page for people; who is at work on the run
 
 Every file appears at once, whole and on the disk (`files`), and carries the id of its run. What a
@@ -22,6 +23,8 @@ does what stands beside it:
                                          the next plan is made from the stored one, as it would have been
     + draws.npz, + summary.json          goes on from the checkpoint, and writes them again
     + result.json                        finished; a checkpoint and chunks still there are removed at leisure
+    + confirmation.json                  finished, with another verdict; summary.json may still be the one before,
+                                         and is then made again from the draws whenever it is read
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ from ..errors import RunError
 from .files import (  # fmt: skip
     NO_FOLLOW,
     SCRATCH,
+    exists,
     flush_folder,
     read_arrays,
     read_json,
@@ -56,7 +60,7 @@ __all__ = ["FORMAT", "RunDirectory"]
 FORMAT = 3  # of a run directory; 1 had no setup.npz, 2 kept its draws in zarr
 NAMES = (
     "run.json", "setup.npz", "checkpoint.npz", "draws.npz", "summary.json", "result.json",
-    "report.html",
+    "confirmation.json", "report.html",
 )  # fmt: skip
 CHUNK = re.compile(r"\d{1,9}-\d{1,18}\.npz")
 SILENT = (
@@ -73,10 +77,12 @@ class RunDirectory:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        exists(self.path)  # or says why that cannot be known
         self.attempt = 0
         self.checkpoint_every = 10.0
         self._lock: IO[str] | None = None
         self._id: str | None = None
+        self._made: list[Path] = []  # folders, the outermost first
 
     # -- making, replacing, locking ------------------------------------------------------
 
@@ -91,9 +97,23 @@ class RunDirectory:
             elif self.path.exists() or self.path.is_symlink():
                 raise RunError(f"{self.path} exists and is no directory; choose another.")
             else:
-                self.path.mkdir(parents=True)
+                self._make()
         except OSError as error:
             raise RunError(f"{self.path} could not be made: {error.strerror}.") from error
+
+    def _make(self) -> None:
+        missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            self._made.append(path)
+
+    def discard(self) -> None:
+        """Remove what this call began, folders that it made included: of a call that was refused nothing stays."""
+        with contextlib.suppress(OSError):  # the sentence that follows says what was wrong first
+            self.clear()
+            remove(self.path / "lock")
+            for path in reversed(self._made):
+                path.rmdir()
 
     def _replace(self, overwrite: bool) -> None:
         if not overwrite:
@@ -245,7 +265,7 @@ class RunDirectory:
 
     def finished(self) -> bool:
         """Whether the run has its result."""
-        return (self.path / "result.json").exists()
+        return exists(self.path / "result.json")
 
     # -- arrays ----------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
+from ..sampler.confined import ConfinedHMC
 from ..sampler.hmc import HMC
 
 __all__ = ["Setup"]
@@ -52,7 +53,7 @@ class Setup:
     @property
     def exact(self) -> bool:
         """Whether the run follows the posterior whatever its step size: no bias to be measured."""
-        return isinstance(self.sampler, HMC) and isinstance(self.gradient, Full)
+        return isinstance(self.sampler, (HMC, ConfinedHMC)) and isinstance(self.gradient, Full)
 
     def arguments(self) -> dict[str, Any]:
         """What to pass to `sgld.sample` for the same run, tuning nothing."""

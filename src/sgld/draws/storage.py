@@ -1,7 +1,8 @@
-"""Finished runs on disk: `save`, `load`, `verify`."""
+"""Finished runs on disk: `save`, `load`, `confirmed`, `verify`."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections import OrderedDict
@@ -15,17 +16,18 @@ import numpy as np
 from ..errors import RunError
 from ..layout import leaf_names
 from .draws import Draws
-from .files import as_json, digest_of, write_atomic
+from .files import as_json, digest_of, exists, remove, write_atomic
 from .moments import Moments
 from .run_directory import RunDirectory
 from .summary import TOLD
 from .verdict import NOT_JUDGED, Verdict
 
-__all__ = ["jsonable", "load", "save", "table_of", "verify", "write_result"]
+__all__ = ["jsonable", "load", "save", "table_of", "verify", "write_confirmation", "write_result"]
 
 OF_CHAINS = ("chain_mean", "chain_square", "between")  # of Moments, by what they are of
 OF_RUN = ("weight", "squared_weights", "num_batches", "num_draws")
 PER_DRAW = ("log_weight", "step_size", "temperature")
+CONFIRMATION = "confirmation.json"
 
 
 def save(draws: Draws, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -56,12 +58,40 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
         "moments": None if moments is None else {n: getattr(moments, n) for n in OF_RUN},
         "told": jsonable({name: summary.facts[name] for name in TOLD}),
     }
+    remove(run.path / CONFIRMATION)  # of other draws, if any
     run.write_arrays("draws.npz", {}, arrays)
     write_atomic(run.path / "summary.json", as_json(summary.to_dict()))
     # of both, so that a file of another run, or of none, is not taken for this one's
     manifest = {name: digest_of(run.path / name) for name in ("draws.npz", "summary.json")}
     run.write("result.json", {**result, "files": manifest})
     run.remove_chunks()
+
+
+def write_confirmation(run: RunDirectory, draws: Draws) -> None:
+    """The verdict of `draws`, which are the run's own, beside the one that the run ended with.
+
+    First the verdict, then the table with it: the table before is known to belong to the run too.
+    """
+    table_of(run)  # whose seal is kept beside the new one's
+    table = as_json(draws.summary().to_dict())
+    tables = [(len(table), hashlib.sha256(table).hexdigest())]
+    if (run.path / "summary.json").exists():
+        tables.append(digest_of(run.path / "summary.json"))
+    content = {"verdict": draws.verdict.to_dict(), "draws": digest_of(run.path / "draws.npz")}
+    run.write(CONFIRMATION, {**jsonable(content), "tables": jsonable(tables)})
+    write_atomic(run.path / "summary.json", table)
+
+
+def _confirmation(run: RunDirectory, result: dict[str, Any]) -> dict[str, Any] | None:
+    """confirmation.json, where it is of the draws that result.json was written with."""
+    if not (run.path / CONFIRMATION).exists():
+        return None
+    found, files = run.read(CONFIRMATION), result.get("files")
+    whole = isinstance(found.get("verdict"), dict) and isinstance(found.get("tables"), list)
+    if not whole or not found["tables"]:
+        raise RunError(f"{run.path / CONFIRMATION} is damaged: it holds no verdict and its table.")
+    fits = isinstance(files, dict) and found.get("draws") == files.get("draws.npz")
+    return found if fits else None
 
 
 def load(path: str | Path) -> Draws:
@@ -81,7 +111,7 @@ def load(path: str | Path) -> Draws:
     if not run.path.is_dir():
         raise RunError(f"{path} is not a directory.")
     if not run.finished():
-        if (run.path / "run.json").exists():
+        if exists(run.path / "run.json"):
             raise RunError(f"{path} is not finished; go on with it: sgld resume {path}")
         raise RunError(f"{path} holds no run.json, so it is not a run directory.")
     run.begun()
@@ -91,6 +121,9 @@ def load(path: str | Path) -> Draws:
     found = run.read_arrays("draws.npz")
     assert found is not None
     try:
+        confirmation = _confirmation(run, result)
+        if confirmation is not None:
+            result["verdict"] = confirmation["verdict"]
         draws = _made(result, found[1])
     except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
         raise RunError(f"{path} is damaged: {error!r}.") from error
@@ -99,11 +132,21 @@ def load(path: str | Path) -> Draws:
 
 def table_of(run: RunDirectory) -> dict[str, Any] | None:
     """summary.json of a finished run; None where it was deleted. Raises RunError where it is another's."""
-    if not (run.path / "summary.json").exists():
+    if not exists(run.path / "summary.json"):
         return None
     run.begun()
-    _check(run, run.read("result.json"), "summary.json")
-    return json.loads((run.path / "summary.json").read_bytes())
+    result = run.read("result.json")
+    confirmation = _confirmation(run, result)
+    if confirmation is None:
+        _check(run, result, "summary.json")
+        return json.loads((run.path / "summary.json").read_bytes())
+    now, *before = confirmation["tables"]
+    found = list(digest_of(run.path / "summary.json"))
+    if found == now:
+        return json.loads((run.path / "summary.json").read_bytes())
+    if found in before:  # stopped between the verdict and its table
+        return load(run.path).summary().to_dict()
+    raise _not_as_written(run.path / "summary.json")
 
 
 def _check(run: RunDirectory, result: dict[str, Any], name: str) -> None:
@@ -114,7 +157,11 @@ def _check(run: RunDirectory, result: dict[str, Any], name: str) -> None:
         raise RunError(f"{run.path} is damaged: {name} is missing.") from None
     files = result.get("files")
     if not isinstance(files, dict) or files.get(name) != found:
-        raise RunError(f"{run.path / name} is not what was written: it was damaged, or edited.")
+        raise _not_as_written(run.path / name)
+
+
+def _not_as_written(path: Path) -> RunError:
+    return RunError(f"{path} is not what was written: it was damaged, or edited.")
 
 
 def verify(path: str | Path) -> dict[str, int]:
@@ -137,7 +184,7 @@ def verify(path: str | Path) -> dict[str, int]:
     if run.finished():
         load(path)
         table_of(run)
-        names += ["result.json", "draws.npz", "summary.json"]
+        names += ["result.json", "draws.npz", "summary.json", CONFIRMATION]
     else:
         run.attempt = len(asked.get("again", []))
         found = run.read_checkpoint()
@@ -146,7 +193,7 @@ def verify(path: str | Path) -> dict[str, int]:
                 run.read_chunk(first, end)
                 names.append(f"chunks/{run.attempt}-{first}.npz")
             names.append("checkpoint.npz")
-    return {name: (run.path / name).stat().st_size for name in names if (run.path / name).exists()}
+    return {name: (run.path / name).stat().st_size for name in names if exists(run.path / name)}
 
 
 def _made(result: dict[str, Any], arrays: dict[str, np.ndarray]) -> Draws:

@@ -9,12 +9,14 @@ import numpy as np
 
 from ..columns import columns
 from . import weighted
+from .modes import Modes
+from .strata import strata_of
 from .verdict import Word
 
 if TYPE_CHECKING:
     from .draws import Draws
 
-__all__ = ["COLUMNS", "TOLD", "Summary", "summarise", "target_of"]
+__all__ = ["COLUMNS", "TOLD", "Summary", "left_out", "summarise", "target_of"]
 
 COLUMNS = (
     "mean", "sd", "q05", "q50", "q95", "mcse_mean", "ess_bulk", "ess_tail", "r_hat",
@@ -55,8 +57,11 @@ class Summary:
         lines.append(
             f"{facts['num_chains']} chains x {facts['num_draws']} draws, {facts['num_steps']} steps"
             + (f" over {facts['num_data']} rows" if facts["num_data"] else "")
+            + (f" ({left_out(facts['num_dropped'])})" if facts.get("num_dropped") else "")
             + (f", {facts['seconds']:.1f} s" if facts["seconds"] is not None else "")
         )
+        if facts.get("modes"):
+            lines += Modes.from_dict(facts["modes"]).lines()
         lines += [f"{name}: {facts[name]}" for name in ("target", "phase") if facts.get(name)]
         lines += [f"note: {note}" for note in facts.get("notes", ())]
         lines += [f"verdict: {self.verdict}", *(f"  {reason}" for reason in self.reasons)]
@@ -64,6 +69,11 @@ class Summary:
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def left_out(count: int) -> str:
+    """Rows that a model did not take, in words."""
+    return f"{count:,} more left out: a cell they need is missing"
 
 
 def _text(column: str, value: float | None) -> str:
@@ -107,13 +117,18 @@ def _of_moments(draws: Draws) -> dict[str, np.ndarray]:
 
 def _of_values(draws: Draws) -> dict[str, np.ndarray]:
     values, _ = draws.flat()
-    w = draws.weights
-    return {
+    w, strata = draws.weights, strata_of(draws, values)
+    table = {
         "mean": weighted.mean(values, w),
         "sd": np.sqrt(weighted.var(values, w)),
         "q05": weighted.quantile(values, w, 0.05),
         "q50": weighted.quantile(values, w, 0.5),
         "q95": weighted.quantile(values, w, 0.95),
+    }
+    if strata is not None:
+        table |= {"mcse_mean": strata.mean_se, "ess_bulk": strata.ess("bulk")}
+        return table | {"ess_tail": strata.ess("tail"), "r_hat": strata.r_hat}
+    return table | {
         "mcse_mean": weighted.mcse_mean(values, w),
         "ess_bulk": weighted.ess(values, w, "bulk"),
         "ess_tail": weighted.ess(values, w, "tail"),
@@ -128,10 +143,13 @@ def _summary(draws: Draws, parameters: dict[str, dict[str, float | None]]) -> Su
         "num_chains": draws.num_chains,
         "num_draws": draws.num_draws if draws.moments is None else draws.moments.num_draws,
         "seconds": draws.info.get("seconds"),
+        "modes": draws.info.get("modes"),
         "phase": None if draws.phase is None else draws.phase.sentence(_corrected(draws)),
         "target": target_of(draws),
         "notes": (draws.info.get("plan") or {}).get("notes", ()),
     }
+    if draws.info.get("num_dropped"):
+        facts["num_dropped"] = draws.info["num_dropped"]
     verdict = draws.verdict
     # a verdict knows of chains that failed
     reasons = verdict.reasons if verdict.judged else (*verdict.reasons, *draws.failures)

@@ -14,9 +14,10 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["NOT_JUDGED", "Verdict", "Word"]
+__all__ = ["MODES", "NOT_JUDGED", "TAILS", "Verdict", "Word"]
 
 Word = Literal["trusted", "biased", "not mixed", "unknown"]
+MODES, TAILS = "modes", "tails"  # doubts
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Verdict:
       sd_ratio: per parameter, sd of the run / sd of the posterior (above 1: too wide).
       noise_ratio: Welling & Teh's alpha: variance of the gradient noise over that of the
         injected noise, in the worst direction; far below 1 in the sampling phase.
-      mean_corrected, sd_corrected: the predicted truth where r2 > .9, else NaN.
+      mean_corrected, sd_corrected: the predicted truth where r2 > .9, else NaN; of a confirmed run
+        what confirmed it found.
       judged: whether anything judged the draws; draws from elsewhere are `unknown` and not judged.
     """
 
@@ -46,6 +48,16 @@ class Verdict:
 
     def __str__(self) -> str:
         return f"{self.word}: " + " ".join(self.reasons)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What a smaller step cannot answer: MODES, TAILS, or in words; empty for nothing."""
+        return tuple(self.extra.get("doubts", ()))
+
+    @property
+    def confirmed_by(self) -> str | None:
+        """What the run was held against (NUTS, half the step), or None."""
+        return self.extra.get("confirmed_by")
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; NaN becomes None."""

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from ..checks import check_seed
+from ..device import check_device
 from ..draws.files import write_atomic
 from ..errors import MissingExtra, SGLDError, UsageError, did_you_mean, need
 from ..stages import aside, counted, stage, told
@@ -108,6 +109,7 @@ def make(
     asked = [names] if isinstance(names, str) else [str(name) for name in names]
     chosen, folder = _chosen(asked), Path(out)
     check_seed(seed)
+    check_device()
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"out must be a folder. Got the file {folder}; name another place.")
     need("matplotlib", "report")

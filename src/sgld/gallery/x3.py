@@ -75,7 +75,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
                 (
                     "The law at temperature T is proportional to (likelihood × prior)^{1/T}. (It "
                     "is printed as exp{L f / τ}, where the exponent must hold the logarithm of L f.) "
-                    "In the coordinates sampled it is again normal-inverse-gamma, so the exact "
+                    "In the model's own coordinates (b0, b1, log σ²) it is again normal-inverse-gamma, so the exact "
                     f"curves are at hand: the sd of b1 is {', '.join(truths)} at T = .01, 1, 10.",
                     f"`sgld.sample(posterior, data, start, temperature=T)` chooses the rest: "
                     f"{max(spent)} passes' worth of row gradients each time, where the handout's "

@@ -56,6 +56,13 @@ class Laplace:
         assert self.factor is not None
         return np.sum(self.factor**2, axis=1)
 
+    @property
+    def half_log_det(self) -> float:
+        """log det J^{-1} / 2, the log of the volume that the Gaussian fills; NaN at a saddle."""
+        if self.factor is None:
+            return float("nan")
+        return float(np.linalg.slogdet(self.factor)[1])
+
     def draw(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count d"]:
         """`count` draws."""
         return self.center + self.spread(rng.standard_normal((count, self.center.size)))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +27,7 @@ from .lowrank import (
     lowrank_modes,
 )  # fmt: skip
 from .mode import NEWTON_LIMIT, AtMode, gaussian_at_mode, newton_mode, other_modes
+from .modes import KnownModes, known_modes
 from .noise import TUNING
 from .proper import check_proper, named_direction
 
@@ -34,7 +36,8 @@ __all__ = ["HOPELESS", "NEAR", "Known", "find_out"]
 NEAR = 0.1  # nu below which the Gaussian at the mode says all; at .05 a mild banana takes 2.5 times the steps
 HOPELESS = 1.0  # nu from which nothing is promised
 PILOT_ROWS, FEW_ROWS = 10_000, 10  # rows of the first search, where there are that many times more
-NEGLIGIBLE = 10  # a mode e^-10 times less dense than another matters to nobody
+MOST_TOLD = 6  # masses in a sentence
+SEARCHES = 3  # for other modes, each from a heavier one that the last found
 OFF_THE_SADDLE = (0.1, -0.1, 1.0, -1.0, 10.0, -10.0)  # along the flattest direction
 
 
@@ -50,7 +53,8 @@ class Known:
       nu: distance from a Gaussian, 0 for one (`gaussian.center`), at the Gaussian's centre; None
         where there is no Gaussian.
       nu_at_mode: the same at the mode.
-      modes: the other modes that were found, in free coordinates, or None.
+      modes: all modes that were found, the one of most mass first, which the Gaussian is at; None
+        where there is one.
       doubts: what speaks against the Gaussian, and against meters that are built on it.
       notes: sentences for the user.
     """
@@ -59,7 +63,7 @@ class Known:
     log_density: float = float("nan")
     nu: float | None = None
     nu_at_mode: float | None = None
-    modes: Float[np.ndarray, "k d"] | None = None
+    modes: KnownModes | None = None
     doubts: tuple[Doubt, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -71,7 +75,7 @@ class Known:
     @property
     def other_modes(self) -> int:
         """How many."""
-        return 0 if self.modes is None else len(self.modes)
+        return 0 if self.modes is None else len(self.modes) - 1
 
     def telling(self, *notes: str) -> Known:
         """With `notes`, and what is to be said of other modes and of nu."""
@@ -116,11 +120,12 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
     known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
     if at.gaussian.positive_definite:
         beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING, 13), T)
-        found = other_modes(problem, at.gaussian, generator(seed, TUNING, 3), beyond.tops)
-        least = at.log_density - NEGLIGIBLE * (T or 1.0)
-        dense = [z for z, density in found if density > least]
-        modes = np.array(dense) if dense else None
-        doubts = unexplained(problem, beyond.doubts, modes)
+        found, modes = _all_modes(problem, at, seed, T, beyond.tops)
+        if found is not at:
+            at = found
+            known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
+            beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING, 13), T)
+        doubts = unexplained(problem, beyond.doubts, None if modes is None else modes.z[1:])
         known = replace(known, modes=modes, doubts=doubts)
     else:
         notes.append(_saddle_note(problem, at.gaussian))
@@ -128,6 +133,26 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
     if check and (known.hopeless or not (known.nu_at_mode or 0.0) <= HOPELESS):
         check_proper(problem, at.gaussian)
     return known.telling(*notes)
+
+
+def _all_modes(
+    problem: Problem, at: AtMode, seed: int, T: float, tops: Float[np.ndarray, "k d"] | None
+) -> tuple[AtMode, KnownModes | None]:
+    """The mode of most mass, and all that matter where there are others; `tops` are starts besides.
+
+    Where a search finds a heavier mode than the one it began with, another begins there.
+    """
+    found, searched = [at], 0
+    while True:
+        rng = generator(seed, TUNING, 3 + 2**10 * searched)
+        found += other_modes(problem, at, rng, found, None if searched else tops)
+        kept, modes = known_modes(found, T)
+        searched += 1
+        if found[kept[0]] is at or searched == SEARCHES:
+            break
+        at = found[kept[0]]
+    at = found[kept[0]]
+    return at, modes if len(modes) > 1 else None
 
 
 def _by_lanczos(problem: Problem, seed: int, T: float) -> Known:
@@ -143,9 +168,7 @@ def _by_lanczos(problem: Problem, seed: int, T: float) -> Known:
             f"the curvature of {mode.size} parameters is known as diagonal plus rank {gaussian.c.size}: the "
             "meter may exaggerate bias."
         )
-        rng = generator(seed, TUNING, 9)
-        found = lowrank_modes(problem, gaussian, value - NEGLIGIBLE * (T or 1.0), rng)
-        modes = np.array(found) if found else None
+        gaussian, value, modes = _all_lowrank_modes(problem, gaussian, value, seed, T)
     else:
         notes.append(_saddle_note(problem, gaussian))
     known = _with_center(problem, Known(gaussian, value, modes=modes), seed, T)
@@ -153,6 +176,29 @@ def _by_lanczos(problem: Problem, seed: int, T: float) -> Known:
         beyond = look_beyond(problem, gaussian, generator(seed, TUNING, 13), T)
         known = replace(known, doubts=beyond.doubts)
     return known.telling(*notes)
+
+
+def _all_lowrank_modes(
+    problem: Problem, gaussian: LowRankLaplace, value: float, seed: int, T: float
+) -> tuple[LowRankLaplace, float, KnownModes | None]:
+    """The same from one search; every mode has a curvature of its own."""
+    found = [_Lanczos(gaussian, value)]
+    for number, (z, density) in enumerate(
+        lowrank_modes(problem, gaussian, generator(seed, TUNING, 9))
+    ):
+        squares = np.asarray(squared_gradients(problem, problem.array(z)))
+        rng = generator(seed, TUNING, 6 + 2**10 * (1 + number))
+        found.append(_Lanczos(lowrank_laplace(problem, z, squares, rng), density))
+    kept, modes = known_modes(found, T)
+    heaviest = found[kept[0]]
+    if not heaviest.gaussian.positive_definite:
+        heaviest = found[0]
+    return heaviest.gaussian, heaviest.log_density, modes if len(modes) > 1 else None
+
+
+class _Lanczos(NamedTuple):
+    gaussian: LowRankLaplace
+    log_density: float
 
 
 def _with_center(problem: Problem, known: Known, seed: int, T: float) -> Known:
@@ -182,16 +228,18 @@ def _saddle_note(problem: Problem, gaussian: Laplace | LowRankLaplace) -> str:
     return (
         "the curvature at the mode is not positive definite (smallest relative eigenvalue "
         f"{gaussian.smallest:.2g}) along {named_direction(problem, gaussian.flattest)}; NUTS is the "
-        "better tool here: sgld.reference, or sgld reference RUN."
+        "better tool here: sgld.reference."
     )
 
 
-def _modes_note(modes: np.ndarray | None) -> tuple[str, ...]:
+def _modes_note(modes: KnownModes | None) -> tuple[str, ...]:
     if modes is None:
         return ()
+    shares = ", ".join(f"{share:.2g}" for share in modes.mass[:MOST_TOLD])
+    more = ", ..." if len(modes) > MOST_TOLD else ""
     return (
-        f"the posterior has at least {len(modes) + 1} modes; how often the chains visit each need not "
-        "be its weight: compare with sgld.reference, or use sgld.ReplicaExchange().",
+        f"the posterior has at least {len(modes)} modes, which hold {shares}{more} of its mass by Laplace's "
+        "approximation.",
     )
 
 
@@ -200,5 +248,5 @@ def _nonlinear_note(nu: float | None) -> tuple[str, ...]:
         return ()
     return (
         f"the posterior is far from Gaussian (nu = {nu:.2g}); NUTS is the better tool where "
-        "it is affordable: sgld.reference, or sgld reference RUN.",
+        "it is affordable: sgld.reference.",
     )

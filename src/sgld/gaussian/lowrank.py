@@ -108,6 +108,13 @@ class LowRankLaplace:
         center = problem.array(self.center)
         return self.pull(np.stack([_times(problem, center, v) for v in z - self.center]))
 
+    @property
+    def half_log_det(self) -> float:
+        """log det D / 2, the log of the volume that the Gaussian fills; NaN at a saddle."""
+        if not self.positive_definite:
+            return float("nan")
+        return float(np.sum(np.log(self.scale)) + np.sum(np.log1p(self.c)))
+
     def draw(self, rng: np.random.Generator, count: int) -> Float[np.ndarray, "count d"]:
         """`count` draws."""
         return self.center + self.spread(rng.standard_normal((count, self.center.size)))
@@ -164,19 +171,18 @@ def lowrank_mode(
 def lowrank_modes(
     problem: Problem,
     laplace: LowRankLaplace,
-    least: float,
     rng: np.random.Generator,
-) -> list[Float[np.ndarray, " d"]]:
-    """Modes other than `laplace.center`, of a log density above `least`, from wide starts."""
-    found: list[np.ndarray] = []
+) -> list[tuple[Float[np.ndarray, " d"], float]]:
+    """Modes other than `laplace.center` that wide starts lead to: (z, log density)."""
+    found: list[tuple[np.ndarray, float]] = []
     for scale in SEARCH_SCALES:
         start = laplace.center + laplace.spread(scale * rng.standard_normal(laplace.center.size))
         z, value, converged = lowrank_mode(problem, start)
         # L-BFGS ends within a fraction of an sd in each direction
-        known = [laplace.center, *found]
+        known = [laplace.center, *(m for m, _ in found)]
         apart = min(float(np.linalg.norm(laplace.whiten(z) - laplace.whiten(m))) for m in known)
-        if converged and value > least and apart > 3 + 0.3 * np.sqrt(z.size):
-            found.append(z)
+        if converged and apart > 3 + 0.3 * np.sqrt(z.size):
+            found.append((z, value))
     return found
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +14,14 @@ from ..problem import sums
 from ..problem.problem import Problem
 from ..stages import counted, stage
 from .dense import Laplace, laplace_at
+from .modes import SEPARATE, apart
 
 __all__ = ["NEWTON_LIMIT", "AtMode", "gaussian_at_mode", "newton_mode", "other_modes"]
 
 SEARCH_ROWS = 10_000  # rows on which other modes are looked for
 SEARCH_SCALES, SEARCH_STEPS = (3.0, 6.0, 12.0, 25.0, 50.0), 50
+SAME = 0.3  # sds within which a search has come back to a mode that is known
+MOST_COMPONENTS = 4  # of a mixture, whose orders are 24
 FEW = 100  # parameters up to which all of these scales are searched
 NEWTON_LIMIT = 1000  # parameters up to which a dense curvature is formed
 
@@ -73,38 +78,54 @@ def gaussian_at_mode(problem: Problem, start: Any = None) -> AtMode:
 @stage("other modes", whole=True)
 def other_modes(
     problem: Problem,
-    laplace: Laplace,
+    base: AtMode,
     rng: np.random.Generator,
+    known: Sequence[AtMode] = (),
     tops: Float[np.ndarray, "k d"] | None = None,
-) -> list[tuple[Float[np.ndarray, " d"], float]]:
-    """Modes other than `laplace.center` that Newton finds from wide starts: (z, log density).
+) -> list[AtMode]:
+    """Modes other than `base` and those already `known` that Newton finds from wide starts.
 
     Starts lie 3 to 50 sds of the Gaussian at the mode away, on both sides; two more are the mode
     with its sign turned and with the entries of each leaf moved on by one, as exchangeable
-    components are, and `tops` are starts besides. With many rows the search is made on some of them, and only what it finds is
-    taken to all rows.
+    components are; where that place is as dense as the mode, they are exchangeable, and their other
+    orders are starts too, and so are `tops`. With many rows the search is made on some of them, and only what it finds
+    is taken to all rows.
     """
-    near, some = laplace, problem
+    near, some = base.gaussian, problem
     if problem.num_data > SEARCH_ROWS:
         some = problem.first(SEARCH_ROWS)
-        near, _, converged = gaussian_at_mode(some, laplace.center)
+        near, _, converged = gaussian_at_mode(some, near.center)
         if not (converged and near.positive_definite):
             return []
     assert near.factor is not None
-    found: list[tuple[np.ndarray, float]] = []
-    starts = [*_wide_starts(problem, near, rng), *(() if tops is None else tops)]
+    found: list[AtMode] = []
+    starts = [*_wide_starts(problem, near, rng), *_other_orders(problem, base)]
+    starts += [] if tops is None else list(tops)
     for tried, start in enumerate(starts):
         counted(tried, len(starts), "starts")
         z, value, _, converged = newton_mode(some, start, SEARCH_STEPS)
-        if not converged or np.linalg.norm(near.whiten(z)) <= 3:
+        if not converged or np.linalg.norm(near.whiten(z)) <= SAME:
             continue
         if some is not problem:
             z, value, _, converged = newton_mode(problem, z, SEARCH_STEPS)
-        known = [laplace.center, *(mode for mode, _ in found)]
-        apart = min(float(np.linalg.norm(laplace.whiten(z) - laplace.whiten(m))) for m in known)
-        if converged and apart > 3:
-            found.append((z, value))
+        others = (base, *known, *found)
+        if converged and all(_differ(other.gaussian, z, near) > SAME for other in others):
+            there = AtMode(laplace_at(problem, z), value, True)
+            if all(_separate(there.gaussian, other.gaussian, near) for other in others):
+                found.append(there)
     return found
+
+
+def _differ(one: Laplace, z: np.ndarray, near: Laplace) -> float:
+    """Distance of z from a mode, in its sds; where it has none, in those of another."""
+    measure = one if one.positive_definite else near.moved(one.center - near.center)
+    return float(np.linalg.norm(measure.whiten(z)))
+
+
+def _separate(one: Laplace, other: Laplace, near: Laplace) -> bool:
+    if one.positive_definite and other.positive_definite:
+        return apart(one, other) > SEPARATE
+    return _differ(other, one.center, near) > SEPARATE
 
 
 def _wide_starts(
@@ -118,6 +139,39 @@ def _wide_starts(
         xi = rng.standard_normal(d)
         away = near.spread(scale * np.sqrt(d) / np.linalg.norm(xi) * xi)
         starts += [near.center + away, near.center - away]
+    return starts
+
+
+def _other_orders(problem: Problem, base: AtMode) -> list[Float[np.ndarray, " d"]]:
+    """The mode with its components in other orders, where their order does not matter.
+
+    Components are the entries along the first axis of leaves of one length; with two of them a
+    number beside them may be the log odds of the first, whose sign turns.
+    """
+    layout, z = problem.layout, base.gaussian.center
+    sizes = [math.prod(shape) for shape in layout.shapes]
+    leaves = np.split(z, np.cumsum(sizes)[:-1])
+    slack = 1e-3 + 1e-6 * abs(base.log_density)
+    starts = []
+    for count in sorted({s[0] for s in layout.shapes if s and 2 <= s[0] <= MOST_COMPONENTS}):
+
+        def ordered(order: Sequence[int], sign: float = 1.0, count: int = count) -> np.ndarray:
+            parts = [
+                leaf.reshape(shape)[list(order)].ravel() if shape[:1] == (count,) else
+                sign * leaf if shape == () else leaf
+                for leaf, shape in zip(leaves, layout.shapes, strict=True)
+            ]  # fmt: skip
+            return np.concatenate(parts)
+
+        signs = (1.0, -1.0) if count == 2 and () in layout.shapes else (1.0,)
+        orders = list(permutations(range(count)))[1:]
+        for sign in signs:
+            place = ordered(orders[-1], sign)
+            if np.linalg.norm(base.gaussian.whiten(place)) <= SEPARATE:
+                continue
+            value = float(sums.log_density(problem, problem.array(place)))
+            if abs(value - base.log_density) <= slack:
+                starts += [ordered(order, sign) for order in orders]
     return starts
 
 

@@ -14,6 +14,7 @@ __all__ = ["check_proper", "check_resolved", "named_direction", "unresolved"]
 
 FAR = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6)  # times the size of the mode, or 1
 FALL = 1.0  # a proper density has fallen by more than this somewhere out there
+STRAYS = 10.0  # times the curvature: what rounding may take from the density besides
 COARSE = 0.5  # sds between neighbouring floating-point numbers
 SHOWN = 3  # parameters of a direction that are named
 
@@ -33,26 +34,62 @@ def named_direction(problem: Problem, v: Float[np.ndarray, " d"]) -> str:
 def check_proper(problem: Problem, laplace: Laplace) -> None:
     """UsageError where the density never falls along a line: separated data with a flat prior.
 
-    Looked at: the way that the mode's search went, the parameter that went furthest, and the
-    directions of least curvature, relative to each parameter's own and as it is.
+    Looked at: the way that the mode's search went, the parameter that went furthest, the directions of
+    least curvature at the mode, relative to each parameter's own and as it is, and at the start:
+    with more columns than rows and a free scale the search ends where that scale is 0, and no
+    curvature there says that coefficients with a flat prior may be anything.
     """
     moved = laplace.center - np.asarray(problem.start, np.float64)
     lines = [moved, np.where(np.abs(moved) == np.abs(moved).max(), moved, 0.0), laplace.flattest]
     if np.isfinite(laplace.curvature).all():
         lines.append(np.linalg.eigh(laplace.curvature)[1][:, 0])
+    begun, there = np.asarray(problem.start, np.float64), _curvature_at_start(problem)
+    if there is not None:
+        values, vectors = np.linalg.eigh(there)
+        _refuse_flat(problem, begun, vectors[:, np.abs(values).argmin()], np.diag(there).max())
     size = max(1.0, float(np.linalg.norm(laplace.center)))
     for line in lines:
         length = np.linalg.norm(line)
         if not np.isfinite(length) or length == 0:
             continue
         for v in (line / length, -line / length):
-            values = _along(problem, laplace.center, v, size)
-            if np.isfinite(values).all() and values.min() >= values[0] - FALL:
-                raise UsageError(
-                    "the posterior is improper: its density does not fall along "
-                    f"{named_direction(problem, v)}, as with separated data and a flat prior; give those "
-                    "parameters a proper prior, or leave a redundant one out."
-                )
+            if _never_falls(problem, laplace.center, v, size, 0.0):
+                raise _improper(problem, v)
+
+
+def _improper(problem: Problem, v: Float[np.ndarray, " d"]) -> UsageError:
+    return UsageError(
+        f"the posterior is improper: its density does not fall along {named_direction(problem, v)}, as with "
+        "separated data or more columns than rows, and a flat prior; give those parameters a proper prior, "
+        "or leave a redundant one out."
+    )
+
+
+def _curvature_at_start(problem: Problem) -> Float[np.ndarray, "d d"] | None:
+    found = np.asarray(sums.curvature(problem, problem.array(problem.start)), np.float64)
+    return found if np.isfinite(found).all() else None
+
+
+def _refuse_flat(
+    problem: Problem, begun: Float[np.ndarray, " d"], v: Float[np.ndarray, " d"], steepest: float
+) -> None:
+    """UsageError where the density falls to neither side of the start along v.
+
+    A direction that is known in floating-point numbers alone strays by eps L at distance L, and
+    the density falls by that squared times the steepest curvature.
+    """
+    size = max(1.0, float(np.linalg.norm(begun)))
+    if all(_never_falls(problem, begun, way, size, steepest) for way in (v, -v)):
+        raise _improper(problem, v)
+
+
+def _never_falls(
+    problem: Problem, center: np.ndarray, v: np.ndarray, size: float, steepest: float
+) -> bool:
+    values = _along(problem, center, v, size)
+    strayed = float(np.finfo(problem.layout.dtype).eps) * size * np.array([0.0, *FAR])
+    least = values[0] - FALL - STRAYS * max(steepest, 0.0) * strayed**2
+    return bool(np.isfinite(values).all() and np.all(values >= least))
 
 
 def check_resolved(problem: Problem, laplace: Laplace, temperature: float) -> None:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import UsageError
@@ -55,7 +56,8 @@ class ControlVariates:
         assert center is not None
         if problem.source.uses_blocks:
             table = sums.block_gradients(problem, center)
-            return ControlVariates(center, jnp.sum(table, 0), table)
+            total = np.sum(np.asarray(table), 0, dtype=np.float64)  # of many large terms
+            return ControlVariates(center, problem.array(total), table)
         return ControlVariates(center, sums.likelihood_gradient(problem, center), None)
 
     def at(self, problem: Problem, x: Array, memory: Any = None) -> Estimate:

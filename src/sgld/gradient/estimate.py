@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +19,17 @@ class Estimate:
 
     Calling it gives the gradient, [d] -> [d]; `log_density` is the function itself, up to
     a constant of the step, for samplers that compare energies. `by_entry` differentiates
-    entry by entry: the same gradient, faster for a few parameters and one row a step.
+    entry by entry: the same gradient, faster for a few parameters and one row a step. `tempered` is
+    the same estimate as a function of the temperature, where the target depends on it.
     """
 
     log_density: Callable[[Float[Array, " d"]], Float[Array, ""]]
     by_entry: bool = False
+    tempered: Callable[[Any], Estimate] | None = None
+
+    def at_temperature(self, temperature: Any) -> Estimate:
+        """The estimate of the target log p + T log |J|; at T = 0 that of log p alone."""
+        return self if self.tempered is None else self.tempered(temperature)
 
     def __call__(self, z: Float[Array, " d"]) -> Float[Array, " d"]:
         """The gradient at z."""

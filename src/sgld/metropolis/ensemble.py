@@ -23,6 +23,7 @@ from ..gradient.full import Full
 from ..pace import Work
 from ..preconditioner.fixed import Dense
 from ..problem.problem import Problem
+from ..sampler.confined import Regions
 from ..sampler.hmc import HMC, propose
 
 __all__ = ["CHAINS", "TRAJECTORIES", "Ensemble", "warmed_up"]
@@ -43,7 +44,8 @@ LONGEST = 256  # leapfrogs of a trajectory
 class Ensemble(NamedTuple):
     """A factor of the metric, step size h and longest trajectory in it, and where the chains are.
 
-    `log_density` is that of zs up to a constant, -inf where a chain never moved.
+    `log_density` is that of zs up to a constant, -inf where a chain never moved. `left` is the share of
+    trajectories that were refused for ending in each region, where chains are kept in one.
     """
 
     factor: Float[np.ndarray, "d d"]
@@ -51,6 +53,7 @@ class Ensemble(NamedTuple):
     leapfrogs: float
     zs: Float[np.ndarray, "chain d"]
     log_density: Float[np.ndarray, " chain"]
+    left: Float[np.ndarray, " region"] | None = None
 
 
 class _White(NamedTuple):
@@ -72,7 +75,10 @@ class _Noise(NamedTuple):
 
 
 class _Chains(NamedTuple):
-    """Positions and their log densities; moments of u since the middle of a round; ChEES's state."""
+    """Positions and their log densities; moments of u since the middle of a round; ChEES's state.
+
+    `left`: chains that would have left for each region since then; None where there are no regions.
+    """
 
     z: Float[Array, "chain d"]
     log_density: Float[Array, " chain"]
@@ -80,6 +86,7 @@ class _Chains(NamedTuple):
     first: Float[Array, " d"]
     second: Float[Array, "d d"]
     adaptation: Any
+    left: Float[Array, " region"] | None
 
 
 def warmed_up(
@@ -88,8 +95,12 @@ def warmed_up(
     zs: Float[np.ndarray, "chain d"],
     factor: Float[np.ndarray, "d d"],
     seed: int,
+    regions: Regions | None = None,
 ) -> Ensemble:
-    """Adapt from the chains' starts zs, in a first metric factor factor^T; then let them settle."""
+    """Adapt from the chains' starts zs, in a first metric factor factor^T; then let them settle.
+
+    With `regions` no chain leaves the one that it starts in.
+    """
     d, at = zs.shape[1], 0
     noise, size, length = _noise(problem, zs.shape, seed), FIRST_STEP, SHORTEST
     z, log_density = problem.array(zs), jnp.full(len(zs), -jnp.inf, problem.layout.dtype)
@@ -100,12 +111,13 @@ def warmed_up(
         for number, trajectories in enumerate((*ROUNDS, SETTLED)):
             white = _white(problem, z, factor)
             chains = _Chains(
-                z, log_density, zero(), zero(d), zero(d, d), _adaptation(size, length, at)
-            )
+                z, log_density, zero(), zero(d), zero(d, d), _adaptation(size, length, at),
+                None if regions is None else zero(int(np.max(regions.group)) + 1),
+            )  # fmt: skip
             adapting, middle = jnp.bool_(number < len(ROUNDS)), at + trajectories // 2
             for _, count in work.pieces(0, trajectories):
                 chains = jax.block_until_ready(_advance(
-                    problem, gradient, white, noise, chains,
+                    problem, gradient, white, noise, chains, regions,
                     jnp.int32(at), jnp.int32(count), jnp.int32(middle), adapting,
                 ))  # fmt: skip
                 at += count
@@ -116,9 +128,10 @@ def warmed_up(
             if number + 1 < len(ROUNDS):
                 factor = factor @ _learnt(chains)
     leapfrogs = float(np.clip(length / size, 1, LONGEST))
+    left = None if regions is None else np.asarray(chains.left) / float(chains.count)
     return Ensemble(
-        factor, size**2, leapfrogs, np.asarray(z, np.float64), np.asarray(log_density, np.float64)
-    )
+        factor, size**2, leapfrogs, np.asarray(z, np.float64), np.asarray(log_density, np.float64), left
+    )  # fmt: skip
 
 
 def _noise(problem: Problem, shape: tuple[int, ...], seed: int) -> _Noise:
@@ -164,7 +177,7 @@ def _strongly_typed(number: Any) -> Array:
 @jax.jit
 def _advance(
     problem: Problem, gradient: Full, white: _White, noise: _Noise, chains: _Chains,
-    at: Int[Array, ""], count: Int[Array, ""], middle: Int[Array, ""], adapting: Array,
+    regions: Regions | None, at: Int[Array, ""], count: Int[Array, ""], middle: Int[Array, ""], adapting: Array,
 ) -> _Chains:  # fmt: skip
     """`count` trajectories of every chain from trajectory `at` on."""
     log_density = gradient.at(problem, None).log_density
@@ -176,6 +189,12 @@ def _advance(
         one = lambda q, p: propose(log_density, q, p, state.step_size, length, white.D)  # noqa: E731
         ends = jax.vmap(one)(z, noise.momentum[number])
         accepted = noise.log_uniform[number] <= ends.log_ratio
+        counts, left = (number >= middle).astype(z.dtype), chains.left
+        if regions is not None and left is not None:
+            here, there = jax.vmap(regions.of)(z), jax.vmap(regions.of)(ends.position)
+            leaves = accepted & (here != there)
+            left = left.at[there].add(jnp.where(leaves, counts, 0))
+            accepted = accepted & (here == there)
         new = jnp.where(accepted[:, None], ends.position, z)
         rates = jnp.exp(jnp.minimum(ends.log_ratio, 0.0))
         learnt = update(state, white(ends.position), ends.momentum, white(z), rates, ends.diverged)
@@ -187,10 +206,10 @@ def _advance(
         state = jax.tree.map(
             lambda a, b: jnp.where(adapting, jnp.asarray(a, b.dtype), b), learnt, state
         )
-        u, counts = white(new), (number >= middle).astype(z.dtype)
+        u = white(new)
         return _Chains(
             new, jnp.where(accepted, ends.after, ends.before), chains.count + counts * len(u),
-            chains.first + counts * jnp.sum(u, axis=0), chains.second + counts * (u.T @ u), state,
+            chains.first + counts * jnp.sum(u, axis=0), chains.second + counts * (u.T @ u), state, left,
         )  # fmt: skip
 
     return jax.lax.fori_loop(at, at + count, trajectory, chains)

@@ -10,28 +10,39 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from ..data.table import column_array, refuse_null
-from ..errors import DataError, UsageError, did_you_mean, need
+from ..errors import DataError, UsageError, did_you_mean, first_line, need
 from .expression import FUNCTIONS, check_expression
+from .size import MOST_LEVELS, check_columns_fit, check_terms, is_text
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-__all__ = ["apply", "learn"]
+__all__ = ["Learnt", "apply", "columns_of", "learn", "predictors"]
 
-MOST_LEVELS = 1000
+OFFSET = "offset("
+FEW_LEVELS = 20  # up to so many, text is a category whatever it looks like
 
 
-def learn(
-    table: pyarrow.Table, formula: str
-) -> tuple[dict[str, Any], Float[np.ndarray, "N p"], Float[np.ndarray, " N"]]:
-    """The state of a formula on its training rows (JSON), its design matrix and its outcome.
+class Learnt(NamedTuple):
+    """A formula on its training rows: its state (JSON), design, outcome, and the offsets' sum."""
+
+    state: dict[str, Any]
+    x: Float[np.ndarray, "N p"]
+    y: Float[np.ndarray, " N"]
+    offset: Float[np.ndarray, " N"] | None
+
+
+def learn(table: pyarrow.Table, formula: str) -> Learnt:
+    """What a formula makes of the rows of a table, and what it learns from them.
+
+    A term offset(...) is added to the linear predictor as it is, without a coefficient.
 
     Raises:
       UsageError: the formula does not parse, has no outcome or several, or no predictors.
@@ -40,9 +51,13 @@ def learn(
     parsed = _parse(formula, table.column_names)
     outcome = str(next(iter(parsed.lhs)))
     used = _used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
+    _check_meant(formula, outcome, parsed.rhs)
     if outcome in table.column_names:
         column_array(table, outcome)
-    evaluator = _evaluator(_frame(table, used))
+    frame = _frame(table, used)
+    _check_numbers_as_text(parsed.rhs, table)
+    check_columns_fit(parsed.rhs, table)
+    evaluator = _evaluator(frame)
     matrices = _evaluate(evaluator, parsed, formula)
     spec = matrices.rhs.model_spec
     names = [str(name) for name in spec.column_names]
@@ -65,12 +80,31 @@ def learn(
     if matrices.lhs.shape[1] != 1:
         raise DataError(f"outcome {outcome!r} is not one column of numbers; convert it to numbers.")
     _check_levels(evaluator, state)
-    y = _finite(matrices.lhs, [outcome])
-    return state, _finite(matrices.rhs, names), y[:, 0]
+    y = _finite(matrices.lhs, [outcome])[:, 0]
+    x, offset = _split(_finite(matrices.rhs, names), names, state)
+    state["names"] = [name for name in names if not name.startswith(OFFSET)]
+    if not state["names"]:
+        raise UsageError(f"formula {formula!r} has no predictors beside its offset; add '1'.")
+    return Learnt(state, x, y, offset)
 
 
-def apply(state: dict[str, Any], table: pyarrow.Table) -> Float[np.ndarray, "N p"]:
-    """The columns of `state["names"]` for the rows of another table, which needs no outcome.
+def columns_of(formula: str, table: pyarrow.Table) -> tuple[str, list[str]]:
+    """The outcome as it is written, and every column that the formula uses. Raises as `learn`."""
+    parsed = _parse(formula, table.column_names)
+    return str(next(iter(parsed.lhs))), _used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
+
+
+def predictors(state: dict[str, Any], table: pyarrow.Table) -> list[str]:
+    """The columns of another table that `apply` needs. Raises DataError where one is missing."""
+    parsed = _parse(state["formula"], state["columns"])
+    return _used_columns(state["formula"], parsed.rhs, table)
+
+
+def apply(
+    state: dict[str, Any], table: pyarrow.Table
+) -> tuple[Float[np.ndarray, "N p"], Float[np.ndarray, " N"] | None]:
+    """The columns of `state["names"]` for the rows of another table, which needs no outcome; and
+    the sum of the offsets.
 
     Raises DataError for a missing column, a bad cell, or a level the training data did not have.
     """
@@ -94,23 +128,47 @@ def apply(state: dict[str, Any], table: pyarrow.Table) -> Float[np.ndarray, "N p
             column_array(table, name)
     evaluator = _evaluator(_frame(table, used))
     matrix = _evaluate(evaluator, spec, state["formula"])
-    if list(matrix.columns) != state["names"]:
+    names = [str(name) for name in matrix.columns]
+    if [name for name in names if not name.startswith(OFFSET)] != state["names"]:
         raise DataError(
             f"these rows give the columns {list(matrix.columns)} where the training data gave "
             f"{state['names']}; give each column the type it had."
         )
     _check_levels(evaluator, state)
-    return _finite(matrix, state["names"])
+    return _split(_finite(matrix, names), names, state)
+
+
+def _split(
+    values: np.ndarray, names: list[str], state: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The columns that get coefficients, and the sum of the offsets, None without one."""
+    offsets = np.array([name.startswith(OFFSET) for name in names])
+    for name, is_offset in zip(names, offsets, strict=True):
+        kind = state["factors"].get(name, {}).get("kind")
+        if (is_offset and kind != "numerical") or (not is_offset and OFFSET in name):
+            raise UsageError(
+                f"formula {state['formula']!r} has an offset in {name!r}; an offset is a term of its "
+                "own, of numbers: offset(log(exposure))."
+            )
+    if not offsets.any():
+        return values, None
+    return values[:, ~offsets], values[:, offsets].sum(axis=1)
 
 
 def _parse(formula: str, columns: list[str]) -> Any:
     formulaic = need("formulaic", "tables")
     need("pyarrow", "tables")
     context = {"__formulaic_variables_available__": columns}
+    if not isinstance(formula, str):
+        raise UsageError(f"formula must be text, 'outcome ~ predictors'. Got {formula!r}.")
     try:
+        check_terms(formula, columns)
         parsed = formulaic.Formula.from_spec(formula, context=context)
-    except (formulaic.errors.FormulaicError, SyntaxError, ValueError, RecursionError) as error:
-        reason = str(error).splitlines()[0].replace("insuffient", "insufficient").rstrip(".")
+    except UsageError:
+        raise
+    # of a formula that means nothing, its parser raises what it pleases
+    except Exception as error:
+        reason = first_line(error).replace("insuffient", "insufficient")
         raise UsageError(f"formula {formula!r} cannot be read: {reason}.") from error
     left = getattr(parsed, "lhs", ())
     if not isinstance(left, tuple) and all(
@@ -155,7 +213,7 @@ def _frame(table: pyarrow.Table, used: list[str]) -> pandas.DataFrame:
         refuse_null(table, name)
         if types.is_decimal(kind):
             column = column.cast(arrow.float64())
-        elif types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        elif is_text(kind, dictionary=False):
             _check_text(column, name)
         elif not types.is_boolean(kind):
             column_array(table, name)
@@ -165,14 +223,45 @@ def _frame(table: pyarrow.Table, used: list[str]) -> pandas.DataFrame:
     return need("pandas", "tables").DataFrame(columns, index=range(table.num_rows))
 
 
+def _check_meant(formula: str, outcome: str, terms: Iterable[Any]) -> None:
+    """UsageError for an outcome that predicts itself, DataError for a column that looks like the intercept."""
+    for factor in (factor for term in terms for factor in term.factors):
+        if factor.expr == outcome:
+            raise UsageError(
+                f"formula {formula!r} has its outcome {outcome!r} among the predictors; take it out there."
+            )
+        if factor.expr == "Intercept" and factor.eval_method.value == "lookup":
+            raise DataError(
+                "column 'Intercept' has the name that the intercept has in every table; rename it."
+            )
+
+
+def _check_numbers_as_text(terms: Iterable[Any], table: pyarrow.Table) -> None:
+    """DataError for text of numbers that would become a category by itself, a column for each of its values."""
+    for name in sorted(
+        {f.expr for t in terms for f in t.factors if f.eval_method.value == "lookup"}
+    ):
+        if not is_text(table.schema.field(name).type, dictionary=False):
+            continue
+        levels = table.column(name).unique().to_pandas()
+        if len(levels) > FEW_LEVELS and not _no_numbers(levels).any():
+            raise DataError(
+                f"column {name!r} is text, with numbers in every row ({levels[0]!r} in data row 1) and "
+                f"{len(levels):,} levels; convert it to numbers, or write C({name}) where they are names."
+            )
+
+
+def _no_numbers(text: pandas.Series) -> np.ndarray:
+    return need("pandas", "tables").to_numeric(text, errors="coerce").isna().to_numpy()
+
+
 def _check_text(column: pyarrow.ChunkedArray, name: str) -> None:
     """Text is a category, unless it looks like numbers with a slip among them."""
-    pandas = need("pandas", "tables")
     text = column.to_pandas().astype(object)
     levels = text.unique()
-    if len(levels) <= 20:
+    if len(levels) <= FEW_LEVELS:
         return
-    bad = pandas.to_numeric(text, errors="coerce").isna().to_numpy()
+    bad = _no_numbers(text)
     if 0 < bad.sum() < len(bad) / 2:
         row = int(np.argmax(bad))
         raise DataError(
@@ -189,18 +278,19 @@ def _check_text(column: pyarrow.ChunkedArray, name: str) -> None:
 def _evaluator(frame: pandas.DataFrame) -> Any:
     from formulaic.materializers import PandasMaterializer
 
-    return PandasMaterializer(frame, context={})
+    return PandasMaterializer(frame, context={"offset": lambda values: values})
 
 
 def _evaluate(evaluator: Any, spec: Any, formula: str) -> Any:
-    from formulaic.errors import DataMismatchWarning, FormulaicError
+    from formulaic.errors import DataMismatchWarning
 
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore", DataMismatchWarning)  # answered by _check_levels
             return evaluator.get_model_matrix(spec, na_action="ignore")
-    except (FormulaicError, TypeError, ValueError, KeyError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
+    # what a function says of arguments that it cannot take is its own affair
+    except Exception as error:
+        reason = first_line(error)
         raise DataError(
             f"formula {formula!r} cannot be evaluated on the table: {reason}."
         ) from error
@@ -221,13 +311,19 @@ def _check_levels(evaluator: Any, state: dict[str, Any]) -> None:
                 f"{expression} is {np.asarray(values)[row]!s} in data row {row + 1}, a level "
                 f"outside {shown}; drop such rows or recode them."
             )
+        if len(levels) == 1:  # of which formulaic makes no column at all
+            raise DataError(
+                f"{expression} is constant ({levels[0]!r} in every row); take it out of the formula."
+            )
 
 
 def _finite(matrix: pandas.DataFrame, names: list[str]) -> Float[np.ndarray, "N p"]:
     try:
         values = np.asarray(matrix, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"the formula's columns are not all numbers: {error}.") from error
+        raise DataError(
+            f"the formula's columns are not all numbers: {first_line(error)}."
+        ) from error
     bad = ~np.isfinite(values)
     if bad.any():
         row, column = np.argwhere(bad)[0]

@@ -1,11 +1,13 @@
 """Families of outcomes: the law of one outcome y given its linear predictor eta.
 
-    eta = x . coefficients,     y | eta ~ family(mean(eta), dispersion)
+    eta = x . coefficients + offset,     y | eta ~ family(mean(eta), dispersion)
 
-A family is one entry at the end of this file. Its log likelihood is a module-level function
-of (position, datum), so that every model of the family shares one compiled step; `position`
-is {"coefficients": [p]} plus one scalar per name in `dispersion`, `datum` is (x [p], y).
-What runs outside compiled code (`mean`, `sd`, `sample`, `check`) is NumPy in float64.
+A family is one entry at the end of this file. Its log likelihood is one function of (position,
+datum) for as long as Python runs, so that every model of the family shares one compiled step;
+`position` is {"coefficients": [p]} plus one scalar per name in `dispersion`, and `datum` is (x [p],
+y), or (x, y, {"offset", "weight", "trials"}) with those of the three that the model has. A weight w
+counts a row w times. What runs outside compiled code (`mean`, `sd`, `sample`, `check`) is NumPy in
+float64. Densities are NumPyro's where it has them and float32 can hold them.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
+from jax.scipy.special import betaln, gammaln
 from jaxtyping import Array, Float
 
-from ..errors import DataError, UsageError, did_you_mean
+from ..errors import DataError, UsageError, did_you_mean, need
 
 __all__ = ["FAMILIES", "Family", "find_family"]
 
@@ -38,59 +40,121 @@ class Family:
       log_likelihood: (position, datum) -> scalar, normalising constant included.
       check: (y [N], column name) -> None; DataError with the first data row out of range.
       centre: y [N] -> a typical eta, finite whatever y is; the prior of the intercept sits there.
-      mean: eta -> E[y | eta].
-      sd: (eta, position) -> sd[y | eta], dispersion entries broadcasting against eta.
-      sample: (rng, eta, position) -> draws of y given eta.
+      mean: (eta, given) -> E[y | eta]; `given` holds what else the law needs by name, dispersions
+        and trials, broadcasting against eta.
+      sd: (eta, given) -> sd[y | eta].
+      sample: (rng, eta, given) -> draws of y given eta.
       dispersion: names of the positive parameters beside the coefficients.
-      location_scale: y and eta may be shifted and scaled together, dispersion scaling along;
-        such an outcome is standardised before sampling.
+      location_scale: y and eta may be shifted and scaled together, sigma scaling along; such an
+        outcome is standardised before sampling.
+      trials: y counts successes among trials, which the table has to name.
+      levels: y is the number of a level, and eta has one entry per level but the first.
     """
 
     name: str
     link: str
     log_likelihood: Callable[[PyTree, PyTree], Array]
     check: Callable[[np.ndarray, str], None]
-    centre: Callable[[np.ndarray], float]
-    mean: Callable[[np.ndarray], np.ndarray]
+    centre: Callable[[np.ndarray], Any]
+    mean: Callable[[np.ndarray, PyTree], np.ndarray]
     sd: Callable[[np.ndarray, PyTree], np.ndarray]
     sample: Callable[[np.random.Generator, np.ndarray, PyTree], np.ndarray]
     dispersion: tuple[str, ...] = ()
     location_scale: bool = False
+    trials: bool = False
+    levels: bool = False
 
 
 def find_family(name: str) -> Family:
-    """The family called `name`. Raises UsageError, with the nearest name, for an unknown one."""
-    if name not in FAMILIES:
+    """The family called `name`, or by a common other name of it ("logistic", "negbin").
+
+    Raises UsageError, with the nearest name, for an unknown one, and MissingExtra where it needs
+    NumPyro and there is none.
+    """
+    plain = str(name).lower().replace("_", "-").replace(" ", "-")
+    plain = ALIASES.get(plain.replace("-", ""), ALIASES.get(plain, plain))
+    if plain not in FAMILIES:
         raise UsageError(
             f"family must be one of {', '.join(FAMILIES)}. Got {name!r}."
-            + did_you_mean(name, FAMILIES)
+            + did_you_mean(plain, [*FAMILIES, *ALIASES])
         )
-    return FAMILIES[name]
+    if plain not in ("gaussian", "bernoulli", "poisson"):
+        need("numpyro", "numpyro")
+    return FAMILIES[plain]
 
 
-def _linear_predictor(position: PyTree, x: Float[Array, " p"]) -> Float[Array, ""]:
-    return jnp.dot(x, position["coefficients"])
+def _likelihood(log_density: Callable) -> Callable[[PyTree, PyTree], Array]:
+    """(position, datum) -> weight log p(y | eta), from log_density(eta, y, position, extra)."""
+
+    def log_likelihood(position: PyTree, datum: PyTree) -> Float[Array, ""]:
+        x, y, *more = datum
+        extra = more[0] if more else {}
+        eta = jnp.dot(position["coefficients"], x)
+        if "offset" in extra:
+            eta = eta + extra["offset"]
+        value = log_density(eta, y, position, extra)
+        return extra["weight"] * value if "weight" in extra else value
+
+    log_likelihood.__name__ = log_density.__name__.lstrip("_")
+    return log_likelihood
 
 
-def gaussian_log_likelihood(position: PyTree, datum: PyTree) -> Float[Array, ""]:
+def _gaussian(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
     """log N(y; eta, sigma^2) = -((y - eta) / sigma)^2 / 2 - log sigma - log(2 pi) / 2."""
-    x, y = datum
     sigma = position["sigma"]
-    residual = (y - _linear_predictor(position, x)) / sigma
+    residual = (y - eta) / sigma
     return -0.5 * residual**2 - jnp.log(sigma) - 0.5 * LOG_2PI
 
 
-def bernoulli_log_likelihood(position: PyTree, datum: PyTree) -> Float[Array, ""]:
+def _student_t(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
+    """log t_df((y - eta) / sigma) - log sigma."""
+    from numpyro.distributions import StudentT
+
+    return StudentT(position["df"], eta, position["sigma"]).log_prob(y)
+
+
+def _bernoulli(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
     """log P(y) = log sigmoid((2 y - 1) eta), which neither overflows nor cancels."""
-    x, y = datum
-    return jax.nn.log_sigmoid((2 * y - 1) * _linear_predictor(position, x))
+    return jax.nn.log_sigmoid((2 * y - 1) * eta)
 
 
-def poisson_log_likelihood(position: PyTree, datum: PyTree) -> Float[Array, ""]:
+def _binomial(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
+    """log P(y) of y successes in the trials, each with log odds eta."""
+    from numpyro.distributions import BinomialLogits
+
+    return BinomialLogits(eta, extra["trials"]).log_prob(y)
+
+
+def _categorical(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
+    """log P(y) = logits_y - log sum_k exp(logits_k), logits = (0, eta)."""
+    from numpyro.distributions import CategoricalLogits
+
+    logits = jnp.concatenate([jnp.zeros_like(eta[:1]), eta])
+    return CategoricalLogits(logits).log_prob(y.astype(jnp.int32))
+
+
+def _poisson(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
     """log P(y) = y eta - exp(eta) - log y!"""
-    x, y = datum
-    eta = _linear_predictor(position, x)
     return y * eta - jnp.exp(eta) - gammaln(y + 1)
+
+
+def _negative_binomial(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
+    """log P(y) with mean mu = exp(eta) and variance mu + mu^2 / concentration.
+
+    Through the beta function: where the data are all but Poisson, the concentration is large, and
+    NumPyro's differences of log gamma functions are float32's rounding alone.
+    """
+    k = position["concentration"]
+    excess = eta - jnp.log(k)
+    return -betaln(y + 1, k) - jnp.log(k + y) + y * excess - (k + y) * jax.nn.softplus(excess)
+
+
+def _gamma(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
+    """log p(y) with mean mu = exp(eta) and variance mu^2 / shape: y / mu ~ gamma(shape, shape)."""
+    from numpyro.distributions import Gamma
+
+    shape = position["shape"]
+    return Gamma(shape, shape).log_prob(y * jnp.exp(-eta)) - eta
 
 
 def _refuse(bad: np.ndarray, y: np.ndarray, name: str, needed: str) -> None:
@@ -102,7 +166,7 @@ def _refuse(bad: np.ndarray, y: np.ndarray, name: str, needed: str) -> None:
         )
 
 
-def _check_gaussian(y: np.ndarray, name: str) -> None:
+def _check_varies(y: np.ndarray, name: str) -> None:
     if np.ptp(y) == 0:
         raise DataError(
             f"outcome {name!r} is constant ({y[0]:.10g} in every row); its sd cannot be learnt, "
@@ -114,58 +178,197 @@ def _check_bernoulli(y: np.ndarray, name: str) -> None:
     _refuse((y != 0) & (y != 1), y, name, "the bernoulli family needs 0 or 1")
 
 
-def _check_poisson(y: np.ndarray, name: str) -> None:
-    _refuse((y < 0) | (y != np.floor(y)), y, name, "the poisson family needs counts 0, 1, 2, ...")
-    _refuse(y > 2**24, y, name, "float32 holds counts up to 2^24 exactly")
+def _check_counts(family: str) -> Callable[[np.ndarray, str], None]:
+    def check(y: np.ndarray, name: str) -> None:
+        bad = (y < 0) | (y != np.floor(y))
+        _refuse(bad, y, name, f"the {family} family needs counts 0, 1, 2, ...")
+        _refuse(y > 2**24, y, name, "float32 holds counts up to 2^24 exactly")
+
+    return check
+
+
+def _check_gamma(y: np.ndarray, name: str) -> None:
+    _refuse(y <= 0, y, name, "the gamma family needs positive numbers")
+    _check_varies(y, name)
+
+
+def _check_levels(y: np.ndarray, name: str) -> None:
+    if y.max() == 0:
+        raise DataError(
+            f"outcome {name!r} has one level; the categorical family needs two or more."
+        )
 
 
 def _expit(eta: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0.0, -eta))
 
 
-def _bernoulli_centre(y: np.ndarray) -> float:
+def _log_odds(y: np.ndarray) -> float:
     probability = (y.sum() + 0.5) / (y.size + 1)
     return float(np.log(probability / (1 - probability)))
 
 
-def _sample_poisson(rng: np.random.Generator, eta: np.ndarray, position: PyTree) -> np.ndarray:
+def _log_mean(y: np.ndarray) -> float:
+    return float(np.log((y.sum() + 0.5) / y.size))
+
+
+def _log_shares(y: np.ndarray) -> list[float]:
+    counts = np.bincount(y.astype(np.int64)) + 0.5
+    return [float(value) for value in np.log(counts[1:] / counts[0])]
+
+
+def _bernoulli_sd(eta: np.ndarray, given: PyTree) -> np.ndarray:
+    return np.exp(-0.5 * (np.logaddexp(0.0, -eta) + np.logaddexp(0.0, eta)))
+
+
+def _student_t_sd(eta: np.ndarray, given: PyTree) -> np.ndarray:
+    df = np.asarray(given["df"], np.float64)
+    spread = np.sqrt(np.where(df > 2, df / np.where(df > 2, df - 2, 1.0), np.inf))
+    return np.broadcast_to(given["sigma"] * spread, np.shape(eta))
+
+
+def _sample_poisson(rng: np.random.Generator, eta: np.ndarray, given: PyTree) -> np.ndarray:
     # NumPy refuses means above 9.2e18
     return rng.poisson(np.exp(np.minimum(eta, 43.0))).astype(np.float64)
+
+
+def _sample_negative_binomial(
+    rng: np.random.Generator, eta: np.ndarray, given: PyTree
+) -> np.ndarray:
+    concentration = np.broadcast_to(given["concentration"], np.shape(eta))
+    rate = rng.gamma(concentration) / concentration * np.exp(np.minimum(eta, 40.0))
+    return rng.poisson(np.minimum(rate, 1e18)).astype(np.float64)
+
+
+def _probabilities(eta: np.ndarray, given: PyTree) -> np.ndarray:
+    """[..., K] of eta [..., K - 1]."""
+    logits = np.concatenate([np.zeros((*eta.shape[:-1], 1)), eta], axis=-1)
+    logits = logits - logits.max(axis=-1, keepdims=True)
+    weights = np.exp(logits)
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def _sample_levels(rng: np.random.Generator, eta: np.ndarray, given: PyTree) -> np.ndarray:
+    above = np.cumsum(_probabilities(eta, given), axis=-1)
+    return np.sum(rng.random((*above.shape[:-1], 1)) > above[..., :-1], axis=-1).astype(np.float64)
+
+
+def _size(eta: np.ndarray, given: PyTree) -> np.ndarray:
+    return np.broadcast_to(given["trials"], np.shape(eta))
 
 
 GAUSSIAN = Family(
     "gaussian",
     "the outcome itself",
-    gaussian_log_likelihood,
-    check=_check_gaussian,
+    _likelihood(_gaussian),
+    check=_check_varies,
     centre=lambda y: float(y.mean()),
-    mean=lambda eta: eta,
-    sd=lambda eta, position: np.broadcast_to(position["sigma"], np.shape(eta)),
-    sample=lambda rng, eta, position: rng.normal(eta, position["sigma"]),
+    mean=lambda eta, given: eta,
+    sd=lambda eta, given: np.broadcast_to(given["sigma"], np.shape(eta)),
+    sample=lambda rng, eta, given: rng.normal(eta, given["sigma"]),
     dispersion=("sigma",),
+    location_scale=True,
+)
+
+STUDENT_T = Family(
+    "student-t",
+    "the outcome itself",
+    _likelihood(_student_t),
+    check=_check_varies,
+    centre=lambda y: float(y.mean()),
+    mean=lambda eta, given: eta,
+    sd=_student_t_sd,
+    sample=lambda rng, eta, given: (
+        eta + given["sigma"] * rng.standard_t(given["df"], np.shape(eta))
+    ),
+    dispersion=("df", "sigma"),
     location_scale=True,
 )
 
 BERNOULLI = Family(
     "bernoulli",
     "log odds",
-    bernoulli_log_likelihood,
+    _likelihood(_bernoulli),
     check=_check_bernoulli,
-    centre=_bernoulli_centre,
-    mean=_expit,
-    sd=lambda eta, position: np.exp(-0.5 * (np.logaddexp(0.0, -eta) + np.logaddexp(0.0, eta))),
-    sample=lambda rng, eta, position: (rng.random(np.shape(eta)) < _expit(eta)).astype(np.float64),
+    centre=_log_odds,
+    mean=lambda eta, given: _expit(eta),
+    sd=_bernoulli_sd,
+    sample=lambda rng, eta, given: (rng.random(np.shape(eta)) < _expit(eta)).astype(np.float64),
+)
+
+BINOMIAL = Family(
+    "binomial",
+    "log odds of a trial",
+    _likelihood(_binomial),
+    check=_check_counts("binomial"),
+    centre=lambda y: 0.0,
+    mean=lambda eta, given: _size(eta, given) * _expit(eta),
+    sd=lambda eta, given: np.sqrt(_size(eta, given)) * _bernoulli_sd(eta, given),
+    sample=lambda rng, eta, given: rng.binomial(
+        _size(eta, given).astype(np.int64), _expit(eta)
+    ).astype(np.float64),
+    trials=True,
+)
+
+CATEGORICAL = Family(
+    "categorical",
+    "log odds against the first level",
+    _likelihood(_categorical),
+    check=_check_levels,
+    centre=_log_shares,
+    mean=_probabilities,
+    sd=lambda eta, given: np.sqrt(_probabilities(eta, given) * (1 - _probabilities(eta, given))),
+    sample=_sample_levels,
+    levels=True,
 )
 
 POISSON = Family(
     "poisson",
     "log of the mean",
-    poisson_log_likelihood,
-    check=_check_poisson,
-    centre=lambda y: float(np.log((y.sum() + 0.5) / y.size)),
-    mean=np.exp,
-    sd=lambda eta, position: np.exp(0.5 * eta),
+    _likelihood(_poisson),
+    check=_check_counts("poisson"),
+    centre=_log_mean,
+    mean=lambda eta, given: np.exp(eta),
+    sd=lambda eta, given: np.exp(0.5 * eta),
     sample=_sample_poisson,
 )
 
-FAMILIES = {family.name: family for family in (GAUSSIAN, BERNOULLI, POISSON)}
+NEGATIVE_BINOMIAL = Family(
+    "negative-binomial",
+    "log of the mean",
+    _likelihood(_negative_binomial),
+    check=_check_counts("negative-binomial"),
+    centre=_log_mean,
+    mean=lambda eta, given: np.exp(eta),
+    sd=lambda eta, given: np.sqrt(np.exp(eta) + np.exp(2 * eta) / given["concentration"]),
+    sample=_sample_negative_binomial,
+    dispersion=("concentration",),
+)
+
+GAMMA = Family(
+    "gamma",
+    "log of the mean",
+    _likelihood(_gamma),
+    check=_check_gamma,
+    centre=lambda y: float(np.log(y.mean())),
+    mean=lambda eta, given: np.exp(eta),
+    sd=lambda eta, given: np.exp(eta) / np.sqrt(given["shape"]),
+    sample=lambda rng, eta, given: (
+        np.exp(eta) * rng.gamma(np.broadcast_to(given["shape"], np.shape(eta))) / given["shape"]
+    ),
+    dispersion=("shape",),
+)
+
+FAMILIES = {
+    family.name: family
+    for family in (
+        GAUSSIAN, STUDENT_T, BERNOULLI, BINOMIAL, CATEGORICAL, POISSON, NEGATIVE_BINOMIAL, GAMMA,
+    )
+}  # fmt: skip
+# what people call them elsewhere
+ALIASES = {
+    "normal": "gaussian", "linear": "gaussian", "logistic": "bernoulli", "logit": "bernoulli",
+    "binary": "bernoulli", "multinomial": "categorical", "softmax": "categorical",
+    "negbin": "negative-binomial", "negbinomial": "negative-binomial", "nb": "negative-binomial",
+    "student": "student-t", "t": "student-t", "robust": "student-t", "count": "poisson",
+}  # fmt: skip

@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import ArrayLike
 
 from ..approximate.sandwich import sandwich
 from ..checks import fraction, positive
@@ -23,18 +22,18 @@ from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
-from ..errors import DataError, RunError, UsageError, did_you_mean
+from ..errors import RunError, UsageError, did_you_mean
 from ..posterior import Posterior
 from ..problem.request import Request
 from ..run import sample as runs
 from ..stages import SAMPLING, stage, told
 from ..typing import Estimator, FamilyName, Number, Preconditioner, Sampler, Schedule
+from .fitted import Fit, predicted
 from .formula import FormulaModel
 
 __all__ = ["fit", "model_of_run", "predict", "resume", "sandwich_of_run"]
 
 SAMPLERS = ("sgld",)
-ROWS_AT_ONCE = 65_536
 
 
 def fit(
@@ -43,6 +42,9 @@ def fit(
     *,
     family: FamilyName = "gaussian",
     prior: str | None = None,
+    weights: str | ArrayLike | None = None,
+    trials: str | ArrayLike | None = None,
+    missing: Literal["drop", "error"] = "drop",
     out: str | Path | None = None,
     overwrite: bool = False,
     sampler: Literal["auto", "sgld"] = "auto",
@@ -59,14 +61,22 @@ def fit(
     max_seconds: float | None = None,
     on_model: Callable[[FormulaModel], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
-) -> Draws:
-    """Draws of a generalised linear model, given by a formula, on a file or a table.
+) -> Fit:
+    """The posterior of a generalised linear model, given by a formula, on a file or a table.
 
     Args:
-      data: path of a .csv, .parquet or .arrow file; or a pyarrow.Table, DataFrame or dict of
-        columns, whose run cannot be resumed.
-      formula: "outcome ~ predictors".
-      family, prior: as in `FormulaModel.build`.
+      data: path of a .csv, .parquet or .arrow file; or a pyarrow.Table, a DataFrame of pandas or
+        polars, or a dict of columns, whose run cannot be resumed.
+      formula: "outcome ~ predictors"; C(x) is a category, offset(log(exposure)) is added to the
+        linear predictor without a coefficient.
+      family: gaussian, student-t, bernoulli, binomial, categorical, poisson, negative-binomial or
+        gamma, with the links and dispersions that `sgld fit --help` names.
+      prior: "normal(mean, sd)", "student_t(df, loc, scale)" or "laplace(loc, scale)" of every
+        coefficient, intercept included, on the original scale; default: scaled from the data.
+      weights: what each row counts, a column's name or numbers [N], not negative.
+      trials: of the binomial family, a column's name or whole numbers [N].
+      missing: "drop" leaves out rows with a missing cell in a column that is used, and says how
+        many; "error" refuses them.
       out: a run directory to make.
       overwrite: replace the run that stands there.
       sampler: "auto" or "sgld".
@@ -76,6 +86,18 @@ def fit(
     The rest is `sgld.sample`'s. A refused call writes nothing.
 
     Raises: UsageError for a wrong argument, DataError for wrong data, RunError for `out`.
+
+    Example:
+      >>> import numpy as np, sgld
+      >>> rng = np.random.default_rng(0)
+      >>> x = rng.normal(size=500)
+      >>> claims = {"x": x, "claims": rng.poisson(np.exp(0.3 * x)), "years": np.full(500, 1.0)}
+      >>> fit = sgld.fit(
+      ...     claims, "claims ~ x + offset(log(years))", family="poisson", progress=False)
+      >>> fit.verdict.word
+      'trusted'
+      >>> sorted(fit.predict({"x": [0.0, 1.0], "years": [1.0, 2.0]}))
+      ['lower', 'mean', 'sd', 'upper']
     """
     if sampler not in ("auto", *SAMPLERS):
         raise UsageError(
@@ -94,7 +116,8 @@ def fit(
     with told(progress, SAMPLING):
         with stage("data"):
             table, source = _read(data)
-            model = FormulaModel.build(table, formula, family, prior)
+            table, columns = _with_columns(table, source, {"weights": weights, "trials": trials})
+            model = FormulaModel.build(table, formula, family, prior, **columns, missing=missing)
         asked = {
             "kind": "formula",
             "data": source,
@@ -104,12 +127,39 @@ def fit(
             "priors": list(model.prior_text),
             "sampler": sampler,
             "model": model.spec,
+            **columns,
+            "facts": {"num_dropped": model.num_dropped} if model.num_dropped else {},
         }
-        return runs.begin(
+        draws = runs.begin(
             model.posterior, model.data, None, ask, None, asked, path=out, overwrite=overwrite,
             progress=progress, checkpoint_every=checkpoint_every,
             on_start=None if on_model is None else partial(on_model, model), on_plan=on_plan,
         )  # fmt: skip
+        return Fit(draws, model, asked | {"seed": seed})
+
+
+def _with_columns(
+    table: Any, source: dict[str, str] | None, given: dict[str, Any]
+) -> tuple[Any, dict[str, str | None]]:
+    """The table with numbers given apart as columns of it, and every column's name."""
+    names: dict[str, str | None] = {}
+    for name, value in given.items():
+        if value is None or isinstance(value, str):
+            names[name] = value
+            continue
+        if source is not None:
+            raise UsageError(
+                f"{name} of rows in a file are a column of the file, so that the run can be resumed; "
+                f"give its name. Got {type(value).__name__}."
+            )
+        values = np.asarray(value)
+        if values.shape != (table.num_rows,):
+            raise UsageError(
+                f"{name} must be one number per row, [{table.num_rows}]. Got shape {values.shape}."
+            )
+        names[name] = f"({name})"
+        table = table.append_column(f"({name})", [values])
+    return table, names
 
 
 def _read(data: Any) -> tuple[Any, dict[str, str] | None]:
@@ -242,7 +292,7 @@ def sandwich_of_run(run: str | Path) -> Draws:
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     draws = fit(
       ...         bundled("randhie"), "mdvis ~ physlm", family="poisson", out=folder + "/run",
-      ...         progress=False)
+      ...         progress=False).draws
       ...     wider = sandwich_of_run(folder + "/run").sd()["coefficients"]
       >>> ratio = wider / draws.sd()["coefficients"]
       >>> bool((ratio > 2).all())
@@ -266,7 +316,7 @@ def _finished(run: str | Path) -> tuple[Draws, FormulaModel]:
     return draws, model_of_run(asked)
 
 
-def predict(run: str | Path, data: Any, *, prob: float = 0.9) -> dict[str, Float[np.ndarray, " N"]]:
+def predict(run: str | Path, data: Any, *, prob: float = 0.9) -> dict[str, np.ndarray]:
     """Predictions of a finished formula run for the rows of a file or table, in their order.
 
     Args:
@@ -274,8 +324,10 @@ def predict(run: str | Path, data: Any, *, prob: float = 0.9) -> dict[str, Float
 
     Returns:
       `mean` and `sd` of the outcome, its noise included; `lower` and `upper` of an interval that
-      holds it with probability `prob`; for bernoulli also `probability`. Rows are taken in
-      chunks, so memory beyond the table and the answer is bounded.
+      holds it with probability `prob`; for bernoulli also `probability`; of a categorical outcome
+      `class` and `probability[level]` of each level. Rows are taken in
+      chunks, so memory beyond the table and the answer is bounded. Rows with a missing cell are
+      empty (NaN), where the run was to leave such rows out.
 
     Raises: RunError where `run` is not a finished formula run, DataError for the rows.
     """
@@ -291,21 +343,5 @@ def predict(run: str | Path, data: Any, *, prob: float = 0.9) -> dict[str, Float
         model = FormulaModel.from_spec(_part(asked, "model"))
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{Path(run) / 'run.json'} is damaged: {error!r}.") from error
-    weights = draws.weights
-    position = jax.tree.map(lambda leaf: np.asarray(leaf)[draws.healthy], draws.position)
-    position = model.to_standardised(position)
     table, _ = _read(data)
-    parts = []
-    for number, start in enumerate(range(0, table.num_rows, ROWS_AT_ONCE)):
-        rows = table.slice(start, ROWS_AT_ONCE)
-        try:
-            part = model.predict(
-                position, rows, prob=prob, weights=weights, seed=int(asked["seed"]) + number
-            )
-        except DataError:
-            if start:  # the sentence names a row: find it again in the whole
-                model.design(table.slice(0, start + ROWS_AT_ONCE))
-            raise
-        parts.append(part)
-    names = ["mean", "sd", "lower", "upper", *(["probability"] * ("probability" in parts[0]))]
-    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+    return predicted(model, draws, table, prob, int(asked["seed"]))

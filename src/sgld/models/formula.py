@@ -6,33 +6,37 @@ scaled (the gaussian), a standardised outcome, so that float32 holds years and i
     with an intercept     x_j -> (x_j - mean_j) / sd_j,     y -> (y - mean) / sd
     without one           x_j -> x_j / rms_j,               y -> y / rms
 
-A standardised position is {"coefficients": z [p], "sigma": scalar}. What users see is an exact
-affine map of it, on the flat vector in the order of `names`: original = matrix @ flat + offset.
+A standardised position is {"coefficients": z [p], "sigma": scalar}; of a family with levels z is
+[levels - 1, p]. What users see is an exact affine map of it, on the flat vector in the order of
+`names`: original = matrix @ flat + offset.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
-from ..data.table import as_table
+from ..data.table import as_table, column_array
 from ..device import sent
-from ..errors import DataError
+from ..errors import DataError, UsageError
 from ..posterior import Labels, Posterior
 from . import design as designs
 from .collinear import check_columns
 from .family import Family, find_family
-from .predictive import predictive
-from .prior import Positive, default_log_prior, original_log_prior, parse_prior
+from .predictive import predictive, probabilities
+from .prior import DISPERSIONS, Positive, default_log_prior, original_log_prior, parse_prior
+from .rows import rows_of
 
 __all__ = ["FormulaModel"]
 
 PyTree = Any
+LARGEST = 1e30  # of a column's numbers, whose coefficients float32 shall hold
 PRIOR_SCALE = 2.5  # sds of the outcome per sd of a column, as in rstanarm
 
 
@@ -42,18 +46,20 @@ class FormulaModel:
 
     Attributes:
       posterior: of standardised positions {"coefficients": [p]} plus the dispersions.
-      data: (X float32 [N, p] standardised, y float32 [N]); None without a table.
+      data: (X float32 [N, p] standardised, y float32 [N]), and as a third entry what else rows
+        have, {"offset", "weight", "trials"} float32 [N]; None without a table.
       names: of the flat position's entries on the original scale: formula columns, `sigma`.
       prior_text: one line per prior, on the original scale.
       matrix, offset: [d, d] and [d], original = matrix @ flat + offset.
       center, scale: [p], of the columns; 0 and 1 for the intercept.
+      num_dropped: rows of the table that were left out, as a cell they need is missing.
       intercept_index: the intercept's column, or None.
       spec: everything needed to make the model again, JSON-serialisable.
     """
 
     family: Family
     posterior: Posterior
-    data: tuple[Float[Array, "N p"], Float[Array, " N"]] | None
+    data: tuple[Any, ...] | None
     names: tuple[str, ...]
     prior_text: tuple[str, ...]
     matrix: Float[np.ndarray, "d d"]
@@ -62,10 +68,19 @@ class FormulaModel:
     scale: Float[np.ndarray, " p"]
     intercept_index: int | None
     spec: dict[str, Any]
+    num_dropped: int = 0
 
     @classmethod
     def build(
-        cls, table: Any, formula: str, family: str = "gaussian", prior: str | None = None
+        cls,
+        table: Any,
+        formula: str,
+        family: str = "gaussian",
+        prior: str | None = None,
+        *,
+        weights: str | None = None,
+        trials: str | None = None,
+        missing: str = "error",
     ) -> FormulaModel:
         """The model of `formula` on the rows of a pyarrow.Table, DataFrame or dict of columns.
 
@@ -74,27 +89,39 @@ class FormulaModel:
             coefficient, intercept included, on the original scale. Default: independent normals
             with sd 2.5 times the outcome's sd (gaussian; else 2.5) per sd of the column, the
             intercept's about a typical outcome at the columns' means.
+          weights: the column of what each row counts, not negative: a row of weight 2 is two rows.
+          trials: the column of the numbers of trials, for the binomial family.
+          missing: "drop" leaves out rows with a missing cell in a column that is used, "error"
+            refuses them.
 
         Raises:
-          UsageError: the formula, the family or the prior cannot be read.
+          UsageError: the formula, the family, the prior or `missing` cannot be read; trials are
+            missing, or not the family's.
           DataError: a column is unknown, constant, a duplicate, collinear, not of numbers, or has a
-            null, NaN or infinite cell; as many columns as rows in a family with a dispersion; an
-            outcome is out of the family's range.
+            null, NaN or infinite cell; an outcome is out of the family's range.
         """
         kind = find_family(family)
         if prior is not None:
             parse_prior(prior)
-        state, x, y = designs.learn(as_table(table), formula)
-        kind.check(y, state["outcome"])
-        check_columns(x, state["names"], has_scale=bool(kind.dispersion))
+        if kind.trials != (trials is not None):
+            need = "needs trials, the column of their numbers" if kind.trials else "has no trials"
+            raise UsageError(f"the {kind.name} family {need}. Got trials={trials!r}.")
+        columns = {"weights": weights, "trials": trials, "missing": missing}
+        rows = rows_of(as_table(table), formula, kind, columns)
+        (state, x, y, _), extra = rows.learnt, rows.extra
+        _check_own((*state["names"], *kind.dispersion))
+        _check_magnitudes(np.column_stack([y]), [state["outcome"]])
+        _check_magnitudes(x, state["names"])
+        check_columns(x, state["names"])
         intercept = "Intercept" in state["names"]
         center = x.mean(axis=0) if intercept else np.zeros(x.shape[1])
         scale = x.std(axis=0) if intercept else np.sqrt(np.mean(x**2, axis=0))
         if intercept:
             index = state["names"].index("Intercept")
             center[index], scale[index] = 0.0, 1.0
-        shift = float(y.mean()) if kind.location_scale and intercept else 0.0
-        stretch = float(np.sqrt(np.mean((y - shift) ** 2))) if kind.location_scale else 1.0
+        left = y - extra.get("offset", 0.0) if kind.location_scale else y / extra.get("trials", 1.0)
+        shift = float(left.mean()) if kind.location_scale and intercept else 0.0
+        stretch = float(np.sqrt(np.mean((left - shift) ** 2))) if kind.location_scale else 1.0
         spec = {
             "family": kind.name,
             "prior": prior,
@@ -103,10 +130,13 @@ class FormulaModel:
             "scale": scale.tolist(),
             "outcome_center": shift,
             "outcome_scale": stretch,
-            "outcome_sd": float(y.std()),
-            "prior_center": 0.0 if kind.location_scale else kind.centre(y),
+            "outcome_sd": float(left.std()),
+            "prior_center": 0.0 if kind.location_scale else _typical(kind, left, extra),
+            **columns,
+            **({"levels": rows.levels} if kind.levels else {}),
         }
-        return cls._assemble(spec, _standardise(spec, x, y))
+        data = _standardise(spec, x, y, extra)
+        return replace(cls._assemble(spec, data), num_dropped=rows.num_dropped)
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any], table: Any = None) -> FormulaModel:
@@ -116,14 +146,17 @@ class FormulaModel:
         """
         if table is None:
             return cls._assemble(spec, None)
-        state, x, y = designs.learn(as_table(table), spec["design"]["formula"])
+        kind = find_family(spec["family"])
+        columns = {name: spec.get(name) for name in ("weights", "trials", "missing", "levels")}
+        rows = rows_of(as_table(table), spec["design"]["formula"], kind, columns)
+        state, x, y, _ = rows.learnt
         if state["names"] != spec["design"]["names"]:
             raise DataError(
                 f"the table gives the columns {state['names']} where the run has "
                 f"{spec['design']['names']}; give the data the run was made from."
             )
-        find_family(spec["family"]).check(y, state["outcome"])
-        return cls._assemble(spec, _standardise(spec, x, y))
+        model = cls._assemble(spec, _standardise(spec, x, y, rows.extra))
+        return replace(model, num_dropped=rows.num_dropped)
 
     @classmethod
     def _assemble(cls, spec: dict[str, Any], data: Any) -> FormulaModel:
@@ -131,19 +164,31 @@ class FormulaModel:
         columns = spec["design"]["names"]
         center, scale = np.asarray(spec["center"]), np.asarray(spec["scale"])
         index = columns.index("Intercept") if "Intercept" in columns else None
-        matrix, offset = _affine(spec, center, scale, index, len(family.dispersion))
-        size = len(columns)
+        levels = spec.get("levels") or []
+        matrix, offset = _affine(spec, center, scale, index, family)
+        shape = (len(levels) - 1, len(columns)) if levels else (len(columns),)
+        size = int(np.prod(shape))
+        laws = {name: DISPERSIONS[name] for name in family.dispersion}
         # outcome sd in the units the sampler sees
+        unit = spec["outcome_sd"] / spec["outcome_scale"]
         dispersion = {
-            name: jnp.float32(spec["outcome_sd"] / spec["outcome_scale"])
-            for name in family.dispersion
+            name: jnp.float32(unit if law.scale is None else law.scale)
+            for name, law in laws.items()
         }
-        start = np.zeros(size)
+        begin = {
+            name: jnp.float32(unit if law.start is None else law.start)
+            for name, law in laws.items()
+        }
+        start = np.zeros(shape)
         if index is not None:
-            start[index] = spec["prior_center"]
+            start[..., index] = spec["prior_center"]
+        coefficients = (
+            [f"{level}: {name}" for level in levels[1:] for name in columns] if levels else columns
+        )
+        names = (*coefficients, *family.dispersion)
         mean = sent(start, np.float32)
         if spec["prior"] is None:
-            sd = sent(np.full(size, PRIOR_SCALE), np.float32)
+            sd = sent(np.full(shape, PRIOR_SCALE), np.float32)
             log_prior = Partial(default_log_prior, mean, sd, dispersion)
         else:
             log_det = jnp.float32(np.linalg.slogdet(matrix[:size, :size])[1])
@@ -159,16 +204,16 @@ class FormulaModel:
             log_prior,
             family.log_likelihood,
             transform=Positive(family.dispersion) if family.dispersion else None,
-            init={"coefficients": mean, **dispersion},
+            init={"coefficients": mean, **begin},
             output=Partial(_original, matrix, offset),
-            names=Labels((*columns, *family.dispersion)),
+            names=Labels(names),
         )
         return cls(
             family,
             posterior,
             data,
-            (*columns, *family.dispersion),
-            _prior_text(spec, family, np.diag(matrix)[:size], index),
+            names,
+            _prior_text(spec, family, np.diag(matrix)[: len(columns)], index),
             matrix,
             offset,
             center,
@@ -185,6 +230,8 @@ class FormulaModel:
     def flat(self, position: PyTree) -> Float[np.ndarray, "*batch d"]:
         """A position's entries in the order of `names`, float64, leading axes kept."""
         z = np.asarray(position["coefficients"], np.float64)
+        if self.family.levels:
+            z = z.reshape(*z.shape[:-2], -1)
         rest = [np.asarray(position[name], np.float64) for name in self.family.dispersion]
         return np.concatenate([z, *(value[..., None] for value in rest)], axis=-1)
 
@@ -198,17 +245,34 @@ class FormulaModel:
         return self._tree(np.linalg.solve(self.matrix, difference[..., None])[..., 0])
 
     def _tree(self, flat: np.ndarray) -> PyTree:
-        size = len(self.center)
+        size = flat.shape[-1] - len(self.family.dispersion)
         rest = {name: flat[..., size + i] for i, name in enumerate(self.family.dispersion)}
-        return {"coefficients": flat[..., :size], **rest}
+        z = flat[..., :size]
+        if self.family.levels:
+            z = z.reshape(*z.shape[:-1], -1, len(self.center))
+        return {"coefficients": z, **rest}
 
     def design(self, table: Any) -> Float[np.ndarray, "N p"]:
         """Standardised columns, float64, of other rows; the outcome may be absent.
 
         Raises DataError for a missing column, a null, NaN or infinite cell, an unknown level.
         """
-        x = designs.apply(self.spec["design"], as_table(table))
-        return (x - self.center) / self.scale
+        return self.rows(table)[0]
+
+    def predictors(self, table: Any) -> list[str]:
+        """The columns that `rows` needs. Raises DataError where one is missing."""
+        names = designs.predictors(self.spec["design"], as_table(table))
+        return [*names, *([self.spec["trials"]] if self.spec.get("trials") else [])]
+
+    def rows(self, table: Any) -> tuple[Float[np.ndarray, "N p"], dict[str, np.ndarray]]:
+        """`design`, and what else the law of these rows needs: offset, in the sampler's units, and
+        trials, float64 [N]."""
+        table = as_table(table)
+        x, offset = designs.apply(self.spec["design"], table)
+        extra = {} if offset is None else {"offset": offset / self.spec["outcome_scale"]}
+        if self.spec.get("trials"):
+            extra["trials"] = column_array(table, self.spec["trials"])
+        return (x - self.center) / self.scale, extra
 
     def predict(
         self,
@@ -231,68 +295,121 @@ class FormulaModel:
         Returns:
           `mean` of y; `sd` of y, its noise included; `lower`, `upper` of an interval that holds y
           with probability `prob`, by sampling; for bernoulli also `probability`, the same as
-          `mean`. Memory is bounded: rows are taken in chunks. The seed decides the result.
+          `mean`. Of a categorical outcome `class`, the likeliest level, and `probability[level]`
+          of each. Memory is bounded: rows are taken in chunks. The seed decides the result.
 
         Raises UsageError for prob outside (0, 1) or weights of another shape, DataError as
         `design` does.
         """
+        x, extra = self.rows(table)
+        if self.family.levels:
+            levels = self.spec["levels"]
+            found = probabilities(self.family, position, x, extra, weights=weights)
+            likeliest = np.asarray(levels)[np.argmax(found, axis=1)]
+            each = {f"probability[{level}]": found[:, k] for k, level in enumerate(levels)}
+            return {"class": likeliest, **each}
         out = predictive(
-            self.family,
-            position,
-            self.design(table),
-            prob=prob,
-            weights=weights,
-            seed=seed,
-            max_draws=max_draws,
-        )
+            self.family, position, x, extra,
+            prob=prob, weights=weights, seed=seed, max_draws=max_draws,
+        )  # fmt: skip
         shift, stretch = self.spec["outcome_center"], self.spec["outcome_scale"]
         out = {k: stretch * v + (shift if k != "sd" else 0.0) for k, v in out.items()}
         return {"probability": out["mean"], **out} if self.family.name == "bernoulli" else out
 
 
-def _standardise(spec: dict, x: np.ndarray, y: np.ndarray) -> tuple[Array, Array]:
+def _typical(kind: Family, y: np.ndarray, extra: dict[str, np.ndarray]) -> Any:
+    """A typical linear predictor, offset taken off: where the intercept's prior sits."""
+    centre = kind.centre(y)
+    if "offset" not in extra:
+        return centre
+    offset = extra["offset"]
+    if kind.link == "log of the mean":  # the log of the mean over the mean of exp(offset)
+        top = offset.max()
+        return centre - float(top + np.log(np.mean(np.exp(offset - top))))
+    return (np.asarray(centre) - offset.mean()).tolist()
+
+
+def _check_own(names: tuple[str, ...]) -> None:
+    """DataError where two parameters would have one name."""
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise DataError(
+            f"two parameters of this model would be called {twice!r}; rename that column."
+        )
+
+
+def _check_magnitudes(values: Float[np.ndarray, "N p"], names: list[str]) -> None:
+    """DataError for numbers whose squares float64 does not hold, or which float32 may not report."""
+    largest = np.max(np.abs(values), axis=0)
+    for name, most in zip(names, largest, strict=True):
+        if most > LARGEST or 0 < most < 1 / LARGEST:
+            raise DataError(
+                f"{name!r} holds numbers of {most:.3g}; give it in a unit that makes them ordinary "
+                f"({1 / LARGEST:g} to {LARGEST:g})."
+            )
+
+
+def _standardise(
+    spec: dict, x: np.ndarray, y: np.ndarray, extra: dict[str, np.ndarray]
+) -> tuple[Any, ...]:
     x = (x - np.asarray(spec["center"])) / np.asarray(spec["scale"])
     y = (y - spec["outcome_center"]) / spec["outcome_scale"]
-    return sent(x, np.float32), sent(y, np.float32)
+    data = (sent(x, np.float32), sent(y, np.float32))
+    if not extra:
+        return data
+    unit = {"offset": spec["outcome_scale"]}
+    return (*data, {name: sent(v / unit.get(name, 1.0), np.float32) for name, v in extra.items()})
 
 
 def _original(matrix: Array | np.ndarray, offset: Array | np.ndarray, position: PyTree) -> PyTree:
     """What draws report: the position on the original scale, as `FormulaModel.to_original`."""
-    size = position["coefficients"].shape[0]
+    shape, size = position["coefficients"].shape, position["coefficients"].size
     rest = sorted(name for name in position if name != "coefficients")
-    flat = jnp.concatenate([position["coefficients"], *(position[name][None] for name in rest)])
+    z = position["coefficients"].reshape(-1)
+    flat = jnp.concatenate([z, *(position[name][None] for name in rest)])
     # in float64 where x64 is on, as it is when draws are made: an intercept far out cancels
     matrix, offset = jnp.asarray(matrix), jnp.asarray(offset)
     flat = flat.astype(matrix.dtype)
     flat = jnp.matmul(matrix, flat, precision="highest") + offset
-    return {"coefficients": flat[:size], **{name: flat[size + i] for i, name in enumerate(rest)}}
+    found = {name: flat[size + i] for i, name in enumerate(rest)}
+    return {"coefficients": flat[:size].reshape(shape), **found}
 
 
 def _affine(
-    spec: dict, center: np.ndarray, scale: np.ndarray, index: int | None, num_dispersions: int
+    spec: dict, center: np.ndarray, scale: np.ndarray, index: int | None, family: Family
 ) -> tuple[np.ndarray, np.ndarray]:
-    """matrix [d, d] and offset [d] of: slope_j = s z_j / scale_j, intercept the rest, s sigma."""
-    stretch = spec["outcome_scale"]
-    matrix = np.diag(np.concatenate([stretch / scale, np.full(num_dispersions, stretch)]))
-    offset = np.zeros(len(matrix))
+    """matrix [d, d] and offset [d] of: slope_j = s z_j / scale_j, intercept the rest, s sigma.
+
+    Of a family with levels the same for each level but the first."""
+    stretch, size = spec["outcome_scale"], len(scale)
+    matrix, offset = np.diag(stretch / scale), np.zeros(size)
     if index is not None:
-        slopes = np.arange(len(scale)) != index
-        matrix[index, : len(scale)][slopes] = -(stretch * center / scale)[slopes]
+        slopes = np.arange(size) != index
+        matrix[index][slopes] = -(stretch * center / scale)[slopes]
         offset[index] = spec["outcome_center"]
-    return matrix, offset
+    if family.levels:
+        count = len(spec["levels"]) - 1
+        matrix, offset = np.kron(np.eye(count), matrix), np.tile(offset, count)
+    own = [stretch if name == "sigma" else 1.0 for name in family.dispersion]
+    matrix = scipy.linalg.block_diag(matrix, np.diag(own)) if own else matrix
+    return matrix, np.concatenate([offset, np.zeros(len(own))])
 
 
 def _prior_text(spec: dict, family: Family, unit: np.ndarray, index: int | None) -> tuple[str, ...]:
-    lines = []
+    lines, each = [], ", of each level" if family.levels else ""
     if spec["prior"] is not None:
         lines.append(f"every coefficient, intercept included ~ {spec['prior']}")
     else:
         for j, name in enumerate(spec["design"]["names"]):
             sd = PRIOR_SCALE * unit[j]
             if j == index:
-                mean = spec["outcome_center"] + spec["prior_center"]
-                lines.append(f"{name}, at the predictors' means ~ normal({mean:.4g}, {sd:.4g})")
+                mean = spec["outcome_center"] + np.asarray(spec["prior_center"])
+                means = ", ".join(f"{value:.4g}" for value in np.atleast_1d(mean))
+                lines.append(f"{name}, at the predictors' means{each} ~ normal({means}, {sd:.4g})")
             else:
-                lines.append(f"{name} ~ normal(0, {sd:.4g})")
-    lines += [f"{name} ~ half-normal({spec['outcome_sd']:.4g})" for name in family.dispersion]
+                lines.append(f"{name}{each} ~ normal(0, {sd:.4g})")
+    laws = [DISPERSIONS[name] for name in family.dispersion]
+    lines += [
+        law.text.format(spec["outcome_sd"] if law.scale is None else law.scale) for law in laws
+    ]
     return tuple(lines)

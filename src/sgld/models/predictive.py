@@ -11,7 +11,7 @@ from ..checks import fraction
 from ..errors import UsageError
 from .family import Family
 
-__all__ = ["predictive"]
+__all__ = ["predictive", "probabilities"]
 
 PyTree = Any
 CHUNK_CELLS = 4_000_000  # draws times rows held at once
@@ -21,6 +21,7 @@ def predictive(
     family: Family,
     position: PyTree,
     x: Float[np.ndarray, "N p"],
+    extra: dict[str, Float[np.ndarray, " N"]],
     *,
     prob: float,
     weights: np.ndarray | None,
@@ -32,7 +33,7 @@ def predictive(
         mean = sum_s w_s E[y | s],     sd^2 = sum_s w_s (Var[y | s] + (E[y | s] - mean)^2)
 
     The interval's ends are quantiles of one outcome sampled from each of at most `max_draws`
-    draws. `position` and `x` are of one scale, and the result is too.
+    draws. `position`, `x` and the offset in `extra` are of one scale, and the result is too.
 
     Raises UsageError for prob outside (0, 1), or weights of another shape or not weights.
     """
@@ -48,16 +49,44 @@ def predictive(
     size = max(1, CHUNK_CELLS // len(z))
     for start in range(0, len(x), size):
         rows = slice(start, start + size)
-        eta = z @ x[rows].T
-        mean = family.mean(eta)
+        here = {name: value[rows] for name, value in extra.items()}
+        eta = z @ x[rows].T + here.pop("offset", 0.0)
+        mean = family.mean(eta, {**noise, **here})
         centre = weight @ mean
+        spread = family.sd(eta, {**noise, **here}) ** 2
         out["mean"][rows] = centre
-        out["sd"][rows] = np.sqrt(weight @ (family.sd(eta, noise) ** 2 + (mean - centre) ** 2))
+        out["sd"][rows] = np.sqrt(weight @ (spread + (mean - centre) ** 2))
         rng = np.random.default_rng([seed, start])
-        draws = family.sample(rng, eta[chosen], chosen_noise)
+        draws = family.sample(rng, eta[chosen], {**chosen_noise, **here})
         out["lower"][rows], out["upper"][rows] = np.quantile(
             draws, [(1 - prob) / 2, (1 + prob) / 2], axis=0, method="inverted_cdf"
         )
+    return out
+
+
+def probabilities(
+    family: Family,
+    position: PyTree,
+    x: Float[np.ndarray, "N p"],
+    extra: dict[str, Float[np.ndarray, " N"]],
+    *,
+    weights: np.ndarray | None,
+) -> Float[np.ndarray, "N K"]:
+    """Of each level of a categorical outcome, for every row of x: sum_s w_s P(level | s).
+
+    Raises UsageError as `predictive`.
+    """
+    coefficients = np.asarray(position["coefficients"], np.float64)
+    weight, _ = _weigh(weights, coefficients.shape[:-2], 1)
+    z = coefficients.reshape(-1, *coefficients.shape[-2:])
+    out = np.empty((len(x), z.shape[1] + 1))
+    size = max(1, CHUNK_CELLS // (len(z) * out.shape[1]))
+    for start in range(0, len(x), size):
+        rows = slice(start, start + size)
+        eta = np.einsum("skp,np->snk", z, x[rows])
+        if "offset" in extra:
+            eta = eta + extra["offset"][rows, None]
+        out[rows] = np.einsum("s,snk->nk", weight, family.mean(eta, {}))
     return out
 
 

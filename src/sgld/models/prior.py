@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,12 +26,13 @@ from jaxtyping import Array, ArrayLike, Float
 
 from ..errors import UsageError, did_you_mean
 
-__all__ = ["Positive", "default_log_prior", "original_log_prior", "parse_prior"]
+__all__ = ["DISPERSIONS", "Positive", "default_log_prior", "original_log_prior", "parse_prior"]
 
 PyTree = Any
+LARGEST = 1e18  # of a prior's numbers
 
 
-def normal(mean: ArrayLike, sd: Array, x: Array) -> Array:
+def normal(mean: ArrayLike, sd: ArrayLike, x: Array) -> Array:
     """log N(x; mean, sd^2), elementwise."""
     return -0.5 * ((x - mean) / sd) ** 2 - jnp.log(sd) - 0.5 * math.log(2 * math.pi)
 
@@ -83,17 +84,57 @@ def parse_prior(text: str) -> Partial:
             raise UsageError(f"prior {form}: {argument} must be finite. Got {value}.")
         if argument in positive and value <= 0:
             raise UsageError(f"prior {form}: {argument} must be positive. Got {value:g}.")
+        if abs(value) > LARGEST or (argument in positive and value < 1 / LARGEST):
+            raise UsageError(
+                f"prior {form}: {argument} is {value:g}, which float32 does not hold with its square; "
+                "give the column in another unit."
+            )
     return Partial(density, *(jnp.float32(value) for value in values))
 
 
+def half_normal(scale: ArrayLike, x: Array) -> Array:
+    """log density log 2 + log N(x; 0, scale^2) of x > 0."""
+    return normal(0.0, scale, x) + math.log(2)
+
+
+def inverse_root(scale: ArrayLike, x: Array) -> Array:
+    """log density of x where x^(-1/2) is half normal: the spread that x leaves near none."""
+    return half_normal(scale, x**-0.5) + math.log(0.5) - 1.5 * jnp.log(x)
+
+
+def gamma_of_two(rate: ArrayLike, x: Array) -> Array:
+    """log density of gamma(2, rate), as Juarez & Steel (2010) propose for degrees of freedom."""
+    return 2 * jnp.log(rate) + jnp.log(x) - rate * x
+
+
+class Dispersion(NamedTuple):
+    """Prior of a dispersion: log density (scale, x), its scale and where x starts; None is the
+    outcome's sd. `text` has the scale put in."""
+
+    log_density: Callable[[Array, Array], Array]
+    text: str
+    scale: float | None
+    start: float | None
+
+
+DISPERSIONS = {
+    "sigma": Dispersion(half_normal, "sigma ~ half-normal({:.4g})", None, None),
+    "concentration": Dispersion(
+        inverse_root, "1/sqrt(concentration) ~ half-normal({:g})", 1.0, 1.0
+    ),
+    "shape": Dispersion(inverse_root, "1/sqrt(shape) ~ half-normal({:g})", 1.0, 1.0),
+    "df": Dispersion(gamma_of_two, "df ~ gamma(2, {:g})", 0.1, 10.0),
+}
+
+
 def _log_prior_dispersions(scale: PyTree, position: PyTree) -> Float[Array, ""]:
-    """Half normal, log density log 2 + log N(s; 0, scale^2), summed over the dispersions s."""
-    parts = [normal(0.0, scale[name], position[name]) + math.log(2) for name in scale]
+    """Summed over the dispersions, each by its name in `DISPERSIONS`."""
+    parts = [DISPERSIONS[name].log_density(scale[name], position[name]) for name in scale]
     return sum(parts, start=jnp.zeros(()))
 
 
 def default_log_prior(mean: Array, sd: Array, dispersion: PyTree, position: PyTree) -> Array:
-    """Independent normals on the standardised coefficients z [p], half normals on dispersions."""
+    """Independent normals on the standardised coefficients z, and the dispersions' own priors."""
     coefficients = jnp.sum(normal(mean, sd, position["coefficients"]))
     return coefficients + _log_prior_dispersions(dispersion, position)
 
@@ -106,8 +147,8 @@ def original_log_prior(
     dispersion: PyTree,
     position: PyTree,
 ) -> Array:
-    """One density on every original coefficient A z + c, as a density of z [p]."""
-    original = jnp.dot(matrix, position["coefficients"], precision="highest") + offset
+    """One density on every original coefficient A z + c, as a density of z, [p] or [levels, p]."""
+    original = jnp.dot(matrix, position["coefficients"].reshape(-1), precision="highest") + offset
     return jnp.sum(density(original)) + log_det + _log_prior_dispersions(dispersion, position)
 
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from ..bridge.numpyro_model import opened
 from ..checks import check_seed, is_number, positive_number, whole_number
 from ..data.contract import as_source
 from ..data.order import ORDERS
+from ..device import check_device
 from ..errors import UsageError, did_you_mean
 from ..layout import Layout
 from ..module import for_modules, refuse_statistics, seal
 from ..posterior import Posterior
+from ..release import count_posterior
 from ..schedule import as_schedule
 from . import sums
 from .cholesky import without_a_factor
 from .contract import check_contract
+from .functions import check_scalar, of_the_user
 from .problem import Problem
 from .repeatable import check_repeatable
 from .request import Request, is_auto
@@ -26,12 +29,15 @@ from .target import Target
 
 __all__ = ["check_always", "check_batch", "check_request", "prepare"]
 
+HOTTEST = 1e9  # temperature
 MIN_STEPS = 100  # of a chain that is to say anything
 
 
 def prepare(posterior: Posterior, data: Any, init: Any, *, seed: int = 0) -> Problem:
     """The problem of a call, all rows in one batch. Raises UsageError and DataError."""
     check_seed(seed)
+    check_device()
+    posterior, data, init = opened(posterior, data, init)
     if not isinstance(posterior, Posterior):
         raise UsageError(f"posterior must be an sgld.Posterior. Got {type(posterior).__name__}.")
     if (data is None) != (posterior.log_likelihood is None):
@@ -49,7 +55,8 @@ def prepare(posterior: Posterior, data: Any, init: Any, *, seed: int = 0) -> Pro
     free = posterior.unconstrain(jax.tree.map(_inexact, init))
     layout = Layout.of(free)
     source = None if data is None else as_source(data, seed)
-    problem = Problem(Target(posterior, layout), source, layout.ravel(free))
+    problem = Problem(Target(posterior, layout, layout.array(1.0)), source, layout.ravel(free))
+    count_posterior(problem)
     _check_model(problem)
     return problem
 
@@ -97,6 +104,10 @@ def check_request(ask: Request, ess: Any) -> None:
     if not is_auto(ask.step_size):
         as_schedule(ask.step_size, "step_size")
     as_schedule(ask.temperature, "temperature", zero=True)
+    if is_number(ask.temperature) and ask.temperature > HOTTEST:
+        raise UsageError(
+            f"temperature must be at most {HOTTEST:g}: of posterior^(1/T) nothing is left. Got {ask.temperature:g}."
+        )
     if is_auto(ask.step_size) and is_number(ask.temperature) and ask.temperature == 0:
         raise UsageError(
             "temperature is 0 at every step, where there is no noise and so no draws to choose a step for; use "
@@ -141,22 +152,14 @@ def _check_model(problem: Problem) -> None:
         row = problem.source.take(0)
         likelihood = posterior.log_likelihood
         assert likelihood is not None
-        shape = jax.eval_shape(likelihood, position, row)
-        if getattr(shape, "shape", None) != ():
-            raise UsageError(
-                "log_likelihood must return one number for ONE datum. Got "
-                f"{jax.tree.map(jnp.shape, shape)}; the library sums over rows."
-            )
-    shape = jax.eval_shape(posterior.log_prior, position)
-    if getattr(shape, "shape", None) != ():
-        raise UsageError(
-            f"log_prior must return one number. Got shape {jax.tree.map(jnp.shape, shape)}; sum it."
-        )
+        check_scalar("log_likelihood", likelihood, position, row)
+    check_scalar("log_prior", posterior.log_prior, position)
     if posterior.names is None:  # formula models are ours
         check_repeatable(posterior, position, row)
     if problem.has_rows and posterior.names is None:
         check_contract(posterior, position, row, problem.num_data)
-    value, gradient = sums.value_and_gradient(problem, z)
+    with of_the_user("the gradient of the log density"):
+        value, gradient = sums.value_and_gradient(problem, z)
     if not np.isfinite(float(value)):
         factor = without_a_factor(problem, np.asarray(z), np.ones(z.size), "")
         raise UsageError(

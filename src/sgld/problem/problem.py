@@ -90,6 +90,12 @@ class Problem:
         """What draws report at free positions, leaves [chain, draw, ...], on the host."""
         return jax.tree.map(np.asarray, _reported(self.target, zs))
 
+    def at_temperature(self, temperature: Any) -> Problem:
+        """The same with the target of a law at another temperature; without constraints there is one target."""
+        if self.posterior.transform is None:
+            return self
+        return replace(self, target=self.target.at_temperature(temperature))
+
     def with_batches(self, batch_size: int, order: str) -> Problem:
         """The same rows in other batches; without rows the problem itself."""
         if self.data is None:

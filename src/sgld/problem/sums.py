@@ -21,6 +21,7 @@ __all__ = [
     "differences",
     "gradients",
     "likelihood_gradient",
+    "log_densities",
     "log_density",
     "prior_curvature",
     "value_and_gradient",
@@ -29,6 +30,7 @@ __all__ = [
 PIECE = 2**21  # numbers that one piece of rows may hold times the positions it is evaluated at
 GROUP = 32  # positions whose gradients are taken together
 POINTS = 64  # and densities
+MANY = 256  # positions whose log densities are
 
 
 def _pieces(source: Source, width: int) -> Source:
@@ -118,6 +120,27 @@ def likelihood_gradient(problem: Problem, z: Float[Array, " d"]) -> Float[Array,
     """sum_i grad log_likelihood_i(z)."""
     piece = lambda b: jax.grad(problem.log_likelihood)(z, b.rows, b.weight)  # noqa: E731
     return _over_pieces(problem.source, problem.source.row_width, piece)
+
+
+def log_densities(problem: Problem, zs: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:
+    """The log posterior density at each of m positions, on the host in float64; groups as in `gradients`."""
+    problem = problem.as_one_batch()
+    count = len(zs)
+    padded = np.concatenate([zs, np.repeat(zs[-1:], -count % MANY, axis=0)])
+    groups = padded.reshape(-1, MANY, zs.shape[1])
+    parts = [np.asarray(_log_densities(problem, problem.array(g))) for g in groups]
+    return np.concatenate(parts)[:count].astype(np.float64)
+
+
+@jax.jit
+def _log_densities(problem, zs):
+    prior = jax.vmap(problem.log_prior)(zs)
+    if not problem.has_rows:
+        return prior
+    piece = lambda b: jax.vmap(  # noqa: E731
+        lambda z: problem.log_likelihood(z, b.rows, b.weight)
+    )(zs)
+    return prior + _over_pieces(problem.source, max(zs.shape[0], problem.source.row_width), piece)
 
 
 def gradients(problem: Problem, zs: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m d"]:

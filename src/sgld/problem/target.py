@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -21,14 +21,23 @@ PyTree = Any
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Target:
-    """A posterior over flat free vectors z: what gradients, tuner and meter work on."""
+    """A posterior over flat free vectors z: what gradients, tuner and meter work on.
+
+    `temperature` is that of the law p(theta | data)^(1/T) to be sampled, on which the target itself depends
+    where there are constraints: log p + T log |J|. At T = 0 that is p on the constrained scale.
+    """
 
     posterior: Posterior
     layout: Layout = field(metadata={"static": True})
+    temperature: Any = 1.0
+
+    def at_temperature(self, temperature: Any) -> Target:
+        """The target of a law at another temperature."""
+        return replace(self, temperature=temperature)
 
     def log_prior(self, z: Float[Array, " d"]) -> Float[Array, ""]:
-        """Log prior density of z."""
-        return self.posterior.log_prior_free(self.layout.unravel(z))
+        """Log prior of z, with T log |J|."""
+        return self.posterior.log_prior_free(self.layout.unravel(z), self.temperature)
 
     def log_likelihood(
         self, z: Float[Array, " d"], rows: PyTree, weight: Float[Array, " n"] | None = None
@@ -47,7 +56,12 @@ class Target:
 
     def jacobian(self, z: Any) -> Float[np.ndarray, "m d"]:
         """d reported / d z at z, float64."""
-        return np.asarray(_jacobian(self, self.layout.array(z)), np.float64)
+        return self.linear_at(z)[1]
+
+    def linear_at(self, z: Any) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, "m d"]]:
+        """`reported` at z as one vector, and its derivative there in float64."""
+        value, slope = _linear(self, self.layout.array(z))
+        return np.asarray(value), np.asarray(slope, np.float64)
 
     def flat_reported(self, z: Float[Array, " d"]) -> Float[Array, " m"]:
         """`reported` as one vector."""
@@ -55,5 +69,7 @@ class Target:
 
 
 @jax.jit
-def _jacobian(target: Target, z: Float[Array, " d"]) -> Float[Array, "m d"]:
-    return jax.jacobian(target.flat_reported)(z)
+def _linear(
+    target: Target, z: Float[Array, " d"]
+) -> tuple[Float[Array, " m"], Float[Array, "m d"]]:
+    return target.flat_reported(z), jax.jacobian(target.flat_reported)(z)

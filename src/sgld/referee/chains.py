@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from ..pace import Work
 from ..problem import sums
@@ -135,23 +135,27 @@ def _advance(
 
 
 def run(
-    method: str, limit: int, aim: float, local: Problem,
+    method: str, limit: int, aim: float, local: Problem, modes: Float[np.ndarray, "modes d"],
     lengths: tuple[int, int, int, int], seed: int,
 ) -> Trace:  # fmt: skip
-    """Warm-up and draws; a chain's draws do not depend on how the entries fall into calls."""
+    """Warm-up and draws; a chain's draws do not depend on how the entries fall into calls.
+
+    Chains start around `modes` (in the problem's coordinates), which take turns.
+    """
     num_chains, num_warmup, num_draws, thin = lengths
     d, dtype = local.target.center.size, local.target.center.dtype
     root = jax.random.key(seed)
     fold, chains = jax.vmap(jax.random.fold_in, (None, 0)), jnp.arange(num_chains)
     keys, starts = (fold(jax.random.fold_in(root, stream), chains) for stream in STREAMS)
     spread = 1.0 if local.target.factor is None else 2.0
-    u = spread * jax.vmap(lambda key: jax.random.normal(key, (d,), dtype))(starts)
-    for _ in range(20):  # a start of no density is drawn in towards the centre
+    own = jnp.asarray(modes[np.arange(num_chains) % len(modes)], dtype)
+    u = own + spread * jax.vmap(lambda key: jax.random.normal(key, (d,), dtype))(starts)
+    for _ in range(20):  # a start of no density is drawn in towards its mode
         carry = _begin(method, limit, local, u)
         bad = ~jnp.isfinite(carry[0].logdensity)
         if not bool(bad.any()):
             break
-        u = jnp.where(bad[:, None], u / 2, u)
+        u = jnp.where(bad[:, None], (own + u) / 2, u)
     block = int(np.clip(NUMBERS // (num_chains * d), 1, BLOCK))
     total = num_warmup + num_draws
     stages = np.zeros((total + block, 2), np.int32)

@@ -10,16 +10,21 @@ import numpy as np
 from jaxtyping import Float
 
 from ..columns import columns
+from ..diagnose.exact import heavy_tail
 from ..diagnose.rule import MAX_MEAN_ERROR, MAX_RATIO_ERROR, MAX_SE, MAX_SE_ALONE
 from ..draws import weighted
 from ..draws.draws import Draws
-from ..draws.verdict import Verdict, Word
+from ..draws.verdict import MODES, TAILS, Verdict, Word
 from ..errors import UsageError
 from ..posterior import Posterior
 
 __all__ = ["Halving", "step_halving"]
 
 TOLERANCE = 0.05  # how far h and h/2 may be apart, besides Monte Carlo error
+SURVIVING = {  # doubts that half the step does not answer
+    MODES: "a known second mode need not have its weight",
+    TAILS: "the tails are too heavy for an sd to be known from draws",
+}
 
 
 @dataclass(frozen=True)
@@ -57,18 +62,19 @@ class Halving:
     def verdict(self) -> Verdict:
         """What half the step says of the run, held against mean and sd extrapolated to step 0.
 
-        The limits are those of every verdict: an sd within 10%, a mean within .25 sd.
+        The limits are those of every verdict: an sd within 10%, a mean within .25 sd. Other modes, and
+        tails whose sd draws do not know, are the same at half the step: those doubts stay.
         """
-        ratio, mean_error = self._errors()
+        ratio, mean_error = self.errors
         sd_se, mean_se = self.factor * self.sd_ratio_se, self.factor * self.mean_shift_se
         off, mean_off = np.abs(ratio - 1), np.abs(mean_error)
         said = f"by half the step an sd is {100 * np.max(off):.0f}% and a mean {np.max(mean_off):.2f} sd off at most"
         runs = [run for run in (self.first, self.draws) if run is not None]
         found = {run.verdict.word: run.verdict.reasons for run in runs}
         word: Word
-        modes = any(run.plan is not None and run.plan.known.other_modes for run in runs)
-        # mass far out, tails too heavy: both runs would miss it
-        doubts = [told for run in runs for told in run.verdict.extra.get("doubts", ())]
+        doubts, smaller = self.doubts(), "use a smaller step_size"
+        if self.first is not None and self.first.plan is not None:
+            smaller = self.first.plan.smaller_step
         if "biased" in found or "not mixed" in found:
             word = "biased" if "biased" in found else "not mixed"
             return Verdict(word, found[word], ratio, sd_se)
@@ -77,23 +83,31 @@ class Halving:
             np.any(off > MAX_RATIO_ERROR + 3 * sd_se)
             or np.any(mean_off > MAX_MEAN_ERROR + 3 * mean_se)
         ):
-            word, reason = "biased", f"{said}; use a smaller step_size."
-        elif modes:
-            word, reason = "unknown", f"{said}, but a known second mode need not have its weight."
+            word, reason = "biased", f"{said}; {smaller}."
         elif doubts:
-            word, reason = "unknown", f"{said}, but half the step does not see that {doubts[0]}."
+            word, reason = "unknown", f"{said}, but {' and '.join(doubts.values())}."
         elif not finite or np.max(sd_se) > MAX_SE_ALONE or np.max(mean_se) > MAX_SE:
             word, reason = "unknown", f"{said}, too uncertain to tell; use more draws."
         elif np.any(off > MAX_RATIO_ERROR) or np.any(mean_off > MAX_MEAN_ERROR):
-            word, reason = (
-                "unknown",
-                f"{said}, at the limit; use more draws or a smaller step_size.",
-            )
+            word, reason = "unknown", f"{said}, at the limit; use more draws, or {smaller[4:]}."
         else:
             word, reason = "trusted", f"{said}."
-        return Verdict(word, (reason,), ratio, sd_se)
+        return Verdict(word, (reason,), ratio, sd_se, extra={"doubts": list(doubts)})
 
-    def _errors(self) -> tuple[np.ndarray, np.ndarray]:
+    def doubts(self) -> dict[str, str]:
+        """What half the step says nothing of, and a sentence's end on each: of the verdicts, and of tails."""
+        runs = [run for run in (self.first, self.draws) if run is not None]
+        found = {d: SURVIVING.get(d, d) for run in runs for d in run.verdict.doubts}
+        if any(run.plan is not None and run.plan.known.other_modes for run in runs):
+            found[MODES] = SURVIVING[MODES]
+        for run in runs:
+            heavy = heavy_tail(run)
+            if heavy is not None:
+                found[TAILS] = heavy
+        return found
+
+    @property
+    def errors(self) -> tuple[np.ndarray, np.ndarray]:
         """sd at h over that at step 0, and mean at h minus that at step 0, in sds."""
         sd = self.sd_ratio * self._half_sd
         return sd / self.sd, -self.factor * self.mean_shift * self._half_sd / self.sd
@@ -115,7 +129,12 @@ class Halving:
 
 
 def step_halving(
-    posterior: Posterior, data: Any, draws: Draws, *, seed: int | None = None
+    posterior: Posterior,
+    data: Any,
+    draws: Draws,
+    *,
+    seed: int | None = None,
+    progress: bool = False,
 ) -> Halving:
     """Run again with half the step and twice the thinning, and compare: a check without a model.
 
@@ -129,6 +148,7 @@ def step_halving(
       posterior, data: those of the run.
       draws: a run of this session, whose plan is run again.
       seed: of the second run (None: the first one's plus 1).
+      progress: as for `sgld.sample`.
 
     Raises: UsageError for draws without a plan (of another library, or loaded from a run with parts of
     one's own).
@@ -147,6 +167,11 @@ def step_halving(
     plan = draws.plan
     if plan is None:
         raise UsageError("these draws hold no plan; run sgld.sample again.")
+    if plan.setup.exact:
+        raise UsageError(
+            "these draws are of an exact sampler (HMC), whose step size makes no bias that half of it could "
+            "show; compare with NUTS: sgld.reference."
+        )
     from ..run.sample import sample
 
     arguments = plan.arguments()
@@ -163,7 +188,7 @@ def step_halving(
         "num_draws": draws.num_draws,
         "seed": draws.info["seed"] + 1 if seed is None else seed,
     }
-    half = sample(posterior, data, start, progress=False, **arguments)
+    half = sample(posterior, data, start, progress=progress, **arguments)
     first, second = (weighted.Estimates(run.flat()[0], run.weights) for run in (draws, half))
     reshuffled = plan.setup.order in ("reshuffle", "symmetric")
     squared = reshuffled and not plan.setup.corrected

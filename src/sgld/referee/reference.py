@@ -21,15 +21,18 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from ..checks import fraction, whole_number
+from ..data.order import generator
 from ..diagnose.rule import Evidence, unmixed
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.verdict import Verdict
 from ..errors import UsageError, did_you_mean
-from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
+from ..gaussian.known import NEGLIGIBLE
+from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode, other_modes
+from ..gaussian.noise import TUNING
 from ..metropolis.energy import Around, around
 from ..posterior import Posterior
 from ..problem.prepare import prepare
@@ -46,6 +49,7 @@ METHODS: dict[Method, float] = {
     "mala": 0.57,
     "metropolis": 0.3,
 }  # acceptance aimed at
+NEARER_1 = (0.95, 0.99)  # tried in turn where a first run of NUTS or HMC diverges
 TITLES = {"nuts": "NUTS", "hmc": "HMC", "mala": "MALA", "metropolis": "Metropolis"}
 
 
@@ -67,7 +71,8 @@ def reference(
 ) -> Draws:
     """Draws of the posterior by an exact method on all rows: slow, and the truth to compare with.
 
-    Chains start dispersed, twice the Laplace sd around the mode where there is one.
+    Chains start dispersed, twice the Laplace sd around the mode where there is one; where more are found
+    they take turns, so that chains which stay in theirs are told: `not mixed`.
 
     Args:
       posterior, data, init: as for `sgld.sample`.
@@ -76,14 +81,14 @@ def reference(
         scales) and are thrown away.
       thin: transitions per kept draw.
       target_acceptance: mean acceptance that the step size is adapted to (None: .8 for NUTS and
-        HMC, .57 for MALA, .3 for Metropolis).
+        HMC, and again with .95 and .99 while transitions diverge; .57 for MALA, .3 for Metropolis).
       max_doublings: of a NUTS trajectory.
       max_leapfrogs: of an HMC trajectory, whose length is drawn anew each time.
       seed: of everything random.
       progress: as for `sgld.sample`.
 
-    Returns: Draws of equal weight. `.info` has method, acceptance_rate, divergences,
-    num_gradients, step_size per chain, seconds. The verdict is `trusted` where the chains have
+    Returns: Draws of equal weight. `.info` has method, acceptance_rate, target_acceptance,
+    divergences, num_gradients, num_modes, step_size per chain, seconds. The verdict is `trusted` where the chains have
     mixed without a divergence, else `not mixed`.
 
     Raises: UsageError and DataError for wrong arguments.
@@ -113,12 +118,17 @@ def reference(
     lengths = (num_chains, num_warmup, num_draws, thin)
     # BlackJAX mixes dtypes and ranks, and the branches of its trees look like reuse of a key
     lax = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
-    with told(progress, ("data", "mode", "curvature", "sampling")):
+    with told(progress, ("data", "mode", "curvature", "other modes", "sampling")):
         with stage("data"):
             problem = prepare(posterior, data, init, seed=seed)
-        local = _center(problem)
+        local, modes = _centers(problem, seed)
         with lax[0], lax[1], jax.debug_key_reuse(False):
-            trace = run(method, limit, aim, local, lengths, seed)
+            trace = run(method, limit, aim, local, modes, lengths, seed)
+            for nearer in NEARER_1 if target_acceptance is None else ():
+                if not trace.divergences.any():
+                    break
+                aim = nearer
+                trace = run(method, limit, aim, local, modes, lengths, seed)
     draws = Draws.at(
         problem,
         _free(local.target, trace.u),
@@ -131,24 +141,33 @@ def reference(
         "num_steps": num_warmup + thin * num_draws,
         "num_gradients": int(trace.gradients.sum()),
         "acceptance_rate": float(trace.acceptance.mean()),
+        "target_acceptance": aim,
+        "num_modes": min(len(modes), num_chains),
         "divergences": int(trace.divergences.sum()),
         "step_size": trace.step_size.tolist(),
         "whitened": local.target.factor is not None,
         "seed": int(seed),
     }
-    verdict = _verdict(draws, method, info["divergences"], num_chains * num_draws * thin)
+    verdict = _verdict(draws, method, info, num_chains * num_draws * thin)
     info["seconds"] = time.perf_counter() - began
     return replace(draws, verdict=verdict, info=info)
 
 
-def _center(problem: Problem) -> Problem:
-    """The problem around its mode, whitened, where there is one; around its start elsewhere."""
-    center, factor = problem.start, None
-    if problem.dimension <= NEWTON_LIMIT:
-        laplace, _, converged = gaussian_at_mode(problem)
-        if converged and laplace.positive_definite:
-            center, factor = laplace.center, laplace.factor
-    return around(problem, center, factor)
+def _centers(problem: Problem, seed: int) -> tuple[Problem, Float[np.ndarray, "modes d"]]:
+    """The problem around its mode, whitened, where there is one, and all modes found in its coordinates.
+
+    Around its start elsewhere.
+    """
+    start = np.zeros((1, problem.dimension))
+    if problem.dimension > NEWTON_LIMIT:
+        return around(problem, problem.start), start
+    laplace, density, converged = gaussian_at_mode(problem)
+    if not (converged and laplace.positive_definite):
+        return around(problem, problem.start), start
+    found = other_modes(problem, laplace, generator(seed, TUNING, 3))
+    others = [laplace.whiten(z) for z, value in found if value > density - NEGLIGIBLE]
+    local = around(problem, laplace.center, laplace.factor)
+    return local, np.concatenate([start, np.reshape(others, (-1, problem.dimension))])
 
 
 @jax.jit
@@ -156,8 +175,9 @@ def _free(density: Around, u: Array) -> Array:
     return jax.vmap(jax.vmap(density.z))(u)
 
 
-def _verdict(draws: Draws, method: str, divergences: int, transitions: int) -> Verdict:
+def _verdict(draws: Draws, method: str, info: dict[str, Any], transitions: int) -> Verdict:
     """Mixing only: the method is exact."""
+    divergences = info["divergences"]
     found = weighted.Estimates(draws.flat()[0], draws.weights)
     # trajectories that alternate make ESS of theta exceed the number of draws; theta^2 mixes
     # slower, and R-hat, which looks at both, varies as the smaller of the two says
@@ -170,8 +190,8 @@ def _verdict(draws: Draws, method: str, divergences: int, transitions: int) -> V
     if divergences:
         share = f"{divergences} of {transitions} transitions diverged"
         reasons.append(
-            f"{share}: there are regions that {TITLES[method]} cannot enter; use a target_acceptance "
-            "nearer 1, or other coordinates."
+            f"{share}: there are regions that {TITLES[method]} cannot enter at a target_acceptance of "
+            f"{info['target_acceptance']:g}; use one nearer 1, or other coordinates."
         )
     extra = {"method": method, "divergences": divergences}
     if reasons:

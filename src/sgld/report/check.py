@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -36,6 +37,7 @@ class Replicated:
       mean: [n], the predicted mean of each outcome.
       outcome: the column's name.
       num_data: rows of the whole data.
+      num_rows: rows that were taken; of an outcome with levels n is that many times the levels.
     """
 
     observed: Float[np.ndarray, " n"]
@@ -43,6 +45,7 @@ class Replicated:
     mean: Float[np.ndarray, " n"]
     outcome: str
     num_data: int
+    num_rows: int
 
 
 def representative(weights: Float[np.ndarray, " m"], most: int) -> Int[np.ndarray, " S"]:
@@ -72,28 +75,43 @@ def replicate(
     position = model.to_standardised(jax.tree.map(pick, draws.position))
     num_data = len(model.data[1])
     rows = np.sort(rng.permutation(num_data)[:most_rows])
-    x, y = (np.asarray(leaf, np.float64)[rows] for leaf in model.data)
-    eta = position["coefficients"] @ x.T
-    noise = {name: position[name][:, None] for name in model.family.dispersion}
+    x, y, *more = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64)[rows], model.data)
+    given = {name: position[name][:, None] for name in model.family.dispersion}
+    given |= more[0] if more else {}
+    eta = np.einsum("s...p,np->sn...", position["coefficients"], x)
+    if "offset" in given:
+        eta = eta + given["offset"].reshape(-1, *([1] * (eta.ndim - 2)))
+    observed, mean = y, model.family.mean(eta, given).mean(axis=0)
+    replicas = model.family.sample(rng, eta, given)
+    if model.family.levels:  # each level against the others, all levels after one another
+        levels = np.arange(mean.shape[1])
+        observed, mean = (y[:, None] == levels).ravel(), mean.ravel()
+        replicas = (replicas[..., None] == levels).reshape(len(replicas), -1).astype(np.float64)
+    if model.family.trials:
+        observed, replicas, mean = (v / given["trials"] for v in (observed, replicas, mean))
     shift, stretch = model.spec["outcome_center"], model.spec["outcome_scale"]
     return Replicated(
-        observed=shift + stretch * y,
-        replicas=shift + stretch * model.family.sample(rng, eta, noise),
-        mean=shift + stretch * model.family.mean(eta).mean(axis=0),
+        observed=shift + stretch * observed,
+        replicas=shift + stretch * replicas,
+        mean=shift + stretch * mean,
         outcome=model.spec["design"]["outcome"],
         num_data=num_data,
+        num_rows=len(rows),
     )
 
 
-def check(family: str, made: Replicated) -> tuple[str, str] | None:
-    """The panel, and its reading in sentences (plain text); None for a family without a check."""
+def check(family: str, made: Replicated) -> tuple[str, str]:
+    """The panel, and its reading in sentences (plain text)."""
     checks: dict[str, Callable] = {
-        "poisson": _counts, "gaussian": _density, "bernoulli": _calibration,
+        "poisson": partial(_counts, "Poisson"),
+        "negative-binomial": partial(_counts, "negative binomial"),
+        "gaussian": _density, "student-t": _density, "gamma": _density,
+        "bernoulli": _calibration, "binomial": _calibration, "categorical": _calibration,
     }  # fmt: skip
-    return checks[family](made) if family in checks else None
+    return checks[family](made)
 
 
-def _counts(made: Replicated) -> tuple[str, str]:
+def _counts(kind: str, made: Replicated) -> tuple[str, str]:
     """Frequencies of 0, 1, 2, ..., the last bar holding all larger counts."""
     most = int(np.clip(np.quantile(made.observed, 0.98), 5, 25))
     edges = np.append(np.arange(most + 1), np.inf) - 0.5
@@ -117,10 +135,10 @@ def _counts(made: Replicated) -> tuple[str, str]:
     places = [i for i in range(0, most, every) if i <= most - 0.8 * every] + [most]
     panel.axes.set_xticks(places, [*map(str, places[:-1]), f"{most}+"])
     panel.legend(loc="upper right")
-    return panel.svg(), _read_counts(made, observed[0], replicas[:, 0])
+    return panel.svg(), _read_counts(kind, made, observed[0], replicas[:, 0])
 
 
-def _read_counts(made: Replicated, zeros: float, replicated: np.ndarray) -> str:
+def _read_counts(kind: str, made: Replicated, zeros: float, replicated: np.ndarray) -> str:
     low, high = np.quantile(replicated, TAILS)
     text = (
         f"Observed zeros are {_percent(zeros)} of the rows; replicated ones "
@@ -137,11 +155,15 @@ def _read_counts(made: Replicated, zeros: float, replicated: np.ndarray) -> str:
     band = np.quantile(spread, SURE)
     if variance > band[1]:
         return text + (
-            ": the counts are overdispersed, so the intervals of a Poisson model are too narrow, "
+            f": the counts are overdispersed, so the intervals of a {kind} model are too narrow, "
             "however well it was sampled."
         )
     if variance < band[0]:
-        return text + ": the counts vary less than a Poisson model lets them."
+        return text + f": the counts vary less than a {kind} model lets them."
+    if not few <= zeros <= many:
+        return text + ": the variance fits, the zeros do not."
+    if made.num_rows < made.num_data:
+        return text + f": the spread fits in these {made.num_rows:,} rows."
     return text + ": the spread fits."
 
 

@@ -97,8 +97,9 @@ def marginal(
     values: Float[np.ndarray, " n"],
     weights: Float[np.ndarray, " n"],
     gaussian: tuple[float, float] | None = None,
+    marks: Float[np.ndarray, " k"] | None = None,
 ) -> str:
-    """The weighted histogram of one parameter, the curve of a Gaussian (mean, sd) over it."""
+    """The weighted histogram of one parameter, the curve of a Gaussian (mean, sd) over it, lines at `marks`."""
     panel = Panel(name, 130)
     low, high = _range(values, weights)
     bins = int(np.clip(np.sqrt(1 / np.sum((weights / weights.sum()) ** 2)), 8, MOST_BINS))
@@ -114,6 +115,9 @@ def marginal(
         curve = np.exp(-0.5 * ((x - mean) / sd) ** 2) / (sd * np.sqrt(2 * np.pi))
         panel.axes.plot(x, curve, color=COLOURS["contrast"], linewidth=1.3)
         top = max(top, min(curve.max(initial=0.0), 3 * top))
+    if marks is not None:
+        inside = marks[(marks >= low) & (marks <= high)]
+        panel.axes.vlines(inside, 0, 1.05 * top, color=COLOURS["contrast"], linewidth=1.0)
     panel.axes.set(xlim=(low, high), ylim=(0, 1.05 * top))
     panel.only_x()
     panel.ticks("x")

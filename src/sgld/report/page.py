@@ -6,6 +6,7 @@ does it look like, did it mix, was the noise small, does the model fit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,20 @@ from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.files import write_atomic
 from ..draws.phase import Phase
+from ..draws.remedies import at_the_shell
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load, table_of
 from ..draws.summary import target_of
 from ..errors import SGLDError
-from . import check, figures
+from ..models.formula import FormulaModel
+from . import check, figures, modes
 from .style import PAGE
 from .text import banner, says, table, what_was_asked, what_was_chosen
 
-__all__ = ["write_report"]
+__all__ = ["report_of", "write_report"]
 
 MOST_INTERVALS, MOST_MARGINALS, MOST_TRACES = 60, 24, 12
+MOST_DIRECTIONS = 5  # from the heaviest mode to another
 ROWS_OF_PANEL = 15
 
 
@@ -42,14 +46,50 @@ def write_report(run_path: Path | str) -> Path:
     draws = load(run.path)
     asked = run.begun()
     path = run.path / "report.html"
-    write_atomic(path, _page(run, draws, asked).encode("utf-8"))
+    made = _page(run.path.resolve().name, draws, asked, table_of(run), _model_of(asked), run.path)
+    write_atomic(path, made.encode("utf-8"))
     return path
 
 
-def _page(run: RunDirectory, draws: Draws, asked: dict[str, Any]) -> str:
-    info = draws.info
+def report_of(
+    draws: Draws, path: Path | str, asked: dict[str, Any], model: FormulaModel | None = None
+) -> Path:
+    """Write the page of `draws` to the file `path`; return it.
+
+    Args:
+      asked: what run.json would hold, as far as there is a run.
+      model: with its rows, for the predictive check.
+
+    Raises:
+      RunError: the page cannot be written.
+      MissingExtra: matplotlib is not installed.
+    """
+    path = Path(path)
+    made = _page(path.stem, draws, asked, None, lambda: model, None)
+    write_atomic(path, made.encode("utf-8"))
+    return path
+
+
+def _model_of(asked: dict[str, Any]) -> Callable[[], FormulaModel | None]:
+    from ..models.fit import model_of_run
+
+    return lambda: model_of_run(asked) if asked.get("kind") == "formula" else None
+
+
+def _page(
+    name: str,
+    draws: Draws,
+    asked: dict[str, Any],
+    summary: dict[str, Any] | None,
+    model: Callable[[], FormulaModel | None],
+    run: Path | None,
+) -> str:
+    info, plan = draws.info, draws.info.get("plan") or {}
     word, reasons = draws.verdict.word, draws.verdict.reasons
-    name = run.path.resolve().name
+    if run is not None and asked.get("kind") == "formula":  # as one would begin it at the shell
+        reasons = tuple(at_the_shell(reason, run) for reason in reasons)
+        notes = [at_the_shell(note, run) for note in plan.get("notes") or ()]
+        plan = {**plan, "notes": notes}
     parts = [
         f"<h1>{says(asked.get('formula') or name)}</h1>",
         banner(word, reasons, _facts(draws), target_of(draws)),
@@ -57,11 +97,11 @@ def _page(run: RunDirectory, draws: Draws, asked: dict[str, Any]) -> str:
         '<div class="pair"><section><h2>What was asked</h2>',
         what_was_asked(asked, info),
         "</section><section><h2>What was chosen</h2>",
-        what_was_chosen(info.get("plan") or {}, info, float(draws.step_size[:, -1].max())),
+        what_was_chosen(plan, info, float(draws.step_size[:, -1].max())),
         "</section></div>",
     ]
     if draws.healthy.size:
-        parts += _results(run, draws, asked)
+        parts += _results(draws, summary or draws.summary().to_dict(), _check(draws, asked, model))
     else:
         parts.append(
             _section("Parameters", "<p>Every chain failed, so there is nothing to tabulate.</p>")
@@ -74,16 +114,16 @@ def _page(run: RunDirectory, draws: Draws, asked: dict[str, Any]) -> str:
     )
 
 
-def _results(run: RunDirectory, draws: Draws, asked: dict[str, Any]) -> list[str]:
+def _results(draws: Draws, summary: dict[str, Any], checked: str) -> list[str]:
     """Everything that needs a chain that did not fail."""
-    summary = table_of(run) or draws.summary().to_dict()
     parameters = summary["parameters"]
     values, _ = draws.flat()
     ess = np.array([parameters[name]["ess_bulk"] or 0.0 for name in draws.names])
     return [
         _section("Parameters", table(parameters, draws)),
+        _modes(draws, values),
         _intervals(draws, values),
-        _check(draws, asked),
+        checked,
         _marginals(draws, values, ess),
         _traces(draws, ess),
         _noise(draws),
@@ -125,6 +165,26 @@ def _panels(svgs: list[str], kind: str = "panels") -> str:
     return f'<div class="{kind}">' + "\n".join(f"<div>{svg}</div>" for svg in svgs) + "</div>"
 
 
+def _modes(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
+    """How much each mode holds, and the draws between the heaviest and each of the next."""
+    found = draws.modes
+    if found is None:
+        return ""
+    svgs = [modes.masses(found)]
+    if found.names == draws.names:
+        flat, weights = values.reshape(-1, values.shape[-1]), draws.weights.ravel()
+        for other in range(1, min(len(found), 1 + MOST_DIRECTIONS)):
+            x, places = modes.separating(found, flat, 0, other)
+            svgs.append(modes.along(x, weights, places, 0, other))
+    lead = (
+        f"The posterior has at least {len(found)} modes. Their masses are "
+        + ("measured from exact chains, ± a standard error." if found.measured else
+           "Laplace's approximation: how often the chains visit each need not agree.")
+        + " The other pictures lie along the direction in which two modes are told apart."
+    )  # fmt: skip
+    return _section("Modes", _panels(svgs, "panels wide"), lead)
+
+
 def _intervals(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
     """Points and intervals on the original scale, those of a like scale on one axis."""
     w = draws.weights
@@ -160,13 +220,20 @@ def _marginals(draws: Draws, values: np.ndarray, ess: np.ndarray) -> str:
     if laplace is not None and np.ptp(temperature) > 0:
         laplace = None
     chosen, cut = _chosen(ess, MOST_MARGINALS)
+    found = draws.modes
+    places = found.position if found is not None and found.names == draws.names else None
+    if found is not None and found.chain is not None:
+        laplace = None  # of one mode
     svgs = []
     for i in chosen:
         gaussian = None
         if laplace is not None and None not in (laplace["mean"][i], laplace["sd"][i]):
             scale = float(np.sqrt(temperature.flat[0]))
             gaussian = (laplace["mean"][i], scale * laplace["sd"][i])
-        svgs.append(figures.marginal(draws.names[i], values[..., i].ravel(), weights, gaussian))
+        marks = None if places is None else places[:, i]
+        svgs.append(
+            figures.marginal(draws.names[i], values[..., i].ravel(), weights, gaussian, marks)
+        )
     lead = '<span class="key" style="background: var(--accent-soft)"></span>draws, weighted'
     if laplace is not None:
         lead += (
@@ -175,6 +242,8 @@ def _marginals(draws: Draws, values: np.ndarray, ess: np.ndarray) -> str:
             "A histogram much wider than the curve is a sign of bias, one of another shape a sign "
             "of a posterior that is not Gaussian."
         )
+    if places is not None:
+        lead += " Lines mark the modes."
     return _section("Marginals", _panels(svgs), lead + cut)
 
 
@@ -244,25 +313,19 @@ def _phase(phase: Phase, plan: dict[str, Any]) -> str:
     return lead + "; far below 1 its noise can be left out of account."
 
 
-def _check(draws: Draws, asked: dict[str, Any]) -> str:
+def _check(draws: Draws, asked: dict[str, Any], find: Callable[[], FormulaModel | None]) -> str:
     """The predictive check of a formula run, or a sentence why there is none."""
-    if asked.get("kind") != "formula":
-        return ""
-    from ..models.fit import model_of_run
-
     title = "Does the model fit?"
     try:
-        model = model_of_run(asked)
+        model = find()
     except SGLDError as error:
         return _section(title, f"<p>The predictive check needs the data, but {says(error)}</p>")
+    if model is None:
+        return ""
     made = check.replicate(model, draws, int(asked.get("seed", 0)))
     found = check.check(model.family.name, made)
-    if found is None:
-        return _section(
-            title, f"<p>There is no check for the family {says(model.family.name)}.</p>"
-        )
     svg, reading = found
-    count, rows = made.replicas.shape
+    count, rows = len(made.replicas), made.num_rows
     part = (
         f"{rows:,} of the {made.num_data:,} rows" if rows < made.num_data else f"all {rows:,} rows"
     )

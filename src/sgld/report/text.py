@@ -11,6 +11,8 @@ import numpy as np
 
 from ..diagnose import rule as limits
 from ..draws.draws import Draws
+from ..draws.plan import Predicted
+from ..draws.summary import left_out
 from ..draws.weighted import max_r_hat
 from .canvas import printable
 
@@ -80,7 +82,10 @@ def what_was_asked(asked: dict[str, Any], info: dict[str, Any]) -> str:
     request = asked.get("request") or {}
     source = asked.get("data") or {}
     formula, family = asked.get("formula"), asked.get("family")
-    rows = info.get("num_data")
+    rows, dropped = info.get("num_data"), info.get("num_dropped")
+    count = f"{rows:,}" if rows else "none: the log density alone" if request else None
+    if count and dropped:
+        count += f" ({left_out(dropped)})"
     return definitions(
         [
             ("formula", f"<code>{says(formula)}</code>" if formula else None),
@@ -88,13 +93,19 @@ def what_was_asked(asked: dict[str, Any], info: dict[str, Any]) -> str:
             ("family", says(family) if family else None),
             ("priors", _lines(asked.get("priors"))),
             ("data", f"<code>{says(source['path'])}</code>" if source.get("path") else None),
-            ("rows", f"{rows:,}" if rows else "none: the log density alone" if request else None),
+            ("rows", count),
+            ("weights", _code(asked.get("weights"))),
+            ("trials", _code(asked.get("trials"))),
             ("tolerance", _tolerance(request.get("tolerance"))),
             ("seed", says(asked["seed"]) if "seed" in asked else None),
             ("effective draws", says(asked["ess"]) if asked.get("ess") else None),
             ("given by hand", _lines(_by_hand(asked))),
         ]
     )
+
+
+def _code(value: Any) -> str | None:
+    return f"<code>{says(value)}</code>" if value else None
 
 
 def _tolerance(value: Any) -> str | None:
@@ -145,10 +156,15 @@ def what_was_chosen(plan: dict[str, Any], info: dict[str, Any], last_step_size: 
             ("thinning", f"a draw every {_ordinal(plan.get('thin', 1))}step"),
             ("steps", f"{steps:,} a chain{passes}" if steps else None),
             ("distance from Gaussian", _nu(plan.get("nu"))),
+            ("predicted", _predicted(info.get("predicted"))),
             ("time", f"{seconds:.1f} s" if seconds is not None else None),
             ("notes", _plain_lines(plan.get("notes"))),
         ]
     )
+
+
+def _predicted(found: dict[str, Any] | None) -> str | None:
+    return None if found is None else says(Predicted(**found))
 
 
 def _step_size(first: float | None, last: float) -> str | None:

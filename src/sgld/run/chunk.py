@@ -11,8 +11,9 @@ is due: a chunk holds as many slots as it may keep draws, however many steps lie
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from jaxtyping import Array, Float, Int
 
 from ..gradient.estimate import Estimate
 from ..problem.problem import Problem
+from ..sampler.confined import ConfinedHMC
 from ..sampler.hmc import HMC
 from .moments import Batches, BatchMoments, begin_moments, with_draw
 
@@ -64,7 +66,8 @@ class Kernel:
     def block(self) -> int:
         """B, the number of steps of a noise block; few where a step is a whole trajectory."""
         most = block_steps(self.problem.dimension)
-        return min(most, TRAJECTORIES) if isinstance(self.sampler, HMC) else most
+        whole = isinstance(self.sampler, (HMC, ConfinedHMC))
+        return min(most, TRAJECTORIES) if whole else most
 
     def kept(self, z: Float[Array, "chain d"]) -> Any:
         """What `keep` makes of every chain's position."""
@@ -203,7 +206,7 @@ def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:
 
     def one(state, memory, learnt, x, xi):
         z = state.position
-        estimate = kernel.gradient.at(kernel.problem, x, memory)
+        estimate = _estimate(kernel, x, memory, T)
         matrix, grad = kernel.preconditioner, estimate
         if kernel.preconditioner.adapts:
             matrix, learnt, grad = _adapted(kernel, estimate, learnt, z, T, step)
@@ -215,6 +218,15 @@ def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     in_axes = (0, 0, 0, None if xs is None else 0, 0)
     state, memory, learnt = moving
     return jax.vmap(one, in_axes=in_axes)(state, memory, learnt, xs, noise)
+
+
+def _estimate(kernel: Kernel, x: Any, memory: Any, T: Array) -> Estimate:
+    """This step's estimate of the target at temperature T, which knows those at others."""
+    at = lambda T: kernel.gradient.at(kernel.problem.at_temperature(T), x, memory)  # noqa: E731
+    found = at(T)
+    if kernel.problem.posterior.transform is None:
+        return found
+    return replace(found, tempered=at)
 
 
 def _adapted(
@@ -245,6 +257,7 @@ def _noise(kernel: Kernel, chains: Array, block: Array) -> Float[Array, "B chain
 
     def one(chain):
         key = jax.random.fold_in(jax.random.fold_in(kernel.key, chain), block)
-        return jax.random.normal(key, shape, kernel.problem.layout.dtype)
+        return jax.random.normal(key, (math.prod(shape),), kernel.problem.layout.dtype)
 
-    return jax.vmap(one, out_axes=1)(chains)
+    # the same numbers as in `shape` for all chains at once, which takes XLA twice as long to compile
+    return jnp.moveaxis(jax.lax.map(one, chains).reshape(-1, *shape), 0, 1)

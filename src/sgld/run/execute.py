@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.plan_file import StoredPlan, read_plan, write_plan
 from ..draws.run_directory import RunDirectory
+from ..draws.setup import Setup
 from ..draws.storage import jsonable, write_result
 from ..gaussian.known import NEAR
 from ..gradient.control_variates import ControlVariates
@@ -28,19 +29,22 @@ from ..gradient.full import Full
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
+from ..sampler.confined import ConfinedHMC
 from ..schedule import check_values
 from ..stages import aside, stage
 from ..tune.estimator import prepared
 from ..tune.metric import settled
 from ..tune.plan import make_plan
+from ..tune.predict import check_memory, predicted
 from . import loop
 from .again import another, revised
 from .chunk import Kernel
 from .extend import draws_to_go_on_to
 from .judge_kept import judged
 from .kept import Keep
-from .outcome import laplace_facts, reported_draws, sampling_only, within_support
+from .outcome import laplace_facts, modes_facts, reported_draws, sampling_only, within_support
 from .record import Given, own_digests
+from .several import weighed
 
 __all__ = ["Host", "execute", "make_kernel"]
 
@@ -57,6 +61,7 @@ class Host:
     given: Mapping[str, Any] = field(default_factory=dict)  # again, of the user's own
     moved: str | None = None  # a sentence, where a run goes on elsewhere
     keep: Keep | None = None  # what is kept of a draw, where not its position
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of the data, for the draws' info
 
 
 def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draws:
@@ -73,7 +78,11 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
     while True:
         setup = plan.setup
         check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
+        kept = _numbers_kept(host.keep, setup, problem)
+        check_memory(problem, setup, kept)
         running = _in_batches(problem, plan, ask.seed)
+        if starts is None:
+            plan = replace(plan, predicted=predicted(running, setup, kept))
         if starts is None:
             with deadline(ask.max_seconds, until):
                 starts = _starts(running, plan, ask)
@@ -89,11 +98,17 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
         attempts.append(attempt)
         if directory is not None:
             directory.begin_again(attempts)
-    draws = replace(draws, info={**draws.info, "seconds": time.perf_counter() - began})
+    seconds = time.perf_counter() - began
+    draws = replace(draws, info={**draws.info, **host.facts, "seconds": seconds})
     if directory is not None:
         with stage("writing"):
             write_result(directory, draws)
     return draws
+
+
+def _numbers_kept(keep: Keep | None, setup: Setup, problem: Problem) -> int:
+    """Of a draw."""
+    return problem.dimension if keep is None else keep.numbers(setup, problem.dimension)
 
 
 def _next(
@@ -207,8 +222,10 @@ def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Kee
         "num_steps": raw.num_steps,
         "seed": int(ask.seed),
         "plan": plan.describe(),
+        "predicted": None if plan.predicted is None else asdict(plan.predicted),
         "log_density_at_mode": plan.known.log_density,
         "laplace": laplace_facts(problem, plan.known),
+        "modes": modes_facts(problem, plan.known),
         "phase": None if raw.phase is None else raw.phase.to_dict(),
     }
     if keep is not None:
@@ -219,6 +236,7 @@ def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Kee
     z = np.moveaxis(raw.z, 0, 1)
     draws = within_support(problem, replace(draws, info=info, plan=plan), z)
     gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
+    draws = weighed(problem, plan, draws, z, ask.seed)
     verdict = assess(problem, plan, draws, z, gradient, ask.tolerance, ask.seed, raw.trajectories)
     return draws.with_verdict(verdict)
 
@@ -249,6 +267,9 @@ def _starts(problem: Problem, plan: Plan, ask: Request) -> Any:
     """Dispersed around the mode (twice the Laplace sd); at init where the step is by hand."""
     z0, known, starts = np.asarray(problem.start), plan.known, plan.setup.starts
     chains = plan.setup.num_chains
+    if isinstance(plan.setup.sampler, ConfinedHMC) and starts is None:  # a plan that runs again
+        centers = np.asarray(plan.setup.sampler.regions.center)
+        return problem.array(centers[np.arange(chains) * len(centers) // chains])
     if not is_auto(ask.step_size):
         return problem.array(np.tile(z0, (chains, 1)))
     if starts is not None:

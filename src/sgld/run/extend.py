@@ -8,12 +8,14 @@ import numpy as np
 
 from ..diagnose.rule import least_ess, separate
 from ..draws import weighted
+from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from . import loop
 from .kept import Keep
 from .outcome import kept_draws, reported_draws
+from .several import regions_of_chains
 
 __all__ = ["draws_needed", "draws_to_go_on_to"]
 
@@ -37,7 +39,7 @@ def draws_to_go_on_to(
         seen.append(kept_draws(problem, plan, raw, ask.seed, keep))
     if not seen or seen[0].healthy.size == 0:
         return done
-    found = [weighted.Estimates(draws.flat()[0], draws.weights) for draws in seen]
+    found = [own for draws in seen for own in _by_region(problem, plan, draws, raw)]
     if ess is not None:
         share = min(float(np.nanmin(own.ess)) for own in found) / ess
         wanted = _grown(share, done, MAX_GROWTH * setup.num_draws)
@@ -49,6 +51,20 @@ def draws_to_go_on_to(
     if ask.max_steps is not None:
         wanted = min(wanted, 1 + (ask.max_steps - setup.burn_in - 1) // setup.thin)
     return max(done, wanted)
+
+
+def _by_region(
+    problem: Problem, plan: Plan, draws: Draws, raw: loop.Raw
+) -> list[weighted.Estimates]:
+    """Of every region by itself, where chains are kept in modes."""
+    values, weights = draws.flat()[0], draws.weights
+    region = None if raw.z is None else regions_of_chains(problem, plan, np.moveaxis(raw.z, 0, 1))
+    if region is None:
+        return [weighted.Estimates(values, weights)]
+    region = region[draws.healthy]
+    return [
+        weighted.Estimates(values[region == g], weights[region == g]) for g in np.unique(region)
+    ]
 
 
 def draws_needed(found: weighted.Estimates, tolerance: float, planned: int) -> int:

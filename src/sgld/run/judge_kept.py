@@ -19,11 +19,13 @@ from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.moments import Moments
 from ..draws.plan import Plan
+from ..draws.strata import strata_of
 from ..draws.verdict import Verdict
 from ..problem.problem import Problem
 from ..problem.request import Request
 from .kept import Keep
 from .outcome import kept_draws, last_positions, reported_draws, sampling_only, within_support
+from .several import weighed
 from .sink import Raw
 
 __all__ = ["judged"]
@@ -57,8 +59,10 @@ def judged(
     z = np.moveaxis(raw.z, 0, 1)
     whole = within_support(problem, whole, z)
     gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
-    verdict = assess(problem, plan, whole, z, gradient, ask.tolerance, ask.seed, raw.trajectories)
     draws = replace(draws, status=whole.status)
+    whole = weighed(problem, plan, replace(whole, info=info), z, ask.seed)
+    verdict = assess(problem, plan, whole, z, gradient, ask.tolerance, ask.seed, raw.trajectories)
+    draws = replace(draws, log_weight=whole.log_weight, info=whole.info)
     return draws.with_verdict(_of_both(draws, verdict, ask.tolerance))
 
 
@@ -88,12 +92,15 @@ def _of_values(draws: Draws, tolerance: float) -> Verdict:
             f"keep returned {values[chain, draw, entry]} for {draws.names[entry]!r} at draw {draw} of chain "
             f"{draws.healthy[chain]}; keep what is finite wherever the chains go.",
         ))  # fmt: skip
-    found = weighted.Estimates(values, draws.weights)
-    return judge(Evidence(
-        names=draws.names, mean=found.mean, sd=found.sd, **found.mixing._asdict(),
-        num_chains=len(draws.healthy), failures=draws.failures, tolerance=tolerance,
-        why_not=UNKNOWN,
-    ))  # fmt: skip
+    strata = strata_of(draws, values)
+    parts = {None: weighted.Estimates(values, draws.weights)} if strata is None else strata.each
+    verdicts = [
+        judge(Evidence(
+            names=draws.names, mean=found.mean, sd=found.sd, **found.mixing._asdict(),
+            num_chains=len(found.values), failures=draws.failures, tolerance=tolerance, why_not=UNKNOWN,
+        )) for found in parts.values()
+    ]  # fmt: skip
+    return next((verdict for verdict in verdicts if verdict.reasons != (UNKNOWN,)), verdicts[0])
 
 
 def _of_moments(draws: Draws, moments: Moments, tolerance: float) -> Verdict:

@@ -42,6 +42,16 @@ class Keep:
         """Whether the positions are held too, for the verdict."""
         return not self.moments and setup.num_draws * setup.num_chains * dimension <= HELD
 
+    @property
+    def width(self) -> int:
+        """Numbers that a draw adds."""
+        return 0 if self.moments else self.layout.dimension
+
+    def numbers(self, setup: Setup, dimension: int) -> int:
+        """How many are held of a draw."""
+        held = dimension if self.holds_positions(setup, dimension) else 0
+        return held if self.moments else held + self.layout.dimension
+
     def batches(self, setup: Setup) -> Batches | None:
         """The batches of draws, where moments alone are kept."""
         if not self.moments:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..data.always import AlwaysIn
@@ -129,9 +128,9 @@ class _Chains:
         """Those of `run_chunk` for so many blocks from the present step on."""
         entries = self.order.entries
         if entries is not None:  # those of the window, from this step on
-            entries = (entries, jnp.int32(self.step - self.order.first))
+            entries = (entries, np.int32(self.step - self.order.first))
         first = _draws_before(self.kernel, self.step)
-        return self.kernel, self.carry, entries, jnp.int32(blocks), jnp.int32(first)
+        return self.kernel, self.carry, entries, np.int32(blocks), np.int32(first)
 
     @property
     def failed(self) -> bool:

@@ -11,9 +11,11 @@ import numpy as np
 
 from ..device import sent
 from ..draws.draws import Draws
+from ..draws.modes import Modes
 from ..draws.plan import Plan
-from ..draws.setup import Setup
+from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
+from ..gaussian.modes import KnownModes
 from ..gradient.full import Full
 from ..layout import Layout
 from ..problem.cholesky import without_a_factor
@@ -25,6 +27,8 @@ __all__ = [
     "kept_draws",
     "laplace_facts",
     "last_positions",
+    "modes_facts",
+    "modes_told",
     "reported_draws",
     "sampling_only",
     "within_support",
@@ -33,6 +37,7 @@ __all__ = [
 PIECE = 2**24  # numbers of positions mapped to what is reported at once
 LOOKED_AT = 64  # draws of a chain, for the support
 LEFT_SUPPORT = "left the support"
+DIVERGED = 1e6  # times as far out as at its start: no support was left, the step led away
 
 
 def sampling_only(raw: Raw) -> tuple[Raw, np.ndarray]:
@@ -92,7 +97,7 @@ def _draws(
     shape = (chains, raw.num_draws)
     step_size = np.broadcast_to(raw.step_size, shape).astype(np.float64)
     temperature = np.broadcast_to(raw.temperature, shape).astype(np.float64)
-    status = tuple(_status(problem, plan.setup, raw, chain, seed) for chain in range(chains))
+    status = tuple(_status(problem, plan, raw, chain, seed) for chain in range(chains))
     return Draws(
         position=position, log_weight=np.log(np.maximum(step_size, 1e-300)), step_size=step_size,
         temperature=temperature, step=step, status=status, names=names,
@@ -117,9 +122,9 @@ def _positions(problem: Problem, z: np.ndarray) -> Any:
     return found
 
 
-def _status(problem: Problem, setup: Setup, raw: Raw, chain: int, seed: int) -> str:
+def _status(problem: Problem, plan: Plan, raw: Raw, chain: int, seed: int) -> str:
     """ "ok", or at which step, in which leaf and after which rows the chain failed."""
-    step = int(raw.failed_at[chain])
+    setup, step = plan.setup, int(raw.failed_at[chain])
     if not 0 <= step < raw.num_steps:  # what happened after the last draw is nobody's concern
         return "ok"
     where, rows_named = "", ""
@@ -136,9 +141,13 @@ def _status(problem: Problem, setup: Setup, raw: Raw, chain: int, seed: int) -> 
         rows_named = ", or look at those rows"
     h = float(setup.step_size(max(0, step - setup.burn_in)))
     return (
-        f"chain {chain} became non-finite at step {step}{where}; use a smaller step_size than "
-        f"{h:.3g}{rows_named}.{_factor(problem, raw)}"
+        f"chain {chain} became non-finite at step {step}{where}; "
+        f"{_smaller(plan, h)}{rows_named}.{_factor(problem, raw)}"
     )
+
+
+def _smaller(plan: Plan, step_size: float) -> str:
+    return plan.smaller_step + (f" than {step_size:.3g}" if plan.by_hand else "")
 
 
 def _factor(problem: Problem, raw: Raw) -> str:
@@ -165,18 +174,30 @@ def within_support(problem: Problem, draws: Draws, z: Any, at: np.ndarray | None
     inside, status = (value > -np.inf) & (value < np.inf), list(draws.status)
     for chain in draws.healthy:
         if not inside[chain].all():
-            first = at[some[int(np.argmin(inside[chain]))]]
+            first = some[int(np.argmin(inside[chain]))]
             if np.isposinf(value[chain][int(np.argmin(inside[chain]))]):
                 status[chain] = (
-                    f"chain {chain} found a log density of +inf by draw {first}, where no density can be; mend the "
+                    f"chain {chain} found a log density of +inf by draw {at[first]}, where no density can be; mend the "
                     "model there, or give a bounded parameter its support with constraints= of sgld.Posterior."
                 )
                 continue
             status[chain] = (
-                f"chain {chain} {LEFT_SUPPORT} (log density -inf) by draw {first}; give a bounded parameter its "
-                "support with constraints= of sgld.Posterior, or use a smaller step_size."
+                f"chain {chain} {_gone(problem, draws, z[chain], first, int(at[first]))}"
             )
     return replace(draws, status=tuple(status))
+
+
+def _gone(problem: Problem, draws: Draws, z: np.ndarray, first: int, draw: int) -> str:
+    """What became of a chain z [draw, d] that is where the density is 0 at its draw `first`."""
+    there = np.abs(np.asarray(z[first], np.float64))
+    smaller = "use a smaller step_size" if draws.plan is None else draws.plan.smaller_step
+    if there.max() > DIVERGED * (1 + np.abs(z[0]).max()):
+        leaf = problem.layout.locate(int(np.argmax(there)))
+        return f"diverged: leaf {leaf!r} is at {there.max():.0e} by draw {draw}; {smaller}."
+    return (
+        f"{LEFT_SUPPORT} (log density -inf) by draw {draw}; give a bounded parameter its support with "
+        f"constraints= of sgld.Posterior, or {smaller}."
+    )
 
 
 @jax.jit
@@ -189,7 +210,12 @@ def _one_row(problem: Problem, z: Any) -> Any:
             value += problem.log_likelihood(q, problem.source.take(jnp.arange(1)))
         return value
 
-    return jax.lax.map(jax.vmap(one), z)
+    # all at once where that is not much: a loop takes as long again to compile
+    return (
+        jax.vmap(jax.vmap(one))(z)
+        if z.size <= PIECE // LOOKED_AT
+        else jax.lax.map(jax.vmap(one), z)
+    )
 
 
 def laplace_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
@@ -198,8 +224,26 @@ def laplace_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
     if laplace is None or not known.usable:
         return None
     sd = np.sqrt(laplace.marginals(problem).variance)
-    center = problem.array(laplace.center)
-    return {"mean": np.asarray(_flat_reported(problem, center)).tolist(), "sd": sd.tolist()}
+    if isinstance(laplace, Laplace):
+        mean = problem.target.linear_at(laplace.center)[0]
+    else:
+        mean = np.asarray(_flat_reported(problem, problem.array(laplace.center)))
+    return {"mean": mean.tolist(), "sd": sd.tolist()}
+
+
+def modes_facts(problem: Problem, known: Known) -> dict[str, Any] | None:
+    """What `draws.modes` tells of the modes that are known; None where there is one."""
+    return None if known.modes is None else modes_told(problem, known.modes).to_dict()
+
+
+def modes_told(problem: Problem, modes: KnownModes) -> Modes:
+    """Modes on the reported scale, with Laplace's masses."""
+    position = np.stack([
+        np.asarray(_flat_reported(problem, problem.array(z)), np.float64) for z in modes.z
+    ])  # fmt: skip
+    start = problem.target.reported(problem.array(modes.z[0]))
+    names = problem.posterior.names or Layout.of(start).element_names()
+    return Modes(tuple(names), position, modes.log_density, modes.mass)
 
 
 @jax.jit

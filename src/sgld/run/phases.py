@@ -7,7 +7,6 @@ nothing to speak of, else as many as take a small share of the run's own gradien
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
 
 from ..device import sent
@@ -58,7 +57,7 @@ class Phases:
         steps = np.asarray(self.steps, np.int64)
         after = np.maximum(steps - int(kernel.burn_in), 0)
         h, T = (
-            np.array([float(schedule(jnp.int32(t))) for t in after])
+            np.array([float(schedule(sent(t, np.int32))) for t in after])
             for schedule in (kernel.step_size, kernel.temperature)
         )
         return Phase(steps, h, T, np.stack(self.levels))

@@ -3,23 +3,26 @@ here, before step 1."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from jaxtyping import Int
 
+from ..checks import positive
 from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
-from ..errors import RunError
+from ..errors import DataError, RunError, UsageError
 from ..posterior import Posterior
 from ..problem.prepare import check_always, check_batch, check_request, prepare
 from ..problem.problem import Problem
 from ..problem.request import Request
+from ..schedule import as_schedule
 from ..stages import SAMPLING, aside, stage, told
+from ..tune.memory import check_asked
 from ..typing import Estimator, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
 from .kept import as_keep, check_moments
@@ -29,8 +32,8 @@ __all__ = ["begin", "go_on", "sample"]
 
 
 def sample(
-    posterior: Posterior,
-    data: Any,
+    posterior: Posterior | Callable[..., Any],
+    data: Any = None,
     init: Any = None,
     *,
     sampler: Sampler | Literal["auto"] = "auto",
@@ -67,9 +70,10 @@ def sample(
     plain minibatches of 100 rows, every chain starting at `init`, no thinning.
 
     Args:
-      posterior: a Posterior.
+      posterior: a Posterior, or a NumPyro model (`sgld.from_numpyro`).
       data: pytree of arrays whose leading axis is the row, a source of your own
-        (`sgld.testing.check_source`), or None for a log density alone.
+        (`sgld.testing.check_source`), or None for a log density alone and for a posterior that
+        holds its data. Of a NumPyro model, its arguments: a tuple, or a dict by their names.
       init: a position to start the search for the mode from (and the chains, where the step
         size is given by hand). May be left out where the posterior carries one.
       sampler: "auto" or a sampler: SGLD(), BAOA(), UBU(), SGHMC(), SGNHT(), ReplicaExchange().
@@ -78,7 +82,8 @@ def sample(
         posterior.
       tolerance: acceptable relative error of the posterior sd, in (0, .5]; half of it for
         bias, half for Monte Carlo error.
-      temperature: T, a number or a schedule; the law is p(theta | data)^(1/T). Steps at T = 0
+      temperature: T, a number or a schedule; the law is p(theta | data)^(1/T) of the position itself:
+        with constraints the Jacobian of the free coordinates is not tempered. Steps at T = 0
         among others explore and give no draws: `step_size=cycles, temperature=cycles.temperature()`
         with `cycles = cosine_cycles(...)` is cyclical sampling (Zhang et al. 2020), which finds
         several modes, but how many draws fall into each is where cycles end, not posterior weight.
@@ -137,19 +142,23 @@ def sample(
 
 
 def begin(
-    posterior: Posterior, data: Any, init: Any, ask: Request, ess: int | None,
+    posterior: Any, data: Any, init: Any, ask: Request, ess: int | None,
     asked: dict[str, Any], *, path: str | Path | None, overwrite: bool, progress: bool,
     checkpoint_every: float, on_start: Callable[[], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None, keep: Any = None,
 ) -> Draws:  # fmt: skip
     """Check everything, write run.json with `asked` in it, and run.
 
-    `on_start` is called once the arguments have passed, `on_plan` before the first step.
+    `on_start` is called once the arguments have passed, `on_plan` before the first step; what
+    `asked` has as "facts" goes into the draws' info.
     """
     with told(progress, SAMPLING), ExitStack() as held:
+        if checkpoint_every != 0:  # after every chunk
+            positive("checkpoint_every", checkpoint_every, ", in seconds")
         problem = _checked(posterior, data, init, ask, ess)
         kept = as_keep(keep, problem)
         check_moments(kept, ask, ess)
+        check_asked(problem, ask, None if kept is None else kept.width)
         directory = None
         if path is not None:
             asked = {**asked, **record(problem, ask, ess, kept)}
@@ -160,16 +169,32 @@ def begin(
         if on_start is not None:
             with aside():
                 on_start()
-        return execute(problem, ask, ess, Host(directory, checkpoint_every, on_plan, keep=kept))
+        host = Host(directory, checkpoint_every, on_plan, keep=kept, facts=asked.get("facts") or {})
+        with _nothing_left(directory):
+            return execute(problem, ask, ess, host)
+
+
+@contextmanager
+def _nothing_left(directory: RunDirectory | None) -> Iterator[None]:
+    """A call that is refused, or fails before there is a plan to go on with, leaves no directory."""
+    try:
+        yield
+    except Exception as error:
+        if directory is not None:
+            refused = isinstance(error, (UsageError, DataError))
+            if refused or not (directory.path / "setup.npz").exists():
+                directory.discard()
+        raise
 
 
 @stage("data")
-def _checked(posterior: Posterior, data: Any, init: Any, ask: Request, ess: int | None) -> Problem:
+def _checked(posterior: Any, data: Any, init: Any, ask: Request, ess: int | None) -> Problem:
     check_request(ask, ess)
     problem = prepare(posterior, data, init, seed=ask.seed)
     check_batch(problem, ask.batch_size)
     check_always(problem, ask)
-    return problem
+    first = as_schedule(ask.temperature, "temperature", zero=True)(0)
+    return problem.at_temperature(problem.array(float(first)))
 
 
 def go_on(
@@ -210,6 +235,7 @@ def go_on(
         now = record(problem, ask, ess, kept)
         check_unchanged(directory, asked, now)
         moved = elsewhere(asked, now)
-        host = Host(directory, checkpoint_every, given=given, moved=moved, keep=kept)
+        facts = asked.get("facts") or {}
+        host = Host(directory, checkpoint_every, given=given, moved=moved, keep=kept, facts=facts)
         with directory:
             return execute(problem, ask, ess, host)

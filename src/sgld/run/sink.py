@@ -14,6 +14,7 @@ from ..diagnose.exact import Trajectories
 from ..draws.phase import Phase
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
+from ..sampler.confined import State as Confined
 from ..sampler.hmc import State as Hamiltonian
 from .chunk import Carry, Kept
 from .moments import BatchMoments
@@ -131,6 +132,8 @@ class Sink:
 
 
 def _trajectories(state: Any) -> Trajectories | None:
+    if isinstance(state, Confined):
+        return Trajectories.within(state, state.position.shape[1])
     if not isinstance(state, Hamiltonian):
         return None
     return Trajectories.of(state, state.position.shape[1])

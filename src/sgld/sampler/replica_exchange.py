@@ -6,7 +6,9 @@ every step the positions of each two neighbours, the hottest first, are exchange
     min(1, exp(b (U_1 - U_2) - b^2 s^2 / 2)),       b = (1 / t_1 - 1 / t_2) / T
 
 U = -log posterior as the step's batch estimates it, for both the same batch, and s^2 the variance
-of the noise of U_1 - U_2. At T = 0 nothing is exchanged: every chain climbs for itself.
+of the noise of U_1 - U_2. With constraints the law of a chain's free coordinates is p^(1 / (t T)) |J|: each
+chain has the target of its own temperature, and U is that of the position, without the Jacobian, which is the
+same for all. At T = 0 nothing is exchanged: every chain climbs for itself.
 
 That leaves the chains' joint law as it is where a chain's position is independent of the rest of its
 state. Momenta are not: between two steps they lag the gradient by about half a kick, a correlation of
@@ -52,9 +54,10 @@ class ReplicaExchange:
       temperatures: t_1 = 1 < t_2 < ..., times the run's temperature.
       sampler: of every chain: SGLD, or one whose momentum knows how to be exchanged, as that of
         BAOA, UBU, SGHMC and SGNHT does.
-      energy_noise: s^2, the variance of the noise of U_1 - U_2: 0 with full gradients. Left at 0
-        with plain minibatches, the cold chain visits high energies too often (variances 1.7
-        times the right ones have been seen): prefer control variates.
+      energy_noise: s^2, the variance of the noise of U_1 - U_2: 0 with full gradients. With noisy energies
+        and 0 the cold chain visits high energies too often (variances 1.7 times the right ones have
+        been seen), so that `sgld.sample` measures the noise, refuses to run where s^2 is not near it, and where s^2 is
+        given never says more than `unknown`: noise is not Gaussian, nor the same everywhere.
 
     Example:
       >>> import sgld
@@ -71,6 +74,12 @@ class ReplicaExchange:
     energy_noise: Any = 0.0
 
     def __post_init__(self) -> None:
+        if isinstance(self.sampler, (type, str, int, float, ReplicaExchange)):
+            made = isinstance(self.sampler, type)
+            raise UsageError(
+                f"ReplicaExchange's sampler must be a sampler of one chain. Got {self.sampler!r}"
+                + (f"; call it: {self.sampler.__name__}()." if made else ".")
+            )
         require("ReplicaExchange's energy_noise", self.energy_noise, lambda s: s >= 0, "at least 0")
         ladder = self.temperatures
         if isinstance(ladder, np.ndarray):
@@ -116,17 +125,23 @@ class ReplicaExchange:
         preconditioner: Any = Scalar(1.0),
         temperature: Float[Array, ""] | float = 1.0,
     ) -> State:
-        """Exchanges, then one step of every chain. `grad` needs `.log_density`."""
+        """Exchanges, then one step of every chain. `grad` needs `.log_density`.
+
+        And `.at_temperature`, where the target depends on the temperature.
+        """
         count, each = len(self.temperatures), self.sampler.num_noises
         t = jnp.asarray(self.temperatures, noise.dtype)
         q = state.replicas.position
-        order = self._order(q, grad, t, noise[: count - 1, 0], temperature)
-        replicas = self._moved(state.replicas, order, grad, step_size, preconditioner)
+        at = getattr(grad, "at_temperature", lambda _: grad)
+        order = self._order(q, at(0.0), t, noise[: count - 1, 0], temperature)
+        replicas = self._moved(
+            state.replicas, order, at, t * temperature, step_size, preconditioner
+        )
         noises = noise[count - 1 :].reshape(count, *([] if each == 1 else [each]), -1)
 
         def one(replica: Any, xi: Array, ti: Array) -> Any:
             return self.sampler.step(
-                replica, grad, step_size, xi, preconditioner=preconditioner,
+                replica, at(ti * temperature), step_size, xi, preconditioner=preconditioner,
                 temperature=ti * temperature,
             )  # fmt: skip
 
@@ -146,13 +161,15 @@ class ReplicaExchange:
             found, U = jnp.where(swap, found[order], found), jnp.where(swap, U[order], U)
         return found
 
-    def _moved(self, replicas, order, grad, step_size, preconditioner):
+    def _moved(self, replicas, order, at, temperatures, step_size, preconditioner):
         """The chains' states at one another's positions."""
         q = replicas.position
         if len(jax.tree.leaves(replicas)) == 1:
             return replicas._replace(position=q[order])
-        gradients = jax.vmap(grad)(q)
-        move = lambda state, position, change: self.sampler.exchanged(  # noqa: E731
-            state, position, change, step_size, preconditioner
-        )
-        return jax.vmap(move)(replicas, q[order], gradients[order] - gradients)
+
+        def move(state: Any, position: Array, T: Array) -> Any:
+            grad = at(T)
+            change = grad(position) - grad(state.position)
+            return self.sampler.exchanged(state, position, change, step_size, preconditioner)
+
+        return jax.vmap(move)(replicas, q[order], temperatures)

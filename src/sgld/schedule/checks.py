@@ -59,7 +59,10 @@ def check_values(schedule: Schedule, num_steps: int, name: str) -> None:
     spread = np.linspace(0, num_steps, 300), np.geomspace(1, num_steps + 1, 100) - 1
     steps = np.unique(np.concatenate(spread).astype(np.int32))
     try:
-        values = np.asarray(jax.vmap(lambda step: jnp.asarray(schedule(step)))(sent(steps)))
+        if isinstance(schedule, Constant):
+            values = np.asarray(schedule(sent(steps)))
+        else:
+            values = np.asarray(jax.vmap(lambda step: jnp.asarray(schedule(step)))(sent(steps)))
     except jax.errors.JAXTypeError as error:
         raise UsageError(
             f"{name} must be a function of the step that JAX can trace; "

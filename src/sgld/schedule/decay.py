@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from ..device import known_now, sent
 from ..errors import UsageError
 from ..typing import Number
 from .values import Step, Value, dtype_of, number, real
@@ -135,6 +137,8 @@ class Constant:
 
     def __call__(self, step: Step) -> Value:
         """The value, in the shape of `step`."""
+        if known_now(step, self.value):
+            return sent(np.full(np.shape(step), self.value), dtype_of(self))
         return jnp.full(jnp.shape(step), self.value, dtype_of(self))
 
 

@@ -41,6 +41,12 @@ def number(value: Any, name: str, *, zero: bool = False, what: str = "a number")
         raise UsageError(f"{name} must be finite. Got {number}.")
     if number < 0 or (number == 0 and not zero):
         raise UsageError(f"{name} must be {'zero or ' if zero else ''}positive. Got {number:g}.")
+    limits = jnp.finfo(jnp.result_type(float))
+    if number != 0 and not float(limits.tiny) <= number <= float(limits.max):
+        raise UsageError(
+            f"{name} must lie between {limits.tiny:.2g} and {limits.max:.2g}, the numbers that {limits.dtype} "
+            f"holds. Got {number:g}."
+        )
     return number
 
 

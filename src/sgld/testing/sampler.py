@@ -272,11 +272,42 @@ class _SamplerSuite:
             raise self._fail(f"the stationary mean is {mean}, the posterior's {self.mean_}.")
         return "the stationary mean is exact on a Gaussian"
 
-    def _error(self, h: float, T: float, D: Any) -> float:
+    def _ratios(self, h: float, T: float, D: Any) -> np.ndarray:
+        """Variances over T / curvature, in the directions where these ratios are extreme."""
         S = stationary_covariance(self.bound, self.J, h, temperature=T, preconditioner=D)
         root = np.linalg.cholesky(self.J)
-        white = root.T @ S @ root / T - np.eye(3)
-        return float(np.abs(np.linalg.eigvalsh((white + white.T) / 2)).max())
+        white = root.T @ S @ root / T
+        return np.linalg.eigvalsh((white + white.T) / 2)
+
+    def _error(self, h: float, T: float, D: Any) -> float:
+        return float(np.abs(self._ratios(h, T, D) - 1).max())
+
+    def _off(self, h: float, T: float, D: Any) -> str:
+        """The largest error with its sign, and the slip that makes such errors, where one is known."""
+        ratios = self._ratios(h, T, D)
+        worst = float(ratios[np.argmax(np.abs(ratios - 1))])
+        side = "wide" if worst > 1 else "narrow"
+        return f"off by {worst - 1:+.3g} (too {side}: {worst:.3g} times the right ones)"
+
+    def _slip(self, D: Any) -> str:
+        """What real code did wrong that had variances such as these, from those at three temperatures."""
+        h, hot = self.STEPS[-1] / self.top, (0.5, 1.0, 4.0)
+        scalar = np.array([self._ratios(h, T, Scalar(1.0)) for T in hot])
+        near = lambda found, wanted: np.allclose(found, wanted, rtol=0.1)  # noqa: E731
+        if not isinstance(D, Scalar) and near(scalar, 1.0):
+            return "; D is missing from the noise, or its root is transposed"
+        slips = (
+            ([[0.5]], "the noise is sqrt(h T) xi where sqrt(2 h T) xi belongs, or the drift is doubled"),
+            ([[2.0]], "the noise is 2 sqrt(h T) xi where sqrt(2 h T) xi belongs, or the drift is halved"),
+            ([[T] for T in hot], "the temperature is squared: it was taken for an sd"),
+            ([[T**-0.5] for T in hot], "the noise has the fourth root of the temperature, not the square root"),
+        )  # fmt: skip
+        for wanted, said in slips:
+            if near(scalar, wanted):
+                return f"; {said}"
+        if np.all(scalar < 0.2):
+            return "; the noise is of order h where it is of order sqrt(h)"
+        return ""
 
     def bias(
         self, order: float | None, tolerance: float, temperatures: tuple[float, ...]
@@ -288,15 +319,15 @@ class _SamplerSuite:
                 if order is None:
                     if max(errors) > 1e-6:
                         raise self._fail(
-                            f"variances at temperature {T:g} are off by {max(errors):.3g}, though "
-                            "stated to be exact on Gaussians."
+                            f"variances at temperature {T:g} are {self._off(self.STEPS[int(np.argmax(errors))] / top, T, D)}, though "
+                            f"stated to be exact on Gaussians{self._slip(D)}."
                         )
                     continue
                 if errors[-1] > max(0.05, 5 * self.STEPS[-1] ** order):
                     raise self._fail(
-                        f"variances at temperature {T:g} are off by {errors[-1]:.3g} at step size "
-                        f"{self.STEPS[-1]:g} / curvature: the law does not tend to the posterior "
-                        f"({name_of(D)} preconditioner)."
+                        f"variances at temperature {T:g} are {self._off(self.STEPS[-1] / top, T, D)} at "
+                        f"step size {self.STEPS[-1]:g} / curvature: the law does not tend to the posterior "
+                        f"({name_of(D)} preconditioner){self._slip(D)}."
                     )
                 slope = float(np.polyfit(np.log(self.STEPS), np.log(errors), 1)[0])
                 if abs(slope - order) > tolerance:

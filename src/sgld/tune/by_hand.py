@@ -35,4 +35,4 @@ def by_hand(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
     setup = Setup(
         sampler, gradient, D, as_schedule(ask.step_size, "step_size"), *problem.batches, always=always
     )  # fmt: skip
-    return Plan(setup, known, problem.num_data, law)
+    return Plan(setup, known, problem.num_data, law, by_hand=True)

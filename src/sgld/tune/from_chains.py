@@ -33,13 +33,15 @@ from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
 from ..metropolis.matched import matched_step
 from ..preconditioner.fixed import Dense
 from ..problem import sums
+from ..problem.operations import gradient_price
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..sampler.hmc import HMC
 from ..schedule import as_schedule
 from .always import rows_of
 from .estimator import in_batches, prepared, sampler_of, shuffled_period
-from .exact_price import CHEAP, MOST, exact_seconds
+from .exact_price import CHEAP, MOST, Exact, exact_chains
+from .from_modes import in_modes
 from .levels import dense_levels
 from .price import priced_choice
 
@@ -67,8 +69,9 @@ def from_chains(
             None  # where a jump costs trajectories, no step is short enough: adaptation never ends
         )
     alone = known.hopeless or known.modes is not None or bool(known.doubts) or not first
-    if exact_seconds(problem.num_data, problem.dimension) <= (MOST if alone else CHEAP):
-        return _on_all(problem, ask, known)
+    exact = exact_chains(gradient_price(problem), problem.dimension)
+    if exact.seconds <= (MOST if alone else CHEAP):
+        return _on_all(problem, ask, known, exact)
     if (
         first
         and known.hopeless
@@ -86,17 +89,17 @@ class _Center(NamedTuple):
     factor: Float[np.ndarray, "d d"]
 
 
-def _ensemble(problem: Problem, known: Known, seed: int) -> Ensemble:
+def _ensemble(problem: Problem, known: Known, seed: int, chains: int = CHAINS) -> Ensemble:
     """Warmed-up chains from every centre, in the order of the centres near which they ended.
 
     Chains near one centre are in the order of their log density: groups of neighbours then differ
     as much as they can at the start, and if they still do at the end, the chains have not mixed.
     """
-    centers = _centers(problem, known)
+    centers = _centers(problem, known)[:chains]
     zs = np.concatenate([
         _starts(problem, center, len(rows), seed, number)
         for number, (center, rows) in enumerate(
-            zip(centers, np.array_split(np.arange(CHAINS), len(centers)), strict=True)
+            zip(centers, np.array_split(np.arange(chains), len(centers)), strict=True)
         )
     ])  # fmt: skip
     gradient = Full.around(problem, problem.array(centers[0].z))
@@ -114,10 +117,10 @@ def _centers(problem: Problem, known: Known) -> list[_Center]:
     if isinstance(gaussian, Laplace) and _holds_mass(problem, gaussian):
         assert gaussian.factor is not None
         centers = [_Center(gaussian.center, gaussian.factor)]
-        for mode in () if known.modes is None else known.modes:
+        for mode in () if known.modes is None else known.modes.z[1:]:
             factor = laplace_at(problem, mode).factor
             centers.append(_Center(mode, gaussian.factor if factor is None else factor))
-        return centers[:CHAINS]
+        return centers
     center = np.asarray(problem.start, np.float64)
     squares = squared_gradients(problem, problem.array(center))
     return [_Center(center, np.diag(1 / np.sqrt(np.asarray(squares, np.float64) + 1e-8)))]
@@ -142,13 +145,22 @@ def _starts(
     return center.z + away
 
 
-def _on_all(problem: Problem, ask: Request, known: Known) -> Plan:
-    """The chains go on, with exact gradients."""
-    found = _ensemble(problem, known, ask.seed)
+def _on_all(problem: Problem, ask: Request, known: Known, exact: Exact) -> Plan:
+    """The chains go on, with exact gradients; in the modes they are in, where these are apart."""
+
+    def dispersed(gaussian: Laplace, count: int, number: int) -> np.ndarray:
+        assert gaussian.factor is not None
+        return _starts(problem, _Center(gaussian.center, gaussian.factor), count, ask.seed, number)
+
+    setup = in_modes(problem, known, ask.seed, dispersed)
+    if setup is not None:
+        return Plan(setup, known, problem.num_data)
+    found = _ensemble(problem, known, ask.seed, exact.chains)
     center = problem.start if known.gaussian is None else known.gaussian.center
     setup = Setup(
         HMC(found.leapfrogs), Full.around(problem, problem.array(center)), _metric(found, problem),
-        as_schedule(found.step_size, "step_size"), *problem.as_one_batch().batches, starts=found.zs,
+        as_schedule(found.step_size, "step_size"), *problem.as_one_batch().batches, num_draws=exact.draws,
+        num_chains=exact.chains, starts=found.zs,
     )  # fmt: skip
     return Plan(setup, known, problem.num_data)
 

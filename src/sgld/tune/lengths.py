@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from ..draws.plan import Plan
+from ..errors import UsageError
 from ..metropolis.ensemble import CHAINS
 from ..problem.request import Request, is_auto
-from .exact_price import exact_draws
+from .exact_price import DRAWS
 
 __all__ = ["with_lengths"]
 
@@ -24,7 +25,7 @@ ADAPTING = 1000  # least burn-in of an adaptive preconditioner
 def with_lengths(plan: Plan, ask: Request) -> Plan:
     """The plan with those of its setup."""
     setup = plan.setup
-    num_chains = ask.chains(CHAINS if setup.exact else 4)
+    num_chains = ask.chains(setup.num_chains or CHAINS if setup.exact else 4)
     if setup.exact:
         return replace(
             plan, setup=replace(setup, num_chains=num_chains, **_exact(plan, ask, num_chains))
@@ -34,6 +35,8 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
     longest = SHORT if plan.known.hopeless or setup.starts is not None else LONG
     if setup.starts is not None and setup.batch_size is not None:
         longest = max(LEAST, min(longest, MOST_ROW_STEPS // setup.batch_size))
+    if plan.law is not None and not is_auto(ask.step_size) and ask.max_steps is None:
+        _check_long(ask, rate)
     burn_in = min(longest, int(np.ceil(6 / rate))) if is_auto(ask.burn_in) else int(ask.burn_in)
     if is_auto(ask.burn_in) and setup.preconditioner.adapts:
         burn_in = max(burn_in, ADAPTING)
@@ -67,13 +70,22 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
     return replace(plan, setup=setup)
 
 
+def _check_long(ask: Request, rate: float) -> None:
+    """UsageError where a step by hand would take the library more steps than it takes by itself."""
+    if is_auto(ask.burn_in) and 6 / rate > LONG:
+        raise UsageError(
+            f"step_size is so small that burn-in alone would take {6 / rate:.1e} steps or more, and no run "
+            f"takes more than {LONG:,} by itself; give a larger one, or burn_in or max_steps to have it all the same."
+        )
+
+
 def _exact(plan: Plan, ask: Request, num_chains: int) -> dict[str, int]:
     """Of chains that have settled already: every trajectory is a draw."""
     burn_in = 0 if is_auto(ask.burn_in) else int(ask.burn_in)
     thin = 1 if is_auto(ask.thin) else int(ask.thin)
     if is_auto(ask.num_draws):
-        dimension = plan.setup.preconditioner.matrix.shape[0]
-        num_draws = max(FEWEST, exact_draws(plan.num_data, dimension) // num_chains)
+        planned = plan.setup.num_chains * plan.setup.num_draws or DRAWS
+        num_draws = max(FEWEST, planned // num_chains)
     else:
         num_draws = int(ask.num_draws)
     if ask.max_steps is not None:

@@ -48,7 +48,7 @@ def misfit_notes(misfit: float | None, num_data: int) -> tuple[str, ...]:
         return (
             f"the model looks misspecified: {told}, so its sds may be about {np.sqrt(misfit):.2g} times too "
             "small for other samples; try a likelihood with more variance (negative binomial for counts, "
-            "Student-t for measurements), or sgld.sandwich (sgld summary RUN --sandwich).",
+            "Student-t for measurements), or sgld.sandwich.",
         )
     return (
         f"the model looks misspecified: {told}; try a likelihood with less variance, or sgld.sandwich.",

@@ -20,6 +20,7 @@ from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
 from ..stages import stage
 from .by_hand import by_hand
+from .exchange import check_exchange
 from .from_chains import from_chains
 from .from_gaussian import from_curvature, from_lowrank
 from .from_optimisers import from_optimisers
@@ -41,9 +42,16 @@ def make_plan(problem: Problem, ask: Request) -> Plan:
     if isinstance(known.gaussian, Laplace):
         check_resolved(problem, known.gaussian, T)
     plan = _chosen(problem, ask, known, T)
-    notes = (*plan.notes, *known.notes, *misfit_notes(plan.misfit, problem.num_data))
+    notes = (
+        *problem.posterior.notes,
+        *plan.notes,
+        *known.notes,
+        *misfit_notes(plan.misfit, problem.num_data),
+    )
     setup = replace(plan.setup, temperature=temperature)
-    return with_lengths(replace(plan, setup=setup, notes=notes), ask)
+    plan = replace(plan, setup=setup, notes=notes)
+    check_exchange(problem, plan, ask)
+    return with_lengths(plan, ask)
 
 
 def _chosen(problem: Problem, ask: Request, known: Known, T: float) -> Plan:

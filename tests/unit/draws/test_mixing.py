@@ -127,7 +127,7 @@ def test_several_modes_are_spoken_of_where_chains_are_in_groups_alone(rng):
     (reason,), draws = said_of(x)
     assert "several modes" in reason and "'x1'" in reason and "8 sds" in reason
     assert draws == 1000  # more draws of where each is say nothing
-    slow = autoregressions(0.9995, rng, count=2)  # narrow, and far from each other
+    slow = autoregressions(0.99995, rng, count=2)  # narrow, and far from each other
     assert mixing.mixing(slow, slow.mean((0, 1))).gap.max() > 2
     (reason,), draws = said_of(slow)
     assert "too few effective draws" in reason and draws > 1000
@@ -141,3 +141,13 @@ def test_chains_that_disagree_are_prolonged_by_as_much_as_r_hat_asks():
     assert none == 1000 < some < most <= 4000
     (reason,), _ = said_of(shifted[2])
     assert "the chains disagree" in reason
+
+
+def test_a_chain_that_drifts_stands_in_no_group(rng):
+    """Its halves are 6 sds apart, as those of two groups would be; groups hold whole chains."""
+    drifting = rng.standard_normal((4, 400, 1))
+    drifting[0, 200:] += 6
+    apart = rng.standard_normal((4, 400, 1))
+    apart[0] += 6
+    gaps = [float(mixing.mixing(x, np.zeros(1)).gap[0]) for x in (drifting, apart)]
+    assert gaps[0] < 1 < 5 < gaps[1]

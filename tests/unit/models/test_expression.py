@@ -88,7 +88,7 @@ def test_nor_in_the_outcome_or_in_a_stored_specification(tmp_path, term):
 
 @pytest.mark.parametrize("term", PLAIN)
 def test_what_people_write_is_taken(term):
-    state, x, y = learn(TABLE, f"y ~ {term}")
+    state, x, y, _ = learn(TABLE, f"y ~ {term}")
     assert np.isfinite(x).all() and len(x) == len(y) == 60
     assert state["names"][0] == "Intercept"
 

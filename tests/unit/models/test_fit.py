@@ -28,7 +28,7 @@ def finished(tmp_path_factory):
     draws = fit(
         folder / "rows.csv", "y ~ x", out=folder / "run", num_draws=300, progress=False,
         on_model=seen.append, on_plan=seen.append,
-    )  # fmt: skip
+    ).draws  # fmt: skip
     return folder, draws, seen
 
 
@@ -82,7 +82,9 @@ def test_a_damaged_run_json_is_a_sentence(finished, damage):
 
 
 def test_a_table_in_memory_runs_but_cannot_be_resumed(tmp_path):
-    draws = fit(rows(), "y ~ x", num_draws=20, num_chains=2, progress=False, out=tmp_path / "run")
+    draws = fit(
+        rows(), "y ~ x", num_draws=20, num_chains=2, progress=False, out=tmp_path / "run"
+    ).draws
     assert draws.num_draws == 20
     content = json.loads((tmp_path / "run" / "run.json").read_text())
     with pytest.raises(RunError, match="table in memory"):

@@ -29,7 +29,7 @@ def test_visits_to_a_doctor(tmp_path):
     draws = fit(
         bundled("randhie"), "mdvis ~ " + " + ".join(COLUMNS), family="poisson", out=run,
         progress=False,
-    )  # fmt: skip
+    ).draws  # fmt: skip
     found = sandwich_of_run(run)
     table = read_table(bundled("randhie"))
     y = table["mdvis"].to_numpy().astype(float)

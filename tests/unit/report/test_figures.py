@@ -126,7 +126,9 @@ def test_representative_draws_follow_the_weights():
 
 
 def made(observed, replicas):
-    return check.Replicated(observed, replicas, replicas.mean(axis=0), "y", observed.size)
+    return check.Replicated(
+        observed, replicas, replicas.mean(axis=0), "y", observed.size, observed.size
+    )
 
 
 def test_the_check_sees_overdispersion(rng):
@@ -152,11 +154,11 @@ def test_the_check_sees_tails_and_skewness(rng):
 def test_the_check_sees_miscalibration(rng):
     p = rng.uniform(0.1, 0.9, 2000)
     replicas = (rng.random((100, 2000)) < p).astype(float)
-    right = check.Replicated((rng.random(2000) < p) * 1.0, replicas, p, "y", 2000)
+    right = check.Replicated((rng.random(2000) < p) * 1.0, replicas, p, "y", 2000, 2000)
     svg, reading = check.check("bernoulli", right)
     assert "are calibrated" in reading
     parsed(svg)
-    wrong = check.Replicated((rng.random(2000) < p**2) * 1.0, replicas, p, "y", 2000)
+    wrong = check.Replicated((rng.random(2000) < p**2) * 1.0, replicas, p, "y", 2000, 2000)
     assert "not calibrated" in check.check("bernoulli", wrong)[1]
 
 

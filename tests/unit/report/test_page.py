@@ -13,7 +13,7 @@ from sgld.draws.run_directory import RunDirectory
 from sgld.draws.storage import write_result
 from sgld.draws.verdict import Verdict
 from sgld.errors import RunError
-from sgld.report import text
+from sgld.report import check, text
 from sgld.report.page import write_report
 
 pytest.importorskip("matplotlib", reason="the report extra is not installed")
@@ -249,6 +249,24 @@ def test_a_formula_run_is_checked_against_its_data(tmp_path, family):
     assert "has changed since" in written(directory.path)
     file.unlink()
     assert "is missing" in written(directory.path)
+
+
+@pytest.mark.parametrize(
+    ("num_data", "observed", "said"),
+    [
+        (300, 4.0, ": the spread fits."),
+        (9000, 4.0, ": the spread fits in these 300 rows."),
+        (300, None, "the variance fits, the zeros do not."),
+    ],
+)
+def test_the_spread_fits_where_all_rows_say_so(num_data, observed, said):
+    rng = np.random.default_rng(0)
+    replicas = rng.poisson(4.0, (200, 300)).astype(float)
+    y = rng.poisson(4.0, 300).astype(float)
+    if observed is None:  # no zeros, and the same variance
+        y = np.where(np.arange(300) % 2 == 0, 2.0, 6.0)
+    made = check.Replicated(y, replicas, np.full(300, 4.0), "y", num_data)
+    assert said in check.check("poisson", made)[1]
 
 
 def test_the_public_way_in():

@@ -158,7 +158,7 @@ def test_tops_on_rays_are_where_other_modes_are_looked_for(d, gap):
     problem, _ = of(lambda x: two_modes(x, gap), d=d, start=0.5)
     known = find_out(problem, 0, 1.0, by_hand=False)
     assert known.modes is not None
-    np.testing.assert_allclose(known.modes[0], [1 + gap] + [0.0] * (d - 1), atol=0.1)
+    np.testing.assert_allclose(known.modes.z[1], [1 + gap] + [0.0] * (d - 1), atol=0.1)
     assert known.doubts == ()  # what lies there is that mode
 
 

@@ -1,0 +1,159 @@
+"""`sgld.from_numpyro`: a NumPyro model with its arguments, as a posterior and a start."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..errors import UsageError, need
+from ..posterior import Labels, Posterior
+from .arguments import Arguments, name_of, spread
+from .constrained import transform_of
+from .program import Density, Likelihood, Prior, Program, Report
+from .refusals import check_sites, traced
+from .rows import Found, by_rows, find_rows, packed
+from .sites import Site, first_line, sample_sites
+
+__all__ = ["from_numpyro", "opened"]
+
+MOST_REPORTED = 1000  # numbers of deterministic sites that are reported with every draw
+
+
+def from_numpyro(
+    model: Callable, /, *args: Any, **kwargs: Any
+) -> tuple[Posterior, dict[str, np.ndarray]]:
+    """A NumPyro model and its arguments as a Posterior that holds its data, and a start.
+
+    Plates over rows become likelihoods of single rows, so that batches of rows can be drawn: the
+    arguments whose leading axis is the plate's size are the rows. That the model at one row at a time
+    says the same as the whole is checked for every row at several positions; where it does not, or
+    where there is no such plate, the full density is taken, and the posterior's notes say why.
+    Constrained sites are sampled as free ones, the Jacobian counted once; draws are on the constrained
+    scale, under the names and shapes of the sites, with deterministic sites that no row has a share in.
+
+    Args:
+      model: a function with NumPyro's primitives, as for `numpyro.infer.MCMC`; handlers around it
+        (`mask`, `scale`, `condition`, `reparam`) hold. A plate's `subsample_size` is left to
+        `sgld.sample`, which chooses its own batches of all rows.
+      args, kwargs: its arguments, data included.
+
+    Returns: `(posterior, init)`: `posterior.data` holds the rows, so that `sgld.sample(posterior)` is
+    all; `init` is the prior's median, a dict by site.
+
+    Raises: UsageError where the model has no observed site, a discrete latent site that cannot be summed
+    out, a site twice, arguments that do not fit, or a plate that is not of the data's size.
+    MissingExtra without NumPyro.
+
+    Example:
+      >>> import numpy as np, numpyro, numpyro.distributions as dist, sgld
+      >>> def model(x, y=None):
+      ...     slope = numpyro.sample("slope", dist.Normal(0.0, 10.0))
+      ...     sigma = numpyro.sample("sigma", dist.HalfNormal(1.0))
+      ...     with numpyro.plate("rows", len(x)):
+      ...         numpyro.sample("y", dist.Normal(slope * x, sigma), obs=y)
+      >>> x = np.linspace(-1.0, 1.0, 200)
+      >>> y = 2.0 * x + 0.3 * np.random.default_rng(0).normal(size=200)
+      >>> posterior, init = sgld.from_numpyro(model, x, y=y)
+      >>> posterior
+      Posterior(log prior + sum of log likelihoods, constrained)
+      >>> sorted(init), sorted(posterior.data)
+      (['sigma', 'slope'], ['x', 'y'])
+      >>> draws = sgld.sample(posterior, progress=False)
+      >>> print(draws.verdict.word, round(float(draws.mean()["slope"]), 1))
+      trusted 2.0
+    """
+    need("numpyro", "numpyro")
+    arguments = Arguments.of(model, args, kwargs)
+    sites = traced(model, arguments)
+    check_sites(model, sites)
+    latent = sample_sites(sites, observed=False)
+    init = {name: np.asarray(site["value"]) for name, site in latent.items()}
+    whole = _whole(model, arguments, init)
+    transform = transform_of(latent, whole)
+    over, notes = find_rows(arguments, sites), _notes(sites)
+    found = (
+        Found(reason=over)
+        if isinstance(over, str)
+        else by_rows(model, arguments, over, transform, init)
+    )
+    program, data = found.program, None
+    if program is None:
+        notes.append(f"the full density of the model is evaluated at every step: {found.reason}.")
+        names = [name for name, site in sites.items() if site["type"] == "deterministic"]
+        log_prior, log_likelihood = Density(whole), None
+    else:
+        assert not isinstance(over, str)
+        names, data = found.deterministic, packed(arguments, over.rows)
+        log_prior, log_likelihood = Prior(program), Likelihood(program)
+    reported, left = _reported(sites, names)
+    if left:
+        notes.append(f"{left}, deterministic, not reported: numpyro.infer.Predictive gives them.")
+    output = Report(program or whole, reported) if reported else None
+    posterior = Posterior(
+        log_prior, log_likelihood, transform=transform, init=init, output=output, data=data, notes=Labels(notes),
+    )  # fmt: skip
+    return posterior, init
+
+
+def opened(posterior: Any, data: Any, init: Any) -> tuple[Any, Any, Any]:
+    """What `sgld.sample` was given, with a NumPyro model and the data that a posterior holds made explicit."""
+    if not isinstance(posterior, Posterior):
+        # a model can only come from a library that is loaded
+        if "numpyro" not in sys.modules or not callable(posterior) or isinstance(posterior, type):
+            return posterior, data, init
+        args, kwargs = spread(posterior, data)
+        (posterior, _), data = from_numpyro(posterior, *args, **kwargs), None
+    if posterior.data is not None:
+        data = posterior.data if data is None else data
+        posterior = replace(posterior, data=None)
+    return posterior, data, init
+
+
+def _whole(model: Callable, arguments: Arguments, init: dict[str, Any]) -> Program:
+    """The program of all arguments at once; where the model must see their values, these are static."""
+    gradient = jax.grad(lambda position, program: Density(program)(position))
+    program = Program.of(model, arguments)
+    try:
+        jax.eval_shape(gradient, init, program)
+    except Exception:  # numpy's functions, say, want no tracer
+        program = Program.of(model, arguments, concrete=True)
+    try:
+        jax.eval_shape(gradient, init, program)
+    except Exception as error:
+        raise UsageError(
+            f"the density of the model {name_of(model)!r} has no gradient: {first_line(error)}."
+        ) from error
+    return program
+
+
+def _notes(sites: Mapping[str, Site]) -> list[str]:
+    """What is done with a part of the model that its author may have meant otherwise."""
+    notes = []
+    for name, site in sites.items():
+        if site["type"] == "plate" and site["asked"] is not None:
+            notes.append(
+                f"plate {name!r} asks for subsamples of {site['asked']}; all its members count, and batches are chosen "
+                "by sgld.sample (batch_size=)."
+            )
+        if site["type"] == "param":
+            notes.append(
+                f"numpyro.param {name!r} stays at its first value; a prior would make it a parameter."
+            )
+    return notes
+
+
+def _reported(sites: Mapping[str, Site], names: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """The deterministic sites that are reported, and a list of those that are left out."""
+    kept, total = [], 0
+    for name in sorted(names, key=lambda name: np.size(sites[name]["value"])):
+        total += np.size(sites[name]["value"])
+        if total <= MOST_REPORTED:
+            kept.append(name)
+    every = [name for name, site in sites.items() if site["type"] == "deterministic"]
+    left = [repr(name) for name in every if name not in kept]
+    return tuple(kept), ", ".join(left)

@@ -1,0 +1,130 @@
+"""What is answered to a model that cannot be sampled: each in a sentence that names the site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import SGLDError, UsageError
+from .arguments import Arguments, name_of
+from .sites import Site, plate_sizes, run, sample_sites
+
+__all__ = ["check_sites", "traced"]
+
+MOST_LOCAL = 20_000  # numbers that latent sites among the observed ones may hold
+
+
+def traced(model: Callable, arguments: Arguments) -> dict[str, Site]:
+    """The sites of the model at its prior's median. Raises UsageError for whatever goes wrong in it."""
+    from numpyro.infer import init_to_median
+
+    args, kwargs = arguments.given
+    plates: dict[str, int] = {}
+    try:
+        return run(model, args, kwargs, {}, start=init_to_median(num_samples=15), seen=plates)
+    except SGLDError:
+        raise
+    except AssertionError as error:
+        twice = "unique names" in str(error)
+        why = f"uses a site twice: {error}" if twice else f"fails: {error or 'an assertion'}"
+        raise UsageError(
+            f"the model {name_of(model)!r} {why}; give every site its own name."
+        ) from error
+    except Exception as error:  # whatever a user's function raises
+        raise UsageError(_failed(model, arguments, plates, error)) from error
+
+
+def _failed(
+    model: Callable, arguments: Arguments, plates: Mapping[str, int], error: Exception
+) -> str:
+    """The sentence for an exception inside a model."""
+    text = (str(error).strip() or "without a word").splitlines()[0]
+    lengths = {leaf.name: leaf.length for leaf in arguments.leaves if leaf.length is not None}
+    for plate, size in plates.items():
+        if lengths and "shape" in text and size not in lengths.values():
+            listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+            return (
+                f"plate {plate!r} of the model {name_of(model)!r} has size {size}, and no argument has {size} rows "
+                f"({listed}): {text}"
+            )
+    return (
+        f"the model {name_of(model)!r} fails at its prior's median: {type(error).__name__}: {text}"
+    )
+
+
+def check_sites(model: Callable, sites: Mapping[str, Site]) -> None:
+    """UsageError for a model that has no posterior, or none that can be sampled."""
+    observed = sample_sites(sites, observed=True)
+    latent = sample_sites(sites, observed=False)
+    if not latent and not observed:
+        raise UsageError(
+            f"{name_of(model)!r} has no numpyro.sample site; posterior must be an sgld.Posterior or a NumPyro model."
+        )
+    if not observed:
+        raise UsageError(
+            f"the model {name_of(model)!r} has no observed site, so that its draws would be the prior's: give the "
+            "outcome (is it an argument left at None?), or draw from the prior with numpyro.infer.Predictive."
+        )
+    if not latent:
+        raise UsageError(
+            f"the model {name_of(model)!r} has no latent site: nothing is to be learnt."
+        )
+    for name, site in latent.items():
+        _check_latent(name, site)
+    _check_local(latent, observed, sites)
+    for name, site in observed.items():
+        _check_shape(name, site)
+
+
+def _check_latent(name: str, site: Site) -> None:
+    from numpyro.distributions import Delta
+
+    fn = site["fn"]
+    if isinstance(fn, Delta):
+        raise UsageError(
+            f"the latent site {name!r} has a Delta distribution; write numpyro.deterministic({name!r}, value)."
+        )
+    if fn.support is not None and fn.support.is_discrete:
+        raise UsageError(
+            f"the latent site {name!r} is discrete ({type(fn).__name__}), and has no gradient; sum it out: write the "
+            "sites that depend on it with numpyro.distributions.MixtureSameFamily, or add their log density with "
+            "numpyro.factor."
+        )
+
+
+def _check_local(
+    latent: Mapping[str, Site], observed: Mapping[str, Site], sites: Mapping[str, Site]
+) -> None:
+    """UsageError for more latent numbers, one for each row, than can be sampled."""
+    sizes = plate_sizes(sites)
+    rows = {frame.name for site in observed.values() for frame in site["cond_indep_stack"]}
+    for name, site in latent.items():
+        over = [f.name for f in site["cond_indep_stack"] if f.name in rows]
+        count = int(np.size(site["value"]))
+        if over and count > MOST_LOCAL:
+            raise UsageError(
+                f"the latent site {name!r} stands in plate {over[0]!r} of {sizes[over[0]]} rows, which makes {count} "
+                f"parameters; up to {MOST_LOCAL} are sampled. Integrate it out (a Normal effect of each row adds its "
+                "variance to the outcome's, a Gamma rate makes GammaPoisson), or let rows share it by group."
+            )
+
+
+def _check_shape(name: str, site: Site) -> None:
+    """UsageError where an observed site is broadcast against its plates or its distribution."""
+    fn, value = site["fn"], site["value"]
+    batch = tuple(fn.batch_shape)
+    for frame in site["cond_indep_stack"]:
+        if batch[frame.dim] != frame.size:
+            raise UsageError(
+                f"plate {frame.name!r} has size {frame.size}, and the observed site {name!r} has {batch[frame.dim]} "
+                "numbers along it; give the plate the number of rows."
+            )
+    shape = jnp.shape(value)
+    got = np.broadcast_shapes(shape[: len(shape) - fn.event_dim], batch) if shape else batch
+    if site["cond_indep_stack"] and got != batch:
+        raise UsageError(
+            f"the observed site {name!r} has values of shape {shape} and a distribution of batch shape {batch}, which "
+            f"together make {got}: every value would be compared with every row; give both one shape."
+        )

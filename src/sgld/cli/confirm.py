@@ -1,0 +1,113 @@
+"""The commands that hold a finished run against NUTS or half its step: reference, halve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from ..errors import RunError, UsageError
+from .app import Json, Quiet, Run, Strict, command, typer
+from .show import exit_strict, show, write_page
+
+if TYPE_CHECKING:
+    from ..draws.draws import Draws
+    from ..models.formula import FormulaModel
+    from ..referee.halving import Halving
+
+__all__ = ["halve", "reference"]
+
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of everything random.")]
+
+
+@command("sgld reference run/")
+def reference(
+    run: Run,
+    draws: Annotated[
+        int, typer.Option("--draws", metavar="N", help="Draws per chain.")
+    ] = 1000,
+    chains: Annotated[
+        int, typer.Option("--chains", metavar="N", help="Independent chains.")
+    ] = 4,
+    method: Annotated[
+        str, typer.Option("--method", metavar="NAME", help="nuts, hmc, mala or metropolis.")
+    ] = "nuts",
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    strict: Strict = False,
+) -> None:  # fmt: skip
+    """Sample a finished run's posterior by an exact method on all rows, compare, and judge the run by it.
+
+    Slow: every step reads every row. Means differ in units of the reference's sd; an sd ratio
+    above 1 means that the run is too wide. The verdict is stored with the run.
+    """
+    from ..draws.comparison import compare
+    from ..referee.reference import reference as exact
+    from ..typing import Method
+
+    done, model = _asked(run, "sgld.reference")
+    if (done.temperature != 1).any():
+        raise UsageError(
+            f"{run} has temperature {float(done.temperature.flat[0]):g}: its law is not the "
+            "posterior, which is what a reference samples."
+        )
+    truth = exact(
+        model.posterior, model.data, method=cast(Method, method), num_chains=chains,
+        num_draws=draws, seed=seed, progress=not (quiet or as_json),
+    )  # fmt: skip
+    said = f"{compare(done, truth)}\nreference: {truth.verdict}"
+    _confirm(run, truth, said, quiet, as_json, strict)
+
+
+@command("sgld halve run/")
+def halve(
+    run: Run,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="N", show_default="the run's plus 1", help="Of everything random."),
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    strict: Strict = False,
+) -> None:  # fmt: skip
+    """Run again with half the step, extrapolate to step 0, and judge the run by it.
+
+    Costs twice the run's steps. It sees what changes with the step, and neither other modes nor heavy
+    tails. The verdict is stored with the run.
+    """
+    from ..referee.halving import step_halving
+
+    done, model = _asked(run, "sgld.step_halving")
+    found = step_halving(
+        model.posterior, model.data, done, seed=seed, progress=not (quiet or as_json)
+    )
+    _confirm(run, found, str(found), quiet, as_json, strict)
+
+
+def _asked(run: Path, function: str) -> tuple[Draws, FormulaModel]:
+    """Draws and model of a finished run of `sgld fit`."""
+    from ..draws.run_directory import RunDirectory
+    from ..draws.storage import load
+    from ..models.fit import model_of_run
+
+    done, asked = load(run), RunDirectory(run).begun()
+    if asked.get("kind") != "formula":
+        raise RunError(
+            f"{run} was not made by `sgld fit`, so the command line does not know its model; use {function} "
+            f"and sgld.confirm({str(run)!r}, ...)."
+        )
+    return done, model_of_run(asked)
+
+
+def _confirm(
+    run: Path, found: Draws | Halving, said: Any, quiet: bool, as_json: bool, strict: bool
+) -> None:
+    """Store what was found, and print what is said of it, and the run's verdict."""
+    from ..referee.confirm import confirm
+
+    confirm(run, found)
+    if not (quiet or as_json):
+        typer.echo(f"{said}\n")
+    show(run, quiet=not as_json, as_json=as_json)
+    write_page(run, silent=quiet or as_json)
+    exit_strict(run, strict)

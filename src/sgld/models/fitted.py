@@ -1,0 +1,147 @@
+"""What `sgld.fit` returns: the draws of a formula's model, and what one asks of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from ..checks import fraction
+from ..data.table import as_table
+from ..draws.draws import Draws
+from ..draws.summary import Summary
+from ..draws.verdict import Verdict
+from ..errors import DataError
+from .formula import FormulaModel
+from .rows import complete
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["Fit", "predicted"]
+
+ROWS_AT_ONCE = 65_536
+
+
+@dataclass(frozen=True, repr=False)
+class Fit:
+    """The posterior of a formula's model.
+
+    Attributes:
+      draws: on the original scale, with the formula's names.
+      model: the formula, its priors and its rows.
+      asked: what was asked for, as run.json of a run directory holds it.
+    """
+
+    draws: Draws
+    model: FormulaModel
+    asked: dict[str, Any]
+
+    @property
+    def verdict(self) -> Verdict:
+        """How far the draws can be trusted."""
+        return self.draws.verdict
+
+    def summary(self) -> Summary:
+        """The table of the parameters, the verdict last."""
+        return self.draws.summary()
+
+    def predict(self, new: Any, *, prob: float = 0.9) -> Any:
+        """Predictions for other rows, in their order.
+
+        Args:
+          new: a table with the predictors' columns, as `sgld.fit` takes it, or the path of one.
+          prob: of the interval, which is central.
+
+        Returns:
+          A table of the kind of `new` (a DataFrame with its index; a dict of arrays for a dict; a
+          pyarrow.Table for a path): `mean` and `sd` of the outcome, its noise included; `lower` and
+          `upper` of an interval that holds it with probability `prob`; for bernoulli also
+          `probability`; of a categorical outcome `class` and `probability[level]`. Rows with a
+          missing cell are empty where the fit was to drop such rows, and refused otherwise.
+
+        Raises: DataError for the rows, UsageError for `prob`.
+        """
+        from ..data.table import read_table
+
+        path = isinstance(new, (str, Path))
+        table = read_table(new) if path else as_table(new)
+        seed = int(self.asked.get("seed", 0))
+        found = predicted(self.model, self.draws, table, prob, seed)
+        return _like(None if path else new, found)
+
+    def report(self, path: str | Path) -> Path:
+        """Write the page of the run, one file that needs nothing else, to `path`; return it.
+
+        Raises: RunError where it cannot be written, MissingExtra without matplotlib.
+        """
+        from ..report.page import report_of
+
+        return report_of(self.draws, path, self.asked, self.model)
+
+    def __repr__(self) -> str:
+        summary = str(self.summary())
+        return f"{self.model!r}\n{summary}"
+
+
+def predicted(
+    model: FormulaModel, draws: Draws, table: pyarrow.Table, prob: float, seed: int
+) -> dict[str, np.ndarray]:
+    """`FormulaModel.predict` for draws on the original scale, the rows in chunks.
+
+    Raises: DataError for the rows, UsageError for `prob`.
+    """
+    fraction("prob", prob)
+    weights = draws.weights
+    position = jax.tree.map(lambda leaf: np.asarray(leaf)[draws.healthy], draws.position)
+    position = model.to_standardised(position)
+    whole, keep = table, np.ones(table.num_rows, bool)
+    if model.spec.get("missing") == "drop":
+        table, keep = complete(table, model.predictors(table))
+    parts = []
+    for number, start in enumerate(range(0, table.num_rows, ROWS_AT_ONCE)):
+        rows = table.slice(start, ROWS_AT_ONCE)
+        try:
+            part = model.predict(position, rows, prob=prob, weights=weights, seed=seed + number)
+        except DataError:
+            # the sentence names a row: find it in the whole
+            if keep.all() and start:
+                model.design(table.slice(0, start + ROWS_AT_ONCE))
+            raise
+        parts.append(part)
+    if not parts:
+        model.design(whole)  # raises: every row has a missing cell
+    return {
+        name: _spread(np.concatenate([part[name] for part in parts]), keep) for name in parts[0]
+    }
+
+
+def _spread(values: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    """Values of the rows kept, in the places of all rows; NaN, or None for words, between them."""
+    if keep.all():
+        return values
+    numbers = values.dtype.kind == "f"
+    out = np.full(len(keep), np.nan) if numbers else np.full(len(keep), None, object)
+    out[keep] = values
+    return out
+
+
+def _like(given: Any, found: dict[str, np.ndarray]) -> Any:
+    """The columns as a table of the kind that was given."""
+    if isinstance(given, dict):
+        return found
+    library = type(given).__module__.split(".")[0]
+    if library == "pandas":
+        import pandas
+
+        return pandas.DataFrame(found, index=given.index)
+    if library == "polars":
+        import polars  # pyright: ignore[reportMissingImports]
+
+        return polars.DataFrame(found)
+    import pyarrow
+
+    return pyarrow.table(found)

@@ -1,0 +1,166 @@
+"""Which rows of a table a model takes, and what it needs of each: outcome, design, offset, weight, trials."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from ..data.table import column_array
+from ..errors import DataError, UsageError, did_you_mean, need
+from .design import Learnt, columns_of, learn
+from .family import Family
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["MISSING", "Rows", "complete", "rows_of"]
+
+MISSING = ("drop", "error")
+MOST_LEVELS = 100
+
+
+class Rows(NamedTuple):
+    """The rows a model takes.
+
+    Attributes:
+      learnt: state, design, outcome and offset of the formula.
+      extra: what else rows have, {"offset", "weight", "trials"}, those of the three there are.
+      levels: of a categorical outcome, in order; else empty.
+      num_dropped: rows left out, as a cell is missing.
+    """
+
+    learnt: Learnt
+    extra: dict[str, Float[np.ndarray, " N"]]
+    levels: list[Any]
+    num_dropped: int
+
+
+def rows_of(table: pyarrow.Table, formula: str, family: Family, columns: dict[str, Any]) -> Rows:
+    """The rows of `table` that the model takes.
+
+    Args:
+      columns: the names of the columns of "weights" and "trials" or None, "missing", and "levels"
+        where they are known already.
+
+    Raises UsageError for a wrong `missing`, DataError for what the rows may not be.
+    """
+    if columns["missing"] not in MISSING:
+        raise UsageError(
+            f"missing must be one of {', '.join(MISSING)}. Got {columns['missing']!r}."
+            + did_you_mean(str(columns["missing"]), MISSING)
+        )
+    outcome, used = columns_of(formula, table)
+    named = [columns[name] for name in ("weights", "trials") if columns[name] is not None]
+    for name in named:
+        if name not in table.column_names:
+            column_array(table, name)  # raises, with what there is
+    dropped = 0
+    if columns["missing"] == "drop":
+        whole = table
+        table, _ = complete(table, sorted({*used, *named}))
+        dropped = whole.num_rows - table.num_rows
+        if not table.num_rows:
+            raise DataError(
+                f"every one of the {whole.num_rows} rows has a missing cell in a column that is used; "
+                f"the emptiest is {_emptiest(whole, [*used, *named])!r}: take such columns out."
+            )
+    levels: list[Any] = []
+    if family.levels:
+        table, levels = _coded(table, outcome, columns.get("levels"))
+    try:
+        learnt = learn(table, formula)
+        family.check(learnt.y, learnt.state["outcome"])
+        extra = {} if learnt.offset is None else {"offset": learnt.offset}
+        if columns["trials"] is not None:
+            extra["trials"] = _trials(table, columns["trials"], learnt.y, outcome)
+        if columns["weights"] is not None:
+            extra["weight"] = _weights(table, columns["weights"])
+    except DataError as error:
+        if not dropped:
+            raise
+        counted = f" (rows are counted without the {dropped} that have a missing cell)"
+        raise DataError(str(error) + counted) from error
+    return Rows(learnt, extra, levels, dropped)
+
+
+def complete(table: pyarrow.Table, used: list[str]) -> tuple[pyarrow.Table, Bool[np.ndarray, " N"]]:
+    """The rows without a null or NaN in a used column, and which those are."""
+    arrow = need("pyarrow", "tables")
+    keep = np.ones(table.num_rows, bool)
+    for name in used:
+        keep &= ~_missing(table, name)
+    return (table if keep.all() else table.filter(arrow.array(keep))), keep
+
+
+def _missing(table: pyarrow.Table, name: str) -> Bool[np.ndarray, " N"]:
+    arrow, compute = need("pyarrow", "tables"), need("pyarrow.compute", "tables")
+    column = table.column(name)
+    is_float = arrow.types.is_floating(column.type)
+    return np.asarray(compute.is_null(column, nan_is_null=is_float))
+
+
+def _emptiest(table: pyarrow.Table, used: list[str]) -> str:
+    return max(used, key=lambda name: int(_missing(table, name).sum()))
+
+
+def _coded(
+    table: pyarrow.Table, outcome: str, known: list[Any] | None
+) -> tuple[pyarrow.Table, list[Any]]:
+    """The table with the outcome's levels as numbers 0, 1, ..., and the levels, sorted."""
+    arrow, compute = need("pyarrow", "tables"), need("pyarrow.compute", "tables")
+    if outcome not in table.column_names:
+        raise DataError(
+            f"the outcome of a categorical model is a column of the table. Got {outcome!r}."
+            + did_you_mean(outcome, table.column_names)
+        )
+    column = table.column(outcome).combine_chunks()
+    if arrow.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.null_count:
+        column_array(table, outcome)  # raises, with the row
+    levels = known or sorted(compute.unique(column).to_pylist())
+    if len(levels) > MOST_LEVELS:
+        raise DataError(
+            f"outcome {outcome!r} has {len(levels)} levels (at most {MOST_LEVELS}); group them, or "
+            "choose a family for numbers."
+        )
+    codes = compute.index_in(column, arrow.array(levels, column.type))
+    if codes.null_count:
+        row = int(np.argmax(np.asarray(compute.is_null(codes))))
+        raise DataError(
+            f"outcome {outcome!r} is {column[row].as_py()!r} in data row {row + 1}, which is none of "
+            f"the levels {levels}."
+        )
+    place = table.column_names.index(outcome)
+    return table.set_column(place, outcome, codes.cast(arrow.float64())), levels
+
+
+def _trials(
+    table: pyarrow.Table, name: str, y: Float[np.ndarray, " N"], outcome: str
+) -> Float[np.ndarray, " N"]:
+    trials = column_array(table, name)
+    for bad, what in (
+        ((trials < 1) | (trials != np.floor(trials)), "trials are whole numbers from 1 on"),
+        (y > trials, f"outcome {outcome!r} is {{y:.10g}} there, more than its trials"),
+    ):
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise DataError(
+                f"column {name!r} is {trials[row]:.10g} in data row {row + 1}; {what.format(y=y[row])}; "
+                "mend the rows."
+            )
+    return trials
+
+
+def _weights(table: pyarrow.Table, name: str) -> Float[np.ndarray, " N"]:
+    weights = column_array(table, name)
+    if (weights < 0).any():
+        row = int(np.argmax(weights < 0))
+        raise DataError(
+            f"column {name!r} is {weights[row]:.10g} in data row {row + 1}; weights are not negative."
+        )
+    if not weights.any():
+        raise DataError(f"column {name!r} is 0 in every row; weights say what each row counts.")
+    return weights

@@ -1,0 +1,186 @@
+"""A finished run held against an exact method, or against half its step: another word for the same draws.
+
+With errors as sds of the run over those found, and means in units of the sds found, and standard errors
+of both sets of draws together, the first that applies:
+
+    what the run is held against cannot be trusted, or the run's chains failed    the run's own word
+    an sd off by more than 10% or a mean by more than .25 sd, and 3 se            `biased`
+    a tail too heavy for an sd to be known                                        the run's own word
+    a standard error above 4% of an sd or .10 sd of a mean, or at the limit       the run's own word
+    a doubt about modes that is not answered                                      the run's own word
+    else                                                                          `trusted`
+
+An exact method answers for modes where its chains began around several and still mixed. Half the step
+answers for none (`halving.Halving.verdict`), and nobody's draws know the sd of a tail without a fourth
+moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ..diagnose.exact import heavy_tail
+from ..diagnose.rule import (
+    MAX_MEAN_ERROR,
+    MAX_RATIO_ERROR,
+    MAX_SE,
+    MAX_SE_ALONE,
+    beyond_limits,
+)
+from ..draws import weighted
+from ..draws.comparison import Comparison, compare
+from ..draws.draws import Draws
+from ..draws.run_directory import RunDirectory
+from ..draws.storage import load, write_confirmation
+from ..draws.verdict import MODES, Verdict
+from ..errors import UsageError
+from .halving import Halving
+from .reference import TITLES
+
+__all__ = ["confirm"]
+
+HALF = "half the step"
+
+
+def confirm(run: Draws | str | Path, by: Draws | Halving) -> Draws:
+    """The run with the word that an exact method, or half its step, gives it.
+
+    `trusted` where every sd is within 10% and every mean within .25 sd of what was found, `biased`
+    where one certainly is not; where neither is certain the run keeps its word, and is told why.
+    `verdict.sd_ratio` is then the sd of the run over the one found, `mean_corrected` and
+    `sd_corrected` are what was found: the summary shows them beside the run's own.
+
+    Args:
+      run: draws, or the directory of a finished run: the verdict is then stored in it, and
+        `sgld.load`, summary and report say so.
+      by: `sgld.reference` of the same posterior and data, or `sgld.step_halving` of these draws.
+
+    Returns: the run's draws, with the verdict.
+
+    Raises: UsageError where `by` is of other parameters, rows or draws, or the run's temperature is
+    not 1 (exact methods sample the posterior); RunError where the directory holds no finished run,
+    or is in use.
+
+    Example:
+      >>> import jax.numpy as jnp, sgld
+      >>> gaussian = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
+      >>> wide = sgld.sample(
+      ...     gaussian, None, jnp.zeros(2), step_size=0.9, num_draws=3000, progress=False)
+      >>> nuts = sgld.reference(gaussian, None, jnp.zeros(2), progress=False)
+      >>> sgld.confirm(wide, nuts).verdict.word
+      'biased'
+    """
+    if isinstance(run, Draws):
+        return _held(run, by)
+    directory = RunDirectory(run)
+    if not (directory.path.is_dir() and directory.finished()):
+        load(directory.path)  # raises: it is unfinished, or no run
+    with directory:
+        draws = _held(load(directory.path), by)
+        write_confirmation(directory, draws)
+    return draws
+
+
+def _held(draws: Draws, by: Draws | Halving) -> Draws:
+    if isinstance(by, Halving):
+        return draws.with_verdict(_by_half_the_step(draws, by))
+    if isinstance(by, Draws):
+        return draws.with_verdict(_by_reference(draws, by))
+    raise UsageError(
+        f"by must be what sgld.reference or sgld.step_halving returned. Got {type(by).__name__}."
+    )
+
+
+def _by_half_the_step(draws: Draws, by: Halving) -> Verdict:
+    if by.first is None or not _same(draws, by.first):
+        raise UsageError("by is of other draws; call sgld.step_halving with the draws of this run.")
+    found, own = by.verdict, draws.verdict
+    if found.word == "trusted":
+        return _another(
+            own, HALF, replace(found, reasons=_confirmed(HALF, found.reasons[0])), by.mean, by.sd
+        )
+    if found.word == "biased" and own.word != "biased":
+        return _another(own, HALF, found, by.mean, by.sd)
+    return _told(own, HALF, f"{found.word}, {found.reasons[0]}")
+
+
+def _same(a: Draws, b: Draws) -> bool:
+    return a.names == b.names and np.array_equal(a.flat()[0], b.flat()[0])
+
+
+def _confirmed(by: str, said: str) -> tuple[str]:
+    return (f"confirmed by {by}: {said.removeprefix(f'by {HALF} ')}",)
+
+
+def _by_reference(draws: Draws, by: Draws) -> Verdict:
+    method = TITLES.get(str(by.info.get("method")))
+    if method is None:
+        raise UsageError("by must be draws of sgld.reference. These come from elsewhere.")
+    if (draws.temperature != 1).any():
+        raise UsageError(
+            f"the run has temperature {float(draws.temperature.flat[0]):g}: its law is not the "
+            "posterior, which is what a reference samples."
+        )
+    here, there = draws.info.get("num_data"), by.info.get("num_data")
+    if here != there:
+        raise UsageError(f"the run is of {here} rows, and the reference of {there}.")
+    table, own = compare(draws, by), draws.verdict
+    found = _decided(draws, by, table, method)
+    if isinstance(found, str):
+        return _told(own, method, found)
+    return _another(own, method, found, *_moments(draws.names, by))
+
+
+def _decided(draws: Draws, by: Draws, table: Comparison, method: str) -> Verdict | str:
+    """A verdict, or in words why there is none."""
+    if by.verdict.word != "trusted":
+        return f"itself {by.verdict.word}: {by.verdict.reasons[0]}"
+    if draws.failures:
+        return "it cannot make up for chains that failed."
+    off, mean_off = np.abs(table.sd_ratio - 1), np.abs(table.mean_error)
+    sd_se, mean_se = table.sd_ratio_se, table.mean_error_se
+    if not all(np.isfinite(a).all() for a in (off, mean_off, sd_se, mean_se)):
+        return "not every parameter moves."
+    said = f"an sd is {100 * off.max():.0f}% and a mean {mean_off.max():.2f} sd off at most"
+    certainly = (off > MAX_RATIO_ERROR + 3 * sd_se).any()
+    if certainly or (mean_off > MAX_MEAN_ERROR + 3 * mean_se).any():
+        worst = beyond_limits(draws.names, table.sd_ratio, mean_off)
+        reasons = tuple(f"held against {method}: {what}." for what in worst)
+        return Verdict("biased", reasons, table.sd_ratio, sd_se)
+    heavy = heavy_tail(by)
+    if heavy is not None:  # no number of draws would tell
+        return f"{said}, but {heavy}."
+    if sd_se.max() > MAX_SE_ALONE or mean_se.max() > MAX_SE:
+        return f"{said}, too uncertain to tell; use more draws."
+    if off.max() > MAX_RATIO_ERROR or mean_off.max() > MAX_MEAN_ERROR:
+        return f"{said}, at the limit; use more draws."
+    if MODES in draws.verdict.doubts and by.info.get("num_modes", 1) < 2:
+        return f"{said}, but its chains began in one of the modes alone."
+    return Verdict("trusted", _confirmed(method, f"{said}."), table.sd_ratio, sd_se)
+
+
+def _moments(names: tuple[str, ...], by: Draws) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and sd found, in the run's order."""
+    values = by.flat()[0][..., [by.names.index(name) for name in names]]
+    return weighted.mean(values, by.weights), np.sqrt(weighted.var(values, by.weights))
+
+
+def _another(own: Verdict, by: str, found: Verdict, mean: np.ndarray, sd: np.ndarray) -> Verdict:
+    """What was found, in place of the run's own verdict, which is remembered."""
+    before = own.extra.get("by_itself", {"word": own.word, "reasons": list(own.reasons)})
+    doubts = [] if found.word == "trusted" else list(own.doubts)
+    extra = {**own.extra, "confirmed_by": by, "by_itself": before, "doubts": doubts}
+    return replace(
+        found, r2=None, mean_corrected=mean, sd_corrected=sd, noise_ratio=own.noise_ratio,
+        extra=extra,
+    )  # fmt: skip
+
+
+def _told(own: Verdict, by: str, why: str) -> Verdict:
+    """The run's own verdict, with what was found out in vain."""
+    start = f"held against {by}"
+    kept = tuple(reason for reason in own.reasons if not reason.startswith(start))
+    return replace(own, reasons=(*kept, f"{start}: {why}"))

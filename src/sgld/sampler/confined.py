@@ -1,0 +1,134 @@
+"""Hamiltonian Monte Carlo in one of several modes: a chain never leaves the region it begins in.
+
+Regions divide the space by the quadratic approximations of log p at its modes m_k, of height l_k and
+curvature F_k^{-T} F_k^{-1}: z belongs to the mode whose approximation is largest there,
+
+    argmax_k  l_k - |F_k^{-1} (z - m_k)|^2 / 2.
+
+A trajectory that ends in another region is refused, as one that ends where the density is 0: what is
+left as it is is p restricted to the region, whatever the shapes. Every region has a metric of its
+own, for modes differ in their scales. What the restricted densities integrate to, and so how the
+chains' draws are to be weighed, `metropolis.bridge` measures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from .checks import require
+from .hmc import HMC
+from .hmc import State as Hamiltonian
+
+__all__ = ["ConfinedHMC", "Regions", "State"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Regions:
+    """Which mode a position belongs to, and which group of modes is one region.
+
+    Attributes:
+      center, inverse: m_k [mode, d] and F_k^{-1} [mode, d, d].
+      height: l_k [mode], up to a constant.
+      group: [mode], numbers from 0.
+    """
+
+    center: Any
+    inverse: Any
+    height: Any
+    group: Any
+
+    def mode(self, z: Float[Array, " d"]) -> Int[Array, ""]:
+        """The number of the mode that z belongs to."""
+        away = z[None] - self.center
+        white = jnp.einsum("kij,kj->ki", self.inverse, away, precision="highest")
+        return jnp.argmax(self.height - 0.5 * jnp.sum(white**2, axis=1))
+
+    def of(self, z: Float[Array, " d"]) -> Int[Array, ""]:
+        """The number of the region that z belongs to."""
+        return self.group[self.mode(z)]
+
+
+class State(NamedTuple):
+    """The position, its region, what trajectories say, and how many were refused for ending in each region."""
+
+    position: Float[Array, " d"]
+    region: Int[Array, ""]
+    inside: Hamiltonian
+    left: Int[Array, " region"]
+
+
+class _Metric(NamedTuple):
+    factor: Float[Array, "d d"]
+
+    def noise(self, xi: Array) -> Array:
+        return self.factor @ xi
+
+    def pullback(self, g: Array) -> Array:
+        return g @ self.factor
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class ConfinedHMC:
+    """`sampler.hmc.HMC` in the region of its start, in that region's own metric; exact gradients alone.
+
+    Args:
+      leapfrogs: of the longest trajectory, any number from 1 on.
+      regions: the `Regions`.
+      factor: [region, d, d], F F^T being each region's metric; the run's preconditioner is not used.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from sgld.gradient.estimate import Estimate
+      >>> from sgld.sampler.confined import ConfinedHMC, Regions
+      >>> one = jnp.ones((2, 1, 1))                       # two modes, at -5 and 5
+      >>> regions = Regions(jnp.array([[-5.0], [5.0]]), one, jnp.zeros(2), jnp.array([0, 1]))
+      >>> sampler = ConfinedHMC(1, regions, one)
+      >>> flat = Estimate(lambda q: 0.0 * jnp.sum(q))     # nothing but the regions holds it
+      >>> state = sampler.init(jnp.array([-1.0]))
+      >>> state = sampler.step(state, flat, 1.0, jnp.array([[3.0], [0.0]]))
+      >>> state.position.tolist(), state.left.tolist()
+      ([-1.0], [0, 1])
+    """
+
+    leapfrogs: Any
+    regions: Any
+    factor: Any
+
+    num_noises: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        require("ConfinedHMC's leapfrogs", self.leapfrogs, lambda count: count >= 1, "at least 1")
+
+    def init(self, position: Float[Array, " d"]) -> State:
+        """Before the first trajectory."""
+        none = jnp.zeros(self.factor.shape[0], jnp.int32)
+        region = self.regions.of(position)
+        return State(position, region, HMC(self.leapfrogs).init(position), none)
+
+    def step(
+        self,
+        state: State,
+        grad: Any,
+        step_size: Float[Array, ""] | float,
+        noise: Float[Array, "2 d"],
+        *,
+        preconditioner: Any = None,
+        temperature: Float[Array, ""] | float = 1.0,
+    ) -> State:
+        """One trajectory of HMC, refused where it ends in another region. `grad` needs `.log_density`."""
+        metric = _Metric(self.factor[state.region])
+        new = HMC(self.leapfrogs).step(
+            state.inside, grad, step_size, noise, preconditioner=metric, temperature=temperature
+        )
+        region = self.regions.of(new.position)
+        stays = region == state.region
+        position = jnp.where(stays, new.position, state.position)
+        left = state.left.at[region].add(1 - stays.astype(jnp.int32))
+        return State(position, state.region, new._replace(position=position), left)

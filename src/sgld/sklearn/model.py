@@ -1,0 +1,342 @@
+"""Regressions and classifiers on arrays: rows, prior and posterior, without a formula.
+
+A position is {"coef": [p] or [p, K], "intercept": () or [K], "sigma": ()}; in networks with "hidden",
+one {"kernel": [n, m], "bias": [m]} per hidden layer, and coef has as many rows as the last has units.
+It is sampled for standardised columns and, in regressions, a standardised outcome, as formulas are
+(`models.formula`),
+
+    x_j -> (x_j - center_j) / scale_j,     y -> (y - shift) / stretch
+
+and, without hidden layers, reported on the scale of the columns as they came. A datum is
+(x [p], y, weight). Functions are module-level and numbers leaves, and rows are padded with weight 0 to
+a rounded number, so that fits of one structure, the folds of a cross-validation say, share all that is
+compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, Float
+
+from ..device import sent
+from ..models.formula import PRIOR_SCALE
+from ..models.prior import Positive, normal
+from ..posterior import Labels, Posterior
+
+__all__ = ["Form", "Kind", "Model", "Rows", "Standard", "distinct", "model_of", "rounded"]
+
+PyTree = Any
+Kind = Literal["gaussian", "bernoulli", "categorical"]
+FEWEST = 64  # rows that any fit is padded to
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that differ from each other, each with the sum of its weights.
+
+    Attributes:
+      x: [n, p].
+      y: [n], numbers, or classes by their number.
+      weight: [n], positive.
+    """
+
+    x: Float[np.ndarray, "n p"]
+    y: Float[np.ndarray, " n"]
+    weight: Float[np.ndarray, " n"]
+
+
+def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
+    """Equal rows as one, rows of weight 0 left out, in an order that depends on the rows alone.
+
+    So a row of weight 2 and two rows of weight 1 are the same data to the last bit, and so are the
+    draws; nor does the order make a difference in which rows came.
+    """
+    counts = weight > 0
+    table = np.column_stack([x[counts], y[counts]]).astype(np.float64) + 0.0  # -0.0 is 0.0
+    cells = table.view(np.dtype((np.void, table.strides[0]))).ravel()
+    _, first, number = np.unique(cells, return_index=True, return_inverse=True)
+    return Rows(table[first, :-1], table[first, -1], np.bincount(number, weights=weight[counts]))
+
+
+def rounded(count: int) -> int:
+    """`count` rounded up to 64, 80, 96, 112, 128, 160, ...: at most a fifth is padding from there on."""
+    count = max(count, FEWEST)
+    step = 2 ** (count.bit_length() - 3)
+    return -(-count // step) * step
+
+
+@dataclass(frozen=True)
+class Standard:
+    """How columns and outcome are standardised.
+
+    Attributes:
+      center, scale: [p], of the columns; without an intercept 0 and the root mean square.
+      shift, stretch: of the outcome; 0 and 1 for classes.
+    """
+
+    center: Float[np.ndarray, " p"]
+    scale: Float[np.ndarray, " p"]
+    shift: float
+    stretch: float
+
+    @classmethod
+    def of(cls, rows: Rows, kind: Kind, intercept: bool) -> Standard:
+        """Weighted means and sds; what is constant has a scale of 1."""
+        center, scale = _mean_and_sd(rows.x, rows.weight, intercept)
+        if kind != "gaussian":
+            return cls(center, scale, 0.0, 1.0)
+        shift, stretch = _mean_and_sd(rows.y[:, None], rows.weight, intercept)
+        return cls(center, scale, float(shift[0]), float(stretch[0]))
+
+    def columns(self, x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "n p"]:
+        """Standardised columns."""
+        return (x - self.center) / self.scale
+
+    def outcome(self, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Standardised outcomes."""
+        return (y - self.shift) / self.stretch
+
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        """Of `original`."""
+        parts = (self.center, self.scale, self.shift, self.stretch)
+        return tuple(np.asarray(part, np.float64) for part in parts)
+
+
+def _mean_and_sd(x: np.ndarray, weight: np.ndarray, centred: bool) -> tuple[np.ndarray, np.ndarray]:
+    size = np.abs(x).max(axis=0)
+    size[size == 0] = 1.0  # squares of the largest floats must not overflow
+    x, share = x / size, weight / weight.sum()
+    mean = share @ x if centred else np.zeros(x.shape[1])
+    sd = np.sqrt(share @ (x - mean) ** 2)
+    return mean * size, np.where(sd <= 1e-13, 1.0, sd * size)
+
+
+@dataclass(frozen=True)
+class Form:
+    """The structure of a model, and its prior.
+
+    Attributes:
+      kind: the law of the outcome.
+      names: of the columns.
+      labels: of the K classes of "categorical".
+      intercept: whether there is one.
+      hidden: units of the hidden layers.
+      density: log density of one coefficient on the scale of its column; None: scaled from the data.
+      slopes: whether `density` leaves the intercept to the data's scale.
+    """
+
+    kind: Kind
+    names: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    intercept: bool = True
+    hidden: tuple[int, ...] = ()
+    density: Partial | None = None
+    slopes: bool = False
+
+    @property
+    def tail(self) -> tuple[int, ...]:
+        """Axes of what the model says of one row."""
+        return (len(self.labels),) if self.kind == "categorical" else ()
+
+    @property
+    def dispersion(self) -> tuple[str, ...]:
+        """Names of positive parameters beside the coefficients."""
+        return ("sigma",) if self.kind == "gaussian" else ()
+
+    def parameters(self) -> tuple[str, ...]:
+        """Names of a linear model's parameters, in the order of a flat position."""
+        coef = [f"{n}[{k}]" for n in self.names for k in self.labels] or list(self.names)
+        constant = [f"Intercept[{k}]" for k in self.labels] or ["Intercept"]
+        return (*coef, *(constant if self.intercept else ()), *self.dispersion)
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is sampled.
+
+    Attributes:
+      form: its structure.
+      posterior: of standardised positions.
+      data: (x, y, weight) of the rows, standardised and padded, float32.
+      standard: how.
+      center: [K] or (), the intercept that the prior is centred at.
+    """
+
+    form: Form
+    posterior: Posterior
+    data: tuple[Any, Any, Any]
+    standard: Standard
+    center: np.ndarray
+
+
+def model_of(rows: Rows, form: Form, seed: int) -> Model:
+    """The model of some rows; `seed` is of the weights that a network's search begins with."""
+    standard = Standard.of(rows, form.kind, form.intercept)
+    dispersion = {name: jnp.float32(1.0) for name in form.dispersion}
+    center = _typical(rows, form)
+    init = _start(len(form.names), form, center, np.random.default_rng(seed))
+    output = None if form.hidden else Partial(original, *standard.numbers)
+    posterior = Posterior(
+        _log_prior(form, init, standard, dispersion),
+        LIKELIHOODS[form.kind],
+        transform=Positive(form.dispersion) if form.dispersion else None,
+        init={**init, **dispersion},
+        output=output,
+        names=None if form.hidden else Labels(form.parameters()),
+    )
+    count = rounded(len(rows.y))
+    y = rows.y if form.kind != "gaussian" else standard.outcome(rows.y)
+    parts = (standard.columns(rows.x), y, rows.weight)
+    data = tuple(_padded(part, count) for part in parts)
+    return Model(form, posterior, (data[0], data[1], data[2]), standard, center)
+
+
+def _padded(values: np.ndarray, count: int) -> Float[np.ndarray, "count ..."]:
+    out = np.zeros((count, *values.shape[1:]), np.float32)
+    out[: len(values)] = values
+    return out
+
+
+def _typical(rows: Rows, form: Form) -> np.ndarray:
+    """The intercept of the shares of the classes, each with half a row more; 0 of regressions."""
+    if form.kind == "gaussian" or not form.intercept:
+        return np.zeros(form.tail)
+    count = max(2, len(form.labels))
+    logs = np.log(np.bincount(rows.y.astype(int), rows.weight, count) + 0.5)
+    return np.asarray(logs[1] - logs[0]) if form.kind == "bernoulli" else logs - logs.mean()
+
+
+def _start(p: int, form: Form, center: np.ndarray, rng: np.random.Generator) -> PyTree:
+    """Coefficients of 0; where that is a saddle, with hidden layers, a draw of weights."""
+    widths = (p, *form.hidden)
+    shape = (widths[-1], *form.tail)
+    coef = rng.standard_normal(shape) / np.sqrt(widths[-1]) if form.hidden else np.zeros(shape)
+    init: dict[str, Any] = {"coef": sent(coef, np.float32)}
+    if form.intercept:
+        init["intercept"] = sent(center, np.float32)
+    if form.hidden:
+        init["hidden"] = tuple(
+            {
+                "kernel": sent(rng.standard_normal((n, m)) / np.sqrt(n), np.float32),
+                "bias": sent(np.zeros(m), np.float32),
+            }
+            for n, m in zip(widths, form.hidden, strict=False)
+        )
+    return init
+
+
+# -- densities: module-level, so that all fits share them -------------------------------------
+
+
+def linear_predictor(position: PyTree, x: Float[Array, " p"]) -> Array:
+    """coef' h + intercept, with h = x, or the last hidden layer's tanh units."""
+    for layer in position.get("hidden", ()):
+        x = jnp.tanh(jnp.dot(x, layer["kernel"]) + layer["bias"])
+    eta = jnp.dot(x, position["coef"])
+    return eta + position["intercept"] if "intercept" in position else eta
+
+
+def gaussian(position: PyTree, datum: PyTree) -> Float[Array, ""]:
+    """weight x log N(y; eta, sigma^2)."""
+    x, y, weight = datum
+    return weight * normal(linear_predictor(position, x), position["sigma"], y)
+
+
+def bernoulli(position: PyTree, datum: PyTree) -> Float[Array, ""]:
+    """weight x log sigmoid((2 y - 1) eta)."""
+    x, y, weight = datum
+    return weight * jax.nn.log_sigmoid((2 * y - 1) * linear_predictor(position, x))
+
+
+def categorical(position: PyTree, datum: PyTree) -> Float[Array, ""]:
+    """weight x log softmax(eta)_y."""
+    x, y, weight = datum
+    return weight * jax.nn.log_softmax(linear_predictor(position, x))[y.astype(jnp.int32)]
+
+
+LIKELIHOODS = {"gaussian": gaussian, "bernoulli": bernoulli, "categorical": categorical}
+
+
+def original(
+    center: Array, scale: Array, shift: Array, stretch: Array, position: PyTree
+) -> dict[str, Array]:
+    """A linear model's position on the scale of the columns as they came."""
+    # in float64 where x64 is on, as it is when draws are made: an intercept far out cancels
+    center, scale, shift, stretch = map(jnp.asarray, (center, scale, shift, stretch))
+    position = {name: value.astype(center.dtype) for name, value in position.items()}
+    coef = position["coef"]
+    out = {"coef": stretch * coef / scale.reshape(-1, *(1,) * (coef.ndim - 1))}
+    if "intercept" in position:
+        moved = jnp.matmul(center, out["coef"], precision="highest")
+        out["intercept"] = shift + stretch * position["intercept"] - moved
+    if "sigma" in position:
+        out["sigma"] = stretch * position["sigma"]
+    return out
+
+
+def _log_prior(form: Form, start: PyTree, standard: Standard, dispersion: PyTree) -> Partial:
+    """The log prior density, up to a constant; that of sigma is half normal."""
+    if form.hidden and form.density is not None:
+        return Partial(on_weights, form.density, dispersion)
+    center = jax.tree.map(jnp.zeros_like, start)
+    if form.intercept:
+        center["intercept"] = start["intercept"]
+    sd = jax.tree.map(lambda leaf: jnp.float32(PRIOR_SCALE), start)
+    if form.hidden:
+        sd["hidden"] = tuple(
+            {
+                "kernel": jnp.float32(PRIOR_SCALE / len(layer["kernel"]) ** 0.5),
+                "bias": jnp.float32(1),
+            }
+            for layer in start["hidden"]
+        )
+        sd["coef"] = jnp.float32(PRIOR_SCALE / len(start["coef"]) ** 0.5)
+    if form.density is None:
+        return Partial(independent, center, sd, dispersion)
+    # arrays of their own: those of what draws report are float64 for a while
+    output = Partial(original, *(sent(number, np.float32) for number in standard.numbers))
+    if form.slopes and form.intercept:
+        about = (center["intercept"], sd["intercept"])
+        return Partial(on_slopes, form.density, output, *about, dispersion)
+    return Partial(on_coefficients, form.density, output, dispersion)
+
+
+def independent(center: PyTree, sd: PyTree, dispersion: PyTree, position: PyTree) -> Array:
+    """Independent normals of the standardised parameters."""
+    rest = {name: value for name, value in position.items() if name not in dispersion}
+    parts = jax.tree.map(lambda m, s, x: jnp.sum(normal(m, s, x)), center, sd, rest)
+    return sum(jax.tree.leaves(parts), start=_half_normal(dispersion, position))
+
+
+def on_coefficients(density: Partial, of: Partial, dispersion: PyTree, position: PyTree) -> Array:
+    """One density of every coefficient, intercepts included, on the scale of the columns."""
+    found = of(position)
+    value = jnp.sum(density(found["coef"])) + _half_normal(dispersion, position)
+    return value + jnp.sum(density(found["intercept"])) if "intercept" in found else value
+
+
+def on_slopes(
+    density: Partial, of: Partial, center: Array, sd: Array, dispersion: PyTree, position: PyTree
+) -> Array:
+    """One density of every slope on its column's scale; the intercept's, normal, at the means."""
+    value = jnp.sum(density(of(position)["coef"])) + _half_normal(dispersion, position)
+    return value + jnp.sum(normal(center, sd, position["intercept"]))
+
+
+def on_weights(density: Partial, dispersion: PyTree, position: PyTree) -> Array:
+    """One density of every weight and bias of a network, for standardised columns."""
+    rest = {name: value for name, value in position.items() if name not in dispersion}
+    parts = [jnp.sum(density(leaf)) for leaf in jax.tree.leaves(rest)]
+    return sum(parts, start=_half_normal(dispersion, position))
+
+
+def _half_normal(scale: PyTree, position: PyTree) -> Array:
+    parts = [normal(0.0, scale[name], position[name]) for name in scale]
+    return sum(parts, start=jnp.zeros(()))

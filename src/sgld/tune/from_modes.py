@@ -1,0 +1,140 @@
+"""Plans for posteriors of several modes: exact chains in each, confined there.
+
+One metric does not serve modes of different scales, and chains that stay where they start say nothing
+of how much each mode holds. So every mode has chains, a metric and a step of its own, and its chains do
+not leave its region (`sampler.confined`); what a region holds is measured from them (`metropolis.weigh`).
+Modes that chains would move between, as neighbours with a shallow valley, are one region; where
+all are, they need no regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..draws.setup import Setup
+from ..gaussian.dense import Laplace, laplace_at
+from ..gaussian.known import Known
+from ..gradient.full import Full
+from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
+from ..metropolis.weigh import places_of
+from ..preconditioner.fixed import Dense
+from ..problem.problem import Problem
+from ..sampler.confined import ConfinedHMC, Regions
+from ..schedule import as_schedule
+
+__all__ = ["in_modes", "regions_of"]
+
+MOST_MODES = 8  # that have chains of their own, 8 each
+# share of trajectories that would leave a region for another from which the two are one: modes 4 sds
+# apart; of a smaller one chains that were free would move between too seldom to weigh them
+LEAKY = 0.02
+
+Starts = Callable[[Laplace, int, int], Float[np.ndarray, "count d"]]
+
+
+def in_modes(problem: Problem, known: Known, seed: int, starts: Starts) -> Setup | None:
+    """Chains in every mode; None where the modes are too many, have no Gaussian, or are one region.
+
+    `starts(gaussian, count, number)` are dispersed positions around a mode.
+    """
+    modes = known.modes
+    if modes is None or not 2 <= len(modes) <= MOST_MODES:
+        return None
+    at = [laplace_at(problem, z) for z in modes.z]
+    if not all(gaussian.positive_definite for gaussian in at):
+        return None
+    regions = regions_of(problem, at, modes.log_density)
+    while True:
+        found = _warmed_up(problem, at, regions, seed, starts)
+        group = _merged(regions.group, np.stack([_left(own) for own in found]))
+        if group.max() == 0:
+            return None
+        if group.max() == np.max(regions.group):
+            return _setup(problem, at, regions, found)
+        regions = _grouped(regions, group)
+
+
+def regions_of(
+    problem: Problem, at: list[Laplace], log_density: Float[np.ndarray, " k"]
+) -> Regions:
+    """By the Gaussians at the modes, each a region of its own."""
+    array = problem.array
+    inverse = np.stack([np.linalg.inv(_factor(gaussian)) for gaussian in at])
+    return Regions(
+        array(np.stack([gaussian.center for gaussian in at])), array(inverse),
+        array(log_density - log_density[0]), np.arange(len(at), dtype=np.int32),
+    )  # fmt: skip
+
+
+def _factor(gaussian: Laplace) -> Float[np.ndarray, "d d"]:
+    assert gaussian.factor is not None
+    return gaussian.factor
+
+
+def _grouped(regions: Regions, group: Int[np.ndarray, " k"]) -> Regions:
+    return Regions(regions.center, regions.inverse, regions.height, group.astype(np.int32))
+
+
+def _left(found: Ensemble) -> Float[np.ndarray, " region"]:
+    assert found.left is not None
+    return found.left
+
+
+def _merged(
+    group: Int[np.ndarray, " k"], left: Float[np.ndarray, "region region"]
+) -> Int[np.ndarray, " k"]:
+    """The modes' regions where those that leak into one another are one, numbered as they come."""
+    from scipy.sparse.csgraph import connected_components
+
+    _, label = connected_components(left > LEAKY, directed=False)
+    _, first, numbers = np.unique(label[group], return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[numbers]
+
+
+def _warmed_up(
+    problem: Problem, at: list[Laplace], regions: Regions, seed: int, starts: Starts
+) -> list[Ensemble]:
+    """Ensembles of equally many chains, one in each region, from all of its modes."""
+    group = np.asarray(regions.group)
+    count, found = CHAINS // (int(group.max()) + 1), []
+    for g in range(int(group.max()) + 1):
+        own = np.flatnonzero(group == g)
+        shares = [len(part) for part in np.array_split(np.arange(count), len(own))]
+        zs = np.concatenate([
+            _inside(problem, regions, g, at[k].center, starts(at[k], share, int(k)))
+            for k, share in zip(own, shares, strict=True)
+        ])  # fmt: skip
+        gradient = Full.around(problem, problem.array(at[own[0]].center))
+        found.append(warmed_up(problem, gradient, zs, _factor(at[own[0]]), seed, regions))
+    return found
+
+
+def _inside(
+    problem: Problem, regions: Regions, g: int, center: np.ndarray, zs: Float[np.ndarray, "n d"]
+) -> Float[np.ndarray, "n d"]:
+    """Starts, each drawn in towards the mode until it lies in the region."""
+    group, away = np.asarray(regions.group), zs - center
+    for _ in range(20):
+        outside = group[places_of(problem, regions, center + away)] != g
+        if not outside.any():
+            break
+        away[outside] /= 2
+    return center + away
+
+
+def _setup(problem: Problem, at: list[Laplace], regions: Regions, found: list[Ensemble]) -> Setup:
+    """One step size for all: a region's own is in its metric. Chains in the order of their regions
+    and there of their log density, as in `from_chains`."""
+    h = found[0].step_size
+    factors = np.stack([own.factor * np.sqrt(own.step_size / h) for own in found])
+    order = [np.argsort(own.log_density, kind="stable") for own in found]
+    zs = np.concatenate([own.zs[rows] for own, rows in zip(found, order, strict=True)])
+    sampler = ConfinedHMC(max(own.leapfrogs for own in found), regions, problem.array(factors))
+    metric = Dense(factors[0] @ factors[0].T, factors[0]).prepare(problem.layout)
+    return Setup(
+        sampler, Full.around(problem, problem.array(at[0].center)), metric,
+        as_schedule(h, "step_size"), *problem.as_one_batch().batches, starts=zs,
+    )  # fmt: skip

@@ -1,0 +1,109 @@
+"""What a plan will take, predicted before it runs: gradients, seconds and memory; too much memory is refused.
+
+Counted from the plan's own numbers. Seconds: a chain's step takes the gradient of its rows, normals and
+the metric's products, all priced as in `problem.operations`,
+
+    seconds = steps (SHARED + shared + chains (STEP + rows row_price + NORMAL d + 2 METRIC d^2))
+
+and a trajectory so many gradients of all rows as it has leapfrogs. Bytes: the constants are resident
+memory of runs of 10^5 to 10^7 kept numbers and of tables of 10 to 50 MiB. All were measured once; no
+clock is read.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..draws.plan import Predicted, in_bytes
+from ..draws.setup import Setup
+from ..errors import UsageError
+from ..gradient.full import Full
+from ..gradient.saga import SAGA
+from ..problem.operations import Price, gradient_price, row_price
+from ..problem.problem import Problem
+from ..sampler.hmc import HMC
+from .exact_price import METRIC
+
+__all__ = ["check_memory", "machine_bytes", "predicted", "predicted_bytes"]
+
+SHARED, STEP = 5e-7, 1e-7  # seconds of a step: of all chains together, and of each
+NORMAL = 1.2e-8  # of a normal drawn, used and kept
+FETCHED = 5e-10  # of a number of a row that is taken out of the table
+JUDGED = 6e-7  # of a number of a draw that is kept: ESS, R-hat, quantiles
+BASE = 380 * 2**20  # JAX, its compiled functions, the interpreter
+KEPT = 112  # of a number of a draw: position, gradient, what is reported, and the verdict's float64 copies
+ROWS = 6  # times the rows: the user's, shuffled, on the device, pieces of them at work
+NOISE, STEPS, NUMBERS = (
+    16,
+    512,
+    2**16,
+)  # of a normal; those of a chain are of at most so many steps, or so many
+DENSE = 80  # of a number of a dense matrix
+AT_WORK = 32  # of a row whose gradient is taken, in each chain
+CGROUP = Path("/sys/fs/cgroup/memory.max")
+
+
+def predicted(problem: Problem, setup: Setup, kept: int | None = None) -> Predicted:
+    """Of a run whose rows are in the setup's batches; `kept` as for `predicted_bytes`."""
+    d, N, chains = problem.dimension, problem.num_data, setup.num_chains
+    steps = setup.burn_in + setup.thin * (setup.num_draws - 1) + 1
+    whole, metric = gradient_price(problem), 0.0
+    if type(setup.preconditioner).__name__ == "Dense":
+        metric = 2 * METRIC * d**2
+    exact = isinstance(setup.gradient, Full) or not N
+    times, price, rows = 1.0, whole, max(1, N)
+    if isinstance(setup.sampler, HMC):
+        times = max(2.0, float(setup.sampler.leapfrogs) / 2 + 1.5)
+    elif not exact:
+        rows = setup.batch_size or N
+        one = row_price(problem) + FETCHED * problem.source.row_width
+        # differences from a centre, or a table, take the batch's gradients there, too
+        rows *= 1 if type(setup.gradient).__name__ == "Minibatch" else 2
+        price = Price(max(0.0, whole.each - N * row_price(problem)) + rows * one, whole.shared)
+    noise = NORMAL * d * getattr(setup.sampler, "num_noises", 1)
+    each = STEP + noise + times * (price.each + metric)
+    seconds = steps * (SHARED + times * price.shared + chains * each)
+    seconds += JUDGED * chains * setup.num_draws * (d if kept is None else kept)
+    gradients = float(chains * steps * times * rows)
+    return Predicted(gradients, seconds, predicted_bytes(problem, setup, kept))
+
+
+def predicted_bytes(problem: Problem, setup: Setup, kept: int | None = None) -> int:
+    """Peak resident memory of a run, its verdict included.
+
+    `kept`: the numbers that a draw leaves, those of the position if None; 0 where only moments are.
+    """
+    d, N, chains = problem.dimension, problem.num_data, setup.num_chains
+    rows = N * problem.source.row_width * 4 if problem.has_rows else 0
+    draws = chains * setup.num_draws * (d if kept is None else kept)
+    batch = N if isinstance(setup.gradient, Full) else setup.batch_size or 0
+    table = 4 * N * d if isinstance(setup.gradient, SAGA) and setup.gradient.features is None else 0
+    noise = NOISE * max(d, min(STEPS * d, NUMBERS))
+    each = noise + AT_WORK * (batch + d) + table
+    dense = DENSE * d**2 if type(setup.preconditioner).__name__ == "Dense" else 0
+    return BASE + ROWS * rows + KEPT * draws + chains * each + dense
+
+
+def machine_bytes() -> int | None:
+    """Memory of this machine, or what a container may take of it; None where nobody says."""
+    try:
+        found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not on Windows
+        return None
+    try:
+        return min(found, int(CGROUP.read_text()))
+    except (OSError, ValueError):  # "max", or no such file
+        return found
+
+
+def check_memory(problem: Problem, setup: Setup, kept: int | None = None) -> None:
+    """UsageError for a run that this machine has no room for, with what takes it."""
+    needed, there = predicted_bytes(problem, setup, kept), machine_bytes()
+    if there is None or needed <= there:
+        return
+    raise UsageError(
+        f"the run would take about {in_bytes(needed)} of memory, and this machine has {in_bytes(there)}: "
+        f"{setup.num_chains:,} chains of {setup.num_draws:,} draws of {problem.dimension:,} parameters; give fewer "
+        "(num_chains, num_draws), or keep less of each (keep=, keep='moments')."
+    )

@@ -1,0 +1,90 @@
+"""Bugs in the scikit-learn estimators."""
+
+from .mutant import Mutant
+
+MODELS = "tests/unit/sklearn/test_sklearn_models.py::"
+ESTIMATORS = "tests/unit/sklearn/test_sklearn_estimators.py::"
+
+SKLEARN_DOOR = [
+    Mutant(
+        "sklearn: equal rows count once", "sklearn/model.py",
+        "np.bincount(number, weights=weight[counts])", "np.ones(len(first))",
+        MODELS + "test_a_row_of_weight_two_is_two_rows_whatever_their_order",
+    ),
+    Mutant(
+        "sklearn: rows that fill up the number are copies of the last", "sklearn/model.py",
+        "    out[: len(values)] = values", "    out[:] = values[-1]\n    out[: len(values)] = values",
+        MODELS + "test_padding_changes_no_density",
+    ),
+    Mutant(
+        "sklearn: the weight is left out of the likelihood", "sklearn/model.py",
+        "return weight * normal(", "return normal(",
+        MODELS + "test_padding_changes_no_density",
+    ),
+    Mutant(
+        "sklearn: the penalty's C is an sd", "sklearn/estimators.py",
+        'scale = self.C**0.5 if self.penalty == "l2" else self.C', "scale = self.C",
+        ESTIMATORS + "test_the_penalty_is_that_of_its_name",
+    ),
+    Mutant(
+        "sklearn: the prior of slopes takes them for standardised", "sklearn/model.py",
+        'jnp.sum(density(of(position)["coef"]))', 'jnp.sum(density(position["coef"]))',
+        MODELS + "test_the_closed_form_has_the_moments_that_the_density_asks_for",
+    ),
+    Mutant(
+        "sklearn: no Jacobian of log sigma in the closed form", "sklearn/exact.py",
+        "(1 - n) * grid", "(-1 - n) * grid",
+        MODELS + "test_the_closed_form_has_the_moments_that_the_density_asks_for",
+    ),
+    Mutant(
+        "sklearn: coefficients drawn with half their variance", "sklearn/exact.py",
+        "np.sqrt(d**2 + s2) * xi", "np.sqrt((d**2 + s2) / 2) * xi",
+        MODELS + "test_the_closed_form_has_the_moments_that_the_density_asks_for",
+    ),
+    Mutant(
+        "sklearn: the determinant of the curvature is left out of sigma's law", "sklearn/exact.py",
+        "np.log1p(d**2 / s2) + ", "",
+        MODELS + "test_the_closed_form_has_the_moments_that_the_density_asks_for",
+    ),
+    Mutant(
+        "sklearn: an outcome without noise is left to chains", "sklearn/exact.py",
+        "residual @ residual < (10 * FLOOR) ** 2 * (root @ root)", "False",
+        MODELS + "test_the_closed_form_is_for_few_rows_and_for_outcomes_without_noise",
+    ),
+    Mutant(
+        "sklearn: the sd is that of the mean", "sklearn/predictor.py",
+        "np.sqrt(np.concatenate(each) + noise)", "np.sqrt(np.concatenate(each))",
+        MODELS + "test_sd_and_interval_are_those_of_the_mixture",
+    ),
+    Mutant(
+        "sklearn: noises in the order of the draws", "sklearn/predictor.py",
+        "permutation(self.weight.size)", "permutation(self.weight.size) * 0 + np.argsort(self.position['coef'][:, 0])",
+        MODELS + "test_sd_and_interval_are_those_of_the_mixture",
+    ),
+    Mutant(
+        "sklearn: predictions forget the draws' weights", "sklearn/predictor.py",
+        "p = np.tensordot(self.weight, special.expit(eta), 1)", "p = special.expit(eta).mean(0)",
+        MODELS + "test_probabilities_are_averaged_over_draws_a_few_rows_at_a_time",
+    ),
+    Mutant(
+        "sklearn: partial_fit forgets the rows so far", "sklearn/estimators.py",
+        "np.concatenate([seen.x, x]),\n        np.concatenate([seen.y, y]),\n        np.concatenate([seen.weight, weight]),",
+        "x,\n        y,\n        weight,",
+        ESTIMATORS + "test_partial_fit_is_a_fit_on_all_rows_so_far",
+    ),
+    Mutant(
+        "sklearn: a network's outcome stays standardised", "sklearn/predictor.py",
+        "eta = self.standard.shift + self.standard.stretch * eta", "pass",
+        MODELS + "test_a_network_predicts_what_its_density_sees",
+    ),
+    Mutant(
+        "sklearn: an untrusted fit is silent", "sklearn/estimators.py",
+        'if self.verdict_.word != "trusted":', 'if self.verdict_.word == "biased":',
+        ESTIMATORS + "test_an_untrusted_fit_warns_once_with_the_verdict",
+    ),
+    Mutant(
+        "sklearn: the plan and its functions are pickled", "sklearn/estimators.py",
+        "return replace(draws, info=info, plan=None)", "return replace(draws, info=info)",
+        ESTIMATORS + "test_draws_are_kept_without_their_plan",
+    ),
+]  # fmt: skip

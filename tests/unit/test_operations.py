@@ -1,0 +1,79 @@
+"""Operations counted in a jaxpr: what is counted, and that the constants are of the right size."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.problem import operations
+from sgld.problem.operations import Price, gradient_price, priced, row_price
+from sgld.problem.prepare import prepare
+
+VECTOR, MATRIX = jax.ShapeDtypeStruct((100,), "float32"), jax.ShapeDtypeStruct((50, 50), "float32")
+
+
+def test_products_count_their_multiplications():
+    assert priced(jnp.matmul, MATRIX, MATRIX).each == pytest.approx(50**3 * operations.PRODUCT)
+    assert priced(jnp.dot, VECTOR, VECTOR).each == pytest.approx(100 * operations.PRODUCT)
+
+
+def test_factors_count_as_cubes_and_solutions_by_their_columns():
+    cubes = {"cholesky": jnp.linalg.cholesky, "eigh": lambda A: jnp.linalg.eigh(A)[1]}
+    for name, function in cubes.items():
+        more = priced(function, MATRIX).each - 50**3 * operations.FACTORISED[name]
+        assert 0 < more < 5e-6, name
+    solve = lambda L, b: jax.scipy.linalg.solve_triangular(L, b, lower=True)  # noqa: E731
+    one, many = priced(solve, MATRIX, VECTOR.update(shape=(50,))), priced(solve, MATRIX, MATRIX)
+    assert many.each - one.each == pytest.approx(49 * 2500 * operations.SOLVED_COLUMN, rel=0.02)
+
+
+def test_loops_count_their_turns_and_conditions_all_branches():
+    def scan(x):
+        return jax.lax.scan(lambda c, v: (c + jnp.exp(v), None), 0.0, x)[0]
+
+    found = priced(scan, VECTOR)
+    assert found.each == pytest.approx(100 * (6e-10 + 1e-10), rel=0.01)
+    assert found.shared >= 100 * operations.TURN
+    either = lambda x: jax.lax.cond(x[0] > 0, jnp.exp, lambda x: x * 2, x)  # noqa: E731
+    assert priced(either, VECTOR).each >= priced(jnp.exp, VECTOR).each + 100 * operations.NUMBER
+
+
+def test_what_does_not_change_from_call_to_call_is_not_counted():
+    table = jnp.arange(1.0, 10_001.0)
+    constant = priced(lambda x: x + jnp.sum(jax.scipy.special.gammaln(table)), VECTOR)
+    assert constant.each == pytest.approx(100 * operations.NUMBER)
+    moving = priced(lambda x: x + jnp.sum(jax.scipy.special.gammaln(table * x[0])), VECTOR)
+    assert moving.each > 10_000 * 1e-8
+
+
+def test_the_price_of_a_posterior_is_of_all_its_rows():
+    rng = np.random.default_rng(0)
+
+    def price(N, d=5):
+        X, y = rng.standard_normal((N, d)).astype(np.float32), np.zeros(N, np.float32)
+        posterior = sgld.Posterior(
+            lambda b: -0.5 * jnp.sum(b**2), lambda b, row: -0.5 * (row[1] - row[0] @ b) ** 2
+        )
+        return prepare(posterior, (X, y), jnp.zeros(d))
+
+    one, ten = gradient_price(price(1000)), gradient_price(price(10_000))
+    assert ten.each == pytest.approx(10 * one.each, rel=0.02) and ten.shared == one.shared
+    assert row_price(price(1000)) == pytest.approx(one.each / 1000, rel=0.02)
+    assert row_price(price(1000, 500)) > 20 * row_price(price(1000))
+    plain = prepare(sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2)), None, jnp.zeros(3))
+    assert gradient_price(plain).each < 1e-8 and row_price(plain) == 0
+
+
+def test_a_cholesky_factor_inside_a_density_is_seen():
+    """50 points: forward and backward tens of microseconds, a thousand times an eight-school model's."""
+    squares = jnp.asarray(np.subtract.outer(np.arange(50.0), np.arange(50.0)) ** 2, jnp.float32)
+
+    def process(p):
+        K = jnp.exp(-squares * p[0]) + p[1] * jnp.eye(50)
+        return -jnp.sum(jnp.log(jnp.diag(jnp.linalg.cholesky(K))))
+
+    found = gradient_price(prepare(sgld.Posterior(process), None, jnp.ones(2)))
+    assert 2e-5 < found.each < 1e-4
+    assert found.seconds(64) == found.shared + 64 * found.each
+    assert Price(1.0, 2.0).seconds(3) == 5.0

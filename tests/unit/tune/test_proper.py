@@ -1,0 +1,40 @@
+"""More columns than rows and a free scale: refused where improper, and only there."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro.distributions import constraints
+
+import sgld
+from sgld.errors import UsageError
+from sgld.gaussian.known import find_out
+from sgld.problem.prepare import prepare
+
+ROWS = 10
+
+
+def wide(columns, precision):
+    """y = X b + s e, b normal with this precision, s half normal."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((ROWS, columns)).astype(np.float32)
+    y = (X[:, 0] + 0.5 * rng.standard_normal(ROWS)).astype(np.float32)
+    posterior = sgld.Posterior(
+        lambda q: -0.5 * (q["s"] ** 2 + precision * jnp.sum(q["b"] ** 2)),
+        lambda q, row: -0.5 * ((row[1] - row[0] @ q["b"]) / q["s"]) ** 2 - jnp.log(q["s"]),
+        constraints={"b": None, "s": constraints.positive},
+    )
+    return prepare(posterior, (X, y), {"b": jnp.zeros(columns), "s": jnp.ones(())})
+
+
+@pytest.mark.parametrize("columns", [11, 12, 20])
+def test_more_columns_than_rows_with_a_flat_prior_are_refused(columns):
+    with pytest.raises(UsageError, match=r"improper.* more columns than rows.*proper prior"):
+        find_out(wide(columns, 0.0), 0, 1.0, by_hand=False)
+
+
+@pytest.mark.parametrize(
+    ("columns", "precision"), [(10, 0.0), (10, 1.0), (12, 1.0), (12, 1e-6), (20, 1e-8)]
+)
+def test_what_is_proper_is_not(columns, precision):
+    """With as many columns as rows and a flat prior the scale's own prior is its posterior."""
+    find_out(wide(columns, precision), 0, 1.0, by_hand=False)
