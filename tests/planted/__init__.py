@@ -1,6 +1,7 @@
 """Bugs that a tired engineer would make, by room; `tests/mutants.py` plants them one at a time."""
 
 from .bridge import BRIDGE
+from .beyond import BEYOND_BUGS
 from .diagnose import DIAGNOSE
 from .draws import DRAWS
 from .front import FRONT
@@ -22,3 +23,6 @@ MUTANTS: list[Mutant] = [
     *SKLEARN_DOOR,
     *TORCH_DOOR,
 ]
+    *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DRAWS, *REFEREE, *FRONT, *TORCH_DOOR,
+    *SAMPLING, *DIAGNOSE, *TUNE, *DRAWS, *REFEREE, *FRONT, *SKLEARN_DOOR, *TORCH_DOOR,
+]  # fmt: skip

@@ -67,3 +67,12 @@ def test_a_run_that_failed_is_not_confirmed_by_half_the_step():
     biased = Verdict("biased", ("chain 0 became non-finite.",))
     found = halved(1.0, 0.01, verdict=biased)
     assert found.verdict.word == "biased" and "non-finite" in found.verdict.reasons[0]
+
+
+@pytest.mark.parametrize("word", ["unknown", "trusted"])
+def test_a_doubt_about_tails_survives_half_the_step(word):
+    """Both runs miss what lies far out: that they agree says nothing of it."""
+    doubt = Verdict(word, ("whatever.",), extra={"doubts": ["2% lie far out"]})
+    found = halved(1.0, 0.01, verdict=doubt).verdict
+    assert found.word == "unknown" and "but 2% lie far out" in found.reasons[0]
+    assert halved(1.12, 0.01, verdict=doubt).verdict.word == "biased"

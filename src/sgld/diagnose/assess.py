@@ -13,6 +13,7 @@ from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.strata import strata_of
 from ..draws.verdict import Verdict
+from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
 from ..gaussian.lowrank import LowRankLaplace
 from ..gaussian.noise import estimates
@@ -26,9 +27,12 @@ from ..sampler.replica_exchange import ReplicaExchange
 from ..tune.always import standing_out
 from ..tune.estimator import is_centred
 from . import stein
+from .doubted import standing
 from .exact import Trajectories, judge_exact
+from .reported import bends, on_the_reported_scale
 from .rule import MAX_SE_ALONE, PRINTED_R2, Evidence, judge
 from .several import judge_several
+from .tails import heavy_tails
 
 __all__ = ["assess"]
 
@@ -74,6 +78,7 @@ def assess(
         nu=plan.known.nu,
         other_modes=plan.known.other_modes,
         tolerance=tolerance,
+        doubts=standing(plan.known, z[draws.healthy], exact=plan.setup.exact),
         by_hand=plan.by_hand,
     )
     if trajectories is not None and plan.setup.exact:
@@ -94,6 +99,7 @@ def assess(
         plan.setup.corrected or plan.law is None or rough
     ):  # no excess to catch what a noisy meter misses
         evidence["max_se"] = MAX_SE_ALONE
+    evidence |= {"sd_se": found.sd_se, "tail": heavy_tails(found)}
     if rough:  # a covariance that is too small hides bias, and shows in r2 alone
         evidence["min_r2"] = PRINTED_R2
     return judge(Evidence(**evidence, why_not=why_not))
@@ -135,23 +141,27 @@ def _meter(
 
     everything = np.arange(z.shape[1])
     if own is not None and isinstance(estimator, Full):
-        at, moments = everything, corrected(everything, own)
+        used, at, gradient = everything, everything, own
         first = second = own.reshape(-1, d)
     elif own is not None and _covers(problem, plan):
-        at, moments = _thinned(z.shape, R2_DRAWS), corrected(everything, own)
+        used, at, gradient = everything, _thinned(z.shape, R2_DRAWS), own
         first = own[:, at].reshape(-1, d)
         second = _fresh_gradients(problem, estimator, z[:, at].reshape(-1, d), seed)
     else:
         gradients, count = _gradients_at_draws(problem, plan, temperature, seed)
         most = 4 * count
         while True:
-            at = _thinned(z.shape, count)
+            used = at = _thinned(z.shape, count)
             first, second = gradients(z[:, at].reshape(-1, d))
-            moments = corrected(at, ((first + second) / 2).reshape(z[:, at].shape))
-            se = np.nan_to_num(moments.ratio_se, nan=np.inf)
+            gradient = ((first + second) / 2).reshape(z[:, at].shape)
+            se = np.nan_to_num(corrected(at, gradient).ratio_se, nan=np.inf)
             if se.max() <= MAX_METER_SE or len(at) == len(everything) or count >= most:
                 break
             count *= 2
+    moments = corrected(used, gradient)
+    if bends(problem):
+        free = _free_moments(plan.known.gaussian, z, gradient, used, weights, temperature)
+        moments = on_the_reported_scale(problem, z, phi, weights, free, moments)
     r2 = stein.explained(phi[:, at].reshape(-1, phi.shape[-1]), of.gamma(first), of.gamma(second))
     return {
         "sd_ratio": moments.ratio,
@@ -159,6 +169,19 @@ def _meter(
         "mean_shift": moments.mean_shift,
         "r2": r2,
     }
+
+
+def _free_moments(
+    gaussian: Laplace | LowRankLaplace, z: np.ndarray, gradient: np.ndarray, at: np.ndarray,
+    weights: np.ndarray, temperature: float,
+) -> stein.Corrected:  # fmt: skip
+    """Of the coordinates of z themselves, from gradients at some of the draws."""
+    away = z - gaussian.center
+    run = (weighted.mean(away, weights), weighted.var(away, weights))
+    gamma = -gaussian.spread(gaussian.pull(gradient))
+    return stein.corrected_moments(
+        away[:, at], gamma, gaussian.variance, weights[:, at], temperature, run
+    )
 
 
 def _thinned(shape: tuple[int, ...], count: int) -> np.ndarray:

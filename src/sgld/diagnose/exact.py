@@ -15,7 +15,7 @@ from jaxtyping import Float
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.verdict import TAILS, Verdict
-from .rule import MAX_SE, Evidence, unmixed
+from .rule import MAX_SE, Evidence, standing_doubts, too_heavy, unmixed
 
 __all__ = ["Trajectories", "heavy_tail", "judge_exact"]
 
@@ -100,19 +100,24 @@ def judge_exact(
     """
     extra = {
         "nu": e.nu, "excess": None, "exact": "HMC", "divergences": trajectories.divergences,
-        "trajectories": trajectories.num, "e_bfmi": trajectories.energy,
+        "trajectories": trajectories.num, "e_bfmi": trajectories.energy, **standing_doubts(e),
     }  # fmt: skip
     if e.failures:
         return Verdict("biased", e.failures, extra=extra)
     reasons = unmixed(e) + _stuck(trajectories) + ([coarse] if coarse else [])
     if reasons:
         return Verdict("not mixed", tuple(reasons), extra=extra)
+    if e.doubts:
+        return Verdict("unknown", (
+            f"exact sampler (HMC), but {e.doubts[0]}, which the chains have not seen so; compare with "
+            "sgld.reference, or give a prior that leaves that out.",
+        ), extra=extra)  # fmt: skip
     heavy, worst = np.nan_to_num(tail), int(np.argmax(np.nan_to_num(sd_se)))
     if heavy.max() >= HEAVY:
         name, k = e.names[int(np.argmax(heavy))], heavy.max()
+        told = too_heavy(name, float(k))
         return Verdict("unknown", (
-            f"exact sampler (HMC), but the tails of {name!r} are too heavy for its sd to be known from draws "
-            f"(Pareto k = {k:.2f}); go by quantiles, or use a prior with lighter tails.",
+            f"exact sampler (HMC), but {told}; go by quantiles, or use a prior with lighter tails.",
         ), extra={**extra, "doubts": [TAILS]})  # fmt: skip
     if sd_se[worst] > MAX_SE / 2:
         return Verdict("not mixed", (

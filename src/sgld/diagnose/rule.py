@@ -12,7 +12,16 @@ from jaxtyping import Bool, Float
 from ..draws.verdict import MODES, Verdict, Word
 from ..draws.weighted import MANY_CHAINS, max_r_hat
 
-__all__ = ["Evidence", "beyond_limits", "judge", "least_ess", "separate", "unmixed"]
+__all__ = [
+    "Evidence",
+    "beyond_limits",
+    "judge",
+    "least_ess",
+    "separate",
+    "standing_doubts",
+    "too_heavy",
+    "unmixed",
+]
 
 MIN_ESS, MIN_ESS_EACH = 400, 20  # of all chains; of each where they are many
 MAX_EXCESS = 0.10
@@ -48,10 +57,13 @@ class Evidence:
     sd_ratio_se: Float[np.ndarray, " m"] | None = None
     r2: Float[np.ndarray, " m"] | None = None
     mean_shift: Float[np.ndarray, " m"] | None = None
+    sd_se: Float[np.ndarray, " m"] | None = None  # Monte Carlo error of the sds, as shares of them
+    tail: Float[np.ndarray, " m"] | None = None  # Pareto k, 0 where tails are light enough
     excess: Float[np.ndarray, " m"] | None = None
     noise_ratio: float | None = None
     nu: float | None = None
     other_modes: int = 0
+    doubts: tuple[str, ...] = ()  # what a run from the Gaussian cannot tell, without an end
     tolerance: float = 0.05
     max_se: float = MAX_SE
     min_r2: float = MIN_R2
@@ -71,14 +83,29 @@ def judge(e: Evidence) -> Verdict:
         corrected_mean = np.where(good, e.mean + e.mean_shift, np.nan)
         corrected_sd = np.full_like(e.sd, np.nan)
         np.divide(e.sd, e.sd_ratio, out=corrected_sd, where=good)
-    extra: dict[str, Any] = {"nu": e.nu, "excess": _largest(e.excess)}
+    extra: dict[str, Any] = {"nu": e.nu, "excess": _largest(e.excess), **standing_doubts(e)}
     if e.other_modes > 0:
-        extra["doubts"] = [MODES]
+        extra["doubts"] = [MODES, *extra.get("doubts", [])]
     ratio, ratio_se = (_where_known(e, values) for values in (e.sd_ratio, e.sd_ratio_se))
     return Verdict(
         word, tuple(reasons), ratio, ratio_se, e.r2, corrected_mean, corrected_sd, e.noise_ratio,
         extra,
     )  # fmt: skip
+
+
+def standing_doubts(e: Evidence) -> dict[str, list[str]]:
+    """What no other run of the same kind settles, for `Verdict.extra`: doubts, and tails too heavy."""
+    tail = np.zeros(1) if e.tail is None else e.tail
+    told = [
+        *e.doubts,
+        *([too_heavy(e.names[int(np.argmax(tail))], tail.max())] if tail.max() > 0 else []),
+    ]
+    return {"doubts": told} if told else {}
+
+
+def too_heavy(name: str, k: float) -> str:
+    """What is said of tails with this Pareto k."""
+    return f"the tails of {name!r} are too heavy for its sd to be known from draws (Pareto k = {k:.2f})"
 
 
 def _where_known(e: Evidence, values: np.ndarray | None) -> np.ndarray | None:
@@ -108,11 +135,43 @@ def _rule(e: Evidence) -> tuple[Word, Sequence[str]]:
     if in_doubt:
         return "unknown", [in_doubt]
     assert e.sd_ratio is not None and e.mean_shift is not None
-    error = np.abs(e.sd_ratio - 1)
+    error = _error(e.sd_ratio, e.r2)
     mean_error = np.abs(e.mean_shift) / (e.sd / e.sd_ratio)
     if np.max(error) > MAX_RATIO_ERROR or np.max(mean_error) > MAX_MEAN_ERROR:
         return _wrong(e, error, mean_error)
+    uncertain = _uncertain(e)
+    if uncertain:
+        return uncertain
     return "trusted", [f"{_within(error)}."]
+
+
+def _error(ratio: np.ndarray, r2: np.ndarray | None) -> Float[np.ndarray, " m"]:
+    """By how much sds are off: what the meter reads, over the share of it that it sees.
+
+    In tails heavier than the Gaussian's gradients level off, and the meter reads half to two thirds of
+    a bias. Nothing else would notice a run that is too narrow: its share counts twice.
+    """
+    error = np.abs(ratio - 1)
+    if r2 is None:
+        return error
+    share = np.where(r2 < PRINTED_R2, np.clip(r2, MIN_R2, 1.0), 1.0)
+    return error / np.where(ratio < 1, share**2, share)
+
+
+def _uncertain(e: Evidence) -> tuple[Word, list[str]] | None:
+    """Why the draws do not tell their sds, if they do not."""
+    heavy = standing_doubts(e).get("doubts", [])
+    if heavy:
+        return "unknown", [f"{heavy[0]}; go by quantiles, or use a prior with lighter tails."]
+    if e.sd_se is None:
+        return None
+    worst = int(np.argmax(np.nan_to_num(e.sd_se)))
+    if not e.sd_se[worst] > MAX_SE / 2:
+        return None
+    return "not mixed", [
+        f"too few effective draws: the sd of {e.names[worst]!r} is known within {100 * e.sd_se[worst]:.0f}% "
+        "only; use more (num_draws or thin)."
+    ]
 
 
 def _within(error: np.ndarray) -> str:
@@ -238,6 +297,8 @@ def _doubt(e: Evidence) -> str | None:
             f"the posterior has at least {e.other_modes + 1} modes, and how often the chains visit each "
             "need not be its weight; compare with sgld.reference, or use sgld.ReplicaExchange()."
         )
+    if e.doubts:
+        return f"{e.doubts[0]}; compare with NUTS: sgld.reference."
     if e.nu is not None and not e.nu <= MAX_NU:
         return (
             f"the posterior is far from Gaussian (nu = {e.nu:.2g}), where the bias meter is no guide; "
@@ -269,7 +330,8 @@ def _wrong(e: Evidence, error: np.ndarray, mean_error: np.ndarray) -> tuple[Word
             "Monte Carlo error of this many draws; use more."
         ]
     reasons = []
-    for what in beyond_limits(e.names, e.sd_ratio, mean_error):
+    ratio = np.maximum(1 + np.sign(e.sd_ratio - 1) * error, 0.0)
+    for what in beyond_limits(e.names, ratio, mean_error):
         if what.startswith("mean"):
             reasons.append(f"{what}; use a longer burn_in or more draws.")
             continue

@@ -51,6 +51,12 @@ class Laplace:
         return self.factor @ self.factor.T
 
     @property
+    def variance(self) -> Float[np.ndarray, " d"]:
+        """The diagonal of J^{-1}."""
+        assert self.factor is not None
+        return np.sum(self.factor**2, axis=1)
+
+    @property
     def half_log_det(self) -> float:
         """log det J^{-1} / 2, the log of the volume that the Gaussian fills; NaN at a saddle."""
         if self.factor is None:

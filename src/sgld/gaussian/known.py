@@ -10,12 +10,15 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from ..data.order import generator
 from ..problem.problem import Problem
+from .beyond import look_beyond, unexplained
 from .center import at_the_mean, departure
 from .dense import Laplace
 from .diagonal import squared_gradients
+from .doubts import Doubt
 from .lowrank import (
     LowRankLaplace,
     affordable,
@@ -53,6 +56,7 @@ class Known:
       nu_at_mode: the same at the mode.
       modes: all modes that were found, the one of most mass first, which the Gaussian is at; None
         where there is one.
+      doubts: what speaks against the Gaussian, and against meters that are built on it.
       notes: sentences for the user.
     """
 
@@ -61,6 +65,7 @@ class Known:
     nu: float | None = None
     nu_at_mode: float | None = None
     modes: KnownModes | None = None
+    doubts: tuple[Doubt, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -75,7 +80,9 @@ class Known:
 
     def telling(self, *notes: str) -> Known:
         """With `notes`, and what is to be said of other modes and of nu."""
-        return replace(self, notes=(*notes, *_modes_note(self.modes), *_nonlinear_note(self.nu)))
+        told = [f"{doubt.sentence}." for doubt in self.doubts]
+        notes = (*notes, *told, *_modes_note(self.modes), *_nonlinear_note(self.nu))
+        return replace(self, notes=notes)
 
     @property
     def hopeless(self) -> bool:
@@ -113,11 +120,14 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
         notes.append(NOT_CONVERGED)
     known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
     if at.gaussian.positive_definite:
-        found, modes = all_modes(problem, at, seed, T)
+        beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING, 13), T)
+        found, modes = all_modes(problem, at, seed, T, beyond.tops)
         if found is not at:
             at = found
             known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
-        known = replace(known, modes=modes)
+            beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING, 13), T)
+        doubts = unexplained(problem, beyond.doubts, None if modes is None else modes.z[1:])
+        known = replace(known, modes=modes, doubts=doubts)
     else:
         notes.append(_saddle_note(problem, at.gaussian))
     # a flat direction can look well from a centre far out: nu at the mode has a say
@@ -127,15 +137,20 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
 
 
 def all_modes(
-    problem: Problem, at: AtMode, seed: int, T: float
+    problem: Problem,
+    at: AtMode,
+    seed: int,
+    T: float,
+    tops: Float[np.ndarray, "k d"] | None = None,
 ) -> tuple[AtMode, KnownModes | None]:
-    """The mode of most mass, and all that matter where there are others.
+    """The mode of most mass, and all that matter where there are others; `tops` are starts besides.
 
     Where a search finds a heavier mode than the one it began with, another begins there.
     """
     found, searched = [at], 0
     while True:
-        found += other_modes(problem, at, generator(seed, TUNING, 3 + 2**10 * searched), found)
+        rng = generator(seed, TUNING, 3 + 2**10 * searched)
+        found += other_modes(problem, at, rng, found, None if searched else tops)
         kept, modes = known_modes(found, T)
         searched += 1
         if found[kept[0]] is at or searched == SEARCHES:
@@ -161,7 +176,11 @@ def _by_lanczos(problem: Problem, seed: int, T: float) -> Known:
         gaussian, value, modes = _all_lowrank_modes(problem, gaussian, value, seed, T)
     else:
         notes.append(_saddle_note(problem, gaussian))
-    return _with_center(problem, Known(gaussian, value, modes=modes), seed, T).telling(*notes)
+    known = _with_center(problem, Known(gaussian, value, modes=modes), seed, T)
+    if gaussian.positive_definite:
+        beyond = look_beyond(problem, gaussian, generator(seed, TUNING, 13), T)
+        known = replace(known, doubts=beyond.doubts)
+    return known.telling(*notes)
 
 
 def _all_lowrank_modes(

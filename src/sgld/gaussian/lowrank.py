@@ -69,6 +69,11 @@ class LowRankLaplace:
         """D, as a preconditioner."""
         return LowRank(self.scale**2, None, self.Q, self.c)
 
+    @property
+    def variance(self) -> Float[np.ndarray, " d"]:
+        """The diagonal of D."""
+        return self.scale**2 * (1 + self.Q**2 @ (2 * self.c + self.c**2))
+
     def moved(self, step: Float[np.ndarray, " d"]) -> Self:
         """The same with its centre moved by `step`."""
         return replace(self, center=self.center + step)
@@ -122,9 +127,8 @@ class LowRankLaplace:
         """The reported parameters, in the linear approximation at the centre."""
         plain = problem.posterior.transform is None and problem.posterior.output is None
         if plain:
-            variance = self.scale**2 * (1 + self.Q**2 @ (2 * self.c + self.c**2))
             return Marginals(
-                lambda z: z - self.center, lambda g: -self.spread(self.pull(g)), variance
+                lambda z: z - self.center, lambda g: -self.spread(self.pull(g)), self.variance
             )
         out = problem.target.jacobian(self.center)
         return Marginals(

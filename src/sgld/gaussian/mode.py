@@ -77,14 +77,18 @@ def gaussian_at_mode(problem: Problem, start: Any = None) -> AtMode:
 
 @stage("other modes", whole=True)
 def other_modes(
-    problem: Problem, base: AtMode, rng: np.random.Generator, known: Sequence[AtMode] = ()
+    problem: Problem,
+    base: AtMode,
+    rng: np.random.Generator,
+    known: Sequence[AtMode] = (),
+    tops: Float[np.ndarray, "k d"] | None = None,
 ) -> list[AtMode]:
     """Modes other than `base` and those already `known` that Newton finds from wide starts.
 
     Starts lie 3 to 50 sds of the Gaussian at the mode away, on both sides; two more are the mode
     with its sign turned and with the entries of each leaf moved on by one, as exchangeable
     components are; where that place is as dense as the mode, they are exchangeable, and their other
-    orders are starts too. With many rows the search is made on some of them, and only what it finds
+    orders are starts too, and so are `tops`. With many rows the search is made on some of them, and only what it finds
     is taken to all rows.
     """
     near, some = base.gaussian, problem
@@ -96,6 +100,7 @@ def other_modes(
     assert near.factor is not None
     found: list[AtMode] = []
     starts = [*_wide_starts(problem, near, rng), *_other_orders(problem, base)]
+    starts += [] if tops is None else list(tops)
     for tried, start in enumerate(starts):
         counted(tried, len(starts), "starts")
         z, value, _, converged = newton_mode(some, start, SEARCH_STEPS)

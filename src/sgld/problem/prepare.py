@@ -23,6 +23,7 @@ from .cholesky import without_a_factor
 from .contract import check_contract
 from .functions import check_scalar, of_the_user
 from .problem import Problem
+from .repeatable import check_repeatable
 from .request import Request, is_auto
 from .target import Target
 
@@ -146,14 +147,16 @@ def check_always(problem: Problem, ask: Request) -> None:
 def _check_model(problem: Problem) -> None:
     """The functions return scalars, and density and gradient are finite at the start."""
     posterior, z = problem.posterior, problem.start
-    position = problem.target.position(z)
+    position, row = problem.target.position(z), None
     if problem.has_rows:
         row = problem.source.take(0)
         likelihood = posterior.log_likelihood
         assert likelihood is not None
         check_scalar("log_likelihood", likelihood, position, row)
     check_scalar("log_prior", posterior.log_prior, position)
-    if problem.has_rows and posterior.names is None:  # formula models are ours
+    if posterior.names is None:  # formula models are ours
+        check_repeatable(posterior, position, row)
+    if problem.has_rows and posterior.names is None:
         check_contract(posterior, position, row, problem.num_data)
     with of_the_user("the gradient of the log density"):
         value, gradient = sums.value_and_gradient(problem, z)

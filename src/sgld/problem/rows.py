@@ -1,13 +1,15 @@
-"""Gradients of single rows."""
+"""Gradients and log likelihoods of single rows."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 from jaxtyping import Array, Float, Int
 
 from .problem import Problem
 
-__all__ = ["row_gradient", "scores"]
+__all__ = ["row_gradient", "row_values", "scores"]
 
 NUMBERS = 2**20  # of the rows' gradients that are taken together
 
@@ -25,3 +27,9 @@ def row_gradient(
 ) -> Float[Array, " d"]:
     """grad log_likelihood of one row, by number, inside compiled code."""
     return jax.grad(problem.log_likelihood)(z, problem.source.take(row[None]))
+
+
+def row_values(problem: Problem, z: Float[Array, " d"], rows: Any) -> Float[Array, " n"]:
+    """log_likelihood of each of some rows, leaves [n, ...], inside compiled code."""
+    each = jax.tree.map(lambda leaf: leaf[:, None], rows)
+    return jax.vmap(lambda row: problem.log_likelihood(z, row))(each)

@@ -13,10 +13,12 @@ from jaxtyping import Array, Float
 from ..data.always import AlwaysIn
 from ..data.source import Source
 from .problem import Problem
+from .rows import row_values
 
 __all__ = [
     "block_gradients",
     "curvature",
+    "differences",
     "gradients",
     "likelihood_gradient",
     "log_densities",
@@ -27,6 +29,7 @@ __all__ = [
 
 PIECE = 2**21  # numbers that one piece of rows may hold times the positions it is evaluated at
 GROUP = 32  # positions whose gradients are taken together
+POINTS = 64  # and densities
 MANY = 256  # positions whose log densities are
 
 
@@ -71,6 +74,45 @@ def value_and_gradient(
 def log_density(problem: Problem, z: Float[Array, " d"]) -> Float[Array, ""]:
     """Log posterior density at z."""
     return value_and_gradient(problem, z)[0]
+
+
+def differences(
+    problem: Problem, zs: Float[np.ndarray, "m d"], center: Float[np.ndarray, " d"]
+) -> Float[np.ndarray, " m"]:
+    """log p(z) - log p(center) at each of m positions, on the host in float64.
+
+    Each row's difference is taken before they are summed, so that a sum of thousands loses no digits.
+    NaN where either is not finite in a way that has no difference. In groups of one size, so that
+    any m runs the same compiled function.
+    """
+    problem, count = problem.as_one_batch(), len(zs)
+    padded = np.concatenate([zs, np.repeat(zs[-1:], -count % POINTS, axis=0)])
+    at = problem.array(center)
+    parts = [
+        np.asarray(_differences(problem, problem.array(group), at), np.float64)
+        for group in padded.reshape(-1, POINTS, zs.shape[1])
+    ]
+    return np.concatenate(parts)[:count]
+
+
+@jax.jit
+def _differences(problem, zs, center):
+    prior = jax.vmap(problem.log_prior)(zs) - problem.log_prior(center)
+    if not problem.has_rows:
+        return prior
+
+    def piece(b):
+        there = row_values(problem, center, b.rows)
+
+        def one(z):
+            moved = row_values(problem, z, b.rows) - there
+            if b.weight is not None:  # what only fills a block up may be anything
+                moved = jnp.where(b.weight > 0, b.weight * moved, 0.0)
+            return jnp.sum(moved)
+
+        return jax.vmap(one)(zs)
+
+    return prior + _over_pieces(problem.source, max(POINTS, problem.source.row_width), piece)
 
 
 @jax.jit

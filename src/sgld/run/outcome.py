@@ -170,11 +170,17 @@ def within_support(problem: Problem, draws: Draws, z: Any, at: np.ndarray | None
     """
     at = np.arange(z.shape[1]) if at is None else at
     some = np.unique(np.linspace(0, z.shape[1] - 1, LOOKED_AT).round().astype(int))
-    inside = np.asarray(_inside(problem, problem.array(z[:, some])))
-    status = list(draws.status)
+    value = np.asarray(_one_row(problem, problem.array(z[:, some])))
+    inside, status = (value > -np.inf) & (value < np.inf), list(draws.status)
     for chain in draws.healthy:
         if not inside[chain].all():
             first = some[int(np.argmin(inside[chain]))]
+            if np.isposinf(value[chain][int(np.argmin(inside[chain]))]):
+                status[chain] = (
+                    f"chain {chain} found a log density of +inf by draw {at[first]}, where no density can be; mend the "
+                    "model there, or give a bounded parameter its support with constraints= of sgld.Posterior."
+                )
+                continue
             status[chain] = (
                 f"chain {chain} {_gone(problem, draws, z[chain], first, int(at[first]))}"
             )
@@ -195,12 +201,14 @@ def _gone(problem: Problem, draws: Draws, z: np.ndarray, first: int, draw: int) 
 
 
 @jax.jit
-def _inside(problem: Problem, z: Any) -> Any:
+def _one_row(problem: Problem, z: Any) -> Any:
+    """Log density of prior and one row."""
+
     def one(q):
         value = problem.log_prior(q)
         if problem.has_rows:
             value += problem.log_likelihood(q, problem.source.take(jnp.arange(1)))
-        return value > -jnp.inf
+        return value
 
     # all at once where that is not much: a loop takes as long again to compile
     return (

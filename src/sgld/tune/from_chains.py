@@ -64,7 +64,11 @@ def from_chains(
     open_ = all(is_auto(value) for value in given)
     if not (open_ and problem.dimension <= NEWTON_LIMIT and T == 1):
         return None
-    alone = known.hopeless or known.modes is not None or not first
+    if any(doubt.kind != "tails" for doubt in known.doubts):
+        return (
+            None  # where a jump costs trajectories, no step is short enough: adaptation never ends
+        )
+    alone = known.hopeless or known.modes is not None or bool(known.doubts) or not first
     exact = exact_chains(gradient_price(problem), problem.dimension)
     if exact.seconds <= (MOST if alone else CHEAP):
         return _on_all(problem, ask, known, exact)

@@ -71,7 +71,8 @@ def _chosen(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
         return by_hand(problem, ask, known, T)
     gaussian, nu = known.gaussian, known.nu
     dense = isinstance(gaussian, Laplace)
-    if dense and (nu is None or nu > NEAR or known.modes is not None):
+    elsewhere = known.modes is not None or bool(known.doubts)
+    if dense and (nu is None or nu > NEAR or elsewhere):
         plan = from_chains(problem, ask, known, T, first=True)
         if plan is not None:
             return plan

@@ -37,6 +37,11 @@ def judged(trajectories=FINE, sd_se=0.01, tail=0.0, **change):
         ({"trajectories": replace(FINE, energy=np.nan)}, "not mixed", "E-BFMI nan"),
         ({"tail": 0.3}, "unknown", "the tails of 'b' are too heavy"),
         ({"tail": np.nan}, "trusted", ""),
+        (
+            {"doubts": ("a halo",)},
+            "unknown",
+            "exact sampler (HMC), but a halo, which the chains have not seen so",
+        ),
         ({"sd_se": 0.06}, "not mixed", "the sd of 'b' is known within 6% only"),
         ({"failures": ("chain 3 became non-finite",)}, "biased", "chain 3"),
     ],
@@ -96,3 +101,8 @@ def test_groups_of_many_chains_are_compared_not_chains():
 def test_the_limit_is_that_of_the_groups():
     assert weighted.max_r_hat(400.0, 64) == weighted.max_r_hat(400.0, 4)
     assert weighted.max_r_hat(400.0, 8) > weighted.max_r_hat(400.0, 9)
+
+
+@pytest.mark.parametrize("change", [{"doubts": ("a halo",)}, {"tail": 0.3}])
+def test_doubts_about_tails_are_kept_with_the_verdict(change):
+    assert judged(**change).extra["doubts"] and "doubts" not in judged().extra

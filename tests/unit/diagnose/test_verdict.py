@@ -47,7 +47,17 @@ def test_trusted():
         ({"sd_ratio": [np.nan, 1.0]}, "unknown", "no finite answer"),
         ({"nu": 1.5}, "unknown", "nu = 1.5"),
         ({"other_modes": 1}, "unknown", "at least 2 modes"),
+        ({"doubts": ("the gradient is another's",)}, "unknown", "the gradient is another's; compare with NUTS"),
         ({"r2": [0.4, 0.99]}, "unknown", "r2 = 0.40"),
+        # a meter that sees 70% of the bias reads 8% of 11%; of one towards narrowness 6% of 12%
+        ({"sd_ratio": [1.08, 1.0], "r2": [0.7, 0.99]}, "biased", "'a' is about 11% too wide"),
+        ({"sd_ratio": [1.06, 1.0], "r2": [0.7, 0.99]}, "trusted", "sd within 9%"),
+        ({"sd_ratio": [0.94, 1.0], "r2": [0.7, 0.99]}, "biased", "'a' is about 12% too narrow"),
+        ({"sd_ratio": [1.08, 1.0], "r2": [0.9, 0.99]}, "trusted", "sd within 8%"),
+        ({"sd_se": [0.01, 0.06]}, "not mixed", "the sd of 'b' is known within 6% only"),
+        ({"sd_se": [0.01, 0.05]}, "trusted", "sd within 3%"),
+        ({"tail": [0.0, 0.4]}, "unknown", "the tails of 'b' are too heavy for its sd to be known from draws (Pareto k = 0.40)"),
+        ({"tail": [0.0, 0.0]}, "trusted", "sd within 3%"),
         ({"sd_ratio_se": [0.0, 0.2]}, "unknown", "uncertain by 20% on 'b'"),
         ({"sd_ratio": [1.2, 1.0], "excess": [0.09, 0.0]}, "biased", "'a' is about 20% too wide"),
         ({"sd_ratio": [0.8, 1.0]}, "biased", "'a' is about 20% too narrow"),
@@ -145,3 +155,9 @@ def test_what_is_not_a_number_is_never_trusted(name):
 
 def test_a_ratio_beyond_two_is_said_in_times():
     assert "15 times as wide as it should be" in judged(sd_ratio=np.array([1.0, 15.2])).reasons[0]
+
+
+def test_doubts_that_no_run_of_the_same_kind_settles_are_kept_with_the_verdict():
+    told = judged(doubts=("mass far out",), tail=[0.4, 0.0]).extra["doubts"]
+    assert told[0] == "mass far out" and "the tails of 'a'" in told[1]
+    assert "doubts" not in judged().extra

@@ -1,0 +1,151 @@
+"""What is doubted of a posterior before anything is chosen: gradients, tails, modes out of reach.
+
+Held on some rows, where there are many: whether a gradient belongs to its density is a property of
+functions, and what lies far out is seen from a few thousand rows and the whole prior. A suspicion is looked
+at on all rows before it is told.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ..problem.problem import Problem
+from . import belonging, profiles, rays
+from .dense import Laplace, laplace_at
+from .doubts import Doubt
+from .mode import gaussian_at_mode
+
+__all__ = ["Beyond", "look_beyond", "unexplained"]
+
+ROWS, NUMBERS = 2048, 2**17  # all rows, where they and their parameters are as few numbers
+FEW_DRAWS = 4  # on all rows
+PLATEAU = 0.5  # share of a profile, whose marginal is an approximation
+LOOKED_AT, FOLLOWED = 3, 8  # rays on all rows, and tops that a search begins at
+
+
+class Beyond(NamedTuple):
+    """The doubts, and where other modes are to be looked for, free positions [k, d]."""
+
+    doubts: tuple[Doubt, ...] = ()
+    tops: Float[np.ndarray, "k d"] | None = None
+
+
+def look_beyond(problem: Problem, gaussian: Any, rng: np.random.Generator, T: float) -> Beyond:
+    """Doubts about a posterior with a positive definite `gaussian`; at T = 0 of its gradient alone."""
+    some, near = _some(problem, gaussian)
+    if near is None:
+        return Beyond()
+    doubts = _of_functions(problem, gaussian, some, near, rng)
+    if T == 0:
+        return Beyond(tuple(doubts))
+    seen = rays.rays(some, near, rng, T)
+    told = _told(problem, gaussian, some, near, seen, rng, T)
+    if told is not None:
+        doubts.append(told)
+    tops = sorted(
+        (-value, tuple(near.center + t * ray.direction)) for ray in seen for t, value in ray.tops
+    )
+    places = np.array([place for _, place in tops[:FOLLOWED]])
+    return Beyond(tuple(doubts), places if len(places) else None)
+
+
+def _told(
+    problem: Problem, gaussian: Any, some: Problem, near: Any, seen: list[rays.Ray],
+    rng: np.random.Generator, T: float,
+) -> Doubt | None:  # fmt: skip
+    """The first suspicion of straight rays, or of profiles, that all rows confirm."""
+    heavy = [ray for ray in seen if ray.infinite is not None or ray.share > rays.SUSPICIOUS]
+    heavy.sort(key=lambda ray: -(2.0 if ray.infinite is not None else ray.share))
+    for ray in heavy[:LOOKED_AT]:
+        found = [ray] if some is problem else rays.rays(problem, gaussian, rng, T, [ray.parameter])
+        told = _doubt(problem, gaussian, found[0])
+        if told is not None:
+            return told
+    for ray in profiles.followed(some, near, seen, T):
+        found = [ray]
+        if some is not problem and ray.share > PLATEAU:
+            straight = rays.rays(problem, gaussian, rng, T, [ray.parameter])
+            found = profiles.followed(problem, gaussian, straight, T)
+        if found and found[0].share > PLATEAU:
+            return _doubt(problem, gaussian, found[0])
+    return None
+
+
+def unexplained(
+    problem: Problem, doubts: tuple[Doubt, ...], modes: Float[np.ndarray, "k d"] | None
+) -> tuple[Doubt, ...]:
+    """Without doubts about tails that are a known mode: where that mode has its mass."""
+    if modes is None or not any(doubt.kind == "tails" for doubt in doubts):
+        return doubts
+    others = [laplace_at(problem, mode) for mode in modes]
+
+    def is_mode(doubt: Doubt) -> bool:
+        if doubt.at is None or doubt.toward is None:
+            return False
+        for other in others:
+            sd = np.linalg.norm(other.pull(doubt.toward)) if other.positive_definite else 0.0
+            if abs((other.center - doubt.at) @ doubt.toward) <= rays.NEAR * sd:
+                return True
+        return False
+
+    return tuple(doubt for doubt in doubts if not is_mode(doubt))
+
+
+def _some(problem: Problem, gaussian: Any) -> tuple[Problem, Any]:
+    """A random choice of rows and the Gaussian at their own mode; all of them, where they are few."""
+    rows, d = problem.num_data, problem.dimension
+    if rows <= ROWS or rows * d <= NUMBERS or not isinstance(gaussian, Laplace):
+        return problem, gaussian
+    some = problem.first(ROWS)
+    at = gaussian_at_mode(some, gaussian.center)
+    return some, at.gaussian if at.converged and at.gaussian.positive_definite else None
+
+
+def _of_functions(
+    problem: Problem, gaussian: Any, some: Problem, near: Any, rng: np.random.Generator
+) -> list[Doubt]:
+    """What is wrong with density and gradient as functions, near the mode."""
+    size, infinite = belonging.misfit(some, near, rng)
+    if size > belonging.LARGEST and some is not problem:
+        size, _ = belonging.misfit(problem, gaussian, rng, FEW_DRAWS, belonging.PANELS[:1])
+    doubts = []
+    if infinite is not None:
+        doubts.append(_infinite(problem, infinite))
+    if size > belonging.LARGEST:
+        doubts.append(Doubt("gradient", belonging.named_misfit(size)))
+    return doubts
+
+
+def _doubt(problem: Problem, gaussian: Any, ray: rays.Ray) -> Doubt | None:
+    """What a ray over all rows says, if anything."""
+    if ray.infinite is not None:
+        return _infinite(problem, gaussian.center + ray.infinite * ray.direction)
+    if not ray.share > rays.SUSPICIOUS:
+        return None
+    i, name = ray.parameter, problem.layout.element_names()[ray.parameter]
+    toward = np.zeros(problem.dimension)
+    toward[i] = 1 / ray.direction[i]
+    at = gaussian.center + ray.place * ray.direction
+    where = f"{abs(ray.place):.3g} sds {'above' if ray.place > 0 else 'below'} the mode"
+    return Doubt(
+        "tails",
+        f"far from the mode there is more than the Gaussian there shows: along {name!r} "
+        f"{100 * ray.share:.0f}% of the second moment lie beyond {rays.NEAR:.0f} sds, around {where}",
+        ray.share, at, toward,
+    )  # fmt: skip
+
+
+def _infinite(problem: Problem, z: Float[np.ndarray, " d"]) -> Doubt:
+    position = ", ".join(
+        f"{name} = {value:.4g}"
+        for name, value in zip(problem.layout.element_names()[:3], z[:3], strict=True)
+    )
+    more = ", ..." if z.size > 3 else ""
+    return Doubt(
+        "infinite",
+        f"the log density is +inf at the free position {position}{more}, where no density can be",
+        at=np.asarray(z, np.float64),
+    )

@@ -1,0 +1,34 @@
+"""What the Gaussian at the mode does not show and was found elsewhere: by kind, with a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+__all__ = ["Doubt"]
+
+Kind = Literal["gradient", "random", "infinite", "tails"]
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A reason not to go by the Gaussian, nor by a meter that is built on it.
+
+    Attributes:
+      kind: "gradient", that of another function than the log density; "random", a density that is no
+        function of the position alone; "infinite", a density of +inf somewhere; "tails", mass far
+        outside the Gaussian.
+      sentence: what was found, without an end.
+      share: of the second moment beyond 4 sds along `toward`, for tails.
+      at: free position z [d] where that mass, or that infinity, is.
+      toward: covector w [d]: w (z - center) are the sds of the Gaussian by which z is off, for tails.
+    """
+
+    kind: Kind
+    sentence: str
+    share: float = 0.0
+    at: Float[np.ndarray, " d"] | None = None
+    toward: Float[np.ndarray, " d"] | None = None

@@ -1,0 +1,199 @@
+"""What lies beyond the Gaussian: the density along rays from the centre, far out.
+
+The ray of parameter i is m + t Sigma e_i / sd_i, with t in sds: where the posterior is Gaussian its
+density there is that parameter's marginal, exp(-t^2 / 2). It is looked at on both sides at 1, 2, 3
+and 4, 4 x 1.9, ... 1e5 sds, and wherever it rises outwards the top is searched for. Then
+
+    share = int_{|t| > 4} t^2 p(t) dt / int t^2 p(t) dt
+
+is .001 for a Gaussian, up to .03 on well-behaved posteriors, .2 for a Student-t with 5 degrees of
+freedom, and near 1 where a halo, a shoulder, a plateau or another mode holds what the Gaussian does not
+show. No sampler that starts within the Gaussian may ever see it, and no meter that is built on it does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from ..problem import sums
+from ..problem.problem import Problem
+from ..stages import stage
+
+__all__ = ["SUSPICIOUS", "Ray", "rays"]
+
+NEAR = 4.0  # sds that the Gaussian is trusted with
+INSIDE, OUTSIDE = (1.0, 2.0, 3.0), NEAR * 1.9 ** np.arange(17)
+SUSPICIOUS = 0.3  # share of the second moment beyond
+BRACKETS, ZOOMS = 24, 4  # rises that are followed, and how often a bracket is cut into 63
+WINDOW = 5.0  # sds of a top's own around it
+BETWEEN = 24  # points by which a segment is integrated
+NOTHING = -1e5  # log density from which on there is none
+WORK = 2**34  # rows x parameters x points: of more parameters some are looked at
+
+Values = Float[np.ndarray, " n"]
+
+
+@dataclass(frozen=True)
+class Ray:
+    """What was found along one: t in sds, log density less that at the centre, over T.
+
+    Attributes:
+      parameter: which.
+      direction: Sigma e_i / sd_i, in free coordinates.
+      t, value: ascending.
+      tops: (t, value) of the maxima beyond `NEAR` sds.
+    """
+
+    parameter: int
+    direction: Float[np.ndarray, " d"]
+    t: Values
+    value: Values
+    tops: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def share(self) -> float:
+        """Of the second moment, beyond `NEAR` sds."""
+        masses = self._masses()
+        return float(masses.far.sum() / max(masses.far.sum() + masses.near, 1e-300))
+
+    @property
+    def place(self) -> float:
+        """The t around which that lies: half of it is farther out."""
+        far = self._masses()
+        if not far.far.sum() > 0:
+            return 0.0
+        order = np.argsort(np.abs(far.t))
+        below = np.cumsum(far.far[order])
+        return float(far.t[order][np.searchsorted(below, below[-1] / 2)])
+
+    @property
+    def infinite(self) -> float | None:
+        """The nearest t at which the density is +inf, if there is one.
+
+        Where it has fallen to nothing on the way there, functions overflow, as of a scale that is 0.
+        """
+        order = np.argsort(np.abs(self.t), kind="stable")
+        for sign in (1, -1):
+            t, value = (a[order][sign * self.t[order] >= 0] for a in (self.t, self.value))
+            at = int(np.argmax(np.isposinf(value)))
+            if np.isposinf(value[at]) and value[:at].min(initial=0.0) > NOTHING:
+                return float(t[at])
+        return None
+
+    def _masses(self) -> _Masses:
+        """t^2 p dt on a finer grid, log p linear between the points."""
+        step = np.linspace(0, 1, BETWEEN, endpoint=False)
+        t = np.append((self.t[:-1, None] + np.diff(self.t)[:, None] * step).ravel(), self.t[-1])
+        finite = np.maximum(np.where(np.isfinite(self.value), self.value, -1e30), -1e30)
+        value = np.interp(t, self.t, finite)
+        moment = t**2 * np.exp(value - value.max())
+        mass = np.diff(t) * (moment[1:] + moment[:-1]) / 2
+        middle = (t[1:] + t[:-1]) / 2
+        far = np.abs(middle) > NEAR
+        return _Masses(float(mass[~far].sum()), mass[far], middle[far])
+
+
+class _Masses(NamedTuple):
+    near: float
+    far: Values
+    t: Values
+
+
+@stage("other modes", whole=True)
+def rays(
+    problem: Problem,
+    gaussian,
+    rng: np.random.Generator,
+    temperature: float = 1.0,
+    parameters: list[int] | None = None,
+) -> list[Ray]:
+    """The rays of all parameters, or of `parameters`; of too many a random choice.
+
+    `gaussian` is that of `problem` itself: in the units of a sharper one everything looks heavy.
+    """
+    d, center = problem.dimension, gaussian.center
+    t = np.concatenate([-OUTSIDE[::-1], np.negative(INSIDE)[::-1], [0.0], INSIDE, OUTSIDE])
+    if parameters is None:
+        most = max(1, WORK // (len(t) * max(1, problem.num_data) * d))
+        chosen = np.arange(d) if d <= most else np.sort(rng.choice(d, most, replace=False))
+    else:
+        chosen = np.asarray(parameters)
+    density = partial(_density, problem, center, temperature)
+    directions = _directions(gaussian.tempered(temperature), chosen)
+    points = (t[:, None] * directions[:, None]).reshape(-1, d)
+    found = [
+        Ray(int(i), direction, t, value)
+        for i, direction, value in zip(
+            chosen, directions, density(points).reshape(-1, len(t)), strict=True
+        )
+    ]
+    rises = [(k, at) for k, ray in enumerate(found) for at in _rises(ray)]
+    # the highest first: of a density that is noise there are many
+    rises.sort(key=lambda rise: -found[rise[0]].value[rise[1]])
+    for k, at in rises[:BRACKETS]:
+        found[k] = _followed(found[k], density, t[_bracket(at, len(t))])
+    return found
+
+
+def _directions(gaussian, chosen: np.ndarray) -> Float[np.ndarray, "k d"]:
+    units = np.zeros((len(chosen), gaussian.center.size))
+    units[np.arange(len(chosen)), chosen] = 1.0
+    columns = gaussian.spread(gaussian.pull(units))
+    sds = np.sqrt(np.maximum(columns[np.arange(len(chosen)), chosen], 1e-300))
+    return columns / sds[:, None]
+
+
+def _density(
+    problem: Problem, center: np.ndarray, temperature: float, away: Float[np.ndarray, "m d"]
+) -> Values:
+    """(log p(center + away) - log p(center)) / T; -inf where it is no number."""
+    with np.errstate(over="ignore"):  # far out, in float32
+        values = sums.differences(problem, center + away, center) / temperature
+    return np.where(np.isnan(values), -np.inf, values)
+
+
+def _rises(ray: Ray) -> list[int]:
+    """Indices of the points beyond `NEAR` sds that are denser than the one before."""
+    t, value = ray.t, np.where(np.isposinf(ray.value), -np.inf, ray.value)
+    before = np.where(t > 0, np.roll(value, 1), np.roll(value, -1))
+    with np.errstate(invalid="ignore"):
+        rising = value > before + 1e-3 + 1e-5 * np.abs(before)
+    rising &= np.isfinite(value) & (np.abs(t) >= NEAR)
+    # one a hill: a point from which it rises further is not yet near the top
+    after = np.where(t > 0, np.roll(value, -1), np.roll(value, 1))
+    edge = (np.arange(len(t)) == 0) | (np.arange(len(t)) == len(t) - 1)
+    return [int(at) for at in np.flatnonzero(rising & (edge | (after <= value)))]
+
+
+def _bracket(at: int, count: int) -> list[int]:
+    return [max(at - 1, 0), min(at + 1, count - 1)]
+
+
+def _followed(ray: Ray, density, ends: Values) -> Ray:
+    """With the top between two ends, and points around it as wide as it is."""
+    low, high = ends
+    t, value = ray.t, ray.value
+    for _ in range(ZOOMS):
+        grid = np.linspace(low, high, sums.POINTS)
+        values = density(grid[:, None] * ray.direction)
+        t, value = np.append(t, grid), np.append(value, values)
+        top = int(np.argmax(np.where(np.isposinf(values), -np.inf, values)))
+        low, high = grid[max(top - 1, 0)], grid[min(top + 1, len(grid) - 1)]
+        inner = values[max(top - 1, 0) : top + 2]
+        if np.ptp(inner[np.isfinite(inner)]) < 1:  # resolved
+            break
+    at, wide = grid[top], np.inf
+    if 0 < top < len(grid) - 1 and np.isfinite(values[top - 1 : top + 2]).all():
+        bend = -np.diff(values[top - 1 : top + 2], 2)[0] / (grid[1] - grid[0]) ** 2
+        wide = 1 / np.sqrt(bend) if bend > 0 else np.inf
+    wide = min(wide, np.abs(ends - at).max() / WINDOW)
+    window = at + np.linspace(-WINDOW, WINDOW, sums.POINTS) * wide
+    t, value = np.append(t, window), np.append(value, density(window[:, None] * ray.direction))
+    t, first = np.unique(t, return_index=True)
+    tops = ray.tops if abs(at) < NEAR else (*ray.tops, (float(at), float(values[top])))
+    return Ray(ray.parameter, ray.direction, t, value[first], tops)

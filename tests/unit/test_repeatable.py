@@ -1,0 +1,88 @@
+"""A log density that is not a function of its arguments alone is refused; its kin are not."""
+
+import itertools
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.errors import UsageError
+from sgld.problem.prepare import prepare
+from sgld.problem.repeatable import check_repeatable
+
+RNG, COUNT = np.random.default_rng(0), itertools.count()
+X = np.linspace(-1, 2, 40).astype(np.float32)
+NOISE = RNG.standard_normal(3).astype(np.float32)
+
+
+KEY = jax.random.key(7)
+
+
+def prior(t):
+    return -0.5 * jnp.sum(t**2)
+
+
+def check(likelihood, log_prior=prior):
+    check_repeatable(sgld.Posterior(log_prior, likelihood), jnp.ones(3), jnp.float32(0.3))
+
+
+@pytest.mark.parametrize("likelihood", [
+    lambda t, x: -0.5 * (x - t[0] - np.float32(RNG.standard_normal())) ** 2,
+    lambda t, x: -0.5 * (x - jnp.sum(t * RNG.standard_normal(3).astype(np.float32))) ** 2,
+    lambda t, x: -0.5 * (x - t[0]) ** 2 * next(COUNT),
+    lambda t, x: -0.5 * (x - t[0]) ** 2 + time.perf_counter(),
+    lambda t, x: -0.5 * (x - t[0]) ** 2
+    + jax.random.normal(jax.random.key(int(RNG.integers(2**30)))),
+    lambda t, x: jax.pure_callback(
+        lambda a: np.float32(a * RNG.random()), jax.ShapeDtypeStruct((), jnp.float32), t[0] - x
+    ),
+])  # fmt: skip
+def test_what_changes_between_two_calls_is_refused(likelihood):
+    with pytest.raises(UsageError, match="log_likelihood is not a function of its arguments alone"):
+        check(likelihood)
+
+
+def test_the_prior_is_asked_too_and_the_call_is_refused():
+    noisy = sgld.Posterior(lambda t: -0.5 * t**2 * (1 + np.float32(RNG.random())))
+    with pytest.raises(
+        UsageError, match=r"log_prior is not a function .* asked twice at init it gives"
+    ):
+        prepare(noisy, None, np.float32(1.0))
+
+
+@jax.custom_jvp
+def hinge(x):
+    return jnp.maximum(x, 0.0)
+
+
+@hinge.defjvp
+def _(primals, tangents):
+    return hinge(primals[0]), jnp.where(primals[0] > 0, tangents[0], 0.0)
+
+
+@pytest.mark.parametrize("likelihood", [
+    None,
+    lambda t, x: -0.5 * (x - jnp.sum(t * NOISE)) ** 2,
+    lambda t, x: -hinge(x - t[0]) - jax.nn.softplus(t[1]),
+    jax.jit(lambda t, x: jax.lax.cond(x > 0, lambda a: -(a**2), lambda a: -jnp.abs(a), t[0] - x)),
+    lambda t, x: -0.5 * (x - t[0] - jax.random.normal(jax.random.key(3))) ** 2,
+    lambda t, x: -0.5 * (x - t[0] - jax.random.normal(KEY)) ** 2,
+    lambda t, x: jax.pure_callback(
+        lambda a: np.float32(-(a**2)), jax.ShapeDtypeStruct((), jnp.float32), t[0] - x
+    ),
+    lambda t, x: jnp.log(-1.0 - t[0] ** 2),  # NaN is NaN
+])  # fmt: skip
+def test_functions_are_not(likelihood):
+    check(likelihood)
+
+
+def test_a_chain_that_meets_a_density_of_inf_is_named():
+    posterior = sgld.Posterior(lambda t: jnp.where(t > 2.5, jnp.inf, -0.5 * t**2))
+    draws = sgld.sample(
+        posterior, None, 0.0, step_size=0.5, num_draws=800, burn_in=10, progress=False
+    )
+    assert draws.verdict.word == "biased"
+    assert "a log density of +inf by draw" in draws.verdict.reasons[0]

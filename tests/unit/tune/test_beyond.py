@@ -1,0 +1,284 @@
+"""What the Gaussian does not show: gradients of another function, mass far out, modes out of reach."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+import sgld
+from sgld.diagnose.doubted import standing
+from sgld.gaussian import belonging, beyond, profiles
+from sgld.gaussian.doubts import Doubt
+from sgld.gaussian.known import Known, find_out
+from sgld.gaussian.mode import gaussian_at_mode
+from sgld.gaussian.rays import rays
+from sgld.problem.prepare import prepare
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 4)).astype(np.float32)
+Y = (RNG.random(60) < 1 / (1 + np.exp(-X[:, 0]))).astype(np.float32)
+NORMAL = (RNG.normal(size=200_000) + 1).astype(np.float32)
+
+
+def of(log_density, d=1, start=0.0, data=None, likelihood=None):
+    problem = prepare(sgld.Posterior(log_density, likelihood), data, np.full(d, start, np.float32))
+    return problem, gaussian_at_mode(problem).gaussian
+
+
+def misfit(*args, **kw):
+    return belonging.misfit(*of(*args, **kw), np.random.default_rng(1)).size
+
+
+def steepest(*args, temperature=1.0, **kw):
+    found = rays(*of(*args, **kw), np.random.default_rng(1), temperature)
+    return max(found, key=lambda ray: ray.share)
+
+
+def square(x):
+    return -0.5 * jnp.sum(x**2)
+
+
+def logistic(x, row):
+    return row[1] * (row[0] @ x) - jax.nn.softplus(row[0] @ x)
+
+
+@jax.custom_vjp
+def twice_as_steep(x):
+    return square(x)
+
+
+twice_as_steep.defvjp(lambda x: (square(x), x), lambda x, g: (-2 * g * x,))
+
+
+@pytest.mark.parametrize("case", [
+    dict(log_density=square, d=30),
+    dict(log_density=square, d=4, data=(X, Y), likelihood=logistic),
+    dict(log_density=lambda x: jnp.sum(3 * x - 3 * jnp.exp(x)), d=2),
+    dict(log_density=lambda x: -3 * jnp.sum(jnp.log1p(x**2 / 5)), d=2),
+])  # fmt: skip
+def test_gradients_of_smooth_densities_belong_to_them(case):
+    assert misfit(**case) < 1e-4
+
+
+@pytest.mark.parametrize("case", [
+    dict(log_density=lambda x: square(x - 0.1) - jnp.sum(jnp.abs(x))),
+    dict(log_density=lambda x: square(x - 0.1) - jnp.sum(jnp.abs(x)), d=124),
+    dict(log_density=lambda x: square(x) - 4 * jnp.sum(jnp.maximum(0, 1 - x)), d=3),
+])  # fmt: skip
+def test_kinks_are_no_fault(case):
+    assert misfit(**case) <= 0.05
+
+
+@pytest.mark.parametrize("log_density", [
+    lambda x: square(x) + jnp.sum(jnp.where(x > 0.5, 2.0, 0.0)),
+    lambda x: square((x - 0.8) / 0.3) + jnp.sum(jnp.where((x > 0) & (x < 1), 0.0, -1e4)),
+    lambda x: square(jnp.round(x) - 3) + square(x / 5),
+    lambda x: square(x) + square(jax.lax.stop_gradient(x)),
+    lambda x: square(x) + jnp.array([0.0, 1.5])[jnp.argmax(jnp.append(x, 0.3))],
+    twice_as_steep,
+])  # fmt: skip
+def test_gradients_of_another_function_are_found(log_density):
+    problem, gaussian = of(log_density, start=0.2)
+    assert belonging.misfit(problem, gaussian, np.random.default_rng(1)).size > 0.3
+    found = beyond.look_beyond(problem, gaussian, np.random.default_rng(1), 1.0)
+    assert [doubt.kind for doubt in found.doubts] == ["gradient"]
+
+
+def test_rounding_is_no_fault():
+    assert misfit(lambda x: square(x) + 1e7) <= 0.05
+
+
+@pytest.mark.parametrize(("at", "told"), [(1.0, ["gradient"]), (1.015, [])])
+def test_a_jump_on_some_rows_is_told_where_all_rows_see_it(at, told):
+    # 5 sds of the posterior away, .7 of that of 2048 rows
+    problem, gaussian = of(
+        lambda x: jnp.sum(jnp.where(x > at + 0.003, 2.0, 0.0)), data=NORMAL, start=1.0,
+        likelihood=lambda x, y: -0.5 * (y - x[0]) ** 2,
+    )  # fmt: skip
+    found = beyond.look_beyond(problem, gaussian, np.random.default_rng(1), 1.0)
+    assert [doubt.kind for doubt in found.doubts] == told
+
+
+def two_modes(x, gap):
+    return square(x[1:]) + jnp.logaddexp(
+        jnp.log(0.6) - 0.5 * (x[0] - 1) ** 2, jnp.log(0.4) - 0.5 * (x[0] - 1 - gap) ** 2
+    )
+
+
+def halo(x, w=0.01, wide=10.0):
+    return jnp.sum(
+        jnp.logaddexp(jnp.log(1 - w) - 0.5 * x**2, jnp.log(w / wide) - 0.5 * (x / wide) ** 2)
+    )
+
+
+def shoulder(x):
+    far = jnp.log(0.02 / 50) - x / 50 + jax.nn.log_sigmoid(4 * x)
+    return jnp.sum(jnp.logaddexp(jnp.log(0.98) - 0.5 * x**2 - 0.919, far))
+
+
+@pytest.mark.parametrize("case", [
+    dict(log_density=halo), dict(log_density=shoulder),
+    dict(log_density=lambda x: two_modes(x, 100.0), start=0.5),
+    dict(log_density=lambda x: two_modes(x, 100.0), d=20, start=0.5),
+    dict(log_density=lambda x: two_modes(x, 10.0), d=150, start=0.5),
+])  # fmt: skip
+def test_mass_beyond_4_sds_is_seen(case):
+    ray = steepest(**case)
+    assert ray.share > 0.4 and ray.parameter == 0 and abs(ray.place) > 8
+
+
+@pytest.mark.parametrize("case", [
+    dict(log_density=square, d=20),
+    dict(log_density=square, d=4, data=(X, Y), likelihood=logistic),
+    dict(log_density=lambda x: jnp.sum(3 * x - 3 * jnp.exp(x))),
+    dict(log_density=lambda x: -jnp.sum(jnp.abs(x)) + 0.5 * square(x)),
+])  # fmt: skip
+def test_there_is_none_on_well_behaved_posteriors(case):
+    assert steepest(**case).share < 0.1
+
+
+@pytest.mark.parametrize("temperature", [0.25, 1.0, 4.0])
+def test_a_gaussian_has_its_share_at_every_temperature(temperature):
+    truth = 1 - integrate.quad(lambda t: t**2 * stats.norm.pdf(t), -4, 4)[0]
+    assert steepest(square, temperature=temperature).share == pytest.approx(truth, rel=0.5)
+
+
+@pytest.mark.parametrize("df", [5.0, 8.0, 15.0])
+def test_the_share_of_a_student_t_is_its_integral(df):
+    unit = np.sqrt(df / (df + 1))  # the sd of the Gaussian at its mode
+    inside = integrate.quad(lambda t: t**2 * stats.t.pdf(t, df), -4 * unit, 4 * unit)[0]
+    truth = 1 - inside / stats.t.var(df)
+    share = steepest(lambda x: -(df + 1) / 2 * jnp.sum(jnp.log1p(x**2 / df))).share
+    assert share == pytest.approx(truth, abs=0.05)
+
+
+@pytest.mark.parametrize(("d", "gap"), [(1, 100.0), (20, 100.0), (150, 10.0)])
+def test_tops_on_rays_are_where_other_modes_are_looked_for(d, gap):
+    problem, _ = of(lambda x: two_modes(x, gap), d=d, start=0.5)
+    known = find_out(problem, 0, 1.0, by_hand=False)
+    assert known.modes is not None
+    np.testing.assert_allclose(known.modes.z[1], [1 + gap] + [0.0] * (d - 1), atol=0.1)
+    assert known.doubts == ()  # what lies there is that mode
+
+
+def test_what_lies_far_out_beside_a_mode_is_still_doubted():
+    problem, gaussian = of(halo)
+    (doubt,) = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    there, elsewhere = doubt.at[None], doubt.at[None] + 1000
+    # at 15 sds the halo curves downwards: as a mode there would
+    assert beyond.unexplained(problem, (doubt,), there) == ()
+    assert beyond.unexplained(problem, (doubt,), elsewhere) == (doubt,)
+    gradient = Doubt("gradient", "a jump")
+    assert beyond.unexplained(problem, (gradient, doubt), there) == (gradient,)
+
+
+SPREAD = np.random.default_rng(3)
+RATES = SPREAD.uniform(0.5, 3, 12).astype(np.float32)
+LEVELS = (1 - np.exp(-1.2 * RATES) + 0.1 * SPREAD.standard_normal(12)).astype(np.float32)
+
+
+def saturating(p):
+    """a (1 - exp(-r x)) with log r free: from some rate on the curve is flat."""
+    rise = -jnp.expm1(-jnp.exp(jnp.minimum(p[1], 50.0)) * RATES)
+    misfit = square((LEVELS - p[0] * rise) / 0.1)
+    return misfit - 0.5 * (p[1] / 100) ** 2 - 0.5 * (p[0] / 10) ** 2
+
+
+def test_a_curved_plateau_is_seen_by_its_profile_alone():
+    problem = prepare(sgld.Posterior(saturating), None, np.array([1.0, 0.0], np.float32))
+    gaussian = gaussian_at_mode(problem).gaussian
+    assert max(ray.share for ray in rays(problem, gaussian, np.random.default_rng(0))) < 0.01
+    (doubt,) = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    assert doubt.kind == "tails" and doubt.share > 0.9 and "'x[1]'" in doubt.sentence
+
+
+@pytest.mark.parametrize("case", [
+    dict(log_density=square, d=10),
+    dict(log_density=square, d=4, data=(X, Y), likelihood=logistic),
+    dict(log_density=lambda x: -0.5 * (x[0] ** 2 + (x[1] - 0.3 * x[0] ** 2) ** 2), d=2),
+])  # fmt: skip
+def test_profiles_of_well_behaved_posteriors_hold_nothing_far_out(case):
+    problem, gaussian = of(**case)
+    seen = rays(problem, gaussian, np.random.default_rng(0))
+    assert all(ray.share < 0.1 for ray in profiles.followed(problem, gaussian, seen, 1.0))
+
+
+def test_a_profile_is_the_marginal():
+    """Of a banana: x is N(0, 1) whatever the other parameter does."""
+    problem, gaussian = of(lambda x: -0.5 * (x[0] ** 2 + ((x[1] - x[0] ** 2) * 5) ** 2), d=2)
+    ray = rays(problem, gaussian, np.random.default_rng(0), parameters=[0])[0]
+    t, value = profiles._profile(problem, gaussian, ray, 1.0, 1.0)
+    np.testing.assert_allclose(value[t < 6], -0.5 * t[t < 6] ** 2, atol=0.02)
+
+
+def test_a_density_of_inf_is_told_with_its_place():
+    problem, gaussian = of(lambda x: square(x) + jnp.sum(jnp.where(x > 6, jnp.inf, 0.0)), d=2)
+    doubts = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    assert [doubt.kind for doubt in doubts] == ["infinite"] and doubts[0].at.max() > 6
+    near, gaussian = of(lambda x: square(x) + jnp.sum(jnp.where(x > 1.0, jnp.inf, 0.0)))
+    doubts = beyond.look_beyond(near, gaussian, np.random.default_rng(0), 1.0).doubts
+    assert doubts[0].kind == "infinite" and 1 < doubts[0].at[0] < 4
+
+
+def test_a_scale_that_underflows_far_out_is_no_density_of_inf():
+    def normal(x, y):
+        return -x[1] - 0.5 * ((y - x[0]) * jnp.exp(-x[1])) ** 2
+
+    def guarded(x, y):
+        value = normal(x, y)
+        return jnp.where(x[1] < -80, jnp.inf, value)  # as log(exp(x)) is, where exp(x) is 0
+
+    problem, gaussian = of(square, d=2, data=NORMAL[:50], likelihood=guarded)
+    doubts = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    assert doubts == ()
+
+
+def test_chains_that_have_been_far_out_settle_a_doubt_about_tails():
+    problem, gaussian = of(halo)
+    known = find_out(problem, 0, 1.0, by_hand=False)
+    assert [doubt.kind for doubt in known.doubts] == ["tails"]
+    rng = np.random.default_rng(0)
+    wide = rng.random((64, 800, 1)) < 0.01
+    right = rng.standard_normal(wide.shape) * np.where(wide, 10, 1)
+    stuck = rng.standard_normal(wide.shape)
+    assert standing(known, right, exact=True) == ()
+    for z, exact in ((right, False), (stuck, True)):
+        assert standing(known, z, exact=exact) == (known.doubts[0].sentence,)
+    wrong = Known(gaussian, doubts=(Doubt("gradient", "a jump"), Doubt("infinite", "inf")))
+    assert standing(wrong, right, exact=True) == ("inf",)
+    assert standing(wrong, right, exact=False) == ("a jump", "inf")
+
+
+def test_a_doubt_is_told_in_the_notes():
+    problem, _ = of(halo)
+    notes = find_out(problem, 0, 1.0, by_hand=True).notes
+    assert any("far from the mode there is more than the Gaussian there shows" in n for n in notes)
+
+
+def test_only_the_side_of_the_doubt_settles_it():
+    _, gaussian = of(square)
+    doubt = Doubt("tails", "more above", 0.9, np.array([20.0]), np.array([1.0]))
+    known = Known(gaussian, doubts=(doubt,))
+    z = np.random.default_rng(0).standard_normal((4, 500, 1))
+    z[:, :50] += 20
+    assert standing(known, z, exact=True) == ()
+    assert standing(known, -z, exact=True) == ("more above",)
+
+
+def test_rays_follow_what_is_correlated():
+    """Along Sigma e_i the density is the marginal, though the others are correlated with it."""
+    precision = jnp.array(np.linalg.inv([[1.0, 0.99], [0.99, 1.0]]), jnp.float32)
+    problem, gaussian = of(lambda x: -0.5 * x @ precision @ x, d=2)
+    for ray in rays(problem, gaussian, np.random.default_rng(0)):
+        near = np.abs(ray.t) < 10
+        np.testing.assert_allclose(ray.value[near], -0.5 * ray.t[near] ** 2, rtol=1e-3, atol=1e-3)
+
+
+def test_a_profile_has_the_others_volume():
+    """The sd of y grows as e^x: x alone is N(0, 1)."""
+    problem, gaussian = of(lambda x: -0.5 * (x[0] ** 2 + (x[1] * jnp.exp(-x[0])) ** 2) - x[0], d=2)
+    ray = rays(problem, gaussian, np.random.default_rng(0), parameters=[0])[0]
+    t, value = profiles._profile(problem, gaussian, ray, 1.0, 1.0)
+    truth = -0.5 * (gaussian.center[0] + t * ray.direction[0]) ** 2 + 0.5 * gaussian.center[0] ** 2
+    np.testing.assert_allclose(value[t < 5], truth[t < 5], atol=0.02)
