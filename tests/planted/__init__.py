@@ -1,7 +1,7 @@
 """Bugs that a tired engineer would make, by room; `tests/mutants.py` plants them one at a time."""
 
-from .bridge import BRIDGE
 from .beyond import BEYOND_BUGS
+from .bridge import BRIDGE
 from .diagnose import DIAGNOSE
 from .draws import DRAWS
 from .front import FRONT
@@ -13,16 +13,5 @@ from .torch_door import TORCH_DOOR
 from .tune import TUNE
 
 MUTANTS: list[Mutant] = [
-    *SAMPLING,
-    *DIAGNOSE,
-    *TUNE,
-    *DRAWS,
-    *REFEREE,
-    *FRONT,
-    *BRIDGE,
-    *SKLEARN_DOOR,
-    *TORCH_DOOR,
-]
-    *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DRAWS, *REFEREE, *FRONT, *TORCH_DOOR,
-    *SAMPLING, *DIAGNOSE, *TUNE, *DRAWS, *REFEREE, *FRONT, *SKLEARN_DOOR, *TORCH_DOOR,
+    *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *SKLEARN_DOOR, *TORCH_DOOR,
 ]  # fmt: skip
