@@ -107,7 +107,7 @@ BEYOND_BUGS = [
     Mutant(
         "doubts: what a known mode explains is doubted still",
         "gaussian/known.py",
-        "doubts = unexplained(problem, beyond.doubts, modes)",
+        "doubts = unexplained(problem, beyond.doubts, None if modes is None else modes.z[1:])",
         "doubts = beyond.doubts",
         BEYOND + "test_tops_on_rays_are_where_other_modes_are_looked_for",
     ),

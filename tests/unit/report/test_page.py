@@ -265,7 +265,7 @@ def test_the_spread_fits_where_all_rows_say_so(num_data, observed, said):
     y = rng.poisson(4.0, 300).astype(float)
     if observed is None:  # no zeros, and the same variance
         y = np.where(np.arange(300) % 2 == 0, 2.0, 6.0)
-    made = check.Replicated(y, replicas, np.full(300, 4.0), "y", num_data)
+    made = check.Replicated(y, replicas, np.full(300, 4.0), "y", num_data, 300)
     assert said in check.check("poisson", made)[1]
 
 
