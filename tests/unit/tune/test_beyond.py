@@ -62,8 +62,8 @@ def test_gradients_of_smooth_densities_belong_to_them(case):
 
 
 @pytest.mark.parametrize("case", [
-    dict(log_density=lambda x: square(x - 0.1) - jnp.sum(jnp.abs(x))),
-    dict(log_density=lambda x: square(x - 0.1) - jnp.sum(jnp.abs(x)), d=124),
+    dict(log_density=lambda x: square(x - 1.5) - jnp.sum(jnp.abs(x))),
+    dict(log_density=lambda x: square(x - 1.5) - jnp.sum(jnp.abs(x)), d=124),
     dict(log_density=lambda x: square(x) - 4 * jnp.sum(jnp.maximum(0, 1 - x)), d=3),
 ])  # fmt: skip
 def test_kinks_are_no_fault(case):
