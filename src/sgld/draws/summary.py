@@ -143,13 +143,11 @@ def _summary(draws: Draws, parameters: dict[str, dict[str, float | None]]) -> Su
         "num_chains": draws.num_chains,
         "num_draws": draws.num_draws if draws.moments is None else draws.moments.num_draws,
         "seconds": draws.info.get("seconds"),
-        "modes": draws.info.get("modes"),
         "phase": None if draws.phase is None else draws.phase.sentence(_corrected(draws)),
         "target": target_of(draws),
         "notes": (draws.info.get("plan") or {}).get("notes", ()),
     }
-    if draws.info.get("num_dropped"):
-        facts["num_dropped"] = draws.info["num_dropped"]
+    facts |= {name: draws.info[name] for name in ("modes", "num_dropped") if draws.info.get(name)}
     verdict = draws.verdict
     # a verdict knows of chains that failed
     reasons = verdict.reasons if verdict.judged else (*verdict.reasons, *draws.failures)

@@ -100,13 +100,16 @@ def max_r_hat(
 
 
 def pareto_k(values: Values) -> Float[np.ndarray, " parameter"]:
-    """Pareto k of the heavier tail: moments of order 1/k and above are infinite (Vehtari et al. 2024)."""
+    """Pareto k of the heavier tail: moments of order 1/k and above are infinite (Vehtari et al. 2024).
+
+    NaN where there are fewer than 5 draws in a tail, a fifth of them.
+    """
     from arviz_stats.base.array import array_stats
 
     # a parameter whose draws are all the same has none; ArviZ would warn
     moving = np.ptp(values, axis=(0, 1)) > 0
     out = np.full(values.shape[-1], np.nan)
-    if moving.any() and values.shape[1] >= 4:
+    if moving.any() and values.shape[1] >= 4 and values.shape[0] * values.shape[1] >= 25:
         kept = np.asarray(values[..., moving], np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):  # tails of equal values have no k
             out[moving] = array_stats.pareto_khat(kept, chain_axis=0, draw_axis=1)

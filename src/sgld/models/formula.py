@@ -313,7 +313,7 @@ class FormulaModel:
         )  # fmt: skip
         shift, stretch = self.spec["outcome_center"], self.spec["outcome_scale"]
         out = {k: stretch * v + (shift if k != "sd" else 0.0) for k, v in out.items()}
-        return {"probability": out["mean"], **out} if self.family.name == "bernoulli" else out
+        return {**out, "probability": out["mean"]} if self.family.name == "bernoulli" else out
 
 
 def _typical(kind: Family, y: np.ndarray, extra: dict[str, np.ndarray]) -> Any:

@@ -161,7 +161,7 @@ def test_the_crossing():
     [
         (sgld.SGLD(), sgld.RMSprop()), (sgld.BAOA(), sgld.Scalar(0.1)),
         (sgld.SGHMC(), sgld.Diagonal([0.1, 0.3])), (sgld.SGNHT(), sgld.Scalar(1e-3)),
-        (sgld.ReplicaExchange((1.0, 3.0)), sgld.Dense(0.1 * MATRIX)),
+        (sgld.ReplicaExchange((1.0, 3.0), energy_noise=130.0), sgld.Dense(0.1 * MATRIX)),
     ],
     ids=lambda v: type(v).__name__,
 )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 import sgld
 from sgld.data.table import read_table
 from sgld.errors import DataError, RunError, UsageError
-from sgld.models import fit as door
+from sgld.models import fitted
 from sgld.models.fit import fit, model_of_run, predict
 
 
@@ -111,7 +111,7 @@ def test_refused_before_anything_is_written(tmp_path, options, said):
 def test_predictions_do_not_depend_on_how_many_rows_are_taken_at_once(finished, monkeypatch):
     folder, draws, _ = finished
     whole = predict(folder / "run", rows(4))
-    monkeypatch.setattr(door, "ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(fitted, "ROWS_AT_ONCE", 50)
     parts = predict(folder / "run", rows(4))
     assert list(whole) == ["mean", "sd", "lower", "upper"]
     for name in ("mean", "sd"):
@@ -123,7 +123,7 @@ def test_predictions_do_not_depend_on_how_many_rows_are_taken_at_once(finished, 
 
 
 def test_a_bad_row_is_counted_from_the_start_of_the_table(finished, monkeypatch):
-    monkeypatch.setattr(door, "ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(fitted, "ROWS_AT_ONCE", 50)
     bad = rows(4)
     bad["x"][110] = np.inf
     with pytest.raises(DataError, match="row 111"):

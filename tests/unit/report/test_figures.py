@@ -162,5 +162,12 @@ def test_the_check_sees_miscalibration(rng):
     assert "not calibrated" in check.check("bernoulli", wrong)[1]
 
 
-def test_a_family_without_a_check_has_none():
-    assert check.check("gamma", made(np.ones(3), np.ones((2, 3)))) is None
+def test_every_family_has_a_check():
+    from sgld.models.family import FAMILIES
+
+    rng = np.random.default_rng(0)
+    for family in FAMILIES:
+        y = rng.integers(0, 2, 300).astype(float)
+        replicas = rng.integers(0, 2, (20, 300)).astype(float)
+        svg, reading = check.check(family, made(y, replicas))
+        assert svg.startswith("<svg") and reading
