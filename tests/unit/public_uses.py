@@ -139,7 +139,6 @@ sgld.sample(posterior, data, init, burn_in=0.5)  # refused
 sgld.sample(posterior, data, init, thin="none")  # refused
 sgld.sample(posterior, data, init, num_chains="four")  # refused
 sgld.sample(posterior, data, init, tolerence=0.01)  # refused
-sgld.sample(lambda t: -(t**2), data, init)  # refused
 sgld.find_map(posterior, data, init, order="auto")  # refused
 sgld.find_map(posterior, data, init, optimizer="adam")  # refused
 sgld.find_map(posterior, data, init, gradient="auto")  # refused

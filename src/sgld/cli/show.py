@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..draws.remedies import at_the_shell
 from ..errors import plain
 from .app import typer
 
@@ -68,6 +67,8 @@ def say_plan(run: Path, plan: Plan) -> None:
     ]
     if plan.predicted is not None:
         lines.append(f"predicted: {plan.predicted}")
+    from ..draws.remedies import at_the_shell
+
     _say("plan", [*lines, *(f"note: {at_the_shell(note, run)}" for note in p["notes"])])
 
 
@@ -138,6 +139,8 @@ def show(run: Path, quiet: bool, as_json: bool) -> None:
 
 
 def _show(run: Path, quiet: bool, as_json: bool) -> None:
+    from ..draws.remedies import at_the_shell
+
     content = content_of(run)
     if as_json:
         typer.echo(json.dumps(content, indent=2))
@@ -153,6 +156,7 @@ def _show(run: Path, quiet: bool, as_json: bool) -> None:
 
 def _told(run: Path) -> dict[str, Any]:
     """Target, phase and notes, which the table says and summary.json leaves out."""
+    from ..draws.remedies import at_the_shell
     from ..draws.run_directory import RunDirectory
 
     directory = RunDirectory(run)
