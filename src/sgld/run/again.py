@@ -21,9 +21,9 @@ from .outcome import LEFT_SUPPORT
 __all__ = ["MOST_ATTEMPTS", "another", "revised"]
 
 MOST_ATTEMPTS = 3
-# share of trajectories: half the step took 3 of 51,200 away, but left 109 of 375 in 409,600 (a funnel) and 30 of
-# 53 in 70,000 (centred eight schools), and the word as it was, for half as many seconds again
-RARE = 1e-4
+# share of trajectories: half the step took 3 of 51,200 away, and 17 (a banana), but left 109 of 375 in 409,600 (a
+# funnel) and 30 of 53 in 70,000 (centred eight schools), and the word as it was, for half as many seconds again
+RARE = 5e-4
 
 
 def another(
