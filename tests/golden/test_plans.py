@@ -29,7 +29,16 @@ def test_every_case_is_stored_and_every_choice_is_met():
         for part in ("sampler", "gradient", "preconditioner", "order", "noise_correction")
     }
     assert met == {
-        "sampler": {"SGLD", "HMC", "BAOA", "UBU", "SGHMC", "SGNHT", "ReplicaExchange"},
+        "sampler": {
+            "SGLD",
+            "HMC",
+            "ConfinedHMC",
+            "BAOA",
+            "UBU",
+            "SGHMC",
+            "SGNHT",
+            "ReplicaExchange",
+        },
         "gradient": {"Full", "Minibatch", "ControlVariates", "SVRG", "SAGA"},
         "preconditioner": {"Scalar", "Diagonal", "Dense", "LowRank", "RMSprop", "AdaGrad"},
         "order": {None, "reshuffle", "symmetric", "independent", "replacement", "subset"},
