@@ -320,7 +320,7 @@ def test_parquet_gives_the_draws_of_csv(folder, finished):
     assert json.loads(result.stdout) == json.loads((out / "summary.json").read_text())
     assert digest(out) == digest(finished[0])
     # what stands there goes only when the new call has passed
-    other = run("fit", folder / "nan.csv", "y ~ x", "--out", out, "--overwrite")
+    other = run("fit", folder / "inf.csv", "y ~ x", "--out", out, "--overwrite")
     assert other.exit_code == 2 and digest(out) == digest(finished[0])
 
 
