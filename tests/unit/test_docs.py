@@ -155,7 +155,7 @@ GIVEN = {"posterior": MODEL, "data": ROWS, "init": jnp.zeros(1), "sgld": sgld}
 def test_the_page_on_tables(capsys):
     names = execute("tables.md")
     fit, printed = names["fit"], capsys.readouterr().out
-    assert "1998 rows (2 more left out: a cell they need is missing)" in printed
+    assert "19998 rows (2 more left out: a cell they need is missing)" in printed
     assert fit.verdict.word == "trusted", fit.verdict
     truth = {"age": -0.01, "C(town)[T.outer]": -0.4, "C(town)[T.rural]": -0.4, "concentration": 2.0}
     table = fit.summary().parameters
