@@ -259,5 +259,5 @@ def _noise(kernel: Kernel, chains: Array, block: Array) -> Float[Array, "B chain
         key = jax.random.fold_in(jax.random.fold_in(kernel.key, chain), block)
         return jax.random.normal(key, (math.prod(shape),), kernel.problem.layout.dtype)
 
-    # the same numbers as in `shape` for all chains at once, which takes XLA twice as long to compile
-    return jnp.moveaxis(jax.lax.map(one, chains).reshape(-1, *shape), 0, 1)
+    # one long vector of a chain: the same numbers drawn in `shape` take XLA longer to compile
+    return jnp.moveaxis(jax.vmap(one)(chains).reshape(-1, *shape), 0, 1)
