@@ -9,9 +9,10 @@ from .mutant import Mutant
 from .referee import REFEREE
 from .sampling import SAMPLING
 from .sklearn_door import SKLEARN_DOOR
+from .tables import TABLES
 from .torch_door import TORCH_DOOR
 from .tune import TUNE
 
 MUTANTS: list[Mutant] = [
-    *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *SKLEARN_DOOR, *TORCH_DOOR,
+    *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *SKLEARN_DOOR, *TABLES, *TORCH_DOOR,
 ]  # fmt: skip

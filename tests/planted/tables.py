@@ -1,0 +1,28 @@
+"""In tables from Python: weights, offsets, missing cells; and the warm-up that a table once hung in."""
+
+from .mutant import Mutant
+
+TABLES_TESTS = "tests/unit/models/test_tables.py::"
+
+TABLES = [
+    Mutant(
+        "tables: weights are not counted", "models/family.py",
+        'return extra["weight"] * value if "weight" in extra else value', "return value",
+        TABLES_TESTS + "test_a_weight_of_two_is_the_row_twice",
+    ),
+    Mutant(
+        "tables: the offset is forgotten", "models/family.py",
+        'eta = eta + extra["offset"]', "eta = eta",
+        TABLES_TESTS + "test_the_offset_is_in_the_predictor_of_every_row",
+    ),
+    Mutant(
+        "tables: rows with a missing cell stay", "models/rows.py",
+        "keep &= ~_missing(table, name)", "pass",
+        TABLES_TESTS + "test_rows_with_missing_cells_are_left_out_and_counted",
+    ),
+    Mutant(
+        "ensemble: a trajectory as long as its step is short", "metropolis/ensemble.py",
+        "return jnp.minimum(length / step_size, LONGEST)", "return length / step_size",
+        "tests/unit/tune/test_exact_chains.py::test_a_step_that_goes_to_nothing_does_not_make_a_trajectory_without_an_end",
+    ),
+]  # fmt: skip
