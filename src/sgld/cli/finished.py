@@ -81,7 +81,7 @@ def predict(
     sd and interval are of the outcome itself, its noise included. A bernoulli run adds
     `probability`.
     """
-    from ..draws.files import exists
+    from ..files import exists
     from ..models.fit import predict as predicted
 
     if out.suffix.lower() not in TABLE_SUFFIXES:
@@ -98,7 +98,7 @@ def _write_table(columns: dict[str, Any], out: Path) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
-    from ..draws.files import written
+    from ..files import written
 
     parquet = out.suffix.lower() == ".parquet"
     write = pyarrow.parquet.write_table if parquet else pyarrow.csv.write_csv

@@ -19,11 +19,11 @@ from ..approximate.sandwich import sandwich
 from ..checks import fraction, positive
 from ..data.table import as_table, content_hash, read_table
 from ..draws.draws import Draws
-from ..draws.files import reading
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
 from ..errors import RunError, UsageError, did_you_mean
+from ..files import reading
 from ..posterior import Posterior
 from ..problem.request import Request
 from ..run import sample as runs

@@ -12,11 +12,11 @@ from jaxtyping import Int
 
 from ..checks import positive
 from ..draws.draws import Draws
-from ..draws.files import reading
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
 from ..errors import DataError, RunError, UsageError
+from ..files import reading
 from ..posterior import Posterior
 from ..problem.prepare import check_always, check_batch, check_request, prepare
 from ..problem.problem import Problem
