@@ -76,6 +76,10 @@ class AlwaysIn(Source):
         """The source's entries."""
         return self.source.chunk(key, step, n)
 
+    def ahead(self, entries: Int[np.ndarray, "n ..."]) -> None:
+        """The source's."""
+        self.source.ahead(entries)
+
     def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
         """Rows by number."""
         return self.source.take(rows)
@@ -88,6 +92,10 @@ class AlwaysIn(Source):
     def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
         """The source's."""
         return self.source.original_rows(rows, seed)
+
+    def rows_called(self, names: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
+        """The source's."""
+        return self.source.rows_called(names, seed)
 
     def hash(self) -> str:
         """The source's: the rows are the same."""

@@ -74,6 +74,10 @@ class InMemory(Source):
         """The user's numbers of these rows, which `seed` has shuffled."""
         return shuffled(self.num_data, seed)[rows]
 
+    def rows_called(self, names: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
+        """The rows that the user calls so, in ascending order."""
+        return np.flatnonzero(np.isin(shuffled(self.num_data, seed), names))
+
     def hash(self) -> str:
         """SHA-256 of the rows."""
         return digest(self.rows)

@@ -21,7 +21,20 @@ from ..errors import DataError, did_you_mean, first_line, need
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["as_table", "bundled", "column_array", "content_hash", "read_table", "refuse_null"]
+__all__ = [
+    "FORMATS",
+    "as_table",
+    "bundled",
+    "check_names",
+    "check_parquet",
+    "column_array",
+    "content_hash",
+    "csv_header",
+    "existing",
+    "ragged",
+    "read_table",
+    "refuse_null",
+]
 
 FORMATS = {
     ".csv": "csv",
@@ -54,7 +67,7 @@ def bundled(name: str) -> Path:
 def content_hash(path: str | Path) -> str:
     """SHA-256 of the file's bytes, in hexadecimal. Raises DataError where there is no such file."""
     try:
-        with open(_existing(path), "rb") as file:
+        with open(existing(path), "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
@@ -70,7 +83,7 @@ def read_table(path: str | Path) -> pyarrow.Table:
       DataError: the file is missing, empty, of an unknown kind, not what its name says,
         truncated, ragged (with the line), without rows, or has a duplicated column.
     """
-    path = _existing(path)
+    path = existing(path)
     kind = FORMATS.get(path.suffix.lower())
     if kind is None:
         raise DataError(
@@ -85,7 +98,7 @@ def read_table(path: str | Path) -> pyarrow.Table:
     except (arrow.ArrowException, OSError) as error:
         reason = first_line(error)
         raise DataError(f"{path} cannot be read as {kind}: {reason}; write it again.") from error
-    _check_names(table.column_names, str(path))
+    check_names(table.column_names, str(path))
     if table.num_rows == 0:
         raise DataError(f"{path} has columns ({_some(table.column_names)}) but no rows.")
     return table
@@ -105,7 +118,7 @@ def as_table(data: Any) -> pyarrow.Table:
                 f"the data are a {type(data).__name__}, which does not make a table ({error}); "
                 "give a pyarrow.Table, a DataFrame or a dict of columns of one length."
             ) from error
-    _check_names(data.column_names, "the table")
+    check_names(data.column_names, "the table")
     if data.num_rows == 0:
         raise DataError("the table has no rows.")
     return data
@@ -161,7 +174,8 @@ def column_array(table: pyarrow.Table, name: str) -> Float[np.ndarray, " N"]:
     return values
 
 
-def _existing(path: str | Path) -> Path:
+def existing(path: str | Path) -> Path:
+    """The path of a file that is there. Raises DataError otherwise."""
     path = Path(path)
     try:
         os.lstat(path)
@@ -182,7 +196,8 @@ def _existing(path: str | Path) -> Path:
     raise DataError(f"there is no file {path}; check the path.{hint}")
 
 
-def _check_names(names: list[str], where: str) -> None:
+def check_names(names: list[str], where: str) -> None:
+    """DataError for a column's name that stands there twice, or has no end."""
     seen: dict[str, int] = {}
     for position, name in enumerate(names, start=1):
         if len(name) > MOST_LETTERS:
@@ -202,7 +217,7 @@ def _some(names: list[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _header(path: Path) -> list[str]:
+def csv_header(path: Path) -> list[str]:
     """The names in the first row of a CSV."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         try:
@@ -223,13 +238,13 @@ def _header(path: Path) -> list[str]:
                 f"{path} has a name of more than {csv.field_size_limit():,} letters in its header, or cannot be "
                 f"read as csv ({first_line(error)}); write it again."
             ) from error
-    _check_names(names, str(path))
+    check_names(names, str(path))
     return names
 
 
 def _read_csv(path: Path) -> pyarrow.Table:
     arrow, reader = need("pyarrow", "tables"), need("pyarrow.csv", "tables")
-    _header(path)
+    csv_header(path)
     types: dict[str, Any] = {}
     while True:
         options = reader.ConvertOptions(
@@ -247,17 +262,18 @@ def _read_csv(path: Path) -> pyarrow.Table:
                     f"{path} has a row of more than a million letters; close an open quotation mark, or write it again."
                 ) from error
             if "Expected" in str(error) and "columns" in str(error):
-                raise _ragged(path) from error
+                raise ragged(path) from error
             # types are inferred from the first block of the file: widen the one that did not last
             found = re.search(r"In CSV column #(\d+).*conversion error to (\S+):", str(error))
             if not found or found[2] == "string":
                 raise
-            name = _header(path)[int(found[1])]
+            name = csv_header(path)[int(found[1])]
             numeric = found[2] in ("int64", "null") and name not in types
             types[name] = arrow.float64() if numeric else arrow.string()
 
 
-def _ragged(path: Path) -> DataError:
+def ragged(path: Path) -> DataError:
+    """What is said of a CSV whose rows differ in length: the first that does."""
     with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
         rows = csv.reader(file)
         width = len(next(rows))
@@ -270,7 +286,8 @@ def _ragged(path: Path) -> DataError:
     return DataError(f"{path} has rows of different lengths; write it again.")
 
 
-def _read_parquet(path: Path) -> pyarrow.Table:
+def check_parquet(path: Path) -> None:
+    """DataError for a file that does not begin and end as a Parquet file does."""
     with open(path, "rb") as file:
         first = file.read(4)
         file.seek(-min(4, path.stat().st_size), 2)
@@ -284,6 +301,10 @@ def _read_parquet(path: Path) -> pyarrow.Table:
         raise DataError(
             f"{path} is a truncated Parquet file (its footer is missing); copy it again."
         )
+
+
+def _read_parquet(path: Path) -> pyarrow.Table:
+    check_parquet(path)
     return need("pyarrow.parquet", "tables").ParquetFile(path).read()
 
 

@@ -107,8 +107,7 @@ class Problem:
         if self.data is None or rows is None or not len(rows):
             return self
         source = self.data.source if isinstance(self.data, AlwaysIn) else self.data
-        every = source.original_rows(np.arange(source.num_data), seed)
-        return replace(self, data=AlwaysIn.of(source, np.flatnonzero(np.isin(every, rows))))
+        return replace(self, data=AlwaysIn.of(source, source.rows_called(np.asarray(rows), seed)))
 
     def called(self, numbers: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
         """What the user calls the rows of these numbers, in order."""
