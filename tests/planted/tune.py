@@ -147,7 +147,7 @@ TUNE = [
     ),
     Mutant(
         "noise of blocks: times a block's rows, not times the blocks", "gaussian/noise.py",
-        "source.num_blocks * table.astype", "source.block_size * table.astype",
+        "    return K * found\n", "    return problem.source.block_size * found\n",
         NOISE + "test_the_noise_of_blocks_is_over_all_of_them",
     ),
     Mutant(
@@ -170,8 +170,7 @@ TUNE = [
     ),
     Mutant(
         "rows in every batch: drawn as well", "data/always.py",
-        "weight = left if batch.weight is None else batch.weight * left",
-        "weight = jnp.ones_like(left) if batch.weight is None else batch.weight",
+        "        weight = left.astype(dtype)\n", "        weight = jnp.ones_like(left, dtype)\n",
         "tests/contracts/test_source.py::test_rows_that_are_in_every_batch_are_certified",
     ),
     Mutant(

@@ -8,7 +8,6 @@ thread asks for the pages of the next steps' batches while those of the present 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import threading
@@ -77,8 +76,7 @@ class Files:
     def __del__(self) -> None:
         self._asked.put(None)
         for handle in getattr(self, "_handles", []):
-            with contextlib.suppress(OSError):
-                os.close(handle)
+            os.close(handle)
 
     @property
     def size(self) -> int:

@@ -67,13 +67,13 @@ def open(
     column or row, and where the disk is full.
 
     Example:
-      >>> import tempfile, numpy as np, jax.numpy as jnp, sgld
-      >>> folder = tempfile.TemporaryDirectory()
-      >>> np.save(folder.name + "/x.npy", np.linspace(-1.0, 3.0, 400))
-      >>> rows = sgld.open(folder.name + "/x.npy", cache=folder.name, progress=False)
+      >>> import tempfile, numpy as np, sgld
       >>> posterior = sgld.Posterior(
       ...     lambda t: -0.5 * (t / 10) ** 2, lambda t, x: -0.5 * (x - t) ** 2)
-      >>> draws = sgld.sample(posterior, rows, 0.0, progress=False)
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     np.save(folder + "/x.npy", np.linspace(-1.0, 3.0, 400))
+      ...     rows = sgld.open(folder + "/x.npy", cache=folder, progress=False)
+      ...     draws = sgld.sample(posterior, rows, 0.0, progress=False)
       >>> rows.num_data, draws.verdict.word
       (400, 'trusted')
     """
