@@ -55,8 +55,14 @@ class Writer:
 
     def __init__(self, path: Path) -> None:
         self.path, self.blocks = path, list[str]()
-        self._file = open(path, "xb")  # noqa: SIM115  closed by `close`
+        self._file = open(path, "xb")  # noqa: SIM115  closed by `__exit__`
         self._found, self._in_block = hashlib.sha256(), 0
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
 
     def write(self, content: Any) -> None:
         """Bytes, or an array's."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,12 @@ def convert(reader: Reader, folder: Path, seed: int, missing: str, told: Told) -
     Raises DataError for data that cannot be had, and for a disk that is full.
     """
     width = sum(leaf.width for leaf in reader.leaves)
-    with _no_room(folder, reader, width), Spill(folder / "spill", width, seed) as spill:
-        dropped = Writer(folder / DROPPED)
-        num_read, num_dropped = 0, 0
+    num_read, num_dropped = 0, 0
+    with (
+        _no_room(folder, reader, width),
+        Spill(folder / "spill", width, seed) as spill,
+        Writer(folder / DROPPED) as dropped,
+    ):
         for piece in reader.pieces():
             out = _left_out(piece, reader, num_read, missing)
             if out is not None:
@@ -123,10 +126,18 @@ def _records(piece: Piece, leaves: list[Leaf]) -> np.ndarray:
 
 
 def _written(reader: Reader, folder: Path, spill: Spill, told: Told) -> dict[str, list[str]]:
-    """Write leaves and order, and find the hashes of their blocks, by file."""
+    """Write leaves and order; the hashes of their blocks, by file."""
     names = [f"{i}.npy" for i in range(len(reader.leaves))]
-    writers = [Writer(folder / name) for name in names]
-    order = Writer(folder / "order.npy")
+    with ExitStack() as held:
+        writers = [held.enter_context(Writer(folder / name)) for name in names]
+        order = held.enter_context(Writer(folder / "order.npy"))
+        _lay(reader, spill, writers, order, told)
+        found = {name: writer.close() for name, writer in zip(names, writers, strict=True)}
+        return {**found, "order.npy": order.close()}
+
+
+def _lay(reader: Reader, spill: Spill, writers: list[Writer], order: Writer, told: Told) -> None:
+    """Write every row to its leaves' files, in the order of the shuffle."""
     for writer, leaf in zip(writers, reader.leaves, strict=True):
         _begin(writer, leaf.dtype, (spill.count + 1, *leaf.shape))
     _begin(order, np.dtype("<i4"), (spill.count,))
@@ -148,8 +159,6 @@ def _written(reader: Reader, folder: Path, spill: Spill, told: Told) -> dict[str
         told(done, spill.count)
     for writer, row in zip(writers, spare, strict=True):
         writer.write(row)  # so that a short last block is sliced whole
-    found = {name: writer.close() for name, writer in zip(names, writers, strict=True)}
-    return {**found, "order.npy": order.close()}
 
 
 def _begin(writer: Writer, dtype: np.dtype, shape: tuple[int, ...]) -> None:

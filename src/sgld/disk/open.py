@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -22,6 +22,7 @@ from .arrays import Arrays, Items
 from .cache import Cache, key_of, stamp_of
 from .columns import from_json, structure_of
 from .convert import DROPPED, convert
+from .databases import DuckDB, SQLite, database_files, is_query, kind_of_database
 from .reader import Reader
 from .tables import TableFiles, TableReader, table_files
 
@@ -35,6 +36,8 @@ def open(
     data: Any,
     *,
     columns: PyTree = None,
+    table: str | None = None,
+    database: str | Path | None = None,
     missing: Literal["error", "drop"] = "error",
     seed: int = 0,
     cache: str | Path | None = None,
@@ -49,7 +52,12 @@ def open(
     Args:
       data: the path of a .npy file, or a tuple or dict of such paths, one for each leaf of a datum;
         of a table (.csv, .parquet, .arrow, .feather), a list of such paths, its parts, or a folder
-        of them; or anything with `len(data)` and `data[i]`, whose items are pytrees of numbers.
+        of them; of a DuckDB or SQLite file; a SQL query; or anything with `len(data)` and `data[i]`,
+        whose items are pytrees of numbers.
+      table: of a database file that has several.
+      database: the DuckDB or SQLite file that a query is asked of. Without one, DuckDB reads what
+        the query names ("select x, y from 'visits/*.parquet' where year > 2019"), and the query is
+        run at every call: nothing else tells whether its rows are the same.
       columns: of a table, what a datum is made of: a column's name is one number, a list of names an
         array of them, a tuple or dict of these a tuple or dict. None: a dict of all columns by name.
         A column of texts becomes whole numbers, the place of each text among all of them, sorted.
@@ -84,40 +92,54 @@ def open(
             + did_you_mean(missing, MISSING)
         )
     with told(progress, ("data",)), stage("data"):
-        return _opened(data, columns, missing, seed, Cache(cache), progress)
+        asked = Asked(data, columns, table, database)
+        return _opened(asked, missing, seed, Cache(cache), progress)
 
 
-def _opened(
-    data: Any, columns: Any, missing: str, seed: int, cache: Cache, progress: bool
-) -> OnDisk:
-    paths, make = _reader_of(data, columns)
+class Asked(NamedTuple):
+    """What is to be opened."""
+
+    data: Any
+    columns: Any = None
+    table: str | None = None
+    database: str | Path | None = None
+
+
+def _opened(asked: Asked, missing: str, seed: int, cache: Cache, progress: bool) -> OnDisk:
+    paths, make = _reader_of(asked, cache)
     stamps = {path: stamp_of(path) for path in paths}
-    asked = {
-        "columns": repr(columns), "seed": seed, "missing": missing,
+    decides = {
+        "columns": repr(asked.columns), "table": asked.table, "seed": seed, "missing": missing,
+        "query": asked.data if is_query(asked.data) else None,
         "x64": bool(jax.config.read("jax_enable_x64")),
         "content": [cache.content(path, _bytes_told) for path in paths],
     }  # fmt: skip
-    key = key_of(asked) if paths else None
+    key = key_of(decides) if paths else None
     manifest = None if key is None else cache.found(key, _bytes_told)
+    began = None
     if manifest is None or key is None:
         began = time.monotonic()
         with cache.scratch() as folder:
             reader = make()
             manifest = convert(reader, folder, seed, missing, _rows_told)
             _check_unchanged(stamps)
-            key = key or key_of({**asked, "content": manifest["hash"]})
+            key = key or key_of({**decides, "content": manifest["hash"]})
             cache.keep(folder, key, manifest)
         _give_back()
-    else:
-        began = None
-    found = _source(cache.folder / key, manifest, data, columns)
+    found = _source(cache.folder / key, manifest, asked)
     if progress:
         _tell(found, cache.folder / key, began)
     return found
 
 
-def _reader_of(data: Any, columns: Any) -> tuple[list[Path], Callable[[], Reader]]:
+def _reader_of(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Reader]]:
     """The files whose bytes decide the rows, and what makes the reader of them; no files: it must be read to be known."""
+    data, columns = asked.data, asked.columns
+    found = _database(asked, cache)
+    if found is not None:
+        return found
+    if asked.table is not None or asked.database is not None:
+        raise UsageError("table and database are of database files and of queries on them.")
     leaves = jax.tree.leaves(data) if isinstance(data, (str, Path, tuple, dict)) else []
     if leaves and all(_is_path(leaf) and str(leaf).lower().endswith(".npy") for leaf in leaves):
         if columns is not None:
@@ -130,12 +152,29 @@ def _reader_of(data: Any, columns: Any) -> tuple[list[Path], Callable[[], Reader
         return files, lambda: TableReader(TableFiles(files, columns), columns)
     if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")) or isinstance(data, dict):
         raise UsageError(
-            "data must be a path, a list of paths, a tuple or dict of .npy paths, or something with a length and "
-            f"items by number. Got {type(data).__name__}."
+            "data must be a path, a list of paths, a tuple or dict of .npy paths, a query, or something with a length "
+            f"and items by number. Got {type(data).__name__}."
         )
     if columns is not None:
         raise UsageError("columns is of tables; items are taken as they are.")
     return [], lambda: Items(data)
+
+
+def _database(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Reader]] | None:
+    """The same of a database or a query; None of anything else."""
+    query = asked.data if is_query(asked.data) else None
+    path = asked.database if query is not None else asked.data
+    if query is None and (not isinstance(path, (str, Path)) or kind_of_database(path) is None):
+        return None
+    if query is not None and asked.table is not None:
+        raise UsageError("table is of a database file; a query names its tables itself.")
+    files = [] if path is None else database_files(path)
+    if files and kind_of_database(files[0]) == "sqlite":
+        return files, lambda: TableReader(SQLite(files[0], query, asked.table), asked.columns)
+    first = files[0] if files else None
+    return files, lambda: TableReader(
+        DuckDB(first, query, asked.table, cache.folder), asked.columns
+    )
 
 
 def _is_path(value: Any) -> bool:
@@ -150,12 +189,12 @@ def _check_unchanged(stamps: dict[Path, list[int]]) -> None:
             )
 
 
-def _source(folder: Path, manifest: dict[str, Any], data: Any, columns: Any) -> OnDisk:
+def _source(folder: Path, manifest: dict[str, Any], asked: Asked) -> OnDisk:
     """The rows of a cache as a source."""
+    data, columns = asked.data, asked.columns
     names = [leaf["name"] for leaf in manifest["leaves"]]
     if manifest["columns"]:
-        asked = names if columns is None else [column["name"] for column in manifest["columns"]]
-        treedef, _ = structure_of(columns, asked)
+        treedef, _ = structure_of(columns, [column["name"] for column in manifest["columns"]])
     elif isinstance(data, (str, Path, tuple, dict)):
         treedef = jax.tree.structure(data)
     else:

@@ -19,7 +19,7 @@ from .spill import HELD
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Batches", "TableFiles", "TableReader", "table_files"]
+__all__ = ["Batches", "TableFiles", "TableReader", "batch_rows", "table_files"]
 
 CSV_BLOCK = 2**22  # bytes of a CSV from which the types of its columns are guessed
 MOST_ROWS = 2**17  # of a batch
@@ -267,7 +267,8 @@ def _as_data_error(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _batch_rows(columns: int) -> int:
+def batch_rows(columns: int) -> int:
+    """Rows of a batch of so many columns."""
     return max(1, min(MOST_ROWS, HELD // (16 * max(1, columns))))
 
 
@@ -291,7 +292,7 @@ class _Parquet:
         """All rows."""
         with self._opened() as file:
             yield from file.iter_batches(
-                _batch_rows(len(columns)), columns=columns, use_threads=False
+                batch_rows(len(columns)), columns=columns, use_threads=False
             )
 
 
@@ -323,7 +324,7 @@ class _Ipc:
 
     def batches(self, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
         """All rows; a batch of the file's own, in slices."""
-        most = _batch_rows(len(columns))
+        most = batch_rows(len(columns))
         with self._opened() as reader:
             if self._first == b"ARROW1":
                 found = (reader.get_batch(i) for i in range(reader.num_record_batches))

@@ -11,30 +11,14 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
+from on_disk_rows import MODEL, NAMES, RNG, TABLE, N, X, Y, conversions, rows_of, same
 
 import sgld
 from sgld.data.memory import InMemory
 from sgld.data.order import ORDERS
 from sgld.data.shuffle import shuffled
 from sgld.disk import arrays, spill, tables
-from sgld.disk import open as opening
 from sgld.testing import check_source
-
-N = 3000
-RNG = np.random.default_rng(0)
-X = RNG.normal(size=(N, 3)).astype(np.float32)
-Y = (X @ [1.0, -1.0, 0.5] + RNG.normal(size=N)).astype(np.float32)
-NAMES = (["a", "b", "c"], "y")
-TABLE = pa.table({"y": Y, "a": X[:, 0], "unused": np.arange(N), "c": X[:, 2], "b": X[:, 1]})
-MODEL = sgld.Posterior(
-    lambda t: -0.5 * jnp.sum(t**2) / 100, lambda t, row: -0.5 * (row[1] - row[0] @ t) ** 2
-)
-
-
-@pytest.fixture
-def opened(tmp_path):
-    """`sgld.open` with a cache of the test's own."""
-    return lambda data, **given: sgld.open(data, cache=tmp_path / "cache", progress=False, **given)
 
 
 @pytest.fixture
@@ -48,17 +32,6 @@ def npy(tmp_path):
 def parquet(tmp_path):
     pq.write_table(TABLE, tmp_path / "rows.parquet", row_group_size=700)
     return tmp_path / "rows.parquet"
-
-
-def rows_of(source):
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(source.held.rows)]
-
-
-def same(source, other):
-    assert jax.tree.structure(source.held.rows) == jax.tree.structure(other.rows)
-    for leaf, held in zip(rows_of(source), jax.tree.leaves(other.rows), strict=True):
-        assert leaf.dtype == held.dtype
-        np.testing.assert_array_equal(leaf, np.asarray(held))
 
 
 # -- the rows, and their order ---------------------------------------------------------------
@@ -229,14 +202,6 @@ def test_a_run_is_resumed_with_the_same_rows_only(opened, npy, parquet, tmp_path
 
 
 # -- the cache -------------------------------------------------------------------------------
-
-
-def conversions(monkeypatch):
-    """How often data were converted."""
-    made = []
-    convert = opening.convert
-    monkeypatch.setattr(opening, "convert", lambda *given: made.append(1) or convert(*given))
-    return made
 
 
 def test_a_cache_is_used_again_wherever_the_file_lies(opened, npy, tmp_path, monkeypatch):
