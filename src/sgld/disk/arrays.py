@@ -20,7 +20,8 @@ from .spill import HELD
 
 __all__ = ["Arrays", "Items"]
 
-PROBED = 256  # items that are taken together
+TOGETHER = 256  # items that are taken one by one and laid side by side
+MOST_NAMED = 8
 PyTree = Any
 
 
@@ -143,7 +144,7 @@ class Items:
         """All items."""
         width = sum(leaf.width for leaf in self.leaves)
         most = max(1, HELD // max(1, width))
-        most = most if self._sliced else min(most, PROBED)
+        most = most if self._sliced else min(most, TOGETHER)
         for begin in range(0, self.num_rows, most):
             parts = self._some(begin, min(begin + most, self.num_rows))
             yield Piece([
@@ -171,7 +172,8 @@ class Items:
         flat, treedef = jax.tree.flatten(item)
         if treedef != self.treedef:
             raise DataError(
-                f"item {i} of {self.name} is {treedef}, where item 0 is {self.treedef}; all must be alike."
+                f"item {i} of {self.name} has the leaves {_listed(leaf_names(item))}, where item 0 has "
+                f"{_listed([leaf.name for leaf in self.leaves])}; all must be alike."
             )
         arrays = [np.asarray(x) for x in flat]
         for leaf, array in zip(self.leaves, arrays, strict=True):
@@ -181,3 +183,7 @@ class Items:
                     f"{leaf.shape}; all must be alike."
                 )
         return arrays
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:MOST_NAMED])) + (", ..." if len(names) > MOST_NAMED else "")

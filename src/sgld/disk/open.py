@@ -91,7 +91,7 @@ def open(
             f"missing must be one of {', '.join(MISSING)}. Got {missing!r}."
             + did_you_mean(missing, MISSING)
         )
-    with told(progress, ("data",)), stage("data"):
+    with told(progress), stage("data"):
         asked = Asked(data, columns, table, database)
         return _opened(asked, missing, seed, Cache(cache), progress)
 

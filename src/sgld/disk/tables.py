@@ -137,7 +137,8 @@ def _check_cells(
         return
     target = np.dtype(jax.dtypes.canonicalize_dtype(cells.dtype))
     if learned.kind == "number":
-        bad = ~np.isfinite(cells.astype(target)) & stay
+        with np.errstate(over="ignore"):  # that is what is looked for
+            bad = ~np.isfinite(cells.astype(target)) & stay
         why = "which is no finite number of " + str(target)
     else:
         bad = (np.abs(cells.astype(np.float64)) > 2.0**24) & stay & (target.itemsize <= 4)
