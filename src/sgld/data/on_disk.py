@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -63,6 +64,7 @@ class Files:
         self.leaves = tuple(np.load(path, mmap_mode="r") for path in paths)
         self._handles = [os.open(path, os.O_RDONLY) for path in paths]
         self._as_opened = self._stamps()
+        weakref.finalize(self, _close, self._asked, self._handles)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Files)
@@ -72,11 +74,6 @@ class Files:
 
     def __repr__(self) -> str:
         return self.about
-
-    def __del__(self) -> None:
-        self._asked.put(None)
-        for handle in getattr(self, "_handles", []):
-            os.close(handle)
 
     @property
     def size(self) -> int:
@@ -117,6 +114,13 @@ class Files:
     def _places(self) -> tuple[tuple[int, int], ...]:
         """Where the rows of each leaf begin in its file, and bytes of a row."""
         return tuple((leaf.offset, leaf.nbytes // len(leaf)) for leaf in self.leaves)
+
+
+def _close(asked: queue.SimpleQueue, handles: list[int]) -> None:
+    """Of files that nobody has any more: the reader thread ends."""
+    asked.put(None)
+    for handle in handles:
+        os.close(handle)
 
 
 def _read_ahead(
