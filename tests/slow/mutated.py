@@ -43,7 +43,7 @@ from sgld.run import sink
 
 POSTERIOR = sgld.Posterior(lambda t: -0.5 * jnp.sum((t - 1) ** 2))
 GIVEN = {"step_size": 0.1, "num_draws": 200, "num_chains": 2, "progress": False}
-JSON_FILES = ("run.json", "result.json")
+JSON_FILES = ("run.json", "result.json", "confirmation.json")
 ARRAY_FILES = ("setup.npz", "draws.npz", "checkpoint.npz")
 VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 1, 2**31, 2**63, 10**30, -1e308, 1e-300, 1e308, "", "x", "x" * 3000, "\x1b]0;owned\x07\n",
@@ -70,12 +70,16 @@ def hung(number: int, frame: Any) -> None:
 
 
 def make_runs(folder: Path) -> dict[str, Path]:
-    """A finished run from Python, one of a formula, and one that was stopped after two checkpoints."""
+    """A finished run from Python, with a second verdict, one of a formula, and one stopped after two checkpoints."""
     rng = np.random.default_rng(5)
     x, g = rng.normal(size=120), np.resize(["a", "b", "c"], 120)
     table = pyarrow.table({"x": x, "g": g, "y": 1 + 2 * x + rng.normal(size=120)})
     pyarrow.csv.write_csv(table, folder / "data.csv")
     sgld.sample(POSTERIOR, None, jnp.zeros(2), path=folder / "plain", **GIVEN)
+    nuts = sgld.reference(
+        POSTERIOR, None, jnp.zeros(2), num_draws=100, num_chains=2, progress=False
+    )
+    sgld.confirm(folder / "plain", nuts)
     fit(folder / "data.csv", "y ~ center(x) + C(g)", out=folder / "formula", step_size=0.003, num_draws=60,
         num_chains=2, progress=False)  # fmt: skip
     stop(folder / "stopped")
