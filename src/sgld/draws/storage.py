@@ -124,6 +124,8 @@ def load(path: str | Path) -> Draws:
         confirmation = _confirmation(run, result)
         if confirmation is not None:
             result["verdict"] = confirmation["verdict"]
+        elif exists(run.path / "summary.json"):  # the table of a verdict that is lost is another
+            _check(run, result, "summary.json")
         return replace(_made(result, found[1]), plan=plan)
 
 
