@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from html import escape
@@ -120,7 +121,7 @@ def _lines(lines: list[str] | None) -> str | None:
 
 def _by_hand(asked: dict[str, Any]) -> list[str]:
     """`name = value` for everything that differs from what `sgld.sample` takes by itself."""
-    usual = {"temperature": 1.0, "num_chains": 4}
+    usual = {"temperature": 1.0}
     apart = ("seed", "tolerance")
     lines = []
     for name, value in (asked.get("request") or {}).items():
@@ -209,12 +210,12 @@ def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
     for name in names:
         row = parameters[name]
         cells = "".join(_cell(c, row, marked[name].get(c)) for c, _ in columns)
-        body.append(f'<tr><th scope="row" title="{says(name)}">{says(name)}</th>{cells}</tr>')
+        body.append(f'<tr><th scope="row" title="{says(name)}">{_name(name)}</th>{cells}</tr>')
     text = (
         f'<div class="scroll" tabindex="0" role="region" aria-label="Table of parameters"><table>'
         f'<thead><tr><th scope="col">parameter</th>{head}</tr></thead>\n<tbody>'
         + "\n".join(body)
-        + "</tbody></table></div>"
+        + '</tbody></table></div><p class="note narrow">The table goes on to the right: scroll it.</p>'
     )
     if len(names) < len(parameters):
         text += (
@@ -223,6 +224,11 @@ def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
         )
     any_marked = any(marked.values())
     return text + f'<p class="note">{_legend(any_marked, columns)}</p>'
+
+
+def _name(name: str) -> str:
+    """A name, which may be broken where its terms and brackets begin."""
+    return "<wbr>".join(map(says, re.split(r"(?<!^)(?=[:\[(])", name)))
 
 
 def _missed(row: dict[str, float | None], max_r_hat: Callable[[float], Any]) -> dict[str, str]:
