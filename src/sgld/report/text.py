@@ -15,6 +15,7 @@ from ..draws.draws import Draws
 from ..draws.plan import Predicted
 from ..draws.summary import left_out
 from ..draws.weighted import max_r_hat
+from ..models.rows import as_numbers
 from .canvas import printable
 
 __all__ = ["banner", "definitions", "says", "table", "what_was_asked", "what_was_chosen"]
@@ -92,6 +93,7 @@ def what_was_asked(asked: dict[str, Any], info: dict[str, Any]) -> str:
             ("formula", f"<code>{says(formula)}</code>" if formula else None),
             ("model", None if formula else "log density from Python"),
             ("family", says(family) if family else None),
+            ("outcome", _coded((asked.get("model") or {}).get("words"))),
             ("priors", _lines(asked.get("priors"))),
             ("data", f"<code>{says(source['path'])}</code>" if source.get("path") else None),
             ("rows", count),
@@ -103,6 +105,10 @@ def what_was_asked(asked: dict[str, Any], info: dict[str, Any]) -> str:
             ("given by hand", _lines(_by_hand(asked))),
         ]
     )
+
+
+def _coded(words: list[str] | None) -> str | None:
+    return says(as_numbers(words)) if words else None
 
 
 def _code(value: Any) -> str | None:
