@@ -24,6 +24,7 @@ __all__ = [
     "Optimizer",
     "Order",
     "Preconditioner",
+    "PredictionKind",
     "Sampler",
     "Schedule",
     "VariationalFamily",
@@ -35,6 +36,7 @@ FamilyName = Literal[
     "gaussian", "student-t", "bernoulli", "binomial", "categorical", "poisson", "negative-binomial",
     "gamma",
 ]  # fmt: skip
+PredictionKind = Literal["outcome", "mean", "class"]
 Centre = Literal["mode", "mean"]
 VariationalFamily = Literal["gaussian", "full-rank"]
 KLWeights = Literal["uniform", "geometric"]
