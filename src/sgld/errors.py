@@ -12,6 +12,7 @@ __all__ = [
     "MissingExtra",
     "RunError",
     "SGLDError",
+    "SGLDWarning",
     "UsageError",
     "did_you_mean",
     "first_line",
@@ -67,6 +68,10 @@ class RunError(SGLDError, RuntimeError):
 
 class MissingExtra(SGLDError, ImportError):
     """An optional dependency is absent; the message holds the command that installs it."""
+
+
+class SGLDWarning(UserWarning):
+    """A run goes on, and is not what its user thinks: what was seen, and what to change."""
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
