@@ -53,6 +53,8 @@ class Ensemble:
       ...     ensemble.collect()
       >>> ensemble
       Ensemble(Linear, 2 draws of 2 weights, effective number 2)
+      >>> ensemble.weights  # [draw]
+      tensor([1., 1.], dtype=torch.float64)
       >>> ensemble(torch.ones(1, 1)).shape  # [draw, row, output]
       torch.Size([2, 1, 2])
       >>> ensemble.predict_proba(torch.ones(1, 1))
@@ -352,6 +354,12 @@ class Ensemble:
           model: the network that is called to predict.
 
         Raises: DataError for any other file; UsageError for another architecture.
+
+        Example:
+          >>> import torch, sgld.torch
+          >>> sgld.torch.Ensemble.load("draws.npz", torch.nn.Linear(3, 2))
+          Traceback (most recent call last):
+          FileNotFoundError: [Errno 2] No such file or directory: 'draws.npz'
         """
         ensemble = cls(model)
         states, weights = read(Path(path))

@@ -115,7 +115,16 @@ class PSGLD(Langevin):
         )  # fmt: skip
 
     def freeze(self) -> None:
-        """Stop adapting: from the next step on D is constant, at what it is now."""
+        """Stop adapting: from the next step on D is constant, at what it is now.
+
+        Example:
+          >>> import torch, sgld.torch
+          >>> w = torch.nn.Parameter(torch.tensor([2.0]))
+          >>> optimizer = sgld.torch.PSGLD([w], step_size=0.01, num_data=10)
+          >>> optimizer.freeze()
+          >>> optimizer.param_groups[0]["freeze_after"]
+          0
+        """
         for group in self.param_groups:
             group["freeze_after"] = 0
 
