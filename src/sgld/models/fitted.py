@@ -35,6 +35,20 @@ class Fit:
       draws: on the original scale, with the formula's names.
       model: the formula, its priors and its rows.
       asked: what was asked for, as run.json of a run directory holds it.
+
+    Example:
+      >>> import numpy as np, sgld
+      >>> x = np.linspace(-1.0, 1.0, 200)
+      >>> rows = {"x": x, "y": 1 + 2 * x + 0.1 * np.cos(9 * x)}
+      >>> fit = sgld.fit(rows, "y ~ x", progress=False)
+      >>> fit.verdict.word, round(fit.summary().parameters["x"]["mean"], 1)
+      ('trusted', 2.0)
+      >>> fit.predict({"x": [0.5]})["mean"].round(1)
+      array([2.])
+      >>> import tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     fit.report(f"{folder}/report.html").name
+      'report.html'
     """
 
     draws: Draws
