@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from ..data.check import converted
+from ..data.names import listed
 from ..data.table import existing
 from ..errors import DataError, UsageError, first_line
 from ..layout import leaf_names
@@ -21,7 +22,6 @@ from .spill import HELD
 __all__ = ["Arrays", "Items"]
 
 TOGETHER = 256  # items that are taken one by one and laid side by side
-MOST_NAMED = 8
 PyTree = Any
 
 
@@ -172,8 +172,8 @@ class Items:
         flat, treedef = jax.tree.flatten(item)
         if treedef != self.treedef:
             raise DataError(
-                f"item {i} of {self.name} has the leaves {_listed(leaf_names(item))}, where item 0 has "
-                f"{_listed([leaf.name for leaf in self.leaves])}; all must be alike."
+                f"item {i} of {self.name} has the leaves {listed(leaf_names(item))}, where item 0 has "
+                f"{listed([leaf.name for leaf in self.leaves])}; all must be alike."
             )
         arrays = [np.asarray(x) for x in flat]
         for leaf, array in zip(self.leaves, arrays, strict=True):
@@ -183,7 +183,3 @@ class Items:
                     f"{leaf.shape}; all must be alike."
                 )
         return arrays
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(map(repr, names[:MOST_NAMED])) + (", ..." if len(names) > MOST_NAMED else "")

@@ -173,12 +173,12 @@ class Cache:
         """What was written to `scratch` is the cache of this key from now on."""
         write_json(scratch / "rows.json", manifest)
         write_json(scratch / "looked.json", _stamps(scratch, manifest))
-        remove(scratch / "lock")
         flush_folder(scratch)
         with contextlib.suppress(FileExistsError, OSError):
             os.rename(scratch, self.folder / key)
         if not (self.folder / key / "rows.json").exists():
             raise DataError(f"{self.folder / key} could not be written; name another cache=.")
+        remove(self.folder / key / "lock")  # not before: a scratch folder without one is nobody's
         flush_folder(self.folder)
 
     def _sweep(self) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..data.names import listed
 from ..errors import DataError, UsageError, did_you_mean
 
 __all__ = ["Column", "Leaf", "Learned", "as_json", "from_json", "leaves_of", "structure_of"]
 
-MOST_NAMED = 12
 MOST_CATEGORIES = 2**20
 PyTree = Any
 
@@ -79,7 +79,7 @@ def structure_of(columns: Any, names: Sequence[str]) -> tuple[Any, list[str | tu
     for name in (n for leaf in leaves for n in ((leaf,) if isinstance(leaf, str) else leaf)):
         if name not in names:
             raise DataError(
-                f"there is no column {name!r}; the columns are {_some(names)}."
+                f"there is no column {name!r}; the columns are {listed(list(names))}."
                 + did_you_mean(name, names)
             )
     return treedef, leaves
@@ -87,11 +87,6 @@ def structure_of(columns: Any, names: Sequence[str]) -> tuple[Any, list[str | tu
 
 def _is_list(part: Any) -> bool:
     return isinstance(part, list) and bool(part) and all(isinstance(name, str) for name in part)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def leaves_of(

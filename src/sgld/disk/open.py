@@ -23,8 +23,9 @@ from .cache import Cache, key_of, stamp_of
 from .columns import from_json, structure_of
 from .convert import DROPPED, convert
 from .databases import DuckDB, SQLite, database_files, is_query, kind_of_database
+from .files import TableFiles, table_files
 from .reader import Reader
-from .tables import TableFiles, TableReader, table_files
+from .tables import TableReader
 
 __all__ = ["open"]
 

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from ..data.always import AlwaysIn
 from ..data.memory import InMemory
+from ..data.on_disk import OnDisk
 from ..data.source import Source
 from ..layout import Layout
 from ..posterior import Posterior
@@ -71,6 +72,12 @@ class Problem:
     def num_data(self) -> int:
         """The number of rows, 0 without data."""
         return 0 if self.data is None else self.data.num_data
+
+    @property
+    def rows_on_disk(self) -> bool:
+        """Whether the rows are read from files, and not held."""
+        data = self.data.source if isinstance(self.data, AlwaysIn) else self.data
+        return isinstance(data, OnDisk)
 
     @property
     def num_blocks(self) -> int:

@@ -101,7 +101,7 @@ def test_a_parquet_file_whose_middle_is_damaged(opened, folder, tmp_path):
 
 
 def test_csv_rows_that_are_ragged_and_types_that_do_not_last(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr("sgld.disk.tables.CSV_BLOCK", 500)
+    monkeypatch.setattr("sgld.disk.files.CSV_BLOCK", 500)
     path = tmp_path / "t.csv"
     lines = [f"{i},{i}" for i in range(500)]
     path.write_text("a,b\n" + "\n".join(lines) + "\n1,2,3\n")
@@ -206,7 +206,7 @@ def test_items_that_are_not_alike(opened):
 
     items = Items([{"x": 1.0}, {"x": 2.0}, {"y": 1.0}])
     with pytest.raises(
-        DataError, match="item 2 of a Items has the leaves 'y', where item 0 has 'x'; all"
+        DataError, match="item 2 of a Items has the leaves y, where item 0 has x; all"
     ):
         opened(items)
     with pytest.raises(DataError, match=r"'x' of item 1 of a Items has shape \(2,\)"):

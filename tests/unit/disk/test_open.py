@@ -1,5 +1,6 @@
 """`sgld.open`: files become a source of rows that a run takes as it takes arrays, to the bit."""
 
+import gzip
 import os
 import shutil
 
@@ -62,6 +63,15 @@ def test_every_kind_of_file_lies_in_the_order_of_memory(opened, npy, tmp_path, h
 def test_a_csv_is_the_table_that_was_written(opened, tmp_path):
     pa.csv.write_csv(TABLE, tmp_path / "t.csv")
     same(opened(tmp_path / "t.csv", columns=NAMES), InMemory.of((X, Y), 0))
+
+
+def test_a_gzipped_text_with_semicolons_and_decimal_points(opened, tmp_path):
+    """As tables in memory are read: the separator is found, spaces around names are left out."""
+    rows = "\n".join(";".join(map(repr, map(float, (y, *x)))) for x, y in zip(X, Y, strict=True))
+    path = tmp_path / "t.csv.gz"
+    with gzip.open(path, "wt") as file:
+        file.write(" y ;a; b;c\n" + rows + "\n")
+    same(opened(path, columns=NAMES), InMemory.of((X, Y), 0))
 
 
 def test_all_columns_are_a_dict_by_name(opened, parquet):
@@ -187,6 +197,15 @@ def test_draws_are_those_of_memory_to_the_bit(opened, npy, given):
     disk = sgld.sample(MODEL, opened(npy), jnp.zeros(3), progress=False, **given)
     np.testing.assert_array_equal(disk.position, memory.position)
     assert disk.verdict.to_dict() == memory.verdict.to_dict()
+
+
+def test_rows_on_disk_take_no_memory_in_the_prediction(opened, npy):
+    given = {"always_in": [3], "num_draws": 20, "step_size": 1e-4, "progress": False}
+    disk, memory = (
+        sgld.sample(MODEL, data, jnp.zeros(3), **given).plan.predicted.bytes
+        for data in (opened(npy), (X, Y))
+    )
+    assert memory - disk == 6 * 4 * N * 4  # six times the rows of four numbers
 
 
 def test_a_run_is_resumed_with_the_same_rows_only(opened, npy, parquet, tmp_path):
