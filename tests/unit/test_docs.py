@@ -71,7 +71,7 @@ def agree(printed, page, parameters):
 
 def test_no_page_has_python_that_is_not_run():
     run = {
-        "README.md", "new-sampler.md", "new-source.md", "scikit-learn.md", "tables.md", "variational.md",
+        "README.md", "data.md", "new-sampler.md", "new-source.md", "scikit-learn.md", "tables.md", "variational.md",
         "verdict.md",
     }  # fmt: skip
     assert {name for name in PAGES if python_of(name)} == run | ELSEWHERE
@@ -163,6 +163,17 @@ def test_the_page_on_tables(capsys):
         assert abs(table[name]["mean"] - value) < 4 * table[name]["sd"], name
     found = fit.predict(names["new"])
     assert list(found.columns) == ["mean", "sd", "lower", "upper"] and (found["sd"] > 0).all()
+
+
+def test_the_page_on_data_on_disk(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SGLD_DATA_CACHE", str(tmp_path / "cache"))
+    names = execute("data.md")
+    printed = capsys.readouterr().out
+    assert printed.startswith("10000 ('inner', 'outer', 'rural')\ntrusted")
+    mean = names["draws"].mean()
+    assert abs(mean["town"][0] - mean["town"][1] - 1) < 0.1
+    assert abs(mean["age"] / names["age"].sd - 0.05) < 0.005
 
 
 def test_the_page_on_scikit_learn(capsys):

@@ -21,6 +21,7 @@ import json
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ __all__ = ["Cache", "Writer", "key_of", "stamp_of"]
 FORMAT = 1  # of the folders
 BLOCK = 2**24  # bytes that have a hash of their own
 VARIABLE = "SGLD_DATA_CACHE"
+STALE = 60.0  # seconds, after which half a file is nobody's
 RACY = 2e9  # nanoseconds: a file that is no older may change again and keep its time
 
 Told = Callable[[int, int], Any]
@@ -184,7 +186,10 @@ class Cache:
     def _sweep(self) -> None:
         """Remove what stopped conversions left: nobody holds their locks."""
         for path in self.folder.glob(f"{SCRATCH}*"):
-            if not path.is_dir():
+            if not path.is_dir():  # a small file, written in an instant
+                with contextlib.suppress(OSError):
+                    if time.time() - path.stat().st_mtime > STALE:
+                        path.unlink()
                 continue
             try:
                 lock = os.open(path / "lock", os.O_RDWR)

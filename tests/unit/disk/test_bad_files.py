@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -24,8 +25,8 @@ from sgld.errors import DataError, UsageError
 
 
 def left(tmp_path):
-    """What a refused call left in the cache, hidden names too; what is remembered of files aside."""
-    return [p.name for p in (tmp_path / "cache").iterdir() if not p.name.startswith("seen-")]
+    """The folders that a call left in the cache, hidden ones too."""
+    return [p.name for p in (tmp_path / "cache").iterdir() if p.is_dir()]
 
 
 @pytest.fixture
@@ -391,6 +392,15 @@ def test_a_conversion_at_work_is_left_alone(tmp_path):
         with cache.scratch():
             assert (first / "rows").exists()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_half_a_file_that_is_old_is_removed(tmp_path):
+    for name, age in {".partial-old": 100, ".partial-new": 0}.items():
+        (tmp_path / name).write_text("{")
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    with caches.Cache(tmp_path).scratch():
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == [".partial-new"]
 
 
 def test_two_conversions_of_one_file_at_once(opened, tmp_path, monkeypatch):
