@@ -56,7 +56,11 @@ def _is_demo(run: Path, path: Path) -> bool:
 )
 def fit(
     data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="A .csv, .parquet or .arrow file.")
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="A .csv, .parquet or .arrow file, a folder of them, a DuckDB or SQLite file, or a SQL query.",
+        ),
     ],
     formula: Annotated[
         str, typer.Argument(metavar="FORMULA", help='"outcome ~ predictors"; C(x) is a category, offset(log(x)) an offset.')
@@ -97,6 +101,16 @@ def fit(
             help="drop leaves out rows with a missing cell, error refuses them.",
         ),
     ] = "drop",
+    table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="NAME", show_default="the only one", help="Of a database file."),
+    ] = None,
+    database: Annotated[
+        Path | None,
+        typer.Option(
+            "--database", metavar="FILE", show_default="none", help="DuckDB or SQLite, that a query is asked of.",
+        ),
+    ] = None,
     tolerance: Annotated[
         float,
         typer.Option("--tolerance", metavar="X", help="Acceptable relative error of the sd."),
@@ -151,6 +165,8 @@ def fit(
         "weights": weights,
         "trials": trials,
         "missing": missing,
+        "table": table,
+        "database": database,
         "tolerance": tolerance,
         "num_draws": "auto" if draws is None else draws,
         "num_chains": "auto" if chains is None else chains,
@@ -169,7 +185,7 @@ def fit(
 
 
 def _fit(
-    data: Path, formula: str, out: Path, arguments: dict[str, Any], quiet: bool, as_json: bool
+    data: str | Path, formula: str, out: Path, arguments: dict[str, Any], quiet: bool, as_json: bool
 ) -> None:
     from ..pace import Work
     from ..stages import SAMPLING, told

@@ -17,7 +17,8 @@ from jaxtyping import ArrayLike
 
 from ..approximate.sandwich import sandwich
 from ..checks import fraction, positive
-from ..data.table import as_table, content_hash, read_table
+from ..data.table import as_table
+from ..disk.whole import TableSource
 from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
@@ -46,6 +47,8 @@ def fit(
     weights: str | ArrayLike | None = None,
     trials: str | ArrayLike | None = None,
     missing: Literal["drop", "error"] = "drop",
+    table: str | None = None,
+    database: str | Path | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     sampler: Literal["auto", "sgld"] = "auto",
@@ -66,8 +69,9 @@ def fit(
     """The posterior of a generalised linear model, given by a formula, on a file or a table.
 
     Args:
-      data: path of a .csv, .parquet or .arrow file; or a pyarrow.Table, a DataFrame of pandas or
-        polars, or a dict of columns, whose run cannot be resumed.
+      data: path of a .csv, .parquet or .arrow file, of a folder of them, of a DuckDB or SQLite file;
+        or a SQL query. Or a pyarrow.Table, a DataFrame of pandas or polars, or a dict of columns:
+        such a run cannot be resumed, nor one of a query without `database`.
       formula: "outcome ~ predictors"; C(x) is a category, offset(log(exposure)) is added to the
         linear predictor without a coefficient.
       family: gaussian, student-t, bernoulli, binomial, categorical, poisson, negative-binomial or
@@ -78,6 +82,8 @@ def fit(
       trials: of the binomial family, a column's name or whole numbers [N].
       missing: "drop" leaves out rows with a missing cell in a column that is used, and says how
         many; "error" refuses them.
+      table: of a database file that has several.
+      database: the DuckDB or SQLite file that a query is asked of.
       out: a run directory to make.
       overwrite: replace the run that stands there.
       sampler: "auto" or "sgld".
@@ -119,9 +125,9 @@ def fit(
     )  # fmt: skip
     with told(progress, SAMPLING):
         with stage("data"):
-            table, source = _read(data)
-            table, columns = _with_columns(table, source, {"weights": weights, "trials": trials})
-            model = FormulaModel.build(table, formula, family, prior, **columns, missing=missing)
+            whole, source = _read(data, table, database)
+            whole, columns = _with_columns(whole, source, {"weights": weights, "trials": trials})
+            model = FormulaModel.build(whole, formula, family, prior, **columns, missing=missing)
         asked = {
             "kind": "formula",
             "data": source,
@@ -166,18 +172,15 @@ def _with_columns(
     return table, names
 
 
-def _read(data: Any) -> tuple[Any, dict[str, str] | None]:
+def _read(data: Any, table: str | None, database: Any) -> tuple[Any, dict[str, Any] | None]:
     """The table, and where it came from."""
     if not isinstance(data, (str, Path)):
+        if table is not None or database is not None:
+            raise UsageError("table and database are of database files and of queries on them.")
         return as_table(data), None
-    path = Path(data)
-    table = read_table(path)
-    source = {
-        "path": str(data),
-        "absolute": str(path.absolute()),
-        "sha256": content_hash(path),
-    }
-    return table, source
+    source = TableSource.of(data, table, database)
+    found, digest = source.read()
+    return found, source.as_json(digest)
 
 
 def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
@@ -190,19 +193,11 @@ def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
         raise RunError(
             "the run was begun from a table in memory, which is not stored; fit it again."
         )
-    given, absolute, digest = (_part(source, name) for name in ("path", "absolute", "sha256"))
-    # a run may be resumed from another folder, or have moved together with its data
+    for name in ("path", "sha256"):
+        _part(source, name)
     with reading("run.json"):
-        path = next((p for p in (Path(absolute), Path(given)) if p.is_file()), None)
-    if path is None:
-        raise RunError(f"the run's data file {absolute} is missing; put it back to go on.")
-    if content_hash(path) != digest:
-        raise RunError(
-            f"the run's data file {path} has changed since the run was begun; put the old file "
-            "back, or fit the new one to another directory."
-        )
-    with reading("run.json"):
-        return FormulaModel.from_spec(_part(run_json, "model"), read_table(path))
+        table = TableSource.again(source)
+        return FormulaModel.from_spec(_part(run_json, "model"), table)
 
 
 def resume(
@@ -345,6 +340,6 @@ def predict(run: str | Path, data: Any, *, prob: float = 0.9) -> dict[str, np.nd
         )
     with reading(Path(run) / "run.json"):
         model = FormulaModel.from_spec(_part(asked, "model"))
-    table, _ = _read(data)
+    table, _ = _read(data, None, None)
     with reading(run):
         return predicted(model, draws, table, prob, int(asked["seed"]))
