@@ -57,7 +57,7 @@ TORCH_DOOR = [
         ENTROPIES,
     ),
     Mutant(
-        "torch ensemble: dropout stays on", "torch/ensemble.py",
+        "torch ensemble: dropout stays on", "torch/network.py",
         "    model.eval()\n", "    model.train()\n",
         ENSEMBLE + "test_draws_are_copies_and_the_model_is_left_as_it_is",
     ),
