@@ -14,6 +14,8 @@ version = release = sgld.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "docstrings"]
 html_theme = "furo"
 html_title = f"sgld {version}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_show_sourcelink = False
 smartquotes = False  # what is quoted is to be typed
 exclude_patterns = ["_build"]

@@ -106,7 +106,16 @@ def process(app: Any, what: str, name: str, thing: Any, options: Any, lines: lis
     lines[:] = rendered(list(lines))
 
 
+def signature(*about: Any) -> tuple[str, str] | None:
+    """What autodoc calls with every signature: defaults that are objects by their names."""
+    given, returned = about[-2:]
+    if given is None:
+        return None
+    return re.sub(r"=Verdict\(.*?judged=False\)", "=NOT_JUDGED", given), returned
+
+
 def setup(app: Any) -> dict[str, bool]:
     """As Sphinx asks of an extension."""
     app.connect("autodoc-process-docstring", process)
+    app.connect("autodoc-process-signature", signature)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
