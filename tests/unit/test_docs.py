@@ -3,6 +3,7 @@
 Those of docs/pytorch.md run beside the torch door, those of docs/networks.md in its own slow test.
 """
 
+import ast
 import functools
 import importlib
 import importlib.util
@@ -330,12 +331,40 @@ def test_every_page_of_the_site_is_reached_from_the_first():
     assert listed == {name.removesuffix(".md") for name in PAGES} - {"index", "README"}
 
 
-def test_every_room_stands_once_in_the_list():
+def rooms():
+    """The rooms of each row of the list, in its order."""
     table = re.findall(r"^\| (`.*?`) \|", PAGES["rooms.md"], re.MULTILINE)
-    named = [name for row in table for name in re.findall(r"`(\w+)`", row)]
+    return [re.findall(r"`(\w+)`", row) for row in table]
+
+
+def test_every_room_stands_once_in_the_list():
     source = ROOT / "src" / "sgld"
-    rooms = [path.stem for path in source.iterdir() if path.suffix == ".py" or path.is_dir()]
-    assert sorted(named) == sorted(set(rooms) - {"__init__", "__pycache__"})
+    there = {path.stem for path in source.iterdir() if path.suffix == ".py" or path.is_dir()}
+    named = [name for row in rooms() for name in row]
+    assert sorted(named) == sorted(there - {"__init__", "__pycache__"})
+
+
+def imported_rooms(path, source):
+    """The rooms that a file imports when it is imported."""
+    above = ("sgld", *path.relative_to(source).parts[:-1])
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            home = [*above[: len(above) - node.level + 1], *(node.module or "").split(".")]
+            names = [alias.name for alias in node.names]
+            yield from [part for part in home if part][1:2] or names
+
+
+def test_a_room_imports_from_rooms_above_it():
+    source = ROOT / "src" / "sgld"
+    height = {name: row for row, names in enumerate(rooms()) for name in names}
+    found = {
+        (path.relative_to(source).parts[0].removesuffix(".py"), room)
+        for path in source.rglob("*.py")
+        for room in imported_rooms(path, source)
+    }
+    found = {(room, other) for room, other in found if room in height and other in height}
+    assert len(found) > 100
+    assert {(room, other) for room, other in found if height[other] > height[room]} == set()
 
 
 def test_docstrings_are_laid_out_for_the_site():
