@@ -107,7 +107,7 @@ TORCH_DOOR = [
     Mutant(
         "torch: batches of any size make a pass", "torch/watch.py",
         "if rows > full or (short and rows < full)", "if False",
-        NOTICED + "test_batches_of_one_size_and_irregular_ones_tell_nothing",
+        NOTICED + "test_irregular_batches_tell_nothing",
     ),
     Mutant(
         "torch: rows in every batch are counted in a pass", "torch/loss.py",
