@@ -188,7 +188,7 @@ class Ensemble:
             return
         self._dropout_said = True
         where = network.dropping(model)
-        if where and not optimizer.dropout_noticed:
+        if where and not optimizer._watch.dropout:
             say(dropout_said(type(optimizer).__name__, where))
 
     def _check_statistics(self) -> None:
