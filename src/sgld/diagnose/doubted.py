@@ -28,6 +28,11 @@ def _settled(doubt: Doubt, known: Known, z: Float[np.ndarray, "chain draw d"]) -
         return True
     if doubt.kind != "tails":
         return False
+    if doubt.edge is not None:
+        assert known.gaussian is not None
+        square = np.sum(known.gaussian.whiten(z) ** 2, axis=-1)
+        far = np.mean(np.where(square > doubt.edge**2, square, 0.0))
+        return bool(far >= SEEN * doubt.share * np.mean(square))
     assert doubt.at is not None and doubt.toward is not None and known.gaussian is not None
     t = (z - known.gaussian.center) @ doubt.toward
     side = np.sign((doubt.at - known.gaussian.center) @ doubt.toward)

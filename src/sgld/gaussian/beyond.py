@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..problem.problem import Problem
-from . import belonging, profiles, rays
+from . import belonging, profiles, rays, shells
 from .dense import Laplace, laplace_at
 from .doubts import Doubt
 from .mode import gaussian_at_mode
@@ -64,6 +64,9 @@ def _told(
         told = _doubt(problem, gaussian, found[0])
         if told is not None:
             return told
+    around = _around(problem, gaussian, some, near, rng, T)
+    if around is not None:
+        return around
     for ray in profiles.followed(some, near, seen, T):
         found = [ray]
         if some is not problem and ray.share > PLATEAU:
@@ -72,6 +75,25 @@ def _told(
         if found and found[0].share > PLATEAU:
             return _doubt(problem, gaussian, found[0])
     return None
+
+
+def _around(
+    problem: Problem, gaussian: Any, some: Problem, near: Any, rng: np.random.Generator, T: float
+) -> Doubt | None:
+    """What shells say; of one parameter its ray says all."""
+    if problem.dimension == 1:
+        return None
+    found = shells.shells(some, near, rng, T)
+    if found.share > shells.HEAVY and some is not problem:
+        found = shells.shells(problem, gaussian, rng, T)
+    if not found.share > shells.HEAVY:
+        return None
+    return Doubt(
+        "tails",
+        "far from the mode there is more than the Gaussian there shows: on all sides "
+        f"{100 * found.share:.0f}% of the second moment lie beyond {found.edge:.3g} sds, around {found.distance:.3g}",
+        found.share, found.at, edge=found.edge,
+    )  # fmt: skip
 
 
 def unexplained(
@@ -83,9 +105,14 @@ def unexplained(
     others = [laplace_at(problem, mode) for mode in modes]
 
     def is_mode(doubt: Doubt) -> bool:
-        if doubt.at is None or doubt.toward is None:
+        if doubt.at is None:
             return False
         for other in others:
+            if doubt.toward is None:
+                reach = np.sqrt(problem.dimension) + rays.NEAR
+                if other.positive_definite and np.linalg.norm(other.whiten(doubt.at)) <= reach:
+                    return True
+                continue
             sd = np.linalg.norm(other.pull(doubt.toward)) if other.positive_definite else 0.0
             if abs((other.center - doubt.at) @ doubt.toward) <= rays.NEAR * sd:
                 return True

@@ -24,7 +24,9 @@ class Doubt:
       sentence: what was found, without an end.
       share: of the second moment beyond 4 sds along `toward`, for tails.
       at: free position z [d] where that mass, or that infinity, is.
-      toward: covector w [d]: w (z - center) are the sds of the Gaussian by which z is off, for tails.
+      toward: covector w [d]: w (z - center) are the sds of the Gaussian by which z is off, for tails along one
+        parameter.
+      edge: whitened distance from the centre beyond which that mass is, for tails on all sides.
     """
 
     kind: Kind
@@ -32,3 +34,4 @@ class Doubt:
     share: float = 0.0
     at: Float[np.ndarray, " d"] | None = None
     toward: Float[np.ndarray, " d"] | None = None
+    edge: float | None = None

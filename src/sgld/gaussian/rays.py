@@ -28,7 +28,7 @@ __all__ = ["SUSPICIOUS", "Ray", "rays"]
 
 NEAR = 4.0  # sds that the Gaussian is trusted with
 INSIDE, OUTSIDE = (1.0, 2.0, 3.0), NEAR * 1.9 ** np.arange(17)
-SUSPICIOUS = 0.3  # share of the second moment beyond
+SUSPICIOUS = 0.2  # share of the second moment beyond: an sd off by 11%
 BRACKETS, ZOOMS = 24, 4  # rises that are followed, and how often a bracket is cut into 63
 WINDOW = 5.0  # sds of a top's own around it
 BETWEEN = 24  # points by which a segment is integrated
