@@ -7,6 +7,7 @@ at on all rows before it is told.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,26 +100,44 @@ def _around(
 def unexplained(
     problem: Problem, doubts: tuple[Doubt, ...], modes: Float[np.ndarray, "k d"] | None
 ) -> tuple[Doubt, ...]:
-    """Without doubts about tails that are a known mode: where that mode has its mass."""
+    """Doubts about tails less what known modes explain: where these have their mass.
+
+    A mode explains what is within 5 of its sds; a foot that modes stand on is still doubted.
+    """
     if modes is None or not any(doubt.kind == "tails" for doubt in doubts):
         return doubts
     others = [laplace_at(problem, mode) for mode in modes]
+    left = []
+    for doubt in doubts:
+        if doubt.ray is not None:
+            known = _intervals(doubt, doubt.ray, others)
+            share, place, side = doubt.ray.beside(known)
+            if share > rays.SUSPICIOUS:
+                at = doubt.at + (place - doubt.ray.place) * doubt.ray.direction
+                left.append(replace(doubt, share=side, at=at, modes=known))
+        elif doubt.edge is None or not any(_holds(other, doubt.at) for other in others):
+            left.append(doubt)
+    return tuple(left)
 
-    def is_mode(doubt: Doubt) -> bool:
-        if doubt.at is None:
-            return False
-        for other in others:
-            if doubt.toward is None:
-                reach = np.sqrt(problem.dimension) + rays.NEAR
-                if other.positive_definite and np.linalg.norm(other.whiten(doubt.at)) <= reach:
-                    return True
-                continue
-            sd = np.linalg.norm(other.pull(doubt.toward)) if other.positive_definite else 0.0
-            if abs((other.center - doubt.at) @ doubt.toward) <= rays.NEAR * sd:
-                return True
+
+def _intervals(
+    doubt: Doubt, ray: rays.Ray, others: list[Laplace]
+) -> tuple[tuple[float, float], ...]:
+    """Of t on the ray, where modes explain what is there."""
+    assert doubt.at is not None and doubt.toward is not None
+    center, known = doubt.at - ray.place * ray.direction, []
+    for other in others:
+        t = float((other.center - center) @ doubt.toward)
+        sd = float(np.linalg.norm(other.pull(doubt.toward))) if other.positive_definite else 0.0
+        known.append((t - rays.WINDOW * sd, t + rays.WINDOW * sd))
+    return tuple(known)
+
+
+def _holds(other: Laplace, z: np.ndarray | None) -> bool:
+    """Whether z is where the mode has its mass."""
+    if z is None or not other.positive_definite:
         return False
-
-    return tuple(doubt for doubt in doubts if not is_mode(doubt))
+    return bool(np.linalg.norm(other.whiten(z)) <= np.sqrt(z.size) + rays.NEAR)
 
 
 def _some(problem: Problem, gaussian: Any) -> tuple[Problem, Any]:
@@ -161,7 +180,7 @@ def _doubt(problem: Problem, gaussian: Any, ray: rays.Ray) -> Doubt | None:
         "tails",
         f"far from the mode there is more than the Gaussian there shows: along {name!r} "
         f"{100 * ray.share:.0f}% of the second moment lie beyond {rays.NEAR:.0f} sds, around {where}",
-        ray.share, at, toward,
+        ray.beside(()).side, at, toward, ray,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ show. No sampler that starts within the Gaussian may ever see it, and no meter t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -24,7 +25,7 @@ from ..problem import sums
 from ..problem.problem import Problem
 from ..stages import stage
 
-__all__ = ["SUSPICIOUS", "Ray", "rays"]
+__all__ = ["SUSPICIOUS", "Ray", "rays", "within"]
 
 NEAR = 4.0  # sds that the Gaussian is trusted with
 INSIDE, OUTSIDE = (1.0, 2.0, 3.0), NEAR * 1.9 ** np.arange(17)
@@ -58,18 +59,27 @@ class Ray:
     @property
     def share(self) -> float:
         """Of the second moment, beyond `NEAR` sds."""
-        masses = self._masses()
-        return float(masses.far.sum() / max(masses.far.sum() + masses.near, 1e-300))
+        return self.beside(()).share
 
     @property
     def place(self) -> float:
         """The t around which that lies: half of it is farther out."""
-        far = self._masses()
-        if not far.far.sum() > 0:
-            return 0.0
-        order = np.argsort(np.abs(far.t))
-        below = np.cumsum(far.far[order])
-        return float(far.t[order][np.searchsorted(below, below[-1] / 2)])
+        return self.beside(()).place
+
+    def beside(self, known: Sequence[tuple[float, float]]) -> Far:
+        """What lies beyond `NEAR` sds and outside of `known` intervals of t, where modes are."""
+        masses = self._masses()
+        total = max(masses.far.sum() + masses.near, 1e-300)
+        kept = ~within(masses.t, known)
+        far, t = masses.far[kept], masses.t[kept]
+        if not far.sum() > 0:
+            return Far(0.0, 0.0, 0.0)
+        order = np.argsort(np.abs(t))
+        below = np.cumsum(far[order])
+        place = float(t[order][np.searchsorted(below, below[-1] / 2)])
+        return Far(
+            float(far.sum() / total), place, float(far[np.sign(t) == np.sign(place)].sum() / total)
+        )
 
     @property
     def infinite(self) -> float | None:
@@ -96,6 +106,22 @@ class Ray:
         middle = (t[1:] + t[:-1]) / 2
         far = np.abs(middle) > NEAR
         return _Masses(float(mass[~far].sum()), mass[far], middle[far])
+
+
+def within(t: np.ndarray, intervals: Sequence[tuple[float, float]]) -> np.ndarray:
+    """Which of t lie in one of the intervals."""
+    inside = np.zeros(np.shape(t), bool)
+    for low, high in intervals:
+        inside |= (t > low) & (t < high)
+    return inside
+
+
+class Far(NamedTuple):
+    """A share of the second moment, the t around which it lies (half of it is farther out), and the share on that side."""
+
+    share: float
+    place: float
+    side: float
 
 
 class _Masses(NamedTuple):

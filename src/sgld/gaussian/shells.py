@@ -32,10 +32,8 @@ HEAVY = 0.1  # share of the second moment beyond the edge that is suspicious: 5%
 
 DIRECTIONS, LEFT_OUT = 8, 2  # each to both sides; the heaviest rays, which do not count
 INSIDE, OUTSIDE = 17, 1.9 ** np.arange(1, 17)
-REFINED, ROUNDS = (
-    16,
-    2,
-)  # points about the outer top, and how often the stretch around it is cut anew
+REFINED = 16  # points by which the stretch around the outer top is cut
+ROUNDS = 2  # times
 UNSEEN = 60.0  # log integrand below the inner top from which no cut finds anything
 BETWEEN = 12  # points by which a segment is integrated
 

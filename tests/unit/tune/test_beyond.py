@@ -168,7 +168,8 @@ def test_what_lies_far_out_beside_a_mode_is_still_doubted():
     there, elsewhere = doubt.at[None], doubt.at[None] + 1000
     # at 15 sds the halo curves downwards: as a mode there would
     assert beyond.unexplained(problem, (doubt,), there) == ()
-    assert beyond.unexplained(problem, (doubt,), elsewhere) == (doubt,)
+    (left,) = beyond.unexplained(problem, (doubt,), elsewhere)
+    assert left.share == doubt.share and left.sentence == doubt.sentence
     gradient = Doubt("gradient", "a jump")
     assert beyond.unexplained(problem, (gradient, doubt), there) == (gradient,)
 
@@ -190,7 +191,7 @@ def test_a_curved_plateau_is_seen_by_its_profile_alone():
     gaussian = gaussian_at_mode(problem).gaussian
     assert max(ray.share for ray in rays(problem, gaussian, np.random.default_rng(0))) < 0.01
     (doubt,) = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
-    assert doubt.kind == "tails" and doubt.share > 0.9 and "'x[1]'" in doubt.sentence
+    assert doubt.kind == "tails" and doubt.ray.share > 0.9 and "'x[1]'" in doubt.sentence
 
 
 @pytest.mark.parametrize("case", [
