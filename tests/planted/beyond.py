@@ -52,8 +52,8 @@ BEYOND_BUGS = [
     Mutant(
         "rays: looked at out to 40 sds",
         "gaussian/rays.py",
-        "NEAR * 1.9 ** np.arange(17)",
-        "NEAR * 1.9 ** np.arange(4)",
+        "np.concatenate([np.arange(NEAR, 400.0, 3.0), 400 * 1.9 ** np.arange(10)])",
+        "np.arange(NEAR, 40.0, 3.0)",
         FAR,
     ),
     Mutant(

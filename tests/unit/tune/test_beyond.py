@@ -283,3 +283,21 @@ def test_a_profile_has_the_others_volume():
     t, value = profiles._profile(problem, gaussian, ray, 1.0, 1.0)
     truth = -0.5 * (gaussian.center[0] + t * ray.direction[0]) ** 2 + 0.5 * gaussian.center[0] ** 2
     np.testing.assert_allclose(value[t < 5], truth[t < 5], atol=0.02)
+
+
+def test_a_narrow_mode_on_a_foot_is_met_by_its_rise():
+    def on_a_foot(x, at=79.5):
+        foot = -6.0 - 0.5 * (x / 90) ** 2
+        there = -4.0 - 0.5 * (x - at) ** 2
+        return jnp.sum(jnp.logaddexp(jnp.logaddexp(-0.5 * x**2, foot - 5), there - 5))
+
+    problem, _ = of(on_a_foot)
+    known = find_out(problem, 0, 1.0, by_hand=False)
+    assert known.modes is not None and known.modes.z[1, 0] == pytest.approx(79.5, abs=0.1)
+    # it explains what is within its sds, and not the foot that both stand on
+    (doubt,) = known.doubts
+    x = np.linspace(-600, 600, 1_200_001)
+    density = np.exp(np.asarray(jax.vmap(on_a_foot)(x[:, None]), float))
+    beside = (np.abs(x) > 4) & (np.abs(x - 79.5) > 5)
+    truth = np.sum((x**2 * density)[beside]) / np.sum(x**2 * density)
+    assert doubt.ray.beside(doubt.modes).share == pytest.approx(truth, abs=0.02)
