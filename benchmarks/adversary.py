@@ -205,7 +205,11 @@ def main() -> None:
             found += json.load(file)
     if not args.stored:
         print(f"seed {args.seed}", flush=True)
-        found = list(rows(args))
+        try:
+            for row in rows(args):
+                found.append(row)
+        except KeyboardInterrupt:
+            print("stopped")
     print(table(found))
     if args.json:
         with open(args.json, "w") as file:
