@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ from ..errors import RunError
 from ..layout import Layout
 from ..problem.problem import Problem
 from . import weighted
+from .origin import Origin
 from .verdict import NOT_JUDGED, Verdict
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Draws:
         `sgld.sample(posterior, data, init, **draws.plan.arguments())`.
       moments: of a run that kept moments alone (`keep="moments"`); `position` is then where each
         chain ended, and mean, var, sd and the summary are those of all its draws.
+      origin: the posterior and the rows they were drawn from, where this session knows them: what
+        `sgld.loo`, `to_arviz` and `plot` ask. Not stored, and None in a pickled copy.
     """
 
     position: PyTree
@@ -73,6 +76,7 @@ class Draws:
     info: dict[str, Any] = field(default_factory=dict)
     plan: Plan | None = None
     moments: Moments | None = None
+    origin: Origin | None = None
 
     @classmethod
     def of(cls, position: PyTree, *, names: tuple[str, ...] | None = None, **fields: Any) -> Draws:
@@ -228,11 +232,68 @@ class Draws:
 
         return summarise(self)
 
-    def to_arviz(self) -> DataTree:
-        """An ArviZ DataTree: posterior, and weights, step sizes and temperatures in sample_stats."""
-        from .export import to_arviz
+    def to_arviz(
+        self,
+        posterior: Any = None,
+        data: Any = None,
+        *,
+        outcome: str | int | None = None,
+        simulate: Callable[[Any, PyTree, PyTree], Any] | None = None,
+        max_bytes: int = 2**28,
+        weights: Literal["resample", "keep"] = "resample",
+        seed: int = 0,
+    ) -> DataTree:
+        """An ArviZ DataTree of the healthy chains, with every group that is known.
 
-        return to_arviz(self)
+        `posterior` and `sample_stats` (log_weight, step_size, temperature) of any draws; where they know
+        the posterior they are of, `log_likelihood` of every row and `constant_data`; of a formula or a
+        NumPyro model also `posterior_predictive`, `prior`, `observed_data`, and its names and levels
+        as dims and coords.
+
+        Args:
+          posterior, data: those the draws are of, where the draws do not know them.
+          outcome: of a posterior of two functions, which of the data is the outcome: the key of a
+            dict, the place in a tuple.
+          simulate: of such a posterior, (key, position, datum) -> one outcome of a row.
+          max_bytes: of log_likelihood, and of posterior_predictive: beyond it a subsample of the rows
+            is taken, which the groups' `row` coordinate and their attribute `subsample` name.
+          weights: "resample": draws of unequal weights are resampled to equal ones, which a warning
+            says; "keep" leaves them to sample_stats.
+          seed: of what is drawn here.
+
+        Raises: UsageError for a wrong argument.
+
+        Example:
+          >>> import numpy as np, sgld
+          >>> x = np.random.default_rng(0).normal(size=200)
+          >>> fit = sgld.fit({"x": x, "y": (x > 0.3) * 1.0 + (x > 1)}, "y ~ x", progress=False)
+          >>> sorted(fit.draws.to_arviz().children)
+          ['constant_data', 'log_likelihood', 'observed_data', 'posterior', 'posterior_predictive',
+           'prior', 'sample_stats']
+        """
+        from ..arviz.groups import to_arviz
+
+        how: dict[str, Any] = {"outcome": outcome, "simulate": simulate, "max_bytes": max_bytes}
+        return to_arviz(self, posterior, data, **how, weights=weights, seed=seed)
+
+    def to_inferencedata(self, posterior: Any = None, data: Any = None, **how: Any) -> Any:
+        """The same as an InferenceData, for ArviZ before 1.0, which PyMC 5 brings.
+
+        Args: as `to_arviz`.
+
+        Raises: MissingExtra where no ArviZ before 1.0 is installed; UsageError for a wrong argument.
+
+        Example:
+          >>> import numpy as np, sgld
+          >>> draws = sgld.Draws.of({"a": np.zeros((4, 100))})
+          >>> draws.to_inferencedata()                               # doctest: +SKIP
+          Inference data with groups:
+              > posterior
+              > sample_stats
+        """
+        from ..arviz.groups import to_inferencedata
+
+        return to_inferencedata(self, posterior, data, **how)
 
     def save(self, path: str | Path) -> Path:
         """Write a run directory at `path` (arrays and JSON only); `sgld.load` reads it."""

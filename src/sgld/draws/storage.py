@@ -18,6 +18,7 @@ from ..layout import leaf_names
 from .draws import Draws
 from .files import as_json, digest_of, exists, reading, remove, write_atomic
 from .moments import Moments
+from .origin import Origin
 from .run_directory import RunDirectory
 from .summary import TOLD
 from .verdict import NOT_JUDGED, Verdict
@@ -124,7 +125,7 @@ def load(path: str | Path) -> Draws:
         confirmation = _confirmation(run, result)
         if confirmation is not None:
             result["verdict"] = confirmation["verdict"]
-        return replace(_made(result, found[1]), plan=plan)
+        return replace(_made(result, found[1]), plan=plan, origin=Origin(path=run.path))
 
 
 def table_of(run: RunDirectory) -> dict[str, Any] | None:
