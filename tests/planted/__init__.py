@@ -6,6 +6,7 @@ from .bridge import BRIDGE
 from .diagnose import DIAGNOSE
 from .draws import DRAWS
 from .front import FRONT
+from .manners import MANNERS
 from .mutant import Mutant
 from .referee import REFEREE
 from .sampling import SAMPLING
@@ -17,4 +18,5 @@ from .tune import TUNE
 MUTANTS: list[Mutant] = [
     *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *SKLEARN_DOOR, *TABLES, *TORCH_DOOR,
     *ARVIZ_DOOR,
+    *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *MANNERS, *SKLEARN_DOOR, *TABLES, *TORCH_DOOR,
 ]  # fmt: skip

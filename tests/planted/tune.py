@@ -124,7 +124,7 @@ TUNE = [
         '"cholesky": 3.5e-11, ', "", "tests/unit/test_operations.py",
     ),
     Mutant(
-        "predict: draws take no memory", "tune/predict.py", "(KEPT if d <= MANY else KEPT_OF_MANY) * draws + chains", "chains", PREDICT,
+        "predict: draws take no memory", "tune/predict.py", "rows + draws + chains", "rows + chains", PREDICT,
     ),
     Mutant(
         "predict: a trajectory is one gradient", "tune/predict.py",

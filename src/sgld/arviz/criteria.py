@@ -113,7 +113,10 @@ def waic(
     `sgld.loo` is the better estimate (Vehtari, Gelman & Gabry 2017), and tells where it fails; rows
     whose variance is above .4, where WAIC does, are named.
 
-    Args, Returns, Raises: as `sgld.loo`.
+    Args:
+      draws, posterior, data, subsample, max_draws, seed, progress: as for `sgld.loo`.
+
+    Returns, Raises: as `sgld.loo`.
 
     Example:
       >>> import jax.numpy as jnp, numpy as np, sgld

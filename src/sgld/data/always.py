@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from numpy.typing import ArrayLike
 
 from ..device import sent
 from .source import Batch, Source
@@ -42,7 +43,7 @@ class AlwaysIn(Source):
     order: str = field(metadata={"static": True})
 
     @classmethod
-    def of(cls, source: Source, numbers: Int[np.ndarray, " m"]) -> AlwaysIn:
+    def of(cls, source: Source, numbers: ArrayLike) -> AlwaysIn:
         """`source` with the rows of these numbers, no two the same, in every batch."""
         chosen, left = sent(numbers, np.int32), np.ones(source.num_data + 1)
         left[np.asarray(numbers)] = 0.0

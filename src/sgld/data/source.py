@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +49,7 @@ class Batch:
         return numbers if self.weight is None else numbers[np.asarray(self.weight) > 0]
 
 
+@runtime_checkable
 class Source(Protocol):
     """N rows, numbered from 0, that are visited in batches.
 

@@ -125,6 +125,8 @@ def load(path: str | Path) -> Draws:
         confirmation = _confirmation(run, result)
         if confirmation is not None:
             result["verdict"] = confirmation["verdict"]
+        elif exists(run.path / "summary.json"):  # the table of a verdict that is lost is another
+            _check(run, result, "summary.json")
         return replace(_made(result, found[1]), plan=plan, origin=Origin(path=run.path))
 
 
@@ -261,8 +263,11 @@ def _describe(tree: Any) -> Any:
 
 def _rebuild(shape: Any, leaves: Any) -> Any:
     if shape == "leaf":
-        return next(leaves)
-    kind, parts = next(iter(shape.items()))
+        leaf = next(leaves, None)
+        if leaf is None:
+            raise ValueError("the tree has more leaves than there are positions")
+        return leaf
+    ((kind, parts),) = shape.items()
     if kind == "dict":
         return {name: _rebuild(part, leaves) for name, part in parts.items()}
     built = [_rebuild(part, leaves) for part in parts]

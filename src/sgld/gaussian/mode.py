@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import cho_factor, cho_solve
 
 from ..problem import sums
 from ..problem.problem import Problem
@@ -29,12 +30,15 @@ NEWTON_LIMIT = 1000  # parameters up to which a dense curvature is formed
 @stage("mode")
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # far starts, and steps refused
 def newton_mode(
-    problem: Problem, start: Any, max_steps: int = 100
+    problem: Problem,
+    start: Any,
+    max_steps: int = 100,
+    arrived: Callable[[Float[np.ndarray, " d"]], bool] = lambda z: False,
 ) -> tuple[Float[np.ndarray, " d"], float, int, bool]:
     """Damped Newton ascent: (z, log density, steps, converged).
 
     Converged when the Newton decrement g^T J^{-1} g is below 1e-6: the mode is then
-    within .001 posterior sd. Where the curvature J is not positive definite, or a step
+    within .001 posterior sd; or where a step has `arrived` at a place that the caller knows. Where the curvature J is not positive definite, or a step
     does not raise the density, J + mu diag|J| is used with growing mu.
     """
     array = problem.array
@@ -55,7 +59,8 @@ def newton_mode(
         here, plain = there, damping == 0.0
         damping = 0.0 if damping < 1e-2 else damping / 10
         # in float32 the decrement stops falling before it is tiny
-        if plain and (decrement < 1e-6 or (decrement < 1e-3 and decrement > 0.3 * last)):
+        still = plain and (decrement < 1e-6 or (decrement < 1e-3 and decrement > 0.3 * last))
+        if still or arrived(here.z):
             return here.z, float(here.value), step + 1, True
         last = decrement if plain else np.inf
     return here.z, float(here.value), max_steps, False
@@ -101,10 +106,11 @@ def other_modes(
     found: list[AtMode] = []
     starts = [*_wide_starts(problem, near, rng), *_other_orders(problem, base)]
     starts += [] if tops is None else list(tops)
+    back = lambda z: bool(np.linalg.norm(near.whiten(z)) <= SAME)  # noqa: E731
     for tried, start in enumerate(starts):
         counted(tried, len(starts), "starts")
-        z, value, _, converged = newton_mode(some, start, SEARCH_STEPS)
-        if not converged or np.linalg.norm(near.whiten(z)) <= SAME:
+        z, value, _, converged = newton_mode(some, start, SEARCH_STEPS, back)
+        if not converged or back(z):
             continue
         if some is not problem:
             z, value, _, converged = newton_mode(problem, z, SEARCH_STEPS)
@@ -190,8 +196,8 @@ class _Point(NamedTuple):
 def _damped_solve(J: np.ndarray, g: np.ndarray, damping: float) -> np.ndarray | None:
     """(J + damping diag|J|)^{-1} g, or None where that matrix is not positive definite."""
     floor = max(1e-8 * float(np.abs(np.diag(J)).max()), 1e-12)
+    damped = J + damping * np.diag(np.maximum(np.abs(np.diag(J)), floor))
     try:
-        factor = np.linalg.cholesky(J + damping * np.diag(np.maximum(np.abs(np.diag(J)), floor)))
-    except np.linalg.LinAlgError:
+        return cho_solve(cho_factor(damped), g)
+    except (np.linalg.LinAlgError, ValueError):  # not positive definite, or not finite
         return None
-    return np.linalg.solve(factor.T, np.linalg.solve(factor, g))

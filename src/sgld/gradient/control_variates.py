@@ -29,6 +29,7 @@ class ControlVariates:
 
     Args:
       center: a position; None takes the posterior mode.
+      total, table: the library's own: G(c) [d], and the blocks' gradients at c [K, d].
 
     Example:
       >>> import sgld

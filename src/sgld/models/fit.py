@@ -85,7 +85,10 @@ def fit(
       on_model, on_plan: called with the model once every argument has passed, and with the plan
         before the first step.
 
-    The rest is `sgld.sample`'s. A refused call writes nothing.
+      step_size, tolerance, temperature, batch_size, num_chains, num_draws, seed, progress,
+        checkpoint_every, max_steps, max_seconds: as for `sgld.sample`.
+
+    A refused call writes nothing.
 
     Raises: UsageError for a wrong argument, DataError for wrong data, RunError for `out`.
 

@@ -77,6 +77,7 @@ def reference(
     Args:
       posterior, data, init: as for `sgld.sample`.
       method: "nuts", "hmc", "mala" or "metropolis".
+      num_chains, num_draws: kept, [num_chains, num_draws].
       num_warmup: transitions per chain that adapt the step size (and, in NUTS and HMC, the
         scales) and are thrown away.
       thin: transitions per kept draw.

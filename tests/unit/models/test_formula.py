@@ -296,7 +296,7 @@ DATA = {
     "unknown column": (TABLE, "y ~ yer", r"names 'yer', which is not a column.*mean 'year'"),
     "unknown function": (TABLE, "y ~ lgo(x)", "names 'lgo'.*Did you mean 'log'"),
     "unknown outcome": (TABLE, "yy ~ x", "names 'yy'"),
-    "text outcome": (TABLE, "g ~ x", "'g' holds string values"),
+    "text outcome": (TABLE, "g ~ x", r"'g' holds words \('high', 'low', 'mid'\).*categorical"),
     "categorical outcome": (TABLE, "C(k) ~ x", r"outcome 'C\(k\)' is not one column"),
     "null outcome": (with_cell("y", 4, None), "y ~ x", "'y' is null .* data row 5"),
     "null": (with_cell("x", 4, None), "y ~ x", "'x' is null .* data row 5"),
