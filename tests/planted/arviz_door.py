@@ -4,6 +4,7 @@ from .mutant import Mutant
 
 CRITERIA = "tests/unit/arviz/test_criteria.py::"
 GROUPS = "tests/unit/arviz/test_groups.py::"
+PLOTS, VIEWS = "tests/unit/arviz/test_plots.py::", "tests/unit/arviz/test_views.py::"
 EXACT = CRITERIA + "test_loo_is_the_predictive_density_of_a_row_left_out"
 DIFFERENCE = CRITERIA + "test_the_difference_estimator_is_that_of_arviz"
 
@@ -11,7 +12,7 @@ ARVIZ_DOOR = [
     Mutant(
         "loo: rows of the last block are those of the first", "arviz/rows.py",
         "out[start : start + len(here)] =", "out[: len(here)] =",
-        CRITERIA + "test_more_rows_than_are_taken_at_once_are_a_subsample",
+        CRITERIA + "test_rows_that_are_taken_block_by_block_are_the_same",
     ),
     Mutant(
         "waic: the variance is added", "arviz/criteria.py", "lpd - variance", "lpd + variance", EXACT,
@@ -69,6 +70,31 @@ ARVIZ_DOOR = [
     Mutant(
         "a prior's text is of the standardised coefficients", "models/prior_draws.py",
         "np.linalg.solve(matrix, (b - offset).T).T.reshape", "b.reshape", GROUPS + "test_draws_of_the_prior_have_its_law",
+    ),
+    Mutant(
+        "a forest of all draws alike, whatever they weigh", "notebook/plots.py",
+        'tree = _tree(draws, parameters, choose(draws, MOST_DRAWS))\n    figure',
+        'tree = _tree(draws, parameters, choose(draws, MOST_DRAWS, weights=False))\n    figure',
+        PLOTS + "test_a_forest_stands_where_the_weighted_draws_are",
+    ),
+    Mutant(
+        "the parameters that mix best are shown", "notebook/plots.py",
+        "np.argsort(np.nan_to_num(ess), kind", "np.argsort(-np.nan_to_num(ess), kind",
+        PLOTS + "test_many_parameters_are_those_that_mix_worst",
+    ),
+    Mutant(
+        "pyplot keeps the figures", "notebook/plots.py", "plt.close(figure)", "plt.figure(figure)",
+        PLOTS + "test_every_kind_is_a_figure_that_names_its_parameters",
+    ),
+    Mutant(
+        "the observed outcomes of other rows", "notebook/plots.py",
+        "np.asarray(subject.observed[name])[numbers]", "np.asarray(subject.observed[name])[numbers][::-1]",
+        PLOTS + "test_the_predictive_check_fits_the_outcome",
+    ),
+    Mutant(
+        "names are put into a view as they are", "notebook/views.py",
+        '<tr><th scope="row">{says(name)}</th>', '<tr><th scope="row">{name}</th>',
+        VIEWS + "test_comparison_and_prediction",
     ),
     Mutant(
         "draws of a cold posterior have a loo", "arviz/criteria.py",

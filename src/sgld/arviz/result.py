@@ -130,6 +130,11 @@ class Criterion:
     def __repr__(self) -> str:
         return str(self)
 
+    def _repr_html_(self) -> str:
+        from ..notebook.views import view
+
+        return view(self)
+
 
 def compare_models(
     models: Mapping[str, Any], *, method: Literal["stacking", "bb-pseudo-bma", "pseudo-bma"] = "stacking"

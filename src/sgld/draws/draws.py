@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import numpy as np
@@ -17,11 +17,14 @@ from ..layout import Layout
 from ..problem.problem import Problem
 from . import weighted
 from .origin import Origin
+from .prediction import Prediction
 from .verdict import NOT_JUDGED, Verdict
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from xarray import DataTree
 
+    from ..typing import PlotKind
     from .modes import Modes
     from .moments import Moments
     from .phase import Phase
@@ -31,15 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Draws", "Prediction"]
 
 PyTree = Any
-
-
-class Prediction(NamedTuple):
-    """Weighted mean, sd and interval over draws, each of the shape f returns."""
-
-    mean: PyTree
-    sd: PyTree
-    lower: PyTree
-    upper: PyTree
 
 
 @dataclass(frozen=True, repr=False)
@@ -444,6 +438,52 @@ class Draws:
 
         return to_inferencedata(self, posterior, data, **how)
 
+    def plot(
+        self, kind: PlotKind = "forest", *, names: Sequence[str] | None = None, **how: Any
+    ) -> Figure:
+        """A matplotlib figure of the draws, weights included: ArviZ's plots where ArviZ has one.
+
+        Args:
+          kind: "forest" (intervals of 50% and 90%), "trace", "marginal", "pair", "ppc" (outcomes that the
+            model makes beside those that came) or "verdict" (what was measured, beside the limits).
+          names: of the parameters, or of what they are entries of; left out: those with the lowest ESS
+            where there are many.
+          how: of "ppc", where the draws do not know them, `posterior`, `data`, `outcome` and `simulate` as
+            for `to_arviz`, and `seed`.
+
+        Raises: UsageError for a wrong argument or outcomes that are not known, MissingExtra without
+        matplotlib and arviz-plots (the extra `report`).
+
+        Example:
+          >>> import numpy as np, sgld
+          >>> draws = sgld.Draws.of({"a": np.random.default_rng(0).normal(size=(4, 100, 2))})
+          >>> figure = draws.plot("verdict", names=["a"])
+          >>> type(figure).__name__
+          'Figure'
+        """
+        from ..notebook.plots import plot
+
+        return plot(self, kind, names=names, **how)
+
+    def report(self, path: str | Path) -> Path:
+        """Write the page of the run, one file that needs nothing else, to `path`; return it.
+
+        Args:
+          path: of the page, such as "report.html".
+
+        Raises: RunError where it cannot be written, MissingExtra without matplotlib.
+
+        Example:
+          >>> import tempfile, numpy as np, sgld
+          >>> draws = sgld.Draws.of({"a": np.random.default_rng(0).normal(size=(4, 100))})
+          >>> with tempfile.TemporaryDirectory() as folder:
+          ...     draws.report(f"{folder}/page.html").name
+          'page.html'
+        """
+        from ..notebook.page import report
+
+        return report(self, path)
+
     def save(self, path: str | Path) -> Path:
         """Write a run directory at `path` (arrays and JSON only); `sgld.load` reads it.
 
@@ -486,3 +526,8 @@ class Draws:
             f"Draws({self.num_chains} chains x {self.num_draws} draws of "
             f"{len(self.names)} parameters, {word})"
         )
+
+    def _repr_html_(self) -> str:
+        from ..notebook.views import view
+
+        return view(self)

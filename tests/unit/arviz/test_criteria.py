@@ -113,6 +113,20 @@ def test_more_rows_than_are_taken_at_once_are_a_subsample(rng):
     assert abs(found.elpd - exact(y.astype(float)).sum()) < 1.0
 
 
+def test_rows_that_are_taken_block_by_block_are_the_same(y, rng, monkeypatch):
+    draws = draws_of(y, rng, (2, 100))
+    whole = sgld.waic(draws, progress=False)
+    monkeypatch.setattr("sgld.arviz.rows.CELLS", 200 * 37)  # 37 rows at 200 draws
+    blocks = sgld.waic(draws, progress=False)
+    np.testing.assert_allclose(blocks.elpd_i, whole.elpd_i, rtol=1e-6)
+    monkeypatch.setattr("sgld.arviz.rows.NUMBERS", 37 * 8)  # 8 draws at a time
+    np.testing.assert_allclose(sgld.waic(draws, progress=False).elpd_i, whole.elpd_i, rtol=1e-6)
+    tree = draws.to_arviz()["log_likelihood"]["outcome"].values
+    np.testing.assert_allclose(
+        tree, log_likelihood(draws.position[..., None], y), rtol=1e-5, atol=1e-5
+    )
+
+
 def test_rows_that_the_draws_do_not_reach_are_named(rng):
     y = np.append(rng.normal(size=30), [25.0, -14.0]).astype(np.float32)
     found = sgld.loo(draws_of(y, rng), progress=False)
