@@ -93,7 +93,7 @@ def test_the_python_of_the_readme(capsys):
     for line in (
         "target: the posterior",
         "verdict: trusted",
-        "  sd within 4% on all 5 parameters.",
+        "  sd within 2% on all 5 parameters.",
     ):
         assert line in printed and line in PAGES["README.md"]
 

@@ -83,7 +83,7 @@ def _head(path: Path) -> bytes:
     return head
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _opened(path: Path) -> IO[bytes] | gzip.GzipFile:
     with open(path, "rb") as file:
         zipped = file.read(2) == GZIP
     return gzip.open(path, "rb") if zipped else open(path, "rb")
