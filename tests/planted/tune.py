@@ -175,8 +175,8 @@ TUNE = [
     ),
     Mutant(
         "rows in every batch: scaled like those drawn", "data/always.py",
-        "jnp.full(self.numbers.shape, 1 / batch.scale, self.left.dtype)",
-        "jnp.ones(self.numbers.shape, self.left.dtype)",
+        "jnp.full(self.numbers.shape, 1 / batch.scale, dtype)",
+        "jnp.ones(self.numbers.shape, dtype)",
         "tests/contracts/test_source.py::test_rows_that_are_in_every_batch_are_certified",
     ),
     Mutant(

@@ -19,6 +19,7 @@ from ..approximate.sandwich import sandwich
 from ..checks import fraction, positive
 from ..data.table import as_table, content_hash, read_table
 from ..draws.draws import Draws
+from ..draws.origin import Origin
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
@@ -139,6 +140,7 @@ def fit(
             progress=progress, checkpoint_every=checkpoint_every,
             on_start=None if on_model is None else partial(on_model, model), on_plan=on_plan,
         )  # fmt: skip
+        draws = replace(draws, origin=Origin(model.posterior, model.data, model))
         return Fit(draws, model, asked | {"seed": seed})
 
 
