@@ -76,7 +76,7 @@ def agree(printed, page, parameters):
 def test_no_page_has_python_that_is_not_run():
     run = {
         "README.md", "data.md", "density.md", "new-sampler.md", "new-source.md", "scikit-learn.md", "start.md",
-        "tables.md", "variational.md", "verdict.md", "which-arviz.md",
+        "tables.md", "variational.md", "verdict.md",
     }  # fmt: skip
     assert {name for name in PAGES if python_of(name)} == run | ELSEWHERE
 
@@ -185,14 +185,6 @@ def test_the_page_on_densities(capsys):
     assert names["half_life"] == pytest.approx(np.log(2) / 0.7, rel=0.05)
     assert names["lower"] < names["half_life"] < names["upper"]
     assert names["curve"].mean.shape == (5,)
-
-
-def test_the_page_on_arviz(capsys):
-    names = execute("which-arviz.md")
-    mean, sd = rows(capsys.readouterr().out)["mean"]
-    assert mean == pytest.approx(names["rows"].mean(), abs=0.05)
-    assert sd == pytest.approx(2 / 500**0.5, abs=0.01)
-    assert set(names["tree"].children) >= {"posterior", "sample_stats"}
 
 
 def test_the_page_on_tables(capsys):
