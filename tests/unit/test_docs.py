@@ -334,6 +334,17 @@ def test_every_page_of_the_site_is_reached_from_the_first():
     assert listed == {name.removesuffix(".md") for name in PAGES} - {"index", "README"}
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_no_table_says_a_thing_twice(name):
+    """Two people's rows of one table, both kept by a merge."""
+    for table in re.findall(r"(?:^\|.*\n)+", PAGES[name], re.MULTILINE):
+        lines = table.splitlines()
+        assert len(set(lines)) == len(lines)
+        if name in ("index.md", "rooms.md"):
+            first = [line.split("|")[1] for line in lines]
+            assert len(set(first)) == len(first)
+
+
 def rooms():
     """The rooms of each row of the list, in its order."""
     table = re.findall(r"^\| (`.*?`) \|", PAGES["rooms.md"], re.MULTILINE)
