@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..data.cells import is_number, written_number
-from ..data.table import column_array
+from ..data.cells import is_number, renumbered, written_number
+from ..data.table import check_named, column_array
 from ..errors import DataError, UsageError, did_you_mean, need
 from .design import Learnt, columns_of, learn
 from .family import Family
@@ -56,12 +56,11 @@ def rows_of(table: pyarrow.Table, formula: str, family: Family, columns: dict[st
     outcome, used = columns_of(formula, table)
     named = [columns[name] for name in ("weights", "trials") if columns[name] is not None]
     for name in named:
-        if name not in table.column_names:
-            column_array(table, name)  # raises, with what there is
-    dropped = 0
+        check_named(table, name)
+    dropped, keep = 0, np.ones(table.num_rows, bool)
     if columns["missing"] == "drop":
         whole = table
-        table, _ = complete(table, sorted({*used, *named}))
+        table, keep = complete(table, sorted({*used, *named}))
         dropped = whole.num_rows - table.num_rows
         if not table.num_rows:
             raise DataError(
@@ -80,10 +79,7 @@ def rows_of(table: pyarrow.Table, formula: str, family: Family, columns: dict[st
         if columns["weights"] is not None:
             extra["weight"] = _weights(table, columns["weights"])
     except DataError as error:
-        if not dropped:
-            raise
-        counted = f" (rows are counted without the {dropped} that have a missing cell)"
-        raise DataError(str(error) + counted) from error
+        raise (renumbered(error, np.flatnonzero(keep)) if dropped else error) from error.__cause__
     return Rows(learnt, extra, levels, dropped)
 
 
