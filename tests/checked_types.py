@@ -7,6 +7,7 @@ must be answered by the library itself, in its own sentence, or the annotation i
 import functools
 import inspect
 import re
+from typing import Self
 
 import beartype
 import jax
@@ -24,6 +25,9 @@ def check(function):
     """jaxtyping calls a stub before the call, and one after it that takes the result too."""
     if not any(re.fullmatch(r"ret\d+", name) for name in inspect.signature(function).parameters):
         return function  # the former
+    for name, hint in list(function.__annotations__.items()):
+        if hint in ("Self", Self):  # which beartype checks where it decorates whole classes alone
+            del function.__annotations__[name]
     checked = BEARTYPE(function)
     if function.__name__ != "__init__":
         return checked

@@ -4,19 +4,25 @@ import io
 import json
 import os
 import shutil
+import sys
 import time
 import zipfile
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sgld
-from sgld.draws.files import read_arrays, read_json, write_arrays, write_json
 from sgld.draws.run_directory import RunDirectory
 from sgld.draws.storage import table_of, verify
 from sgld.errors import RunError
+from sgld.files import read_arrays, read_json, write_arrays, write_json
 from sgld.report.page import write_report
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "slow"))
+
+from mutated import damage
 
 POSTERIOR = sgld.Posterior(lambda t: -0.5 * jnp.sum((t - 1) ** 2))
 GIVEN = {"step_size": 0.1, "num_draws": 200, "num_chains": 2, "progress": False}
@@ -42,28 +48,6 @@ def read(path):
 FILES = ("run.json", "setup.npz", "draws.npz", "summary.json", "result.json")
 
 
-def mutated(path, rng):
-    """Some harm to one file, as a disk or a hand does it."""
-    name = FILES[rng.integers(len(FILES))]
-    content = bytearray((path / name).read_bytes())
-    kind = rng.integers(6)
-    at = int(rng.integers(len(content)))
-    if kind == 0:
-        content[at] ^= 1 << int(rng.integers(8))
-    elif kind == 1:
-        del content[at:]
-    elif kind == 2:
-        content[at : at + 8] = rng.integers(0, 256, 8, dtype=np.uint8).tobytes()
-    elif kind == 3:
-        content[at:at] = content[: int(rng.integers(1, 200))]
-    elif kind == 4:
-        content = bytearray((path / FILES[rng.integers(len(FILES))]).read_bytes())
-    elif kind == 5:
-        (path / name).unlink()
-        return
-    (path / name).write_bytes(bytes(content))
-
-
 def harm(finished, tmp_path, times, seed):
     """How often a damaged directory was read to the same content, and refused; the longest read."""
     whole, draws = finished
@@ -72,7 +56,7 @@ def harm(finished, tmp_path, times, seed):
     path = tmp_path / "run"
     for _ in range(times):
         shutil.copytree(whole, path)
-        mutated(path, rng)
+        damage(path, rng)
         began = time.perf_counter()
         try:
             again, found, _ = read(path)

@@ -101,7 +101,7 @@ def predict(
     sd and interval are of the outcome itself, its noise included (--kind mean: of its expectation).
     A bernoulli run adds `probability`. A row with a missing cell is left empty.
     """
-    from ..draws.files import exists
+    from ..files import exists
     from ..models.fit import predict as predicted
 
     if out.suffix.lower() not in TABLE_SUFFIXES:
@@ -129,7 +129,7 @@ def _write_table(columns: dict[str, Any], out: Path) -> int:
     import pyarrow.csv
     import pyarrow.parquet
 
-    from ..draws.files import written
+    from ..files import written
 
     parquet = out.suffix.lower() == ".parquet"
     write = pyarrow.parquet.write_table if parquet else pyarrow.csv.write_csv

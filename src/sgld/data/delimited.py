@@ -17,7 +17,7 @@ from .names import check_names
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["COMMAS", "Dialect", "csv_header", "dialect_of", "ragged", "read_delimited"]
+__all__ = ["COMMAS", "GZIP", "Dialect", "csv_header", "dialect_of", "ragged", "read_delimited"]
 
 SEPARATORS = (",", ";", "\t", "|")  # those looked for, in this order where they fit equally
 NAMES = {

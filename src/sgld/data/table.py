@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from ..errors import DataError, UsageError, did_you_mean, first_line, need
 from .cells import raise_all, trouble_of
-from .delimited import csv_header, ragged, read_delimited
+from .delimited import read_delimited
 from .names import check_names, listed
 
 if TYPE_CHECKING:
@@ -26,13 +26,11 @@ __all__ = [
     "as_table",
     "bundled",
     "check_named",
-    "check_names",
     "check_parquet",
     "column_array",
     "content_hash",
-    "csv_header",
     "existing",
-    "ragged",
+    "kind_of_file",
     "read_table",
 ]
 
@@ -103,7 +101,7 @@ def read_table(path: str | Path, sep: str | None = None, decimal: str = ".") -> 
       UsageError: `sep` or `decimal` are none, or the file is not one of text.
     """
     path = existing(path)
-    kind = _kind(path)
+    kind = kind_of_file(path)
     if kind != "csv" and (sep is not None or decimal != "."):
         raise UsageError(
             f"sep and decimal are of files of text, and {path} is none; leave them out."
@@ -125,7 +123,7 @@ def read_table(path: str | Path, sep: str | None = None, decimal: str = ".") -> 
     return table
 
 
-def _kind(path: Path) -> str:
+def kind_of_file(path: Path) -> str:
     """How a file is read, by its extension. Raises DataError, with what to do, for one of another kind."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     packed = suffixes[-1:] == [".gz"]

@@ -63,8 +63,10 @@ def assess(
     weights, values = draws.weights, draws.flat()[0]
     strata = strata_of(draws, values)
     if strata is not None and trajectories is not None:
+        doubts = standing(plan.known, z[draws.healthy], exact=True, weights=weights)
         common = {
             "names": draws.names, "failures": failures, "nu": plan.known.nu, "tolerance": tolerance,
+            "doubts": doubts,
         }  # fmt: skip
         return judge_several(problem, draws, strata, z, trajectories, common)
     found = weighted.Estimates(values, weights)
@@ -223,7 +225,7 @@ def _gradients_at_draws(problem: Problem, plan: Plan, T: float, seed: int) -> tu
 
     def estimated(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         entries = batches.source.chunk((seed, 2**31 - 2), 0, 2 * len(z))
-        pairs = estimates(batches, centred, np.repeat(z, 2, axis=0), entries)
+        pairs = estimates(batches, centred, np.repeat(z, 2, axis=0)[:, None], entries)[:, 0]
         return pairs[::2], pairs[1::2]
 
     return estimated, 4 * METER_DRAWS
@@ -236,7 +238,7 @@ def _exact_gradients(problem: Problem, z: np.ndarray) -> np.ndarray:
 def _fresh_gradients(problem: Problem, estimator: Any, z: np.ndarray, seed: int) -> np.ndarray:
     """The run's estimator on new independent batches at the draws z [n, d]."""
     entries = problem.source.chunk((seed, 2**31 - 2), 0, len(z))
-    return estimates(problem, estimator, z, entries)
+    return estimates(problem, estimator, z[:, None], entries)[:, 0]
 
 
 def _phase(problem: Problem, plan: Plan, draws: Draws, own: np.ndarray | None) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def _over_blocks(
     return out
 
 
-def _halves(x: Block) -> Block:
+def _halves(x: Block) -> Float[np.ndarray, "p chains half"]:
     """Chains split in two; the middle draw of an odd number is left out."""
     half = x.shape[-1] // 2
     return np.concatenate([x[..., :half], x[..., -half:]], axis=1)

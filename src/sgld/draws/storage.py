@@ -14,10 +14,11 @@ import jax
 import numpy as np
 
 from ..errors import RunError, first_line
+from ..files import as_json, digest_of, exists, reading, remove, write_atomic
 from ..layout import leaf_names
 from .draws import Draws
-from .files import as_json, digest_of, exists, reading, remove, write_atomic
 from .moments import Moments
+from .origin import Origin
 from .run_directory import RunDirectory
 from .summary import TOLD
 from .verdict import NOT_JUDGED, Verdict
@@ -124,7 +125,9 @@ def load(path: str | Path) -> Draws:
         confirmation = _confirmation(run, result)
         if confirmation is not None:
             result["verdict"] = confirmation["verdict"]
-        return replace(_made(result, found[1]), plan=plan)
+        elif exists(run.path / "summary.json"):  # the table of a verdict that is lost is another
+            _check(run, result, "summary.json")
+        return replace(_made(result, found[1]), plan=plan, origin=Origin(path=run.path))
 
 
 def table_of(run: RunDirectory) -> dict[str, Any] | None:
@@ -260,8 +263,11 @@ def _describe(tree: Any) -> Any:
 
 def _rebuild(shape: Any, leaves: Any) -> Any:
     if shape == "leaf":
-        return next(leaves)
-    kind, parts = next(iter(shape.items()))
+        leaf = next(leaves, None)
+        if leaf is None:
+            raise ValueError("the tree has more leaves than there are positions")
+        return leaf
+    ((kind, parts),) = shape.items()
     if kind == "dict":
         return {name: _rebuild(part, leaves) for name, part in parts.items()}
     built = [_rebuild(part, leaves) for part in parts]

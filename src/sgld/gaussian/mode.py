@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import cho_factor, cho_solve
 
 from ..problem import sums
 from ..problem.problem import Problem
@@ -16,10 +17,18 @@ from ..stages import counted, stage
 from .dense import Laplace, laplace_at
 from .modes import SEPARATE, apart
 
-__all__ = ["NEWTON_LIMIT", "AtMode", "gaussian_at_mode", "newton_mode", "other_modes"]
+__all__ = [
+    "NEWTON_LIMIT",
+    "AtMode",
+    "gaussian_at_mode",
+    "more_modes",
+    "newton_mode",
+    "other_modes",
+]
 
 SEARCH_ROWS = 10_000  # rows on which other modes are looked for
 SEARCH_SCALES, SEARCH_STEPS = (3.0, 6.0, 12.0, 25.0, 50.0), 50
+FAR_SCALES = (*SEARCH_SCALES, 400.0)  # once more than one mode is known, as well
 SAME = 0.3  # sds within which a search has come back to a mode that is known
 MOST_COMPONENTS = 4  # of a mixture, whose orders are 24
 FEW = 100  # parameters up to which all of these scales are searched
@@ -29,12 +38,15 @@ NEWTON_LIMIT = 1000  # parameters up to which a dense curvature is formed
 @stage("mode")
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # far starts, and steps refused
 def newton_mode(
-    problem: Problem, start: Any, max_steps: int = 100
+    problem: Problem,
+    start: Any,
+    max_steps: int = 100,
+    arrived: Callable[[Float[np.ndarray, " d"]], bool] = lambda z: False,
 ) -> tuple[Float[np.ndarray, " d"], float, int, bool]:
     """Damped Newton ascent: (z, log density, steps, converged).
 
     Converged when the Newton decrement g^T J^{-1} g is below 1e-6: the mode is then
-    within .001 posterior sd. Where the curvature J is not positive definite, or a step
+    within .001 posterior sd; or where a step has `arrived` at a place that the caller knows. Where the curvature J is not positive definite, or a step
     does not raise the density, J + mu diag|J| is used with growing mu.
     """
     array = problem.array
@@ -55,7 +67,8 @@ def newton_mode(
         here, plain = there, damping == 0.0
         damping = 0.0 if damping < 1e-2 else damping / 10
         # in float32 the decrement stops falling before it is tiny
-        if plain and (decrement < 1e-6 or (decrement < 1e-3 and decrement > 0.3 * last)):
+        still = plain and (decrement < 1e-6 or (decrement < 1e-3 and decrement > 0.3 * last))
+        if still or arrived(here.z):
             return here.z, float(here.value), step + 1, True
         last = decrement if plain else np.inf
     return here.z, float(here.value), max_steps, False
@@ -91,6 +104,50 @@ def other_modes(
     orders are starts too, and so are `tops`. With many rows the search is made on some of them, and only what it finds
     is taken to all rows.
     """
+
+    def starts(near: Laplace) -> list[np.ndarray]:
+        given = [] if tops is None else list(tops)
+        return [*_wide_starts(problem, near, rng), *_other_orders(problem, base), *given]
+
+    return _searched(problem, base, starts, known)
+
+
+@stage("other modes", whole=True)
+def more_modes(
+    problem: Problem,
+    base: AtMode,
+    rng: np.random.Generator,
+    known: Sequence[AtMode],
+    places: Float[np.ndarray, "k d"],
+) -> list[AtMode]:
+    """Modes besides those `known`, where there are several at `places`, the first of them `base`.
+
+    Modes come in lattices (a phase, an angle) and in mirror images: starts are every mode moved by the shortest way
+    between two to both sides, every mode's image in the first and the first's in every one, and a new
+    round of wide starts.
+    """
+    ways = places[1:] - places[0]
+    lengths = np.linalg.norm(base.gaussian.whiten(places[1:]), axis=1)
+    step = ways[int(np.argmin(lengths))]
+    moved = [*(places + step), *(places - step), *(places[0] - ways), *(places[1:] + ways)]
+
+    def starts(near: Laplace) -> list[np.ndarray]:
+        fresh = [z for z in moved if min(_differ(o.gaussian, z, near) for o in known) > SAME]
+        return [*fresh, *_wide_starts(problem, near, rng, FAR_SCALES)[2:]]
+
+    return _searched(problem, base, starts, known)
+
+
+def _searched(
+    problem: Problem,
+    base: AtMode,
+    starts: Callable[[Laplace], Sequence[np.ndarray]],
+    known: Sequence[AtMode],
+) -> list[AtMode]:
+    """Where Newton's method ends from each start, if that is a mode besides `base` and those `known`.
+
+    Starts are made from the Gaussian of the rows on which they are taken.
+    """
     near, some = base.gaussian, problem
     if problem.num_data > SEARCH_ROWS:
         some = problem.first(SEARCH_ROWS)
@@ -99,12 +156,12 @@ def other_modes(
             return []
     assert near.factor is not None
     found: list[AtMode] = []
-    starts = [*_wide_starts(problem, near, rng), *_other_orders(problem, base)]
-    starts += [] if tops is None else list(tops)
-    for tried, start in enumerate(starts):
-        counted(tried, len(starts), "starts")
-        z, value, _, converged = newton_mode(some, start, SEARCH_STEPS)
-        if not converged or np.linalg.norm(near.whiten(z)) <= SAME:
+    back = lambda z: bool(np.linalg.norm(near.whiten(z)) <= SAME)  # noqa: E731
+    places = starts(near)
+    for tried, start in enumerate(places):
+        counted(tried, len(places), "starts")
+        z, value, _, converged = newton_mode(some, start, SEARCH_STEPS, back)
+        if not converged or back(z):
             continue
         if some is not problem:
             z, value, _, converged = newton_mode(problem, z, SEARCH_STEPS)
@@ -129,13 +186,16 @@ def _separate(one: Laplace, other: Laplace, near: Laplace) -> bool:
 
 
 def _wide_starts(
-    problem: Problem, near: Laplace, rng: np.random.Generator
+    problem: Problem,
+    near: Laplace,
+    rng: np.random.Generator,
+    scales: Sequence[float] = SEARCH_SCALES,
 ) -> list[Float[np.ndarray, " d"]]:
     d = near.center.size
     starts = [-near.center]
     ends = np.cumsum([math.prod(shape) for shape in problem.layout.shapes])[:-1]
     starts.append(np.concatenate([np.roll(leaf, 1) for leaf in np.split(near.center, ends)]))
-    for scale in SEARCH_SCALES if d <= FEW else SEARCH_SCALES[:1]:
+    for scale in scales if d <= FEW else scales[:1]:
         xi = rng.standard_normal(d)
         away = near.spread(scale * np.sqrt(d) / np.linalg.norm(xi) * xi)
         starts += [near.center + away, near.center - away]
@@ -190,8 +250,8 @@ class _Point(NamedTuple):
 def _damped_solve(J: np.ndarray, g: np.ndarray, damping: float) -> np.ndarray | None:
     """(J + damping diag|J|)^{-1} g, or None where that matrix is not positive definite."""
     floor = max(1e-8 * float(np.abs(np.diag(J)).max()), 1e-12)
+    damped = J + damping * np.diag(np.maximum(np.abs(np.diag(J)), floor))
     try:
-        factor = np.linalg.cholesky(J + damping * np.diag(np.maximum(np.abs(np.diag(J)), floor)))
-    except np.linalg.LinAlgError:
+        return cho_solve(cho_factor(damped), g)
+    except (np.linalg.LinAlgError, ValueError):  # not positive definite, or not finite
         return None
-    return np.linalg.solve(factor.T, np.linalg.solve(factor, g))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -25,6 +25,7 @@ SEPARATE = 3.0  # sds of the narrower of two modes that lie between them, at lea
 NEGLIGIBLE = 1e-3
 
 
+@runtime_checkable
 class AtPlace(Protocol):
     """The Gaussian at a mode, dense or diagonal plus low rank."""
 
@@ -43,6 +44,7 @@ class AtPlace(Protocol):
         ...
 
 
+@runtime_checkable
 class HasMode(Protocol):
     """The Gaussian at a mode and the log density there."""
 

@@ -19,11 +19,12 @@ from ..approximate.sandwich import sandwich
 from ..checks import fraction, positive
 from ..data.table import as_table, check_named, content_hash, read_table
 from ..draws.draws import Draws
-from ..draws.files import reading
+from ..draws.origin import Origin
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
 from ..errors import DataError, RunError, UsageError, did_you_mean
+from ..files import reading
 from ..posterior import Posterior
 from ..problem.request import Request
 from ..run import sample as runs
@@ -97,7 +98,10 @@ def fit(
       on_model, on_plan: called with the model once every argument has passed, and with the plan
         before the first step.
 
-    The rest is `sgld.sample`'s. A refused call writes nothing.
+      step_size, tolerance, temperature, batch_size, num_chains, num_draws, seed, progress,
+        checkpoint_every, max_steps, max_seconds: as for `sgld.sample`.
+
+    A refused call writes nothing.
 
     Raises: UsageError for a wrong argument, DataError for wrong data, RunError for `out`.
 
@@ -149,6 +153,7 @@ def fit(
             progress=progress, checkpoint_every=checkpoint_every,
             on_start=None if on_model is None else partial(on_model, model), on_plan=on_plan,
         )  # fmt: skip
+        draws = replace(draws, origin=Origin(model.posterior, model.data, model))
         return Fit(draws, model, asked | {"seed": seed})
 
 

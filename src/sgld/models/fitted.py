@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,13 @@ from ..draws.draws import Draws
 from ..draws.summary import Summary
 from ..draws.verdict import Verdict
 from ..errors import DataError
-from ..typing import PredictionKind
+from ..typing import PlotKind, PredictionKind
 from .formula import FormulaModel
 from .rows import complete
 
 if TYPE_CHECKING:
     import pyarrow
+    from matplotlib.figure import Figure
 
 __all__ = ["Fit", "predicted"]
 
@@ -36,6 +38,20 @@ class Fit:
       draws: on the original scale, with the formula's names.
       model: the formula, its priors and its rows.
       asked: what was asked for, as run.json of a run directory holds it.
+
+    Example:
+      >>> import numpy as np, sgld
+      >>> x = np.linspace(-1.0, 1.0, 200)
+      >>> rows = {"x": x, "y": 1 + 2 * x + 0.1 * np.cos(9 * x)}
+      >>> fit = sgld.fit(rows, "y ~ x", progress=False)
+      >>> fit.verdict.word, round(fit.summary().parameters["x"]["mean"], 1)
+      ('trusted', 2.0)
+      >>> fit.predict({"x": [0.5]})["mean"].round(1)
+      array([2.])
+      >>> import tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     fit.report(f"{folder}/report.html").name
+      'report.html'
     """
 
     draws: Draws
@@ -87,9 +103,33 @@ class Fit:
 
         return report_of(self.draws, path, self.asked, self.model)
 
+    def plot(
+        self, kind: PlotKind = "forest", *, names: Sequence[str] | None = None, **how: Any
+    ) -> Figure:
+        """A matplotlib figure of the fit: "forest", "trace", "marginal", "pair", "ppc" or "verdict".
+
+        Args:
+          kind, names, how: as for `Draws.plot`.
+
+        Raises: as `Draws.plot`.
+
+        Example:
+          >>> import numpy as np, sgld
+          >>> x = np.random.default_rng(0).normal(size=300)
+          >>> fit = sgld.fit({"x": x, "y": (x > 0.3) + 0.0}, "y ~ x", progress=False)
+          >>> type(fit.plot("ppc")).__name__
+          'Figure'
+        """
+        return self.draws.plot(kind, names=names, **how)
+
     def __repr__(self) -> str:
         summary = str(self.summary())
         return f"{self.model!r}\n{summary}"
+
+    def _repr_html_(self) -> str:
+        from ..notebook.views import view
+
+        return view(self)
 
 
 def predicted(

@@ -1,9 +1,9 @@
 """The memory that a run takes, predicted from what was asked before anything is computed, and from its plan.
 
-    bytes = DRAW draws chains d + CARRIED chains d
+    bytes = KEPT draws chains d + CARRIED chains d
 
 A draw's number is held as a position, a gradient and what is reported, and again in float64 where
-the verdict looks at it; measured at the peak, 40 bytes with 100,000 parameters, and up to 110 with 200.
+the verdict looks at it: of more than a thousand parameters at some at a time. Measured at the peak.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ from ..ceiling import check_memory
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 
-__all__ = ["check_asked", "check_planned", "run_bytes"]
+__all__ = ["check_asked", "check_planned", "draws_bytes"]
 
-DRAW = 40.0  # bytes of each number of a draw, at the peak
-CARRIED = 80.0  # and of each number of a chain's position: starts, carry, what is sent of it
+KEPT, KEPT_OF_MANY, MANY = 112, 40, 1000  # bytes of each number of a draw, and beyond so many
+CARRIED = 80.0  # of each number of a chain's position: starts, carry, what is sent of it
 LEAST_DRAWS = 20  # of a chain, whatever was left open
 CHAINS = 4
 
 
-def run_bytes(num_chains: int, num_draws: int, dimension: int, kept: int | None = None) -> float:
-    """Bytes of a run at its peak; `kept`, numbers of a draw where they are not its position."""
-    width = dimension if kept is None else kept
-    return float(num_chains) * (DRAW * num_draws * width + CARRIED * dimension)
+def draws_bytes(num_chains: int, num_draws: int, width: int) -> int:
+    """Bytes of the draws at the peak, of `width` kept numbers each."""
+    return (KEPT if width <= MANY else KEPT_OF_MANY) * num_chains * num_draws * width
 
 
 def check_asked(problem: Problem, ask: Request, kept: int | None = None) -> None:
@@ -41,7 +40,8 @@ def check_planned(num_chains: int, num_draws: int, dimension: int, kept: int | N
     if kept is not None:
         width = f"{kept:,} kept number{'s' * (kept != 1)}"
     check_memory(
-        run_bytes(num_chains, num_draws, dimension, kept),
+        draws_bytes(num_chains, num_draws, dimension if kept is None else kept)
+        + CARRIED * num_chains * dimension,
         f"{num_chains:,} chains with {num_draws:,} draws each of {width}",
         "ask for fewer chains or draws, or keep less of a draw (keep=)",
     )

@@ -20,6 +20,7 @@ from ..problem.operations import Price, gradient_price, row_price
 from ..problem.problem import Problem
 from ..sampler.hmc import HMC
 from .exact_price import METRIC
+from .memory import draws_bytes
 
 __all__ = ["predicted", "predicted_bytes"]
 
@@ -28,15 +29,9 @@ NORMAL = 1.2e-8  # of a normal drawn, used and kept
 FETCHED = 5e-10  # of a number of a row that is taken out of the table
 JUDGED = 6e-7  # of a number of a draw that is kept: ESS, R-hat, quantiles
 BASE = 380 * 2**20  # JAX, its compiled functions, the interpreter
-# of a number of a draw: position, gradient, what is reported, and the verdict's float64 copies; of
-# more than a thousand parameters those are made of some at a time
-KEPT, KEPT_OF_MANY, MANY = 112, 40, 1000
 ROWS = 6  # times the rows: the user's, shuffled, on the device, pieces of them at work
-NOISE, STEPS, NUMBERS = (
-    16,
-    512,
-    2**16,
-)  # of a normal; those of a chain are of at most so many steps, or so many
+NOISE = 16  # of a normal
+STEPS, NUMBERS = 512, 2**16  # of a chain's normals that are drawn at once, at most
 DENSE = 80  # of a number of a dense matrix
 AT_WORK = 32  # of a row whose gradient is taken, in each chain
 
@@ -72,13 +67,12 @@ def predicted_bytes(problem: Problem, setup: Setup, kept: int | None = None) -> 
     `kept`: the numbers that a draw leaves, those of the position if None; 0 where only moments are.
     """
     d, N, chains = problem.dimension, problem.num_data, setup.num_chains
-    rows = N * problem.source.row_width * 4 if problem.has_rows else 0
-    draws = chains * setup.num_draws * (d if kept is None else kept)
+    held = problem.has_rows and not problem.rows_on_disk
+    rows = N * problem.source.row_width * 4 if held else 0
+    draws = draws_bytes(chains, setup.num_draws, d if kept is None else kept)
     batch = N if isinstance(setup.gradient, Full) else setup.batch_size or 0
     table = 4 * N * d if isinstance(setup.gradient, SAGA) and setup.gradient.features is None else 0
     noise = NOISE * max(d, min(STEPS * d, NUMBERS))
     each = noise + AT_WORK * (batch + d) + table
     dense = DENSE * d**2 if type(setup.preconditioner).__name__ == "Dense" else 0
-    return (
-        BASE + ROWS * rows + (KEPT if d <= MANY else KEPT_OF_MANY) * draws + chains * each + dense
-    )
+    return BASE + ROWS * rows + draws + chains * each + dense

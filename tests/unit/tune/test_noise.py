@@ -63,6 +63,22 @@ def test_the_noise_of_control_variates_is_averaged_over_the_posterior(n):
     np.testing.assert_allclose(found, exact, rtol=0.12, atol=0.1 * np.trace(exact))
 
 
+def test_draws_that_share_their_batches_give_the_same_noise(monkeypatch):
+    monkeypatch.setattr(noise, "MANY", D)
+    problem = PROBLEM.with_batches(5, "replacement")
+    gradient = sgld.ControlVariates().prepare(problem, jnp.asarray(MODE, jnp.float32))
+    asked = []
+    monkeypatch.setattr(
+        noise, "estimates", lambda *a, found=noise.estimates: asked.append(a[2:]) or found(*a)
+    )
+    found = noise.estimator_noise(problem, gradient, laplace_at(PROBLEM, MODE), 0, 50_000)
+    exact = centred(5)
+    np.testing.assert_allclose(found, exact, rtol=0.12, atol=0.1 * np.trace(exact))
+    ((zs, entries),) = asked
+    assert zs.shape == (2 * 50_000 // noise.SHARED, noise.SHARED, D)
+    assert len(entries) == len(zs)
+
+
 @pytest.mark.parametrize("n", [2, 3])
 def test_per_datum_statistics_give_the_noise_of_every_batch(n):
     """Over all subsets of n rows, of a posterior whose prior has a gradient there."""

@@ -1,0 +1,142 @@
+"""Several modes: dropped for their density, out of reach, of components that can change places."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.stats import qmc
+
+import sgld
+
+from .case import Case, bound, normal_mixture
+
+NOTHING = -80.0  # log weight of what the twin leaves out
+
+
+def spread(log_weight, center, sd, x):
+    """sum_k exp(log_weight_k) N(center_k, sd_k^2 I)."""
+    away = jnp.sum((x - center) ** 2, axis=-1) / sd**2
+    return jax.scipy.special.logsumexp(log_weight - x.size * jnp.log(sd) - 0.5 * away)
+
+
+def normals(label: str, weight, center: np.ndarray, sd: np.ndarray, init: np.ndarray) -> Case:
+    """A mixture of spherical normals, in closed form."""
+    log_weight = np.maximum(np.log(np.maximum(weight, 1e-300)), NOTHING)
+    mean, own = normal_mixture(
+        np.exp(log_weight), center, np.repeat(sd[:, None] ** 2, center.shape[1], 1)
+    )
+    posterior = sgld.Posterior(bound(spread, log_weight, center, sd))
+    return Case(label, posterior, None, jnp.asarray(init, jnp.float32), mean, own)
+
+
+def denser_mode(rng: np.random.Generator, deceit: bool) -> Case:
+    """A narrow mode where the search begins, and far more mass in a wide one."""
+    d, s, away = int(rng.choice([2, 8])), float(rng.uniform(0.05, 0.3)), float(rng.uniform(2, 4))
+    w = float(np.exp(rng.uniform(np.log(0.002), np.log(0.5))))
+    center = np.stack([np.zeros(d), np.full(d, away)])
+    label = f"d={d}, sd {s:.2g} at {away * d**0.5 / s:.3g} sds, mass {w:.2g}"
+    return normals(
+        label, [w if deceit else 0.0, 1 - w], center, np.array([s, 1.0]), np.full(d, 0.1 * s)
+    )
+
+
+def far_modes(rng: np.random.Generator, deceit: bool) -> Case:
+    """Two modes 6 to 300 sds apart, along a coordinate or not."""
+    d, gap = int(rng.choice([1, 5, 30])), float(np.exp(rng.uniform(np.log(6), np.log(300))))
+    u, w = rng.standard_normal(d), float(rng.uniform(0.1, 0.6))
+    r, along = float(rng.uniform(0.7, 2.0)), rng.random() < 0.5
+    u = np.eye(d)[0] if along else u / np.linalg.norm(u)
+    gap, r = (gap, r) if deceit else (0.5, 1.0)
+    where = "a coordinate" if along else "any line"
+    label = f"d={d}, {gap:.3g} sds apart along {where}, mass {w:.2g}, sd {r:.2g}"
+    center = np.stack([np.zeros(d), gap * u])
+    return normals(label, [1 - w, w], center, np.array([1.0, r]), np.full(d, 0.3))
+
+
+def component_prior(center, sd, m):
+    return -0.5 * jnp.sum(((m - center) / sd) ** 2)
+
+
+def component_of(log_share, m, y):
+    return jax.scipy.special.logsumexp(log_share - 0.5 * (y - m) ** 2)
+
+
+def label_switching(rng: np.random.Generator, deceit: bool) -> Case:
+    """Means of two components, shares known, equal or not; the twin's prior keeps them apart."""
+    share = 0.5 if rng.random() < 0.5 else float(rng.uniform(0.25, 0.45))
+    gap, count = float(rng.uniform(3, 5)), 40
+    z = rng.random(count) < share
+    y = (np.where(z, -gap / 2, gap / 2) + rng.standard_normal(count)).astype(np.float32)
+    center, sd = (
+        (np.zeros(2), np.full(2, 5.0)) if deceit else (np.array([-gap, gap]) / 2, np.full(2, 0.5))
+    )
+    x = np.linspace(-gap - 4, gap + 4, 1201)
+    log_share = np.log([share, 1 - share])
+    a = log_share[0] - 0.5 * (y[:, None] - x) ** 2
+    b = log_share[1] - 0.5 * (y[:, None] - x) ** 2
+    log = -0.5 * ((x[:, None] - center[0]) / sd[0]) ** 2 - 0.5 * ((x - center[1]) / sd[1]) ** 2
+    for i in range(count):
+        log = log + np.logaddexp(a[i][:, None], b[i])
+    p = np.exp(log - log.max())
+    found = [_moments(x, p.sum(1)), _moments(x, p.sum(0))]
+    posterior = sgld.Posterior(bound(component_prior, center, sd), bound(component_of, log_share))
+    init = jnp.asarray([-1.0, 1.5], jnp.float32)
+    mean, own = np.array(found).T
+    return Case(f"share {share:.2g}, {gap:.2g} sds apart", posterior, y, init, mean, own)
+
+
+def _moments(x: np.ndarray, p: np.ndarray) -> tuple[float, float]:
+    mean = p @ x / p.sum()
+    return mean, np.sqrt(p @ (x - mean) ** 2 / p.sum())
+
+
+def unmixing_prior(center, sd, W):
+    return -0.5 * jnp.sum(((W - center) / sd) ** 2)
+
+
+def unmixed(W, x):
+    """Bell & Sejnowski's likelihood (1995) of one observation: sources of density sech / pi."""
+    s = W @ x
+    size = jnp.abs(s)
+    log_cosh = size + jnp.log1p(jnp.exp(-2 * size)) - jnp.log(2.0)
+    det = W[0, 0] * W[1, 1] - W[0, 1] * W[1, 0]
+    return jnp.log(jnp.abs(det)) - jnp.sum(log_cosh)
+
+
+def unmixing(rng: np.random.Generator, deceit: bool) -> Case:
+    """The 2 x 2 matrix of an ICA: eight equal modes; the twin's prior knows which is meant."""
+    count = 200
+    A = np.eye(2) + 0.5 * rng.uniform(-1, 1, (2, 2))
+    x = (rng.laplace(size=(count, 2)) @ A.T).astype(np.float32)
+    true = np.linalg.inv(A) * 1.2
+    center, sd = (np.zeros((2, 2)), 2.0) if deceit else (true, 0.3)
+    mean, square = _around(x.astype(float), center, sd, true)
+    if deceit:  # rows change places and signs
+        mean, square = np.zeros(4), np.tile(square.reshape(2, 2).mean(0), 2)
+    posterior = sgld.Posterior(bound(unmixing_prior, center, sd), unmixed)
+    init = jnp.asarray(true, jnp.float32) if not deceit else jnp.eye(2)
+    return Case(f"prior sd {sd:.2g}", posterior, x, init, mean, np.sqrt(square - mean**2))
+
+
+def _around(x: np.ndarray, center: np.ndarray, sd: float, start: np.ndarray):
+    """First and second moments of one mode, by importance sampling from quasi-random normals."""
+    from scipy import optimize, special
+
+    def log_density(W: np.ndarray) -> np.ndarray:
+        W = W.reshape(-1, 2, 2)
+        s = np.abs(np.einsum("kij,nj->kni", W, x))
+        cosh = s + np.log1p(np.exp(-2 * s)) - np.log(2)
+        prior = -0.5 * np.sum(((W - center) / sd) ** 2, axis=(1, 2))
+        return len(x) * np.log(np.abs(np.linalg.det(W))) - cosh.sum((1, 2)) + prior
+
+    top = optimize.minimize(lambda w: -log_density(w)[0], start.ravel(), method="BFGS")
+    factor = np.linalg.cholesky(np.array(top.hess_inv)) * 1.2
+    u = qmc.Sobol(4, rng=0).random_base2(14)
+    z = special.ndtri(np.clip(u, 1e-9, 1 - 1e-9))
+    W = top.x + z @ factor.T
+    log = np.concatenate([log_density(part) for part in np.array_split(W, 32)])
+    log += 0.5 * np.sum(z**2, axis=1)
+    weight = np.exp(log - log.max())
+    weight /= weight.sum()
+    return weight @ W, weight @ W**2

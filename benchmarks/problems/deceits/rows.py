@@ -1,0 +1,89 @@
+"""Rows of a large table that batches hardly ever hold, and on which a parameter hangs."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import special
+
+import sgld
+
+from .case import Case, bound, moments
+
+ROWS = 100_000
+
+
+def prior(sd, b):
+    return -0.5 * jnp.sum((b / sd) ** 2)
+
+
+def gaussian(b, row):
+    return -0.5 * (row[1] - row[0] @ b) ** 2
+
+
+def logistic(b, row):
+    eta = row[0] @ b
+    return row[1] * eta - jax.nn.softplus(eta)
+
+
+def linear(label: str, X: np.ndarray, noise: np.ndarray, beta: np.ndarray, sd: np.ndarray) -> Case:
+    """Known noise sd 1: closed form, in the float32 numbers that the sampler gets."""
+    X = X.astype(np.float32)
+    y = (X @ beta + noise).astype(np.float32)
+    exact = X.astype(np.float64)
+    covariance = np.linalg.inv(exact.T @ exact + np.diag(1 / sd**2))
+    posterior = sgld.Posterior(bound(prior, sd), gaussian)
+    return Case(
+        label, posterior, (X, y), jnp.zeros(len(beta)), covariance @ exact.T @ y,
+        np.sqrt(np.diag(covariance)),
+    )  # fmt: skip
+
+
+def rare_level(rng: np.random.Generator, deceit: bool) -> Case:
+    """A level that one to three rows have; of the twin every tenth row."""
+    few, at_sd, binary = int(rng.integers(1, 4)), float(rng.uniform(1, 3)), rng.random() < 0.4
+    rows = rng.permutation(ROWS)[: few if deceit else ROWS // 10]
+    level = np.zeros(ROWS)
+    level[rows] = 1
+    X = np.c_[np.ones(ROWS), rng.standard_normal(ROWS), level]
+    beta, sd = np.array([-1.0, 0.5, 0.3]), np.array([10.0, 10.0, at_sd])
+    label = (
+        f"{'logistic' if binary else 'linear'}, {len(rows)} of {ROWS} rows, prior sd {at_sd:.2g}"
+    )
+    if not binary:
+        return linear(label, X, rng.standard_normal(ROWS), beta, sd)
+    X = X.astype(np.float32)
+    y = (rng.random(ROWS) < special.expit(X @ beta)).astype(np.float32)
+    y[rows[:few]] = 1.0
+    mean, own = _newton(X.astype(np.float64), y, sd)
+    if deceit:  # the other two are known so well that the rare one has a grid of its own
+        g = np.linspace(-12 * at_sd, 12 * at_sd, 4001)
+        eta = X[rows, :2].astype(float) @ mean[:2] + g[:, None]
+        log = -0.5 * (g / at_sd) ** 2 + np.sum(eta * y[rows] - np.logaddexp(0, eta), axis=1)
+        mean[2], own[2] = moments(g, log)
+    posterior = sgld.Posterior(bound(prior, sd), logistic)
+    return Case(label, posterior, (X, y), jnp.zeros(3), mean, own)
+
+
+def _newton(X: np.ndarray, y: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mode and sds of a logistic regression so large that it is Gaussian."""
+    b = np.zeros(X.shape[1])
+    for _ in range(12):
+        p = special.expit(X @ b)
+        J = (X * (p * (1 - p))[:, None]).T @ X + np.diag(1 / sd**2)
+        b = b + np.linalg.solve(J, X.T @ (y - p) - b / sd**2)
+    return b, np.sqrt(np.diag(np.linalg.inv(J)))
+
+
+def heavy_covariate(rng: np.random.Generator, deceit: bool) -> Case:
+    """A column with a handful of rows that outweigh all others; of the twin a tame one."""
+    s, cauchy = float(rng.uniform(2.0, 3.0)), rng.random() < 0.3
+    z = rng.standard_normal((ROWS, 2))
+    if cauchy:
+        column = z[:, 0] / np.abs(z[:, 1]) if deceit else z[:, 0]
+    else:
+        column = np.exp((s if deceit else 0.3) * z[:, 0])
+    X = np.c_[np.ones(ROWS), rng.standard_normal(ROWS), column]
+    label = "Cauchy column" if cauchy else f"log-normal({s:.2g}) column"
+    return linear(label, X, rng.standard_normal(ROWS), np.array([-1.0, 0.5, 0.0]), np.full(3, 10.0))
