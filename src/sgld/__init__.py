@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .approximate.find_map import find_map as find_map
     from .approximate.laplace import laplace as laplace
     from .approximate.sandwich import sandwich as sandwich
+    from .arviz.criteria import loo as loo
+    from .arviz.criteria import waic as waic
+    from .arviz.result import compare_models as compare_models
     from .bridge.numpyro_model import from_numpyro as from_numpyro
     from .bridge.pymc_model import from_pymc as from_pymc
     from .diagnose.phase import gradient_statistics as gradient_statistics
@@ -103,6 +106,9 @@ _WHERE = {
     "confirm": "referee.confirm",
     "step_halving": "referee.halving",
     "compare": "draws.comparison",
+    "loo": "arviz.criteria",
+    "waic": "arviz.criteria",
+    "compare_models": "arviz.result",
     "gradient_statistics": "diagnose.phase",
     "laplace": "approximate.laplace",
     "find_map": "approximate.find_map",

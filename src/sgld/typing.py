@@ -23,6 +23,7 @@ __all__ = [
     "Number",
     "Optimizer",
     "Order",
+    "PlotKind",
     "Preconditioner",
     "PredictionKind",
     "Sampler",
@@ -36,6 +37,7 @@ FamilyName = Literal[
     "gaussian", "student-t", "bernoulli", "binomial", "categorical", "poisson", "negative-binomial",
     "gamma",
 ]  # fmt: skip
+PlotKind = Literal["forest", "trace", "marginal", "pair", "ppc", "verdict"]
 PredictionKind = Literal["outcome", "mean", "class"]
 Centre = Literal["mode", "mean"]
 VariationalFamily = Literal["gaussian", "full-rank"]

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ..errors import RunError
-from .app import CheckpointEvery, Json, Overwrite, Quiet, Run, Strict, command, typer
+from .app import CheckpointEvery, Decimal, Json, Overwrite, Quiet, Run, Sep, Strict, command, typer
 from .show import exit_strict, finish, say_model, say_plan
 
 __all__ = ["demo", "fit", "resume"]
 
+# names for the shell to complete, which shall not wait for JAX
+FAMILIES = (
+    "gaussian", "student-t", "bernoulli", "binomial", "categorical", "poisson", "negative-binomial", "gamma",
+)  # fmt: skip
 DEMO = "mdvis ~ lncoins + idp + lpi + fmde + physlm + disea + hlthg + hlthf + hlthp"
 
 
@@ -59,11 +63,11 @@ def fit(
         str,
         typer.Argument(
             metavar="DATA",
-            help="A .csv, .parquet or .arrow file, a folder of them, a DuckDB or SQLite file, or a SQL query.",
+            help="A .csv (.csv.gz, .tsv, .txt), .parquet or .arrow file, a folder of them, a DuckDB or SQLite file, or a SQL query.",
         ),
     ],
     formula: Annotated[
-        str, typer.Argument(metavar="FORMULA", help='"outcome ~ predictors"; C(x) is a category, offset(log(x)) an offset.')
+        str, typer.Argument(metavar="FORMULA", help='"outcome ~ predictors"; C(x) is a category, offset(log(x)) an offset. In single quotes: \'cost ~ `body mass` + age\'.')
     ],
     out: Annotated[
         Path, typer.Option("--out", metavar="RUN", help="The run directory to make.")
@@ -71,7 +75,7 @@ def fit(
     family: Annotated[
         str,
         typer.Option(
-            "--family", metavar="F",
+            "--family", metavar="F", autocompletion=lambda: list(FAMILIES),
             help="gaussian, student-t (outcome itself); bernoulli, binomial, categorical (log odds); "
             "poisson, negative-binomial, gamma (log of the mean).",
         ),
@@ -97,7 +101,7 @@ def fit(
     missing: Annotated[
         str,
         typer.Option(
-            "--missing", metavar="HOW",
+            "--missing", metavar="HOW", autocompletion=lambda: ["drop", "error"],
             help="drop leaves out rows with a missing cell, error refuses them.",
         ),
     ] = "drop",
@@ -111,6 +115,8 @@ def fit(
             "--database", metavar="FILE", show_default="none", help="DuckDB or SQLite, that a query is asked of.",
         ),
     ] = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
     tolerance: Annotated[
         float,
         typer.Option("--tolerance", metavar="X", help="Acceptable relative error of the sd."),
@@ -167,6 +173,8 @@ def fit(
         "missing": missing,
         "table": table,
         "database": database,
+        "sep": sep,
+        "decimal": decimal,
         "tolerance": tolerance,
         "num_draws": "auto" if draws is None else draws,
         "num_chains": "auto" if chains is None else chains,

@@ -25,6 +25,7 @@ __all__ = [
     "FORMATS",
     "as_table",
     "bundled",
+    "check_named",
     "check_parquet",
     "column_array",
     "content_hash",
@@ -157,6 +158,15 @@ def as_table(data: Any) -> pyarrow.Table:
     return data
 
 
+def check_named(table: pyarrow.Table, name: str) -> None:
+    """DataError where a table has no column of this name."""
+    if name not in table.column_names:
+        raise DataError(
+            f"there is no column {name!r}; the columns are {listed(table.column_names)}."
+            + did_you_mean(name, table.column_names)
+        )
+
+
 def column_array(table: pyarrow.Table, name: str) -> Float[np.ndarray, " N"]:
     """Column `name` as float64 [N]; booleans become 0 and 1.
 
@@ -165,11 +175,7 @@ def column_array(table: pyarrow.Table, name: str) -> Float[np.ndarray, " N"]:
         of text or dates.
     """
     arrow = need("pyarrow", "tables")
-    if name not in table.column_names:
-        raise DataError(
-            f"there is no column {name!r}; the columns are {listed(table.column_names)}."
-            + did_you_mean(name, table.column_names)
-        )
+    check_named(table, name)
     raise_all([trouble_of(table, name)])
     column = table.column(name)
     if arrow.types.is_dictionary(column.type):

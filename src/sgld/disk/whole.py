@@ -10,6 +10,7 @@ from ..ceiling import check_memory
 from ..data.names import check_names
 from ..data.table import content_hash, read_table
 from ..errors import DataError, RunError, UsageError, need
+from .cache import stamp_of
 from .databases import DuckDB, SQLite, database_files, is_query, kind_of_database
 from .files import TableFiles, table_files
 
@@ -20,29 +21,44 @@ if TYPE_CHECKING:
 
 __all__ = ["TableSource"]
 
-STORED = ("path", "table", "database")
+STORED = ("table", "database", "sep", "decimal")  # beside the path, in run.json
 CELL = 16  # bytes of a cell while a table is put together
 
 
 class TableSource(NamedTuple):
     """Where a table is read from: a file, a folder, a database, or a query.
 
-    `database` is the file that a query is asked of, `table` of a database that has several.
+    `database` is the file that a query is asked of, `table` of a database that has several, `sep`
+    and `decimal` of a file of text (`sgld.data.table.read_table`).
     """
 
     data: str
     table: str | None = None
     database: str | None = None
+    sep: str | None = None
+    decimal: str = "."
 
     @classmethod
-    def of(cls, data: str | Path, table: str | None = None, database: Any = None) -> TableSource:
-        """What a user gave. Raises UsageError for a table or database that means nothing there."""
-        source = cls(str(data), table, None if database is None else str(database))
+    def of(
+        cls, data: str | Path, table: str | None = None, database: Any = None,
+        sep: str | None = None, decimal: str = ".",
+    ) -> TableSource:  # fmt: skip
+        """What a user gave. Raises UsageError for what means nothing there."""
+        source = cls(str(data), table, None if database is None else str(database), sep, decimal)
         if database is not None and not source.is_query:
             raise UsageError(f"database is what a query is asked of. Got the data {source.data!r}.")
         if table is not None and (source.is_query or kind_of_database(source.data) is None):
             raise UsageError(f"table is of a database file. Got the data {source.data!r}.")
+        if (sep is not None or decimal != ".") and not source.is_file:
+            raise UsageError(
+                f"sep and decimal are of one file of text. Got the data {source.data!r}."
+            )
         return source
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is one file, of a table."""
+        return not (self.is_query or Path(self.data).is_dir() or kind_of_database(self.data))
 
     @property
     def is_query(self) -> bool:
@@ -55,16 +71,13 @@ class TableSource(NamedTuple):
         Raises: DataError for what cannot be read, or changes meanwhile; UsageError for a table that
         does not fit in memory.
         """
-        path = Path(self.data)
         files = self._files()
-        before = _digest(files)
-        if files == [path] and kind_of_database(path) is None:
-            table = read_table(path)
-        else:
-            table = self._read()
-        if _digest(files) != before:
+        digest = _digest(files)
+        before = [stamp_of(path) for path in files]
+        table = read_table(self.data, self.sep, self.decimal) if self.is_file else self._read()
+        if [stamp_of(path) for path in files] != before:
             raise DataError(f"{self.data} changed while it was read; read it again.")
-        return table, before or _digest_of_rows(table)
+        return table, digest or _digest_of_rows(table)
 
     def _files(self) -> list[Path]:
         if self.is_query:
@@ -104,14 +117,15 @@ class TableSource(NamedTuple):
         place = {} if self.is_query else {"absolute": str(Path(self.data).absolute())}
         if self.database is not None:
             place = {"absolute": str(Path(self.database).absolute())}
-        rest = {"table": self.table, "database": self.database}
+        decimal = None if self.decimal == "." else self.decimal
+        rest = {"table": self.table, "database": self.database, "sep": self.sep, "decimal": decimal}
         return {"path": self.data, **place, "sha256": digest, **{k: v for k, v in rest.items() if v}}  # fmt: skip
 
     @classmethod
     def again(cls, stored: dict[str, Any]) -> pyarrow.Table:
         """The table that `as_json` tells of, found to be the same. Raises RunError otherwise."""
-        names = (stored[name] if name == "path" else stored.get(name) for name in STORED)
-        source = cls(*(None if name is None else str(name) for name in names))  # type: ignore[arg-type]
+        words = {name: str(stored[name]) for name in STORED if stored.get(name) is not None}
+        source = cls(str(stored["path"]), **words)
         if source.is_query and source.database is None:
             # of files that it names itself: a run directory of a stranger's may not read them
             raise RunError(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import numpy as np
@@ -16,11 +16,15 @@ from ..errors import RunError
 from ..layout import Layout
 from ..problem.problem import Problem
 from . import weighted
+from .origin import Origin
+from .prediction import Prediction
 from .verdict import NOT_JUDGED, Verdict
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from xarray import DataTree
 
+    from ..typing import PlotKind
     from .modes import Modes
     from .moments import Moments
     from .phase import Phase
@@ -30,15 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Draws", "Prediction"]
 
 PyTree = Any
-
-
-class Prediction(NamedTuple):
-    """Weighted mean, sd and interval over draws, each of the shape f returns."""
-
-    mean: PyTree
-    sd: PyTree
-    lower: PyTree
-    upper: PyTree
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,6 +56,8 @@ class Draws:
       names: [m], one per entry of the position, for tables.
       moments: of a run that kept moments alone (`keep="moments"`); `position` is then where each
         chain ended, and mean, var, sd and the summary are those of all its draws.
+      origin: the posterior and the rows they were drawn from, where this session knows them: what
+        `sgld.loo`, `to_arviz` and `plot` ask. Not stored, and None in a pickled copy.
 
     Example:
       >>> import numpy as np, sgld
@@ -89,6 +86,7 @@ class Draws:
     info: dict[str, Any] = field(default_factory=dict)
     plan: Plan | None = None
     moments: Moments | None = None
+    origin: Origin | None = None
 
     @classmethod
     def of(cls, position: PyTree, *, names: tuple[str, ...] | None = None, **fields: Any) -> Draws:
@@ -376,17 +374,115 @@ class Draws:
 
         return summarise(self)
 
-    def to_arviz(self) -> DataTree:
-        """An ArviZ DataTree: posterior, and weights, step sizes and temperatures in sample_stats.
+    def to_arviz(
+        self,
+        posterior: Any = None,
+        data: Any = None,
+        *,
+        outcome: str | int | None = None,
+        simulate: Callable[[Any, PyTree, PyTree], Any] | None = None,
+        max_bytes: int = 2**28,
+        weights: Literal["resample", "keep"] = "resample",
+        seed: int = 0,
+    ) -> DataTree:
+        """An ArviZ DataTree of the healthy chains, with every group that is known.
+
+        `posterior` and `sample_stats` (log_weight, step_size, temperature) of any draws; where they know
+        the posterior they are of, `log_likelihood` of every row and `constant_data`; of a formula or a
+        NumPyro model also `posterior_predictive`, `prior`, `observed_data`, and its names and levels
+        as dims and coords.
+
+        Args:
+          posterior, data: those the draws are of, where the draws do not know them.
+          outcome: of a posterior of two functions, which of the data is the outcome: the key of a
+            dict, the place in a tuple.
+          simulate: of such a posterior, (key, position, datum) -> one outcome of a row.
+          max_bytes: of log_likelihood, and of posterior_predictive: beyond it a subsample of the rows
+            is taken, which the groups' `row` coordinate and their attribute `subsample` name.
+          weights: "resample": draws of unequal weights are resampled to equal ones, which a warning
+            says; "keep" leaves them to sample_stats.
+          seed: of what is drawn here.
+
+        Raises: UsageError for a wrong argument.
 
         Example:
           >>> import numpy as np, sgld
-          >>> sorted(sgld.Draws.of({"a": np.zeros((4, 100))}).to_arviz().children)
-          ['posterior', 'sample_stats']
+          >>> x = np.random.default_rng(0).normal(size=200)
+          >>> fit = sgld.fit({"x": x, "y": (x > 0.3) * 1.0 + (x > 1)}, "y ~ x", progress=False)
+          >>> sorted(fit.draws.to_arviz().children)
+          ['constant_data', 'log_likelihood', 'observed_data', 'posterior', 'posterior_predictive',
+           'prior', 'sample_stats']
         """
-        from .export import to_arviz
+        from ..arviz.groups import to_arviz
 
-        return to_arviz(self)
+        how: dict[str, Any] = {"outcome": outcome, "simulate": simulate, "max_bytes": max_bytes}
+        return to_arviz(self, posterior, data, **how, weights=weights, seed=seed)
+
+    def to_inferencedata(self, posterior: Any = None, data: Any = None, **how: Any) -> Any:
+        """The same as an InferenceData, for ArviZ before 1.0, which PyMC 5 brings.
+
+        Args:
+          posterior, data, how: as `to_arviz` takes them.
+
+        Raises: MissingExtra where no ArviZ before 1.0 is installed; UsageError for a wrong argument.
+
+        Example:
+          >>> import numpy as np, sgld
+          >>> draws = sgld.Draws.of({"a": np.zeros((4, 100))})
+          >>> draws.to_inferencedata()                               # doctest: +SKIP
+          Inference data with groups:
+              > posterior
+              > sample_stats
+        """
+        from ..arviz.groups import to_inferencedata
+
+        return to_inferencedata(self, posterior, data, **how)
+
+    def plot(
+        self, kind: PlotKind = "forest", *, names: Sequence[str] | None = None, **how: Any
+    ) -> Figure:
+        """A matplotlib figure of the draws, weights included: ArviZ's plots where ArviZ has one.
+
+        Args:
+          kind: "forest" (intervals of 50% and 90%), "trace", "marginal", "pair", "ppc" (outcomes that the
+            model makes beside those that came) or "verdict" (what was measured, beside the limits).
+          names: of the parameters, or of what they are entries of; left out: those with the lowest ESS
+            where there are many.
+          how: of "ppc", where the draws do not know them, `posterior`, `data`, `outcome` and `simulate` as
+            for `to_arviz`, and `seed`.
+
+        Raises: UsageError for a wrong argument or outcomes that are not known, MissingExtra without
+        matplotlib and arviz-plots (the extra `report`).
+
+        Example:
+          >>> import numpy as np, sgld
+          >>> draws = sgld.Draws.of({"a": np.random.default_rng(0).normal(size=(4, 100, 2))})
+          >>> figure = draws.plot("verdict", names=["a"])
+          >>> type(figure).__name__
+          'Figure'
+        """
+        from ..notebook.plots import plot
+
+        return plot(self, kind, names=names, **how)
+
+    def report(self, path: str | Path) -> Path:
+        """Write the page of the run, one file that needs nothing else, to `path`; return it.
+
+        Args:
+          path: of the page, such as "report.html".
+
+        Raises: RunError where it cannot be written, MissingExtra without matplotlib.
+
+        Example:
+          >>> import tempfile, numpy as np, sgld
+          >>> draws = sgld.Draws.of({"a": np.random.default_rng(0).normal(size=(4, 100))})
+          >>> with tempfile.TemporaryDirectory() as folder:
+          ...     draws.report(f"{folder}/page.html").name
+          'page.html'
+        """
+        from ..notebook.page import report
+
+        return report(self, path)
 
     def save(self, path: str | Path) -> Path:
         """Write a run directory at `path` (arrays and JSON only); `sgld.load` reads it.
@@ -430,3 +526,8 @@ class Draws:
             f"Draws({self.num_chains} chains x {self.num_draws} draws of "
             f"{len(self.names)} parameters, {word})"
         )
+
+    def _repr_html_(self) -> str:
+        from ..notebook.views import view
+
+        return view(self)

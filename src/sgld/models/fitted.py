@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,17 +11,19 @@ import jax
 import numpy as np
 
 from ..checks import fraction
+from ..data.cells import renumbered
 from ..data.table import as_table
 from ..draws.draws import Draws
 from ..draws.summary import Summary
 from ..draws.verdict import Verdict
 from ..errors import DataError
-from ..typing import PredictionKind
+from ..typing import PlotKind, PredictionKind
 from .formula import FormulaModel
 from .rows import complete
 
 if TYPE_CHECKING:
     import pyarrow
+    from matplotlib.figure import Figure
 
 __all__ = ["Fit", "predicted"]
 
@@ -100,9 +103,33 @@ class Fit:
 
         return report_of(self.draws, path, self.asked, self.model)
 
+    def plot(
+        self, kind: PlotKind = "forest", *, names: Sequence[str] | None = None, **how: Any
+    ) -> Figure:
+        """A matplotlib figure of the fit: "forest", "trace", "marginal", "pair", "ppc" or "verdict".
+
+        Args:
+          kind, names, how: as for `Draws.plot`.
+
+        Raises: as `Draws.plot`.
+
+        Example:
+          >>> import numpy as np, sgld
+          >>> x = np.random.default_rng(0).normal(size=300)
+          >>> fit = sgld.fit({"x": x, "y": (x > 0.3) + 0.0}, "y ~ x", progress=False)
+          >>> type(fit.plot("ppc")).__name__
+          'Figure'
+        """
+        return self.draws.plot(kind, names=names, **how)
+
     def __repr__(self) -> str:
         summary = str(self.summary())
         return f"{self.model!r}\n{summary}"
+
+    def _repr_html_(self) -> str:
+        from ..notebook.views import view
+
+        return view(self)
 
 
 def predicted(
@@ -131,11 +158,8 @@ def predicted(
             part = model.predict(
                 position, rows, kind=kind, prob=prob, weights=weights, seed=seed + number
             )
-        except DataError:
-            # the sentence names a row: find it in the whole
-            if keep.all() and start:
-                model.design(table.slice(0, start + ROWS_AT_ONCE))
-            raise
+        except DataError as error:
+            raise renumbered(error, np.flatnonzero(keep)[start:]) from error.__cause__
         parts.append(part)
     if not parts:
         model.design(whole)  # raises: every row has a missing cell

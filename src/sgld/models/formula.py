@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jax.tree_util import Partial
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..data.table import as_table, column_array
 from ..device import sent
@@ -53,6 +53,7 @@ class FormulaModel:
       matrix, offset: [d, d] and [d], original = matrix @ flat + offset.
       center, scale: [p], of the columns; 0 and 1 for the intercept.
       num_dropped: rows of the table that were left out, as a cell they need is missing.
+      row_numbers: [N], which rows of the table the data are, from 0; None for all.
       intercept_index: the intercept's column, or None.
       spec: everything needed to make the model again, JSON-serialisable.
     """
@@ -69,6 +70,7 @@ class FormulaModel:
     intercept_index: int | None
     spec: dict[str, Any]
     num_dropped: int = 0
+    row_numbers: Int[np.ndarray, " N"] | None = None
 
     @classmethod
     def build(
@@ -137,7 +139,9 @@ class FormulaModel:
             **({"levels" if kind.levels else "words": rows.levels} if rows.levels else {}),
         }
         data = _standardise(spec, x, y, extra)
-        return replace(cls._assemble(spec, data), num_dropped=rows.num_dropped)
+        return replace(
+            cls._assemble(spec, data), num_dropped=rows.num_dropped, row_numbers=rows.numbers
+        )
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any], table: Any = None) -> FormulaModel:
@@ -158,7 +162,7 @@ class FormulaModel:
                 f"{spec['design']['names']}; give the data the run was made from."
             )
         model = cls._assemble(spec, _standardise(spec, x, y, rows.extra))
-        return replace(model, num_dropped=rows.num_dropped)
+        return replace(model, num_dropped=rows.num_dropped, row_numbers=rows.numbers)
 
     @classmethod
     def _assemble(cls, spec: dict[str, Any], data: Any) -> FormulaModel:

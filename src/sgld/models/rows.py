@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
-from ..data.cells import is_number, written_number
-from ..data.table import column_array
+from ..data.cells import is_number, renumbered, written_number
+from ..data.table import check_named, column_array
 from ..errors import DataError, UsageError, did_you_mean, need
 from .design import Learnt, columns_of, learn
 from .family import Family
@@ -31,12 +31,14 @@ class Rows(NamedTuple):
       extra: what else rows have, {"offset", "weight", "trials"}, those of the three there are.
       levels: of an outcome that is words, in order; else empty.
       num_dropped: rows left out, as a cell is missing.
+      numbers: which rows of the table they are, from 0; None for all.
     """
 
     learnt: Learnt
     extra: dict[str, Float[np.ndarray, " N"]]
     levels: list[Any]
     num_dropped: int
+    numbers: Int[np.ndarray, " N"] | None = None
 
 
 def rows_of(table: pyarrow.Table, formula: str, family: Family, columns: dict[str, Any]) -> Rows:
@@ -56,13 +58,13 @@ def rows_of(table: pyarrow.Table, formula: str, family: Family, columns: dict[st
     outcome, used = columns_of(formula, table)
     named = [columns[name] for name in ("weights", "trials") if columns[name] is not None]
     for name in named:
-        if name not in table.column_names:
-            column_array(table, name)  # raises, with what there is
-    dropped = 0
+        check_named(table, name)
+    dropped, numbers = 0, None
     if columns["missing"] == "drop":
         whole = table
-        table, _ = complete(table, sorted({*used, *named}))
+        table, keep = complete(table, sorted({*used, *named}))
         dropped = whole.num_rows - table.num_rows
+        numbers = np.flatnonzero(keep) if dropped else None
         if not table.num_rows:
             raise DataError(
                 f"every one of the {whole.num_rows} rows has a missing cell in a column that is used; "
@@ -80,11 +82,8 @@ def rows_of(table: pyarrow.Table, formula: str, family: Family, columns: dict[st
         if columns["weights"] is not None:
             extra["weight"] = _weights(table, columns["weights"])
     except DataError as error:
-        if not dropped:
-            raise
-        counted = f" (rows are counted without the {dropped} that have a missing cell)"
-        raise DataError(str(error) + counted) from error
-    return Rows(learnt, extra, levels, dropped)
+        raise (error if numbers is None else renumbered(error, numbers)) from error.__cause__
+    return Rows(learnt, extra, levels, dropped, numbers)
 
 
 def as_numbers(words: list[Any]) -> str:

@@ -408,4 +408,4 @@ def _alone(draws: Draws, rows: Rows) -> Draws:
             misread = misfit_notes(draws.plan.misfit, draws.plan.num_data)
         notes = [note for note in draws.plan.notes if note not in misread]
         info["plan"] = {**draws.plan.describe(), "notes": notes}
-    return replace(draws, info=info, plan=None)
+    return replace(draws, info=info, plan=None, origin=None)
