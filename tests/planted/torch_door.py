@@ -163,8 +163,8 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch ensemble: the export forgets the weights", "torch/ensemble.py",
-        "return Draws.of(position, log_weight=log_weight).to_arviz()",
-        "return Draws.of(position).to_arviz()",
+        "return Draws.of(position, log_weight=log_weight).to_arviz(",
+        "return Draws.of(position).to_arviz(",
         ENSEMBLE + "test_arviz_gets_each_parameter_once_and_the_weights",
     ),
 ]  # fmt: skip

@@ -37,7 +37,7 @@ NOTHING = -1e5  # log density from which on there is none
 # a mode as narrow as the known one, on a foot e^5 times less dense, rises from it over 6 sds: outliers of a likelihood
 # with an error now and then make such modes
 FINE = np.concatenate([np.arange(NEAR, 400.0, 3.0), 400 * 1.9 ** np.arange(10)])
-FINE_WORK = 2**31  # rows x parameters x points of all rays up to which these are taken
+FINE_WORK = 2**29  # rows x parameters x points of all rays up to which these are taken
 WORK = 2**34  # rows x parameters x points: of more parameters some are looked at
 
 Values = Float[np.ndarray, " n"]

@@ -151,6 +151,19 @@ def test_a_learning_rate_given_as_step_size_is_noticed(kind):
     assert "step_size = 0.1 is a learning rate of 20 for the mean loss; take a tenth" in found
 
 
+@pytest.mark.parametrize("factor", [1, ROWS])
+def test_where_a_regression_diverges_a_factor_num_data_is_thought_of(factor):
+    """No number of classes tells that a squared error was multiplied: what it does, tells."""
+
+    def loss(f, y):
+        return factor * F.mse_loss(f, y) if factor > 1 else F.mse_loss(f, y)
+
+    with warnings.catch_warnings(), pytest.raises(RunError) as caught:
+        warnings.simplefilter("ignore", SGLDWarning)
+        trained(net(outputs=1), loss, step_size=1.0, targets=REAL, passes=20)
+    assert ("leave a factor num_data out of the loss" in str(caught.value)) == (factor > 1)
+
+
 def diverged(kind):
     try:
         trained(kind=kind, step_size=0.1, passes=12)

@@ -105,6 +105,16 @@ def test_a_halo_in_ten_dimensions_that_no_ray_sees_is_doubted():
     assert standing(known, stuck, exact=True) == (doubt.sentence,)
 
 
+def test_draws_settle_a_doubt_by_their_weights():
+    problem, _ = of(halo, 10)
+    known = find_out(problem, 0, 1.0, by_hand=False)
+    z = np.random.default_rng(0).standard_normal((64, 800, 10))
+    z[:32] *= 10
+    light = np.where(np.arange(64)[:, None] < 32, 1e-9, 1.0) * np.ones((1, 800))
+    assert standing(known, z, exact=True) == ()
+    assert standing(known, z, exact=True, weights=light) == (known.doubts[0].sentence,)
+
+
 def test_what_a_known_mode_explains_is_not_doubted():
     problem, gaussian = of(halo, 10)
     (doubt,) = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
