@@ -58,8 +58,8 @@ _RULES = {
     " details": "margin-top: .3rem;",
     " summary": "color: var(--accent); cursor: pointer;",
     " dl": "display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .1rem .9rem; margin: 0;",
-    " dt": "color: var(--muted); font-weight: 400;",
-    " dd": "margin: 0;",
+    " dt": "color: var(--muted); font-weight: 400; width: auto; float: none; white-space: nowrap;",
+    " dd": "margin: 0; padding: 0; width: auto; float: none;",
     " dd ul": "margin: 0; padding: 0; list-style: none;",
 }
 
