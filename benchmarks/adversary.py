@@ -12,7 +12,7 @@ or an enumeration. Then
 silent      off and `trusted`
 flagged     off, and anything else than `trusted`, or refused in a sentence
 trusted     right, and said so
-refused     right, and another word; and whatever took longer than `--limit` seconds, or was not
+refused     right, and another word; and whatever took more than `--limit` CPU seconds, or was not
             reached in `--minutes`
 
 The exit status is 1 where a run was silent.
@@ -35,6 +35,7 @@ import numpy as np
 import claims
 import sgld
 from problems.deceits import FAMILIES, Case
+from sgld.draws.weighted import pareto_k
 from sgld.errors import SGLDError
 
 OFF_SD, OFF_MEAN = 0.15, 0.3
@@ -60,16 +61,16 @@ def run(name: str, number: int, seed: int, deceit: bool, limit: float) -> dict[s
     case = configuration(name, number, seed, deceit)
     row = {"family": name, "number": number, "seed": seed, "deceit": deceit, "label": case.label}
     began, clock = time.process_time(), time.perf_counter()
-    signal.signal(signal.SIGALRM, _stop)
-    signal.setitimer(signal.ITIMER_REAL, limit)
+    signal.signal(signal.SIGPROF, _stop)  # the processor's seconds: others work on the machine
+    signal.setitimer(signal.ITIMER_PROF, limit)
     try:
         found = _sampled(case, seed + number)
     except TooLong:
-        found = {"word": "too long", "reason": f"more than {limit:.0f} seconds"}
+        found = {"word": "too long", "reason": f"more than {limit:.0f} CPU seconds"}
     except SGLDError as error:
         found = {"word": "an error", "reason": str(error)}
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     row |= found | {"cpu": time.process_time() - began, "seconds": time.perf_counter() - clock}
     return row | {"outcome": outcome(row)}
 
@@ -94,6 +95,7 @@ def _sampled(case: Case, seed: int) -> dict[str, Any]:
         "word": verdict.word, "reason": verdict.reasons[0], "sampler": str(draws.plan.setup.sampler).split("(")[0],
         "ratio": float(ratio[np.argmax(np.abs(np.log(np.maximum(ratio, 1e-9))))]),
         "error": float(np.max(np.abs(error))),
+        "tail": float(np.nanmax(pareto_k(values), initial=-1.0)),
     }  # fmt: skip
 
 
@@ -171,6 +173,7 @@ def figures(found: list[dict[str, Any]]) -> dict[str, Any]:
         for what, some in (("deceptive", deceptive), ("twins", twins)) for word in OUTCOMES
     }  # fmt: skip
     return {
+        "families": len({row["family"] for row in found}),
         "seeds": len({row["seed"] for row in found}), "deceptive": len(deceptive), "twins": len(twins), **count,
         "twins, share trusted": count["twins, trusted"] / max(1, len(twins)),
         "table": table(found).splitlines(),
@@ -188,7 +191,7 @@ def main() -> None:
     parser.add_argument("--family", default="", help=f"some of {', '.join(FAMILIES)}")
     parser.add_argument("--each", type=int, default=None, help="so many of each family")
     parser.add_argument("--minutes", type=float, default=45.0)
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds a run")
+    parser.add_argument("--limit", type=float, default=60.0, help="CPU seconds a run")
     parser.add_argument(
         "--lines", action="store_true", help="print every run, not the silent ones alone"
     )
@@ -205,7 +208,11 @@ def main() -> None:
             found += json.load(file)
     if not args.stored:
         print(f"seed {args.seed}", flush=True)
-        found = list(rows(args))
+        try:
+            for row in rows(args):
+                found.append(row)
+        except KeyboardInterrupt:
+            print("stopped")
     print(table(found))
     if args.json:
         with open(args.json, "w") as file:

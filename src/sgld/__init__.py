@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .bridge.numpyro_model import from_numpyro as from_numpyro
     from .bridge.pymc_model import from_pymc as from_pymc
     from .diagnose.phase import gradient_statistics as gradient_statistics
+    from .disk.open import open as open
     from .draws.comparison import compare as compare
     from .draws.draws import Draws as Draws
     from .draws.storage import load as load
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "Posterior": "posterior",
+    "open": "disk.open",
     "from_numpyro": "bridge.numpyro_model",
     "from_pymc": "bridge.pymc_model",
     "sample": "run.sample",

@@ -4,6 +4,7 @@ from .arviz_door import ARVIZ_DOOR
 from .beyond import BEYOND_BUGS
 from .bridge import BRIDGE
 from .diagnose import DIAGNOSE
+from .disk import DISK
 from .draws import DRAWS
 from .front import FRONT
 from .manners import MANNERS
@@ -16,7 +17,6 @@ from .torch_door import TORCH_DOOR
 from .tune import TUNE
 
 MUTANTS: list[Mutant] = [
-    *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *SKLEARN_DOOR, *TABLES, *TORCH_DOOR,
-    *ARVIZ_DOOR,
-    *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *MANNERS, *SKLEARN_DOOR, *TABLES, *TORCH_DOOR,
+    *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DISK, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *MANNERS, *SKLEARN_DOOR,
+    *TABLES, *TORCH_DOOR, *ARVIZ_DOOR,
 ]  # fmt: skip

@@ -10,6 +10,7 @@ STUDENT = BEYOND + "test_the_share_of_a_student_t_is_its_integral"
 SETTLED = BEYOND + "test_chains_that_have_been_far_out_settle_a_doubt_about_tails"
 REPORTED = "tests/unit/diagnose/test_reported.py::"
 REPEATED = "tests/unit/test_repeatable.py::"
+SHELLS = "tests/unit/tune/test_shells.py::"
 RULES = "tests/unit/diagnose/test_verdict.py::test_rules"
 
 BEYOND_BUGS = [
@@ -51,8 +52,8 @@ BEYOND_BUGS = [
     Mutant(
         "rays: looked at out to 40 sds",
         "gaussian/rays.py",
-        "NEAR * 1.9 ** np.arange(17)",
-        "NEAR * 1.9 ** np.arange(4)",
+        "np.concatenate([np.arange(NEAR, 400.0, 3.0), 400 * 1.9 ** np.arange(10)])",
+        "np.arange(NEAR, 40.0, 3.0)",
         FAR,
     ),
     Mutant(
@@ -105,6 +106,83 @@ BEYOND_BUGS = [
         BEYOND + "test_a_curved_plateau_is_seen_by_its_profile_alone",
     ),
     Mutant(
+        "shells: volumes do not count",
+        "gaussian/shells.py",
+        "log = (center.size + 1) * np.log(t) + values",
+        "log = 2 * np.log(t) + values",
+        SHELLS + "test_the_share_of_a_halo_is_its_integral",
+    ),
+    Mutant(
+        "shells: mass for the second moment",
+        "gaussian/shells.py",
+        "log = (center.size + 1) * np.log(t) + values",
+        "log = (center.size - 1) * np.log(t) + values",
+        SHELLS + "test_the_share_of_a_halo_is_its_integral",
+    ),
+    Mutant(
+        "shells: the heaviest ray decides alone",
+        "gaussian/shells.py",
+        "order = np.argsort(-each)[LEFT_OUT:]",
+        "order = np.argsort(-each)[:1]",
+        SHELLS + "test_a_ray_in_a_ridge_is_left_out",
+    ),
+    Mutant(
+        "shells: at T the density is that at 1",
+        "gaussian/shells.py",
+        "reshape(len(v), len(t)) / T",
+        "reshape(len(v), len(t))",
+        SHELLS + "test_a_gaussian_has_its_share_at_every_temperature",
+    ),
+    Mutant(
+        "shells: rays in the parameters' own units",
+        "gaussian/shells.py",
+        "v = gaussian.tempered(temperature).spread(v / np.linalg.norm(v, axis=1)[:, None])",
+        "v = v / np.linalg.norm(v, axis=1)[:, None] * np.sqrt(temperature)",
+        SHELLS + "test_correlation_and_scale_change_nothing",
+    ),
+    Mutant(
+        "shells: coarse points alone",
+        "gaussian/shells.py",
+        "ROUNDS = 2",
+        "ROUNDS = 0",
+        SHELLS + "test_the_share_of_a_halo_is_its_integral",
+    ),
+    Mutant(
+        "shells: what they hold is no doubt",
+        "gaussian/beyond.py",
+        "if not found.share > shells.HEAVY:",
+        "if True:",
+        SHELLS + "test_a_halo_in_ten_dimensions_that_no_ray_sees_is_doubted",
+    ),
+    Mutant(
+        "shells: settled by chains that have been nowhere",
+        "diagnose/doubted.py",
+        "far >= SEEN * doubt.share * np.sum(weights * square)",
+        "far >= 0.0",
+        SHELLS + "test_a_halo_in_ten_dimensions_that_no_ray_sees_is_doubted",
+    ),
+    Mutant(
+        "shells: what a known mode explains is doubted still",
+        "gaussian/beyond.py",
+        "np.linalg.norm(other.whiten(z)) <= np.sqrt(z.size) + rays.NEAR",
+        "False",
+        SHELLS + "test_what_a_known_mode_explains_is_not_doubted",
+    ),
+    Mutant(
+        "modes: a lattice is not followed to its end",
+        "gaussian/known.py",
+        "found += more_modes(problem, at, rng, found, modes.z)",
+        "found += []",
+        SHELLS + "test_a_search_among_several_modes_goes_on_until_it_finds_no_other",
+    ),
+    Mutant(
+        "modes: free chains from more of them than can be weighed",
+        "tune/from_chains.py",
+        "if hopelessly_many(problem, known):",
+        "if False:",
+        SHELLS + "test_no_chains_are_kept_in_more_modes_than_can_have_them",
+    ),
+    Mutant(
         "doubts: what a known mode explains is doubted still",
         "gaussian/known.py",
         "doubts = unexplained(problem, beyond.doubts, None if modes is None else modes.z[1:])",
@@ -112,17 +190,52 @@ BEYOND_BUGS = [
         BEYOND + "test_tops_on_rays_are_where_other_modes_are_looked_for",
     ),
     Mutant(
+        "doubts: a mode explains the foot that it stands on",
+        "gaussian/beyond.py",
+        "known.append((t - rays.WINDOW * sd, t + rays.WINDOW * sd))",
+        "known.append((t - 1e3 * sd, t + 1e3 * sd))",
+        BEYOND + "test_a_narrow_mode_on_a_foot_is_met_by_its_rise",
+    ),
+    Mutant(
+        "doubts: what is beside modes counts with them",
+        "gaussian/rays.py",
+        "kept = ~within(masses.t, known)",
+        "kept = ~within(masses.t, ())",
+        BEYOND + "test_a_narrow_mode_on_a_foot_is_met_by_its_rise",
+    ),
+    Mutant(
+        "doubts: settled by draws without their weights",
+        "diagnose/doubted.py",
+        "share = np.ones(z.shape[:2]) if weights is None else weights",
+        "share = np.ones(z.shape[:2])",
+        SHELLS + "test_draws_settle_a_doubt_by_their_weights",
+    ),
+    Mutant(
+        "rays: a narrow mode between the points",
+        "gaussian/rays.py",
+        "t = _points(FINE)",
+        "t = _points(OUTSIDE)",
+        BEYOND + "test_a_narrow_mode_on_a_foot_is_met_by_its_rise",
+    ),
+    Mutant(
+        "several: how many trajectories there were is not told",
+        "diagnose/several.py",
+        '"trajectories": trajectories.num, "e_bfmi"',
+        '"trajectories": 0, "e_bfmi"',
+        "tests/unit/tune/test_from_modes.py::test_modes_30_sds_apart_are_weighed",
+    ),
+    Mutant(
         "doubts: settled by chains that have been nowhere",
         "diagnose/doubted.py",
-        "far >= SEEN * doubt.share * np.mean(t**2)",
+        "far >= SEEN * doubt.share * np.sum(weights * t**2)",
         "far >= 0.0",
         SETTLED,
     ),
     Mutant(
         "doubts: settled by chains on the other side",
         "diagnose/doubted.py",
-        "np.where(side * t > NEAR, t**2, 0.0)",
-        "np.where(-side * t > NEAR, t**2, 0.0)",
+        "there = (side * t > NEAR)",
+        "there = (-side * t > NEAR)",
         BEYOND + "test_only_the_side_of_the_doubt_settles_it",
     ),
     Mutant(

@@ -57,7 +57,7 @@ TORCH_DOOR = [
         ENTROPIES,
     ),
     Mutant(
-        "torch ensemble: dropout stays on", "torch/ensemble.py",
+        "torch ensemble: dropout stays on", "torch/network.py",
         "    model.eval()\n", "    model.train()\n",
         ENSEMBLE + "test_draws_are_copies_and_the_model_is_left_as_it_is",
     ),
@@ -107,7 +107,7 @@ TORCH_DOOR = [
     Mutant(
         "torch: batches of any size make a pass", "torch/watch.py",
         "if rows > full or (short and rows < full)", "if False",
-        NOTICED + "test_batches_of_one_size_and_irregular_ones_tell_nothing",
+        NOTICED + "test_irregular_batches_tell_nothing",
     ),
     Mutant(
         "torch: rows in every batch are counted in a pass", "torch/loss.py",
@@ -163,8 +163,8 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch ensemble: the export forgets the weights", "torch/ensemble.py",
-        "return Draws.of(position, log_weight=log_weight).to_arviz()",
-        "return Draws.of(position).to_arviz()",
+        "return Draws.of(position, log_weight=log_weight).to_arviz(",
+        "return Draws.of(position).to_arviz(",
         ENSEMBLE + "test_arviz_gets_each_parameter_once_and_the_weights",
     ),
 ]  # fmt: skip

@@ -12,16 +12,19 @@ import pytest
 
 import sgld
 from sgld import typing as contracts
+from sgld.variational import family
 
 CALLED_BY_THE_LIBRARY = {
     "Sampler": {"init", "step", "exchanged"},
     "Estimator": {"prepare", "around", "start", "at", "after"},
     "Preconditioner": {"prepare", "start", "after", "at"},
+    "Family": {"draw", "check"},
 }
 PARTS = {
     "Sampler": {"SGLD", "SGHMC", "BAOA", "UBU", "SGNHT", "ReplicaExchange"},
     "Estimator": {"Full", "Minibatch", "ControlVariates", "SVRG", "SAGA"},
     "Preconditioner": {"Scalar", "Diagonal", "Dense", "LowRank", "RMSprop", "AdaGrad"},
+    "Family": {"MeanField", "FullRank", "Reparameterised"},
 }
 OF_JAX = {"tree_flatten", "tree_flatten_with_keys", "tree_unflatten"}
 
@@ -74,7 +77,7 @@ def contract_of(name, owner):
     method = name.rsplit(".", 1)[-1]
     for kind, methods in CALLED_BY_THE_LIBRARY.items():
         if owner is not None and method in methods and owner.__name__ in {kind, *PARTS[kind]}:
-            return getattr(contracts, kind)
+            return family.Family if kind == "Family" else getattr(contracts, kind)
     return None
 
 

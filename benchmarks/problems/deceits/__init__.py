@@ -18,6 +18,8 @@ FAMILIES = {
     "wrong gradient": Family("4 gradients", 12, gradients.wrong_gradients),
     "halo": Family("5 beyond 4 sds", 8, tails.halo),
     "foot": Family("5 beyond 4 sds", 8, tails.foot),
+    "flat foot": Family("5 beyond 4 sds", 8, tails.flat_foot),
+    "contaminated": Family("5 beyond 4 sds", 6, tails.contaminated),
     "shoulder": Family("5 beyond 4 sds", 6, tails.shoulder),
     "far modes": Family("5 beyond 4 sds", 8, modes.far_modes),
     "phase": Family("5 beyond 4 sds", 6, curved.phase),

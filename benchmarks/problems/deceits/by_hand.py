@@ -37,6 +37,8 @@ def by_hand(rng: np.random.Generator, deceit: bool) -> Case:
     times = float(np.exp(rng.uniform(np.log(6), np.log(30)))) if deceit else 1.0
     # of gradient noise alone: independent batches add h V / 2 to the variance, V about N / n
     h = 0.03 * BATCH / ROWS if isinstance(gradient, sgld.Minibatch) else 0.03
+    if isinstance(sampler, sgld.UBU | sgld.SGNHT | sgld.BAOA):
+        h /= 5  # friction 1: more of the noise stays
     if isinstance(sampler, sgld.BAOA) and isinstance(gradient, sgld.Full):
         h = 0.3  # without gradient noise exact on a Gaussian: twins, both of them
         times = min(times, 4.0)

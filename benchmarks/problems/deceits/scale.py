@@ -26,8 +26,10 @@ def read(z):
     return {"exp": jnp.exp(z[0]), "share": jax.nn.sigmoid(z[1]), "square": z[2] ** 2}
 
 
-def by_hand(h: float) -> dict:
+def by_hand(h: float, sd: np.ndarray) -> dict:
+    """A step h in sds of the free coordinates."""
     return {
+        "preconditioner": sgld.Diagonal(jnp.asarray(sd**2, jnp.float32)),
         "step_size": h,
         "num_draws": 20_000,
         "thin": max(1, round(1 / h)),
@@ -39,7 +41,7 @@ def reported_scale(rng: np.random.Generator, deceit: bool) -> Case:
     """Log-normals of sd .6 to 2, or numbers that `output=` bends; the twin's bend little."""
     s, bent, step = rng.uniform(0.6, 2.0, 3), rng.random() < 0.5, float(rng.uniform(0.1, 0.4))
     s = s if deceit else rng.uniform(0.03, 0.2, 3)
-    options = {} if rng.random() < 0.6 else by_hand(step if deceit else 0.05)
+    options = {} if rng.random() < 0.6 else by_hand(step if deceit else 0.05, s)
     label = f"sd {s.min():.2g} to {s.max():.2g}{f', step {step:.2g}' if options else ''}"
     if not bent:
         mean = np.exp(s**2 / 2)

@@ -31,6 +31,66 @@ def foot(rng: np.random.Generator, deceit: bool) -> Case:
     return normals(label, [1 - w, w], center, np.array([1.0, wide]), np.full(d, 0.2))
 
 
+def flat(log_rest, log_share, length, x, np_=jnp):
+    """(1 - w) N(0, 1) + w on -length to length, with edges an sd wide; the other coordinates N(0, 1)."""
+    edges = np_.logaddexp(0.0, x[0] - length) + np_.logaddexp(0.0, -x[0] - length)
+    tail = log_share - np_.log(2 * length) - edges
+    peak = log_rest - 0.5 * x[0] ** 2 - 0.5 * np.log(2 * np.pi)
+    return np_.logaddexp(peak, tail) - 0.5 * np_.sum(x[1:] ** 2, axis=0)
+
+
+def flat_foot(rng: np.random.Generator, deceit: bool) -> Case:
+    """A peak on a foot without any slope, 10 to 3000 sds wide."""
+    d, w = int(rng.choice([1, 3])), float(np.exp(rng.uniform(np.log(0.003), np.log(0.9))))
+    length = float(np.exp(rng.uniform(np.log(10), np.log(3000)))) if deceit else 1.0
+    x = np.linspace(-length - 40, length + 40, 800_001)
+    numbers = np.log1p(-w), np.log(w), length
+    found = moments(x, flat(*numbers, x[None], np))
+    posterior = sgld.Posterior(bound(flat, *numbers))
+    mean, sd = np.zeros(d), np.array([found[1], *np.ones(d - 1)])
+    label = f"d={d}, {100 * w:.2g}% within {length:.3g} sds"
+    return Case(label, posterior, None, jnp.full(d, 0.2), mean, sd)
+
+
+def location_prior(sd, m):
+    return -0.5 * (m / sd) ** 2
+
+
+def contaminated_row(log_share, wide, m, y):
+    bad = log_share - jnp.log(wide) - 0.5 * ((y - m) / wide) ** 2
+    return jnp.logaddexp(jnp.log1p(-jnp.exp(log_share)) - 0.5 * (y - m) ** 2, bad)
+
+
+def contaminated(rng: np.random.Generator, deceit: bool) -> Case:
+    """A location from a few numbers, any of which may be an outlier; of the twin none may."""
+    count, wide = 5, float(np.exp(rng.uniform(np.log(10), np.log(300))))
+    share, outliers = (
+        float(np.exp(rng.uniform(np.log(0.001), np.log(0.2)))),
+        int(rng.integers(1, 4)),
+    )
+    y = rng.standard_normal(count)
+    if deceit:
+        y[:outliers] += wide * rng.standard_normal(outliers)
+    y = y.astype(np.float32)
+    log_share = np.log(share) if deceit else -60.0
+    prior = 3 * wide
+    x = np.unique(np.concatenate([np.linspace(-6 * prior, 6 * prior, 100_001), *(
+        v + np.linspace(-9, 9, 4001) for v in y.astype(float)
+    )]))  # fmt: skip
+    log = -0.5 * (x / prior) ** 2
+    for v in y.astype(float):
+        bad = log_share - np.log(wide) - 0.5 * ((v - x) / wide) ** 2
+        log = log + np.logaddexp(np.log1p(-np.exp(log_share)) - 0.5 * (v - x) ** 2, bad)
+    mean, sd = moments(x, log)
+    posterior = sgld.Posterior(
+        bound(location_prior, prior), bound(contaminated_row, log_share, wide)
+    )
+    label = f"{outliers} of {count} off by {wide:.3g} sds, share {share:.2g}"
+    return Case(
+        label, posterior, y, jnp.asarray(0.5, jnp.float32), np.array([mean]), np.array([sd])
+    )
+
+
 def shoulders(log_rest, log_share, length, x, np_=jnp):
     """(1 - w) N(0, 1) + w Exponential(length), smooth at 0; the other coordinates N(0, 1)."""
     smooth = np_.logaddexp(0.0, -4 * x[0])

@@ -13,10 +13,10 @@ from jaxtyping import Float, Int
 from ..bridge.numpyro_model import opened
 from ..bridge.program import Density, Report
 from ..draws.draws import Draws
-from ..draws.files import reading
 from ..draws.run_directory import RunDirectory
 from ..draws.summary import target_of
 from ..errors import UsageError
+from ..files import reading
 from ..layout import leaf_names
 from ..module import for_modules
 from ..posterior import Posterior

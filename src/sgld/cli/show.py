@@ -136,7 +136,7 @@ def content_of(run: Path) -> dict[str, Any]:
 
 def show(run: Path, quiet: bool, as_json: bool) -> None:
     """The table and the verdict, the verdict alone, or summary.json."""
-    from ..draws.files import reading
+    from ..files import reading
 
     with reading(run):
         _show(run, quiet, as_json)

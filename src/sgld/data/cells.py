@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
 from ..errors import DataError, need
 from .delimited import TO_UTF8, not_utf8
@@ -18,7 +19,15 @@ from .delimited import TO_UTF8, not_utf8
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Trouble", "is_number", "missing_cells", "raise_all", "trouble_of", "written_number"]
+__all__ = [
+    "Trouble",
+    "is_number",
+    "missing_cells",
+    "raise_all",
+    "renumbered",
+    "trouble_of",
+    "written_number",
+]
 
 DROP = "drop such rows or fill the cells in"
 FEW = 0.1  # of the different texts: slips among plain numbers
@@ -70,6 +79,27 @@ def raise_all(troubles: Iterable[Trouble | None]) -> None:
         raise DataError(f"column {found[0].column!r} {found[0].what}; {remedies}.")
     said = ", ".join(f"{trouble.column!r} {trouble.what}" for trouble in found)
     raise DataError(f"{len(found)} columns cannot be used: {said}; {remedies}.")
+
+
+def renumbered(error: DataError, numbers: Int[np.ndarray, " n"]) -> DataError:
+    """The error with its data rows, counted from 1 among some rows, counted in the whole table.
+
+    Args:
+      numbers: which rows of the table, from 0, they are.
+
+    Example:
+      >>> import numpy as np
+      >>> from sgld.data.cells import renumbered
+      >>> from sgld.errors import DataError
+      >>> print(renumbered(DataError("'x' is inf in data row 2."), np.array([0, 5])))
+      'x' is inf in data row 6.
+    """
+
+    def found(row: re.Match) -> str:
+        place = int(row[1]) - 1
+        return f"data row {numbers[place] + 1 if place < len(numbers) else row[1]}"
+
+    return DataError(re.sub(r"data row (\d+)", found, str(error)))
 
 
 def missing_cells(table: pyarrow.Table, name: str) -> Trouble | None:

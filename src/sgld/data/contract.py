@@ -18,6 +18,7 @@ from ..device import sent
 from ..errors import DataError, SGLDError, UsageError
 from .check import check_data
 from .memory import InMemory, digest
+from .on_disk import OnDisk
 from .order import ORDERS, check_batches
 from .source import Batch, Source
 
@@ -25,7 +26,7 @@ __all__ = ["as_source", "check_contract", "fingerprint", "is_source"]
 
 MEMBERS = (
     "num_data", "batch_size", "order", "take", "hash", "chunk", "fetch", "with_batches",
-    "original_rows", "num_blocks", "block_size", "uses_blocks", "is_independent", "period",
+    "ahead", "original_rows", "rows_called", "num_blocks", "block_size", "uses_blocks", "is_independent", "period",
     "entry_shape", "row_width",
 )  # fmt: skip
 TELLING = ("num_data", "chunk", "fetch", "with_batches")  # what arrays have not
@@ -42,6 +43,8 @@ def as_source(data: PyTree, seed: int) -> Source:
     """
     if not is_source(data):
         return InMemory.of(check_data(data), seed)
+    if isinstance(data, OnDisk):  # looked at, row by row, when it was written
+        return data.with_batches(data.num_data, "reshuffle").warmed()
     check_contract(data)
     return data.with_batches(data.num_data, "reshuffle")
 

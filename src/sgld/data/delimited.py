@@ -17,7 +17,7 @@ from .names import check_names
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["COMMAS", "Dialect", "csv_header", "dialect_of", "ragged", "read_delimited"]
+__all__ = ["COMMAS", "GZIP", "Dialect", "csv_header", "dialect_of", "ragged", "read_delimited"]
 
 SEPARATORS = (",", ";", "\t", "|")  # those looked for, in this order where they fit equally
 NAMES = {
@@ -83,7 +83,7 @@ def _head(path: Path) -> bytes:
     return head
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _opened(path: Path) -> IO[bytes] | gzip.GzipFile:
     with open(path, "rb") as file:
         zipped = file.read(2) == GZIP
     return gzip.open(path, "rb") if zipped else open(path, "rb")
@@ -96,8 +96,10 @@ def _found(head: bytes, path: Path) -> str:
     widths = {sep: _widths(lines, sep) for sep in SEPARATORS}
     whole = [sep for sep in SEPARATORS if len(set(widths[sep])) == 1 and widths[sep][0] > 1]
     best = max(whole or SEPARATORS, key=lambda sep: widths[sep][:1])
-    spaced = {len(line.split()) for line in lines[:LOOKED_AT] if line.strip()}
-    if widths[best][:1] <= [1] and len(spaced) == 1 and spaced.pop() > 1 and len(lines) > 1:
+    spaced = [len(set(found)) == 1 and found[0] > 1 for found in (
+        [len(line.split()) for line in lines[:LOOKED_AT] if line.strip()], _widths(lines, " "),
+    )]  # fmt: skip
+    if widths[best][:1] <= [1] and any(spaced) and len(lines) > 1:
         raise DataError(
             f"{path} has its columns separated by spaces; give --sep space (from Python sep=' ') where it is one "
             "space between cells, or write it with commas."

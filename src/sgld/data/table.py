@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from ..errors import DataError, UsageError, did_you_mean, first_line, need
 from .cells import raise_all, trouble_of
-from .delimited import csv_header, ragged, read_delimited
+from .delimited import read_delimited
 from .names import check_names, listed
 
 if TYPE_CHECKING:
@@ -25,13 +25,12 @@ __all__ = [
     "FORMATS",
     "as_table",
     "bundled",
-    "check_names",
+    "check_named",
     "check_parquet",
     "column_array",
     "content_hash",
-    "csv_header",
     "existing",
-    "ragged",
+    "kind_of_file",
     "read_table",
 ]
 
@@ -102,7 +101,7 @@ def read_table(path: str | Path, sep: str | None = None, decimal: str = ".") -> 
       UsageError: `sep` or `decimal` are none, or the file is not one of text.
     """
     path = existing(path)
-    kind = _kind(path)
+    kind = kind_of_file(path)
     if kind != "csv" and (sep is not None or decimal != "."):
         raise UsageError(
             f"sep and decimal are of files of text, and {path} is none; leave them out."
@@ -124,7 +123,7 @@ def read_table(path: str | Path, sep: str | None = None, decimal: str = ".") -> 
     return table
 
 
-def _kind(path: Path) -> str:
+def kind_of_file(path: Path) -> str:
     """How a file is read, by its extension. Raises DataError, with what to do, for one of another kind."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     packed = suffixes[-1:] == [".gz"]
@@ -159,6 +158,15 @@ def as_table(data: Any) -> pyarrow.Table:
     return data
 
 
+def check_named(table: pyarrow.Table, name: str) -> None:
+    """DataError where a table has no column of this name."""
+    if name not in table.column_names:
+        raise DataError(
+            f"there is no column {name!r}; the columns are {listed(table.column_names)}."
+            + did_you_mean(name, table.column_names)
+        )
+
+
 def column_array(table: pyarrow.Table, name: str) -> Float[np.ndarray, " N"]:
     """Column `name` as float64 [N]; booleans become 0 and 1.
 
@@ -167,11 +175,7 @@ def column_array(table: pyarrow.Table, name: str) -> Float[np.ndarray, " N"]:
         of text or dates.
     """
     arrow = need("pyarrow", "tables")
-    if name not in table.column_names:
-        raise DataError(
-            f"there is no column {name!r}; the columns are {listed(table.column_names)}."
-            + did_you_mean(name, table.column_names)
-        )
+    check_named(table, name)
     raise_all([trouble_of(table, name)])
     column = table.column(name)
     if arrow.types.is_dictionary(column.type):

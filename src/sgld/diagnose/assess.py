@@ -63,8 +63,10 @@ def assess(
     weights, values = draws.weights, draws.flat()[0]
     strata = strata_of(draws, values)
     if strata is not None and trajectories is not None:
+        doubts = standing(plan.known, z[draws.healthy], exact=True, weights=weights)
         common = {
             "names": draws.names, "failures": failures, "nu": plan.known.nu, "tolerance": tolerance,
+            "doubts": doubts,
         }  # fmt: skip
         return judge_several(problem, draws, strata, z, trajectories, common)
     found = weighted.Estimates(values, weights)

@@ -45,7 +45,7 @@ def judge_several(
     assert modes is not None
     extra = {
         "nu": evidence["nu"], "excess": None, "exact": "HMC", "divergences": trajectories.divergences,
-        "e_bfmi": trajectories.energy,
+        "trajectories": trajectories.num, "e_bfmi": trajectories.energy,
     }  # fmt: skip
     if draws.failures:
         return Verdict("biased", draws.failures, extra=extra)

@@ -14,9 +14,9 @@ import jax
 import numpy as np
 
 from ..errors import RunError, first_line
+from ..files import as_json, digest_of, exists, reading, remove, write_atomic
 from ..layout import leaf_names
 from .draws import Draws
-from .files import as_json, digest_of, exists, reading, remove, write_atomic
 from .moments import Moments
 from .origin import Origin
 from .run_directory import RunDirectory

@@ -14,8 +14,8 @@ from typing import Any
 
 from ..checks import check_seed
 from ..device import check_device
-from ..draws.files import write_atomic
 from ..errors import MissingExtra, SGLDError, UsageError, did_you_mean, need
+from ..files import write_atomic
 from ..stages import aside, counted, stage, told
 from .data import Table, own_table
 from .entry import Check, Entry

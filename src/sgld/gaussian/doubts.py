@@ -8,6 +8,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
+from .rays import Ray
+
 __all__ = ["Doubt"]
 
 Kind = Literal["gradient", "random", "infinite", "tails"]
@@ -22,9 +24,13 @@ class Doubt:
         function of the position alone; "infinite", a density of +inf somewhere; "tails", mass far
         outside the Gaussian.
       sentence: what was found, without an end.
-      share: of the second moment beyond 4 sds along `toward`, for tails.
+      share: of the second moment beyond 4 sds, for tails; along `toward` on the side of `at`.
       at: free position z [d] where that mass, or that infinity, is.
-      toward: covector w [d]: w (z - center) are the sds of the Gaussian by which z is off, for tails.
+      toward: covector w [d]: w (z - center) are the sds of the Gaussian by which z is off, for tails along one
+        parameter.
+      ray: on which it was found, for tails along one parameter.
+      modes: intervals of t on that ray where known modes explain what is there.
+      edge: whitened distance from the centre beyond which that mass is, for tails on all sides.
     """
 
     kind: Kind
@@ -32,3 +38,6 @@ class Doubt:
     share: float = 0.0
     at: Float[np.ndarray, " d"] | None = None
     toward: Float[np.ndarray, " d"] | None = None
+    ray: Ray | None = None
+    modes: tuple[tuple[float, float], ...] = ()
+    edge: float | None = None

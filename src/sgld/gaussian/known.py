@@ -26,7 +26,7 @@ from .lowrank import (
     lowrank_mode,
     lowrank_modes,
 )  # fmt: skip
-from .mode import NEWTON_LIMIT, AtMode, gaussian_at_mode, newton_mode, other_modes
+from .mode import NEWTON_LIMIT, AtMode, gaussian_at_mode, more_modes, newton_mode, other_modes
 from .modes import KnownModes, known_modes
 from .noise import TUNING
 from .proper import check_proper, named_direction
@@ -39,6 +39,7 @@ HOPELESS = 1.0  # nu from which nothing is promised
 PILOT_ROWS, FEW_ROWS = 10_000, 10  # rows of the first search, where there are that many times more
 MOST_TOLD = 6  # masses in a sentence
 SEARCHES = 3  # for other modes, each from a heavier one that the last found
+MORE, ENOUGH = 4, 8  # searches among several modes, and modes of which more are not looked for
 OFF_THE_SADDLE = (0.1, -0.1, 1.0, -1.0, 10.0, -10.0)  # along the flattest direction
 
 
@@ -145,7 +146,8 @@ def all_modes(
 ) -> tuple[AtMode, KnownModes | None]:
     """The mode of most mass, and all that matter where there are others; `tops` are starts besides.
 
-    Where a search finds a heavier mode than the one it began with, another begins there.
+    Where a search finds a heavier mode than the one it began with, another begins there. Among several modes it goes on
+    until it finds no other that matters: what is left out is mass that no chain sees.
     """
     found, searched = [at], 0
     while True:
@@ -156,6 +158,15 @@ def all_modes(
         if found[kept[0]] is at or searched == SEARCHES:
             break
         at = found[kept[0]]
+    for number in range(MORE):
+        if not 2 <= len(modes) <= ENOUGH:
+            break
+        at, before = found[kept[0]], len(modes)
+        rng = generator(seed, TUNING, 11 + 2**10 * number)
+        found += more_modes(problem, at, rng, found, modes.z)
+        kept, modes = known_modes(found, T)
+        if len(modes) == before:
+            break
     at = found[kept[0]]
     return at, modes if len(modes) > 1 else None
 

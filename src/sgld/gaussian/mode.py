@@ -17,10 +17,18 @@ from ..stages import counted, stage
 from .dense import Laplace, laplace_at
 from .modes import SEPARATE, apart
 
-__all__ = ["NEWTON_LIMIT", "AtMode", "gaussian_at_mode", "newton_mode", "other_modes"]
+__all__ = [
+    "NEWTON_LIMIT",
+    "AtMode",
+    "gaussian_at_mode",
+    "more_modes",
+    "newton_mode",
+    "other_modes",
+]
 
 SEARCH_ROWS = 10_000  # rows on which other modes are looked for
 SEARCH_SCALES, SEARCH_STEPS = (3.0, 6.0, 12.0, 25.0, 50.0), 50
+FAR_SCALES = (*SEARCH_SCALES, 400.0)  # once more than one mode is known, as well
 SAME = 0.3  # sds within which a search has come back to a mode that is known
 MOST_COMPONENTS = 4  # of a mixture, whose orders are 24
 FEW = 100  # parameters up to which all of these scales are searched
@@ -96,6 +104,50 @@ def other_modes(
     orders are starts too, and so are `tops`. With many rows the search is made on some of them, and only what it finds
     is taken to all rows.
     """
+
+    def starts(near: Laplace) -> list[np.ndarray]:
+        given = [] if tops is None else list(tops)
+        return [*_wide_starts(problem, near, rng), *_other_orders(problem, base), *given]
+
+    return _searched(problem, base, starts, known)
+
+
+@stage("other modes", whole=True)
+def more_modes(
+    problem: Problem,
+    base: AtMode,
+    rng: np.random.Generator,
+    known: Sequence[AtMode],
+    places: Float[np.ndarray, "k d"],
+) -> list[AtMode]:
+    """Modes besides those `known`, where there are several at `places`, the first of them `base`.
+
+    Modes come in lattices (a phase, an angle) and in mirror images: starts are every mode moved by the shortest way
+    between two to both sides, every mode's image in the first and the first's in every one, and a new
+    round of wide starts.
+    """
+    ways = places[1:] - places[0]
+    lengths = np.linalg.norm(base.gaussian.whiten(places[1:]), axis=1)
+    step = ways[int(np.argmin(lengths))]
+    moved = [*(places + step), *(places - step), *(places[0] - ways), *(places[1:] + ways)]
+
+    def starts(near: Laplace) -> list[np.ndarray]:
+        fresh = [z for z in moved if min(_differ(o.gaussian, z, near) for o in known) > SAME]
+        return [*fresh, *_wide_starts(problem, near, rng, FAR_SCALES)[2:]]
+
+    return _searched(problem, base, starts, known)
+
+
+def _searched(
+    problem: Problem,
+    base: AtMode,
+    starts: Callable[[Laplace], Sequence[np.ndarray]],
+    known: Sequence[AtMode],
+) -> list[AtMode]:
+    """Where Newton's method ends from each start, if that is a mode besides `base` and those `known`.
+
+    Starts are made from the Gaussian of the rows on which they are taken.
+    """
     near, some = base.gaussian, problem
     if problem.num_data > SEARCH_ROWS:
         some = problem.first(SEARCH_ROWS)
@@ -104,11 +156,10 @@ def other_modes(
             return []
     assert near.factor is not None
     found: list[AtMode] = []
-    starts = [*_wide_starts(problem, near, rng), *_other_orders(problem, base)]
-    starts += [] if tops is None else list(tops)
     back = lambda z: bool(np.linalg.norm(near.whiten(z)) <= SAME)  # noqa: E731
-    for tried, start in enumerate(starts):
-        counted(tried, len(starts), "starts")
+    places = starts(near)
+    for tried, start in enumerate(places):
+        counted(tried, len(places), "starts")
         z, value, _, converged = newton_mode(some, start, SEARCH_STEPS, back)
         if not converged or back(z):
             continue
@@ -135,13 +186,16 @@ def _separate(one: Laplace, other: Laplace, near: Laplace) -> bool:
 
 
 def _wide_starts(
-    problem: Problem, near: Laplace, rng: np.random.Generator
+    problem: Problem,
+    near: Laplace,
+    rng: np.random.Generator,
+    scales: Sequence[float] = SEARCH_SCALES,
 ) -> list[Float[np.ndarray, " d"]]:
     d = near.center.size
     starts = [-near.center]
     ends = np.cumsum([math.prod(shape) for shape in problem.layout.shapes])[:-1]
     starts.append(np.concatenate([np.roll(leaf, 1) for leaf in np.split(near.center, ends)]))
-    for scale in SEARCH_SCALES if d <= FEW else SEARCH_SCALES[:1]:
+    for scale in scales if d <= FEW else scales[:1]:
         xi = rng.standard_normal(d)
         away = near.spread(scale * np.sqrt(d) / np.linalg.norm(xi) * xi)
         starts += [near.center + away, near.center - away]

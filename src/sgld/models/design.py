@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..data.cells import Trouble, missing_cells, raise_all, trouble_of, written_number
+from ..data.cells import Trouble, is_number, missing_cells, raise_all, trouble_of, written_number
 from ..errors import DataError, UsageError, did_you_mean, first_line, need
 from .expression import FUNCTIONS, check_expression
 from .size import MOST_LEVELS, check_columns_fit, check_terms, is_text
@@ -209,7 +209,8 @@ def _used_columns(formula: str, terms: Iterable[Any], table: pyarrow.Table) -> l
     if unknown:
         which = "is not a column" if len(unknown) == 1 else "are not columns"
         cased = [name for name in columns if name.casefold() == unknown[0].casefold()]
-        nearest = did_you_mean(unknown[0], [*columns, *FUNCTIONS])
+        called = re.search(rf"\b{re.escape(unknown[0])}\s*\(", formula)
+        nearest = did_you_mean(unknown[0], [*columns, *(FUNCTIONS if called else ())])
         if cased:
             nearest = f" Did you mean {cased[0]!r}?"
         raise DataError(
@@ -221,10 +222,10 @@ def _used_columns(formula: str, terms: Iterable[Any], table: pyarrow.Table) -> l
 
 
 def _without_header(columns: list[str]) -> str:
-    """A sentence for a file whose first row is taken for its header, and is one of numbers."""
-    if all(re.fullmatch(r"[-+\d.e]+", name) for name in columns):
-        return " The file's first line holds numbers where the names of its columns should stand; put names there."
-    return ""
+    """A sentence for a file whose first row is taken for its header, and has numbers in it."""
+    if 3 * sum(map(is_number, columns)) < len(columns):
+        return ""
+    return " The first line seems to be a row, where the names of the columns should stand; put names there."
 
 
 def _frame(table: pyarrow.Table, used: list[str]) -> pandas.DataFrame:

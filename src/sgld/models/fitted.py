@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from ..checks import fraction
+from ..data.cells import renumbered
 from ..data.table import as_table
 from ..draws.draws import Draws
 from ..draws.summary import Summary
@@ -157,11 +158,8 @@ def predicted(
             part = model.predict(
                 position, rows, kind=kind, prob=prob, weights=weights, seed=seed + number
             )
-        except DataError:
-            # the sentence names a row: find it in the whole
-            if keep.all() and start:
-                model.design(table.slice(0, start + ROWS_AT_ONCE))
-            raise
+        except DataError as error:
+            raise renumbered(error, np.flatnonzero(keep)[start:]) from error.__cause__
         parts.append(part)
     if not parts:
         model.design(whole)  # raises: every row has a missing cell

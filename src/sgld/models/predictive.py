@@ -12,11 +12,25 @@ from ..errors import UsageError, did_you_mean
 from ..typing import PredictionKind
 from .family import Family
 
-__all__ = ["predict_rows", "predictive", "probabilities"]
+__all__ = ["check_kind", "predict_rows", "predictive", "probabilities"]
 
 PyTree = Any
 KINDS = ("outcome", "mean", "class")
 CHUNK_CELLS = 4_000_000  # draws times rows held at once
+
+
+def check_kind(family: Family, kind: str) -> None:
+    """UsageError for a kind of prediction that is none, or none of this family."""
+    if kind not in KINDS:
+        raise UsageError(
+            f"kind must be one of {', '.join(KINDS)}. Got {kind!r}."
+            + did_you_mean(str(kind), KINDS)
+        )
+    if kind == "class" and not (family.levels or family.name == "bernoulli"):
+        raise UsageError(
+            f"kind 'class' is of outcomes that are one of several, and that of the {family.name} family is a number; "
+            "take 'outcome' or 'mean'."
+        )
 
 
 def predict_rows(
@@ -41,16 +55,7 @@ def predict_rows(
 
     Raises UsageError for another kind, "class" of an outcome that is a number, and as `predictive`.
     """
-    if kind not in KINDS:
-        raise UsageError(
-            f"kind must be one of {', '.join(KINDS)}. Got {kind!r}."
-            + did_you_mean(str(kind), KINDS)
-        )
-    if kind == "class" and not (family.levels or family.name == "bernoulli"):
-        raise UsageError(
-            f"kind 'class' is of outcomes that are one of several, and that of the {family.name} family is a number; "
-            "take 'outcome' or 'mean'."
-        )
+    check_kind(family, kind)
     if family.levels:
         return _of_levels(family, spec["levels"], position, x, extra, kind, how)
     shift, stretch = spec["outcome_center"], spec["outcome_scale"]

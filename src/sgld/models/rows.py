@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..data.cells import is_number, written_number
-from ..data.table import column_array
+from ..data.cells import is_number, renumbered, written_number
+from ..data.table import check_named, column_array
 from ..errors import DataError, UsageError, did_you_mean, need
 from .design import Learnt, columns_of, learn
 from .family import Family
@@ -58,8 +58,7 @@ def rows_of(table: pyarrow.Table, formula: str, family: Family, columns: dict[st
     outcome, used = columns_of(formula, table)
     named = [columns[name] for name in ("weights", "trials") if columns[name] is not None]
     for name in named:
-        if name not in table.column_names:
-            column_array(table, name)  # raises, with what there is
+        check_named(table, name)
     dropped, numbers = 0, None
     if columns["missing"] == "drop":
         whole = table
@@ -83,10 +82,7 @@ def rows_of(table: pyarrow.Table, formula: str, family: Family, columns: dict[st
         if columns["weights"] is not None:
             extra["weight"] = _weights(table, columns["weights"])
     except DataError as error:
-        if not dropped:
-            raise
-        counted = f" (rows are counted without the {dropped} that have a missing cell)"
-        raise DataError(str(error) + counted) from error
+        raise (error if numbers is None else renumbered(error, numbers)) from error.__cause__
     return Rows(learnt, extra, levels, dropped, numbers)
 
 

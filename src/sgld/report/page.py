@@ -16,13 +16,13 @@ from jaxtyping import Float
 
 from ..draws import weighted
 from ..draws.draws import Draws
-from ..draws.files import reading, write_atomic
 from ..draws.phase import Phase
 from ..draws.remedies import at_the_shell
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load, table_of
 from ..draws.summary import target_of
 from ..errors import SGLDError
+from ..files import reading, write_atomic
 from ..models.formula import FormulaModel
 from . import check, figures, modes
 from .replicated import replicate

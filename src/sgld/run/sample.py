@@ -14,12 +14,12 @@ from jaxtyping import Int
 from ..bridge.numpyro_model import opened
 from ..checks import positive
 from ..draws.draws import Draws
-from ..draws.files import reading
 from ..draws.origin import Origin
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
 from ..errors import DataError, RunError, UsageError
+from ..files import reading
 from ..posterior import Posterior
 from ..problem.prepare import check_always, check_batch, check_request, prepare
 from ..problem.problem import Problem

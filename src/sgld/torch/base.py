@@ -151,11 +151,6 @@ class Langevin(torch.optim.Optimizer, abc.ABC):
         finally:
             self._meter = None
 
-    @property
-    def dropout_noticed(self) -> bool:
-        """Whether the graph of the first loss had dropout in it, and a warning said so."""
-        return self._watch.dropout
-
     def _about(self) -> dict[str, Any]:
         """The numbers that sentences on the whole optimiser name."""
         groups = self.param_groups

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -188,7 +188,7 @@ class Ensemble:
             return
         self._dropout_said = True
         where = network.dropping(model)
-        if where and not optimizer.dropout_noticed:
+        if where and not optimizer._watch.dropout:
             say(dropout_said(type(optimizer).__name__, where))
 
     def _check_statistics(self) -> None:
@@ -298,12 +298,18 @@ class Ensemble:
             self.outputs(x, batch_size=batch_size), self._normalised(), noise_sd, interval
         )
 
-    def to_arviz(self) -> DataTree:
+    def to_arviz(
+        self, *, weights: Literal["resample", "keep"] = "resample", seed: int = 0
+    ) -> DataTree:
         """The draws as a DataTree of one chain, for ArviZ: `posterior` and `sample_stats`.
 
         `posterior` holds each parameter under its name, [chain, draw, ...], tied ones once and
-        buffers not at all; `sample_stats` the draws' `log_weight`, which ArviZ's own statistics
-        ignore: where step sizes vary, average with it.
+        buffers not at all.
+
+        Args:
+          weights: "resample": draws of unequal weights are resampled to equal ones, since ArviZ knows
+            no others, and a warning says so; "keep" leaves the weights to `sample_stats`.
+          seed: of the resampling.
 
         Raises: UsageError without draws of positive weight.
 
@@ -322,7 +328,7 @@ class Ensemble:
             name: self.draws_of(name).to(network.exportable(p.dtype)).numpy()[None]
             for name, p in self.model.named_parameters()
         }
-        return Draws.of(position, log_weight=log_weight).to_arviz()
+        return Draws.of(position, log_weight=log_weight).to_arviz(weights=weights, seed=seed)
 
     def save(self, path: str | Path) -> None:
         """One .npz file of plain arrays and a JSON text; nothing in it is a pickle.
@@ -383,23 +389,4 @@ class Ensemble:
         self._some_draws()
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"batch_size must be positive. Got {batch_size}.")
-        anchor = next(iter(self.model.state_dict().values()))
-        dtypes = {v.dtype for v in self.states[0].values() if v.is_floating_point()}
-        arguments = tuple(
-            network.as_input(a, dtypes).to(anchor.device)
-            for a in (x if isinstance(x, tuple) else (x,))
-        )
-        rows = len(arguments[0])
-        size = batch_size or max(rows, 1)
-        names = network.places(self.model)
-        for state in self.states:
-            with network.evaluating(self.model), torch.no_grad():
-                held = {k: v.to(anchor.device) for k, v in state.items() if k in names}
-                parts = [
-                    torch.func.functional_call(
-                        self.model, held, tuple(a[i : i + size] for a in arguments),
-                        tie_weights=False,
-                    ).to("cpu", torch.float64)
-                    for i in range(0, max(rows, 1), size)
-                ]  # fmt: skip
-            yield torch.cat(parts)
+        return network.outputs(self.model, self.states, x, batch_size)

@@ -14,12 +14,10 @@ from ..errors import UsageError
 
 __all__ = [
     "REMEDY",
-    "as_input",
     "check_shapes",
     "dropping",
-    "evaluating",
     "exportable",
-    "places",
+    "outputs",
     "running_statistics",
 ]
 
@@ -43,7 +41,31 @@ def exportable(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype == torch.bfloat16 else dtype
 
 
-def places(model: torch.nn.Module) -> set[str]:
+def outputs(
+    model: torch.nn.Module, states: list[dict[str, torch.Tensor]], x: Any, batch_size: int | None
+) -> Iterator[torch.Tensor]:
+    """What the network gives with one draw's entries after the other, in float64 on the CPU."""
+    anchor = next(iter(model.state_dict().values()))
+    dtypes = {v.dtype for v in states[0].values() if v.is_floating_point()}
+    arguments = tuple(
+        _as_input(a, dtypes).to(anchor.device) for a in (x if isinstance(x, tuple) else (x,))
+    )
+    rows = len(arguments[0])
+    size = batch_size or max(rows, 1)
+    names = _places(model)
+    for state in states:
+        with _evaluating(model), torch.no_grad():
+            held = {k: v.to(anchor.device) for k, v in state.items() if k in names}
+            parts = [
+                torch.func.functional_call(
+                    model, held, tuple(a[i : i + size] for a in arguments), tie_weights=False
+                ).to("cpu", torch.float64)
+                for i in range(0, max(rows, 1), size)
+            ]
+        yield torch.cat(parts)
+
+
+def _places(model: torch.nn.Module) -> set[str]:
     """Names of parameters and buffers, each place once.
 
     functional_call leaves weights of a draw behind in a module that is named twice.
@@ -87,7 +109,7 @@ def check_shapes(state: dict[str, Any], expected: dict[str, Any]) -> None:
             )
 
 
-def as_input(x: Any, dtypes: set[torch.dtype]) -> torch.Tensor:
+def _as_input(x: Any, dtypes: set[torch.dtype]) -> torch.Tensor:
     """A tensor as it is, but in one of the network's floating dtypes; an array or list as one."""
     widest = max(dtypes, key=lambda dtype: torch.finfo(dtype).bits, default=torch.float32)
     try:
@@ -105,7 +127,7 @@ def as_input(x: Any, dtypes: set[torch.dtype]) -> torch.Tensor:
 
 
 @contextmanager
-def evaluating(model: torch.nn.Module) -> Iterator[None]:
+def _evaluating(model: torch.nn.Module) -> Iterator[None]:
     """Dropout off; every module's mode is put back."""
     modes = {module: module.training for module in model.modules()}
     model.eval()

@@ -41,7 +41,7 @@ from ..schedule import as_schedule
 from .always import rows_of
 from .estimator import in_batches, prepared, sampler_of, shuffled_period
 from .exact_price import CHEAP, MOST, Exact, exact_chains
-from .from_modes import in_modes
+from .from_modes import hopelessly_many, in_modes
 from .levels import dense_levels
 from .price import priced_choice
 
@@ -68,6 +68,8 @@ def from_chains(
         return (
             None  # where a jump costs trajectories, no step is short enough: adaptation never ends
         )
+    if hopelessly_many(problem, known):
+        return None  # each chain would stay where it began, at the price of all
     alone = known.hopeless or known.modes is not None or bool(known.doubts) or not first
     exact = exact_chains(gradient_price(problem), problem.dimension)
     if exact.seconds <= (MOST if alone else CHEAP):

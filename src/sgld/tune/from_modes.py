@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from ..draws.setup import Setup
 from ..gaussian.dense import Laplace, laplace_at
 from ..gaussian.known import Known
+from ..gaussian.modes import apart
 from ..gradient.full import Full
 from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
 from ..metropolis.weigh import places_of
@@ -25,12 +26,14 @@ from ..problem.problem import Problem
 from ..sampler.confined import ConfinedHMC, Regions
 from ..schedule import as_schedule
 
-__all__ = ["in_modes", "regions_of"]
+__all__ = ["hopelessly_many", "in_modes", "regions_of"]
 
 MOST_MODES = 8  # that have chains of their own, 8 each
 # share of trajectories that would leave a region for another from which the two are one: modes 4 sds
 # apart; of a smaller one chains that were free would move between too seldom to weigh them
 LEAKY = 0.02
+
+ISOLATED = 10.0  # sds to the next mode, over which no free chain goes
 
 Starts = Callable[[Laplace, int, int], Float[np.ndarray, "count d"]]
 
@@ -55,6 +58,20 @@ def in_modes(problem: Problem, known: Known, seed: int, starts: Starts) -> Setup
         if group.max() == np.max(regions.group):
             return _setup(problem, at, regions, found)
         regions = _grouped(regions, group)
+
+
+def hopelessly_many(problem: Problem, known: Known) -> bool:
+    """Whether there are more modes than chains are kept in, and so far apart that none moves between them."""
+    modes = known.modes
+    if modes is None or len(modes) <= MOST_MODES:
+        return False
+    at = [laplace_at(problem, z) for z in modes.z]
+    if not all(gaussian.positive_definite for gaussian in at):
+        return False
+    nearest = [
+        min(apart(one, other) for other in at if other is not one) for one in at[:MOST_MODES]
+    ]
+    return min(nearest) > ISOLATED
 
 
 def regions_of(

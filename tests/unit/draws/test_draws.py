@@ -8,9 +8,9 @@ import pytest
 
 import sgld
 from sgld.draws import weighted
-from sgld.draws.files import read_arrays
 from sgld.draws.verdict import Verdict
 from sgld.errors import RunError, UsageError
+from sgld.files import read_arrays
 
 
 def draws_of(position, weights=None, **fields):

@@ -369,6 +369,17 @@ def test_more_columns_than_rows_are_no_reason_to_refuse(columns):
         FormulaModel.build(table | {"one": np.ones(40)}, f"y ~ {formula} + one")
 
 
+def test_long_ids_are_no_constants():
+    table = {"y": RNG.normal(size=50), "id": 10_000_000_000_000_000 + 2 * np.arange(50)}
+    with pytest.raises(
+        DataError, match=r"'id' holds whole numbers .* as ids do \(10000000000000000 in"
+    ):
+        FormulaModel.build(table, "y ~ id")
+    table["id"] = np.full(50, 1.1) + 1e-16 * np.arange(50)  # the rounding of one number
+    with pytest.raises(DataError, match=r"'id' is constant \(1.1 in every row"):
+        FormulaModel.build(table, "y ~ id")
+
+
 def test_ids_are_not_categories():
     table = {"y": np.arange(1500.0), "id": [f"u{i}" for i in range(1500)]}
     with pytest.raises(DataError, match="text with 1500 levels"):

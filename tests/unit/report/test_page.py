@@ -295,6 +295,7 @@ def test_single_numbers_are_of_all_rows(family):
         position["sigma"] = flat[..., 2]
     made = replicated.replicate(model, Draws.of(position, names=model.names), 0)
     assert made.num_rows == 5000 and made.totals.num_rows == n
+    np.testing.assert_allclose(made.totals.variance[0], outcome.var())
     found_fault = {
         "poisson": "are overdispersed", "gaussian": "a longer upper tail",
         "bernoulli": "are not calibrated",

@@ -206,7 +206,7 @@ def test_an_ensemble_is_called_shown_and_asked_for_probabilities():
 
 def test_arviz_gets_each_parameter_once_and_the_weights():
     ensemble = drawn(Mixed())
-    tree = ensemble.to_arviz()
+    tree = ensemble.to_arviz(weights="keep")
     wanted = dict(Mixed().named_parameters())
     assert set(tree["posterior"].data_vars) == set(wanted)  # no buffer, no second name of a weight
     for name in wanted:
@@ -215,6 +215,10 @@ def test_arviz_gets_each_parameter_once_and_the_weights():
     log_weight = tree["sample_stats"]["log_weight"].values
     shares = np.exp(log_weight[0] - log_weight.max())
     np.testing.assert_allclose(shares / shares.sum(), ensemble.weights / ensemble.weights.sum())
+    with pytest.warns(UserWarning, match="unequal weights"):
+        resampled = ensemble.to_arviz()["posterior"]["other.bias"].values[0]
+    kept = {row.tobytes() for row in tree["posterior"]["other.bias"].values[0]}
+    assert {row.tobytes() for row in resampled} < kept  # some twice, others not at all
     with pytest.raises(UsageError, match="no draws yet"):
         st.Ensemble(Mixed()).to_arviz()
 

@@ -151,6 +151,19 @@ def test_a_learning_rate_given_as_step_size_is_noticed(kind):
     assert "step_size = 0.1 is a learning rate of 20 for the mean loss; take a tenth" in found
 
 
+@pytest.mark.parametrize("factor", [1, ROWS])
+def test_where_a_regression_diverges_a_factor_num_data_is_thought_of(factor):
+    """No number of classes tells that a squared error was multiplied: what it does, tells."""
+
+    def loss(f, y):
+        return factor * F.mse_loss(f, y) if factor > 1 else F.mse_loss(f, y)
+
+    with warnings.catch_warnings(), pytest.raises(RunError) as caught:
+        warnings.simplefilter("ignore", SGLDWarning)
+        trained(net(outputs=1), loss, step_size=1.0, targets=REAL, passes=20)
+    assert ("leave a factor num_data out of the loss" in str(caught.value)) == (factor > 1)
+
+
 def diverged(kind):
     try:
         trained(kind=kind, step_size=0.1, passes=12)
@@ -197,15 +210,24 @@ def test_num_data_is_held_against_the_rows_of_a_pass(wrong):
     assert "where a pass has 200 rows" in found and "give num_data=200" in found
 
 
-def test_batches_of_one_size_and_irregular_ones_tell_nothing():
+def test_batches_of_one_size_tell_nothing():
     assert said(lambda: trained(num_data=10 * ROWS, size=50, step_size=1e-6)) == []
-    sizes = iter(range(1, 10_000))
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [5 + n * 7 % 11 for n in range(30)],
+        5 * [10, 4, 8, 6, 5],  # 10 + 4 and 8 + 6 are no passes
+        5 * [6, 10, 4, 10],
+    ],
+)
+def test_irregular_batches_tell_nothing(sizes):
     model = net()
     optimizer = st.SGLD(model.parameters(), step_size=1e-6, num_data=10 * ROWS)
 
     def run():
-        for _ in range(30):
-            size = 5 + next(sizes) * 7 % 11
+        for size in sizes:
             optimizer.zero_grad()
             mean(model(X[:size]), Y[:size]).backward()
             optimizer.step()
@@ -215,7 +237,7 @@ def test_batches_of_one_size_and_irregular_ones_tell_nothing():
 
 def test_rows_with_weights_are_left_to_batches():
     """Those that are in every batch come again and again in a pass."""
-    rows = st.Batches(ROWS, 16, always_in=range(8))
+    rows = st.Batches(ROWS, 16, always_in=range(9))  # 11 batches of 25 rows and one of 24
     model = net()
     optimizer = st.SGLD(model.parameters(), step_size=1e-6, num_data=ROWS)
 

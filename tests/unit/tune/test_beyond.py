@@ -168,7 +168,8 @@ def test_what_lies_far_out_beside_a_mode_is_still_doubted():
     there, elsewhere = doubt.at[None], doubt.at[None] + 1000
     # at 15 sds the halo curves downwards: as a mode there would
     assert beyond.unexplained(problem, (doubt,), there) == ()
-    assert beyond.unexplained(problem, (doubt,), elsewhere) == (doubt,)
+    (left,) = beyond.unexplained(problem, (doubt,), elsewhere)
+    assert left.share == doubt.share and left.sentence == doubt.sentence
     gradient = Doubt("gradient", "a jump")
     assert beyond.unexplained(problem, (gradient, doubt), there) == (gradient,)
 
@@ -190,7 +191,7 @@ def test_a_curved_plateau_is_seen_by_its_profile_alone():
     gaussian = gaussian_at_mode(problem).gaussian
     assert max(ray.share for ray in rays(problem, gaussian, np.random.default_rng(0))) < 0.01
     (doubt,) = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
-    assert doubt.kind == "tails" and doubt.share > 0.9 and "'x[1]'" in doubt.sentence
+    assert doubt.kind == "tails" and doubt.ray.share > 0.9 and "'x[1]'" in doubt.sentence
 
 
 @pytest.mark.parametrize("case", [
@@ -282,3 +283,21 @@ def test_a_profile_has_the_others_volume():
     t, value = profiles._profile(problem, gaussian, ray, 1.0, 1.0)
     truth = -0.5 * (gaussian.center[0] + t * ray.direction[0]) ** 2 + 0.5 * gaussian.center[0] ** 2
     np.testing.assert_allclose(value[t < 5], truth[t < 5], atol=0.02)
+
+
+def test_a_narrow_mode_on_a_foot_is_met_by_its_rise():
+    def on_a_foot(x, at=79.5):
+        foot = -6.0 - 0.5 * (x / 90) ** 2
+        there = -4.0 - 0.5 * (x - at) ** 2
+        return jnp.sum(jnp.logaddexp(jnp.logaddexp(-0.5 * x**2, foot - 5), there - 5))
+
+    problem, _ = of(on_a_foot)
+    known = find_out(problem, 0, 1.0, by_hand=False)
+    assert known.modes is not None and known.modes.z[1, 0] == pytest.approx(79.5, abs=0.1)
+    # it explains what is within its sds, and not the foot that both stand on
+    (doubt,) = known.doubts
+    x = np.linspace(-600, 600, 1_200_001)
+    density = np.exp(np.asarray(jax.vmap(on_a_foot)(x[:, None]), float))
+    beside = (np.abs(x) > 4) & (np.abs(x - 79.5) > 5)
+    truth = np.sum((x**2 * density)[beside]) / np.sum(x**2 * density)
+    assert doubt.ray.beside(doubt.modes).share == pytest.approx(truth, abs=0.02)

@@ -202,6 +202,7 @@ def test_modes_30_sds_apart_are_weighed(far):
     np.testing.assert_allclose(modes.position[:, 0], [30, 0], atol=0.01)
     np.testing.assert_allclose(modes.mass, [0.8, 0.2], atol=0.003)
     assert 0 < modes.mass_se.max() < 0.003 and modes.measured
+    assert draws.verdict.extra["trajectories"] == 64 * draws.num_draws
     mean, sd = 24.0, np.sqrt(0.2 * 0.25 + 0.8 + 0.16 * 900)
     assert draws.mean()[0] == pytest.approx(mean, abs=0.01 * sd)
     assert draws.sd()[0] == pytest.approx(sd, rel=0.01)
