@@ -68,7 +68,8 @@ claims: .venv/.stamp
 
 docs: .venv/.stamp
 	$(BIN)/python $(PIP_INSTALL) -e '.[docs]'
-	$(BIN)/sphinx-build -q -W -b html docs docs/_build
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build
+	@echo docs/_build/index.html
 
 clean:
 	rm -rf .venv .venv-torch .venv-lowest runs docs/_build dist

@@ -58,7 +58,7 @@ INDIFFERENT = {
     "MAX_SCAN", "MAX_PATH", "ORDER_BLOCK", "MAX_BLOCK", "MAX_NUMBERS", "GROWTH",
     "ENTRY_NUMBERS", "SLOT_NUMBERS", "LONG_SLOTS", "LONG_NUMBERS", "NUMBERS_PER_CHUNK", "CHUNK_CELLS", "ROWS_AT_ONCE",
     "HALF_LOG_2PI", "MAX_STEP", "MAX_TABLE", "ELEMENTS", "_ORDER",
-    "SHUFFLE", "SHOWN",
+    "SHOWN",
 }  # fmt: skip
 
 # name: arguments of sgld.sample; small problems, one for each way through the tuner and the verdict.

@@ -1,9 +1,28 @@
 """Sphinx configuration: plain Markdown through myst, public docstrings through autodoc."""
 
+import importlib.util
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # docstrings.py
+
+import sgld
+
 project = "sgld"
 author = "the sgld developers"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+version = release = sgld.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "docstrings"]
 html_theme = "furo"
+html_title = f"sgld {version}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+smartquotes = False  # what is quoted is to be typed
 exclude_patterns = ["_build"]
 myst_heading_anchors = 3
-autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_typehints = "none"  # shapes and kinds are in the docstrings, in words
+maximum_signature_line_length = 88
+# the page of PyTorch's door is made without PyTorch, which is large
+autodoc_mock_imports = [] if importlib.util.find_spec("torch") else ["torch"]

@@ -25,9 +25,13 @@ if TYPE_CHECKING:
     from .approximate.find_map import find_map as find_map
     from .approximate.laplace import laplace as laplace
     from .approximate.sandwich import sandwich as sandwich
+    from .arviz.criteria import loo as loo
+    from .arviz.criteria import waic as waic
+    from .arviz.result import compare_models as compare_models
     from .bridge.numpyro_model import from_numpyro as from_numpyro
     from .bridge.pymc_model import from_pymc as from_pymc
     from .diagnose.phase import gradient_statistics as gradient_statistics
+    from .disk.open import open as open
     from .draws.comparison import compare as compare
     from .draws.draws import Draws as Draws
     from .draws.storage import load as load
@@ -88,6 +92,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "Posterior": "posterior",
+    "open": "disk.open",
     "from_numpyro": "bridge.numpyro_model",
     "from_pymc": "bridge.pymc_model",
     "sample": "run.sample",
@@ -101,6 +106,9 @@ _WHERE = {
     "confirm": "referee.confirm",
     "step_halving": "referee.halving",
     "compare": "draws.comparison",
+    "loo": "arviz.criteria",
+    "waic": "arviz.criteria",
+    "compare_models": "arviz.result",
     "gradient_statistics": "diagnose.phase",
     "laplace": "approximate.laplace",
     "find_map": "approximate.find_map",

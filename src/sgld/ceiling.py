@@ -43,6 +43,8 @@ def check_memory(needed: float, what: str, remedy: str) -> None:
 
 def gib(size: float) -> str:
     """Bytes in words."""
+    if size < 2**26:
+        return f"{size / 2**20:,.3g} MiB"
     return f"{size / 2**30:,.3g} GiB" if size < 2**50 else f"{size / 2**30:.1e} GiB"
 
 

@@ -18,7 +18,7 @@ import platform
 import sys
 from pathlib import Path
 
-__all__ = ["use_cache"]
+__all__ = ["use_cache", "user_folder"]
 
 VARIABLE, JAX_VARIABLE = "SGLD_COMPILATION_CACHE", "JAX_COMPILATION_CACHE_DIR"
 OFF = ("off", "no", "false", "0")
@@ -52,7 +52,7 @@ def use_cache(folder: str | Path | None = None) -> Path | None:
     if named.lower() in OFF or _has_one():
         return None
     try:
-        path = Path(folder or named or _users_folder()).expanduser() / _machine()
+        path = Path(folder or named or user_folder()).expanduser() / _machine()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # not to be made, or nobody's home
         return None
@@ -78,7 +78,8 @@ def _set(name: str, value: str | int) -> None:
         os.environ.setdefault(name.upper(), str(value))
 
 
-def _users_folder() -> Path:
+def user_folder() -> Path:
+    """The user's folder for what can be made again."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if given.is_absolute():
         return given / "sgld"

@@ -12,6 +12,7 @@ __all__ = [
     "MissingExtra",
     "RunError",
     "SGLDError",
+    "SGLDWarning",
     "UsageError",
     "did_you_mean",
     "first_line",
@@ -39,7 +40,20 @@ def plain(text: str) -> str:
 
 
 class SGLDError(Exception):
-    """Base class of every error this package raises on purpose."""
+    """Base class of every error this package raises on purpose.
+
+    Args:
+      args: one sentence. A longer one than 2000 letters is shortened in its middle, and letters that
+        a terminal would obey are shown as such.
+
+    Example:
+      >>> import sgld
+      >>> try:
+      ...     sgld.Scalar(-1.0).prepare(None)
+      ... except sgld.errors.SGLDError as error:
+      ...     print(error)
+      Scalar must be positive and finite. Got -1.
+    """
 
     def __init__(self, *args: object) -> None:
         """A sentence may quote files of strangers: it is shortened in its middle, and shows no more than letters."""
@@ -54,35 +68,103 @@ def _sentence(text: str) -> str:
 
 
 class UsageError(SGLDError, ValueError):
-    """An argument is wrong: its name, what came, and what would be accepted."""
+    """An argument is wrong: its name, what came, and what would be accepted. A ValueError too.
+
+    Example:
+      >>> import sgld
+      >>> sgld.constant(-0.1)
+      Traceback (most recent call last):
+      sgld.errors.UsageError: step_size must be positive. Got -0.1.
+    """
 
 
 class DataError(SGLDError, ValueError):
-    """The data are wrong: where (row, column, leaf), what stands there, what to do."""
+    """The data are wrong: where (row, column, leaf), what stands there, what to do. A ValueError too.
+
+    Example:
+      >>> import numpy as np, sgld
+      >>> rows = {"x": np.array([1.0, np.nan]), "y": np.ones(2)}
+      >>> sgld.fit(rows, "y ~ x", missing="error", progress=False)
+      Traceback (most recent call last):
+      sgld.errors.DataError: ...
+    """
 
 
 class RunError(SGLDError, RuntimeError):
-    """A run directory or a run in progress is in a state that does not allow the request."""
+    """A run directory or a run in progress is in a state that does not allow the request.
+
+    Example:
+      >>> import sgld
+      >>> sgld.load("no/such/run")
+      Traceback (most recent call last):
+      sgld.errors.RunError: ...
+    """
 
 
 class MissingExtra(SGLDError, ImportError):
-    """An optional dependency is absent; the message holds the command that installs it."""
+    """An optional dependency is absent; the message holds the command that installs it. An ImportError too.
+
+    Example:
+      >>> from sgld.errors import need
+      >>> need("a_module_that_nobody_has", "torch")
+      Traceback (most recent call last):
+      sgld.errors.MissingExtra: a_module_that_nobody_has is needed for this; install it with: pip install 'sgld[torch]'
+    """
+
+
+class SGLDWarning(UserWarning):
+    """A run goes on, and is not what its user thinks: what was seen, and what to change.
+
+    Example:
+      >>> import warnings, sgld
+      >>> with warnings.catch_warnings():  # to stop at the first
+      ...     warnings.simplefilter("error", sgld.errors.SGLDWarning)
+    """
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
-    """A suffix " Did you mean 'x'?" for a misspelt name, or an empty string."""
+    """A suffix " Did you mean 'x'?" for a misspelt name, or an empty string.
+
+    Args:
+      name: what was given.
+      choices: what would have been right.
+
+    Example:
+      >>> from sgld.errors import did_you_mean
+      >>> did_you_mean("poison", ["gaussian", "poisson"])
+      " Did you mean 'poisson'?"
+    """
     close = difflib.get_close_matches(str(name)[:MOST_QUOTED], list(choices), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of another package says first, to stand in a sentence: no line breaks, no full stop."""
+    """What an error of another package says first, to stand in a sentence: no line breaks, no full stop.
+
+    Args:
+      error: whatever was raised; one that says nothing is named by its class.
+
+    Example:
+      >>> from sgld.errors import first_line
+      >>> first_line(OSError("the disk is full.\\nCall 1234."))
+      'the disk is full'
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:MOST_QUOTED].rstrip(".") if lines else type(error).__name__
 
 
 def need(module: str, extra: str) -> ModuleType:
-    """Import `module`, or raise MissingExtra with the command that installs it, or what it needs itself."""
+    """Import `module`, or raise MissingExtra with the command that installs it, or what it needs itself.
+
+    Args:
+      module: its dotted name.
+      extra: of this package, that brings it.
+
+    Example:
+      >>> from sgld.errors import need
+      >>> need("json", "cli").dumps([1])
+      '[1]'
+    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -131,11 +131,37 @@ class Posterior:
         return f"Posterior({what}{', constrained' if self.transform is not None else ''})"
 
     def constrain(self, free: PyTree) -> PyTree:
-        """The position of a free pytree."""
+        """The position of a free pytree.
+
+        Args:
+          free: a pytree like the position, unconstrained.
+
+        Example:
+          >>> import jax.numpy as jnp, sgld
+          >>> from numpyro.distributions import constraints
+          >>> posterior = sgld.Posterior(
+          ...     lambda p: -p["rate"], constraints={"rate": constraints.positive})
+          >>> float(posterior.constrain({"rate": jnp.array(0.0)})["rate"])  # exp(0)
+          1.0
+        """
         return free if self.transform is None else self.transform.forward(free)
 
     def unconstrain(self, position: PyTree) -> PyTree:
-        """The free pytree of a position."""
+        """The free pytree of a position, the inverse of `constrain`.
+
+        Args:
+          position: as the prior and the likelihood see it.
+
+        Raises: UsageError where it violates its constraint.
+
+        Example:
+          >>> import jax.numpy as jnp, sgld
+          >>> from numpyro.distributions import constraints
+          >>> posterior = sgld.Posterior(
+          ...     lambda p: -p["rate"], constraints={"rate": constraints.positive})
+          >>> float(posterior.unconstrain({"rate": jnp.array(1.0)})["rate"])  # log(1)
+          0.0
+        """
         return position if self.transform is None else self.transform.inverse(position)
 
     def log_prior_free(self, free: PyTree, temperature: ArrayLike = 1.0) -> Float[Array, ""]:
@@ -143,6 +169,18 @@ class Posterior:
 
         p(theta | data)^(1/T) is a law of the position, on its own scale. Its free coordinates have the
         density p^(1/T) |J| = exp((log p + T log |J|) / T): the Jacobian is not tempered.
+
+        Args:
+          free: a pytree like the position, unconstrained.
+          temperature: T.
+
+        Example:
+          >>> import jax.numpy as jnp, sgld
+          >>> from numpyro.distributions import constraints
+          >>> posterior = sgld.Posterior(
+          ...     lambda p: -p["rate"], constraints={"rate": constraints.positive})
+          >>> posterior.log_prior_free({"rate": jnp.array(0.0)})  # log p(1) + log |d rate / d free|
+          Array(-1., dtype=float32)
         """
         value = self.log_prior(self.constrain(free))
         if self.transform is None:
@@ -152,7 +190,20 @@ class Posterior:
     def log_likelihood_free(
         self, free: PyTree, rows: PyTree, weight: Float[Array, " n"] | None = None
     ) -> Float[Array, ""]:
-        """Sum over `rows` (a leading axis on every leaf) of the log likelihoods, weighted."""
+        """Sum over `rows` (a leading axis on every leaf) of the log likelihoods, weighted.
+
+        Args:
+          free: a pytree like the position, unconstrained.
+          rows: a pytree like the data.
+          weight: what each row counts, [n]; None: 1.
+
+        Example:
+          >>> import jax.numpy as jnp, sgld
+          >>> posterior = sgld.Posterior(
+          ...     lambda t: -0.5 * t**2, lambda t, x: -0.5 * (x - t) ** 2)
+          >>> posterior.log_likelihood_free(jnp.array(0.0), jnp.array([1.0, 2.0]))
+          Array(-2.5, dtype=float32)
+        """
         assert self.log_likelihood is not None
         values = jax.vmap(self.log_likelihood, (None, 0))(self.constrain(free), rows)
         if weight is None:

@@ -45,3 +45,48 @@ def test_the_page_is_drawn_wide_and_narrow_light_and_dark(page_of_run, browser, 
         assert len(asked) == 1 and wrong == []  # nothing but the page itself was fetched
         page.close()
     assert len(papers) == 2
+
+
+LONG = (
+    "age",
+    "C(region)[T.South East and Anglia]",
+    "C(region)[T.South East and Anglia]:smoker[T.yes]",
+)
+CROSSED = """[...document.querySelectorAll('svg')].filter(svg => /^Intervals/.test(svg.ariaLabel)).flatMap(svg => {
+  const zero = svg.querySelector('path[style*="dasharray"]').getBoundingClientRect();
+  return [...svg.querySelectorAll('text')].filter(t => { const b = t.getBoundingClientRect();
+    return b.left < zero.left && zero.right < b.right && b.top < zero.bottom - 5 }).map(t => t.textContent) })"""
+LAST = """(() => { const box = document.querySelector('.scroll'); box.scrollLeft = 1e6;
+  const edge = box.getBoundingClientRect().right;
+  return [edge - box.querySelector('tbody td:last-child').getBoundingClientRect().right,
+          box.scrollWidth - box.clientWidth] })()"""
+
+
+@pytest.fixture(scope="module")
+def page_of_long_names(tmp_path_factory):
+    pytest.importorskip("matplotlib", reason="the report extra is not installed")
+    from sgld.draws.verdict import Verdict
+    from sgld.report.page import report_of
+
+    values = 1e-3 * np.random.default_rng(0).normal(1, 0.5, (4, 300, len(LONG)))
+    draws = sgld.Draws.of({"x": values}, names=LONG)
+    ones = np.ones(len(LONG))
+    verdict = Verdict(
+        "trusted", ("sd within 3%.",), sd_ratio=ones, sd_ratio_se=0.01 * ones, r2=ones,
+        mean_corrected=1e-3 * ones, sd_corrected=5e-4 * ones,
+    )  # fmt: skip
+    path = tmp_path_factory.mktemp("pages") / "long.html"
+    return report_of(draws.with_verdict(verdict), path, {})
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+def test_long_names_leave_room_for_the_last_column_and_the_figures(
+    page_of_long_names, browser, figures, width
+):
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(page_of_long_names.as_uri())
+    assert figures(page)[1] == [] and page.evaluate(CROSSED) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    room, hidden = page.evaluate(LAST)
+    assert room >= -1  # the last column can be reached, and is in sight where there is room
+    assert (hidden > 0) == page.locator("p.narrow").is_visible() == (width == 400)

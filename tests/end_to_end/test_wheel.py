@@ -2,6 +2,7 @@
 
 import email
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -59,9 +60,20 @@ def test_the_metadata_is_that_of_the_project(wheel):
     assert said.get_all("Project-URL") is None  # there is no home yet
 
 
+def test_the_long_description_stands_by_itself(wheel):
+    """A package index shows it without the files that README.md links to."""
+    text = zipfile.ZipFile(wheel).read(f"sgld-{sgld.__version__}.dist-info/METADATA").decode()
+    body = email.message_from_string(text).get_payload()
+    targets = re.findall(r"\]\(([^)]*)\)", body) + re.findall(r"(?:src|href)=[\"']([^\"']*)", body)
+    assert [target for target in targets if not target.startswith("https://")] == []
+    assert "<!--" not in body and "(`docs/verdict.md`)" in body
+    words = (ROOT / "README.md").read_text().split("\n\n")[1]
+    assert body.startswith("# sgld") and words in body
+
+
 def test_the_version_stands_in_one_place():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert "version" not in project and project["dynamic"] == ["version"]
+    assert "version" not in project and project["dynamic"] == ["version", "readme"]
     cited = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {sgld.__version__}\n" in cited
     assert f"## {sgld.__version__}" in (ROOT / "CHANGELOG.md").read_text()
@@ -79,7 +91,7 @@ def test_the_source_distribution_can_be_built_and_tested_from(built):
     assert needed <= names
     tops = {name.split("/")[0] for name in names}
     assert tops <= {name.split("/")[0] for name in needed} | {
-        "CHANGELOG.md", "CONTRIBUTING.md", "PKG-INFO", ".gitignore",
+        "CHANGELOG.md", "CONTRIBUTING.md", "PKG-INFO", ".gitignore", "hatch_build.py",
     }  # fmt: skip
 
 

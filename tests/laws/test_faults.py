@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld import pace
-from sgld.draws import files, run_directory, storage
+from sgld import files, pace
+from sgld.draws import run_directory, storage
 from sgld.draws.verdict import Verdict
 from sgld.errors import RunError
 from sgld.run import sink

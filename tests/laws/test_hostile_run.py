@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.draws.files import read_arrays, read_json, write_arrays, write_json
 from sgld.draws.run_directory import RunDirectory
 from sgld.draws.storage import table_of, verify
 from sgld.errors import RunError
+from sgld.files import read_arrays, read_json, write_arrays, write_json
 from sgld.report.page import write_report
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "slow"))

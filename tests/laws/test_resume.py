@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.draws.files import read_arrays, write_arrays
 from sgld.draws.run_directory import RunDirectory
 from sgld.errors import RunError
+from sgld.files import read_arrays, write_arrays
 from sgld.run import execute
 
 RNG = np.random.default_rng(0)

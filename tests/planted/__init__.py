@@ -1,10 +1,13 @@
 """Bugs that a tired engineer would make, by room; `tests/mutants.py` plants them one at a time."""
 
+from .arviz_door import ARVIZ_DOOR
 from .beyond import BEYOND_BUGS
 from .bridge import BRIDGE
 from .diagnose import DIAGNOSE
+from .disk import DISK
 from .draws import DRAWS
 from .front import FRONT
+from .manners import MANNERS
 from .mutant import Mutant
 from .referee import REFEREE
 from .sampling import SAMPLING
@@ -14,5 +17,6 @@ from .torch_door import TORCH_DOOR
 from .tune import TUNE
 
 MUTANTS: list[Mutant] = [
-    *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *SKLEARN_DOOR, *TABLES, *TORCH_DOOR,
+    *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DISK, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *MANNERS, *SKLEARN_DOOR,
+    *TABLES, *TORCH_DOOR, *ARVIZ_DOOR,
 ]  # fmt: skip

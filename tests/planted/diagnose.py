@@ -265,7 +265,7 @@ DIAGNOSE = [
     ),
     Mutant(
         "report: the spread of some rows is that of all", "report/check.py",
-        "if made.num_rows < made.num_data:", "if False:",
+        "if totals.num_rows < made.num_data:", "if False:",
         "tests/unit/report/test_page.py::test_the_spread_fits_where_all_rows_say_so",
     ),
 ]  # fmt: skip

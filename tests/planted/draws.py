@@ -92,27 +92,27 @@ DRAWS = [
         COMPARISON + "test_the_unit_is_the_sd_of_the_reference",
     ),
     Mutant(
-        "files: renamed before they are on the disk", "draws/files.py",
+        "files: renamed before they are on the disk", "files.py",
         "            os.fsync(file.fileno())\n", "",
         "tests/laws/test_faults.py::test_stopped_before_each_of_the_last_calls",
     ),
     Mutant(
-        "files: their folder is not flushed", "draws/files.py",
+        "files: their folder is not flushed", "files.py",
         "        flush_folder(path.parent)\n", "",
         "tests/laws/test_faults.py::test_a_run_writes_chunks_checkpoints_and_a_result",
     ),
     Mutant(
-        "files: a seal that is not held against the content", "draws/files.py",
+        "files: a seal that is not held against the content", "files.py",
         "    if seal != sealed:", "    if seal is None:",
         "tests/laws/test_resume.py::test_a_setup_that_is_not_the_runs_own_is_refused",
     ),
     Mutant(
-        "files: an archive that unpacks to more than it is", "draws/files.py",
+        "files: an archive that unpacks to more than it is", "files.py",
         " or sum(member.file_size for member in members) > size", "",
         "tests/laws/test_hostile_run.py::test_an_archive_that_would_take_more_memory_than_it_has_bytes",
     ),
     Mutant(
-        "files: a link is read through", "draws/files.py",
+        "files: a link is read through", "files.py",
         "    if exists(path) and path.is_symlink():\n", "    if False:\n",
         "tests/laws/test_hostile_run.py::test_no_link_is_followed_or_written_through",
     ),

@@ -84,7 +84,7 @@ SKLEARN_DOOR = [
     ),
     Mutant(
         "sklearn: the plan and its functions are pickled", "sklearn/estimators.py",
-        "return replace(draws, info=info, plan=None)", "return replace(draws, info=info)",
+        "return replace(draws, info=info, plan=None, origin=None)", "return replace(draws, info=info)",
         ESTIMATORS + "test_draws_are_kept_without_their_plan",
     ),
 ]  # fmt: skip

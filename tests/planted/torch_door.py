@@ -13,6 +13,8 @@ ENSEMBLE = "tests/unit/torch_door/test_torch_ensemble.py::"
 ENTROPIES = ENSEMBLE + "test_entropies_add_up"
 VALUES = ENSEMBLE + "test_values_are_those_of_the_mixture"
 
+NOTICED = "tests/unit/torch_door/test_torch_noticed.py::"
+
 TORCH_DOOR = [
     Mutant(
         "torch SGLD: noise of half the variance", "torch/optimisers.py",
@@ -55,7 +57,7 @@ TORCH_DOOR = [
         ENTROPIES,
     ),
     Mutant(
-        "torch ensemble: dropout stays on", "torch/ensemble.py",
+        "torch ensemble: dropout stays on", "torch/network.py",
         "    model.eval()\n", "    model.train()\n",
         ENSEMBLE + "test_draws_are_copies_and_the_model_is_left_as_it_is",
     ),
@@ -81,5 +83,88 @@ TORCH_DOOR = [
         "torch predictions: the interval leaves out twice as much", "torch/predictive.py",
         "for q in ((1 - interval) / 2, (1 + interval) / 2)", "for q in (1 - interval, interval)",
         VALUES,
+    ),
+    Mutant(
+        "torch: a rise of the loss is never far enough", "torch/watch.py",
+        "if mean - first > slack", "if mean - first > 1e30 * slack",
+        NOTICED + "test_a_learning_rate_given_as_step_size_is_noticed",
+    ),
+    Mutant(
+        "torch: the losses are compared with nothing", "torch/watch.py",
+        "slack = max(1.0, abs(first)) * (1 + 4 / math.sqrt(self.rows)) + noise", "slack = -1.0",
+        NOTICED + "test_a_run_that_goes_well_is_silent",
+    ),
+    Mutant(
+        "torch: a loss of nan is let pass", "torch/watch.py",
+        "if not math.isfinite(mean):", "if math.isinf(mean):",
+        NOTICED + "test_a_loss_of_nan_ends_the_run",
+    ),
+    Mutant(
+        "torch: a pass ends before its shorter batch", "torch/watch.py",
+        "total = sum(self.sizes)\n", "total = sum(self.sizes[:-1])\n",
+        NOTICED + "test_num_data_is_held_against_the_rows_of_a_pass",
+    ),
+    Mutant(
+        "torch: batches of any size make a pass", "torch/watch.py",
+        "if rows > full or (short and rows < full)", "if False",
+        NOTICED + "test_irregular_batches_tell_nothing",
+    ),
+    Mutant(
+        "torch: rows in every batch are counted in a pass", "torch/loss.py",
+        "weighted=_weighted_below(node),", "weighted=False,",
+        NOTICED + "test_rows_with_weights_are_left_to_batches",
+    ),
+    Mutant(
+        "torch loss: a classifier's mean times num_data passes", "torch/loss.py",
+        "if _BEGINS[0] * num_data <= logs <= _BEGINS[1] * num_data and logs >= _TOO_MANY:",
+        "if logs > 1e30:", NOTICED + "test_a_loss_times_num_data_is_refused",
+    ),
+    Mutant(
+        "torch loss: any large factor is num_data", "torch/loss.py",
+        "<= logs <= _BEGINS[1] * num_data and", "<= logs and",
+        NOTICED + "test_another_factor_is_its_users",
+    ),
+    Mutant(
+        "torch loss: the factor of a scaler is taken for the user's", "torch/watch.py",
+        "first.dim() == 0 and not scaled", "first.dim() == 0",
+        NOTICED + "test_the_factor_of_a_scaler_is_taken_out_by_it",
+    ),
+    Mutant(
+        "torch: batch normalisation in eval mode is said", "torch/watch.py",
+        'if "BatchNorm" in node.name() and training:', 'if "BatchNorm" in node.name():',
+        NOTICED + "test_batch_normalisation_is_said_at_the_first_step",
+    ),
+    Mutant(
+        "torch: dropout of share 0 is said", "torch/network.py",
+        "isinstance(share, (int, float)) and share > 0:", "isinstance(share, (int, float)):",
+        NOTICED + "test_dropout_that_is_off_or_not_ours_is_not_said",
+    ),
+    Mutant(
+        "torch pass: the whole square of differences is the variance", "torch/one_pass.py",
+        "mul_(0.5 * (h * N) ** 2)", "mul_((h * N) ** 2)",
+        NOTICED + "test_the_line_of_a_pass_has_the_laws_numbers",
+    ),
+    Mutant(
+        "torch pass: SGHMC's temperature without its friction", "torch/one_pass.py",
+        "share = (injected + gradient) / (2 * friction * h * D)",
+        "share = (injected + gradient) / (2 * h * D)",
+        NOTICED + "test_the_line_of_a_pass_has_the_laws_numbers",
+    ),
+    Mutant(
+        "torch: weight_decay divided by num_data", "torch/names.py",
+        "_computed(lambda: value * num_data)", "_computed(lambda: value / num_data)",
+        NOTICED + "test_what_other_libraries_call_it",
+    ),
+    Mutant(
+        "torch ensemble: a tied weight is exported twice", "torch/ensemble.py",
+        "for name, p in self.model.named_parameters()",
+        "for name, p in self.model.named_parameters(remove_duplicate=False)",
+        ENSEMBLE + "test_arviz_gets_each_parameter_once_and_the_weights",
+    ),
+    Mutant(
+        "torch ensemble: the export forgets the weights", "torch/ensemble.py",
+        "return Draws.of(position, log_weight=log_weight).to_arviz(",
+        "return Draws.of(position).to_arviz(",
+        ENSEMBLE + "test_arviz_gets_each_parameter_once_and_the_weights",
     ),
 ]  # fmt: skip

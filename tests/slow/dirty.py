@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gzip
 import os
 import re
 import sys
@@ -189,7 +190,15 @@ content("utf-16", ".", csv(rows()).decode().encode("utf-16"))
 content("latin-1 header", "not UTF-8", "größe,y\n1,2\n3,5\n".encode("latin-1"), "y ~ größe")
 content("latin-1 cell", "not UTF-8", "x,y,g\n1,2,ä\n3,5,b\n2,7,b\n".encode("latin-1"), "y ~ g")
 content("an open quote", ".", b'x,y\n1,2\n"3,4\n5,6\n')
-content("semicolons", ".", csv(rows()).replace(b",", b";"))
+content(
+    "semicolons and decimal commas",
+    "--decimal",
+    csv(rows()).replace(b",", b";").replace(b".", b","),
+)
+content("junk with the mark of gzip", "gzip", b"\x1f\x8b\x08\0" + JUNK, suffix=".csv.gz")
+content("a cut gzip file", "gzip", gzip.compress(csv(rows()))[:-99], suffix=".csv.gz")
+content("a workbook named csv", "Excel", b"PK\x03\x04" + JUNK)
+content("separators of every kind", ".", b"a,b;c\td|e\n" * 50)
 content("ragged", "line 3", b"x,y\n1,2\n3,4,5\n")
 content("column named Intercept", "Intercept", csv(rows(Intercept=rows()["z"])), "y ~ Intercept")
 content(

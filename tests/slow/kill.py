@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 
 import sgld
-from sgld.draws import files, plan_file, storage  # noqa: F401  imported before the processes part
+from sgld import files  # imported before the processes part
+from sgld.draws import plan_file, storage  # noqa: F401
 from sgld.models.fit import fit  # noqa: F401
 from sgld.run import sample, sink
 

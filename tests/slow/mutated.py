@@ -35,10 +35,10 @@ from typer.testing import CliRunner
 import sgld
 from sgld import pace
 from sgld.cli import app
-from sgld.draws.files import digest_of, read_arrays, read_json, write_arrays, write_json
 from sgld.draws.run_directory import RunDirectory
 from sgld.draws.storage import table_of, verify
 from sgld.errors import SGLDError
+from sgld.files import digest_of, read_arrays, read_json, write_arrays, write_json
 from sgld.models.fit import fit, predict, sandwich_of_run
 from sgld.run import sink
 

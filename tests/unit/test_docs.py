@@ -3,7 +3,11 @@
 Those of docs/pytorch.md run beside the torch door, those of docs/networks.md in its own slow test.
 """
 
+import ast
+import functools
 import importlib
+import importlib.util
+import inspect
 import re
 import shlex
 from importlib import resources
@@ -19,7 +23,7 @@ from sgld.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = {page.name: page.read_text() for page in (ROOT / "README.md", *ROOT.glob("docs/*.md"))}
-ELSEWHERE = {"keep.md", "numpyro.md", "pytorch.md", "networks.md"}
+ELSEWHERE = {"arviz.md", "keep.md", "numpyro.md", "pytorch.md", "networks.md"}
 
 
 def indented(text):
@@ -71,8 +75,8 @@ def agree(printed, page, parameters):
 
 def test_no_page_has_python_that_is_not_run():
     run = {
-        "README.md", "new-sampler.md", "new-source.md", "scikit-learn.md", "tables.md", "variational.md",
-        "verdict.md",
+        "README.md", "data.md", "density.md", "new-sampler.md", "new-source.md", "scikit-learn.md", "start.md",
+        "tables.md", "variational.md", "verdict.md",
     }  # fmt: skip
     assert {name for name in PAGES if python_of(name)} == run | ELSEWHERE
 
@@ -89,7 +93,7 @@ def test_the_python_of_the_readme(capsys):
     for line in (
         "target: the posterior",
         "verdict: trusted",
-        "  sd within 4% on all 5 parameters.",
+        "  sd within 2% on all 5 parameters.",
     ):
         assert line in printed and line in PAGES["README.md"]
 
@@ -152,6 +156,37 @@ MODEL = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2), lambda t, x: -0.5 * jnp.s
 GIVEN = {"posterior": MODEL, "data": ROWS, "init": jnp.zeros(1), "sgld": sgld}
 
 
+def said_alike(printed, page):
+    """The page's first printed block is what was printed: words, and numbers up to Monte Carlo error."""
+    said = fenced(page, "text")[0]
+    agree(printed, said, rows(said))
+    for line in said.splitlines():
+        assert without_numbers(line) in without_numbers(printed), line
+
+
+def test_five_minutes(capsys):
+    names = execute("start.md")
+    said_alike(capsys.readouterr().out, PAGES["start.md"])
+    table = names["fit"].summary().parameters
+    for name, value in {"Intercept": -1.0, "dose": 0.8, "age": 0.0}.items():
+        assert abs(table[name]["mean"] - value) < 3 * table[name]["sd"]
+    assert names["fit"].verdict.word == "trusted"
+    assert names["odds"] == pytest.approx(np.exp(0.8), rel=0.1)
+
+
+def test_the_page_on_densities(capsys):
+    names = execute("density.md")
+    printed = capsys.readouterr().out
+    said_alike(printed.split("mean error")[0], PAGES["density.md"])
+    worst = re.search(
+        r"worst: mean of \S+ ([+-][\d.]+) sd of the reference, sd of \S+ x ([\d.]+)", printed
+    )
+    assert abs(float(worst[1])) < 0.1 and abs(float(worst[2]) - 1) < 0.1
+    assert names["half_life"] == pytest.approx(np.log(2) / 0.7, rel=0.05)
+    assert names["lower"] < names["half_life"] < names["upper"]
+    assert names["curve"].mean.shape == (5,)
+
+
 def test_the_page_on_tables(capsys):
     names = execute("tables.md")
     fit, printed = names["fit"], capsys.readouterr().out
@@ -163,6 +198,17 @@ def test_the_page_on_tables(capsys):
         assert abs(table[name]["mean"] - value) < 4 * table[name]["sd"], name
     found = fit.predict(names["new"])
     assert list(found.columns) == ["mean", "sd", "lower", "upper"] and (found["sd"] > 0).all()
+
+
+def test_the_page_on_data_on_disk(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SGLD_DATA_CACHE", str(tmp_path / "cache"))
+    names = execute("data.md")
+    printed = capsys.readouterr().out
+    assert printed.startswith("10000 ('inner', 'outer', 'rural')\ntrusted")
+    mean = names["draws"].mean()
+    assert abs(mean["town"][0] - mean["town"][1] - 1) < 0.1
+    assert abs(mean["age"] / names["age"].sd - 0.05) < 0.005
 
 
 def test_the_page_on_scikit_learn(capsys):
@@ -248,6 +294,115 @@ def test_what_a_page_names_is_there(name):
     programs += re.findall(r"(?<=[ ,|])(tests/[\w/]+(?:\.py)?)", text)
     missing = {p for p in programs if not (ROOT / p).exists()} - {"src/sgld/sampler/NAME.py"}
     assert missing == set()
+
+
+def public_names():
+    """Every public function and class by its dotted name."""
+    for name in dir(sgld):
+        if name in ("__version__", "typing", "torch"):
+            continue
+        thing = getattr(sgld, name)
+        inner = getattr(thing, "__all__", None) if inspect.ismodule(thing) else None
+        for dotted in [name] if inner is None else [f"{name}.{n}" for n in inner]:
+            if inspect.isroutine(found := resolve(f"sgld.{dotted}")) or inspect.isclass(found):
+                yield dotted
+
+
+def resolve(dotted):
+    return functools.reduce(getattr, dotted.split(".")[1:], sgld)
+
+
+def test_the_reference_has_every_public_name():
+    directives = re.findall(r"^\.\. auto\w+:: sgld\.([\w.]+)", PAGES["api.md"], re.MULTILINE)
+    assert len(directives) == len(set(directives))
+    listed = {*directives}
+    things = {
+        id(resolve(f"sgld.{name}"))
+        for name in directives
+        if not name.startswith(("torch", "draws"))
+    }
+    assert {name for name in public_names() if id(resolve(f"sgld.{name}")) not in things} == set()
+    door = (ROOT / "src" / "sgld" / "torch" / "__init__.py").read_text()
+    names = re.findall(r'"(\w+)"', door.split("__all__")[1])
+    assert {f"torch.{name}" for name in names} <= listed
+
+
+def test_every_page_of_the_site_is_reached_from_the_first():
+    text = PAGES["index.md"]
+    listed = {line for tree in re.findall(r"```{toctree}\n(.*?)```", text, re.DOTALL)
+              for line in tree.splitlines() if line and not line.startswith(":")}  # fmt: skip
+    assert listed == {name.removesuffix(".md") for name in PAGES} - {"index", "README"}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_table_says_a_thing_twice(name):
+    """Two people's rows of one table, both kept by a merge."""
+    for table in re.findall(r"(?:^\|.*\n)+", PAGES[name], re.MULTILINE):
+        lines = table.splitlines()
+        assert len(set(lines)) == len(lines)
+        if name in ("index.md", "rooms.md"):
+            first = [line.split("|")[1] for line in lines]
+            assert len(set(first)) == len(first)
+
+
+def rooms():
+    """The rooms of each row of the list, in its order."""
+    table = re.findall(r"^\| (`.*?`) \|", PAGES["rooms.md"], re.MULTILINE)
+    return [re.findall(r"`(\w+)`", row) for row in table]
+
+
+def test_every_room_stands_once_in_the_list():
+    source = ROOT / "src" / "sgld"
+    there = {path.stem for path in source.iterdir() if path.suffix == ".py" or path.is_dir()}
+    named = [name for row in rooms() for name in row]
+    assert sorted(named) == sorted(there - {"__init__", "__pycache__"})
+
+
+def imported_rooms(path, source):
+    """The rooms that a file imports when it is imported."""
+    above = ("sgld", *path.relative_to(source).parts[:-1])
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            home = [*above[: len(above) - node.level + 1], *(node.module or "").split(".")]
+            names = [alias.name for alias in node.names]
+            yield from [part for part in home if part][1:2] or names
+
+
+def test_a_room_imports_from_rooms_above_it():
+    source = ROOT / "src" / "sgld"
+    height = {name: row for row, names in enumerate(rooms()) for name in names}
+    found = {
+        (path.relative_to(source).parts[0].removesuffix(".py"), room)
+        for path in source.rglob("*.py")
+        for room in imported_rooms(path, source)
+    }
+    found = {(room, other) for room, other in found if room in height and other in height}
+    assert len(found) > 100
+    assert {(room, other) for room, other in found if height[other] > height[room]} == set()
+
+
+def test_docstrings_are_laid_out_for_the_site():
+    spec = importlib.util.spec_from_file_location("docstrings", ROOT / "docs" / "docstrings.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    lines = inspect.getdoc(sgld.SGHMC).splitlines()
+    found = module.rendered(lines)
+    assert (
+        "* ``friction``: alpha, the share of the velocity that a step takes away, in (0, 1)."
+        in found
+    )
+    start = found.index(".. code-block:: pycon")
+    assert found[start + 2].startswith("    >>> import jax")
+    laid = module.rendered(
+        ["A *star*, `code_` and x_.", "", "    theta' = theta + h_1", "", "Raises: UsageError."]
+    )
+    words = [line for line in laid if line]
+    assert words == [
+        r"A \*star\*, ``code_`` and x\_.",
+        "::",
+        "    theta' = theta + h_1",
+        "**Raises:** UsageError.",
+    ]
 
 
 def test_the_makefile_has_every_target_that_is_named():

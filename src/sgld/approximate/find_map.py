@@ -41,6 +41,14 @@ class Mode:
       num_steps: steps taken.
       converged: whether the stopping rule was met.
       path: positions along the way (every `record`-th step), or None.
+      z: the position in free coordinates, flat [d].
+
+    Example:
+      >>> import jax.numpy as jnp, sgld
+      >>> peak = sgld.Posterior(lambda p: -0.5 * (p["a"] - 3.0) ** 2)
+      >>> mode = sgld.find_map(peak, None, {"a": jnp.array(0.0)})
+      >>> float(mode.position["a"]), mode.converged
+      (3.0, True)
     """
 
     position: PyTree

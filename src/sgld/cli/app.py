@@ -18,10 +18,12 @@ except MissingExtra as error:  # the console script imports this module
 
 __all__ = [
     "CheckpointEvery",
+    "Decimal",
     "Json",
     "Overwrite",
     "Quiet",
     "Run",
+    "Sep",
     "Strict",
     "app",
     "command",
@@ -32,7 +34,6 @@ __all__ = [
 app = typer.Typer(
     name="sgld",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -46,6 +47,16 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print the verdict line onl
 Json = Annotated[bool, typer.Option("--json", help="Print summary.json and nothing else.")]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Exit with 3 when the verdict is not `trusted`.")
+]
+Sep = Annotated[
+    str | None,
+    typer.Option(
+        "--sep", metavar="SIGN", show_default="as the file shows",
+        help="Between the cells of a file of text: a sign, or comma, semicolon, tab, bar, space.",
+    ),
+]  # fmt: skip
+Decimal = Annotated[
+    str, typer.Option("--decimal", metavar="SIGN", help="Decimal point of a file of text, . or ,")
 ]
 CheckpointEvery = Annotated[
     float, typer.Option("--checkpoint-every", metavar="SECONDS", help="Between checkpoints.")

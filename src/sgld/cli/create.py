@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ..errors import RunError
-from .app import CheckpointEvery, Json, Overwrite, Quiet, Run, Strict, command, typer
+from .app import CheckpointEvery, Decimal, Json, Overwrite, Quiet, Run, Sep, Strict, command, typer
 from .show import exit_strict, finish, say_model, say_plan
 
 __all__ = ["demo", "fit", "resume"]
 
+# names for the shell to complete, which shall not wait for JAX
+FAMILIES = (
+    "gaussian", "student-t", "bernoulli", "binomial", "categorical", "poisson", "negative-binomial", "gamma",
+)  # fmt: skip
 DEMO = "mdvis ~ lncoins + idp + lpi + fmde + physlm + disea + hlthg + hlthf + hlthp"
 
 
@@ -56,10 +60,10 @@ def _is_demo(run: Path, path: Path) -> bool:
 )
 def fit(
     data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="A .csv, .parquet or .arrow file.")
+        Path, typer.Argument(metavar="DATA", help="A .csv (.csv.gz, .tsv, .txt), .parquet or .arrow file.")
     ],
     formula: Annotated[
-        str, typer.Argument(metavar="FORMULA", help='"outcome ~ predictors"; C(x) is a category, offset(log(x)) an offset.')
+        str, typer.Argument(metavar="FORMULA", help='"outcome ~ predictors"; C(x) is a category, offset(log(x)) an offset. In single quotes: \'cost ~ `body mass` + age\'.')
     ],
     out: Annotated[
         Path, typer.Option("--out", metavar="RUN", help="The run directory to make.")
@@ -67,7 +71,7 @@ def fit(
     family: Annotated[
         str,
         typer.Option(
-            "--family", metavar="F",
+            "--family", metavar="F", autocompletion=lambda: list(FAMILIES),
             help="gaussian, student-t (outcome itself); bernoulli, binomial, categorical (log odds); "
             "poisson, negative-binomial, gamma (log of the mean).",
         ),
@@ -93,10 +97,12 @@ def fit(
     missing: Annotated[
         str,
         typer.Option(
-            "--missing", metavar="HOW",
+            "--missing", metavar="HOW", autocompletion=lambda: ["drop", "error"],
             help="drop leaves out rows with a missing cell, error refuses them.",
         ),
     ] = "drop",
+    sep: Sep = None,
+    decimal: Decimal = ".",
     tolerance: Annotated[
         float,
         typer.Option("--tolerance", metavar="X", help="Acceptable relative error of the sd."),
@@ -151,6 +157,8 @@ def fit(
         "weights": weights,
         "trials": trials,
         "missing": missing,
+        "sep": sep,
+        "decimal": decimal,
         "tolerance": tolerance,
         "num_draws": "auto" if draws is None else draws,
         "num_chains": "auto" if chains is None else chains,

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from ..errors import RunError, UsageError
-from .app import Json, Overwrite, Quiet, Run, Strict, command, typer
+from .app import Decimal, Json, Overwrite, Quiet, Run, Sep, Strict, command, typer
 from .show import content_of, exit_strict, show
+
+if TYPE_CHECKING:
+    from ..typing import PredictionKind
 
 __all__ = ["predict", "report", "summary", "verify"]
 
+KINDS = ("outcome", "mean", "class")
 TABLE_SUFFIXES = (".parquet", ".csv")
 
 
@@ -74,31 +78,58 @@ def predict(
     prob: Annotated[
         float, typer.Option("--prob", metavar="P", help="Probability of the interval.")
     ] = 0.9,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--kind", metavar="KIND", autocompletion=lambda: list(KINDS),
+            help="outcome: what will be seen; mean: its expectation; class: the likeliest level.",
+        ),
+    ] = "outcome",
+    ids: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id", metavar="COLUMN", show_default="none",
+            help="Of DATA, handed on to the predictions; may be given again.",
+        ),
+    ] = None,
+    sep: Sep = None,
+    decimal: Decimal = ".",
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Predict the outcome of each row, in order: mean, sd, lower, upper.
 
-    sd and interval are of the outcome itself, its noise included. A bernoulli run adds
-    `probability`.
+    sd and interval are of the outcome itself, its noise included (--kind mean: of its expectation).
+    A bernoulli run adds `probability`. A row with a missing cell is left empty.
     """
-    from ..draws.files import exists
+    from ..files import exists
     from ..models.fit import predict as predicted
 
     if out.suffix.lower() not in TABLE_SUFFIXES:
         raise UsageError(f"--out must end in {' or '.join(TABLE_SUFFIXES)}. Got {str(out)!r}.")
     if exists(out) and not overwrite:
         raise RunError(f"{out} already exists; choose another file, or overwrite it (--overwrite).")
-    columns = predicted(run, data, prob=prob)
-    _write_table(columns, out)
-    typer.echo(f"{len(columns['mean'])} rows of {', '.join(columns)}: {out}")
+    columns = predicted(
+        run,
+        data,
+        kind=cast("PredictionKind", kind),
+        prob=prob,
+        ids=ids or (),
+        sep=sep,
+        decimal=decimal,
+    )
+    empty = _write_table(columns, out)
+    rows = len(next(iter(columns.values())))
+    left = f" ({empty:,} of them empty: a cell they need is missing)" if empty else ""
+    typer.echo(f"{rows} rows of {', '.join(columns)}{left}: {out}")
 
 
-def _write_table(columns: dict[str, Any], out: Path) -> None:
+def _write_table(columns: dict[str, Any], out: Path) -> int:
+    """Write the columns, empty where they are NaN; how many rows are."""
     import pyarrow
     import pyarrow.csv
     import pyarrow.parquet
 
-    from ..draws.files import written
+    from ..files import written
 
     parquet = out.suffix.lower() == ".parquet"
     write = pyarrow.parquet.write_table if parquet else pyarrow.csv.write_csv
@@ -106,4 +137,12 @@ def _write_table(columns: dict[str, Any], out: Path) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
-    written(out, lambda file: write(pyarrow.table(columns), file))
+    # a row without a prediction is an empty cell, not the word nan
+    table = pyarrow.table(
+        {
+            name: pyarrow.array(v, from_pandas=True) if hasattr(v, "dtype") else v
+            for name, v in columns.items()
+        }
+    )
+    written(out, lambda file: write(table, file))
+    return table.column(len(table.column_names) - 1).null_count

@@ -31,6 +31,10 @@ def say_model(data: Path, model: FormulaModel) -> None:
 
         what += f" ({left_out(model.num_dropped)})"
     typer.echo(what)
+    if model.spec.get("words"):
+        from ..models.rows import as_numbers
+
+        typer.echo(f"{model.spec['design']['outcome']}: {as_numbers(model.spec['words'])}")
     priors = [line.split(" ~ ", 1) for line in model.prior_text[:MOST_PRIORS]]
     from ..columns import columns
 
@@ -132,7 +136,7 @@ def content_of(run: Path) -> dict[str, Any]:
 
 def show(run: Path, quiet: bool, as_json: bool) -> None:
     """The table and the verdict, the verdict alone, or summary.json."""
-    from ..draws.files import reading
+    from ..files import reading
 
     with reading(run):
         _show(run, quiet, as_json)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Int
 from numpy.typing import ArrayLike
 
 from ..device import sent
@@ -31,13 +31,13 @@ class AlwaysIn(Source):
       source: the rows, and the batches of them all.
       numbers: the chosen rows.
       held: the chosen rows themselves.
-      left: 0 for a chosen row, 1 for every other, and a spare one.
+      left: False for a chosen row, True for every other, and a spare one.
     """
 
     source: Source
     numbers: Int[Array, " m"]
     held: PyTree
-    left: Float[Array, " spare"]
+    left: Bool[Array, " spare"]
     num_data: int = field(metadata={"static": True})
     batch_size: int = field(metadata={"static": True})
     order: str = field(metadata={"static": True})
@@ -45,8 +45,8 @@ class AlwaysIn(Source):
     @classmethod
     def of(cls, source: Source, numbers: ArrayLike) -> AlwaysIn:
         """`source` with the rows of these numbers, no two the same, in every batch."""
-        chosen, left = sent(numbers, np.int32), np.ones(source.num_data + 1)
-        left[np.asarray(numbers)] = 0.0
+        chosen, left = sent(numbers, np.int32), np.ones(source.num_data + 1, bool)
+        left[np.asarray(numbers)] = False
         batches = (source.num_data, source.batch_size, source.order)
         return cls(source, chosen, source.take(chosen), sent(left), *batches)
 
@@ -57,9 +57,11 @@ class AlwaysIn(Source):
             left = self.left[batch.numbers]
         else:
             left = jax.lax.dynamic_slice_in_dim(self.left, batch.start, batch.numbers.shape[0])
-        weight = left if batch.weight is None else batch.weight * left
+        dtype = jnp.result_type(float)
+        weight = left.astype(dtype)
+        weight = weight if batch.weight is None else batch.weight * weight
         join = lambda a, b: jnp.concatenate([a, b])  # noqa: E731
-        own = jnp.full(self.numbers.shape, 1 / batch.scale, self.left.dtype)
+        own = jnp.full(self.numbers.shape, 1 / batch.scale, dtype)
         return replace(
             batch,
             rows=jax.tree.map(join, batch.rows, self.held),
@@ -77,6 +79,10 @@ class AlwaysIn(Source):
         """The source's entries."""
         return self.source.chunk(key, step, n)
 
+    def ahead(self, entries: Int[np.ndarray, "n ..."]) -> None:
+        """The source's."""
+        self.source.ahead(entries)
+
     def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
         """Rows by number."""
         return self.source.take(rows)
@@ -89,6 +95,10 @@ class AlwaysIn(Source):
     def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
         """The source's."""
         return self.source.original_rows(rows, seed)
+
+    def rows_called(self, names: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
+        """The source's."""
+        return self.source.rows_called(names, seed)
 
     def hash(self) -> str:
         """The source's: the rows are the same."""

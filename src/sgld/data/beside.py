@@ -41,6 +41,10 @@ class Beside(Source):
         """The source's entries."""
         return self.source.chunk(key, step, n)
 
+    def ahead(self, entries: Int[np.ndarray, "n ..."]) -> None:
+        """The source's."""
+        self.source.ahead(entries)
+
     def fetch(self, x: Int[Array, "*entry"]) -> Batch:
         """The source's Batch, with a value beside each row."""
         batch = self.source.fetch(x)

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import DataError
 from ..layout import leaf_names
 
-__all__ = ["check_data"]
+__all__ = ["check_data", "converted"]
 
 PyTree = Any
 
@@ -37,10 +37,11 @@ def check_data(data: PyTree) -> PyTree:
         raise DataError(f"data leaves differ in their number of rows: {listed}; they must agree.")
     if next(iter(lengths.values())) == 0:
         raise DataError("data has 0 rows; at least one is needed.")
-    return treedef.unflatten([_converted(n, a) for n, a in zip(names, arrays, strict=True)])
+    return treedef.unflatten([converted(n, a) for n, a in zip(names, arrays, strict=True)])
 
 
-def _converted(name: str, array: np.ndarray) -> np.ndarray:
+def converted(name: str, array: np.ndarray, first: int = 0) -> np.ndarray:
+    """An array of rows from number `first` on, in the precision JAX will use; DataError as `check_data`."""
     if array.dtype == bool:
         return array
     if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating):
@@ -59,7 +60,7 @@ def _converted(name: str, array: np.ndarray) -> np.ndarray:
     bad = ~np.isfinite(array)
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
-        place = f"row {where[0]}" + (f", column {where[1:]}" if len(where) > 1 else "")
+        place = f"row {first + where[0]}" + (f", column {where[1:]}" if len(where) > 1 else "")
         raise DataError(
             f"data leaf {name!r} holds {array[where]} at {place} (counted from 0); "
             "remove or impute it."

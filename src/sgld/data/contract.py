@@ -18,14 +18,15 @@ from ..device import sent
 from ..errors import DataError, SGLDError, UsageError
 from .check import check_data
 from .memory import InMemory, digest
+from .on_disk import OnDisk
 from .order import ORDERS, check_batches
 from .source import Batch, Source
 
-__all__ = ["as_source", "check_contract", "fingerprint"]
+__all__ = ["as_source", "check_contract", "fingerprint", "is_source"]
 
 MEMBERS = (
     "num_data", "batch_size", "order", "take", "hash", "chunk", "fetch", "with_batches",
-    "original_rows", "num_blocks", "block_size", "uses_blocks", "is_independent", "period",
+    "ahead", "original_rows", "rows_called", "num_blocks", "block_size", "uses_blocks", "is_independent", "period",
     "entry_shape", "row_width",
 )  # fmt: skip
 TELLING = ("num_data", "chunk", "fetch", "with_batches")  # what arrays have not
@@ -40,10 +41,17 @@ def as_source(data: PyTree, seed: int) -> Source:
 
     Raises UsageError and DataError, in a sentence, for what is neither.
     """
-    if not any(hasattr(type(data), name) or hasattr(data, name) for name in TELLING):
+    if not is_source(data):
         return InMemory.of(check_data(data), seed)
+    if isinstance(data, OnDisk):  # looked at, row by row, when it was written
+        return data.with_batches(data.num_data, "reshuffle").warmed()
     check_contract(data)
     return data.with_batches(data.num_data, "reshuffle")
+
+
+def is_source(data: Any) -> bool:
+    """Whether `data=` is meant as a Source, not as arrays."""
+    return any(hasattr(type(data), name) or hasattr(data, name) for name in TELLING)
 
 
 def fingerprint(source: Source) -> str:

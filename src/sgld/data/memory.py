@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from ..device import known_now, sent
-from .order import SHUFFLE, check_batches, generator
+from .order import check_batches
+from .shuffle import shuffled
 from .source import Batch, Source
 
 __all__ = ["InMemory", "digest"]
@@ -37,7 +38,7 @@ class InMemory(Source):
         leaves = jax.tree.leaves(data)
         num_data = int(np.shape(leaves[0])[0])
         check_batches(num_data, batch_size, order)
-        permutation = generator(seed, SHUFFLE, 0).permutation(num_data)
+        permutation = shuffled(num_data, seed)
         permutation = np.append(permutation, permutation[:1])
         rows = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[permutation]), data)
         return cls(rows, num_data, int(batch_size), order)
@@ -71,7 +72,11 @@ class InMemory(Source):
 
     def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
         """The user's numbers of these rows, which `seed` has shuffled."""
-        return generator(seed, SHUFFLE, 0).permutation(self.num_data)[rows]
+        return shuffled(self.num_data, seed)[rows]
+
+    def rows_called(self, names: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
+        """The rows that the user calls so, in ascending order."""
+        return np.flatnonzero(np.isin(shuffled(self.num_data, seed), names))
 
     def hash(self) -> str:
         """SHA-256 of the rows."""

@@ -27,11 +27,11 @@ from ..typing import Order
 if TYPE_CHECKING:
     from .source import Source
 
-__all__ = ["ORDERS", "SHUFFLE", "check_batches", "entries", "generator"]
+__all__ = ["ORDERS", "check_batches", "entries", "generator"]
 
 ORDERS: tuple[Order, ...] = get_args(Order)
 ORDER_BLOCK = 4096  # steps of an order that are drawn at once: part of what a seed means
-SHUFFLE, _ORDER = 0, 1  # streams of the host's generator
+_ORDER = 1  # the stream of the host's generator that orders use
 
 
 def generator(seed: int, stream: int, counter: int, chain: int = 0) -> np.random.Generator:

@@ -16,6 +16,7 @@ from .order import check_batches, entries
 __all__ = ["Batch", "Source"]
 
 PyTree = Any
+CALLED = 2**20  # rows whose names are looked at together
 
 
 @jax.tree_util.register_dataclass
@@ -68,7 +69,8 @@ class Source(Protocol):
     An entry is a block's number, or the numbers [batch_size] of rows, as int32: what the host loop
     copies to the device. A source that reads ahead will hand out whole batches in their place,
     pytrees of arrays with a leading axis [n] that `fetch` unpacks: `chunk`, `entry_shape` and the
-    loop's buffer of entries are all that then changes.
+    loop's buffer of entries are all that then changes. On the host `ahead(entries)` tells a source what
+    will be fetched next.
 
     The first m rows stand for all where a search begins: number them in a random order, or blocks of
     similar rows make noisy batches. `sgld.sample` chooses batch size and order (`batch_size=`,
@@ -93,6 +95,9 @@ class Source(Protocol):
         """The entries of steps [step, step + n) of a chain, int32; `key` is (seed, chain)."""
         return entries(self, key, step, n)
 
+    def ahead(self, entries: Int[np.ndarray, "n ..."]) -> None:
+        """These entries will be fetched next, in this order: a source on disk begins to read."""
+
     def fetch(self, x: Int[Array, "*entry"]) -> Batch:
         """The Batch of one entry of `chunk`, inside compiled code."""
         if not self.uses_blocks:
@@ -110,6 +115,14 @@ class Source(Protocol):
     def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
         """What the user calls these rows, for messages; `seed` is the run's."""
         return rows
+
+    def rows_called(self, names: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
+        """The rows that the user calls so, in ascending order: the inverse of `original_rows`."""
+        found = []
+        for begin in range(0, self.num_data, CALLED):
+            rows = np.arange(begin, min(begin + CALLED, self.num_data))
+            found.append(rows[np.isin(self.original_rows(rows, seed), names)])
+        return np.concatenate(found)
 
     @property
     def num_blocks(self) -> int:

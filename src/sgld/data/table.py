@@ -5,34 +5,58 @@ Rows are counted from 1, the header not included: "data row 1" is the first row 
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import itertools
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
-from ..errors import DataError, did_you_mean, first_line, need
+from ..errors import DataError, UsageError, did_you_mean, first_line, need
+from .cells import raise_all, trouble_of
+from .delimited import read_delimited
+from .names import check_names, listed
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["as_table", "bundled", "column_array", "content_hash", "read_table", "refuse_null"]
+__all__ = [
+    "FORMATS",
+    "as_table",
+    "bundled",
+    "check_named",
+    "check_parquet",
+    "column_array",
+    "content_hash",
+    "existing",
+    "kind_of_file",
+    "read_table",
+]
 
 FORMATS = {
     ".csv": "csv",
+    ".tsv": "csv",
+    ".tab": "csv",
+    ".txt": "csv",
     ".parquet": "parquet",
     ".pq": "parquet",
     ".arrow": "ipc",
     ".feather": "ipc",
     ".ipc": "ipc",
 }
-MOST_LETTERS = 1000  # of a column's name
-MOST_HEADER = 2**20  # letters of a CSV's first line, which pyarrow wants in its first block
+EXCEL = "save the sheet as 'CSV UTF-8', or read it with pandas.read_excel and hand the DataFrame to sgld.fit"
+PANDAS = (
+    "read it with pandas.{} and hand the DataFrame to sgld.fit, or write it as .csv or .parquet"
+)
+UNPACK = "unpack it; of packed files .csv.gz is read"
+OTHERS = {  # what people have, and how it gets here
+    ".xlsx": EXCEL, ".xlsm": EXCEL, ".xls": EXCEL, ".ods": EXCEL, ".json": PANDAS.format("read_json"),
+    ".jsonl": PANDAS.format("read_json(lines=True)"), ".dta": PANDAS.format("read_stata"),
+    ".sav": PANDAS.format("read_spss"), ".sas7bdat": PANDAS.format("read_sas"),
+    ".pkl": PANDAS.format("read_pickle"), ".rds": "write it in R with write.csv(x, file, row.names = FALSE)",
+    ".zip": UNPACK, ".7z": UNPACK, ".bz2": UNPACK, ".xz": UNPACK, ".zst": UNPACK,
+}  # fmt: skip
 
 
 def bundled(name: str) -> Path:
@@ -54,41 +78,64 @@ def bundled(name: str) -> Path:
 def content_hash(path: str | Path) -> str:
     """SHA-256 of the file's bytes, in hexadecimal. Raises DataError where there is no such file."""
     try:
-        with open(_existing(path), "rb") as file:
+        with open(existing(path), "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
-def read_table(path: str | Path) -> pyarrow.Table:
-    """The table in a .csv, .parquet, .pq, .arrow, .feather or .ipc file.
+def read_table(path: str | Path, sep: str | None = None, decimal: str = ".") -> pyarrow.Table:
+    """The table in a .csv, .tsv, .txt, .parquet, .pq, .arrow, .feather or .ipc file.
 
-    In a CSV an empty unquoted cell and NA, NaN, null are nulls; a column whose later cells do
-    not fit the type of its first ones becomes floating point, or else text.
+    Text may be gzipped (.csv.gz). An empty unquoted cell and NA, NaN, null are nulls; a column
+    whose later cells do not fit the type of its first ones becomes floating point, or else text.
+
+    Args:
+      sep: between the cells of a file of text, a sign or a name such as "tab"; by default comma,
+        semicolon, tab or bar, as its first rows show.
+      decimal: the decimal point of a file of text, "." or ",".
 
     Raises:
       DataError: the file is missing, empty, of an unknown kind, not what its name says,
         truncated, ragged (with the line), without rows, or has a duplicated column.
+      UsageError: `sep` or `decimal` are none, or the file is not one of text.
     """
-    path = _existing(path)
-    kind = FORMATS.get(path.suffix.lower())
-    if kind is None:
-        raise DataError(
-            f"{path} has the extension {path.suffix!r}; rename or convert it to one of "
-            f"{', '.join(FORMATS)}." + did_you_mean(path.suffix.lower(), FORMATS)
+    path = existing(path)
+    kind = kind_of_file(path)
+    if kind != "csv" and (sep is not None or decimal != "."):
+        raise UsageError(
+            f"sep and decimal are of files of text, and {path} is none; leave them out."
         )
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty (0 bytes); write it again.")
     arrow = need("pyarrow", "tables")
     try:
-        table = {"csv": _read_csv, "parquet": _read_parquet, "ipc": _read_ipc}[kind](path)
+        if kind == "csv":
+            table = read_delimited(path, sep, decimal)
+        else:
+            table = {"parquet": _read_parquet, "ipc": _read_ipc}[kind](path)
     except (arrow.ArrowException, OSError) as error:
         reason = first_line(error)
         raise DataError(f"{path} cannot be read as {kind}: {reason}; write it again.") from error
-    _check_names(table.column_names, str(path))
+    check_names(table.column_names, str(path))
     if table.num_rows == 0:
-        raise DataError(f"{path} has columns ({_some(table.column_names)}) but no rows.")
+        raise DataError(f"{path} has columns ({listed(table.column_names)}) but no rows.")
     return table
+
+
+def kind_of_file(path: Path) -> str:
+    """How a file is read, by its extension. Raises DataError, with what to do, for one of another kind."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    packed = suffixes[-1:] == [".gz"]
+    suffix = (suffixes[-2:-1] if packed else suffixes[-1:]) or [""]
+    kind = FORMATS.get(suffix[0])
+    if packed and kind != "csv":
+        raise DataError(f"{path} is packed; unpack it (gunzip): of packed files .csv.gz is read.")
+    if kind is None:
+        remedy = OTHERS.get(suffix[0], f"rename or convert it to one of {', '.join(FORMATS)}")
+        hint = "" if suffix[0] in OTHERS else did_you_mean(suffix[0], FORMATS)
+        raise DataError(f"{path} has the extension {path.suffix!r}; {remedy}.{hint}")
+    return kind
 
 
 def as_table(data: Any) -> pyarrow.Table:
@@ -105,20 +152,18 @@ def as_table(data: Any) -> pyarrow.Table:
                 f"the data are a {type(data).__name__}, which does not make a table ({error}); "
                 "give a pyarrow.Table, a DataFrame or a dict of columns of one length."
             ) from error
-    _check_names(data.column_names, "the table")
+    check_names(data.column_names, "the table")
     if data.num_rows == 0:
         raise DataError("the table has no rows.")
     return data
 
 
-def refuse_null(table: pyarrow.Table, name: str) -> None:
-    """Raises DataError with the first data row whose cell in column `name` is null."""
-    column = table.column(name)
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy())) + 1
+def check_named(table: pyarrow.Table, name: str) -> None:
+    """DataError where a table has no column of this name."""
+    if name not in table.column_names:
         raise DataError(
-            f"column {name!r} is null (empty) in data row {row}; "
-            "drop such rows or fill the cells in."
+            f"there is no column {name!r}; the columns are {listed(table.column_names)}."
+            + did_you_mean(name, table.column_names)
         )
 
 
@@ -130,38 +175,18 @@ def column_array(table: pyarrow.Table, name: str) -> Float[np.ndarray, " N"]:
         of text or dates.
     """
     arrow = need("pyarrow", "tables")
-    if name not in table.column_names:
-        raise DataError(
-            f"there is no column {name!r}; the columns are {_some(table.column_names)}."
-            + did_you_mean(name, table.column_names)
-        )
-    refuse_null(table, name)
-    column, types = table.column(name), arrow.types
-    if types.is_dictionary(column.type):
+    check_named(table, name)
+    raise_all([trouble_of(table, name)])
+    column = table.column(name)
+    if arrow.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    kind = column.type
-    if types.is_boolean(kind):
+    if arrow.types.is_boolean(column.type):
         return column.to_numpy().astype(np.float64)
-    if types.is_binary(kind):
-        raise DataError(
-            f"column {name!r} is not UTF-8 text ({column[0].as_py()!r} in data row 1); save the file as UTF-8."
-        )
-    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)):
-        raise DataError(
-            f"column {name!r} holds {kind} values such as {column[0].as_py()!r} in data row 1, "
-            "where numbers are needed; convert it to numbers."
-        )
-    values = column.cast(arrow.float64(), safe=False).to_numpy()
-    bad = np.flatnonzero(~np.isfinite(values))
-    if bad.size:
-        raise DataError(
-            f"column {name!r} is {values[bad[0]]} in data row {bad[0] + 1}; "
-            "drop such rows or fill the cells in."
-        )
-    return values
+    return column.cast(arrow.float64(), safe=False).to_numpy()
 
 
-def _existing(path: str | Path) -> Path:
+def existing(path: str | Path) -> Path:
+    """The path of a file that is there. Raises DataError otherwise."""
     path = Path(path)
     try:
         os.lstat(path)
@@ -177,100 +202,13 @@ def _existing(path: str | Path) -> Path:
         raise DataError(f"{path} is a folder; name a file in it.")
     if not path.parent.is_dir():
         raise DataError(f"there is no file {path}, nor a folder {path.parent}; check the path.")
-    siblings = [p.name for p in path.parent.iterdir() if p.suffix.lower() in FORMATS]
+    siblings = [p.name for p in path.parent.iterdir() if {*FORMATS} & {*p.suffixes}]
     hint = did_you_mean(path.name, siblings)
     raise DataError(f"there is no file {path}; check the path.{hint}")
 
 
-def _check_names(names: list[str], where: str) -> None:
-    seen: dict[str, int] = {}
-    for position, name in enumerate(names, start=1):
-        if len(name) > MOST_LETTERS:
-            raise DataError(
-                f"{where} has a name of {len(name):,} letters in column {position} ({name[:20]!r} ...), and a name "
-                f"may have {MOST_LETTERS:,}; rename it."
-            )
-        if name in seen:
-            raise DataError(
-                f"{where} has the column name {name!r} twice (columns {seen[name]} and "
-                f"{position}); rename one of them."
-            )
-        seen[name] = position
-
-
-def _some(names: list[str], most: int = 12) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def _header(path: Path) -> list[str]:
-    """The names in the first row of a CSV."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        try:
-            lines = iter(lambda: file.readline(MOST_HEADER), "")
-            first = next(lines, "")
-            if len(first) == MOST_HEADER:
-                raise DataError(
-                    f"{path} has {MOST_HEADER:,} letters and more in its first line, where the names of columns "
-                    "should stand; write it again."
-                )
-            names = next(csv.reader(itertools.chain([first], lines)), [])
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path} is not UTF-8 text (byte {error.object[error.start]:#04x} in its first rows); save it as UTF-8."
-            ) from error
-        except csv.Error as error:
-            raise DataError(
-                f"{path} has a name of more than {csv.field_size_limit():,} letters in its header, or cannot be "
-                f"read as csv ({first_line(error)}); write it again."
-            ) from error
-    _check_names(names, str(path))
-    return names
-
-
-def _read_csv(path: Path) -> pyarrow.Table:
-    arrow, reader = need("pyarrow", "tables"), need("pyarrow.csv", "tables")
-    _header(path)
-    types: dict[str, Any] = {}
-    while True:
-        options = reader.ConvertOptions(
-            strings_can_be_null=True, quoted_strings_can_be_null=False, column_types=types
-        )
-        try:
-            return reader.read_csv(
-                path,
-                parse_options=reader.ParseOptions(newlines_in_values=True),
-                convert_options=options,
-            )
-        except arrow.ArrowInvalid as error:
-            if "straddl" in str(error):
-                raise DataError(
-                    f"{path} has a row of more than a million letters; close an open quotation mark, or write it again."
-                ) from error
-            if "Expected" in str(error) and "columns" in str(error):
-                raise _ragged(path) from error
-            # types are inferred from the first block of the file: widen the one that did not last
-            found = re.search(r"In CSV column #(\d+).*conversion error to (\S+):", str(error))
-            if not found or found[2] == "string":
-                raise
-            name = _header(path)[int(found[1])]
-            numeric = found[2] in ("int64", "null") and name not in types
-            types[name] = arrow.float64() if numeric else arrow.string()
-
-
-def _ragged(path: Path) -> DataError:
-    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
-        rows = csv.reader(file)
-        width = len(next(rows))
-        for cells in rows:
-            if cells and len(cells) != width:
-                return DataError(
-                    f"{path} line {rows.line_num} has {len(cells)} cells where the header has "
-                    f"{width}; mend that line."
-                )
-    return DataError(f"{path} has rows of different lengths; write it again.")
-
-
-def _read_parquet(path: Path) -> pyarrow.Table:
+def check_parquet(path: Path) -> None:
+    """DataError for a file that does not begin and end as a Parquet file does."""
     with open(path, "rb") as file:
         first = file.read(4)
         file.seek(-min(4, path.stat().st_size), 2)
@@ -284,6 +222,10 @@ def _read_parquet(path: Path) -> pyarrow.Table:
         raise DataError(
             f"{path} is a truncated Parquet file (its footer is missing); copy it again."
         )
+
+
+def _read_parquet(path: Path) -> pyarrow.Table:
+    check_parquet(path)
     return need("pyarrow.parquet", "tables").ParquetFile(path).read()
 
 

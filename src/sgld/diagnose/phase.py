@@ -197,6 +197,7 @@ def gradient_statistics(
       posterior, data: as for `sgld.sample`.
       position: where (a pytree like `init`).
       num_rows: rows to measure on, drawn at random (None: all).
+      seed: of that choice.
 
     Returns: GradientStatistics, in the free coordinates that samplers move in.
 

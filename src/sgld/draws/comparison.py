@@ -70,6 +70,11 @@ class Comparison:
     def __repr__(self) -> str:
         return str(self)
 
+    def _repr_html_(self) -> str:
+        from ..notebook.views import view
+
+        return view(self)
+
 
 COLUMNS = ("mean_error", "mean_error_se", "sd_ratio", "sd_ratio_se")
 

@@ -130,6 +130,11 @@ class Plan:
         lines = [f"{name:<18}{value}" for name, value in facts.items()]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
+    def _repr_html_(self) -> str:
+        from ..notebook.views import view
+
+        return view(self)
+
     def describe(self) -> dict[str, Any]:
         """The plan in words and numbers, for printing and for run.json."""
         return {

@@ -43,7 +43,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..errors import RunError
-from .files import (  # fmt: skip
+from ..files import (  # fmt: skip
     NO_FOLLOW,
     SCRATCH,
     exists,

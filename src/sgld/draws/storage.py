@@ -14,10 +14,11 @@ import jax
 import numpy as np
 
 from ..errors import RunError, first_line
+from ..files import as_json, digest_of, exists, reading, remove, write_atomic
 from ..layout import leaf_names
 from .draws import Draws
-from .files import as_json, digest_of, exists, reading, remove, write_atomic
 from .moments import Moments
+from .origin import Origin
 from .run_directory import RunDirectory
 from .summary import TOLD
 from .verdict import NOT_JUDGED, Verdict
@@ -126,7 +127,7 @@ def load(path: str | Path) -> Draws:
             result["verdict"] = confirmation["verdict"]
         elif exists(run.path / "summary.json"):  # the table of a verdict that is lost is another
             _check(run, result, "summary.json")
-        return replace(_made(result, found[1]), plan=plan)
+        return replace(_made(result, found[1]), plan=plan, origin=Origin(path=run.path))
 
 
 def table_of(run: RunDirectory) -> dict[str, Any] | None:

@@ -70,6 +70,11 @@ class Summary:
     def __repr__(self) -> str:
         return str(self)
 
+    def _repr_html_(self) -> str:
+        from ..notebook.views import view
+
+        return view(self)
+
 
 def left_out(count: int) -> str:
     """Rows that a model did not take, in words."""

@@ -49,6 +49,11 @@ class Verdict:
     def __str__(self) -> str:
         return f"{self.word}: " + " ".join(self.reasons)
 
+    def _repr_html_(self) -> str:
+        from ..notebook.views import view
+
+        return view(self)
+
     @property
     def doubts(self) -> tuple[str, ...]:
         """What a smaller step cannot answer: MODES, TAILS, or in words; empty for nothing."""

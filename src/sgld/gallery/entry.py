@@ -31,6 +31,10 @@ class Check:
       'pass'
       >>> Check.in_ratio("sd of b1", 0.5, 5.0, 0.05, expected_miss="the step is too large").word
       'as printed'
+      >>> Check.in_sd("mean of b1", truth=1.0, ours=1.05, sd=0.5, limit=0.2).error
+      0.10000000000000009
+      >>> Check.in_value("draws", truth=100, ours=90, limit=5).passed
+      False
     """
 
     quantity: str
@@ -46,7 +50,7 @@ class Check:
         cls, quantity: str, truth: Any, ours: Any, sd: Any, limit: float,
         expected_miss: str | None = None,
     ) -> Check:  # fmt: skip
-        """|ours - truth| is at most `limit` of the true sd."""
+        """|ours - truth| is at most `limit` of the true sd; quantity and expected_miss as above."""
         error = (float(ours) - float(truth)) / float(sd)
         return cls(quantity, float(truth), float(ours), error, limit, "sd", expected_miss)
 
@@ -54,7 +58,11 @@ class Check:
     def in_ratio(
         cls, quantity: str, truth: Any, ours: Any, limit: float, expected_miss: str | None = None
     ) -> Check:
-        """Ours / truth lies between 1 / (1 + limit) and 1 + limit."""
+        """Ours / truth lies between 1 / (1 + limit) and 1 + limit.
+
+        Args:
+          quantity, truth, ours, limit, expected_miss: as above.
+        """
         error = float(ours) / float(truth)
         return cls(quantity, float(truth), float(ours), error, limit, "ratio", expected_miss)
 
@@ -62,7 +70,11 @@ class Check:
     def in_value(
         cls, quantity: str, truth: Any, ours: Any, limit: float, expected_miss: str | None = None
     ) -> Check:
-        """|ours - truth| is at most `limit`, in the units of the quantity itself."""
+        """|ours - truth| is at most `limit`, in the units of the quantity itself.
+
+        Args:
+          quantity, truth, ours, limit, expected_miss: as above.
+        """
         error = float(ours) - float(truth)
         return cls(quantity, float(truth), float(ours), error, limit, "", expected_miss)
 
@@ -90,6 +102,11 @@ class Section:
       text: paragraphs of plain text; `words` between backticks are shown as code.
       figures: panels (`sgld.gallery.draw` makes them), several side by side.
       key: (colour, words) of what is drawn in all the figures; colours are those of the report.
+
+    Example:
+      >>> from sgld.gallery import Section
+      >>> Section("What is seen", ("The sd is `h / 4` too large.",)).figures
+      ()
     """
 
     heading: str
@@ -100,7 +117,19 @@ class Section:
 
 @dataclass(frozen=True)
 class Entry:
-    """A page: its title, what it shows in a sentence or two, sections, and checks."""
+    """A page of the gallery.
+
+    Attributes:
+      title: of the page.
+      lead: what it shows, in a sentence or two.
+      sections: of the page, in order.
+      checks: numbers beside their truths.
+
+    Example:
+      >>> from sgld.gallery import Entry, Section
+      >>> Entry("X0", "Nothing is shown.", (Section("Nothing"),), ()).checks
+      ()
+    """
 
     title: str
     lead: str

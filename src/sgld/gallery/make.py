@@ -14,8 +14,8 @@ from typing import Any
 
 from ..checks import check_seed
 from ..device import check_device
-from ..draws.files import write_atomic
 from ..errors import MissingExtra, SGLDError, UsageError, did_you_mean, need
+from ..files import write_atomic
 from ..stages import aside, counted, stage, told
 from .data import Table, own_table
 from .entry import Check, Entry
@@ -41,6 +41,13 @@ class Result:
       seconds: it took.
       quick, seed: as asked.
       lacks: why it was not made, an optional dependency being absent; None where it was.
+
+    Example:
+      >>> from sgld.gallery import Check, Result
+      >>> checks = (Check.in_ratio("sd", 1.0, 1.01, 0.05), Check.in_ratio("sd", 1.0, 2.0, 0.05))
+      >>> result = Result("X1", "A title", checks, None, 2.0, True, 0)
+      >>> result.count("pass"), result.missed
+      (1, True)
     """
 
     name: str
@@ -105,6 +112,12 @@ def make(
     Raises, before anything is written: UsageError for an unknown name or a wrong argument;
     DataError for a file `data` that cannot be read, with the line; MissingExtra where matplotlib
     is absent, or what an entry asked for by name needs.
+
+    Example:
+      >>> import sgld
+      >>> sgld.gallery.make(["X12"])
+      Traceback (most recent call last):
+      sgld.errors.UsageError: there is no gallery entry 'X12'; the entries are X1 to X11. Did you mean 'X1'?
     """
     asked = [names] if isinstance(names, str) else [str(name) for name in names]
     chosen, folder = _chosen(asked), Path(out)

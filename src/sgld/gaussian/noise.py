@@ -24,16 +24,20 @@ __all__ = [
 
 GROUP = 512  # entries of the data order taken together
 MANY, SHARED = 200, 16  # parameters from which so many draws share their two batches
+NUMBERS = 2**22  # of blocks' gradients that are taken to float64 together
 TUNING = 2  # the stream of the host's generator that tuning uses
 
 
 @stage("rows")
 def block_noise(problem: Problem, z: np.ndarray) -> Float[np.ndarray, "d d"]:
     """Covariance at z of K times a random block's gradient (divisor K): one pass."""
-    table = np.asarray(sums.block_gradients(problem, problem.array(z)))
-    return np.cov(
-        problem.source.num_blocks * table.astype(np.float64), rowvar=False, bias=True
-    ).reshape(z.size, z.size)
+    table, K = np.asarray(sums.block_gradients(problem, problem.array(z))), problem.num_blocks
+    mean, size = np.mean(table, 0, dtype=np.float64), max(1, NUMBERS // z.size)
+    found = np.zeros((z.size, z.size))
+    for k in range(0, K, size):
+        apart = table[k : k + size] - mean
+        found += apart.T @ apart
+    return K * found
 
 
 @stage("rows")

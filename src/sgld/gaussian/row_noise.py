@@ -17,19 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ..data.order import generator
 from ..device import sent
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.rows import row_gradient
-from ..stages import stage
+from ..stages import counted, stage
 from .dense import Laplace
 from .noise import TUNING
 
@@ -40,6 +41,7 @@ PROJECTED = 16  # numbers that a row's gradient is projected to, where it has mo
 LARGEST, OTHERS = 1024, 2048  # rows whose gradients are kept, the largest and a sample of the rest
 NUMBERS = 2**23  # in the gradients that are kept
 PIECE = 2**20  # numbers in the gradients of rows that are taken together
+TOGETHER = 2**18  # rows whose sizes the host looks at together
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,11 @@ class RowNoise:
 
 
 class Survey(NamedTuple):
-    """Both kinds of noise, and the sizes N ||F^T g_i(c)|| of all rows at the centre."""
+    """Both kinds of noise; mean and variance over all rows of (N ||F^T g_i(c)||)^2 at the centre."""
 
     plain: RowNoise
     centred: RowNoise
-    at_center: Float[np.ndarray, " N"]
+    at_center: tuple[float, float]
 
 
 @stage("rows")
@@ -98,9 +100,8 @@ def row_noise(problem: Problem, laplace: Any, seed: int) -> Survey:
     if d > PROJECTED:
         sketch = rng.standard_normal((PROJECTED, d)) / np.sqrt(PROJECTED)
     zs, center = laplace.draw(rng, DRAWS), array(laplace.center)
-    squares = _sizes(problem, array(zs), center, array(laplace.spread(sketch).T))
-    sizes = N * np.sqrt(_finite(np.asarray(squares, np.float64)))
-    plain, centred = (_looked_at(size, rng, NUMBERS // d) for size in sizes.T)
+    seen = _all_rows(problem, array(zs), center, array(laplace.spread(sketch).T), NUMBERS // d)
+    plain, centred = ((top[:-1], _others(N, top[:-1], rng, NUMBERS // d)) for top in seen.numbers)
     each = max(DRAWS, OTHERS // max(1, len(centred[0])))
     rows = np.concatenate([*plain, np.repeat(centred[0], each), centred[1]])
     zs = laplace.draw(rng, len(rows))
@@ -109,35 +110,78 @@ def row_noise(problem: Problem, laplace: Any, seed: int) -> Survey:
     at_center, moved = (_finite(N * np.asarray(g, np.float64)) for g in found)
     moved = moved[split:] + _mean(problem, laplace, zs[split:])
     return Survey(
-        _kept(plain, sizes[:, 0], at_center[:split], 1),
-        _kept(centred, sizes[:, 1], moved, each),
-        sizes[:, 0],
+        _kept(plain, seen.sizes[0], at_center[:split], 1, N),
+        _kept(centred, seen.sizes[1], moved, each, N),
+        seen.at_center,
     )
 
 
-def _looked_at(
-    sizes: Float[np.ndarray, " N"], rng: np.random.Generator, most: int
-) -> tuple[Int[np.ndarray, " M"], Int[np.ndarray, " n"]]:
-    """The largest rows, and of the others all, where they are few, or a random sample."""
-    count = min(LARGEST, len(sizes) // 4, most // (4 * DRAWS))
-    split = np.argpartition(-sizes, count)
-    top, rest = split[:count], split[count:]
-    room = max(1, min(OTHERS, most // 4))
-    few = len(rest) <= room
-    others = np.tile(rest, room // len(rest)) if few else rest[rng.integers(0, len(rest), room)]
-    return top[np.argsort(-sizes[top], kind="stable")], others
+def _others(
+    num_data: int, top: Int[np.ndarray, " M"], rng: np.random.Generator, most: int
+) -> Int[np.ndarray, " n"]:
+    """Of the rows that are not among the largest all, where they are few, or a random sample."""
+    left, room = num_data - len(top), max(1, min(OTHERS, most // 4))
+    if left <= room:
+        return np.tile(np.setdiff1d(np.arange(num_data), top), room // left)
+    others = rng.integers(0, num_data, room)
+    while (again := np.isin(others, top)).any():
+        others[again] = rng.integers(0, num_data, int(again.sum()))
+    return others
 
 
 def _kept(
     rows: tuple[Int[np.ndarray, " M"], Int[np.ndarray, " n"]],
-    sizes: Float[np.ndarray, " N"],
+    size: Float[np.ndarray, " M+1"],
     gradients: Float[np.ndarray, "m d"],
     each: int,
+    num_data: int,
 ) -> RowNoise:
-    top, (N, d) = rows[0], (len(sizes), gradients.shape[1])
-    size = np.append(sizes[top], np.delete(sizes, top).max())
+    top, d = rows[0], gradients.shape[1]
     split = len(top) * each
-    return RowNoise(top, size, gradients[:split].reshape(-1, each, d), gradients[split:], N)
+    return RowNoise(top, size, gradients[:split].reshape(-1, each, d), gradients[split:], num_data)
+
+
+class _Seen(NamedTuple):
+    """All rows, by both kinds of size: the largest, largest first, and one more; moments of the plain squares."""
+
+    numbers: list[Int[np.ndarray, " M+1"]]
+    sizes: list[Float[np.ndarray, " M+1"]]
+    at_center: tuple[float, float]
+
+
+def _all_rows(
+    problem: Problem,
+    zs: Float[Array, "k d"],
+    center: Array,
+    directions: Float[Array, "d r"],
+    most: int,
+) -> _Seen:
+    """Look at every row, some pieces at a time: what is held does not grow with their number."""
+    N = problem.num_data
+    count = min(LARGEST, N // 4, most // (4 * DRAWS))
+    width = len(zs) * max(center.size, problem.source.row_width)
+    pieces = problem.source.with_batches(max(1, min(N, PIECE // width)), "reshuffle")
+    together = max(1, TOGETHER // pieces.block_size)
+    numbers, sizes = [np.zeros(0, np.int64)] * 2, [np.zeros(0)] * 2
+    done, mean, squares = 0, 0.0, 0.0
+    for first in range(0, pieces.num_blocks, together):
+        found = _sizes(
+            problem, zs, center, directions, np.int32(first),
+            size=pieces.batch_size, count=min(together, pieces.num_blocks),
+        )  # fmt: skip
+        here, square, counts = (np.asarray(part) for part in found)
+        here, square = here[counts], N**2 * _finite(square[counts].astype(np.float64))
+        for kind in (0, 1):
+            both = np.append(numbers[kind], here), np.append(sizes[kind], np.sqrt(square[:, kind]))
+            largest = np.argsort(-both[1], kind="stable")[: count + 1]
+            numbers[kind], sizes[kind] = both[0][largest], both[1][largest]
+        # Chan, Golub & LeVeque's sums
+        apart, own = square[:, 0].mean() - mean, len(here)
+        squares += own * square[:, 0].var() + apart**2 * done * own / (done + own)
+        mean += apart * own / (done + own)
+        done += own
+        counted(done, N, "rows")
+    return _Seen(numbers, sizes, (float(mean), float(squares / N)))
 
 
 def _mean(
@@ -168,28 +212,39 @@ def _of_rows(
     return jax.lax.map(one, (rows, zs), batch_size=max(1, PIECE // center.size))
 
 
-@jax.jit
+@partial(jax.jit, static_argnames=("size", "count"))
 def _sizes(
-    problem: Problem, zs: Float[Array, "k d"], center: Array, directions: Float[Array, "d r"]
-) -> Float[Array, "N 2"]:
-    """Squares of every row's gradient at the centre, and mean squares of its differences from that."""
-    width = len(zs) * max(center.size, problem.source.row_width)
-    size = max(1, min(problem.num_data, PIECE // width))
+    problem: Problem,
+    zs: Float[Array, "k d"],
+    center: Array,
+    directions: Float[Array, "d r"],
+    first: Int[Array, ""],
+    *,
+    size: int,
+    count: int,
+) -> tuple[Int[Array, " m"], Float[Array, "m 2"], Bool[Array, " m"]]:
+    """Squares of the gradient at the centre, and mean squares of the differences from that, of some rows.
+
+    Those of `count` pieces of `size` rows from piece `first` on: their numbers, both squares, and
+    whether they count, which what only fills a piece up, or lies beyond the last, does not.
+    """
     source = problem.source.with_batches(size, "reshuffle")
 
     def piece(k):
-        batch = source.fetch(k)
+        batch = source.fetch(jnp.minimum(k, source.num_blocks - 1))
 
         def at(z):
             one = lambda row: jax.grad(problem.log_likelihood)(z, row)  # noqa: E731
             each = jax.tree.map(lambda leaf: leaf[:, None], batch.rows)
             return jax.vmap(one)(each)
 
-        first = at(center)
-        moved = jax.vmap(lambda z: (at(z) - first) @ directions)(zs)
-        squares = jnp.sum((first @ directions) ** 2, 1), jnp.mean(jnp.sum(moved**2, 2), 0)
-        return batch.numbers, jnp.stack(squares, axis=1)
+        at_center = at(center)
+        moved = jax.vmap(lambda z: (at(z) - at_center) @ directions)(zs)
+        squares = jnp.sum((at_center @ directions) ** 2, 1), jnp.mean(jnp.sum(moved**2, 2), 0)
+        counts = jnp.full(batch.numbers.shape, k < source.num_blocks)
+        if batch.weight is not None:
+            counts &= batch.weight > 0
+        return batch.numbers, jnp.stack(squares, axis=1), counts
 
-    numbers, found = jax.lax.map(piece, jnp.arange(source.num_blocks, dtype=jnp.int32))
-    whole = jnp.zeros((problem.num_data, 2), center.dtype)
-    return whole.at[numbers.reshape(-1)].set(found.reshape(-1, 2))
+    numbers, found, counts = jax.lax.map(piece, first + jnp.arange(count, dtype=jnp.int32))
+    return numbers.reshape(-1), found.reshape(-1, 2), counts.reshape(-1)

@@ -17,6 +17,8 @@ from .estimate import Estimate
 
 __all__ = ["ControlVariates"]
 
+TABLE = 2**25  # numbers of the blocks' gradients that are kept; more are taken again at each step
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class ControlVariates:
 
     Args:
       center: a position; None takes the posterior mode.
+      total, table: the library's own: G(c) [d], and the blocks' gradients at c [K, d].
 
     Example:
       >>> import sgld
@@ -54,7 +57,7 @@ class ControlVariates:
         if self.center is not None:
             center = problem.layout.ravel(problem.posterior.unconstrain(self.center))
         assert center is not None
-        if problem.source.uses_blocks:
+        if problem.source.uses_blocks and problem.num_blocks * center.size <= TABLE:
             table = sums.block_gradients(problem, center)
             total = np.sum(np.asarray(table), 0, dtype=np.float64)  # of many large terms
             return ControlVariates(center, problem.array(total), table)

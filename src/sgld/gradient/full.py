@@ -42,7 +42,7 @@ class Full:
 
     @classmethod
     def around(cls, problem: Problem, center: Array | None) -> Full:
-        """With the rows' values at the centre; without rows or centre nothing to keep."""
+        """With the values of the problem's rows at the `center` [d]; without either nothing to keep."""
         if not problem.has_rows or center is None:
             return cls()
         return cls(_values(problem, center))

@@ -65,6 +65,7 @@ def rejection_rate(
       preconditioner: D, in free coordinates (None: with draws and no step_size that of their run,
         else the identity).
       num_proposals: proposals, spread over the draws.
+      seed: of the proposals.
 
     Returns: the mean rejection probability, a float, or an array of step_size's shape.
 

@@ -27,10 +27,20 @@ def check_columns(x: Float[np.ndarray, "N p"], names: list[str]) -> None:
     intercept = "Intercept" in names
     columns = [j for j, name in enumerate(names) if name != "Intercept"]
     scale = np.std(x, axis=0) if intercept else np.sqrt(np.mean(x**2, axis=0))
-    constant = [j for j in columns if scale[j] <= 1e-13 * np.abs(x[:, j]).max()]
-    twins = _twins(x, [j for j in columns if j not in constant])
-    kept = [j for j in columns if j not in constant and j not in twins]
+    still = [j for j in columns if scale[j] <= 1e-13 * np.abs(x[:, j]).max()]
+    # whole numbers that differ differ, however many digits they share: the ids of a register
+    ids = [j for j in still if np.ptp(x[:, j]) >= 1 and (x[:, j] == np.rint(x[:, j])).all()]
+    constant = [j for j in still if j not in ids]
+    twins = _twins(x, [j for j in columns if j not in still])
+    kept = [j for j in columns if j not in still and j not in twins]
     found = _first([f"{names[j]!r} is constant ({x[0, j]:.10g} in every row)" for j in constant])
+    found += _first(
+        [
+            f"{names[j]!r} holds whole numbers that share all but their last digits, as ids do "
+            f"({x[0, j]:.0f} in data row 1)"
+            for j in ids
+        ]
+    )
     found += _first([f"{names[j]!r} is a duplicate of {names[i]!r}" for j, i in twins.items()])
     size = len(kept) + intercept
     if x.shape[0] >= size:

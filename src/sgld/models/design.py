@@ -8,17 +8,19 @@ center(x), poly(x, 2) or bs(x, df=4). Formulas are evaluated by formulaic, as Py
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from ..data.table import column_array, refuse_null
+from ..data.cells import Trouble, is_number, missing_cells, raise_all, trouble_of, written_number
 from ..errors import DataError, UsageError, did_you_mean, first_line, need
 from .expression import FUNCTIONS, check_expression
 from .size import MOST_LEVELS, check_columns_fit, check_terms, is_text
+from .spelling import meant
 
 if TYPE_CHECKING:
     import pandas
@@ -39,10 +41,13 @@ class Learnt(NamedTuple):
     offset: Float[np.ndarray, " N"] | None
 
 
-def learn(table: pyarrow.Table, formula: str) -> Learnt:
+def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> Learnt:
     """What a formula makes of the rows of a table, and what it learns from them.
 
     A term offset(...) is added to the linear predictor as it is, without a coefficient.
+
+    Args:
+      numbers: columns beside the formula's that have to be of numbers.
 
     Raises:
       UsageError: the formula does not parse, has no outcome or several, or no predictors.
@@ -52,10 +57,9 @@ def learn(table: pyarrow.Table, formula: str) -> Learnt:
     outcome = str(next(iter(parsed.lhs)))
     used = _used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
     _check_meant(formula, outcome, parsed.rhs)
-    if outcome in table.column_names:
-        column_array(table, outcome)
+    numbers = {*numbers, *([outcome] if outcome in table.column_names else [])}
+    _check_cells(parsed.rhs, table, {*used, *numbers}, numbers)
     frame = _frame(table, used)
-    _check_numbers_as_text(parsed.rhs, table)
     check_columns_fit(parsed.rhs, table)
     evaluator = _evaluator(frame)
     matrices = _evaluate(evaluator, parsed, formula)
@@ -123,9 +127,8 @@ def apply(
         },
     )
     used = _used_columns(state["formula"], parsed.rhs, table)
-    for name in used:
-        if state["factors"].get(name, {}).get("kind") == "numerical":
-            column_array(table, name)
+    numbers = {name for name in used if state["factors"].get(name, {}).get("kind") == "numerical"}
+    _check_cells(parsed.rhs, table, used, numbers)
     evaluator = _evaluator(_frame(table, used))
     matrix = _evaluate(evaluator, spec, state["formula"])
     names = [str(name) for name in matrix.columns]
@@ -169,16 +172,23 @@ def _parse(formula: str, columns: list[str]) -> Any:
     # of a formula that means nothing, its parser raises what it pleases
     except Exception as error:
         reason = first_line(error).replace("insuffient", "insufficient")
-        raise UsageError(f"formula {formula!r} cannot be read: {reason}.") from error
+        hint = meant(formula, columns)
+        raise UsageError(f"formula {formula!r} cannot be read: {reason}.{hint}") from error
     left = getattr(parsed, "lhs", ())
     if not isinstance(left, tuple) and all(
         factor.eval_method.value == "literal" for term in left for factor in term.factors
     ):
         left = ()
     if not left:
-        raise UsageError(f"formula {formula!r} has no outcome; write 'outcome ~ predictors'.")
+        hint = meant(formula, columns) or " Write 'outcome ~ predictors'."
+        raise UsageError(f"formula {formula!r} has no outcome.{hint}")
     if len(left) != 1:
         raise UsageError(f"formula {formula!r} has several outcomes; name one left of '~'.")
+    if not formula.rpartition("~")[2].strip():
+        hint = meant(formula, columns)
+        raise UsageError(
+            f"formula {formula!r} has nothing right of '~'; 'y ~ 1' fits an intercept alone.{hint}"
+        )
     if isinstance(parsed.rhs, tuple):
         raise UsageError(f"formula {formula!r} has a '|'; write one set of predictors.")
     return parsed
@@ -191,36 +201,100 @@ def _used_columns(formula: str, terms: Iterable[Any], table: pyarrow.Table) -> l
         if factor.eval_method.value == "lookup":
             used.add(factor.expr)
         elif factor.eval_method.value == "python":
-            used |= check_expression(factor.expr, columns)
-    for name in sorted(used):
-        if name not in columns:
-            raise DataError(
-                f"formula {formula!r} names {name!r}, which is not a column of the table "
-                f"({', '.join(columns[:12])}{', ...' * (len(columns) > 12)})."
-                + did_you_mean(name, [*columns, *FUNCTIONS])
-            )
+            try:
+                used |= check_expression(factor.expr, columns)
+            except UsageError as error:
+                raise UsageError(f"{error}{meant(formula, columns)}") from error
+    unknown = sorted(used - set(columns))
+    if unknown:
+        which = "is not a column" if len(unknown) == 1 else "are not columns"
+        cased = [name for name in columns if name.casefold() == unknown[0].casefold()]
+        called = re.search(rf"\b{re.escape(unknown[0])}\s*\(", formula)
+        nearest = did_you_mean(unknown[0], [*columns, *(FUNCTIONS if called else ())])
+        if cased:
+            nearest = f" Did you mean {cased[0]!r}?"
+        raise DataError(
+            f"formula {formula!r} names {', '.join(map(repr, unknown))}, which {which} of the table "
+            f"({', '.join(columns[:12])}{', ...' * (len(columns) > 12)})."
+            + (meant(formula, columns) or _without_header(columns) or nearest)
+        )
     return sorted(used)
 
 
+def _without_header(columns: list[str]) -> str:
+    """A sentence for a file whose first row is taken for its header, and has numbers in it."""
+    if 3 * sum(map(is_number, columns)) < len(columns):
+        return ""
+    return " The first line seems to be a row, where the names of the columns should stand; put names there."
+
+
 def _frame(table: pyarrow.Table, used: list[str]) -> pandas.DataFrame:
-    """The columns used, as pandas ones, free of nulls and of types a formula cannot take."""
+    """The columns used, as pandas ones, of types a formula can take."""
     arrow = need("pyarrow", "tables")
     types = arrow.types
     columns = {}
     for name in used:
         column = table.column(name)
         kind = column.type.value_type if types.is_dictionary(column.type) else column.type
-        refuse_null(table, name)
         if types.is_decimal(kind):
             column = column.cast(arrow.float64())
-        elif is_text(kind, dictionary=False):
-            _check_text(column, name)
-        elif not types.is_boolean(kind):
-            column_array(table, name)
         columns[name] = column.to_pandas()
         if types.is_dictionary(column.type):
             columns[name] = columns[name].cat.remove_unused_categories()
     return need("pandas", "tables").DataFrame(columns, index=range(table.num_rows))
+
+
+def _check_cells(
+    terms: Iterable[Any], table: pyarrow.Table, used: Iterable[str], numbers: Collection[str]
+) -> None:
+    """DataError that names every column whose cells are not what a formula can take.
+
+    Args:
+      numbers: columns that have to be of numbers; text in others is a category.
+    """
+    factors = [factor for term in terms for factor in term.factors]
+    alone = {factor.expr for factor in factors if factor.eval_method.value == "lookup"}
+    named = " ".join(factor.expr for factor in factors if "C(" in factor.expr)
+
+    def trouble(name: str) -> Trouble | None:
+        if name in numbers or not is_text(table.schema.field(name).type, dictionary=False):
+            return trouble_of(table, name)
+        return missing_cells(table, name) or _of_category(table, name, name in alone, name in named)
+
+    raise_all(trouble(name) for name in sorted(used))
+
+
+def _of_category(table: pyarrow.Table, name: str, alone: bool, named: bool) -> Trouble | None:
+    """Why text is no category: it means numbers, has a slip among numbers, or too many levels.
+
+    Args:
+      alone: the column is a term by itself, which formulaic makes a category.
+      named: it stands inside C(...), so that its numbers are names.
+    """
+    column = table.column(name)
+    if not named:
+        found = written_number(name, column)
+        if found is not None:
+            return found
+    levels = column.unique().to_pandas()
+    if len(levels) <= FEW_LEVELS:
+        return None
+    bad = _no_numbers(levels)
+    if alone and not named and not bad.any():
+        return Trouble(
+            name,
+            f"is text, with numbers in every row ({levels[0]!r} in data row 1) and {len(levels):,} levels",
+            f"convert it to numbers, or write C({name}) where they are names",
+        )
+    if 0 < bad.sum() < len(levels) / 2:
+        return trouble_of(table, name)  # which names the slip
+    if len(levels) > MOST_LEVELS:
+        return Trouble(
+            name,
+            f"is text with {len(levels)} levels (at most {MOST_LEVELS})",
+            "group them, or take it out of the formula",
+        )
+    return None
 
 
 def _check_meant(formula: str, outcome: str, terms: Iterable[Any]) -> None:
@@ -236,49 +310,14 @@ def _check_meant(formula: str, outcome: str, terms: Iterable[Any]) -> None:
             )
 
 
-def _check_numbers_as_text(terms: Iterable[Any], table: pyarrow.Table) -> None:
-    """DataError for text of numbers that would become a category by itself, a column for each of its values."""
-    for name in sorted(
-        {f.expr for t in terms for f in t.factors if f.eval_method.value == "lookup"}
-    ):
-        if not is_text(table.schema.field(name).type, dictionary=False):
-            continue
-        levels = table.column(name).unique().to_pandas()
-        if len(levels) > FEW_LEVELS and not _no_numbers(levels).any():
-            raise DataError(
-                f"column {name!r} is text, with numbers in every row ({levels[0]!r} in data row 1) and "
-                f"{len(levels):,} levels; convert it to numbers, or write C({name}) where they are names."
-            )
-
-
 def _no_numbers(text: pandas.Series) -> np.ndarray:
     return need("pandas", "tables").to_numeric(text, errors="coerce").isna().to_numpy()
-
-
-def _check_text(column: pyarrow.ChunkedArray, name: str) -> None:
-    """Text is a category, unless it looks like numbers with a slip among them."""
-    text = column.to_pandas().astype(object)
-    levels = text.unique()
-    if len(levels) <= FEW_LEVELS:
-        return
-    bad = _no_numbers(text)
-    if 0 < bad.sum() < len(bad) / 2:
-        row = int(np.argmax(bad))
-        raise DataError(
-            f"column {name!r} is {text.iloc[row]!r} in data row {row + 1} where most rows hold "
-            "numbers; mend that cell."
-        )
-    if len(levels) > MOST_LEVELS:
-        raise DataError(
-            f"column {name!r} is text with {len(levels)} levels (at most {MOST_LEVELS}); "
-            "group them, or take it out of the formula."
-        )
 
 
 def _evaluator(frame: pandas.DataFrame) -> Any:
     from formulaic.materializers import PandasMaterializer
 
-    return PandasMaterializer(frame, context={"offset": lambda values: values})
+    return PandasMaterializer(frame, context={"offset": lambda values: values, "sqrt": np.sqrt})
 
 
 def _evaluate(evaluator: Any, spec: Any, formula: str) -> Any:

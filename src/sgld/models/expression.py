@@ -16,7 +16,7 @@ __all__ = ["FUNCTIONS", "check_expression"]
 
 FUNCTIONS = frozenset({
     "C", "I", "Q", "abs", "bs", "cc", "center", "cr", "cs", "exp", "exp10", "exp2", "hashed", "lag", "log", "log10",
-    "log2", "offset", "poly", "scale", "standardize", "Diff", "Helmert", "Poly", "Sum", "Treatment",
+    "log2", "offset", "poly", "scale", "sqrt", "standardize", "Diff", "Helmert", "Poly", "Sum", "Treatment",
 })  # fmt: skip
 NUMPY = frozenset({
     "abs", "absolute", "arccos", "arcsin", "arctan", "arctan2", "cbrt", "ceil", "clip", "cos", "cosh", "e", "exp",
@@ -160,5 +160,7 @@ class _Checker:
             raise self.refuse(
                 f"{ast.unparse(node)[:60]!r} (a power is a number up to {LARGEST_POWER})"
             )
+        if isinstance(op, ast.BitXor):
+            raise self.refuse(f"{ast.unparse(node)[:60]!r}", " A power is written **.")
         if not isinstance(op, OPERATORS):
             raise self.refuse(f"{ast.unparse(node)[:60]!r}")

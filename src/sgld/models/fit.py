@@ -6,7 +6,7 @@ hash of its bytes, and `FormulaModel.spec`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,20 +17,30 @@ from jaxtyping import ArrayLike
 
 from ..approximate.sandwich import sandwich
 from ..checks import fraction, positive
-from ..data.table import as_table, content_hash, read_table
+from ..data.table import as_table, check_named, content_hash, read_table
 from ..draws.draws import Draws
-from ..draws.files import reading
+from ..draws.origin import Origin
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
-from ..errors import RunError, UsageError, did_you_mean
+from ..errors import DataError, RunError, UsageError, did_you_mean
+from ..files import reading
 from ..posterior import Posterior
 from ..problem.request import Request
 from ..run import sample as runs
 from ..stages import SAMPLING, stage, told
-from ..typing import Estimator, FamilyName, Number, Preconditioner, Sampler, Schedule
+from ..typing import (
+    Estimator,
+    FamilyName,
+    Number,
+    Preconditioner,
+    PredictionKind,
+    Sampler,
+    Schedule,
+)
 from .fitted import Fit, predicted
 from .formula import FormulaModel
+from .predictive import check_kind
 
 __all__ = ["fit", "model_of_run", "predict", "resume", "sandwich_of_run"]
 
@@ -46,6 +56,8 @@ def fit(
     weights: str | ArrayLike | None = None,
     trials: str | ArrayLike | None = None,
     missing: Literal["drop", "error"] = "drop",
+    sep: str | None = None,
+    decimal: str = ".",
     out: str | Path | None = None,
     overwrite: bool = False,
     sampler: Literal["auto", "sgld"] = "auto",
@@ -66,8 +78,8 @@ def fit(
     """The posterior of a generalised linear model, given by a formula, on a file or a table.
 
     Args:
-      data: path of a .csv, .parquet or .arrow file; or a pyarrow.Table, a DataFrame of pandas or
-        polars, or a dict of columns, whose run cannot be resumed.
+      data: path of a .csv (.csv.gz, .tsv, .txt), .parquet or .arrow file; or a pyarrow.Table, a
+        DataFrame of pandas or polars, or a dict of columns, whose run cannot be resumed.
       formula: "outcome ~ predictors"; C(x) is a category, offset(log(exposure)) is added to the
         linear predictor without a coefficient.
       family: gaussian, student-t, bernoulli, binomial, categorical, poisson, negative-binomial or
@@ -78,13 +90,18 @@ def fit(
       trials: of the binomial family, a column's name or whole numbers [N].
       missing: "drop" leaves out rows with a missing cell in a column that is used, and says how
         many; "error" refuses them.
+      sep, decimal: of a file of text: what stands between cells, by default comma, semicolon, tab
+        or bar as its first rows show; and the decimal point, "." or ",".
       out: a run directory to make.
       overwrite: replace the run that stands there.
       sampler: "auto" or "sgld".
       on_model, on_plan: called with the model once every argument has passed, and with the plan
         before the first step.
 
-    The rest is `sgld.sample`'s. A refused call writes nothing.
+      step_size, tolerance, temperature, batch_size, num_chains, num_draws, seed, progress,
+        checkpoint_every, max_steps, max_seconds: as for `sgld.sample`.
+
+    A refused call writes nothing.
 
     Raises: UsageError for a wrong argument, DataError for wrong data, RunError for `out`.
 
@@ -116,7 +133,7 @@ def fit(
     )  # fmt: skip
     with told(progress, SAMPLING):
         with stage("data"):
-            table, source = _read(data)
+            table, source = _read(data, sep, decimal)
             table, columns = _with_columns(table, source, {"weights": weights, "trials": trials})
             model = FormulaModel.build(table, formula, family, prior, **columns, missing=missing)
         asked = {
@@ -136,6 +153,7 @@ def fit(
             progress=progress, checkpoint_every=checkpoint_every,
             on_start=None if on_model is None else partial(on_model, model), on_plan=on_plan,
         )  # fmt: skip
+        draws = replace(draws, origin=Origin(model.posterior, model.data, model))
         return Fit(draws, model, asked | {"seed": seed})
 
 
@@ -163,16 +181,25 @@ def _with_columns(
     return table, names
 
 
-def _read(data: Any) -> tuple[Any, dict[str, str] | None]:
+def _read(
+    data: Any, sep: str | None = None, decimal: str = "."
+) -> tuple[Any, dict[str, str] | None]:
     """The table, and where it came from."""
+    given = {"sep": sep, "decimal": None if decimal == "." else decimal}
+    given = {name: value for name, value in given.items() if value is not None}
     if not isinstance(data, (str, Path)):
+        if given:
+            raise UsageError(
+                f"{' and '.join(given)} are of files of text; leave them out for a table."
+            )
         return as_table(data), None
     path = Path(data)
-    table = read_table(path)
+    table = read_table(path, sep, decimal)
     source = {
         "path": str(data),
         "absolute": str(path.absolute()),
         "sha256": content_hash(path),
+        **given,
     }
     return table, source
 
@@ -199,7 +226,8 @@ def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
             "back, or fit the new one to another directory."
         )
     with reading("run.json"):
-        return FormulaModel.from_spec(_part(run_json, "model"), read_table(path))
+        table = read_table(path, source.get("sep"), source.get("decimal", "."))
+        return FormulaModel.from_spec(_part(run_json, "model"), table)
 
 
 def resume(
@@ -317,11 +345,23 @@ def _finished(run: str | Path) -> tuple[Draws, FormulaModel]:
     return draws, model_of_run(asked)
 
 
-def predict(run: str | Path, data: Any, *, prob: float = 0.9) -> dict[str, np.ndarray]:
+def predict(
+    run: str | Path,
+    data: Any,
+    *,
+    kind: PredictionKind = "outcome",
+    prob: float = 0.9,
+    ids: Sequence[str] = (),
+    sep: str | None = None,
+    decimal: str = ".",
+) -> dict[str, Any]:
     """Predictions of a finished formula run for the rows of a file or table, in their order.
 
     Args:
+      kind: "outcome", "mean" or "class", as for `sgld.Fit.predict`.
       prob: of the interval, which is central.
+      ids: columns of `data` that are handed on, before the predictions.
+      sep, decimal: of a file of text, as for `fit`.
 
     Returns:
       `mean` and `sd` of the outcome, its noise included; `lower` and `upper` of an interval that
@@ -330,7 +370,8 @@ def predict(run: str | Path, data: Any, *, prob: float = 0.9) -> dict[str, np.nd
       chunks, so memory beyond the table and the answer is bounded. Rows with a missing cell are
       empty (NaN), where the run was to leave such rows out.
 
-    Raises: RunError where `run` is not a finished formula run, DataError for the rows.
+    Raises: RunError where `run` is not a finished formula run, DataError for the rows and `ids`,
+    UsageError for `kind` and `prob`.
     """
     fraction("prob", prob)
     draws = load(run)
@@ -342,6 +383,15 @@ def predict(run: str | Path, data: Any, *, prob: float = 0.9) -> dict[str, np.nd
         )
     with reading(Path(run) / "run.json"):
         model = FormulaModel.from_spec(_part(asked, "model"))
-    table, _ = _read(data)
+    check_kind(model.family, kind)
+    table, _ = _read(data, sep, decimal)
+    for name in ids:
+        check_named(table, name)
     with reading(run):
-        return predicted(model, draws, table, prob, int(asked["seed"]))
+        found = predicted(model, draws, table, prob, int(asked["seed"]), kind)
+    taken = next((name for name in ids if name in found), None)
+    if taken is not None:
+        raise DataError(
+            f"the predictions have a column {taken!r} of their own; rename that of the table."
+        )
+    return {**{name: table.column(name) for name in ids}, **found}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,16 +11,19 @@ import jax
 import numpy as np
 
 from ..checks import fraction
+from ..data.cells import renumbered
 from ..data.table import as_table
 from ..draws.draws import Draws
 from ..draws.summary import Summary
 from ..draws.verdict import Verdict
 from ..errors import DataError
+from ..typing import PlotKind, PredictionKind
 from .formula import FormulaModel
 from .rows import complete
 
 if TYPE_CHECKING:
     import pyarrow
+    from matplotlib.figure import Figure
 
 __all__ = ["Fit", "predicted"]
 
@@ -34,6 +38,20 @@ class Fit:
       draws: on the original scale, with the formula's names.
       model: the formula, its priors and its rows.
       asked: what was asked for, as run.json of a run directory holds it.
+
+    Example:
+      >>> import numpy as np, sgld
+      >>> x = np.linspace(-1.0, 1.0, 200)
+      >>> rows = {"x": x, "y": 1 + 2 * x + 0.1 * np.cos(9 * x)}
+      >>> fit = sgld.fit(rows, "y ~ x", progress=False)
+      >>> fit.verdict.word, round(fit.summary().parameters["x"]["mean"], 1)
+      ('trusted', 2.0)
+      >>> fit.predict({"x": [0.5]})["mean"].round(1)
+      array([2.])
+      >>> import tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     fit.report(f"{folder}/report.html").name
+      'report.html'
     """
 
     draws: Draws
@@ -49,28 +67,31 @@ class Fit:
         """The table of the parameters, the verdict last."""
         return self.draws.summary()
 
-    def predict(self, new: Any, *, prob: float = 0.9) -> Any:
+    def predict(self, new: Any, *, kind: PredictionKind = "outcome", prob: float = 0.9) -> Any:
         """Predictions for other rows, in their order.
 
         Args:
           new: a table with the predictors' columns, as `sgld.fit` takes it, or the path of one.
+          kind: "outcome" predicts what will be seen, "mean" its expectation, and "class" the
+            likeliest of the levels of a bernoulli or categorical outcome.
           prob: of the interval, which is central.
 
         Returns:
           A table of the kind of `new` (a DataFrame with its index; a dict of arrays for a dict; a
-          pyarrow.Table for a path): `mean` and `sd` of the outcome, its noise included; `lower` and
-          `upper` of an interval that holds it with probability `prob`; for bernoulli also
-          `probability`; of a categorical outcome `class` and `probability[level]`. Rows with a
-          missing cell are empty where the fit was to drop such rows, and refused otherwise.
+          pyarrow.Table for a path): `mean` and `sd` of the outcome, its noise included (of its
+          expectation for kind "mean"); `lower` and `upper` of an interval that holds it with
+          probability `prob`; for bernoulli also `probability`; of a categorical outcome, and for
+          kind "class", `class` and probabilities. Rows with a missing cell are empty where the fit
+          was to drop such rows, and refused otherwise.
 
-        Raises: DataError for the rows, UsageError for `prob`.
+        Raises: DataError for the rows, UsageError for `kind` and `prob`.
         """
         from ..data.table import read_table
 
         path = isinstance(new, (str, Path))
         table = read_table(new) if path else as_table(new)
         seed = int(self.asked.get("seed", 0))
-        found = predicted(self.model, self.draws, table, prob, seed)
+        found = predicted(self.model, self.draws, table, prob, seed, kind)
         return _like(None if path else new, found)
 
     def report(self, path: str | Path) -> Path:
@@ -82,17 +103,46 @@ class Fit:
 
         return report_of(self.draws, path, self.asked, self.model)
 
+    def plot(
+        self, kind: PlotKind = "forest", *, names: Sequence[str] | None = None, **how: Any
+    ) -> Figure:
+        """A matplotlib figure of the fit: "forest", "trace", "marginal", "pair", "ppc" or "verdict".
+
+        Args:
+          kind, names, how: as for `Draws.plot`.
+
+        Raises: as `Draws.plot`.
+
+        Example:
+          >>> import numpy as np, sgld
+          >>> x = np.random.default_rng(0).normal(size=300)
+          >>> fit = sgld.fit({"x": x, "y": (x > 0.3) + 0.0}, "y ~ x", progress=False)
+          >>> type(fit.plot("ppc")).__name__
+          'Figure'
+        """
+        return self.draws.plot(kind, names=names, **how)
+
     def __repr__(self) -> str:
         summary = str(self.summary())
         return f"{self.model!r}\n{summary}"
 
+    def _repr_html_(self) -> str:
+        from ..notebook.views import view
+
+        return view(self)
+
 
 def predicted(
-    model: FormulaModel, draws: Draws, table: pyarrow.Table, prob: float, seed: int
+    model: FormulaModel,
+    draws: Draws,
+    table: pyarrow.Table,
+    prob: float,
+    seed: int,
+    kind: PredictionKind = "outcome",
 ) -> dict[str, np.ndarray]:
     """`FormulaModel.predict` for draws on the original scale, the rows in chunks.
 
-    Raises: DataError for the rows, UsageError for `prob`.
+    Raises: DataError for the rows, UsageError for `kind` and `prob`.
     """
     fraction("prob", prob)
     weights = draws.weights
@@ -105,12 +155,11 @@ def predicted(
     for number, start in enumerate(range(0, table.num_rows, ROWS_AT_ONCE)):
         rows = table.slice(start, ROWS_AT_ONCE)
         try:
-            part = model.predict(position, rows, prob=prob, weights=weights, seed=seed + number)
-        except DataError:
-            # the sentence names a row: find it in the whole
-            if keep.all() and start:
-                model.design(table.slice(0, start + ROWS_AT_ONCE))
-            raise
+            part = model.predict(
+                position, rows, kind=kind, prob=prob, weights=weights, seed=seed + number
+            )
+        except DataError as error:
+            raise renumbered(error, np.flatnonzero(keep)[start:]) from error.__cause__
         parts.append(part)
     if not parts:
         model.design(whole)  # raises: every row has a missing cell

@@ -20,16 +20,17 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jax.tree_util import Partial
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..data.table import as_table, column_array
 from ..device import sent
 from ..errors import DataError, UsageError
 from ..posterior import Labels, Posterior
+from ..typing import PredictionKind
 from . import design as designs
 from .collinear import check_columns, check_magnitudes, check_own
 from .family import Family, find_family
-from .predictive import predictive, probabilities
+from .predictive import predict_rows
 from .prior import DISPERSIONS, Positive, default_log_prior, original_log_prior, parse_prior
 from .rows import rows_of
 
@@ -52,6 +53,7 @@ class FormulaModel:
       matrix, offset: [d, d] and [d], original = matrix @ flat + offset.
       center, scale: [p], of the columns; 0 and 1 for the intercept.
       num_dropped: rows of the table that were left out, as a cell they need is missing.
+      row_numbers: [N], which rows of the table the data are, from 0; None for all.
       intercept_index: the intercept's column, or None.
       spec: everything needed to make the model again, JSON-serialisable.
     """
@@ -68,6 +70,7 @@ class FormulaModel:
     intercept_index: int | None
     spec: dict[str, Any]
     num_dropped: int = 0
+    row_numbers: Int[np.ndarray, " N"] | None = None
 
     @classmethod
     def build(
@@ -104,7 +107,8 @@ class FormulaModel:
             parse_prior(prior)
         if kind.trials != (trials is not None):
             need = "needs trials, the column of their numbers" if kind.trials else "has no trials"
-            raise UsageError(f"the {kind.name} family {need}. Got trials={trials!r}.")
+            other = " An outcome of single trials is the bernoulli family's." if kind.trials else ""
+            raise UsageError(f"the {kind.name} family {need}. Got trials={trials!r}.{other}")
         columns = {"weights": weights, "trials": trials, "missing": missing}
         rows = rows_of(as_table(table), formula, kind, columns)
         (state, x, y, _), extra = rows.learnt, rows.extra
@@ -132,10 +136,12 @@ class FormulaModel:
             "outcome_sd": float(left.std()),
             "prior_center": 0.0 if kind.location_scale else _typical(kind, left, extra),
             **columns,
-            **({"levels": rows.levels} if kind.levels else {}),
+            **({"levels" if kind.levels else "words": rows.levels} if rows.levels else {}),
         }
         data = _standardise(spec, x, y, extra)
-        return replace(cls._assemble(spec, data), num_dropped=rows.num_dropped)
+        return replace(
+            cls._assemble(spec, data), num_dropped=rows.num_dropped, row_numbers=rows.numbers
+        )
 
     @classmethod
     def from_spec(cls, spec: dict[str, Any], table: Any = None) -> FormulaModel:
@@ -146,7 +152,8 @@ class FormulaModel:
         if table is None:
             return cls._assemble(spec, None)
         kind = find_family(spec["family"])
-        columns = {name: spec.get(name) for name in ("weights", "trials", "missing", "levels")}
+        columns = {name: spec.get(name) for name in ("weights", "trials", "missing")}
+        columns["levels"] = spec.get("levels") or spec.get("words")
         rows = rows_of(as_table(table), spec["design"]["formula"], kind, columns)
         state, x, y, _ = rows.learnt
         if state["names"] != spec["design"]["names"]:
@@ -155,7 +162,7 @@ class FormulaModel:
                 f"{spec['design']['names']}; give the data the run was made from."
             )
         model = cls._assemble(spec, _standardise(spec, x, y, rows.extra))
-        return replace(model, num_dropped=rows.num_dropped)
+        return replace(model, num_dropped=rows.num_dropped, row_numbers=rows.numbers)
 
     @classmethod
     def _assemble(cls, spec: dict[str, Any], data: Any) -> FormulaModel:
@@ -278,42 +285,28 @@ class FormulaModel:
         position: PyTree,
         table: Any,
         *,
+        kind: PredictionKind = "outcome",
         prob: float = 0.9,
         weights: np.ndarray | None = None,
         seed: int = 0,
         max_draws: int = 4000,
-    ) -> dict[str, Float[np.ndarray, " N"]]:
-        """Predictions for the rows of a table from STANDARDISED draws.
+    ) -> dict[str, np.ndarray]:
+        """Predictions for the rows of a table from STANDARDISED draws: see `predict_rows`.
 
         Args:
           position: the posterior's own positions, any leading axes: "coefficients" [..., p].
+          kind: "outcome", "mean" or "class".
           prob: of the interval, which is central.
           weights: [...], of the draws; any positive multiple of probabilities.
           max_draws: at most so many draws are used for the interval.
 
-        Returns:
-          `mean` of y; `sd` of y, its noise included; `lower`, `upper` of an interval that holds y
-          with probability `prob`, by sampling; for bernoulli also `probability`, the same as
-          `mean`. Of a categorical outcome `class`, the likeliest level, and `probability[level]`
-          of each. Memory is bounded: rows are taken in chunks. The seed decides the result.
-
-        Raises UsageError for prob outside (0, 1) or weights of another shape, DataError as
-        `design` does.
+        Raises UsageError as `predict_rows` does, DataError as `design` does.
         """
         x, extra = self.rows(table)
-        if self.family.levels:
-            levels = self.spec["levels"]
-            found = probabilities(self.family, position, x, extra, weights=weights)
-            likeliest = np.asarray(levels)[np.argmax(found, axis=1)]
-            each = {f"probability[{level}]": found[:, k] for k, level in enumerate(levels)}
-            return {"class": likeliest, **each}
-        out = predictive(
-            self.family, position, x, extra,
-            prob=prob, weights=weights, seed=seed, max_draws=max_draws,
+        return predict_rows(
+            self.family, self.spec, position, x, extra,
+            kind=kind, prob=prob, weights=weights, seed=seed, max_draws=max_draws,
         )  # fmt: skip
-        shift, stretch = self.spec["outcome_center"], self.spec["outcome_scale"]
-        out = {k: stretch * v + (shift if k != "sd" else 0.0) for k, v in out.items()}
-        return {**out, "probability": out["mean"]} if self.family.name == "bernoulli" else out
 
 
 def _typical(kind: Family, y: np.ndarray, extra: dict[str, np.ndarray]) -> Any:

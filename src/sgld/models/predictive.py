@@ -8,13 +8,77 @@ import numpy as np
 from jaxtyping import Float
 
 from ..checks import fraction
-from ..errors import UsageError
+from ..errors import UsageError, did_you_mean
+from ..typing import PredictionKind
 from .family import Family
 
-__all__ = ["predictive", "probabilities"]
+__all__ = ["check_kind", "predict_rows", "predictive", "probabilities"]
 
 PyTree = Any
+KINDS = ("outcome", "mean", "class")
 CHUNK_CELLS = 4_000_000  # draws times rows held at once
+
+
+def check_kind(family: Family, kind: str) -> None:
+    """UsageError for a kind of prediction that is none, or none of this family."""
+    if kind not in KINDS:
+        raise UsageError(
+            f"kind must be one of {', '.join(KINDS)}. Got {kind!r}."
+            + did_you_mean(str(kind), KINDS)
+        )
+    if kind == "class" and not (family.levels or family.name == "bernoulli"):
+        raise UsageError(
+            f"kind 'class' is of outcomes that are one of several, and that of the {family.name} family is a number; "
+            "take 'outcome' or 'mean'."
+        )
+
+
+def predict_rows(
+    family: Family,
+    spec: dict[str, Any],
+    position: PyTree,
+    x: Float[np.ndarray, "N p"],
+    extra: dict[str, Float[np.ndarray, " N"]],
+    *,
+    kind: PredictionKind = "outcome",
+    **how: Any,
+) -> dict[str, np.ndarray]:
+    """Predictions for rows of a design, on the scale of the outcome.
+
+    Args:
+      spec: of the model: levels or words of the outcome, its shift and scale.
+      kind: "outcome": `mean` and `sd` of y, its noise included, and `lower`, `upper` of an interval
+        that holds y with probability `prob`; for bernoulli also `probability`. "mean": the same
+        four of E[y], as far as the posterior knows it. "class": of an outcome that is one of
+        several, `class`, the likeliest, and its probability, of a categorical one that of each level.
+      how: prob, weights, seed and max_draws, as for `predictive`.
+
+    Raises UsageError for another kind, "class" of an outcome that is a number, and as `predictive`.
+    """
+    check_kind(family, kind)
+    if family.levels:
+        return _of_levels(family, spec["levels"], position, x, extra, kind, how)
+    shift, stretch = spec["outcome_center"], spec["outcome_scale"]
+    found = predictive(family, position, x, extra, noise=kind != "mean", **how)
+    found = {k: stretch * v + (shift if k != "sd" else 0.0) for k, v in found.items()}
+    if family.name != "bernoulli" or kind == "mean":
+        return found
+    likely = {"probability": found["mean"]}
+    if kind == "outcome":
+        return {**found, **likely}
+    return {"class": np.asarray(spec.get("words") or [0, 1])[(found["mean"] > 0.5) * 1], **likely}
+
+
+def _of_levels(
+    family: Family, levels: list[Any], position: PyTree, x: Any, extra: Any, kind: str, how: Any
+) -> dict[str, np.ndarray]:
+    fraction("prob", how["prob"])
+    found, low, high = probabilities(family, position, x, extra, **how)
+    each = {f"probability[{level}]": found[:, k] for k, level in enumerate(levels)}
+    if kind != "mean":
+        return {"class": np.asarray(levels)[np.argmax(found, axis=1)], **each}
+    ends = {f"lower[{level}]": low[:, k] for k, level in enumerate(levels)}
+    return {**each, **ends, **{f"upper[{level}]": high[:, k] for k, level in enumerate(levels)}}
 
 
 def predictive(
@@ -27,13 +91,15 @@ def predictive(
     weights: np.ndarray | None,
     seed: int,
     max_draws: int,
+    noise: bool = True,
 ) -> dict[str, Float[np.ndarray, " N"]]:
     """`mean`, `sd`, `lower`, `upper` of y for every row of x, over draws with weights w.
 
         mean = sum_s w_s E[y | s],     sd^2 = sum_s w_s (Var[y | s] + (E[y | s] - mean)^2)
 
     The interval's ends are quantiles of one outcome sampled from each of at most `max_draws`
-    draws. `position`, `x` and the offset in `extra` are of one scale, and the result is too.
+    draws. Without `noise` all four are of E[y | s]: no Var[y | s], quantiles of E[y | s] itself.
+    `position`, `x` and the offset in `extra` are of one scale, and the result is too.
 
     Raises UsageError for prob outside (0, 1), or weights of another shape or not weights.
     """
@@ -41,27 +107,33 @@ def predictive(
     coefficients = np.asarray(position["coefficients"], np.float64)
     weight, chosen = _weigh(weights, coefficients.shape[:-1], max_draws)
     z = coefficients.reshape(-1, coefficients.shape[-1])
-    noise = {
+    given = {
         name: np.asarray(position[name], np.float64).reshape(-1, 1) for name in family.dispersion
     }
-    chosen_noise = {name: value[chosen] for name, value in noise.items()}
+    chosen_given = {name: value[chosen] for name, value in given.items()}
     out = {name: np.empty(len(x)) for name in ("mean", "sd", "lower", "upper")}
     size = max(1, CHUNK_CELLS // len(z))
     for start in range(0, len(x), size):
         rows = slice(start, start + size)
         here = {name: value[rows] for name, value in extra.items()}
         eta = z @ x[rows].T + here.pop("offset", 0.0)
-        mean = family.mean(eta, {**noise, **here})
+        mean = family.mean(eta, {**given, **here})
         centre = weight @ mean
-        spread = family.sd(eta, {**noise, **here}) ** 2
+        spread = family.sd(eta, {**given, **here}) ** 2 if noise else 0.0
         out["mean"][rows] = centre
         out["sd"][rows] = np.sqrt(weight @ (spread + (mean - centre) ** 2))
-        rng = np.random.default_rng([seed, start])
-        draws = family.sample(rng, eta[chosen], {**chosen_noise, **here})
+        draws = mean[chosen]
+        if noise:
+            rng = np.random.default_rng([seed, start])
+            draws = family.sample(rng, eta[chosen], {**chosen_given, **here})
         out["lower"][rows], out["upper"][rows] = np.quantile(
-            draws, [(1 - prob) / 2, (1 + prob) / 2], axis=0, method="inverted_cdf"
+            draws, _tails(prob), axis=0, method="inverted_cdf"
         )
     return out
+
+
+def _tails(prob: float) -> list[float]:
+    return [(1 - prob) / 2, (1 + prob) / 2]
 
 
 def probabilities(
@@ -70,23 +142,29 @@ def probabilities(
     x: Float[np.ndarray, "N p"],
     extra: dict[str, Float[np.ndarray, " N"]],
     *,
+    prob: float,
     weights: np.ndarray | None,
-) -> Float[np.ndarray, "N K"]:
-    """Of each level of a categorical outcome, for every row of x: sum_s w_s P(level | s).
+    max_draws: int,
+    seed: int = 0,
+) -> Float[np.ndarray, "3 N K"]:
+    """Of each level of a categorical outcome, for every row of x: sum_s w_s P(level | s), and the
+    quantiles of P(level | s) that hold `prob`. The seed is not used: nothing is drawn.
 
     Raises UsageError as `predictive`.
     """
     coefficients = np.asarray(position["coefficients"], np.float64)
-    weight, _ = _weigh(weights, coefficients.shape[:-2], 1)
+    weight, chosen = _weigh(weights, coefficients.shape[:-2], max_draws)
     z = coefficients.reshape(-1, *coefficients.shape[-2:])
-    out = np.empty((len(x), z.shape[1] + 1))
-    size = max(1, CHUNK_CELLS // (len(z) * out.shape[1]))
+    out = np.empty((3, len(x), z.shape[1] + 1))
+    size = max(1, CHUNK_CELLS // (len(z) * out.shape[-1]))
     for start in range(0, len(x), size):
         rows = slice(start, start + size)
         eta = np.einsum("skp,np->snk", z, x[rows])
         if "offset" in extra:
             eta = eta + extra["offset"][rows, None]
-        out[rows] = np.einsum("s,snk->nk", weight, family.mean(eta, {}))
+        each = family.mean(eta, {})
+        out[0, rows] = np.einsum("s,snk->nk", weight, each)
+        out[1:, rows] = np.quantile(each[chosen], _tails(prob), axis=0, method="inverted_cdf")
     return out
 
 

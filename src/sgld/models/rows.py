@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
-from ..data.table import column_array
+from ..data.cells import is_number, renumbered, written_number
+from ..data.table import check_named, column_array
 from ..errors import DataError, UsageError, did_you_mean, need
 from .design import Learnt, columns_of, learn
 from .family import Family
+from .size import is_text
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["MISSING", "Rows", "complete", "rows_of"]
+__all__ = ["MISSING", "Rows", "as_numbers", "complete", "rows_of"]
 
 MISSING = ("drop", "error")
 MOST_LEVELS = 100
@@ -27,14 +29,16 @@ class Rows(NamedTuple):
     Attributes:
       learnt: state, design, outcome and offset of the formula.
       extra: what else rows have, {"offset", "weight", "trials"}, those of the three there are.
-      levels: of a categorical outcome, in order; else empty.
+      levels: of an outcome that is words, in order; else empty.
       num_dropped: rows left out, as a cell is missing.
+      numbers: which rows of the table they are, from 0; None for all.
     """
 
     learnt: Learnt
     extra: dict[str, Float[np.ndarray, " N"]]
     levels: list[Any]
     num_dropped: int
+    numbers: Int[np.ndarray, " N"] | None = None
 
 
 def rows_of(table: pyarrow.Table, formula: str, family: Family, columns: dict[str, Any]) -> Rows:
@@ -54,23 +58,23 @@ def rows_of(table: pyarrow.Table, formula: str, family: Family, columns: dict[st
     outcome, used = columns_of(formula, table)
     named = [columns[name] for name in ("weights", "trials") if columns[name] is not None]
     for name in named:
-        if name not in table.column_names:
-            column_array(table, name)  # raises, with what there is
-    dropped = 0
+        check_named(table, name)
+    dropped, numbers = 0, None
     if columns["missing"] == "drop":
         whole = table
-        table, _ = complete(table, sorted({*used, *named}))
+        table, keep = complete(table, sorted({*used, *named}))
         dropped = whole.num_rows - table.num_rows
+        numbers = np.flatnonzero(keep) if dropped else None
         if not table.num_rows:
             raise DataError(
                 f"every one of the {whole.num_rows} rows has a missing cell in a column that is used; "
                 f"the emptiest is {_emptiest(whole, [*used, *named])!r}: take such columns out."
             )
     levels: list[Any] = []
-    if family.levels:
-        table, levels = _coded(table, outcome, columns.get("levels"))
     try:
-        learnt = learn(table, formula)
+        if family.levels or _is_words(table, outcome):
+            table, levels = _coded(table, outcome, family, columns.get("levels"))
+        learnt = learn(table, formula, named)
         family.check(learnt.y, learnt.state["outcome"])
         extra = {} if learnt.offset is None else {"offset": learnt.offset}
         if columns["trials"] is not None:
@@ -78,11 +82,19 @@ def rows_of(table: pyarrow.Table, formula: str, family: Family, columns: dict[st
         if columns["weights"] is not None:
             extra["weight"] = _weights(table, columns["weights"])
     except DataError as error:
-        if not dropped:
-            raise
-        counted = f" (rows are counted without the {dropped} that have a missing cell)"
-        raise DataError(str(error) + counted) from error
-    return Rows(learnt, extra, levels, dropped)
+        raise (error if numbers is None else renumbered(error, numbers)) from error.__cause__
+    return Rows(learnt, extra, levels, dropped, numbers)
+
+
+def as_numbers(words: list[Any]) -> str:
+    """What the words of an outcome are as numbers.
+
+    Example:
+      >>> from sgld.models.rows import as_numbers
+      >>> as_numbers(["no", "yes"])
+      "'no' is 0, 'yes' is 1"
+    """
+    return ", ".join(f"{word!r} is {number}" for number, word in enumerate(words))
 
 
 def complete(table: pyarrow.Table, used: list[str]) -> tuple[pyarrow.Table, Bool[np.ndarray, " N"]]:
@@ -105,8 +117,23 @@ def _emptiest(table: pyarrow.Table, used: list[str]) -> str:
     return max(used, key=lambda name: int(_missing(table, name).sum()))
 
 
+def _is_words(table: pyarrow.Table, outcome: str) -> bool:
+    """Whether an outcome is a column of text that does not mean numbers."""
+    if outcome not in table.column_names or not is_text(table.schema.field(outcome).type):
+        return False
+    arrow, column = need("pyarrow", "tables"), table.column(outcome)
+    if arrow.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    levels = column.unique().to_pylist()
+    return (
+        not column.null_count
+        and not any(map(is_number, levels))
+        and not written_number(outcome, column)
+    )
+
+
 def _coded(
-    table: pyarrow.Table, outcome: str, known: list[Any] | None
+    table: pyarrow.Table, outcome: str, family: Family, known: list[Any] | None
 ) -> tuple[pyarrow.Table, list[Any]]:
     """The table with the outcome's levels as numbers 0, 1, ..., and the levels, sorted."""
     arrow, compute = need("pyarrow", "tables"), need("pyarrow.compute", "tables")
@@ -121,6 +148,14 @@ def _coded(
     if column.null_count:
         column_array(table, outcome)  # raises, with the row
     levels = known or sorted(compute.unique(column).to_pylist())
+    if not family.levels and (family.name != "bernoulli" or len(levels) != 2):
+        shown = ", ".join(map(repr, levels[:5])) + ", ..." * (len(levels) > 5)
+        other = {1: "choose another outcome", 2: "choose the family bernoulli"}
+        remedy = other.get(len(levels), "choose the family categorical")
+        takes = "two words, or 0 and 1" if family.name == "bernoulli" else "numbers"
+        raise DataError(
+            f"outcome {outcome!r} holds words ({shown}) and the {family.name} family takes {takes}; {remedy}."
+        )
     if len(levels) > MOST_LEVELS:
         raise DataError(
             f"outcome {outcome!r} has {len(levels)} levels (at most {MOST_LEVELS}); group them, or "

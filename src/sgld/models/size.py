@@ -44,10 +44,26 @@ def check_terms(formula: str, columns: Collection[str]) -> None:
     tree = DefaultFormulaParser().get_ast(
         formula, context={"__formulaic_variables_available__": list(columns)}
     )
+    _check_powers(tree)
     if _counted(tree, len(columns)) > MOST_TERMS:
         raise UsageError(
             f"formula {formula[:200]!r} multiplies out into more than {MOST_TERMS:,} terms; write those that you mean."
         )
+
+
+def _check_powers(tree: Any) -> None:
+    """UsageError for x^2, which in formulas is x: a power multiplies terms out, and has one to multiply."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        below = getattr(node, "args", ())
+        if below and node.operator.symbol in ("**", "^") and not hasattr(below[0], "operator"):
+            base, power = below
+            raise UsageError(
+                f"the formula's {base}{node.operator.symbol}{power} means {base} alone, as powers multiply terms out; "
+                f"write I({base}**{power}), or poly({base}, {power})."
+            )
+        waiting.extend(below)
 
 
 def _counted(tree: Any, columns: int) -> float:

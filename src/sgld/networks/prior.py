@@ -37,6 +37,12 @@ class NormalPrior:
       scales: one sd per pattern; leaves of the pytree, so that other numbers compile nothing.
       patterns: of leaf names.
       fan_in: whether sds of weights are divided by sqrt(fan in).
+
+    Example:
+      >>> import jax.numpy as jnp, sgld
+      >>> prior = sgld.networks.normal_prior({"*": 2.0})
+      >>> prior({"w": jnp.zeros(3)}).round(4)  # 3 log N(0 | 0, 2)
+      Array(-4.8363, dtype=float32)
     """
 
     scales: tuple[Any, ...]
@@ -62,7 +68,7 @@ class NormalPrior:
         return total
 
     def sd(self, position: PyTree) -> dict[str, float]:
-        """The sd of every leaf by name, to be looked at.
+        """The sd of every leaf of a position by name, to be looked at.
 
         Example:
           >>> import jax.numpy as jnp, sgld

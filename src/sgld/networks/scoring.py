@@ -35,6 +35,14 @@ class Scores:
       brier: mean over rows of sum_k (p_k - [y = k])^2: from 0, the best, to 2.
       ece: expected calibration error: sum over bins of share of rows x
         |accuracy - mean probability of the class named|, in bins of equal width of the latter.
+
+    Example:
+      >>> import numpy as np, sgld
+      >>> draws = sgld.Draws.of({"b": np.ones((4, 100))})
+      >>> x = np.array([[-2.0], [2.0]])
+      >>> found = sgld.networks.scores({"one": draws}, lambda p, x: p["b"] * x, x, [0, 1])
+      >>> found.accuracy, round(found.to_dict()["one"]["log_score"], 3)
+      (array([1.]), -0.127)
     """
 
     names: tuple[str, ...]

@@ -25,8 +25,11 @@ class Scalar:
 
     Example:
       >>> import jax.numpy as jnp, sgld
-      >>> sgld.Scalar(4.0).noise(jnp.ones(2))
-      Array([2., 2.], dtype=float32)
+      >>> D = sgld.Scalar(4.0)
+      >>> D.drift(jnp.ones(2)), D.noise(jnp.ones(2))
+      (Array([4., 4.], dtype=float32), Array([2., 2.], dtype=float32))
+      >>> D.scaled(0.25).pullback(jnp.ones(2))
+      Array([1., 1.], dtype=float32)
     """
 
     value: Any = 1.0
@@ -66,8 +69,11 @@ class Diagonal:
 
     Example:
       >>> import jax.numpy as jnp, sgld
-      >>> sgld.Diagonal(jnp.array([1.0, 4.0])).noise(jnp.ones(2))
-      Array([1., 2.], dtype=float32)
+      >>> D = sgld.Diagonal(jnp.array([1.0, 4.0]))
+      >>> D.drift(jnp.ones(2)), D.noise(jnp.ones(2))
+      (Array([1., 4.], dtype=float32), Array([1., 2.], dtype=float32))
+      >>> D.scaled(4.0).pullback(jnp.ones(2))
+      Array([2., 4.], dtype=float32)
     """
 
     array: Any
@@ -114,7 +120,10 @@ class Dense:
 
     Example:
       >>> import jax.numpy as jnp, sgld
-      >>> sgld.Dense(jnp.array([[4.0, 2.0], [2.0, 2.0]])).drift(jnp.array([1.0, 0.0]))
+      >>> D, e = sgld.Dense(jnp.array([[4.0, 2.0], [2.0, 2.0]])), jnp.array([1.0, 0.0])
+      >>> D.drift(e), D.noise(e), D.pullback(e)  # D e, P e and P^T e
+      (Array([4., 2.], dtype=float32), Array([2., 1.], dtype=float32), Array([2., 0.], dtype=float32))
+      >>> D.scaled(4.0).noise(e)
       Array([4., 2.], dtype=float32)
     """
 
@@ -170,8 +179,13 @@ class LowRank:
 
     Example:
       >>> import jax.numpy as jnp, sgld
-      >>> sgld.LowRank(jnp.ones(2), jnp.ones((2, 1))).drift(jnp.array([1.0, 0.0])).round(4)
+      >>> D, e = sgld.LowRank(jnp.ones(2), jnp.ones((2, 1))), jnp.array([1.0, 0.0])
+      >>> D.drift(e).round(4)
       Array([2., 1.], dtype=float32)
+      >>> jnp.allclose(D.noise(D.pullback(e)), D.drift(e), atol=1e-5)
+      Array(True, dtype=bool)
+      >>> D.scaled(3.0).drift(e).round(4)
+      Array([6., 3.], dtype=float32)
     """
 
     diagonal: Any

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from ..data.always import AlwaysIn
 from ..data.memory import InMemory
+from ..data.on_disk import OnDisk
 from ..data.source import Source
 from ..layout import Layout
 from ..posterior import Posterior
@@ -73,6 +74,12 @@ class Problem:
         return 0 if self.data is None else self.data.num_data
 
     @property
+    def rows_on_disk(self) -> bool:
+        """Whether the rows are read from files, and not held."""
+        data = self.data.source if isinstance(self.data, AlwaysIn) else self.data
+        return isinstance(data, OnDisk)
+
+    @property
     def num_blocks(self) -> int:
         """Blocks of a pass over the rows; 1 without data."""
         return 1 if self.data is None else self.data.num_blocks
@@ -107,8 +114,7 @@ class Problem:
         if self.data is None or rows is None or not len(rows):
             return self
         source = self.data.source if isinstance(self.data, AlwaysIn) else self.data
-        every = source.original_rows(np.arange(source.num_data), seed)
-        return replace(self, data=AlwaysIn.of(source, np.flatnonzero(np.isin(every, rows))))
+        return replace(self, data=AlwaysIn.of(source, source.rows_called(np.asarray(rows), seed)))
 
     def called(self, numbers: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
         """What the user calls the rows of these numbers, in order."""

@@ -23,10 +23,12 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..bridge.numpyro_model import opened
 from ..checks import fraction, whole_number
 from ..diagnose.rule import Evidence, unmixed
 from ..draws import weighted
 from ..draws.draws import Draws
+from ..draws.origin import Origin
 from ..draws.verdict import Verdict
 from ..errors import UsageError, did_you_mean
 from ..gaussian.known import all_modes
@@ -75,6 +77,7 @@ def reference(
     Args:
       posterior, data, init: as for `sgld.sample`.
       method: "nuts", "hmc", "mala" or "metropolis".
+      num_chains, num_draws: kept, [num_chains, num_draws].
       num_warmup: transitions per chain that adapt the step size (and, in NUTS and HMC, the
         scales) and are thrown away.
       thin: transitions per kept draw.
@@ -118,6 +121,7 @@ def reference(
     lax = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
     with told(progress, ("data", "mode", "curvature", "other modes", "sampling")):
         with stage("data"):
+            posterior, data, init = opened(posterior, data, init)
             problem = prepare(posterior, data, init, seed=seed)
         local, modes = _centers(problem, seed)
         with lax[0], lax[1], jax.debug_key_reuse(False):
@@ -148,7 +152,7 @@ def reference(
     }
     verdict = _verdict(draws, method, info, num_chains * num_draws * thin)
     info["seconds"] = time.perf_counter() - began
-    return replace(draws, verdict=verdict, info=info)
+    return replace(draws, verdict=verdict, info=info, origin=Origin(posterior, data))
 
 
 def _centers(problem: Problem, seed: int) -> tuple[Problem, Float[np.ndarray, "modes d"]]:

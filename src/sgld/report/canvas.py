@@ -17,11 +17,22 @@ import numpy as np
 
 from ..errors import need
 
-__all__ = ["COLOURS", "WIDE", "WIDTH", "Panel", "printable", "shorten", "tick_texts"]
+__all__ = [
+    "COLOURS",
+    "WIDE",
+    "WIDTH",
+    "Panel",
+    "in_two_lines",
+    "printable",
+    "shorten",
+    "tick_texts",
+]
 
 WIDTH = 330
 WIDE = 380
 FONT_SIZE = 11
+# where a name is best broken, best first: between terms, before brackets, after words, anywhere
+JOINTS = (r"(?<=: )|(?=:(?! ))", r"(?=[\[(])", r"(?<=[ _.-])", r"(?=.)")
 
 # name of the page's variable -> the colour matplotlib draws with; each only once
 COLOURS = {
@@ -165,6 +176,33 @@ def shorten(text: str, most: int) -> str:
         return text
     tail = (most - 1) // 2
     return f"{text[: most - 1 - tail]}…{text[-tail:]}"
+
+
+def in_two_lines(text: str, most: int) -> list[str]:
+    """`text` in at most two lines of at most `most` characters, broken at a joint of the name.
+
+    Example:
+      >>> from sgld.report.canvas import in_two_lines
+      >>> in_two_lines("C(region)[T.North]:smoker[T.yes]", 22)
+      ['C(region)[T.North]', ':smoker[T.yes]']
+    """
+    text = printable(text)
+    if len(text) <= most:
+        return [text]
+    places = [
+        (rank, found.start())
+        for rank, joint in enumerate(JOINTS)
+        for found in re.finditer(joint, text)
+        if found.start()
+    ]
+
+    def price(place: tuple[int, int]) -> tuple[int, int, int]:
+        rank, at = place
+        lost = max(0, at - most) + max(0, len(text) - at - most)
+        return lost // most, rank, abs(len(text) - 2 * at)
+
+    _, at = min(places, key=price)
+    return [shorten(part.strip(), most) for part in (text[:at], text[at:])]
 
 
 def tick_texts(places: np.ndarray) -> list[str]:

@@ -7,97 +7,18 @@ a model that fits makes data sets that look like the observed one (Gelman et al.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-import jax
 import numpy as np
-from jaxtyping import Float, Int
+import scipy.stats
 
-from ..draws.draws import Draws
-from ..models.formula import FormulaModel
 from .canvas import COLOURS, WIDE, Panel, printable
+from .replicated import Replicated
+from .totals import FEW, band
 
-__all__ = ["Replicated", "check", "replicate", "representative"]
+__all__ = ["check"]
 
-MOST_DRAWS = 100
-MOST_ROWS = 5000
 TAILS = (0.05, 0.95)
-SURE = (0.005, 0.995)  # a sentence that finds fault is wrong once in a hundred times
-
-
-@dataclass(frozen=True)
-class Replicated:
-    """Rows of the data, and outcomes drawn for them.
-
-    Attributes:
-      observed: [n], on the original scale.
-      replicas: [S, n], one drawn data set per row.
-      mean: [n], the predicted mean of each outcome.
-      outcome: the column's name.
-      num_data: rows of the whole data.
-      num_rows: rows that were taken; of an outcome with levels n is that many times the levels.
-    """
-
-    observed: Float[np.ndarray, " n"]
-    replicas: Float[np.ndarray, "S n"]
-    mean: Float[np.ndarray, " n"]
-    outcome: str
-    num_data: int
-    num_rows: int
-
-
-def representative(weights: Float[np.ndarray, " m"], most: int) -> Int[np.ndarray, " S"]:
-    """At most `most` indices that stand, with equal weights, for draws of these weights."""
-    count = min(most, weights.size)
-    places = (np.arange(count) + 0.5) / count
-    found = np.searchsorted(np.cumsum(weights) / np.sum(weights), places)
-    return np.minimum(found, weights.size - 1)
-
-
-def replicate(
-    model: FormulaModel,
-    draws: Draws,
-    seed: int,
-    most_draws: int = MOST_DRAWS,
-    most_rows: int = MOST_ROWS,
-) -> Replicated:
-    """Outcomes of at most `most_draws` draws for at most `most_rows` rows of the model's data."""  # fmt: skip
-    assert model.data is not None
-    rng = np.random.default_rng([seed, 5])
-    chosen = representative(draws.weights.ravel(), most_draws)
-
-    def pick(leaf: Any) -> np.ndarray:
-        leaf = np.asarray(leaf)[draws.healthy]
-        return leaf.reshape(-1, *leaf.shape[2:])[chosen]
-
-    position = model.to_standardised(jax.tree.map(pick, draws.position))
-    num_data = len(model.data[1])
-    rows = np.sort(rng.permutation(num_data)[:most_rows])
-    x, y, *more = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64)[rows], model.data)
-    given = {name: position[name][:, None] for name in model.family.dispersion}
-    given |= more[0] if more else {}
-    eta = np.einsum("s...p,np->sn...", position["coefficients"], x)
-    if "offset" in given:
-        eta = eta + given["offset"].reshape(-1, *([1] * (eta.ndim - 2)))
-    observed, mean = y, model.family.mean(eta, given).mean(axis=0)
-    replicas = model.family.sample(rng, eta, given)
-    if model.family.levels:  # each level against the others, all levels after one another
-        levels = np.arange(mean.shape[1])
-        observed, mean = (y[:, None] == levels).ravel(), mean.ravel()
-        replicas = (replicas[..., None] == levels).reshape(len(replicas), -1).astype(np.float64)
-    if model.family.trials:
-        observed, replicas, mean = (v / given["trials"] for v in (observed, replicas, mean))
-    shift, stretch = model.spec["outcome_center"], model.spec["outcome_scale"]
-    return Replicated(
-        observed=shift + stretch * observed,
-        replicas=shift + stretch * replicas,
-        mean=shift + stretch * mean,
-        outcome=model.spec["design"]["outcome"],
-        num_data=num_data,
-        num_rows=len(rows),
-    )
 
 
 def check(family: str, made: Replicated) -> tuple[str, str]:
@@ -135,35 +56,37 @@ def _counts(kind: str, made: Replicated) -> tuple[str, str]:
     places = [i for i in range(0, most, every) if i <= most - 0.8 * every] + [most]
     panel.axes.set_xticks(places, [*map(str, places[:-1]), f"{most}+"])
     panel.legend(loc="upper right")
-    return panel.svg(), _read_counts(kind, made, observed[0], replicas[:, 0])
+    return panel.svg(), _read_counts(kind, made)
 
 
-def _read_counts(kind: str, made: Replicated, zeros: float, replicated: np.ndarray) -> str:
-    low, high = np.quantile(replicated, TAILS)
+def _read_counts(kind: str, made: Replicated) -> str:
+    totals = made.all_rows()
+    zeros, replicated = totals.share_of_zeros[0], totals.share_of_zeros[1:]
+    low, high = np.clip(band(replicated, TAILS), 0, 1)
     text = (
         f"Observed zeros are {_percent(zeros)} of the rows; replicated ones "
         f"{_percent(replicated.mean())} (90% band {_percent(low)} to {_percent(high)}). "
     )
-    variance, spread = made.observed.var(), made.replicas.var(axis=1)
-    few, many = np.quantile(replicated, SURE)
+    variance, spread = totals.variance[0], totals.variance[1:]
+    few, many = band(replicated)
     if zeros > many:
         text += "The model makes too few zeros. "
     elif zeros < few:
         text += "The model makes too many zeros. "
     name = printable(made.outcome)
     text += f"The variance of {name} is {variance:.3g}, replicated {spread.mean():.3g}"
-    band = np.quantile(spread, SURE)
-    if variance > band[1]:
+    low, high = band(spread)
+    if variance > high:
         return text + (
             f": the counts are overdispersed, so the intervals of a {kind} model are too narrow, "
             "however well it was sampled."
         )
-    if variance < band[0]:
+    if variance < low:
         return text + f": the counts vary less than a {kind} model lets them."
     if not few <= zeros <= many:
         return text + ": the variance fits, the zeros do not."
-    if made.num_rows < made.num_data:
-        return text + f": the spread fits in these {made.num_rows:,} rows."
+    if totals.num_rows < made.num_data:
+        return text + f": the spread fits in {totals.num_rows:,} of the {made.num_data:,} rows."
     return text + ": the spread fits."
 
 
@@ -195,42 +118,34 @@ def _density(made: Replicated) -> tuple[str, str]:
 
 
 def _read_density(made: Replicated, outside: int, bins: int) -> str:
-    def skewness(y: np.ndarray) -> np.ndarray | np.floating:
-        centred = y - y.mean(axis=-1, keepdims=True)
-        return (centred**3).mean(axis=-1) / (centred**2).mean(axis=-1) ** 1.5
-
-    def kurtosis(y: np.ndarray) -> np.ndarray | np.floating:
-        centred = y - y.mean(axis=-1, keepdims=True)
-        return (centred**4).mean(axis=-1) / (centred**2).mean(axis=-1) ** 2
-
+    totals = made.all_rows()
     text = (
         f"The observed density leaves the 90% band in {outside} of {bins} bins; about "
         f"{bins // 10} would by chance. "
     )
     wrong = []
-    for measure, low_word, high_word in (
-        (skewness, "a longer lower tail", "a longer upper tail"),
-        (kurtosis, "lighter tails", "heavier tails"),
+    for measured, low_word, high_word in (
+        (totals.skewness, "a longer lower tail", "a longer upper tail"),
+        (totals.kurtosis, "lighter tails", "heavier tails"),
     ):
-        value, band = measure(made.observed), np.quantile(measure(made.replicas), SURE)
-        if not band[0] <= value <= band[1]:
-            wrong.append(high_word if value > band[1] else low_word)
+        value, *replicas = np.arcsinh(measured)  # whose own law has shorter tails
+        low, high = band(np.array(replicas))
+        if not low <= value <= high:
+            wrong.append(high_word if value > high else low_word)
     name = printable(made.outcome)
     if wrong:
         return text + f"{name} has {' and '.join(wrong)} than the model makes."
     if outside > bins // 4:
         return text + f"The shape of {name} is not the one the model makes."
-    return text + f"Skewness and tails of {name} are those the model makes."
+    part = "" if totals.num_rows == made.num_data else f" in {totals.num_rows:,} rows"
+    return text + f"Skewness and tails of {name} are those the model makes{part}."
 
 
 def _calibration(made: Replicated) -> tuple[str, str]:
-    """Observed rates against predicted ones, in bins of equally many rows."""
-    count = int(np.clip(made.mean.size // 50, 2, 10))
-    bins = np.array_split(np.argsort(made.mean, kind="stable"), count)
-    predicted = np.array([made.mean[rows].mean() for rows in bins])
-    observed = np.array([made.observed[rows].mean() for rows in bins])
-    replicas = np.array([made.replicas[:, rows].mean(axis=1) for rows in bins])
-    low, high = np.quantile(replicas, TAILS, axis=1)
+    """Observed rates against predicted ones, in bins of the predicted ones, of all rows."""
+    predicted, rates = made.all_rows().rates
+    observed, replicas = rates[:, 0], rates[:, 1:]
+    low, high = np.clip([band(row, TAILS) for row in replicas], 0, 1).T
     panel = Panel(
         f"Calibration of {made.outcome}", 250, width=WIDE,
         xlabel="predicted probability", ylabel="observed rate",
@@ -255,13 +170,14 @@ def _calibration(made: Replicated) -> tuple[str, str]:
 
 def _read_calibration(predicted: np.ndarray, observed: np.ndarray, replicas: np.ndarray) -> str:
     """All bins together: the distance from the replicas' means, against the replicas' own."""
-    low, high = np.quantile(replicas, TAILS, axis=1)
+    low, high = np.transpose([band(row, TAILS) for row in replicas])
     wrong = int(np.sum((observed < low) | (observed > high)))
     text = f"The observed rate leaves the 90% band in {wrong} of {len(predicted)} bins"
-    mean, sd = replicas.mean(axis=1), np.maximum(replicas.std(axis=1), 1e-9)
-    away = (observed - mean) / sd
-    usual = np.sum(((replicas - mean[:, None]) / sd[:, None]) ** 2, axis=0)
-    if np.sum(away**2) <= np.quantile(usual, 0.99):
+    mean = replicas.mean(axis=1, keepdims=True)
+    sd = np.maximum(replicas.std(axis=1, ddof=min(1, replicas.shape[1] - 1), keepdims=True), 1e-9)
+    away = (observed - mean[:, 0]) / sd[:, 0]
+    distances = np.sum(((replicas - mean) / sd) ** 2, axis=0)
+    if np.sum(away**2) <= _far(distances, len(predicted)):
         return text + ", as chance may have it: the probabilities are calibrated."
     worst = int(np.argmax(np.abs(away)))
     return text + (
@@ -269,6 +185,14 @@ def _read_calibration(predicted: np.ndarray, observed: np.ndarray, replicas: np.
         f"{_percent(predicted[worst])}, {_percent(observed[worst])} were seen; a term of the formula "
         "may be missing."
     )
+
+
+def _far(distances: np.ndarray, bins: int) -> float:
+    """What the squared distance of one more data set exceeds once in a hundred times."""
+    count = len(distances)
+    if count >= FEW or count < 2:
+        return float(np.quantile(distances, 0.99))
+    return bins * (1 + 1 / count) * float(scipy.stats.f.ppf(0.99, bins, count - 1))
 
 
 def _percent(share: float) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int
 
-from .canvas import COLOURS, FONT_SIZE, WIDE, Panel, shorten
+from .canvas import COLOURS, WIDE, Panel, in_two_lines
 
 __all__ = ["by_scale", "forest", "marginal", "noise_phase", "over_steps", "trace"]
 
 MOST_BINS = 50
 MOST_CHAINS = 8
 TRACE_POINTS = 200
-LONG_NAME = 14
+LONG_NAME = 14  # of one line
+LONG_LINE = 22  # of two
 
 
 def by_scale(
@@ -42,14 +43,15 @@ def forest(
     middle: Float[np.ndarray, " m"],
     span: tuple[float, float] | None = None,
 ) -> str:
-    """Rows of point and intervals on one axis, the numbers beside them, with a line at zero.
+    """Rows of name, point and intervals on one axis with a line at zero, and the numbers.
+
+    Where a name is long, names and numbers have two lines beside the bar.
 
     `span` is what the axis holds besides zero, where it is to be that of other panels.
     """
     count = len(names)
-    two_lines = max(map(len, names)) > LONG_NAME
-    height = (31 if two_lines else 20) * count + 34
-    panel = Panel("", height, width=WIDE)
+    tall = max(map(len, names)) > LONG_NAME
+    panel = Panel("", (31 if tall else 20) * count + 34, width=WIDE)
     panel.label = f"Intervals of {', '.join(names)}"
     axes, y = panel.axes, np.arange(count)
     axes.axvline(0, color=COLOURS["muted"], linewidth=0.8, linestyle=(0, (3, 2)))
@@ -62,34 +64,35 @@ def forest(
     low, high = span or (outer[0].min(), outer[1].max())
     low, high = min(0.0, low), max(0.0, high)
     room = 0.04 * (high - low) or 1.0
-    axes.set(xlim=(low - room, high + room), ylim=(count - 0.5, -0.75 if two_lines else -0.5))
+    axes.set(xlim=(low - room, high + room), ylim=(count - 0.5, -0.5))
     panel.only_x()
     axes.grid(axis="x", color=COLOURS["line"], linewidth=0.5)
     axes.set_axisbelow(True)
-    numbers = [_interval_text(m, o) for m, o in zip(middle, outer.T, strict=True)]
-    across = axes.get_yaxis_transform()
-    for i, (name, text) in enumerate(zip(names, numbers, strict=True)):
-        if two_lines:
-            style = {"transform": across, "va": "bottom", "fontsize": FONT_SIZE - 0.5}
-            panel.text(0, i - 0.14, shorten(name, 36), "ink", ha="left", **style)
-            panel.text(1, i - 0.14, text, ha="right", **style)
-        else:
-            style = {"transform": across, "va": "center"}
-            panel.text(-0.02, i, name, "ink", ha="right", **style)
-            panel.text(1.02, i, text, ha="left", **style)
-    panel.ticks("x", 6 if two_lines else 4)
+    # outside the axes on both sides, so that no line crosses a letter
+    for i, (name, ends) in enumerate(zip(names, outer.T, strict=True)):
+        numbers = _interval_text(middle[i], ends)
+        _beside(panel, i, in_two_lines(name, LONG_LINE) if tall else [name], "ink", -0.02, "right")
+        _beside(panel, i, numbers if tall else ["  ".join(numbers)], "muted", 1.02, "left")
+    panel.ticks("x", 4)
     return panel.svg()
 
 
-def _interval_text(middle: float, ends: np.ndarray) -> str:
+def _beside(panel: Panel, row: int, lines: list[str], colour: str, x: float, side: str) -> None:
+    """One line at the height of a row's bar, or two, above and below it."""
+    style = {"transform": panel.axes.get_yaxis_transform(), "ha": side}
+    heights = ["center"] if len(lines) == 1 else ["bottom", "top"]
+    for line, height in zip(lines, heights, strict=True):
+        panel.text(x, row, line, colour, va=height, **style)
+
+
+def _interval_text(middle: float, ends: np.ndarray) -> list[str]:
+    """The point, and its interval in brackets."""
     width = ends[1] - ends[0]  # of which a quarter is shown with two digits
     decimals = 1 - int(np.floor(np.log10(width / 4))) if width > 0 else 3
-    if decimals <= 7 and abs(middle) < 1e6:
-        digits = max(0, decimals)
-        text = f"{middle:.{digits}f}  [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]"
-    else:
-        text = f"{middle:.3g}  [{ends[0]:.3g}, {ends[1]:.3g}]"
-    return text.replace("-", "\N{MINUS SIGN}")
+    plain = decimals <= 7 and abs(middle) < 1e6
+    kind = f".{max(0, decimals)}f" if plain else ".3g"
+    texts = f"{middle:{kind}}", f"[{ends[0]:{kind}}, {ends[1]:{kind}}]"
+    return [text.replace("-", "\N{MINUS SIGN}") for text in texts]
 
 
 def marginal(

@@ -16,15 +16,16 @@ from jaxtyping import Float
 
 from ..draws import weighted
 from ..draws.draws import Draws
-from ..draws.files import reading, write_atomic
 from ..draws.phase import Phase
 from ..draws.remedies import at_the_shell
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load, table_of
 from ..draws.summary import target_of
 from ..errors import SGLDError
+from ..files import reading, write_atomic
 from ..models.formula import FormulaModel
 from . import check, figures, modes
+from .replicated import replicate
 from .style import PAGE
 from .text import banner, says, table, what_was_asked, what_was_chosen
 
@@ -324,7 +325,7 @@ def _check(draws: Draws, asked: dict[str, Any], find: Callable[[], FormulaModel 
         return _section(title, f"<p>The predictive check needs the data, but {says(error)}</p>")
     if model is None:
         return ""
-    made = check.replicate(model, draws, int(asked.get("seed", 0)))
+    made = replicate(model, draws, int(asked.get("seed", 0)))
     found = check.check(model.family.name, made)
     svg, reading = found
     count, rows = len(made.replicas), made.num_rows
@@ -332,6 +333,8 @@ def _check(draws: Draws, asked: dict[str, Any], find: Callable[[], FormulaModel 
         f"{rows:,} of the {made.num_data:,} rows" if rows < made.num_data else f"all {rows:,} rows"
     )
     lead = f"Posterior predictive check: {count} data sets drawn from the model for {part}."
+    if made.totals is not None and made.totals.num_rows == made.num_data:
+        lead += " What is said of single numbers is of all rows."
     return _section(
         title,
         f'<div class="pair check">{_panels([svg], "panels wide")}<p>{says(reading)}</p></div>',

@@ -42,7 +42,7 @@ _STYLE = f"""
 """ + """
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }
-body { margin: 0 auto; padding: 1.25rem clamp(.9rem, 3vw, 2rem) 3rem; max-width: 1120px;
+body { margin: 0 auto; padding: 1.25rem clamp(.9rem, 3vw, 2rem) 3rem; max-width: 1160px;
   background: var(--paper); color: var(--ink); overflow-wrap: anywhere;
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 h1 { font-size: 1.15rem; font-weight: 600; margin: 0 0 .9rem; }
@@ -65,11 +65,15 @@ dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .15r
 dt { color: var(--muted); } dd { margin: 0; }
 dd ul { margin: 0; padding: 0; list-style: none; }
 .scroll { overflow-x: auto; margin: .6rem 0; overflow-wrap: normal; }
+/* a shade at the right edge while columns are hidden there: the cover scrolls along, the shade does not */
+.scroll { background: linear-gradient(to left, var(--paper) 50%, transparent) right / 3rem 100% no-repeat local,
+  linear-gradient(to left, var(--line), transparent) right / 1rem 100% no-repeat scroll; }
+p.narrow { display: none; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .85rem; width: 100%; }
 th, td { text-align: right; padding: .26rem .42rem; white-space: nowrap; border-bottom: 1px solid var(--line); }
 thead th { white-space: normal; color: var(--muted); font-weight: 600; vertical-align: bottom; border-bottom: 2px solid var(--line); }
 tbody th, thead th:first-child { text-align: left; font-weight: 600; position: sticky; left: 0;
-  background: var(--paper); max-width: 18rem; overflow: hidden; text-overflow: ellipsis; }
+  background: var(--paper); max-width: 15rem; overflow: hidden; text-overflow: ellipsis; white-space: normal; }
 td.miss { background: var(--miss); font-weight: 700; }
 td.miss::after { content: "\\2009!"; }
 td.none { color: var(--muted); }
@@ -84,7 +88,8 @@ img { max-width: 100%; }
 footer { margin-top: 2.5rem; border-top: 1px solid var(--line); padding-top: .7rem; }
 @media (max-width: 480px) { body { font-size: 15px; } h2 { margin-top: 1.8rem; }
   dl { grid-template-columns: 7.6rem minmax(0, 1fr); gap: .15rem .7rem; }
-  tbody th { max-width: 9rem; white-space: normal; } }
+  tbody th { min-width: 7.5rem; max-width: 8rem; } }
+@media screen and (max-width: 900px) { p.narrow { display: block; } }
 @media print { body { max-width: none; padding: 0; font-size: 10pt; } .scroll { overflow: visible; }
   table { font-size: 7pt; } th, td { padding: .1rem .25rem; }
   .panels { grid-template-columns: repeat(3, 1fr); } .panels.wide { grid-template-columns: repeat(2, 1fr); }

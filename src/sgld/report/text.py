@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from html import escape
@@ -14,6 +15,7 @@ from ..draws.draws import Draws
 from ..draws.plan import Predicted
 from ..draws.summary import left_out
 from ..draws.weighted import max_r_hat
+from ..models.rows import as_numbers
 from .canvas import printable
 
 __all__ = ["banner", "definitions", "says", "table", "what_was_asked", "what_was_chosen"]
@@ -91,6 +93,7 @@ def what_was_asked(asked: dict[str, Any], info: dict[str, Any]) -> str:
             ("formula", f"<code>{says(formula)}</code>" if formula else None),
             ("model", None if formula else "log density from Python"),
             ("family", says(family) if family else None),
+            ("outcome", _coded((asked.get("model") or {}).get("words"))),
             ("priors", _lines(asked.get("priors"))),
             ("data", f"<code>{says(source['path'])}</code>" if source.get("path") else None),
             ("rows", count),
@@ -102,6 +105,10 @@ def what_was_asked(asked: dict[str, Any], info: dict[str, Any]) -> str:
             ("given by hand", _lines(_by_hand(asked))),
         ]
     )
+
+
+def _coded(words: list[str] | None) -> str | None:
+    return says(as_numbers(words)) if words else None
 
 
 def _code(value: Any) -> str | None:
@@ -120,7 +127,7 @@ def _lines(lines: list[str] | None) -> str | None:
 
 def _by_hand(asked: dict[str, Any]) -> list[str]:
     """`name = value` for everything that differs from what `sgld.sample` takes by itself."""
-    usual = {"temperature": 1.0, "num_chains": 4}
+    usual = {"temperature": 1.0}
     apart = ("seed", "tolerance")
     lines = []
     for name, value in (asked.get("request") or {}).items():
@@ -209,12 +216,12 @@ def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
     for name in names:
         row = parameters[name]
         cells = "".join(_cell(c, row, marked[name].get(c)) for c, _ in columns)
-        body.append(f'<tr><th scope="row" title="{says(name)}">{says(name)}</th>{cells}</tr>')
+        body.append(f'<tr><th scope="row" title="{says(name)}">{_name(name)}</th>{cells}</tr>')
     text = (
         f'<div class="scroll" tabindex="0" role="region" aria-label="Table of parameters"><table>'
         f'<thead><tr><th scope="col">parameter</th>{head}</tr></thead>\n<tbody>'
         + "\n".join(body)
-        + "</tbody></table></div>"
+        + '</tbody></table></div><p class="note narrow">The table goes on to the right: scroll it.</p>'
     )
     if len(names) < len(parameters):
         text += (
@@ -223,6 +230,11 @@ def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
         )
     any_marked = any(marked.values())
     return text + f'<p class="note">{_legend(any_marked, columns)}</p>'
+
+
+def _name(name: str) -> str:
+    """A name, which may be broken where its terms and brackets begin."""
+    return "<wbr>".join(map(says, re.split(r"(?<!^)(?=[:\[(])", name)))
 
 
 def _missed(row: dict[str, float | None], max_r_hat: Callable[[float], Any]) -> dict[str, str]:

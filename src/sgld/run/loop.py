@@ -112,6 +112,7 @@ class _Chains:
         carry, kept = run_chunk(*self._arguments(blocks), slots=self.slots)
         self.step += blocks * kernel.block
         self.order.prepare(self.step, total)  # while the chunk computes
+        self.order.ahead(self.step, blocks * kernel.block)
         self.carry = jax.block_until_ready(carry)
         count = _draws_before(kernel, self.step) - first
         if count:
@@ -188,6 +189,7 @@ class _Order:
         self.source = None if exact else kernel.problem.source
         self.seed, self.chains, self.block = seed, chains, kernel.block
         self.first, self._end, self.entries, self._next = -1, 0, None, None
+        self._drawn: np.ndarray | None = None  # the entries, on the host
         if self.source is not None:
             width = chains * math.prod(self.source.entry_shape)
             self.steps = max(1, ENTRY_NUMBERS // (self.block * width)) * self.block
@@ -200,7 +202,8 @@ class _Order:
         if self.first != first or self._end < min(total, first + self.steps):
             self.prepare(first, total)
             assert self._next is not None
-            (self.first, self._end, self.entries), self._next = self._next, None
+            (self.first, self._end, self._drawn), self._next = self._next, None
+            self.entries = jax.device_put(self._drawn)
         return self.first + self.steps
 
     def prepare(self, step: int, total: int) -> None:
@@ -213,7 +216,13 @@ class _Order:
         drawn = np.zeros((self.steps, self.chains, *self.source.entry_shape), np.int32)
         for chain in range(self.chains):
             drawn[: end - step, chain] = self.source.chunk((self.seed, chain), step, end - step)
-        self._next = step, end, jax.device_put(drawn)
+        self._next = step, end, drawn
+
+    def ahead(self, step: int, steps: int) -> None:
+        """Have the batches of the next `steps` steps read, as far as they are drawn."""
+        if self.source is not None and self._drawn is not None:
+            begin = step - self.first
+            self.source.ahead(self._drawn[begin : begin + steps])
 
 
 def kernel_digest(kernel: Kernel, starts: Any) -> str:

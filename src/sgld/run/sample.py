@@ -5,18 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from jaxtyping import Int
 
+from ..bridge.numpyro_model import opened
 from ..checks import positive
 from ..draws.draws import Draws
-from ..draws.files import reading
+from ..draws.origin import Origin
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
 from ..errors import DataError, RunError, UsageError
+from ..files import reading
 from ..posterior import Posterior
 from ..problem.prepare import check_always, check_batch, check_request, prepare
 from ..problem.problem import Problem
@@ -156,6 +159,8 @@ def begin(
     with told(progress, SAMPLING), ExitStack() as held:
         if checkpoint_every != 0:  # after every chunk
             positive("checkpoint_every", checkpoint_every, ", in seconds")
+        with stage("data"):
+            posterior, data, init = opened(posterior, data, init)
         problem = _checked(posterior, data, init, ask, ess)
         kept = as_keep(keep, problem)
         check_moments(kept, ask, ess)
@@ -172,7 +177,8 @@ def begin(
                 on_start()
         host = Host(directory, checkpoint_every, on_plan, keep=kept, facts=asked.get("facts") or {})
         with _nothing_left(directory):
-            return execute(problem, ask, ess, host)
+            draws = execute(problem, ask, ess, host)
+        return replace(draws, origin=Origin(posterior, data, kept=kept is not None))
 
 
 @contextmanager
@@ -231,6 +237,8 @@ def go_on(
     }  # fmt: skip
     ask, ess = asked_again(directory, asked, Given(given)), asked.get("ess")
     with told(progress, SAMPLING), reading(path):
+        with stage("data"):
+            posterior, data, init = opened(posterior, data, init)
         problem = _checked(posterior, data, init, ask, ess)
         kept = as_keep(keep_again(directory, asked, keep), problem)
         now = record(problem, ask, ess, kept)
@@ -239,4 +247,5 @@ def go_on(
         facts = asked.get("facts") or {}
         host = Host(directory, checkpoint_every, given=given, moved=moved, keep=kept, facts=facts)
         with directory:
-            return execute(problem, ask, ess, host)
+            draws = execute(problem, ask, ess, host)
+        return replace(draws, origin=Origin(posterior, data, kept=kept is not None))

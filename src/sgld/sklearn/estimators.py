@@ -183,15 +183,28 @@ class SGLDRegressor(RegressorMixin, _Estimator):
       >>> mean, sd = model.predict([[0.5]], return_std=True)
       >>> mean.round(1), sd.round(1)
       (array([2.]), array([0.1]))
+      >>> model.partial_fit(X + 0.01, y).coef_.round(1)  # 15 more rows
+      array([2.])
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Draw from the posterior of X [n, p], finite, and y [n]; weights [n] are not negative."""
+        """Draw from the posterior.
+
+        Args:
+          X: [n, p], finite.
+          y: [n].
+          sample_weight: [n], not negative: what each row counts. None: 1.
+
+        Raises: DataError and ValueError for other rows; UsageError for a wrong argument of the estimator.
+        """
         X, y, weight = self._rows(X, y, sample_weight, first=True, numeric=True)
         return self._fit(distinct(X, y, weight), self._form("gaussian"), first=True)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit again on all rows so far and these, beginning where the last fit ended.
+
+        Args:
+          X, y, sample_weight: as for `fit`.
 
         The posterior is that of one `fit` on all of them; the estimator keeps its rows for that.
         """
@@ -265,12 +278,25 @@ class SGLDClassifier(ClassifierMixin, _Estimator):
       >>> model = SGLDClassifier(random_state=0).fit(X[:, :3], y)
       >>> model.predict_proba(X[:1, :3]).round(1), model.verdict_.word
       (array([[0.9, 0.1]]), 'trusted')
+      >>> model.predict(X[:2, :3])
+      array([0, 0])
+      >>> few = SGLDClassifier(random_state=0)  # rows that come one part after another
+      >>> few.partial_fit(X[:100, :3], y[:100], classes=[0, 1]).classes_
+      array([0, 1])
     """
 
     classes_: np.ndarray
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Draw from the posterior of X [n, p], finite, and the classes y [n] of at least two kinds."""
+        """Draw from the posterior.
+
+        Args:
+          X: [n, p], finite.
+          y: [n], classes of at least two kinds.
+          sample_weight: [n], not negative: what each row counts. None: 1.
+
+        Raises: DataError and ValueError for other rows; UsageError for a wrong argument of the estimator.
+        """
         X, y, weight = self._rows(X, y, sample_weight, first=True, numeric=False)
         check_classification_targets(y)
         self.classes_ = np.unique(y[weight > 0])
@@ -382,4 +408,4 @@ def _alone(draws: Draws, rows: Rows) -> Draws:
             misread = misfit_notes(draws.plan.misfit, draws.plan.num_data)
         notes = [note for note in draws.plan.notes if note not in misread]
         info["plan"] = {**draws.plan.describe(), "notes": notes}
-    return replace(draws, info=info, plan=None)
+    return replace(draws, info=info, plan=None, origin=None)

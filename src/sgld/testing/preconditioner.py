@@ -30,6 +30,12 @@ class PreconditionerReport:
       adapts: whether it learns from gradients.
       matrix: D [d, d]; of one that adapts, after a few gradients.
       checks: sentences, one per property that held.
+
+    Example:
+      >>> import sgld
+      >>> report = sgld.testing.check_preconditioner(sgld.Scalar(4.0))
+      >>> report.adapts, report.matrix[0].tolist()
+      (False, [4.0, 0.0, 0.0])
     """
 
     preconditioner: str

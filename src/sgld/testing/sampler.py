@@ -38,6 +38,12 @@ class SamplerReport:
       slope: d log error / d log step size at the small ones (None: no error to measure).
       stable_to: step size times largest curvature up to which the step is stable.
       checks: sentences, one per property that held.
+
+    Example:
+      >>> import sgld
+      >>> report = sgld.testing.check_sampler(sgld.SGLD())
+      >>> report.sampler, report.is_affine, round(report.slope)  # the bias is of the first order
+      ('SGLD', True, 1)
     """
 
     sampler: str

@@ -27,6 +27,12 @@ class ScheduleReport:
       num_steps: up to which it was certified.
       first, last: its values at step 0 and at step num_steps.
       checks: sentences, one per property that held.
+
+    Example:
+      >>> import sgld
+      >>> report = sgld.testing.check_schedule(sgld.constant(0.5), num_steps=10)
+      >>> report.first, report.last
+      (0.5, 0.5)
     """
 
     schedule: str

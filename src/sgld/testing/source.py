@@ -23,7 +23,19 @@ MOST_BATCHES = 4000  # that are enumerated
 
 @dataclass(frozen=True)
 class SourceReport:
-    """What `check_source` found, one sentence per property that held."""
+    """What `check_source` found.
+
+    Attributes:
+      source: its class's name and size.
+      checks: sentences, one per property that held.
+
+    Example:
+      >>> import numpy as np, sgld
+      >>> from sgld.data.memory import InMemory
+      >>> report = sgld.testing.check_source(InMemory.build(np.arange(10.0), 5, "reshuffle"))
+      >>> report.source
+      "InMemory(order='reshuffle', 5 of 10 rows)"
+    """
 
     source: str
     checks: tuple[str, ...]

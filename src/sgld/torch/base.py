@@ -7,63 +7,22 @@ schedulers read and scale that key.
 from __future__ import annotations
 
 import abc
-import functools
 import hashlib
-import inspect
 import math
-from collections.abc import Callable, Collection
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import torch
 
-from ..errors import UsageError, did_you_mean
-from .loss import LossWatch
+from ..errors import UsageError
+from .names import check_names
+from .one_pass import Meter, line
+from .watch import LossWatch
 
-__all__ = ["Langevin", "by_name", "gradient_of_the_mean", "position", "require", "write"]
+__all__ = ["Langevin", "gradient_of_the_mean", "position", "require", "write"]
 
 _NARROW = (torch.float16, torch.bfloat16)
-_P = ParamSpec("_P")
-_Self = TypeVar("_Self")
-
-
-def by_name(
-    init: Callable[Concatenate[_Self, _P], None],
-) -> Callable[Concatenate[_Self, _P], None]:
-    """A constructor of params and numbers by name, whose wrong call is a UsageError."""
-    numbers = [p for p in inspect.signature(init).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    own = [p.name for p in numbers]
-
-    @functools.wraps(init)
-    def checked(self: _Self, *args: _P.args, **given: _P.kwargs) -> None:
-        who = type(self).__name__
-        _check_names(who, {k: v for k, v in given.items() if k != "params"}, own)
-        if len(args) > 1:
-            raise UsageError(
-                f"{who} takes its numbers by name, such as step_size=. Got {args[1]!r} after params."
-            )
-        for p in numbers:
-            if p.default is p.empty and p.name not in given:
-                raise UsageError(
-                    f"{who} needs {p.name}: step_size= is in units of the full-data log posterior "
-                    "(lr / num_data), num_data= the number of rows in all the data."
-                )
-        init(self, *args, **given)
-
-    return checked
-
-
-def _check_names(who: str, given: dict[str, Any], own: Collection[str]) -> None:
-    """UsageError for lr, and for a name that is not one of `own`."""
-    if "lr" in given and "step_size" not in given:
-        raise UsageError(
-            f"{who} takes step_size, not lr. Got lr={given['lr']}; a learning rate "
-            "of the mean loss is step_size = lr / num_data."
-        )
-    for name in given:
-        if name not in own:
-            raise UsageError(
-                f"{who} takes {', '.join(sorted(own))}. Got {name!r}.{did_you_mean(name, own)}"
-            )
+_Batch = TypeVar("_Batch")
 
 
 class Langevin(torch.optim.Optimizer, abc.ABC):
@@ -78,6 +37,8 @@ class Langevin(torch.optim.Optimizer, abc.ABC):
         self._seed = seed
         self._generators: dict[str, torch.Generator] = {}
         self._watch = LossWatch(check_loss)
+        self._meter: Meter | None = None
+        self._passes = 0
         numbers = {
             "lr": step_size, "num_data": num_data, "temperature": temperature,
             "prior_precision": prior_precision,
@@ -104,8 +65,23 @@ class Langevin(torch.optim.Optimizer, abc.ABC):
         Returns: the loss, if one was given or returned.
 
         Raises: UsageError if no parameter has a gradient, if the first step's loss looks like
-        a sum over the batch, if the batch has more rows than num_data, or if a number of a
-        group has become invalid.
+        a sum over the batch or a mean multiplied by num_data, if the batch has more rows than
+        num_data, or if a number of a group has become invalid; RunError where the loss has become
+        nan or inf. Warns (SGLDWarning) of dropout and batch normalisation in training mode, of a
+        loss that rises far above the first, and of passes with another number of rows than
+        num_data.
+
+        Example:
+          >>> import torch, sgld.torch
+          >>> w = torch.nn.Parameter(torch.tensor([2.0]))
+          >>> optimizer = sgld.torch.SGLD([w], step_size=0.01, num_data=10, temperature=0.0)
+          >>> def closure():
+          ...     optimizer.zero_grad()
+          ...     loss = (0.5 * w**2).mean()
+          ...     loss.backward()
+          ...     return loss
+          >>> optimizer.step(closure)
+          tensor(2., grad_fn=<MeanBackward0>)
         """
         if closure is not None:
             if not callable(closure):
@@ -127,7 +103,7 @@ class Langevin(torch.optim.Optimizer, abc.ABC):
                 "no parameter has a gradient: call loss.backward() before step(), and zero_grad() "
                 "after it."
             )
-        self._watch.check(loss, max(group["num_data"] for group in self.param_groups))
+        self._watch.check(loss, self._about)
         for _, p in moving:
             if p.grad.is_sparse:
                 raise UsageError(
@@ -136,6 +112,55 @@ class Langevin(torch.optim.Optimizer, abc.ABC):
                 )
         self._advance(moving)
         return loss
+
+    def one_pass(
+        self, batches: Iterable[_Batch], *, report: Callable[[str], Any] = print
+    ) -> Iterator[_Batch]:
+        """The batches of one pass over the data, and then one line on what moved the weights.
+
+        Put it around the loader: `for rows, labels in optimizer.one_pass(loader)`. The line holds
+        the mean loss of a row; the sd of the noise that a step put into a weight, sqrt(2 h T);
+        the sd of the gradients' own, h num_data sd(U), from the differences of gradients that
+        follow one another; and the temperature that both together amount to, T where the gradients
+        have none. Where batches are reshuffled their noise cancels in part, and less is felt.
+
+        Args:
+          batches: a DataLoader, `sgld.torch.Batches`, or anything else to iterate over.
+          report: what is done with the line. A loop that is left early reports nothing.
+
+        Warns (SGLDWarning) where the batches had another number of rows than num_data. Costs a
+        copy of the gradients, and two passes over them a step.
+
+        Example:
+          >>> import torch, sgld.torch
+          >>> w = torch.nn.Parameter(torch.zeros(1))
+          >>> optimizer = sgld.torch.SGLD([w], step_size=0.005, num_data=6)
+          >>> for rows in optimizer.one_pass(torch.ones(3, 2, 1)):
+          ...     optimizer.zero_grad()
+          ...     (0.5 * (rows - w) ** 2).sum(1).mean().backward()
+          ...     optimizer.step()
+          pass 1: loss ...; a step's noise in a weight: injected 0.1, gradient ...; temperature ...
+        """
+        self._meter = Meter()
+        self._watch.begin_pass()
+        try:
+            yield from batches
+            self._passes += 1
+            found = self._watch.end_pass(batches, self._about())
+            report(line(self._passes, self._meter, found))
+        finally:
+            self._meter = None
+
+    def _about(self) -> dict[str, Any]:
+        """The numbers that sentences on the whole optimiser name."""
+        groups = self.param_groups
+        return {
+            "who": type(self).__name__,
+            "num_data": max(group["num_data"] for group in groups),
+            "step_size": max(float(group["lr"]) for group in groups),
+            "temperature": max(float(group["temperature"]) for group in groups),
+            "weights": sum(p.numel() for group in groups for p in group["params"]),
+        }
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters with numbers of their own; missing ones are the optimiser's.
@@ -152,8 +177,11 @@ class Langevin(torch.optim.Optimizer, abc.ABC):
         group = dict(param_group)
         names = group.keys() - {"params", "param_names", "initial_lr"}
         own = {"step_size", *self.defaults} - {"lr"}
-        _check_names(
-            f"a parameter group of {type(self).__name__}", {k: group[k] for k in names}, own
+        check_names(
+            f"a parameter group of {type(self).__name__}",
+            {k: group[k] for k in names},
+            own,
+            {**self.defaults, **group}.get("num_data"),
         )
         if "step_size" in group:
             group["lr"] = group.pop("step_size")
@@ -248,7 +276,7 @@ class Langevin(torch.optim.Optimizer, abc.ABC):
         saved = state.pop("_saved", None)
         super().__setstate__(state)
         if saved is not None:  # a copy, or from a pickle: not from load_state_dict
-            self._watch = LossWatch(False)
+            self._watch, self._meter, self._passes = LossWatch(False), None, 0
             self._set_generators(saved)
 
 

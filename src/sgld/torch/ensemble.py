@@ -13,18 +13,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from torch.nn.modules import batchnorm, instancenorm
 
 from ..errors import UsageError
-from .base import require
+from . import network
+from .base import Langevin, require
 from .predictive import Classes, Values, classes, values
 from .storage import read, write
+from .watch import dropout_said, say
+
+if TYPE_CHECKING:
+    from xarray import DataTree
 
 __all__ = ["Ensemble"]
 
@@ -48,7 +51,13 @@ class Ensemble:
       ...     with torch.no_grad():
       ...         model.weight[1] = 0.0
       ...     ensemble.collect()
-      >>> ensemble.predict_classes(torch.ones(1, 1)).probabilities
+      >>> ensemble
+      Ensemble(Linear, 2 draws of 2 weights, effective number 2)
+      >>> ensemble.weights  # [draw]
+      tensor([1., 1.], dtype=torch.float64)
+      >>> ensemble(torch.ones(1, 1)).shape  # [draw, row, output]
+      torch.Size([2, 1, 2])
+      >>> ensemble.predict_proba(torch.ones(1, 1))
       tensor([[0.6904, 0.3096]], dtype=torch.float64)
     """
 
@@ -59,7 +68,26 @@ class Ensemble:
         self.states: list[dict[str, torch.Tensor]] = []
         self._weights: list[float] = []
         self._steps: list[float] | None = None
-        self._statistics = _running_statistics(model)
+        self._statistics = network.running_statistics(model)
+        self._dropout_said = False
+
+    def __repr__(self) -> str:
+        """What it holds: the network, its draws, and how many of equal weight they are worth."""
+        count = sum(p.numel() for p in self.model.parameters())
+        draws = "1 draw" if len(self) == 1 else f"{len(self)} draws"
+        said = f"{type(self.model).__name__}, {draws} of {count} weights"
+        w = self.weights
+        if float(w.sum()) > 0:
+            said += f", effective number {float(w.sum() ** 2 / (w**2).sum()):.3g}"
+        return f"Ensemble({said})"
+
+    def __call__(self, x: Any, *, batch_size: int | None = None) -> torch.Tensor:
+        """What each draw's network gives for rows x: [draw, row, ...]; the same as `outputs`.
+
+        Nothing is averaged: the mean of logits is not the logit of the mean. `predict_proba`,
+        `predict_classes` and `predict_values` average what it means.
+        """
+        return self.outputs(x, batch_size=batch_size)
 
     def __len__(self) -> int:
         """The number of draws."""
@@ -71,7 +99,20 @@ class Ensemble:
         return torch.tensor(self._weights, dtype=torch.float64)
 
     def draws_of(self, name: str) -> torch.Tensor:
-        """One entry of the state_dict in every draw, [draw, ...]."""
+        """One entry of the state_dict in every draw, [draw, ...].
+
+        Args:
+          name: as in the state_dict, such as "0.weight".
+
+        Raises: UsageError without draws, or for a name that is not there.
+
+        Example:
+          >>> import torch, sgld.torch
+          >>> ensemble = sgld.torch.Ensemble(torch.nn.Linear(3, 2))
+          >>> ensemble.collect()
+          >>> ensemble.draws_of("weight").shape
+          torch.Size([1, 2, 3])
+        """
         self._some_draws()
         if name not in self.states[0]:
             raise UsageError(f"name must be one of {', '.join(self.states[0])}. Got {name!r}.")
@@ -90,13 +131,21 @@ class Ensemble:
           model: another network of the same architecture (a deep ensemble's member).
 
         Raises: UsageError for weights that are not finite, another architecture, running
-        statistics that have changed, or groups whose steps have changed their proportion.
+        statistics that have changed, or groups whose steps have changed their proportion. Warns
+        (SGLDWarning), once, where an optimiser of this module trained a network with dropout on.
+
+        Example:
+          >>> import torch, sgld.torch
+          >>> ensemble = sgld.torch.Ensemble(torch.nn.Linear(3, 2))
+          >>> ensemble.collect(weight=0.5)
+          >>> len(ensemble), ensemble.weights
+          (1, tensor([0.5000], dtype=torch.float64))
         """
         source = self.model if model is None else model
         if model is None:
             self._check_statistics()
         else:
-            _running_statistics(model)
+            network.running_statistics(model)
         state = source.state_dict()
         for name, value in state.items():
             if not isinstance(value, torch.Tensor):
@@ -109,11 +158,12 @@ class Ensemble:
                     f"weights must be finite. Got nan or inf in {name!r}: the run has diverged; "
                     "use a smaller step_size."
                 )
-        _check_shapes(state, self.states[0] if self.states else self.model.state_dict())
+        network.check_shapes(state, self.states[0] if self.states else self.model.state_dict())
         if optimizer is None:
             require("weight", weight, zero=True)
         else:
             weight = self._step_of(optimizer)
+            self._say_dropout(source, optimizer)
         self._weights.append(float(weight))
         self.states.append({k: v.detach().to("cpu", copy=True) for k, v in state.items()})
 
@@ -133,13 +183,21 @@ class Ensemble:
             )
         return max(steps)
 
+    def _say_dropout(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        if self._dropout_said or not isinstance(optimizer, Langevin):
+            return
+        self._dropout_said = True
+        where = network.dropping(model)
+        if where and not optimizer._watch.dropout:
+            say(dropout_said(type(optimizer).__name__, where))
+
     def _check_statistics(self) -> None:
         for name, old in self._statistics.items():
-            new = _running_statistics(self.model).get(name)
+            new = network.running_statistics(self.model).get(name)
             if new is None or not torch.equal(old, new):
                 raise UsageError(
                     f"{name} has changed since the Ensemble was made: batch normalisation ran in "
-                    f"training mode; {_REMEDY}"
+                    f"training mode; {network.REMEDY}"
                 )
 
     def outputs(self, x: Any, *, batch_size: int | None = None) -> torch.Tensor:
@@ -152,8 +210,33 @@ class Ensemble:
           batch_size: rows at once; None: all.
 
         Raises: UsageError without draws, or for x that is no such thing.
+
+        Example:
+          >>> import torch, sgld.torch
+          >>> ensemble = sgld.torch.Ensemble(torch.nn.Linear(3, 2))
+          >>> ensemble.collect()
+          >>> ensemble.outputs([[1.0, 2.0, 3.0]]).shape
+          torch.Size([1, 1, 2])
         """
         return torch.stack(list(self._each(x, batch_size)))
+
+    def predict_proba(self, x: Any, *, batch_size: int | None = None) -> torch.Tensor:
+        """The probabilities of the classes, averaged over the draws: [row, class].
+
+        Args:
+          x: as in `outputs`.
+          batch_size: rows at once; None: all.
+
+        Raises: as `predict_classes`, which gives their entropies too.
+
+        Example:
+          >>> import torch, sgld.torch
+          >>> ensemble = sgld.torch.Ensemble(torch.nn.Linear(3, 2))
+          >>> ensemble.collect()
+          >>> ensemble.predict_proba(torch.zeros(4, 3)).sum(1)
+          tensor([1., 1., 1., 1.], dtype=torch.float64)
+        """
+        return self.predict_classes(x, batch_size=batch_size).probabilities
 
     def predict_classes(self, x: Any, *, batch_size: int | None = None) -> Classes:
         """Mean probabilities and the two parts of their entropy.
@@ -161,7 +244,24 @@ class Ensemble:
         The network's outputs [row, class] are logits; one output is the logit of the second of
         two classes.
 
+        Args:
+          x: as in `outputs`.
+          batch_size: rows at once; None: all.
+
         Raises: UsageError without draws, or for outputs of another shape.
+
+        Example:
+          >>> import torch, sgld.torch
+          >>> model = torch.nn.Linear(1, 1)
+          >>> ensemble = sgld.torch.Ensemble(model)
+          >>> for logit in (-3.0, 3.0):  # two draws that are sure, and disagree
+          ...     _ = torch.nn.init.constant_(model.bias, logit)
+          ...     ensemble.collect()
+          >>> found = ensemble.predict_classes([[0.0]])
+          >>> found.probabilities
+          tensor([[0.5000, 0.5000]], dtype=torch.float64)
+          >>> found.aleatoric, found.epistemic
+          (tensor([0.1909], dtype=torch.float64), tensor([0.5023], dtype=torch.float64))
         """
         return classes(self._each(x, batch_size), self._normalised())
 
@@ -171,13 +271,26 @@ class Ensemble:
         """Mean, sd and central interval of y, the network's output being its mean.
 
         Args:
+          x: as in `outputs`.
           interval: the probability between `lower` and `upper`.
           noise_sd: the sd of y around the output: a number, one per draw ([draw] or [draw, 1]),
             or [draw, row, ...] like `outputs`, where an axis may be 1; 0 gives the law of the
             output alone.
+          batch_size: rows at once; None: all.
 
         Raises: UsageError without draws, for interval outside (0, 1), or for a noise_sd that is
         negative or has another shape.
+
+        Example:
+          >>> import torch, sgld.torch
+          >>> model = torch.nn.Linear(1, 1)
+          >>> ensemble = sgld.torch.Ensemble(model)
+          >>> for level in (1.0, 3.0):
+          ...     _ = torch.nn.init.constant_(model.bias, level)
+          ...     ensemble.collect()
+          >>> found = ensemble.predict_values([[0.0]], noise_sd=1.0)
+          >>> found.mean.item(), found.epistemic_sd.item(), found.sd.item()  # sd^2 = 1 + 1
+          (2.0, 1.0, 1.414...)
         """
         if not 0 < interval < 1:
             raise UsageError(f"interval must be above 0 and below 1. Got {interval}.")
@@ -185,8 +298,56 @@ class Ensemble:
             self.outputs(x, batch_size=batch_size), self._normalised(), noise_sd, interval
         )
 
+    def to_arviz(
+        self, *, weights: Literal["resample", "keep"] = "resample", seed: int = 0
+    ) -> DataTree:
+        """The draws as a DataTree of one chain, for ArviZ: `posterior` and `sample_stats`.
+
+        `posterior` holds each parameter under its name, [chain, draw, ...], tied ones once and
+        buffers not at all.
+
+        Args:
+          weights: "resample": draws of unequal weights are resampled to equal ones, since ArviZ knows
+            no others, and a warning says so; "keep" leaves the weights to `sample_stats`.
+          seed: of the resampling.
+
+        Raises: UsageError without draws of positive weight.
+
+        Example:
+          >>> import torch, sgld.torch
+          >>> ensemble = sgld.torch.Ensemble(torch.nn.Linear(3, 2))
+          >>> for _ in range(4):
+          ...     ensemble.collect()
+          >>> ensemble.to_arviz()["posterior"]["weight"].shape
+          (1, 4, 2, 3)
+        """
+        from ..draws.draws import Draws
+
+        log_weight = self._normalised().log().numpy()[None]
+        position = {
+            name: self.draws_of(name).to(network.exportable(p.dtype)).numpy()[None]
+            for name, p in self.model.named_parameters()
+        }
+        return Draws.of(position, log_weight=log_weight).to_arviz(weights=weights, seed=seed)
+
     def save(self, path: str | Path) -> None:
-        """One .npz file of plain arrays and a JSON text; nothing in it is a pickle."""
+        """One .npz file of plain arrays and a JSON text; nothing in it is a pickle.
+
+        Args:
+          path: of the file, which is replaced where it exists; it appears when it is whole.
+
+        Raises: UsageError without draws; DataError for a dtype that numpy cannot hold.
+
+        Example:
+          >>> import tempfile, torch, sgld.torch
+          >>> model = torch.nn.Linear(3, 2)
+          >>> ensemble = sgld.torch.Ensemble(model)
+          >>> ensemble.collect()
+          >>> with tempfile.TemporaryDirectory() as folder:
+          ...     ensemble.save(f"{folder}/draws.npz")
+          ...     sgld.torch.Ensemble.load(f"{folder}/draws.npz", model)
+          Ensemble(Linear, 1 draw of 8 weights, effective number 1)
+        """
         self._some_draws()
         write(Path(path), self.states, np.asarray(self._weights, np.float64))
 
@@ -194,11 +355,21 @@ class Ensemble:
     def load(cls, path: str | Path, model: torch.nn.Module) -> Ensemble:
         """What `save` wrote, for a network of the same architecture; its weights are not changed.
 
+        Args:
+          path: of the file.
+          model: the network that is called to predict.
+
         Raises: DataError for any other file; UsageError for another architecture.
+
+        Example:
+          >>> import torch, sgld.torch
+          >>> sgld.torch.Ensemble.load("draws.npz", torch.nn.Linear(3, 2))
+          Traceback (most recent call last):
+          FileNotFoundError: [Errno 2] No such file or directory: 'draws.npz'
         """
         ensemble = cls(model)
         states, weights = read(Path(path))
-        _check_shapes(states[0], model.state_dict())
+        network.check_shapes(states[0], model.state_dict())
         ensemble.states, ensemble._weights = states, [float(w) for w in weights]
         return ensemble
 
@@ -218,100 +389,4 @@ class Ensemble:
         self._some_draws()
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"batch_size must be positive. Got {batch_size}.")
-        anchor = next(iter(self.model.state_dict().values()))
-        dtypes = {v.dtype for v in self.states[0].values() if v.is_floating_point()}
-        arguments = tuple(
-            _as_input(a, dtypes).to(anchor.device) for a in (x if isinstance(x, tuple) else (x,))
-        )
-        rows = len(arguments[0])
-        size = batch_size or max(rows, 1)
-        names = _places(self.model)
-        for state in self.states:
-            with _evaluating(self.model), torch.no_grad():
-                held = {k: v.to(anchor.device) for k, v in state.items() if k in names}
-                parts = [
-                    torch.func.functional_call(
-                        self.model, held, tuple(a[i : i + size] for a in arguments),
-                        tie_weights=False,
-                    ).to("cpu", torch.float64)
-                    for i in range(0, max(rows, 1), size)
-                ]  # fmt: skip
-            yield torch.cat(parts)
-
-
-_REMEDY = (
-    "use GroupNorm or LayerNorm, whose output depends on the row alone, or train with the layer "
-    "in eval() mode, so that its statistics are constants."
-)
-
-
-def _places(model: torch.nn.Module) -> set[str]:
-    """Names of parameters and buffers, each place once.
-
-    functional_call leaves weights of a draw behind in a module that is named twice.
-    """
-    return {
-        f"{path}.{key}" if path else key
-        for path, module in model.named_modules()
-        for key in (*module._parameters, *module._buffers)
-    }
-
-
-def _running_statistics(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Copies of the running statistics by name; UsageError where they would go on changing."""
-    kept = {}
-    for name, module in model.named_modules():
-        per_row = isinstance(module, instancenorm._InstanceNorm)
-        if not isinstance(module, batchnorm._NormBase):
-            continue
-        tracked = module.running_mean is not None
-        if not tracked and per_row:
-            continue
-        if module.training or not tracked:
-            raise UsageError(
-                f"{name or 'the model'} ({type(module).__name__}) normalises by statistics of the "
-                f"batch, which a draw of the weights does not determine; {_REMEDY}"
-            )
-        for key in ("running_mean", "running_var"):
-            kept[f"{name}.{key}"] = getattr(module, key).detach().clone()
-    return kept
-
-
-def _check_shapes(state: dict[str, Any], expected: dict[str, Any]) -> None:
-    for name in expected.keys() | state.keys():
-        one, other = expected.get(name), state.get(name)
-        if one is None or other is None or one.shape != other.shape:
-            shapes = [None if t is None else tuple(t.shape) for t in (other, one)]
-            raise UsageError(
-                f"the draw must have the model's entries. Got shape {shapes[0]} for {name!r}, "
-                f"where the model has {shapes[1]}; give a model of the same architecture."
-            )
-
-
-def _as_input(x: Any, dtypes: set[torch.dtype]) -> torch.Tensor:
-    """A tensor as it is, but in one of the network's floating dtypes; an array or list as one."""
-    widest = max(dtypes, key=lambda dtype: torch.finfo(dtype).bits, default=torch.float32)
-    try:
-        given = x if isinstance(x, torch.Tensor) else torch.as_tensor(np.array(x, np.float64))
-    except (TypeError, ValueError):
-        given = None
-    if given is None or given.dim() == 0:
-        raise UsageError(
-            "x must be a tensor, an array or a list of numbers with rows first, or a tuple of "
-            f"these, the network's arguments. Got {type(x).__name__}."
-        )
-    if isinstance(x, torch.Tensor) and (not x.is_floating_point() or x.dtype in dtypes):
-        return x
-    return given.to(widest)
-
-
-@contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Dropout off; every module's mode is put back."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+        return network.outputs(self.model, self.states, x, batch_size)

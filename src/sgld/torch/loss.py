@@ -2,36 +2,44 @@
 
 Nothing in a gradient says how the loss was reduced, but the graph that made it does: its root
 is followed through sums of terms and signs to the reductions, which name their kind and the
-rows they went over. The root is the argument of the running backward() call, found from a hook
-on the parameters during the FIRST backward pass only, or the loss given to step().
+rows they went over.
 
 A sum whose every other term is a sum is refused, whatever it adds up. Beside means and scaled
 terms a sum may be a penalty, so only what torch's own losses sum (reduction="sum", or "none" and
 then .sum()) is refused there: where constants such as the batch's rows enter it by a linear map,
 none of the scaled terms has any, and no other term has more rows.
 
-What cannot be seen: a sum that is then multiplied or divided (by the right number, or not), one
-of a formula beside other terms, a loop that adds up rows, a mean over outputs too (MSELoss over [n, k] is k times too small), a
-factor left out of the likelihood (MSELoss is a Gaussian's of variance 1/2), a custom function.
+The factor of a scaled term is gone from the graph once backward() has run. What is left is the
+value: a classifier's mean loss begins near the log of the number of classes, and one that begins
+near num_data times that has been multiplied by num_data.
+
+What cannot be seen: a sum that is then multiplied or divided (by the right number, or not) where no
+number of classes tells, one of a formula beside other terms, a loop that adds up rows, a mean over
+outputs too (MSELoss over [n, k] is k times too small), a factor left out of the likelihood (MSELoss
+is a Gaussian's of variance 1/2), a custom function.
 """
 
 from __future__ import annotations
 
-import sys
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from types import FrameType
 from typing import Any
 
 import torch
 
 from ..errors import UsageError
 
-__all__ = ["LossWatch", "Reduction", "reductions"]
+__all__ = ["Reduction", "judge", "nodes", "reductions"]
 
 _SIGNS = ("Neg", "Add", "Sub", "ToCopy", "Clone", "View", "Squeeze", "Unsqueeze", "Alias")
 _LINEAR = ("Addmm", "Mm", "Bmm", "Baddbmm", "Addbmm", "Addmv", "Mv", "Dot", "Convolution")
 _LOOKUPS = ("Embedding", "Index", "Gather")
 _DEPTH = 200
+_BEGINS = (0.15, 4.0)  # a classifier's first mean loss, in logs of the number of classes
+_TOO_MANY = (
+    15.0  # of these logs, for a mean: with less data a factor num_data is not told from others
+)
 
 
 @dataclass(frozen=True)
@@ -43,41 +51,19 @@ class Reduction:
     operation: str = ""
     loss: bool = field(default=False, repr=False)  # a sum by one of torch's losses
     data: bool = field(default=True, repr=False)  # it may depend on rows of data
+    certain: bool = field(default=False, repr=False)  # the mean of one of torch's losses itself
+    classes: int = field(default=0, repr=False)  # of the classifier below, where there is one
+    weighted: bool = field(default=False, repr=False)  # rows may have weights
 
 
-class LossWatch:
-    """Remembers what the first backward pass started from, until it has been checked once."""
+def judge(found: list[Reduction], num_data: float, value: float | None = None) -> None:
+    """UsageError for a sum over several rows, a mean times num_data, more rows than num_data.
 
-    def __init__(self, active: bool) -> None:
-        self.active = active
-        self._found: list[Reduction] | None = None
-        self._handles: list[Any] = []
-
-    def attach(self, parameter: torch.Tensor) -> None:
-        """Look at the next backward pass that reaches this parameter."""
-        if self.active and parameter.requires_grad:
-            self._handles.append(parameter.register_post_accumulate_grad_hook(self._reached))
-
-    def _reached(self, _: torch.Tensor) -> None:
-        if self._found is None and self.active:
-            root = _root_of_backward()
-            self._found = None if root is None else reductions(root)
-
-    def check(self, loss: Any, num_data: float) -> None:
-        """Once: UsageError for a sum over several rows, or for more rows than `num_data`."""
-        if not self.active:
-            return
-        if isinstance(loss, torch.Tensor) and loss.grad_fn is not None:
-            self._found = reductions(loss)
-        found, self._found = self._found or [], None  # after an error the next pass is looked at
-        _judge(found, num_data)
-        self.active = False
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-
-
-def _judge(found: list[Reduction], num_data: float) -> None:
+    Args:
+      found: what `reductions` found in the first loss.
+      num_data: rows in all the data.
+      value: the first loss; None where it is not known, or scaled by torch's GradScaler.
+    """
     sums = [r for r in found if r.kind == "sum" and r.rows > 1]
     if any(r.kind != "sum" for r in found):
         most = max(r.rows for r in found if r.kind != "sum" or r.loss)
@@ -97,10 +83,23 @@ def _judge(found: list[Reduction], num_data: float) -> None:
             f"num_data must be the number of rows of all the data, at least the batch's {rows}. "
             f"Got {num_data:g}."
         )
+    classes = [r.classes for r in found if r.classes > 1 and not r.certain]
+    if value is None or not classes:
+        return
+    logs = value / math.log(max(classes))
+    if _BEGINS[0] * num_data <= logs <= _BEGINS[1] * num_data and logs >= _TOO_MANY:
+        raise UsageError(
+            f"the loss must be the MEAN negative log likelihood of the batch. Got {value:.4g} at the "
+            f"first step, where {max(classes)} classes make about {math.log(max(classes)):.2g}: it "
+            f"looks like that mean times num_data = {num_data:g}, which the optimiser multiplies by "
+            "itself; leave the factor out, or give check_loss=False where it belongs there."
+        )
 
 
-def reductions(loss: torch.Tensor) -> list[Reduction]:
-    """The reductions that the terms of a scalar loss come from, in no order; [] if not scalar.
+def reductions(loss: torch.Tensor, *, whole: bool = True) -> list[Reduction]:
+    """The reductions that the terms of a scalar loss come from; [] if not scalar.
+
+    The same code gives them in the same order. Unless `whole`, nothing below them is looked at.
 
     Example:
       >>> import torch
@@ -121,7 +120,13 @@ def reductions(loss: torch.Tensor) -> list[Reduction]:
         if node.name().startswith(_SIGNS) and _shape(node) == ():
             waiting += [child for child, _ in node.next_functions]
         else:
-            found.append(replace(_reduction(node), data=_may_hold_data(node)))
+            one = _reduction(node)
+            if whole:
+                one = replace(
+                    one, data=_may_hold_data(node), classes=_classes_below(node),
+                    weighted=_weighted_below(node),
+                )  # fmt: skip
+            found.append(one)
     return found
 
 
@@ -132,11 +137,14 @@ def _reduction(node: Any) -> Reduction:
     if scaled:
         children = [c for c, _ in node.next_functions if c is not None]
         inner = _reduction(children[0]) if len(children) == 1 else Reduction("unknown")
-        return inner if inner.kind == "mean" else Reduction("unknown", operation=name)
+        if inner.kind == "mean":
+            return replace(inner, certain=False)
+        return Reduction("unknown", operation=name)
     mode = getattr(node, "_saved_reduction", None)
     if mode in (1, 2):
         rows = _rows(_shape_of_input(node))
-        return Reduction("mean" if mode == 1 else "sum", rows, name, loss=mode == 2)
+        kind = "mean" if mode == 1 else "sum"
+        return Reduction(kind, rows, name, loss=mode == 2, certain=mode == 1)
     if name.startswith("Mean"):
         return Reduction("mean", _rows(_sizes(node)), name)
     if name.startswith("Sum"):
@@ -166,23 +174,54 @@ def _may_hold_data(node: Any) -> bool:
     A penalty meets constants too, but only in its own shape, or as numbers. What cannot be told
     (a function of the user's own) may hold data.
     """
-    waiting, seen = [node], set()
-    while waiting:
-        node = waiting.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        children = [child for child, _ in node.next_functions]
+    for below in nodes(node):
+        children = [child for child, _ in below.next_functions]
         shapes = [_shape(child) for child in children if child is not None]
         constant = len(shapes) < len(children)
-        if isinstance(node, torch.autograd.function.BackwardCFunction):
+        if isinstance(below, torch.autograd.function.BackwardCFunction):
             return True
-        if node.name().startswith(_LOOKUPS) or (constant and node.name().startswith(_LINEAR)):
+        if below.name().startswith(_LOOKUPS) or (constant and below.name().startswith(_LINEAR)):
             return True
-        if constant and _shape(node) not in shapes and getattr(node, "_saved_reduction", 0) == 0:
+        if constant and _shape(below) not in shapes and getattr(below, "_saved_reduction", 0) == 0:
             return True
-        waiting += [child for child in children if child is not None]
     return False
+
+
+def nodes(root: Any) -> Iterator[Any]:
+    """Every node of the graph below `root`, itself included, each once."""
+    waiting, seen = [root], set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            yield node
+            waiting += [child for child, _ in node.next_functions]
+
+
+def _weighted_below(node: Any) -> bool:
+    """Whether constants multiply the numbers that a reduction averages."""
+    for _ in range(_DEPTH):
+        children = [child for child, _ in node.next_functions if child is not None]
+        if node.name().startswith(("Mul", "Div")) and _shape(node) != ():
+            return True
+        if len(children) != 1:
+            return False
+        (node,) = children
+        if not node.name().startswith((*_SIGNS, "Mul", "Div", "Mean", "Sum")):
+            return False
+    return False
+
+
+def _classes_below(node: Any) -> int:
+    """The number of classes of the first log softmax or logistic loss below, 0 without one."""
+    for below in nodes(node):
+        name, shape = below.name(), _shape(below)
+        if name.startswith("BinaryCrossEntropy"):
+            return 2
+        if name.startswith("LogSoftmax") and shape:
+            dim = getattr(below, "_saved_dim", -1)
+            return shape[dim - 2**64 if dim >= 2**63 else dim]
+    return 0
 
 
 def _mean_over_rows_below(node: Any) -> bool:
@@ -224,30 +263,3 @@ def _shape_of_input(node: Any) -> tuple[int, ...]:
             except (AttributeError, IndexError, RuntimeError):
                 return ()
     return ()
-
-
-def _root_of_backward() -> torch.Tensor | None:
-    """The tensor on which the running backward() was called; None where it cannot be told.
-
-    On the CPU hooks run in the calling thread; those of other devices run in a thread of their
-    own, while the caller waits in backward(): it is taken where only one thread does.
-    """
-    own = _root_in(sys._getframe())
-    if own is not None:
-        return own
-    others = [_root_in(frame) for frame in sys._current_frames().values()]
-    roots = [root for root in others if root is not None]
-    return roots[0] if len(roots) == 1 else None
-
-
-def _root_in(frame: FrameType | None) -> torch.Tensor | None:
-    while frame is not None:
-        if frame.f_code is torch.autograd.backward.__code__:
-            tensors = frame.f_locals.get("tensors")
-            if isinstance(tensors, torch.Tensor):
-                return tensors
-            if isinstance(tensors, (tuple, list)) and len(tensors) == 1:
-                return tensors[0]
-            return None
-        frame = frame.f_back
-    return None

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from ..errors import UsageError
-from .base import Langevin, by_name, gradient_of_the_mean, position, require, write
+from .base import Langevin, gradient_of_the_mean, position, require, write
+from .names import by_name
 
 __all__ = ["PSGLD", "SGHMC", "SGLD"]
 
@@ -67,6 +68,8 @@ class SGLD(Langevin):
         for group, p in moving:
             h, T, theta = float(group["lr"]), float(group["temperature"]), position(p)
             U = gradient_of_the_mean(p, theta, group)
+            if self._meter:
+                self._meter.see(p, U, group)
             theta.add_(U, alpha=-h * group["num_data"])
             if T:
                 theta.add_(self._noise(p).to(theta.dtype), alpha=math.sqrt(2 * h * T))
@@ -112,7 +115,16 @@ class PSGLD(Langevin):
         )  # fmt: skip
 
     def freeze(self) -> None:
-        """Stop adapting: from the next step on D is constant, at what it is now."""
+        """Stop adapting: from the next step on D is constant, at what it is now.
+
+        Example:
+          >>> import torch, sgld.torch
+          >>> w = torch.nn.Parameter(torch.tensor([2.0]))
+          >>> optimizer = sgld.torch.PSGLD([w], step_size=0.01, num_data=10)
+          >>> optimizer.freeze()
+          >>> optimizer.param_groups[0]["freeze_after"]
+          0
+        """
         for group in self.param_groups:
             group["freeze_after"] = 0
 
@@ -137,6 +149,8 @@ class PSGLD(Langevin):
             h, T = float(group["lr"]), float(group["temperature"])
             v = torch.where(v > 0, v, mean.to(v.device, v.dtype))
             D = 1 / (group["epsilon"] + v.sqrt())
+            if self._meter:
+                self._meter.see(p, U, group, metric=D)
             if T:
                 xi = self._noise(p).to(theta.dtype)
                 theta.add_(D.sqrt().mul_(xi), alpha=math.sqrt(2 * h * T))
@@ -218,6 +232,8 @@ class SGHMC(Langevin):
             h, T, theta = float(group["lr"]), float(group["temperature"]), position(p)
             alpha, beta = group["friction"], group["noise_estimate"]
             U = gradient_of_the_mean(p, theta, group)
+            if self._meter:
+                self._meter.see(p, U, group, friction=alpha, known=beta)
             state = self.state[p]
             if not state:
                 state["velocity"] = torch.zeros_like(theta)

@@ -19,6 +19,13 @@ class Classes:
 
     entropy = aleatoric + epistemic: what a single network is unsure of, on average, and what
     the networks disagree about.
+
+    Example:
+      >>> import torch, sgld.torch
+      >>> ensemble = sgld.torch.Ensemble(torch.nn.Linear(3, 2))
+      >>> ensemble.collect()  # one draw: nothing to disagree about
+      >>> ensemble.predict_classes(torch.zeros(1, 3)).epistemic
+      tensor([0.], dtype=torch.float64)
     """
 
     probabilities: torch.Tensor
@@ -31,7 +38,16 @@ class Classes:
 class Values:
     """Of the predictive law of y, in the shape of one network's output: [row, ...].
 
-    sd^2 = the variance between draws (epistemic_sd^2) + the mean of noise_sd^2.
+    sd^2 = the variance between draws (epistemic_sd^2) + the mean of noise_sd^2; `lower` and `upper`
+    are the ends of the central interval that was asked for.
+
+    Example:
+      >>> import torch, sgld.torch
+      >>> ensemble = sgld.torch.Ensemble(torch.nn.Linear(3, 1))
+      >>> ensemble.collect()
+      >>> found = ensemble.predict_values(torch.zeros(1, 3), noise_sd=2.0)
+      >>> found.sd, (found.upper - found.lower).round(decimals=2)  # 2 x 1.645 sds
+      (tensor([[2.]], dtype=torch.float64), tensor([[6.5800]], dtype=torch.float64))
     """
 
     mean: torch.Tensor

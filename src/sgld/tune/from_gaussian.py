@@ -67,7 +67,8 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
         survey = None
         if not isinstance(ask.gradient, Full):
             survey = row_noise(problem, laplace.tempered(T), ask.seed)
-            misfitting = misfit(problem, laplace, survey.at_center / np.sqrt(T))
+            mean, variance = survey.at_center
+            misfitting = misfit(problem, laplace, mean / T, variance / T**2)
             thrown = 1 / T if dense else 0.0
             levels = (
                 partial(dense_levels, survey.plain, factor, thrown),

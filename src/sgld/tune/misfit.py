@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
 
 from ..gaussian.dense import Laplace
 from ..problem import sums
@@ -16,8 +15,8 @@ MISFIT_ERROR = 0.15  # largest standard error of a misfit that is told, as a sha
 MISFIT = 2.0  # scores that vary so much more, or less, than the model implies are told
 
 
-def misfit(problem: Problem, laplace: Laplace, size: Float[np.ndarray, " N"]) -> float | None:
-    """tr F^T (N V_S) F over tr F^T J_lik F, from the sizes N ||F^T g_i|| of all rows: about 1 in a well-specified model.
+def misfit(problem: Problem, laplace: Laplace, mean: float, variance: float) -> float | None:
+    """tr F^T (N V_S) F over tr F^T J_lik F, from mean and variance of all rows' (N ||F^T g_i||)^2: about 1 in a well-specified model.
 
     The denominator is the number of parameters that the data determine; fitting them takes so many
     of N squared scores. None where too few rows are left, or a few of them decide.
@@ -27,9 +26,8 @@ def misfit(problem: Problem, laplace: Laplace, size: Float[np.ndarray, " N"]) ->
     determined = float(np.trace(laplace.pull(laplace.pull(laplace.curvature - prior).T)))
     if not 0 < FEWEST_EACH * determined < N:
         return None
-    square = size**2 / N
-    spread = float(np.mean(square))
-    if np.var(square) > N * (MISFIT_ERROR * spread) ** 2:
+    spread = mean / N
+    if variance / N**2 > N * (MISFIT_ERROR * spread) ** 2:
         return None
     return spread / determined / (1 - determined / N)
 

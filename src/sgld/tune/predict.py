@@ -67,7 +67,8 @@ def predicted_bytes(problem: Problem, setup: Setup, kept: int | None = None) -> 
     `kept`: the numbers that a draw leaves, those of the position if None; 0 where only moments are.
     """
     d, N, chains = problem.dimension, problem.num_data, setup.num_chains
-    rows = N * problem.source.row_width * 4 if problem.has_rows else 0
+    held = problem.has_rows and not problem.rows_on_disk
+    rows = N * problem.source.row_width * 4 if held else 0
     draws = draws_bytes(chains, setup.num_draws, d if kept is None else kept)
     batch = N if isinstance(setup.gradient, Full) else setup.batch_size or 0
     table = 4 * N * d if isinstance(setup.gradient, SAGA) and setup.gradient.features is None else 0

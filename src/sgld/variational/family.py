@@ -62,7 +62,25 @@ def inverse_softplus(sd: Any) -> np.ndarray | np.floating:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class MeanField:
-    """Independent Gaussians: z = center + scale (mean + softplus(rho) eps)."""
+    """Independent Gaussians: z = center + scale (mean + softplus(rho) eps).
+
+    Args:
+      center, scale: [d], fixed numbers that give the optimiser coordinates of unit scale.
+
+    Example:
+      >>> import jax.numpy as jnp, sgld
+      >>> family = sgld.variational.MeanField(jnp.zeros(2), jnp.array([1.0, 3.0]))
+      >>> params = family.start(0.5)
+      >>> mean, sd = family.moments(params)
+      >>> mean, sd.round(4)
+      (array([0., 0.]), array([0.5, 1.5]))
+      >>> family.covariance(params).round(4)
+      array([[0.25, 0.  ],
+             [0.  , 2.25]])
+      >>> z, log_q = family.place(params, jnp.array([1.0, -1.0]))
+      >>> z.round(4)
+      Array([ 0.5, -1.5], dtype=float32)
+    """
 
     center: Float[Array, " d"]
     scale: Float[Array, " d"]
@@ -75,18 +93,18 @@ class MeanField:
         return {"mean": jnp.zeros_like(self.center), "rho": rho}
 
     def draw(self, problem: Problem, params: PyTree, key: Array) -> tuple[Array, Array]:
-        """One draw z [d] and log q(z)."""
+        """One draw z [d] of q with these `params`, by `key`, and log q(z); `problem` has the position's shapes."""
         return self.place(params, jax.random.normal(key, self.center.shape, self.center.dtype))
 
     def place(self, params: PyTree, eps: Array) -> tuple[Array, Array]:
-        """z [d] and log q(z) of standard normal eps [d]."""
+        """z [d] and log q(z) of standard normal eps [d], q having these `params`."""
         sd = jax.nn.softplus(params["rho"])
         z = self.center + self.scale * (params["mean"] + sd * eps)
         log_q = -0.5 * eps**2 - HALF_LOG_2PI - jnp.log(sd) - jnp.log(self.scale)
         return z, jnp.sum(log_q)
 
     def moments(self, params: PyTree) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and sd of z, float64."""
+        """Mean and sd of z [d], float64, q having these `params`."""
         mean, rho, center, scale = (
             np.asarray(a, np.float64)
             for a in (params["mean"], params["rho"], self.center, self.scale)
@@ -94,14 +112,34 @@ class MeanField:
         return center + scale * mean, scale * np.logaddexp(0, rho)
 
     def covariance(self, params: PyTree) -> np.ndarray:
-        """Covariance of z, [d, d], float64."""
+        """Covariance of z, [d, d], float64, q having these `params`."""
         return np.diag(self.moments(params)[1] ** 2)
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class FullRank:
-    """One Gaussian with all correlations: z = center + factor (mean + L eps)."""
+    """One Gaussian with all correlations: z = center + factor (mean + L eps).
+
+    Args:
+      center: [d].
+      factor: [d, d], square: fixed numbers that give the optimiser coordinates of unit scale.
+      log_det: log |det factor|; `around` computes it.
+
+    Example:
+      >>> import jax.numpy as jnp, numpy as np, sgld
+      >>> factor = np.array([[2.0, 0.0], [1.0, 1.0]])
+      >>> family = sgld.variational.FullRank.around(jnp.zeros(2), factor)
+      >>> params = family.start(1.0)
+      >>> family.covariance(params).round(4)
+      array([[4., 2.],
+             [2., 2.]])
+      >>> mean, sd = family.moments(params)
+      >>> sd.round(4)
+      array([2.    , 1.4142])
+      >>> family.place(params, jnp.array([1.0, 0.0]))[0].round(4)
+      Array([2., 1.], dtype=float32)
+    """
 
     center: Float[Array, " d"]
     factor: Float[Array, "d d"]
@@ -111,7 +149,7 @@ class FullRank:
 
     @classmethod
     def around(cls, center: Array, factor: np.ndarray) -> FullRank:
-        """The family in the coordinates of a square factor."""
+        """The family in the coordinates of a square `factor` [d, d] about a `center` [d]."""
         log_det = np.linalg.slogdet(factor)[1]
         as_array = lambda a: jnp.asarray(np.asarray(a, center.dtype))  # noqa: E731
         return cls(center, as_array(factor), as_array(log_det))
@@ -126,11 +164,11 @@ class FullRank:
         }
 
     def draw(self, problem: Problem, params: PyTree, key: Array) -> tuple[Array, Array]:
-        """One draw z [d] and log q(z)."""
+        """One draw z [d] of q with these `params`, by `key`, and log q(z); `problem` has the position's shapes."""
         return self.place(params, jax.random.normal(key, self.center.shape, self.center.dtype))
 
     def place(self, params: PyTree, eps: Array) -> tuple[Array, Array]:
-        """z [d] and log q(z) of standard normal eps [d]."""
+        """z [d] and log q(z) of standard normal eps [d], q having these `params`."""
         sd = jax.nn.softplus(params["rho"])
         times = lambda A, x: jnp.matmul(A, x, precision="highest")  # noqa: E731
         u = params["mean"] + sd * eps + times(jnp.tril(params["lower"], -1), eps)
@@ -138,14 +176,14 @@ class FullRank:
         return self.center + times(self.factor, u), log_q
 
     def moments(self, params: PyTree) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and sd of z, float64."""
+        """Mean and sd of z [d], float64, q having these `params`."""
         mean, center, factor = (
             np.asarray(a, np.float64) for a in (params["mean"], self.center, self.factor)
         )
         return center + factor @ mean, np.sqrt(np.diag(self.covariance(params)))
 
     def covariance(self, params: PyTree) -> np.ndarray:
-        """Covariance of z, [d, d], float64."""
+        """Covariance of z, [d, d], float64, q having these `params`."""
         rho, lower, factor = (
             np.asarray(a, np.float64) for a in (params["rho"], params["lower"], self.factor)
         )
@@ -189,7 +227,7 @@ class Reparameterised:
             object.__setattr__(self, "make", Partial(self.make))
 
     def draw(self, problem: Problem, params: PyTree, key: Array) -> tuple[Array, Array]:
-        """One draw z [d] and log q(z)."""
+        """One draw z [d] of q with these `params`, by `key`, and log q(z); `problem` has the position's shapes."""
         layout = self._layout(problem)
         with relaxed():
             made, treedef = find_distributions(self.make(params))
@@ -208,7 +246,7 @@ class Reparameterised:
         return problem.layout.ravel(free), log_q + transform.log_det(free)
 
     def check(self, problem: Problem) -> None:
-        """Raises UsageError where `make` does not give what `draw` needs."""
+        """Raises UsageError where `make` does not give what `draw` needs for this `problem`."""
         if not callable(self.make):
             raise UsageError(f"make must be a function of params. Got {self.make!r}.")
         layout = self._layout(problem)

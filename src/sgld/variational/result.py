@@ -43,6 +43,16 @@ class Variational:
       elbo_trace: [step], the noisy estimate of the ELBO at each step, for plots.
       verdict: `biased` or `unknown`, never `trusted`; its draws carry it too.
       info: num_data, num_steps, seconds and how q was fitted.
+      problem: the posterior and the rows that q was fitted to.
+
+    Example:
+      >>> import jax.numpy as jnp, sgld
+      >>> posterior = sgld.Posterior(lambda t: -0.5 * t**2, lambda t, x: -0.5 * (x - t) ** 2)
+      >>> q = sgld.bayes_by_backprop(posterior, jnp.array([1.0, 2.0, 3.0]), 0.0)
+      >>> round(float(q.mean), 1), round(float(q.sd), 1), q.z.round(1)
+      (1.5, 0.5, array([1.5]))
+      >>> q.draws(100).num_draws, round(q.summary().parameters["x"]["sd"], 1)
+      (100, 0.5)
     """
 
     family: Family
@@ -55,7 +65,14 @@ class Variational:
     problem: Problem = field(repr=False)
 
     def draws(self, num_draws: int = 1000, *, num_chains: int = 4, seed: int = 0) -> Draws:
-        """Independent draws of q as Draws [num_chains, num_draws]; chains are only a shape here."""
+        """Independent draws of q as Draws [num_chains, num_draws]; chains are only a shape here.
+
+        Args:
+          num_draws, num_chains: how many.
+          seed: another seed gives other draws.
+
+        Raises: UsageError for numbers that are not whole and positive.
+        """
         whole_number("num_draws", num_draws)
         whole_number("num_chains", num_chains)
         z = draw_many(self.problem, self.family, self.params, (num_chains, num_draws), seed)

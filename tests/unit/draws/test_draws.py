@@ -8,9 +8,9 @@ import pytest
 
 import sgld
 from sgld.draws import weighted
-from sgld.draws.files import read_arrays
 from sgld.draws.verdict import Verdict
 from sgld.errors import RunError, UsageError
+from sgld.files import read_arrays
 
 
 def draws_of(position, weights=None, **fields):
@@ -107,7 +107,7 @@ def test_predict_and_arguments(rng):
 
 def test_arviz_gets_weights_step_sizes_and_temperatures(weighted_draws):
     draws, weights = weighted_draws
-    tree = draws.to_arviz()
+    tree = draws.to_arviz(weights="keep")
     np.testing.assert_allclose(np.exp(tree["sample_stats"]["log_weight"].values), weights)
     np.testing.assert_allclose(tree["sample_stats"]["step_size"].values, weights)
     np.testing.assert_allclose(tree["sample_stats"]["temperature"].values, 1.0)

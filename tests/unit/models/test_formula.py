@@ -296,7 +296,7 @@ DATA = {
     "unknown column": (TABLE, "y ~ yer", r"names 'yer', which is not a column.*mean 'year'"),
     "unknown function": (TABLE, "y ~ lgo(x)", "names 'lgo'.*Did you mean 'log'"),
     "unknown outcome": (TABLE, "yy ~ x", "names 'yy'"),
-    "text outcome": (TABLE, "g ~ x", "'g' holds string values"),
+    "text outcome": (TABLE, "g ~ x", r"'g' holds words \('high', 'low', 'mid'\).*categorical"),
     "categorical outcome": (TABLE, "C(k) ~ x", r"outcome 'C\(k\)' is not one column"),
     "null outcome": (with_cell("y", 4, None), "y ~ x", "'y' is null .* data row 5"),
     "null": (with_cell("x", 4, None), "y ~ x", "'x' is null .* data row 5"),
@@ -367,6 +367,17 @@ def test_more_columns_than_rows_are_no_reason_to_refuse(columns):
     assert len(FormulaModel.build(table, f"b ~ {formula}", "bernoulli").names) == columns + 1
     with pytest.raises(DataError, match=r"^column 'one' is constant .*out of the formula\.$"):
         FormulaModel.build(table | {"one": np.ones(40)}, f"y ~ {formula} + one")
+
+
+def test_long_ids_are_no_constants():
+    table = {"y": RNG.normal(size=50), "id": 10_000_000_000_000_000 + 2 * np.arange(50)}
+    with pytest.raises(
+        DataError, match=r"'id' holds whole numbers .* as ids do \(10000000000000000 in"
+    ):
+        FormulaModel.build(table, "y ~ id")
+    table["id"] = np.full(50, 1.1) + 1e-16 * np.arange(50)  # the rounding of one number
+    with pytest.raises(DataError, match=r"'id' is constant \(1.1 in every row"):
+        FormulaModel.build(table, "y ~ id")
 
 
 def test_ids_are_not_categories():

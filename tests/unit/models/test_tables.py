@@ -176,6 +176,58 @@ def test_predictions_come_back_as_the_table_that_was_given(tmp_path):
     assert isinstance(fit.predict(tmp_path / "new.csv"), pyarrow.Table)
 
 
+def test_two_words_are_the_bernoulli_of_their_order():
+    data = table()
+    yes = data["wins"] > 2
+    a = FormulaModel.build({**data, "z": yes * 1.0}, "z ~ x", "bernoulli")
+    words = {**data, "z": np.where(yes, "yes", "no")}
+    b = FormulaModel.build(words, "z ~ x", "bernoulli")
+    assert b.spec["words"] == ["no", "yes"] and b.names == ("Intercept", "x")
+    assert np.array_equal(a.data[1], b.data[1])
+    again = FormulaModel.from_spec(json.loads(json.dumps(b.spec)), words)
+    assert np.array_equal(again.data[1], b.data[1])
+    position = {"coefficients": np.float32([[0.4, -0.7], [0.5, -0.6]])}
+    found = b.predict(position, {"x": [3.0, -3.0]}, kind="class")
+    assert list(found["class"]) == ["no", "yes"]
+    assert list(a.predict(position, {"x": [3.0, -3.0]}, kind="class")["class"]) == [0, 1]
+
+
+def test_the_mean_is_predicted_without_the_noise_of_outcomes():
+    data = table()
+    model = FormulaModel.build(data, "claims ~ x + offset(log(years))", "negative-binomial")
+    rng = np.random.default_rng(0)
+    position = {
+        "coefficients": rng.normal(0, 0.1, (4000, 2)), "concentration": rng.gamma(9, 0.3, 4000),
+    }  # fmt: skip
+    new = {"x": [0.0, 1.0], "years": [1.0, 4.0]}
+    found = model.predict(position, new, kind="mean", prob=0.8)
+    eta = position["coefficients"] @ model.design(new).T + np.log(new["years"])
+    np.testing.assert_allclose(found["mean"], np.exp(eta).mean(0), rtol=1e-9)
+    np.testing.assert_allclose(found["sd"], np.exp(eta).std(0), rtol=1e-9)
+    ends = np.quantile(np.exp(eta), [0.1, 0.9], axis=0)
+    np.testing.assert_allclose([found["lower"], found["upper"]], ends, rtol=1e-3)
+    assert (model.predict(position, new)["sd"] > 3 * found["sd"]).all()
+
+
+def test_the_probability_of_a_level_has_an_interval():
+    model = FormulaModel.build(table(), "kind ~ x", "categorical")
+    position = {"coefficients": np.random.default_rng(0).normal(0, 0.2, (500, 2, 2))}
+    found = model.predict(position, {"x": [0.0, 1.0]}, kind="mean", prob=0.5)
+    for level in "abc":
+        low, middle, high = (found[f"{k}[{level}]"] for k in ("lower", "probability", "upper"))
+        assert ((low < middle) & (middle < high)).all()
+    wider = model.predict(position, {"x": [0.0, 1.0]}, kind="mean", prob=0.95)
+    assert (wider["upper[b]"] > found["upper[b]"]).all()
+
+
+def test_rows_are_numbered_as_the_table_has_them():
+    data = pandas.DataFrame(table())
+    data.loc[[0, 4], "x"] = np.nan
+    data.loc[10, "years"] = np.inf
+    with pytest.raises(DataError, match="'years' is inf in data row 11;"):
+        FormulaModel.build(data, "claims ~ x + years", "poisson", missing="drop")
+
+
 @pytest.mark.parametrize(
     ("formula", "options", "error", "said"),
     [
@@ -192,6 +244,9 @@ def test_predictions_come_back_as_the_table_that_was_given(tmp_path):
         ("x ~ years", {"family": "categorical"}, DataError, "400 levels"),
         ("trials ~ x", {"family": "binomial", "trials": "wins"}, DataError, "whole numbers from 1"),
         ("claims ~ x", {"family": "poisson", "weights": [1.0, 2.0]}, UsageError, "one number per row"),
+        ("claims ~ x", {"family": "poisson", "sep": ";"}, UsageError, "sep are of files of text"),
+        ("kind ~ x", {"family": "bernoulli"}, DataError, "two words, or 0 and 1; choose the family cat"),
+        ("kind ~ x", {"family": "poisson"}, DataError, r"words \('a', 'b', 'c'\) and the poisson"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_said_in_a_sentence(formula, options, error, said):

@@ -5,10 +5,11 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
+import scipy.stats
 
 pytest.importorskip("matplotlib", reason="the report extra is not installed")
 
-from sgld.report import canvas, check, figures
+from sgld.report import canvas, check, figures, replicated, totals
 
 
 def parsed(svg):
@@ -91,6 +92,28 @@ def test_a_parameter_that_does_not_move_and_a_chain_that_failed():
     parsed(figures.forest(["still"], np.full((2, 1), 3.0), np.full((2, 1), 3.0), np.array([3.0])))
 
 
+@pytest.mark.parametrize("name", ["slope", "C(region)[T.South East and Anglia]:smoker[T.yes]"])
+def test_names_and_numbers_stand_beside_their_bar_and_outside_the_axes(name):
+    ends = np.array([[-1.0, 0.5], [-0.2, 0.9]])
+    svg = figures.forest([name, "b"], ends, 0.5 * ends, ends.mean(axis=0), (-2, 2))
+    left, _, wide, high = map(
+        float, re.search(r'<rect x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"', svg).groups()
+    )
+    bars = [float(y) for y in re.findall(r"M [\d.]+ ([\d.]+) \nL [^<]*--accent", svg)][:2]
+    found = re.findall(r"text-anchor: (\w+)?[^>]* x=\"([\d.]+)\" y=\"([\d.]+)\"", svg)
+    found += [
+        ("start", *place) for place in re.findall(r"<text [^>]*translate\(([\d.]+) ([\d.]+)\)", svg)
+    ]
+    beside = [(side, float(x), float(y)) for side, x, y in found if float(y) < high]
+    rows = [np.abs(np.array(bars) - (y - 3)).argmin() for _, _, y in beside]
+    assert sorted(set(rows)) == [0, 1]
+    for side, x, y in beside:
+        assert x < left if side == "end" else x > left + wide
+        assert np.abs(np.array(bars) - (y - 3)).min() < 13
+    shown = "".join(texts(svg))
+    assert "−0.60" in shown and "[−1.00, −0.20]" in shown and name[-6:] in shown
+
+
 def test_intervals_of_a_like_scale_share_an_axis():
     middle = np.array([0.70, -0.05, 0.25, 0.03, 0.0001])
     groups = figures.by_scale(middle - 1e-5, middle + 1e-5)
@@ -119,14 +142,54 @@ def test_a_long_name_keeps_both_ends():
     assert canvas.shorten("C(neighbourhood)[T.Manhattan]", 20) == "C(neighbou…anhattan]"
 
 
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("age", ["age"]),
+        ("number_of_visits_per_year", ["number_of_", "visits_per_year"]),
+        ("C(region)[T.North East]", ["C(region)", "[T.North East]"]),
+        ("high: C(region)[T.North]", ["high:", "C(region)[T.North]"]),
+        ("C(region)[T.South East]:smoker[T.yes]", ["C(region)[T…outh East]", ":smoker[T.yes]"]),
+        ("a" * 60, ["aaaaaaaaaaa…aaaaaaaaaa"] * 2),
+    ],
+)
+def test_a_name_is_broken_at_its_joints(name, lines):
+    assert canvas.in_two_lines(name, 22) == lines
+
+
+def test_numbers_of_parts_add_up_to_those_of_the_whole(rng):
+    y, replicas = rng.gamma(2.0, size=900), rng.gamma(2.0, size=(30, 900))
+    whole = totals.Totals.like(y, y)
+    parts = totals.Totals.like(y, y)
+    whole.add(y, replicas, y, 900)
+    for part in np.split(np.arange(900), [1, 300]):
+        parts.add(y[part], replicas[:, part], y[part], len(part))
+    every = np.vstack([y, replicas])
+    for found in (whole, parts):
+        assert found.count == found.num_rows == 900
+        np.testing.assert_allclose(found.variance, every.var(axis=1))
+        np.testing.assert_allclose(found.skewness, scipy.stats.skew(every, axis=1))
+        np.testing.assert_allclose(found.kurtosis, scipy.stats.kurtosis(every, axis=1) + 3)
+        np.testing.assert_allclose(found.rates[1], whole.rates[1])
+    assert (np.diff(whole.rates[0]) > 0).all()
+
+
+@pytest.mark.parametrize("count", [20, 400])
+def test_one_data_set_more_is_beyond_the_band_once_in_a_hundred_times(count, rng):
+    new, replicas = rng.normal(size=4000), rng.normal(size=(4000, count))
+    ends = np.array([totals.band(row) for row in replicas])
+    outside = np.mean((new < ends[:, 0]) | (new > ends[:, 1]))
+    assert 0.005 < outside < 0.02
+
+
 def test_representative_draws_follow_the_weights():
     weights = np.array([0.0, 3.0, 0.0, 1.0])
-    assert np.bincount(check.representative(weights, 4), minlength=4).tolist() == [0, 3, 0, 1]
-    assert check.representative(np.ones(1000), 100).size == 100
+    assert np.bincount(replicated.representative(weights, 4), minlength=4).tolist() == [0, 3, 0, 1]
+    assert replicated.representative(np.ones(1000), 100).size == 100
 
 
 def made(observed, replicas):
-    return check.Replicated(
+    return replicated.Replicated(
         observed, replicas, replicas.mean(axis=0), "y", observed.size, observed.size
     )
 
@@ -154,11 +217,11 @@ def test_the_check_sees_tails_and_skewness(rng):
 def test_the_check_sees_miscalibration(rng):
     p = rng.uniform(0.1, 0.9, 2000)
     replicas = (rng.random((100, 2000)) < p).astype(float)
-    right = check.Replicated((rng.random(2000) < p) * 1.0, replicas, p, "y", 2000, 2000)
+    right = replicated.Replicated((rng.random(2000) < p) * 1.0, replicas, p, "y", 2000, 2000)
     svg, reading = check.check("bernoulli", right)
     assert "are calibrated" in reading
     parsed(svg)
-    wrong = check.Replicated((rng.random(2000) < p**2) * 1.0, replicas, p, "y", 2000, 2000)
+    wrong = replicated.Replicated((rng.random(2000) < p**2) * 1.0, replicas, p, "y", 2000, 2000)
     assert "not calibrated" in check.check("bernoulli", wrong)[1]
 
 

@@ -1,5 +1,6 @@
 """`write_report`: every kind of run gets a page that is whole, safe and works offline."""
 
+import dataclasses
 import re
 from html import unescape
 from html.parser import HTMLParser
@@ -13,7 +14,8 @@ from sgld.draws.run_directory import RunDirectory
 from sgld.draws.storage import write_result
 from sgld.draws.verdict import Verdict
 from sgld.errors import RunError
-from sgld.report import check, text
+from sgld.models.formula import FormulaModel
+from sgld.report import check, replicated, text
 from sgld.report.page import write_report
 
 pytest.importorskip("matplotlib", reason="the report extra is not installed")
@@ -29,7 +31,7 @@ PLAN = {
 class Nesting(HTMLParser):
     """Checks that every element is closed in order; keeps tags and attributes."""
 
-    void = ("meta", "br", "img")
+    void = ("meta", "br", "img", "wbr")
 
     def __init__(self):
         super().__init__()
@@ -83,7 +85,13 @@ def run(tmp_path, word="trusted", names=("a", "b", "c"), reasons=("sd within 3%.
     draws = draws.with_verdict(Verdict(word, tuple(reasons), **filled))
     directory = RunDirectory(tmp_path / "run")
     directory.create(False)
-    request = {"step_size": None, "batch_size": 50, "num_chains": 4, "tolerance": 0.05, "seed": 0}
+    request = {
+        "step_size": None,
+        "batch_size": 50,
+        "num_chains": "auto",
+        "tolerance": 0.05,
+        "seed": 0,
+    }
     directory.begin(
         {"kind": "sample", "request": request, "given": {"step_size": f"Polynomial({EVIL})"},
          "versions": {"sgld": "0.1.0"}, "seed": 0, **(asked or {})},
@@ -214,7 +222,6 @@ def test_decimals_follow_the_sd():
 @pytest.mark.parametrize("family", ["poisson", "gaussian", "bernoulli"])
 def test_a_formula_run_is_checked_against_its_data(tmp_path, family):
     pytest.importorskip("formulaic", reason="the tables extra is not installed")
-    from sgld.models.formula import FormulaModel
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=300)
@@ -255,7 +262,7 @@ def test_a_formula_run_is_checked_against_its_data(tmp_path, family):
     ("num_data", "observed", "said"),
     [
         (300, 4.0, ": the spread fits."),
-        (9000, 4.0, ": the spread fits in these 300 rows."),
+        (9000, 4.0, ": the spread fits in 300 of the 9,000 rows."),
         (300, None, "the variance fits, the zeros do not."),
     ],
 )
@@ -265,8 +272,37 @@ def test_the_spread_fits_where_all_rows_say_so(num_data, observed, said):
     y = rng.poisson(4.0, 300).astype(float)
     if observed is None:  # no zeros, and the same variance
         y = np.where(np.arange(300) % 2 == 0, 2.0, 6.0)
-    made = check.Replicated(y, replicas, np.full(300, 4.0), "y", num_data, 300)
+    made = replicated.Replicated(y, replicas, np.full(300, 4.0), "y", num_data, 300)
     assert said in check.check("poisson", made)[1]
+
+
+@pytest.mark.parametrize("family", ["poisson", "gaussian", "bernoulli"])
+def test_single_numbers_are_of_all_rows(family):
+    """A slip that 5,000 rows do not show: of 60,000 it is far out, and the page says so."""
+    rng = np.random.default_rng(3)
+    n = 60_000
+    x = rng.normal(size=n)
+    outcome = {
+        "poisson": rng.negative_binomial(30, 30 / (30 + np.exp(0.2 * x))),  # variance 1.03 times
+        "gaussian": x + rng.gamma(800.0, size=n) / np.sqrt(800),  # skewness .07
+        "bernoulli": rng.random(n) < 1 / (1 + np.exp(-x - 0.06 * (x**2 - 1))),
+    }[family] * 1.0  # fmt: skip
+    model = FormulaModel.build({"x": x, "y": outcome}, "y ~ x", family)
+    place = {"poisson": (0, 0.2), "gaussian": (outcome.mean(), 1, 1), "bernoulli": (0, 1)}[family]
+    flat = np.array(place) + 0.004 * rng.normal(size=(4, 100, len(place)))
+    position = {"coefficients": flat[..., :2]}
+    if family == "gaussian":
+        position["sigma"] = flat[..., 2]
+    made = replicated.replicate(model, Draws.of(position, names=model.names), 0)
+    assert made.num_rows == 5000 and made.totals.num_rows == n
+    np.testing.assert_allclose(made.totals.variance[0], outcome.var())
+    found_fault = {
+        "poisson": "are overdispersed", "gaussian": "a longer upper tail",
+        "bernoulli": "are not calibrated",
+    }[family]  # fmt: skip
+    part = dataclasses.replace(made, totals=None)
+    assert found_fault in check.check(family, made)[1]
+    assert found_fault not in check.check(family, part)[1]
 
 
 def test_the_public_way_in():

@@ -191,15 +191,53 @@ def test_wrong_use_of_an_ensemble():
         ensemble.collect()
 
 
-def test_the_page_runs(tmp_path, monkeypatch):
+def test_an_ensemble_is_called_shown_and_asked_for_probabilities():
+    ensemble = drawn(torch.nn.Linear(3, 4))
+    x = torch.randn(6, 3)
+    assert torch.equal(ensemble(x), ensemble.outputs(x)) and ensemble(x).shape == (5, 6, 4)
+    assert torch.equal(ensemble(x, batch_size=2), ensemble(x))
+    assert torch.equal(ensemble.predict_proba(x), ensemble.predict_classes(x).probabilities)
+    effective = float(ensemble.weights.sum() ** 2 / (ensemble.weights**2).sum())
+    assert repr(ensemble) == (
+        f"Ensemble(Linear, 5 draws of 16 weights, effective number {effective:.3g})"
+    )
+    assert repr(st.Ensemble(torch.nn.Linear(3, 4))) == "Ensemble(Linear, 0 draws of 16 weights)"
+
+
+def test_arviz_gets_each_parameter_once_and_the_weights():
+    ensemble = drawn(Mixed())
+    tree = ensemble.to_arviz(weights="keep")
+    wanted = dict(Mixed().named_parameters())
+    assert set(tree["posterior"].data_vars) == set(wanted)  # no buffer, no second name of a weight
+    for name in wanted:
+        found = tree["posterior"][name].values
+        np.testing.assert_array_equal(found[0], ensemble.draws_of(name).float().numpy())
+    log_weight = tree["sample_stats"]["log_weight"].values
+    shares = np.exp(log_weight[0] - log_weight.max())
+    np.testing.assert_allclose(shares / shares.sum(), ensemble.weights / ensemble.weights.sum())
+    with pytest.warns(UserWarning, match="unequal weights"):
+        resampled = ensemble.to_arviz()["posterior"]["other.bias"].values[0]
+    kept = {row.tobytes() for row in tree["posterior"]["other.bias"].values[0]}
+    assert {row.tobytes() for row in resampled} < kept  # some twice, others not at all
+    with pytest.raises(UsageError, match="no draws yet"):
+        st.Ensemble(Mixed()).to_arviz()
+
+
+def test_the_page_runs(tmp_path, monkeypatch, capsys):
     text = (Path(__file__).parents[3] / "docs" / "pytorch.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     monkeypatch.chdir(tmp_path)
     state, names = torch.get_rng_state(), {}
-    for block in blocks:  # the second goes on with what the first made
+    for block in blocks:  # the others go on with what the first made
         exec(compile(block, "pytorch.md", "exec"), names)
     torch.set_rng_state(state)
     assert len(names["ensemble"]) == 20
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    printed = capsys.readouterr().out
+    words = [re.sub(r"\d[\d.e-]*", "#", out) for out in (printed, shown)]
+    assert words[0] == words[1]
+    numbers = [np.array(re.findall(r"\d[\d.e-]*", out), float) for out in (printed, shown)]
+    np.testing.assert_allclose(*numbers, rtol=0.1)
     found = names["found"].probabilities
     assert found[0, 1] > 0.95 and 0.25 < found[1, 1] < 0.75  # far from the boundary, and on it

@@ -1,4 +1,4 @@
-"""Files of a run directory: arrays and JSON, written so that a stop at any instant loses nothing.
+"""Files: arrays and JSON, written so that a stop at any instant loses nothing.
 
 Every file is written under a scratch name of its own, flushed to the disk, renamed, and its folder
 flushed: under its name stands the old content or the new, never a part. Every file is sealed: it
@@ -23,7 +23,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..errors import RunError, SGLDError, first_line
+from .errors import RunError, SGLDError, first_line
 
 __all__ = [
     "SCRATCH",

@@ -1,0 +1,216 @@
+"""All that ArviZ has a place for: `draws.to_arviz()` and, for ArviZ before 1.0, `to_inferencedata()`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+import numpy as np
+from jaxtyping import Int
+
+from ..checks import check_seed, whole_number
+from ..draws.draws import Draws
+from ..errors import MissingExtra, RunError, UsageError
+from ..layout import leaf_names
+from .resampled import Chosen, choose
+from .subject import ROW, Subject, subject_of
+
+if TYPE_CHECKING:
+    from xarray import Dataset, DataTree
+
+__all__ = ["groups", "to_arviz", "to_inferencedata"]
+
+NUMBER = 8  # bytes
+FROM_PRIOR = 1000  # draws
+RESAMPLED = (
+    "the draws have unequal weights, which ArviZ does not know; it is given draws resampled to equal weights "
+    '(weights="keep" gives them as they are, the weights in sample_stats).'
+)
+
+
+def to_arviz(draws: Draws, posterior: Any = None, data: Any = None, **how: Any) -> DataTree:
+    """`Draws.to_arviz`."""
+    from xarray import DataTree
+
+    found = groups(draws, posterior, data, **how)
+    return DataTree.from_dict({f"/{name}": dataset for name, dataset in found.items()})
+
+
+def to_inferencedata(draws: Draws, posterior: Any = None, data: Any = None, **how: Any) -> Any:
+    """`Draws.to_inferencedata`."""
+    try:
+        from arviz import InferenceData  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
+    except ImportError as error:
+        raise MissingExtra(
+            "to_inferencedata is for ArviZ before 1.0, which is not installed here: pip install 'arviz<1'. ArviZ from "
+            "1.0 on takes draws.to_arviz()."
+        ) from error
+    return InferenceData(**groups(draws, posterior, data, **how))
+
+
+def groups(
+    draws: Draws,
+    posterior: Any = None,
+    data: Any = None,
+    *,
+    outcome: Any = None,
+    simulate: Callable | None = None,
+    max_bytes: int = 2**28,
+    weights: Literal["resample", "keep"] = "resample",
+    seed: int = 0,
+) -> dict[str, Dataset]:
+    """ArviZ's groups, those that are known, by name. As `Draws.to_arviz`."""
+    whole_number("max_bytes", max_bytes)
+    check_seed(seed)
+    if weights not in ("resample", "keep"):
+        raise UsageError(f'weights must be "resample" or "keep". Got {weights!r}.')
+    if draws.moments is not None:
+        raise RunError(
+            "this run kept moments and no draws, so there is nothing to give to ArviZ; sample without keep."
+        )
+    chosen = choose(draws, weights=weights == "resample")
+    if chosen.resampled:
+        warnings.warn(RESAMPLED, stacklevel=4)
+    subject = _known(draws, posterior, data, outcome, simulate)
+    found = {
+        "posterior": _parameters(draws, draws.position, chosen, subject),
+        "sample_stats": _stats(draws, chosen),
+    }
+    facts = {"inference_library": "sgld", "verdict": draws.verdict.word}
+    found["posterior"].attrs |= facts | ({"resampled": RESAMPLED} if chosen.resampled else {})
+    if subject is not None:
+        found |= _of_rows(draws, subject, chosen, max_bytes, seed)
+        found |= _prior(draws, subject, seed)
+    return found
+
+
+def _known(
+    draws: Draws, posterior: Any, data: Any, outcome: Any, simulate: Callable | None
+) -> Subject | None:
+    """The model, where draws know it or it is given; None where they do not."""
+    origin = draws.origin
+    if posterior is None:
+        if origin is None or origin.kept:
+            return None
+        if origin.path is not None and origin.posterior is None and origin.model is None:
+            from ..draws.run_directory import RunDirectory
+
+            if RunDirectory(origin.path).begun().get("kind") != "formula":
+                return None
+    return subject_of(draws, posterior, data, outcome=outcome, simulate=simulate)
+
+
+def _dataset(values: dict[str, Any], dims: dict[str, Any], coords: Any, sample: bool) -> Dataset:
+    from arviz_base import dict_to_dataset
+
+    sample_dims = ["chain", "draw"] if sample else []
+    return dict_to_dataset(
+        values, dims={n: list(d) for n, d in dims.items() if n in values}, coords=coords,
+        sample_dims=sample_dims, skip_event_dims=True,
+    )  # fmt: skip
+
+
+def _parameters(
+    draws: Draws, position: Any, chosen: Chosen | None, subject: Subject | None
+) -> Dataset:
+    """Parameters [chain, draw, ...] with the axes that names and model give them."""
+    names, leaves = leaf_names(position), jax.tree.leaves(position)
+    values, coords, dims, start = {}, {}, {}, 0
+    own = {} if subject is None else subject.dims
+    for name, leaf in zip(names, leaves, strict=True):
+        leaf = np.asarray(leaf)
+        shape = leaf.shape[2:]
+        values[name] = leaf
+        if chosen is not None:
+            values[name] = chosen.leaf(draws, leaf).reshape(*chosen.at.shape, *shape)
+        size = int(np.prod(shape))
+        if name in own:
+            dims[name] = own[name]
+        elif len(shape) == 1:
+            labels = [_inside(name, text) for text in draws.names[start : start + size]]
+            dims[name], coords[f"{name}_dim"] = [f"{name}_dim"], labels
+        start += size
+    if subject is not None:
+        used = {axis for name in values for axis in own.get(name, ())}
+        coords |= {axis: labels for axis, labels in subject.coords.items() if axis in used}
+    return _dataset(values, dims, coords, sample=True)
+
+
+def _inside(leaf: str, name: str) -> Any:
+    """`beta[3]` of leaf `beta` is labelled 3; a name of its own stays."""
+    if name.startswith(leaf + "[") and name.endswith("]"):
+        return int(name[len(leaf) + 1 : -1])
+    return name
+
+
+def _stats(draws: Draws, chosen: Chosen) -> Dataset:
+    shape = chosen.at.shape
+    stats = {
+        name: chosen.leaf(draws, getattr(draws, name)).reshape(shape)
+        for name in ("log_weight", "step_size", "temperature")
+    }
+    if chosen.resampled:  # each counts the same now
+        stats["log_weight"] = np.zeros(shape)
+    return _dataset(stats, {}, {}, sample=True)
+
+
+def _of_rows(
+    draws: Draws, subject: Subject, chosen: Chosen, max_bytes: int, seed: int
+) -> dict[str, Dataset]:
+    """Log likelihoods, predictions, outcomes and constants of the rows that `max_bytes` allow."""
+    rows = subject.rows
+    if rows is None:
+        return {}
+    most = max(1, max_bytes // (NUMBER * chosen.count))
+    numbers = _some(rows.count, most, seed)
+    positions = subject.position(chosen.of(draws, draws.position))
+    shape, coords = chosen.at.shape, {ROW: np.asarray(rows.names(numbers))}
+
+    def dataset(values: dict[str, Any], sample: bool) -> Dataset:
+        lead = 2 if sample else 0
+        dims = {
+            name: [ROW, *(f"{name}_dim_{k}" for k in range(1, np.ndim(value) - lead))]
+            for name, value in values.items()
+        }
+        made = _dataset(values, dims, coords, sample)
+        if len(numbers) < rows.count:
+            made.attrs["subsample"] = (
+                f"{len(numbers)} of {rows.count} rows, drawn without replacement by seed {seed}: all "
+                f"of them take more than max_bytes = {max_bytes}."
+            )
+        return made
+
+    values = rows.values(positions, numbers).T.reshape(*shape, len(numbers))
+    found = {"log_likelihood": dataset({subject.outcome: values}, True)}
+    if subject.replicate is not None:
+        made = subject.replicate(positions, numbers, seed)
+        made = {n: v.reshape(*shape, *v.shape[1:]) for n, v in made.items()}
+        found["posterior_predictive"] = dataset(made, True)
+    for group, arrays in (
+        ("observed_data", subject.observed),
+        ("constant_data", subject.constant),
+    ):
+        if arrays:
+            found[group] = dataset({n: v[numbers] for n, v in arrays.items()}, False)
+    return found
+
+
+def _some(count: int, most: int, seed: int) -> Int[np.ndarray, " n"]:
+    """All of `count` rows, or `most` of them drawn by the seed, in order."""
+    if count <= most:
+        return np.arange(count)
+    return np.sort(np.random.default_rng([seed, 9]).choice(count, most, replace=False))
+
+
+def _prior(draws: Draws, subject: Subject, seed: int) -> dict[str, Dataset]:
+    """Draws of the prior, where one can draw from it."""
+    if subject.prior is None:
+        return {}
+    try:
+        found = subject.prior(FROM_PRIOR, seed)
+    except NotImplementedError:  # an improper one
+        return {}
+    one_chain = jax.tree.map(lambda leaf: np.asarray(leaf)[None], found)
+    return {"prior": _parameters(draws, one_chain, None, subject)}

@@ -1,0 +1,243 @@
+"""Rows in files, already shuffled there: compiled code reads them where they lie.
+
+On a CPU an array of JAX may be the host's own memory, and a memory map is that: the pages of a file
+that the operating system reads when they are touched, and drops when it needs room. So a run on a file
+is the run on arrays, bit for bit, and what it takes of memory does not grow with the file. A reader
+thread asks for the pages of the next steps' batches while those of the present are computed.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Int
+
+from ..ceiling import check_memory, free_memory, gib
+from ..errors import DataError
+from .memory import InMemory
+from .source import Batch, Source
+
+__all__ = ["Files", "OnDisk"]
+
+AT_ONCE = 2**23  # bytes that are asked for together
+MOST_ASKED = 2**16  # batches, or rows, that are asked for ahead of a chunk
+LOOKED_AT = 64  # of these, to see whether they are in memory already
+
+PyTree = Any
+
+
+class Files:
+    """The files of shuffled rows: one .npy a leaf, and which row is which.
+
+    Compiled code asks nothing of them: any two compare equal, so that other files compile nothing.
+
+    Attributes:
+      paths: of the leaves, arrays [N + 1, ...], the last row the first again.
+      order: the rows' own numbers in the order in which they lie.
+      dropped: the numbers of rows that were left out; own numbers do not count these.
+      digest: SHA-256 of the rows in their order.
+      about: what is told of the data in their `repr`.
+      columns: what was learned of the columns of a table, by name.
+    """
+
+    def __init__(
+        self,
+        paths: tuple[str, ...],
+        order: Int[np.ndarray, " N"],
+        dropped: Int[np.ndarray, " m"],
+        digest: str,
+        about: str,
+        columns: Mapping[str, Any],
+    ) -> None:
+        self._asked: queue.SimpleQueue[tuple[np.ndarray, np.ndarray] | None] = queue.SimpleQueue()
+        self._reader: threading.Thread | None = None
+        self.paths, self.order, self.dropped = paths, order, dropped
+        self.digest, self.about, self.columns = digest, about, columns
+        self.leaves = tuple(np.load(path, mmap_mode="r") for path in paths)
+        self._handles = [os.open(path, os.O_RDONLY) for path in paths]
+        self._as_opened = self._stamps()
+        weakref.finalize(self, _close, self._asked, self._handles)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Files)
+
+    def __hash__(self) -> int:
+        return hash(Files)
+
+    def __repr__(self) -> str:
+        return self.about
+
+    @property
+    def size(self) -> int:
+        """Bytes of the leaves."""
+        return sum(leaf.nbytes for leaf in self.leaves)
+
+    def numbers(self, rows: Int[np.ndarray, " m"]) -> Int[np.ndarray, " m"]:
+        """What the user calls these rows: counted from 0, with those that were left out."""
+        own = self.order[rows].astype(np.int64)
+        if not len(self.dropped):
+            return own
+        before = self.dropped - np.arange(len(self.dropped))  # rows that stayed, before each
+        return own + np.searchsorted(before, own, side="right")
+
+    def check_unchanged(self) -> None:
+        """DataError where somebody wrote to the files since they were opened."""
+        if self._stamps() != self._as_opened:
+            raise DataError(
+                f"{os.path.dirname(self.paths[0])} was changed while it was read; delete it, and it is made anew."
+            )
+
+    def ask(self, first: Int[np.ndarray, " m"], count: Int[np.ndarray, " m"]) -> None:
+        """Have the reader thread see to it that `count` rows from each of `first` on are in memory soon."""
+        if not hasattr(os, "posix_fadvise"):
+            return
+        if self._reader is None:
+            args = (self._asked, tuple(self._handles), self._places())
+            self._reader = threading.Thread(
+                target=_read_ahead, args=args, name="sgld-reader", daemon=True
+            )
+            self._reader.start()
+        self._asked.put((first, count))
+
+    def _stamps(self) -> list[tuple[int, int]]:
+        found = [os.fstat(handle) for handle in self._handles]
+        return [(s.st_size, s.st_mtime_ns) for s in found]
+
+    def _places(self) -> tuple[tuple[int, int], ...]:
+        """Where the rows of each leaf begin in its file, and bytes of a row."""
+        return tuple((leaf.offset, leaf.nbytes // len(leaf)) for leaf in self.leaves)
+
+
+def _close(asked: queue.SimpleQueue, handles: list[int]) -> None:
+    """Of files that nobody has any more: the reader thread ends."""
+    asked.put(None)
+    for handle in handles:
+        os.close(handle)
+
+
+def _read_ahead(
+    asked: queue.SimpleQueue, handles: tuple[int, ...], places: tuple[tuple[int, int], ...]
+) -> None:
+    """The reader thread: without a reference to the Files, so that these can be closed."""
+    while (wanted := asked.get()) is not None:
+        while not asked.empty():  # only the latest is ahead of anything
+            later = asked.get()
+            if later is None:
+                return
+            wanted = later
+        for handle, (offset, width) in zip(handles, places, strict=True):
+            begin = offset + width * wanted[0].astype(np.int64)
+            end = begin + width * wanted[1]
+            try:
+                if not _all_there(handle, begin[:: max(1, len(begin) // LOOKED_AT)]):
+                    for a, b in zip(begin.tolist(), end.tolist(), strict=True):
+                        if not asked.empty():
+                            break
+                        _advise(handle, a, b)
+            except OSError:  # closed, or a file system that takes no advice
+                return
+
+
+def _all_there(handle: int, places: np.ndarray) -> bool:
+    """Whether these bytes of a file are in memory: of a file that is, nothing need be asked."""
+    if not hasattr(os, "RWF_NOWAIT"):
+        return False
+    try:
+        for place in places.tolist():
+            os.preadv(handle, [bytearray(1)], place, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _advise(handle: int, begin: int, end: int) -> None:
+    for at in range(begin, end, AT_ONCE):
+        os.posix_fadvise(handle, at, min(AT_ONCE, end - at), os.POSIX_FADV_WILLNEED)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class OnDisk(Source):
+    """N rows in files, already in a random order: what `sgld.open` gives."""
+
+    held: InMemory  # its leaves are the files' own pages
+    num_data: int = field(metadata={"static": True})
+    batch_size: int = field(metadata={"static": True})
+    order: str = field(metadata={"static": True})
+    files: Files = field(metadata={"static": True})
+
+    @classmethod
+    def of(cls, files: Files, treedef: Any) -> OnDisk:
+        """The rows of some files as a pytree of this structure, all in one batch."""
+        if jax.default_backend() != "cpu":
+            check_memory(
+                files.size, f"the rows on the device ({gib(files.size)} on disk)",
+                "run on the host (JAX_PLATFORMS=cpu), which reads them from the file",
+            )  # fmt: skip
+        rows = treedef.unflatten([jax.device_put(leaf) for leaf in files.leaves])
+        size = len(files.order)
+        return cls(InMemory(rows, size, size, "reshuffle"), size, size, "reshuffle", files)
+
+    def __repr__(self) -> str:
+        return f"OnDisk({self.num_data:,} rows, {gib(self.files.size)}: {self.files})"
+
+    @property
+    def columns(self) -> Mapping[str, Any]:
+        """Of a table, what was learned of each column: `mean`, `sd`, `least`, `most`, `missing`, `categories`."""
+        return self.files.columns
+
+    @property
+    def num_dropped(self) -> int:
+        """Rows that were left out for an empty cell."""
+        return len(self.files.dropped)
+
+    def fetch(self, x: Int[Array, "*entry"]) -> Batch:
+        """The Batch of one entry of `chunk`, inside compiled code."""
+        return self.held.fetch(x)
+
+    def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
+        """Rows by number, on the host or inside compiled code."""
+        return self.held.take(rows)
+
+    def chunk(self, key: tuple[int, int], step: int, n: int) -> Int[np.ndarray, "n ..."]:
+        """The entries of steps [step, step + n) of a chain, int32; DataError where the files changed."""
+        self.files.check_unchanged()
+        return self.held.chunk(key, step, n)
+
+    def ahead(self, entries: Int[np.ndarray, "n ..."]) -> None:
+        """Read the rows of these entries, in this order, while something else is computed."""
+        which = entries.reshape(-1)[:MOST_ASKED].astype(np.int64)
+        if self.uses_blocks:  # as `block_start`, on the host
+            first = which * self.block_size - np.maximum(which - self._larger, 0)
+            self.files.ask(first, np.full(len(first), self.block_size))
+        else:
+            self.files.ask(which, np.ones_like(which))
+
+    def warmed(self) -> OnDisk:
+        """Itself, its files being read from begin to end, where the machine's memory has room for them."""
+        if self.files.size < free_memory() / 2:
+            rows = max(1, AT_ONCE * self.num_data // max(1, self.files.size))
+            first = np.arange(0, self.num_data, rows)
+            self.files.ask(first, np.minimum(rows, self.num_data - first))
+        return self
+
+    def with_batches(self, batch_size: int, order: str) -> OnDisk:
+        """The same rows in other batches."""
+        held = self.held.with_batches(batch_size, order)
+        return replace(self, held=held, batch_size=held.batch_size, order=held.order)
+
+    def original_rows(self, rows: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
+        """The rows' numbers in the data that were opened, whatever the seed."""
+        return self.files.numbers(rows)
+
+    def hash(self) -> str:
+        """SHA-256 of the rows, found when they were shuffled."""
+        return self.files.digest

@@ -1,0 +1,185 @@
+"""Rows in arrays: .npy files, and whatever has a length and gives items by number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..data.check import converted
+from ..data.names import listed
+from ..data.table import existing
+from ..errors import DataError, UsageError, first_line
+from ..layout import leaf_names
+from .columns import Leaf, Learned
+from .reader import Piece
+from .spill import HELD
+
+__all__ = ["Arrays", "Items"]
+
+TOGETHER = 256  # items that are taken one by one and laid side by side
+PyTree = Any
+
+
+class Arrays:
+    """.npy files as the leaves of a datum, one or a pytree of them."""
+
+    def __init__(self, paths: PyTree) -> None:
+        found, self.treedef = jax.tree.flatten(paths)
+        self.paths = [existing(path) for path in found]
+        self.files = [_Npy(path) for path in self.paths]
+        self.learned: list[Learned] = []
+        self.name = ", ".join(str(path) for path in self.paths)
+        self.leaves = [
+            Leaf(str(file.path), _precise(file.dtype, file.path), file.shape[1:])
+            for file in self.files
+        ]
+        lengths = {len(file) for file in self.files}
+        if len(lengths) > 1:
+            listed = ", ".join(f"{file.path} has {len(file)}" for file in self.files)
+            raise DataError(f"the files differ in their number of rows: {listed}; they must agree.")
+        self.num_rows = lengths.pop()
+        if not self.num_rows:
+            raise DataError(f"{self.name} has 0 rows; at least one is needed.")
+
+    def pieces(self) -> Iterator[Piece]:
+        """All rows."""
+        width = sum(file.width for file in self.files)
+        most = max(1, HELD // max(1, width))
+        for begin in range(0, self.num_rows, most):
+            end = min(begin + most, self.num_rows)
+            parts = [file.rows(begin, end) for file in self.files]
+            yield Piece([
+                converted(leaf.name, part, begin)
+                for leaf, part in zip(self.leaves, parts, strict=True)
+            ])  # fmt: skip
+
+
+class _Npy:
+    """A .npy file, read by rows: by reading, not by mapping, since what is cut short while it is mapped kills."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with open(path, "rb") as file:
+                version = np.lib.format.read_magic(file)
+                read = {
+                    (1, 0): np.lib.format.read_array_header_1_0,
+                    (2, 0): np.lib.format.read_array_header_2_0,
+                }[version]
+                self.shape, self.by_column, self.dtype = read(file)
+                self.offset = file.tell()
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(
+                f"{path} cannot be read as .npy ({first_line(error)}); write it again with numpy.save."
+            ) from error
+        if not self.shape:
+            raise DataError(f"{path} is a single number; its array needs a leading axis of rows.")
+        _precise(self.dtype, path)
+        wanted = self.offset + len(self) * self.width
+        if path.stat().st_size < wanted:
+            raise DataError(
+                f"{path} is truncated: it has {path.stat().st_size:,} bytes of {wanted:,}; copy it again."
+            )
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def width(self) -> int:
+        """Bytes of a row."""
+        return self.dtype.itemsize * math.prod(self.shape[1:])
+
+    def rows(self, begin: int, end: int) -> np.ndarray:
+        """Rows [begin, end)."""
+        if self.by_column and len(self.shape) > 1:
+            mapped = np.memmap(
+                self.path, self.dtype, "r", self.offset, tuple(self.shape), order="F"
+            )
+            return np.ascontiguousarray(mapped[begin:end])
+        content = bytearray((end - begin) * self.width)
+        with open(self.path, "rb", buffering=0) as file:
+            file.seek(self.offset + begin * self.width)
+            at, view = 0, memoryview(content)
+            while at < len(content):
+                got = file.readinto(view[at:])
+                if not got:
+                    raise DataError(f"{self.path} was cut short while it was read; open it again.")
+                at += got
+        return np.frombuffer(content, self.dtype).reshape(end - begin, *self.shape[1:])
+
+
+def _precise(dtype: np.dtype, path: Path) -> np.dtype:
+    """The type that JAX will use for numbers of this one."""
+    if dtype.hasobject or dtype.names is not None or dtype.kind not in "biuf":
+        raise DataError(f"{path} has dtype {dtype}; encode it as real numbers first.")
+    return np.dtype(jax.dtypes.canonicalize_dtype(dtype.newbyteorder("=")))
+
+
+class Items:
+    """Anything with `len(items)` and `items[i]`: a data set of PyTorch's or grain's, a list, an array of h5py or zarr."""
+
+    def __init__(self, items: Any) -> None:
+        self.items, self.name = items, f"a {type(items).__name__}"
+        self.learned: list[Learned] = []
+        self.num_rows = len(items)
+        if self.num_rows < 1:
+            raise DataError(f"{self.name} has 0 rows; at least one is needed.")
+        self._sliced = all(hasattr(items, name) for name in ("shape", "dtype"))
+        first = self._item(0)
+        flat, self.treedef = jax.tree.flatten(first)
+        if not flat:
+            raise UsageError(
+                f"{self.name} gives {first!r} as its item 0, where a pytree of numbers is needed."
+            )
+        names = leaf_names(first)
+        arrays = [converted(f"{name} of item 0", np.asarray(x)[None]) for name, x in zip(names, flat, strict=True)]  # fmt: skip
+        self.leaves = [Leaf(name, a.dtype, a.shape[1:]) for name, a in zip(names, arrays, strict=True)]  # fmt: skip
+
+    def pieces(self) -> Iterator[Piece]:
+        """All items."""
+        width = sum(leaf.width for leaf in self.leaves)
+        most = max(1, HELD // max(1, width))
+        most = most if self._sliced else min(most, TOGETHER)
+        for begin in range(0, self.num_rows, most):
+            parts = self._some(begin, min(begin + most, self.num_rows))
+            yield Piece([
+                converted(leaf.name, part, begin).astype(leaf.dtype, copy=False)
+                for leaf, part in zip(self.leaves, parts, strict=True)
+            ])  # fmt: skip
+
+    def _item(self, i: int) -> PyTree:
+        try:
+            return self.items[i]
+        except Exception as error:
+            raise DataError(
+                f"item {i} of {self.name} cannot be had: {type(error).__name__} ({first_line(error)})."
+            ) from error
+
+    def _some(self, begin: int, end: int) -> list[np.ndarray]:
+        if self._sliced:
+            return [np.asarray(self.items[begin:end])]
+        rows = [self._leaves(i) for i in range(begin, end)]
+        return [np.stack(column) for column in zip(*rows, strict=True)]
+
+    def _leaves(self, i: int) -> list[np.ndarray]:
+        """The leaves of one item, found to be as those of the first."""
+        item = self._item(i)
+        flat, treedef = jax.tree.flatten(item)
+        if treedef != self.treedef:
+            raise DataError(
+                f"item {i} of {self.name} has the leaves {listed(leaf_names(item))}, where item 0 has "
+                f"{listed([leaf.name for leaf in self.leaves])}; all must be alike."
+            )
+        arrays = [np.asarray(x) for x in flat]
+        for leaf, array in zip(self.leaves, arrays, strict=True):
+            if array.shape != leaf.shape:
+                raise DataError(
+                    f"{leaf.name!r} of item {i} of {self.name} has shape {array.shape}, that of item 0 "
+                    f"{leaf.shape}; all must be alike."
+                )
+        return arrays

@@ -1,0 +1,194 @@
+"""Tables in databases: what DuckDB reads, its own files and queries, and SQLite, which Python reads by itself."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..data.table import existing
+from ..errors import DataError, UsageError, did_you_mean, first_line, need
+from .tables import batch_rows
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["DuckDB", "SQLite", "database_files", "is_query", "kind_of_database"]
+
+QUERY = re.compile(r"\s*(select|with|from|values)\s", re.IGNORECASE)
+MEMORY = "400MB"  # that DuckDB may take; beyond it sorts and joins go to the disk
+LOGS = (".wal", "-wal", "-journal")  # what stands beside a database file and belongs to it
+SHOWN = 60  # letters of a query in a sentence
+
+
+def is_query(data: Any) -> bool:
+    """Whether it is SQL, and not the name of a file."""
+    return isinstance(data, str) and QUERY.match(data) is not None and not Path(data).exists()
+
+
+def kind_of_database(path: str | Path) -> str | None:
+    """ "duckdb" or "sqlite" by a file's first bytes; None of any other file."""
+    try:
+        with open(path, "rb") as file:
+            first = file.read(16)
+    except (OSError, ValueError):
+        return None
+    if first == b"SQLite format 3\0":
+        return "sqlite"
+    return "duckdb" if first[8:12] == b"DUCK" else None
+
+
+def database_files(path: str | Path) -> list[Path]:
+    """A database file, and the logs beside it. Raises DataError where it is neither DuckDB's nor SQLite's."""
+    path = existing(path)
+    if kind_of_database(path) is None:
+        raise DataError(f"{path} is no database of DuckDB or SQLite; write it again.")
+    beside = [path.with_name(path.name + end) for end in LOGS]
+    return [path, *(log for log in beside if log.is_file() and log.stat().st_size)]
+
+
+def _named(path: Path, names: Sequence[str], table: str | None) -> str:
+    """The table that is read: the one that is asked for, or the only one."""
+    if table is None and len(names) == 1:
+        return names[0]
+    if table in names:
+        return str(table)
+    there = f"the tables are {', '.join(sorted(names)) or 'none'}"
+    if table is None:
+        raise UsageError(f"{path} has {len(names)} tables; name one with table=: {there}.")
+    raise DataError(f"{path} has no table {table!r}; {there}.{did_you_mean(table, names)}")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _shown(query: str) -> str:
+    words = " ".join(query.split())
+    return repr(words if len(words) <= SHOWN else words[:SHOWN] + " ...")
+
+
+class DuckDB:
+    """A table of a DuckDB file, or what a query gives, on that file alone or on what it names itself.
+
+    By one thread: the rows of a query come in the same order whenever it is asked.
+    """
+
+    def __init__(
+        self, path: Path | None, query: str | None, table: str | None, spill: Path
+    ) -> None:
+        self.path, self.spill = path, spill
+        with self._opened() as connection:
+            if query is None:
+                assert path is not None
+                found = connection.sql(
+                    "select table_name from information_schema.tables where table_schema = 'main'"
+                ).fetchall()
+                name = _named(path, [str(row[0]) for row in found], table)
+                self.name, self._query = f"{name} of {path}", f"select * from {_quoted(name)}"
+            else:
+                self.name, self._query = f"the query {_shown(query)}", query.strip().rstrip(";")
+            reader = self._reader(connection, f"select * from ({self._query}) limit 0", 1)
+            self.schema = {field.name: field.type for field in reader.schema}
+        self.num_rows = 0
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        duckdb = need("duckdb", "duckdb")
+        where = "a query" if self.path is None else str(self.path)
+        try:
+            with duckdb.connect(
+                ":memory:" if self.path is None else str(self.path),
+                read_only=self.path is not None,
+            ) as connection:
+                connection.execute(f"set memory_limit = '{MEMORY}'")
+                connection.execute("set threads = 1")
+                escaped = str(self.spill).replace("'", "''")
+                connection.execute(f"set temp_directory = '{escaped}'")
+                if self.path is not None:  # or its rows were not decided by that file
+                    connection.execute("set enable_external_access = false")
+                yield connection
+        except duckdb.Error as error:
+            raise DataError(f"{where} cannot be read by DuckDB: {first_line(error)}.") from error
+
+    @staticmethod
+    def _reader(connection: Any, query: str, rows: int) -> Any:
+        found = connection.sql(query)
+        # its name since 1.5; the old one warns
+        read = getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader
+        return read(rows)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+        """All rows of these columns."""
+        names = ", ".join(map(_quoted, columns))
+        with self._opened() as connection:
+            query = f"select {names} from ({self._query})"
+            yield from self._reader(connection, query, batch_rows(len(columns)))
+
+
+class SQLite:
+    """A table of a SQLite file, or what a query on it gives."""
+
+    def __init__(self, path: Path, query: str | None, table: str | None) -> None:
+        self.path = path
+        with self._opened() as connection:
+            if query is None:
+                found = connection.execute(
+                    "select name from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%'"
+                ).fetchall()
+                name = _named(path, [str(row[0]) for row in found], table)
+                self.name, self._query = f"{name} of {path}", f"select * from {_quoted(name)}"
+            else:
+                self.name, self._query = f"the query {_shown(query)}", query.strip().rstrip(";")
+            empty = connection.execute(f"select * from ({self._query}) limit 0")
+            names = [column[0] for column in empty.description]
+            self.schema = {name: self._type(connection, name) for name in names}
+            self.num_rows = int(
+                connection.execute(f"select count(*) from ({self._query})").fetchone()[0]
+            )
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as connection:  # fmt: skip
+                yield connection
+        except sqlite3.Error as error:
+            raise DataError(f"{self.path} cannot be read by SQLite: {error}.") from error
+
+    def _type(self, connection: sqlite3.Connection, name: str) -> Any:
+        """The Arrow type of a column, from the types of all its cells: SQLite knows those only."""
+        arrow = need("pyarrow", "tables")
+        query = f"select distinct typeof({_quoted(name)}) from ({self._query})"
+        found = {str(row[0]) for row in connection.execute(query)} - {"null"}
+        if not found:
+            return arrow.null()
+        if found == {"integer"}:
+            return arrow.int64()
+        if found <= {"integer", "real"}:
+            return arrow.float64()
+        if found == {"text"}:
+            return arrow.string()
+        if found == {"blob"}:
+            return arrow.binary()
+        raise DataError(
+            f"column {name!r} of {self.name} holds cells of several types ({', '.join(sorted(found))}); cast it in a "
+            "query."
+        )
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+        """All rows of these columns."""
+        arrow = need("pyarrow", "tables")
+        names = ", ".join(map(_quoted, columns))
+        schema = arrow.schema([(name, self.schema[name]) for name in columns])
+        most = batch_rows(len(columns)) // 8 + 1  # Python's own numbers take more room
+        with self._opened() as connection:
+            cursor = connection.execute(f"select {names} from ({self._query})")
+            while rows := cursor.fetchmany(most):
+                cells = zip(*rows, strict=True)
+                yield arrow.record_batch(
+                    [arrow.array(c, field.type) for c, field in zip(cells, schema, strict=True)],
+                    schema=schema,
+                )

@@ -1,0 +1,268 @@
+"""Tables in files: Parquet, Arrow and text, one file, several parts or a folder of them, in batches of rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..data.delimited import GZIP, csv_header, dialect_of, ragged
+from ..data.names import check_names
+from ..data.table import FORMATS, check_parquet, existing, kind_of_file
+from ..errors import DataError, first_line, need
+from .tables import batch_rows
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["TableFiles", "table_files"]
+
+CSV_BLOCK = 2**22  # bytes of a text from which the types of its columns are guessed
+PARTS = {*FORMATS} - {".txt"}  # of files in a folder, where a .txt is no table
+
+
+def table_files(given: Any) -> list[Path]:
+    """The files of a table: the one that is named, or those of a folder or list, in order, all of one kind."""
+    paths = list(given) if isinstance(given, (list, tuple)) else [given]
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            parts = sorted(
+                p for p in path.rglob("*") if p.suffix.lower() in FORMATS and p.is_file()
+            )
+            parts = [p for p in parts if not p.name.startswith((".", "_"))]
+            if not parts:
+                raise DataError(
+                    f"{path} is a folder without a table; put files in it that end in {', '.join(sorted(PARTS))}."
+                )
+            found += parts
+        else:
+            found.append(existing(path))
+    kinds = {kind_of_file(path) for path in found}
+    if len(kinds) > 1:
+        raise DataError(
+            f"the parts of a table are of several kinds ({', '.join(sorted(kinds))}); open one kind."
+        )
+    return found
+
+
+class TableFiles:
+    """The parts of a table as one, their columns matched by name."""
+
+    def __init__(self, paths: Sequence[Path], columns: Any = None) -> None:
+        self.paths = list(paths)
+        self.name = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+        part = {"csv": _Csv, "parquet": _Parquet, "ipc": _Ipc}[kind_of_file(paths[0])]
+        self.parts: list[Any] = []
+        for path in paths:
+            if path.stat().st_size == 0:
+                raise DataError(f"{path} is empty (0 bytes); write it again.")
+            with _as_data_error(path):
+                self.parts.append(part(path))
+        wanted = None if columns is None else _flat(columns)
+        self.schema = _common(self.parts, wanted)
+        self.num_rows = sum(part.num_rows for part in self.parts)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+        """All rows of these columns, part by part."""
+        for part in self.parts:
+            with _as_data_error(part.path):
+                yield from part.batches(list(columns))
+
+
+def _flat(columns: Any) -> set[str]:
+    """The names in `columns`, however they are nested."""
+    import jax
+
+    return {name for name in jax.tree.leaves(columns) if isinstance(name, str)}
+
+
+def _common(parts: list[Any], wanted: set[str] | None) -> dict[str, Any]:
+    """The types of the columns that are read, those of all parts taken together."""
+    first = parts[0]
+    schema = dict(first.schema)
+    names = list(schema) if wanted is None else [name for name in schema if name in wanted]
+    for part in parts[1:]:
+        for name in names:
+            if name not in part.schema:
+                raise DataError(
+                    f"{part.path} lacks the column {name!r} that {first.path} has; add it there, or name the "
+                    "others in columns."
+                )
+            schema[name] = _wider(name, schema[name], part, first)
+    return schema
+
+
+def _wider(name: str, kind: Any, part: Any, first: Any) -> Any:
+    """A type for both: numbers may differ in their size, and nothing else."""
+    arrow, other = need("pyarrow", "tables"), part.schema[name]
+    numeric = lambda t: arrow.types.is_integer(t) or arrow.types.is_floating(t)  # noqa: E731
+    if _plain(kind) == _plain(other):
+        return kind
+    if numeric(kind) and numeric(other):
+        both = np.result_type(kind.to_pandas_dtype(), other.to_pandas_dtype())
+        return arrow.from_numpy_dtype(both)
+    raise DataError(
+        f"the column {name!r} is {other} in {part.path}, and {kind} in {first.path}; write it with one type."
+    )
+
+
+def _plain(kind: Any) -> str:
+    """A type's name, texts of every kind being texts."""
+    types = need("pyarrow", "tables").types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    return "text" if text else str(kind)
+
+
+@contextmanager
+def _as_data_error(path: Path) -> Iterator[None]:
+    arrow = need("pyarrow", "tables")
+    try:
+        yield
+    except (arrow.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        kind = kind_of_file(path)
+        raise DataError(
+            f"{path} cannot be read as {kind}: {first_line(error)}; it is damaged or was cut short: write it again."
+        ) from error
+
+
+class _Parquet:
+    """A Parquet file; its pages are read as they are needed, however large its row groups."""
+
+    def __init__(self, path: Path) -> None:
+        check_parquet(path)
+        self.path = path
+        with self._opened() as file:
+            schema = file.schema_arrow
+            check_names(schema.names, str(path))
+            self.schema = {field.name: field.type for field in schema}
+            self.num_rows = file.metadata.num_rows
+
+    def _opened(self) -> Any:
+        parquet = need("pyarrow.parquet", "tables")
+        return parquet.ParquetFile(self.path, buffer_size=2**18, pre_buffer=False)
+
+    def batches(self, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
+        """All rows."""
+        with self._opened() as file:
+            yield from file.iter_batches(
+                batch_rows(len(columns)), columns=columns, use_threads=False
+            )
+
+
+class _Ipc:
+    """An Arrow or Feather file, or stream, batch by batch."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with open(path, "rb") as file:
+            self._first = file.read(6)
+        if self._first.startswith(b"FEA1"):
+            raise DataError(
+                f"{path} is a Feather file of version 1, which is read at once or not at all; write it again as "
+                "Parquet or Arrow."
+            )
+        with self._opened() as reader:
+            check_names(reader.schema.names, str(path))
+            self.schema = {field.name: field.type for field in reader.schema}
+        self.num_rows = 0
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        arrow = need("pyarrow", "tables")
+        with arrow.OSFile(str(self.path), "rb") as source:
+            if self._first == b"ARROW1":
+                yield arrow.ipc.open_file(source)
+            else:
+                yield arrow.ipc.open_stream(source)
+
+    def batches(self, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
+        """All rows; a batch of the file's own, in slices."""
+        most = batch_rows(len(columns))
+        with self._opened() as reader:
+            if self._first == b"ARROW1":
+                found = (reader.get_batch(i) for i in range(reader.num_record_batches))
+            else:
+                found = iter(reader)
+            for batch in found:
+                batch = batch.select(columns)
+                for begin in range(0, batch.num_rows, most):
+                    yield batch.slice(begin, most)
+
+
+class _Csv:
+    """A CSV file; one pass over it finds the types of its columns, as a table in memory has them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._types = path, dict[str, Any]()
+        self._dialect = dialect_of(path)
+        self._names = csv_header(path, self._dialect)  # as they stand there, spaces and all
+        self.num_rows = self._typed()
+
+    def _typed(self) -> int:
+        """Go through the file until the types of all columns last; its rows."""
+        arrow = need("pyarrow", "tables")
+        while True:
+            try:
+                count, schema = 0, {}
+                for batch in self._read(self._names):
+                    count += batch.num_rows
+                    schema = {field.name: field.type for field in batch.schema}
+                self.schema = schema
+                self._types = {name: schema[name.strip()] for name in self._names}
+                return count
+            except arrow.ArrowInvalid as error:
+                self._widen(error)
+
+    def _widen(self, error: Exception) -> None:
+        """Another type for the column whose cells did not fit it; DataError for what is no CSV."""
+        arrow = need("pyarrow", "tables")
+        if "straddl" in str(error):
+            raise DataError(
+                f"{self.path} has a row of more than {CSV_BLOCK:,} letters; close an open quotation mark, or write it "
+                "again."
+            ) from error
+        if "Expected" in str(error) and "columns" in str(error):
+            raise ragged(self.path, self._dialect) from error
+        # types are inferred from the first block of the file: widen the one that did not last
+        found = re.search(r"In CSV column #(\d+).*conversion error to (\S+):", str(error))
+        if not found or found[2] == "string":
+            raise error
+        name = self._names[int(found[1])]
+        numeric = found[2] in ("int64", "null") and name not in self._types
+        self._types[name] = arrow.float64() if numeric else arrow.string()
+
+    def batches(self, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
+        """All rows."""
+        yield from self._read([name for name in self._names if name.strip() in columns])
+
+    def _read(self, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
+        arrow, reader = need("pyarrow", "tables"), need("pyarrow.csv", "tables")
+        with open(self.path, "rb") as file:
+            packed = "gzip" if file.read(2) == GZIP else None
+        with (
+            arrow.input_stream(str(self.path), compression=packed, buffer_size=2**18) as source,
+            reader.open_csv(
+                source,
+                read_options=reader.ReadOptions(
+                    block_size=CSV_BLOCK, use_threads=False, skip_rows=self._dialect.skip
+                ),
+                parse_options=reader.ParseOptions(
+                    delimiter=self._dialect.sep, newlines_in_values=True
+                ),
+                convert_options=reader.ConvertOptions(
+                    strings_can_be_null=True, quoted_strings_can_be_null=False,
+                    column_types=self._types, include_columns=columns,
+                    decimal_point=self._dialect.decimal,
+                ),
+            ) as batches,
+        ):  # fmt: skip
+            for batch in batches:
+                yield batch.rename_columns([name.strip() for name in columns])

@@ -1,0 +1,237 @@
+"""`sgld.open`: from a path, a query or anything with items to a source of rows that is read where it lies."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+
+from ..ceiling import gib
+from ..checks import check_seed
+from ..data.on_disk import Files, OnDisk
+from ..data.table import existing
+from ..errors import DataError, UsageError, did_you_mean
+from ..stages import aside, counted, stage, told
+from .arrays import Arrays, Items
+from .cache import Cache, key_of, stamp_of
+from .columns import from_json, structure_of
+from .convert import DROPPED, convert
+from .databases import DuckDB, SQLite, database_files, is_query, kind_of_database
+from .files import TableFiles, table_files
+from .reader import Reader
+from .tables import TableReader
+
+__all__ = ["open"]
+
+MISSING = ("error", "drop")
+PyTree = Any
+
+
+def open(
+    data: Any,
+    *,
+    columns: PyTree = None,
+    table: str | None = None,
+    database: str | Path | None = None,
+    missing: Literal["error", "drop"] = "error",
+    seed: int = 0,
+    cache: str | Path | None = None,
+    progress: bool = True,
+) -> OnDisk:
+    """Rows on disk, more of them than fit in memory, as `data=` of `sgld.sample` and its like.
+
+    The rows are shuffled once, on disk, into a cache that is used again as long as the data are what
+    they were. From there on they are read where they lie: what a run takes of memory does not grow
+    with them, and its draws are those of the same rows in memory under the same seed.
+
+    Args:
+      data: the path of a .npy file, or a tuple or dict of such paths, one for each leaf of a datum;
+        of a table (.csv, .parquet, .arrow, .feather), a list of such paths, its parts, or a folder
+        of them; of a DuckDB or SQLite file; a SQL query; or anything with `len(data)` and `data[i]`,
+        whose items are pytrees of numbers.
+      table: of a database file that has several.
+      database: the DuckDB or SQLite file that a query is asked of. Without one, DuckDB reads what
+        the query names ("select x, y from 'visits/*.parquet' where year > 2019"), and the query is
+        run at every call: nothing else tells whether its rows are the same.
+      columns: of a table, what a datum is made of: a column's name is one number, a list of names an
+        array of them, a tuple or dict of these a tuple or dict. None: a dict of all columns by name.
+        A column of texts becomes whole numbers, the place of each text among all of them, sorted.
+      missing: "error" refuses a row with an empty cell (or NaN) in a column that is read, "drop"
+        leaves such rows out.
+      seed: of the shuffle; that of `sgld.sample`, for the draws it would give in memory.
+      cache: the folder of caches; default: SGLD_DATA_CACHE, or the user's cache folder.
+      progress: tell on standard error how far the conversion is, and how large its cache.
+
+    Returns: a source of rows: `.num_data`, `.columns` (what was learned of each column of a table:
+    mean, sd, categories), `.num_dropped`. The rows' numbers, in messages, are those of the data,
+    counted from 0.
+
+    Raises: UsageError for a wrong argument; DataError for data that cannot be read, with the file,
+    column or row, and where the disk is full.
+
+    Example:
+      >>> import tempfile, numpy as np, sgld
+      >>> posterior = sgld.Posterior(
+      ...     lambda t: -0.5 * (t / 10) ** 2, lambda t, x: -0.5 * (x - t) ** 2)
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     np.save(folder + "/x.npy", np.linspace(-1.0, 3.0, 400))
+      ...     rows = sgld.open(folder + "/x.npy", cache=folder, progress=False)
+      ...     draws = sgld.sample(posterior, rows, 0.0, progress=False)
+      >>> rows.num_data, draws.verdict.word
+      (400, 'trusted')
+    """
+    check_seed(seed)
+    if missing not in MISSING:
+        raise UsageError(
+            f"missing must be one of {', '.join(MISSING)}. Got {missing!r}."
+            + did_you_mean(missing, MISSING)
+        )
+    with told(progress), stage("data"):
+        asked = Asked(data, columns, table, database)
+        return _opened(asked, missing, seed, Cache(cache), progress)
+
+
+class Asked(NamedTuple):
+    """What is to be opened."""
+
+    data: Any
+    columns: Any = None
+    table: str | None = None
+    database: str | Path | None = None
+
+
+def _opened(asked: Asked, missing: str, seed: int, cache: Cache, progress: bool) -> OnDisk:
+    paths, make = _reader_of(asked, cache)
+    stamps = {path: stamp_of(path) for path in paths}
+    decides = {
+        "columns": repr(asked.columns), "table": asked.table, "seed": seed, "missing": missing,
+        "query": asked.data if is_query(asked.data) else None,
+        "x64": bool(jax.config.read("jax_enable_x64")),
+        "content": [cache.content(path, _bytes_told) for path in paths],
+    }  # fmt: skip
+    key = key_of(decides) if paths else None
+    manifest = None if key is None else cache.found(key, _bytes_told)
+    began = None
+    if manifest is None or key is None:
+        began = time.monotonic()
+        with cache.scratch() as folder:
+            reader = make()
+            manifest = convert(reader, folder, seed, missing, _rows_told)
+            _check_unchanged(stamps)
+            key = key or key_of({**decides, "content": manifest["hash"]})
+            cache.keep(folder, key, manifest)
+        _give_back()
+    found = _source(cache.folder / key, manifest, asked)
+    if progress:
+        _tell(found, cache.folder / key, began)
+    return found
+
+
+def _reader_of(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Reader]]:
+    """The files whose bytes decide the rows, and what makes the reader of them; no files: it must be read to be known."""
+    data, columns = asked.data, asked.columns
+    found = _database(asked, cache)
+    if found is not None:
+        return found
+    if asked.table is not None or asked.database is not None:
+        raise UsageError("table and database are of database files and of queries on them.")
+    leaves = jax.tree.leaves(data) if isinstance(data, (str, Path, tuple, dict)) else []
+    if leaves and all(_is_path(leaf) and str(leaf).lower().endswith(".npy") for leaf in leaves):
+        if columns is not None:
+            raise UsageError(
+                "columns is of tables; of .npy files give the paths in a tuple or dict instead."
+            )
+        return [existing(leaf) for leaf in leaves], partial(Arrays, data)
+    if _is_path(data) or (isinstance(data, (list, tuple)) and data and all(map(_is_path, data))):
+        files = table_files(data)
+        return files, lambda: TableReader(TableFiles(files, columns), columns)
+    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")) or isinstance(data, dict):
+        raise UsageError(
+            "data must be a path, a list of paths, a tuple or dict of .npy paths, a query, or something with a length "
+            f"and items by number. Got {type(data).__name__}."
+        )
+    if columns is not None:
+        raise UsageError("columns is of tables; items are taken as they are.")
+    return [], lambda: Items(data)
+
+
+def _database(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Reader]] | None:
+    """The same of a database or a query; None of anything else."""
+    query = asked.data if is_query(asked.data) else None
+    path = asked.database if query is not None else asked.data
+    if query is None and (not isinstance(path, (str, Path)) or kind_of_database(path) is None):
+        return None
+    if query is not None and asked.table is not None:
+        raise UsageError("table is of a database file; a query names its tables itself.")
+    files = [] if path is None else database_files(path)
+    if files and kind_of_database(files[0]) == "sqlite":
+        return files, lambda: TableReader(SQLite(files[0], query, asked.table), asked.columns)
+    first = files[0] if files else None
+    return files, lambda: TableReader(
+        DuckDB(first, query, asked.table, cache.folder), asked.columns
+    )
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, Path))
+
+
+def _check_unchanged(stamps: dict[Path, list[int]]) -> None:
+    for path, before in stamps.items():
+        if stamp_of(path) != before:
+            raise DataError(
+                f"{path} changed while it was read; open it again when nobody writes to it."
+            )
+
+
+def _source(folder: Path, manifest: dict[str, Any], asked: Asked) -> OnDisk:
+    """The rows of a cache as a source."""
+    data, columns = asked.data, asked.columns
+    names = [leaf["name"] for leaf in manifest["leaves"]]
+    if manifest["columns"]:
+        treedef, _ = structure_of(columns, [column["name"] for column in manifest["columns"]])
+    elif isinstance(data, (str, Path, tuple, dict)):
+        treedef = jax.tree.structure(data)
+    else:
+        treedef = jax.tree.structure(data[0])
+    files = Files(
+        tuple(str(folder / f"{i}.npy") for i in range(len(names))),
+        np.load(folder / "order.npy", mmap_mode="r"),
+        np.fromfile(folder / DROPPED, "<i8"),
+        manifest["hash"],
+        str(manifest["name"]),
+        {column["name"]: from_json(column) for column in manifest["columns"]},
+    )
+    return OnDisk.of(files, treedef)
+
+
+def _tell(found: OnDisk, folder: Path, began: float | None) -> None:
+    took = "used again" if began is None else f"made in {time.monotonic() - began:.1f} s"
+    left_out = f", {found.num_dropped:,} left out" if found.num_dropped else ""
+    with aside():
+        print(
+            f"{found.files}: {found.num_data:,} rows{left_out}; shuffled in {folder} "
+            f"({gib(found.files.size)}, {took})",
+            file=sys.stderr,
+        )
+
+
+def _bytes_told(done: int, total: int) -> None:
+    counted(done, total, "bytes")
+
+
+def _rows_told(done: int, total: int) -> None:
+    counted(done, total, "rows")
+
+
+def _give_back() -> None:
+    """Memory that Arrow keeps for the next table; there is none."""
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None:
+        arrow.default_memory_pool().release_unused()

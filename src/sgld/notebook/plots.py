@@ -1,0 +1,172 @@
+"""`draws.plot(kind)`: matplotlib figures, ArviZ's where ArviZ has the plot.
+
+ArviZ knows no weights and draws whatever it is given: it is given draws resampled to equal weights, a
+scalar for each parameter that is asked for, and of many chains the first few where each has a line.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..arviz.resampled import Chosen, choose
+from ..arviz.subject import Subject, subject_of
+from ..draws import weighted
+from ..draws.draws import Draws
+from ..errors import UsageError, did_you_mean, need
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from xarray import DataTree
+
+__all__ = ["KINDS", "plot"]
+
+MOST = {"forest": 40, "trace": 8, "marginal": 16, "pair": 5, "verdict": 40}
+MOST_CHAINS = 8  # with a line each
+MOST_DRAWS = 4000  # of a picture
+PAIR_DRAWS = 1500  # points
+REPLICAS, ROWS = 200, 5000
+DISCRETE = 40  # values of a whole-numbered outcome, up to which its frequencies are drawn
+LINE = 100  # letters
+
+
+def plot(
+    draws: Draws, kind: str = "forest", *, names: Sequence[str] | None = None,
+    posterior: Any = None, data: Any = None, seed: int = 0, **how: Any,
+) -> Figure:  # fmt: skip
+    """`Draws.plot`."""
+    need("matplotlib", "report")
+    if kind not in KINDS:
+        raise UsageError(
+            f"kind must be one of {', '.join(KINDS)}. Got {kind!r}.{did_you_mean(kind, KINDS)}"
+        )
+    if draws.moments is not None:
+        raise UsageError("this run kept moments and no draws to plot; sample without keep.")
+    if kind == "ppc":
+        subject = subject_of(draws, posterior, data, **how)
+        return _finished(_ppc(draws, subject, seed), "")
+    chosen, said = _parameters(draws, names, MOST[kind])
+    if kind == "verdict":
+        from .verdict_plot import verdict_plot
+
+        return verdict_plot(draws, chosen, said)
+    return _finished(KINDS[kind](draws, chosen), said)
+
+
+def _parameters(draws: Draws, names: Sequence[str] | None, most: int) -> tuple[np.ndarray, str]:
+    """Places of the parameters to draw, and a sentence where they are not all."""
+    every = list(draws.names)
+    if names is not None:
+        names = [names] if isinstance(names, str) else list(names)
+        chosen: list[int] = []
+        for name in names:
+            found = [i for i, own in enumerate(every) if own == name or own.startswith(f"{name}[")]
+            if not found:
+                raise UsageError(
+                    f"names holds {name!r}, which is no parameter; there are {', '.join(every[:5])}"
+                    f"{', ...' if len(every) > 5 else ''}.{did_you_mean(name, every)}"
+                )
+            chosen += found
+        return np.array(chosen), ""
+    if len(every) <= most:
+        return np.arange(len(every)), ""
+    ess = weighted.Estimates(draws.flat()[0], draws.weights).ess
+    lowest = np.sort(np.argsort(np.nan_to_num(ess), kind="stable")[:most])
+    return lowest, f"{most} of {len(every):,} parameters, those with the lowest ESS; names= chooses"
+
+
+def _tree(draws: Draws, parameters: np.ndarray, chosen: Chosen) -> DataTree:
+    """A scalar variable per parameter."""
+    from arviz_base import from_dict
+
+    flat, _ = draws.flat()
+    values = flat.reshape(-1, flat.shape[-1])[chosen.at]
+    return from_dict({"posterior": {draws.names[i]: values[..., i] for i in parameters}})
+
+
+def _arviz(function: str, tree: DataTree, **how: Any) -> Figure:
+    """The figure of one of ArviZ's plots, which pyplot forgets: a notebook shows what a cell returns."""
+    plots: Any = need("arviz_plots", "report")
+    import matplotlib.pyplot as plt
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of layouts, and of what ArviZ calls in matplotlib
+        made = getattr(plots, function)(tree, backend="matplotlib", **how)
+        figure = made.viz["figure"].item()
+        plt.close(figure)
+        figure.set_layout_engine("constrained")
+    return figure
+
+
+def _forest(draws: Draws, parameters: np.ndarray) -> Figure:
+    tree = _tree(draws, parameters, choose(draws, MOST_DRAWS))
+    figure = _arviz("plot_forest", tree, combined=True, ci_probs=(0.5, 0.9), ci_kind="eti")
+    names, intervals = figure.axes
+    names.set_axis_off()
+    low, high = intervals.get_xlim()
+    if low < 0 < high:
+        intervals.axvline(0, color="gray", linewidth=0.8, linestyle=(0, (3, 2)), zorder=0)
+    return figure
+
+
+def _trace(draws: Draws, parameters: np.ndarray) -> Figure:
+    chosen = choose(draws, weights=False)
+    few = Chosen(chosen.at[:MOST_CHAINS], False)
+    return _arviz("plot_trace_dist", _tree(draws, parameters, few), compact=False)
+
+
+def _marginal(draws: Draws, parameters: np.ndarray) -> Figure:
+    tree = _tree(draws, parameters, choose(draws, MOST_DRAWS))
+    return _arviz("plot_dist", tree, kind="hist", ci_prob=0.9, ci_kind="eti", point_estimate="median")  # fmt: skip
+
+
+def _pair(draws: Draws, parameters: np.ndarray) -> Figure:
+    if len(parameters) < 2:
+        raise UsageError("a pair plot needs two parameters or more.")
+    return _arviz("plot_pair", _tree(draws, parameters, choose(draws, PAIR_DRAWS)))
+
+
+def _ppc(draws: Draws, subject: Subject, seed: int) -> Figure:
+    """Outcomes that the model would make beside those that came: a plot that fits the outcome's kind."""
+    if subject.replicate is None or not subject.observed or subject.rows is None:
+        raise UsageError(
+            "a predictive check needs outcomes and a model that makes them: of a formula or a NumPyro model, or give "
+            "outcome= (which of the data) and simulate= (a function of key, position, datum)."
+        )
+    from arviz_base import from_dict
+
+    chosen, count = choose(draws, REPLICAS), subject.rows.count
+    numbers = np.arange(count)
+    if count > ROWS:
+        numbers = np.sort(np.random.default_rng([seed, 10]).choice(count, ROWS, replace=False))
+    positions = subject.position(chosen.of(draws, draws.position))
+    made = subject.replicate(positions, numbers, seed)
+    name = next(iter(made))
+    observed = np.asarray(subject.observed[name])[numbers]
+    values = np.asarray(made[name]).reshape(*chosen.at.shape, *observed.shape)
+    whole = bool(np.all(observed == np.round(observed)))
+    if whole:
+        observed, values = observed.astype(int), values.astype(int)
+    tree = from_dict(
+        {"posterior_predictive": {name: values}, "observed_data": {name: observed}},
+    )
+    if whole and set(np.unique(observed)) <= {0, 1}:
+        return _arviz("plot_ppc_pava", tree)
+    if whole and observed.min() >= 0 and len(np.unique(observed)) <= DISCRETE:
+        return _arviz("plot_ppc_rootogram", tree)
+    return _arviz("plot_ppc_dist", tree, num_samples=min(100, chosen.count))
+
+
+def _finished(figure: Figure, said: str) -> Figure:
+    if said:
+        figure.suptitle(said, fontsize=8, color="gray", x=0.01, ha="left", parse_math=False)
+    return figure
+
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "forest": _forest, "trace": _trace, "marginal": _marginal, "pair": _pair, "ppc": _ppc,
+    "verdict": lambda draws, chosen: None,
+}  # fmt: skip

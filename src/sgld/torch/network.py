@@ -1,0 +1,138 @@
+"""What an ensemble asks of a network: its entries, its inputs, layers that no draw determines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.modules import batchnorm, dropout, instancenorm
+
+from ..errors import UsageError
+
+__all__ = [
+    "REMEDY",
+    "check_shapes",
+    "dropping",
+    "exportable",
+    "outputs",
+    "running_statistics",
+]
+
+REMEDY = (
+    "use GroupNorm or LayerNorm, whose output depends on the row alone, or train with the layer "
+    "in eval() mode, so that its statistics are constants."
+)
+
+
+def dropping(model: torch.nn.Module) -> str | None:
+    """The first layer with dropout in training mode."""
+    for name, module in model.named_modules():
+        share = getattr(module, "p" if isinstance(module, dropout._DropoutNd) else "dropout", 0)
+        if module.training and isinstance(share, (int, float)) and share > 0:
+            return f"{name or 'the model'}, {type(module).__name__}"
+    return None
+
+
+def exportable(dtype: torch.dtype) -> torch.dtype:
+    """numpy has no bfloat16."""
+    return torch.float32 if dtype == torch.bfloat16 else dtype
+
+
+def outputs(
+    model: torch.nn.Module, states: list[dict[str, torch.Tensor]], x: Any, batch_size: int | None
+) -> Iterator[torch.Tensor]:
+    """What the network gives with one draw's entries after the other, in float64 on the CPU."""
+    anchor = next(iter(model.state_dict().values()))
+    dtypes = {v.dtype for v in states[0].values() if v.is_floating_point()}
+    arguments = tuple(
+        _as_input(a, dtypes).to(anchor.device) for a in (x if isinstance(x, tuple) else (x,))
+    )
+    rows = len(arguments[0])
+    size = batch_size or max(rows, 1)
+    names = _places(model)
+    for state in states:
+        with _evaluating(model), torch.no_grad():
+            held = {k: v.to(anchor.device) for k, v in state.items() if k in names}
+            parts = [
+                torch.func.functional_call(
+                    model, held, tuple(a[i : i + size] for a in arguments), tie_weights=False
+                ).to("cpu", torch.float64)
+                for i in range(0, max(rows, 1), size)
+            ]
+        yield torch.cat(parts)
+
+
+def _places(model: torch.nn.Module) -> set[str]:
+    """Names of parameters and buffers, each place once.
+
+    functional_call leaves weights of a draw behind in a module that is named twice.
+    """
+    return {
+        f"{path}.{key}" if path else key
+        for path, module in model.named_modules()
+        for key in (*module._parameters, *module._buffers)
+    }
+
+
+def running_statistics(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Copies of the running statistics by name; UsageError where they would go on changing."""
+    kept = {}
+    for name, module in model.named_modules():
+        per_row = isinstance(module, instancenorm._InstanceNorm)
+        if not isinstance(module, batchnorm._NormBase):
+            continue
+        tracked = module.running_mean is not None
+        if not tracked and per_row:
+            continue
+        if module.training or not tracked:
+            raise UsageError(
+                f"{name or 'the model'} ({type(module).__name__}) normalises by statistics of the "
+                f"batch, which a draw of the weights does not determine; {REMEDY}"
+            )
+        for key in ("running_mean", "running_var"):
+            kept[f"{name}.{key}"] = getattr(module, key).detach().clone()
+    return kept
+
+
+def check_shapes(state: dict[str, Any], expected: dict[str, Any]) -> None:
+    """UsageError unless a draw has the entries of the model, in its shapes."""
+    for name in expected.keys() | state.keys():
+        one, other = expected.get(name), state.get(name)
+        if one is None or other is None or one.shape != other.shape:
+            shapes = [None if t is None else tuple(t.shape) for t in (other, one)]
+            raise UsageError(
+                f"the draw must have the model's entries. Got shape {shapes[0]} for {name!r}, "
+                f"where the model has {shapes[1]}; give a model of the same architecture."
+            )
+
+
+def _as_input(x: Any, dtypes: set[torch.dtype]) -> torch.Tensor:
+    """A tensor as it is, but in one of the network's floating dtypes; an array or list as one."""
+    widest = max(dtypes, key=lambda dtype: torch.finfo(dtype).bits, default=torch.float32)
+    try:
+        given = x if isinstance(x, torch.Tensor) else torch.as_tensor(np.array(x, np.float64))
+    except (TypeError, ValueError):
+        given = None
+    if given is None or given.dim() == 0:
+        raise UsageError(
+            "x must be a tensor, an array or a list of numbers with rows first, or a tuple of "
+            f"these, the network's arguments. Got {type(x).__name__}."
+        )
+    if isinstance(x, torch.Tensor) and (not x.is_floating_point() or x.dtype in dtypes):
+        return x
+    return given.to(widest)
+
+
+@contextmanager
+def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """Dropout off; every module's mode is put back."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -1,0 +1,109 @@
+"""Bugs in what ArviZ is given and finds: rows, weights, subsamples, the model behind draws."""
+
+from .mutant import Mutant
+
+CRITERIA = "tests/unit/arviz/test_criteria.py::"
+GROUPS = "tests/unit/arviz/test_groups.py::"
+PLOTS, VIEWS = "tests/unit/arviz/test_plots.py::", "tests/unit/arviz/test_views.py::"
+EXACT = CRITERIA + "test_loo_is_the_predictive_density_of_a_row_left_out"
+DIFFERENCE = CRITERIA + "test_the_difference_estimator_is_that_of_arviz"
+
+ARVIZ_DOOR = [
+    Mutant(
+        "loo: rows of the last block are those of the first", "arviz/rows.py",
+        "out[start : start + len(here)] =", "out[: len(here)] =",
+        CRITERIA + "test_rows_that_are_taken_block_by_block_are_the_same",
+    ),
+    Mutant(
+        "waic: the variance is added", "arviz/criteria.py", "lpd - variance", "lpd + variance", EXACT,
+    ),
+    Mutant(
+        "waic: a sum over draws, not their mean", "arviz/criteria.py",
+        "np.asarray(logsumexp(values, axis=1)) - np.log(values.shape[1])", "np.asarray(logsumexp(values, axis=1))", EXACT,
+    ),
+    Mutant(
+        "the subsample's rows scaled by m/N", "arviz/criteria.py",
+        "scaled = total * gap.mean()", "scaled = m * gap.mean()", DIFFERENCE,
+    ),
+    Mutant(
+        "subsampling: no finite-population correction", "arviz/criteria.py",
+        "total**2 * (1 - m / total) * gap", "total**2 * gap", DIFFERENCE,
+    ),
+    Mutant(
+        "the approximation is that of other rows", "arviz/criteria.py",
+        "difference(every.elpd, about[numbers], about)", "difference(every.elpd, about[: len(numbers)], about)",
+        CRITERIA + "test_a_subsample_says_how_far_off_it_is",
+    ),
+    Mutant(
+        "the approximation is always that at the mean", "arviz/criteria.py",
+        "both[int(np.argmin(", "both[0 * int(np.argmin(",
+        CRITERIA + "test_where_a_mean_is_none_a_few_draws_approximate",
+    ),
+    Mutant(
+        "weights are not looked at", "arviz/resampled.py",
+        "if not weights or equal_weights(w).all():", "if True:", CRITERIA + "test_weights_count",
+    ),
+    Mutant(
+        "chains of unlike mass are resampled apart", "arviz/resampled.py",
+        "np.allclose(totals, totals[0], rtol=ALIKE)", "True",
+        CRITERIA + "test_systematic_resampling_keeps_weights_and_chains",
+    ),
+    Mutant(
+        "rows that were dropped are not counted", "arviz/formulas.py",
+        "model.posterior.log_likelihood, model.data, called=model.row_numbers", "model.posterior.log_likelihood, model.data",
+        CRITERIA + "test_rows_of_a_table_are_named_as_the_table_numbers_them",
+    ),
+    Mutant(
+        "the outcome's predictions stay standardised", "arviz/formulas.py",
+        'spec["outcome_scale"] * made + spec["outcome_center"]', "made", GROUPS + "test_a_formula_fills_every_group",
+    ),
+    Mutant(
+        "observed data of all rows beside a subsample's", "arviz/groups.py",
+        "{n: v[numbers] for n, v in arrays.items()}", "{n: v[: len(numbers)] for n, v in arrays.items()}",
+        GROUPS + "test_more_than_max_bytes_is_a_subsample_that_is_named",
+    ),
+    Mutant(
+        "every row's outcome is drawn with one key", "arviz/programs.py",
+        "return jax.vmap(row)(own, taken)", "return jax.vmap(row, (None, 0))(own[0], taken)",
+        GROUPS + "test_a_numpyro_model_fills_every_group",
+    ),
+    Mutant(
+        "a prior's text is of the standardised coefficients", "models/prior_draws.py",
+        "np.linalg.solve(matrix, (b - offset).T).T.reshape", "b.reshape", GROUPS + "test_draws_of_the_prior_have_its_law",
+    ),
+    Mutant(
+        "a forest of all draws alike, whatever they weigh", "notebook/plots.py",
+        'tree = _tree(draws, parameters, choose(draws, MOST_DRAWS))\n    figure',
+        'tree = _tree(draws, parameters, choose(draws, MOST_DRAWS, weights=False))\n    figure',
+        PLOTS + "test_a_forest_stands_where_the_weighted_draws_are",
+    ),
+    Mutant(
+        "the parameters that mix best are shown", "notebook/plots.py",
+        "np.argsort(np.nan_to_num(ess), kind", "np.argsort(-np.nan_to_num(ess), kind",
+        PLOTS + "test_many_parameters_are_those_that_mix_worst",
+    ),
+    Mutant(
+        "pyplot keeps the figures", "notebook/plots.py", "plt.close(figure)", "plt.figure(figure)",
+        PLOTS + "test_every_kind_is_a_figure_that_names_its_parameters",
+    ),
+    Mutant(
+        "the observed outcomes of other rows", "notebook/plots.py",
+        "np.asarray(subject.observed[name])[numbers]", "np.asarray(subject.observed[name])[numbers][::-1]",
+        PLOTS + "test_the_predictive_check_fits_the_outcome",
+    ),
+    Mutant(
+        "names are put into a view as they are", "notebook/views.py",
+        '<tr><th scope="row">{says(name)}</th>', '<tr><th scope="row">{name}</th>',
+        VIEWS + "test_comparison_and_prediction",
+    ),
+    Mutant(
+        "draws of a cold posterior have a loo", "arviz/criteria.py",
+        "    check_target(draws, kind)\n", "", CRITERIA + "test_what_has_no_loo_is_told_why",
+    ),
+    Mutant(
+        "what keep made of positions is taken for positions", "run/sample.py",
+        "        with _nothing_left(directory):\n            draws = execute(problem, ask, ess, host)\n        return replace(draws, origin=Origin(posterior, data, kept=kept is not None))",
+        "        with _nothing_left(directory):\n            draws = execute(problem, ask, ess, host)\n        return replace(draws, origin=Origin(posterior, data))",
+        "tests/unit/arviz/test_criteria.py::test_what_keep_made_has_no_loo",
+    ),
+]  # fmt: skip

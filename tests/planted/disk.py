@@ -1,0 +1,84 @@
+"""In data on disk: readers, the shuffle, the cache, and what a run reads."""
+
+from .mutant import Mutant
+
+OPEN = "tests/unit/disk/test_open.py::"
+BAD = "tests/unit/disk/test_bad_files.py::"
+
+DISK = [
+    Mutant(
+        "shuffle: pieces are numbered anew", "disk/spill.py",
+        "numbers = (self.count + order)", "numbers = (0 * self.count + order)",
+        OPEN + "test_every_kind_of_file_lies_in_the_order_of_memory",
+    ),
+    Mutant(
+        "shuffle: the parts of a range are not merged", "disk/spill.py",
+        "order = np.argsort(keys(numbers, self.seed))", "order = np.arange(len(numbers))",
+        OPEN + "test_every_kind_of_file_lies_in_the_order_of_memory",
+    ),
+    Mutant(
+        "cache: no spare row at the end", "disk/convert.py",
+        "writer.write(row)  # so", "writer.write(bytes(len(row)))  # so",
+        OPEN + "test_all_columns_are_a_dict_by_name",
+    ),
+    Mutant(
+        "cache: files that changed are believed", "disk/cache.py",
+        "return before == _stamps(folder, manifest)", "return True",
+        BAD + "test_a_damaged_cache_is_made_anew",
+    ),
+    Mutant(
+        "cache: blocks are read and not held against their hashes", "disk/cache.py",
+        "hashlib.sha256(part).hexdigest() != block", "len(part) == 0",
+        BAD + "test_a_damaged_cache_is_made_anew",
+    ),
+    Mutant(
+        "cache: a file that changed is taken for the one before", "disk/cache.py",
+        'if seen["stamp"] == before:', 'if seen["stamp"]:',
+        OPEN + "test_a_file_that_changed_is_converted_anew",
+    ),
+    Mutant(
+        "cache: what a killed conversion left stays", "disk/cache.py",
+        "                if _locked(lock):\n", "                if False:\n",
+        BAD + "test_a_conversion_that_is_killed_is_made_anew",
+    ),
+    Mutant(
+        "cache: a conversion at work is swept away", "disk/cache.py",
+        "                if _locked(lock):\n", "                if True:\n",
+        BAD + "test_a_conversion_at_work_is_left_alone",
+    ),
+    Mutant(
+        "open: a file that changes while it is read is taken", "disk/open.py",
+        "        if stamp_of(path) != before:", "        if False:",
+        BAD + "test_a_file_that_changes_while_it_is_read",
+    ),
+    Mutant(
+        "open: rows are called as if none were left out", "data/on_disk.py",
+        "return own + np.searchsorted", "return own + 0 * np.searchsorted",
+        OPEN + "test_columns_are_learned_on_the_way",
+    ),
+    Mutant(
+        "open: the codes of texts are in the order of appearance", "disk/convert.py",
+        "content = code[content.view(leaf.dtype)].view(np.uint8)", "pass",
+        OPEN + "test_columns_are_learned_on_the_way",
+    ),
+    Mutant(
+        "open: means of pieces are not weighted", "disk/columns.py",
+        "self.mean += apart * count / whole", "self.mean += apart / 2",
+        OPEN + "test_columns_are_learned_on_the_way",
+    ),
+    Mutant(
+        "parts of a table: columns by their place", "disk/files.py",
+        "if name not in part.schema:", "if False:",
+        BAD + "test_parts_that_do_not_agree",
+    ),
+    Mutant(
+        "a run on files goes on when they are written to", "data/on_disk.py",
+        "        self.files.check_unchanged()\n", "",
+        BAD + "test_a_cache_that_is_written_to_during_a_run",
+    ),
+    Mutant(
+        "noise of rows: what fills a piece up is looked at again", "gaussian/row_noise.py",
+        "counts &= batch.weight > 0", "pass",
+        "tests/unit/tune/test_row_noise.py::test_rows_are_looked_at_in_pieces_of_any_size",
+    ),
+]  # fmt: skip

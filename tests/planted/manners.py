@@ -1,0 +1,79 @@
+"""In what a user of tables meets first: how files are read, what is answered, and the report page."""
+
+from .mutant import Mutant
+
+PAGE_TESTS = "tests/unit/report/test_page.py::"
+TYPED = "tests/end_to_end/test_manners.py::test_a_wrong_guess_is_answered_with_the_right_one"
+READ = "tests/unit/data/test_table.py::"
+TABLES_TESTS = "tests/unit/models/test_tables.py::"
+FIGURE_TESTS = "tests/unit/report/test_figures.py::"
+
+MANNERS = [
+    Mutant(
+        "report: single numbers are of the rows pictured", "report/replicated.py",
+        "if len(rows) < num_data:", "if False:",
+        PAGE_TESTS + "test_single_numbers_are_of_all_rows",
+    ),
+    Mutant(
+        "report: one piece of the rows stands for all", "report/replicated.py",
+        "piece = rows[start : start + step]", "piece = rows[:step]",
+        PAGE_TESTS + "test_single_numbers_are_of_all_rows",
+    ),
+    Mutant(
+        "report: few replicas are taken for their law", "report/totals.py",
+        "if len(replicas) >= FEW:", "if len(replicas) >= 2:",
+        FIGURE_TESTS + "test_one_data_set_more_is_beyond_the_band_once_in_a_hundred_times",
+    ),
+    Mutant(
+        "report: numbers cross the axes", "report/figures.py",
+        '"muted", 1.02, "left")', '"muted", 0.7, "left")',
+        FIGURE_TESTS + "test_names_and_numbers_stand_beside_their_bar_and_outside_the_axes",
+    ),
+    Mutant(
+        "text: the separator of most cells, whole rows or not", "data/delimited.py",
+        "best = max(whole or SEPARATORS,", "best = max(SEPARATORS,",
+        READ + "test_commas_in_cells_are_no_separators",
+    ),
+    Mutant(
+        "text: a declared separator is a row", "data/delimited.py",
+        "skip = int(declared is not None)", "skip = 0",
+        READ + "test_text_is_read_as_it_is_written",
+    ),
+    Mutant(
+        "cells: the first column in trouble alone", "data/cells.py",
+        "found = [trouble for trouble in troubles if trouble is not None]",
+        "found = [trouble for trouble in troubles if trouble is not None][:1]",
+        TYPED,
+    ),
+    Mutant(
+        "cells: few decimal commas are a category", "models/design.py",
+        "        if found is not None:\n            return found\n    levels",
+        "        if found is not None and len(column.unique()) > FEW_LEVELS:\n            return found\n    levels",
+        TYPED,
+    ),
+    Mutant(
+        "cells: rows are numbered without those left out", "models/rows.py",
+        "raise (error if numbers is None else renumbered(error, numbers))", "raise error",
+        TABLES_TESTS + "test_rows_are_numbered_as_the_table_has_them",
+    ),
+    Mutant(
+        "words: the likeliest class by its number turned round", "models/predictive.py",
+        '[(found["mean"] > 0.5) * 1]', '[(found["mean"] < 0.5) * 1]',
+        TABLES_TESTS + "test_two_words_are_the_bernoulli_of_their_order",
+    ),
+    Mutant(
+        "predictions: the sd of a mean has the noise of outcomes", "models/predictive.py",
+        "if noise else 0.0", "",
+        TABLES_TESTS + "test_the_mean_is_predicted_without_the_noise_of_outcomes",
+    ),
+    Mutant(
+        "ids: long ones are constants", "models/collinear.py",
+        "ids = [j for j in still if np.ptp(x[:, j]) >= 1", "ids = [j for j in still if np.ptp(x[:, j]) < 1",
+        "tests/unit/models/test_formula.py::test_long_ids_are_no_constants",
+    ),
+    Mutant(
+        "spelling: signs of equality in brackets count", "models/spelling.py",
+        "found = EQUALS.search(flat)", "found = EQUALS.search(formula)",
+        "tests/unit/models/test_spelling.py",
+    ),
+]  # fmt: skip
