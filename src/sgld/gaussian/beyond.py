@@ -25,7 +25,7 @@ ROWS, NUMBERS = 2048, 2**17  # all rows, where they and their parameters are as 
 FEW_DRAWS = 4  # on all rows
 # share of a profile, whose marginal is an approximation: .36 on the non-centred eight schools and .03 at
 # most of a network's predictions, whose exact chains are right; 1.0 on a saturating curve with a weak prior
-PLATEAU = 0.5
+PLATEAU = 0.2
 LOOKED_AT, FOLLOWED = 3, 8  # rays on all rows, and tops that a search begins at
 
 
@@ -45,21 +45,23 @@ def look_beyond(problem: Problem, gaussian: Any, rng: np.random.Generator, T: fl
     if T == 0:
         return Beyond(tuple(doubts))
     seen = rays.rays(some, near, rng, T)
-    told = _told(problem, gaussian, some, near, seen, rng, T)
+    around = shells.shells(some, near, rng, T) if problem.dimension > 1 else None
+    told = _told(problem, gaussian, some, near, seen, around, rng, T)
     if told is not None:
         doubts.append(told)
     tops = sorted(
         (-value, tuple(near.center + t * ray.direction)) for ray in seen for t, value in ray.tops
-    )
-    places = np.array([place for _, place in tops[:FOLLOWED]])
+    )[:FOLLOWED]
+    tops += [] if around is None else [(-value, z) for value, z in around.tops]
+    places = np.array([place for _, place in tops])
     return Beyond(tuple(doubts), places if len(places) else None)
 
 
 def _told(
     problem: Problem, gaussian: Any, some: Problem, near: Any, seen: list[rays.Ray],
-    rng: np.random.Generator, T: float,
+    around: shells.Shells | None, rng: np.random.Generator, T: float,
 ) -> Doubt | None:  # fmt: skip
-    """The first suspicion of straight rays, or of profiles, that all rows confirm."""
+    """The first suspicion of straight rays, shells or profiles that all rows confirm."""
     heavy = [ray for ray in seen if ray.infinite is not None or ray.share > rays.SUSPICIOUS]
     heavy.sort(key=lambda ray: -(2.0 if ray.infinite is not None else ray.share))
     for ray in heavy[:LOOKED_AT]:
@@ -67,9 +69,9 @@ def _told(
         told = _doubt(problem, gaussian, found[0])
         if told is not None:
             return told
-    around = _around(problem, gaussian, some, near, rng, T)
-    if around is not None:
-        return around
+    told = None if around is None else _around(problem, gaussian, some, around, rng, T)
+    if told is not None:
+        return told
     for ray in profiles.followed(some, near, seen, T):
         found = [ray]
         if some is not problem and ray.share > PLATEAU:
@@ -81,12 +83,14 @@ def _told(
 
 
 def _around(
-    problem: Problem, gaussian: Any, some: Problem, near: Any, rng: np.random.Generator, T: float
+    problem: Problem,
+    gaussian: Any,
+    some: Problem,
+    found: shells.Shells,
+    rng: np.random.Generator,
+    T: float,
 ) -> Doubt | None:
     """What shells say; of one parameter its ray says all."""
-    if problem.dimension == 1:
-        return None
-    found = shells.shells(some, near, rng, T)
     if found.share > shells.HEAVY and some is not problem:
         found = shells.shells(problem, gaussian, rng, T)
     if not found.share > shells.HEAVY:

@@ -28,7 +28,9 @@ __all__ = [
 
 SEARCH_ROWS = 10_000  # rows on which other modes are looked for
 SEARCH_SCALES, SEARCH_STEPS = (3.0, 6.0, 12.0, 25.0, 50.0), 50
-FAR_SCALES = (*SEARCH_SCALES, 400.0)  # once more than one mode is known, as well
+# of Newton's searches: of two modes alike g sds apart in d parameters a start leads to the other where it is more than
+# g / 2 out in its direction, a d^(-1/2)-th of its distance or so
+FAR_SCALES = (*SEARCH_SCALES, 400.0, 3000.0)
 SAME = 0.3  # sds within which a search has come back to a mode that is known
 MOST_COMPONENTS = 4  # of a mixture, whose orders are 24
 FEW = 100  # parameters up to which all of these scales are searched
@@ -98,7 +100,7 @@ def other_modes(
 ) -> list[AtMode]:
     """Modes other than `base` and those already `known` that Newton finds from wide starts.
 
-    Starts lie 3 to 50 sds of the Gaussian at the mode away, on both sides; two more are the mode
+    Starts lie 3 to 3000 sds of the Gaussian at the mode away, on both sides; two more are the mode
     with its sign turned and with the entries of each leaf moved on by one, as exchangeable
     components are; where that place is as dense as the mode, they are exchangeable, and their other
     orders are starts too, and so are `tops`. With many rows the search is made on some of them, and only what it finds
@@ -133,7 +135,7 @@ def more_modes(
 
     def starts(near: Laplace) -> list[np.ndarray]:
         fresh = [z for z in moved if min(_differ(o.gaussian, z, near) for o in known) > SAME]
-        return [*fresh, *_wide_starts(problem, near, rng, FAR_SCALES)[2:]]
+        return [*fresh, *_wide_starts(problem, near, rng)[2:]]
 
     return _searched(problem, base, starts, known)
 
@@ -186,16 +188,13 @@ def _separate(one: Laplace, other: Laplace, near: Laplace) -> bool:
 
 
 def _wide_starts(
-    problem: Problem,
-    near: Laplace,
-    rng: np.random.Generator,
-    scales: Sequence[float] = SEARCH_SCALES,
+    problem: Problem, near: Laplace, rng: np.random.Generator
 ) -> list[Float[np.ndarray, " d"]]:
     d = near.center.size
     starts = [-near.center]
     ends = np.cumsum([math.prod(shape) for shape in problem.layout.shapes])[:-1]
     starts.append(np.concatenate([np.roll(leaf, 1) for leaf in np.split(near.center, ends)]))
-    for scale in scales if d <= FEW else scales[:1]:
+    for scale in FAR_SCALES if d <= FEW else FAR_SCALES[:1]:
         xi = rng.standard_normal(d)
         away = near.spread(scale * np.sqrt(d) / np.linalg.norm(xi) * xi)
         starts += [near.center + away, near.center - away]

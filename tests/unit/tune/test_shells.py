@@ -70,17 +70,33 @@ def test_a_wide_mass_along_one_parameter_is_left_to_its_ray():
 
 
 def test_a_ray_in_a_ridge_is_left_out():
-    """Of ten parameters two are a funnel: some direction in sixteen holds nearly all, and says little."""
-    mixed = jnp.asarray(
-        np.linalg.qr(np.random.default_rng(1).standard_normal((10, 10)))[0], jnp.float32
-    )
+    """Some direction in sixteen holds nearly all, and says little."""
+    turned = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0]
+    mixed = jnp.asarray(turned, jnp.float32)
 
     def ridge(x):
         y = mixed @ x
-        tail = jnp.log(0.03 / 30) - 0.5 * (y[0] / 30) ** 2
+        tail = jnp.log(0.05 / 10) - 0.5 * (y[0] / 10) ** 2
         return square(y[1:]) + jnp.logaddexp(-0.5 * y[0] ** 2, tail)
 
-    assert share(ridge, 10) < shells.HEAVY / 5
+    assert share(ridge, 3) < shells.HEAVY / 2
+
+
+def test_a_narrower_mode_between_the_axes_is_risen_to():
+    u = np.array([1.0, -0.7, 0.5, 0.9, -1.1])
+    there = jnp.asarray(13 * u / np.linalg.norm(u), jnp.float32)
+
+    def two(x):
+        other = -0.36 - 5 * jnp.log(0.84) - 0.5 * jnp.sum((x - there) ** 2) / 0.84**2
+        return jnp.logaddexp(square(x), other)
+
+    problem, gaussian = of(two, 5)
+    tops = shells.shells(problem, gaussian, np.random.default_rng(0)).tops
+    best = np.array(tops[0][1])
+    assert best @ there / np.linalg.norm(best) / 13 > 0.6
+    known = find_out(problem, 0, 1.0, by_hand=False)
+    assert known.modes is not None
+    np.testing.assert_allclose(known.modes.z[1], there, atol=0.1)
 
 
 def test_correlation_and_scale_change_nothing():
