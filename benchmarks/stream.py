@@ -2,7 +2,8 @@
 
     python benchmarks/stream.py                       2e6 rows x 50 columns, float32 (400 MB), about three minutes
     python benchmarks/stream.py --rows 2e7            4 GB
-    python benchmarks/stream.py --only convert,run    some of: convert, run, rate, cold
+    python benchmarks/stream.py --only convert,run    some of: convert, run, rate, cold, made
+    python benchmarks/stream.py --only made --made 1e9    rows that are made from their number, no file: a billion
     python benchmarks/stream.py --folder DIR          where the files are made, and kept for the next time
 
 Logistic regression on generated rows. Every line is a process of its own. Anonymous memory is the most
@@ -208,9 +209,29 @@ def _drop(paths: tuple[str, ...]) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def made(folder: Path, rows: str) -> dict[str, Any]:
+    """`sgld.sample` on rows that are made where they are needed: linear regression on 20 columns."""
+    import jax.numpy as jnp
+
+    import sgld
+    from made_rows import Made
+
+    watched, began, spent = Watched(), time.monotonic(), used()
+    model = sgld.Posterior(
+        lambda b: -0.5 * jnp.sum(b**2) / 100, lambda b, row: -0.5 * (row["y"] - row["x"] @ b) ** 2
+    )
+    source = Made(int(rows), int(rows), "reshuffle")
+    draws = sgld.sample(model, source, jnp.zeros(20), progress=False)
+    return {
+        "seconds": time.monotonic() - began, "cpu": used() - spent, "anonymous": watched.most,
+        "verdict": draws.verdict.word, "rows": int(rows),
+        "plan": f"{draws.plan.setup.gradient!r}, batch {draws.plan.setup.batch_size}",
+    }  # fmt: skip
+
+
 # -- the table ---------------------------------------------------------------------------------
 
-JOBS = {"convert": convert, "run": run, "rate": rate, "cold": cold}
+JOBS = {"convert": convert, "run": run, "rate": rate, "cold": cold, "made": made}
 
 
 def job(name: str, kind: str, folder: Path) -> dict[str, Any]:
@@ -220,10 +241,11 @@ def job(name: str, kind: str, folder: Path) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def told(folder: Path, rows: int, only: list[str]) -> dict[str, Any]:
+def told(folder: Path, rows: int, made_rows: int, only: list[str]) -> dict[str, Any]:
     """All figures, printed as they come."""
     table: dict[str, Any] = {"rows": rows, "columns": COLUMNS}
-    print(f"{rows:,} rows x {COLUMNS} columns, {4 * rows * (COLUMNS + 1) / 1e6:,.0f} MB")
+    if only != ["made"]:
+        print(f"{rows:,} rows x {COLUMNS} columns, {4 * rows * (COLUMNS + 1) / 1e6:,.0f} MB")
     for kind in ("parquet", "npy") if "convert" in only else ():
         f = table[f"convert {kind}"] = job("convert", kind, folder)
         print(
@@ -250,6 +272,12 @@ def told(folder: Path, rows: int, only: list[str]) -> dict[str, Any]:
             f"cold    one pass {f['one pass']:.1f} s ({f['rate']:,.0f} MB/s), run {f['seconds']:.1f} s "
             f"({f['cpu']:.1f} of a core)  anonymous {f['anonymous']:4} MB  {f['verdict']}"
         )
+    if "made" in only:
+        f = table["made"] = job("made", str(made_rows), folder)
+        print(
+            f"made    {f['rows']:,} rows x 20 columns, no file: {f['seconds']:.1f} s ({f['cpu']:.1f} of a core)  "
+            f"anonymous {f['anonymous']:4} MB  {f['verdict']}, {f['plan']}"
+        )
     return table
 
 
@@ -257,7 +285,8 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=lambda text: int(float(text)), default=2_000_000)
-    parser.add_argument("--only", default=",".join(JOBS))
+    parser.add_argument("--made", type=lambda text: int(float(text)), default=2_000_000)
+    parser.add_argument("--only", default="convert,run,rate,cold")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)
@@ -271,9 +300,9 @@ def main() -> None:
         folder.mkdir(exist_ok=True)
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "compiled"))
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-        if not (folder / "rows.parquet").exists():
+        if options.only != "made" and not (folder / "rows.parquet").exists():
             make(folder, options.rows)
-        table = told(folder, options.rows, options.only.split(","))
+        table = told(folder, options.rows, options.made, options.only.split(","))
         if options.json:
             options.json.write_text(json.dumps(table, indent=2) + "\n")
 

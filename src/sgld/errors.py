@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import warnings
 from collections.abc import Iterable
 from types import ModuleType
 
@@ -166,7 +167,10 @@ def need(module: str, extra: str) -> ModuleType:
       '[1]'
     """
     try:
-        return importlib.import_module(module)
+        with warnings.catch_warnings():
+            # of tqdm, which NumPyro imports for a progress bar of its own: in every notebook without ipywidgets
+            warnings.filterwarnings("ignore", "IProgress not found")
+            return importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = (error.name or module).split(".")[0]
         if missing == __package__:

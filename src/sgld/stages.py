@@ -7,8 +7,8 @@ which a context variable finds:
         with stage("curvature"):          # anything below it
             ...
 
-On a terminal and in a notebook that is one line, written anew by a thread of its own, so that it
-moves while a function compiles; anywhere else a line every ten seconds. `stage` decorates, too.
+On a terminal and in a notebook (`cell`) that is one line, written anew by a thread of its own, so
+that it moves while a function compiles; anywhere else a line every ten seconds. `stage` decorates, too.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from .cell import Cell, in_a_notebook
 from .deadline import check_deadline
 
 __all__ = ["SAMPLING", "aside", "counted", "stage", "told"]
@@ -36,7 +38,7 @@ SECONDS = {
 }  # fmt: skip
 EVERY_LINE, EVERY_TELLING = 0.25, 10.0  # seconds: on a terminal, and where lines stay
 BAR = 10
-COLUMNS = 80  # of a notebook, and of a terminal that does not say
+COLUMNS = 80  # of a terminal that does not say
 
 
 @contextmanager
@@ -139,7 +141,7 @@ class _Open:
 class _Stages:
     """The stages of one outermost call, and the thread that shows them."""
 
-    def __init__(self, out: _Line | _Lines, ahead: tuple[str, ...]) -> None:
+    def __init__(self, out: _Line | _Lines | Cell, ahead: tuple[str, ...]) -> None:
         self._out, self._ahead = out, ahead
         self._lock = threading.RLock()
         self._began = self._since = time.monotonic()
@@ -148,7 +150,9 @@ class _Stages:
         self._took: dict[str, float] = {}  # stages inside a stage left out
         self._share = 0.0
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._show, name="sgld-progress", daemon=True)
+        # in the caller's context, which says whose cell a notebook's outputs belong to
+        show = partial(copy_context().run, self._show)
+        self._thread = threading.Thread(target=show, name="sgld-progress", daemon=True)
 
     def start(self) -> None:
         """Begin to show."""
@@ -248,7 +252,7 @@ def _time(seconds: float) -> str:
 
 
 class _Line:
-    """One line, written over: a terminal's, or a notebook's, which knows no more than `\\r`."""
+    """One line of a terminal, written over."""
 
     every = EVERY_LINE
 
@@ -320,9 +324,9 @@ def _put(stream: Any, text: str) -> None:
         pass
 
 
-def _written_to(stream: Any) -> _Line | _Lines:
-    if "ipykernel" in sys.modules:
-        return _Line(stream, lambda: COLUMNS)
+def _written_to(stream: Any) -> _Line | _Lines | Cell:
+    if in_a_notebook():
+        return Cell()
     if stream is not None and stream.isatty():
         return _Line(stream, lambda: _columns(stream))
     return _Lines(stream)

@@ -110,7 +110,7 @@ ANSWERED = {
     "single trials": ("rows.csv", "ill ~ claims", ("--family", "binomial"), ["bernoulli"]),
     "a date for an outcome": ("rows.csv", "seen ~ claims", ("--family", "bernoulli"), ["dates"]),
     "decimal commas": ("german.csv", "cost ~ claims", (), ["decimal comma", "--decimal ','"]),
-    "few decimal commas": ("german.csv", "claims ~ coarse", ("--family", "poisson"), ["decimal comma"]),
+    "few decimal commas": ("german.csv", "class ~ coarse", (), ["decimal comma"]),
     "spaces": ("spaces.txt", "cost ~ claims", (), ["separated by spaces", "--sep space"]),
     "no header": ("numbers.csv", "cost ~ claims", (), ["names of the columns should stand"]),
     "question marks": ("marks.csv", "cost ~ mass", (), ["'?' in data row 4 and 1 more", "leave it empty"]),

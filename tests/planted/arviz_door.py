@@ -5,6 +5,7 @@ from .mutant import Mutant
 CRITERIA = "tests/unit/arviz/test_criteria.py::"
 GROUPS = "tests/unit/arviz/test_groups.py::"
 PLOTS, VIEWS = "tests/unit/arviz/test_plots.py::", "tests/unit/arviz/test_views.py::"
+CELL = "tests/unit/arviz/test_cell.py::"
 EXACT = CRITERIA + "test_loo_is_the_predictive_density_of_a_row_left_out"
 DIFFERENCE = CRITERIA + "test_the_difference_estimator_is_that_of_arviz"
 
@@ -95,6 +96,20 @@ ARVIZ_DOOR = [
         "names are put into a view as they are", "notebook/views.py",
         '<tr><th scope="row">{says(name)}</th>', '<tr><th scope="row">{name}</th>',
         VIEWS + "test_comparison_and_prediction",
+    ),
+    Mutant(
+        "an empty output where a run fails", "cell.py",
+        'self.write(f"stopped: {self._text}" if summary is None else summary)', 'self.write(summary or "")',
+        CELL + "test_a_run_that_fails_says_where",
+    ),
+    Mutant(
+        "a display for every writing", "cell.py", "if self._handle is None:", "if True:",
+        CELL + "test_one_display_is_replaced",
+    ),
+    Mutant(
+        "a call that showed nothing leaves a line", "cell.py",
+        "        if self._handle is not None:\n            self.write", "        if True:\n            self.write",
+        CELL + "test_a_call_that_is_over_at_once_leaves_nothing",
     ),
     Mutant(
         "draws of a cold posterior have a loo", "arviz/criteria.py",

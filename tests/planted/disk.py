@@ -34,7 +34,7 @@ DISK = [
     Mutant(
         "cache: a file that changed is taken for the one before", "disk/cache.py",
         'if seen["stamp"] == before:', 'if seen["stamp"]:',
-        OPEN + "test_a_file_that_changed_is_converted_anew",
+        OPEN + "test_what_is_remembered_of_a_file_is_no_older_than_it",
     ),
     Mutant(
         "cache: what a killed conversion left stays", "disk/cache.py",

@@ -46,7 +46,7 @@ MANNERS = [
         TYPED,
     ),
     Mutant(
-        "cells: few decimal commas are a category", "models/design.py",
+        "cells: few decimal commas are a category", "models/usable.py",
         "        if found is not None:\n            return found\n    levels",
         "        if found is not None and len(column.unique()) > FEW_LEVELS:\n            return found\n    levels",
         TYPED,

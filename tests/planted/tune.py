@@ -170,7 +170,7 @@ TUNE = [
     ),
     Mutant(
         "rows in every batch: drawn as well", "data/always.py",
-        "        weight = left.astype(dtype)\n", "        weight = jnp.ones_like(left, dtype)\n",
+        "weight = self._left(batch).astype(dtype)", "weight = jnp.ones_like(self._left(batch), dtype)",
         "tests/contracts/test_source.py::test_rows_that_are_in_every_batch_are_certified",
     ),
     Mutant(

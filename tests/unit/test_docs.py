@@ -23,7 +23,7 @@ from sgld.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = {page.name: page.read_text() for page in (ROOT / "README.md", *ROOT.glob("docs/*.md"))}
-ELSEWHERE = {"arviz.md", "keep.md", "numpyro.md", "pytorch.md", "networks.md"}
+ELSEWHERE = {"arviz.md", "keep.md", "notebooks.md", "numpyro.md", "pytorch.md", "networks.md"}
 
 
 def indented(text):

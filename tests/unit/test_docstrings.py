@@ -91,6 +91,16 @@ def arguments(thing):
     return [n for n in names if n not in ("self", "cls", "_") and not n.startswith("_")]
 
 
+def listed(text):
+    """What stands before the colons of the lists of arguments; all of it where there is no list."""
+    text = inspect.cleandoc(text)
+    lists = re.findall(r"^(?:Args|Attributes):(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)
+    if not lists:
+        return text
+    # in the item's own words a name of several may go on in the next line
+    return "\n".join(re.sub(r":\s.*", "", line) for item in lists for line in item.splitlines())
+
+
 def shown(text):
     return "\n".join(re.findall(r"^\s*(?:>>>|\.\.\.) (.*)$", text, re.MULTILINE))
 
@@ -104,6 +114,7 @@ def test_a_public_name_says_what_it_takes_and_shows_it(name):
     said = text
     if contract is not None:
         said += contract.__doc__ + (getattr(getattr(contract, method, None), "__doc__", None) or "")
+    said = listed(said)
     unnamed = [a for a in arguments(thing) if not re.search(rf"(?<!\w){a}(?!\w)", said)]
     assert unnamed == [], f"{name} does not say what it takes"
     by_class = shown(owner.__doc__ or "") if owner else ""

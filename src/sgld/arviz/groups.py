@@ -12,7 +12,7 @@ from jaxtyping import Int
 
 from ..checks import check_seed, whole_number
 from ..draws.draws import Draws
-from ..errors import MissingExtra, RunError, UsageError
+from ..errors import MissingExtra, RunError, SGLDWarning, UsageError
 from ..layout import leaf_names
 from .resampled import Chosen, choose
 from .subject import ROW, Subject, subject_of
@@ -72,7 +72,7 @@ def groups(
         )
     chosen = choose(draws, weights=weights == "resample")
     if chosen.resampled:
-        warnings.warn(RESAMPLED, stacklevel=4)
+        warnings.warn(RESAMPLED, SGLDWarning, stacklevel=4)
     subject = _known(draws, posterior, data, outcome, simulate)
     found = {
         "posterior": _parameters(draws, draws.position, chosen, subject),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -28,6 +28,7 @@ PyTree = Any
 ROW = "row"
 
 
+@runtime_checkable
 class Pointwise(Protocol):
     """Log likelihoods of single rows."""
 

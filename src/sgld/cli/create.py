@@ -60,7 +60,11 @@ def _is_demo(run: Path, path: Path) -> bool:
 )
 def fit(
     data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="A .csv (.csv.gz, .tsv, .txt), .parquet or .arrow file.")
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="A .csv (.csv.gz, .tsv, .txt), .parquet or .arrow file, a folder of them, a DuckDB or SQLite file, or a SQL query.",
+        ),
     ],
     formula: Annotated[
         str, typer.Argument(metavar="FORMULA", help='"outcome ~ predictors"; C(x) is a category, offset(log(x)) an offset. In single quotes: \'cost ~ `body mass` + age\'.')
@@ -101,6 +105,16 @@ def fit(
             help="drop leaves out rows with a missing cell, error refuses them.",
         ),
     ] = "drop",
+    table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="NAME", show_default="the only one", help="Of a database file."),
+    ] = None,
+    database: Annotated[
+        Path | None,
+        typer.Option(
+            "--database", metavar="FILE", show_default="none", help="DuckDB or SQLite, that a query is asked of.",
+        ),
+    ] = None,
     sep: Sep = None,
     decimal: Decimal = ".",
     tolerance: Annotated[
@@ -157,6 +171,8 @@ def fit(
         "weights": weights,
         "trials": trials,
         "missing": missing,
+        "table": table,
+        "database": database,
         "sep": sep,
         "decimal": decimal,
         "tolerance": tolerance,
@@ -177,7 +193,7 @@ def fit(
 
 
 def _fit(
-    data: Path, formula: str, out: Path, arguments: dict[str, Any], quiet: bool, as_json: bool
+    data: str | Path, formula: str, out: Path, arguments: dict[str, Any], quiet: bool, as_json: bool
 ) -> None:
     from ..pace import Work
     from ..stages import SAMPLING, told

@@ -20,7 +20,7 @@ COLOURS = {"trusted": "green", "biased": "red", "not mixed": "yellow", "unknown"
 MOST_PRIORS = 20
 
 
-def say_model(data: Path, model: FormulaModel) -> None:
+def say_model(data: str | Path, model: FormulaModel) -> None:
     """The formula, the family, the rows and the priors."""
     assert model.data is not None
     rows = len(model.data[1])

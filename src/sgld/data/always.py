@@ -17,6 +17,7 @@ from .source import Batch, Source
 __all__ = ["AlwaysIn"]
 
 PyTree = Any
+LISTED = 2**26  # rows of which each has a mark
 
 
 @jax.tree_util.register_dataclass
@@ -31,13 +32,16 @@ class AlwaysIn(Source):
       source: the rows, and the batches of them all.
       numbers: the chosen rows.
       held: the chosen rows themselves.
-      left: False for a chosen row, True for every other, and a spare one.
+      left: False for a chosen row, True for every other, and a spare one; None of so many rows that
+        the chosen ones are looked up instead.
+      chosen: the chosen rows in ascending order, which others() keeps.
     """
 
     source: Source
     numbers: Int[Array, " m"]
     held: PyTree
-    left: Bool[Array, " spare"]
+    left: Bool[Array, " spare"] | None
+    chosen: Int[Array, " m"]
     num_data: int = field(metadata={"static": True})
     batch_size: int = field(metadata={"static": True})
     order: str = field(metadata={"static": True})
@@ -45,20 +49,20 @@ class AlwaysIn(Source):
     @classmethod
     def of(cls, source: Source, numbers: ArrayLike) -> AlwaysIn:
         """`source` with the rows of these numbers, no two the same, in every batch."""
-        chosen, left = sent(numbers, np.int32), np.ones(source.num_data + 1, bool)
-        left[np.asarray(numbers)] = False
+        among, left = sent(numbers, np.int32), None
+        if source.num_data <= LISTED:
+            left = np.ones(source.num_data + 1, bool)
+            left[np.asarray(numbers)] = False
+            left = sent(left)
+        chosen = sent(np.sort(np.asarray(numbers)), np.int32)
         batches = (source.num_data, source.batch_size, source.order)
-        return cls(source, chosen, source.take(chosen), sent(left), *batches)
+        return cls(source, among, source.take(among), left, chosen, *batches)
 
     def fetch(self, x: Int[Array, "*entry"]) -> Batch:
         """The source's Batch without the chosen rows, and these at weight 1 in the sum."""
         batch = self.source.fetch(x)
-        if batch.start is None:
-            left = self.left[batch.numbers]
-        else:
-            left = jax.lax.dynamic_slice_in_dim(self.left, batch.start, batch.numbers.shape[0])
         dtype = jnp.result_type(float)
-        weight = left.astype(dtype)
+        weight = self._left(batch).astype(dtype)
         weight = weight if batch.weight is None else batch.weight * weight
         join = lambda a, b: jnp.concatenate([a, b])  # noqa: E731
         own = jnp.full(self.numbers.shape, 1 / batch.scale, dtype)
@@ -69,6 +73,16 @@ class AlwaysIn(Source):
             weight=join(weight, own),
             start=None,
         )
+
+    def _left(self, batch: Batch) -> Bool[Array, " m"]:
+        """Which rows of a batch are not among the chosen."""
+        if self.left is None:
+            place = jnp.searchsorted(self.chosen, batch.numbers)
+            nearest = self.chosen[jnp.minimum(place, self.chosen.shape[0] - 1)]
+            return nearest != batch.numbers
+        if batch.start is None:
+            return self.left[batch.numbers]
+        return jax.lax.dynamic_slice_in_dim(self.left, batch.start, batch.numbers.shape[0])
 
     def others(self) -> AlwaysIn:
         """The same batches without the chosen rows: what is left to chance, a part of the sum."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +21,7 @@ from .check import check_data
 from .memory import InMemory, digest
 from .on_disk import OnDisk
 from .order import ORDERS, check_batches
+from .shuffle import keys
 from .source import Batch, Source
 
 __all__ = ["as_source", "check_contract", "fingerprint", "is_source"]
@@ -32,6 +34,8 @@ MEMBERS = (
 TELLING = ("num_data", "chunk", "fetch", "with_batches")  # what arrays have not
 NUMBERS = 2**21  # of the rows that are looked at together
 PROBES = 16  # rows that vouch for a hash
+COUNTED = 2**24  # rows that are counted one by one, and looked at together where there are more
+SEED = 0x5EED  # of the keys that are added up
 
 PyTree = Any
 
@@ -152,23 +156,41 @@ def _batches(source: Source) -> None:
 
 
 class _Seen(NamedTuple):
-    numbers: Int[Array, "K m"]
-    weight: Float[Array, "K m"]
-    scale: Float[Array, " K"]
-    finite: Bool[Array, "K m"]
-    same: Bool[Array, "K m"]  # as `take` gives them
+    """Of JAX's arrays inside compiled code, of NumPy's outside."""
+
+    numbers: Any  # int [K, m]
+    weight: Any  # [K, m]
+    scale: Any  # [K]
+    finite: Any  # bool [K, m]
+    same: Any  # bool [K, m]: as `take` gives them
 
 
 def _whole_pass(source: Source) -> None:
     """Every row once in a pass over the blocks, finite, and the one that `take` gives."""
-    fault, seen = jax.jit(checkify.checkify(_look, errors=checkify.index_checks))(source)
-    told = fault.get()
-    if told is not None:
-        raise DataError(
-            f"num_data says {source.num_data} rows, and there are fewer: {told.splitlines()[0]}."
-        )
-    numbers, weight, scale, finite, same = (np.asarray(part) for part in seen)
-    counts = weight > 0
+    few = source.num_data <= COUNTED
+    together = source.num_blocks if few else max(1, COUNTED // source.block_size)
+    counted: _Counted | _Summed = _Counted(source.num_data) if few else _Summed(source.num_data)
+    wrong = None
+    for first in range(0, source.num_blocks, together):
+        count = min(together, source.num_blocks - first)
+        look = jax.jit(checkify.checkify(partial(_look, count=count), errors=checkify.index_checks))
+        fault, seen = look(source, np.int32(first))
+        told = fault.get()
+        if told is not None:
+            raise DataError(
+                f"num_data says {source.num_data} rows, and there are fewer: {told.splitlines()[0]}."
+            )
+        seen = _Seen(*(np.asarray(part) for part in seen))
+        _numbered(source, seen)
+        counted.add(seen.numbers.ravel(), seen.weight.ravel().astype(float))
+        wrong = wrong or _wrong(seen)
+    counted.check()
+    if wrong is not None:
+        raise DataError(wrong)
+
+
+def _numbered(source: Source, seen: _Seen) -> None:
+    numbers, scale = seen.numbers, seen.scale
     if numbers.min() < 0 or numbers.max() >= source.num_data:
         raise DataError(
             f"a batch has the row number {numbers.min() if numbers.min() < 0 else numbers.max()}; they go from 0 "
@@ -178,32 +200,87 @@ def _whole_pass(source: Source) -> None:
         raise UsageError(
             f"in {source.num_blocks} blocks a batch's scale must be {source.num_blocks}. Got {scale[0]}."
         )
-    total = np.bincount(numbers.ravel(), weight.ravel().astype(float), minlength=source.num_data)
-    wrong = np.flatnonzero(np.abs(total - 1) > 1e-4)
-    if wrong.size:
-        raise DataError(
-            f"row {wrong[0]} counts {total[wrong[0]]:.6g} times in a pass over all blocks, not once; is num_data, "
-            f"{source.num_data}, what fetch goes through?"
-        )
-    for good, what in ((finite, "holds NaN or infinity"), (same, "is one row of fetch and another of take")):  # fmt: skip
+
+
+def _wrong(seen: _Seen) -> str | None:
+    """What is wrong with a row that counts, if any is."""
+    counts = np.asarray(seen.weight) > 0
+    for good, what in ((seen.finite, "holds NaN or infinity"), (seen.same, "is one row of fetch and another of take")):  # fmt: skip
         if not np.all(good | ~counts):
-            raise DataError(f"row {numbers[~good & counts][0]} {what}.")
+            return f"row {np.asarray(seen.numbers)[~np.asarray(good) & counts][0]} {what}."
+    return None
 
 
-def _look(source: Source) -> _Seen:
+class _Counted:
+    """How often each row counts."""
+
+    def __init__(self, num_data: int) -> None:
+        self.total = np.zeros(num_data)
+
+    def add(self, numbers: Int[np.ndarray, " m"], weight: Float[np.ndarray, " m"]) -> None:
+        """Some rows of a pass."""
+        self.total += np.bincount(numbers, weight, minlength=len(self.total))
+
+    def check(self) -> None:
+        """DataError unless each did once."""
+        wrong = np.flatnonzero(np.abs(self.total - 1) > 1e-4)
+        if wrong.size:
+            raise DataError(
+                f"row {wrong[0]} counts {self.total[wrong[0]]:.6g} times in a pass over all blocks, not once; is "
+                f"num_data, {len(self.total)}, what fetch goes through?"
+            )
+
+
+class _Summed:
+    """Whether each row counts once, of more rows than are counted one by one.
+
+    The keys of the rows that came are added up modulo 2^64, and those of all rows: the sums of two
+    different collections agree once in 2^64. Rows in every batch, a part in each, are counted.
+    """
+
+    def __init__(self, num_data: int) -> None:
+        self.num_data, self.sum, self.parts = num_data, 0, dict[int, float]()
+
+    def add(self, numbers: Int[np.ndarray, " m"], weight: Float[np.ndarray, " m"]) -> None:
+        """Some rows of a pass."""
+        self.sum += _sum(numbers[weight == 1])
+        for k in np.flatnonzero((weight != 1) & (weight != 0)).tolist():
+            row = int(numbers[k])
+            self.parts[row] = self.parts.get(row, 0.0) + float(weight[k])
+
+    def check(self) -> None:
+        """DataError unless each did once."""
+        whole = 0
+        for first in range(0, self.num_data, COUNTED):
+            rows = np.arange(first, min(first + COUNTED, self.num_data))
+            whole += _sum(rows)
+        held = np.array([row for row, part in self.parts.items() if abs(part - 1) < 1e-3], np.int64)
+        if len(held) < len(self.parts) or (self.sum + _sum(held) - whole) % 2**64:
+            raise DataError(
+                f"not every row counts once in a pass over all blocks; is num_data, {self.num_data}, what fetch "
+                "goes through?"
+            )
+
+
+def _sum(numbers: Int[np.ndarray, " m"]) -> int:
+    """Of the keys of rows, modulo 2^64."""
+    return int(keys(numbers, SEED).sum(dtype=np.uint64))
+
+
+def _look(source: Source, first: Int[Array, ""], *, count: int) -> _Seen:
     def one(k: Any) -> _Seen:
         batch = source.fetch(k)
         taken = source.take(batch.numbers)
-        count = batch.numbers.shape[0]
-        weight = jnp.ones(count) if batch.weight is None else batch.weight
+        m = batch.numbers.shape[0]
+        weight = jnp.ones(m) if batch.weight is None else batch.weight
 
         def rowwise(test: Any, *trees: PyTree) -> Bool[Array, " m"]:
             leaves = jax.tree.leaves(jax.tree.map(test, *trees))
-            flat = [jnp.all(leaf.reshape(count, -1), axis=1) for leaf in leaves]
+            flat = [jnp.all(leaf.reshape(m, -1), axis=1) for leaf in leaves]
             return jnp.all(jnp.stack(flat), axis=0)
 
         same = rowwise(lambda a, b: a == b, batch.rows, taken)
         finite = rowwise(jnp.isfinite, batch.rows)
         return _Seen(batch.numbers, weight, jnp.asarray(batch.scale, float), finite, same)
 
-    return jax.lax.map(one, jnp.arange(source.num_blocks, dtype=jnp.int32))
+    return jax.lax.map(one, first + jnp.arange(count, dtype=jnp.int32))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,6 +149,12 @@ def as_table(data: Any) -> pyarrow.Table:
         try:
             data = arrow.table(data)
         except (TypeError, ValueError, arrow.ArrowException) as error:
+            mixed = re.search(r"Conversion failed for column (.*) with type object", str(error))
+            if mixed:
+                raise DataError(
+                    f"column {mixed[1]!r} of the table holds cells of several types ({first_line(error)}); make "
+                    "them one, or leave the column out of the table."
+                ) from error
             raise DataError(
                 f"the data are a {type(data).__name__}, which does not make a table ({error}); "
                 "give a pyarrow.Table, a DataFrame or a dict of columns of one length."

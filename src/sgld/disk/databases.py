@@ -74,11 +74,12 @@ def _shown(query: str) -> str:
 class DuckDB:
     """A table of a DuckDB file, or what a query gives, on that file alone or on what it names itself.
 
-    By one thread: the rows of a query come in the same order whenever it is asked.
+    By one thread: the rows of a query come in the same order whenever it is asked. With a folder to
+    `spill` to, in bounded memory.
     """
 
     def __init__(
-        self, path: Path | None, query: str | None, table: str | None, spill: Path
+        self, path: Path | None, query: str | None, table: str | None, spill: Path | None = None
     ) -> None:
         self.path, self.spill = path, spill
         with self._opened() as connection:
@@ -104,10 +105,11 @@ class DuckDB:
                 ":memory:" if self.path is None else str(self.path),
                 read_only=self.path is not None,
             ) as connection:
-                connection.execute(f"set memory_limit = '{MEMORY}'")
                 connection.execute("set threads = 1")
-                escaped = str(self.spill).replace("'", "''")
-                connection.execute(f"set temp_directory = '{escaped}'")
+                if self.spill is not None:
+                    connection.execute(f"set memory_limit = '{MEMORY}'")
+                    escaped = str(self.spill).replace("'", "''")
+                    connection.execute(f"set temp_directory = '{escaped}'")
                 if self.path is not None:  # or its rows were not decided by that file
                     connection.execute("set enable_external_access = false")
                 yield connection

@@ -172,7 +172,7 @@ def rays(
     return found
 
 
-def _points(outside: Values) -> Values:
+def _points(outside: Values) -> Float[np.ndarray, " both_sides"]:
     return np.concatenate([-outside[::-1], np.negative(INSIDE)[::-1], [0.0], INSIDE, outside])
 
 

@@ -172,7 +172,10 @@ def _all_rows(
         here, square, counts = (np.asarray(part) for part in found)
         here, square = here[counts], N**2 * _finite(square[counts].astype(np.float64))
         for kind in (0, 1):
-            both = np.append(numbers[kind], here), np.append(sizes[kind], np.sqrt(square[:, kind]))
+            size = np.sqrt(square[:, kind])
+            least = sizes[kind][-1] if len(sizes[kind]) > count else -1.0
+            may = size > least
+            both = np.append(numbers[kind], here[may]), np.append(sizes[kind], size[may])
             largest = np.argsort(-both[1], kind="stable")[: count + 1]
             numbers[kind], sizes[kind] = both[0][largest], both[1][largest]
         # Chan, Golub & LeVeque's sums

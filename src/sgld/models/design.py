@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..data.cells import Trouble, is_number, missing_cells, raise_all, trouble_of, written_number
+from ..data.cells import is_number
 from ..errors import DataError, UsageError, did_you_mean, first_line, need
 from .expression import FUNCTIONS, check_expression
-from .size import MOST_LEVELS, check_columns_fit, check_terms, is_text
+from .size import check_columns_fit, check_terms
 from .spelling import meant
+from .usable import check_cells
 
 if TYPE_CHECKING:
     import pandas
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["Learnt", "apply", "columns_of", "learn", "predictors"]
 
 OFFSET = "offset("
-FEW_LEVELS = 20  # up to so many, text is a category whatever it looks like
 
 
 class Learnt(NamedTuple):
@@ -58,7 +58,7 @@ def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> 
     used = _used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
     _check_meant(formula, outcome, parsed.rhs)
     numbers = {*numbers, *([outcome] if outcome in table.column_names else [])}
-    _check_cells(parsed.rhs, table, {*used, *numbers}, numbers)
+    check_cells(parsed.rhs, table, {*used, *numbers}, numbers)
     frame = _frame(table, used)
     check_columns_fit(parsed.rhs, table)
     evaluator = _evaluator(frame)
@@ -128,7 +128,7 @@ def apply(
     )
     used = _used_columns(state["formula"], parsed.rhs, table)
     numbers = {name for name in used if state["factors"].get(name, {}).get("kind") == "numerical"}
-    _check_cells(parsed.rhs, table, used, numbers)
+    check_cells(parsed.rhs, table, used, numbers)
     evaluator = _evaluator(_frame(table, used))
     matrix = _evaluate(evaluator, spec, state["formula"])
     names = [str(name) for name in matrix.columns]
@@ -244,59 +244,6 @@ def _frame(table: pyarrow.Table, used: list[str]) -> pandas.DataFrame:
     return need("pandas", "tables").DataFrame(columns, index=range(table.num_rows))
 
 
-def _check_cells(
-    terms: Iterable[Any], table: pyarrow.Table, used: Iterable[str], numbers: Collection[str]
-) -> None:
-    """DataError that names every column whose cells are not what a formula can take.
-
-    Args:
-      numbers: columns that have to be of numbers; text in others is a category.
-    """
-    factors = [factor for term in terms for factor in term.factors]
-    alone = {factor.expr for factor in factors if factor.eval_method.value == "lookup"}
-    named = " ".join(factor.expr for factor in factors if "C(" in factor.expr)
-
-    def trouble(name: str) -> Trouble | None:
-        if name in numbers or not is_text(table.schema.field(name).type, dictionary=False):
-            return trouble_of(table, name)
-        return missing_cells(table, name) or _of_category(table, name, name in alone, name in named)
-
-    raise_all(trouble(name) for name in sorted(used))
-
-
-def _of_category(table: pyarrow.Table, name: str, alone: bool, named: bool) -> Trouble | None:
-    """Why text is no category: it means numbers, has a slip among numbers, or too many levels.
-
-    Args:
-      alone: the column is a term by itself, which formulaic makes a category.
-      named: it stands inside C(...), so that its numbers are names.
-    """
-    column = table.column(name)
-    if not named:
-        found = written_number(name, column)
-        if found is not None:
-            return found
-    levels = column.unique().to_pandas()
-    if len(levels) <= FEW_LEVELS:
-        return None
-    bad = _no_numbers(levels)
-    if alone and not named and not bad.any():
-        return Trouble(
-            name,
-            f"is text, with numbers in every row ({levels[0]!r} in data row 1) and {len(levels):,} levels",
-            f"convert it to numbers, or write C({name}) where they are names",
-        )
-    if 0 < bad.sum() < len(levels) / 2:
-        return trouble_of(table, name)  # which names the slip
-    if len(levels) > MOST_LEVELS:
-        return Trouble(
-            name,
-            f"is text with {len(levels)} levels (at most {MOST_LEVELS})",
-            "group them, or take it out of the formula",
-        )
-    return None
-
-
 def _check_meant(formula: str, outcome: str, terms: Iterable[Any]) -> None:
     """UsageError for an outcome that predicts itself, DataError for a column that looks like the intercept."""
     for factor in (factor for term in terms for factor in term.factors):
@@ -308,10 +255,6 @@ def _check_meant(formula: str, outcome: str, terms: Iterable[Any]) -> None:
             raise DataError(
                 "column 'Intercept' has the name that the intercept has in every table; rename it."
             )
-
-
-def _no_numbers(text: pandas.Series) -> np.ndarray:
-    return need("pandas", "tables").to_numeric(text, errors="coerce").isna().to_numpy()
 
 
 def _evaluator(frame: pandas.DataFrame) -> Any:

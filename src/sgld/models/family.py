@@ -74,10 +74,9 @@ def find_family(name: str) -> Family:
     plain = str(name).lower().replace("_", "-").replace(" ", "-")
     plain = ALIASES.get(plain.replace("-", ""), ALIASES.get(plain, plain))
     if plain not in FAMILIES:
-        raise UsageError(
-            f"family must be one of {', '.join(FAMILIES)}. Got {name!r}."
-            + did_you_mean(plain, [*FAMILIES, *ALIASES])
-        )
+        nearest = did_you_mean(plain, [*FAMILIES, *ALIASES])
+        hint = f" {INSTEAD[plain]}" if plain in INSTEAD else nearest
+        raise UsageError(f"family must be one of {', '.join(FAMILIES)}. Got {name!r}.{hint}")
     if plain not in ("gaussian", "bernoulli", "poisson"):
         need("numpyro", "numpyro")
     return FAMILIES[plain]
@@ -370,5 +369,18 @@ ALIASES = {
     "normal": "gaussian", "linear": "gaussian", "logistic": "bernoulli", "logit": "bernoulli",
     "binary": "bernoulli", "multinomial": "categorical", "softmax": "categorical",
     "negbin": "negative-binomial", "negbinomial": "negative-binomial", "nb": "negative-binomial",
+    "ols": "gaussian", "lm": "gaussian", "multiclass": "categorical",
     "student": "student-t", "t": "student-t", "robust": "student-t", "count": "poisson",
+}  # fmt: skip
+# what people ask for that is not here, and what comes nearest
+OTHER_MODEL = "It is not there yet; a NumPyro model has it (docs/numpyro.md)."
+INSTEAD = {
+    "lognormal": "Take gaussian, and log(...) of the outcome.",
+    "exponential": "Take gamma, which learns its shape beside it.",
+    "quasipoisson": "Counts that vary more than Poisson's are negative-binomial.",
+    "probit": "Take bernoulli, whose link is the log odds.",
+    **dict.fromkeys(
+        ("beta", "ordinal", "cumulative", "zip", "zinb", "zero-inflated", "hurdle", "weibull", "cox", "tweedie"),
+        OTHER_MODEL,
+    ),
 }  # fmt: skip

@@ -17,7 +17,8 @@ from jaxtyping import ArrayLike
 
 from ..approximate.sandwich import sandwich
 from ..checks import fraction, positive
-from ..data.table import as_table, check_named, content_hash, read_table
+from ..data.table import as_table, check_named
+from ..disk.whole import TableSource
 from ..draws.draws import Draws
 from ..draws.origin import Origin
 from ..draws.plan import Plan
@@ -58,6 +59,8 @@ def fit(
     missing: Literal["drop", "error"] = "drop",
     sep: str | None = None,
     decimal: str = ".",
+    table: str | None = None,
+    database: str | Path | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     sampler: Literal["auto", "sgld"] = "auto",
@@ -78,8 +81,9 @@ def fit(
     """The posterior of a generalised linear model, given by a formula, on a file or a table.
 
     Args:
-      data: path of a .csv (.csv.gz, .tsv, .txt), .parquet or .arrow file; or a pyarrow.Table, a
-        DataFrame of pandas or polars, or a dict of columns, whose run cannot be resumed.
+      data: path of a .csv (.csv.gz, .tsv, .txt), .parquet or .arrow file, of a folder of them, of a
+        DuckDB or SQLite file; or a SQL query. Or a pyarrow.Table, a DataFrame of pandas or polars, or
+        a dict of columns: such a run cannot be resumed, nor one of a query without `database`.
       formula: "outcome ~ predictors"; C(x) is a category, offset(log(exposure)) is added to the
         linear predictor without a coefficient.
       family: gaussian, student-t, bernoulli, binomial, categorical, poisson, negative-binomial or
@@ -92,6 +96,8 @@ def fit(
         many; "error" refuses them.
       sep, decimal: of a file of text: what stands between cells, by default comma, semicolon, tab
         or bar as its first rows show; and the decimal point, "." or ",".
+      table: of a database file that has several.
+      database: the DuckDB or SQLite file that a query is asked of.
       out: a run directory to make.
       overwrite: replace the run that stands there.
       sampler: "auto" or "sgld".
@@ -133,9 +139,9 @@ def fit(
     )  # fmt: skip
     with told(progress, SAMPLING):
         with stage("data"):
-            table, source = _read(data, sep, decimal)
-            table, columns = _with_columns(table, source, {"weights": weights, "trials": trials})
-            model = FormulaModel.build(table, formula, family, prior, **columns, missing=missing)
+            whole, source = _read(data, sep, decimal, table, database)
+            whole, columns = _with_columns(whole, source, {"weights": weights, "trials": trials})
+            model = FormulaModel.build(whole, formula, family, prior, **columns, missing=missing)
         asked = {
             "kind": "formula",
             "data": source,
@@ -182,26 +188,27 @@ def _with_columns(
 
 
 def _read(
-    data: Any, sep: str | None = None, decimal: str = "."
-) -> tuple[Any, dict[str, str] | None]:
+    data: Any,
+    sep: str | None = None,
+    decimal: str = ".",
+    table: str | None = None,
+    database: Any = None,
+) -> tuple[Any, dict[str, Any] | None]:
     """The table, and where it came from."""
-    given = {"sep": sep, "decimal": None if decimal == "." else decimal}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = [
+        name for name, value in (("sep", sep), ("decimal", decimal)) if value not in (None, ".")
+    ]
     if not isinstance(data, (str, Path)):
         if given:
             raise UsageError(
                 f"{' and '.join(given)} are of files of text; leave them out for a table."
             )
+        if table is not None or database is not None:
+            raise UsageError("table and database are of database files and of queries on them.")
         return as_table(data), None
-    path = Path(data)
-    table = read_table(path, sep, decimal)
-    source = {
-        "path": str(data),
-        "absolute": str(path.absolute()),
-        "sha256": content_hash(path),
-        **given,
-    }
-    return table, source
+    source = TableSource.of(data, table, database, sep, decimal)
+    found, digest = source.read()
+    return found, source.as_json(digest)
 
 
 def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
@@ -214,19 +221,10 @@ def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
         raise RunError(
             "the run was begun from a table in memory, which is not stored; fit it again."
         )
-    given, absolute, digest = (_part(source, name) for name in ("path", "absolute", "sha256"))
-    # a run may be resumed from another folder, or have moved together with its data
+    for name in ("path", "sha256"):
+        _part(source, name)
     with reading("run.json"):
-        path = next((p for p in (Path(absolute), Path(given)) if p.is_file()), None)
-    if path is None:
-        raise RunError(f"the run's data file {absolute} is missing; put it back to go on.")
-    if content_hash(path) != digest:
-        raise RunError(
-            f"the run's data file {path} has changed since the run was begun; put the old file "
-            "back, or fit the new one to another directory."
-        )
-    with reading("run.json"):
-        table = read_table(path, source.get("sep"), source.get("decimal", "."))
+        table = TableSource.again(source)
         return FormulaModel.from_spec(_part(run_json, "model"), table)
 
 

@@ -86,10 +86,10 @@ class Fit:
 
         Raises: DataError for the rows, UsageError for `kind` and `prob`.
         """
-        from ..data.table import read_table
+        from ..disk.whole import TableSource
 
         path = isinstance(new, (str, Path))
-        table = read_table(new) if path else as_table(new)
+        table = TableSource.of(new).read()[0] if path else as_table(new)
         seed = int(self.asked.get("seed", 0))
         found = predicted(self.model, self.draws, table, prob, seed, kind)
         return _like(None if path else new, found)

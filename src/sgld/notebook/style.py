@@ -36,7 +36,7 @@ _RULES = {
     " p": "margin: .25rem 0; color: var(--ink);",
     " p.note": "color: var(--muted); font-size: .86em;",
     " p.narrow": "display: none;",
-    " h4": "margin: .5rem 0 .2rem; font-size: 1em;",
+    " h4": "margin: .5rem 0 .2rem; font-size: 1em; font-weight: 600; color: var(--ink);",
     " .banner": "border-left: .4rem solid var(--word); background: var(--shade); padding: .4rem .8rem;"
     " margin: 0 0 .5rem; border-radius: .3rem;",
     " .banner p.word": "color: var(--word); font-size: 1.5em; font-weight: 700; margin: 0;",
@@ -48,27 +48,34 @@ _RULES = {
     " .scroll": "overflow-x: auto;",
     " table": "border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9em; margin: .3rem 0;"
     " color: var(--ink); background: var(--paper);",
-    " tr": "background: var(--paper);",
-    " th, .sgld td": "text-align: right; padding: .15rem .5rem; white-space: nowrap; border: 0;"
+    " tr, tr:nth-child(odd), tr:hover": "background: var(--paper);",
+    " th, td": "text-align: right; padding: .15rem .36rem; white-space: nowrap; border: 0;"
     " border-bottom: 1px solid var(--line);",
     " thead th": "color: var(--muted); font-weight: 600; white-space: normal; vertical-align: bottom;",
-    " tbody th, .sgld thead th:first-child": "text-align: left; font-weight: 600;",
+    " tbody th, thead th:first-child": "text-align: left; font-weight: 600;",
     " td.miss": "background: var(--miss); font-weight: 700;",
     " td.none": "color: var(--muted);",
     " details": "margin-top: .3rem;",
     " summary": "color: var(--accent); cursor: pointer;",
     " dl": "display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .1rem .9rem; margin: 0;",
-    " dt": "color: var(--muted); font-weight: 400;",
-    " dd": "margin: 0;",
+    " dt": "color: var(--muted); font-weight: 400; width: auto; float: none; white-space: nowrap;",
+    " dd": "margin: 0; padding: 0; width: auto; float: none;",
     " dd ul": "margin: 0; padding: 0; list-style: none;",
 }
+
+
+def _rule(parts: str, rule: str) -> str:
+    """A rule that counts for more than those of the page, which style every table of theirs."""
+    return ", ".join(f".sgld.sgld.sgld{part}" for part in parts.split(",")) + f" {{ {rule} }}"
+
+
 _SHEET = "\n".join(
     [
         f".sgld {{ {_LIGHT} }}",
         f"@media (prefers-color-scheme: dark) {{ .sgld {{ {_DARK} }} }}",
         f"{', '.join(LIGHT_PAGES)} {{ {_LIGHT} }}",
         f"{', '.join(DARK_PAGES)} {{ {_DARK} }}",
-        *(f".sgld{part} {{ {rule} }}" for part, rule in _RULES.items()),
+        *(_rule(part, rule) for part, rule in _RULES.items()),
     ]
 )
 

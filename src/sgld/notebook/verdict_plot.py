@@ -28,13 +28,13 @@ def verdict_plot(draws: Draws, parameters: np.ndarray, said: str) -> Figure:
 
     A bar marks the limit of each: that of R-hat depends on the effective draws.
     """
-    from matplotlib.figure import Figure
+    import matplotlib.pyplot as plt
 
     verdict, names = draws.verdict, [draws.names[i] for i in parameters]
     found = weighted.Estimates(draws.flat()[0][..., parameters], draws.weights)
     lines = textwrap.wrap(" ".join(verdict.reasons), LETTERS)[:4] + ([said] if said else [])
     head = 0.85 + 0.17 * len(lines)
-    figure = Figure(figsize=(WIDTH, head + ROW * len(names) + 0.8), facecolor=COLOURS["paper"])
+    figure = plt.figure(figsize=(WIDTH, head + ROW * len(names) + 0.8), facecolor=COLOURS["paper"])
     height = figure.get_figheight()
     axes: Any = figure.subplots(1, 3, sharey=True, width_ratios=(1.3, 1, 1))
     figure.subplots_adjust(left=0.2, right=0.97, top=1 - head / height, bottom=0.55 / height, wspace=0.12)  # fmt: skip
@@ -50,6 +50,7 @@ def verdict_plot(draws: Draws, parameters: np.ndarray, said: str) -> Figure:
     _numbers(axes[2], y, np.asarray(found.mixing.r_hat), "R-hat", highest, 1.0)
     axes[0].set_yticks(y, [shorten(name, 24) for name in names], fontsize=9)
     axes[0].set_ylim(len(names) - 0.4, -0.6)
+    plt.close(figure)  # a notebook shows what a cell returns
     return figure
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import sgld
 from sgld.draws.origin import Origin
-from sgld.errors import MissingExtra, RunError, UsageError
+from sgld.errors import MissingExtra, RunError, SGLDWarning, UsageError
 from sgld.models.family import FAMILIES
 from sgld.models.formula import FormulaModel
 from sgld.models.prior_draws import prior_draws
@@ -226,7 +226,7 @@ def test_a_posterior_of_two_functions_is_told_its_outcome(rng):
 def test_draws_with_weights_are_resampled_and_that_is_said(rng):
     x = rng.normal(size=(2, 3000, 2))
     draws = sgld.Draws.of({"b": x}, log_weight=1.0 * x[..., 0])
-    with pytest.warns(UserWarning, match="resampled to equal weights"):
+    with pytest.warns(SGLDWarning, match="resampled to equal weights"):
         tree = draws.to_arviz()
     mean = tree["posterior"]["b"].mean(("chain", "draw")).values
     np.testing.assert_allclose(mean, draws.mean()["b"], atol=5e-3)

@@ -93,6 +93,8 @@ def test_text_is_read_as_it_is_written(tmp_path, case, packed):
 def test_commas_in_cells_are_no_separators(tmp_path):
     path = write(tmp_path, "a.csv", 'town;cost\n"Bath, Avon";1\nLeeds, York;2\n')
     assert read_table(path).to_pydict() == {"town": ["Bath, Avon", "Leeds, York"], "cost": [1, 2]}
+    named = write(tmp_path, "n.csv", "town, county;cost\nBath;1\nLeeds;2\n")
+    assert read_table(named).to_pydict() == {"town, county": ["Bath", "Leeds"], "cost": [1, 2]}
     one = write(tmp_path, "one.csv", "note\nall is well\nso; it is\n")
     assert read_table(one).column_names == ["note"]
 

@@ -244,6 +244,18 @@ def test_a_file_that_changed_is_converted_anew(opened, npy, monkeypatch):
     same(after, InMemory.of(changed, 0))
 
 
+def test_what_is_remembered_of_a_file_is_no_older_than_it(opened, npy, tmp_path):
+    """Bytes are read once to be known; a file of another time is read again."""
+    os.utime(npy[1], ns=(10**18, 10**18))  # not of just now, when it might change and keep its time
+    before = opened(npy[1])
+    (memory,) = (tmp_path / "cache").glob("seen-*")
+    assert opened(npy[1]).hash() == before.hash()
+    assert memory.is_file()
+    np.save(npy[1], Y + 1)
+    os.utime(npy[1], ns=(10**18 + 1, 10**18 + 1))
+    same(opened(npy[1]), InMemory.of(Y + 1, 0))
+
+
 def test_it_tells_its_size_and_whether_it_was_used_again(npy, tmp_path, capsys):
     for said in ("made in", "used again"):
         sgld.open(npy[0], cache=tmp_path / "c")

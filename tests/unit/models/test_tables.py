@@ -176,6 +176,44 @@ def test_predictions_come_back_as_the_table_that_was_given(tmp_path):
     assert isinstance(fit.predict(tmp_path / "new.csv"), pyarrow.Table)
 
 
+def test_the_types_of_pandas_are_taken_as_they_are():
+    """Categories, nullable integers and booleans, strings: as predictors and as outcomes."""
+    rng, n = np.random.default_rng(0), 100
+    frame = pandas.DataFrame(
+        {
+            "y": rng.normal(size=n),
+            "town": pandas.Categorical(rng.choice(["inner", "outer"], n)),
+            "zone": pandas.Categorical(rng.choice(["1", "2", "3,5"], n)),
+            "count": pandas.array(rng.integers(0, 5, n), dtype="Int64"),
+            "flag": pandas.array(rng.random(n) < 0.5, dtype="boolean"),
+            "word": pandas.array(rng.choice(["no", "yes"], n), dtype="string"),
+        }
+    )
+    frame.loc[2, ["count", "flag"]] = pandas.NA
+    model = FormulaModel.build(frame, "y ~ town + zone + count + flag + word", missing="drop")
+    assert set(model.names) == {
+        "Intercept", "town[T.outer]", "zone[T.2]", "zone[T.3,5]", "count", "flag",
+        "word[T.yes]", "sigma",
+    }  # fmt: skip
+    assert model.num_dropped == 1
+    for outcome in ("town", "flag", "word"):
+        built = FormulaModel.build(frame, f"{outcome} ~ y", "bernoulli", missing="drop")
+        assert set(np.asarray(built.data[1])) == {0.0, 1.0}
+    frame["mixed"] = [1, "a"] * (n // 2)
+    with pytest.raises(DataError, match="column 'mixed' of the table holds cells of several types"):
+        FormulaModel.build(frame, "y ~ town")
+
+
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [("log-normal", "Did you mean"), ("lognormal", "log"), ("quasipoisson", "negative-binomial"),
+     ("zip", "NumPyro"), ("probit", "bernoulli")],
+)  # fmt: skip
+def test_families_that_are_not_there_are_answered_with_the_nearest(family, said):
+    with pytest.raises(UsageError, match=said):
+        FormulaModel.build(table(), "y ~ x", family)
+
+
 def test_two_words_are_the_bernoulli_of_their_order():
     data = table()
     yes = data["wins"] > 2

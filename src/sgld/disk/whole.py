@@ -1,0 +1,173 @@
+"""Whole tables, held in memory: what a formula is read against, from all that `sgld.open` reads tables of."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..ceiling import check_memory
+from ..data.names import check_names
+from ..data.table import content_hash, read_table
+from ..errors import DataError, RunError, UsageError, need
+from .cache import stamp_of
+from .databases import DuckDB, SQLite, database_files, is_query, kind_of_database
+from .files import TableFiles, table_files
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from .tables import Batches
+
+__all__ = ["TableSource"]
+
+STORED = ("table", "database", "sep", "decimal")  # beside the path, in run.json
+CELL = 16  # bytes of a cell while a table is put together
+
+
+class TableSource(NamedTuple):
+    """Where a table is read from: a file, a folder, a database, or a query.
+
+    `database` is the file that a query is asked of, `table` of a database that has several, `sep`
+    and `decimal` of a file of text (`sgld.data.table.read_table`).
+    """
+
+    data: str
+    table: str | None = None
+    database: str | None = None
+    sep: str | None = None
+    decimal: str = "."
+
+    @classmethod
+    def of(
+        cls, data: str | Path, table: str | None = None, database: Any = None,
+        sep: str | None = None, decimal: str = ".",
+    ) -> TableSource:  # fmt: skip
+        """What a user gave. Raises UsageError for what means nothing there."""
+        source = cls(str(data), table, None if database is None else str(database), sep, decimal)
+        if database is not None and not source.is_query:
+            raise UsageError(f"database is what a query is asked of. Got the data {source.data!r}.")
+        if table is not None and (source.is_query or kind_of_database(source.data) is None):
+            raise UsageError(f"table is of a database file. Got the data {source.data!r}.")
+        if (sep is not None or decimal != ".") and not source.is_file:
+            raise UsageError(
+                f"sep and decimal are of one file of text. Got the data {source.data!r}."
+            )
+        return source
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is one file, of a table."""
+        return not (self.is_query or Path(self.data).is_dir() or kind_of_database(self.data))
+
+    @property
+    def is_query(self) -> bool:
+        """Whether the data are SQL."""
+        return is_query(self.data)
+
+    def read(self) -> tuple[pyarrow.Table, str]:
+        """The table, and the SHA-256 of what decides it: of the bytes of its files; of a query without a database, of its rows.
+
+        Raises: DataError for what cannot be read, or changes meanwhile; UsageError for a table that
+        does not fit in memory.
+        """
+        files = self._files()
+        digest = _digest(files)
+        before = [stamp_of(path) for path in files]
+        table = read_table(self.data, self.sep, self.decimal) if self.is_file else self._read()
+        if [stamp_of(path) for path in files] != before:
+            raise DataError(f"{self.data} changed while it was read; read it again.")
+        return table, digest or _digest_of_rows(table)
+
+    def _files(self) -> list[Path]:
+        if self.is_query:
+            return [] if self.database is None else database_files(self.database)
+        if kind_of_database(self.data):
+            return database_files(self.data)
+        path = Path(self.data)
+        return table_files(path) if path.is_dir() else [path]
+
+    def _read(self) -> pyarrow.Table:
+        arrow, source = need("pyarrow", "tables"), self._batches()
+        check_names(list(source.schema), source.name)
+        check_memory(
+            CELL * source.num_rows * len(source.schema), f"the table {source.name}",
+            "sgld.open reads more rows than fit in memory, for a density of your own",
+        )  # fmt: skip
+        schema = arrow.schema(list(source.schema.items()))
+        batches = []
+        for batch in source.batches(schema.names):
+            cells = [batch.column(field.name).cast(_plain(field.type)) for field in schema]
+            batches.append(arrow.record_batch(cells, names=schema.names))
+        if not sum(batch.num_rows for batch in batches):
+            raise DataError(f"{source.name} has no row; at least one is needed.")
+        return arrow.Table.from_batches(batches)
+
+    def _batches(self) -> Batches:
+        query = self.data if self.is_query else None
+        if query is None and not kind_of_database(self.data):
+            return TableFiles(table_files(self.data))
+        path = self.database if query is not None else self.data
+        if path is not None and kind_of_database(path) == "sqlite":
+            return SQLite(Path(path), query, self.table)
+        return DuckDB(None if path is None else Path(path), query, self.table, None)
+
+    def as_json(self, digest: str) -> dict[str, Any]:
+        """For run.json."""
+        place = {} if self.is_query else {"absolute": str(Path(self.data).absolute())}
+        if self.database is not None:
+            place = {"absolute": str(Path(self.database).absolute())}
+        decimal = None if self.decimal == "." else self.decimal
+        rest = {"table": self.table, "database": self.database, "sep": self.sep, "decimal": decimal}
+        return {"path": self.data, **place, "sha256": digest, **{k: v for k, v in rest.items() if v}}  # fmt: skip
+
+    @classmethod
+    def again(cls, stored: dict[str, Any]) -> pyarrow.Table:
+        """The table that `as_json` tells of, found to be the same. Raises RunError otherwise."""
+        words = {name: str(stored[name]) for name in STORED if stored.get(name) is not None}
+        source = cls(str(stored["path"]), **words)
+        if source.is_query and source.database is None:
+            # of files that it names itself: a run directory of a stranger's may not read them
+            raise RunError(
+                "the run was begun from a query that reads files, which is not asked again; write its rows to a file "
+                "and fit that, where a run is to be resumed or looked at again."
+            )
+        what, absolute = source.data, stored.get("absolute")
+        if absolute is not None:
+            # a run may be resumed from another folder, or have moved together with its data
+            place = source.data if source.database is None else source.database
+            found = next((p for p in (absolute, place) if Path(p).exists()), None)
+            if found is None:
+                raise RunError(f"the run's data file {absolute} is missing; put it back to go on.")
+            what = found
+            source = source._replace(**{"data" if source.database is None else "database": found})
+        table, digest = source.read()
+        if digest != stored["sha256"]:
+            raise RunError(
+                f"the run's data file {what} has changed since the run was begun; put the old file "
+                "back, or fit the new one to another directory."
+            )
+        return table
+
+
+def _plain(kind: Any) -> Any:
+    """A type without a dictionary, which may be another in each batch."""
+    types = need("pyarrow", "tables").types
+    return kind.value_type if types.is_dictionary(kind) else kind
+
+
+def _digest(files: list[Path]) -> str:
+    """SHA-256 of one file's bytes, or of those of several; empty of none."""
+    found = [content_hash(path) for path in files]
+    if len(found) < 2:
+        return "".join(found)
+    return hashlib.sha256(" ".join(found).encode()).hexdigest()
+
+
+def _digest_of_rows(table: pyarrow.Table) -> str:
+    arrow = need("pyarrow", "tables")
+    sink, found = arrow.BufferOutputStream(), hashlib.sha256()
+    with arrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    found.update(sink.getvalue())
+    return found.hexdigest()
