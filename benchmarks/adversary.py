@@ -218,7 +218,9 @@ def main() -> None:
         with open(args.json, "w") as file:
             json.dump(found, file)
     if args.store:
-        claims.store("adversary", figures(found))
+        seeds = sorted({row["seed"] for row in found})
+        command = f"python benchmarks/adversary.py --seed {' and '.join(map(str, seeds))}"
+        claims.store("adversary", figures(found), command)
     sys.exit(any(row["outcome"] == "silent" for row in found))
 
 
