@@ -65,13 +65,13 @@ class Verdict:
         return self.extra.get("confirmed_by")
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready; NaN becomes None."""
+        """JSON-ready; what is not finite becomes None."""
         return {
             "word": self.word,
             "reasons": list(self.reasons),
             **{name: _listed(getattr(self, name)) for name in _ARRAYS},
-            "noise_ratio": self.noise_ratio,
-            "extra": self.extra,
+            "noise_ratio": _number(self.noise_ratio),
+            "extra": {name: _number(value) for name, value in self.extra.items()},
         }
 
     @classmethod
@@ -87,6 +87,11 @@ class Verdict:
             stored["word"], tuple(stored["reasons"]), **arrays,
             noise_ratio=stored["noise_ratio"], extra=stored["extra"],
         )  # fmt: skip
+
+
+def _number(value: Any) -> Any:
+    """The value, None where it is a number that is not finite."""
+    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 _ARRAYS = ("sd_ratio", "sd_ratio_se", "r2", "mean_corrected", "sd_corrected")
