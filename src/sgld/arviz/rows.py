@@ -20,7 +20,7 @@ __all__ = ["Rows"]
 
 PyTree = Any
 CELLS = 2**23  # draws times rows that are held at once
-NUMBERS = 2**21  # of the rows, times the draws that they are evaluated at together
+TOGETHER = 2**21  # of the rows, times the draws that they are evaluated at together
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Rows:
             # one shape, so that one function is compiled
             rows = self.take(np.append(here, np.repeat(here[-1:], size - len(here))))
             width = sum(leaf[:1].size for leaf in jax.tree.leaves(rows))
-            together = max(1, min(draws, NUMBERS // (size * width)))
+            together = max(1, min(draws, TOGETHER // (size * width)))
             found = _values(self.log_likelihood, positions, rows, together=together)
             out[start : start + len(here)] = np.asarray(found, np.float64).T[: len(here)]
         return out

@@ -119,7 +119,7 @@ def test_rows_that_are_taken_block_by_block_are_the_same(y, rng, monkeypatch):
     monkeypatch.setattr("sgld.arviz.rows.CELLS", 200 * 37)  # 37 rows at 200 draws
     blocks = sgld.waic(draws, progress=False)
     np.testing.assert_allclose(blocks.elpd_i, whole.elpd_i, rtol=1e-6)
-    monkeypatch.setattr("sgld.arviz.rows.NUMBERS", 37 * 8)  # 8 draws at a time
+    monkeypatch.setattr("sgld.arviz.rows.TOGETHER", 37 * 8)  # 8 draws at a time
     np.testing.assert_allclose(sgld.waic(draws, progress=False).elpd_i, whole.elpd_i, rtol=1e-6)
     tree = draws.to_arviz()["log_likelihood"]["outcome"].values
     np.testing.assert_allclose(
