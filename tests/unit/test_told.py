@@ -74,7 +74,7 @@ def test_starts_of_the_search_are_the_mirror_the_exchange_and_both_sides():
     away = near.whiten(np.array(wide))
     np.testing.assert_allclose(away[::2], -away[1::2], atol=1e-6)
     scales = np.linalg.norm(away[::2], axis=1) / 2  # sqrt(d)
-    np.testing.assert_allclose(scales, [3, 6, 12, 25, 50], rtol=1e-5)
+    np.testing.assert_allclose(scales, [3, 6, 12, 25, 50, 400, 3000], rtol=1e-5)
 
 
 def test_tails_too_heavy_for_a_sd_are_never_trusted():

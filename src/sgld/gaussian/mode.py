@@ -27,10 +27,10 @@ __all__ = [
 ]
 
 SEARCH_ROWS = 10_000  # rows on which other modes are looked for
-SEARCH_SCALES, SEARCH_STEPS = (3.0, 6.0, 12.0, 25.0, 50.0), 50
-# of Newton's searches: of two modes alike g sds apart in d parameters a start leads to the other where it is more than
+SEARCH_STEPS = 50
+# sds of the starts: of two modes alike g sds apart in d parameters a start leads to the other where it is more than
 # g / 2 out in its direction, a d^(-1/2)-th of its distance or so
-FAR_SCALES = (*SEARCH_SCALES, 400.0, 3000.0)
+SEARCH_SCALES = (3.0, 6.0, 12.0, 25.0, 50.0, 400.0, 3000.0)
 SAME = 0.3  # sds within which a search has come back to a mode that is known
 MOST_COMPONENTS = 4  # of a mixture, whose orders are 24
 FEW = 100  # parameters up to which all of these scales are searched
@@ -194,7 +194,7 @@ def _wide_starts(
     starts = [-near.center]
     ends = np.cumsum([math.prod(shape) for shape in problem.layout.shapes])[:-1]
     starts.append(np.concatenate([np.roll(leaf, 1) for leaf in np.split(near.center, ends)]))
-    for scale in FAR_SCALES if d <= FEW else FAR_SCALES[:1]:
+    for scale in SEARCH_SCALES if d <= FEW else SEARCH_SCALES[:1]:
         xi = rng.standard_normal(d)
         away = near.spread(scale * np.sqrt(d) / np.linalg.norm(xi) * xi)
         starts += [near.center + away, near.center - away]
