@@ -186,7 +186,9 @@ def test_draws_that_would_be_unpickled_are_refused(weighted_draws, tmp_path):
 
 def test_a_verdict_of_numbers_that_are_not_finite_can_be_stored():
     """Two rows for a line and its scatter: nu is infinite."""
-    word = Verdict("unknown", (), noise_ratio=float("nan"), extra={"nu": float("inf"), "excess": 0.1})
+    word = Verdict(
+        "unknown", (), noise_ratio=float("nan"), extra={"nu": float("inf"), "excess": 0.1}
+    )
     stored = json.loads(json.dumps(word.to_dict(), allow_nan=False))
     again = Verdict.from_dict(stored)
     assert again.noise_ratio is None and again.extra == {"nu": None, "excess": 0.1}
