@@ -476,7 +476,9 @@ as_nobody(
     "out is a folder of somebody's", "not a run", "fit", "@data.csv", *FIT, "@", "--overwrite"
 )
 as_nobody("data with a name too long", "too long", "fit", f"@{LONG}.csv", *FIT, "@run")
-as_nobody("a folder with a file that may not be read", "Permission denied", "fit", "@", *FIT, "@run")
+as_nobody(
+    "a folder with a file that may not be read", "Permission denied", "fit", "@", *FIT, "@run"
+)
 for door in ("summary", "report", "verify", "resume", "reference"):
     as_nobody(f"{door} without permission", "Permission denied", door, "@closed/run")
     as_nobody(f"{door} of a file", "not a|no run", door, "@file")
