@@ -233,8 +233,8 @@ class Ensemble:
           >>> import torch, sgld.torch
           >>> ensemble = sgld.torch.Ensemble(torch.nn.Linear(3, 2))
           >>> ensemble.collect()
-          >>> ensemble.predict_proba(torch.zeros(4, 3)).sum(1)
-          tensor([1., 1., 1., 1.], dtype=torch.float64)
+          >>> ensemble.predict_proba(torch.zeros(4, 3)).shape
+          torch.Size([4, 2])
         """
         return self.predict_classes(x, batch_size=batch_size).probabilities
 
