@@ -1,14 +1,15 @@
-"""The attacker of benchmarks/: a few of its configurations, of a seed that is new every time, and how it counts."""
+"""The attacker of benchmarks/: a few of its configurations, others with every change of the package, and how it counts."""
 
 import json
 import os
 import re
-import secrets
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
-PROGRAM = Path(__file__).parents[2] / "benchmarks" / "adversary.py"
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "benchmarks" / "adversary.py"
 
 
 def adversary(*arguments):
@@ -19,7 +20,9 @@ def adversary(*arguments):
 
 
 def test_nothing_drawn_anew_is_trusted_and_wrong():
-    seed = secrets.randbelow(10**6)
+    """Whoever runs the suite on one tree sees the same cases: what fails can be made to fail again."""
+    files = sorted((ROOT / "src").rglob("*.py"))
+    seed = zlib.crc32(b"".join(path.read_bytes() for path in files)) % 10**6
     ran = adversary("--seed", seed, "--sample", 4, "--limit", 20, "--lines")
     print(ran.stdout)
     assert ran.returncode == 0, f"--seed {seed} --sample 4:\n{ran.stdout}\n{ran.stderr[-2000:]}"
