@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -15,7 +16,8 @@ import pytest
 
 import sgld
 from sgld.draws.run_directory import RunDirectory
-from sgld.draws.storage import table_of, verify
+from sgld.draws.storage import table_of, verify, write_confirmation
+from sgld.draws.verdict import Verdict
 from sgld.errors import RunError
 from sgld.files import read_arrays, read_json, write_arrays, write_json
 from sgld.report.page import write_report
@@ -207,3 +209,22 @@ def test_a_directory_that_vanishes_in_mid_run_is_told(tmp_path, monkeypatch):
     monkeypatch.undo()
     again = sgld.resume(tmp_path / "elsewhere", POSTERIOR, None, jnp.zeros(2), progress=False)
     assert again.num_draws == 200
+
+
+def test_a_second_verdict_that_is_lost_is_not_the_first_again(copy):
+    with RunDirectory(copy) as run:
+        write_confirmation(
+            run, replace(sgld.load(copy), verdict=Verdict("biased", ("an sd is off.",)))
+        )
+    assert sgld.load(copy).verdict.word == "biased"
+    (copy / "confirmation.json").unlink()
+    with pytest.raises(RunError, match=r"summary\.json is not what was written"):
+        sgld.load(copy)
+
+
+@pytest.mark.parametrize("tree", [{}, {"list": ["leaf", "leaf"]}, {"dict": {}, "list": []}])
+def test_a_forged_tree_is_refused_in_a_sentence(copy, tree):
+    result = read_json(copy / "result.json")
+    write_json(copy / "result.json", {**result, "tree": tree})
+    with pytest.raises(RunError):
+        sgld.load(copy)
