@@ -23,6 +23,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .errors import UsageError, did_you_mean, need
 from .layout import leaf_names
+from .pytree import as_pytree
 
 __all__ = ["Posterior", "Transform"]
 
@@ -57,7 +58,7 @@ class Labels(tuple[str, ...]):
         return 0
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True, repr=False)
 class Posterior:
     """A posterior from its log prior and the log likelihood of ONE datum.
@@ -211,7 +212,7 @@ class Posterior:
         return jnp.sum(weight * values)
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Constraints:
     """One NumPyro bijection per leaf of the position."""

@@ -4,7 +4,7 @@ JAX keeps what it compiled for as long as the process lives, and with it the fun
 was compiled for: every posterior of new functions adds some 20 MB. A loop over posteriors, as a
 notebook's or a sweep's, so has no end of memory. Whatever this package compiled is let go of once
 MOST more posteriors were seen; a posterior that comes again is then compiled again. What the user
-compiled is left alone.
+compiled is left alone. So it is where a type of the user's could be taken for another (`tell_apart`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,21 @@ from typing import Any
 
 import jax
 
-__all__ = ["MOST", "count_posterior", "release"]
+from .pytree import mistakable, types_of
+
+__all__ = ["MOST", "count_posterior", "release", "tell_apart"]
 
 MOST = 8  # posteriors, of different functions or shapes, whose compiled functions are kept
 # compared, not hashed: the hash of a pytree's structure leaves its functions out
 _seen: list[tuple[Any, tuple[Any, ...]]] = []
+_told: list[
+    tuple[Any, tuple[Any, ...]]
+] = []  # structures of the user's types, and the types in them
 
 
 def count_posterior(problem: Any) -> None:
     """Note a problem that something is compiled for, and release what was compiled for those before."""
+    tell_apart(problem)
     leaves, structure = jax.tree.flatten(problem)
     shapes = tuple((getattr(leaf, "shape", ()), str(getattr(leaf, "dtype", ""))) for leaf in leaves)
     if (structure, shapes) in _seen:
@@ -33,6 +39,18 @@ def count_posterior(problem: Any) -> None:
     if len(_seen) >= MOST:
         release()
     _seen.append((structure, shapes))
+
+
+def tell_apart(*things: Any) -> None:
+    """Release what was compiled for another type that could be mistaken for one of these."""
+    for thing in things:
+        for structure in mistakable(jax.tree.structure(thing)):
+            kinds = types_of(structure)
+            same = [seen for known, seen in _told if known == structure]
+            if any(seen != kinds for seen in same):
+                release()
+            if kinds not in same:
+                _told.append((structure, kinds))
 
 
 def release() -> None:
@@ -43,6 +61,7 @@ def release() -> None:
       >>> release()
     """
     _seen.clear()
+    _told.clear()
     for name, module in list(sys.modules.items()):
         if module is None or name.split(".")[0] != __package__:
             continue

@@ -21,7 +21,20 @@ GAMMA = (
 TEMPERED = "tests/laws/test_tempered.py::"
 LEARNS = "tests/laws/test_adaptive.py::test_every_step_by_hand_with_an_estimator_that_learns"
 
+PYTREE = "tests/unit/test_pytree.py::"
+
 SAMPLING = [
+    Mutant(
+        "pytree: structures that do not know their type", "pytree.py",
+        "jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)",
+        "jax.tree_util.register_dataclass(cls, names, statics)",
+        PYTREE + "test_structures_of_all_types_differ",
+    ),
+    Mutant(
+        "pytree: types of the user's with one structure share what was compiled", "release.py",
+        "if any(seen != kinds for seen in same):", "if any(seen is None for seen in same):",
+        PYTREE + "test_types_of_the_users_that_jax_may_mistake_are_told_apart",
+    ),
     Mutant(
         "HMC: accepted without the energy of the end", "sampler/hmc.py",
         "gained = after - before + 0.5", "gained = before - before + 0.5",

@@ -21,6 +21,7 @@ from ..posterior import Posterior
 from ..problem import sums
 from ..problem.prepare import prepare
 from ..problem.problem import Problem
+from ..release import tell_apart
 from ..typing import Estimator, Optimizer, Order
 
 __all__ = ["Mode", "find_map", "optimise"]
@@ -132,6 +133,7 @@ def find_map(
         found, value, steps, converged = newton_mode(problem, z, num_steps or 100)
         path = None
     else:
+        tell_apart(gradient)
         if gradient is None:
             gradient = Minibatch() if batch_size is not None and problem.has_rows else Full()
         elif not problem.has_rows and not isinstance(gradient, Full):

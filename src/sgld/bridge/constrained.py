@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from ..errors import UsageError
 from ..posterior import Constraints, Transform
+from ..pytree import as_pytree
 from .program import Program
 from .sites import Site
 
@@ -46,7 +47,7 @@ def transform_of(latent: Mapping[str, Site], program: Program) -> Transform | No
     return Supported(program, tuple(sorted(supports)))
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Supported:
     """Each site's bijection onto its support at the values of the sites before it."""

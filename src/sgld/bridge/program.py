@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..module import Held
+from ..pytree import as_pytree
 from .arguments import Arguments
 from .sites import Latents, Site, log_prob, plate_sizes, run, sample_sites
 
@@ -58,7 +59,7 @@ class Form:
     summed: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Program:
     """A model with its arguments, ready to be run at any position.
@@ -178,7 +179,7 @@ def _sum(values: Any) -> Float[Array, ""]:
     return sum((jnp.sum(value) for value in values), start=jnp.zeros(()))
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Prior:
     """log_prior of a Posterior: all sites outside the row plates."""
@@ -189,7 +190,7 @@ class Prior:
         return self.program.log_prior(self.program.at(position))
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Likelihood:
     """log_likelihood of a Posterior: the sites inside the row plates, of one row, discrete ones summed out."""
@@ -212,7 +213,7 @@ class Likelihood:
         return jax.nn.logsumexp(jax.vmap(at)(combined))
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Density:
     """Log density of a Posterior without rows: all sites."""
@@ -224,7 +225,7 @@ class Density:
         return self.program.log_prior(sites) + self.program.log_likelihood(sites)
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Report:
     """output of a Posterior: the position and deterministic sites."""

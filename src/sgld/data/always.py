@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Int
 from numpy.typing import ArrayLike
 
 from ..device import sent
+from ..pytree import as_pytree
 from .source import Batch, Source
 
 __all__ = ["AlwaysIn"]
@@ -20,7 +21,7 @@ PyTree = Any
 LISTED = 2**26  # rows of which each has a mark
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class AlwaysIn(Source):
     """A source's batches, with some of its rows in every one.

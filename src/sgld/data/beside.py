@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..pytree import as_pytree
 from .memory import digest
 from .source import Batch, Source
 
@@ -20,7 +21,7 @@ __all__ = ["Beside", "each"]
 PyTree = Any
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Beside(Source):
     """The rows of a source as pairs (row, value)."""

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from ..device import known_now, sent
+from ..pytree import as_pytree
 from .order import check_batches
 from .shuffle import shuffled
 from .source import Batch, Source
@@ -22,7 +23,7 @@ __all__ = ["InMemory", "digest"]
 PyTree = Any
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class InMemory(Source):
     """N rows held in memory, already in a random order."""

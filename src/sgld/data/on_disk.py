@@ -22,6 +22,7 @@ from jaxtyping import Array, Int
 
 from ..ceiling import check_memory, free_memory, gib
 from ..errors import DataError
+from ..pytree import as_pytree
 from .memory import InMemory
 from .source import Batch, Source
 
@@ -163,7 +164,7 @@ def _advise(handle: int, begin: int, end: int) -> None:
         os.posix_fadvise(handle, at, min(AT_ONCE, end - at), os.POSIX_FADV_WILLNEED)
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class OnDisk(Source):
     """N rows in files, already in a random order: what `sgld.open` gives."""

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..pytree import as_pytree
 from .order import check_batches, entries
 
 __all__ = ["Batch", "Source"]
@@ -19,7 +20,7 @@ PyTree = Any
 CALLED = 2**20  # rows whose names are looked at together
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Batch:
     """The rows of one step, and how often each counts in the estimate of the sum over all rows.

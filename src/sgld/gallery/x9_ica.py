@@ -14,6 +14,8 @@ from sgld.gallery import Check, Section
 from sgld.gallery.data import columns
 from sgld.gallery.draw import COLOURS, WIDE, lines
 
+from ..pytree import as_pytree
+
 
 class State(NamedTuple):
     """W, flat."""
@@ -21,7 +23,7 @@ class State(NamedTuple):
     position: Any
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class NaturalSGLD:
     """SGLD in the metric of the natural gradient: D = W^T W, from the right.

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from ..errors import UsageError
 from ..problem import sums
 from ..problem.problem import Problem
+from ..pytree import as_pytree
 from .estimate import Estimate
 
 __all__ = ["ControlVariates"]
@@ -20,7 +21,7 @@ __all__ = ["ControlVariates"]
 TABLE = 2**25  # numbers of the blocks' gradients that are kept; more are taken again at each step
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class ControlVariates:
     """g(z) = grad log prior(z) + G(c) + K sum_{i in block} [grad l_i(z) - grad l_i(c)].

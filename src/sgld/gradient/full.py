@@ -11,6 +11,7 @@ from jaxtyping import Array
 
 from ..data.beside import each
 from ..problem.problem import Problem
+from ..pytree import as_pytree
 from .estimate import Estimate
 
 __all__ = ["Full"]
@@ -18,7 +19,7 @@ __all__ = ["Full"]
 ROWS = 2**16  # rows evaluated at once at the centre
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Full:
     """g(z) = grad log prior(z) + sum_i grad log_likelihood_i(z). N gradients a step, no noise.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import jax
 from jaxtyping import Array
 
 from ..problem.problem import Problem
+from ..pytree import as_pytree
 from .estimate import Estimate
 
 __all__ = ["Minibatch"]
@@ -16,7 +16,7 @@ __all__ = ["Minibatch"]
 FEW = 4  # parameters up to which a step of one row is differentiated entry by entry
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Minibatch:
     """g(z) = grad log prior(z) + K sum_{i in block} grad log_likelihood_i(z).

@@ -14,6 +14,7 @@ from ..data.source import Source
 from ..errors import UsageError
 from ..problem.problem import Problem
 from ..problem.rows import row_gradient
+from ..pytree import as_pytree
 from .estimate import Estimate
 
 __all__ = ["SAGA"]
@@ -28,7 +29,7 @@ class Memory(NamedTuple):
     total: Float[Array, " d"]
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class SAGA:
     """g(z) = grad log prior(z) + sum_i a_i + K sum_{i in block} [grad l_i(z) - a_i].

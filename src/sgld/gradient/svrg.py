@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from ..errors import UsageError
 from ..problem import sums
 from ..problem.problem import Problem
+from ..pytree import as_pytree
 from .estimate import Estimate
 
 __all__ = ["SVRG"]
@@ -24,7 +25,7 @@ class Memory(NamedTuple):
     total: Float[Array, " d"]
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class SVRG:
     """Control variates whose centre is the chain's own position, taken anew every `period` steps.

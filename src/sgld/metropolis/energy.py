@@ -15,6 +15,7 @@ from ..posterior import Posterior
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.target import Target
+from ..pytree import as_pytree
 
 __all__ = ["Around", "around", "log_acceptance", "mala_move"]
 
@@ -23,7 +24,7 @@ ROWS = 2**16  # rows evaluated at once at the centre
 PyTree = Any
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Around:
     """log p(center + F u) - log p(center), row by row, so that float32 can tell energies apart.

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 from jax.scipy.special import gammaln
@@ -25,6 +24,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, ArrayLike, Float
 
 from ..errors import UsageError, did_you_mean
+from ..pytree import as_pytree
 
 __all__ = ["DISPERSIONS", "Positive", "default_log_prior", "original_log_prior", "parse_prior"]
 
@@ -152,7 +152,7 @@ def original_log_prior(
     return jnp.sum(density(original)) + log_det + _log_prior_dispersions(dispersion, position)
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Positive:
     """The transform exp of the leaves named; the other entries of the dict pass unchanged."""

@@ -22,13 +22,14 @@ from jaxtyping import Array, Float
 from ..errors import UsageError, did_you_mean
 from ..layout import leaf_names
 from ..module import seal
+from ..pytree import as_pytree
 
 __all__ = ["NormalPrior", "normal_prior"]
 
 PyTree = Any
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class NormalPrior:
     """A log prior: `prior(position)` is a normalised log density, a scalar.

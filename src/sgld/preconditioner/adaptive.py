@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..checks import positive
 from ..errors import UsageError
 from ..layout import Layout
+from ..pytree import as_pytree
 from .fixed import Diagonal
 
 __all__ = ["AdaGrad", "RMSprop"]
@@ -45,7 +45,7 @@ def _checked(name: str, epsilon: Any, decay: Any = 0.5) -> None:
         raise UsageError(f"{name}'s decay must lie in [0, 1). Got {decay}.")
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class RMSprop:
     """D = diag 1 / (epsilon + sqrt v), v the running mean of squared mean-gradients.
@@ -89,7 +89,7 @@ class RMSprop:
         return _diagonal(memory.v / jnp.maximum(share, 1e-30), self.epsilon)
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class AdaGrad:
     """D = diag 1 / (epsilon + sqrt v), v the sum of squared mean-gradients.

@@ -14,11 +14,12 @@ from jaxtyping import Array, Float
 from ..device import sent
 from ..errors import UsageError
 from ..layout import Layout
+from ..pytree import as_pytree
 
 __all__ = ["Dense", "Diagonal", "LowRank", "Scalar"]
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Scalar:
     """D = value * I.
@@ -62,7 +63,7 @@ class Scalar:
         return jnp.sqrt(self.value) * g
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Diagonal:
     """D = diag(array); `array` is flat [d], or a pytree of the position's shape.
@@ -111,7 +112,7 @@ class Diagonal:
         return jnp.sqrt(self.array) * g
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Dense:
     """D = matrix, symmetric positive definite [d, d]; the noise uses a factor P with P P^T = D.
@@ -164,7 +165,7 @@ class Dense:
         return g @ self.factor
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class LowRank:
     """D = diag(diagonal) + U U^T: O(d r) per step.

@@ -16,7 +16,7 @@ from ..errors import UsageError, did_you_mean
 from ..layout import Layout
 from ..module import for_modules, refuse_statistics, seal
 from ..posterior import Posterior
-from ..release import count_posterior
+from ..release import count_posterior, tell_apart
 from ..schedule import as_schedule
 from . import sums
 from .cholesky import without_a_factor
@@ -93,6 +93,7 @@ def check_request(ask: Request, ess: Any) -> None:
             f"order must be 'auto' or one of {', '.join(ORDERS)}. Got {ask.order!r}."
             + did_you_mean(ask.order, ORDERS)
         )
+    tell_apart(ask.sampler, ask.gradient, ask.preconditioner, ask.step_size, ask.temperature)
     contracts = {"sampler": "step", "gradient": "at", "preconditioner": "prepare"}
     for name, method in contracts.items():
         value = getattr(ask, name)

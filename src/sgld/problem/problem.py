@@ -20,6 +20,7 @@ from ..data.on_disk import OnDisk
 from ..data.source import Source
 from ..layout import Layout
 from ..posterior import Posterior
+from ..pytree import as_pytree
 from .target import Target
 
 __all__ = ["Problem"]
@@ -27,7 +28,7 @@ __all__ = ["Problem"]
 PyTree = Any
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Problem:
     """A log posterior density over flat free vectors z, the rows it sums over, and where to start.

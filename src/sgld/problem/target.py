@@ -12,13 +12,14 @@ from jaxtyping import Array, Float
 
 from ..layout import Layout
 from ..posterior import Posterior
+from ..pytree import as_pytree
 
 __all__ = ["Target"]
 
 PyTree = Any
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Target:
     """A posterior over flat free vectors z: what gradients, tuner and meter work on.

@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, Int
 
 from ..gradient.estimate import Estimate
 from ..problem.problem import Problem
+from ..pytree import as_pytree
 from ..sampler.confined import ConfinedHMC
 from ..sampler.hmc import HMC
 from .moments import Batches, BatchMoments, begin_moments, with_draw
@@ -39,7 +40,7 @@ def block_steps(dimension: int) -> int:
     return 2 ** (max(1, min(MAX_BLOCK, MAX_NUMBERS // max(1, dimension))).bit_length() - 1)
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Kernel:
     """Everything a step needs that does not change along the run.

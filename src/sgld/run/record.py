@@ -22,6 +22,7 @@ from ..errors import RunError
 from ..preconditioner.fixed import Scalar
 from ..problem.problem import Problem
 from ..problem.request import Request
+from ..release import tell_apart
 from ..schedule import as_schedule
 from .kept import MOMENTS, Keep
 
@@ -101,6 +102,7 @@ class Given:
         assert self.problem is not None
         if own_digest(self.problem, name, value) != digest:
             raise not_the_same(name)
+        tell_apart(value)
         if name in ("step_size", "temperature"):
             return as_schedule(value, name, zero=name == "temperature")
         return value.prepare(self.problem.layout) if name == "preconditioner" else value

@@ -16,10 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ..pytree import as_pytree
 from .checks import require
 from .hmc import HMC
 from .hmc import State as Hamiltonian
@@ -27,7 +27,7 @@ from .hmc import State as Hamiltonian
 __all__ = ["ConfinedHMC", "Regions", "State"]
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Regions:
     """Which mode a position belongs to, and which group of modes is one region.
@@ -73,7 +73,7 @@ class _Metric(NamedTuple):
         return g @ self.factor
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class ConfinedHMC:
     """`sampler.hmc.HMC` in the region of its start, in that region's own metric; exact gradients alone.

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..preconditioner.fixed import Scalar
+from ..pytree import as_pytree
 from .checks import require
 
 __all__ = ["HMC", "Proposal", "propose"]
@@ -95,7 +96,7 @@ def propose(
     return Proposal(q, p, before, after, ratio)
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class HMC:
     """Metropolis-adjusted trajectories of varying length; exact gradients alone make it right.

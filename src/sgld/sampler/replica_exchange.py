@@ -30,6 +30,7 @@ from jaxtyping import Array, Float
 
 from ..errors import UsageError
 from ..preconditioner.fixed import Scalar
+from ..pytree import as_pytree
 from .checks import require
 from .sgld import SGLD
 
@@ -45,7 +46,7 @@ class State(NamedTuple):
     replicas: Any
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class ReplicaExchange:
     """A cold chain that is fed by hotter ones, for several modes. Only the cold one is recorded.

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..preconditioner.fixed import Scalar
+from ..pytree import as_pytree
 from .checks import require
 
 __all__ = ["SGHMC"]
@@ -31,7 +31,7 @@ class State(NamedTuple):
     velocity: Float[Array, " d"]
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class SGHMC:
     """SGD with momentum and noise.

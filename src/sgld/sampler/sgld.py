@@ -18,11 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..preconditioner.fixed import Scalar
+from ..pytree import as_pytree
 
 __all__ = ["SGLD"]
 
@@ -33,7 +33,7 @@ class State(NamedTuple):
     position: Float[Array, " d"]
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class SGLD:
     """Stochastic gradient Langevin dynamics.

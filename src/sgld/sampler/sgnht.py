@@ -18,11 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..preconditioner.fixed import Scalar
+from ..pytree import as_pytree
 from .checks import require
 
 __all__ = ["SGNHT"]
@@ -36,7 +36,7 @@ class State(NamedTuple):
     friction: Float[Array, " d"] | Float[Array, ""]
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class SGNHT:
     """Kinetic dynamics whose friction adapts to gradient noise that nobody measured.

@@ -25,11 +25,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..preconditioner.fixed import Scalar
+from ..pytree import as_pytree
 from .checks import require
 
 __all__ = ["UBU"]
@@ -42,7 +42,7 @@ class State(NamedTuple):
     momentum: Float[Array, " d"]
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class UBU:
     """Kinetic Langevin dynamics of strong order 2, with one gradient a step.

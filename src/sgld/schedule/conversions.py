@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
-
+from ..pytree import as_pytree
 from ..typing import Number
 from .checks import as_schedule
 from .cycles import CosineCycles
@@ -55,7 +54,7 @@ def from_learning_rate(learning_rate: Schedule | Number, num_data: int) -> Sched
     return _scaled(schedule, 1 / number(num_data, "num_data"))
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Scaled:
     """h(k) = factor * schedule(k); made by the converters for functions from elsewhere."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..errors import UsageError
+from ..pytree import as_pytree
 from ..typing import Number
 from .decay import Constant
 from .values import MAX_STEP, Step, Value, is_traced, number, real
@@ -60,7 +60,7 @@ def cosine_cycles(first: Number, cycle_length: Number, exploration: Number = 0.0
     return CosineCycles(number(first, "first"), length, share)
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class CosineCycles:
     """h(k) = (first / 2)(1 + cos(pi (k mod L) / L)); made by `cosine_cycles`."""
@@ -89,7 +89,7 @@ class CosineCycles:
         return CycleTemperature(self, number(value, "temperature"))
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class CycleTemperature:
     """T(k) = value in the sampling stage of each cycle, else 0; made by `CosineCycles`."""

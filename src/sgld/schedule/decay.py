@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ..device import known_now, sent
 from ..errors import UsageError
+from ..pytree import as_pytree
 from ..typing import Number
 from .values import Step, Value, dtype_of, number, real
 
@@ -128,7 +128,7 @@ def power(
     )
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Constant:
     """h(k) = value; made by `constant`."""
@@ -142,7 +142,7 @@ class Constant:
         return jnp.full(jnp.shape(step), self.value, dtype_of(self))
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Polynomial:
     """h(k) = a (b + k)^-gamma; made by `polynomial` and `polynomial_between`."""
@@ -156,7 +156,7 @@ class Polynomial:
         return self.a * (self.b + real(step, self)) ** -self.gamma
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Power:
     """h(k) = max((C / max(k + 1, start))^s, floor); made by `power`."""

@@ -15,6 +15,7 @@ from scipy.linalg import solve_discrete_lyapunov
 
 from ..gradient.estimate import Estimate
 from ..preconditioner.fixed import Scalar
+from ..release import tell_apart
 
 __all__ = [
     "Affine",
@@ -75,6 +76,7 @@ def stationary_covariance(
     J = _matrix(curvature)
     C = _matrix(gradient_noise, len(J))
     mean = np.zeros(len(J))
+    tell_apart(sampler)
     step = affine(bound(sampler), J, mean, step_size, temperature, preconditioner)
     if not step.is_affine:
         raise ValueError(f"the step of {name_of(sampler)} is not affine on a Gaussian target.")

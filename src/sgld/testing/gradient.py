@@ -17,6 +17,7 @@ from ..layout import Layout
 from ..posterior import Posterior
 from ..problem.problem import Problem
 from ..problem.target import Target
+from ..release import tell_apart
 
 __all__ = ["GradientReport", "check_gradient"]
 
@@ -99,6 +100,7 @@ def check_gradient(
     exact = np.asarray(
         jax.grad(lambda q: target.log_prior(q) + target.log_likelihood(q, rows))(z), np.float64
     )
+    tell_apart(gradient)
     center = z + 0.1
     noise = {}
     for order, n in _designs(size):

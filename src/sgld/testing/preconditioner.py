@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..layout import Layout
+from ..release import tell_apart
 from .affine import double, name_of
 
 __all__ = ["PreconditionerReport", "check_preconditioner"]
@@ -72,6 +73,7 @@ def check_preconditioner(
       >>> len(report.checks), report.matrix.tolist()
       (7, [[4.0, 2.0], [2.0, 2.0]])
     """
+    tell_apart(preconditioner)
     suite = _PreconditionerSuite(
         preconditioner, jnp.zeros(3) if position is None else position, rtol
     )

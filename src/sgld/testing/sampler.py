@@ -11,6 +11,7 @@ import numpy as np
 
 from ..gradient.estimate import Estimate
 from ..preconditioner.fixed import Dense, Diagonal, Scalar
+from ..release import tell_apart
 from .affine import (
     affine,
     bound,
@@ -93,6 +94,7 @@ def check_sampler(
       >>> report.is_affine, round(report.slope, 1)
       (True, 1.0)
     """
+    tell_apart(sampler)
     suite = _SamplerSuite(sampler)
     checks = [suite.interface(), suite.purity(), suite.scan_ready(), suite.cold()]
     checks += [suite.coordinates(), suite.convention(response)]

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import UsageError
+from ..release import tell_apart
 from ..schedule import check_values
 
 __all__ = ["ScheduleReport", "check_schedule"]
@@ -69,6 +70,7 @@ def check_schedule(schedule: Any, *, num_steps: int = 10_000) -> ScheduleReport:
     name = getattr(schedule, "__name__", type(schedule).__name__)
     if not callable(schedule):
         raise AssertionError(f"{name}: a schedule is a function of the step.")
+    tell_apart(schedule)
     suite = _ScheduleSuite(schedule, name, num_steps)
     checks = (suite.values(), suite.stateless(), suite.compiled())
     return ScheduleReport(name, num_steps, suite.single[0], suite.single[num_steps], checks)

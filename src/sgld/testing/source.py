@@ -15,6 +15,7 @@ import numpy as np
 from ..data.contract import check_contract
 from ..data.order import ORDERS
 from ..errors import SGLDError
+from ..release import tell_apart
 
 __all__ = ["SourceReport", "check_source"]
 
@@ -76,6 +77,7 @@ def check_source(source: Any, *, seed: int = 0, steps: int | None = None) -> Sou
     batches = f"{source.batch_size} of {source.num_data} rows"
     name = f"{type(source).__name__}(order={source.order!r}, {batches})"
     steps = steps or max(64, 6 * source.period)
+    tell_apart(source)
     suite = _SourceSuite(source, name, seed, steps)
     checks = ["  whole: a pass over its blocks gives every row once"]
     checks += [suite.batches(), suite.unbiased(), suite.cuts(), suite.chains()]

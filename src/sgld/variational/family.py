@@ -27,6 +27,7 @@ from jaxtyping import Array, Float
 from ..errors import UsageError, need
 from ..layout import Layout
 from ..problem.problem import Problem
+from ..pytree import as_pytree
 
 __all__ = [
     "Family",
@@ -59,7 +60,7 @@ def inverse_softplus(sd: Any) -> np.ndarray | np.floating:
     return sd + np.log(-np.expm1(-sd))
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class MeanField:
     """Independent Gaussians: z = center + scale (mean + softplus(rho) eps).
@@ -116,7 +117,7 @@ class MeanField:
         return np.diag(self.moments(params)[1] ** 2)
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class FullRank:
     """One Gaussian with all correlations: z = center + factor (mean + L eps).
@@ -191,7 +192,7 @@ class FullRank:
         return root @ root.T
 
 
-@jax.tree_util.register_dataclass
+@as_pytree
 @dataclass(frozen=True)
 class Reparameterised:
     """Any NumPyro distribution with a reparameterised sampler.
