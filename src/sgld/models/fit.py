@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import ArrayLike
 
 from ..approximate.sandwich import sandwich
@@ -242,6 +243,7 @@ def resume(
     progress: bool = True,
     checkpoint_every: float = 10.0,
     keep: Any = None,
+    mesh: Mesh | None = None,
 ) -> Draws:
     """Go on with a killed or interrupted run, to the same bits as an uninterrupted one.
 
@@ -255,7 +257,7 @@ def resume(
         this package's are.
       schedule: of the step size, where that was a function of the user's own.
       keep: the function the run was begun with, where it was begun with one.
-      progress, checkpoint_every: as for `sgld.sample`.
+      progress, checkpoint_every, mesh: as for `sgld.sample`; the mesh may be another one, or none.
 
     Raises: RunError where the directory is none, is in use, is damaged, was written by another
     version, or was begun with another model, other data, or another sampler, schedule or keep of
@@ -288,6 +290,7 @@ def resume(
         progress=progress,
         checkpoint_every=checkpoint_every,
         keep=keep,
+        mesh=mesh,
         **own,
     )
 

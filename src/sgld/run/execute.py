@@ -26,6 +26,7 @@ from ..draws.storage import jsonable, write_result
 from ..gaussian.known import NEAR
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
+from ..mesh import check_chains
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
@@ -78,6 +79,7 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
         plan, starts = _begun(problem, ask, host, attempts)
     while True:
         setup = plan.setup
+        check_chains(problem.mesh, setup.num_chains)
         check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
         kept = _numbers_kept(host.keep, setup, problem)
         check_planned(setup.num_chains, setup.num_draws, problem.dimension, kept)
@@ -101,7 +103,7 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
             directory.begin_again(attempts)
     seconds = time.perf_counter() - began
     draws = replace(draws, info={**draws.info, **host.facts, "seconds": seconds})
-    if directory is not None:
+    if directory is not None and directory.writes:
         with stage("writing"):
             write_result(directory, draws)
     return draws

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from jax.sharding import Mesh
 from jaxtyping import Int
 
 from ..bridge.numpyro_model import opened
@@ -20,6 +21,7 @@ from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
 from ..errors import DataError, RunError, UsageError
 from ..files import reading
+from ..mesh import agreed, as_mesh, check_chains, in_step, is_first
 from ..posterior import Posterior
 from ..problem.prepare import check_always, check_batch, check_request, prepare
 from ..problem.problem import Problem
@@ -62,6 +64,7 @@ def sample(
     max_seconds: float | None = None,
     keep: Callable[[Any], Any] | Literal["moments"] | None = None,
     always_in: Sequence[int] | Int[Any, " m"] | Literal["auto"] = "auto",
+    mesh: Mesh | None = None,
 ) -> Draws:
     """Draw from the posterior, and say how far to trust the draws.
 
@@ -122,6 +125,8 @@ def sample(
       always_in: the numbers of the rows that are in every batch, beside its batch_size others, and
         count once in the sum: rows that a random batch would miss, or be thrown by. "auto" chooses
         them with the batch, where step_size is "auto" too; with a step size given by hand, none.
+      mesh: `jax.make_mesh((c, d), ("chain", "data"))`: chains over c devices, rows over d, each of which
+        holds its own; the draws are those of one device, but for the order of sums. docs/cluster.md.
 
     Returns: Draws, with `.verdict`.
 
@@ -141,7 +146,7 @@ def sample(
     )  # fmt: skip
     return begin(
         posterior, data, init, ask, ess, {"kind": "sample"}, path=path, overwrite=overwrite,
-        progress=progress, checkpoint_every=checkpoint_every, keep=keep,
+        progress=progress, checkpoint_every=checkpoint_every, keep=keep, mesh=mesh,
     )  # fmt: skip
 
 
@@ -149,29 +154,31 @@ def begin(
     posterior: Any, data: Any, init: Any, ask: Request, ess: int | None,
     asked: dict[str, Any], *, path: str | Path | None, overwrite: bool, progress: bool,
     checkpoint_every: float, on_start: Callable[[], None] | None = None,
-    on_plan: Callable[[Plan], None] | None = None, keep: Any = None,
+    on_plan: Callable[[Plan], None] | None = None, keep: Any = None, mesh: Any = None,
 ) -> Draws:  # fmt: skip
     """Check everything, write run.json with `asked` in it, and run.
 
     `on_start` is called once the arguments have passed, `on_plan` before the first step; what
     `asked` has as "facts" goes into the draws' info.
     """
-    with told(progress, SAMPLING), ExitStack() as held:
+    mesh = None if mesh is None else as_mesh(mesh)
+    with in_step(mesh), told(progress and is_first(), SAMPLING), ExitStack() as held:
         if checkpoint_every != 0:  # after every chunk
             positive("checkpoint_every", checkpoint_every, ", in seconds")
         with stage("data"):
             posterior, data, init = opened(posterior, data, init)
-        problem = _checked(posterior, data, init, ask, ess)
+        problem = _checked(posterior, data, init, ask, ess, mesh)
         kept = as_keep(keep, problem)
         check_moments(kept, ask, ess)
         check_asked(problem, ask, None if kept is None else kept.width)
         directory = None
         if path is not None:
             asked = {**asked, **record(problem, ask, ess, kept)}
-            directory = RunDirectory(path)
+            directory = RunDirectory(path, writes=is_first())
             directory.create(overwrite)
             held.enter_context(directory)
             directory.begin(asked)
+            agreed(0)  # the others read what the first has written
         if on_start is not None:
             with aside():
                 on_start()
@@ -195,9 +202,13 @@ def _nothing_left(directory: RunDirectory | None) -> Iterator[None]:
 
 
 @stage("data")
-def _checked(posterior: Any, data: Any, init: Any, ask: Request, ess: int | None) -> Problem:
+def _checked(
+    posterior: Any, data: Any, init: Any, ask: Request, ess: int | None, mesh: Any
+) -> Problem:
     check_request(ask, ess)
-    problem = prepare(posterior, data, init, seed=ask.seed)
+    if mesh is not None:
+        check_chains(mesh, ask.chains())
+    problem = prepare(posterior, data, init, seed=ask.seed, mesh=mesh)
     check_batch(problem, ask.batch_size)
     check_always(problem, ask)
     first = as_schedule(ask.temperature, "temperature", zero=True)(0)
@@ -218,9 +229,13 @@ def go_on(
     progress: bool = True,
     checkpoint_every: float = 10.0,
     keep: Callable[[Any], Any] | Literal["moments"] | None = None,
+    mesh: Mesh | None = None,
 ) -> Draws:
     """Go on with a killed or interrupted run; `sgld.models.fit.resume` knows formula runs too."""
-    directory = RunDirectory(path)
+    mesh = None if mesh is None else as_mesh(mesh)
+    with in_step(mesh):
+        writes = is_first()
+    directory = RunDirectory(path, writes=writes)
     if not directory.path.is_dir():
         raise RunError(f"{path} is not a directory.")
     asked = directory.begun()
@@ -236,10 +251,10 @@ def go_on(
         "preconditioner": preconditioner,
     }  # fmt: skip
     ask, ess = asked_again(directory, asked, Given(given)), asked.get("ess")
-    with told(progress, SAMPLING), reading(path):
+    with in_step(mesh), told(progress and writes, SAMPLING), reading(path):
         with stage("data"):
             posterior, data, init = opened(posterior, data, init)
-        problem = _checked(posterior, data, init, ask, ess)
+        problem = _checked(posterior, data, init, ask, ess, mesh)
         kept = as_keep(keep_again(directory, asked, keep), problem)
         now = record(problem, ask, ess, kept)
         check_unchanged(directory, asked, now)
