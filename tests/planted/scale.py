@@ -41,4 +41,14 @@ SCALE = [
         "math.ceil(steps * (1 - 1e-6))", "math.ceil(steps)",
         MESH + "test_four_devices_draw_what_one_draws",
     ),
+    Mutant(
+        "plan: passes are not divided among devices", "tune/scaling.py",
+        "local = -(-rows // devices)", "local = rows",
+        "tests/unit/tune/test_scaling.py::test_passes_are_divided_and_steps_are_not",
+    ),
+    Mutant(
+        "plan: the look at all rows is forgotten", "tune/scaling.py",
+        "+ SEARCHED + TABLED + SURVEYED", "+ TABLED",
+        "tests/unit/tune/test_scaling.py::test_passes_are_those_of_a_run",
+    ),
 ]  # fmt: skip
