@@ -51,4 +51,25 @@ SCALE = [
         "+ SEARCHED + TABLED + SURVEYED", "+ TABLED",
         "tests/unit/tune/test_scaling.py::test_passes_are_those_of_a_run",
     ),
+    Mutant(
+        "update: rows that came do not move the centre", "models/update.py",
+        "for sign, rows in ((1.0, changed.came), (-1.0, changed.went)):",
+        "for sign, rows in ((0.0, changed.came), (-1.0, changed.went)):",
+        "tests/unit/models/test_update.py::test_appended_rows_give_the_posterior_of_all",
+    ),
+    Mutant(
+        "update: rows that went come again", "models/update.py",
+        "(-1.0, changed.went)", "(1.0, changed.went)",
+        "tests/unit/models/test_update.py::test_what_was_dropped_is_forgotten",
+    ),
+    Mutant(
+        "update: whatever the rows say is believed", "models/update.py",
+        "if not size <= FAR:", "if False:",
+        "tests/unit/models/test_update.py::test_rows_that_say_something_else_are_searched_anew",
+    ),
+    Mutant(
+        "update: dropped rows are read again", "disk/grown.py",
+        "left[rows] = False", "left[rows] = True",
+        "tests/unit/models/test_update.py::test_what_was_dropped_is_forgotten",
+    ),
 ]  # fmt: skip

@@ -19,6 +19,7 @@ from jaxtyping import ArrayLike
 from ..approximate.sandwich import sandwich
 from ..checks import fraction, positive
 from ..data.table import as_table, check_named
+from ..disk.grown import table_again
 from ..disk.whole import TableSource
 from ..draws.draws import Draws
 from ..draws.origin import Origin
@@ -222,10 +223,10 @@ def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
         raise RunError(
             "the run was begun from a table in memory, which is not stored; fit it again."
         )
-    for name in ("path", "sha256"):
+    for name in ("path",) if isinstance(source, dict) and "parts" in source else ("path", "sha256"):
         _part(source, name)
     with reading("run.json"):
-        table = TableSource.again(source)
+        table = table_again(source)
         return FormulaModel.from_spec(_part(run_json, "model"), table)
 
 

@@ -48,7 +48,7 @@ from .outcome import laplace_facts, modes_facts, reported_draws, sampling_only, 
 from .record import Given, own_digests
 from .several import weighed
 
-__all__ = ["Host", "execute", "make_kernel"]
+__all__ = ["Host", "execute", "make_kernel", "prepared_again"]
 
 STARTS = 3  # the stream of the host's generator that the chains' starts use
 
@@ -64,6 +64,7 @@ class Host:
     moved: str | None = None  # a sentence, where a run goes on elsewhere
     keep: Keep | None = None  # what is kept of a draw, where not its position
     facts: Mapping[str, Any] = field(default_factory=dict)  # of the data, for the draws' info
+    planned: Callable[[Problem, Request], Plan] = make_plan  # what makes the plan
 
 
 def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draws:
@@ -149,12 +150,12 @@ def _begun(
     if host.directory is not None:
         given = Given(host.given, problem)
         stored = read_plan(host.directory, given.checked)
-    plan, at = (make_plan(problem, ask), 0) if stored is None else (stored.plan, stored.attempt)
+    plan, at = (host.planned(problem, ask), 0) if stored is None else (stored.plan, stored.attempt)
     for attempt in attempts[at:]:
         plan = revised(plan, attempt, problem, ask) or plan
     if stored is None:
         return plan, None
-    plan = _prepared_again(_in_batches(problem, plan, ask.seed), plan)
+    plan = prepared_again(problem, plan, ask.seed)
     plan = plan if host.moved is None else plan.noted(host.moved)
     return plan, problem.array(stored.starts) if at == len(attempts) else None
 
@@ -167,8 +168,9 @@ def _store(problem: Problem, ask: Request, host: Host, stored: StoredPlan) -> No
     host.directory.add(plan=jsonable(stored.plan.describe()))
 
 
-def _prepared_again(running: Problem, plan: Plan) -> Plan:
+def prepared_again(problem: Problem, plan: Plan, seed: int) -> Plan:
     """With what the estimator keeps of the rows, which is not stored."""
+    running = _in_batches(problem, plan, seed)
     gradient, gaussian = plan.setup.gradient, plan.known.gaussian
     if isinstance(gradient, Full):  # all that it keeps is stored
         return plan

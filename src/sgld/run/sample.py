@@ -29,6 +29,7 @@ from ..problem.request import Request
 from ..schedule import as_schedule
 from ..stages import SAMPLING, aside, stage, told
 from ..tune.memory import check_asked
+from ..tune.plan import make_plan
 from ..typing import Estimator, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
 from .kept import as_keep, check_moments
@@ -155,10 +156,11 @@ def begin(
     asked: dict[str, Any], *, path: str | Path | None, overwrite: bool, progress: bool,
     checkpoint_every: float, on_start: Callable[[], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None, keep: Any = None, mesh: Any = None,
+    planned: Callable[[Problem, Request], Plan] = make_plan,
 ) -> Draws:  # fmt: skip
     """Check everything, write run.json with `asked` in it, and run.
 
-    `on_start` is called once the arguments have passed, `on_plan` before the first step; what
+    `planned` makes the plan. `on_start` is called once the arguments have passed, `on_plan` before the first step; what
     `asked` has as "facts" goes into the draws' info.
     """
     mesh = None if mesh is None else as_mesh(mesh)
@@ -182,7 +184,8 @@ def begin(
         if on_start is not None:
             with aside():
                 on_start()
-        host = Host(directory, checkpoint_every, on_plan, keep=kept, facts=asked.get("facts") or {})
+        facts = asked.get("facts") or {}
+        host = Host(directory, checkpoint_every, on_plan, keep=kept, facts=facts, planned=planned)
         with _nothing_left(directory):
             draws = execute(problem, ask, ess, host)
         return replace(draws, origin=Origin(posterior, data, kept=kept is not None))
