@@ -33,6 +33,7 @@ KEYS = {
 }  # fmt: skip
 COMMANDS = (
     "demo", "fit", "resume", "summary", "verify", "report", "predict", "reference", "halve", "gallery",
+    "plan", "update", "watch",
 )  # fmt: skip
 # a step by hand, so that no time goes into tuning, and a checkpoint after every chunk of draws
 LONG = ("--step-size", "0.0003", "--draws", "60000", "--chains", "2", "--checkpoint-every", "1e-9")

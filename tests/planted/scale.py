@@ -72,4 +72,19 @@ SCALE = [
         "left[rows] = False", "left[rows] = True",
         "tests/unit/models/test_update.py::test_what_was_dropped_is_forgotten",
     ),
+    Mutant(
+        "watch: a page of elsewhere may ask", "cli/watch.py",
+        'if self.headers.get("Host") not in self.server.names:', 'if self.headers.get("Host") is None:',
+        "tests/end_to_end/test_watch.py::test_the_page_answers_this_machine_alone",
+    ),
+    Mutant(
+        "watch: names are not escaped", "report/live.py",
+        '<th scope="row">{says(shorten(n, 60))}</th>', '<th scope="row">{shorten(n, 60)}</th>',
+        "tests/end_to_end/test_watch.py::test_what_a_stranger_named_is_only_shown",
+    ),
+    Mutant(
+        "watch: draws that fill no chunk are forgotten", "report/live.py",
+        'if "pending_z" in arrays:', 'if "pending" in arrays:',
+        "tests/end_to_end/test_watch.py::test_a_run_is_read_while_it_goes_on",
+    ),
 ]  # fmt: skip

@@ -30,7 +30,7 @@ def summary(
     as_json: Json = False,
     strict: Strict = False,
 ) -> None:
-    """The table and the verdict of a finished run.
+    """The table and the verdict of a finished run; of one that goes on, what there is so far.
 
     sd_ratio is the run's sd over the posterior's, as the bias meter predicts it: 1 is right.
     """
@@ -42,8 +42,24 @@ def summary(
         if strict:
             raise typer.Exit(3)  # another law than the posterior's is never `trusted`
         return
+    if _goes_on(run):
+        from ..report.live import as_lines, read_live
+
+        live = read_live(run)
+        typer.echo(json.dumps(live.as_json()) if as_json else live.word() if quiet else as_lines(live))  # fmt: skip
+        if strict:
+            raise typer.Exit(3)  # there is no verdict yet
+        return
     show(run, quiet, as_json)
     exit_strict(run, strict)
+
+
+def _goes_on(run: Path) -> bool:
+    """Whether a process is at work on a run that has no verdict yet."""
+    from ..draws.run_directory import RunDirectory
+
+    directory = RunDirectory(run)
+    return directory.path.is_dir() and not directory.finished() and directory.in_use()
 
 
 @command("sgld verify run/")

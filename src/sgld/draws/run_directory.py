@@ -198,6 +198,22 @@ class RunDirectory:
         self._lock = file
         self.alive()
 
+    def in_use(self) -> bool:
+        """Whether a process of this machine holds it; nothing is held or written to find out."""
+        try:
+            import fcntl
+
+            handle = os.open(self.path / "lock", os.O_RDONLY | NO_FOLLOW)
+        except (ImportError, OSError):
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
     def alive(self) -> None:
         """Say in the lock who holds it, and until when it may be believed."""
         if self._lock is not None:
