@@ -231,7 +231,7 @@ def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
     for name in ("path", "sha256"):
         _part(source, name)
     with reading("run.json"):
-        return FormulaModel.from_spec(_part(run_json, "model"), partial(TableSource.again, source))
+        return FormulaModel.from_spec(_part(run_json, "model"), TableSource.again(source))
 
 
 def resume(
