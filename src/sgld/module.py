@@ -21,8 +21,17 @@ from jax.tree_util import Partial
 
 from .errors import UsageError
 from .layout import leaf_names
+from .pytree import as_pytree
 
-__all__ = ["Network", "as_module", "for_modules", "refuse_statistics", "seal"]
+__all__ = [
+    "Network",
+    "Overheard",
+    "as_module",
+    "for_modules",
+    "holds_network",
+    "refuse_statistics",
+    "seal",
+]
 
 PyTree = Any
 
@@ -236,16 +245,73 @@ def as_module(tree: PyTree) -> PyTree:
     )
 
 
+def holds_network(tree: PyTree) -> bool:
+    """Whether some part of `tree` is a Network."""
+    nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, Network))
+    return any(isinstance(node, Network) for node in nodes)
+
+
+@as_pytree
+@dataclass(frozen=True)
+class Overheard:
+    """What the modules of a position return where a log likelihood calls them: `predict` of a Posterior.
+
+    The log likelihood is given modules that note what they return. It raises whatever the function
+    does where a module is not called as it is (`eqx.filter_jit(net)`, `net.layers[0](x)`).
+    """
+
+    log_likelihood: Any
+
+    def __call__(self, position: PyTree, datum: PyTree) -> list[Any]:
+        """What every call returned, in order. LookupError where there was none."""
+        heard: list[Any] = []
+        self.shifted(position, datum, 0.0, heard)
+        if not heard:
+            raise LookupError("the log likelihood calls no module.")
+        return heard
+
+    def shifted(
+        self, position: PyTree, datum: PyTree, shift: Any, heard: list[Any] | None = None
+    ) -> Any:
+        """The log likelihood with `shift` added to all that modules return."""
+        notes: list[Any] = [] if heard is None else heard
+        is_network = lambda node: isinstance(node, Network)  # noqa: E731
+        listening = jax.tree.map(
+            lambda node: _Listening(as_module(node), shift, notes) if is_network(node) else node,
+            position,
+            is_leaf=is_network,
+        )
+        return self.log_likelihood(listening, datum)
+
+
+class _Listening:
+    """A module whose calls are noted."""
+
+    __slots__ = ("_module", "_notes", "_shift")
+
+    def __init__(self, module: Any, shift: Any, notes: list[Any]) -> None:
+        self._module, self._shift, self._notes = module, shift, notes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        found = self._module(*args, **kwargs)
+        self._notes.append(found)
+        return jax.tree.map(lambda leaf: leaf + self._shift, found)
+
+
 def for_modules(posterior: Any, position: PyTree) -> Any:
     """The Posterior whose functions are given modules where `position` holds Networks."""
-    nodes = jax.tree.leaves(position, is_leaf=lambda node: isinstance(node, Network))
-    if not any(isinstance(node, Network) for node in nodes):
+    if not holds_network(position):
         return posterior
-    wrapped = {
+    wrapped: dict[str, Any] = {
         name: Partial(_with_modules, getattr(posterior, name))
-        for name in ("log_prior", "log_likelihood", "output")
+        for name in ("log_prior", "log_likelihood", "output", "predict")
         if getattr(posterior, name) is not None
     }
+    if posterior.predict is None and posterior.log_likelihood is not None:
+        wrapped["predict"] = Overheard(posterior.log_likelihood)
     return replace(posterior, init=seal(posterior.init), **wrapped)
 
 
