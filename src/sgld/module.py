@@ -26,6 +26,7 @@ from .pytree import as_pytree
 __all__ = [
     "Network",
     "Overheard",
+    "Part",
     "as_module",
     "for_modules",
     "holds_network",
@@ -93,6 +94,30 @@ class Graph:
         other = self.other_treedef.unflatten([held.value for held in self.held])
         nnx = sys.modules["flax.nnx"]
         return nnx.merge(self.graphdef, self.treedef.unflatten(list(arrays)), other)
+
+
+@dataclass(frozen=True)
+class Part:
+    """How a pytree is put together of which some leaves are sampled: None stands where an array goes.
+
+    `last` says that they are the last layer's.
+    """
+
+    treedef: Any
+    held: tuple[Held | None, ...]
+    last: bool
+
+    @classmethod
+    def of(cls, treedef: Any, leaves: list[Any], chosen: list[bool], *, last: bool) -> Part:
+        """With the leaves that are not chosen held."""
+        pairs = zip(leaves, chosen, strict=True)
+        return cls(treedef, tuple(None if is_one else Held(leaf) for leaf, is_one in pairs), last)
+
+    def __call__(self, arrays: tuple) -> Any:
+        """The whole, with these arrays."""
+        rest = iter(arrays)
+        leaves = [next(rest) if held is None else held.value for held in self.held]
+        return as_module(self.treedef.unflatten(leaves))
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -275,11 +300,10 @@ class Overheard:
     ) -> Any:
         """The log likelihood with `shift` added to all that modules return."""
         notes: list[Any] = [] if heard is None else heard
-        is_network = lambda node: isinstance(node, Network)  # noqa: E731
         listening = jax.tree.map(
-            lambda node: _Listening(as_module(node), shift, notes) if is_network(node) else node,
-            position,
-            is_leaf=is_network,
+            lambda node: _Listening(node, shift, notes) if _is_module(node) else node,
+            as_module(position),
+            is_leaf=_is_module,
         )
         return self.log_likelihood(listening, datum)
 
@@ -310,7 +334,9 @@ def for_modules(posterior: Any, position: PyTree) -> Any:
         for name in ("log_prior", "log_likelihood", "output", "predict")
         if getattr(posterior, name) is not None
     }
-    if posterior.predict is None and posterior.log_likelihood is not None:
+    if isinstance(position, Network) and isinstance(position._build, Part) and position._build.last:
+        wrapped["predict"] = None  # a regression on features, whose parameters can be judged
+    elif posterior.predict is None and posterior.log_likelihood is not None:
         wrapped["predict"] = Overheard(posterior.log_likelihood)
     return replace(posterior, init=seal(posterior.init), **wrapped)
 

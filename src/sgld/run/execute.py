@@ -232,7 +232,7 @@ def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Kee
         "phase": None if raw.phase is None else raw.phase.to_dict(),
     }
     if plan.setup.predictions and raw.predicted is not None:
-        return judged_by_predictions(problem, plan, raw, ask.seed, info, keep)
+        return judged_by_predictions(problem, plan, raw, ask, info, keep)
     if keep is not None:
         return judged(problem, plan, raw, keep, ask, info)
     draws = reported_draws(problem, plan, raw, ask.seed)

@@ -63,7 +63,9 @@ def _until_predictions_mix(problem: Problem, plan: Plan, ask: Request, raw: loop
     With a limit on time they go on until it is up.
     """
     done, setup = raw.num_draws, plan.setup
-    if not (is_auto(ask.num_draws) and is_auto(ask.step_size)) or draws_suffice(problem, plan, raw):
+    if not (is_auto(ask.num_draws) and is_auto(ask.step_size)) or draws_suffice(
+        problem, plan, ask, raw
+    ):
         return done
     wanted = min(2 * done, most_draws(plan, problem, limited=ask.max_seconds is not None))
     if ask.max_steps is not None:

@@ -13,13 +13,15 @@ from ..draws.plan import Plan
 from ..probe.layers import Layers
 from ..probe.predictions import predictions_of
 from ..problem.problem import Problem
+from ..problem.request import Request, is_auto
 from .kept import Keep
 from .outcome import kept_draws, only, reported_draws, sampling_only, within_support
 from .sink import Raw
 
 __all__ = ["draws_suffice", "judged_by_predictions", "settled"]
 
-EARLY = 1 / 3  # of a run that was prolonged, which is burn-in
+EARLY = 1 / 3  # of a run's steps, which are burn-in
+FEWEST = 20  # draws of a chain that are left in any case
 
 
 class Settled(NamedTuple):
@@ -31,16 +33,20 @@ class Settled(NamedTuple):
 
 
 def settled(plan: Plan, raw: Raw) -> Settled:
-    """Of a run that was prolonged, with burn-in in proportion."""
-    setup = plan.setup
-    if raw.num_draws <= setup.num_draws:
+    """Burn-in is a share of what a run came to: it may have been prolonged, or stopped by the clock.
+
+    Where lengths were given, what was given is all there is.
+    """
+    setup, burn_in = plan.setup, plan.setup.burn_in
+    if setup.starts is None:
         return Settled(raw, plan, raw)
-    steps = setup.burn_in + setup.thin * raw.num_draws
-    first = max(0, -(-(int(EARLY * steps) - setup.burn_in) // setup.thin))
+    steps = burn_in + setup.thin * raw.num_draws
+    first = max(0, -(-(int(EARLY * steps) - burn_in) // setup.thin))
+    first = max(0, min(first, raw.num_draws - FEWEST))
     every = -(-(raw.num_draws - first) // setup.num_draws)
     rows = np.arange(raw.num_draws - 1, first - 1, -every)[::-1]
     moved = replace(
-        setup, burn_in=setup.burn_in + int(rows[0]) * setup.thin, thin=setup.thin * every,
+        setup, burn_in=burn_in + int(rows[0]) * setup.thin, thin=setup.thin * every,
         num_draws=len(rows),
     )  # fmt: skip
     late = only(raw, np.arange(first, raw.num_draws))
@@ -48,14 +54,17 @@ def settled(plan: Plan, raw: Raw) -> Settled:
 
 
 def judged_by_predictions(
-    problem: Problem, plan: Plan, raw: Raw, seed: int, info: dict[str, Any], keep: Keep | None
+    problem: Problem, plan: Plan, raw: Raw, ask: Request, info: dict[str, Any], keep: Keep | None
 ) -> Draws:
     """Draws of the run, or of what was kept of it, with the verdict in function space."""
-    late, plan, raw = settled(plan, raw)
-    if keep is not None:
-        draws = kept_draws(problem, plan, raw, seed, keep)
+    if is_auto(ask.burn_in) and is_auto(ask.num_draws):
+        late, plan, raw = settled(plan, raw)
     else:
-        draws = reported_draws(problem, plan, raw, seed)
+        late = raw
+    if keep is not None:
+        draws = kept_draws(problem, plan, raw, ask.seed, keep)
+    else:
+        draws = reported_draws(problem, plan, raw, ask.seed)
     info = {**info, "plan": plan.describe()}
     draws = replace(draws, info=info, plan=plan)
     raw, late = sampling_only(raw)[0], sampling_only(late)[0]
@@ -74,9 +83,9 @@ def judged_by_predictions(
     return draws.with_verdict(verdict)
 
 
-def draws_suffice(problem: Problem, plan: Plan, raw: Raw) -> bool:
+def draws_suffice(problem: Problem, plan: Plan, ask: Request, raw: Raw) -> bool:
     """Whether predictions have mixed, and temperatures are known; True where all chains failed."""
-    late = settled(plan, raw).late
+    late = settled(plan, raw).late if is_auto(ask.burn_in) else raw
     healthy = np.isfinite(late.last).all(axis=1) if late.last is not None else np.ones(0, bool)
     if not healthy.any() or late.predicted is None:
         return True

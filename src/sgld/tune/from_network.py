@@ -27,6 +27,7 @@ from ..device import sent, stream_key
 from ..draws.plan import Plan
 from ..draws.setup import Setup
 from ..gaussian.known import Known
+from ..gaussian.mode import FEW
 from ..gaussian.noise import TUNING
 from ..gradient.full import Full
 from ..pace import Work
@@ -65,12 +66,14 @@ FISHER_ROWS, CURVATURE_ROWS, FEWEST_ROWS = 1024, 1024, 64
 FISHER_NUMBERS, CURVATURE_NUMBERS = 2**26, 2**25
 PIECE = 2**20  # numbers of gradients of single rows that are held together
 # in units of delta: a parameter forgets itself after 2 or so in the best of metrics
-BURN_IN, SPAN, DRAWS = 60.0, 240.0, 500
+# (of what a run comes to, a third is left out as burn-in)
+BURN_IN, SPAN, DRAWS = 30.0, 270.0, 750
 RUN_SECONDS = 30.0  # predicted, of burn-in and draws as planned
-GROWTH = 16  # times the planned draws, that a run is prolonged to
+GROWTH = 64  # times the planned draws, that a run is prolonged to
 SHARED = 5e-6  # seconds of a step, whatever the model
 PROBE_SHARE = 0.05  # of a run's gradients, that predictions at draws may cost
 MOST_NUMBERS, FEWEST_DRAWS = 2**26, 50  # of all kept positions; draws of a chain
+PREDICTED = 1024  # numbers beside the position that a draw has, about
 
 
 def is_network(problem: Problem) -> bool:
@@ -78,14 +81,20 @@ def is_network(problem: Problem) -> bool:
     return problem.has_rows and problem.posterior.predict is not None
 
 
-def from_network(problem: Problem, ask: Request, known: Known) -> Plan:
+def is_like_one(problem: Problem, known: Known) -> bool:
+    """Whether a mode was looked for in vain among many parameters, some of them matrices, and there are rows."""
+    matrices = any(len(shape) > 1 for shape in problem.layout.shapes)
+    return problem.has_rows and problem.dimension > FEW and matrices and not known.usable
+
+
+def from_network(problem: Problem, ask: Request) -> Plan:
     """Metric, step and batches from where optimisers end; `problem` holds all rows as one batch.
 
     Raises UsageError for a sampler whose step has no rule here.
     """
-    sampler = BAOA() if is_auto(ask.sampler) else ask.sampler
-    if not isinstance(sampler, (BAOA, SGLD)):
+    if not has_rule(ask):
         raise no_step(ask)
+    sampler = BAOA() if is_auto(ask.sampler) else ask.sampler
     if isinstance(sampler, SGLD) and is_auto(sampler.noise_correction):
         sampler = SGLD()
     whole, chains = problem, ask.chains()
@@ -102,7 +111,13 @@ def from_network(problem: Problem, ask: Request, known: Known) -> Plan:
         sampler, gradient, found.D, as_schedule(found.h, "step_size"), *problem.batches,
         starts=np.asarray(found.z, np.float64), predictions=True,
     )  # fmt: skip
-    return Plan(setup, known, problem.num_data)
+    return Plan(setup, num_data=problem.num_data)
+
+
+def has_rule(ask: Request) -> bool:
+    """Whether the step of the sampler asked for follows from temperatures, and its estimator forgets."""
+    forgets = is_auto(ask.gradient) or not ask.gradient.remembers
+    return forgets and (is_auto(ask.sampler) or isinstance(ask.sampler, (BAOA, SGLD)))
 
 
 def affordable(problem: Problem, chains: int) -> bool:
@@ -128,7 +143,7 @@ def _tuned(
 ) -> _Tuned:
     """Short stages, each with the metric and the step that were measured where the last one ended."""
     z, h, D = problem.array(ends), 0.0, None
-    price = len(ends) * _step_price(problem, gradient)
+    price = len(ends) * _step_price(problem, gradient, problem.source.batch_size)
     steps = int(np.clip(STAGE_SECONDS / price / STAGES, 20, STAGE_STEPS))
     for number in range(STAGES + 1):
         D = _metric(problem, ask, z)
@@ -139,10 +154,11 @@ def _tuned(
     return _Tuned(z, D, h)
 
 
-def _step_price(problem: Problem, gradient: Any) -> float:
-    if isinstance(gradient, Full):
+def _step_price(problem: Problem, gradient: Any, batch_size: int | None) -> float:
+    """Predicted seconds of one chain's step; the problem may hold its rows in any batches."""
+    if isinstance(gradient, Full) or batch_size is None:
         return gradient_price(problem).each
-    return problem.source.batch_size * row_price(problem)
+    return batch_size * row_price(problem)
 
 
 def _metric(problem: Problem, ask: Request, zs: Array) -> Any:
@@ -284,9 +300,9 @@ def network_lengths(plan: Plan, problem: Problem, ask: Request) -> Plan:
     setup, chains = plan.setup, ask.chains()
     h = float(setup.step_size(0))
     rate = h if isinstance(setup.sampler, SGLD) else math.sqrt(h)
-    price = SHARED + chains * _step_price(problem, setup.gradient)
+    price = SHARED + chains * _step_price(problem, setup.gradient, setup.batch_size)
     most = max(1000, int(RUN_SECONDS / price))
-    burn_in = max(10, min(most // 4, math.ceil(BURN_IN / rate)))
+    burn_in = max(10, min(most // 10, math.ceil(BURN_IN / rate)))
     span = max(40, min(most - burn_in, math.ceil(SPAN / rate)))
     if ask.max_steps is not None:
         burn_in = min(burn_in, ask.max_steps // 4)
@@ -308,9 +324,9 @@ def network_lengths(plan: Plan, problem: Problem, ask: Request) -> Plan:
 def most_draws(plan: Plan, problem: Problem, *, limited: bool) -> int:
     """Draws of a chain that a run may be prolonged to: by memory, and by price where time has no limit."""
     setup = plan.setup
-    held = 2 * MOST_NUMBERS // (setup.num_chains * problem.dimension)
+    held = 2 * MOST_NUMBERS // (setup.num_chains * (problem.dimension + PREDICTED))
     most = min(held, GROWTH * setup.num_draws)
     if not limited:
-        price = SHARED + setup.num_chains * _step_price(problem, setup.gradient)
+        price = SHARED + setup.num_chains * _step_price(problem, setup.gradient, setup.batch_size)
         most = min(most, (int(RUN_SECONDS / price) - setup.burn_in) // setup.thin)
     return max(setup.num_draws, most)
