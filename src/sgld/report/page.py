@@ -36,8 +36,11 @@ MOST_DIRECTIONS = 5  # from the heaviest mode to another
 ROWS_OF_PANEL = 15
 
 
-def write_report(run_path: Path | str) -> Path:
+def write_report(run_path: Path | str, model: FormulaModel | None = None) -> Path:
     """Write `report.html` into the finished run directory `run_path`; return its path.
+
+    Args:
+      model: the run's own with its rows, where they are at hand; else they are read again.
 
     Raises:
       RunError: no run directory, an unfinished run, or the page cannot be written.
@@ -49,7 +52,8 @@ def write_report(run_path: Path | str) -> Path:
     path = run.path / "report.html"
     with reading(run.path):
         name = run.path.resolve().name
-        made = _page(name, draws, asked, table_of(run), _model_of(asked), run.path)
+        find = _model_of(asked) if model is None else lambda: model
+        made = _page(name, draws, asked, table_of(run), find, run.path)
     write_atomic(path, made.encode("utf-8"))
     return path
 
