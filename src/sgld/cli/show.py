@@ -149,7 +149,7 @@ def _show(run: Path, quiet: bool, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(content, indent=2))
         return
-    if not quiet and content["parameters"]:
+    if not quiet and (content["parameters"] or content.get("layers")):
         typer.echo(plain(_table(content, _told(run))) + "\n")
     word = content["verdict"]
     typer.secho(plain(f"verdict: {word}"), fg=COLOURS.get(word), bold=True, nl=False)

@@ -27,7 +27,7 @@ from ..models.formula import FormulaModel
 from . import check, figures, modes
 from .replicated import replicate
 from .style import PAGE
-from .text import banner, says, table, what_was_asked, what_was_chosen
+from .text import banner, layers, says, table, what_was_asked, what_was_chosen
 
 __all__ = ["report_of", "write_report"]
 
@@ -123,10 +123,16 @@ def _page(
 
 def _results(draws: Draws, summary: dict[str, Any], checked: str) -> list[str]:
     """Everything that needs a chain that did not fail."""
+    found, parts = draws.verdict.extra, []
+    if found.get("layers"):
+        parts = [_section("Layers", layers(found["layers"], found["predictions"]))]
+        if len(draws.names) > MOST_INTERVALS:
+            return parts
     parameters = summary["parameters"]
     values, _ = draws.flat()
     ess = np.array([parameters[name]["ess_bulk"] or 0.0 for name in draws.names])
     return [
+        *parts,
         _section("Parameters", table(parameters, draws)),
         _modes(draws, values),
         _intervals(draws, values),
