@@ -11,6 +11,7 @@ from .manners import MANNERS
 from .mutant import Mutant
 from .referee import REFEREE
 from .sampling import SAMPLING
+from .scale import SCALE
 from .sklearn_door import SKLEARN_DOOR
 from .tables import TABLES
 from .torch_door import TORCH_DOOR
@@ -18,5 +19,5 @@ from .tune import TUNE
 
 MUTANTS: list[Mutant] = [
     *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DISK, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *MANNERS, *SKLEARN_DOOR,
-    *TABLES, *TORCH_DOOR, *ARVIZ_DOOR,
+    *TABLES, *TORCH_DOOR, *ARVIZ_DOOR, *SCALE,
 ]  # fmt: skip
