@@ -58,11 +58,11 @@ def compiling(function: Any, *arguments: Any, **named: Any) -> Iterator[None]:
         thread.join()
 
 
-def sent(values: Any, dtype: Any = None) -> Array:
-    """A copy of `values` on the device: `jnp.asarray(np.asarray(values, dtype))`."""
+def sent(values: Any, dtype: Any = None, *, owned: bool = False) -> Array:
+    """A copy of `values` on the device; `owned`: of an array that nobody else writes to."""
     # a copy, because on a CPU the device's array would be the host's own memory
     try:
-        return jax.device_put(np.array(values, dtype))
+        return jax.device_put(np.asarray(values, dtype) if owned else np.array(values, dtype))
     except (RuntimeError, AssertionError):
         check_device()  # says so, where that is what is wrong
         raise

@@ -21,8 +21,18 @@ from jax.tree_util import Partial
 
 from .errors import UsageError
 from .layout import leaf_names
+from .pytree import as_pytree
 
-__all__ = ["Network", "as_module", "for_modules", "refuse_statistics", "seal"]
+__all__ = [
+    "Network",
+    "Overheard",
+    "Part",
+    "as_module",
+    "for_modules",
+    "holds_network",
+    "refuse_statistics",
+    "seal",
+]
 
 PyTree = Any
 
@@ -84,6 +94,30 @@ class Graph:
         other = self.other_treedef.unflatten([held.value for held in self.held])
         nnx = sys.modules["flax.nnx"]
         return nnx.merge(self.graphdef, self.treedef.unflatten(list(arrays)), other)
+
+
+@dataclass(frozen=True)
+class Part:
+    """How a pytree is put together of which some leaves are sampled: None stands where an array goes.
+
+    `last` says that they are the last layer's.
+    """
+
+    treedef: Any
+    held: tuple[Held | None, ...]
+    last: bool
+
+    @classmethod
+    def of(cls, treedef: Any, leaves: list[Any], chosen: list[bool], *, last: bool) -> Part:
+        """With the leaves that are not chosen held."""
+        pairs = zip(leaves, chosen, strict=True)
+        return cls(treedef, tuple(None if is_one else Held(leaf) for leaf, is_one in pairs), last)
+
+    def __call__(self, arrays: tuple) -> Any:
+        """The whole, with these arrays."""
+        rest = iter(arrays)
+        leaves = [next(rest) if held is None else held.value for held in self.held]
+        return as_module(self.treedef.unflatten(leaves))
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -236,16 +270,74 @@ def as_module(tree: PyTree) -> PyTree:
     )
 
 
+def holds_network(tree: PyTree) -> bool:
+    """Whether some part of `tree` is a Network."""
+    nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, Network))
+    return any(isinstance(node, Network) for node in nodes)
+
+
+@as_pytree
+@dataclass(frozen=True)
+class Overheard:
+    """What the modules of a position return where a log likelihood calls them: `predict` of a Posterior.
+
+    The log likelihood is given modules that note what they return. It raises whatever the function
+    does where a module is not called as it is (`eqx.filter_jit(net)`, `net.layers[0](x)`).
+    """
+
+    log_likelihood: Any
+
+    def __call__(self, position: PyTree, datum: PyTree) -> list[Any]:
+        """What every call returned, in order. LookupError where there was none."""
+        heard: list[Any] = []
+        self.shifted(position, datum, 0.0, heard)
+        if not heard:
+            raise LookupError("the log likelihood calls no module.")
+        return heard
+
+    def shifted(
+        self, position: PyTree, datum: PyTree, shift: Any, heard: list[Any] | None = None
+    ) -> Any:
+        """The log likelihood with `shift` added to all that modules return."""
+        notes: list[Any] = [] if heard is None else heard
+        listening = jax.tree.map(
+            lambda node: _Listening(node, shift, notes) if _is_module(node) else node,
+            as_module(position),
+            is_leaf=_is_module,
+        )
+        return self.log_likelihood(listening, datum)
+
+
+class _Listening:
+    """A module whose calls are noted."""
+
+    __slots__ = ("_module", "_notes", "_shift")
+
+    def __init__(self, module: Any, shift: Any, notes: list[Any]) -> None:
+        self._module, self._shift, self._notes = module, shift, notes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        found = self._module(*args, **kwargs)
+        self._notes.append(found)
+        return jax.tree.map(lambda leaf: leaf + self._shift, found)
+
+
 def for_modules(posterior: Any, position: PyTree) -> Any:
     """The Posterior whose functions are given modules where `position` holds Networks."""
-    nodes = jax.tree.leaves(position, is_leaf=lambda node: isinstance(node, Network))
-    if not any(isinstance(node, Network) for node in nodes):
+    if not holds_network(position):
         return posterior
-    wrapped = {
+    wrapped: dict[str, Any] = {
         name: Partial(_with_modules, getattr(posterior, name))
-        for name in ("log_prior", "log_likelihood", "output")
+        for name in ("log_prior", "log_likelihood", "output", "predict")
         if getattr(posterior, name) is not None
     }
+    if isinstance(position, Network) and isinstance(position._build, Part) and position._build.last:
+        wrapped["predict"] = None  # a regression on features, whose parameters can be judged
+    elif posterior.predict is None and posterior.log_likelihood is not None:
+        wrapped["predict"] = Overheard(posterior.log_likelihood)
     return replace(posterior, init=seal(posterior.init), **wrapped)
 
 

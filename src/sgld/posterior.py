@@ -77,6 +77,10 @@ class Posterior:
       output: `output(position) -> pytree`, what draws report instead of the position (a
         regression sampled in standardised coordinates reports original ones).
       names: one name per flat entry of the reported pytree, for tables.
+      predict: `predict(position, datum) -> array`, what the model predicts of one datum: a number or
+        several, or the log probabilities of classes (their exponentials sum to 1). Given, runs are
+        tuned and judged by predictions at some rows, not by single parameters, as those of a network
+        are (`docs/networks.md`); of a module as the position, what it returns is known without.
       data: the rows, where `sgld.sample` is given none (`sgld.from_numpyro` puts them here).
       notes: sentences that the summary of every run repeats.
 
@@ -101,6 +105,7 @@ class Posterior:
     init: Any = None
     output: Any = None
     names: Labels | None = field(default=None, metadata={"static": True})
+    predict: Any = None
     data: Any = None
     notes: Labels = field(default=Labels(), metadata={"static": True})
 
@@ -119,8 +124,9 @@ class Posterior:
         if self.names is not None:
             object.__setattr__(self, "names", Labels(self.names))
         object.__setattr__(self, "notes", Labels(self.notes))
-        if callable(self.output):
-            object.__setattr__(self, "output", _as_pytree(self.output))
+        for name in ("output", "predict"):
+            if callable(getattr(self, name)):
+                object.__setattr__(self, name, _as_pytree(getattr(self, name)))
         if self.constraints is not None and self.transform is None:
             object.__setattr__(self, "transform", Constraints.build(self.constraints))
             object.__setattr__(self, "constraints", None)

@@ -343,7 +343,7 @@ def test_a_step_too_large_is_a_verdict_not_a_crash(folder):
     assert "verdict: biased - all 4 chains failed; chain 0 became non-finite" in result.stdout
 
 
-def write_nothing(run_path):
+def write_nothing(run_path, model):
     raise RuntimeError("no room left.")
 
 

@@ -4,7 +4,19 @@ from .mutant import Mutant
 
 TABLES_TESTS = "tests/unit/models/test_tables.py::"
 
+BLOCKS = "tests/unit/models/test_blocks.py::"
+
 TABLES = [
+    Mutant(
+        "tables: transforms are learnt block by block", "models/design.py",
+        'factor.eval_method.value in ("lookup", "literal") for factor in factors', "True for factor in factors",
+        BLOCKS + "test_a_design_in_pieces_is_the_design",
+    ),
+    Mutant(
+        "tables: the last block of a design is left out", "models/blocks.py",
+        "for at in range(0, len(x), ROWS)", "for at in range(0, len(x) - ROWS, ROWS)",
+        BLOCKS + "test_sums_in_blocks",
+    ),
     Mutant(
         "tables: weights are not counted", "models/family.py",
         'return extra["weight"] * value if "weight" in extra else value', "return value",

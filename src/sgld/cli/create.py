@@ -212,8 +212,8 @@ def _fit(
             from ..models.fit import fit as run
 
             work.check()
-        run(data, formula, out=out, progress=not silent, **arguments, **say)
-        finish(out, quiet, as_json)
+        fit = run(data, formula, out=out, progress=not silent, **arguments, **say)
+        finish(out, quiet, as_json, fit.model)
 
 
 @command("sgld resume run/")

@@ -82,7 +82,7 @@ def _say(title: str, lines: Any) -> None:
         typer.echo(f"{title if i == 0 else '':<8}{line}")
 
 
-def finish(run: Path, quiet: bool, as_json: bool) -> None:
+def finish(run: Path, quiet: bool, as_json: bool, model: FormulaModel | None = None) -> None:
     """What a run ends with: the table, the verdict, and the report."""
     from ..stages import aside
 
@@ -90,18 +90,18 @@ def finish(run: Path, quiet: bool, as_json: bool) -> None:
         if not (quiet or as_json):
             typer.echo("")
         show(run, quiet, as_json)
-    write_page(run, quiet or as_json)
+    write_page(run, quiet or as_json, model)
 
 
-def write_page(run: Path, silent: bool) -> None:
-    """Write the report and say where it is; its failure loses nothing."""
+def write_page(run: Path, silent: bool, model: FormulaModel | None = None) -> None:
+    """Write the report and say where it is; its failure loses nothing. `model`: with its rows, where read."""
     from ..stages import aside, stage
 
     try:
         with stage("report"):
             from ..report.page import write_report
 
-            path = write_report(run)
+            path = write_report(run, model)
     except Exception as error:
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         with aside():
@@ -149,7 +149,7 @@ def _show(run: Path, quiet: bool, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(content, indent=2))
         return
-    if not quiet and content["parameters"]:
+    if not quiet and (content["parameters"] or content.get("layers")):
         typer.echo(plain(_table(content, _told(run))) + "\n")
     word = content["verdict"]
     typer.secho(plain(f"verdict: {word}"), fg=COLOURS.get(word), bold=True, nl=False)

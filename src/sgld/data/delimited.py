@@ -207,15 +207,20 @@ def _read(path: Path, dialect: Dialect) -> pyarrow.Table:
         source = zipped if isinstance(zipped, gzip.GzipFile) else path
         try:
             with zipped:
-                table = reader.read_csv(
-                    source,
-                    read_options=reader.ReadOptions(skip_rows=dialect.skip),
-                    parse_options=reader.ParseOptions(
-                        delimiter=dialect.sep, newlines_in_values=True
-                    ),
-                    convert_options=options,
+                # a block at a time: read_csv holds three times the table. No name is kept of it
+                # here, so that each column's pieces go as they are put together
+                return _in_one_piece(
+                    reader.open_csv(
+                        source,
+                        read_options=reader.ReadOptions(skip_rows=dialect.skip),
+                        parse_options=reader.ParseOptions(
+                            delimiter=dialect.sep, newlines_in_values=True
+                        ),
+                        convert_options=options,
+                    )
+                    .read_all()
+                    .rename_columns([name.strip() for name in names])
                 )
-            return table.rename_columns([name.strip() for name in table.column_names])
         except arrow.ArrowInvalid as error:
             if "straddl" in str(error):
                 raise DataError(
@@ -230,3 +235,12 @@ def _read(path: Path, dialect: Dialect) -> pyarrow.Table:
             name = names[int(found[1])]
             numeric = found[2] in ("int64", "null") and name not in types
             types[name] = arrow.float64() if numeric else arrow.string()
+
+
+def _in_one_piece(table: pyarrow.Table) -> pyarrow.Table:
+    """The table with a chunk a column, which pandas and NumPy take as it is; a column at a time."""
+    pool = need("pyarrow", "tables").default_memory_pool()
+    for index, name in enumerate(table.column_names):
+        table = table.set_column(index, name, table.column(index).combine_chunks())
+        pool.release_unused()  # the pieces, which would be kept for others
+    return table

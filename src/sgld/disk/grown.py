@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,12 +62,18 @@ def as_grown(
     }
 
 
-def table_again(stored: dict[str, Any], depth: int = 0) -> pyarrow.Table:
-    """The table that a run.json tells of, its parts found to be the same. Raises RunError otherwise."""
+def table_again(stored: dict[str, Any], depth: int = 0) -> Callable[[], pyarrow.Table]:
+    """A function that reads the table that a run.json tells of, its parts found to be the same. Either raises RunError."""
     if "parts" not in stored:
         return TableSource.again(stored)
     parts = stored["parts"]
     if depth > MOST_PARTS or not isinstance(parts, list) or not 1 <= len(parts) <= 2:
         raise RunError("run.json is damaged: its data have no parts.")
-    table = without(table_again(parts[0], depth + 1), np.asarray(stored["dropped"], np.int64))
-    return table if len(parts) == 1 else appended(table, TableSource.again(parts[1]), "a part")
+    before, dropped = table_again(parts[0], depth + 1), np.asarray(stored["dropped"], np.int64)
+    added = TableSource.again(parts[1]) if len(parts) == 2 else None
+
+    def read() -> pyarrow.Table:
+        table = without(before(), dropped)
+        return table if added is None else appended(table, added(), "a part")
+
+    return read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -122,8 +123,8 @@ class TableSource(NamedTuple):
         return {"path": self.data, **place, "sha256": digest, **{k: v for k, v in rest.items() if v}}  # fmt: skip
 
     @classmethod
-    def again(cls, stored: dict[str, Any]) -> pyarrow.Table:
-        """The table that `as_json` tells of, found to be the same. Raises RunError otherwise."""
+    def again(cls, stored: dict[str, Any]) -> Callable[[], pyarrow.Table]:
+        """A function that reads the table that `as_json` tells of. Either raises RunError where it is not the same."""
         words = {name: str(stored[name]) for name in STORED if stored.get(name) is not None}
         source = cls(str(stored["path"]), **words)
         if source.is_query and source.database is None:
@@ -141,13 +142,17 @@ class TableSource(NamedTuple):
                 raise RunError(f"the run's data file {absolute} is missing; put it back to go on.")
             what = found
             source = source._replace(**{"data" if source.database is None else "database": found})
-        table, digest = source.read()
-        if digest != stored["sha256"]:
-            raise RunError(
-                f"the run's data file {what} has changed since the run was begun; put the old file "
-                "back, or fit the new one to another directory."
-            )
-        return table
+
+        def read() -> pyarrow.Table:
+            table, digest = source.read()
+            if digest != stored["sha256"]:
+                raise RunError(
+                    f"the run's data file {what} has changed since the run was begun; put the old file "
+                    "back, or fit the new one to another directory."
+                )
+            return table
+
+        return read
 
 
 def _plain(kind: Any) -> Any:

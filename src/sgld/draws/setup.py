@@ -24,6 +24,7 @@ class Setup:
       sampler, gradient, preconditioner: as `sgld.sample` takes them, but prepared for the problem.
       order, batch_size: of the rows; None without data.
       always: the user's numbers of the rows that are in every batch; None for none.
+      predictions: whether the run is judged by predictions, not by single parameters.
       step_size, temperature: schedules, functions of the step.
       burn_in, thin, num_draws, num_chains: lengths of a run.
       starts: free positions [chain, d] that the chains start from; None: dispersed around the centre
@@ -43,6 +44,7 @@ class Setup:
     num_chains: int = 0
     starts: Float[np.ndarray, "chain d"] | None = None
     always: Int[np.ndarray, " m"] | None = None
+    predictions: bool = False
 
     @property
     def corrected(self) -> bool:

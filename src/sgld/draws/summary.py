@@ -9,6 +9,7 @@ import numpy as np
 
 from ..columns import columns
 from . import weighted
+from .layers import layer_table, predictions_lines
 from .modes import Modes
 from .strata import strata_of
 from .verdict import Word
@@ -23,6 +24,7 @@ COLUMNS = (
     "sd_ratio", "sd_ratio_se", "r2", "mean_corrected", "sd_corrected",
 )  # fmt: skip
 TOLD = ("phase", "target", "notes")  # facts that are said and not stored in summary.json
+MOST_OF_LAYERS = 1000  # parameters that have rows of their own where layers are looked at
 SHOWN = ("mean", "sd", "q05", "q50", "q95", "ess_bulk", "r_hat", "sd_ratio")
 
 
@@ -45,14 +47,7 @@ class Summary:
         }
 
     def __str__(self) -> str:
-        shown = list(SHOWN)
-        if any(row["sd_corrected"] is not None for row in self.parameters.values()):
-            shown += ["mean_corrected", "sd_corrected"]
-        body = [
-            [name, *(_text(column, row[column]) for column in shown)]
-            for name, row in self.parameters.items()
-        ]
-        lines = columns([["", *shown], *body])
+        lines = self._layers() if self.facts.get("layers") else self._table()
         facts = self.facts
         lines.append(
             f"{facts['num_chains']} chains x {facts['num_draws']} draws, {facts['num_steps']} steps"
@@ -66,6 +61,20 @@ class Summary:
         lines += [f"note: {note}" for note in facts.get("notes", ())]
         lines += [f"verdict: {self.verdict}", *(f"  {reason}" for reason in self.reasons)]
         return "\n".join(lines)
+
+    def _table(self) -> list[str]:
+        shown = list(SHOWN)
+        if any(row["sd_corrected"] is not None for row in self.parameters.values()):
+            shown += ["mean_corrected", "sd_corrected"]
+        body = [
+            [name, *(_text(column, row[column]) for column in shown)]
+            for name, row in self.parameters.items()
+        ]
+        return columns([["", *shown], *body])
+
+    def _layers(self) -> list[str]:
+        """The layers, and how well predictions have mixed."""
+        return [*layer_table(self.facts["layers"]), *predictions_lines(self.facts["predictions"])]
 
     def __repr__(self) -> str:
         return str(self)
@@ -93,7 +102,8 @@ def _text(column: str, value: float | None) -> str:
 
 def summarise(draws: Draws) -> Summary:
     """Every column of COLUMNS for every parameter of `draws`."""
-    if draws.healthy.size == 0:
+    many = len(draws.names) > MOST_OF_LAYERS and draws.verdict.extra.get("layers")
+    if draws.healthy.size == 0 or many:
         return _summary(draws, {})
     verdict = draws.verdict
     table = _of_moments(draws) if draws.moments is not None else _of_values(draws)
@@ -154,6 +164,9 @@ def _summary(draws: Draws, parameters: dict[str, dict[str, float | None]]) -> Su
     }
     facts |= {name: draws.info[name] for name in ("modes", "num_dropped") if draws.info.get(name)}
     verdict = draws.verdict
+    facts |= {
+        name: verdict.extra[name] for name in ("layers", "predictions") if verdict.extra.get(name)
+    }
     # a verdict knows of chains that failed
     reasons = verdict.reasons if verdict.judged else (*verdict.reasons, *draws.failures)
     return Summary(parameters, verdict.word, reasons, facts)

@@ -26,7 +26,7 @@ from .lowrank import (
     lowrank_mode,
     lowrank_modes,
 )  # fmt: skip
-from .mode import NEWTON_LIMIT, AtMode, gaussian_at_mode, more_modes, newton_mode, other_modes
+from .mode import FEW, NEWTON_LIMIT, AtMode, gaussian_at_mode, more_modes, newton_mode, other_modes
 from .modes import KnownModes, known_modes
 from .noise import TUNING
 from .proper import check_proper, named_direction
@@ -115,7 +115,7 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
         pilot, _, _, found = newton_mode(problem.first(PILOT_ROWS), start)
         start = jnp.asarray(pilot) if found else start
     at = gaussian_at_mode(problem, start)
-    if not at.gaussian.positive_definite:
+    if not at.gaussian.positive_definite and not _like_a_network(problem):
         at = _off_the_saddle(problem, at)
     if not at.converged:
         notes.append(NOT_CONVERGED)
@@ -228,6 +228,11 @@ def _with_center(problem: Problem, known: Known, seed: int, T: float) -> Known:
         return replace(known, nu=nu, nu_at_mode=nu)
     gaussian, nu, at_mode = at_the_mean(problem, known.gaussian, rng, T)
     return replace(known, gaussian=gaussian, nu=nu, nu_at_mode=at_mode)
+
+
+def _like_a_network(problem: Problem) -> bool:
+    """Whether a saddle is one of so many that a way off this one leads to the next."""
+    return problem.has_rows and problem.dimension > FEW
 
 
 def _off_the_saddle(problem: Problem, at: AtMode) -> AtMode:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 
 import numpy as np
 from jaxtyping import Float
 
 from ..errors import DataError
+from .blocks import gram, mean_and_sd
 
 __all__ = ["check_columns", "check_magnitudes", "check_own"]
 
@@ -26,7 +28,7 @@ def check_columns(x: Float[np.ndarray, "N p"], names: list[str]) -> None:
     """
     intercept = "Intercept" in names
     columns = [j for j, name in enumerate(names) if name != "Intercept"]
-    scale = np.std(x, axis=0) if intercept else np.sqrt(np.mean(x**2, axis=0))
+    mean, scale = mean_and_sd(x, about_mean=intercept)
     still = [j for j in columns if scale[j] <= 1e-13 * np.abs(x[:, j]).max()]
     # whole numbers that differ differ, however many digits they share: the ids of a register
     ids = [j for j in still if np.ptp(x[:, j]) >= 1 and (x[:, j] == np.rint(x[:, j])).all()]
@@ -44,13 +46,12 @@ def check_columns(x: Float[np.ndarray, "N p"], names: list[str]) -> None:
     found += _first([f"{names[j]!r} is a duplicate of {names[i]!r}" for j, i in twins.items()])
     size = len(kept) + intercept
     if x.shape[0] >= size:
-        z = (x[:, kept] - (x[:, kept].mean(axis=0) if intercept else 0.0)) / scale[kept]
         own = [names[j] for j in kept]
         found += _first(
             [
                 f"{own[j]!r} is collinear: a linear combination of {_listed(own, others)}"
                 f"{' and the intercept' if intercept else ''}"
-                for j, others in _combinations(z.T @ z / len(z))
+                for j, others in _combinations(gram(x, kept, mean, scale))
             ]
         )
     if found:
@@ -61,8 +62,12 @@ def check_columns(x: Float[np.ndarray, "N p"], names: list[str]) -> None:
 def _twins(x: Float[np.ndarray, "N p"], columns: list[int]) -> dict[int, int]:
     """Columns that are equal to one before them, and which."""
     seen: dict[bytes, int] = {}
-    first = {j: seen.setdefault((x[:, j] + 0.0).tobytes(), j) for j in columns}  # -0.0 is 0.0
+    first = {j: seen.setdefault(_digest(x[:, j]), j) for j in columns}
     return {j: i for j, i in first.items() if i != j}
+
+
+def _digest(column: Float[np.ndarray, " N"]) -> bytes:
+    return hashlib.sha256((column + 0.0).tobytes()).digest()  # -0.0 is 0.0
 
 
 def _combinations(gram: Float[np.ndarray, "k k"]) -> list[tuple[int, np.ndarray]]:
@@ -101,7 +106,7 @@ def check_own(names: tuple[str, ...]) -> None:
 
 def check_magnitudes(values: Float[np.ndarray, "N p"], names: list[str]) -> None:
     """DataError for numbers whose squares float64 does not hold, or which float32 may not report."""
-    largest = np.max(np.abs(values), axis=0)
+    largest = np.maximum(np.max(values, axis=0), -np.min(values, axis=0))
     for name, most in zip(names, largest, strict=True):
         if most > LARGEST or 0 < most < 1 / LARGEST:
             raise DataError(

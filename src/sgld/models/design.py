@@ -18,6 +18,7 @@ from jaxtyping import Float
 
 from ..data.cells import is_number
 from ..errors import DataError, UsageError, did_you_mean, first_line, need
+from .blocks import ROWS, blocks
 from .expression import FUNCTIONS, check_expression
 from .size import check_columns_fit, check_terms
 from .spelling import meant
@@ -62,8 +63,7 @@ def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> 
     frame = _frame(table, used)
     check_columns_fit(parsed.rhs, table)
     evaluator = _evaluator(frame)
-    matrices = _evaluate(evaluator, parsed, formula)
-    spec = matrices.rhs.model_spec
+    lhs, rhs, spec = _matrices(evaluator, frame, parsed, formula)
     names = [str(name) for name in spec.column_names]
     state = {
         "formula": formula,
@@ -81,11 +81,11 @@ def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> 
     }
     if not names:
         raise UsageError(f"formula {formula!r} has no predictors; 'y ~ 1' fits an intercept alone.")
-    if matrices.lhs.shape[1] != 1:
+    if lhs.shape[1] != 1:
         raise DataError(f"outcome {outcome!r} is not one column of numbers; convert it to numbers.")
     _check_levels(evaluator, state)
-    y = _finite(matrices.lhs, [outcome])[:, 0]
-    x, offset = _split(_finite(matrices.rhs, names), names, state)
+    y = _finite(lhs, [outcome])[:, 0]
+    x, offset = _split(_finite(rhs, names), names, state)
     state["names"] = [name for name in names if not name.startswith(OFFSET)]
     if not state["names"]:
         raise UsageError(f"formula {formula!r} has no predictors beside its offset; add '1'.")
@@ -131,10 +131,10 @@ def apply(
     check_cells(parsed.rhs, table, used, numbers)
     evaluator = _evaluator(_frame(table, used))
     matrix = _evaluate(evaluator, spec, state["formula"])
-    names = [str(name) for name in matrix.columns]
+    names = [str(name) for name in matrix.model_spec.column_names]
     if [name for name in names if not name.startswith(OFFSET)] != state["names"]:
         raise DataError(
-            f"these rows give the columns {list(matrix.columns)} where the training data gave "
+            f"these rows give the columns {names} where the training data gave "
             f"{state['names']}; give each column the type it had."
         )
     _check_levels(evaluator, state)
@@ -241,7 +241,7 @@ def _frame(table: pyarrow.Table, used: list[str]) -> pandas.DataFrame:
         columns[name] = column.to_pandas()
         if types.is_dictionary(column.type):
             columns[name] = columns[name].cat.remove_unused_categories()
-    return need("pandas", "tables").DataFrame(columns, index=range(table.num_rows))
+    return need("pandas", "tables").DataFrame(columns, index=range(table.num_rows), copy=False)
 
 
 def _check_meant(formula: str, outcome: str, terms: Iterable[Any]) -> None:
@@ -263,13 +263,37 @@ def _evaluator(frame: pandas.DataFrame) -> Any:
     return PandasMaterializer(frame, context={"offset": lambda values: values, "sqrt": np.sqrt})
 
 
+def _matrices(
+    evaluator: Any, frame: pandas.DataFrame, parsed: Any, formula: str
+) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Outcome, predictors and the spec of what was learnt.
+
+    Columns as they are teach nothing: of many rows they are taken a block at a time, where
+    formulaic would hold every column three times.
+    """
+    factors = [
+        factor for side in (parsed.lhs, parsed.rhs) for term in side for factor in term.factors
+    ]
+    as_they_are = all(factor.eval_method.value in ("lookup", "literal") for factor in factors)
+    numbers = all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in frame.dtypes)
+    if len(frame) <= ROWS or not (as_they_are and numbers):
+        whole = _evaluate(evaluator, parsed, formula)
+        return np.asarray(whole.lhs), np.asarray(whole.rhs), whole.rhs.model_spec
+    head = _evaluate(_evaluator(frame.iloc[:1]), parsed, formula)
+    parts = [np.empty((len(frame), part.shape[1])) for part in (head.lhs, head.rhs)]
+    for rows in blocks(frame):
+        piece = _evaluate(_evaluator(frame.iloc[rows]), head.model_spec, formula)
+        parts[0][rows], parts[1][rows] = piece.lhs, piece.rhs
+    return parts[0], parts[1], head.rhs.model_spec
+
+
 def _evaluate(evaluator: Any, spec: Any, formula: str) -> Any:
     from formulaic.errors import DataMismatchWarning
 
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore", DataMismatchWarning)  # answered by _check_levels
-            return evaluator.get_model_matrix(spec, na_action="ignore")
+            return evaluator.get_model_matrix(spec, na_action="ignore", output="numpy")
     # what a function says of arguments that it cannot take is its own affair
     except Exception as error:
         reason = first_line(error)
@@ -299,7 +323,7 @@ def _check_levels(evaluator: Any, state: dict[str, Any]) -> None:
             )
 
 
-def _finite(matrix: pandas.DataFrame, names: list[str]) -> Float[np.ndarray, "N p"]:
+def _finite(matrix: Any, names: list[str]) -> Float[np.ndarray, "N p"]:
     try:
         values = np.asarray(matrix, dtype=np.float64)
     except (TypeError, ValueError) as error:

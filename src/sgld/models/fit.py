@@ -141,12 +141,13 @@ def fit(
     )  # fmt: skip
     with told(progress, SAMPLING):
         with stage("data"):
-            whole, source = _read(data, sep, decimal, table, database)
-            whole, columns = _with_columns(whole, source, {"weights": weights, "trials": trials})
+            whole, of_file = _read(data, sep, decimal, table, database)
+            columns = {"weights": weights, "trials": trials}
+            whole, columns = _with_columns(whole, of_file is not None, columns)
             model = FormulaModel.build(whole, formula, family, prior, **columns, missing=missing)
         asked = {
             "kind": "formula",
-            "data": source,
+            "data": None if of_file is None else of_file(),
             "formula": formula,
             "family": model.family.name,
             "prior": prior,
@@ -166,7 +167,7 @@ def fit(
 
 
 def _with_columns(
-    table: Any, source: dict[str, str] | None, given: dict[str, Any]
+    table: Any, in_file: bool, given: dict[str, Any]
 ) -> tuple[Any, dict[str, str | None]]:
     """The table with numbers given apart as columns of it, and every column's name."""
     names: dict[str, str | None] = {}
@@ -174,7 +175,7 @@ def _with_columns(
         if value is None or isinstance(value, str):
             names[name] = value
             continue
-        if source is not None:
+        if in_file:
             raise UsageError(
                 f"{name} of rows in a file are a column of the file, so that the run can be resumed; "
                 f"give its name. Got {type(value).__name__}."
@@ -195,8 +196,8 @@ def _read(
     decimal: str = ".",
     table: str | None = None,
     database: Any = None,
-) -> tuple[Any, dict[str, Any] | None]:
-    """The table, and where it came from."""
+) -> tuple[Any, Callable[[], dict[str, Any]] | None]:
+    """The table; of a file a function that reads it, and one that says where it came from."""
     given = [
         name for name, value in (("sep", sep), ("decimal", decimal)) if value not in (None, ".")
     ]
@@ -209,8 +210,14 @@ def _read(
             raise UsageError("table and database are of database files and of queries on them.")
         return as_table(data), None
     source = TableSource.of(data, table, database, sep, decimal)
-    found, digest = source.read()
-    return found, source.as_json(digest)
+    digests: list[str] = []
+
+    def read() -> Any:
+        found, digest = source.read()
+        digests.append(digest)
+        return found
+
+    return read, lambda: source.as_json(digests[-1])
 
 
 def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
@@ -226,8 +233,7 @@ def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
     for name in ("path",) if isinstance(source, dict) and "parts" in source else ("path", "sha256"):
         _part(source, name)
     with reading("run.json"):
-        table = table_again(source)
-        return FormulaModel.from_spec(_part(run_json, "model"), table)
+        return FormulaModel.from_spec(_part(run_json, "model"), table_again(source))
 
 
 def resume(
@@ -386,7 +392,8 @@ def predict(
     with reading(Path(run) / "run.json"):
         model = FormulaModel.from_spec(_part(asked, "model"))
     check_kind(model.family, kind)
-    table, _ = _read(data, sep, decimal)
+    read, of_file = _read(data, sep, decimal)
+    table = read() if of_file else read
     for name in ids:
         check_named(table, name)
     with reading(run):

@@ -67,7 +67,10 @@ class Fit:
         """The table of the parameters, the verdict last."""
         return self.draws.summary()
 
-    def predict(self, new: Any, *, kind: PredictionKind = "outcome", prob: float = 0.9) -> Any:
+    def predict(
+        self, new: Any, *, kind: PredictionKind = "outcome", prob: float = 0.9,
+        sep: str | None = None, decimal: str = ".",
+    ) -> Any:  # fmt: skip
         """Predictions for other rows, in their order.
 
         Args:
@@ -75,6 +78,7 @@ class Fit:
           kind: "outcome" predicts what will be seen, "mean" its expectation, and "class" the
             likeliest of the levels of a bernoulli or categorical outcome.
           prob: of the interval, which is central.
+          sep, decimal: of a file of text, as for `sgld.fit`.
 
         Returns:
           A table of the kind of `new` (a DataFrame with its index; a dict of arrays for a dict; a
@@ -89,7 +93,7 @@ class Fit:
         from ..disk.whole import TableSource
 
         path = isinstance(new, (str, Path))
-        table = TableSource.of(new).read()[0] if path else as_table(new)
+        table = TableSource.of(new, None, None, sep, decimal).read()[0] if path else as_table(new)
         seed = int(self.asked.get("seed", 0))
         found = predicted(self.model, self.draws, table, prob, seed, kind)
         return _like(None if path else new, found)

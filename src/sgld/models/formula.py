@@ -28,6 +28,7 @@ from ..errors import DataError, UsageError
 from ..posterior import Labels, Posterior
 from ..typing import PredictionKind
 from . import design as designs
+from .blocks import give_back, mean_and_sd, standardised
 from .collinear import check_columns, check_magnitudes, check_own
 from .family import Family, find_family
 from .predictive import predict_rows
@@ -87,6 +88,7 @@ class FormulaModel:
         """The model of `formula` on the rows of a pyarrow.Table, DataFrame or dict of columns.
 
         Args:
+          table: or a function that reads it, so that nobody holds it beside the design.
           prior: "normal(mean, sd)", "student_t(df, loc, scale)" or "laplace(loc, scale)" of every
             coefficient, intercept included, on the original scale. Default: independent normals
             with sd 2.5 times the outcome's sd (gaussian; else 2.5) per sd of the column, the
@@ -110,15 +112,15 @@ class FormulaModel:
             other = " An outcome of single trials is the bernoulli family's." if kind.trials else ""
             raise UsageError(f"the {kind.name} family {need}. Got trials={trials!r}.{other}")
         columns = {"weights": weights, "trials": trials, "missing": missing}
-        rows = rows_of(as_table(table), formula, kind, columns)
+        rows = rows_of(as_table(table() if callable(table) else table), formula, kind, columns)
         (state, x, y, _), extra = rows.learnt, rows.extra
+        give_back(x)
         check_own((*state["names"], *kind.dispersion))
         check_magnitudes(np.column_stack([y]), [state["outcome"]])
         check_magnitudes(x, state["names"])
         check_columns(x, state["names"])
         intercept = "Intercept" in state["names"]
-        center = x.mean(axis=0) if intercept else np.zeros(x.shape[1])
-        scale = x.std(axis=0) if intercept else np.sqrt(np.mean(x**2, axis=0))
+        center, scale = mean_and_sd(x, about_mean=intercept)
         if intercept:
             index = state["names"].index("Intercept")
             center[index], scale[index] = 0.0, 1.0
@@ -154,7 +156,8 @@ class FormulaModel:
         kind = find_family(spec["family"])
         columns = {name: spec.get(name) for name in ("weights", "trials", "missing")}
         columns["levels"] = spec.get("levels") or spec.get("words")
-        rows = rows_of(as_table(table), spec["design"]["formula"], kind, columns)
+        formula = spec["design"]["formula"]
+        rows = rows_of(as_table(table() if callable(table) else table), formula, kind, columns)
         state, x, y, _ = rows.learnt
         if state["names"] != spec["design"]["names"]:
             raise DataError(
@@ -324,9 +327,9 @@ def _typical(kind: Family, y: np.ndarray, extra: dict[str, np.ndarray]) -> Any:
 def _standardise(
     spec: dict, x: np.ndarray, y: np.ndarray, extra: dict[str, np.ndarray]
 ) -> tuple[Any, ...]:
-    x = (x - np.asarray(spec["center"])) / np.asarray(spec["scale"])
+    x = standardised(x, np.asarray(spec["center"]), np.asarray(spec["scale"]))
     y = (y - spec["outcome_center"]) / spec["outcome_scale"]
-    data = (sent(x, np.float32), sent(y, np.float32))
+    data = (sent(x, owned=True), sent(y, np.float32))
     if not extra:
         return data
     unit = {"offset": spec["outcome_scale"]}

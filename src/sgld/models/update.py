@@ -129,7 +129,7 @@ def _grown(
     asked: dict[str, Any], new: str | Path | None, rows: Int[np.ndarray, " m"]
 ) -> tuple[FormulaModel, Changed, dict[str, Any]]:
     """The model on the rows there are now, what changed, and where they are from."""
-    old, second = table_again(asked["data"]), None
+    old, second = table_again(asked["data"])(), None
     table = without(old, rows) if len(rows) else old
     stayed = table.num_rows
     if new is not None:

@@ -6,6 +6,7 @@ Flax linen module), or a module of Equinox or of Flax's nnx, given to `sgld.samp
 
 from ..module import Network, as_module
 from .entropy import Classes, classes
+from .part import part
 from .prior import NormalPrior, normal_prior
 from .scoring import Scores, scores
 from .stored import restore
@@ -18,6 +19,7 @@ __all__ = [
     "as_module",
     "classes",
     "normal_prior",
+    "part",
     "restore",
     "scores",
 ]

@@ -17,7 +17,7 @@ from ..draws.summary import Summary, target_of
 from ..draws.verdict import Verdict
 from ..layout import leaf_names
 from ..models.fitted import Fit
-from ..report.text import banner, says, table, what_was_asked, what_was_chosen
+from ..report.text import banner, layers, says, table, what_was_asked, what_was_chosen
 from .style import framed
 
 __all__ = ["view"]
@@ -48,6 +48,9 @@ def _draws(draws: Draws) -> str:
     said = draws.verdict.reasons if draws.verdict.judged else ("The draws were not judged.",)
     said = (*said, *draws.failures) if not draws.verdict.judged else said
     top = banner(draws.verdict.word, said, " · ".join(facts), target_of(draws))
+    found = draws.verdict.extra
+    if found.get("layers"):
+        return top + layers(found["layers"], found["predictions"])
     if draws.healthy.size == 0 or len(draws.names) > MOST_PARAMETERS:
         return top
     return top + _parameters(draws.summary().parameters, MOST, draws)
@@ -76,6 +79,9 @@ def _summary(found: Summary) -> str:
     facts = f"{found.facts['num_chains']} chains of {found.facts['num_draws']:,} draws"
     target = found.facts.get("target") or "the posterior"
     notes = "".join(f'<p class="note">Note: {says(n)}</p>' for n in found.facts.get("notes") or ())
+    if found.facts.get("layers"):
+        top = layers(found.facts["layers"], found.facts["predictions"]) + notes
+        return top + banner(found.verdict, found.reasons, facts, target)
     if not found.parameters:
         return banner(found.verdict, found.reasons, facts, target)
     chains = Draws.of({"x": np.zeros((found.facts["num_chains"], 1))})  # for the limits alone

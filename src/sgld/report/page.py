@@ -27,7 +27,7 @@ from ..models.formula import FormulaModel
 from . import check, figures, modes
 from .replicated import replicate
 from .style import PAGE
-from .text import banner, says, table, what_was_asked, what_was_chosen
+from .text import banner, layers, says, table, what_was_asked, what_was_chosen
 
 __all__ = ["report_of", "write_report"]
 
@@ -36,8 +36,11 @@ MOST_DIRECTIONS = 5  # from the heaviest mode to another
 ROWS_OF_PANEL = 15
 
 
-def write_report(run_path: Path | str) -> Path:
+def write_report(run_path: Path | str, model: FormulaModel | None = None) -> Path:
     """Write `report.html` into the finished run directory `run_path`; return its path.
+
+    Args:
+      model: the run's own with its rows, where they are at hand; else they are read again.
 
     Raises:
       RunError: no run directory, an unfinished run, or the page cannot be written.
@@ -49,7 +52,8 @@ def write_report(run_path: Path | str) -> Path:
     path = run.path / "report.html"
     with reading(run.path):
         name = run.path.resolve().name
-        made = _page(name, draws, asked, table_of(run), _model_of(asked), run.path)
+        find = _model_of(asked) if model is None else lambda: model
+        made = _page(name, draws, asked, table_of(run), find, run.path)
     write_atomic(path, made.encode("utf-8"))
     return path
 
@@ -119,10 +123,16 @@ def _page(
 
 def _results(draws: Draws, summary: dict[str, Any], checked: str) -> list[str]:
     """Everything that needs a chain that did not fail."""
+    found, parts = draws.verdict.extra, []
+    if found.get("layers"):
+        parts = [_section("Layers", layers(found["layers"], found["predictions"]))]
+        if len(draws.names) > MOST_INTERVALS:
+            return parts
     parameters = summary["parameters"]
     values, _ = draws.flat()
     ess = np.array([parameters[name]["ess_bulk"] or 0.0 for name in draws.names])
     return [
+        *parts,
         _section("Parameters", table(parameters, draws)),
         _modes(draws, values),
         _intervals(draws, values),

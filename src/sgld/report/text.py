@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from html import escape
 from typing import Any
@@ -12,13 +12,14 @@ import numpy as np
 
 from ..diagnose import rule as limits
 from ..draws.draws import Draws
+from ..draws.layers import HEADS, layer_rows, predictions_lines
 from ..draws.plan import Predicted
 from ..draws.summary import left_out
 from ..draws.weighted import max_r_hat
 from ..models.rows import as_numbers
 from .canvas import printable
 
-__all__ = ["banner", "definitions", "says", "table", "what_was_asked", "what_was_chosen"]
+__all__ = ["banner", "definitions", "layers", "says", "table", "what_was_asked", "what_was_chosen"]
 
 MOST_ROWS = 400
 
@@ -230,6 +231,22 @@ def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
         )
     any_marked = any(marked.values())
     return text + f'<p class="note">{_legend(any_marked, columns)}</p>'
+
+
+def layers(found: Sequence[Mapping[str, Any]], predictions: Mapping[str, Any]) -> str:
+    """A row per layer of a network, and how well what it predicts has mixed."""
+    head = "".join(f'<th scope="col">{says(title)}</th>' for title in HEADS)
+    body = "\n".join(
+        f'<tr><th scope="row">{_name(name)}</th>'
+        + "".join(f"<td>{says(cell)}</td>" for cell in cells)
+        + "</tr>"
+        for name, *cells in layer_rows(found)
+    )
+    said = "".join(f"<p>{says(line)}</p>" for line in predictions_lines(predictions))
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Table of layers"><table><thead><tr>'
+        f"{head}</tr></thead>\n<tbody>{body}</tbody></table></div>{said}"
+    )
 
 
 def _name(name: str) -> str:

@@ -2,7 +2,7 @@
 
 Only where step size and lengths were left to it. A posterior far from Gaussian goes to exact
 chains, where those are affordable, and again with half the step where very few of them diverge; a
-biased run with half the step too.
+biased run with half the step too, and so a network whose momentum is too warm.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
 from ..tune.from_chains import from_chains
+from ..tune.from_network import network_lengths
 from ..tune.lengths import with_lengths
 from .outcome import LEFT_SUPPORT
 
@@ -35,6 +36,9 @@ def another(
     left_open = is_auto(ask.step_size) and is_auto(ask.num_draws) and is_auto(ask.burn_in)
     if verdict.word == "trusted" or not left_open or len(attempts) >= MOST_ATTEMPTS:
         return []
+    if plan.setup.predictions:
+        temperature = verdict.word in ("biased", "unknown") and "temperature" in verdict.reasons[0]
+        return ["halve"] if temperature else []
     halve = ["halve"] if verdict.word == "biased" and plan.known.gaussian is not None else []
     if plan.setup.exact:
         diverged, of = (verdict.extra.get(name, 0) for name in ("divergences", "trajectories"))
@@ -68,4 +72,6 @@ def revised(plan: Plan, attempt: dict[str, str], problem: Problem, ask: Request)
         rate = None if plan.rate is None else plan.rate / 2
         plan = replace(plan, setup=replace(setup, step_size=as_schedule(h, "step_size")), rate=rate)
     note = f"a first run was not enough ({attempt['why'].rstrip('.')}), so {said}."
+    if plan.setup.predictions:
+        return network_lengths(plan.noted(note), problem, ask)
     return with_lengths(plan.noted(note), ask)

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..gradient.estimate import Estimate
+from ..probe.probe import Probe
 from ..problem.problem import Problem
 from ..pytree import as_pytree
 from ..sampler.confined import ConfinedHMC
@@ -46,7 +47,8 @@ class Kernel:
     """Everything a step needs that does not change along the run.
 
     `keep` is the function of the reported position that is kept beside the position, or, where
-    `positions` is False, instead of it; with `batches` its moments alone are.
+    `positions` is False, instead of it; with `batches` its moments alone are. `probe` is what runs
+    that are judged by predictions measure at every draw.
     """
 
     problem: Problem
@@ -61,6 +63,7 @@ class Kernel:
     record_gradient: bool = field(metadata={"static": True})
     keep: Any = None
     batches: Batches | None = None
+    probe: Probe | None = None
     positions: bool = field(default=True, metadata={"static": True})
 
     @property
@@ -74,6 +77,15 @@ class Kernel:
         """What `keep` makes of every chain's position."""
         assert self.keep is not None
         return jax.vmap(lambda q: self.keep(self.problem.target.reported(q)))(z)
+
+    def probed(self, z: Float[Array, "chain d"], moved: Any, h: Array, T: Array) -> tuple[Any, Any]:
+        """Predictions and temperatures at a draw, None where they are not measured."""
+        if self.probe is None:
+            return None, None
+        kinetic = None
+        if moved is not None:
+            kinetic = self.probe.kinetic(self.sampler, self.preconditioner, moved, h, T)
+        return self.probe.predicted(self.problem, z), kinetic
 
 
 class Carry(NamedTuple):
@@ -95,6 +107,8 @@ class Kept(NamedTuple):
     gradient: Float[Array, "slot chain d"] | None
     step_size: Float[Array, " slot"]
     temperature: Float[Array, " slot"]
+    predicted: Float[Array, "slot chain m k"] | None = None
+    kinetic: Float[Array, "slot chain layer"] | None = None
 
 
 @jax.jit
@@ -147,10 +161,11 @@ def run_chunk(
             order, begin = entries
             xs = jax.lax.dynamic_slice_in_dim(order, begin + i * size, size)
         moving = (carry.state, carry.gradient, carry.metric)
-        moving, (z, g) = jax.lax.scan(
+        moving, (z, g, moved) = jax.lax.scan(
             partial(_step, kernel), moving, (xs, h, T, noise, steps), length=size
         )
-        kept, moments = _put(kernel, (kept, carry.moments), (z, g, h, T), carry.step, first_draw)
+        rows = (z, g, moved, h, T)
+        kept, moments = _put(kernel, (kept, carry.moments), rows, carry.step, first_draw)
         bad = ~jnp.all(jnp.isfinite(z), axis=-1)
         fresh = jnp.any(bad, 0) & (carry.failed_at < 0)
         failed_at = jnp.where(fresh, steps[jnp.argmax(bad, 0)], carry.failed_at)
@@ -168,12 +183,16 @@ def _slots(kernel: Kernel, carry: Carry, count: int) -> Kept:
     value = None
     if kernel.keep is not None and kernel.batches is None:
         value = jax.tree.map(room, jax.eval_shape(kernel.kept, z))
+    one = jnp.zeros((), dtype)
+    moved = None if kernel.probe is None or kernel.probe.meter is None else z
+    probed = jax.eval_shape(kernel.probed, z, moved, one, one)
     return Kept(
         value,
         room(z) if kernel.positions else None,
         room(z) if kernel.record_gradient else None,
         jnp.zeros(count, dtype),
         jnp.zeros(count, dtype),
+        *jax.tree.map(room, probed),
     )
 
 
@@ -185,13 +204,14 @@ def _put(kernel: Kernel, sofar: tuple, rows: tuple, step: Array, first_draw: Arr
         kept, moments = sofar
         row = kernel.burn_in + draw * kernel.thin - step
         at = lambda values: jax.lax.dynamic_index_in_dim(values, row, keepdims=False)  # noqa: E731
-        z, g, h, T = jax.tree.map(at, rows)
+        z, g, moved, h, T = jax.tree.map(at, rows)
         value = None if kernel.keep is None else kernel.kept(z)
         if moments is not None:
             assert kernel.batches is not None
             moments = with_draw(moments, value, jnp.where(T > 0, h, 0), kernel.batches.size)
             value = None
-        new = Kept(value, z if kernel.positions else None, g, h, T)
+        probed = kernel.probed(z, moved, h, T)
+        new = Kept(value, z if kernel.positions else None, g, h, T, *probed)
         write = partial(jax.lax.dynamic_update_index_in_dim, index=draw - first_draw, axis=0)
         return jax.tree.map(write, kept, new), moments
 
@@ -202,8 +222,12 @@ def _put(kernel: Kernel, sofar: tuple, rows: tuple, step: Array, first_draw: Arr
 
 
 def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:
-    """One step of every chain; emits the position before it and, on request, its gradient."""
+    """One step of every chain; emits the position before it and, on request, its gradient.
+
+    For the probe also what temperatures are measured by: the momentum before the step, or the gradient.
+    """
     xs, h, T, noise, step = inputs
+    meter = None if kernel.probe is None else kernel.probe.meter
 
     def one(state, memory, learnt, x, xi):
         z = state.position
@@ -214,7 +238,9 @@ def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:
         new = kernel.sampler.step(state, grad, h, xi, preconditioner=matrix, temperature=T)
         if kernel.gradient.remembers:
             memory = kernel.gradient.after(kernel.problem, x, memory, z, step)
-        return (new, memory, learnt), (z, estimate(z) if kernel.record_gradient else None)
+        moved = state.momentum if meter == "momentum" else None
+        moved = estimate(z) if meter == "step" else moved
+        return (new, memory, learnt), (z, estimate(z) if kernel.record_gradient else None, moved)
 
     in_axes = (0, 0, 0, None if xs is None else 0, 0)
     state, memory, learnt = moving

@@ -43,7 +43,9 @@ from .again import another, revised
 from .chunk import Kernel
 from .extend import draws_to_go_on_to
 from .judge_kept import judged
+from .judge_predictions import judged_by_predictions
 from .kept import Keep
+from .measured import make_probe
 from .outcome import laplace_facts, modes_facts, reported_draws, sampling_only, within_support
 from .record import Given, own_digests
 from .several import weighed
@@ -201,7 +203,7 @@ def _attempt(
 ) -> Draws:
     """Run a plan and judge what comes out; `problem` holds the rows in the run's batches."""
     setup = plan.setup
-    kernel = make_kernel(problem, plan, ask.seed, host.keep)
+    kernel = make_kernel(problem, plan, ask.seed, host.keep, starts)
     raw = loop.run(
         kernel,
         starts,
@@ -233,6 +235,8 @@ def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Kee
         "modes": modes_facts(problem, plan.known),
         "phase": None if raw.phase is None else raw.phase.to_dict(),
     }
+    if plan.setup.predictions and raw.predicted is not None:
+        return judged_by_predictions(problem, plan, raw, ask, info, keep)
     if keep is not None:
         return judged(problem, plan, raw, keep, ask, info)
     draws = reported_draws(problem, plan, raw, ask.seed)
@@ -246,8 +250,14 @@ def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Kee
     return draws.with_verdict(verdict)
 
 
-def make_kernel(problem: Problem, plan: Plan, seed: int, keep: Keep | None = None) -> Kernel:
-    """The compiled chunk's constant part; `problem` holds the rows in the run's batches."""
+def make_kernel(
+    problem: Problem, plan: Plan, seed: int, keep: Keep | None = None, starts: Any = None
+) -> Kernel:
+    """The compiled chunk's constant part; `problem` holds the rows in the run's batches.
+
+    Of a run that is judged by predictions, the directions that are the stiffest at its `starts` are
+    found here, for a resumed one again.
+    """
     setup = plan.setup
     positions = keep is None or keep.holds_positions(setup, problem.dimension)
     exact = not problem.has_rows or isinstance(setup.gradient, Full)
@@ -258,7 +268,7 @@ def make_kernel(problem: Problem, plan: Plan, seed: int, keep: Keep | None = Non
         _callable(setup.temperature), key, sent(setup.burn_in, np.int32), sent(setup.thin, np.int32),
         independent and not setup.exact and plan.known.gaussian is not None and positions,
         None if keep is None else keep.function, None if keep is None else keep.batches(setup),
-        positions,
+        make_probe(problem, setup, starts), positions,
     )  # fmt: skip
 
 

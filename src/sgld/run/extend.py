@@ -12,7 +12,9 @@ from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
+from ..tune.from_network import most_draws
 from . import loop
+from .judge_predictions import draws_suffice
 from .kept import Keep
 from .outcome import kept_draws, reported_draws
 from .several import regions_of_chains
@@ -34,6 +36,8 @@ def draws_to_go_on_to(
     and R-hat of every parameter suffice for the verdict.
     """
     done, setup = raw.num_draws, plan.setup
+    if setup.predictions and ess is None and raw.predicted is not None:
+        return _until_predictions_mix(problem, plan, ask, raw)
     seen = [] if raw.z is None else [reported_draws(problem, plan, raw, ask.seed)]
     if raw.value and keep is not None:
         seen.append(kept_draws(problem, plan, raw, ask.seed, keep))
@@ -48,6 +52,22 @@ def draws_to_go_on_to(
         wanted = min(wanted, MOST_STEPS // setup.thin)
     else:
         return done
+    if ask.max_steps is not None:
+        wanted = min(wanted, 1 + (ask.max_steps - setup.burn_in - 1) // setup.thin)
+    return max(done, wanted)
+
+
+def _until_predictions_mix(problem: Problem, plan: Plan, ask: Request, raw: loop.Raw) -> int:
+    """Twice the draws, as long as they are few and lengths were left to the library.
+
+    With a limit on time they go on until it is up.
+    """
+    done, setup = raw.num_draws, plan.setup
+    if not (is_auto(ask.num_draws) and is_auto(ask.step_size)) or draws_suffice(
+        problem, plan, ask, raw
+    ):
+        return done
+    wanted = min(2 * done, most_draws(plan, problem, limited=ask.max_seconds is not None))
     if ask.max_steps is not None:
         wanted = min(wanted, 1 + (ask.max_steps - setup.burn_in - 1) // setup.thin)
     return max(done, wanted)

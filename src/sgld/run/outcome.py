@@ -29,6 +29,7 @@ __all__ = [
     "last_positions",
     "modes_facts",
     "modes_told",
+    "only",
     "reported_draws",
     "sampling_only",
     "within_support",
@@ -50,11 +51,17 @@ def sampling_only(raw: Raw) -> tuple[Raw, np.ndarray]:
     if sampling.all() or not sampling.any():
         return raw, rows
     rows = rows[sampling]
+    return only(raw, rows), rows
+
+
+def only(raw: Raw, rows: np.ndarray) -> Raw:
+    """The draws of these numbers."""
     left = lambda values: None if values is None else values[rows]  # noqa: E731
     return replace(
         raw, z=left(raw.z), step_size=raw.step_size[rows], temperature=raw.temperature[rows],
         gradient=left(raw.gradient), value=tuple(leaf[rows] for leaf in raw.value),
-    ), rows  # fmt: skip
+        predicted=left(raw.predicted), kinetic=left(raw.kinetic),
+    )  # fmt: skip
 
 
 def reported_draws(problem: Problem, plan: Plan, raw: Raw, seed: int) -> Draws:

@@ -27,7 +27,9 @@ class Phases:
 
     def __init__(self, kernel: Kernel, seed: int, num_steps: int) -> None:
         self.kernel, self.seed = kernel, seed
-        self.silent = not kernel.problem.has_rows or isinstance(kernel.gradient, Full)
+        # of networks the probe knows more, and gradients of single rows are too dear
+        exact = not kernel.problem.has_rows or isinstance(kernel.gradient, Full)
+        self.silent = exact or kernel.probe is not None
         self.probes = 1 if self.silent else _affordable(kernel, num_steps)
         self.every = max(1, -(-num_steps // kernel.block) // self.probes) * kernel.block
         self.steps: list[int] = []

@@ -65,6 +65,7 @@ def sample(
     max_seconds: float | None = None,
     keep: Callable[[Any], Any] | Literal["moments"] | None = None,
     always_in: Sequence[int] | Int[Any, " m"] | Literal["auto"] = "auto",
+    where: Any = None,
     mesh: Mesh | None = None,
 ) -> Draws:
     """Draw from the posterior, and say how far to trust the draws.
@@ -126,6 +127,8 @@ def sample(
       always_in: the numbers of the rows that are in every batch, beside its batch_size others, and
         count once in the sum: rows that a random batch would miss, or be thrown by. "auto" chooses
         them with the batch, where step_size is "auto" too; with a step size given by hand, none.
+      where: which parameters of init are sampled, the others staying as they are: a pattern of names,
+        several, "last_layer", or True and False in the structure of init (`sgld.networks.part`).
       mesh: `jax.make_mesh((c, d), ("chain", "data"))`: chains over c devices, rows over d, each of which
         holds its own; the draws are those of one device, but for the order of sums. docs/cluster.md.
 
@@ -141,6 +144,8 @@ def sample(
       >>> print(draws.verdict.word)
       trusted
     """
+    if where is not None:
+        posterior, init = _of_part(posterior, init, where)
     ask = Request(
         sampler, step_size, tolerance, temperature, gradient, preconditioner, order, batch_size,
         num_chains, num_draws, burn_in, thin, seed, max_steps, max_seconds, always_in,
@@ -149,6 +154,21 @@ def sample(
         posterior, data, init, ask, ess, {"kind": "sample"}, path=path, overwrite=overwrite,
         progress=progress, checkpoint_every=checkpoint_every, keep=keep, mesh=mesh,
     )  # fmt: skip
+
+
+def _of_part(posterior: Any, init: Any, where: Any) -> tuple[Any, Any]:
+    """The posterior of some of the parameters, and where they start."""
+    from ..networks.part import part
+
+    init = getattr(posterior, "init", None) if init is None else init
+    if init is None:
+        raise UsageError("init is missing: give a position (a pytree of arrays) to start from.")
+    if getattr(posterior, "transform", None) is not None:
+        raise UsageError(
+            "where cannot be given for a posterior with constraints; write a scale as the exponential of a free "
+            "parameter, or leave where out."
+        )
+    return posterior, part(init, where)
 
 
 def begin(

@@ -41,6 +41,7 @@ class Raw:
     Attributes:
       z, gradient: in free coordinates.
       value: the leaves of what `keep` returned.
+      predicted, kinetic: of runs that are judged by predictions (probe/probe.py).
       last: [chain, d], where the chains are now.
       moments: of the draws, where they alone were kept.
       trajectories: what those of Hamiltonian Monte Carlo say of their energies.
@@ -53,6 +54,8 @@ class Raw:
     num_steps: int
     gradient: np.ndarray | None = None
     value: tuple[np.ndarray, ...] = ()
+    predicted: np.ndarray | None = None
+    kinetic: np.ndarray | None = None
     last: np.ndarray | None = None
     moments: BatchMoments | None = None
     phase: Phase | None = None

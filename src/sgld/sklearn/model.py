@@ -190,6 +190,7 @@ def model_of(rows: Rows, form: Form, seed: int) -> Model:
         init={**init, **dispersion},
         output=output,
         names=None if form.hidden else Labels(form.parameters()),
+        predict=PREDICT[form.kind] if form.hidden else None,
     )
     count = rounded(len(rows.y))
     y = rows.y if form.kind != "gaussian" else standard.outcome(rows.y)
@@ -261,6 +262,25 @@ def categorical(position: PyTree, datum: PyTree) -> Float[Array, ""]:
     return weight * jax.nn.log_softmax(linear_predictor(position, x))[y.astype(jnp.int32)]
 
 
+def predicted_mean(position: PyTree, datum: PyTree) -> Array:
+    """eta, the mean of a standardised outcome."""
+    return linear_predictor(position, datum[0])
+
+
+def predicted_pair(position: PyTree, datum: PyTree) -> Float[Array, " 2"]:
+    """log sigmoid(-eta), log sigmoid(eta)."""
+    eta = linear_predictor(position, datum[0])
+    return jax.nn.log_sigmoid(jnp.stack([-eta, eta]))
+
+
+def predicted_classes(position: PyTree, datum: PyTree) -> Float[Array, " K"]:
+    """log softmax(eta)."""
+    return jax.nn.log_softmax(linear_predictor(position, datum[0]))
+
+
+PREDICT = {
+    "gaussian": predicted_mean, "bernoulli": predicted_pair, "categorical": predicted_classes,
+}  # fmt: skip
 LIKELIHOODS = {"gaussian": gaussian, "bernoulli": bernoulli, "categorical": categorical}
 
 

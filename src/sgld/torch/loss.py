@@ -84,8 +84,8 @@ def judge(found: list[Reduction], num_data: float, value: float | None = None) -
             f"Got {num_data:g}."
         )
     classes = [r.classes for r in found if r.classes > 1 and not r.certain]
-    if value is None or not classes:
-        return
+    if value is None or not classes or not all(r.data for r in found):
+        return  # what a penalty adds is not to be told from a factor
     logs = value / math.log(max(classes))
     if _BEGINS[0] * num_data <= logs <= _BEGINS[1] * num_data and logs >= _TOO_MANY:
         raise UsageError(

@@ -23,7 +23,7 @@ from ..schedule import as_schedule
 from .estimator import plain_batches, prepared, sampler_of
 from .metric import settled
 
-__all__ = ["from_optimisers"]
+__all__ = ["from_optimisers", "optimised"]
 
 SEARCH, SEARCH_PASSES = 1000, 20  # least steps of an optimiser, and passes over the data
 
@@ -39,7 +39,10 @@ def from_optimisers(problem: Problem, ask: Request, known: Known) -> Plan:
     center = z0 if known.gaussian is None else known.gaussian.center
     starts, near = None, np.asarray(center)[None]
     if not known.usable:
-        starts = near = _optimised(problem, ask, z0.astype(np.float64))
+        steps = SEARCH
+        if problem.has_rows:
+            steps = int(np.clip(SEARCH_PASSES * problem.num_blocks, SEARCH, 10 * SEARCH))
+        starts = near = optimised(problem, ask, z0.astype(np.float64), steps)
     if is_auto(ask.preconditioner):
         squares = [np.asarray(squared_gradients(problem, problem.array(z))) for z in near]
         D = Diagonal(1 / (np.mean(squares, axis=0) + 1e-8)).prepare(problem.layout)
@@ -55,8 +58,8 @@ def from_optimisers(problem: Problem, ask: Request, known: Known) -> Plan:
     return Plan(setup, known, problem.num_data)
 
 
-def _optimised(problem: Problem, ask: Request, z0: np.ndarray) -> np.ndarray:
-    """Where Adam ends, for every chain, from z0 with as much again of what varies within a leaf."""
+def optimised(problem: Problem, ask: Request, z0: np.ndarray, steps: int) -> np.ndarray:
+    """Where `steps` of Adam end, for every chain, from z0 with as much again of what varies within a leaf."""
     import optax
 
     rng = generator(ask.seed, TUNING, 7)
@@ -67,11 +70,6 @@ def _optimised(problem: Problem, ask: Request, z0: np.ndarray) -> np.ndarray:
         )
     ])  # fmt: skip
     gradient = Full() if not problem.has_rows else Minibatch()
-    steps = (
-        SEARCH
-        if not problem.has_rows
-        else int(np.clip(SEARCH_PASSES * problem.source.num_blocks, SEARCH, 10 * SEARCH))
-    )
     optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, steps))
     ends = []
     for chain in range(ask.chains()):

@@ -19,10 +19,12 @@ from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
 from ..stages import stage
+from ..typing import Schedule
 from .by_hand import by_hand
 from .exchange import check_exchange
 from .from_chains import from_chains
 from .from_gaussian import from_curvature, from_lowrank
+from .from_network import from_network, has_rule, is_like_one, is_network, network_lengths
 from .from_optimisers import from_optimisers
 from .lengths import with_lengths
 from .misfit import misfit_notes
@@ -38,6 +40,8 @@ def make_plan(problem: Problem, ask: Request) -> Plan:
     """
     temperature = as_schedule(ask.temperature, "temperature", zero=True)
     T = float(temperature(0))
+    if is_network(problem):
+        return _of_network(problem, ask, temperature)
     known = find_out(problem, ask.seed, T, by_hand=not is_auto(ask.step_size))
     if isinstance(known.gaussian, Laplace):
         check_resolved(problem, known.gaussian, T)
@@ -45,13 +49,26 @@ def make_plan(problem: Problem, ask: Request) -> Plan:
     notes = (
         *problem.posterior.notes,
         *plan.notes,
-        *_of_matter(known, plan),
+        *(() if plan.setup.predictions else _of_matter(known, plan)),
         *misfit_notes(plan.misfit, problem.num_data),
     )
     setup = replace(plan.setup, temperature=temperature)
     plan = replace(plan, setup=setup, notes=notes)
     check_exchange(problem, plan, ask)
-    return with_lengths(plan, ask)
+    return network_lengths(plan, problem, ask) if setup.predictions else with_lengths(plan, ask)
+
+
+def _of_network(problem: Problem, ask: Request, temperature: Schedule) -> Plan:
+    """Of a run that is judged by predictions: no curvature is made, nor a mode looked for."""
+    by_itself = is_auto(ask.step_size)
+    if by_itself:
+        plan = from_network(problem, ask)
+    else:
+        plan = by_hand(problem, ask, Known(), float(temperature(0)))
+    setup = replace(plan.setup, temperature=temperature, predictions=True)
+    plan = replace(plan, setup=setup, notes=tuple(problem.posterior.notes))
+    check_exchange(problem, plan, ask)
+    return network_lengths(plan, problem, ask) if by_itself else with_lengths(plan, ask)
 
 
 def _of_matter(known: Known, plan: Plan) -> tuple[str, ...]:
@@ -69,6 +86,8 @@ def _chosen(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
     """By hand, by exact chains, by the Gaussian that is known, or from where optimisers end."""
     if not is_auto(ask.step_size):
         return by_hand(problem, ask, known, T)
+    if is_like_one(problem, known) and has_rule(ask):
+        return from_network(problem, ask)
     gaussian, nu = known.gaussian, known.nu
     dense = isinstance(gaussian, Laplace)
     elsewhere = known.modes is not None or bool(known.doubts)

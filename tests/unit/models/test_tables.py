@@ -173,7 +173,11 @@ def test_predictions_come_back_as_the_table_that_was_given(tmp_path):
     arrow = fit.predict(pyarrow.table({"x": [0.0, 1.0]}))
     assert isinstance(arrow, pyarrow.Table) and arrow.num_rows == 2
     pandas.DataFrame({"x": [0.0]}).to_csv(tmp_path / "new.csv", index=False)
-    assert isinstance(fit.predict(tmp_path / "new.csv"), pyarrow.Table)
+    by_file = fit.predict(tmp_path / "new.csv")
+    assert isinstance(by_file, pyarrow.Table)
+    (tmp_path / "commas.csv").write_text("x;z\n0,0;1\n1,0;2\n")
+    commas = fit.predict(tmp_path / "commas.csv", sep=";", decimal=",")
+    assert commas["mean"].to_pylist() == arrow["mean"].to_pylist()
 
 
 def test_the_types_of_pandas_are_taken_as_they_are():

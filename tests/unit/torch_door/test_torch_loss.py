@@ -69,6 +69,7 @@ MEANS = {
     "bare penalty": lambda f: F.cross_entropy(f, Y) + (NET.weight**2).sum(),
     "scaled": lambda f: 1024 * F.cross_entropy(f, Y),
     "loss as penalty": lambda f: F.cross_entropy(f, Y) + to_prior(),
+    "large penalty": lambda f: F.cross_entropy(f, Y) + 20 + 5 * to_prior(),
     "divided, penalty": lambda f: F.cross_entropy(f, Y, reduction="sum") / 6 + penalty(),
     "divided, loss as penalty": lambda f: F.cross_entropy(f, Y, reduction="sum") / 6 + to_prior(),
     "divided, linear penalty": lambda f: ((f - REAL) ** 2).sum() / 6 + (SMOOTH @ NET.weight).sum(),

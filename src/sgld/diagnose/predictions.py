@@ -1,0 +1,285 @@
+"""The verdict in function space: predictions at probe rows, and kinetic temperatures.
+
+    not mixed   95% of R-hat over 1.05 or one over 1.1, an ESS under 100, probabilities of halves of
+                the chains apart by over .02 in total variation, or a temperature under .97
+    biased      a layer, or the 16 stiffest directions, warmer than 1.15
+    unknown     warmer than 1.10, or not known within .03: half the step tells (step halving)
+    trusted     else: probabilities within .01 (means within .15 sd), sd within 10%
+
+by two standard errors where a temperature is held against a limit. A run can be mixed to the eye and
+40% too wide: the momentum shows it, whose law is known. Temperatures within 5% are necessary and not
+sufficient; what is right within 1.10 in every layer and in the stiffest directions had its predictive
+sd within 6% on the networks the limits are from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ..draws import weighted
+from ..draws.verdict import Verdict, Word
+from ..probe.layers import Layers
+from ..probe.predictions import CLASSES, LIKELIHOODS, Kind
+
+__all__ = [
+    "Mixed",
+    "Seen",
+    "Temperature",
+    "judge_predictions",
+    "known_well",
+    "mixed",
+    "temperatures",
+]
+
+R_HAT, MAX_R_HAT, R_HAT_SHARE = 1.05, 1.1, 0.95
+MIN_ESS = 100
+MAX_VARIATION = 0.02
+COLD, WARM, HOT = 0.97, 1.10, 1.15
+MAX_SE = 0.03
+FEWEST_ENTRIES = 20  # of a layer whose temperature is looked at
+BATCHES = 10  # of a chain's draws, whose means give a temperature's standard error
+MOST_SPLITS = 8  # chains up to which all ways to halve them are taken
+STIFFEST = "the stiffest directions"
+SMALLER = {
+    True: "use a smaller step_size, or a larger batch_size",
+    False: "use a smaller tolerance",
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was measured at the draws of the chains that did not fail.
+
+    Attributes:
+      kind: what the predictions are.
+      predicted: log probabilities, means or log likelihoods.
+      kinetic: temperatures over T of every layer and of the stiffest directions; None where the
+        sampler's are not measured.
+      weights: of the draws; they sum to 1.
+      layers: of the position.
+      failures: what failed chains say.
+      by_hand: whether the step size was the user's.
+      exact: whether a Metropolis test makes every step size right.
+    """
+
+    kind: Kind
+    predicted: Float[np.ndarray, "chain draw m k"]
+    kinetic: Float[np.ndarray, "chain draw layer"] | None
+    weights: Float[np.ndarray, "chain draw"]
+    layers: Layers
+    failures: tuple[str, ...] = ()
+    by_hand: bool = False
+    exact: bool = False
+
+    @property
+    def values(self) -> Float[np.ndarray, "chain draw number"]:
+        """What has to mix: centred logits, or the predictions themselves."""
+        found = np.asarray(self.predicted, np.float64)
+        if self.kind == CLASSES:
+            found = found - found.mean(axis=-1, keepdims=True)
+        return found.reshape(*found.shape[:2], -1)
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """How well predictions have mixed: quantiles of R-hat, the least ESS, the total variation."""
+
+    r_hat: float
+    max_r_hat: float
+    ess: float
+    variation: float | None
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why they have not, the first that applies."""
+        more = "use more steps (max_seconds, num_draws or thin), and look at other predictions"
+        if not np.isfinite(self.ess):
+            return ["the predictions do not move, or the draws are too few; use more draws."]
+        if self.r_hat > R_HAT or self.max_r_hat > MAX_R_HAT:
+            return [
+                f"the chains' predictions disagree: R-hat is {self.r_hat:.3f} at its 95% quantile over rows and "
+                f"{self.max_r_hat:.3f} at most, where {R_HAT} and {MAX_R_HAT} are allowed; {more}."
+            ]
+        if self.ess < MIN_ESS:
+            return [
+                f"too few effective draws: {self.ess:.0f} of a prediction where {MIN_ESS} are needed; "
+                f"use about {MIN_ESS / max(self.ess, 1.0):.1f} times as many steps (max_seconds, num_draws or thin)."
+            ]
+        if self.variation is not None and self.variation > MAX_VARIATION:
+            return [
+                f"halves of the chains give probabilities {self.variation:.3f} apart in total variation, where "
+                f"{MAX_VARIATION} is allowed; {more}."
+            ]
+        return []
+
+
+def mixed(seen: Seen) -> Mixed:
+    """R-hat and ESS of every number that is predicted, and how far halves of the chains are apart."""
+    values = seen.values
+    found = weighted.Estimates(values, seen.weights).mixing
+    with np.errstate(invalid="ignore"):
+        ess = np.fmin(found.ess, found.ess_square)
+    known = np.isfinite(found.r_hat)
+    if not known.any() or not np.isfinite(ess).any():
+        return Mixed(np.nan, np.nan, np.nan, None)
+    r_hat = found.r_hat[known]
+    return Mixed(
+        float(np.quantile(r_hat, R_HAT_SHARE)), float(r_hat.max()), float(np.nanmin(ess)),
+        _variation(seen),
+    )  # fmt: skip
+
+
+def _variation(seen: Seen) -> float | None:
+    """Mean over rows of the total variation between halves of the chains; the mean over ways to halve them."""
+    chains = len(seen.predicted)
+    if seen.kind != CLASSES or chains < 2:
+        return None
+    share = seen.weights.sum(axis=1)
+    each = np.exp(np.asarray(seen.predicted, np.float64))
+    p = np.einsum("cd,cdmk->cmk", seen.weights, each) / share[:, None, None]
+    if chains <= MOST_SPLITS:
+        halves = [list(half) for half in combinations(range(chains), chains // 2) if 0 in half]
+    else:
+        halves = [list(range(0, chains, 2)), list(range(chains // 2))]
+    found = []
+    for half in halves:
+        other = [c for c in range(chains) if c not in half]
+        one, two = (np.average(p[part], axis=0, weights=share[part]) for part in (half, other))
+        found.append(0.5 * np.abs(one - two).sum(axis=-1).mean())
+    return float(np.mean(found))
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """Of a layer or of the stiffest directions: over T, with its standard error."""
+
+    name: str
+    value: float
+    se: float
+    judged: bool  # whether it has entries enough
+
+
+def temperatures(seen: Seen) -> list[Temperature]:
+    """Of every layer, and of the stiffest directions; empty where they were not measured."""
+    if seen.kinetic is None:
+        return []
+    values = np.asarray(seen.kinetic, np.float64)
+    parts = np.array_split(np.arange(values.shape[1]), min(BATCHES, values.shape[1]))
+    means = np.concatenate([values[:, part].mean(axis=1) for part in parts])
+    se = (
+        means.std(axis=0, ddof=1) / np.sqrt(len(means))
+        if len(means) > 1
+        else np.full(values.shape[2], np.inf)
+    )
+    names, sizes = (*seen.layers.names, STIFFEST), seen.layers.sizes
+    least = min(FEWEST_ENTRIES, max(sizes))
+    judged = [size >= least for size in sizes] + [True]
+    mean = values.mean(axis=(0, 1))
+    return [
+        Temperature(n, float(t), float(s), j)
+        for n, t, s, j in zip(names, mean, se, judged, strict=True)
+    ]
+
+
+def known_well(warmth: list[Temperature]) -> bool:
+    """Whether the temperatures that are looked at are known as well as the rule asks."""
+    return all(t.se <= MAX_SE for t in warmth if t.judged)
+
+
+def judge_predictions(seen: Seen) -> Verdict:
+    """The first rule that applies, and what was measured in `extra["predictions"]`."""
+    warmth = temperatures(seen)
+    agreement = mixed(seen) if len(seen.predicted) else Mixed(np.nan, np.nan, np.nan, None)
+    word, reasons = _rule(seen, agreement, warmth)
+    extra: dict[str, Any] = {
+        "predictions": {
+            "kind": seen.kind, "rows": seen.predicted.shape[2],
+            **{name: _number(getattr(agreement, name)) for name in ("r_hat", "max_r_hat", "ess", "variation")},
+            "temperatures": {t.name: [_number(t.value), _number(t.se)] for t in warmth},
+        }
+    }  # fmt: skip
+    return Verdict(word, tuple(reasons), extra=extra)
+
+
+def _rule(seen: Seen, agreement: Mixed, warmth: list[Temperature]) -> tuple[Word, list[str]]:
+    if seen.failures:
+        return "biased", list(seen.failures)
+    bad = ~np.isfinite(seen.predicted)
+    if bad.any():
+        chain, draw, row, _ = np.argwhere(bad)[0]
+        return "biased", [
+            f"a prediction is not finite, of probe row {row} at draw {draw} of chain {chain}."
+        ]
+    if agreement.reasons:
+        return "not mixed", agreement.reasons
+    looked_at = [t for t in warmth if t.judged]
+    if seen.exact:
+        return "trusted", [_promise(seen.kind)]
+    cold = _beyond(looked_at, lambda t: COLD - t.value)
+    if cold is not None:
+        return "not mixed", [_cold(cold)]
+    hot = _beyond(looked_at, lambda t: t.value - HOT)
+    if hot is not None:
+        return "biased", [_hot(hot, seen)]
+    doubt = _doubt(looked_at)
+    if doubt is not None:
+        return "unknown", [
+            f"{doubt}; confirm by sgld.step_halving, or {SMALLER[seen.by_hand][4:]}."
+        ]
+    return "trusted", [_promise(seen.kind)]
+
+
+def _beyond(warmth: list[Temperature], by: Callable[[Temperature], float]) -> Temperature | None:
+    """The temperature that is furthest beyond a limit, where it is by two standard errors."""
+    over = [t for t in warmth if by(t) > 2 * t.se]
+    return max(over, key=by) if over else None
+
+
+def _cold(t: Temperature) -> str:
+    return (
+        f"the kinetic temperature of {_called(t)} is {t.value:.3f}: the chains are still on their way from where "
+        "they began; use a longer burn_in."
+    )
+
+
+def _hot(t: Temperature, seen: Seen) -> str:
+    return (
+        f"the kinetic temperature of {_called(t)} is {t.value:.2f} where 1 is right, so predictions spread too "
+        f"far; {SMALLER[seen.by_hand]}."
+    )
+
+
+def _doubt(warmth: list[Temperature]) -> str | None:
+    if not warmth:
+        return "no temperature is measured of this sampler, so that a step that is too large would not show"
+    worst = max(warmth, key=lambda t: t.value)
+    if worst.value > WARM:
+        return f"the kinetic temperature of {_called(worst)} is {worst.value:.2f}, where up to {WARM:.2f} is known to do"
+    if not known_well(warmth):
+        worst = max(warmth, key=lambda t: np.nan_to_num(t.se, nan=np.inf))
+        return f"the kinetic temperature of {_called(worst)} is known within {worst.se:.2f} only"
+    return None
+
+
+def _called(t: Temperature) -> str:
+    return t.name if t.name == STIFFEST else f"layer {t.name!r}"
+
+
+def _promise(kind: Kind) -> str:
+    if kind == LIKELIHOODS:
+        return (
+            "log likelihoods of single rows: sd within 10%; what the network predicts is not known here (give "
+            "predict= of sgld.Posterior), and single weights are not judged."
+        )
+    mean = "probabilities within .01" if kind == CLASSES else "means within .15 sd"
+    return f"predictions: {mean}, sd within 10%; single weights are not judged."
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not np.isfinite(value) else float(value)

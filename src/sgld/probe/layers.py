@@ -1,0 +1,50 @@
+"""The layers of a position: its leaves, as stretches of the flat vector."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..layout import Layout
+
+__all__ = ["Layers"]
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Names and sizes of the leaves, in the order of the flat vector; hashable.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from sgld.layout import Layout
+      >>> layers = Layers.of(Layout.of({"a": jnp.zeros((2, 2)), "b": jnp.zeros(1)}))
+      >>> layers.means(jnp.array([1.0, 1.0, 3.0, 3.0, 7.0]))
+      Array([2., 7.], dtype=float32)
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, layout: Layout) -> Layers:
+        """Leaves without entries are left out."""
+        pairs = zip(layout.names, map(math.prod, layout.shapes), strict=True)
+        names, sizes = zip(*((name, size) for name, size in pairs if size), strict=True)
+        return cls(names, sizes)
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where each begins."""
+        return tuple(int(end) - size for end, size in zip(np.cumsum(self.sizes), self.sizes, strict=True))  # fmt: skip
+
+    def means(self, values: Float[Array, "*batch d"]) -> Float[Array, "*batch layer"]:
+        """The mean over the entries of every layer."""
+        parts = [
+            jnp.mean(values[..., start : start + size], axis=-1)
+            for start, size in zip(self.starts, self.sizes, strict=True)
+        ]
+        return jnp.stack(parts, axis=-1)

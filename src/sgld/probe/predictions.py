@@ -1,0 +1,116 @@
+"""What a posterior says of some rows, as a function of the position.
+
+Weights of a network have many equivalent places, and single ones hardly ever mix; what the network
+says of rows does. Of classes the log probabilities are looked at, of anything else what `predict`
+returns; where it cannot be had, the log likelihood of each row stands for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..device import sent
+from ..module import Overheard
+from ..problem.problem import Problem
+from ..problem.target import Target
+from ..pytree import as_pytree
+
+__all__ = ["CLASSES", "LIKELIHOODS", "MEANS", "PROBE_ROWS", "Kind", "Predictions", "predictions_of"]
+
+PyTree = Any
+Kind = Literal["classes", "means", "log likelihoods"]
+CLASSES: Kind = "classes"
+MEANS: Kind = "means"
+LIKELIHOODS: Kind = "log likelihoods"
+PROBE_ROWS, FEWEST_ROWS = 64, 8
+MOST_NUMBERS = 2**12  # of all rows together
+SHIFT = 3.0  # added to all that a network returns: log odds do not change
+
+
+@as_pytree
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions at probe rows.
+
+    Attributes:
+      rows: leaves [m, ...].
+      predict: (position, datum) -> pytree; None where the log likelihood stands for it.
+      kind: what the numbers are.
+    """
+
+    rows: PyTree
+    predict: Any
+    kind: Kind = field(metadata={"static": True})
+
+    def at(self, target: Target, z: Float[Array, " d"]) -> Float[Array, "m k"]:
+        """At a free position: log probabilities of k classes, k means, or one log likelihood a row."""
+        position = target.position(z)
+        found = jax.vmap(lambda row: self._one(target, position, row))(self.rows)
+        return jax.nn.log_softmax(found) if self.kind == CLASSES else found
+
+    def _one(self, target: Target, position: PyTree, row: PyTree) -> Float[Array, " k"]:
+        if self.predict is not None:
+            leaves = jax.tree.leaves(self.predict(position, row))
+            dtype = target.layout.dtype
+            return jnp.concatenate([jnp.ravel(jnp.asarray(leaf, dtype)) for leaf in leaves])
+        likelihood = target.posterior.log_likelihood
+        assert likelihood is not None
+        return jnp.reshape(likelihood(position, row), (1,))
+
+
+def predictions_of(problem: Problem) -> Predictions:
+    """At rows of the problem's own, whose order is random.
+
+    UsageError and the like of a function `predict` of the user's are raised; what is overheard from
+    a log likelihood, and cannot be, is done without.
+    """
+    predict, target = problem.posterior.predict, problem.target
+    count = min(PROBE_ROWS, problem.num_data)
+    rows = problem.source.take(sent(np.arange(count), np.int32))
+    whole = Predictions(rows, predict, MEANS)
+    if isinstance(predict, Overheard):
+        try:
+            width = jax.eval_shape(whole.at, target, problem.start).shape[1]
+        except Exception:  # whatever the user's function does with what it is given
+            return Predictions(rows, None, LIKELIHOODS)
+    elif predict is None:
+        return Predictions(rows, None, LIKELIHOODS)
+    else:
+        width = jax.eval_shape(whole.at, target, problem.start).shape[1]
+    fewer = max(FEWEST_ROWS, MOST_NUMBERS // max(1, width))
+    if fewer < count:
+        rows = jax.tree.map(lambda leaf: leaf[:fewer], rows)
+    kind = CLASSES if width > 1 and _are_classes(target, predict, rows, problem.start) else MEANS
+    return Predictions(rows, predict, kind)
+
+
+def _are_classes(target: Target, predict: Any, rows: PyTree, z: Any) -> bool:
+    """Whether predictions are log probabilities, or a log likelihood knows them up to a constant."""
+    if not isinstance(predict, Overheard):
+        values = np.asarray(_log_sums(Predictions(rows, predict, MEANS), target, z))
+        return bool(np.all(np.abs(values) < 1e-3))
+    try:
+        one, other = (np.asarray(_likelihoods(target, predict, rows, z, c)) for c in (0.0, SHIFT))
+    except Exception:  # as above: of a network that returns no numbers to add to
+        return False
+    return bool(np.allclose(one, other, rtol=1e-4, atol=1e-4))
+
+
+@jax.jit
+def _log_sums(predictions: Predictions, target: Target, z: Array) -> Float[Array, " m"]:
+    return jax.nn.logsumexp(predictions.at(target, z), axis=1)
+
+
+@jax.jit
+def _likelihoods(
+    target: Target, predict: Overheard, rows: PyTree, z: Array, shift: Any
+) -> Float[Array, " m"]:
+    position = target.position(z)
+    shift = jnp.asarray(shift, target.layout.dtype)
+    return jax.vmap(lambda row: predict.shifted(position, row, shift))(rows)

@@ -1,0 +1,131 @@
+"""From a run that is judged by predictions to draws: the part that has settled, layers, the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..diagnose.predictions import Seen, judge_predictions, known_well, mixed, temperatures
+from ..draws.draws import Draws
+from ..draws.plan import Plan
+from ..probe.layers import Layers
+from ..probe.predictions import predictions_of
+from ..problem.problem import Problem
+from ..problem.request import Request, is_auto
+from .kept import Keep
+from .outcome import kept_draws, only, reported_draws, sampling_only, within_support
+from .sink import Raw
+
+__all__ = ["draws_suffice", "judged_by_predictions", "settled"]
+
+EARLY = 1 / 3  # of a run's steps, which are burn-in
+FEWEST = 20  # draws of a chain that are left in any case
+
+
+class Settled(NamedTuple):
+    """A run without its beginning, and no more draws of it than were planned, with a plan that says so."""
+
+    late: Raw
+    plan: Plan
+    few: Raw
+
+
+def settled(plan: Plan, raw: Raw) -> Settled:
+    """Burn-in is a share of what a run came to: it may have been prolonged, or stopped by the clock.
+
+    Where lengths were given, what was given is all there is.
+    """
+    setup, burn_in = plan.setup, plan.setup.burn_in
+    if setup.starts is None:
+        return Settled(raw, plan, raw)
+    steps = burn_in + setup.thin * raw.num_draws
+    first = max(0, -(-(int(EARLY * steps) - burn_in) // setup.thin))
+    first = max(0, min(first, raw.num_draws - FEWEST))
+    every = -(-(raw.num_draws - first) // setup.num_draws)
+    rows = np.arange(raw.num_draws - 1, first - 1, -every)[::-1]
+    moved = replace(
+        setup, burn_in=burn_in + int(rows[0]) * setup.thin, thin=setup.thin * every,
+        num_draws=len(rows),
+    )  # fmt: skip
+    late = only(raw, np.arange(first, raw.num_draws))
+    return Settled(late, replace(plan, setup=moved), only(raw, rows))
+
+
+def judged_by_predictions(
+    problem: Problem, plan: Plan, raw: Raw, ask: Request, info: dict[str, Any], keep: Keep | None
+) -> Draws:
+    """Draws of the run, or of what was kept of it, with the verdict in function space."""
+    if is_auto(ask.burn_in) and is_auto(ask.num_draws):
+        late, plan, raw = settled(plan, raw)
+    else:
+        late = raw
+    if keep is not None:
+        draws = kept_draws(problem, plan, raw, ask.seed, keep)
+    else:
+        draws = reported_draws(problem, plan, raw, ask.seed)
+    info = {**info, "plan": plan.describe()}
+    draws = replace(draws, info=info, plan=plan)
+    raw, late = sampling_only(raw)[0], sampling_only(late)[0]
+    assert raw.last is not None
+    if raw.z is not None:
+        draws = within_support(problem, draws, np.moveaxis(raw.z, 0, 1))
+    else:
+        draws = within_support(problem, draws, raw.last[:, None], np.array([draws.num_draws - 1]))
+    if not draws.healthy.size:
+        return draws.with_verdict(judge_predictions(_nothing_seen(problem, draws)))
+    seen = _seen_by(problem, plan, late, draws.healthy, draws.failures)
+    verdict = judge_predictions(seen)
+    if raw.z is not None:
+        z = np.moveaxis(raw.z, 0, 1)[draws.healthy]
+        verdict = replace(verdict, extra={**verdict.extra, "layers": _layers(seen, verdict, z)})
+    return draws.with_verdict(verdict)
+
+
+def draws_suffice(problem: Problem, plan: Plan, ask: Request, raw: Raw) -> bool:
+    """Whether predictions have mixed, and temperatures are known; True where all chains failed."""
+    late = settled(plan, raw).late if is_auto(ask.burn_in) else raw
+    healthy = np.isfinite(late.last).all(axis=1) if late.last is not None else np.ones(0, bool)
+    if not healthy.any() or late.predicted is None:
+        return True
+    seen = _seen_by(problem, plan, late, np.flatnonzero(healthy), ())
+    return not mixed(seen).reasons and known_well(temperatures(seen))
+
+
+def _seen_by(
+    problem: Problem, plan: Plan, late: Raw, healthy: np.ndarray, failures: tuple[str, ...]
+) -> Seen:
+    """What the draws of these chains showed."""
+    assert late.predicted is not None
+    kinetic = None if late.kinetic is None else np.moveaxis(late.kinetic, 0, 1)[healthy]
+    # a draw's weight is the step taken from it
+    weights = np.broadcast_to(late.step_size, (len(healthy), late.num_draws)).astype(np.float64)
+    return Seen(
+        predictions_of(problem).kind, np.moveaxis(late.predicted, 0, 1)[healthy], kinetic,
+        weights / weights.sum(), Layers.of(problem.layout), failures, plan.by_hand,
+        plan.setup.exact,
+    )  # fmt: skip
+
+
+def _nothing_seen(problem: Problem, draws: Draws) -> Seen:
+    return Seen(
+        predictions_of(problem).kind, np.zeros((0, 0, 0, 0)), None, np.zeros((0, 0)),
+        Layers.of(problem.layout), draws.failures,
+    )  # fmt: skip
+
+
+def _layers(seen: Seen, verdict: Any, z: np.ndarray) -> list[dict[str, Any]]:
+    """Of every layer: weights, mean and sd of one of them, temperature."""
+    warmth = verdict.extra["predictions"]["temperatures"]
+    found = []
+    for name, size, begin in zip(
+        seen.layers.names, seen.layers.sizes, seen.layers.starts, strict=True
+    ):
+        here = z[..., begin : begin + size]
+        found.append({
+            "name": name, "weights": size, "mean": float(here.mean(dtype=np.float64)),
+            "sd": float(np.sqrt(here.reshape(-1, size).var(axis=0).mean(dtype=np.float64))),
+            "temperature": (warmth.get(name) or [None])[0],
+        })  # fmt: skip
+    return found

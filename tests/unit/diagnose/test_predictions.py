@@ -1,0 +1,194 @@
+"""The verdict in function space: every rule, by what it is for."""
+
+import json
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.diagnose.predictions import Seen, judge_predictions, mixed, temperatures
+from sgld.draws.verdict import Verdict
+from sgld.probe.layers import Layers
+from sgld.probe.predictions import CLASSES, LIKELIHOODS, MEANS, predictions_of
+from sgld.problem.prepare import prepare
+
+LAYERS = Layers(("a", "b", "tiny"), (40, 20, 1))
+CHAINS, DRAWS, ROWS = 4, 400, 6
+
+
+def seen(
+    kind: Any = MEANS, shift=0.0, temperature=(1.0, 1.0, 1.0, 1.0), width=1, noise=0.02, **more
+):
+    """Independent draws; the first chain's predictions moved by `shift`."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((CHAINS, DRAWS, ROWS, width))
+    values[0] += shift
+    if kind == CLASSES:
+        values = np.asarray(jax.nn.log_softmax(jnp.asarray(values, jnp.float32)))
+    kinetic = np.asarray(temperature) + noise * rng.standard_normal((CHAINS, DRAWS, 4))
+    weights = np.full((CHAINS, DRAWS), 1 / (CHAINS * DRAWS))
+    return Seen(kind, values, kinetic, weights, LAYERS, **more)
+
+
+def word(**given):
+    verdict = judge_predictions(seen(**given))
+    return verdict.word, verdict.reasons[0]
+
+
+@pytest.mark.parametrize("kind, said", [
+    (MEANS, "predictions: means within .15 sd, sd within 10%; single weights are not judged."),
+    (CLASSES, "predictions: probabilities within .01, sd within 10%; single weights are not judged."),
+    (LIKELIHOODS, "what the network predicts is not known here"),
+])  # fmt: skip
+def test_what_is_right_is_trusted_and_says_of_what(kind, said):
+    found, reason = word(kind=kind, width=3 if kind == CLASSES else 1)
+    assert found == "trusted" and said in reason
+
+
+@pytest.mark.parametrize("given, wanted, said", [
+    ({"shift": 1.0}, "not mixed", "R-hat is"),
+    ({"temperature": (1.0, 1.2, 1.0, 1.0)}, "biased", "layer 'b' is 1.20"),
+    ({"temperature": (1.0, 1.0, 1.0, 1.3)}, "biased", "the stiffest directions is 1.30"),
+    ({"temperature": (1.0, 1.0, 9.0, 1.0)}, "trusted", "predictions"),  # a layer of one weight
+    ({"temperature": (1.0, 1.12, 1.0, 1.0)}, "unknown", "is 1.12, where up to 1.10"),
+    ({"temperature": (0.937, 1.0, 1.0, 1.0)}, "not mixed", "still on their way"),
+    ({"noise": 3.0}, "unknown", "is known within"),
+    ({"failures": ("chain 1 became non-finite.",)}, "biased", "non-finite"),
+    ({"temperature": (2.0, 2.0, 2.0, 2.0), "exact": True}, "trusted", "predictions"),
+])  # fmt: skip
+def test_every_rule(given, wanted, said):
+    found, reason = word(**given)
+    assert found == wanted and said in reason
+
+
+def test_probabilities_that_differ_between_halves_of_the_chains():
+    """R-hat of logits that are far out says little of what they are odds of."""
+    given = seen(kind=CLASSES, width=2)
+    p = np.exp(given.predicted)
+    apart = mixed(given).variation
+    assert apart is not None and apart < 0.02
+    p[:2] = p[:2] * 0.9 + 0.1 * np.array([1.0, 0.0])
+    moved = Seen(CLASSES, np.log(p), given.kinetic, given.weights, LAYERS)
+    # over the three ways to halve four chains one has all of it, two have none
+    one = (0.1 * (1 - np.exp(given.predicted)[..., 0]).mean()) / 3
+    assert mixed(moved).variation == pytest.approx(one, abs=0.01)
+
+
+def test_few_draws_and_draws_that_stand_still():
+    given = seen()
+    assert given.kinetic is not None
+    short = Seen(
+        MEANS, given.predicted[:, :12], given.kinetic[:, :12], given.weights[:, :12], LAYERS
+    )
+    assert judge_predictions(short).word == "not mixed"
+    still = np.ones_like(given.predicted)
+    found = judge_predictions(Seen(MEANS, still, given.kinetic, given.weights, LAYERS))
+    assert found.word == "not mixed" and "do not move" in found.reasons[0]
+    bad = given.predicted.copy()
+    bad[2, 7, 3] = np.nan
+    found = judge_predictions(Seen(MEANS, bad, given.kinetic, given.weights, LAYERS))
+    assert found.word == "biased" and "probe row 3 at draw 7 of chain 2" in found.reasons[0]
+
+
+def test_a_sampler_without_temperatures_is_never_trusted():
+    given = seen()
+    found = judge_predictions(Seen(MEANS, given.predicted, None, given.weights, LAYERS))
+    assert found.word == "unknown" and "no temperature is measured" in found.reasons[0]
+
+
+def test_standard_errors_are_of_means_of_batches():
+    rng = np.random.default_rng(1)
+    slow = np.repeat(rng.standard_normal((CHAINS, 10, 4)), DRAWS // 10, axis=1) + 1.0
+    given = Seen(MEANS, seen().predicted, slow, seen().weights, LAYERS)
+    found = temperatures(given)
+    assert [t.judged for t in found] == [True, True, False, True]
+    for t in found:
+        assert t.se == pytest.approx(1 / np.sqrt(40), rel=0.3)
+
+
+def test_the_numbers_are_stored():
+    verdict = judge_predictions(seen(kind=CLASSES, width=3))
+    back = Verdict.from_dict(json.loads(json.dumps(verdict.to_dict())))
+    assert back.extra == verdict.extra
+    assert back.extra["predictions"]["kind"] == "classes"
+    assert set(back.extra["predictions"]["temperatures"]) == {
+        "a",
+        "b",
+        "tiny",
+        "the stiffest directions",
+    }
+
+
+# -- what the predictions of a posterior are ---------------------------------------------------
+
+
+def table():
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((80, 3)).astype(np.float32)
+    return x, (x[:, 0] > 0).astype(np.int32)
+
+
+def of(log_likelihood, init, predict=None, data=None):
+    posterior = sgld.Posterior(lambda p: jnp.zeros(()), log_likelihood, predict=predict)
+    problem = prepare(posterior, table() if data is None else data, init)
+    found = predictions_of(problem)
+    return problem, found, np.asarray(found.at(problem.target, problem.start))
+
+
+def net():
+    eqx = pytest.importorskip("equinox")
+    return eqx.nn.MLP(3, 2, 4, 1, activation=jnp.tanh, key=jax.random.key(0))
+
+
+def test_what_a_module_returns_is_heard_where_the_likelihood_calls_it():
+    module = net()
+    problem, found, values = of(lambda n, row: jax.nn.log_softmax(n(row[0]))[row[1]], module)
+    assert found.kind == CLASSES and values.shape == (64, 2)
+    rows = np.asarray(problem.source.take(jnp.arange(64))[0])
+    wanted = jax.nn.log_softmax(jax.vmap(module)(rows))
+    np.testing.assert_allclose(values, wanted, atol=1e-5)
+
+
+def test_a_module_beside_a_scale_predicts_means():
+    def likelihood(p, row):
+        return -jnp.sum((row[0][:2] - p["net"](row[0])) ** 2) / jnp.exp(p["log_sd"])
+
+    _, found, values = of(likelihood, {"net": net(), "log_sd": jnp.array(0.0)})
+    assert found.kind == MEANS and values.shape == (64, 2)
+
+
+@pytest.mark.parametrize("how", ["vmap", "layers"])
+def test_a_call_that_cannot_be_heard_leaves_the_log_likelihood(how):
+    def likelihood(n, row):
+        if how == "vmap":
+            return jnp.sum(jax.vmap(n)(row[0][None]))
+        return jnp.sum(n.layers[0](row[0]))
+
+    problem, found, values = of(likelihood, net())
+    assert found.kind == LIKELIHOODS and values.shape == (64, 1)
+    rows = problem.source.take(jnp.arange(64))
+    one = [
+        float(problem.log_likelihood(problem.start, jax.tree.map(lambda a, k=k: a[k][None], rows)))
+        for k in (0, 7)
+    ]
+    np.testing.assert_allclose(values[[0, 7], 0], one, rtol=1e-4)
+
+
+def test_a_function_of_the_users_own():
+    flat = jnp.array([0.5, -0.5, 1.0])
+
+    def likelihood(b, row):
+        return jax.nn.log_sigmoid((2.0 * row[1].astype(jnp.float32) - 1) * (row[0] @ b))
+
+    _, found, values = of(likelihood, flat, predict=lambda b, row: row[0] @ b)
+    assert found.kind == MEANS and values.shape == (64, 1)
+
+    def both(b, row):
+        return jax.nn.log_sigmoid(jnp.stack([-(row[0] @ b), row[0] @ b]))
+
+    _, found, values = of(likelihood, flat, predict=both)
+    assert found.kind == CLASSES
+    np.testing.assert_allclose(np.exp(values).sum(1), 1, atol=1e-5)

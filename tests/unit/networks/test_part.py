@@ -1,0 +1,105 @@
+"""Parts of a network: what is sampled, what stays, and the exact law of a last layer."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.errors import UsageError
+from sgld.networks import as_module, normal_prior, part, restore
+
+eqx = pytest.importorskip("equinox")
+SHORT = {"step_size": 1e-3, "num_draws": 8, "burn_in": 3, "num_chains": 2, "batch_size": 10, "progress": False}  # fmt: skip
+
+
+def table(rows=120):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(rows, 2)).astype(np.float32)
+    return x, (np.sin(2 * x[:, 0]) + 0.5 * rng.normal(size=rows)).astype(np.float32)
+
+
+def net():
+    return eqx.nn.MLP(2, "scalar", 5, 1, activation=jnp.tanh, key=jax.random.key(0))
+
+
+def log_likelihood(net, row):
+    return -2.0 * (row[1] - net(row[0])) ** 2  # noise of sd .5
+
+
+POSTERIOR = sgld.Posterior(normal_prior(1.0), log_likelihood)
+
+
+@pytest.mark.parametrize("where, names", [
+    ("layers[0]*", ["layers[0].weight", "layers[0].bias"]),
+    (["*bias"], ["layers[0].bias", "layers[1].bias"]),
+    ("last_layer", ["layers[1].weight", "layers[1].bias"]),
+    (["last_layer", "layers[0].bias"], ["layers[0].bias", "layers[1].weight", "layers[1].bias"]),
+])  # fmt: skip
+def test_the_leaves_that_are_sampled(where, names):
+    found = part(net(), where)
+    assert [n for n, _ in zip(found._names, jax.tree.leaves(found), strict=True)] == names
+    row = jnp.array([0.3, -0.2])
+    assert float(found(row)) == float(net()(row))
+    moved = jax.tree.map(lambda leaf: leaf + 1, found)
+    for name, old, new in zip(
+        sgld.layout.leaf_names(sgld.module.seal(net())),
+        jax.tree.leaves(sgld.module.seal(net())),
+        jax.tree.leaves(sgld.module.seal(as_module(moved))),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(new, np.asarray(old) + np.float32(name in names))
+
+
+def test_a_mask_of_a_dict():
+    init = {"a": jnp.ones(2), "b": {"c": jnp.zeros(3)}}
+    found = part(init, {"a": False, "b": {"c": True}})
+    assert found["b"]["c"].shape == (3,) and len(jax.tree.leaves(found)) == 1
+
+
+@pytest.mark.parametrize("where, said", [
+    ("layer[0]*", "Did you mean 'layers"),
+    ([], "where is empty"),
+    (3, "where must be a pattern"),
+    ({"a": True}, "where must be a pattern"),
+])  # fmt: skip
+def test_what_chooses_nothing_is_refused(where, said):
+    with pytest.raises(UsageError, match=said.replace("[", r"\[")):
+        sgld.sample(POSTERIOR, table(), net(), where=where, **SHORT)
+
+
+def test_masks_of_no_leaf_or_of_half_a_leaf_are_refused():
+    init = {"a": jnp.ones(2), "b": jnp.zeros(3)}
+    with pytest.raises(UsageError, match="chooses no parameter"):
+        part(init, {"a": False, "b": False})
+    with pytest.raises(UsageError, match="a whole leaf or none"):
+        part(init, {"a": np.array([True, False]), "b": False})
+
+
+def test_the_rest_of_a_run_stays_as_it_is(tmp_path):
+    draws = sgld.sample(
+        POSTERIOR, table(), net(), where="layers[0]*", path=tmp_path / "run", **SHORT
+    )
+    assert draws.names[0] == "layers[0].weight[0,0]" and len(draws.names) == 15
+    module = as_module(jax.tree.map(lambda leaf: leaf[0, 0], draws.position))
+    np.testing.assert_array_equal(module.layers[1].weight, net().layers[1].weight)
+    assert draws.plan.setup.predictions
+    back = restore(sgld.load(tmp_path / "run"), part(net(), "layers[0]*"))
+    found = back.predict(lambda n, x: jax.vmap(n)(x), table()[0][:3]).mean
+    np.testing.assert_array_equal(
+        found, draws.predict(lambda n, x: jax.vmap(n)(x), table()[0][:3]).mean
+    )
+
+
+def test_the_last_layer_is_a_regression_on_features_with_its_closed_form():
+    x, y = table()
+    draws = sgld.sample(POSTERIOR, (x, y), net(), where="last_layer", progress=False)
+    assert draws.verdict.word == "trusted" and draws.verdict.sd_ratio is not None
+    hidden = np.tanh(x @ np.asarray(net().layers[0].weight).T + np.asarray(net().layers[0].bias))
+    features = np.column_stack([hidden, np.ones(len(x))])
+    covariance = np.linalg.inv(4 * features.T @ features + np.eye(6))
+    mean = covariance @ (4 * features.T @ y)
+    values, _ = draws.flat()
+    sd = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose((values.mean((0, 1)) - mean) / sd, 0, atol=0.15)
+    np.testing.assert_allclose(values.std((0, 1)) / sd, 1, atol=0.1)

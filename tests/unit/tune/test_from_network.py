@@ -1,0 +1,125 @@
+"""The plan of a network: metric, step and batches where the chains are, against closed forms."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.probe.directions import stiffest
+from sgld.probe.layers import Layers
+from sgld.problem.prepare import prepare
+from sgld.tune import from_network as path
+
+FLAT = jnp.zeros(6)
+ROWS = 300
+
+
+def linear(predict=True):
+    """y = x' b + noise of sd 1, b ~ N(0, 4): the law of b is known."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((ROWS, 6)).astype(np.float32) * np.array(
+        [1, 2, 4, 0.5, 1, 1], np.float32
+    )
+    y = (x[:, 0] + rng.standard_normal(ROWS)).astype(np.float32)
+    posterior = sgld.Posterior(
+        lambda b: -0.125 * jnp.sum(b**2),
+        lambda b, row: -0.5 * (row[1] - row[0] @ b) ** 2,
+        predict=(lambda b, row: row[0] @ b) if predict else None,
+    )
+    return posterior, (x, y)
+
+
+def truth(x, y):
+    precision = x.T @ x + np.eye(6) / 4
+    covariance = np.linalg.inv(precision)
+    return covariance @ (x.T @ y), covariance
+
+
+def test_the_metric_is_that_of_the_rows_and_the_prior():
+    posterior, (x, y) = linear()
+    problem = prepare(posterior, (x, y), FLAT)
+    z = problem.array(np.arange(6.0) / 10)
+    residual = y - x @ np.asarray(z)
+    wanted = 0.25 + ((residual[:, None] * x) ** 2).sum(0)
+    found = path.fisher(problem, z, jnp.int32(0), rows=ROWS)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    halves = [path.fisher(problem, z, jnp.int32(k), rows=ROWS // 2) for k in (0, ROWS // 2)]
+    np.testing.assert_allclose(np.mean(halves, axis=0), wanted, rtol=1e-4)
+
+
+def test_the_stiffest_directions_are_eigenvectors_in_the_metric():
+    posterior, (x, y) = linear()
+    problem = prepare(posterior, (x, y), FLAT)
+    D = sgld.Diagonal(np.array([1, 2, 3, 1, 1, 1], np.float32)).prepare(problem.layout)
+    root = np.sqrt([1, 2, 3, 1, 1, 1])
+    white = root[:, None] * (x.T @ x + np.eye(6) / 4) * root
+    values, vectors = np.linalg.eigh(white)
+    zs = problem.array(np.zeros((2, 6)))
+    basis, largest = stiffest(problem, D, zs, count=2, rows=ROWS)
+    np.testing.assert_allclose(largest, values[-1], rtol=1e-3)
+    overlap = np.linalg.svd(np.asarray(basis[1]) @ vectors[:, -2:])[1]
+    np.testing.assert_allclose(overlap, 1, atol=1e-3)
+    np.testing.assert_allclose(np.asarray(basis[0]) @ np.asarray(basis[0]).T, np.eye(2), atol=1e-4)
+
+
+def test_the_noise_of_a_layer_is_its_batches_variance_in_the_metric():
+    posterior, (x, y) = linear()
+    problem = prepare(posterior, (x, y), FLAT).with_batches(10, "replacement")
+    D = sgld.Diagonal(np.array([1, 2, 3, 1, 1, 1], np.float32)).prepare(problem.layout)
+    z = problem.array(np.zeros((8, 6)))
+    scores = y[:, None] * x
+    each = ROWS**2 / 10 * scores.var(0) * np.array([1, 2, 3, 1, 1, 1])
+    layers = Layers.of(problem.layout)
+    draws = []
+    for seed in range(12):
+        entries = jnp.asarray(problem.source.chunk((seed, 1), 0, path.BATCHES))
+        found = path._layer_noise(problem, sgld.Minibatch(), D, z, entries, layers.sizes)
+        draws.append(np.asarray(found)[0])
+    np.testing.assert_allclose(np.mean(draws), each.mean(), rtol=0.15)
+
+
+def planned(posterior, data, **given):
+    return sgld.sample(
+        posterior, data, FLAT, progress=False, **{"num_draws": 40, "max_steps": 400, **given}
+    ).plan
+
+
+def test_rows_that_are_affordable_are_all_taken_at_every_step():
+    posterior, data = linear()
+    plan = planned(posterior, data)
+    assert type(plan.setup.gradient).__name__ == "Full" and plan.setup.predictions
+    assert type(plan.setup.sampler).__name__ == "BAOA"
+    x, _ = data
+    root = np.sqrt(np.asarray(plan.setup.preconditioner.array))
+    stiff = np.linalg.eigvalsh(root[:, None] * (x.T @ x + np.eye(6) / 4) * root)[-1]
+    np.testing.assert_allclose(float(plan.setup.step_size(0)) * stiff, path.STABLE, rtol=0.02)
+
+
+def test_else_the_step_is_the_largest_that_the_noise_allows(monkeypatch):
+    monkeypatch.setattr(path, "FULL_SECONDS", 0.0)
+    posterior, data = linear()
+    one, two = (planned(posterior, data, tolerance=t) for t in (0.01, 0.02))
+    assert type(one.setup.gradient).__name__ == "Minibatch" and one.setup.batch_size == 100
+    delta = [np.sqrt(float(plan.setup.step_size(0))) for plan in (one, two)]
+    np.testing.assert_allclose(delta[1] / delta[0], 2, rtol=0.3)
+
+
+def test_a_sampler_without_a_rule_is_refused_with_a_sentence():
+    posterior, data = linear()
+    with pytest.raises(sgld.errors.UsageError, match="step_size must be given with SGNHT"):
+        sgld.sample(posterior, data, FLAT, sampler=sgld.SGNHT(), progress=False)
+
+
+def test_a_law_of_predictions_is_the_closed_one():
+    """Bayesian regression as a network of one layer: the last layer of a frozen network."""
+    posterior, (x, y) = linear()
+    draws = sgld.sample(posterior, (x, y), FLAT, progress=False)
+    assert draws.verdict.word == "trusted", draws.verdict
+    assert draws.verdict.reasons[0].startswith("predictions: means within .15 sd, sd within 10%")
+    mean, covariance = truth(x, y)
+    found = draws.predict(lambda b, rows: rows @ b, x[:20])
+    sd = np.sqrt(np.einsum("ri,ij,rj->r", x[:20], covariance, x[:20]))
+    np.testing.assert_allclose((found.mean - x[:20] @ mean) / sd, 0, atol=0.15)
+    np.testing.assert_allclose(found.sd / sd, 1, atol=0.1)
+    assert jax.tree.leaves(draws.position)[0].shape[:2] == (4, draws.num_draws)
