@@ -1,9 +1,9 @@
 """A run stopped before every single call that changes the disk: resumable or finished, to the same bits.
 
-    python tests/slow/faults.py [--every 1]
+    python tests/slow/faults.py [--every 1] [--streamed]
 
 As kill -9, and as a power cut, which undoes renames that were not flushed and empties files that were not.
-The layer, the run and what is held against what are those of tests/laws/test_faults.py.
+With --streamed the rows of the run lie in a file. The layer, the run and what is held against what are those of tests/laws/test_faults.py.
 """
 
 from __future__ import annotations
@@ -17,19 +17,47 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "laws"))
 
-from test_faults import Disk, begin, check, run_on
+import numpy as np
+import test_faults
+from test_faults import GIVEN, Disk, check, run_on
 
 import sgld
+
+
+def stream(folder: Path) -> None:
+    """Have the runs of `test_faults` read rows from a file."""
+    rows = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
+    np.save(folder / "rows.npy", rows)
+    posterior = sgld.Posterior(lambda t: -0.005 * (t @ t), lambda t, x: -0.5 * ((x - t) @ (x - t)))
+    start = np.zeros(3, np.float32)
+    given = {**GIVEN, "step_size": 1e-4, "batch_size": 20}
+
+    def opened() -> object:
+        return sgld.open(folder / "rows.npy", cache=folder / "cache", progress=False)
+
+    opened()  # converted once: what stops a conversion is kill.py's
+    test_faults.begin = lambda path: sgld.sample(posterior, opened(), start, path=path, **given)
+
+    def go_on(path: Path) -> None:
+        if not (path / "run.json").exists():
+            test_faults.begin(path)
+            return
+        sgld.resume(path, posterior, opened(), start, progress=False, checkpoint_every=0)
+
+    test_faults.go_on = go_on
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--every", type=int, default=1, help="of the calls, so many apart")
+    parser.add_argument("--streamed", action="store_true", help="rows from a file")
     given = parser.parse_args()
     began, done, lost = time.time(), 0, []
     with tempfile.TemporaryDirectory() as folder:
+        if given.streamed:
+            stream(Path(folder))
         disk, path = Disk(), Path(folder) / "whole"
-        assert run_on(disk, path, lambda: begin(path))
+        assert run_on(disk, path, lambda: test_faults.begin(path))
         whole = sgld.load(path), disk.calls
         for power in (False, True):
             for last in range(0, len(disk.calls), given.every):

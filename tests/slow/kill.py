@@ -1,7 +1,9 @@
 """Runs that are killed at random instants, gone on with, and killed again: the draws of an uninterrupted run.
 
-    python tests/slow/kill.py [--times 100] [--seed 0]
+    python tests/slow/kill.py [--times 100] [--seed 0] [--what memory|streamed|conversion]
 
+`streamed`: the rows lie in a file, which each process opens, converting it where that was not ended.
+`conversion`: nothing but that, of a larger file; counted are those whose rows have the hash of the whole.
 Every run is a process of its own (a fork of one that has imported everything and computed nothing), ended by
 SIGKILL after a random time; so is every second one that goes on with it. Counted: runs whose draws have the
 SHA-256 of the whole run's.
@@ -38,15 +40,27 @@ def posterior() -> sgld.Posterior:
     )
 
 
-def arguments() -> tuple:
+ROWS = 400_000  # of a conversion
+STREAMED: list[Path] = []  # the folder of the file, where rows are read from one
+
+
+def arguments(path: Path) -> tuple:
     data = np.random.default_rng(0).normal(size=(400, 3)).astype(np.float32)
+    if STREAMED:
+        file = STREAMED[0] / "rows.npy"
+        data = sgld.open(file, cache=STREAMED[0] / f"cache-{path.name}", seed=SEED, progress=False)
     return posterior(), data, np.zeros(3, np.float32)
+
+
+def convert(path: Path) -> None:
+    """The larger file, opened."""
+    sgld.open(STREAMED[0] / "rows.npy", cache=path / "cache", seed=SEED, progress=False)
 
 
 def begin(path: Path) -> None:
     """The run; a step by hand, so that its time goes into draws and their files."""
     sgld.sample(
-        *arguments(), step_size=1e-4, num_draws=DRAWS, num_chains=3, thin=5, batch_size=20, seed=SEED,
+        *arguments(path), step_size=1e-4, num_draws=DRAWS, num_chains=3, thin=5, batch_size=20, seed=SEED,
         path=path, checkpoint_every=0.02, progress=False,
     )  # fmt: skip
 
@@ -55,7 +69,7 @@ def go_on(path: Path) -> None:
     if not (path / "run.json").exists():
         begin(path)
         return
-    sgld.resume(path, *arguments(), progress=False, checkpoint_every=0.02)
+    sgld.resume(path, *arguments(path), progress=False, checkpoint_every=0.02)
 
 
 def apart(work: Callable[[], None], seconds: float | None) -> bool:
@@ -110,16 +124,46 @@ def kill(times: int, seed: int, folder: Path) -> tuple[int, int, list[str]]:
     return same, hit, left
 
 
+def kill_conversions(times: int, seed: int, folder: Path) -> tuple[int, int, list[str]]:
+    """As `kill`, of conversions: the folder of rows is whole or not there, and the next call makes it."""
+    rng, same, hit = np.random.default_rng(seed), 0, 0
+
+    def found(path: Path) -> list[str]:
+        parts = sorted(p for p in path.rglob("*.npy") if p.is_file())
+        return [hashlib.sha256(p.read_bytes()).hexdigest() for p in parts]
+
+    began = time.monotonic()
+    apart(lambda: convert(folder / "whole"), None)
+    whole, took = found(folder / "whole"), time.monotonic() - began
+    left: list[str] = []
+    for number in range(times):
+        path = folder / f"run{number}"
+        ended = apart(lambda path=path: convert(path), float(rng.uniform(0, took)))
+        hit += not ended
+        apart(lambda path=path: convert(path), None)
+        same += found(path) == whole
+        left += [p.name for p in path.rglob(f"{files.SCRATCH}*")]
+    return same, hit, left
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    kinds = ("memory", "streamed", "conversion")
+    parser.add_argument("--what", choices=kinds, default="memory")
     given = parser.parse_args()
     began = time.time()
     with tempfile.TemporaryDirectory() as folder:
-        same, hit, left = kill(given.times, given.seed, Path(folder))
+        work = kill if given.what != "conversion" else kill_conversions
+        if given.what != "memory":
+            STREAMED.append(Path(folder))
+            rows = 400 if given.what == "streamed" else ROWS
+            data = np.random.default_rng(0).normal(size=(rows, 3)).astype(np.float32)
+            np.save(Path(folder) / "rows.npy", data)
+        same, hit, left = work(given.times, given.seed, Path(folder))
     print(
-        f"{same}/{given.times} with the draws of the whole run; {hit} kills hit a process at work; "
+        f"{given.what}: {same}/{given.times} with the draws or rows of the whole; {hit} kills hit a process at work; "
         f"{len(left)} scratch files left; {time.time() - began:.0f} s"
     )
     sys.exit(same < given.times or bool(left))
