@@ -87,4 +87,10 @@ SCALE = [
         'if "pending_z" in arrays:', 'if "pending" in arrays:',
         "tests/end_to_end/test_watch.py::test_a_run_is_read_while_it_goes_on",
     ),
+    Mutant(
+        "cache: a folder that lost its lock stays for ever", "disk/cache.py",
+        "if time.time() - path.stat().st_mtime > STALE:\n                        shutil.rmtree",
+        "if False:\n                        shutil.rmtree",
+        "tests/unit/disk/test_bad_files.py::test_a_folder_that_lost_its_lock_long_ago_is_removed",
+    ),
 ]  # fmt: skip

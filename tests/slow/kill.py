@@ -25,6 +25,7 @@ import numpy as np
 
 import sgld
 from sgld import files  # imported before the processes part
+from sgld.disk import cache
 from sgld.draws import plan_file, storage  # noqa: F401
 from sgld.models.fit import fit  # noqa: F401
 from sgld.run import sample, sink
@@ -53,7 +54,8 @@ def arguments(path: Path) -> tuple:
 
 
 def convert(path: Path) -> None:
-    """The larger file, opened."""
+    """The larger file, opened; nobody else is at work on it, so that nothing is too young to be removed."""
+    cache.STALE = -1.0
     sgld.open(STREAMED[0] / "rows.npy", cache=path / "cache", seed=SEED, progress=False)
 
 
@@ -63,6 +65,13 @@ def begin(path: Path) -> None:
         *arguments(path), step_size=1e-4, num_draws=DRAWS, num_chains=3, thin=5, batch_size=20, seed=SEED,
         path=path, checkpoint_every=0.02, progress=False,
     )  # fmt: skip
+
+
+def swept(path: Path) -> None:
+    """As by the next conversion, whatever it is of."""
+    cache.STALE = -1.0
+    with cache.Cache(path / "cache").scratch():
+        pass
 
 
 def go_on(path: Path) -> None:
@@ -142,7 +151,8 @@ def kill_conversions(times: int, seed: int, folder: Path) -> tuple[int, int, lis
         hit += not ended
         apart(lambda path=path: convert(path), None)
         same += found(path) == whole
-        left += [p.name for p in path.rglob(f"{files.SCRATCH}*")]
+        apart(lambda path=path: swept(path), None)
+        left += [str(p.relative_to(path)) for p in path.rglob(f"{files.SCRATCH}*")]
     return same, hit, left
 
 
@@ -166,6 +176,8 @@ def main() -> None:
         f"{given.what}: {same}/{given.times} with the draws or rows of the whole; {hit} kills hit a process at work; "
         f"{len(left)} scratch files left; {time.time() - began:.0f} s"
     )
+    for name in left[:5]:
+        print(f"left: {name}")
     sys.exit(same < given.times or bool(left))
 
 

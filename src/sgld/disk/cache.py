@@ -193,8 +193,11 @@ class Cache:
                 continue
             try:
                 lock = os.open(path / "lock", os.O_RDWR)
-            except OSError:
-                continue  # just begun, or just ended
+            except OSError:  # just begun, or just ended; or ended there long ago
+                with contextlib.suppress(OSError):
+                    if time.time() - path.stat().st_mtime > STALE:
+                        shutil.rmtree(path, ignore_errors=True)
+                continue
             with contextlib.suppress(OSError):
                 if _locked(lock):
                     shutil.rmtree(path, ignore_errors=True)

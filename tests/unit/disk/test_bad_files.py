@@ -394,6 +394,16 @@ def test_a_conversion_at_work_is_left_alone(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_lost_its_lock_long_ago_is_removed(tmp_path):
+    for name, age in {".partial-old": 100, ".partial-new": 0}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rows").write_text("what a kill left of what was being removed")
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    with caches.Cache(tmp_path).scratch():
+        assert not (tmp_path / ".partial-old").exists()
+        assert (tmp_path / ".partial-new" / "rows").exists()
+
+
 def test_half_a_file_that_is_old_is_removed(tmp_path):
     for name, age in {".partial-old": 100, ".partial-new": 0}.items():
         (tmp_path / name).write_text("{")
