@@ -1,5 +1,6 @@
 """Runs on several devices and processes: the draws of one, and one run directory."""
 
+import fcntl
 import json
 import os
 import socket
@@ -31,14 +32,21 @@ def ended(process):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("mesh")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    ended(begun("devices", folder))
-    for process in [begun("processes", folder, port, rank) for rank in (0, 1)]:
-        ended(process)
-    return folder
+    """What the programs wrote, which run once for all workers of the suite."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "mesh"
+    shared.mkdir(exist_ok=True)
+    with open(shared / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "done").exists():
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            ended(begun("devices", shared))
+            for process in [begun("processes", shared, port, rank) for rank in (0, 1)]:
+                ended(process)
+            (shared / "done").touch()
+    return shared
 
 
 def apart(one, other):
