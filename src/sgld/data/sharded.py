@@ -265,9 +265,8 @@ def _taken(leaves: PyTree, rows: Any) -> PyTree:
 
     def one(leaf: Array) -> Array:
         found = leaf[:, rows // D]
-        found = jnp.where(
-            mine.reshape(*mine.shape, *(1,) * (leaf.ndim - 2)), found, jnp.zeros((), leaf.dtype)
-        )
+        own = mine.reshape(*mine.shape, *(1,) * (leaf.ndim - 2))
+        found = jnp.where(own, found, jnp.zeros((), leaf.dtype))
         return jnp.sum(found, 0).astype(leaf.dtype)  # one of them, and zeros
 
     return jax.tree.map(one, leaves)

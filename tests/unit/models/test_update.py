@@ -74,6 +74,8 @@ def test_appended_rows_give_the_posterior_of_all(folder, updated):
     moved = np.abs(before.mean()["coefficients"] - fresh.draws.mean()["coefficients"])
     assert (moved / fresh.draws.sd()["coefficients"]).max() > 0.3  # they said something
     assert updated.draws.info["num_data"] == N + MORE
+    moved_by = updated.draws.info["plan"]["notes"][0].split("moved by ")[1].split(" sds")[0]
+    assert float(moved_by) > 0.1
 
 
 def test_what_was_dropped_is_forgotten(folder, updated):
