@@ -9,6 +9,7 @@ from .draws import DRAWS
 from .front import FRONT
 from .manners import MANNERS
 from .mutant import Mutant
+from .networks import NETWORKS
 from .referee import REFEREE
 from .sampling import SAMPLING
 from .sklearn_door import SKLEARN_DOOR
@@ -18,5 +19,5 @@ from .tune import TUNE
 
 MUTANTS: list[Mutant] = [
     *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DISK, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *MANNERS, *SKLEARN_DOOR,
-    *TABLES, *TORCH_DOOR, *ARVIZ_DOOR,
+    *TABLES, *TORCH_DOOR, *ARVIZ_DOOR, *NETWORKS,
 ]  # fmt: skip
