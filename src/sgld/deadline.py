@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from .errors import RunError
+from .mesh import agreed
 
 __all__ = ["FOR_THE_VERDICT", "check_deadline", "deadline"]
 
@@ -38,7 +39,7 @@ def deadline(seconds: float | None, until: float) -> Iterator[None]:
 def check_deadline(stage: str) -> None:
     """RunError, where the time is up."""
     limit = _limit.get()
-    if limit is not None and time.monotonic() > limit[1]:
+    if limit is not None and agreed(time.monotonic() > limit[1]):
         raise RunError(
             f"the time of max_seconds = {limit[0]:g} was up before the first draw, at the stage {stage!r}; "
             "give more, or fewer parameters or rows."

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any
 
 from .deadline import check_deadline
+from .mesh import agreed
 from .stages import counted, stage
 
 __all__ = ["Work"]
@@ -71,12 +72,12 @@ class Work:
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C was pressed: KeyboardInterrupt comes when the next piece is asked for."""
-        return self._interrupt.is_set()
+        return bool(agreed(self._interrupt.is_set()))
 
     @property
     def late(self) -> bool:
         """Whether the time is up."""
-        return time.monotonic() > self._until
+        return self._until < math.inf and bool(agreed(time.monotonic() > self._until))
 
     def pieces(
         self, begin: int, end: int, *, most: int | None = None, of: int | None = None
@@ -93,7 +94,7 @@ class Work:
             count = min(self._size, end - begin, most or end)
             began = time.perf_counter()
             yield begin, count
-            seconds = max(time.perf_counter() - began, 1e-6)
+            seconds = agreed(max(time.perf_counter() - began, 1e-6))
             begin += count
             self._took(count, seconds)
             self._rate = 0.0 if first and not self._rate else count / seconds  # the first compiles

@@ -12,6 +12,7 @@ from .mutant import Mutant
 from .networks import NETWORKS
 from .referee import REFEREE
 from .sampling import SAMPLING
+from .scale import SCALE
 from .sklearn_door import SKLEARN_DOOR
 from .tables import TABLES
 from .torch_door import TORCH_DOOR
@@ -20,4 +21,5 @@ from .tune import TUNE
 MUTANTS: list[Mutant] = [
     *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DISK, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *MANNERS, *SKLEARN_DOOR,
     *TABLES, *TORCH_DOOR, *ARVIZ_DOOR, *NETWORKS,
+    *TABLES, *TORCH_DOOR, *ARVIZ_DOOR, *SCALE,
 ]  # fmt: skip

@@ -17,6 +17,12 @@ FROM_MODES = "tests/unit/tune/test_from_modes.py::"
 
 DIAGNOSE = [
     Mutant(
+        "several: doubts are not asked of runs kept in several modes", "diagnose/assess.py",
+        "            \"doubts\": doubts,\n        }  # fmt: skip\n        return judge_several(",
+        "        }  # fmt: skip\n        return judge_several(",
+        FROM_MODES + "test_doubts_stand_for_runs_kept_in_several_modes_too",
+    ),
+    Mutant(
         "modes: errors of masses carry nothing over", "draws/strata.py",
         "return np.einsum(\"gm,gh,hm->m\", apart, part, apart).clip(0)",
         "return 0 * np.einsum(\"gm,gh,hm->m\", apart, part, apart).clip(0)",

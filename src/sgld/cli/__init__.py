@@ -6,7 +6,7 @@ imported here, so that help is quick.
 """
 
 # they add their commands, in this order
-from . import create, finished, confirm, gallery  # isort: skip
+from . import create, finished, confirm, scale, gallery  # isort: skip
 from .app import app, main
 
-__all__ = ["app", "confirm", "create", "finished", "gallery", "main"]
+__all__ = ["app", "confirm", "create", "finished", "gallery", "main", "scale"]

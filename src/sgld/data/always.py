@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +20,20 @@ __all__ = ["AlwaysIn"]
 
 PyTree = Any
 LISTED = 2**26  # rows of which each has a mark
+
+
+def _joined(drawn: Array, held: Array, *, shards: int, fill: float | None = None) -> Array:
+    """`drawn` and then `held`; of rows over several devices a part of each there, so that none moves.
+
+    Parts are of one size: what is missing is filled up with the first, or with `fill`.
+    """
+    if shards == 1:
+        return jnp.concatenate([drawn, held])
+    missing = -len(held) % shards
+    more = jnp.repeat(held[:1], missing, axis=0)
+    more = more if fill is None else jnp.full_like(more, fill)
+    parts = (a.reshape(shards, -1, *a.shape[1:]) for a in (drawn, jnp.concatenate([held, more])))
+    return jnp.concatenate(list(parts), axis=1).reshape(-1, *drawn.shape[1:])
 
 
 @as_pytree
@@ -65,13 +80,13 @@ class AlwaysIn(Source):
         dtype = jnp.result_type(float)
         weight = self._left(batch).astype(dtype)
         weight = weight if batch.weight is None else batch.weight * weight
-        join = lambda a, b: jnp.concatenate([a, b])  # noqa: E731
+        join = partial(_joined, shards=self.source.shards if self.uses_blocks else 1)
         own = jnp.full(self.numbers.shape, 1 / batch.scale, dtype)
         return replace(
             batch,
             rows=jax.tree.map(join, batch.rows, self.held),
             numbers=join(batch.numbers, self.numbers),
-            weight=join(weight, own),
+            weight=join(weight, own, fill=0.0),
             start=None,
         )
 

@@ -17,10 +17,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..device import sent
 from ..errors import DataError, SGLDError, UsageError
+from ..mesh import DATA
 from .check import check_data
 from .memory import InMemory, digest
 from .on_disk import OnDisk
 from .order import ORDERS, check_batches
+from .sharded import Sharded, lies_on
 from .shuffle import keys
 from .source import Batch, Source
 
@@ -40,15 +42,34 @@ SEED = 0x5EED  # of the keys that are added up
 PyTree = Any
 
 
-def as_source(data: PyTree, seed: int) -> Source:
-    """The rows of `data=` in one batch: a Source as it is, arrays shuffled by `seed`.
+def as_source(data: PyTree, seed: int, mesh: Any = None) -> Source:
+    """The rows of `data=` in one batch: a Source as it is, arrays shuffled by `seed`; over a mesh.
 
     Raises UsageError and DataError, in a sentence, for what is neither.
     """
+    if mesh is not None:
+        return _over(mesh, data, seed)
     if not is_source(data):
         return InMemory.of(check_data(data), seed)
     if isinstance(data, OnDisk):  # looked at, row by row, when it was written
         return data.with_batches(data.num_data, "reshuffle").warmed()
+    check_contract(data)
+    return data.with_batches(data.num_data, "reshuffle")
+
+
+def _over(mesh: Any, data: PyTree, seed: int) -> Source:
+    """The rows over the mesh's axis "data"; those of a source of the user's own are where it has them."""
+    if isinstance(data, OnDisk):
+        return Sharded.of_files(data, mesh)
+    if not is_source(data):
+        if lies_on(data, mesh):
+            return Sharded.of_arrays(data, mesh, seed)
+        return Sharded.of(check_data(data), mesh, seed)
+    if mesh.shape[DATA] > 1:
+        raise UsageError(
+            f"data, a {type(data).__name__}, is a source of your own, whose rows are not laid over a mesh; give arrays "
+            "or sgld.open, or a mesh with 1 device on its axis 'data'."
+        )
     check_contract(data)
     return data.with_batches(data.num_data, "reshuffle")
 

@@ -126,6 +126,11 @@ class Source(Protocol):
         return np.concatenate(found)
 
     @property
+    def shards(self) -> int:
+        """Over how many devices the rows lie: a block is so many parts of one length, one after another."""
+        return 1
+
+    @property
     def num_blocks(self) -> int:
         """K = ceil(N/n)."""
         return -(-self.num_data // self.batch_size)

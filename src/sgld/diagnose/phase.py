@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from ..data.order import generator
 from ..errors import UsageError
+from ..mesh import on_host
 from ..posterior import Posterior
 from ..preconditioner.fixed import Scalar
 from ..problem.prepare import prepare
@@ -74,7 +75,7 @@ def noise_level(
     """
     n, N = problem.source.batch_size, problem.num_data
     share = 1 / n if problem.source.order == "replacement" else 1 / n - 1 / N
-    white = np.asarray(_white(problem, gradient, preconditioner, zs, memory, learnt, rows))
+    white = on_host(_white(problem, gradient, preconditioner, zs, memory, learnt, rows))
     return np.array([share * _largest(one, everything=len(rows) == N) for one in white])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,17 @@ def database_files(path: str | Path) -> list[Path]:
     return [path, *(log for log in beside if log.is_file() and log.stat().st_size)]
 
 
+def _asked(
+    path: Path | None, query: str | None, table: str | None, tables: Callable[[], list[Any]]
+) -> tuple[str, str]:
+    """What is read, in words and as SQL: the query, or a table of the file."""
+    if query is not None:
+        return f"the query {_shown(query)}", query.strip().rstrip(";")
+    assert path is not None
+    name = _named(path, [str(row[0]) for row in tables()], table)
+    return f"{name} of {path}", f"select * from {_quoted(name)}"
+
+
 def _named(path: Path, names: Sequence[str], table: str | None) -> str:
     """The table that is read: the one that is asked for, or the only one."""
     if table is None and len(names) == 1:
@@ -83,15 +94,10 @@ class DuckDB:
     ) -> None:
         self.path, self.spill = path, spill
         with self._opened() as connection:
-            if query is None:
-                assert path is not None
-                found = connection.sql(
-                    "select table_name from information_schema.tables where table_schema = 'main'"
-                ).fetchall()
-                name = _named(path, [str(row[0]) for row in found], table)
-                self.name, self._query = f"{name} of {path}", f"select * from {_quoted(name)}"
-            else:
-                self.name, self._query = f"the query {_shown(query)}", query.strip().rstrip(";")
+            tables = "select table_name from information_schema.tables where table_schema = 'main'"
+            self.name, self._query = _asked(
+                path, query, table, lambda: connection.sql(tables).fetchall()
+            )
             reader = self._reader(connection, f"select * from ({self._query}) limit 0", 1)
             self.schema = {field.name: field.type for field in reader.schema}
         self.num_rows = 0
@@ -137,14 +143,10 @@ class SQLite:
     def __init__(self, path: Path, query: str | None, table: str | None) -> None:
         self.path = path
         with self._opened() as connection:
-            if query is None:
-                found = connection.execute(
-                    "select name from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%'"
-                ).fetchall()
-                name = _named(path, [str(row[0]) for row in found], table)
-                self.name, self._query = f"{name} of {path}", f"select * from {_quoted(name)}"
-            else:
-                self.name, self._query = f"the query {_shown(query)}", query.strip().rstrip(";")
+            tables = "select name from sqlite_master where type in ('table', 'view') and name not like 'sqlite_%'"
+            self.name, self._query = _asked(
+                path, query, table, lambda: connection.execute(tables).fetchall()
+            )
             empty = connection.execute(f"select * from ({self._query}) limit 0")
             names = [column[0] for column in empty.description]
             self.schema = {name: self._type(connection, name) for name in names}

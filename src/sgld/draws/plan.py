@@ -109,15 +109,22 @@ class Plan:
         """
         return self.setup.arguments()
 
-    def for_rows(self, num_data: int) -> Plan:
-        """The same plan for a table that has grown to `num_data` rows: D scaled by N_old / N_new.
+    def for_rows(self, rows: Any) -> Plan:
+        """The same plan for a table that has grown to other `rows`: D scaled by N_old / N_new.
+
+        Args:
+          rows: a source (`sgld.open`), or how many there are now.
 
         A warm restart: with `init=draws.mean()` the chains are at the new posterior's centre to
         within a fraction of its sd, and a burn-in of a few 1/h steps brings them into it.
         """
         if not self.num_data:
             raise UsageError("this plan has no rows; it is for a log density alone.")
-        return replace(self, setup=self.setup.scaled(self.num_data / num_data))
+        num_data = getattr(rows, "num_data", rows)
+        if not isinstance(num_data, int) or isinstance(num_data, bool) or num_data < 1:
+            raise UsageError(f"rows must be a source, or their number. Got {rows!r}.")
+        setup = self.setup.scaled(self.num_data / num_data)
+        return replace(self, setup=setup, num_data=num_data)
 
     def noted(self, *notes: str) -> Plan:
         """The same, with more to tell."""

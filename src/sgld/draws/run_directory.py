@@ -73,10 +73,11 @@ class RunDirectory:
 
     Attributes:
       attempt: of the run, counted from 0; chunks and checkpoints of another one do not count.
+      writes: False of a process that runs in step with the one that does: it reads, and changes nothing.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path, *, writes: bool = True) -> None:
+        self.path, self.writes = Path(path), writes
         exists(self.path)  # or says why that cannot be known
         self.attempt = 0
         self.checkpoint_every = 10.0
@@ -88,6 +89,8 @@ class RunDirectory:
 
     def create(self, overwrite: bool) -> None:
         """Make the directory. Raises RunError where something already stands there."""
+        if not self.writes:
+            return
         try:
             if self.path.is_dir():
                 # a lock alone, or half a file, is what a process left that was stopped at once
@@ -109,6 +112,8 @@ class RunDirectory:
 
     def discard(self) -> None:
         """Remove what this call began, folders that it made included: of a call that was refused nothing stays."""
+        if not self.writes:
+            return
         with contextlib.suppress(OSError):  # the sentence that follows says what was wrong first
             self.clear()
             remove(self.path / "lock")
@@ -139,6 +144,8 @@ class RunDirectory:
 
     def remove_chunks(self) -> None:
         """Remove the checkpoint, all chunks, and what killed processes left half-written."""
+        if not self.writes:
+            return
         remove(self.path / "checkpoint.npz")
         chunks = self.path / "chunks"
         real = chunks.is_dir() and not chunks.is_symlink()
@@ -160,7 +167,7 @@ class RunDirectory:
 
     def lock(self) -> None:
         """Hold the directory alone. Raises RunError where another process holds it."""
-        if self._lock is not None:
+        if self._lock is not None or not self.writes:
             return
         try:
             import fcntl
@@ -229,10 +236,13 @@ class RunDirectory:
 
     def write(self, name: str, value: Mapping[str, Any]) -> None:
         """Write a JSON file of the run, atomically."""
-        write_json(self.path / name, {**value, "run": self.id})
+        if self.writes:
+            write_json(self.path / name, {**value, "run": self.id})
 
     def begin(self, asked: Mapping[str, Any]) -> None:
         """Write run.json, with an id of the run's own."""
+        if not self.writes:
+            return
         self._id = secrets.token_hex(8)
         write_json(self.path / "run.json", {**asked, "format": FORMAT, "id": self._id})
 
@@ -255,7 +265,8 @@ class RunDirectory:
 
     def add(self, **more: Any) -> None:
         """Add to run.json."""
-        write_json(self.path / "run.json", {**self.begun(), **more})
+        if self.writes:
+            write_json(self.path / "run.json", {**self.begun(), **more})
 
     def begin_again(self, attempts: list[dict[str, str]]) -> None:
         """Another attempt, which run.json names: what the one before left no longer counts."""
@@ -273,7 +284,8 @@ class RunDirectory:
         self, name: str, head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     ) -> None:
         """Write a file of arrays, atomically."""
-        write_arrays(self.path / name, {**head, "run": self.id}, arrays)
+        if self.writes:
+            write_arrays(self.path / name, {**head, "run": self.id}, arrays)
 
     def read_arrays(self, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         """Such a file, None where it is absent. Raises RunError where it is broken or another run's."""
@@ -290,6 +302,8 @@ class RunDirectory:
 
     def write_chunk(self, first: int, end: int, rows: Mapping[str, np.ndarray]) -> None:
         """Draws [draw, ...] from `first` up to `end`."""
+        if not self.writes:
+            return
         folder = self._chunks()
         try:
             folder.mkdir(exist_ok=True)

@@ -85,7 +85,7 @@ class Verdict:
         }  # fmt: skip
         return cls(
             stored["word"], tuple(stored["reasons"]), **arrays,
-            noise_ratio=stored["noise_ratio"], extra=stored["extra"],
+            noise_ratio=stored["noise_ratio"], extra={**stored["extra"]},
         )  # fmt: skip
 
 

@@ -72,6 +72,11 @@ class Laplace:
         assert self.factor is not None
         return replace(self, factor=self.factor * np.sqrt(temperature))
 
+    def scaled(self, share: float) -> Laplace:
+        """With `share` times the covariance, as of another number of rows."""
+        assert self.factor is not None
+        return replace(self, curvature=self.curvature / share, factor=self.factor * np.sqrt(share))
+
     def moved(self, step: Float[np.ndarray, " d"]) -> Self:
         """The same with its centre moved by `step`."""
         return replace(self, center=self.center + step)

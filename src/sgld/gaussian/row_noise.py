@@ -27,6 +27,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..data.order import generator
 from ..device import sent
+from ..mesh import on_host
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.rows import row_gradient
@@ -169,7 +170,7 @@ def _all_rows(
             problem, zs, center, directions, np.int32(first),
             size=pieces.batch_size, count=min(together, pieces.num_blocks),
         )  # fmt: skip
-        here, square, counts = (np.asarray(part) for part in found)
+        here, square, counts = (on_host(part) for part in found)
         here, square = here[counts], N**2 * _finite(square[counts].astype(np.float64))
         for kind in (0, 1):
             size = np.sqrt(square[:, kind])

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..data.beside import each
+from ..data.source import Batch
 from ..problem.problem import Problem
 from ..pytree import as_pytree
 from .estimate import Estimate
@@ -63,9 +64,17 @@ class Full:
             likelihood = problem.posterior.log_likelihood
             assert likelihood is not None
             values = jax.vmap(likelihood, (None, 0))(position, batch.rows)
-            return problem.log_prior(z) + jnp.sum(values - self.base)
+            return problem.log_prior(z) + jnp.sum(_moved(values, self.base, batch))
 
         return Estimate(relative)
+
+
+def _moved(values: Array, base: Array, batch: Batch) -> Array:
+    """The rows' differences from `base`; 0 of what only fills the batch up."""
+    if batch.start is not None:  # all rows as they are numbered
+        return values - base
+    moved = values - base[batch.numbers]
+    return moved if batch.weight is None else jnp.where(batch.weight > 0, moved, 0.0)
 
 
 @jax.jit

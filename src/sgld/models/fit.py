@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import ArrayLike
 
 from ..approximate.sandwich import sandwich
 from ..checks import fraction, positive
 from ..data.table import as_table, check_named
+from ..disk.grown import table_again
 from ..disk.whole import TableSource
 from ..draws.draws import Draws
 from ..draws.origin import Origin
@@ -228,10 +230,10 @@ def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
         raise RunError(
             "the run was begun from a table in memory, which is not stored; fit it again."
         )
-    for name in ("path", "sha256"):
+    for name in ("path",) if isinstance(source, dict) and "parts" in source else ("path", "sha256"):
         _part(source, name)
     with reading("run.json"):
-        return FormulaModel.from_spec(_part(run_json, "model"), TableSource.again(source))
+        return FormulaModel.from_spec(_part(run_json, "model"), table_again(source))
 
 
 def resume(
@@ -248,6 +250,7 @@ def resume(
     progress: bool = True,
     checkpoint_every: float = 10.0,
     keep: Any = None,
+    mesh: Mesh | None = None,
 ) -> Draws:
     """Go on with a killed or interrupted run, to the same bits as an uninterrupted one.
 
@@ -261,7 +264,7 @@ def resume(
         this package's are.
       schedule: of the step size, where that was a function of the user's own.
       keep: the function the run was begun with, where it was begun with one.
-      progress, checkpoint_every: as for `sgld.sample`.
+      progress, checkpoint_every, mesh: as for `sgld.sample`; the mesh may be another one, or none.
 
     Raises: RunError where the directory is none, is in use, is damaged, was written by another
     version, or was begun with another model, other data, or another sampler, schedule or keep of
@@ -294,6 +297,7 @@ def resume(
         progress=progress,
         checkpoint_every=checkpoint_every,
         keep=keep,
+        mesh=mesh,
         **own,
     )
 

@@ -33,7 +33,9 @@ HOTTEST = 1e9  # temperature
 MIN_STEPS = 100  # of a chain that is to say anything
 
 
-def prepare(posterior: Posterior, data: Any, init: Any, *, seed: int = 0) -> Problem:
+def prepare(
+    posterior: Posterior, data: Any, init: Any, *, seed: int = 0, mesh: Any = None
+) -> Problem:
     """The problem of a call, all rows in one batch. Raises UsageError and DataError."""
     check_seed(seed)
     check_device()
@@ -54,8 +56,10 @@ def prepare(posterior: Posterior, data: Any, init: Any, *, seed: int = 0) -> Pro
     posterior = for_modules(posterior, init)
     free = posterior.unconstrain(jax.tree.map(_inexact, init))
     layout = Layout.of(free)
-    source = None if data is None else as_source(data, seed)
-    problem = Problem(Target(posterior, layout, layout.array(1.0)), source, layout.ravel(free))
+    source = None if data is None else as_source(data, seed, mesh)
+    problem = Problem(
+        Target(posterior, layout, layout.array(1.0)), source, layout.ravel(free), mesh
+    )
     count_posterior(problem)
     _check_model(problem)
     return problem

@@ -7,7 +7,7 @@ in sums.py, gradients of single rows in rows.py; both take a Problem, whether it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -37,11 +37,13 @@ class Problem:
       target: the density: log prior of z, log likelihood of z and some rows.
       data: the rows in batches, and their order; None for a density without data.
       start: z [d] of the position that a search begins with; None where nothing is looked for.
+      mesh: the devices that chains and rows are laid over (mesh.py); None is one.
     """
 
     target: Any  # a Target, or another density with its methods: metropolis.energy.Around
     data: Source | None = None
     start: Any = None
+    mesh: Any = field(default=None, metadata={"static": True})
 
     @property
     def posterior(self) -> Posterior:

@@ -34,8 +34,8 @@ MANY = 256  # positions whose log densities are
 
 
 def _pieces(source: Source, width: int) -> Source:
-    """The same rows in blocks small enough for `width` numbers a row."""
-    size = max(1, min(source.num_data, PIECE // max(1, width)))
+    """The same rows in blocks of which a device's part is small enough for `width` numbers a row."""
+    size = max(1, min(source.num_data, source.shards * PIECE // max(1, width)))
     return source.with_batches(size, "reshuffle")
 
 

@@ -26,6 +26,7 @@ from ..draws.storage import jsonable, write_result
 from ..gaussian.known import NEAR
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
+from ..mesh import check_chains
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
@@ -49,7 +50,7 @@ from .outcome import laplace_facts, modes_facts, reported_draws, sampling_only, 
 from .record import Given, own_digests
 from .several import weighed
 
-__all__ = ["Host", "execute", "make_kernel"]
+__all__ = ["Host", "execute", "make_kernel", "prepared_again"]
 
 STARTS = 3  # the stream of the host's generator that the chains' starts use
 
@@ -65,6 +66,7 @@ class Host:
     moved: str | None = None  # a sentence, where a run goes on elsewhere
     keep: Keep | None = None  # what is kept of a draw, where not its position
     facts: Mapping[str, Any] = field(default_factory=dict)  # of the data, for the draws' info
+    planned: Callable[[Problem, Request], Plan] = make_plan  # what makes the plan
 
 
 def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draws:
@@ -80,6 +82,7 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
         plan, starts = _begun(problem, ask, host, attempts)
     while True:
         setup = plan.setup
+        check_chains(problem.mesh, setup.num_chains)
         check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
         kept = _numbers_kept(host.keep, setup, problem)
         check_planned(setup.num_chains, setup.num_draws, problem.dimension, kept)
@@ -103,7 +106,7 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
             directory.begin_again(attempts)
     seconds = time.perf_counter() - began
     draws = replace(draws, info={**draws.info, **host.facts, "seconds": seconds})
-    if directory is not None:
+    if directory is not None and directory.writes:
         with stage("writing"):
             write_result(directory, draws)
     return draws
@@ -149,12 +152,12 @@ def _begun(
     if host.directory is not None:
         given = Given(host.given, problem)
         stored = read_plan(host.directory, given.checked)
-    plan, at = (make_plan(problem, ask), 0) if stored is None else (stored.plan, stored.attempt)
+    plan, at = (host.planned(problem, ask), 0) if stored is None else (stored.plan, stored.attempt)
     for attempt in attempts[at:]:
         plan = revised(plan, attempt, problem, ask) or plan
     if stored is None:
         return plan, None
-    plan = _prepared_again(_in_batches(problem, plan, ask.seed), plan)
+    plan = prepared_again(problem, plan, ask.seed)
     plan = plan if host.moved is None else plan.noted(host.moved)
     return plan, problem.array(stored.starts) if at == len(attempts) else None
 
@@ -167,8 +170,9 @@ def _store(problem: Problem, ask: Request, host: Host, stored: StoredPlan) -> No
     host.directory.add(plan=jsonable(stored.plan.describe()))
 
 
-def _prepared_again(running: Problem, plan: Plan) -> Plan:
+def prepared_again(problem: Problem, plan: Plan, seed: int) -> Plan:
     """With what the estimator keeps of the rows, which is not stored."""
+    running = _in_batches(problem, plan, seed)
     gradient, gaussian = plan.setup.gradient, plan.known.gaussian
     if isinstance(gradient, Full):  # all that it keeps is stored
         return plan

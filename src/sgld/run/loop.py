@@ -22,6 +22,7 @@ from ..device import compiling
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
 from ..gradient.full import Full
+from ..mesh import CHAIN, across, agreed, on_host
 from ..pace import Work
 from .chunk import Kernel, run_chunk, start
 from .phases import Phases
@@ -74,6 +75,7 @@ class _Chains:
         directory: RunDirectory | None, checkpoint_every: float,
     ) -> None:  # fmt: skip
         self.kernel, self.checkpoint_every = kernel, checkpoint_every
+        starts = across(on_host(starts), kernel.problem.mesh, CHAIN)
         self.digest = kernel_digest(kernel, starts)
         carry = start(kernel, starts)
         self.slots = _slots(kernel, carry.state.position)
@@ -120,7 +122,7 @@ class _Chains:
             self.sink.append(rows)
             work.said = f"h {float(rows['step_size'][-1]):.3g}"
         self.phases.visit(self.carry, self.step)
-        due = time.monotonic() - self.saved_at >= self.checkpoint_every
+        due = agreed(time.monotonic() - self.saved_at >= self.checkpoint_every)
         if self.sink.directory is not None and (due or work.interrupted):
             self.sink.checkpoint(self.carry, self.phases, self.digest)
             self.saved_at = time.monotonic()
@@ -136,13 +138,13 @@ class _Chains:
     @property
     def failed(self) -> bool:
         """Whether no chain is finite any more."""
-        return bool(np.all(np.asarray(self.carry.failed_at) >= 0))
+        return bool(np.all(on_host(self.carry.failed_at) >= 0))
 
     def stopped(self, num_draws: int) -> Raw:
         """What there is of a run that ended before its time."""
         if self.failed and not self.sink.count:
             raise RunError(
-                f"every chain became non-finite, the first at step {int(self.carry.failed_at.min())}, "
+                f"every chain became non-finite, the first at step {on_host(self.carry.failed_at).min()}, "
                 "before the burn-in was over; use a smaller step_size, where you gave one, or another start."
             )
         count = min(num_draws, self.sink.count)
@@ -188,6 +190,7 @@ class _Order:
         exact = isinstance(kernel.gradient, Full) or not kernel.problem.has_rows
         self.source = None if exact else kernel.problem.source
         self.seed, self.chains, self.block = seed, chains, kernel.block
+        self.mesh = kernel.problem.mesh
         self.first, self._end, self.entries, self._next = -1, 0, None, None
         self._drawn: np.ndarray | None = None  # the entries, on the host
         if self.source is not None:
@@ -203,7 +206,7 @@ class _Order:
             self.prepare(first, total)
             assert self._next is not None
             (self.first, self._end, self._drawn), self._next = self._next, None
-            self.entries = jax.device_put(self._drawn)
+            self.entries = across(self._drawn, self.mesh, None, CHAIN)
         return self.first + self.steps
 
     def prepare(self, step: int, total: int) -> None:
@@ -236,5 +239,5 @@ def kernel_digest(kernel: Kernel, starts: Any) -> str:
     data = kernel.problem.data
     always = data.numbers if isinstance(data, AlwaysIn) else None
     for leaf in jax.tree.leaves((numbers, always)):
-        digest.update(np.asarray(leaf).tobytes())
+        digest.update(on_host(leaf).tobytes())
     return digest.hexdigest()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from jax.sharding import Mesh
 from jaxtyping import Int
 
 from ..bridge.numpyro_model import opened
@@ -20,6 +21,7 @@ from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
 from ..errors import DataError, RunError, UsageError
 from ..files import reading
+from ..mesh import agreed, as_mesh, check_chains, in_step, is_first
 from ..posterior import Posterior
 from ..problem.prepare import check_always, check_batch, check_request, prepare
 from ..problem.problem import Problem
@@ -27,6 +29,7 @@ from ..problem.request import Request
 from ..schedule import as_schedule
 from ..stages import SAMPLING, aside, stage, told
 from ..tune.memory import check_asked
+from ..tune.plan import make_plan
 from ..typing import Estimator, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
 from .kept import as_keep, check_moments
@@ -63,6 +66,7 @@ def sample(
     keep: Callable[[Any], Any] | Literal["moments"] | None = None,
     always_in: Sequence[int] | Int[Any, " m"] | Literal["auto"] = "auto",
     where: Any = None,
+    mesh: Mesh | None = None,
 ) -> Draws:
     """Draw from the posterior, and say how far to trust the draws.
 
@@ -125,6 +129,8 @@ def sample(
         them with the batch, where step_size is "auto" too; with a step size given by hand, none.
       where: which parameters of init are sampled, the others staying as they are: a pattern of names,
         several, "last_layer", or True and False in the structure of init (`sgld.networks.part`).
+      mesh: `jax.make_mesh((c, d), ("chain", "data"))`: chains over c devices, rows over d, each of which
+        holds its own; the draws are those of one device, but for the order of sums. docs/cluster.md.
 
     Returns: Draws, with `.verdict`.
 
@@ -146,7 +152,7 @@ def sample(
     )  # fmt: skip
     return begin(
         posterior, data, init, ask, ess, {"kind": "sample"}, path=path, overwrite=overwrite,
-        progress=progress, checkpoint_every=checkpoint_every, keep=keep,
+        progress=progress, checkpoint_every=checkpoint_every, keep=keep, mesh=mesh,
     )  # fmt: skip
 
 
@@ -169,33 +175,37 @@ def begin(
     posterior: Any, data: Any, init: Any, ask: Request, ess: int | None,
     asked: dict[str, Any], *, path: str | Path | None, overwrite: bool, progress: bool,
     checkpoint_every: float, on_start: Callable[[], None] | None = None,
-    on_plan: Callable[[Plan], None] | None = None, keep: Any = None,
+    on_plan: Callable[[Plan], None] | None = None, keep: Any = None, mesh: Any = None,
+    planned: Callable[[Problem, Request], Plan] = make_plan,
 ) -> Draws:  # fmt: skip
     """Check everything, write run.json with `asked` in it, and run.
 
-    `on_start` is called once the arguments have passed, `on_plan` before the first step; what
+    `planned` makes the plan. `on_start` is called once the arguments have passed, `on_plan` before the first step; what
     `asked` has as "facts" goes into the draws' info.
     """
-    with told(progress, SAMPLING), ExitStack() as held:
+    mesh = None if mesh is None else as_mesh(mesh)
+    with in_step(mesh), told(progress and is_first(), SAMPLING), ExitStack() as held:
         if checkpoint_every != 0:  # after every chunk
             positive("checkpoint_every", checkpoint_every, ", in seconds")
         with stage("data"):
             posterior, data, init = opened(posterior, data, init)
-        problem = _checked(posterior, data, init, ask, ess)
+        problem = _checked(posterior, data, init, ask, ess, mesh)
         kept = as_keep(keep, problem)
         check_moments(kept, ask, ess)
         check_asked(problem, ask, None if kept is None else kept.width)
         directory = None
         if path is not None:
             asked = {**asked, **record(problem, ask, ess, kept)}
-            directory = RunDirectory(path)
+            directory = RunDirectory(path, writes=is_first())
             directory.create(overwrite)
             held.enter_context(directory)
             directory.begin(asked)
+            agreed(0)  # the others read what the first has written
         if on_start is not None:
             with aside():
                 on_start()
-        host = Host(directory, checkpoint_every, on_plan, keep=kept, facts=asked.get("facts") or {})
+        facts = asked.get("facts") or {}
+        host = Host(directory, checkpoint_every, on_plan, keep=kept, facts=facts, planned=planned)
         with _nothing_left(directory):
             draws = execute(problem, ask, ess, host)
         return replace(draws, origin=Origin(posterior, data, kept=kept is not None))
@@ -215,9 +225,13 @@ def _nothing_left(directory: RunDirectory | None) -> Iterator[None]:
 
 
 @stage("data")
-def _checked(posterior: Any, data: Any, init: Any, ask: Request, ess: int | None) -> Problem:
+def _checked(
+    posterior: Any, data: Any, init: Any, ask: Request, ess: int | None, mesh: Any
+) -> Problem:
     check_request(ask, ess)
-    problem = prepare(posterior, data, init, seed=ask.seed)
+    if mesh is not None:
+        check_chains(mesh, ask.chains())
+    problem = prepare(posterior, data, init, seed=ask.seed, mesh=mesh)
     check_batch(problem, ask.batch_size)
     check_always(problem, ask)
     first = as_schedule(ask.temperature, "temperature", zero=True)(0)
@@ -238,9 +252,13 @@ def go_on(
     progress: bool = True,
     checkpoint_every: float = 10.0,
     keep: Callable[[Any], Any] | Literal["moments"] | None = None,
+    mesh: Mesh | None = None,
 ) -> Draws:
     """Go on with a killed or interrupted run; `sgld.models.fit.resume` knows formula runs too."""
-    directory = RunDirectory(path)
+    mesh = None if mesh is None else as_mesh(mesh)
+    with in_step(mesh):
+        writes = is_first()
+    directory = RunDirectory(path, writes=writes)
     if not directory.path.is_dir():
         raise RunError(f"{path} is not a directory.")
     asked = directory.begun()
@@ -256,10 +274,10 @@ def go_on(
         "preconditioner": preconditioner,
     }  # fmt: skip
     ask, ess = asked_again(directory, asked, Given(given)), asked.get("ess")
-    with told(progress, SAMPLING), reading(path):
+    with in_step(mesh), told(progress and writes, SAMPLING), reading(path):
         with stage("data"):
             posterior, data, init = opened(posterior, data, init)
-        problem = _checked(posterior, data, init, ask, ess)
+        problem = _checked(posterior, data, init, ask, ess, mesh)
         kept = as_keep(keep_again(directory, asked, keep), problem)
         now = record(problem, ask, ess, kept)
         check_unchanged(directory, asked, now)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..diagnose.exact import Trajectories
 from ..draws.phase import Phase
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
+from ..mesh import like, on_host
 from ..sampler.confined import State as Confined
 from ..sampler.hmc import State as Hamiltonian
 from .chunk import Carry, Kept
@@ -114,7 +114,7 @@ class Sink:
     def checkpoint(self, carry: Carry, phases: Phases, digest: str) -> None:
         """Write the carry, and the draws that fill no chunk yet."""
         assert self.directory is not None
-        arrays = {f"carry{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(carry))}
+        arrays = {f"carry{i}": on_host(leaf) for i, leaf in enumerate(jax.tree.leaves(carry))}
         pending = self._between(self.flushed, self.count)
         arrays |= {f"pending_{name}": values for name, values in pending.items()}
         head = {"kernel": digest, "chunks": self.chunks}
@@ -127,10 +127,11 @@ class Sink:
             (n for n in rows if n.startswith(VALUE)), key=lambda n: int(n[len(VALUE) :])
         )
         value = tuple(rows.pop(name) for name in leaves)
+        state = jax.tree.map(on_host, carry.state)
         return Raw(
-            rows.pop("z", None), **rows, failed_at=np.asarray(carry.failed_at), num_steps=num_steps,
-            value=value, last=np.array(carry.state.position), moments=carry.moments,
-            trajectories=_trajectories(carry.state),
+            rows.pop("z", None), **rows, failed_at=on_host(carry.failed_at), num_steps=num_steps,
+            value=value, last=np.array(state.position), moments=jax.tree.map(on_host, carry.moments),
+            trajectories=_trajectories(state),
         )  # fmt: skip
 
 
@@ -145,12 +146,12 @@ def _trajectories(state: Any) -> Trajectories | None:
 def rows_of(kept: Kept, count: int) -> dict[str, np.ndarray]:
     """The first `count` draws of a chunk, as the compiled function's buffers hold them."""
     rows = {
-        name: np.asarray(values)[:count]
+        name: on_host(values)[:count]
         for name, values in kept._asdict().items()
         if values is not None and name != VALUE
     }
     leaves = jax.tree.leaves(kept.value)
-    return rows | {f"{VALUE}{i}": np.asarray(leaf)[:count] for i, leaf in enumerate(leaves)}
+    return rows | {f"{VALUE}{i}": on_host(leaf)[:count] for i, leaf in enumerate(leaves)}
 
 
 def restore(sink: Sink, carry: Carry, phases: Phases, digest: str) -> Carry:
@@ -193,4 +194,4 @@ def _carry(carry: Carry, arrays: dict[str, np.ndarray], directory: RunDirectory)
                 f"{directory.path} was begun with {new.shape} {new.dtype} where this run has "
                 f"{old.shape} {old.dtype}; resume with the model and chains it was begun with."
             )
-    return treedef.unflatten([jnp.asarray(leaf) for leaf in found])
+    return treedef.unflatten([like(new, old) for new, old in zip(found, leaves, strict=True)])

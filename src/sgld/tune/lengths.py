@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
-
 from ..draws.plan import Plan
 from ..errors import UsageError
 from ..metropolis.ensemble import CHAINS
@@ -37,20 +35,20 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
         longest = max(LEAST, min(longest, MOST_ROW_STEPS // setup.batch_size))
     if plan.law is not None and not is_auto(ask.step_size) and ask.max_steps is None:
         _check_long(ask, rate)
-    burn_in = min(longest, int(np.ceil(6 / rate))) if is_auto(ask.burn_in) else int(ask.burn_in)
+    burn_in = min(longest, _whole(6 / rate)) if is_auto(ask.burn_in) else int(ask.burn_in)
     if is_auto(ask.burn_in) and setup.preconditioner.adapts:
         burn_in = max(burn_in, ADAPTING)
     if not is_auto(ask.thin):
         thin = int(ask.thin)
     elif is_auto(ask.step_size):
-        thin = max(1, min(longest // DEFAULT_DRAWS, math.ceil(1 / rate)))
+        thin = max(1, min(longest // DEFAULT_DRAWS, _whole(1 / rate)))
     else:
         thin = 1
     num_draws = ask.num_draws
     if is_auto(num_draws):
         decay = (1 - min(rate, 1.0)) ** (2 * thin)
         needed = 2 / ask.tolerance**2 * (1 + decay) / (1 - decay) / num_chains
-        num_draws = max(DEFAULT_DRAWS, math.ceil(min(1.25 * needed, MOST_DRAWS)))
+        num_draws = max(DEFAULT_DRAWS, _whole(min(1.25 * needed, MOST_DRAWS)))
         if plan.law is None or not is_auto(ask.step_size):
             num_draws = DEFAULT_DRAWS
     if ask.max_steps is not None:
@@ -68,6 +66,11 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
         setup, burn_in=burn_in, thin=thin, num_draws=int(num_draws), num_chains=num_chains
     )
     return replace(plan, setup=setup)
+
+
+def _whole(steps: float) -> int:
+    """Steps, rounded up where they are not whole to rounding: the last bit of a rate decides nothing."""
+    return math.ceil(steps * (1 - 1e-6))
 
 
 def _check_long(ask: Request, rate: float) -> None:

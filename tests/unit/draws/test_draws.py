@@ -193,3 +193,5 @@ def test_a_verdict_of_numbers_that_are_not_finite_can_be_stored():
     again = Verdict.from_dict(stored)
     assert again.noise_ratio is None and again.extra == {"nu": None, "excess": 0.1}
     assert again.to_dict() == stored
+    with pytest.raises(TypeError):  # which the file's reader turns into a sentence
+        Verdict.from_dict({**stored, "extra": [[]]})

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 import sgld
-from sgld.diagnose import several
+from sgld.diagnose import assess, several
 from sgld.diagnose.exact import Trajectories
 from sgld.draws.modes import Modes
 from sgld.draws.strata import Strata, strata_of
@@ -247,6 +247,20 @@ def test_what_is_kept_is_weighed_too_and_moments_are_not_trusted():
 
 
 # -- what is not trusted ------------------------------------------------------------------------
+
+
+def test_doubts_stand_for_runs_kept_in_several_modes_too(monkeypatch):
+    """Asked of the draws in all of them, with what each weighs; what stands is said of the mode it is found in."""
+    asked = []
+
+    def stands(known, z, *, exact, weights):
+        asked.append((exact, z.shape[:2] == weights.shape))
+        return ("there may be mass far out",)
+
+    monkeypatch.setattr(assess, "standing", stands)
+    verdict = sample(mixture(**FAR)).verdict
+    assert set(asked) == {(True, True)}
+    assert verdict.word == "unknown" and "there may be mass far out" in verdict.reasons[0]
 
 
 def modes(mass, covariance, chain):

@@ -1,0 +1,93 @@
+"""The commands of large and growing data: plan, update."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from ..errors import UsageError
+from .app import CheckpointEvery, Json, Overwrite, Quiet, Run, Strict, command, typer
+from .show import exit_strict, finish
+
+__all__ = ["plan", "update"]
+
+
+@command("sgld plan --rows 1e9 --columns 100 --devices 64")
+def plan(
+    rows: Annotated[
+        str, typer.Option("--rows", metavar="N", help="Of the table; 1e9 is understood.")
+    ],
+    columns: Annotated[int, typer.Option("--columns", metavar="P", help="Numbers of a row.")],
+    devices: Annotated[
+        int, typer.Option("--devices", metavar="D", help="That rows are laid over.")
+    ] = 1,
+    device: Annotated[
+        str, typer.Option("--device", metavar="KIND", help="core or accelerator.")
+    ] = "core",
+) -> None:
+    """What a run would take: bytes a device, collectives, time and scaling, by counted operations.
+
+    Nothing is run. docs/cluster.md says how such a run is begun.
+    """
+    from ..tune.scaling import scaled
+
+    try:
+        count = float(rows)
+    except ValueError:
+        count = 0.5
+    if not count.is_integer():
+        raise UsageError(f"--rows must be a whole number, such as 1e9. Got {rows!r}.")
+    typer.echo(str(scaled(int(count), columns, devices, device)))
+
+
+@command("sgld update run/ new.parquet --out run2/")
+def update(
+    run: Run,
+    new: Annotated[
+        str | None, typer.Argument(metavar="[NEW]", help="A file of more rows.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="RUN", show_default="RUN-updated", help="The run directory to make."
+        ),
+    ] = None,
+    drop: Annotated[
+        str,
+        typer.Option(
+            "--drop",
+            metavar="ROWS",
+            help="Numbers of rows to forget, from 0: 3,17 or a file of them.",
+        ),
+    ] = "",
+    overwrite: Overwrite = False,
+    checkpoint_every: CheckpointEvery = 10.0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    strict: Strict = False,
+) -> None:
+    """A finished run again on data that have grown, or without some of its rows.
+
+    Centre and metric are the run's, moved by what the rows that came or went say; prior and
+    standardisation are those of the first fit. The verdict is measured as ever.
+    """
+    from ..models.update import update as updated
+
+    made = run.with_name(f"{run.name}-updated") if out is None else out
+    updated(
+        run, new, out=made, drop=_rows(drop), overwrite=overwrite,
+        checkpoint_every=checkpoint_every, progress=not (quiet or as_json),
+    )  # fmt: skip
+    finish(made, quiet, as_json)
+    exit_strict(made, strict)
+
+
+def _rows(text: str) -> list[int]:
+    """Numbers between commas, or one to a line of a file."""
+    words = text.replace(",", " ").split()
+    if words and not all(word.isdigit() for word in words) and Path(text).is_file():
+        words = Path(text).read_text(errors="replace").replace(",", " ").split()
+    wrong = next((word for word in words if not word.isdigit()), None)
+    if wrong is not None:
+        raise UsageError(f"--drop must be numbers of rows, or a file of them. Got {wrong[:40]!r}.")
+    return [int(word) for word in words]

@@ -1,0 +1,185 @@
+"""What a run on very many rows and several devices will take, before there are rows: `sgld plan`.
+
+Counted for a regression with one coefficient a column, by the library's own prices of operations
+(`problem.operations`): nothing is run and no clock is read. A run passes over all rows to find mode,
+curvature, the rows that matter and the distance from a Gaussian; its steps take a few rows each,
+whatever N is (control variates). Passes are divided among devices, steps are not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..columns import columns as in_columns
+from ..data.memory import InMemory
+from ..draws.plan import in_bytes, in_count, in_seconds
+from ..errors import UsageError
+from ..gaussian.center import DRAWS
+from ..layout import Layout
+from ..posterior import Posterior
+from ..problem.operations import priced, row_price
+from ..problem.problem import Problem
+from ..problem.sums import PIECE
+from ..problem.target import Target
+
+__all__ = ["Devices", "Scaled", "scaled"]
+
+SEARCHED = 6  # gradients of all rows, of the search from the mode of some rows
+CURVED = 5  # and Hessians
+SURVEYED = 5  # gradients of every row, at the centre and at draws
+TABLED = 1
+STEPS, CHAINS, BATCH = (
+    4020,
+    4,
+    64,
+)  # of the default plan with control variates; a batch is that or fewer
+MOST_ROWS, MOST_COLUMNS = 2**31 - 2, 1000
+SAMPLE = 64  # rows whose price is counted
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What one device is taken to do: a core of the server that the prices are from, or an accelerator.
+
+    Attributes:
+      speed: of a core's.
+      bandwidth: bytes a second from the memory that holds the rows.
+      collective: seconds of a sum of few numbers among all devices.
+      link: bytes a second of one.
+    """
+
+    speed: float
+    bandwidth: float
+    collective: float
+    link: float
+
+
+KINDS = {
+    "core": Devices(1.0, 1e10, 2e-5, 1e9),
+    "accelerator": Devices(1e3, 1e12, 3e-5, 2e10),
+}
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Predicted of a run on so many devices.
+
+    Attributes:
+      rows, columns, devices: asked for.
+      table: bytes of all rows, float32.
+      on_device: bytes of a device: its rows, and what is at work on them.
+      passes: gradients of all rows, and `curvatures` Hessians.
+      collectives: in all passes together; a step has one.
+      of_a_step: bytes that a step's sum moves.
+      passing, stepping: seconds, passes divided among the devices.
+    """
+
+    rows: int
+    columns: int
+    devices: int
+    kind: str
+    table: int
+    on_device: int
+    passes: int
+    curvatures: int
+    collectives: int
+    of_a_step: int
+    passing: float
+    stepping: float
+
+    @property
+    def seconds(self) -> float:
+        """Passes and steps."""
+        return self.passing + self.stepping
+
+    def __str__(self) -> str:
+        few = sorted({1, max(1, self.devices // 8), self.devices, 8 * self.devices})
+        others = [scaled(self.rows, self.columns, d, self.kind) for d in few if d <= self.rows]
+        alone = others[0].seconds
+        header = ["devices", "bytes a device", "passes", "steps", "in all", "speed-up"]
+        table = in_columns([header, *(
+            [str(o.devices), in_bytes(o.on_device), in_seconds(o.passing), in_seconds(o.stepping),
+             in_seconds(o.seconds), f"{alone / o.seconds:.3g}"] for o in others
+        )])  # fmt: skip
+        return "\n".join([
+            f"{self.rows:,} rows x {self.columns} columns, float32: {in_bytes(self.table)}",
+            f"mesh: jax.make_mesh((1, {self.devices}), (\"chain\", \"data\")), each device one {self.kind}",
+            f"passes over all rows: {self.passes} gradients and {self.curvatures} Hessians, "
+            f"{in_count(self.collectives)} collectives together",
+            f"steps: {STEPS:,} of {CHAINS} chains, {BATCH} rows or fewer each whatever the rows; 1 collective a step "
+            f"of {in_bytes(self.of_a_step)}",
+            "",
+            *table,
+            "",
+            f"in all {in_seconds(self.seconds * self.devices)} of one {self.kind}'s time; reading, compiling and the "
+            "verdict not counted.",
+        ])  # fmt: skip
+
+
+def scaled(rows: int, columns: int, devices: int, kind: str = "core") -> Scaled:
+    """What a regression of so many rows and columns takes on so many devices, rows laid over them.
+
+    Raises UsageError for numbers that cannot be meant.
+
+    Example:
+      >>> from sgld.tune.scaling import scaled
+      >>> scaled(10**9, 100, 64).passes
+      44
+    """
+    _check(rows, columns, devices, kind)
+    device, d = KINDS[kind], columns + 1
+    local = -(-rows // devices)
+    gradient, hessian = _prices(columns)
+    passes = DRAWS // 4 + SEARCHED + TABLED + SURVEYED
+    width = 4 * max(d, columns + 1)
+    pieces = -(-rows * width // (PIECE * devices))
+    collectives = (passes + CURVED) * pieces if devices > 1 else 0
+    computed = local * (passes * gradient + CURVED * hessian) / device.speed
+    read = (passes + CURVED) * local * 4.0 * (columns + 1) / device.bandwidth
+    sums = 4 * pieces * (passes * d + CURVED * d * d) / device.link
+    waited = collectives * device.collective + (sums if devices > 1 else 0.0)
+    of_a_step = 4 * 2 * CHAINS * d
+    # a step's rows are few: what a device does of them is not less among many
+    step = CHAINS * 2 * BATCH * gradient / device.speed
+    step += device.collective + of_a_step / device.link if devices > 1 else 0.0
+    table = 4 * rows * (columns + 1)
+    at_work = 4 * (4 * PIECE + 3 * d * d)
+    return Scaled(
+        rows, columns, devices, kind, table, 4 * local * (columns + 1) + at_work, passes, CURVED,
+        collectives, of_a_step, max(computed, read) + waited, STEPS * step,
+    )  # fmt: skip
+
+
+def _check(rows: int, columns: int, devices: int, kind: str) -> None:
+    for name, value, most in (("rows", rows, MOST_ROWS), ("columns", columns, MOST_COLUMNS), ("devices", devices, rows)):  # fmt: skip
+        if not 1 <= value <= most:
+            raise UsageError(f"{name} must lie between 1 and {most:,}. Got {value:,}.")
+    if kind not in KINDS:
+        raise UsageError(f"a device is one of {', '.join(KINDS)}. Got {kind!r}.")
+
+
+def _prices(columns: int) -> tuple[float, float]:
+    """Seconds of one core for a row's gradient and its Hessian, counted in a logistic regression's jaxpr."""
+    rows = (np.zeros((SAMPLE, columns), np.float32), np.zeros(SAMPLE, np.float32))
+    posterior = Posterior(_log_prior, _log_likelihood)
+    start = np.zeros(columns + 1, np.float32)
+    layout = Layout.of(start)
+    target = Target(posterior, layout, layout.array(1.0))
+    problem = Problem(target, InMemory.of(rows), layout.array(start))
+    batch = problem.source.fetch(jnp.int32(0))
+    hessian = jax.hessian(lambda z: problem.log_likelihood(z, batch.rows, batch.weight))
+    whole = priced(hessian, jax.ShapeDtypeStruct(start.shape, start.dtype)).each
+    return row_price(problem), whole / SAMPLE
+
+
+def _log_prior(b: jax.Array) -> jax.Array:
+    return -0.5 * jnp.sum(b**2)
+
+
+def _log_likelihood(b: jax.Array, row: tuple[jax.Array, jax.Array]) -> jax.Array:
+    linear = b[0] + row[0] @ b[1:]
+    return row[1] * linear - jax.nn.softplus(linear)

@@ -1,0 +1,66 @@
+"""Rows over several devices: the batches are those of memory (that they stay apart: end_to_end/test_mesh.py)."""
+
+import jax
+import numpy as np
+import pytest
+
+from sgld.data.always import AlwaysIn
+from sgld.data.memory import InMemory
+from sgld.data.order import ORDERS
+from sgld.data.sharded import Names, Sharded
+from sgld.errors import UsageError
+from sgld.mesh import as_mesh, check_chains
+from sgld.testing import check_source
+
+
+def dealt(source: InMemory, shards: int) -> Sharded:
+    """As over so many devices, on one."""
+    count = source.num_data
+    local = -(-count // shards)
+    at = np.stack([np.arange(j, j + local * shards, shards) % count for j in range(shards)])
+    rows = jax.tree.map(lambda leaf: leaf[at], source.rows)
+    names = Names(source.original_rows, source.hash)
+    return Sharded(rows, count, source.batch_size, source.order, names)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("rows", "n", "shards"), [(23, 5, 4), (24, 6, 3), (24, 8, 4), (9, 8, 2), (7, 1, 7)])  # fmt: skip
+def test_the_contract_holds_over_any_number_of_devices(order, rows, n, shards):
+    data = {"x": np.arange(rows, dtype=np.float32), "y": np.arange(rows) % 3}
+    source = dealt(InMemory.build(data, n, order, seed=3), shards)
+    assert len(check_source(source, seed=3).checks) == 6
+
+
+@pytest.mark.parametrize(("rows", "n", "shards"), [(23, 5, 4), (24, 8, 4), (30, 7, 3)])
+@pytest.mark.parametrize("always", [(), (2, 11, 19)])
+def test_a_block_holds_the_rows_of_the_block_in_memory(rows, n, shards, always):
+    plain = InMemory.build(np.arange(float(rows)), n, "reshuffle", seed=1)
+    laid = dealt(plain, shards)
+    if always:
+        plain, laid = AlwaysIn.of(plain, always), AlwaysIn.of(laid, always)
+
+    def counted(batch):
+        weight = np.ones(len(batch.rows)) if batch.weight is None else np.asarray(batch.weight)
+        pairs = zip(np.asarray(batch.rows).tolist(), weight.tolist(), strict=True)
+        return sorted(pair for pair in pairs if pair[1] > 0)
+
+    for k in range(plain.num_blocks):
+        assert counted(plain.fetch(np.int32(k))) == counted(laid.fetch(np.int32(k)))
+
+
+def test_a_mesh_of_one_device_holds_what_memory_holds():
+    mesh = as_mesh(jax.make_mesh((1, 1), ("chain", "data")))
+    data = np.arange(10.0, dtype=np.float32)
+    source, plain = Sharded.of(data, mesh, seed=5), InMemory.of(data, seed=5)
+    assert source.hash() == plain.hash()
+    np.testing.assert_array_equal(source.take(np.arange(10)), plain.take(np.arange(10)))
+    np.testing.assert_array_equal(source.original_rows(np.arange(10), 5), plain.original_rows(np.arange(10), 5))  # fmt: skip
+
+
+def test_chains_that_a_mesh_does_not_divide():
+    class Three:
+        shape = {"chain": 3, "data": 1}  # noqa: RUF012
+
+    with pytest.raises(UsageError, match="do not divide 4 chains; give num_chains=3"):
+        check_chains(Three(), 4)
+    check_chains(Three(), 6)

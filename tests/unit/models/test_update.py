@@ -1,0 +1,142 @@
+"""Runs on data that have grown, or lost rows: the posterior of a fresh run, at a part of its cost."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sgld
+from sgld.draws.run_directory import RunDirectory
+from sgld.errors import DataError, RunError, UsageError
+from sgld.gaussian import known
+from sgld.models.update import update
+
+N, MORE = 4000, 400
+FORMULA = "y ~ x + z"
+
+
+def table(rows, seed):
+    rng = np.random.default_rng(seed)
+    x, z = rng.normal(size=rows), rng.normal(size=rows)
+    y = (rng.random(rows) < 1 / (1 + np.exp(0.2 - 0.8 * x + 0.3 * z))).astype(int)
+    return pa.table({"x": x, "z": z, "y": y, "id": np.arange(rows)})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("grown")
+    old, new = table(N, 0), table(MORE, 1)
+    pq.write_table(old, folder / "old.parquet")
+    pq.write_table(new, folder / "new.parquet")
+    pq.write_table(pa.concat_tables([old, new]), folder / "all.parquet")
+    fit(folder, "old")
+    return folder
+
+
+def fit(folder, name, **asked):
+    return sgld.fit(
+        folder / f"{name}.parquet", FORMULA, family="bernoulli", prior="normal(0, 5)",
+        out=folder / name, progress=False, **asked,
+    )  # fmt: skip
+
+
+def apart(one, other):
+    """Means in sds, and the ratio of sds, at their worst."""
+    a, b = (f.draws.position["coefficients"].astype(float) for f in (one, other))
+    mean = np.abs(a.mean((0, 1)) - b.mean((0, 1))) / b.std((0, 1))
+    return mean.max(), np.abs(np.log(a.std((0, 1)) / b.std((0, 1)))).max()
+
+
+@pytest.fixture(scope="module")
+def updated(folder):
+    counted = []
+    real = known.find_out
+
+    def find_out(*args, **named):
+        counted.append(args)
+        return real(*args, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sgld.tune.plan.find_out", find_out)
+        made = update(folder / "old", folder / "new.parquet", out=folder / "up", progress=False)
+    assert not counted  # nothing was searched for
+    return made
+
+
+def test_appended_rows_give_the_posterior_of_all(folder, updated):
+    fresh, before = fit(folder, "all"), sgld.load(folder / "old")
+    assert updated.verdict.word == fresh.verdict.word == "trusted"
+    mean, sd = apart(updated, fresh)
+    assert mean < 0.12 and sd < 0.08
+    moved = np.abs(before.mean()["coefficients"] - fresh.draws.mean()["coefficients"])
+    assert (moved / fresh.draws.sd()["coefficients"]).max() > 0.3  # they said something
+    assert updated.draws.info["num_data"] == N + MORE
+
+
+def test_what_was_dropped_is_forgotten(folder, updated):
+    less = update(folder / "up", drop=range(N, N + MORE), out=folder / "less", progress=False)
+    assert less.verdict.word == "trusted"
+    old = sgld.load(folder / "old")
+    for name in ("mean", "sd"):
+        there, back = (getattr(d, name)()["coefficients"] for d in (old, less.draws))
+        assert (np.abs(there - back) / old.sd()["coefficients"]).max() < 0.01
+    again = RunDirectory(folder / "less").begun()["data"]
+    assert again["dropped"] == list(range(N, N + MORE))
+
+
+def test_an_updated_run_is_resumed_and_reported_as_any(folder, updated):
+    path = folder / "up"
+    wanted = sgld.load(path).position["coefficients"]
+    (path / "result.json").unlink()
+    np.testing.assert_array_equal(sgld.resume(path, progress=False).position["coefficients"], wanted)  # fmt: skip
+    page = updated.report(folder / "page.html")
+    assert "old.parquet + new.parquet" in page.read_text().replace(f"{folder}/", "")
+
+
+def test_rows_that_say_something_else_are_searched_anew(folder):
+    strange = table(1500, 2)
+    turned = strange.set_column(2, "y", pa.array(1 - strange["y"].to_numpy()))
+    pq.write_table(turned, folder / "turned.parquet")
+    far = update(folder / "old", folder / "turned.parquet", out=folder / "far", progress=False)
+    assert not any("centre and metric" in note for note in far.draws.info["plan"]["notes"])
+    assert far.verdict.word == "trusted"
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence", "asked"),
+    [
+        (UsageError, "nothing to update with", {}),
+        (UsageError, "rows from 0 to 3999. Got 4000", {"drop": [4000]}),
+        (UsageError, "no row twice", {"drop": [7, 7]}),
+        (DataError, "has no column 'z'", {"new": "lacks.parquet"}),
+        (DataError, "other kinds of cells", {"new": "words.parquet"}),
+    ],
+)
+def test_what_does_not_fit_is_answered_and_writes_nothing(folder, error, sentence, asked):
+    new = table(10, 3)
+    pq.write_table(new.drop_columns("z"), folder / "lacks.parquet")
+    pq.write_table(new.set_column(1, "z", pa.array(["a"] * 10)), folder / "words.parquet")
+    if "new" in asked:
+        asked = {"new": folder / asked["new"]}
+    with pytest.raises(error, match=sentence):
+        update(folder / "old", out=folder / "refused", progress=False, **asked)
+    assert not (folder / "refused").exists()
+
+
+def test_a_run_of_functions_is_not_updated(tmp_path):
+    gaussian = sgld.Posterior(lambda t: -0.5 * t**2)
+    sgld.sample(gaussian, None, jnp.float32(0.0), path=tmp_path / "run", progress=False, num_draws=100)  # fmt: skip
+    with pytest.raises(RunError, match="no finished run of `sgld fit`"):
+        update(tmp_path / "run", drop=[0], out=tmp_path / "up")
+
+
+def test_a_forged_list_of_parts_is_damage(folder, tmp_path):
+    asked = json.loads((folder / "old" / "run.json").read_text())
+    from sgld.disk.grown import table_again
+
+    for parts in ([], [asked["data"]] * 3, "x"):
+        with pytest.raises(RunError, match="damaged"):
+            table_again({"path": "a", "parts": parts, "dropped": []})
