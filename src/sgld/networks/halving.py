@@ -34,6 +34,14 @@ class HalvedPredictions:
       mean_shift: of their means, in sds.
       variation: total variation between mean probabilities, averaged over rows; None of means.
       draws: the run with half the step, first: the run itself.
+
+    Example:
+      >>> import numpy as np, sgld
+      >>> run = sgld.Draws.of({"b": np.zeros((4, 100))})
+      >>> found = sgld.networks.HalvedPredictions(
+      ...     np.array([1.2, 1.3]), np.array([0.01, 0.01]), np.zeros(2), None, run, run)
+      >>> found.agrees, found.verdict.word
+      (False, 'biased')
     """
 
     sd_ratio: Float[np.ndarray, " m"]
