@@ -109,6 +109,15 @@ def test_a_sampler_without_a_rule_is_refused_with_a_sentence():
     posterior, data = linear()
     with pytest.raises(sgld.errors.UsageError, match="step_size must be given with SGNHT"):
         sgld.sample(posterior, data, FLAT, sampler=sgld.SGNHT(), progress=False)
+    with pytest.raises(sgld.errors.UsageError, match="step_size must be given with SAGA"):
+        sgld.sample(posterior, data, FLAT, gradient=sgld.SAGA(), progress=False)
+
+
+def test_control_variates_by_hand_are_centred_at_the_start():
+    posterior, data = linear()
+    how = {"step_size": 1e-4, "batch_size": 20, "num_draws": 30, "burn_in": 10, "progress": False}
+    draws = sgld.sample(posterior, data, FLAT, gradient=sgld.ControlVariates(), **how)
+    np.testing.assert_array_equal(draws.plan.setup.gradient.center, np.zeros(6))
 
 
 def test_a_law_of_predictions_is_the_closed_one():
