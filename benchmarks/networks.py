@@ -308,7 +308,9 @@ def main() -> None:
     path = OUT / "networks.json"
     before = json.loads(path.read_text()) if path.exists() else {}
     if not asked.sample:
-        path.write_text(json.dumps({**before, **found}, indent=1) + "\n")
+        for kind, table in found.items():
+            before[kind] = {**before.get(kind, {}), **table}
+        path.write_text(json.dumps(before, indent=1) + "\n")
 
 
 if __name__ == "__main__":

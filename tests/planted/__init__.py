@@ -9,6 +9,7 @@ from .draws import DRAWS
 from .front import FRONT
 from .manners import MANNERS
 from .mutant import Mutant
+from .networks import NETWORKS
 from .referee import REFEREE
 from .sampling import SAMPLING
 from .scale import SCALE
@@ -19,5 +20,6 @@ from .tune import TUNE
 
 MUTANTS: list[Mutant] = [
     *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DISK, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *MANNERS, *SKLEARN_DOOR,
+    *TABLES, *TORCH_DOOR, *ARVIZ_DOOR, *NETWORKS,
     *TABLES, *TORCH_DOOR, *ARVIZ_DOOR, *SCALE,
 ]  # fmt: skip

@@ -230,7 +230,7 @@ def _rule(seen: Seen, agreement: Mixed, warmth: list[Temperature]) -> tuple[Word
     doubt = _doubt(looked_at)
     if doubt is not None:
         return "unknown", [
-            f"{doubt}; confirm by sgld.step_halving, or {SMALLER[seen.by_hand][4:]}."
+            f"{doubt}; confirm by sgld.networks.step_halving, or {SMALLER[seen.by_hand][4:]}."
         ]
     return "trusted", [_promise(seen.kind)]
 

@@ -6,6 +6,7 @@ Flax linen module), or a module of Equinox or of Flax's nnx, given to `sgld.samp
 
 from ..module import Network, as_module
 from .entropy import Classes, classes
+from .halving import HalvedPredictions, step_halving
 from .part import part
 from .prior import NormalPrior, normal_prior
 from .scoring import Scores, scores
@@ -13,6 +14,7 @@ from .stored import restore
 
 __all__ = [
     "Classes",
+    "HalvedPredictions",
     "Network",
     "NormalPrior",
     "Scores",
@@ -22,4 +24,5 @@ __all__ = [
     "part",
     "restore",
     "scores",
+    "step_halving",
 ]

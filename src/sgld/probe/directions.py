@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from ..problem.problem import Problem
 
-__all__ = ["stiffest"]
+__all__ = ["ITERATIONS", "stiffest"]
 
 ITERATIONS = 8
 FLOOR = 1e-6  # of the eigenvalues of unit rows' products

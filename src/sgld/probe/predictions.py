@@ -50,7 +50,10 @@ class Predictions:
 
     def at(self, target: Target, z: Float[Array, " d"]) -> Float[Array, "m k"]:
         """At a free position: log probabilities of k classes, k means, or one log likelihood a row."""
-        position = target.position(z)
+        return self.of_position(target, target.position(z))
+
+    def of_position(self, target: Target, position: PyTree) -> Float[Array, "m k"]:
+        """The same at a position as the user sees it."""
         found = jax.vmap(lambda row: self._one(target, position, row))(self.rows)
         return jax.nn.log_softmax(found) if self.kind == CLASSES else found
 

@@ -151,7 +151,7 @@ def step_halving(
       progress: as for `sgld.sample`.
 
     Raises: UsageError for draws without a plan (of another library, or loaded from a run with parts of
-    one's own).
+    one's own), and of a network (`sgld.networks.step_halving`).
 
     Source: Richardson (1911); for SGLD, Durmus, Simsekli, Moulines, Badeau & Richard (2016).
 
@@ -171,6 +171,10 @@ def step_halving(
         raise UsageError(
             "these draws are of an exact sampler (HMC), whose step size makes no bias that half of it could "
             "show; compare with NUTS: sgld.reference."
+        )
+    if plan.setup.predictions:
+        raise UsageError(
+            "these draws are judged by predictions, not by single parameters; use sgld.networks.step_halving."
         )
     from ..run.sample import sample
 

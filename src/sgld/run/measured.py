@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..draws.setup import Setup
-from ..probe.directions import stiffest
+from ..probe.directions import ITERATIONS, stiffest
 from ..probe.layers import Layers
 from ..probe.predictions import predictions_of
 from ..probe.probe import Probe, meter_of
@@ -15,7 +15,8 @@ from ..tune.metric import settled
 
 __all__ = ["make_probe"]
 
-DIRECTIONS = 16
+DIRECTIONS, FEWEST = 16, 4
+SHARE = 0.05  # of a run's gradients, that its directions may cost
 
 
 def make_probe(problem: Problem, setup: Setup, starts: Any) -> Probe | None:
@@ -24,6 +25,14 @@ def make_probe(problem: Problem, setup: Setup, starts: Any) -> Probe | None:
         return None
     meter = None if setup.preconditioner.adapts else meter_of(setup.sampler)
     D = settled(setup.preconditioner, problem, starts[0])
-    count = min(DIRECTIONS, problem.dimension)
-    directions, _ = stiffest(problem, D, starts, count=count, rows=curvature_rows(problem))
+    rows = curvature_rows(problem)
+    count = min(_affordable(problem, setup, rows), problem.dimension)
+    directions, _ = stiffest(problem, D, starts, count=count, rows=rows)
     return Probe(predictions_of(problem), directions, Layers.of(problem.layout), meter)
+
+
+def _affordable(problem: Problem, setup: Setup, rows: int) -> int:
+    """How many directions a run of this length pays for: each takes two gradients an iteration."""
+    steps = setup.burn_in + setup.thin * setup.num_draws
+    gradients = steps * (setup.batch_size or problem.num_data)
+    return int(min(DIRECTIONS, max(FEWEST, SHARE * gradients / (2 * ITERATIONS * rows))))

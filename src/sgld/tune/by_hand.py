@@ -26,7 +26,8 @@ def by_hand(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
     always = None if is_auto(ask.always_in) else np.sort(np.asarray(ask.always_in, np.int64))
     problem = problem.with_always(always, ask.seed)
     laplace = known.gaussian
-    gradient = prepared(gradient, problem, None if laplace is None else laplace.center)
+    center = np.asarray(problem.start) if laplace is None else laplace.center
+    gradient = prepared(gradient, problem, center)
     sampler, law = sampler_of(ask), None
     if isinstance(laplace, Laplace) and laplace.positive_definite:
         measured = measure(problem, gradient, laplace, T, ask.seed)

@@ -26,6 +26,7 @@ from jaxtyping import Array, Float
 from ..device import sent, stream_key
 from ..draws.plan import Plan
 from ..draws.setup import Setup
+from ..errors import UsageError
 from ..gaussian.known import Known
 from ..gaussian.mode import FEW
 from ..gaussian.noise import TUNING
@@ -92,6 +93,11 @@ def from_network(problem: Problem, ask: Request) -> Plan:
 
     Raises UsageError for a sampler whose step has no rule here.
     """
+    if not is_auto(ask.gradient) and ask.gradient.remembers:
+        raise UsageError(
+            f"step_size must be given with {type(ask.gradient).__name__} for a network; or use sgld.Minibatch() or "
+            "sgld.Full()."
+        )
     if not has_rule(ask):
         raise no_step(ask)
     sampler = BAOA() if is_auto(ask.sampler) else ask.sampler

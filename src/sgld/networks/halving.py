@@ -1,0 +1,182 @@
+"""Step halving of a network: what half the step changes in its predictions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from ..draws import weighted
+from ..draws.draws import Draws
+from ..draws.verdict import Verdict
+from ..errors import UsageError
+from ..posterior import Posterior
+from ..probe.predictions import CLASSES, Predictions, predictions_of
+from ..problem.prepare import prepare
+from ..problem.target import Target
+from ..run.sample import sample
+
+__all__ = ["HalvedPredictions", "step_halving"]
+
+SAME_SD, SAME_PROBABILITY, SAME_MEAN = 0.05, 0.01, 0.15
+
+
+@dataclass(frozen=True)
+class HalvedPredictions:
+    """What half the step changes, of predictions at probe rows.
+
+    Attributes:
+      sd_ratio: of every number that is predicted (centred logits, or means), sd at h over sd at h/2.
+      sd_ratio_se: Monte Carlo error of it.
+      mean_shift: of their means, in sds.
+      variation: total variation between mean probabilities, averaged over rows; None of means.
+      draws: the run with half the step, first: the run itself.
+
+    Example:
+      >>> import numpy as np, sgld
+      >>> run = sgld.Draws.of({"b": np.zeros((4, 100))})
+      >>> found = sgld.networks.HalvedPredictions(
+      ...     np.array([1.2, 1.3]), np.array([0.01, 0.01]), np.zeros(2), None, run, run)
+      >>> found.agrees, found.verdict.word
+      (False, 'biased')
+    """
+
+    sd_ratio: Float[np.ndarray, " m"]
+    sd_ratio_se: Float[np.ndarray, " m"]
+    mean_shift: Float[np.ndarray, " m"]
+    variation: float | None
+    draws: Draws
+    first: Draws
+
+    @property
+    def agrees(self) -> bool:
+        """Whether sds are within 5%, and probabilities within .01 or means within .15 sd, but for noise.
+
+        The sds together: the median ratio, whose noise is small, for what a step does to all of them,
+        and the largest, beyond its noise, for what it does to one.
+        """
+        beyond = np.abs(self.sd_ratio - 1) - 3 * self.sd_ratio_se
+        sds = abs(np.median(self.sd_ratio) - 1) <= SAME_SD and beyond.max() <= 2 * SAME_SD
+        if self.variation is not None:
+            return bool(sds and self.variation <= SAME_PROBABILITY)
+        return bool(sds and np.median(np.abs(self.mean_shift)) <= SAME_MEAN)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The run's own word where it is worse than `unknown`; else what half the step says."""
+        word = self.first.verdict.word
+        if word in ("biased", "not mixed"):
+            return self.first.verdict
+        ratio = float(np.median(self.sd_ratio))
+        where = f"means by {np.median(np.abs(self.mean_shift)):.2f} sd"
+        if self.variation is not None:
+            where = f"probabilities by {self.variation:.4f}"
+        said = f"half the step changes predictions' sds by {100 * abs(ratio - 1):.0f}% and {where}"
+        extra = {**self.first.verdict.extra, "confirmed_by": "half the step"}
+        if self.agrees:
+            return Verdict("trusted", (f"{said}; single weights are not judged.",), extra=extra)
+        if ratio > 1 + SAME_SD:
+            return Verdict("biased", (f"{said}; use a smaller step_size.",), extra=extra)
+        return Verdict(
+            "unknown", (f"{said}; use more draws, or a smaller step_size.",), extra=extra
+        )
+
+    def __str__(self) -> str:
+        return str(self.verdict)
+
+
+def step_halving(
+    posterior: Posterior,
+    data: Any,
+    draws: Draws,
+    *,
+    seed: int | None = None,
+    progress: bool = False,
+) -> HalvedPredictions:
+    """Run a network again with half the step, and compare predictions at probe rows.
+
+    Every chain goes on alone from where it ended, so that each stays among its modes.
+
+    Args:
+      posterior, data: those of the run.
+      draws: a run of this session that is judged by predictions, whose plan is run again.
+      seed: of the second run (None: the first one's plus 1).
+      progress: as for `sgld.sample`.
+
+    Raises: UsageError for draws without a plan, or of a run that is judged by its parameters.
+
+    Example:
+      >>> import jax.numpy as jnp, numpy as np, sgld
+      >>> x = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+      >>> posterior = sgld.Posterior(
+      ...     lambda b: -0.5 * jnp.sum(b**2), lambda b, row: -0.5 * (row @ b) ** 2,
+      ...     predict=lambda b, row: row @ b)
+      >>> how = {"step_size": 2e-3, "thin": 20, "num_draws": 400, "sampler": sgld.BAOA(),
+      ...     "gradient": sgld.Full(), "burn_in": 200, "progress": False}
+      >>> draws = sgld.sample(posterior, x, jnp.zeros(2), **how)
+      >>> sgld.networks.step_halving(posterior, x, draws).agrees
+      True
+    """
+    if draws.plan is None:
+        raise UsageError("these draws hold no plan; run sgld.sample again.")
+    if not draws.plan.setup.predictions:
+        raise UsageError("these draws are judged by their parameters; use sgld.step_halving.")
+    first = int(draws.info["seed"]) + 1 if seed is None else seed
+    arguments, setup = draws.plan.arguments(), draws.plan.setup
+    old, ends, values = arguments["step_size"], [], []
+    arguments |= {
+        "step_size": lambda t: old(t // 2) / 2, "thin": 2 * setup.thin,
+        "burn_in": max(2 * setup.burn_in // 3, 1), "num_draws": draws.num_draws, "num_chains": 1,
+    }  # fmt: skip
+    for chain in draws.healthy:
+        start = jax.tree.map(lambda leaf, chain=chain: leaf[chain, -1], draws.position)
+        ends.append(start)
+        half = sample(
+            posterior, data, start, progress=progress, seed=first + int(chain), **arguments
+        )
+        values.append(half)
+    joined = _joined(values)
+    problem = prepare(posterior, data, ends[0])
+    found = predictions_of(problem)
+    one, two = (_at(found, problem.target, run) for run in (draws, joined))
+    return _compared(found, one, two, draws, joined)
+
+
+def _joined(runs: list[Draws]) -> Draws:
+    together = lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves])  # noqa: E731
+    position = jax.tree.map(together, *(run.position for run in runs))
+    status = tuple(status for run in runs for status in run.status)
+    return Draws.of(position, names=runs[0].names, status=status)
+
+
+def _at(found: Predictions, target: Target, draws: Draws) -> Float[np.ndarray, "chain draw m k"]:
+    healthy = jax.tree.map(lambda leaf: leaf[draws.healthy], draws.position)
+    return np.asarray(_predicted(found, target, healthy))
+
+
+@jax.jit
+def _predicted(found: Predictions, target: Target, positions: Any) -> Any:
+    one = lambda position: found.of_position(target, position)  # noqa: E731
+    return jax.lax.map(lambda chain: jax.lax.map(one, chain), positions)
+
+
+def _compared(
+    found: Predictions, one: np.ndarray, two: np.ndarray, draws: Draws, half: Draws
+) -> HalvedPredictions:
+    variation = None
+    if found.kind == CLASSES:
+        means = [np.exp(values.astype(np.float64)).mean(axis=(0, 1)) for values in (one, two)]
+        variation = float(0.5 * np.abs(means[0] - means[1]).sum(axis=-1).mean())
+        one, two = (values - values.mean(axis=-1, keepdims=True) for values in (one, two))
+    first, second = (
+        weighted.Estimates(v.reshape(*v.shape[:2], -1).astype(np.float64), w)
+        for v, w in ((one, draws.weights), (two, half.weights))
+    )
+    ratio = first.sd / second.sd
+    return HalvedPredictions(
+        ratio, ratio * np.hypot(first.sd_se, second.sd_se), (first.mean - second.mean) / second.sd,
+        variation, half, draws,
+    )  # fmt: skip

@@ -1,0 +1,110 @@
+"""Runs that are judged by predictions: bits, resume, the clock, and the failures that must be caught."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.draws.run_directory import RunDirectory
+from sgld.pace import Work
+from sgld.tune import from_network as path
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((400, 3)).astype(np.float32)
+Y = (np.tanh(X[:, 0]) + 0.3 * RNG.standard_normal(400)).astype(np.float32)
+WIDTH = 4
+INIT = {
+    "w": jnp.asarray(RNG.standard_normal((3, WIDTH)), jnp.float32),
+    "v": jnp.asarray(RNG.standard_normal(WIDTH), jnp.float32),
+}
+
+
+def predict(p, row):
+    return jnp.tanh(row[0] @ p["w"]) @ p["v"]
+
+
+POSTERIOR = sgld.Posterior(
+    lambda p: -0.5 * (jnp.sum(p["w"] ** 2) + jnp.sum(p["v"] ** 2)),
+    lambda p, row: -0.5 * ((row[1] - predict(p, row)) / 0.3) ** 2,
+    predict=predict,
+)
+
+
+def run(**given):
+    return sgld.sample(POSTERIOR, (X, Y), INIT, progress=False, **given)
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """No budget for full gradients."""
+    monkeypatch.setattr(path, "FULL_SECONDS", 0.0)
+
+
+class Stopped(Exception):
+    """As a kill right after a write."""
+
+
+def test_a_stopped_run_goes_on_to_the_same_bits_and_verdict(tmp_path, batches):
+    given = {"num_draws": 60, "max_steps": 2000}
+    whole = run(path=tmp_path / "whole", **given)
+    write = RunDirectory.write_checkpoint
+
+    def stop(self, *arguments):
+        write(self, *arguments)
+        raise Stopped
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(RunDirectory, "write_checkpoint", stop)
+        run(path=tmp_path / "run", checkpoint_every=1e-9, **given)
+    again = sgld.resume(tmp_path / "run", POSTERIOR, (X, Y), INIT, progress=False)
+    for name, leaf in whole.position.items():
+        np.testing.assert_array_equal(again.position[name], leaf)
+    assert again.verdict.to_dict() == whole.verdict.to_dict()
+    assert sgld.load(tmp_path / "run").verdict.to_dict() == whole.verdict.to_dict()
+
+
+def test_a_run_that_the_clock_ends_is_judged_after_a_burn_in_of_a_third(monkeypatch, batches):
+    monkeypatch.setattr(Work, "late", property(lambda work: True))
+    draws = run(max_seconds=1e4)
+    assert "max_seconds = 10000 was up" in " ".join(draws.plan.notes)
+    share = draws.step[0] / draws.info["num_steps"]
+    assert 0.25 < share < 0.6 or draws.num_draws == 20
+    assert draws.verdict.extra["predictions"]["rows"] == 64
+
+
+def test_a_hot_run_that_mixes_well_is_not_trusted():
+    """Batches of few rows at the step of full gradients: every R-hat is fine, every sd too wide."""
+    x = RNG.standard_normal((400, 30)).astype(np.float32)
+    y = (x[:, 0] + RNG.standard_normal(400)).astype(np.float32)
+    features = sgld.Posterior(
+        lambda b: -0.5 * jnp.sum(b**2),
+        lambda b, row: -0.5 * (row[1] - row[0] @ b) ** 2,
+        predict=lambda b, row: row[0] @ b,
+    )
+
+    def of(**given):
+        return sgld.sample(features, (x, y), jnp.zeros(30), progress=False, **given)
+
+    well = of()
+    assert well.verdict.word == "trusted", well.verdict
+    setup = well.plan.setup
+    hot = of(
+        sampler=sgld.BAOA(), preconditioner=setup.preconditioner, gradient=sgld.Minibatch(),
+        step_size=float(setup.step_size(0)) / 4, batch_size=10, burn_in=500, thin=20, num_draws=400,
+    )  # fmt: skip
+    sd = [d.predict(lambda b, rows: rows @ b, x[:50]).sd for d in (well, hot)]
+    assert np.median(sd[1] / sd[0]) > 1.15
+    found = hot.verdict.extra["predictions"]
+    assert found["r_hat"] < 1.05 and found["ess"] > 100
+    assert hot.verdict.word == "biased" and "temperature" in hot.verdict.reasons[0]
+
+
+def test_a_step_that_collapsed_is_not_mixed():
+    found = run(sampler=sgld.BAOA(), step_size=1e-12, num_draws=200, thin=2, burn_in=10)
+    assert found.verdict.word == "not mixed"
+
+
+def test_only_predictions_are_kept_where_asked_and_the_verdict_is_theirs():
+    draws = run(keep=lambda p: p["v"], num_draws=50, max_steps=1000)
+    assert draws.position.shape == (4, draws.num_draws, WIDTH)
+    assert draws.verdict.extra["predictions"]["kind"] == "means"

@@ -1,0 +1,81 @@
+"""Bugs in the path of networks and in their verdict in function space."""
+
+from .mutant import Mutant
+
+PATH = "tests/unit/tune/test_from_network.py::"
+RULE = "tests/unit/diagnose/test_predictions.py::"
+PART = "tests/unit/networks/test_part.py::"
+HALF = "tests/unit/networks/test_networks_halving.py::"
+
+NETWORKS = [
+    Mutant(
+        "networks: the metric forgets how many rows there are", "tune/from_network.py",
+        "return prior + squares * (problem.num_data / rows)", "return prior + squares",
+        PATH + "test_the_metric_is_that_of_the_rows_and_the_prior",
+    ),
+    Mutant(
+        "networks: every chain's rows are the first ones", "tune/from_network.py",
+        "numbers = (first + places) % problem.num_data", "numbers = places % problem.num_data",
+        PATH + "test_the_metric_is_that_of_the_rows_and_the_prior",
+    ),
+    Mutant(
+        "networks: the noise of batches around 0", "tune/from_network.py",
+        "squares - BATCHES * mean**2", "squares",
+        PATH + "test_the_noise_of_a_layer_is_its_batches_variance_in_the_metric",
+    ),
+    Mutant(
+        "networks: delta in the place of delta squared", "tune/from_network.py",
+        "float(sampler.friction) * allowed / max(V, 1e-12)) ** 2", "float(sampler.friction) * allowed / max(V, 1e-12))",
+        PATH + "test_else_the_step_is_the_largest_that_the_noise_allows",
+    ),
+    Mutant(
+        "networks: the curvature without the metric", "probe/directions.py",
+        "-D.pullback(jax.jvp(gradient, (z,), (D.noise(v),))[1])", "-jax.jvp(gradient, (z,), (v,))[1]",
+        PATH + "test_the_stiffest_directions_are_eigenvectors_in_the_metric",
+    ),
+    Mutant(
+        "networks: a small layer's temperature is looked at", "diagnose/predictions.py",
+        "judged = [size >= least for size in sizes] + [True]", "judged = [True for size in sizes] + [True]",
+        RULE + "test_every_rule",
+    ),
+    Mutant(
+        "networks: hot runs are mixed, and no more is asked", "diagnose/predictions.py",
+        "lambda t: t.value - HOT", "lambda t: t.value - 100 * HOT",
+        RULE + "test_every_rule",
+    ),
+    Mutant(
+        "networks: a burn-in that is not over passes", "diagnose/predictions.py",
+        "lambda t: COLD - t.value", "lambda t: 0 * COLD - t.value",
+        RULE + "test_every_rule",
+    ),
+    Mutant(
+        "networks: draws count as independent in temperatures' errors", "diagnose/predictions.py",
+        "min(BATCHES, values.shape[1])", "values.shape[1]",
+        RULE + "test_standard_errors_are_of_means_of_batches",
+    ),
+    Mutant(
+        "networks: log probabilities are averaged, not probabilities", "diagnose/predictions.py",
+        "each = np.exp(np.asarray(seen.predicted, np.float64))", "each = np.asarray(seen.predicted, np.float64)",
+        RULE + "test_probabilities_that_differ_between_halves_of_the_chains",
+    ),
+    Mutant(
+        "networks: whatever a module returns are logits", "probe/predictions.py",
+        "if width > 1 and _are_classes(", "if width > 1 or _are_classes(",
+        RULE + "test_a_module_beside_a_scale_predicts_means",
+    ),
+    Mutant(
+        "networks: what is frozen moves, what moves is frozen", "module.py",
+        "None if is_one else Held(leaf) for leaf, is_one in pairs), last)", "Held(leaf) if is_one else None for leaf, is_one in pairs), last)",
+        PART + "test_the_leaves_that_are_sampled",
+    ),
+    Mutant(
+        "networks: half the step is the step", "networks/halving.py",
+        "old(t // 2) / 2", "old(t // 2)",
+        HALF + "test_a_step_whose_sds_are_too_wide_does_not",
+    ),
+    Mutant(
+        "networks: the temperature of the step without its half", "probe/probe.py",
+        "return 1 + 0.5 * h * squares / T", "return 1 + 0.005 * h * squares / T",
+        HALF + "test_a_step_whose_sds_are_too_wide_does_not",
+    ),
+]  # fmt: skip
