@@ -12,6 +12,16 @@ STORED = "tests/unit/draws/test_stored_order.py::"
 
 DRAWS = [
     Mutant(
+        "overwrite: the run that is replaced goes at once", "draws/run_directory.py",
+        "        self.lock()\n        self.replacing = True", "        self.lock()\n        self.clear()",
+        "tests/laws/test_refusals.py::test_a_refused_call_leaves_the_run_that_it_would_have_replaced",
+    ),
+    Mutant(
+        "overwrite: the old run's files stay beside the new one's", "draws/run_directory.py",
+        "            self.clear()\n            self.replacing = False", "            self.replacing = False",
+        "tests/laws/test_refusals.py::test_a_run_is_replaced_once_there_is_a_plan",
+    ),
+    Mutant(
         "weighted variance: the divisor of equal weights", "draws/weighted.py",
         "share = (weights**2).sum() / weights.sum() ** 2", "share = 1 / weights.size",
         DRAWS_TEST + "test_moments_equal_those_of_replicated_draws",

@@ -160,12 +160,24 @@ def not_utf8(cell: bytes) -> str:
     return f"is not UTF-8 text (byte {byte:#04x}, which is {bytes([byte]).decode('latin-1')!r} in Latin-1)"
 
 
+def _read_rows(rows: Any, path: Path, dialect: Dialect) -> Iterator[list[str]]:
+    """The rows that are left. Raises DataError at one that is none."""
+    try:
+        yield from rows
+    except csv.Error as error:
+        line = rows.line_num + dialect.skip
+        raise DataError(
+            f"{path} cannot be read as a table from line {line} on: a quotation mark that is not closed, or a "
+            f"line that ends in a carriage return alone ({first_line(error)}); mend that line."
+        ) from error
+
+
 def ragged(path: Path, dialect: Dialect = COMMAS) -> DataError:
     """What is said of a table of text whose rows differ in length: the first that does."""
     with _opened(path) as file:
         rows = _rows(file, dialect)
         width = len(next(rows))
-        for cells in filter(None, rows):
+        for cells in filter(None, _read_rows(rows, path, dialect)):
             if len(cells) != width:
                 line = rows.line_num + dialect.skip
                 names = " (a header without a name for the rows' numbers?)" * (

@@ -207,6 +207,8 @@ def existing(path: str | Path) -> Path:
         return path
     if path.is_dir():
         raise DataError(f"{path} is a folder; name a file in it.")
+    if path.exists():
+        raise DataError(f"{path} is no regular file (a pipe, or a device); write its rows to one.")
     if not path.parent.is_dir():
         raise DataError(f"there is no file {path}, nor a folder {path.parent}; check the path.")
     siblings = [p.name for p in path.parent.iterdir() if {*FORMATS} & {*p.suffixes}]

@@ -32,6 +32,8 @@ def is_query(data: Any) -> bool:
 def kind_of_database(path: str | Path) -> str | None:
     """ "duckdb" or "sqlite" by a file's first bytes; None of any other file."""
     try:
+        if not Path(path).is_file():  # a named pipe would wait for a writer
+            return None
         with open(path, "rb") as file:
             first = file.read(16)
     except (OSError, ValueError):

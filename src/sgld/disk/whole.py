@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ceiling import check_memory
 from ..data.names import check_names
-from ..data.table import content_hash, read_table
+from ..data.table import content_hash, existing, read_table
 from ..errors import DataError, RunError, UsageError, need
 from .cache import stamp_of
 from .databases import DuckDB, SQLite, database_files, is_query, kind_of_database
@@ -86,7 +86,7 @@ class TableSource(NamedTuple):
         if kind_of_database(self.data):
             return database_files(self.data)
         path = Path(self.data)
-        return table_files(path) if path.is_dir() else [path]
+        return table_files(path) if path.is_dir() else [existing(path)]
 
     def _read(self) -> pyarrow.Table:
         arrow, source = need("pyarrow", "tables"), self._batches()

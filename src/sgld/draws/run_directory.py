@@ -42,7 +42,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..errors import RunError
+from ..errors import RunError, UsageError
 from ..files import (  # fmt: skip
     NO_FOLLOW,
     SCRATCH,
@@ -73,10 +73,13 @@ class RunDirectory:
 
     Attributes:
       attempt: of the run, counted from 0; chunks and checkpoints of another one do not count.
+      replacing: whether a run stands there that goes once the new one has something to put in its place.
       writes: False of a process that runs in step with the one that does: it reads, and changes nothing.
     """
 
     def __init__(self, path: str | Path, *, writes: bool = True) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise UsageError(f"path must be that of a run directory, text or a Path. Got {path!r}.")
         self.path, self.writes = Path(path), writes
         exists(self.path)  # or says why that cannot be known
         self.attempt = 0
@@ -84,6 +87,8 @@ class RunDirectory:
         self._lock: IO[str] | None = None
         self._id: str | None = None
         self._made: list[Path] = []  # folders, the outermost first
+        self.replacing = False
+        self._asked: dict[str, Any] = {}  # run.json, while it is not written
 
     # -- making, replacing, locking ------------------------------------------------------
 
@@ -112,7 +117,7 @@ class RunDirectory:
 
     def discard(self) -> None:
         """Remove what this call began, folders that it made included: of a call that was refused nothing stays."""
-        if not self.writes:
+        if not self.writes or self.replacing:
             return
         with contextlib.suppress(OSError):  # the sentence that follows says what was wrong first
             self.clear()
@@ -133,7 +138,14 @@ class RunDirectory:
         if not {"format", "id"} <= asked.keys():
             raise RunError(f"{self.path} is not a run directory, so it is not overwritten.")
         self.lock()
-        self.clear()
+        self.replacing = True
+
+    def settle(self) -> None:
+        """The run that is replaced goes, and run.json is written: before anything else of the new one is."""
+        if self.replacing and self._asked:
+            self.clear()
+            self.replacing = False
+            write_json(self.path / "run.json", self._asked)
 
     def clear(self) -> None:
         """Remove what an earlier run wrote, and nothing else."""
@@ -253,6 +265,7 @@ class RunDirectory:
     def write(self, name: str, value: Mapping[str, Any]) -> None:
         """Write a JSON file of the run, atomically."""
         if self.writes:
+            self.settle()
             write_json(self.path / name, {**value, "run": self.id})
 
     def begin(self, asked: Mapping[str, Any]) -> None:
@@ -260,11 +273,13 @@ class RunDirectory:
         if not self.writes:
             return
         self._id = secrets.token_hex(8)
-        write_json(self.path / "run.json", {**asked, "format": FORMAT, "id": self._id})
+        self._asked = {**asked, "format": FORMAT, "id": self._id}
+        if not self.replacing:
+            write_json(self.path / "run.json", self._asked)
 
     def begun(self) -> dict[str, Any]:
         """run.json. Raises RunError where it is of another format."""
-        asked = self.read("run.json")
+        asked = self._asked if self.replacing else self.read("run.json")
         if asked.get("format") != FORMAT:
             raise RunError(
                 f"{self.path} was written by another version of sgld (format {asked.get('format', 1)}, this one "
@@ -282,6 +297,7 @@ class RunDirectory:
     def add(self, **more: Any) -> None:
         """Add to run.json."""
         if self.writes:
+            self.settle()
             write_json(self.path / "run.json", {**self.begun(), **more})
 
     def begin_again(self, attempts: list[dict[str, str]]) -> None:
@@ -292,7 +308,7 @@ class RunDirectory:
 
     def finished(self) -> bool:
         """Whether the run has its result."""
-        return exists(self.path / "result.json")
+        return not self.replacing and exists(self.path / "result.json")
 
     # -- arrays ----------------------------------------------------------------------------
 
@@ -301,10 +317,13 @@ class RunDirectory:
     ) -> None:
         """Write a file of arrays, atomically."""
         if self.writes:
+            self.settle()
             write_arrays(self.path / name, {**head, "run": self.id}, arrays)
 
     def read_arrays(self, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         """Such a file, None where it is absent. Raises RunError where it is broken or another run's."""
+        if self.replacing:
+            return None
         try:
             head, arrays = read_arrays(self.path / name)
         except FileNotFoundError:
@@ -325,6 +344,11 @@ class RunDirectory:
             folder.mkdir(exist_ok=True)
             flush_folder(self.path)
         except OSError as error:
+            if not self.path.exists():
+                raise RunError(
+                    f"{self.path} is gone: it was moved or deleted while the run wrote to it. Where it is now "
+                    "the run goes on from its last checkpoint (sgld resume)."
+                ) from error
             raise RunError(f"{folder} could not be made: {error.strerror}.") from error
         head = {"attempt": self.attempt, "first": first, "end": end}
         self.write_arrays(self._chunk(first), head, rows)

@@ -127,7 +127,7 @@ def fit(
     """
     if sampler not in ("auto", *SAMPLERS):
         raise UsageError(
-            f"sampler must be one of {', '.join(SAMPLERS)}. Got {sampler!r}."
+            f"sampler must be 'auto' or one of {', '.join(SAMPLERS)}. Got {sampler!r}."
             + did_you_mean(sampler, SAMPLERS)
         )
     positive(
@@ -258,7 +258,7 @@ def resume(
     versions of JAX, the run goes on too, not to the last bit the same; the draws' notes say so.
 
     Args:
-      path: a run directory. A finished one is loaded.
+      path: a run directory. A finished one is loaded, whatever else is given.
       posterior, data, init: those the run was begun with; not needed for runs of `sgld fit`.
       sampler, temperature, gradient, preconditioner: those of the user's own, which are not stored;
         this package's are.

@@ -17,7 +17,8 @@ from ..layout import Layout
 from ..module import for_modules, refuse_statistics, seal
 from ..posterior import Posterior
 from ..release import count_posterior, tell_apart
-from ..schedule import as_schedule
+from ..schedule import as_schedule, check_values
+from ..schedule.values import MAX_STEP
 from . import sums
 from .cholesky import without_a_factor
 from .contract import check_contract
@@ -30,6 +31,8 @@ from .target import Target
 __all__ = ["check_always", "check_batch", "check_request", "prepare"]
 
 HOTTEST = 1e9  # temperature
+FINEST = 1e-6  # tolerance
+MOST = 10**18  # of steps, draws, rows and chains
 MIN_STEPS = 100  # of a chain that is to say anything
 
 
@@ -83,6 +86,9 @@ def check_request(ask: Request, ess: Any) -> None:
         if is_auto(value):
             continue
         whole_number(name, value, least)
+        most = MAX_STEP if name == "burn_in" else MOST
+        if value > most:
+            raise UsageError(f"{name} must be at most {most:.3g}. Got {value:.3g}.")
     if ask.max_steps is not None:
         burn_in = 0 if isinstance(ask.burn_in, str) else ask.burn_in
         whole_number("max_steps", ask.max_steps, max(MIN_STEPS, burn_in + 1), ", burn-in included")
@@ -92,6 +98,11 @@ def check_request(ask: Request, ess: Any) -> None:
     check_seed(ask.seed)
     if not is_number(ask.tolerance) or not 0 < ask.tolerance <= 0.5:
         raise UsageError(f"tolerance must lie in (0, 0.5]. Got {ask.tolerance!r}.")
+    if ask.tolerance < FINEST:
+        raise UsageError(
+            f"tolerance must be at least {FINEST:g}, which {2 / FINEST**2:.0e} effective draws would take. "
+            f"Got {ask.tolerance!r}."
+        )
     if ask.order not in (*ORDERS, "auto"):
         raise UsageError(
             f"order must be 'auto' or one of {', '.join(ORDERS)}. Got {ask.order!r}."
@@ -106,9 +117,12 @@ def check_request(ask: Request, ess: Any) -> None:
         if isinstance(value, type) or not hasattr(value, method):
             called = f"; call it: {value.__name__}()" if isinstance(value, type) else ""
             raise UsageError(f"{name} must be 'auto' or a {name} object. Got {value!r}{called}.")
-    if not is_auto(ask.step_size):
-        as_schedule(ask.step_size, "step_size")
-    as_schedule(ask.temperature, "temperature", zero=True)
+    for name, zero in (("step_size", False), ("temperature", True)):
+        value = getattr(ask, name)
+        schedule = None if is_auto(value) else as_schedule(value, name, zero=zero)
+        if schedule is not None and not is_number(value):
+            with of_the_user(name):
+                check_values(schedule, 0, name)
     if is_number(ask.temperature) and ask.temperature > HOTTEST:
         raise UsageError(
             f"temperature must be at most {HOTTEST:g}: of posterior^(1/T) nothing is left. Got {ask.temperature:g}."

@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..bridge.numpyro_model import opened
+from ..ceiling import check_memory
 from ..checks import fraction, whole_number
 from ..diagnose.rule import Evidence, unmixed
 from ..draws import weighted
@@ -50,6 +51,7 @@ METHODS: dict[Method, float] = {
     "metropolis": 0.3,
 }  # acceptance aimed at
 NEARER_1 = (0.95, 0.99)  # tried in turn where a first run of NUTS or HMC diverges
+NUMBER_BYTES = 16.0  # of a draw of a chain: position, gradient and what the chain itself says
 TITLES = {"nuts": "NUTS", "hmc": "HMC", "mala": "MALA", "metropolis": "Metropolis"}
 
 
@@ -123,6 +125,10 @@ def reference(
         with stage("data"):
             posterior, data, init = opened(posterior, data, init)
             problem = prepare(posterior, data, init, seed=seed)
+        check_memory(
+            NUMBER_BYTES * problem.dimension * num_chains * (num_draws + 100.0),
+            f"{num_chains:,} chains of {num_draws:,} draws", "give fewer num_chains or num_draws",
+        )  # fmt: skip
         local, modes = _centers(problem, seed)
         with lax[0], lax[1], jax.debug_key_reuse(False):
             trace = run(method, limit, aim, local, modes, lengths, seed)

@@ -6,6 +6,7 @@ the run is judged as ever; where they are not, the verdict says no more than it 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
+from ..ceiling import check_memory
 from ..draws.setup import Setup
 from ..errors import UsageError, did_you_mean
 from ..layout import Layout, leaf_names
@@ -26,6 +28,7 @@ __all__ = ["MOMENTS", "Keep", "as_keep", "check_moments"]
 
 MOMENTS = "moments"
 HELD = 2**22  # numbers of all positions of a run, up to which they are held for the meter
+LEAST_BYTES = 1000.0  # of a number that is kept: its name, and a hundred draws or so
 BATCHES = 20  # of a chain's draws, whose means give the standard error of moments
 
 
@@ -89,6 +92,12 @@ def as_keep(keep: Any, problem: Problem) -> Keep | None:
             f"{_shapes(first)[1]}, then {_shapes(second)[1]}."
         )
     layout = _layout(first)
+    numbers = sum(math.prod(shape) for shape in layout.shapes)
+    check_memory(
+        LEAST_BYTES * numbers,
+        f"the {numbers:,} numbers that keep returns, of every draw,",
+        "keep fewer",
+    )
     return Keep(function, layout, tuple(layout.element_names()))
 
 

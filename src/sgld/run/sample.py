@@ -200,6 +200,8 @@ def begin(
             directory.create(overwrite)
             held.enter_context(directory)
             directory.begin(asked)
+            if mesh is not None:
+                directory.settle()
             agreed(0)  # the others read what the first has written
         if on_start is not None:
             with aside():

@@ -1,0 +1,109 @@
+"""What a refused call leaves as it was, and what is answered in a sentence: mistakes that were tried by hand."""
+
+import os
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.data.table import read_table
+from sgld.disk.whole import TableSource
+from sgld.draws.weighted import pareto_k
+from sgld.errors import DataError, RunError, UsageError
+
+POSTERIOR = sgld.Posterior(lambda z: -0.5 * jnp.sum(z**2))
+GIVEN = {"step_size": 0.1, "num_draws": 50, "num_chains": 2, "progress": False}
+
+
+@pytest.fixture
+def run(tmp_path):
+    sgld.sample(POSTERIOR, None, jnp.zeros(2), path=tmp_path / "run", **GIVEN)
+    return tmp_path / "run"
+
+
+def content(path):
+    return {p.name: p.read_bytes() for p in path.iterdir() if p.name != "lock"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"max_seconds": 1e-9}, {"step_size": 1e-30}, {"thin": 10**17}],
+)  # fmt: skip
+def test_a_refused_call_leaves_the_run_that_it_would_have_replaced(run, wrong):
+    before = content(run)
+    with pytest.raises((UsageError, RunError)):
+        sgld.sample(POSTERIOR, None, jnp.zeros(2), path=run, overwrite=True, **{**GIVEN, **wrong})
+    assert content(run) == before
+    assert sgld.load(run).position.shape == (2, 50, 2)
+
+
+def test_a_run_is_replaced_once_there_is_a_plan(run):
+    before = sgld.load(run)
+    seen = {}
+
+    def look(plan):
+        seen.update(content(run))
+
+    from sgld.problem.request import Request
+    from sgld.run.sample import begin
+
+    ask = Request(
+        *(["auto"] * 1), 0.1, 0.05, 1.0, *(["auto"] * 4), 2, 60, "auto", "auto", 1, None, None
+    )
+    begin(
+        POSTERIOR, None, jnp.zeros(2), ask, None, {"kind": "sample"}, path=run, overwrite=True,
+        progress=False, checkpoint_every=10.0, on_plan=look,
+    )  # fmt: skip
+    assert set(seen) == {"run.json", "setup.npz"}, "the old run's draws beside the new one's plan"
+    after = sgld.load(run)
+    assert after.position.shape == (2, 60, 2) and before.position.shape == (2, 50, 2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"burn_in": 10**30}, "burn_in must be at most"),
+        ({"tolerance": 1e-300}, "tolerance must be at least 1e-06"),
+        ({"temperature": lambda t: "a"}, "temperature raised"),
+        ({"temperature": lambda t: -1.0}, "temperature must be finite and not negative"),
+        ({"step_size": lambda t: 1 / 0}, r"step_size raised ZeroDivisionError .*line \d+ of test_refusals"),
+        ({"keep": lambda z: jnp.zeros(10**12)}, "numbers that keep returns, of every draw, would take"),
+        ({"path": 3}, "path must be that of a run directory"),
+        ({"path": b"run"}, "path must be that of a run directory"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_answered(wrong, said, tmp_path):
+    before = set(tmp_path.iterdir())
+    with pytest.raises(UsageError, match=said):
+        sgld.sample(POSTERIOR, None, jnp.zeros(2), **{"path": tmp_path / "x", **GIVEN, **wrong})
+    assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("counts", [{"num_chains": 10**9}, {"num_draws": 10**12}])
+def test_a_reference_predicts_its_memory(counts):
+    with pytest.raises(UsageError, match="GiB of memory"):
+        sgld.reference(POSTERIOR, None, jnp.zeros(2), progress=False, **counts)
+
+
+@pytest.mark.parametrize("door", [read_table, lambda path: TableSource.of(path).read()])
+def test_a_pipe_is_no_table(tmp_path, door):
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(DataError, match="no regular file"):
+        door(tmp_path / "pipe.csv")
+
+
+@pytest.mark.parametrize("text", ["y,x\n1,2\n4\r5,6\n", 'y,x\n1,2\n"' + "a" * 200_000 + "\n"])
+def test_a_line_that_is_none_is_named(tmp_path, text):
+    (tmp_path / "t.csv").write_bytes(text.encode())
+    with pytest.raises(DataError, match="cannot be read as a table from line 3 on"):
+        read_table(tmp_path / "t.csv")
+
+
+def test_a_tail_that_rounding_ends_has_no_k():
+    """A correlation that is 1 in single precision, say: ArviZ refuses all parameters for one."""
+    values = np.random.default_rng(0).standard_normal((4, 500, 3))
+    values[..., 1] = np.minimum(values[..., 1], -0.5)
+    k = pareto_k(values)
+    assert np.isnan(k[1]) and np.isfinite(k[[0, 2]]).all()
+    np.testing.assert_array_equal(k[[0, 2]], pareto_k(values[..., [0, 2]]))
