@@ -47,8 +47,14 @@ def _draws(draws: Draws) -> str:
     facts += [f"{info['seconds']:.1f} s"] if info.get("seconds") is not None else []
     said = draws.verdict.reasons if draws.verdict.judged else ("The draws were not judged.",)
     said = (*said, *draws.failures) if not draws.verdict.judged else said
-    top = banner(draws.verdict.word, said, " · ".join(facts), target_of(draws))
     found = draws.verdict.extra
+    top = banner(
+        draws.verdict.word,
+        said,
+        " · ".join(facts),
+        target_of(draws),
+        predictions="predictions" in found,
+    )
     if found.get("layers"):
         return top + layers(found["layers"], found["predictions"])
     if draws.healthy.size == 0 or len(draws.names) > MOST_PARAMETERS:
@@ -81,7 +87,7 @@ def _summary(found: Summary) -> str:
     notes = "".join(f'<p class="note">Note: {says(n)}</p>' for n in found.facts.get("notes") or ())
     if found.facts.get("layers"):
         top = layers(found.facts["layers"], found.facts["predictions"]) + notes
-        return top + banner(found.verdict, found.reasons, facts, target)
+        return top + banner(found.verdict, found.reasons, facts, target, predictions=True)
     if not found.parameters:
         return banner(found.verdict, found.reasons, facts, target)
     chains = Draws.of({"x": np.zeros((found.facts["num_chains"], 1))})  # for the limits alone
@@ -90,7 +96,8 @@ def _summary(found: Summary) -> str:
 
 
 def _verdict(verdict: Verdict) -> str:
-    return banner(verdict.word, verdict.reasons, "", "the posterior")
+    judged = "predictions" in verdict.extra
+    return banner(verdict.word, verdict.reasons, "", "the posterior", predictions=judged)
 
 
 def _plan(plan: Plan) -> str:

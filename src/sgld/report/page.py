@@ -99,7 +99,13 @@ def _page(
         plan = {**plan, "notes": notes}
     parts = [
         f"<h1>{says(asked.get('formula') or name)}</h1>",
-        banner(word, reasons, _facts(draws), target_of(draws)),
+        banner(
+            word,
+            reasons,
+            _facts(draws),
+            target_of(draws),
+            predictions="predictions" in draws.verdict.extra,
+        ),
         _failures(draws, reasons),
         '<div class="pair"><section><h2>What was asked</h2>',
         what_was_asked(asked, info),

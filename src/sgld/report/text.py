@@ -33,6 +33,13 @@ HOW_TO_READ = {
     "unknown": "how far the draws are from the posterior could not be measured. They may be right; "
     "confirm them before they are used.",
 }
+OF_PREDICTIONS = {
+    "trusted": "what the network predicts is within what is said above of the posterior's, by the agreement of "
+    "the chains and the temperature of their momenta. Weights by themselves are not judged, nor whether the "
+    "network fits the data.",
+    "biased": "the predictions spread further than the posterior's, or a chain failed. More draws of the same "
+    "kind do not help.",
+}
 
 COLUMNS = (
     ("mean", "mean"), ("sd", "sd"), ("q05", "5%"), ("q50", "50%"), ("q95", "95%"),
@@ -47,9 +54,12 @@ def says(value: Any) -> str:
     return escape(printable(str(value)), quote=True)
 
 
-def banner(word: str, reasons: tuple[str, ...], facts: str, target: str) -> str:
-    """The verdict: the word, the reasons, how to read it, whose law, the size of the run."""
-    reading = HOW_TO_READ.get(word, HOW_TO_READ["unknown"]).format(
+def banner(
+    word: str, reasons: tuple[str, ...], facts: str, target: str, *, predictions: bool = False
+) -> str:
+    """The verdict: the word, the reasons, how to read it, whose law, the size of the run; `predictions`: are judged."""
+    how = HOW_TO_READ | (OF_PREDICTIONS if predictions else {})
+    reading = how.get(word, how["unknown"]).format(
         ratio=100 * limits.MAX_RATIO_ERROR, mean=limits.MAX_MEAN_ERROR
     )
     sentences = [says(_sentence(reason)) for reason in reasons]

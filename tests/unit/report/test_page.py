@@ -307,3 +307,12 @@ def test_single_numbers_are_of_all_rows(family):
 
 def test_the_public_way_in():
     assert sgld.load is not None and callable(write_report)
+
+
+@pytest.mark.parametrize("word", ["trusted", "biased", "not mixed", "unknown"])
+def test_a_banner_over_predictions_promises_nothing_of_weights(word):
+    over = text.banner(word, ("as it is.",), "", "the posterior", predictions=True)
+    assert f"<b>{word}</b> means: " in over and "{" not in over
+    assert "every sd" not in over and "an sd or a mean" not in over
+    plain = text.banner("trusted", ("as it is.",), "", "the posterior")
+    assert "every sd is within 10%" in plain
