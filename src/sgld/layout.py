@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from .device import known_now, sent
 from .errors import UsageError
+from .pytree import types_of
 
 __all__ = ["Layout", "leaf_names"]
 
@@ -45,12 +46,19 @@ def leaf_names(tree: PyTree) -> list[str]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Tree structure, shapes and dtypes of a position; `ravel` and `unravel` convert."""
+    """Tree structure, shapes and dtypes of a position; `ravel` and `unravel` convert.
+
+    `kinds` are the structure's types, which comparing structures may overlook.
+    """
 
     treedef: Any
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
     names: tuple[str, ...]
+    kinds: tuple[Any, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kinds", types_of(self.treedef))
 
     @classmethod
     def of(cls, position: PyTree) -> Layout:

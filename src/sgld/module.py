@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -21,7 +21,7 @@ from jax.tree_util import Partial
 
 from .errors import UsageError
 from .layout import leaf_names
-from .pytree import as_pytree
+from .pytree import as_pytree, types_of
 
 __all__ = [
     "Network",
@@ -106,6 +106,10 @@ class Part:
     treedef: Any
     held: tuple[Held | None, ...]
     last: bool
+    kinds: tuple[Any, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kinds", types_of(self.treedef))
 
     @classmethod
     def of(cls, treedef: Any, leaves: list[Any], chosen: list[bool], *, last: bool) -> Part:
@@ -334,8 +338,10 @@ def for_modules(posterior: Any, position: PyTree) -> Any:
         for name in ("log_prior", "log_likelihood", "output", "predict")
         if getattr(posterior, name) is not None
     }
-    if isinstance(position, Network) and isinstance(position._build, Part) and position._build.last:
-        wrapped["predict"] = None  # a regression on features, whose parameters can be judged
+    part = position._build if isinstance(position, Network) else None
+    if isinstance(part, Part) and (part.last or Network not in part.kinds):
+        if part.last:
+            wrapped["predict"] = None  # a regression on features, whose parameters can be judged
     elif posterior.predict is None and posterior.log_likelihood is not None:
         wrapped["predict"] = Overheard(posterior.log_likelihood)
     return replace(posterior, init=seal(posterior.init), **wrapped)

@@ -31,6 +31,16 @@ SAMPLING = [
         PYTREE + "test_structures_of_all_types_differ",
     ),
     Mutant(
+        "pytree: a layout without its types", "layout.py",
+        'object.__setattr__(self, "kinds", types_of(self.treedef))', 'object.__setattr__(self, "kinds", ())',
+        PYTREE + "test_a_position_of_one_type_is_never_sampled_as_another",
+    ),
+    Mutant(
+        "halving: half of h with momentum too", "networks/halving.py",
+        "(2 if isinstance(setup.sampler, SGLD) else 4)", "2",
+        "tests/unit/diagnose/test_predictions.py::test_half_the_step_is_half_the_heat_of_noisy_gradients",
+    ),
+    Mutant(
         "pytree: types of the user's with one structure share what was compiled", "release.py",
         "if any(seen != kinds for seen in same):", "if any(seen is None for seen in same):",
         PYTREE + "test_types_of_the_users_that_jax_may_mistake_are_told_apart",

@@ -112,3 +112,31 @@ def test_a_law_is_that_of_its_own_sampler():
     law = Law.of(one, one, 0 * one)
     variance = [AffineLaw(law, s).covariance(0.16)[0, 0] for s in (sgld.BAOA(), sgld.UBU())]
     assert variance[0] == pytest.approx(1, abs=1e-9) and variance[1] < 1 - 1e-3
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Near:
+    at: Any
+
+    def log_density(self):
+        return -0.5 * self.at**2
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Far:
+    at: Any
+
+    def log_density(self):
+        return -0.5 * (self.at - 50) ** 2
+
+
+def test_a_position_of_one_type_is_never_sampled_as_another():
+    """A layout is compared with its types: what JAX's comparing of structures overlooks."""
+    posterior = sgld.Posterior(lambda position: position.log_density())
+    how = {"num_draws": 100, "progress": False}
+    near = sgld.sample(posterior, None, Near(jnp.array(0.0)), **how).position
+    far = sgld.sample(posterior, None, Far(jnp.array(0.0)), **how).position
+    assert isinstance(near, Near) and isinstance(far, Far)
+    assert abs(near.at.mean()) < 1 and abs(far.at.mean() - 50) < 1

@@ -93,7 +93,11 @@ class _Answer(BaseHTTPRequestHandler):
         """The page, and nothing else that is asked for."""
         from ..report.live import as_page, read_live
 
-        if self.headers.get("Host") not in self.server.names:
+        # a page of another site may ask, though it may not read the answer: asking costs the run
+        if (
+            self.headers.get("Sec-Fetch-Site") == "cross-site"
+            or self.headers.get("Host") not in self.server.names
+        ):
             self.send_error(403, "only for this machine")
             return
         if self.path != "/":

@@ -253,6 +253,7 @@ def _in_one_piece(table: pyarrow.Table) -> pyarrow.Table:
     """The table with a chunk a column, which pandas and NumPy take as it is; a column at a time."""
     pool = need("pyarrow", "tables").default_memory_pool()
     for index, name in enumerate(table.column_names):
-        table = table.set_column(index, name, table.column(index).combine_chunks())
+        whole = table.select([index]).combine_chunks()  # several pieces, of texts beyond 2 GiB
+        table = table.set_column(index, name, whole.column(0))
         pool.release_unused()  # the pieces, which would be kept for others
     return table

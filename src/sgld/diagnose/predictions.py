@@ -125,7 +125,7 @@ def mixed(seen: Seen) -> Mixed:
     found = weighted.Estimates(values, seen.weights).mixing
     with np.errstate(invalid="ignore"):
         ess = np.fmin(found.ess, found.ess_square)
-    known = np.isfinite(found.r_hat)
+    known = ~np.isnan(found.r_hat)
     if not known.any() or not np.isfinite(ess).any():
         return Mixed(np.nan, np.nan, np.nan, None)
     r_hat = found.r_hat[known]

@@ -193,10 +193,12 @@ class Cache:
                 continue
             try:
                 lock = os.open(path / "lock", os.O_RDWR)
-            except OSError:  # just begun, or just ended; or ended there long ago
+            except FileNotFoundError:  # just begun, or just ended; or ended there long ago
                 with contextlib.suppress(OSError):
                     if time.time() - path.stat().st_mtime > STALE:
                         shutil.rmtree(path, ignore_errors=True)
+                continue
+            except OSError:  # no right to look, or no file more may be opened: it may be at work
                 continue
             with contextlib.suppress(OSError):
                 if _locked(lock):

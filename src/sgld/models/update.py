@@ -13,6 +13,7 @@ as ever. Where the rows move the centre by several sds, or their number by half,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,6 +48,7 @@ from .formula import FormulaModel
 
 __all__ = ["update"]
 
+LEARNT = re.compile(r"(?<![\w.`])(bs|cc|center|cr|cs|lag|poly|scale|standardize)\s*\(")
 FAR = 3.0  # sds a parameter, root mean square, beyond which the first order says nothing
 GROWN = 1.5  # times as many rows, or as few
 OF_MATTER = 0.3  # sds that one row moves the centre, from which on it is in every batch
@@ -104,6 +106,7 @@ def update(
     asked = directory.begun()
     if asked.get("kind") != "formula" or not directory.finished() or not asked.get("data"):
         raise RunError(f"{run} is no finished run of `sgld fit` on a file, so it is not updated; fit the table anew.")  # fmt: skip
+    _check_formula(str(asked.get("formula")))
     with told(progress, SAMPLING):
         with stage("data"), reading(run):
             model, changed, source = _grown(asked, new, rows)
@@ -123,6 +126,16 @@ def update(
         )  # fmt: skip
         draws = replace(draws, origin=Origin(model.posterior, model.data, model))
         return Fit(draws, model, told_of | {"seed": ask.seed})
+
+
+def _check_formula(formula: str) -> None:
+    """UsageError for a formula whose columns are other ones wherever rows change."""
+    found = LEARNT.search(formula)
+    if found:
+        raise UsageError(
+            f"{formula!r} has {found[1]}(...), whose numbers are learnt from all rows, so that each row's columns "
+            "would change with new ones; fit the table anew."
+        )
 
 
 def _grown(

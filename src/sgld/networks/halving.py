@@ -18,6 +18,7 @@ from ..probe.predictions import CLASSES, Predictions, predictions_of
 from ..problem.prepare import prepare
 from ..problem.target import Target
 from ..run.sample import sample
+from ..sampler.sgld import SGLD
 
 __all__ = ["HalvedPredictions", "step_halving"]
 
@@ -58,6 +59,8 @@ class HalvedPredictions:
         The sds together: the median ratio, whose noise is small, for what a step does to all of them,
         and the largest, beyond its noise, for what it does to one.
         """
+        if self.draws.failures or not np.median(self.sd_ratio_se) <= SAME_SD:
+            return False  # a chain of the second run failed, or too little is known
         beyond = np.abs(self.sd_ratio - 1) - 3 * self.sd_ratio_se
         sds = abs(np.median(self.sd_ratio) - 1) <= SAME_SD and beyond.max() <= 2 * SAME_SD
         if self.variation is not None:
@@ -98,7 +101,8 @@ def step_halving(
 ) -> HalvedPredictions:
     """Run a network again with half the step, and compare predictions at probe rows.
 
-    Every chain goes on alone from where it ended, so that each stays among its modes.
+    Every chain goes on alone from where it ended, so that each stays among its modes. Of a sampler with
+    momentum it is the step in time, sqrt(h), that is halved: the heat of noisy gradients goes as that.
 
     Args:
       posterior, data: those of the run.
@@ -128,7 +132,9 @@ def step_halving(
     arguments, setup = draws.plan.arguments(), draws.plan.setup
     old, ends, values = arguments["step_size"], [], []
     arguments |= {
-        "step_size": lambda t: old(t // 2) / 2, "thin": 2 * setup.thin,
+        # with momentum the heat of noisy gradients goes as sqrt(h)
+        "step_size": lambda t: old(t // 2) / (2 if isinstance(setup.sampler, SGLD) else 4),
+        "thin": 2 * setup.thin,
         "burn_in": max(2 * setup.burn_in // 3, 1), "num_draws": draws.num_draws, "num_chains": 1,
     }  # fmt: skip
     for chain in draws.healthy:

@@ -12,7 +12,8 @@ import numpy as np
 
 from ..errors import UsageError, did_you_mean
 from ..layout import leaf_names
-from ..module import Network, Part, seal
+from ..module import Graph, Network, Part, seal
+from ..pytree import types_of
 
 __all__ = ["LAST_LAYER", "part"]
 
@@ -29,17 +30,17 @@ def part(init: PyTree, where: str | Sequence[str] | PyTree) -> Network:
     Args:
       init: a module, or a pytree of arrays: trained, say.
       where: a pattern of names as in `normal_prior` (`"layers[1]*"`, `"*lora*"`), several of them,
-        "last_layer" (the leaves that share the last one's layer), or a pytree of True and False of the
+        "last_layer" (the leaves that share the last one's layer; of a dict, the layer of the highest number), or a pytree of True and False of the
         structure of init. The last layer alone is a regression on features, and judged as one.
 
     Raises: UsageError for a pattern that matches nothing, and for masks of another structure.
 
     Example:
       >>> import jax.numpy as jnp, sgld
-      >>> net = {"a": {"kernel": jnp.ones((2, 3))}, "b": {"kernel": jnp.zeros(3), "bias": jnp.zeros(())}}
+      >>> net = {"l0": {"kernel": jnp.ones((2, 3))}, "l1": {"kernel": jnp.zeros(3), "bias": jnp.zeros(())}}
       >>> sgld.networks.part(net, "last_layer")
       Network(part of dict, 2 arrays)
-      >>> sgld.networks.as_module(sgld.networks.part(net, "a*"))["b"]["kernel"].shape
+      >>> sgld.networks.as_module(sgld.networks.part(net, "l0*"))["l1"]["kernel"].shape
       (3,)
     """
     whole = seal(init)
@@ -59,7 +60,9 @@ def _chosen(where: Any, names: list[str], whole: PyTree) -> list[bool]:
     if isinstance(patterns, (list, tuple)) and all(isinstance(p, str) for p in patterns):
         if not patterns:
             raise UsageError("where is empty; name the parameters to sample, or leave it out.")
-        found = [_matching(pattern, names) for pattern in patterns]
+        graph = isinstance(whole, Network) and isinstance(whole._build, Graph)  # nnx sorts, too
+        alphabetical = graph or dict in types_of(jax.tree.structure(whole))
+        found = [_matching(pattern, names, not alphabetical) for pattern in patterns]
         return [any(hits) for hits in zip(*found, strict=True)]
     masks = [np.asarray(leaf) for leaf in jax.tree.leaves(where)]
     same = jax.tree.structure(where) == jax.tree.structure(whole)
@@ -77,9 +80,9 @@ def _chosen(where: Any, names: list[str], whole: PyTree) -> list[bool]:
     return [bool(mask) for mask in masks]
 
 
-def _matching(pattern: str, names: list[str]) -> list[bool]:
+def _matching(pattern: str, names: list[str], ordered: bool) -> list[bool]:
     if pattern == LAST_LAYER:
-        layer = _layer(names[-1])
+        layer = _layer(names[-1]) if ordered else _highest(list(dict.fromkeys(map(_layer, names))))
         return [_layer(name) == layer for name in names]
     hits = [fnmatch.fnmatchcase(name, pattern.replace("[", "[[]")) for name in names]
     if not any(hits):
@@ -88,6 +91,16 @@ def _matching(pattern: str, names: list[str]) -> list[bool]:
             + did_you_mean(pattern, [*names, LAST_LAYER])
         )
     return hits
+
+
+def _highest(layers: list[str]) -> str:
+    """Of layers that stand in a dict, whose order is the alphabet's: the one of the highest number."""
+    if len({re.sub(r"\d+", "#", layer) for layer in layers}) > 1:
+        raise UsageError(
+            "where='last_layer' is of layers in order; these stand in a dict under names that have none: "
+            f"{_listed(layers)}. Name the one that is meant, as in where={layers[-1] + '*'!r}."
+        )
+    return max(layers, key=lambda layer: [int(number) for number in re.findall(r"\d+", layer)])
 
 
 def _layer(name: str) -> str:

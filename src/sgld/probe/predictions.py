@@ -89,8 +89,16 @@ def predictions_of(problem: Problem) -> Predictions:
     fewer = max(FEWEST_ROWS, MOST_NUMBERS // max(1, width))
     if fewer < count:
         rows = jax.tree.map(lambda leaf: leaf[:fewer], rows)
-    kind = CLASSES if width > 1 and _are_classes(target, predict, rows, problem.start) else MEANS
+    one_vector = width > 1 and _is_one_vector(target, predict, rows, problem.start)
+    kind = CLASSES if one_vector and _are_classes(target, predict, rows, problem.start) else MEANS
     return Predictions(rows, predict, kind)
+
+
+def _is_one_vector(target: Target, predict: Any, rows: PyTree, z: Any) -> bool:
+    """Whether a row's prediction is one array of one axis, as the logits of one choice are."""
+    row = jax.tree.map(lambda leaf: leaf[0], rows)
+    found = jax.tree.leaves(jax.eval_shape(lambda z: predict(target.position(z), row), z))
+    return len(found) == 1 and len(found[0].shape) == 1
 
 
 def _are_classes(target: Target, predict: Any, rows: PyTree, z: Any) -> bool:

@@ -22,6 +22,7 @@ from ..layout import Layout, leaf_names
 from ..module import as_module, seal
 from ..problem.problem import Problem
 from ..problem.request import Request
+from ..release import tell_apart
 from .moments import Batches
 
 __all__ = ["MOMENTS", "Keep", "as_keep", "check_moments"]
@@ -83,6 +84,7 @@ def as_keep(keep: Any, problem: Problem) -> Keep | None:
             f"keep must be a function of a position, {MOMENTS!r} or None. Got {keep!r}."
             + (did_you_mean(keep, (MOMENTS,)) if isinstance(keep, str) else "")
         )
+    tell_apart(keep)
     function = Partial(keep) if jax.tree_util.all_leaves([keep]) else keep
     function = Partial(_of_module, function)
     first, second = (_tried(function, problem) for _ in range(2))

@@ -68,7 +68,9 @@ def reported_draws(problem: Problem, plan: Plan, raw: Raw, seed: int) -> Draws:
     """Reported draws [chain, draw, ...] with their weights."""
     raw, rows = sampling_only(raw)
     assert raw.z is not None
-    with jax.enable_x64(problem.posterior.output is not None or jax.config.jax_enable_x64):
+    with jax.enable_x64(
+        problem.posterior.output is not None or jnp.result_type(float) == np.float64
+    ):
         position = _positions(problem, raw.z)
     one = jax.tree.map(lambda leaf: np.asarray(leaf[0, 0], np.float32), position)
     names = tuple(problem.posterior.names or Layout.of(one).element_names())

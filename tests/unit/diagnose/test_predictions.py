@@ -192,3 +192,39 @@ def test_a_function_of_the_users_own():
     _, found, values = of(likelihood, flat, predict=both)
     assert found.kind == CLASSES
     np.testing.assert_allclose(np.exp(values).sum(1), 1, atol=1e-5)
+
+
+def test_several_choices_are_no_one_choice():
+    """Log probabilities of two tokens: a shift leaves their likelihood as it is, and they are no six classes."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((50, 3)).astype(np.float32)
+    posterior = sgld.Posterior(
+        lambda w: -0.5 * jnp.sum(w**2),
+        lambda w, row: jnp.sum(jax.nn.log_softmax(jnp.outer(w, row), axis=-1)[:, 0]),
+        predict=lambda w, row: jax.nn.log_softmax(jnp.outer(w, row), axis=-1) - jnp.log(2.0),
+    )
+    assert predictions_of(prepare(posterior, rows, jnp.zeros(2))).kind == MEANS
+
+
+@pytest.mark.parametrize(
+    ("sampler", "share"), [(sgld.SGLD(None), 2), (sgld.BAOA(), 4), (sgld.UBU(), 4)]
+)
+def test_half_the_step_is_half_the_heat_of_noisy_gradients(sampler, share, monkeypatch):
+    """BAOA's goes as sqrt(h): half of h would remove less than a third of it, and hide 20% of an sd in 5%."""
+    from sgld.networks import halving
+
+    x = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+    posterior = sgld.Posterior(
+        lambda b: -0.5 * jnp.sum(b**2), lambda b, row: -0.5 * (row @ b) ** 2,
+        predict=lambda b, row: row @ b,
+    )  # fmt: skip
+    how = {"step_size": 2e-3, "num_draws": 50, "burn_in": 10, "num_chains": 2, "progress": False}
+    draws = sgld.sample(posterior, x, jnp.zeros(2), sampler=sampler, **how)
+    asked = []
+    sample = halving.sample
+    monkeypatch.setattr(
+        halving, "sample", lambda *a, **k: asked.append(float(k["step_size"](7))) or sample(*a, **k)
+    )
+    found = sgld.networks.step_halving(posterior, x, draws)
+    assert asked == pytest.approx([2e-3 / share] * 2)
+    assert not found.agrees or np.median(found.sd_ratio_se) <= 0.05

@@ -142,3 +142,18 @@ def test_a_forged_list_of_parts_is_damage(folder, tmp_path):
     for parts in ([], [asked["data"]] * 3, "x"):
         with pytest.raises(RunError, match="damaged"):
             table_again({"path": "a", "parts": parts, "dropped": []})
+
+
+@pytest.mark.parametrize(
+    ("formula", "named"),
+    [("y ~ center(x)", "center"), ("y ~ x + poly(z, 2)", "poly"), ("y ~ bs(x, df=4)", "bs")],
+)
+def test_columns_that_all_rows_decide_are_not_updated(tmp_path, folder, formula, named):
+    """Every row's column would be another one, and the run's coefficients those of other columns."""
+    small = pq.read_table(folder / "old.parquet").slice(0, 300)
+    pq.write_table(small, tmp_path / "small.parquet")
+    how = {"family": "bernoulli", "num_draws": 100, "progress": False}
+    sgld.fit(tmp_path / "small.parquet", formula, out=tmp_path / "run", **how)
+    with pytest.raises(UsageError, match=rf"has {named}\(\.\.\.\), whose numbers are learnt"):
+        update(tmp_path / "run", drop=[3], out=tmp_path / "less", progress=False)
+    assert not (tmp_path / "less").exists()

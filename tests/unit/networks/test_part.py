@@ -103,3 +103,28 @@ def test_the_last_layer_is_a_regression_on_features_with_its_closed_form():
     sd = np.sqrt(np.diag(covariance))
     np.testing.assert_allclose((values.mean((0, 1)) - mean) / sd, 0, atol=0.15)
     np.testing.assert_allclose(values.std((0, 1)) / sd, 1, atol=0.1)
+
+
+def test_the_last_layer_of_a_dict_is_the_one_of_the_highest_number():
+    """A dict's keys come by the alphabet: Dense_9 after Dense_11."""
+    dense = {f"Dense_{n}": {"kernel": jnp.ones(2)} for n in range(12)}
+    assert sgld.networks.part(dense, "last_layer")._names == ("Dense_11.kernel",)
+    named = {"encoder": {"w": jnp.ones(2)}, "classifier": {"w": jnp.ones(2)}}
+    with pytest.raises(
+        UsageError, match=r"names that have none: classifier, encoder. Name the one"
+    ):
+        sgld.networks.part(named, "last_layer")
+
+
+def test_a_part_of_no_network_is_judged_by_its_parameters():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 2)).astype(np.float32)
+    y = (x @ np.array([1.0, -1.0]) + rng.standard_normal(200)).astype(np.float32)
+    posterior = sgld.Posterior(
+        lambda p: -0.5 * jnp.sum(p["beta"] ** 2),
+        lambda p, row: -0.5 * ((row[1] - row[0] @ p["beta"]) * jnp.exp(p["tau"])) ** 2,
+    )
+    start = {"beta": jnp.zeros(2), "tau": jnp.zeros(())}
+    draws = sgld.sample(posterior, (x, y), start, where="beta", progress=False)
+    assert draws.verdict.word == "trusted" and "predictions" not in draws.verdict.extra
+    assert draws.verdict.sd_ratio is not None
