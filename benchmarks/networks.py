@@ -15,11 +15,9 @@ and the root mean square of its distance from 1.
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -27,9 +25,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import claims
 import sgld
-
-OUT = Path(__file__).parent / "results"
 
 
 class Network(NamedTuple):
@@ -304,13 +301,10 @@ def main() -> None:
         found = {"mistuned": mistuned(asked.names or ["a", "b"])}
     else:
         found = {"typed": typed(asked.names or ["a", "b", "c"])}
-    OUT.mkdir(exist_ok=True)
-    path = OUT / "networks.json"
-    before = json.loads(path.read_text()) if path.exists() else {}
-    if not asked.sample:
-        for kind, table in found.items():
-            before[kind] = {**before.get(kind, {}), **table}
-        path.write_text(json.dumps(before, indent=1) + "\n")
+    if not asked.sample:  # a figure is a kind and a problem
+        claims.store(
+            "networks", {f"{k}/{n}": row for k, table in found.items() for n, row in table.items()}
+        )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ class HalvedPredictions:
       sd_ratio_se: Monte Carlo error of it.
       mean_shift: of their means, in sds.
       variation: total variation between mean probabilities, averaged over rows; None of means.
-      draws: the run with half the step, first: the run itself.
+      draws: the run with half the step.
+      first: the run itself.
 
     Example:
       >>> import numpy as np, sgld
