@@ -32,7 +32,6 @@ __all__ = ["check_always", "check_batch", "check_request", "prepare"]
 
 HOTTEST = 1e9  # temperature
 FINEST = 1e-6  # tolerance
-MOST = 10**18  # of steps, draws, rows and chains
 MIN_STEPS = 100  # of a chain that is to say anything
 
 
@@ -86,9 +85,8 @@ def check_request(ask: Request, ess: Any) -> None:
         if is_auto(value):
             continue
         whole_number(name, value, least)
-        most = MAX_STEP if name == "burn_in" else MOST
-        if value > most:
-            raise UsageError(f"{name} must be at most {most:.3g}. Got {value:.3g}.")
+        if name == "burn_in" and value > MAX_STEP:
+            raise UsageError(f"burn_in must be at most {MAX_STEP:,}. Got {value:.3g}.")
     if ask.max_steps is not None:
         burn_in = 0 if isinstance(ask.burn_in, str) else ask.burn_in
         whole_number("max_steps", ask.max_steps, max(MIN_STEPS, burn_in + 1), ", burn-in included")
