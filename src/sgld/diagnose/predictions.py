@@ -66,6 +66,7 @@ class Seen:
       failures: what failed chains say.
       by_hand: whether the step size was the user's.
       exact: whether a Metropolis test makes every step size right.
+      halving: what runs half the step, as the user calls it.
     """
 
     kind: Kind
@@ -76,6 +77,7 @@ class Seen:
     failures: tuple[str, ...] = ()
     by_hand: bool = False
     exact: bool = False
+    halving: str = "sgld.networks.step_halving"
 
     @property
     def values(self) -> Float[np.ndarray, "chain draw number"]:
@@ -229,9 +231,7 @@ def _rule(seen: Seen, agreement: Mixed, warmth: list[Temperature]) -> tuple[Word
         return "biased", [_hot(hot, seen)]
     doubt = _doubt(looked_at)
     if doubt is not None:
-        return "unknown", [
-            f"{doubt}; confirm by sgld.networks.step_halving, or {SMALLER[seen.by_hand][4:]}."
-        ]
+        return "unknown", [f"{doubt}; confirm by {seen.halving}, or {SMALLER[seen.by_hand][4:]}."]
     return "trusted", [_promise(seen.kind)]
 
 

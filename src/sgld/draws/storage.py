@@ -23,7 +23,16 @@ from .run_directory import RunDirectory
 from .summary import TOLD
 from .verdict import NOT_JUDGED, Verdict
 
-__all__ = ["jsonable", "load", "save", "table_of", "verify", "write_confirmation", "write_result"]
+__all__ = [
+    "check_kind",
+    "jsonable",
+    "load",
+    "save",
+    "table_of",
+    "verify",
+    "write_confirmation",
+    "write_result",
+]
 
 OF_CHAINS = ("chain_mean", "chain_square", "between")  # of Moments, by what they are of
 OF_RUN = ("weight", "squared_weights", "num_batches", "num_draws")
@@ -95,6 +104,15 @@ def _confirmation(run: RunDirectory, result: dict[str, Any]) -> dict[str, Any] |
     return found if fits else None
 
 
+def check_kind(run: RunDirectory) -> None:
+    """RunError for a run of PyTorch's, which only that door reads."""
+    if run.begun().get("kind") == "torch":
+        raise RunError(
+            f"{run.path} is a run of sgld.torch.sample; use sgld.torch.Ensemble.load(path, model), or "
+            "sgld.torch.resume(path, model, loss, dataset) where it is not finished."
+        )
+
+
 def load(path: str | Path) -> Draws:
     """The draws of a finished run directory.
 
@@ -115,7 +133,7 @@ def load(path: str | Path) -> Draws:
         if exists(run.path / "run.json"):
             raise RunError(f"{path} is not finished; go on with it: sgld resume {path}")
         raise RunError(f"{path} holds no run.json, so it is not a run directory.")
-    run.begun()
+    check_kind(run)
     result = run.read("result.json")
     plan = plan_of(run)
     _check(run, result, "draws.npz")

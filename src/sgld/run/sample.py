@@ -18,7 +18,7 @@ from ..draws.draws import Draws
 from ..draws.origin import Origin
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
-from ..draws.storage import load
+from ..draws.storage import check_kind, load
 from ..errors import DataError, RunError, UsageError
 from ..files import reading
 from ..mesh import agreed, as_mesh, check_chains, in_step, is_first
@@ -263,6 +263,7 @@ def go_on(
     directory = RunDirectory(path, writes=writes)
     if not directory.path.is_dir():
         raise RunError(f"{path} is not a directory.")
+    check_kind(directory)
     asked = directory.begun()
     if directory.finished():
         return load(path)
