@@ -14,6 +14,7 @@ ENTROPIES = ENSEMBLE + "test_entropies_add_up"
 VALUES = ENSEMBLE + "test_values_are_those_of_the_mixture"
 
 SAMPLE = "tests/unit/torch_door/test_torch_sample.py::"
+FILES = "tests/unit/torch_door/test_torch_sample_files.py::"
 INPUT = "tests/unit/torch_door/test_torch_sample_input.py::"
 
 NOTICED = "tests/unit/torch_door/test_torch_noticed.py::"
@@ -218,17 +219,17 @@ TORCH_DOOR = [
     Mutant(
         "torch sample: the noise of a resumed run begins anew", "torch/run_files.py",
         "noise.set_state(", "torch.Generator().set_state(",
-        SAMPLE + "test_a_killed_run_goes_on_bit_for_bit",
+        FILES + "test_a_killed_run_goes_on_bit_for_bit",
     ),
     Mutant(
         "torch sample: a run goes on with other rows", "torch/run_files.py",
         "if begun.get(name) != value:", 'if name != "rows" and begun.get(name) != value:',
-        SAMPLE + "test_other_rows_or_another_trunk_do_not_go_on",
+        FILES + "test_other_rows_or_another_trunk_do_not_go_on",
     ),
     Mutant(
         "torch sample: what stands in a directory goes with a call that is refused", "torch/run_files.py",
         "if failed and self._new is not None:", "if failed:",
-        SAMPLE + "test_what_is_not_that_run_is_refused",
+        FILES + "test_what_is_not_that_run_is_refused",
     ),
     Mutant(
         "torch sample: half the step is the step", "torch/judging.py",

@@ -30,16 +30,18 @@ class Likelihood:
     Attributes:
       kind: whether the loss of a batch is one number per row, or their mean.
       classes: whether outputs are logits (or log probabilities) of the classes of one choice.
+      shape: of a row's outputs, which a module may have squeezed of a single row.
     """
 
     model: torch.nn.Module
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     kind: Kind
     classes: bool
+    shape: tuple[int, ...]
 
     def outputs(self, weights: dict[str, torch.Tensor], inputs: Inputs) -> torch.Tensor:
         """[row, ...], with some of the weights replaced."""
-        return called(self.model, weights, inputs)
+        return called(self.model, weights, inputs).reshape(-1, *self.shape)
 
     def total(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Minus the log likelihood of all rows of a batch."""
@@ -79,7 +81,7 @@ def checked(model: Any, loss: Any, rows: Rows) -> Likelihood:
             f"the model must give one output per row, rows first. Got shape {tuple(outputs.shape)} for "
             f"{len(batch.target)} rows."
         )
-    if not torch.equal(torch.nan_to_num(outputs), torch.nan_to_num(again)):
+    if not torch.allclose(outputs, again, rtol=ALIKE, atol=1e-5, equal_nan=True):
         raise UsageError(
             "the model gives other outputs when it is called again with the same rows: something in it is random "
             "(dropout as a function, say); call model.eval() first, or switch it off."
@@ -91,7 +93,7 @@ def checked(model: Any, loss: Any, rows: Rows) -> Likelihood:
         outputs = _first_outputs(model, batch.inputs)
     kind = _kind(loss, outputs, batch.target)
     classes = _are_classes(loss, outputs, batch.target)
-    return Likelihood(model, loss, kind, classes)  # pyright: ignore[reportArgumentType]
+    return Likelihood(model, loss, kind, classes, tuple(outputs.shape[1:]))  # pyright: ignore[reportArgumentType]
 
 
 def _some_of_each(rows: Rows) -> torch.Tensor:

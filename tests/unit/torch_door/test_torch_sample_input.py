@@ -269,3 +269,17 @@ def test_several_inputs_and_tied_weights():
     assert torch.equal(state["one.weight"], state["two.weight"])
     assert not torch.equal(state["one.weight"], model.one.weight)
     assert ensemble((x, x)).shape == (40, 60, 4)
+
+
+def test_a_module_that_squeezes_its_rows():
+    class Squeezed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 1)
+
+        def forward(self, x):
+            return self.linear(x).squeeze()  # of a single row: no axis at all
+
+    x, _ = classes()
+    ensemble = st.sample(Squeezed(), F.mse_loss, (x, x[:, 0]), **SHORT)
+    assert ensemble(x).shape == (40, 60) and ensemble.verdict.judged
