@@ -301,7 +301,7 @@ def by_torch() -> dict[str, Any]:
     began, before = time.perf_counter(), _cpu()
     ensemble = sgld.torch.sample(
         model, torch.nn.functional.cross_entropy,
-        (torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))), prior_sd=_prior(),
+        (torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))), prior=_prior(),
     )  # fmt: skip
     wall, cpu = time.perf_counter() - began, _cpu() - before
     print(f"a, PyTorch: {wall:.1f} s of wall, {cpu:.1f} s of CPU")

@@ -78,4 +78,34 @@ NETWORKS = [
         "return 1 + 0.5 * h * squares / T", "return 1 + 0.005 * h * squares / T",
         HALF + "test_a_step_whose_sds_are_too_wide_does_not",
     ),
+    Mutant(
+        "networks: a learnt scale counts the layer's entries once too few", "networks/learnt.py",
+        "- (nu + d) / 2 * jnp.log1p(", "- (nu + d - 1) / 2 * jnp.log1p(",
+        "tests/unit/networks/test_learnt_prior.py::test_a_learnt_scale_is_integrated_out",
+    ),
+    Mutant(
+        "networks: a learnt scale is that of one number too", "networks/learnt.py",
+        "if layer.leaf.size < 2:", "if layer.leaf.size < 1:",
+        "tests/unit/networks/test_learnt_prior.py::test_a_learnt_scale_is_integrated_out",
+    ),
+    Mutant(
+        "networks: the Laplace scale taken for the sd", "networks/heavy.py",
+        "name: math.sqrt(2) * scale", "name: scale",
+        "tests/unit/networks/test_learnt_prior.py::test_heavy_tails_are_numpyros",
+    ),
+    Mutant(
+        "networks: a tail without curvature is taken for one without an end", "tune/from_network.py",
+        "prior = jnp.where(-change > 1e-6, -change, slope**2)", "prior = -change",
+        "tests/unit/networks/test_learnt_prior.py::test_the_metric_of_a_network_knows_how_wide_heavy_tails_are",
+    ),
+    Mutant(
+        "networks: rows held back scored by the mean of log likelihoods", "networks/held_back.py",
+        "logsumexp(", "(lambda a, axis, b: (a * b).sum(axis))(",
+        "tests/unit/networks/test_held_back.py::test_log_scores_are_the_closed_form",
+    ),
+    Mutant(
+        "networks: half of what is allowed is said to hold a network back", "networks/held_back.py",
+        "MANY_ERRORS = 3.0", "MANY_ERRORS = 1.5",
+        "tests/unit/networks/test_held_back.py::test_three_standard_errors_are_the_limit",
+    ),
 ]  # fmt: skip

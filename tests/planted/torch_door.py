@@ -193,7 +193,7 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch sample: the metric without the prior", "torch/tuning.py",
-        "(squares + target.precision)", "(squares + 0)",
+        "(squares + target.prior.precision(z).mean(0))", "(squares + 0)",
         SAMPLE + "test_metric_and_stiffest_direction_are_those_of_the_hessian",
     ),
     Mutant(
@@ -203,7 +203,7 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch sample: the prior left out of the gradient", "torch/target.py",
-        "self.precision, z.detach(), value=-1)", "self.precision, z.detach(), value=0)",
+        "torch.add(self.prior.slope(z.detach()), g, alpha=scale).neg()", "-scale * g",
         SAMPLE + "test_a_step_is_that_of_the_jax_sampler",
     ),
     Mutant(
@@ -269,5 +269,10 @@ TORCH_DOOR = [
     Mutant(
         "torch sample: Adam's moments as they are", "torch/tuning.py",
         "moment / (1 - decay ** (step + 1))", "moment", SAMPLE + "test_chains_begin_where_adam_ends",
+    ),
+    Mutant(
+        "torch sample: a learnt scale sees one chain", "torch/prior.py",
+        "(w**2).sum(-1, keepdim=True)", "(w**2).sum()",
+        SAMPLE + "test_priors_are_those_of_jax",
     ),
 ]  # fmt: skip

@@ -7,6 +7,9 @@ Flax linen module), or a module of Equinox or of Flax's nnx, given to `sgld.samp
 from ..module import Network, as_module
 from .entropy import Classes, classes
 from .halving import HalvedPredictions, step_halving
+from .heavy import LaplacePrior, StudentTPrior, laplace_prior, student_t_prior
+from .held_back import HeldBack, held_back
+from .learnt import LearntPrior
 from .part import part
 from .prior import NormalPrior, normal_prior
 from .scoring import Scores, scores
@@ -15,14 +18,21 @@ from .stored import restore
 __all__ = [
     "Classes",
     "HalvedPredictions",
+    "HeldBack",
+    "LaplacePrior",
+    "LearntPrior",
     "Network",
     "NormalPrior",
     "Scores",
+    "StudentTPrior",
     "as_module",
     "classes",
+    "held_back",
+    "laplace_prior",
     "normal_prior",
     "part",
     "restore",
     "scores",
     "step_halving",
+    "student_t_prior",
 ]

@@ -119,7 +119,7 @@ def _layers(found: Seen, verdict: Verdict, z: np.ndarray) -> list[dict[str, Any]
 
 def _failures(failed_at: np.ndarray) -> tuple[str, ...]:
     return tuple(
-        f"chain {chain} ran away, beyond a million prior sds, by step {step}; use a smaller step_size."
+        f"chain {chain} ran away, beyond a million scales of its prior, by step {step}; use a smaller step_size."
         for chain, step in enumerate(failed_at)
         if step >= 0
     )

@@ -63,7 +63,7 @@ class Files:
         self.directory.lock()
         self.directory.begin({
             "kind": KIND, "asked": asdict(asked), "checkpoint_every": self.every,
-            "prior": _prior(target), **_digests(target.likelihood.model, target.weights, target.rows),
+            "prior": target.prior.to_dict(), **_digests(target.likelihood.model, target.weights, target.rows),
         })  # fmt: skip
         self._new = probe
 
@@ -158,12 +158,6 @@ def read_probe(directory: RunDirectory, like: Inputs) -> Inputs:
     return leaves if isinstance(like, dict) else tuple(leaves.values())  # pyright: ignore[reportReturnType]
 
 
-def read_precision(begun: dict[str, Any], target_like: torch.Tensor) -> torch.Tensor:
-    """lambda of every entry, as the run was begun with."""
-    parts = [torch.full((int(size),), float(value)) for value, size in begun["prior"]]
-    return torch.cat(parts).to(target_like)
-
-
 def write_checkpoint(directory: RunDirectory, chains: Chains) -> None:
     """All that `read_checkpoint` needs to go on bit for bit."""
     motion, record = chains.motion, chains.record
@@ -192,7 +186,7 @@ def read_checkpoint(
         return None
     head, arrays = found
     with reading(directory.path / "checkpoint.npz"):
-        place = lambda name: torch.from_numpy(arrays[name].copy()).to(target.precision)  # noqa: E731
+        place = lambda name: torch.from_numpy(arrays[name].copy()).to(target.prior.scale)  # noqa: E731
         noise = generator_of(asked.seed, RUN, target.weights.device)
         noise.set_state(torch.from_numpy(arrays["noise"].copy()))
         order = Order(target.rows, asked.chains, head["batch_size"], asked.seed, RUN)
@@ -208,12 +202,6 @@ def read_checkpoint(
             motion, State(place("z"), place("p")), probe, place("directions"),
             place("starts"), Lengths(**head["lengths"]), record, int(head["began"]), int(head["step"]),
         )  # fmt: skip
-
-
-def _prior(target: Target) -> list[list[float]]:
-    """lambda of every layer, and its entries."""
-    parts = target.precision.split(list(target.weights.layers.sizes))
-    return [[float(part[0]), len(part)] for part in parts]
 
 
 def _array(value: torch.Tensor) -> np.ndarray:

@@ -23,6 +23,7 @@ from .dynamics import Motion, Order, State
 from .ensemble import Ensemble
 from .judging import draws_wanted, first_draw, judged, smaller
 from .likelihood import checked
+from .prior import Prior, prior_of
 from .result import ensemble_of
 from .rows import Inputs, probe_inputs, read_rows
 from .run_files import (
@@ -32,10 +33,9 @@ from .run_files import (
     check_unchanged,
     of_torch,
     read_checkpoint,
-    read_precision,
     read_probe,
 )
-from .target import Target, Weights, precisions
+from .target import Target, Weights
 from .tuning import LATEST, Asked, generator_of, stiffest, tuned
 from .watch import say
 
@@ -54,6 +54,7 @@ def sample(
     *,
     prior_sd: Any = None,
     prior_precision: float | None = None,
+    prior: Any = None,
     chains: int = 4,
     max_seconds: float | None = None,
     probe: Any = None,
@@ -71,7 +72,7 @@ def sample(
 ) -> Ensemble:
     """Draw a module's weights from their posterior, and say how far to trust what they predict.
 
-        log p(theta | data) = - sum over rows of loss - sum_j theta_j^2 / (2 prior_sd_j^2)
+        log p(theta | data) = - sum over rows of loss + log prior(theta)
 
     Each chain starts where an Adam of its own ended; metric and step of BAOA follow from Fisher
     information, curvature and gradient noise there, as in `sgld.sample` of a network; rows come in
@@ -87,9 +88,10 @@ def sample(
       dataset: (inputs, target) as tensors or arrays, a dict of them with "labels", a Dataset, or a
         DataLoader, of which batch size and order are not looked at. Its rows are read once, as they are
         then: random transforms of them are frozen.
-      prior_sd: sd of every weight a priori: a number, {pattern of names: sd}, or
-        `sgld.networks.normal_prior(..., fan_in=True)`.
+      prior_sd: every weight is normal a priori with mean 0 and this sd: a number, or {pattern of names: sd}.
       prior_precision: 1 / sd^2, instead of prior_sd.
+      prior: instead of both, `sgld.networks.normal_prior(..., fan_in=True, learnt=True)`, `laplace_prior` or
+        `student_t_prior`.
       chains: independent ones.
       max_seconds: of everything. Optimisers are given a sixth of it at most; sampling ends with the
         draws there are. RunError where there are fewer than 20 of each chain.
@@ -133,10 +135,10 @@ def sample(
     with told(progress, AHEAD):
         with stage("data"):
             weights = _weights(model)
-            precision = precisions(prior_sd, prior_precision, weights)
+            law = prior_of(prior, prior_sd, prior_precision, weights)
             rows = read_rows(dataset, weights.device, seed)
             inputs = None if probe is None else probe_inputs(probe, rows)
-            target = Target(checked(model, loss, rows), rows, weights, precision)
+            target = Target(checked(model, loss, rows), rows, weights, law)
             inputs = _probe(target) if inputs is None else _usable(target, inputs)
             _say_narrow(weights)
         files = Files(None if path is None else RunDirectory(path), checkpoint_every)
@@ -185,8 +187,9 @@ def resume(
             weights = _weights(model)
             rows = read_rows(dataset, weights.device, asked.seed)
             check_unchanged(directory.path, begun, model, weights, rows)
-            precision = read_precision(begun, weights.flat(model))
-            target = Target(checked(model, loss, rows), rows, weights, precision)
+            with reading(directory.path):
+                law = Prior.from_dict(begun["prior"], weights.flat(model))
+            target = Target(checked(model, loss, rows), rows, weights, law)
             inputs = read_probe(directory, rows.inputs)
         files = Files(directory, every)
         with _held(files):
@@ -274,7 +277,7 @@ class _Run:
         healthy = chains.healthy
         if not healthy.size:
             raise RunError(
-                f"every chain ran away, beyond a million prior sds, the first by step {chains.record.failed_at.min()}; use a smaller "
+                f"every chain ran away, beyond a million scales of its prior, the first by step {chains.record.failed_at.min()}; use a smaller "
                 "step_size, where you gave one."
             )
         _, weights = chains.record.kept_from(first, MOST_KEPT)

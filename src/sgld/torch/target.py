@@ -1,6 +1,6 @@
 """The posterior of a module's weights, for several chains at once.
 
-    log p(theta | data) = - sum over rows of loss - sum_j lambda_j theta_j^2 / 2
+    log p(theta | data) = - sum over rows of loss + log prior(theta)
 
 theta is one flat vector for each chain, [chain, d], of the parameters that require a gradient, in
 their order; all else of the module stays as it is. One call of the module under `torch.func.vmap`
@@ -12,25 +12,24 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
-from ..checks import is_number
 from ..errors import UsageError
 from ..probe.layers import Layers
 from ..probe.predictions import CLASSES, MEANS, Kind
 from .likelihood import Likelihood
+from .prior import Prior
 from .rows import Batch, Inputs, Rows
 
-__all__ = ["Target", "Weights", "precisions"]
+__all__ = ["Target", "Weights"]
 
 AGREE = 1e-2  # of gradients, vmapped and not, relative to their size
 PIECE = 2**20  # numbers of gradients of single rows that are held together
-FAR = 1e6  # prior sds
+FAR = 1e6  # scales of the prior
 REACH = 1e-2  # of a difference of gradients, in sds
 
 
@@ -127,61 +126,25 @@ class Weights:
         }
 
 
-def precisions(prior_sd: Any, prior_precision: Any, weights: Weights) -> torch.Tensor:
-    """lambda of every entry, [d]: 1 / sd^2.
-
-    Args:
-      prior_sd: a number, {pattern: sd}, or a prior of `sgld.networks.normal_prior`.
-      prior_precision: a number, where no sd is given.
-    """
-    if (prior_sd is None) == (prior_precision is None):
-        raise UsageError(
-            "give prior_sd= (the sd of every weight a priori, {pattern: sd}, or sgld.networks.normal_prior(...)), "
-            "or else prior_precision=, one of the two."
-        )
-    if prior_precision is not None:
-        if not is_number(prior_precision) or not 0 < prior_precision < math.inf:
-            raise UsageError(f"prior_precision must be positive. Got {prior_precision!r}.")
-        prior_sd = float(prior_precision) ** -0.5
-    from ..networks.prior import NormalPrior, normal_prior
-
-    if not isinstance(prior_sd, NormalPrior):
-        if not is_number(prior_sd) and not isinstance(prior_sd, Mapping):
-            raise UsageError(
-                "prior_sd must be a number, {pattern: sd} or sgld.networks.normal_prior(...). "
-                f"Got {type(prior_sd).__name__}."
-            )
-        prior_sd = normal_prior(prior_sd)
-    shapes = zip(weights.names, weights.shapes, strict=True)
-    sd = prior_sd.sd({name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes})
-    parts = [
-        torch.full((math.prod(shape),), sd[name] ** -2, dtype=weights.dtype, device=weights.device)
-        for name, shape in zip(weights.names, weights.shapes, strict=True)
-    ]
-    return torch.cat(parts)
-
-
 class Target:
     """Gradients, curvature and predictions of chains.
 
     Attributes:
-      precision: lambda, [d].
+      prior: of the flat vectors.
       together: whether all chains are in one call of the module.
       exact: whether second derivatives are those of autograd; else differences of gradients.
     """
 
-    def __init__(
-        self, likelihood: Likelihood, rows: Rows, weights: Weights, precision: torch.Tensor
-    ) -> None:
+    def __init__(self, likelihood: Likelihood, rows: Rows, weights: Weights, prior: Prior) -> None:
         self.likelihood, self.rows, self.weights = likelihood, rows, weights
-        self.precision = precision
+        self.prior = prior
         self.together, self.exact = True, True
         self.together = self._vmap_is_right()
 
     @property
     def dimension(self) -> int:
         """d."""
-        return len(self.precision)
+        return len(self.prior.scale)
 
     @property
     def kind(self) -> Kind:
@@ -189,14 +152,14 @@ class Target:
         return CLASSES if self.likelihood.classes else MEANS
 
     def lost(self, z: torch.Tensor) -> torch.Tensor:
-        """Chains that are not finite, or a million prior sds away, [chain]."""
-        return ~((z * self.precision.sqrt()).abs() < FAR).all(1)  # nan is not
+        """Chains that are not finite, or a million scales of the prior away, [chain]."""
+        return ~((z / self.prior.scale).abs() < FAR).all(1)  # nan is not
 
     def gradient(self, z: torch.Tensor, batch: Batch, scale: float) -> torch.Tensor:
         """Of the log posterior, [chain, d]; the rows of the batch count `scale` times."""
         z = z.detach().requires_grad_(True)
         (g,) = torch.autograd.grad(self._totals(z, batch).sum(), z)
-        return torch.addcmul(-scale * g, self.precision, z.detach(), value=-1)
+        return torch.add(self.prior.slope(z.detach()), g, alpha=scale).neg()
 
     def curvature(
         self, z: torch.Tensor, batch: Batch, scale: float, root: torch.Tensor
@@ -206,11 +169,11 @@ class Target:
             at = z.detach().requires_grad_(True)
             try:
                 (g,) = torch.autograd.grad(self._totals(at, batch).sum(), at, create_graph=True)
+                g = scale * g + self.prior.slope(at)
 
                 def product(v: torch.Tensor) -> torch.Tensor:
-                    v = root * v
-                    (moved,) = torch.autograd.grad((g * v).sum(), at, retain_graph=True)
-                    return root * (scale * moved + self.precision * v)
+                    (moved,) = torch.autograd.grad((g * root * v).sum(), at, retain_graph=True)
+                    return root * moved
 
                 product(torch.ones_like(z))
             except RuntimeError:  # of an operation without a second derivative
@@ -233,7 +196,7 @@ class Target:
         together = max(1, PIECE // max(1, len(z)))
         for part in numbers.split(together):
             many = z.expand(len(part), -1)
-            g = self.gradient(many, self.rows.at(part[:, None]), 1.0) + self.precision * many
+            g = self.gradient(many, self.rows.at(part[:, None]), 1.0) + self.prior.slope(many)
             found += (g**2).sum(0)
         return found
 

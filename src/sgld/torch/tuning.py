@@ -2,7 +2,7 @@
 
 Every chain begins where an Adam of its own ended and takes four short stages, before and after which
 
-    D      1 / (diagonal of the empirical Fisher information + lambda), of all chains
+    D      1 / (diagonal of the empirical Fisher information + prior precision), of all chains
     V_l    variance of a batch's gradient in D per parameter of layer l, from 20 batches
     delta  min(2 gamma tau / max_l V_l, sqrt(f / lambda_1)),    h = delta^2
 
@@ -164,11 +164,11 @@ def metric(target: Target, z: torch.Tensor) -> torch.Tensor:
     num_data, d = target.rows.num_data, target.dimension
     rows = min(num_data, FISHER_ROWS, max(FEWEST_ROWS, FISHER_NUMBERS // d))
     share = -(-rows // len(z))
-    squares = torch.zeros_like(target.precision)
+    squares = torch.zeros_like(target.prior.scale)
     for chain, place in enumerate(z):
         numbers = (chain * share + torch.arange(share, device=z.device)) % num_data
         squares += target.squares(place, numbers) * (num_data / share) / len(z)
-    return (squares + target.precision).clamp(min=1e-8).rsqrt()
+    return (squares + target.prior.precision(z).mean(0)).clamp(min=1e-8).rsqrt()
 
 
 def curvature_rows(target: Target) -> int:

@@ -54,6 +54,7 @@ __all__ = [
     "is_network",
     "most_draws",
     "network_lengths",
+    "optimiser_ends",
 ]
 
 FULL_SECONDS, FULL_STEPS = 30.0, 20_000  # predicted, of so many full gradients of every chain
@@ -105,8 +106,7 @@ def from_network(problem: Problem, ask: Request) -> Plan:
         sampler = SGLD()
     whole, chains = problem, ask.chains()
     gradient, problem = plain_batches(problem, ask)
-    small = problem.with_batches(min(100, problem.num_data), "reshuffle")
-    ends = optimised(small, ask, np.asarray(problem.start, np.float64), _passes(small, chains))
+    ends = optimiser_ends(problem, ask)
     if is_auto(ask.gradient) and is_auto(ask.batch_size) and affordable(whole, chains):
         gradient, problem = Full(), whole
     gradient = prepared(gradient, problem, ends[0])
@@ -118,6 +118,13 @@ def from_network(problem: Problem, ask: Request) -> Plan:
         starts=np.asarray(found.z, np.float64), predictions=True,
     )  # fmt: skip
     return Plan(setup, num_data=problem.num_data)
+
+
+def optimiser_ends(problem: Problem, ask: Request) -> np.ndarray:
+    """Where chains of a network begin, [chain, d]."""
+    small = problem.with_batches(min(100, problem.num_data), "reshuffle")
+    start = np.asarray(problem.start, np.float64)
+    return optimised(small, ask, start, _passes(small, ask.chains()))
 
 
 def has_rule(ask: Request) -> bool:
@@ -189,8 +196,9 @@ def fisher(
 
     Of so many rows from the `first` on, scaled up; past the last row they begin again.
     """
-    prior = -jax.jvp(jax.grad(problem.log_prior), (z,), (jnp.ones_like(z),))[1]
-    # a kink at z has no curvature to go by
+    slope, change = jax.jvp(jax.grad(problem.log_prior), (z,), (jnp.ones_like(z),))
+    # where a prior is not convex, as in heavy tails, or has a kink, its slope says how wide it is
+    prior = jnp.where(-change > 1e-6, -change, slope**2)
     prior = jnp.where(jnp.isfinite(prior), jnp.maximum(prior, 1e-6), 1.0)
     together = min(rows, max(1, PIECE // z.size))
 

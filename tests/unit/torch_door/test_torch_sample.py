@@ -17,15 +17,17 @@ import sgld.torch as st  # noqa: E402
 from sgld.torch import chains as torch_chains  # noqa: E402
 from sgld.torch.dynamics import Order, State, baoa, kinetic  # noqa: E402
 from sgld.torch.likelihood import checked  # noqa: E402
+from sgld.torch.prior import prior_of  # noqa: E402
 from sgld.torch.rows import read_rows  # noqa: E402
-from sgld.torch.target import Target, Weights, precisions  # noqa: E402
+from sgld.torch.target import Target, Weights  # noqa: E402
 from sgld.torch.tuning import Asked, _optimised, metric, stiffest  # noqa: E402
 
 
-def target_of(model, loss, data, **prior):
+def target_of(model, loss, data, prior=None):
     weights = Weights.of(model)
     rows = read_rows(data, weights.device, 0)
-    return Target(checked(model, loss, rows), rows, weights, precisions(weights=weights, **{"prior_sd": 1.0, "prior_precision": None, **prior}))  # fmt: skip
+    law = prior_of(prior, 1.0 if prior is None else None, None, weights)
+    return Target(checked(model, loss, rows), rows, weights, law)
 
 
 def test_a_step_is_that_of_the_jax_sampler():
@@ -326,3 +328,41 @@ def test_a_run_whose_chains_fail_is_made_again_from_its_starts(monkeypatch):
     ensemble = st.sample(model, squares, data, prior_sd=1.0, progress=False)
     assert ensemble.verdict.word != "biased", ensemble.verdict
     assert 0.05 < ensemble.info["step_size"] <= 10 / 4
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        sgld.networks.normal_prior({"*weight": 1.4, "*": 0.5}, fan_in=True),
+        sgld.networks.normal_prior({"*weight": 1.4, "*": 0.5}, fan_in=True, learnt=True),
+        sgld.networks.laplace_prior(0.7),
+        sgld.networks.student_t_prior({"*weight": 1.4, "*": 0.5}, degrees=3.0),
+    ],
+    ids=lambda prior: type(prior).__name__,
+)
+def test_priors_are_those_of_jax(prior):
+    import jax
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).double()  # fmt: skip
+    x = torch.randn(20, 3).double()
+    target = target_of(model, squares, (x, x[:, 0]), prior)
+    z = 2 * torch.randn(2, target.dimension, dtype=torch.float64)
+    named = target.weights.named(z)
+    batch = target.rows.first(20)
+    with jax.enable_x64(True):
+        density = lambda w: prior(w)  # noqa: E731
+        for chain in range(2):
+            position = {name: jax.numpy.asarray(value[chain].numpy()) for name, value in named.items()}  # fmt: skip
+            slope = jax.grad(density)(position)
+            wanted = np.concatenate([np.ravel(slope[name]) for name in named])
+            np.testing.assert_allclose(-target.prior.slope(z)[chain], wanted, rtol=1e-10)
+    again = type(target.prior).from_dict(target.prior.to_dict(), z)
+    torch.testing.assert_close(again.slope(z), target.prior.slope(z), rtol=1e-6, atol=0)
+    assert bool((target.prior.precision(z) > 0).all())
+    root = torch.rand(target.dimension, dtype=torch.float64) + 0.5
+    v = torch.randn(z.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    exact = target.curvature(z, batch, 1.0, root)(v)
+    target.exact = False
+    differences = target.curvature(z, batch, 1.0, root)(v)
+    torch.testing.assert_close(differences, exact, rtol=2e-2, atol=2e-2)

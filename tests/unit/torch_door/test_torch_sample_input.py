@@ -14,8 +14,9 @@ from torch_parts import F  # noqa: E402
 
 import sgld.torch as st  # noqa: E402
 from sgld.torch.likelihood import checked  # noqa: E402
+from sgld.torch.prior import prior_of  # noqa: E402
 from sgld.torch.rows import read_rows  # noqa: E402
-from sgld.torch.target import Weights, precisions  # noqa: E402
+from sgld.torch.target import Weights  # noqa: E402
 
 CPU = torch.device("cpu")
 SHORT = {"num_draws": 20, "burn_in": 5, "thin": 1, "chains": 2, "progress": False, "prior_sd": 1.0}
@@ -143,15 +144,17 @@ def test_probe_rows_are_like_the_data_sets():
 
 def test_priors():
     weights = Weights.of(network())
-    sd = precisions({"*weight": 2.0, "*": 0.5}, None, weights) ** -0.5
-    np.testing.assert_allclose(weights.named(sd)["0.weight"], 2.0, rtol=1e-6)
-    np.testing.assert_allclose(weights.named(sd)["2.bias"], 0.5, rtol=1e-6)
-    scaled = precisions(sgld.networks.normal_prior({"*": 3.0}, fan_in=True), None, weights)
-    np.testing.assert_allclose(weights.named(scaled)["0.weight"], 4 / 9, rtol=1e-6)
-    np.testing.assert_allclose(precisions(None, 0.25, weights), 0.25)
-    for given in ({"prior_sd": None}, {"prior_precision": 1.0}):
-        refused("one of the two", **given)
+    named = lambda *given: weights.named(prior_of(*given, weights).scale)  # noqa: E731
+    found = named(None, {"*weight": 2.0, "*": 0.5}, None)
+    np.testing.assert_allclose(found["0.weight"], 2.0, rtol=1e-6)
+    np.testing.assert_allclose(found["2.bias"], 0.5, rtol=1e-6)
+    scaled = named(sgld.networks.normal_prior({"*": 3.0}, fan_in=True), None, None)
+    np.testing.assert_allclose(scaled["0.weight"], 1.5, rtol=1e-6)
+    np.testing.assert_allclose(prior_of(None, None, 0.25, weights).scale, 2.0)
+    for given in ({"prior_sd": None}, {"prior_precision": 1.0}, {"prior": sgld.networks.laplace_prior(1.0)}):  # fmt: skip
+        refused("one of the three", **given)
     refused("must be positive. Got 0", prior_sd=None, prior_precision=0)
+    refused("one of sgld.networks", prior_sd=None, prior=lambda w: 0.0)
     refused("no parameter", prior_sd={"layer*": 1.0, "*": 1.0})
     refused("prior_sd must be a number", prior_sd="wide")
 
