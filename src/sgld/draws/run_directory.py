@@ -8,6 +8,7 @@
     summary.json       the table
     result.json        the verdict, and the seals of draws and table: the run is finished
     confirmation.json  another verdict on the same draws, from NUTS or half the step, and the seal of its table
+    next.json          what was asked of a run that is to replace this one, until that has a plan
     report.html, lock  a page for people; who is at work on the run
 
 Every file appears at once, whole and on the disk (`files`), and carries the id of its run. What a
@@ -25,6 +26,11 @@ does what stands beside it:
     + result.json                        finished; a checkpoint and chunks still there are removed at leisure
     + confirmation.json                  finished, with another verdict; summary.json may still be the one before,
                                          and is then made again from the draws whenever it is read
+    + next.json, of another id           any of the above, which stands until the next run has a plan: it is what is
+                                         read, with a word about the next one; `resume` goes on with that, from its
+                                         beginning
+    next.json, no run.json               the run that was replaced is on its way out: the next one begins anew
+    + next.json, of the same id          any of the above; next.json is removed at leisure
 """
 
 from __future__ import annotations
@@ -59,9 +65,16 @@ __all__ = ["FORMAT", "RunDirectory"]
 
 FORMAT = 3  # of a run directory; 1 had no setup.npz, 2 kept its draws in zarr
 NAMES = (
-    "run.json", "setup.npz", "checkpoint.npz", "draws.npz", "summary.json", "result.json",
-    "confirmation.json", "report.html",
-)  # fmt: skip
+    "run.json",
+    "setup.npz",
+    "checkpoint.npz",
+    "draws.npz",
+    "summary.json",
+    "result.json",
+    "confirmation.json",
+    "report.html",
+)
+NEXT = "next.json"  # fmt: skip
 CHUNK = re.compile(r"\d{1,9}-\d{1,18}\.npz")
 SILENT = (
     60.0  # seconds beyond three checkpoints without a sign of life, after which a lock is stale
@@ -88,7 +101,7 @@ class RunDirectory:
         self._id: str | None = None
         self._made: list[Path] = []  # folders, the outermost first
         self.replacing = False
-        self._asked: dict[str, Any] = {}  # run.json, while it is not written
+        self._asked: dict[str, Any] = {}  # run.json, while it is not written: next.json is
 
     # -- making, replacing, locking ------------------------------------------------------
 
@@ -117,9 +130,13 @@ class RunDirectory:
 
     def discard(self) -> None:
         """Remove what this call began, folders that it made included: of a call that was refused nothing stays."""
-        if not self.writes or self.replacing:
+        if not self.writes:
             return
         with contextlib.suppress(OSError):  # the sentence that follows says what was wrong first
+            if self.replacing and exists(self.path / "run.json"):
+                remove(self.path / NEXT)
+                return
+            self.replacing = False
             self.clear()
             remove(self.path / "lock")
             for path in reversed(self._made):
@@ -131,21 +148,51 @@ class RunDirectory:
                 f"{self.path} already exists; choose another directory, overwrite it "
                 "(--overwrite), or go on with it (sgld resume)."
             )
-        try:
-            asked = read_json(self.path / "run.json")
-        except (FileNotFoundError, RunError):
-            asked = {}
-        if not {"format", "id"} <= asked.keys():
+        if not any({"format", "id"} <= self._told(name).keys() for name in ("run.json", NEXT)):
             raise RunError(f"{self.path} is not a run directory, so it is not overwritten.")
         self.lock()
         self.replacing = True
 
+    def _told(self, name: str) -> dict[str, Any]:
+        """A JSON file, empty where it is absent or broken."""
+        try:
+            return read_json(self.path / name)
+        except (FileNotFoundError, RunError):
+            return {}
+
+    def next(self) -> dict[str, Any]:
+        """What was asked of a run that is to replace this one and has no plan yet; empty where none is."""
+        if not exists(self.path / NEXT):
+            return {}
+        asked = read_json(self.path / NEXT)
+        return {} if asked.get("id") == self._told("run.json").get("id") else asked
+
+    def said_of_next(self) -> str | None:
+        """A sentence for whoever reads a run that is to be replaced."""
+        if not self.next():
+            return None
+        return (
+            f"another run is to replace the one in {self.path}, and has no plan yet: this is the one before "
+            f"(sgld resume {self.path} goes on with the next)."
+        )
+
+    def take_up(self) -> None:
+        """Go on with the next run, where one is to replace this one."""
+        asked = self.next()
+        if asked and self.writes:
+            self.replacing, self._asked, self._id = True, asked, None
+
     def settle(self) -> None:
         """The run that is replaced goes, and run.json is written: before anything else of the new one is."""
         if self.replacing and self._asked:
+            if self.next().get("id") != self.id:
+                raise RunError(
+                    f"{self.path} was changed by another process meanwhile; resume it again."
+                )
             self.clear()
             self.replacing = False
             write_json(self.path / "run.json", self._asked)
+            remove(self.path / NEXT)
 
     def clear(self) -> None:
         """Remove what an earlier run wrote, and nothing else."""
@@ -158,6 +205,8 @@ class RunDirectory:
         """Remove the checkpoint, all chunks, and what killed processes left half-written."""
         if not self.writes:
             return
+        if not self.replacing:
+            remove(self.path / NEXT)
         remove(self.path / "checkpoint.npz")
         chunks = self.path / "chunks"
         real = chunks.is_dir() and not chunks.is_symlink()
@@ -256,6 +305,10 @@ class RunDirectory:
         try:
             content = read_json(self.path / name)
         except FileNotFoundError as error:
+            if name == "run.json" and self.next():
+                raise RunError(
+                    f"{self.path} was left while one run replaced another; go on with the next: sgld resume {self.path}"
+                ) from error
             raise RunError(f"{self.path} holds no {name}, so it is not a run directory.") from error
         if name != "run.json":
             self._of_this_run(name, content)
@@ -274,8 +327,7 @@ class RunDirectory:
             return
         self._id = secrets.token_hex(8)
         self._asked = {**asked, "format": FORMAT, "id": self._id}
-        if not self.replacing:
-            write_json(self.path / "run.json", self._asked)
+        write_json(self.path / (NEXT if self.replacing else "run.json"), self._asked)
 
     def begun(self) -> dict[str, Any]:
         """run.json. Raises RunError where it is of another format."""

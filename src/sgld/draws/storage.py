@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import RunError, first_line
+from ..errors import RunError, SGLDWarning, first_line
 from ..files import as_json, digest_of, exists, reading, remove, write_atomic
 from ..layout import leaf_names
 from .draws import Draws
@@ -111,11 +112,12 @@ def load(path: str | Path) -> Draws:
     run = RunDirectory(path)
     if not run.path.is_dir():
         raise RunError(f"{path} is not a directory.")
-    if not run.finished():
-        if exists(run.path / "run.json"):
-            raise RunError(f"{path} is not finished; go on with it: sgld resume {path}")
-        raise RunError(f"{path} holds no run.json, so it is not a run directory.")
     run.begun()
+    if not run.finished():
+        raise RunError(f"{path} is not finished; go on with it: sgld resume {path}")
+    said = run.said_of_next()
+    if said is not None:
+        warnings.warn(said, SGLDWarning, stacklevel=2)
     result = run.read("result.json")
     plan = plan_of(run)
     _check(run, result, "draws.npz")

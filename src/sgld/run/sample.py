@@ -221,7 +221,8 @@ def _nothing_left(directory: RunDirectory | None) -> Iterator[None]:
     except Exception as error:
         if directory is not None:
             refused = isinstance(error, (UsageError, DataError))
-            if refused or not (directory.path / "setup.npz").exists():
+            planned = not directory.replacing and (directory.path / "setup.npz").exists()
+            if refused or not planned:
                 directory.discard()
         raise
 
@@ -263,6 +264,11 @@ def go_on(
     directory = RunDirectory(path, writes=writes)
     if not directory.path.is_dir():
         raise RunError(f"{path} is not a directory.")
+    directory.take_up()
+    if mesh is not None:  # the others read what the first has written
+        with directory, in_step(mesh):
+            directory.settle()
+            agreed(0)
     asked = directory.begun()
     if directory.finished():
         return load(path)
