@@ -115,7 +115,7 @@ def load(path: str | Path) -> Draws:
         if exists(run.path / "run.json"):
             raise RunError(f"{path} is not finished; go on with it: sgld resume {path}")
         raise RunError(f"{path} holds no run.json, so it is not a run directory.")
-    run.begun()
+    kept = run.begun().get("keep") is not None
     result = run.read("result.json")
     plan = plan_of(run)
     _check(run, result, "draws.npz")
@@ -127,7 +127,7 @@ def load(path: str | Path) -> Draws:
             result["verdict"] = confirmation["verdict"]
         elif exists(run.path / "summary.json"):  # the table of a verdict that is lost is another
             _check(run, result, "summary.json")
-        return replace(_made(result, found[1]), plan=plan, origin=Origin(path=run.path))
+        return replace(_made(result, found[1]), plan=plan, origin=Origin(path=run.path, kept=kept))
 
 
 def table_of(run: RunDirectory) -> dict[str, Any] | None:

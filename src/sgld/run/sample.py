@@ -145,7 +145,7 @@ def sample(
       trusted
     """
     if where is not None:
-        posterior, init = _of_part(posterior, init, where)
+        init = _of_part(posterior, init, where)
     ask = Request(
         sampler, step_size, tolerance, temperature, gradient, preconditioner, order, batch_size,
         num_chains, num_draws, burn_in, thin, seed, max_steps, max_seconds, always_in,
@@ -156,8 +156,8 @@ def sample(
     )  # fmt: skip
 
 
-def _of_part(posterior: Any, init: Any, where: Any) -> tuple[Any, Any]:
-    """The posterior of some of the parameters, and where they start."""
+def _of_part(posterior: Any, init: Any, where: Any) -> Any:
+    """Some of the parameters, where they start."""
     from ..networks.part import part
 
     init = getattr(posterior, "init", None) if init is None else init
@@ -168,7 +168,7 @@ def _of_part(posterior: Any, init: Any, where: Any) -> tuple[Any, Any]:
             "where cannot be given for a posterior with constraints; write a scale as the exponential of a free "
             "parameter, or leave where out."
         )
-    return posterior, part(init, where)
+    return part(init, where)
 
 
 def begin(
