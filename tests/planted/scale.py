@@ -38,6 +38,21 @@ SCALE = [
         MESH + "test_processes_with_different_rows_are_told_so",
     ),
     Mutant(
+        "mesh: a refusal of one process is kept from the others", "mesh.py",
+        "if not failed.any():", "if failed.any():",
+        "tests/unit/test_together.py::test_a_refusal_of_one_is_that_of_all",
+    ),
+    Mutant(
+        "mesh: each process says its own sentence", "mesh.py",
+        "if error is not None and first == jax.process_index():", "if error is not None:",
+        "tests/unit/test_together.py::test_where_several_fail_all_say_what_the_first_says",
+    ),
+    Mutant(
+        "mesh: a file is copied for every device", "data/sharded.py",
+        "alone = mesh.shape[DATA] == 1", "alone = mesh.shape[DATA] == 0",
+        SHARDED + "test_rows_of_a_file_are_its_own_pages_or_copied_once",
+    ),
+    Mutant(
         "lengths: the last bit of a rate decides", "tune/lengths.py",
         "math.ceil(steps * (1 - 1e-6))", "math.ceil(steps)",
         MESH + "test_four_devices_draw_what_one_draws",
