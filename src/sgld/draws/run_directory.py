@@ -60,6 +60,7 @@ from ..files import (  # fmt: skip
     write_arrays,
     write_json,
 )
+from .holder import opened_by
 
 __all__ = ["FORMAT", "RunDirectory"]
 
@@ -260,19 +261,21 @@ class RunDirectory:
         self.alive()
 
     def in_use(self) -> bool:
-        """Whether a process of this machine holds it; nothing is held or written to find out."""
-        try:
-            import fcntl
+        """Whether a process holds it, by the sign of life that it left in the lock.
 
-            handle = os.open(self.path / "lock", os.O_RDONLY | NO_FOLLOW)
-        except (ImportError, OSError):
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(handle)
+        No lock is tried to find out: for an instant that would refuse it to a run that begins.
+        """
+        for _ in range(2):
+            try:
+                handle = os.open(self.path / "lock", os.O_RDONLY | NO_FOLLOW)
+            except OSError:
+                return False
+            with os.fdopen(handle, errors="replace") as file:
+                holder, lock = _holder(file.read(1000)), os.fstat(file.fileno())
+            if holder is not None:
+                there = holder["host"] == socket.gethostname()
+                return opened_by(holder["pid"], lock) if there else time.time() < holder["until"]
+            time.sleep(0.02)  # it may be about to say so
         return False
 
     def alive(self) -> None:

@@ -112,7 +112,7 @@ def load(path: str | Path) -> Draws:
     run = RunDirectory(path)
     if not run.path.is_dir():
         raise RunError(f"{path} is not a directory.")
-    run.begun()
+    kept = run.begun().get("keep") is not None
     if not run.finished():
         raise RunError(f"{path} is not finished; go on with it: sgld resume {path}")
     said = run.said_of_next()
@@ -129,7 +129,7 @@ def load(path: str | Path) -> Draws:
             result["verdict"] = confirmation["verdict"]
         elif exists(run.path / "summary.json"):  # the table of a verdict that is lost is another
             _check(run, result, "summary.json")
-        return replace(_made(result, found[1]), plan=plan, origin=Origin(path=run.path))
+        return replace(_made(result, found[1]), plan=plan, origin=Origin(path=run.path, kept=kept))
 
 
 def table_of(run: RunDirectory) -> dict[str, Any] | None:
