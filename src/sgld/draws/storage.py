@@ -24,7 +24,16 @@ from .run_directory import RunDirectory
 from .summary import TOLD
 from .verdict import NOT_JUDGED, Verdict
 
-__all__ = ["jsonable", "load", "save", "table_of", "verify", "write_confirmation", "write_result"]
+__all__ = [
+    "check_kind",
+    "jsonable",
+    "load",
+    "save",
+    "table_of",
+    "verify",
+    "write_confirmation",
+    "write_result",
+]
 
 OF_CHAINS = ("chain_mean", "chain_square", "between")  # of Moments, by what they are of
 OF_RUN = ("weight", "squared_weights", "num_batches", "num_draws")
@@ -96,6 +105,15 @@ def _confirmation(run: RunDirectory, result: dict[str, Any]) -> dict[str, Any] |
     return found if fits else None
 
 
+def check_kind(run: RunDirectory) -> None:
+    """RunError for a run of PyTorch's, which only that door reads."""
+    if run.begun().get("kind") == "torch":
+        raise RunError(
+            f"{run.path} is a run of sgld.torch.sample; use sgld.torch.Ensemble.load(path, model), or "
+            "sgld.torch.resume(path, model, loss, dataset) where it is not finished."
+        )
+
+
 def load(path: str | Path) -> Draws:
     """The draws of a finished run directory.
 
@@ -118,6 +136,7 @@ def load(path: str | Path) -> Draws:
     said = run.said_of_next()
     if said is not None:
         warnings.warn(said, SGLDWarning, stacklevel=2)
+    check_kind(run)
     result = run.read("result.json")
     plan = plan_of(run)
     _check(run, result, "draws.npz")

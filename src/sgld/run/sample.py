@@ -18,7 +18,7 @@ from ..draws.draws import Draws
 from ..draws.origin import Origin
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
-from ..draws.storage import load
+from ..draws.storage import check_kind, load
 from ..errors import DataError, RunError, UsageError
 from ..files import reading
 from ..mesh import as_mesh, check_chains, differing, in_step, is_first, together
@@ -272,6 +272,7 @@ def go_on(
     mesh = None if mesh is None else as_mesh(mesh)
     with in_step(mesh):
         directory, asked = _found(path, mesh)
+    check_kind(directory)
     if directory.finished():
         return load(path)
     if posterior is None:
