@@ -15,7 +15,7 @@ import pytest
 
 import sgld
 from sgld import files, pace
-from sgld.draws import run_directory, storage
+from sgld.draws import lock, run_directory, storage
 from sgld.draws.verdict import Verdict
 from sgld.errors import RunError
 from sgld.run import sink
@@ -89,6 +89,7 @@ def run_on(disk, path, work):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "os", disk)
         patch.setattr(run_directory, "os", disk)
+        patch.setattr(lock, "os", disk)
         patch.setattr(run_directory, "remove", remove)
         patch.setattr(sink, "NUMBERS_PER_CHUNK", 600)
         patch.setattr(sink, "FEWEST_PER_CHUNK", 100)

@@ -36,21 +36,17 @@ does what stands beside it:
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
-import socket
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import RunError, UsageError
 from ..files import (  # fmt: skip
-    NO_FOLLOW,
     SCRATCH,
     exists,
     flush_folder,
@@ -60,7 +56,7 @@ from ..files import (  # fmt: skip
     write_arrays,
     write_json,
 )
-from .holder import opened_by
+from .lock import Lock
 
 __all__ = ["FORMAT", "RunDirectory"]
 
@@ -98,7 +94,7 @@ class RunDirectory:
         exists(self.path)  # or says why that cannot be known
         self.attempt = 0
         self.checkpoint_every = 10.0
-        self._lock: IO[str] | None = None
+        self._lock = Lock(self.path)
         self._id: str | None = None
         self._made: list[Path] = []  # folders, the outermost first
         self.replacing = False
@@ -229,77 +225,21 @@ class RunDirectory:
 
     def lock(self) -> None:
         """Hold the directory alone. Raises RunError where another process holds it."""
-        if self._lock is not None or not self.writes:
-            return
-        try:
-            import fcntl
-        except ImportError:  # no advisory locks on this platform
-            return
-        path = self.path / "lock"
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666)
-        except OSError as error:
-            raise RunError(f"{path} could not be opened: {error.strerror}.") from error
-        file = os.fdopen(handle, "r+", errors="replace")
-        holder = _holder(file.read(1000))
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.close()
-            by = f", process {holder['pid']} on {holder['host']}" if holder else ""
-            raise RunError(
-                f"{self.path} is in use by another process{by}; wait for it to end."
-            ) from error
-        # another host's lock is not seen through every network file system: its sign of life is
-        if holder and holder["host"] != socket.gethostname() and time.time() < holder["until"]:
-            file.close()
-            raise RunError(
-                f"{self.path} is in use by another process, {holder['pid']} on {holder['host']}; wait for it "
-                f"to end, or, if it is dead, delete {path}."
-            )
-        self._lock = file
-        self.alive()
+        if self.writes:
+            self._lock.take()
+            self.alive()
 
     def in_use(self) -> bool:
-        """Whether a process holds it, by the sign of life that it left in the lock.
-
-        No lock is tried to find out: for an instant that would refuse it to a run that begins.
-        """
-        for _ in range(2):
-            try:
-                handle = os.open(self.path / "lock", os.O_RDONLY | NO_FOLLOW)
-            except OSError:
-                return False
-            with os.fdopen(handle, errors="replace") as file:
-                holder, lock = _holder(file.read(1000)), os.fstat(file.fileno())
-            if holder is not None:
-                there = holder["host"] == socket.gethostname()
-                return opened_by(holder["pid"], lock) if there else time.time() < holder["until"]
-            time.sleep(0.02)  # it may be about to say so
-        return False
+        """Whether a process holds it."""
+        return self._lock.in_use()
 
     def alive(self) -> None:
-        """Say in the lock who holds it, and until when it may be believed."""
-        if self._lock is not None:
-            until = time.time() + 3 * self.checkpoint_every + SILENT
-            said = {"host": socket.gethostname(), "pid": os.getpid(), "until": until}
-            self._say(json.dumps(said))
-
-    def _say(self, text: str) -> None:
-        assert self._lock is not None
-        self._lock.seek(0)
-        self._lock.truncate()
-        self._lock.write(text)
-        self._lock.flush()
+        """Say that whoever holds it is at work, for three checkpoints and a minute."""
+        self._lock.alive(3 * self.checkpoint_every + SILENT)
 
     def unlock(self) -> None:
         """Give the directory back."""
-        if self._lock is not None:
-            with contextlib.suppress(OSError):  # of a disk without space
-                self._say("")
-            with contextlib.suppress(OSError):
-                self._lock.close()
-            self._lock = None
+        self._lock.give_back()
 
     # -- JSON ------------------------------------------------------------------------------
 
@@ -443,16 +383,3 @@ class RunDirectory:
         """The last checkpoint of this attempt, or None."""
         found = self.read_arrays("checkpoint.npz")
         return None if found is None or found[0].get("attempt") != self.attempt else found
-
-
-def _holder(text: str) -> dict[str, Any] | None:
-    """Who a lock says holds it; None where it says nothing that can be read."""
-    try:
-        said = json.loads(text)
-        return {
-            "host": str(said["host"])[:80],
-            "pid": int(said["pid"]),
-            "until": float(said["until"]),
-        }
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
