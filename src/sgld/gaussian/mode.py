@@ -192,6 +192,7 @@ def _searched(
     return found
 
 
+@np.errstate(over="ignore", invalid="ignore")  # far starts
 def _climbed(problem: Problem, near: Laplace, start: np.ndarray) -> np.ndarray:
     """Where gradients alone lead, in units of the Gaussian: of many parameters a curvature costs hundreds of them."""
 
