@@ -35,10 +35,21 @@ from .predictive import predict_rows
 from .prior import DISPERSIONS, Positive, default_log_prior, original_log_prior, parse_prior
 from .rows import rows_of
 
-__all__ = ["FormulaModel"]
+__all__ = ["FormulaModel", "OtherColumns"]
 
 PyTree = Any
 PRIOR_SCALE = 2.5  # sds of the outcome per sd of a column, as in rstanarm
+
+
+class OtherColumns(DataError):
+    """The formula has other columns on a table than those of the run: `lost` and `came`."""
+
+    def __init__(self, now: list[str], before: list[str]) -> None:
+        self.lost = [name for name in before if name not in now]
+        self.came = [name for name in now if name not in before]
+        super().__init__(
+            f"the table gives the columns {now} where the run has {before}; give the data the run was made from."
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,10 +171,7 @@ class FormulaModel:
         rows = rows_of(as_table(table() if callable(table) else table), formula, kind, columns)
         state, x, y, _ = rows.learnt
         if state["names"] != spec["design"]["names"]:
-            raise DataError(
-                f"the table gives the columns {state['names']} where the run has "
-                f"{spec['design']['names']}; give the data the run was made from."
-            )
+            raise OtherColumns(state["names"], spec["design"]["names"])
         model = cls._assemble(spec, _standardise(spec, x, y, rows.extra))
         return replace(model, num_dropped=rows.num_dropped, row_numbers=rows.numbers)
 
