@@ -14,6 +14,7 @@ A standardised position is {"coefficients": z [p], "sigma": scalar}; of a family
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -168,7 +169,15 @@ class FormulaModel:
         columns = {name: spec.get(name) for name in ("weights", "trials", "missing")}
         columns["levels"] = spec.get("levels") or spec.get("words")
         formula = spec["design"]["formula"]
-        rows = rows_of(as_table(table() if callable(table) else table), formula, kind, columns)
+        again = partial(
+            designs.learn_again,
+            spec["design"],
+            np.asarray(spec["center"]),
+            np.asarray(spec["scale"]),
+        )
+        rows = rows_of(
+            as_table(table() if callable(table) else table), formula, kind, columns, again
+        )
         state, x, y, _ = rows.learnt
         if state["names"] != spec["design"]["names"]:
             raise OtherColumns(state["names"], spec["design"]["names"])
@@ -335,7 +344,8 @@ def _typical(kind: Family, y: np.ndarray, extra: dict[str, np.ndarray]) -> Any:
 def _standardise(
     spec: dict, x: np.ndarray, y: np.ndarray, extra: dict[str, np.ndarray]
 ) -> tuple[Any, ...]:
-    x = standardised(x, np.asarray(spec["center"]), np.asarray(spec["scale"]))
+    if x.dtype != np.float32:  # else it was made so
+        x = standardised(x, np.asarray(spec["center"]), np.asarray(spec["scale"]))
     y = (y - spec["outcome_center"]) / spec["outcome_scale"]
     data = (sent(x, owned=True), sent(y, np.float32))
     if not extra:
