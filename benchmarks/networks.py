@@ -2,6 +2,7 @@
 
     python benchmarks/networks.py [a] [b] [c]            sample, and compare with long HMC (a and b)
     python benchmarks/networks.py --mistuned [a] [b]     runs that are wrong on purpose: how many are `trusted`
+    python benchmarks/networks.py --torch                a through sgld.torch.sample, where PyTorch is
     python benchmarks/networks.py --sample               both in little: b, and six mistuned runs of it
 
 a: digits, 64-32-10 relu, 2,410 weights, 1,500 rows; b: Friedman's regression, 10-50-1 tanh and an unknown
@@ -289,14 +290,40 @@ def _judged(
     return {"scale": scale, "batch": batch, "word": draws.verdict.word, "warmest": warmest, **found}
 
 
+def by_torch() -> dict[str, Any]:
+    """The digits through `sgld.torch.sample`, against the same truth."""
+    import torch
+
+    network = a()
+    (x, y), held_back = network.data, torch.from_numpy(network.held_back)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+    began, before = time.perf_counter(), _cpu()
+    ensemble = sgld.torch.sample(
+        model, torch.nn.functional.cross_entropy,
+        (torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))), prior_sd=_prior(),
+    )  # fmt: skip
+    wall, cpu = time.perf_counter() - began, _cpu() - before
+    print(f"a, PyTorch: {wall:.1f} s of wall, {cpu:.1f} s of CPU")
+    print(ensemble.summary())
+    well, *_ = run(network, progress=False)
+    values = torch.log_softmax(ensemble(held_back), -1).numpy()
+    row = against(moments(values, True), truth_of(network, well), True)
+    print("a, PyTorch: against HMC:", _text(row))
+    return {"a": {"wall": wall, "cpu": cpu, "word": ensemble.verdict.word, **row}}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--mistuned", action="store_true")
+    parser.add_argument("--torch", action="store_true")
     parser.add_argument("--sample", action="store_true")
     asked = parser.parse_args()
     if asked.sample:
         found = {"typed": typed(["b"], 0.2), "mistuned": mistuned(["b"], 0.2)}
+    elif asked.torch:
+        found = {"torch": by_torch()}
     elif asked.mistuned:
         found = {"mistuned": mistuned(asked.names or ["a", "b"])}
     else:

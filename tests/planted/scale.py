@@ -130,7 +130,7 @@ SCALE = [
         LIVE + "test_the_limit_of_r_hat_is_that_of_the_verdict",
     ),
     Mutant(
-        "watch: a killed run goes on while any process has its number", "draws/holder.py",
+        "watch: a killed run goes on while any process has its number", "draws/lock.py",
         "        return False\n    except OSError:  # no such", "        return True\n    except OSError:  # no such",
         LIVE + "test_a_run_is_at_work_while_a_process_has_its_lock_open",
     ),

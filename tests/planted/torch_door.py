@@ -13,6 +13,10 @@ ENSEMBLE = "tests/unit/torch_door/test_torch_ensemble.py::"
 ENTROPIES = ENSEMBLE + "test_entropies_add_up"
 VALUES = ENSEMBLE + "test_values_are_those_of_the_mixture"
 
+SAMPLE = "tests/unit/torch_door/test_torch_sample.py::"
+FILES = "tests/unit/torch_door/test_torch_sample_files.py::"
+INPUT = "tests/unit/torch_door/test_torch_sample_input.py::"
+
 NOTICED = "tests/unit/torch_door/test_torch_noticed.py::"
 
 TORCH_DOOR = [
@@ -62,8 +66,8 @@ TORCH_DOOR = [
         ENSEMBLE + "test_draws_are_copies_and_the_model_is_left_as_it_is",
     ),
     Mutant(
-        "torch ensemble: a draw's weight is the smallest step", "torch/ensemble.py",
-        "return max(steps)", "return min(steps)",
+        "torch ensemble: a draw's weight is the smallest step", "torch/collected.py",
+        "return max(steps), first", "return min(steps), first",
         ENSEMBLE + "test_weights_are_the_steps_taken_from_the_draws",
     ),
     Mutant(
@@ -156,15 +160,100 @@ TORCH_DOOR = [
         NOTICED + "test_what_other_libraries_call_it",
     ),
     Mutant(
-        "torch ensemble: a tied weight is exported twice", "torch/ensemble.py",
-        "for name, p in self.model.named_parameters()",
-        "for name, p in self.model.named_parameters(remove_duplicate=False)",
+        "torch ensemble: a tied weight is exported twice", "torch/result.py",
+        "for name, p in ensemble.model.named_parameters()",
+        "for name, p in ensemble.model.named_parameters(remove_duplicate=False)",
         ENSEMBLE + "test_arviz_gets_each_parameter_once_and_the_weights",
     ),
     Mutant(
-        "torch ensemble: the export forgets the weights", "torch/ensemble.py",
-        "return Draws.of(position, log_weight=log_weight).to_arviz(",
-        "return Draws.of(position).to_arviz(",
+        "torch ensemble: the export forgets the weights", "torch/result.py",
+        "return Draws.of(position, log_weight=log_weight)", "return Draws.of(position)",
         ENSEMBLE + "test_arviz_gets_each_parameter_once_and_the_weights",
+    ),
+    Mutant(
+        "torch sample: the second half of the drift by the old momentum", "torch/dynamics.py",
+        "root, kicked + p, value=0.5 * delta", "root, kicked + kicked, value=0.5 * delta",
+        SAMPLE + "test_a_step_is_that_of_the_jax_sampler",
+    ),
+    Mutant(
+        "torch sample: a batch counts as all rows", "torch/dynamics.py",
+        "return self.rows.num_data / self.size", "return 1.0",
+        SAMPLE + "test_minibatches_have_the_law_too",
+    ),
+    Mutant(
+        "torch sample: every pass in the same order", "torch/dynamics.py",
+        "generator(self.seed, self.stream, number, chain).permutation",
+        "generator(self.seed, self.stream, 0, chain).permutation",
+        SAMPLE + "test_a_pass_visits_rows_once_and_resumes_anywhere",
+    ),
+    Mutant(
+        "torch sample: the temperature after the O step alone", "torch/dynamics.py",
+        "return (A + (A - (1 - decay)) / decay) / 2", "return A",
+        SAMPLE + "test_the_kinetic_temperature_is_one_where_the_momentum_has_its_law",
+    ),
+    Mutant(
+        "torch sample: the metric without the prior", "torch/tuning.py",
+        "(squares + target.precision)", "(squares + 0)",
+        SAMPLE + "test_metric_and_stiffest_direction_are_those_of_the_hessian",
+    ),
+    Mutant(
+        "torch sample: differences of gradients over half their length", "torch/target.py",
+        "(behind - ahead) / (2 * length)", "(behind - ahead) / length",
+        SAMPLE + "test_metric_and_stiffest_direction_are_those_of_the_hessian",
+    ),
+    Mutant(
+        "torch sample: the prior left out of the gradient", "torch/target.py",
+        "self.precision, z.detach(), value=-1)", "self.precision, z.detach(), value=0)",
+        SAMPLE + "test_a_step_is_that_of_the_jax_sampler",
+    ),
+    Mutant(
+        "torch sample: all chains see the first one's labels", "torch/target.py",
+        "target = target[chain]", "target = target[0]",
+        SAMPLE + "test_chain_by_chain_and_together_are_the_same",
+    ),
+    Mutant(
+        "torch sample: heat is not looked at", "torch/judging.py",
+        "kinetic.astype(np.float64) if len(kinetic) else None", "np.ones_like(kinetic, np.float64)",
+        SAMPLE + "test_a_step_that_is_too_large_is_not_trusted",
+    ),
+    Mutant(
+        "torch sample: the noise of a resumed run begins anew", "torch/run_files.py",
+        "noise.set_state(", "torch.Generator().set_state(",
+        FILES + "test_a_killed_run_goes_on_bit_for_bit",
+    ),
+    Mutant(
+        "torch sample: a run goes on with other rows", "torch/run_files.py",
+        "if begun.get(name) != value:", 'if name != "rows" and begun.get(name) != value:',
+        FILES + "test_other_rows_or_another_trunk_do_not_go_on",
+    ),
+    Mutant(
+        "torch sample: what stands in a directory goes with a call that is refused", "torch/run_files.py",
+        "if failed and self._new is not None:", "if failed:",
+        FILES + "test_what_is_not_that_run_is_refused",
+    ),
+    Mutant(
+        "torch sample: half the step is the step", "torch/judging.py",
+        "chains.motion.h / 4", "chains.motion.h",
+        SAMPLE + "test_half_the_step_halves_the_heat",
+    ),
+    Mutant(
+        "torch sample: a sum is taken for a mean", "torch/likelihood.py",
+        "    if _close(whole, total / len(outputs)):",
+        "    if _close(whole, total / len(outputs)) or _close(whole, total):",
+        INPUT + "test_a_loss_is_one_number_per_row_or_their_mean",
+    ),
+    Mutant(
+        "torch sample: a mean loss of a batch counts once", "torch/likelihood.py",
+        "found * len(outputs)", "found", INPUT + "test_the_two_kinds_of_loss_are_one_posterior",
+    ),
+    Mutant(
+        "torch sample: frozen entries are copied for every draw", "torch/result.py",
+        "kept[key] if key in kept else", "kept[key].clone() if key in kept else",
+        INPUT + "test_a_frozen_trunk_with_a_bayesian_head",
+    ),
+    Mutant(
+        "torch sample: masters as narrow as the weights", "torch/target.py",
+        "torch.float64 if torch.float64 in self.dtypes else torch.float32",
+        "self.dtypes[0]", INPUT + "test_half_precision_is_sampled_in_single",
     ),
 ]  # fmt: skip

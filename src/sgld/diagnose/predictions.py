@@ -65,6 +65,7 @@ class Seen:
       failures: what failed chains say.
       by_hand: whether the step size was the user's.
       exact: whether a Metropolis test makes every step size right.
+      halving: what runs half the step, as the user calls it.
     """
 
     kind: Kind
@@ -75,6 +76,7 @@ class Seen:
     failures: tuple[str, ...] = ()
     by_hand: bool = False
     exact: bool = False
+    halving: str = "sgld.networks.step_halving"
 
     @property
     def values(self) -> Float[np.ndarray, "chain draw number"]:
@@ -236,7 +238,7 @@ def _rule(
     if doubt is not None:
         return (
             "unknown",
-            [f"{doubt}; confirm by sgld.networks.step_halving, or {SMALLER[seen.by_hand][4:]}."],
+            [f"{doubt}; confirm by {seen.halving}, or {SMALLER[seen.by_hand][4:]}."],
             warm,
         )
     return "trusted", [_promise(seen.kind)], None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import RunError, first_line
+from ..errors import RunError, SGLDWarning, first_line
 from ..files import as_json, digest_of, exists, reading, remove, write_atomic
 from ..layout import leaf_names
 from .draws import Draws
@@ -23,7 +24,16 @@ from .run_directory import RunDirectory
 from .summary import TOLD
 from .verdict import NOT_JUDGED, Verdict
 
-__all__ = ["jsonable", "load", "save", "table_of", "verify", "write_confirmation", "write_result"]
+__all__ = [
+    "check_kind",
+    "jsonable",
+    "load",
+    "save",
+    "table_of",
+    "verify",
+    "write_confirmation",
+    "write_result",
+]
 
 OF_CHAINS = ("chain_mean", "chain_square", "between")  # of Moments, by what they are of
 OF_RUN = ("weight", "squared_weights", "num_batches", "num_draws")
@@ -95,6 +105,15 @@ def _confirmation(run: RunDirectory, result: dict[str, Any]) -> dict[str, Any] |
     return found if fits else None
 
 
+def check_kind(run: RunDirectory) -> None:
+    """RunError for a run of PyTorch's, which only that door reads."""
+    if run.begun().get("kind") == "torch":
+        raise RunError(
+            f"{run.path} is a run of sgld.torch.sample; use sgld.torch.Ensemble.load(path, model), or "
+            "sgld.torch.resume(path, model, loss, dataset) where it is not finished."
+        )
+
+
 def load(path: str | Path) -> Draws:
     """The draws of a finished run directory.
 
@@ -111,11 +130,13 @@ def load(path: str | Path) -> Draws:
     run = RunDirectory(path)
     if not run.path.is_dir():
         raise RunError(f"{path} is not a directory.")
-    if not run.finished():
-        if exists(run.path / "run.json"):
-            raise RunError(f"{path} is not finished; go on with it: sgld resume {path}")
-        raise RunError(f"{path} holds no run.json, so it is not a run directory.")
     kept = run.begun().get("keep") is not None
+    if not run.finished():
+        raise RunError(f"{path} is not finished; go on with it: sgld resume {path}")
+    said = run.said_of_next()
+    if said is not None:
+        warnings.warn(said, SGLDWarning, stacklevel=2)
+    check_kind(run)
     result = run.read("result.json")
     plan = plan_of(run)
     _check(run, result, "draws.npz")

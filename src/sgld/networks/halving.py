@@ -9,20 +9,18 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..draws import weighted
+from ..diagnose.halved import Change, compared
 from ..draws.draws import Draws
 from ..draws.verdict import Verdict
 from ..errors import UsageError
 from ..posterior import Posterior
-from ..probe.predictions import CLASSES, Predictions, predictions_of
+from ..probe.predictions import Predictions, predictions_of
 from ..problem.prepare import prepare
 from ..problem.target import Target
 from ..run.sample import sample
 from ..sampler.sgld import SGLD
 
 __all__ = ["HalvedPredictions", "step_halving"]
-
-SAME_SD, SAME_PROBABILITY, SAME_MEAN = 0.05, 0.01, 0.15
 
 
 @dataclass(frozen=True)
@@ -60,33 +58,16 @@ class HalvedPredictions:
         The sds together: the median ratio, whose noise is small, for what a step does to all of them,
         and the largest, beyond its noise, for what it does to one.
         """
-        if self.draws.failures or not np.median(self.sd_ratio_se) <= SAME_SD:
-            return False  # a chain of the second run failed, or too little is known
-        beyond = np.abs(self.sd_ratio - 1) - 3 * self.sd_ratio_se
-        sds = abs(np.median(self.sd_ratio) - 1) <= SAME_SD and beyond.max() <= 2 * SAME_SD
-        if self.variation is not None:
-            return bool(sds and self.variation <= SAME_PROBABILITY)
-        return bool(sds and np.median(np.abs(self.mean_shift)) <= SAME_MEAN)
+        return self._change.agrees and not self.draws.failures
 
     @property
     def verdict(self) -> Verdict:
         """The run's own word where it is worse than `unknown`; else what half the step says."""
-        word = self.first.verdict.word
-        if word in ("biased", "not mixed"):
-            return self.first.verdict
-        ratio = float(np.median(self.sd_ratio))
-        where = f"means by {np.median(np.abs(self.mean_shift)):.2f} sd"
-        if self.variation is not None:
-            where = f"probabilities by {self.variation:.4f}"
-        said = f"half the step changes predictions' sds by {100 * abs(ratio - 1):.0f}% and {where}"
-        extra = {**self.first.verdict.extra, "confirmed_by": "half the step"}
-        if self.agrees:
-            return Verdict("trusted", (f"{said}; single weights are not judged.",), extra=extra)
-        if ratio > 1 + SAME_SD:
-            return Verdict("biased", (f"{said}; use a smaller step_size.",), extra=extra)
-        return Verdict(
-            "unknown", (f"{said}; use more draws, or a smaller step_size.",), extra=extra
-        )
+        return self._change.verdict(self.first.verdict, failed=bool(self.draws.failures))
+
+    @property
+    def _change(self) -> Change:
+        return Change(self.sd_ratio, self.sd_ratio_se, self.mean_shift, self.variation)
 
     def __str__(self) -> str:
         return str(self.verdict)
@@ -180,17 +161,7 @@ def _predicted(found: Predictions, target: Target, positions: Any) -> Any:
 def _compared(
     found: Predictions, one: np.ndarray, two: np.ndarray, draws: Draws, half: Draws
 ) -> HalvedPredictions:
-    variation = None
-    if found.kind == CLASSES:
-        means = [np.exp(values.astype(np.float64)).mean(axis=(0, 1)) for values in (one, two)]
-        variation = float(0.5 * np.abs(means[0] - means[1]).sum(axis=-1).mean())
-        one, two = (values - values.mean(axis=-1, keepdims=True) for values in (one, two))
-    first, second = (
-        weighted.Estimates(v.reshape(*v.shape[:2], -1).astype(np.float64), w)
-        for v, w in ((one, draws.weights), (two, half.weights))
-    )
-    ratio = first.sd / second.sd
+    change = compared(found.kind, one, two, draws.weights, half.weights)
     return HalvedPredictions(
-        ratio, ratio * np.hypot(first.sd_se, second.sd_se), (first.mean - second.mean) / second.sd,
-        variation, half, draws,
-    )  # fmt: skip
+        change.sd_ratio, change.sd_ratio_se, change.mean_shift, change.variation, half, draws
+    )

@@ -18,7 +18,7 @@ from ..draws.draws import Draws
 from ..draws.origin import Origin
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
-from ..draws.storage import load
+from ..draws.storage import check_kind, load
 from ..errors import DataError, RunError, UsageError
 from ..files import reading
 from ..mesh import as_mesh, check_chains, differing, in_step, is_first, together
@@ -232,7 +232,8 @@ def _nothing_left(directory: RunDirectory | None) -> Iterator[None]:
     except Exception as error:
         if directory is not None:
             refused = isinstance(error, (UsageError, DataError))
-            if refused or not (directory.path / "setup.npz").exists():
+            planned = not directory.replacing and (directory.path / "setup.npz").exists()
+            if refused or not planned:
                 directory.discard()
         raise
 
@@ -270,7 +271,8 @@ def go_on(
     """Go on with a killed or interrupted run; `sgld.models.fit.resume` knows formula runs too."""
     mesh = None if mesh is None else as_mesh(mesh)
     with in_step(mesh):
-        directory, asked = _found(path)
+        directory, asked = _found(path, mesh)
+    check_kind(directory)
     if directory.finished():
         return load(path)
     if posterior is None:
@@ -299,12 +301,17 @@ def go_on(
         return replace(draws, origin=Origin(posterior, data, kept=kept is not None))
 
 
-def _found(path: str | Path) -> tuple[RunDirectory, dict[str, Any]]:
+def _found(path: str | Path, mesh: Mesh | None) -> tuple[RunDirectory, dict[str, Any]]:
     """A run that was begun, and its run.json; RunError where it is none, or not the same for all processes."""
     directory = RunDirectory(path, writes=is_first())
     with together():
         if not directory.path.is_dir():
             raise RunError(f"{path} is not a directory.")
+        directory.take_up()
+        if mesh is not None:  # the others read what the first has written
+            with directory:
+                directory.settle()
+    with together():
         asked, finished = directory.begun(), directory.finished()
     other = differing(f"{asked.get('id')} {finished}")
     if other is not None:

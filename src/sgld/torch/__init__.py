@@ -1,4 +1,6 @@
-"""The update rules of `sgld` as PyTorch optimisers, and an ensemble of the weights they visit.
+"""The posterior of a module in one call, the update rules of `sgld` as PyTorch optimisers, and ensembles.
+
+    ensemble = sgld.torch.sample(model, loss, dataset, prior_sd=1.0)    # judged by its predictions
 
     optimizer = sgld.torch.SGLD(model.parameters(), step_size=1e-6, num_data=len(train))
     loss.backward(); optimizer.step()          # loss: the MEAN negative log likelihood of the batch
@@ -16,5 +18,16 @@ from .batches import Batches  # noqa: E402
 from .ensemble import Ensemble  # noqa: E402
 from .optimisers import PSGLD, SGHMC, SGLD  # noqa: E402
 from .predictive import Classes, Values  # noqa: E402
+from .sample import resume, sample  # noqa: E402
 
-__all__ = ["PSGLD", "SGHMC", "SGLD", "Batches", "Classes", "Ensemble", "Values"]
+__all__ = [
+    "PSGLD",
+    "SGHMC",
+    "SGLD",
+    "Batches",
+    "Classes",
+    "Ensemble",
+    "Values",
+    "resume",
+    "sample",
+]

@@ -11,7 +11,6 @@ the draws predict, never the weights themselves:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,12 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
+from ..draws.verdict import NOT_JUDGED, Verdict
 from ..errors import UsageError
 from . import network
-from .base import Langevin, require
+from .base import require
+from .collected import check_entries, check_statistics, say_where_dropping, step_of
 from .predictive import Classes, Values, classes, values
 from .storage import read, write
-from .watch import dropout_said, say
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -33,11 +33,15 @@ __all__ = ["Ensemble"]
 
 
 class Ensemble:
-    """Weighted copies of a network's weights.
+    """Weighted copies of a network's weights, collected by hand or drawn by `sgld.torch.sample`.
 
     Args:
       model: the network whose weights are copied and which is called to predict; its own
         weights and its training mode are left as they are.
+
+    Attributes:
+      verdict: how far to trust the draws; of what was collected by hand, that nothing judged them.
+      info: of a run of `sgld.torch.sample`: its lengths, and seconds by stage.
 
     Raises: UsageError for batch normalisation in training mode, whose running statistics are
     no part of a draw: they come from other weights than the draw's.
@@ -70,16 +74,58 @@ class Ensemble:
         self._steps: list[float] | None = None
         self._statistics = network.running_statistics(model)
         self._dropout_said = False
+        self.verdict: Verdict = NOT_JUDGED
+        self.info: dict[str, Any] = {}
+        self._chains = 1  # the draws are theirs in turn
+        self._run: Any = None  # of this session, to go on from
 
     def __repr__(self) -> str:
-        """What it holds: the network, its draws, and how many of equal weight they are worth."""
+        """What it holds: the network, its draws, how many of equal weight they are worth, the verdict's word."""
         count = sum(p.numel() for p in self.model.parameters())
         draws = "1 draw" if len(self) == 1 else f"{len(self)} draws"
         said = f"{type(self.model).__name__}, {draws} of {count} weights"
         w = self.weights
         if float(w.sum()) > 0:
             said += f", effective number {float(w.sum() ** 2 / (w**2).sum()):.3g}"
+        if self.verdict.judged:
+            said += f", {self.verdict.word}"
         return f"Ensemble({said})"
+
+    def summary(self) -> str:
+        """A row for every layer, how well the predictions mixed, the verdict: at most 20 lines.
+
+        Example:
+          >>> import torch, sgld.torch
+          >>> print(sgld.torch.Ensemble(torch.nn.Linear(3, 2)).summary())
+          verdict: unknown: the draws were not judged
+        """
+        from .result import summary_of
+
+        return summary_of(self.verdict, self.info, len(self))
+
+    def step_halving(self) -> Verdict:
+        """Run again with half the step from where the chains ended, and compare predictions.
+
+        Returns: the verdict of both, which becomes the ensemble's where the step is confirmed or
+        refuted; a run that is `biased` or `not mixed` keeps its own. Takes twice as long as the sampling.
+
+        Raises: UsageError for draws that `sgld.torch.sample` did not make in this session.
+
+        Example:
+          >>> import torch, sgld.torch
+          >>> sgld.torch.Ensemble(torch.nn.Linear(3, 2)).step_halving()
+          Traceback (most recent call last):
+          sgld.errors.UsageError: step_halving needs ...
+        """
+        from .judging import half_the_step
+
+        if self._run is None:
+            raise UsageError(
+                "step_halving needs a run of sgld.torch.sample that was made in this session; run it again."
+            )
+        change, failed = half_the_step(*self._run)
+        self.verdict = change.verdict(self.verdict, failed=failed)
+        return self.verdict
 
     def __call__(self, x: Any, *, batch_size: int | None = None) -> torch.Tensor:
         """What each draw's network gives for rows x: [draw, row, ...]; the same as `outputs`.
@@ -142,63 +188,17 @@ class Ensemble:
           (1, tensor([0.5000], dtype=torch.float64))
         """
         source = self.model if model is None else model
-        if model is None:
-            self._check_statistics()
-        else:
-            network.running_statistics(model)
+        check_statistics(source, self._statistics if model is None else {})
         state = source.state_dict()
-        for name, value in state.items():
-            if not isinstance(value, torch.Tensor):
-                raise UsageError(
-                    f"a draw is made of tensors. Got {type(value).__name__} in the state_dict's "
-                    f"{name!r}; remove the module's extra state."
-                )
-            if value.is_floating_point() and not torch.isfinite(value).all():
-                raise UsageError(
-                    f"weights must be finite. Got nan or inf in {name!r}: the run has diverged; "
-                    "use a smaller step_size."
-                )
+        check_entries(state)
         network.check_shapes(state, self.states[0] if self.states else self.model.state_dict())
         if optimizer is None:
             require("weight", weight, zero=True)
         else:
-            weight = self._step_of(optimizer)
-            self._say_dropout(source, optimizer)
+            weight, self._steps = step_of(optimizer, self._steps)
+            self._dropout_said = say_where_dropping(source, optimizer, self._dropout_said)
         self._weights.append(float(weight))
         self.states.append({k: v.detach().to("cpu", copy=True) for k, v in state.items()})
-
-    def _step_of(self, optimizer: torch.optim.Optimizer) -> float:
-        steps = [float(group["lr"]) for group in optimizer.param_groups]
-        first = self._steps
-        if first is None:
-            if max(steps) > 0:
-                self._steps = steps
-        elif len(steps) != len(first) or any(
-            not math.isclose(a * max(first), b * max(steps), rel_tol=1e-6, abs_tol=0.0)
-            for a, b in zip(steps, first, strict=True)
-        ):
-            raise UsageError(
-                f"the step sizes of the groups must keep their proportion, to be one weight. Got "
-                f"{steps} after {first}; give weight= instead."
-            )
-        return max(steps)
-
-    def _say_dropout(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        if self._dropout_said or not isinstance(optimizer, Langevin):
-            return
-        self._dropout_said = True
-        where = network.dropping(model)
-        if where and not optimizer._watch.dropout:
-            say(dropout_said(type(optimizer).__name__, where))
-
-    def _check_statistics(self) -> None:
-        for name, old in self._statistics.items():
-            new = network.running_statistics(self.model).get(name)
-            if new is None or not torch.equal(old, new):
-                raise UsageError(
-                    f"{name} has changed since the Ensemble was made: batch normalisation ran in "
-                    f"training mode; {network.REMEDY}"
-                )
 
     def outputs(self, x: Any, *, batch_size: int | None = None) -> torch.Tensor:
         """What each draw's network gives for rows x: [draw, row, ...], on the CPU.
@@ -206,7 +206,8 @@ class Ensemble:
         Args:
           x: a tensor, or a tuple of tensors (the network's arguments), rows first. Arrays and
             lists become tensors of the network's floating dtype, and so do floating tensors of
-            a dtype that no weight has; a tensor of integers (an embedding's) stays one.
+            a dtype that no weight has; a tensor of integers (an embedding's) stays one. Or a dict
+            of tensors, the arguments by name.
           batch_size: rows at once; None: all.
 
         Raises: UsageError without draws, or for x that is no such thing.
@@ -301,7 +302,7 @@ class Ensemble:
     def to_arviz(
         self, *, weights: Literal["resample", "keep"] = "resample", seed: int = 0
     ) -> DataTree:
-        """The draws as a DataTree of one chain, for ArviZ: `posterior` and `sample_stats`.
+        """The draws as a DataTree for ArviZ: `posterior` and `sample_stats`; one chain, where none are known.
 
         `posterior` holds each parameter under its name, [chain, draw, ...], tied ones once and
         buffers not at all.
@@ -321,14 +322,9 @@ class Ensemble:
           >>> ensemble.to_arviz()["posterior"]["weight"].shape
           (1, 4, 2, 3)
         """
-        from ..draws.draws import Draws
+        from .result import draws_of
 
-        log_weight = self._normalised().log().numpy()[None]
-        position = {
-            name: self.draws_of(name).to(network.exportable(p.dtype)).numpy()[None]
-            for name, p in self.model.named_parameters()
-        }
-        return Draws.of(position, log_weight=log_weight).to_arviz(weights=weights, seed=seed)
+        return draws_of(self).to_arviz(weights=weights, seed=seed)
 
     def save(self, path: str | Path) -> None:
         """One .npz file of plain arrays and a JSON text; nothing in it is a pickle.
@@ -349,14 +345,17 @@ class Ensemble:
           Ensemble(Linear, 1 draw of 8 weights, effective number 1)
         """
         self._some_draws()
-        write(Path(path), self.states, np.asarray(self._weights, np.float64))
+        judged = {"verdict": self.verdict.to_dict(), "info": self.info, "chains": self._chains}
+        about = judged if self.verdict.judged else {}
+        write(Path(path), self.states, np.asarray(self._weights, np.float64), about)
 
     @classmethod
     def load(cls, path: str | Path, model: torch.nn.Module) -> Ensemble:
         """What `save` wrote, for a network of the same architecture; its weights are not changed.
 
         Args:
-          path: of the file.
+          path: of the file; or a run directory of `sgld.torch.sample`, whose draws take what was not sampled
+            from `model`.
           model: the network that is called to predict.
 
         Raises: DataError for any other file; UsageError for another architecture.
@@ -367,8 +366,15 @@ class Ensemble:
           Traceback (most recent call last):
           FileNotFoundError: [Errno 2] No such file or directory: 'draws.npz'
         """
+        if Path(path).is_dir():
+            from .result import ensemble_in
+
+            return ensemble_in(path, model)
         ensemble = cls(model)
-        states, weights = read(Path(path))
+        states, weights, about = read(Path(path))
+        if about:
+            ensemble.verdict, ensemble.info = Verdict.from_dict(about["verdict"]), about["info"]
+            ensemble._chains = about["chains"]
         network.check_shapes(states[0], model.state_dict())
         ensemble.states, ensemble._weights = states, [float(w) for w in weights]
         return ensemble

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ __all__ = [
     "check_shapes",
     "dropping",
     "exportable",
+    "output_of",
     "outputs",
     "running_statistics",
 ]
@@ -41,27 +42,46 @@ def exportable(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype == torch.bfloat16 else dtype
 
 
+def output_of(found: Any) -> torch.Tensor:
+    """The tensor in what a module returned: itself, its `logits` (as an attribute or a key), or the first of a tuple.
+
+    Raises: UsageError where there is none.
+    """
+    if isinstance(found, torch.Tensor):
+        return found
+    logits = found.get("logits") if isinstance(found, Mapping) else getattr(found, "logits", None)
+    if isinstance(logits, torch.Tensor):
+        return logits
+    if isinstance(found, (tuple, list)) and found and isinstance(found[0], torch.Tensor):
+        return found[0]
+    raise UsageError(
+        f"the model must return a tensor, or an object with logits. Got {type(found).__name__}."
+    )
+
+
 def outputs(
     model: torch.nn.Module, states: list[dict[str, torch.Tensor]], x: Any, batch_size: int | None
 ) -> Iterator[torch.Tensor]:
     """What the network gives with one draw's entries after the other, in float64 on the CPU."""
     anchor = next(iter(model.state_dict().values()))
     dtypes = {v.dtype for v in states[0].values() if v.is_floating_point()}
-    arguments = tuple(
-        _as_input(a, dtypes).to(anchor.device) for a in (x if isinstance(x, tuple) else (x,))
-    )
-    rows = len(arguments[0])
+    by_name = isinstance(x, Mapping) and all(isinstance(a, torch.Tensor) for a in x.values())
+    as_input = lambda a: _as_input(a, dtypes).to(anchor.device)  # noqa: E731
+    named = {name: as_input(a) for name, a in x.items()} if by_name else {}
+    arguments = () if by_name else tuple(as_input(a) for a in (x if isinstance(x, tuple) else (x,)))
+    rows = len(next(iter((*arguments, *named.values()))))
     size = batch_size or max(rows, 1)
     names = _places(model)
     for state in states:
         with _evaluating(model), torch.no_grad():
             held = {k: v.to(anchor.device) for k, v in state.items() if k in names}
-            parts = [
-                torch.func.functional_call(
-                    model, held, tuple(a[i : i + size] for a in arguments), tie_weights=False
-                ).to("cpu", torch.float64)
-                for i in range(0, max(rows, 1), size)
-            ]
+            parts = []
+            for i in range(0, max(rows, 1), size):
+                found = torch.func.functional_call(
+                    model, held, tuple(a[i : i + size] for a in arguments),
+                    {name: a[i : i + size] for name, a in named.items()}, tie_weights=False,
+                )  # fmt: skip
+                parts.append(output_of(found).to("cpu", torch.float64))
         yield torch.cat(parts)
 
 
@@ -118,8 +138,8 @@ def _as_input(x: Any, dtypes: set[torch.dtype]) -> torch.Tensor:
         given = None
     if given is None or given.dim() == 0:
         raise UsageError(
-            "x must be a tensor, an array or a list of numbers with rows first, or a tuple of "
-            f"these, the network's arguments. Got {type(x).__name__}."
+            "x must be a tensor, an array or a list of numbers with rows first, a tuple of these, the "
+            f"network's arguments, or a dict of tensors by their names. Got {type(x).__name__}."
         )
     if isinstance(x, torch.Tensor) and (not x.is_floating_point() or x.dtype in dtypes):
         return x

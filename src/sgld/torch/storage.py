@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..draws.verdict import Verdict
 from ..errors import DataError
 
 __all__ = ["read", "write"]
@@ -26,18 +27,24 @@ _PLAIN = {
 _AS_BITS = {str(torch.bfloat16): torch.bfloat16}  # numpy has no such numbers: their 16 bits
 
 
-def write(path: Path, states: list[dict[str, torch.Tensor]], weights: np.ndarray) -> None:
-    """One array [draw, ...] per entry of the state_dict; the file appears when it is whole."""
+def write(
+    path: Path, states: list[dict[str, torch.Tensor]], weights: np.ndarray, about: dict[str, Any]
+) -> None:
+    """One array [draw, ...] per entry of the state_dict, [1, ...] of one that all draws share.
+
+    `about` is JSON-ready. The file appears when it is whole.
+    """
     arrays: dict[str, np.ndarray] = {}
     entries = []
     for i, (name, first) in enumerate(states[0].items()):
         dtype = str(first.dtype)
         if dtype not in _PLAIN and dtype not in _AS_BITS:
             raise DataError(f"{name!r} cannot be saved: its dtype is {dtype}.")
-        stacked = torch.stack([state[name] for state in states])
+        shared = len(states) > 1 and all(state[name] is first for state in states)
+        stacked = first[None] if shared else torch.stack([state[name] for state in states])
         arrays[f"entry{i}"] = (stacked.view(torch.int16) if dtype in _AS_BITS else stacked).numpy()
-        entries.append({"name": name, "dtype": dtype})
-    text = json.dumps({"format": _FORMAT, "entries": entries})
+        entries.append({"name": name, "dtype": dtype, **({"shared": True} if shared else {})})
+    text = json.dumps({"format": _FORMAT, "entries": entries, **({"run": about} if about else {})})
     arrays["about"] = np.frombuffer(text.encode(), np.uint8)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -48,8 +55,8 @@ def write(path: Path, states: list[dict[str, torch.Tensor]], weights: np.ndarray
         beside.unlink(missing_ok=True)
 
 
-def read(path: Path) -> tuple[list[dict[str, torch.Tensor]], np.ndarray]:
-    """The states and the weights; DataError for any file that `write` did not make."""
+def read(path: Path) -> tuple[list[dict[str, torch.Tensor]], np.ndarray, dict[str, Any]]:
+    """The states, the weights, and what the run says of itself; DataError for any file that `write` did not make."""
     try:
         with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
             about = json.loads(bytes(file["about"]).decode())
@@ -60,6 +67,10 @@ def read(path: Path) -> tuple[list[dict[str, torch.Tensor]], np.ndarray]:
                 entry["name"]: _tensor(file[f"entry{i}"], entry["dtype"])
                 for i, entry in enumerate(about["entries"])
             }
+            shared = {entry["name"] for entry in about["entries"] if entry.get("shared")}
+            run = dict(about.get("run", {}))
+            if run and (Verdict.from_dict(run["verdict"]).judged, len(weights) % run["chains"]) != (True, 0):  # fmt: skip
+                raise ValueError("its draws are not those of so many chains")
     except FileNotFoundError:
         raise
     except (ValueError, TypeError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
@@ -67,11 +78,17 @@ def read(path: Path) -> tuple[list[dict[str, torch.Tensor]], np.ndarray]:
             f"{path} is not an ensemble that save() wrote ({_first_sentence(error)}); give that file."
         ) from error
     size = weights.shape
-    if weights.ndim != 1 or not weights.size or any(t.shape[:1] != size for t in whole.values()):
+    sizes = {name: (1,) if name in shared else size for name in whole}
+    if weights.ndim != 1 or not weights.size or any(t.shape[:1] != sizes[name] for name, t in whole.items()):  # fmt: skip
         raise DataError(f"{path} is damaged: its entries have different numbers of draws.")
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise DataError(f"{path} is damaged: a weight is negative or not finite.")
-    return [{k: v[s].clone() for k, v in whole.items()} for s in range(len(weights))], weights
+    common = {name: whole[name][0].clone() for name in shared}
+    states = [
+        {k: common[k] if k in shared else v[s].clone() for k, v in whole.items()}
+        for s in range(len(weights))
+    ]
+    return states, weights, run
 
 
 def _tensor(array: np.ndarray, dtype: Any) -> torch.Tensor:

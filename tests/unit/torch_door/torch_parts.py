@@ -1,5 +1,6 @@
 """What the tests of the PyTorch door share: parameters, steps, a model and draws of it."""
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -52,3 +53,21 @@ def drawn(model, n=5, weights=(0.5, 1.0, 0.25, 2.0, 1.0)):
                 p.copy_(torch.randn(p.shape, generator=generator))
         ensemble.collect(weight=weights[k])
     return ensemble
+
+
+def squares(outputs, target):
+    """Minus the log density of N(outputs, 1), a number per row."""
+    return 0.5 * (outputs[:, 0] - target) ** 2
+
+
+def linear(num_data=300, seed=3):
+    """A linear module in float64, its rows, and the closed form of its posterior under N(0, 1)."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((num_data, 3))
+    x[:, 1] += 0.8 * x[:, 0]
+    y = x @ [1.0, -2.0, 0.5] + 0.3 + rng.standard_normal(num_data)
+    design = np.column_stack([x, np.ones(num_data)])
+    covariance = np.linalg.inv(design.T @ design + np.eye(4))
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1).double()
+    return model, (torch.tensor(x), torch.tensor(y)), covariance @ design.T @ y, covariance

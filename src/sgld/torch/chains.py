@@ -1,0 +1,220 @@
+"""Chains of a module on their way: how long, what is kept of them, and until when.
+
+Predictions and temperatures are kept at every draw, weights at few of them: at every one until
+there is no more room, then at every second of those, and so on. What is drawn does not depend on where
+pieces of the work begin and end, nor on where a run was stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from ..errors import RunError
+from ..pace import Work
+from .dynamics import Motion, State, kinetic
+from .rows import Inputs
+from .target import Target
+from .tuning import ITERATIONS, Asked, Tuned, curvature_rows, price
+
+__all__ = ["Chains", "Lengths", "Record", "lengths", "most_draws", "num_directions"]
+
+# in units of delta; seconds as predicted; see tune/from_network
+BURN_IN, SPAN, DRAWS, RUN_SECONDS, GROWTH = 30.0, 270.0, 750, 30.0, 64
+RUN_SHARE = 0.25  # of max_seconds, that the planned steps are predicted to take at most
+PROBE_SHARE = 0.05  # of a run's gradients, that predictions at draws may cost
+DIRECTIONS, FEWEST_DIRECTIONS, DIRECTIONS_SHARE = 16, 4, 0.05
+MOST_PREDICTED = 2**25  # numbers of predictions that are kept
+MOST_WEIGHTS, MOST_KEPT, FEWEST_KEPT = 2**26, 200, 20  # of weights; draws of a chain
+FEWEST_DRAWS = 20  # of a run that is out of time
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Steps before the first draw, steps of a draw, draws of a chain."""
+
+    burn_in: int
+    thin: int
+    num_draws: int
+
+    def steps(self, num_draws: int) -> int:
+        """Until so many draws are kept."""
+        return self.burn_in + self.thin * num_draws
+
+
+def lengths(target: Target, asked: Asked, h: float, batch_size: int | None) -> Lengths:
+    """Burn-in and span by the step and the price of one, thinning by what predictions cost."""
+    delta = math.sqrt(h)
+    seconds = min(RUN_SECONDS, RUN_SHARE * (asked.max_seconds or math.inf))
+    fewest = 1000 if asked.max_seconds is None else 200
+    most = max(fewest, int(seconds / price(target, asked.chains, batch_size)))
+    burn_in = max(10, min(most // 10, math.ceil(BURN_IN / delta)))
+    span = max(40, min(most - burn_in, math.ceil(SPAN / delta)))
+    burn_in = burn_in if asked.burn_in is None else asked.burn_in
+    num_draws = min(DRAWS, span) if asked.num_draws is None else asked.num_draws
+    rows = batch_size or target.rows.num_data
+    least = math.ceil(64 / (3 * PROBE_SHARE * rows))
+    thin = max(least, span // num_draws) if asked.thin is None else asked.thin
+    if asked.num_draws is None:
+        num_draws = min(num_draws, max(FEWEST_DRAWS, span // thin))
+    return Lengths(burn_in, thin, num_draws)
+
+
+def most_draws(
+    target: Target, asked: Asked, planned: Lengths, batch_size: int | None, width: int
+) -> int:
+    """Draws that a run may be prolonged to: by memory, and by price where time has no limit."""
+    most = min(MOST_PREDICTED // (asked.chains * width), GROWTH * planned.num_draws)
+    if asked.max_seconds is None:
+        steps = int(RUN_SECONDS / price(target, asked.chains, batch_size))
+        most = min(most, (steps - planned.burn_in) // planned.thin)
+    return max(planned.num_draws, most)
+
+
+def num_directions(target: Target, found: Tuned, planned: Lengths) -> int:
+    """How many stiff directions a run of this length pays for: each takes two gradients an iteration."""
+    rows = found.batch_size or target.rows.num_data
+    gradients = planned.steps(planned.num_draws) * rows
+    share = DIRECTIONS_SHARE * gradients / (2 * ITERATIONS * curvature_rows(target))
+    return int(min(DIRECTIONS, max(FEWEST_DIRECTIONS, share), target.dimension))
+
+
+@dataclass
+class Record:
+    """What is kept of all chains.
+
+    Attributes:
+      predicted: [chain, row, k] of every draw; kinetic: [chain, layer + 1].
+      weights: [chain, d] of every `every`-th draw, the first one included.
+      room: for so many weights, at least 2.
+      failed_at: [chain], the step at which a chain was found not to be finite, or -1.
+    """
+
+    room: int
+    failed_at: np.ndarray
+    predicted: list[np.ndarray] = field(default_factory=list)
+    kinetic: list[np.ndarray] = field(default_factory=list)
+    weights: list[np.ndarray] = field(default_factory=list)
+    every: int = 1
+
+    @classmethod
+    def of(cls, chains: int, dimension: int) -> Record:
+        """An empty one, with room for the draws of a chain that a run gives back, and as many before these."""
+        kept = min(MOST_KEPT, max(FEWEST_KEPT, MOST_WEIGHTS // (chains * dimension)))
+        # between room / 2 and room are held, of which a third is left out as burn-in
+        return cls(2 * kept, np.full(chains, -1))
+
+    @property
+    def count(self) -> int:
+        """Draws so far."""
+        return len(self.predicted)
+
+    def take(self, z: torch.Tensor, predicted: torch.Tensor, heat: torch.Tensor) -> None:
+        """One more draw of every chain."""
+        if self.count % self.every == 0:
+            if len(self.weights) == self.room:
+                self.weights, self.every = self.weights[::2], 2 * self.every
+            if self.count % self.every == 0:
+                self.weights.append(z.detach().cpu().numpy().copy())
+        self.predicted.append(predicted.detach().cpu().numpy())
+        self.kinetic.append(heat.detach().cpu().numpy())
+
+    def kept_from(self, first: int, most: int) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the draws from `first` on whose weights are kept, at most `most`, and the weights [chain, draw, d]."""
+        numbers = np.arange(len(self.weights)) * self.every
+        chosen = np.flatnonzero(numbers >= first)
+        chosen = chosen[:: -(-len(chosen) // most)] if len(chosen) else chosen
+        return numbers[chosen], np.stack([self.weights[i] for i in chosen], 1)
+
+
+@dataclass
+class Chains:
+    """A run: chains in motion, what they are asked at draws, and what was kept.
+
+    Attributes:
+      probe: the rows that are predicted.
+      directions: [chain, k, d], orthonormal, in the coordinates of D^{1/2}.
+      lengths: from the step `began` on.
+    """
+
+    motion: Motion
+    state: State
+    probe: Inputs
+    directions: torch.Tensor
+    lengths: Lengths
+    record: Record
+    began: int = 0
+    step: int = 0
+
+    def run(
+        self,
+        more: Callable[[Chains], int],
+        until: float,
+        save: Callable[[Chains, bool], None],
+    ) -> bool:
+        """Go on until there are the planned draws, and as many as `more` asks for then.
+
+        `save(self, now)` is called after every piece of the work. False where the time was up before.
+        """
+        wanted = max(self.lengths.num_draws, self.record.count)
+        with Work("sampling", until=until) as work:
+            work.said = f"h {self.motion.h:.3g}"
+            while True:
+                if not self._advance(work, wanted, save):
+                    return False
+                found = more(self)
+                if found <= wanted:
+                    return True
+                wanted = found
+
+    def _advance(self, work: Work, wanted: int, save: Callable[[Chains, bool], None]) -> bool:
+        total = self.began + self.lengths.steps(wanted)
+        for first, count in work.pieces(self.step, total):
+            self._stretch(first + count)
+            save(self, work.interrupted)
+            if (self.record.failed_at >= 0).all():
+                return True
+            if work.late and self.step < total:
+                if self.record.count < FEWEST_DRAWS:
+                    raise RunError(
+                        f"the time of max_seconds was up at step {self.step:,}, with {self.record.count} draws of a "
+                        f"chain kept of {FEWEST_DRAWS} at least; give more, a shorter burn_in, or less thinning."
+                    )
+                return False
+        return True
+
+    def _stretch(self, end: int) -> None:
+        """To step `end`, with what is measured at the draws on the way."""
+        while self.step < end:
+            ahead = self.began + self.lengths.steps(self.record.count + 1)
+            stop = min(end, ahead)
+            self.state = self.motion.moved(self.state, self.step, stop - self.step)
+            self.step = stop
+            if stop == ahead:
+                self._look()
+
+    def _look(self) -> None:
+        z, p = self.state
+        target, bad = self.motion.target, ~torch.isfinite(z).all(1).cpu().numpy()
+        failed = self.record.failed_at
+        failed[bad & (failed < 0)] = self.step
+        heat = kinetic(p, self.directions, target.weights.layers, self.motion.h)
+        self.record.take(z, target.predicted(z, self.probe), heat)
+
+    @property
+    def healthy(self) -> np.ndarray:
+        """Numbers of the chains that did not fail."""
+        return np.flatnonzero(self.record.failed_at < 0)
+
+    def again(self, planned: Lengths, h: float) -> Chains:
+        """From where the chains are, with another step and nothing kept."""
+        record = Record(self.record.room, np.full(len(self.state.z), -1))
+        motion = replace(self.motion, h=h)
+        # steps go on to be counted, so that no order of the rows comes twice
+        return Chains(
+            motion, self.state, self.probe, self.directions, planned, record, self.step, self.step
+        )

@@ -1,0 +1,124 @@
+"""From what was kept of a module's chains to a verdict, by the rule of diagnose/predictions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..diagnose.halved import Change, compared
+from ..diagnose.predictions import Seen, judge_predictions, known_well, mixed, temperatures
+from ..draws.verdict import Verdict
+from .chains import MOST_KEPT, Chains, Lengths, most_draws
+from .dynamics import State
+from .tuning import Asked
+
+__all__ = ["draws_wanted", "first_draw", "half_the_step", "judged", "too_warm"]
+
+EARLY = 1 / 3  # of a run's steps, which are burn-in
+FEWEST = 20  # draws of a chain that are left in any case
+
+
+def first_draw(chains: Chains, asked: Asked) -> int:
+    """The draw from which a run counts: burn-in is a share of what it came to.
+
+    Where lengths were given, what was given is all there is.
+    """
+    if asked.burn_in is not None or asked.num_draws is not None:
+        return 0
+    planned, count = chains.lengths, chains.record.count
+    first = -(-(int(EARLY * planned.steps(count)) - planned.burn_in) // planned.thin)
+    return max(0, min(first, count - FEWEST))
+
+
+def draws_wanted(chains: Chains, asked: Asked) -> int:
+    """Twice the draws, until predictions have mixed and temperatures are known, where lengths were left open."""
+    done = chains.record.count
+    if asked.num_draws is not None or not chains.healthy.size:
+        return done
+    found = seen(chains, asked)
+    if not mixed(found).reasons and known_well(temperatures(found)):
+        return done
+    width = int(np.prod(chains.record.predicted[0].shape[1:]))
+    motion = chains.motion
+    most = most_draws(motion.target, asked, chains.lengths, motion.order.batch_size, width)
+    return max(done, min(2 * done, most))
+
+
+def seen(chains: Chains, asked: Asked) -> Seen:
+    """What the draws of the chains that did not fail showed."""
+    predicted = _predicted(chains, first_draw(chains, asked))
+    kinetic = np.stack(chains.record.kinetic[first_draw(chains, asked) :], 1)[chains.healthy]
+    target, shape = chains.motion.target, predicted.shape[:2]
+    return Seen(
+        target.kind, predicted, kinetic.astype(np.float64) if len(kinetic) else None,
+        np.full(shape, 1 / max(1, np.prod(shape))), target.weights.layers,
+        _failures(chains.record.failed_at), asked.step_size is not None,
+        halving="ensemble.step_halving()",
+    )  # fmt: skip
+
+
+def judged(chains: Chains, asked: Asked) -> Verdict:
+    """The verdict, with a row for every layer in `extra["layers"]`."""
+    found = seen(chains, asked)
+    verdict = judge_predictions(found)
+    if not chains.healthy.size:
+        return verdict
+    _, z = chains.record.kept_from(first_draw(chains, asked), MOST_KEPT)
+    rows = _layers(found, verdict, z[chains.healthy])
+    return replace(verdict, extra={**verdict.extra, "layers": rows})
+
+
+def too_warm(verdict: Verdict) -> bool:
+    """Whether it is a temperature that keeps a run from being trusted."""
+    return verdict.word in ("biased", "unknown") and "temperature" in verdict.reasons[0]
+
+
+def half_the_step(chains: Chains, asked: Asked) -> tuple[Change, bool]:
+    """What half the step changes in predictions; whether a chain failed there.
+
+    Every chain goes on from where it ended, so that each stays among its modes. It is the step in
+    time, sqrt(h), that is halved: the heat of noisy gradients goes as that.
+    """
+    first = first_draw(chains, asked)
+    planned = chains.lengths
+    half = Lengths(max(2 * planned.burn_in // 3, 1), 2 * planned.thin, chains.record.count - first)
+    healthy = chains.healthy
+    other = replace(chains, state=State(*(part.clone() for part in chains.state)))
+    other = other.again(half, chains.motion.h / 4)
+    other.run(lambda run: run.record.count, float("inf"), lambda run, now: None)
+    both = [chain for chain in other.healthy if chain in healthy]
+    one, two = (np.stack(run.record.predicted[start:], 1) for run, start in ((chains, first), (other, 0)))  # fmt: skip
+    even = lambda values: np.full(values.shape[:2], 1 / np.prod(values.shape[:2]))  # noqa: E731
+    one, two = one[healthy], two[both]
+    change = compared(chains.motion.target.kind, one, two, even(one), even(two))
+    return change, len(both) < len(healthy)
+
+
+def _predicted(chains: Chains, first: int) -> np.ndarray:
+    return np.stack(chains.record.predicted[first:], 1)[chains.healthy]
+
+
+def _layers(found: Seen, verdict: Verdict, z: np.ndarray) -> list[dict[str, Any]]:
+    """Of every layer: weights, mean and sd of one of them, temperature."""
+    warmth = verdict.extra["predictions"]["temperatures"]
+    rows = []
+    for name, size, begin in zip(
+        found.layers.names, found.layers.sizes, found.layers.starts, strict=True
+    ):
+        here = z[..., begin : begin + size]
+        rows.append({
+            "name": name, "weights": size, "mean": float(here.mean(dtype=np.float64)),
+            "sd": float(np.sqrt(here.reshape(-1, size).var(axis=0).mean(dtype=np.float64))),
+            "temperature": (warmth.get(name) or [None])[0],
+        })  # fmt: skip
+    return rows
+
+
+def _failures(failed_at: np.ndarray) -> tuple[str, ...]:
+    return tuple(
+        f"chain {chain} became non-finite by step {step}; use a smaller step_size."
+        for chain, step in enumerate(failed_at)
+        if step >= 0
+    )

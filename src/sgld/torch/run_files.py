@@ -1,0 +1,225 @@
+"""A run of `sgld.torch.sample` on disk, in a run directory: sealed arrays and JSON, never a pickle.
+
+run.json         what was asked, and SHA-256 of the rows and of what is not sampled
+setup.npz        the probe rows
+checkpoint.npz   chains, metric, generator, and all that was kept so far
+draws.npz        the weights of a finished run's draws, [chain, draw, d]
+result.json      its verdict: the run is finished
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..draws.run_directory import RunDirectory
+from ..draws.verdict import Verdict
+from ..errors import RunError, UsageError
+from ..files import reading
+from .chains import Chains, Lengths, Record
+from .dynamics import Motion, Order, State
+from .rows import Inputs, Rows
+from .target import Target, Weights
+from .tuning import Asked, generator_of
+
+__all__ = ["KIND", "RUN", "Files", "Found", "finished_run", "of_torch"]
+
+KIND = "torch"
+RUN = 15  # the stream of the rows' order and of the noise of a run
+COST = 20  # a checkpoint is written at most once in so many times as it took
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finished run: weights [chain, draw, d], their names, the verdict, facts."""
+
+    weights: np.ndarray
+    names: tuple[str, ...]
+    verdict: Verdict
+    info: dict[str, Any]
+
+
+@dataclass
+class Files:
+    """Where a run is written to; nowhere without a directory."""
+
+    directory: RunDirectory | None
+    every: float
+    _due: float = field(default=0.0, init=False)
+    _new: Inputs | None = field(
+        default=None, init=False
+    )  # probe rows of a run that has written nothing yet
+
+    def begin(self, target: Target, asked: Asked, probe: Inputs, overwrite: bool) -> None:
+        """Make the directory, hold it, and write what was asked."""
+        if self.directory is None:
+            return
+        self.directory.create(overwrite)
+        self.directory.lock()
+        self.directory.begin({
+            "kind": KIND, "asked": asdict(asked), "checkpoint_every": self.every,
+            "prior": _prior(target), **_digests(target.likelihood.model, target.weights, target.rows),
+        })  # fmt: skip
+        self._new = probe
+
+    def save(self, chains: Chains, now: bool) -> None:
+        """A checkpoint, where one is due or has to be written `now`."""
+        began = time.monotonic()
+        if self.directory is None or (began < self._due and not now):
+            return
+        if self._new is not None:  # only now does a run that is replaced go
+            named = self._new.items() if isinstance(self._new, dict) else enumerate(self._new)
+            arrays = {f"probe.{name}": _array(leaf) for name, leaf in named}
+            self.directory.write_arrays("setup.npz", {}, arrays)
+            self._new = None
+        write_checkpoint(self.directory, chains)
+        self._due = began + max(self.every, COST * (time.monotonic() - began))
+
+    def finish(self, found: Found) -> None:
+        """Draws, then the result, which makes it a finished run."""
+        if self.directory is None:
+            return
+        self.directory.write_arrays("draws.npz", {}, {"weights": found.weights})
+        result = {
+            "names": list(found.names), "verdict": found.verdict.to_dict(), "info": found.info,
+        }  # fmt: skip
+        self.directory.write("result.json", result)
+        self.directory.remove_chunks()
+
+    def close(self, *, failed: bool) -> None:
+        """Give the directory back; of a call that failed before there was anything to go on from nothing is left."""
+        if self.directory is None:
+            return
+        if failed and self._new is not None:
+            self.directory.discard()
+        self.directory.unlock()
+
+
+def of_torch(directory: RunDirectory) -> dict[str, Any]:
+    """run.json, where it is of this module's."""
+    begun = directory.begun()
+    if begun.get("kind") != KIND:
+        raise RunError(f"{directory.path} is no run of sgld.torch; use sgld.load or sgld.resume.")
+    return begun
+
+
+def finished_run(directory: RunDirectory) -> Found:
+    """What `Files.finish` wrote; RunError where the run is not finished."""
+    if not directory.path.is_dir():
+        raise RunError(f"{directory.path} is not a directory.")
+    of_torch(directory)
+    if not directory.finished():
+        raise RunError(
+            f"{directory.path} is not finished; go on with it: sgld.torch.resume(path, model, loss, dataset)."
+        )
+    result, found = directory.read("result.json"), directory.read_arrays("draws.npz")
+    if found is None:
+        raise RunError(f"{directory.path / 'draws.npz'} is missing; make the run again.")
+    with reading(directory.path):
+        return Found(
+            found[1]["weights"], tuple(result["names"]), Verdict.from_dict(result["verdict"]),
+            dict(result["info"]),
+        )  # fmt: skip
+
+
+def check_unchanged(
+    path: Path, begun: dict[str, Any], model: torch.nn.Module, weights: Weights, rows: Rows
+) -> None:
+    """UsageError where model or data set are not those that the run was begun with."""
+    said = {
+        "weights": "the parameters that are sampled",
+        "rest": "the module's other parameters or buffers",
+        "rows": "the data set",
+    }
+    for name, value in _digests(model, weights, rows).items():
+        if begun.get(name) != value:
+            raise UsageError(
+                f"{path} was begun with others: {said[name]} are not the same; give the same."
+            )
+
+
+def _digests(model: torch.nn.Module, weights: Weights, rows: Rows) -> dict[str, Any]:
+    return {"weights": weights.described(), "rest": weights.rest(model), "rows": rows.digest()}
+
+
+def read_probe(directory: RunDirectory, like: Inputs) -> Inputs:
+    """The probe rows that the run was begun with."""
+    found = directory.read_arrays("setup.npz")
+    if found is None:
+        raise RunError(f"{directory.path / 'setup.npz'} is missing; make the run again.")
+    named = like.items() if isinstance(like, dict) else enumerate(like)
+    with reading(directory.path):
+        leaves = {name: _tensor(found[1][f"probe.{name}"], leaf) for name, leaf in named}
+    return leaves if isinstance(like, dict) else tuple(leaves.values())  # pyright: ignore[reportReturnType]
+
+
+def read_precision(begun: dict[str, Any], target_like: torch.Tensor) -> torch.Tensor:
+    """lambda of every entry, as the run was begun with."""
+    parts = [torch.full((int(size),), float(value)) for value, size in begun["prior"]]
+    return torch.cat(parts).to(target_like)
+
+
+def write_checkpoint(directory: RunDirectory, chains: Chains) -> None:
+    """All that `read_checkpoint` needs to go on bit for bit."""
+    motion, record = chains.motion, chains.record
+    head = {
+        "h": motion.h, "batch_size": motion.order.batch_size, "lengths": asdict(chains.lengths),
+        "began": chains.began, "step": chains.step, "every": record.every, "room": record.room,
+    }  # fmt: skip
+    arrays = {
+        "z": chains.state.z, "p": chains.state.p, "root": motion.root,
+        "directions": chains.directions, "noise": motion.noise.get_state(),
+    }  # fmt: skip
+    kept = {name: getattr(record, name) for name in ("predicted", "kinetic", "weights")}
+    directory.write_checkpoint(head, {
+        **{name: _array(value) for name, value in arrays.items()},
+        **{name: np.array(values) for name, values in kept.items() if values},
+        "failed_at": record.failed_at,
+    })  # fmt: skip
+
+
+def read_checkpoint(
+    directory: RunDirectory, target: Target, asked: Asked, probe: Inputs
+) -> Chains | None:
+    """The chains where they were last written; None where they never were."""
+    found = directory.read_checkpoint()
+    if found is None:
+        return None
+    head, arrays = found
+    with reading(directory.path / "checkpoint.npz"):
+        place = lambda name: torch.from_numpy(arrays[name].copy()).to(target.precision)  # noqa: E731
+        noise = generator_of(asked.seed, RUN, target.weights.device)
+        noise.set_state(torch.from_numpy(arrays["noise"].copy()))
+        order = Order(target.rows, asked.chains, head["batch_size"], asked.seed, RUN)
+        motion = Motion(target, order, place("root"), float(head["h"]), noise)
+        kept = {
+            name: list(arrays[name].copy()) if name in arrays else []
+            for name in ("predicted", "kinetic", "weights")
+        }
+        record = Record(
+            int(head["room"]), arrays["failed_at"].copy(), **kept, every=int(head["every"])
+        )
+        return Chains(
+            motion, State(place("z"), place("p")), probe, place("directions"),
+            Lengths(**head["lengths"]), record, int(head["began"]), int(head["step"]),
+        )  # fmt: skip
+
+
+def _prior(target: Target) -> list[list[float]]:
+    """lambda of every layer, and its entries."""
+    parts = target.precision.split(list(target.weights.layers.sizes))
+    return [[float(part[0]), len(part)] for part in parts]
+
+
+def _array(value: torch.Tensor) -> np.ndarray:
+    value = value.detach().cpu()
+    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+
+
+def _tensor(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(array.copy()).to(like.device, like.dtype)

@@ -1,0 +1,342 @@
+"""`sgld.torch.sample`: the posterior of a module's weights in one call, judged by its predictions."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..checks import check_seed, fraction, positive, positive_number, whole_number
+from ..deadline import deadline
+from ..draws.run_directory import RunDirectory
+from ..errors import DataError, RunError, UsageError
+from ..files import reading
+from ..stages import stage, told
+from .chains import MOST_KEPT, Chains, Record, lengths, num_directions
+from .dynamics import Motion, Order, State
+from .ensemble import Ensemble
+from .judging import draws_wanted, first_draw, judged, too_warm
+from .likelihood import checked
+from .result import ensemble_of
+from .rows import Inputs, probe_inputs, read_rows
+from .run_files import (
+    RUN,
+    Files,
+    Found,
+    check_unchanged,
+    of_torch,
+    read_checkpoint,
+    read_precision,
+    read_probe,
+)
+from .target import Target, Weights, precisions
+from .tuning import LATEST, Asked, generator_of, stiffest, tuned
+from .watch import say
+
+__all__ = ["resume", "sample"]
+
+AHEAD = ("data", "sampling", "verdict")  # stages
+VERDICT_SHARE = 0.1  # of max_seconds, which sampling leaves
+PROBE_ROWS, FEWEST_PROBE_ROWS, MOST_NUMBERS = 64, 8, 2**12
+MOST_ATTEMPTS, LEFT = 3, 0.4  # share of max_seconds that another attempt needs
+
+
+def sample(
+    model: torch.nn.Module,
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    dataset: Any,
+    *,
+    prior_sd: Any = None,
+    prior_precision: float | None = None,
+    chains: int = 4,
+    max_seconds: float | None = None,
+    probe: Any = None,
+    seed: int = 0,
+    path: str | Path | None = None,
+    overwrite: bool = False,
+    tolerance: float = 0.05,
+    step_size: float | None = None,
+    batch_size: int | None = None,
+    num_draws: int | None = None,
+    burn_in: int | None = None,
+    thin: int | None = None,
+    checkpoint_every: float = 10.0,
+    progress: bool = True,
+) -> Ensemble:
+    """Draw a module's weights from their posterior, and say how far to trust what they predict.
+
+        log p(theta | data) = - sum over rows of loss - sum_j theta_j^2 / (2 prior_sd_j^2)
+
+    Each chain starts where an Adam of its own ended; metric and step of BAOA follow from Fisher
+    information, curvature and gradient noise there, as in `sgld.sample` of a network; rows come in
+    reshuffled batches, or all at every step where that is cheap. The run goes on until predictions at
+    the probe rows have mixed, up to about half a minute by counted operations, or until max_seconds.
+    Nothing but the parameters that require a gradient is sampled: a frozen trunk stays as it is.
+
+    Args:
+      model: called as model(*inputs), or model(**inputs) where rows are dicts; returns outputs [row, ...]
+        or an object whose `logits` they are. Its own weights, which chains start around, do not change.
+      loss: (outputs, target) -> minus the log likelihood of each row (reduction="none"; several numbers of
+        a row are added up), or its mean over the rows.
+      dataset: (inputs, target) as tensors or arrays, a dict of them with "labels", a Dataset, or a
+        DataLoader, of which batch size and order are not looked at. Its rows are read once, as they are
+        then: random transforms of them are frozen.
+      prior_sd: sd of every weight a priori: a number, {pattern of names: sd}, or
+        `sgld.networks.normal_prior(..., fan_in=True)`.
+      prior_precision: 1 / sd^2, instead of prior_sd.
+      chains: independent ones.
+      max_seconds: of everything. Optimisers are given a sixth of it at most; sampling ends with the
+        draws there are. RunError where there are fewer than 20 of each chain.
+      probe: inputs of the rows whose predictions are judged (None: 64 of the data set's).
+      seed: of everything random.
+      path: a run directory; a killed run goes on with `sgld.torch.resume`.
+      overwrite: replace a run directory that exists.
+      tolerance: half of the heat that gradient noise may add, in (0, .5].
+      step_size: h = delta^2; None: by the rule. Given by hand it is never changed, only judged.
+      batch_size: rows per step of a chain; None: 100, or all.
+      num_draws, burn_in, thin: draws of a chain, steps before the first, steps of each; None: by step
+        and price, and prolonged. A third of what a run comes to is left out as burn-in.
+      checkpoint_every: seconds, with `path`.
+      progress: the stages and about how long is left, on standard error.
+
+    Returns: Ensemble of at most 200 draws of each chain, with `.verdict` and `summary()`.
+
+    Raises: UsageError for a model, loss or argument that is wrong (batch normalisation or dropout in
+    training mode, a loss that is a sum, labels that the model has no output for, probe rows of another
+    shape); DataError for rows, or first outputs, that are not finite; RunError for `path`. Warns
+    (SGLDWarning) of weights in half precision, of which copies in float32 are sampled.
+
+    Example:
+      >>> import torch, sgld.torch
+      >>> x = torch.linspace(-1, 1, 50)[:, None]
+      >>> half = lambda outputs, y: 0.5 * (outputs - y) ** 2  # y ~ N(outputs, 1)
+      >>> ensemble = sgld.torch.sample(
+      ...     torch.nn.Linear(1, 1), half, (x, 2 * x), prior_sd=1.0, num_draws=200, thin=2, burn_in=50,
+      ...     progress=False)
+      >>> ensemble.verdict.judged, len(ensemble)
+      (True, 800)
+      >>> found = ensemble.predict_values([[1.0]], noise_sd=1.0)  # of y at x = 1
+      >>> bool(abs(found.mean - 2) < 1), bool(found.sd > 1)
+      (True, True)
+    """
+    began = time.monotonic()
+    asked = Asked(
+        chains, seed, tolerance, max_seconds, step_size, batch_size, num_draws, burn_in, thin
+    )
+    _check(asked, checkpoint_every)
+    with told(progress, AHEAD):
+        with stage("data"):
+            weights = _weights(model)
+            precision = precisions(prior_sd, prior_precision, weights)
+            rows = read_rows(dataset, weights.device, seed)
+            inputs = None if probe is None else probe_inputs(probe, rows)
+            target = Target(checked(model, loss, rows), rows, weights, precision)
+            inputs = _probe(target) if inputs is None else _usable(target, inputs)
+            _say_narrow(weights)
+        files = Files(None if path is None else RunDirectory(path), checkpoint_every)
+        with _held(files):
+            files.begin(target, asked, inputs, overwrite)
+            return _Run(target, asked, inputs, files, began).ensemble(None)
+
+
+def resume(
+    path: str | Path,
+    model: torch.nn.Module,
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    dataset: Any,
+    *,
+    progress: bool = True,
+) -> Ensemble:
+    """Go on with a run of `sgld.torch.sample` that was stopped, from its last checkpoint.
+
+    On the same device and version of torch the draws are those of a run that was not stopped, bit for
+    bit; max_seconds begins anew. Of a finished run, what it drew.
+
+    Args:
+      path: its run directory.
+      model, loss, dataset: the same; the sampled weights may be any.
+      progress: as for `sample`.
+
+    Raises: RunError where `path` is no run of this function or is damaged; UsageError where model or
+    data set have changed.
+
+    Example:
+      >>> import torch, sgld.torch
+      >>> sgld.torch.resume("runs/nowhere", torch.nn.Linear(1, 1), torch.nn.functional.mse_loss, None)
+      Traceback (most recent call last):
+      sgld.errors.RunError: runs/nowhere is not a directory.
+    """
+    began, directory = time.monotonic(), RunDirectory(path)
+    if not directory.path.is_dir():
+        raise RunError(f"{path} is not a directory.")
+    begun = of_torch(directory)
+    if directory.finished():
+        return Ensemble.load(path, model)
+    with reading(directory.path):
+        asked, every = Asked(**begun["asked"]), float(begun["checkpoint_every"])
+    with told(progress, AHEAD):
+        with stage("data"):
+            weights = _weights(model)
+            rows = read_rows(dataset, weights.device, asked.seed)
+            check_unchanged(directory.path, begun, model, weights, rows)
+            precision = read_precision(begun, weights.flat(model))
+            target = Target(checked(model, loss, rows), rows, weights, precision)
+            inputs = read_probe(directory, rows.inputs)
+        files = Files(directory, every)
+        with _held(files):
+            directory.lock()
+            chains = read_checkpoint(directory, target, asked, inputs)
+            return _Run(target, asked, inputs, files, began).ensemble(chains)
+
+
+@contextmanager
+def _held(files: Files) -> Iterator[None]:
+    failed = True
+    try:
+        yield
+        failed = False
+    finally:
+        files.close(failed=failed)
+
+
+@dataclass
+class _Run:
+    """From a target to judged draws.
+
+    Attributes:
+      began: the time (of time.monotonic) from which max_seconds counts.
+      took: seconds of each stage.
+    """
+
+    target: Target
+    asked: Asked
+    probe: Inputs
+    files: Files
+    began: float
+    took: dict[str, float] = field(default_factory=dict)
+
+    def ensemble(self, chains: Chains | None) -> Ensemble:
+        """Tune, unless there are chains to go on with; sample, again where the momentum is too warm; judge."""
+        allowed = math.inf if self.asked.max_seconds is None else self.asked.max_seconds
+        until = self.began + (1 - VERDICT_SHARE) * allowed
+        if chains is None:
+            with deadline(self.asked.max_seconds, until), self._timed("tuning"):
+                chains = self._tuned(self.began + LATEST * allowed)
+        for attempt in range(MOST_ATTEMPTS + 1):
+            with self._timed("sampling"):
+                chains.run(lambda run: draws_wanted(run, self.asked), until, self.files.save)
+            with stage("verdict"), self._timed("verdict"):
+                verdict = judged(chains, self.asked)
+            early = time.monotonic() < until - LEFT * allowed
+            if attempt == MOST_ATTEMPTS or not (self._left_open and too_warm(verdict) and early):
+                break
+            h = chains.motion.h / 2
+            planned = lengths(self.target, self.asked, h, chains.motion.order.batch_size)
+            chains = chains.again(planned, h)
+            self.files.save(chains, True)
+        with stage("verdict"), self._timed("verdict"):
+            found = self._found(chains, verdict)
+            self.files.finish(found)
+        ensemble = ensemble_of(self.target.likelihood.model, found)
+        ensemble._run = chains, self.asked
+        return ensemble
+
+    @property
+    def _left_open(self) -> bool:
+        asked = self.asked
+        return asked.step_size is None and asked.num_draws is None and asked.burn_in is None
+
+    def _tuned(self, until: float) -> Chains:
+        target, asked = self.target, self.asked
+        found = tuned(target, asked, until)
+        planned = lengths(target, asked, found.h, found.batch_size)
+        with stage("step size"):
+            count = num_directions(target, found, planned)
+            directions, _ = stiffest(target, found.root, found.z, count)
+        motion = Motion(
+            target, Order(target.rows, asked.chains, found.batch_size, asked.seed, RUN),
+            found.root, found.h, generator_of(asked.seed, RUN, target.weights.device),
+        )  # fmt: skip
+        record = Record.of(asked.chains, target.dimension)
+        state = State(found.z, torch.zeros_like(found.z))
+        chains = Chains(motion, state, self.probe, directions, planned, record)
+        self.files.save(chains, True)
+        return chains
+
+    def _found(self, chains: Chains, verdict: Any) -> Found:
+        first = first_draw(chains, self.asked)
+        healthy = chains.healthy
+        if not healthy.size:
+            raise RunError(
+                f"every chain became non-finite, the first by step {chains.record.failed_at.min()}; use a smaller "
+                "step_size, where you gave one."
+            )
+        _, weights = chains.record.kept_from(first, MOST_KEPT)
+        order = chains.motion.order
+        info = {
+            "chains": len(healthy), "draws": chains.record.count - first, "steps": chains.step,
+            "rows": self.target.rows.num_data, "batch_size": order.batch_size or self.target.rows.num_data,
+            "step_size": chains.motion.h, "seconds": time.monotonic() - self.began, "took": dict(self.took),
+        }  # fmt: skip
+        return Found(weights[healthy], self.target.weights.names, verdict, info)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.took[name] = self.took.get(name, 0.0) + time.monotonic() - began
+
+
+def _check(asked: Asked, checkpoint_every: float) -> None:
+    whole_number("chains", asked.chains)
+    check_seed(asked.seed)
+    for name in ("max_seconds", "step_size"):
+        if getattr(asked, name) is not None:
+            positive_number(name, getattr(asked, name))
+    for name, least in (("batch_size", 1), ("num_draws", 4), ("burn_in", 0), ("thin", 1)):
+        if getattr(asked, name) is not None:
+            whole_number(name, getattr(asked, name), least)
+    fraction("tolerance", asked.tolerance)
+    if asked.tolerance > 0.5:
+        raise UsageError(f"tolerance must be at most .5. Got {asked.tolerance}.")
+    if checkpoint_every != 0:  # after every piece of the work
+        positive("checkpoint_every", checkpoint_every, ", in seconds")
+
+
+def _weights(model: Any) -> Weights:
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(f"model must be a torch.nn.Module. Got {type(model).__name__}.")
+    return Weights.of(model)
+
+
+def _probe(target: Target) -> Inputs:
+    """Of some of the data set's rows, fewer where each predicts many numbers."""
+    inputs = target.rows.first(PROBE_ROWS).inputs
+    z = target.weights.flat(target.likelihood.model)[None]
+    width = target.predicted(z, target.rows.first(1).inputs).shape[2]
+    fewer = max(FEWEST_PROBE_ROWS, MOST_NUMBERS // max(1, width))
+    return target.rows.first(min(PROBE_ROWS, fewer)).inputs if fewer < PROBE_ROWS else inputs
+
+
+def _usable(target: Target, inputs: Inputs) -> Inputs:
+    """Probe rows of the user's; DataError where the module's first outputs for them are not finite."""
+    found = target.predicted(target.weights.flat(target.likelihood.model)[None], inputs)
+    bad = ~torch.isfinite(found[0]).all(1)
+    if bool(bad.any()):
+        raise DataError(f"the model's output for probe row {int(bad.int().argmax())} is not finite.")  # fmt: skip
+    return inputs
+
+
+def _say_narrow(weights: Weights) -> None:
+    if weights.narrow:
+        dtype = weights.dtypes[weights.names.index(weights.narrow[0])]
+        say(
+            f"{len(weights.narrow)} parameters are {str(dtype).removeprefix('torch.')}: copies of them in float32 are "
+            "sampled, and rounded for every evaluation and in what is kept."
+        )

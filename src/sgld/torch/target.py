@@ -1,0 +1,284 @@
+"""The posterior of a module's weights, for several chains at once.
+
+    log p(theta | data) = - sum over rows of loss - sum_j lambda_j theta_j^2 / 2
+
+theta is one flat vector for each chain, [chain, d], of the parameters that require a gradient, in
+their order; all else of the module stays as it is. One call of the module under `torch.func.vmap`
+serves all chains, and one backward pass; a module that vmap cannot take is called chain by chain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..checks import is_number
+from ..errors import UsageError
+from ..probe.layers import Layers
+from ..probe.predictions import CLASSES, MEANS, Kind
+from .likelihood import Likelihood
+from .rows import Batch, Inputs, Rows
+
+__all__ = ["Target", "Weights", "precisions"]
+
+AGREE = 1e-2  # of gradients, vmapped and not, relative to their size
+PIECE = 2**20  # numbers of gradients of single rows that are held together
+REACH = 1e-2  # of a difference of gradients, in sds
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The parameters that are sampled, as stretches of a flat vector.
+
+    Attributes:
+      names, shapes, dtypes: of each.
+      dtype: of the vector: float64 where a parameter is, else float32.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+    dtypes: tuple[torch.dtype, ...]
+    device: torch.device
+
+    @classmethod
+    def of(cls, model: torch.nn.Module) -> Weights:
+        """Those of a module that require a gradient; UsageError where there are none."""
+        found = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if not found:
+            raise UsageError(
+                "the model has no parameter that requires a gradient; set requires_grad of those to sample."
+            )
+        devices = {p.device for p in found.values()}
+        if len(devices) > 1:
+            raise UsageError(
+                f"all parameters must be on one device. Got {', '.join(map(str, devices))}."
+            )
+        for name, p in found.items():
+            if not p.is_floating_point():
+                raise UsageError(f"parameters must be real numbers. Got {p.dtype} for {name!r}.")
+            if not bool(torch.isfinite(p).all()):
+                raise UsageError(f"weights must be finite. Got nan or inf in {name!r}.")
+        parts = found.values()
+        return cls(
+            tuple(found),
+            tuple(p.shape for p in parts),
+            tuple(p.dtype for p in parts),
+            devices.pop(),
+        )
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the flat vector."""
+        return torch.float64 if torch.float64 in self.dtypes else torch.float32
+
+    @property
+    def narrow(self) -> tuple[str, ...]:
+        """Names of those that are held in fewer bits than the vector's."""
+        return tuple(
+            name
+            for name, dtype in zip(self.names, self.dtypes, strict=True)
+            if torch.finfo(dtype).bits < 32
+        )
+
+    @property
+    def layers(self) -> Layers:
+        """Names and sizes; a parameter without entries is left out."""
+        sizes = [math.prod(shape) for shape in self.shapes]
+        kept = [(name, size) for name, size in zip(self.names, sizes, strict=True) if size]
+        return Layers(tuple(name for name, _ in kept), tuple(size for _, size in kept))
+
+    def flat(self, model: torch.nn.Module) -> torch.Tensor:
+        """The module's own, [d]."""
+        held = dict(model.named_parameters())
+        return torch.cat([held[name].detach().reshape(-1).to(self.dtype) for name in self.names])
+
+    def described(self) -> list[list[object]]:
+        """Name, shape and dtype of each, JSON-ready."""
+        each = zip(self.names, self.shapes, self.dtypes, strict=True)
+        return [[name, list(shape), str(dtype)] for name, shape, dtype in each]
+
+    def rest(self, model: torch.nn.Module) -> str:
+        """SHA-256 of all of the module that is not sampled."""
+        found = hashlib.sha256()
+        for name, value in sorted(model.state_dict().items()):
+            if name in self.names or not isinstance(value, torch.Tensor):
+                continue
+            bits = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            found.update(bits.numpy().tobytes())
+        return found.hexdigest()
+
+    def named(self, z: torch.Tensor) -> dict[str, torch.Tensor]:
+        """[..., d] as tensors [..., *shape] by name, in the dtypes of the module."""
+        parts = z.split([math.prod(shape) for shape in self.shapes], -1)
+        return {
+            name: part.reshape(*z.shape[:-1], *shape).to(dtype)
+            for name, part, shape, dtype in zip(
+                self.names, parts, self.shapes, self.dtypes, strict=True
+            )
+        }
+
+
+def precisions(prior_sd: Any, prior_precision: Any, weights: Weights) -> torch.Tensor:
+    """lambda of every entry, [d]: 1 / sd^2.
+
+    Args:
+      prior_sd: a number, {pattern: sd}, or a prior of `sgld.networks.normal_prior`.
+      prior_precision: a number, where no sd is given.
+    """
+    if (prior_sd is None) == (prior_precision is None):
+        raise UsageError(
+            "give prior_sd= (the sd of every weight a priori, {pattern: sd}, or sgld.networks.normal_prior(...)), "
+            "or else prior_precision=, one of the two."
+        )
+    if prior_precision is not None:
+        if not is_number(prior_precision) or not 0 < prior_precision < math.inf:
+            raise UsageError(f"prior_precision must be positive. Got {prior_precision!r}.")
+        prior_sd = float(prior_precision) ** -0.5
+    from ..networks.prior import NormalPrior, normal_prior
+
+    if not isinstance(prior_sd, NormalPrior):
+        if not is_number(prior_sd) and not isinstance(prior_sd, Mapping):
+            raise UsageError(
+                "prior_sd must be a number, {pattern: sd} or sgld.networks.normal_prior(...). "
+                f"Got {type(prior_sd).__name__}."
+            )
+        prior_sd = normal_prior(prior_sd)
+    shapes = zip(weights.names, weights.shapes, strict=True)
+    sd = prior_sd.sd({name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes})
+    parts = [
+        torch.full((math.prod(shape),), sd[name] ** -2, dtype=weights.dtype, device=weights.device)
+        for name, shape in zip(weights.names, weights.shapes, strict=True)
+    ]
+    return torch.cat(parts)
+
+
+class Target:
+    """Gradients, curvature and predictions of chains.
+
+    Attributes:
+      precision: lambda, [d].
+      together: whether all chains are in one call of the module.
+      exact: whether second derivatives are those of autograd; else differences of gradients.
+    """
+
+    def __init__(
+        self, likelihood: Likelihood, rows: Rows, weights: Weights, precision: torch.Tensor
+    ) -> None:
+        self.likelihood, self.rows, self.weights = likelihood, rows, weights
+        self.precision = precision
+        self.together, self.exact = True, True
+        self.together = self._vmap_is_right()
+
+    @property
+    def dimension(self) -> int:
+        """d."""
+        return len(self.precision)
+
+    @property
+    def kind(self) -> Kind:
+        """Of the predictions."""
+        return CLASSES if self.likelihood.classes else MEANS
+
+    def gradient(self, z: torch.Tensor, batch: Batch, scale: float) -> torch.Tensor:
+        """Of the log posterior, [chain, d]; the rows of the batch count `scale` times."""
+        z = z.detach().requires_grad_(True)
+        (g,) = torch.autograd.grad(self._totals(z, batch).sum(), z)
+        return torch.addcmul(-scale * g, self.precision, z.detach(), value=-1)
+
+    def curvature(
+        self, z: torch.Tensor, batch: Batch, scale: float, root: torch.Tensor
+    ) -> Callable[[torch.Tensor], torch.Tensor]:
+        """v -> D^{1/2} J D^{1/2} v, [chain, d], J minus the Hessian at z; `root` is D^{1/2}, [d]."""
+        if self.exact:
+            at = z.detach().requires_grad_(True)
+            try:
+                (g,) = torch.autograd.grad(self._totals(at, batch).sum(), at, create_graph=True)
+
+                def product(v: torch.Tensor) -> torch.Tensor:
+                    v = root * v
+                    (moved,) = torch.autograd.grad((g * v).sum(), at, retain_graph=True)
+                    return root * (scale * moved + self.precision * v)
+
+                product(torch.ones_like(z))
+            except RuntimeError:  # of an operation without a second derivative
+                self.exact = False
+            else:
+                return product
+
+        def difference(v: torch.Tensor) -> torch.Tensor:
+            length = REACH / v.norm(dim=1, keepdim=True).clamp(min=1e-30)
+            ahead, behind = (
+                self.gradient(z + sign * length * root * v, batch, scale) for sign in (1, -1)
+            )
+            return root * (behind - ahead) / (2 * length)
+
+        return difference
+
+    def squares(self, z: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """Sum over some rows of the squares of single rows' gradients at z [d]."""
+        found = torch.zeros_like(z)
+        together = max(1, PIECE // max(1, len(z)))
+        for part in numbers.split(together):
+            many = z.expand(len(part), -1)
+            g = self.gradient(many, self.rows.at(part[:, None]), 1.0) + self.precision * many
+            found += (g**2).sum(0)
+        return found
+
+    def predicted(self, z: torch.Tensor, inputs: Inputs) -> torch.Tensor:
+        """At rows that all chains share: log probabilities or means, [chain, row, k]."""
+        batch = Batch(inputs, torch.empty(0), shared=True)
+        with torch.no_grad():
+            found = self._each(lambda weights, rows, _: self.likelihood.outputs(weights, rows), z, batch)  # fmt: skip
+        found = found.reshape(*found.shape[:2], -1).to(self.weights.dtype)
+        return torch.log_softmax(found, -1) if self.likelihood.classes else found
+
+    def _totals(self, z: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Minus the log likelihood of the batch, [chain]."""
+
+        def total(weights: dict[str, torch.Tensor], inputs: Inputs, target: Any) -> torch.Tensor:
+            outputs = self.likelihood.outputs(weights, inputs)
+            return self.likelihood.total(outputs, target).to(self.weights.dtype)
+
+        return self._each(total, z, batch)
+
+    def _each(self, f: Callable[..., torch.Tensor], z: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """f(weights, inputs, target) of every chain, stacked."""
+        named, own = self.weights.named(z), not batch.shared
+        if self.together:
+            where = 0 if own else None
+            return torch.func.vmap(f, in_dims=(0, where, where))(named, batch.inputs, batch.target)
+        found = []
+        for chain in range(len(z)):
+            inputs, target = batch.inputs, batch.target
+            if own:
+                parts = inputs.items() if isinstance(inputs, dict) else enumerate(inputs)
+                one = {name: leaf[chain] for name, leaf in parts}
+                inputs = one if isinstance(inputs, dict) else tuple(one.values())
+                target = target[chain]
+            found.append(f({name: value[chain] for name, value in named.items()}, inputs, target))
+        return torch.stack(found)
+
+    def _vmap_is_right(self) -> bool:
+        """Whether the module can be called for all chains at once, and gives the same."""
+        start = self.weights.flat(self.likelihood.model)
+        z = torch.stack([start, 0.9 * start])
+        n = min(4, self.rows.num_data // 2)
+        numbers = torch.arange(2 * n, device=start.device).reshape(2, n)
+        found = []
+        for self.together in (False, True):
+            try:
+                found.append(self.gradient(z, self.rows.at(numbers), 1.0))
+            except Exception:  # whatever a module does that vmap has no rule for
+                if not self.together:
+                    raise
+                return False
+        alone, together = found
+        size = alone.abs().max().clamp(min=1e-30)
+        return bool(((alone - together).abs().max() / size) < AGREE)

@@ -1,0 +1,221 @@
+"""Metric and step of a module's chains, from where optimisers end: the path of tune/from_network.
+
+Every chain begins where an Adam of its own ended and takes four short stages, before and after which
+
+    D      1 / (diagonal of the empirical Fisher information + lambda), of all chains
+    V_l    variance of a batch's gradient in D per parameter of layer l, from 20 batches
+    delta  min(2 gamma tau / max_l V_l, sqrt(f / lambda_1)),    h = delta^2
+
+are measured where the chains are; then they are frozen. tau is twice the tolerance, lambda_1 the largest
+curvature in D. What a step costs is counted in operations: the clock chooses nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from ..data.order import generator
+from ..diagnose.predictions import FEWEST_ENTRIES
+from ..pace import Work
+from .dynamics import FRICTION, Motion, Order, State
+from .target import Target
+
+__all__ = ["ITERATIONS", "Asked", "Tuned", "curvature_rows", "generator_of", "price", "stiffest", "tuned"]  # fmt: skip
+
+LEARNING_RATE = 1e-2  # at first; a half period of a cosine takes it to 0
+OPTIMISER_SECONDS, MOST_PASSES, FEWEST_STEPS, MOST_STEPS = 20.0, 60, 500, 20_000
+STAGES, STAGE_STEPS, STAGE_SECONDS = 4, 250, 4.0
+# of max_seconds, that optimisers and stages are predicted to take at most, and may
+OPTIMISER_SHARE, STAGE_SHARE, LATEST = 1 / 6, 1 / 20, 0.5
+FULL_SECONDS, FULL_STEPS = 30.0, 6_000  # predicted, of so many steps over all rows
+BATCH_SIZE, BATCHES = 100, 20
+STABLE = 0.5  # f = delta^2 lambda_1
+ITERATIONS, FLOOR = 8, 1e-6  # of power iteration; of the eigenvalues of unit rows' products
+FISHER_ROWS, CURVATURE_ROWS, FEWEST_ROWS = 1024, 1024, 64
+FISHER_NUMBERS, CURVATURE_NUMBERS = 2**26, 2**25  # rows x parameters that are looked at
+# seconds of a step: of its own, of a layer of the module, of a multiplication and addition
+STEP, LAYER, PRODUCT = 4e-4, 6e-5, {"cpu": 1e-10, "other": 2e-13}
+STARTS, ADAM, STAGE, NOISE = 11, 12, 13, 14  # streams of the host's generator
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked of a run; None is left to the library."""
+
+    chains: int
+    seed: int
+    tolerance: float
+    max_seconds: float | None
+    step_size: float | None
+    batch_size: int | None
+    num_draws: int | None
+    burn_in: int | None
+    thin: int | None
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Where the chains are, D^{1/2}, the step, and rows per step (None: all of them)."""
+
+    z: torch.Tensor
+    root: torch.Tensor
+    h: float
+    batch_size: int | None
+
+
+def tuned(target: Target, asked: Asked, until: float) -> Tuned:
+    """All of the module docstring; past the time `until` optimisers and stages are cut short."""
+    size = min(BATCH_SIZE if asked.batch_size is None else asked.batch_size, target.rows.num_data)
+    z = _optimised(target, asked, size, until)
+    whole = asked.batch_size is None and affordable(target, asked.chains)
+    batch_size = None if whole or size == target.rows.num_data else size
+    each = price(target, asked.chains, batch_size)
+    seconds = min(STAGE_SECONDS, STAGE_SHARE * (asked.max_seconds or math.inf))
+    steps = int(np.clip(seconds / each / STAGES, 20, STAGE_STEPS))
+    noise = generator_of(asked.seed, STAGE, z.device)
+    order = Order(target.rows, asked.chains, batch_size, asked.seed, STAGE)
+    with Work("step size", until=until) as work:
+        for number in range(STAGES + 1):
+            root = metric(target, z)
+            h = asked.step_size or step_size(target, asked, root, z, batch_size)
+            if number == STAGES or work.late:
+                break
+            motion, begin = Motion(target, order, root, h, noise), number * steps
+            state = State(z, torch.zeros_like(z))
+            for first, count in work.pieces(begin, begin + steps, most=64, of=STAGES * steps):
+                state = motion.moved(state, first, count)
+            z = state.z
+    return Tuned(z, root, h, batch_size)
+
+
+def price(target: Target, chains: int, batch_size: int | None) -> float:
+    """Predicted seconds of a step of all chains."""
+    likelihood, few = target.likelihood, target.rows.first(64)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        likelihood.outputs({}, few.inputs)
+    layers = sum(not list(module.children()) for module in likelihood.model.modules())
+    rows = chains * (batch_size or target.rows.num_data) / len(few.target)
+    kind = "cpu" if target.weights.device.type == "cpu" else "other"
+    # a backward pass is two forward ones; a multiplication and an addition are counted as two
+    products = 3 * rows * counter.get_total_flops() / 2
+    calls = 1 if target.together else chains
+    return STEP + calls * layers * LAYER + products * PRODUCT[kind]
+
+
+def affordable(target: Target, chains: int) -> bool:
+    """Whether all rows are, at every step of long enough chains."""
+    return FULL_STEPS * price(target, chains, None) <= FULL_SECONDS
+
+
+def generator_of(seed: int, stream: int, device: torch.device) -> torch.Generator:
+    """Torch's, on the device, begun from the host's."""
+    found = torch.Generator(device)
+    found.manual_seed(int(generator(seed, stream, 0).integers(2**53)))
+    return found
+
+
+def _optimised(target: Target, asked: Asked, size: int, until: float) -> torch.Tensor:
+    """Where Adam ends for every chain, from the module's weights with as much again of what varies in a layer."""
+    start = target.weights.flat(target.likelihood.model)
+    spread = torch.cat([
+        part.std(correction=0).expand(len(part)) if len(part) > 1 else torch.zeros_like(part)
+        for part in start.split(list(target.weights.layers.sizes))
+    ])  # fmt: skip
+    xi = generator(asked.seed, STARTS, 0).standard_normal((asked.chains, len(start)))
+    xi[0] = 0
+    z = torch.nn.Parameter(start + spread * torch.from_numpy(xi).to(start))
+    order = Order(target.rows, asked.chains, size, asked.seed, ADAM)
+    seconds = min(OPTIMISER_SECONDS, OPTIMISER_SHARE * (asked.max_seconds or math.inf))
+    wanted = min(seconds / price(target, asked.chains, size), MOST_PASSES * order.num_batches)
+    steps = int(np.clip(wanted, FEWEST_STEPS, MOST_STEPS))
+    optimizer = torch.optim.Adam([z], lr=LEARNING_RATE)
+    with Work("optimising", until=until) as work:
+        for first, count in work.pieces(0, steps):
+            for step in range(first, first + count):
+                rate = 0.5 * LEARNING_RATE * (1 + math.cos(math.pi * step / steps))
+                optimizer.param_groups[0]["lr"] = rate
+                z.grad = -target.gradient(z, order.at(step), order.scale)
+                optimizer.step()
+            if work.late:
+                break
+    return z.detach()
+
+
+def metric(target: Target, z: torch.Tensor) -> torch.Tensor:
+    """D^{1/2}, [d]: each chain has rows of its own, past the last of which they begin again."""
+    num_data, d = target.rows.num_data, target.dimension
+    rows = min(num_data, FISHER_ROWS, max(FEWEST_ROWS, FISHER_NUMBERS // d))
+    share = -(-rows // len(z))
+    squares = torch.zeros_like(target.precision)
+    for chain, place in enumerate(z):
+        numbers = (chain * share + torch.arange(share, device=z.device)) % num_data
+        squares += target.squares(place, numbers) * (num_data / share) / len(z)
+    return (squares + target.precision).clamp(min=1e-8).rsqrt()
+
+
+def curvature_rows(target: Target) -> int:
+    """Rows on which the stiffest directions are looked for."""
+    most = min(CURVATURE_ROWS, CURVATURE_NUMBERS // target.dimension)
+    return min(target.rows.num_data, max(FEWEST_ROWS, most))
+
+
+def step_size(
+    target: Target, asked: Asked, root: torch.Tensor, z: torch.Tensor, batch_size: int | None
+) -> float:
+    """The largest h that noise and curvature allow where the chains are."""
+    _, stiff = stiffest(target, root, z, min(2, target.dimension))
+    longest = STABLE / max(1e-12, float(stiff.max()))
+    V = _noise(target, asked, root, z, batch_size)
+    return min((2 * FRICTION * 2 * asked.tolerance / max(V, 1e-12)) ** 2, longest)
+
+
+def _noise(
+    target: Target, asked: Asked, root: torch.Tensor, z: torch.Tensor, batch_size: int | None
+) -> float:
+    """V of the noisiest layer of those that are looked at."""
+    if batch_size is None:
+        return 0.0
+    order = Order(target.rows, len(z), batch_size, asked.seed, NOISE)
+    total, squares = torch.zeros_like(z), torch.zeros_like(z)
+    for step in range(BATCHES):
+        g = root * target.gradient(z, order.at(step), order.scale)
+        total, squares = total + g, squares + g**2
+    variance = (squares - total**2 / BATCHES) / (BATCHES - 1)
+    sizes = target.weights.layers.sizes
+    V = [float(part.mean()) for part in variance.split(list(sizes), 1)]
+    least = min(FEWEST_ENTRIES, max(sizes))
+    return max(v for v, size in zip(V, sizes, strict=True) if size >= least)
+
+
+def stiffest(
+    target: Target, root: torch.Tensor, z: torch.Tensor, count: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Orthonormal directions at every z in the coordinates of D^{1/2}, [chain, count, d]; the largest eigenvalue.
+
+    By block power iteration, as probe/directions.
+    """
+    some = target.rows.first(curvature_rows(target))
+    times = target.curvature(z, some, target.rows.num_data / len(some.target), root)
+    begin = torch.from_numpy(generator(0, STARTS, 1).standard_normal((count, target.dimension)))
+    basis = _orthonormal(begin.to(z).expand(len(z), -1, -1))
+    values = torch.zeros(len(z))
+    for _ in range(ITERATIONS):
+        moved = torch.stack([times(v) for v in basis.unbind(1)], 1)
+        products = basis @ moved.mT
+        values = torch.linalg.eigvalsh((products + products.mT) / 2)[:, -1]
+        basis = _orthonormal(moved)
+    return basis, values
+
+
+def _orthonormal(rows: Any) -> torch.Tensor:
+    """A basis of the span of rows [chain, count, d], from their products."""
+    unit = rows / rows.norm(dim=2, keepdim=True).clamp(min=1e-30)
+    values, vectors = torch.linalg.eigh(unit @ unit.mT)
+    basis = (vectors.mT @ unit) / values.clamp(min=FLOOR).sqrt()[:, :, None]
+    return basis / basis.norm(dim=2, keepdim=True).clamp(min=1e-30)

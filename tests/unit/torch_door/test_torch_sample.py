@@ -1,0 +1,284 @@
+"""`sgld.torch.sample`: laws of the chains, the verdict, resume, parity with the JAX path."""
+
+import math
+
+import numpy as np
+import pytest
+
+import sgld
+
+torch = pytest.importorskip("torch")
+
+from torch_parts import F, linear, squares  # noqa: E402
+
+import sgld.torch as st  # noqa: E402
+from sgld.torch import chains as torch_chains  # noqa: E402
+from sgld.torch.dynamics import Order, State, baoa, kinetic  # noqa: E402
+from sgld.torch.likelihood import checked  # noqa: E402
+from sgld.torch.rows import read_rows  # noqa: E402
+from sgld.torch.target import Target, Weights, precisions  # noqa: E402
+from sgld.torch.tuning import metric, stiffest  # noqa: E402
+
+
+def target_of(model, loss, data, **prior):
+    weights = Weights.of(model)
+    rows = read_rows(data, weights.device, 0)
+    return Target(checked(model, loss, rows), rows, weights, precisions(weights=weights, **{"prior_sd": 1.0, "prior_precision": None, **prior}))  # fmt: skip
+
+
+def test_a_step_is_that_of_the_jax_sampler():
+    import jax
+
+    with jax.enable_x64(True):
+        import jax.numpy as jnp
+
+        from sgld.preconditioner.fixed import Diagonal
+
+        rng = np.random.default_rng(1)
+        z, p, xi, root = (rng.standard_normal((2, 5)) for _ in range(4))
+        root, h = np.abs(root[0]) + 0.1, 0.3
+        model, data, *_ = linear()
+        target = target_of(model, squares, data)
+        z = z[:, :4]
+        p, xi, root = p[:, :4], xi[:, :4], root[:4]
+        x, y = (a.numpy() for a in data)
+        design = jnp.asarray(np.column_stack([x, np.ones(len(x))]))
+        grad = lambda q: design.T @ (jnp.asarray(y) - design @ q) - q  # noqa: E731
+        sampler, D = sgld.BAOA(), Diagonal(jnp.asarray(root**2))
+        order = Order(target.rows, 2, None, 0, 0)
+        state = State(torch.tensor(z), torch.tensor(p))
+        wanted = [(jnp.asarray(a), jnp.asarray(b)) for a, b in zip(z, p, strict=True)]
+        for _ in range(3):
+            g = target.gradient(state.z, order.at(0), order.scale)
+            state = baoa(state, g, h / 300, torch.tensor(root), torch.tensor(xi))
+            one = lambda s, noise: tuple(  # noqa: E731
+                sampler.step(type(sampler.init(s[0]))(*s), grad, h / 300, noise, preconditioner=D)
+            )
+            wanted = [one(s, jnp.asarray(noise)) for s, noise in zip(wanted, xi, strict=True)]
+        np.testing.assert_allclose(state.z, [s[0] for s in wanted], rtol=1e-9)
+        np.testing.assert_allclose(state.p, [s[1] for s in wanted], rtol=1e-9)
+
+
+def test_the_law_of_a_linear_module_is_the_closed_form():
+    model, data, mean, covariance = linear()
+    before = [p.clone() for p in model.parameters()]
+    ensemble = st.sample(model, squares, data, prior_sd=1.0, progress=False)
+    assert ensemble.verdict.word == "trusted", ensemble.verdict
+    draws = torch.stack([torch.cat([s["weight"][0], s["bias"]]) for s in ensemble.states]).numpy()
+    sd = np.sqrt(np.diag(covariance))
+    effective = 400  # at least, of up to 800 that are kept
+    assert (np.abs(draws.mean(0) - mean) < 5 * sd / math.sqrt(effective)).all()
+    assert (np.abs(draws.std(0) / sd - 1) < 5 / math.sqrt(2 * effective)).all()
+    correlation = np.corrcoef(draws.T) - covariance / np.outer(sd, sd)
+    assert (np.abs(correlation) < 5 / math.sqrt(effective)).all()
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert 2 * effective <= 2 * len(ensemble) <= 1600 and repr(ensemble).endswith("trusted)")
+    assert len(ensemble.summary().splitlines()) <= 20
+    assert ensemble.to_arviz(weights="keep")["posterior"]["weight"].shape == (
+        4,
+        len(ensemble) // 4,
+        1,
+        3,
+    )
+
+
+def test_minibatches_have_the_law_too():
+    model, data, mean, covariance = linear(1000)
+    ensemble = st.sample(
+        model, squares, data, prior_precision=1.0, batch_size=100, num_draws=1500, step_size=0.01,
+        burn_in=300, thin=4, progress=False,
+    )  # fmt: skip
+    draws = torch.stack([torch.cat([s["weight"][0], s["bias"]]) for s in ensemble.states]).numpy()
+    sd = np.sqrt(np.diag(covariance))
+    assert (np.abs(draws.mean(0) - mean) < 0.3 * sd).all()
+    assert (np.abs(draws.std(0) / sd - 1) < 0.2).all()
+
+
+def test_metric_and_stiffest_direction_are_those_of_the_hessian():
+    model, data, _, covariance = linear()
+    target = target_of(model, squares, data)
+    z = target.weights.flat(model).expand(2, -1).clone()
+    J = np.linalg.inv(covariance)
+    x, y = (a.numpy() for a in data)
+    design = np.column_stack([x, np.ones(len(x))])
+    residual = design @ z[0].numpy() - y
+    fisher = ((design * residual[:, None]) ** 2).sum(0) + 1
+    np.testing.assert_allclose(metric(target, z) ** -2, fisher, rtol=1e-6)
+    root = torch.tensor(np.diag(J) ** -0.5)
+    whitened = root.numpy()[:, None] * J * root.numpy()
+    values, vectors = np.linalg.eigh(whitened)
+    for exact in (True, False):  # by differences of gradients too
+        target.exact = exact
+        directions, largest = stiffest(target, root, z, 2)
+        np.testing.assert_allclose(largest, values[-1], rtol=1e-3)
+        overlap = np.linalg.norm(directions[0].numpy() @ vectors[:, -1])
+        assert overlap > 0.999
+
+
+def test_chain_by_chain_and_together_are_the_same():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3))
+    x, y = torch.randn(50, 4), torch.randint(0, 3, (50,))
+    target = target_of(model, F.cross_entropy, (x, y))
+    assert target.together and target.likelihood.classes
+    z = torch.randn(3, target.dimension)
+    batch = target.rows.at(torch.arange(15).reshape(3, 5))
+    together = target.gradient(z, batch, 2.0)
+    target.together = False
+    torch.testing.assert_close(together, target.gradient(z, batch, 2.0))
+    torch.testing.assert_close(
+        target.predicted(z, target.rows.first(4).inputs)[1],
+        torch.log_softmax(
+            torch.func.functional_call(
+                model, target.weights.named(z[1]), target.rows.first(4).inputs
+            ),
+            -1,
+        ),
+    )
+
+
+class Branches(torch.nn.Module):
+    """What vmap cannot take: a branch by value."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.linear(x) if float(self.linear.bias.detach()) < 1e9 else x
+
+
+def test_a_module_that_vmap_cannot_take_is_called_chain_by_chain():
+    x, y = (a.float() for a in linear()[1])
+    target = target_of(Branches(), squares, (x, y))
+    assert not target.together
+    ensemble = st.sample(
+        Branches(), squares, (x, y), prior_sd=1.0, chains=2, num_draws=30, burn_in=10, thin=1,
+        progress=False,
+    )  # fmt: skip
+    assert len(ensemble) == 60
+
+
+def test_the_kinetic_temperature_is_one_where_the_momentum_has_its_law():
+    from sgld.probe.layers import Layers
+
+    generator = torch.Generator().manual_seed(0)
+    h, layers = 0.25, Layers(("a", "b"), (40, 60))
+    decay = math.exp(-2 * math.sqrt(h))
+    before = math.sqrt(1.3) * torch.randn(4, 100, generator=generator)
+    values = []
+    for _ in range(400):  # heat that comes in between two O steps: 1.3 before, less after
+        before = math.sqrt(1.3) * torch.randn(4, 100, generator=generator)
+        after = math.sqrt(decay) * before + math.sqrt(1 - decay) * torch.randn(4, 100, generator=generator)  # fmt: skip
+        values.append(kinetic(after, torch.eye(100)[:16].expand(4, -1, -1), layers, h))
+    found = torch.stack(values).mean((0, 1))
+    wanted = (1.3 + 1 + 0.3 * decay) / 2
+    np.testing.assert_allclose(found, [wanted] * 3, rtol=0.02)
+
+
+def test_a_pass_visits_rows_once_and_resumes_anywhere():
+    rows = read_rows((torch.arange(23.0)[:, None], torch.arange(23.0)), torch.device("cpu"), 0)
+    order = Order(rows, 2, 5, 7, 0)  # 5 batches of 4
+    batches = [order.at(step) for step in range(10)]
+    for chain in range(2):
+        seen = torch.cat([b.target[chain] for b in batches[:5]])
+        assert len(seen) == 20 == len(seen.unique())
+    assert not torch.equal(batches[0].target[0], batches[0].target[1])
+    assert not torch.equal(batches[0].target, batches[5].target)
+    again = Order(rows, 2, 5, 7, 0).at(7)
+    assert torch.equal(again.target, batches[7].target)
+    assert math.isclose(order.scale, 23 / 4)
+
+
+def test_a_step_that_is_too_large_is_not_trusted():
+    """Well mixed and too hot: the momentum shows it."""
+    x, y = digits_like(400)
+    ensemble = st.sample(
+        torch.nn.Linear(5, 3), F.cross_entropy, (x, y), prior_sd=1.0, step_size=0.03, batch_size=20,
+        burn_in=200, num_draws=1000, thin=2, progress=False,
+    )  # fmt: skip
+    assert ensemble.verdict.word == "biased", ensemble.verdict
+    assert "temperature" in ensemble.verdict.reasons[0]
+    assert "smaller step_size" in ensemble.verdict.reasons[0]
+    hot = ensemble.verdict.extra["predictions"]["temperatures"]["the stiffest directions"][0]
+    assert hot > 1.3
+
+
+def digits_like(num_data):
+    """Rows of three classes, in five columns."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((num_data, 5)).astype(np.float32)
+    logits = np.stack([x[:, 0] * 2, x[:, 1] - x[:, 2], x[:, 3] * x[:, 4]], 1)
+    y = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    return torch.tensor(x), torch.tensor(y)
+
+
+def test_a_network_is_that_of_the_jax_path():
+    import equinox as eqx
+    import jax
+
+    x, y = digits_like(200)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3))
+    rows = torch.randn(100, 5)
+    ensemble = st.sample(model, F.cross_entropy, (x, y), prior_sd=0.7, progress=False)
+    assert ensemble.verdict.word == "trusted", ensemble.verdict
+    net = eqx.nn.MLP(5, 3, 6, 1, activation=jax.nn.tanh, key=jax.random.key(0))
+    posterior = sgld.Posterior(
+        sgld.networks.normal_prior(0.7),
+        lambda net, datum: jax.nn.log_softmax(net(datum[0]))[datum[1]],
+    )
+    draws = sgld.sample(posterior, (x.numpy(), y.numpy().astype(np.int32)), net, progress=False)
+    other = sgld.networks.classes(draws, lambda net, rows: jax.vmap(net)(rows), rows.numpy())
+    one = ensemble.predict_classes(rows)
+    variation = 0.5 * np.abs(one.probabilities.numpy() - other.probabilities).sum(1).mean()
+    assert variation < 0.015
+    ratio = one.epistemic.numpy().mean() / np.mean(other.epistemic)
+    assert abs(ratio - 1) < 0.1
+
+
+def test_kept_weights_have_the_bounds_that_they_are_given():
+    record = torch_chains.Record(8, np.full(1, -1))
+    for k in range(50):
+        record.take(torch.full((1, 2), float(k)), torch.zeros(1, 1, 1), torch.zeros(1, 2))
+        assert len(record.weights) <= 8 and record.weights[0][0, 0] == 0
+    numbers, weights = record.kept_from(20, 3)
+    assert (weights[0, :, 0] == numbers).all() and (numbers >= 20).all() and len(numbers) <= 3
+
+
+def test_max_seconds_is_honoured():
+    import time
+
+    x, y = digits_like(3000)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 64), torch.nn.ReLU(), torch.nn.Linear(64, 3))
+    began = time.monotonic()
+    ensemble = st.sample(
+        model, F.cross_entropy, (x, y), prior_sd=1.0, max_seconds=6, progress=False
+    )
+    assert time.monotonic() - began < 6.6
+    assert ensemble.verdict.judged
+
+
+def test_half_the_step_confirms_or_refutes():
+    model, data, *_ = linear(500)
+    well = st.sample(
+        model, squares, data, prior_sd=1.0, step_size=0.1, num_draws=400, thin=4, burn_in=50,
+        progress=False,
+    )  # fmt: skip
+    found = well.step_halving()
+    assert found.word == "trusted" and found.confirmed_by == "half the step" and well.verdict is found  # fmt: skip
+
+
+def test_half_the_step_halves_the_heat():
+    """Of independent noise the heat of a momentum goes as sqrt(h): a quarter of h, half of it."""
+    from sgld.torch.judging import half_the_step
+
+    x, y = digits_like(400)
+    hot = st.sample(
+        torch.nn.Linear(5, 3), F.cross_entropy, (x, y), prior_sd=1.0, step_size=0.004, batch_size=20,
+        burn_in=100, num_draws=500, thin=2, progress=False,
+    )  # fmt: skip
+    change, failed = half_the_step(*hot._run)
+    assert not failed and not change.agrees
+    assert np.median(change.sd_ratio) > 1.05

@@ -1,0 +1,115 @@
+"""Run directories of `sgld.torch.sample`: stopped, gone on with, loaded, refused."""
+
+import numpy as np
+import pytest
+
+import sgld
+from sgld.errors import RunError
+
+torch = pytest.importorskip("torch")
+
+from torch_parts import linear, squares  # noqa: E402
+
+import sgld.torch as st  # noqa: E402
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.fixture
+def short_tuning(monkeypatch):
+    monkeypatch.setattr("sgld.torch.tuning.FEWEST_STEPS", 20)
+    monkeypatch.setattr("sgld.torch.tuning.STAGE_STEPS", 20)
+
+
+def small(path=None, **given):
+    model, data, *_ = linear(120)
+    return st.sample(
+        model, squares, data, prior_sd=1.0, batch_size=30, num_draws=200, burn_in=40, thin=2,
+        path=path, progress=False, checkpoint_every=0, **given,
+    )  # fmt: skip
+
+
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path, monkeypatch, short_tuning):
+    whole = small()
+    from sgld.torch.run_files import Files
+
+    save, calls = Files.save, []
+
+    def stops(self, chains, now):
+        save(self, chains, now)
+        calls.append(chains.record.count)
+        if chains.record.count > 60:
+            raise Stopped
+
+    monkeypatch.setattr(Files, "save", stops)
+    monkeypatch.setattr("sgld.pace.SECONDS", 0.01)
+    with pytest.raises(Stopped):
+        small(tmp_path / "run")
+    monkeypatch.setattr(Files, "save", save)
+    assert 60 < calls[-1] < 200
+    model, data, *_ = linear(120)
+    with torch.no_grad():
+        model.weight.add_(1.0)  # where the chains started is stored
+    with pytest.raises(RunError, match=r"not finished; go on with it: sgld\.torch\.resume"):
+        st.Ensemble.load(tmp_path / "run", model)
+    again = st.resume(tmp_path / "run", model, squares, data, progress=False)
+    assert len(again) == len(whole)
+    for one, other in zip(again.states, whole.states, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in other)
+    assert again.verdict == whole.verdict
+    loaded = st.Ensemble.load(tmp_path / "run", model)
+    assert loaded.verdict.word == whole.verdict.word and loaded.summary() == again.summary()
+    assert torch.equal(loaded(data[0]), again(data[0]))
+    assert {p.suffix for p in (tmp_path / "run").iterdir()} <= {".json", ".npz", ""}
+    finished = st.resume(tmp_path / "run", model, squares, None)
+    assert len(finished) == len(whole)
+
+
+def test_what_is_not_that_run_is_refused(tmp_path, short_tuning):
+    small(tmp_path / "run")
+    model, data, *_ = linear(120)
+    with pytest.raises(RunError, match="already exists"):
+        small(tmp_path / "run")
+    assert len(st.Ensemble.load(tmp_path / "run", model)) == 800  # and it is still there
+    small(tmp_path / "run", overwrite=True)
+    with pytest.raises(RunError, match=r"sgld\.torch\.Ensemble\.load"):
+        sgld.load(tmp_path / "run")
+    with pytest.raises(ValueError, match="same architecture"):
+        st.Ensemble.load(tmp_path / "run", torch.nn.Linear(4, 1))
+    draws = sgld.Draws.of({"b": np.zeros((4, 10))})
+    draws.save(tmp_path / "other")
+    with pytest.raises(RunError, match=r"no run of sgld\.torch"):
+        st.resume(tmp_path / "other", model, squares, data)
+
+
+def test_other_rows_or_another_trunk_do_not_go_on(tmp_path, monkeypatch, short_tuning):
+    from sgld.torch.run_files import Files
+
+    save = Files.save
+
+    def stops(self, chains, now):
+        save(self, chains, now)
+        if chains.record.count > 20:
+            raise Stopped
+
+    monkeypatch.setattr(Files, "save", stops)
+    with pytest.raises(Stopped):
+        small(tmp_path / "run")
+    monkeypatch.setattr(Files, "save", save)
+    model, (x, y), *_ = linear(120)
+    with pytest.raises(ValueError, match="the data set are not the same"):
+        st.resume(tmp_path / "run", model, squares, (x, y + 1), progress=False)
+    assert (tmp_path / "run" / "checkpoint.npz").exists()
+    model.bias.requires_grad_(False)
+    with pytest.raises(ValueError, match="the parameters that are sampled are not the same"):
+        st.resume(tmp_path / "run", model, squares, (x, y), progress=False)
+
+
+def test_saved_draws_keep_their_verdict(tmp_path, short_tuning):
+    ensemble = small()
+    ensemble.save(tmp_path / "draws.npz")
+    again = st.Ensemble.load(tmp_path / "draws.npz", linear(120)[0])
+    assert again.verdict.word == ensemble.verdict.word and again.summary() == ensemble.summary()
+    assert again.to_arviz(weights="keep")["posterior"]["bias"].shape == (4, 200, 1)
