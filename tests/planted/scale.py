@@ -95,12 +95,12 @@ SCALE = [
         "tests/unit/models/test_update.py::test_what_the_first_plan_had_to_say_stays_said",
     ),
     Mutant(
-        "formulas: known columns are taken as they are where something is made of them", "models/design.py",
+        "formulas: known columns are taken as they are where something is made of them", "models/again.py",
         "if not all(factor.eval_method.value in (\"lookup\", \"literal\") for factor in factors):", "if False:",
         "tests/unit/models/test_formula.py::test_known_columns_are_made_again_to_the_bit",
     ),
     Mutant(
-        "formulas: cells are not looked at where columns are known", "models/design.py",
+        "formulas: cells are not looked at where columns are known", "models/again.py",
         "check_cells(parsed.rhs, table, {*used, *numbers, outcome}, {*numbers, outcome})", "pass",
         "tests/unit/models/test_formula.py::test_known_columns_are_made_again_to_the_bit",
     ),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-__all__ = ["Learnt", "apply", "columns_of", "learn", "learn_again", "predictors"]
+__all__ = ["Learnt", "apply", "columns_of", "learn", "parse", "predictors", "used_columns"]
 
 OFFSET = "offset("
 
@@ -54,9 +54,9 @@ def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> 
       UsageError: the formula does not parse, has no outcome or several, or no predictors.
       DataError: an unknown column, a null or non-finite cell, text where numbers are needed.
     """
-    parsed = _parse(formula, table.column_names)
+    parsed = parse(formula, table.column_names)
     outcome = str(next(iter(parsed.lhs)))
-    used = _used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
+    used = used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
     _check_meant(formula, outcome, parsed.rhs)
     numbers = {*numbers, *([outcome] if outcome in table.column_names else [])}
     check_cells(parsed.rhs, table, {*used, *numbers}, numbers)
@@ -92,52 +92,16 @@ def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> 
     return Learnt(state, x, y, offset)
 
 
-def learn_again(
-    state: dict[str, Any], center: Float[np.ndarray, " p"], scale: Float[np.ndarray, " p"],
-    table: pyarrow.Table, formula: str, numbers: Collection[str] = (),
-) -> Learnt:  # fmt: skip
-    """As `learn`, where its state is known: of columns as they are x is (x - center) / scale, in single precision.
-
-    The same bits as by way of formulaic, which holds each number twice more and takes three times as long.
-    """
-    parsed = _parse(formula, table.column_names)
-    outcome = str(next(iter(parsed.lhs)))
-    if not _as_they_are(state["names"], parsed, table):
-        return learn(table, formula, numbers)
-    used = _used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
-    check_cells(parsed.rhs, table, {*used, *numbers, outcome}, {*numbers, outcome})
-    whole = {name: table.column(name).to_numpy() for name in {*state["names"], outcome} - {"Intercept"}}  # fmt: skip
-    x = np.empty((table.num_rows, len(state["names"])), np.float32)
-    for rows in blocks(x):
-        for j, name in enumerate(state["names"]):
-            values = 1.0 if name == "Intercept" else whole[name][rows]
-            x[rows, j] = (values - center[j]) / scale[j]
-    return Learnt(state, x, whole[outcome].astype(np.float64), None)
-
-
-def _as_they_are(names: list[str], parsed: Any, table: pyarrow.Table) -> bool:
-    """Whether outcome and predictors are columns of numbers of the table, and nothing is made of them."""
-    types = need("pyarrow", "tables").types
-    factors = [f for side in (parsed.lhs, parsed.rhs) for term in side for f in term.factors]
-    if not all(factor.eval_method.value in ("lookup", "literal") for factor in factors):
-        return False
-    columns = {*names, str(next(iter(parsed.lhs)))} - {"Intercept"}
-    if not columns <= set(table.column_names):  # products, levels
-        return False
-    kinds = [table.schema.field(name).type for name in columns]
-    return all(types.is_integer(kind) or types.is_floating(kind) for kind in kinds)
-
-
 def columns_of(formula: str, table: pyarrow.Table) -> tuple[str, list[str]]:
     """The outcome as it is written, and every column that the formula uses. Raises as `learn`."""
-    parsed = _parse(formula, table.column_names)
-    return str(next(iter(parsed.lhs))), _used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
+    parsed = parse(formula, table.column_names)
+    return str(next(iter(parsed.lhs))), used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
 
 
 def predictors(state: dict[str, Any], table: pyarrow.Table) -> list[str]:
     """The columns of another table that `apply` needs. Raises DataError where one is missing."""
-    parsed = _parse(state["formula"], state["columns"])
-    return _used_columns(state["formula"], parsed.rhs, table)
+    parsed = parse(state["formula"], state["columns"])
+    return used_columns(state["formula"], parsed.rhs, table)
 
 
 def apply(
@@ -152,7 +116,7 @@ def apply(
     from formulaic.materializers.types import NAAction
     from formulaic.parser.types import Factor
 
-    parsed = _parse(state["formula"], state["columns"])
+    parsed = parse(state["formula"], state["columns"])
     spec = ModelSpec(
         formula=parsed.rhs,
         na_action=NAAction.IGNORE,
@@ -162,7 +126,7 @@ def apply(
             for expression, factor in state["factors"].items()
         },
     )
-    used = _used_columns(state["formula"], parsed.rhs, table)
+    used = used_columns(state["formula"], parsed.rhs, table)
     numbers = {name for name in used if state["factors"].get(name, {}).get("kind") == "numerical"}
     check_cells(parsed.rhs, table, used, numbers)
     evaluator = _evaluator(_frame(table, used))
@@ -194,7 +158,8 @@ def _split(
     return values[:, ~offsets], values[:, offsets].sum(axis=1)
 
 
-def _parse(formula: str, columns: list[str]) -> Any:
+def parse(formula: str, columns: list[str]) -> Any:
+    """A formula, its outcome left and its terms right. Raises UsageError where it is none."""
     formulaic = need("formulaic", "tables")
     need("pyarrow", "tables")
     context = {"__formulaic_variables_available__": columns}
@@ -230,7 +195,7 @@ def _parse(formula: str, columns: list[str]) -> Any:
     return parsed
 
 
-def _used_columns(formula: str, terms: Iterable[Any], table: pyarrow.Table) -> list[str]:
+def used_columns(formula: str, terms: Iterable[Any], table: pyarrow.Table) -> list[str]:
     """The columns that the terms name, which hold nothing that a formula may not say."""
     columns, used = table.column_names, set()
     for factor in (factor for term in terms for factor in term.factors):

@@ -25,10 +25,11 @@ from jaxtyping import Array, Float, Int
 
 from ..data.table import as_table, column_array
 from ..device import sent
-from ..errors import DataError, UsageError
+from ..errors import UsageError
 from ..posterior import Labels, Posterior
 from ..typing import PredictionKind
 from . import design as designs
+from .again import OtherColumns, learn_again
 from .blocks import give_back, mean_and_sd, standardised
 from .collinear import check_columns, check_magnitudes, check_own
 from .family import Family, find_family
@@ -36,21 +37,10 @@ from .predictive import predict_rows
 from .prior import DISPERSIONS, Positive, default_log_prior, original_log_prior, parse_prior
 from .rows import rows_of
 
-__all__ = ["FormulaModel", "OtherColumns"]
+__all__ = ["FormulaModel"]
 
 PyTree = Any
 PRIOR_SCALE = 2.5  # sds of the outcome per sd of a column, as in rstanarm
-
-
-class OtherColumns(DataError):
-    """The formula has other columns on a table than those of the run: `lost` and `came`."""
-
-    def __init__(self, now: list[str], before: list[str]) -> None:
-        self.lost = [name for name in before if name not in now]
-        self.came = [name for name in now if name not in before]
-        super().__init__(
-            f"the table gives the columns {now} where the run has {before}; give the data the run was made from."
-        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -170,7 +160,7 @@ class FormulaModel:
         columns["levels"] = spec.get("levels") or spec.get("words")
         formula = spec["design"]["formula"]
         again = partial(
-            designs.learn_again,
+            learn_again,
             spec["design"],
             np.asarray(spec["center"]),
             np.asarray(spec["scale"]),

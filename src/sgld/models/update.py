@@ -43,8 +43,9 @@ from ..run.execute import prepared_again
 from ..run.record import Given, asked_again
 from ..stages import SAMPLING, stage, told
 from ..tune.plan import make_plan
+from .again import OtherColumns
 from .fitted import Fit
-from .formula import FormulaModel, OtherColumns
+from .formula import FormulaModel
 
 __all__ = ["update"]
 

@@ -10,7 +10,7 @@ import scipy.stats
 
 from sgld.data.table import bundled, read_table
 from sgld.errors import DataError, UsageError
-from sgld.models import design as designs
+from sgld.models import again
 from sgld.models.formula import FormulaModel
 
 RNG = np.random.default_rng(7)
@@ -432,10 +432,10 @@ def test_known_columns_are_made_again_to_the_bit(formula, monkeypatch):
     table = pa.table({**whole, "exp(x)": whole["k"]})
     model = FormulaModel.build(table, formula)
     learnt = []
-    real = designs.learn
-    monkeypatch.setattr(designs, "learn", lambda *args: learnt.append(args) or real(*args))
-    again = FormulaModel.from_spec(json.loads(json.dumps(model.spec)), table)
-    for one, other in zip(jax.tree.leaves(model.data), jax.tree.leaves(again.data), strict=True):
+    real = again.learn
+    monkeypatch.setattr(again, "learn", lambda *args: learnt.append(args) or real(*args))
+    made = FormulaModel.from_spec(json.loads(json.dumps(model.spec)), table)
+    for one, other in zip(jax.tree.leaves(model.data), jax.tree.leaves(made.data), strict=True):
         assert one.dtype == other.dtype and np.array_equal(one, other)
     assert bool(learnt) == any(sign in formula for sign in (":", "("))
     for at, name in ((0, "x"), (2, "y")):
