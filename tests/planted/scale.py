@@ -79,6 +79,32 @@ SCALE = [
         "tests/unit/models/test_update.py::test_what_was_dropped_is_forgotten",
     ),
     Mutant(
+        "update: few rows share the whole prior", "models/update.py",
+        "each = np.asarray(row_gradients(part, z, numbers), np.float64)",
+        "from ..problem.rows import scores; each = np.asarray(scores(part, z, numbers), np.float64)",
+        "tests/unit/models/test_update.py::test_a_strong_prior_makes_no_row_stand_out",
+    ),
+    Mutant(
+        "update: any number of rows is in every batch", "models/update.py",
+        "if len(of_matter) > (before.setup.batch_size or 0):", "if len(of_matter) > 10**9:",
+        "tests/unit/models/test_update.py::test_where_many_rows_matter_all_are_weighed_anew",
+    ),
+    Mutant(
+        "update: what the first plan said is forgotten", "models/update.py",
+        "notes = (note, *(told for told in before.notes if not told.startswith(MOVED)))", "notes = (note,)",
+        "tests/unit/models/test_update.py::test_what_the_first_plan_had_to_say_stays_said",
+    ),
+    Mutant(
+        "formulas: known columns are taken as they are where something is made of them", "models/again.py",
+        "if not all(factor.eval_method.value in (\"lookup\", \"literal\") for factor in factors):", "if False:",
+        "tests/unit/models/test_formula.py::test_known_columns_are_made_again_to_the_bit",
+    ),
+    Mutant(
+        "formulas: cells are not looked at where columns are known", "models/again.py",
+        "check_cells(parsed.rhs, table, {*used, *numbers, outcome}, {*numbers, outcome})", "pass",
+        "tests/unit/models/test_formula.py::test_known_columns_are_made_again_to_the_bit",
+    ),
+    Mutant(
         "update: dropped rows are read again", "disk/grown.py",
         "left[rows] = False", "left[rows] = True",
         "tests/unit/models/test_update.py::test_what_was_dropped_is_forgotten",
