@@ -256,4 +256,18 @@ TORCH_DOOR = [
         "torch.float64 if torch.float64 in self.dtypes else torch.float32",
         "self.dtypes[0]", INPUT + "test_half_precision_is_sampled_in_single",
     ),
+    Mutant(
+        "torch sample: a run without a limit is never made again", "torch/sample.py",
+        "early = allowed == math.inf or ", "early = ",
+        SAMPLE + "test_a_run_whose_chains_fail_is_made_again_from_its_starts",
+    ),
+    Mutant(
+        "torch sample: chains that were lost in a stage stay lost", "torch/tuning.py",
+        "z = torch.where(lost, z, state.z)", "z = state.z",
+        SAMPLE + "test_stages_that_diverge_are_taken_back_with_a_smaller_step",
+    ),
+    Mutant(
+        "torch sample: Adam's moments as they are", "torch/tuning.py",
+        "moment / (1 - decay ** (step + 1))", "moment", SAMPLE + "test_chains_begin_where_adam_ends",
+    ),
 ]  # fmt: skip

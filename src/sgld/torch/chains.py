@@ -91,7 +91,7 @@ class Record:
       predicted: [chain, row, k] of every draw; kinetic: [chain, layer + 1].
       weights: [chain, d] of every `every`-th draw, the first one included.
       room: for so many weights, at least 2.
-      failed_at: [chain], the step at which a chain was found not to be finite, or -1.
+      failed_at: [chain], the step at which a chain was found to have run away, or -1.
     """
 
     room: int
@@ -138,6 +138,7 @@ class Chains:
     Attributes:
       probe: the rows that are predicted.
       directions: [chain, k, d], orthonormal, in the coordinates of D^{1/2}.
+      starts: [chain, d], where chains go on from that fail.
       lengths: from the step `began` on.
     """
 
@@ -145,6 +146,7 @@ class Chains:
     state: State
     probe: Inputs
     directions: torch.Tensor
+    starts: torch.Tensor
     lengths: Lengths
     record: Record
     began: int = 0
@@ -199,7 +201,7 @@ class Chains:
 
     def _look(self) -> None:
         z, p = self.state
-        target, bad = self.motion.target, ~torch.isfinite(z).all(1).cpu().numpy()
+        target, bad = self.motion.target, self.motion.target.lost(z).cpu().numpy()
         failed = self.record.failed_at
         failed[bad & (failed < 0)] = self.step
         heat = kinetic(p, self.directions, target.weights.layers, self.motion.h)
@@ -211,10 +213,13 @@ class Chains:
         return np.flatnonzero(self.record.failed_at < 0)
 
     def again(self, planned: Lengths, h: float) -> Chains:
-        """From where the chains are, with another step and nothing kept."""
+        """From where the chains are, or started where they failed, with another step and nothing kept."""
+        lost = torch.from_numpy(self.record.failed_at >= 0).to(self.starts.device)[:, None]
+        z = torch.where(lost, self.starts, self.state.z)
+        state = State(z, torch.where(lost, 0.0, self.state.p))
         record = Record(self.record.room, np.full(len(self.state.z), -1))
         motion = replace(self.motion, h=h)
         # steps go on to be counted, so that no order of the rows comes twice
-        return Chains(
-            motion, self.state, self.probe, self.directions, planned, record, self.step, self.step
+        return replace(
+            self, motion=motion, state=state, lengths=planned, record=record, began=self.step
         )

@@ -11,10 +11,9 @@ from ..diagnose.halved import Change, compared
 from ..diagnose.predictions import Seen, judge_predictions, known_well, mixed, temperatures
 from ..draws.verdict import Verdict
 from .chains import MOST_KEPT, Chains, Lengths, most_draws
-from .dynamics import State
-from .tuning import Asked
+from .tuning import CAUTION, Asked
 
-__all__ = ["draws_wanted", "first_draw", "half_the_step", "judged", "too_warm"]
+__all__ = ["draws_wanted", "first_draw", "half_the_step", "judged", "smaller"]
 
 EARLY = 1 / 3  # of a run's steps, which are burn-in
 FEWEST = 20  # draws of a chain that are left in any case
@@ -70,9 +69,12 @@ def judged(chains: Chains, asked: Asked) -> Verdict:
     return replace(verdict, extra={**verdict.extra, "layers": rows})
 
 
-def too_warm(verdict: Verdict) -> bool:
-    """Whether it is a temperature that keeps a run from being trusted."""
-    return verdict.word in ("biased", "unknown") and "temperature" in verdict.reasons[0]
+def smaller(chains: Chains, verdict: Verdict) -> float | None:
+    """The step to try next, where it is chains that failed, or a temperature, that keep a run from being trusted."""
+    if (chains.record.failed_at >= 0).any():
+        return CAUTION * chains.motion.h
+    warm = verdict.word in ("biased", "unknown") and "temperature" in verdict.reasons[0]
+    return chains.motion.h / 2 if warm else None
 
 
 def half_the_step(chains: Chains, asked: Asked) -> tuple[Change, bool]:
@@ -85,8 +87,7 @@ def half_the_step(chains: Chains, asked: Asked) -> tuple[Change, bool]:
     planned = chains.lengths
     half = Lengths(max(2 * planned.burn_in // 3, 1), 2 * planned.thin, chains.record.count - first)
     healthy = chains.healthy
-    other = replace(chains, state=State(*(part.clone() for part in chains.state)))
-    other = other.again(half, chains.motion.h / 4)
+    other = chains.again(half, chains.motion.h / 4)
     other.run(lambda run: run.record.count, float("inf"), lambda run, now: None)
     both = [chain for chain in other.healthy if chain in healthy]
     one, two = (np.stack(run.record.predicted[start:], 1) for run, start in ((chains, first), (other, 0)))  # fmt: skip
@@ -118,7 +119,7 @@ def _layers(found: Seen, verdict: Verdict, z: np.ndarray) -> list[dict[str, Any]
 
 def _failures(failed_at: np.ndarray) -> tuple[str, ...]:
     return tuple(
-        f"chain {chain} became non-finite by step {step}; use a smaller step_size."
+        f"chain {chain} ran away, beyond a million prior sds, by step {step}; use a smaller step_size."
         for chain, step in enumerate(failed_at)
         if step >= 0
     )

@@ -173,7 +173,7 @@ def write_checkpoint(directory: RunDirectory, chains: Chains) -> None:
     }  # fmt: skip
     arrays = {
         "z": chains.state.z, "p": chains.state.p, "root": motion.root,
-        "directions": chains.directions, "noise": motion.noise.get_state(),
+        "directions": chains.directions, "starts": chains.starts, "noise": motion.noise.get_state(),
     }  # fmt: skip
     kept = {name: getattr(record, name) for name in ("predicted", "kinetic", "weights")}
     directory.write_checkpoint(head, {
@@ -206,7 +206,7 @@ def read_checkpoint(
         )
         return Chains(
             motion, State(place("z"), place("p")), probe, place("directions"),
-            Lengths(**head["lengths"]), record, int(head["began"]), int(head["step"]),
+            place("starts"), Lengths(**head["lengths"]), record, int(head["began"]), int(head["step"]),
         )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from ..stages import stage, told
 from .chains import MOST_KEPT, Chains, Record, lengths, num_directions
 from .dynamics import Motion, Order, State
 from .ensemble import Ensemble
-from .judging import draws_wanted, first_draw, judged, too_warm
+from .judging import draws_wanted, first_draw, judged, smaller
 from .likelihood import checked
 from .result import ensemble_of
 from .rows import Inputs, probe_inputs, read_rows
@@ -233,10 +233,10 @@ class _Run:
                 chains.run(lambda run: draws_wanted(run, self.asked), until, self.files.save)
             with stage("verdict"), self._timed("verdict"):
                 verdict = judged(chains, self.asked)
-            early = time.monotonic() < until - LEFT * allowed
-            if attempt == MOST_ATTEMPTS or not (self._left_open and too_warm(verdict) and early):
+            early = allowed == math.inf or time.monotonic() < until - LEFT * allowed
+            h = smaller(chains, verdict)
+            if attempt == MOST_ATTEMPTS or h is None or not (self._left_open and early):
                 break
-            h = chains.motion.h / 2
             planned = lengths(self.target, self.asked, h, chains.motion.order.batch_size)
             chains = chains.again(planned, h)
             self.files.save(chains, True)
@@ -265,7 +265,7 @@ class _Run:
         )  # fmt: skip
         record = Record.of(asked.chains, target.dimension)
         state = State(found.z, torch.zeros_like(found.z))
-        chains = Chains(motion, state, self.probe, directions, planned, record)
+        chains = Chains(motion, state, self.probe, directions, found.z, planned, record)
         self.files.save(chains, True)
         return chains
 
@@ -274,7 +274,7 @@ class _Run:
         healthy = chains.healthy
         if not healthy.size:
             raise RunError(
-                f"every chain became non-finite, the first by step {chains.record.failed_at.min()}; use a smaller "
+                f"every chain ran away, beyond a million prior sds, the first by step {chains.record.failed_at.min()}; use a smaller "
                 "step_size, where you gave one."
             )
         _, weights = chains.record.kept_from(first, MOST_KEPT)

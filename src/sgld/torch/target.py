@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ __all__ = ["Target", "Weights", "precisions"]
 
 AGREE = 1e-2  # of gradients, vmapped and not, relative to their size
 PIECE = 2**20  # numbers of gradients of single rows that are held together
+FAR = 1e6  # prior sds
 REACH = 1e-2  # of a difference of gradients, in sds
 
 
@@ -186,6 +188,10 @@ class Target:
         """Of the predictions."""
         return CLASSES if self.likelihood.classes else MEANS
 
+    def lost(self, z: torch.Tensor) -> torch.Tensor:
+        """Chains that are not finite, or a million prior sds away, [chain]."""
+        return ~((z * self.precision.sqrt()).abs() < FAR).all(1)  # nan is not
+
     def gradient(self, z: torch.Tensor, batch: Batch, scale: float) -> torch.Tensor:
         """Of the log posterior, [chain, d]; the rows of the batch count `scale` times."""
         z = z.detach().requires_grad_(True)
@@ -274,7 +280,12 @@ class Target:
         found = []
         for self.together in (False, True):
             try:
-                found.append(self.gradient(z, self.rows.at(numbers), 1.0))
+                with (
+                    warnings.catch_warnings()
+                ):  # once each, of operations that vmap takes one by one
+                    warnings.filterwarnings("ignore", "There is a performance drop")
+                    found.append(self.gradient(z, self.rows.at(numbers), 1.0))
+                    self.predicted(z, self.rows.first(1).inputs)
             except Exception:  # whatever a module does that vmap has no rule for
                 if not self.together:
                     raise

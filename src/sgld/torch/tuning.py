@@ -26,8 +26,9 @@ from ..pace import Work
 from .dynamics import FRICTION, Motion, Order, State
 from .target import Target
 
-__all__ = ["ITERATIONS", "Asked", "Tuned", "curvature_rows", "generator_of", "price", "stiffest", "tuned"]  # fmt: skip
+__all__ = ["CAUTION", "ITERATIONS", "Asked", "Tuned", "curvature_rows", "generator_of", "price", "stiffest", "tuned"]  # fmt: skip
 
+DECAYS = 0.9, 0.999  # of Adam's moments
 LEARNING_RATE = 1e-2  # at first; a half period of a cosine takes it to 0
 OPTIMISER_SECONDS, MOST_PASSES, FEWEST_STEPS, MOST_STEPS = 20.0, 60, 500, 20_000
 STAGES, STAGE_STEPS, STAGE_SECONDS = 4, 250, 4.0
@@ -36,6 +37,7 @@ OPTIMISER_SHARE, STAGE_SHARE, LATEST = 1 / 6, 1 / 20, 0.5
 FULL_SECONDS, FULL_STEPS = 30.0, 6_000  # predicted, of so many steps over all rows
 BATCH_SIZE, BATCHES = 100, 20
 STABLE = 0.5  # f = delta^2 lambda_1
+CAUTION = 0.25  # of h, after steps at which chains did not stay finite
 ITERATIONS, FLOOR = 8, 1e-6  # of power iteration; of the eigenvalues of unit rows' products
 FISHER_ROWS, CURVATURE_ROWS, FEWEST_ROWS = 1024, 1024, 64
 FISHER_NUMBERS, CURVATURE_NUMBERS = 2**26, 2**25  # rows x parameters that are looked at
@@ -80,17 +82,21 @@ def tuned(target: Target, asked: Asked, until: float) -> Tuned:
     steps = int(np.clip(seconds / each / STAGES, 20, STAGE_STEPS))
     noise = generator_of(asked.seed, STAGE, z.device)
     order = Order(target.rows, asked.chains, batch_size, asked.seed, STAGE)
+    caution = 1.0
     with Work("step size", until=until) as work:
         for number in range(STAGES + 1):
             root = metric(target, z)
-            h = asked.step_size or step_size(target, asked, root, z, batch_size)
+            h = asked.step_size or caution * step_size(target, asked, root, z, batch_size)
             if number == STAGES or work.late:
                 break
             motion, begin = Motion(target, order, root, h, noise), number * steps
             state = State(z, torch.zeros_like(z))
             for first, count in work.pieces(begin, begin + steps, most=64, of=STAGES * steps):
                 state = motion.moved(state, first, count)
-            z = state.z
+            lost = target.lost(state.z)[:, None]
+            if bool(lost.any()):  # curvature is larger where they went: the stage goes for nothing
+                caution *= CAUTION
+            z = torch.where(lost, z, state.z)
     return Tuned(z, root, h, batch_size)
 
 
@@ -129,22 +135,28 @@ def _optimised(target: Target, asked: Asked, size: int, until: float) -> torch.T
     ])  # fmt: skip
     xi = generator(asked.seed, STARTS, 0).standard_normal((asked.chains, len(start)))
     xi[0] = 0
-    z = torch.nn.Parameter(start + spread * torch.from_numpy(xi).to(start))
+    z = start + spread * torch.from_numpy(xi).to(start)
     order = Order(target.rows, asked.chains, size, asked.seed, ADAM)
     seconds = min(OPTIMISER_SECONDS, OPTIMISER_SHARE * (asked.max_seconds or math.inf))
     wanted = min(seconds / price(target, asked.chains, size), MOST_PASSES * order.num_batches)
     steps = int(np.clip(wanted, FEWEST_STEPS, MOST_STEPS))
-    optimizer = torch.optim.Adam([z], lr=LEARNING_RATE)
+    # written out: torch.optim takes seconds to import what it compiles with
+    mean, square = torch.zeros_like(z), torch.zeros_like(z)
     with Work("optimising", until=until) as work:
         for first, count in work.pieces(0, steps):
             for step in range(first, first + count):
                 rate = 0.5 * LEARNING_RATE * (1 + math.cos(math.pi * step / steps))
-                optimizer.param_groups[0]["lr"] = rate
-                z.grad = -target.gradient(z, order.at(step), order.scale)
-                optimizer.step()
+                g = target.gradient(z, order.at(step), order.scale)
+                mean.lerp_(g, 1 - DECAYS[0])
+                square.lerp_(g**2, 1 - DECAYS[1])
+                first_moment, second = (
+                    moment / (1 - decay ** (step + 1))
+                    for moment, decay in zip((mean, square), DECAYS, strict=True)
+                )
+                z = z + rate * first_moment / (second.sqrt() + 1e-8)
             if work.late:
                 break
-    return z.detach()
+    return z
 
 
 def metric(target: Target, z: torch.Tensor) -> torch.Tensor:

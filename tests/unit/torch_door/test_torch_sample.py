@@ -1,6 +1,8 @@
 """`sgld.torch.sample`: laws of the chains, the verdict, resume, parity with the JAX path."""
 
+import importlib
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from sgld.torch.dynamics import Order, State, baoa, kinetic  # noqa: E402
 from sgld.torch.likelihood import checked  # noqa: E402
 from sgld.torch.rows import read_rows  # noqa: E402
 from sgld.torch.target import Target, Weights, precisions  # noqa: E402
-from sgld.torch.tuning import metric, stiffest  # noqa: E402
+from sgld.torch.tuning import Asked, _optimised, metric, stiffest  # noqa: E402
 
 
 def target_of(model, loss, data, **prior):
@@ -113,6 +115,21 @@ def test_metric_and_stiffest_direction_are_those_of_the_hessian():
         np.testing.assert_allclose(largest, values[-1], rtol=1e-3)
         overlap = np.linalg.norm(directions[0].numpy() @ vectors[:, -1])
         assert overlap > 0.999
+
+
+def test_chains_begin_where_adam_ends(monkeypatch):
+    monkeypatch.setattr("sgld.torch.tuning.FEWEST_STEPS", 1500)
+    model, data, mean, covariance = linear()
+    target = target_of(model, squares, data)
+    asked = Asked(3, 0, 0.05, None, None, None, None, None, None)
+    found = _optimised(target, asked, 300, math.inf)
+    assert (np.abs(found.numpy() - mean) < 0.1 * np.sqrt(np.diag(covariance))).all()
+    monkeypatch.setattr("sgld.torch.tuning.FEWEST_STEPS", 1)
+    monkeypatch.setattr("sgld.torch.tuning.MOST_PASSES", 1)
+    first = _optimised(target, asked, 300, math.inf)  # one step: of length 1e-2 in every weight
+    start = target.weights.flat(model)
+    np.testing.assert_allclose((first[0] - start).abs(), 1e-2, rtol=1e-4)
+    assert not torch.equal(first[1], first[2])
 
 
 def test_chain_by_chain_and_together_are_the_same():
@@ -282,3 +299,30 @@ def test_half_the_step_halves_the_heat():
     change, failed = half_the_step(*hot._run)
     assert not failed and not change.agrees
     assert np.median(change.sd_ratio) > 1.05
+
+
+def test_stages_that_diverge_are_taken_back_with_a_smaller_step(monkeypatch):
+    """delta^2 lambda = 40, where 4 is stable, and then 10, and 2.5."""
+    monkeypatch.setattr("sgld.torch.tuning.STABLE", 40.0)
+    model, data, mean, covariance = linear(100)
+    ensemble = st.sample(
+        model, squares, data, prior_sd=1.0, burn_in=100, num_draws=200, thin=4, progress=False
+    )
+    chains = ensemble._run[0]
+    assert bool(torch.isfinite(chains.motion.root).all())
+    assert (chains.record.failed_at < 0).all()
+    draws = torch.stack([torch.cat([s["weight"][0], s["bias"]]) for s in ensemble.states]).numpy()
+    assert (np.abs(draws.mean(0) - mean) < 0.5 * np.sqrt(np.diag(covariance))).all()
+
+
+def test_a_run_whose_chains_fail_is_made_again_from_its_starts(monkeypatch):
+    monkeypatch.setattr("sgld.torch.chains.RUN_SECONDS", 1.0)
+    module = importlib.import_module("sgld.torch.sample")
+
+    tuned = module.tuned
+    # delta^2 lambda is about 10 then, where 4 is stable
+    monkeypatch.setattr(module, "tuned", lambda *args: replace(tuned(*args), h=10.0))
+    model, data, *_ = linear(100)
+    ensemble = st.sample(model, squares, data, prior_sd=1.0, progress=False)
+    assert ensemble.verdict.word != "biased", ensemble.verdict
+    assert 0.05 < ensemble.info["step_size"] <= 10 / 4
