@@ -21,12 +21,12 @@ demo: .venv/.stamp
 	$(BIN)/sgld demo --out runs/demo --overwrite
 
 test: .venv/.stamp
-	$(BIN)/python -m pytest -n 2 -m "not slow and not torch"
-	@tests/torch_door.sh tested .venv-torch/bin/python -m pytest -n 2 -m torch
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not torch"
+	@tests/torch_door.sh tested .venv-torch/bin/python -m pytest -n 2 --dist worksteal -m torch
 
 test-all: .venv/.stamp
-	$(BIN)/python -m pytest -n 2 -m "not torch"
-	@tests/torch_door.sh tested .venv-torch/bin/python -m pytest -n 2 -m torch
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not torch"
+	@tests/torch_door.sh tested .venv-torch/bin/python -m pytest -n 2 --dist worksteal -m torch
 
 # the oldest versions that pyproject.toml allows, on the oldest Python: the part of the suite that leans on them
 LOWEST_PYTHON ?= python3.11
@@ -45,11 +45,11 @@ $(LOWEST)/.stamp: pyproject.toml tests/lowest.py
 	touch $@
 
 test-lowest: $(LOWEST)/.stamp
-	$(LOWEST)/bin/python -m pytest -n 2 -m "not slow" -W ignore::DeprecationWarning \
+	$(LOWEST)/bin/python -m pytest -n 2 --dist worksteal -m "not slow" -W ignore::DeprecationWarning \
 		-W ignore::FutureWarning -W ignore::PendingDeprecationWarning --deselect $(LUCKY) $(LOWEST_TESTS)
 
 test-types: .venv/.stamp
-	SGLD_CHECK_TYPES=1 $(BIN)/python -m pytest -n 2 -m "not slow and not torch"
+	SGLD_CHECK_TYPES=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not torch"
 
 mutants: .venv/.stamp
 	$(BIN)/python tests/mutants.py

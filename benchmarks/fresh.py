@@ -23,9 +23,9 @@ from scipy.stats import qmc
 import sgld
 from problems.binary import columns
 from sgld.data.memory import InMemory
-from sgld.gaussian import noise
 from sgld.gaussian.dense import Laplace
 from sgld.gaussian.mode import gaussian_at_mode
+from sgld.gaussian.row_noise import row_noise
 from sgld.layout import Layout
 from sgld.problem.problem import Problem
 from sgld.problem.target import Target
@@ -164,9 +164,11 @@ def case(name: str, k: int) -> Case:
     posed = Problem(target, InMemory.of(data), layout.ravel(free))
     laplace = gaussian_at_mode(posed).gaussian
     truth = closed(data) if name == "linear" else importance(target, data, laplace)
-    return Case(
-        data, posed, laplace, noise.row_noise(posed, laplace, 0), *truth
-    )  # fmt: skip
+    survey = row_noise(posed, laplace, 0)
+    plain, centred = (
+        next(noise.without(lambda g: g.T @ g))[2] for noise in (survey.plain, survey.centred)
+    )
+    return Case(data, posed, laplace, (plain, centred), *truth)
 
 
 def closed(data: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray, float, float]:

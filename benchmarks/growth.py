@@ -168,7 +168,7 @@ def measured(name: str) -> dict[str, Any]:
         began = time.process_time()
         try:
             draws = sgld.sample(model, data, init, progress=False)
-        except sgld.SGLDError as error:
+        except sgld.errors.SGLDError as error:
             return {**row, "word": "refused", "why": str(error)}
         row[call] = time.process_time() - began
         row |= {

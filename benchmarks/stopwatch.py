@@ -20,7 +20,7 @@ PARTS = (
     (known, "at_the_mean", "nu and the mean"),
     (known, "other_modes", "other modes"),
     (known, "check_proper", "properness"),
-    (from_gaussian.noise, "row_noise", "noise of a row"),
+    (from_gaussian, "row_noise", "noise of a row"),
     (from_gaussian, "prepared", "centre of control variates"),
     (from_gaussian, "measure", "noise of the estimator"),
     (from_gaussian, "priced_choice", "choice of the batch"),

@@ -42,7 +42,7 @@ from sgld.draws import weighted
 from sgld.gaussian import dense, mode
 from sgld.problem.prepare import prepare
 from sgld.referee import chains
-from sgld.referee.reference import _center
+from sgld.referee.reference import _centers
 from stopwatch import Stopwatch
 
 MEAN, SD = 0.1, 0.05  # posterior sds; share of the sd
@@ -135,7 +135,7 @@ def part_nuts(work: workloads.Workload, rounds: int, out: Path) -> dict[str, Any
     values, _ = draws.flat()
     squares = (values - weighted.mean(values, draws.weights)) ** 2
     least = min(float(np.min(weighted.ess(x, draws.weights))) for x in (values, squares))
-    local = _center(prepare(model(work), work.data, work.init))
+    local, _ = _centers(prepare(model(work), work.data, work.init), seed=0)
     lax = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
     with lax[0], lax[1]:
         step = float(np.median(draws.info["step_size"]))

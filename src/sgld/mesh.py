@@ -8,6 +8,7 @@ clock decides is decided by the first (`agreed`), and the host reads what lies e
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,7 +20,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
-from .errors import UsageError
+from .errors import DataError, RunError, SGLDError, UsageError
 
 __all__ = [
     "CHAIN",
@@ -28,16 +29,20 @@ __all__ = [
     "agreed",
     "as_mesh",
     "check_chains",
+    "differing",
     "in_step",
     "is_first",
     "like",
     "on_host",
     "said_by_all",
     "spans_processes",
+    "together",
 ]
 
 CHAIN, DATA = "chain", "data"
 MADE_BY = 'make it with jax.make_mesh((c, d), ("chain", "data"))'
+
+MOST_SAID = 4000  # bytes of a sentence that another process is told
 
 _together: ContextVar[bool] = ContextVar("together", default=False)
 
@@ -139,3 +144,44 @@ def said_by_all(digest: bytes) -> list[bytes]:
 
     words = np.frombuffer(digest, np.uint8).astype(np.int32)
     return [bytes(row.astype(np.uint8)) for row in multihost_utils.process_allgather(words)]
+
+
+def differing(word: str) -> int | None:
+    """The first process that says something else than the first one; None where all say the same."""
+    said = said_by_all(hashlib.sha256(word.encode()).digest())
+    return next((k for k, other in enumerate(said) if other != said[0]), None)
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """What one process alone does or may be refused, such as a file: its error is the error of all.
+
+    Without it the others would wait for ever at the next sum. Nothing inside may be asked of all in
+    step after that which may fail.
+    """
+    error: Exception | None = None
+    try:
+        yield
+    except Exception as found:
+        if not _together.get():
+            raise
+        error = found
+    if not _together.get():
+        return
+    from jax.experimental import multihost_utils
+
+    failed = multihost_utils.process_allgather(np.int32(error is not None))
+    if not failed.any():
+        return
+    said = np.zeros(MOST_SAID, np.int32)
+    letters = f"{type(error).__name__}\n{error}".encode()[:MOST_SAID]
+    said[: len(letters)] = np.frombuffer(letters, np.uint8)
+    first = int(np.argmax(failed))
+    told = bytes(multihost_utils.process_allgather(said)[first].astype(np.uint8))
+    if error is not None and first == jax.process_index():
+        raise error
+    name, _, sentence = told.rstrip(b"\0").decode(errors="replace").partition("\n")
+    kinds: dict[str, type[SGLDError]] = {e.__name__: e for e in (DataError, RunError, UsageError)}
+    if name not in kinds:
+        raise RunError(f"process {first} ended with {name}: {sentence}") from error
+    raise kinds[name](sentence) from error

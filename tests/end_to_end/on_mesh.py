@@ -6,6 +6,7 @@ python on_mesh.py processes FOLDER PORT RANK   one of 2 processes of 2 devices
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -112,7 +113,44 @@ def processes():
     np.savez(FOLDER / f"process{rank}.npz", two=found.position)
     fewer = refusal(data=(X[: 502 - rank], Y[: 502 - rank]), mesh=mesh(1, 4))
     other = refusal(data=(X + rank, Y), mesh=mesh(1, 4))
-    (FOLDER / f"process{rank}.json").write_text(json.dumps({"fewer": fewer, "other": other}))
+    said = {"fewer": fewer, "other": other, **of_directories(rank)}
+    (FOLDER / f"process{rank}.json").write_text(json.dumps(said))
+
+
+def of_directories(rank):
+    """What is said where a run directory is refused to one process, or is not the same for both."""
+    from sgld.draws.run_directory import RunDirectory
+
+    asked = {"mesh": mesh(1, 4)}
+    found = {
+        "exists": refusal(path=FOLDER / "shared", **asked),
+        "path": refusal(path=None if rank else FOLDER / "one", **asked),
+    }
+    real, copies = RunDirectory.write_checkpoint, iter(["early"])
+
+    def copied(self, head, arrays):
+        real(self, head, arrays)
+        if rank == 0:
+            shutil.copytree(self.path, FOLDER / next(copies, "late"), dirs_exist_ok=True)
+
+    def full(self, head, arrays):
+        if rank == 0:
+            raise sgld.errors.RunError("the disk is full.")
+
+    asked |= {"num_draws": 2500, "checkpoint_every": 1e-9}
+    RunDirectory.write_checkpoint = copied
+    draw(path=FOLDER / "long", **{**BY_HAND, **asked})
+    RunDirectory.write_checkpoint = full
+    found["full"] = refusal(path=FOLDER / "full", **asked)
+    RunDirectory.write_checkpoint = real
+    for name, at in (("steps", ("early", "late")), ("runs", ("early", "shared"))):
+        try:
+            path = FOLDER / at[rank]
+            sgld.resume(path, POSTERIOR, (X, Y), jnp.zeros(2), progress=False, mesh=mesh(1, 4))
+            found[name] = "nothing was refused"
+        except sgld.errors.SGLDError as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    return found
 
 
 if __name__ == "__main__":

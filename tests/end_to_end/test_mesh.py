@@ -109,3 +109,26 @@ def test_processes_with_different_rows_are_told_so(folder, what):
     for rank in (0, 1):
         said = json.loads((folder / f"process{rank}.json").read_text())[what]
         assert said.startswith("DataError: processes 0 and 1 were given different rows"), said
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ("exists", "already exists; choose another directory, overwrite it"),
+        ("path", "UsageError: path was given to one of the processes 0 and 1 alone"),
+        ("full", "RunError: the disk is full."),
+    ],
+)
+def test_what_one_process_is_refused_ends_all_with_the_same_sentence(folder, what, sentence):
+    """The others would wait for it at the next sum until the runtime ends them."""
+    said = [json.loads((folder / f"process{rank}.json").read_text())[what] for rank in (0, 1)]
+    assert sentence in said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"), [("steps", "different states of"), ("runs", "different runs at")]
+)
+def test_processes_that_find_different_checkpoints_go_nowhere(folder, what, sentence):
+    for rank in (0, 1):
+        said = json.loads((folder / f"process{rank}.json").read_text())[what]
+        assert said.startswith(f"RunError: processes 0 and 1 found {sentence}"), said

@@ -14,7 +14,8 @@ from sgld.cli import app
 from sgld.cli.watch import Page
 from sgld.draws.run_directory import RunDirectory
 from sgld.errors import RunError
-from sgld.report.live import as_lines, as_page, read_live
+from sgld.report.live_page import as_lines, as_page
+from sgld.report.live_read import read_live
 
 EVIL = "<script>alert(1)</script>"
 
@@ -98,7 +99,26 @@ def test_the_page_answers_this_machine_alone(server):
     assert answer.status == 200 and "<polyline" in page and 'http-equiv="refresh"' in page
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
     assert asked(server, Host="evil.example")[0].status == 403
+    assert asked(server, Host=f"localhost:{server.server_port}")[0].status == 200
+    assert asked(server, **{"Sec-Fetch-Site": "cross-site"})[0].status == 403
     assert asked(server, "/run.json")[0].status == asked(server, "/../run.json")[0].status == 404
+
+
+def test_a_page_that_cannot_be_made_says_so_and_the_server_goes_on(server, monkeypatch):
+    def broken(self):
+        raise errors[-1]
+
+    errors = []
+    for error, said in ((KeyError("<b>"), "KeyError"), (RunError("it is gone."), "it is gone.")):
+        errors.append(error)
+        with monkeypatch.context() as patch:
+            patch.setattr("sgld.report.live_read.Reader.read", broken)
+            server.shown._until = 0.0
+            answer, page = asked(server)
+            assert answer.status == 500 and said in page and "<b>" not in page
+            assert 'http-equiv="refresh"' in page  # the run may be whole again
+        server.shown._until = 0.0
+        assert asked(server)[0].status == 200
 
 
 def test_what_a_stranger_named_is_only_shown(server, folder):
@@ -109,7 +129,7 @@ def test_what_a_stranger_named_is_only_shown(server, folder):
 
 @pytest.mark.parametrize("what", ["chunks", "again", "model"])
 def test_a_forged_directory_is_damage(folder, tmp_path, what, monkeypatch):
-    monkeypatch.setattr("sgld.report.live.AGAIN", 0)
+    monkeypatch.setattr("sgld.report.live_read.AGAIN", 0)
     shutil.copytree(folder / "live", tmp_path / "forged")
     directory = RunDirectory(tmp_path / "forged")
     if what == "chunks":

@@ -6,6 +6,7 @@ flushed is then as it was before, and what was written and not flushed is empty.
 """
 
 import os
+import warnings
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ import pytest
 
 import sgld
 from sgld import files, pace
-from sgld.draws import run_directory, storage
+from sgld.draws import lock, run_directory, storage
 from sgld.draws.verdict import Verdict
 from sgld.errors import RunError
 from sgld.run import sink
@@ -88,6 +89,7 @@ def run_on(disk, path, work):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "os", disk)
         patch.setattr(run_directory, "os", disk)
+        patch.setattr(lock, "os", disk)
         patch.setattr(run_directory, "remove", remove)
         patch.setattr(sink, "NUMBERS_PER_CHUNK", 600)
         patch.setattr(sink, "FEWEST_PER_CHUNK", 100)
@@ -99,13 +101,13 @@ def run_on(disk, path, work):
         return True
 
 
-def begin(path):
-    sgld.sample(POSTERIOR, None, INIT, path=path, **GIVEN)
+def begin(path, overwrite=False):
+    sgld.sample(POSTERIOR, None, INIT, path=path, overwrite=overwrite, **GIVEN)
 
 
 def go_on(path):
     """What a user does with what a stop left."""
-    if not (path / "run.json").exists():
+    if not ((path / "run.json").exists() or (path / "next.json").exists()):
         begin(path)  # nothing was begun
         return
     sgld.resume(path, POSTERIOR, None, INIT, progress=False, checkpoint_every=0.0)
@@ -119,19 +121,47 @@ def whole(tmp_path_factory):
     return sgld.load(path), disk.calls
 
 
-def check(tmp_path, whole, last, power):
+def check(tmp_path, whole, last, power, before=None):
+    """`before`: makes a run that this one replaces."""
     path, (draws, calls) = tmp_path / f"run{last}{power}", whole
+    old = None if before is None else before(path)
     disk = Disk(last)
-    assert not run_on(disk, path, lambda: begin(path)), "it was to be stopped"
+    assert not run_on(disk, path, lambda: begin(path, old is not None)), "it was to be stopped"
     if power:
         disk.cut()
+    begun = old is None or check_read(path, old, draws)
     after = Disk()
-    assert run_on(after, path, lambda: go_on(path))
+    assert run_on(after, path, lambda: go_on(path) if begun else begin(path, True))
     again = sgld.load(path)
     np.testing.assert_array_equal(again.position, draws.position, err_msg=f"before {calls[last]}")
     if "rename to result.json" not in calls[:last]:  # of a finished run what is left over may stay
         left = sorted(p.name for p in path.iterdir())
         assert left == ["draws.npz", "lock", "result.json", "run.json", "setup.npz", "summary.json"]
+
+
+def other(path):
+    """A finished run of other draws."""
+    return sgld.sample(POSTERIOR, None, INIT + 1, path=path, **GIVEN)
+
+
+def check_read(path, old, new):
+    """The run that is replaced, with a word about the next; or the new one; or a sentence. Never a mixture.
+
+    Whether the next has begun.
+    """
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            found = sgld.load(path)
+        except RunError as error:
+            assert "sgld resume" in str(error), error
+            return True
+    of_next = any("another run is to replace" in str(w.message) for w in said)
+    if not of_next and np.array_equal(found.position, new.position):
+        return True
+    assert of_next == (path / "next.json").exists()
+    np.testing.assert_array_equal(found.position, old.position)
+    return of_next
 
 
 def test_a_run_writes_chunks_checkpoints_and_a_result(whole):
@@ -162,6 +192,23 @@ def test_stopped_before_each_of_the_last_calls(tmp_path, whole, power):
     first = calls.index("rename to draws.npz") - 3
     for last in range(first, len(calls)):
         check(tmp_path, whole, last, power)
+
+
+@pytest.fixture(scope="module")
+def replacing(tmp_path_factory):
+    path = tmp_path_factory.mktemp("replacing") / "run"
+    other(path)
+    disk = Disk()
+    assert run_on(disk, path, lambda: begin(path, True))
+    return sgld.load(path), disk.calls
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_run_that_replaces_another_stopped_before_its_first_calls(tmp_path, replacing, power):
+    """Either of the two is there, and resume goes on with the next: until its plan is on the disk."""
+    calls = replacing[1]
+    for last in range(calls.index("rename to setup.npz") + 3):
+        check(tmp_path, replacing, last, power, other)
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def test_whatever_harm_is_done_to_one_file_20000_times(finished, tmp_path):
     assert counts["refused"] > 15_000 and longest < 1
 
 
-LINKED = ["lock", "draws.npz", "summary.json", "result.json", "run.json", "setup.npz", "report.html", "chunks", "checkpoint.npz"]  # fmt: skip
+LINKED = ["lock", "draws.npz", "summary.json", "result.json", "run.json", "setup.npz", "report.html", "chunks", "checkpoint.npz", "next.json"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LINKED)

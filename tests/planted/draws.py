@@ -8,6 +8,9 @@ AUTOREGRESSION = WEIGHTED + "test_the_ess_of_an_autoregression"
 ARVIZ = "tests/unit/draws/test_mixing.py::test_the_definitions_are_those_of_arviz"
 SUMMARY = WEIGHTED + "test_a_row_of_the_summary_is_the_law_of_its_draws"
 COMPARISON = "tests/unit/draws/test_comparison.py::"
+REPLACING = (
+    "tests/laws/test_faults.py::test_a_run_that_replaces_another_stopped_before_its_first_calls"
+)
 STORED = "tests/unit/draws/test_stored_order.py::"
 
 DRAWS = [
@@ -20,6 +23,19 @@ DRAWS = [
         "overwrite: the old run's files stay beside the new one's", "draws/run_directory.py",
         "            self.clear()\n            self.replacing = False", "            self.replacing = False",
         "tests/laws/test_refusals.py::test_a_run_is_replaced_once_there_is_a_plan",
+    ),
+    Mutant(
+        "overwrite: whoever reads the run before is not told of the next", "draws/run_directory.py",
+        "        if not self.next():\n            return None", "        if self.path:\n            return None",
+        REPLACING,
+    ),
+    Mutant(
+        "overwrite: next.json goes with the old run, before run.json is written", "draws/run_directory.py",
+        "        if not self.replacing:\n            remove(self.path / NEXT)", "        remove(self.path / NEXT)", REPLACING,
+    ),
+    Mutant(
+        "resume: shows the run that is to be replaced as if it were the next", "draws/run_directory.py",
+        "if asked and self.writes:", "if asked and not self.writes:", REPLACING,
     ),
     Mutant(
         "weighted variance: the divisor of equal weights", "draws/weighted.py",

@@ -39,6 +39,21 @@ NETWORKS = [
         RULE + "test_every_rule",
     ),
     Mutant(
+        "networks: half the step where a temperature is not known", "diagnose/predictions.py",
+        'within {worst.se:.2f} only",\n            None,', 'within {worst.se:.2f} only",\n            worst,',
+        RULE + "test_the_step_is_halved_where_a_temperature_is_too_high_and_nowhere_else",
+    ),
+    Mutant(
+        "networks: half the step from what keep returned", "networks/halving.py",
+        "if kept or posterior.output is not None:", "if posterior.output is not None:",
+        HALF + "test_draws_that_are_no_positions_are_no_starts",
+    ),
+    Mutant(
+        "networks: what is held goes to the host at every call", "module.py",
+        "if self._of_array is None:", "if True:",
+        "tests/unit/networks/test_module.py::test_what_is_held_is_brought_to_the_host_once",
+    ),
+    Mutant(
         "networks: hot runs are mixed, and no more is asked", "diagnose/predictions.py",
         "lambda t: t.value - HOT", "lambda t: t.value - 100 * HOT",
         RULE + "test_every_rule",
@@ -70,7 +85,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: half the step is the step", "networks/halving.py",
-        "old(t // 2) / 2", "old(t // 2)",
+        "old(t // 2) / (2 if isinstance(setup.sampler, SGLD) else 4)", "old(t // 2)",
         HALF + "test_a_step_whose_sds_are_too_wide_does_not",
     ),
     Mutant(

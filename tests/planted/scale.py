@@ -3,6 +3,7 @@
 from .mutant import Mutant
 
 SHARDED = "tests/unit/data/test_sharded.py::"
+LIVE = "tests/unit/report/test_live.py::"
 MESH = "tests/end_to_end/test_mesh.py::"
 
 SCALE = [
@@ -37,6 +38,21 @@ SCALE = [
         MESH + "test_processes_with_different_rows_are_told_so",
     ),
     Mutant(
+        "mesh: a refusal of one process is kept from the others", "mesh.py",
+        "if not failed.any():", "if failed.any():",
+        "tests/unit/test_together.py::test_a_refusal_of_one_is_that_of_all",
+    ),
+    Mutant(
+        "mesh: each process says its own sentence", "mesh.py",
+        "if error is not None and first == jax.process_index():", "if error is not None:",
+        "tests/unit/test_together.py::test_where_several_fail_all_say_what_the_first_says",
+    ),
+    Mutant(
+        "mesh: a file is copied for every device", "data/sharded.py",
+        "alone = mesh.shape[DATA] == 1", "alone = mesh.shape[DATA] == 0",
+        SHARDED + "test_rows_of_a_file_are_its_own_pages_or_copied_once",
+    ),
+    Mutant(
         "lengths: the last bit of a rate decides", "tune/lengths.py",
         "math.ceil(steps * (1 - 1e-6))", "math.ceil(steps)",
         MESH + "test_four_devices_draw_what_one_draws",
@@ -63,24 +79,80 @@ SCALE = [
         "tests/unit/models/test_update.py::test_what_was_dropped_is_forgotten",
     ),
     Mutant(
+        "update: few rows share the whole prior", "models/update.py",
+        "each = np.asarray(row_gradients(part, z, numbers), np.float64)",
+        "from ..problem.rows import scores; each = np.asarray(scores(part, z, numbers), np.float64)",
+        "tests/unit/models/test_update.py::test_a_strong_prior_makes_no_row_stand_out",
+    ),
+    Mutant(
+        "update: any number of rows is in every batch", "models/update.py",
+        "if len(of_matter) > (before.setup.batch_size or 0):", "if len(of_matter) > 10**9:",
+        "tests/unit/models/test_update.py::test_where_many_rows_matter_all_are_weighed_anew",
+    ),
+    Mutant(
+        "update: what the first plan said is forgotten", "models/update.py",
+        "notes = (note, *(told for told in before.notes if not told.startswith(MOVED)))", "notes = (note,)",
+        "tests/unit/models/test_update.py::test_what_the_first_plan_had_to_say_stays_said",
+    ),
+    Mutant(
+        "formulas: known columns are taken as they are where something is made of them", "models/again.py",
+        "if not all(factor.eval_method.value in (\"lookup\", \"literal\") for factor in factors):", "if False:",
+        "tests/unit/models/test_formula.py::test_known_columns_are_made_again_to_the_bit",
+    ),
+    Mutant(
+        "formulas: cells are not looked at where columns are known", "models/again.py",
+        "check_cells(parsed.rhs, table, {*used, *numbers, outcome}, {*numbers, outcome})", "pass",
+        "tests/unit/models/test_formula.py::test_known_columns_are_made_again_to_the_bit",
+    ),
+    Mutant(
         "update: dropped rows are read again", "disk/grown.py",
         "left[rows] = False", "left[rows] = True",
         "tests/unit/models/test_update.py::test_what_was_dropped_is_forgotten",
     ),
     Mutant(
         "watch: a page of elsewhere may ask", "cli/watch.py",
-        'if self.headers.get("Host") not in self.server.names:', 'if self.headers.get("Host") is None:',
+        'self.headers.get("Host") not in self.server.names:', 'self.headers.get("Host") is None:',
         "tests/end_to_end/test_watch.py::test_the_page_answers_this_machine_alone",
     ),
     Mutant(
-        "watch: names are not escaped", "report/live.py",
+        "watch: names are not escaped", "report/live_page.py",
         '<th scope="row">{says(shorten(n, 60))}</th>', '<th scope="row">{shorten(n, 60)}</th>',
         "tests/end_to_end/test_watch.py::test_what_a_stranger_named_is_only_shown",
     ),
     Mutant(
-        "watch: draws that fill no chunk are forgotten", "report/live.py",
-        'if "pending_z" in arrays:', 'if "pending" in arrays:',
+        "watch: draws that fill no chunk are forgotten", "report/live_read.py",
+        "parts.append(look.of(pending, flushed))", "parts.append({n: v[:0] for n, v in look.of(pending, flushed).items()})",
         "tests/end_to_end/test_watch.py::test_a_run_is_read_while_it_goes_on",
+    ),
+    Mutant(
+        "watch: the limit of R-hat rises as the chains part", "report/live.py",
+        "if e.ess_alone is None else e.ess_alone", "if True else e.ess_alone",
+        LIVE + "test_the_limit_of_r_hat_is_that_of_the_verdict",
+    ),
+    Mutant(
+        "watch: a killed run goes on while any process has its number", "draws/lock.py",
+        "        return False\n    except OSError:  # no such", "        return True\n    except OSError:  # no such",
+        LIVE + "test_a_run_is_at_work_while_a_process_has_its_lock_open",
+    ),
+    Mutant(
+        "watch: every tab makes a page", "cli/watch.py",
+        "if self._answer is None or time.monotonic() >= self._until:", "if True:",
+        LIVE + "test_pages_are_made_once_for_all_and_take_a_tenth_of_a_core",
+    ),
+    Mutant(
+        "watch: all parameters of a network are held", "report/live_read.py",
+        "columns = np.arange(width) if whole else _evenly(width)", "columns = np.arange(width)",
+        LIVE + "test_what_is_looked_at_is_bounded",
+    ),
+    Mutant(
+        "watch: draws of a chunk are taken for others", "report/live_read.py",
+        "at = slice(-first % self.every, None, self.every)", "at = slice(0, None, self.every)",
+        LIVE + "test_what_is_looked_at_is_bounded",
+    ),
+    Mutant(
+        "watch: networks are looked at by their weights", "report/live.py",
+        "if self.predicted is not None:", "if False and self.predicted is not None:",
+        LIVE + "test_a_network_is_looked_at_by_its_predictions",
     ),
     Mutant(
         "cache: a folder that lost its lock stays for ever", "disk/cache.py",

@@ -1,9 +1,9 @@
 """A run stopped before every single call that changes the disk: resumable or finished, to the same bits.
 
-    python tests/slow/faults.py [--every 1] [--streamed]
+    python tests/slow/faults.py [--every 1] [--streamed | --replacing]
 
 As kill -9, and as a power cut, which undoes renames that were not flushed and empties files that were not.
-With --streamed the rows of the run lie in a file. The layer, the run and what is held against what are those of tests/laws/test_faults.py.
+With --streamed the rows of the run lie in a file; with --replacing it overwrites another run. The layer, the run and what is held against what are those of tests/laws/test_faults.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "laws"))
 
 import numpy as np
 import test_faults
-from test_faults import GIVEN, Disk, check, run_on
+from test_faults import GIVEN, Disk, check, other, run_on
 
 import sgld
 
@@ -36,7 +36,11 @@ def stream(folder: Path) -> None:
         return sgld.open(folder / "rows.npy", cache=folder / "cache", progress=False)
 
     opened()  # converted once: what stops a conversion is kill.py's
-    test_faults.begin = lambda path: sgld.sample(posterior, opened(), start, path=path, **given)
+
+    def begin(path: Path, overwrite: bool = False) -> None:
+        sgld.sample(posterior, opened(), start, path=path, overwrite=overwrite, **given)
+
+    test_faults.begin = begin
 
     def go_on(path: Path) -> None:
         if not (path / "run.json").exists():
@@ -51,18 +55,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--every", type=int, default=1, help="of the calls, so many apart")
     parser.add_argument("--streamed", action="store_true", help="rows from a file")
+    parser.add_argument("--replacing", action="store_true", help="a run that overwrites another")
     given = parser.parse_args()
+    before = other if given.replacing else None
     began, done, lost = time.time(), 0, []
     with tempfile.TemporaryDirectory() as folder:
         if given.streamed:
             stream(Path(folder))
         disk, path = Disk(), Path(folder) / "whole"
-        assert run_on(disk, path, lambda: test_faults.begin(path))
+        if before is not None:
+            before(path)
+        assert run_on(disk, path, lambda: test_faults.begin(path, before is not None))
         whole = sgld.load(path), disk.calls
         for power in (False, True):
             for last in range(0, len(disk.calls), given.every):
                 try:
-                    check(Path(folder), whole, last, power)
+                    check(Path(folder), whole, last, power, before)
                 except Exception as error:
                     lost.append(
                         f"before call {last}, {disk.calls[last]}, {'power cut' * power}: {error!r}"[

@@ -44,7 +44,7 @@ from sgld.run import sink
 
 POSTERIOR = sgld.Posterior(lambda t: -0.5 * jnp.sum((t - 1) ** 2))
 GIVEN = {"step_size": 0.1, "num_draws": 200, "num_chains": 2, "progress": False}
-JSON_FILES = ("run.json", "result.json", "confirmation.json")
+JSON_FILES = ("run.json", "result.json", "confirmation.json", "next.json")
 ARRAY_FILES = ("setup.npz", "draws.npz", "checkpoint.npz")
 VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 1, 2**31, 2**63, 10**30, -1e308, 1e-300, 1e308, "", "x", "x" * 3000, "\x1b]0;owned\x07\n",
@@ -71,7 +71,8 @@ def hung(number: int, frame: Any) -> None:
 
 
 def make_runs(folder: Path) -> dict[str, Path]:
-    """A finished run from Python, with a second verdict, one of a formula, and one stopped after two checkpoints."""
+    """A finished run from Python, with a second verdict, one of a formula, one stopped after two checkpoints, and one
+    that another is to replace."""
     rng = np.random.default_rng(5)
     x, g = rng.normal(size=120), np.resize(["a", "b", "c"], 120)
     table = pyarrow.table({"x": x, "g": g, "y": 1 + 2 * x + rng.normal(size=120)})
@@ -85,7 +86,9 @@ def make_runs(folder: Path) -> dict[str, Path]:
         num_chains=2, progress=False)  # fmt: skip
     stop(folder / "stopped")
     assert (folder / "stopped" / "checkpoint.npz").exists(), "the run was not stopped"
-    return {name: folder / name for name in ("plain", "formula", "stopped")}
+    shutil.copytree(folder / "plain", folder / "replaced")
+    write_json(folder / "replaced/next.json", read_json(folder / "stopped/run.json"))
+    return {name: folder / name for name in ("plain", "formula", "stopped", "replaced")}
 
 
 def stop(path: Path) -> None:
@@ -289,6 +292,7 @@ DOORS: dict[str, list[tuple[str, int, Callable[[Path], Any]]]] = {
         ("resume", 10, command("resume", "--quiet")), ("sandwich", 2, spread),
     ],
     "stopped": [("verify", 30, verified), ("load", 5, loaded), ("resume", 4, resumed)],
+    "replaced": [("load", 10, loaded), ("verify", 5, verified), ("summary", 5, command("summary")), ("resume", 2, resumed)],
 }  # fmt: skip
 
 
@@ -325,7 +329,7 @@ def mutate(times: int, seed: int, folder: Path, show: int = 5) -> dict[str, Any]
     for run, doors in DOORS.items():
         for door, _, call in doors:
             # without its result a run goes on, to the same draws and the word that it ended with
-            for gone in ("nothing", "result.json"):
+            for gone in ("nothing", "result.json", "next.json"):
                 shutil.copytree(runs[run], copy)
                 (copy / gone).unlink(missing_ok=True)
                 with contextlib.suppress(SGLDError):  # of a run that is not finished
@@ -340,7 +344,7 @@ def mutate(times: int, seed: int, folder: Path, show: int = 5) -> dict[str, Any]
     faults: list[str] = []
     longest, before = (0.0, ""), peak()
     for _ in range(times):
-        run = ("plain", "formula", "stopped")[rng.choice(3, p=[0.45, 0.4, 0.15])]
+        run = list(DOORS)[rng.choice(4, p=[0.4, 0.35, 0.15, 0.1])]
         doors = DOORS[run]
         weights = np.array([often for _, often, _ in doors], float)
         door, _, call = doors[rng.choice(len(doors), p=weights / weights.sum())]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -65,6 +66,7 @@ CheckpointEvery = Annotated[
 
 def main() -> None:
     """The console script."""
+    warnings.formatwarning = lambda message, *_: f"{plain(str(message))}\n"
     app(prog_name="sgld")
 
 
@@ -107,7 +109,10 @@ def _of_the_machine(error: OSError | MemoryError) -> str:
 
 
 def _say_how_to_resume(run: Path | None) -> None:
-    # run.json is the first file of a run and result.json the last
-    begun = run is not None and (run / "run.json").exists() and not (run / "result.json").exists()
+    # run.json is the first file of a run, or next.json where it replaces one, and result.json the last
+    begun = run is not None and (
+        (run / "next.json").exists()
+        or ((run / "run.json").exists() and not (run / "result.json").exists())
+    )
     hint = f"; go on with it: sgld resume {run}" if begun else "."
     typer.echo(f"interrupted{hint}", err=True)

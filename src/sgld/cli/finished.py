@@ -43,7 +43,8 @@ def summary(
             raise typer.Exit(3)  # another law than the posterior's is never `trusted`
         return
     if _goes_on(run):
-        from ..report.live import as_lines, read_live
+        from ..report.live_page import as_lines
+        from ..report.live_read import read_live
 
         live = read_live(run)
         typer.echo(json.dumps(live.as_json()) if as_json else live.word() if quiet else as_lines(live))  # fmt: skip

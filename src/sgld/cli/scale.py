@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ..errors import UsageError
-from .app import CheckpointEvery, Json, Overwrite, Quiet, Run, Strict, command, typer
+from .app import CheckpointEvery, Decimal, Json, Overwrite, Quiet, Run, Sep, Strict, command, typer
 from .show import exit_strict, finish
 
 __all__ = ["plan", "update"]
@@ -60,6 +60,8 @@ def update(
             help="Numbers of rows to forget, from 0: 3,17 or a file of them.",
         ),
     ] = "",
+    sep: Sep = None,
+    decimal: Decimal = ".",
     overwrite: Overwrite = False,
     checkpoint_every: CheckpointEvery = 10.0,
     quiet: Quiet = False,
@@ -73,13 +75,21 @@ def update(
     """
     from ..models.update import update as updated
 
-    made = run.with_name(f"{run.name}-updated") if out is None else out
+    made = _beside(run) if out is None else out
     updated(
-        run, new, out=made, drop=_rows(drop), overwrite=overwrite,
+        run, new, out=made, drop=_rows(drop), sep=sep, decimal=decimal, overwrite=overwrite,
         checkpoint_every=checkpoint_every, progress=not (quiet or as_json),
     )  # fmt: skip
     finish(made, quiet, as_json)
     exit_strict(made, strict)
+
+
+def _beside(run: Path) -> Path:
+    """RUN-updated; of "." and the like by the folder's own name."""
+    named = run if run.name not in ("", "..") else run.resolve()
+    if not named.name:
+        raise UsageError(f"{run} has no name to make another of; give --out.")
+    return named.with_name(f"{named.name}-updated")
 
 
 def _rows(text: str) -> list[int]:

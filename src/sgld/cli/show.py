@@ -165,7 +165,9 @@ def _told(run: Path) -> dict[str, Any]:
 
     directory = RunDirectory(run)
     told = directory.read("result.json").get("told", {}) if directory.finished() else {}
-    return {**told, "notes": [at_the_shell(note, run) for note in told.get("notes") or ()]}
+    notes = [at_the_shell(note, run) for note in told.get("notes") or ()]
+    said = directory.said_of_next()
+    return {**told, "notes": notes if said is None else [said, *notes]}
 
 
 def _table(content: dict[str, Any], told: dict[str, Any]) -> str:

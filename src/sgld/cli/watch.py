@@ -1,19 +1,21 @@
-"""`sgld watch`: a run that goes on, in the terminal or as a page on this machine alone."""
+"""`sgld watch`: a run that goes on, in the terminal or as a page for this machine alone."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-from ..errors import SGLDError, UsageError, plain
+from ..errors import SGLDError, UsageError, first_line
 from .app import Run, command, typer
 
-__all__ = ["Page", "watch"]
+__all__ = ["Answer", "Page", "Shown", "watch"]
 
 EVERY = 2.0  # seconds between looks
+SHARE = 0.1  # of a core, that pages may take
 HOST = "127.0.0.1"
 HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
@@ -30,7 +32,10 @@ def watch(
     run: Run,
     page: Annotated[
         bool,
-        typer.Option("--page", help="A live page on 127.0.0.1 instead, for this machine alone."),
+        typer.Option(
+            "--page",
+            help="A live page instead, on 127.0.0.1 alone: every user of this machine can ask for it, and no other machine.",
+        ),
     ] = False,
     port: Annotated[int, typer.Option("--port", help="Of the page; 0 takes a free one.")] = 0,
     once: Annotated[bool, typer.Option("--once", help="Say how it stands, and end.")] = False,
@@ -39,9 +44,11 @@ def watch(
 
     What is shown is what the last checkpoint holds (--checkpoint-every of the run).
     """
-    from ..report.live import as_lines, read_live
+    from ..report.live_page import as_lines
+    from ..report.live_read import Reader
 
-    live = read_live(run)  # a wrong directory is answered before anything is served
+    reader = Reader(run)
+    live = reader.read()  # a wrong directory is answered before anything is served
     if not 0 <= port < 2**16:
         raise UsageError(f"--port must lie between 0 and {2**16 - 1}. Got {port}.")
     if page:
@@ -50,14 +57,20 @@ def watch(
     if once or not sys.stdout.isatty():
         typer.echo(as_lines(live))
         return
-    from rich.live import Live as Shown
+    from rich.live import Live as Display
     from rich.text import Text
 
-    with Shown(Text(as_lines(live)), auto_refresh=False) as shown:
-        while not live.finished:
-            time.sleep(EVERY)
-            live = read_live(run)
-            shown.update(Text(as_lines(live)), refresh=True)
+    with Display(Text(as_lines(live)), auto_refresh=False) as display:
+        while live.state == "running":
+            began = time.process_time()
+            live = reader.read()
+            display.update(Text(as_lines(live)), refresh=True)
+            time.sleep(_rest(time.process_time() - began, EVERY))
+
+
+def _rest(spent: float, least: float) -> float:
+    """Seconds to wait after so many of computing, that it is no more than its SHARE of a core."""
+    return max(least, spent * (1 - SHARE) / SHARE)
 
 
 def _serve(run: Path, port: int) -> None:
@@ -70,55 +83,90 @@ def _serve(run: Path, port: int) -> None:
             return
 
 
+class Answer(NamedTuple):
+    """Of HTTP: the status, and the page."""
+
+    status: int
+    content: bytes
+
+
+class Shown:
+    """The page, computed by one at a time and for all who ask: of a core no more than SHARE."""
+
+    def __init__(self, run: Path) -> None:
+        from ..report.live_read import Reader
+
+        self.run, self._reader = run, Reader(run)
+        self._busy = threading.Lock()
+        self._answer: Answer | None = None
+        self._until = -1.0  # of time.monotonic; before then the answer stands
+
+    def answer(self) -> Answer:
+        """The last page, or a new one where that is old and nobody is computing one."""
+        last = self._answer
+        if last is not None and (time.monotonic() < self._until or self._busy.locked()):
+            return last
+        with self._busy:  # the first to come computes; who waited takes what was found
+            if self._answer is None or time.monotonic() >= self._until:
+                began = time.process_time()
+                self._answer = self._made()
+                self._until = time.monotonic() + _rest(time.process_time() - began, EVERY)
+            return self._answer
+
+    def _made(self) -> Answer:
+        from ..report.live_page import as_error_page, as_page
+
+        name = self.run.resolve().name
+        try:
+            return Answer(200, as_page(self._reader.read(), name).encode())
+        except SGLDError as error:
+            return Answer(500, as_error_page(str(error), name).encode())
+        except Exception as error:  # whatever it is, the next page may be whole
+            said = f"the run could not be read: {type(error).__name__}: {first_line(error)}"
+            return Answer(500, as_error_page(said, name).encode())
+
+
 class Page(ThreadingHTTPServer):
-    """One page, made anew at every request, on the loopback address."""
+    """One page on the loopback address."""
 
     daemon_threads = True
 
     def __init__(self, run: Path, port: int) -> None:
-        super().__init__((HOST, port), _Answer)
-        self.run = run
+        super().__init__((HOST, port), _Handler)
+        self.shown = Shown(run)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Under which it may be asked for: a page of elsewhere that has its name lead here may not."""
-        return tuple(f"{host}:{self.server_port}" for host in (HOST, "localhost"))
+        hosts = (HOST, "localhost")
+        whole = tuple(f"{host}:{self.server_port}" for host in hosts)
+        return whole + (hosts if self.server_port == 80 else ())  # which a browser leaves out
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever closed a tab while its page was on the way is told nothing, and nobody else is."""
 
 
-class _Answer(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     server: Page
     server_version, sys_version = "sgld", ""
 
     def do_GET(self) -> None:
         """The page, and nothing else that is asked for."""
-        from ..report.live import as_page, read_live
-
         # a page of another site may ask, though it may not read the answer: asking costs the run
-        if (
-            self.headers.get("Sec-Fetch-Site") == "cross-site"
-            or self.headers.get("Host") not in self.server.names
-        ):
+        elsewhere = self.headers.get("Sec-Fetch-Site") == "cross-site"
+        if elsewhere or self.headers.get("Host") not in self.server.names:
             self.send_error(403, "only for this machine")
             return
         if self.path != "/":
             self.send_error(404)
             return
-        try:
-            live = read_live(self.server.run)
-            content = as_page(live, self.server.run.resolve().name)
-        except SGLDError as error:
-            from html import escape
-
-            content = f"<!doctype html><title>sgld</title><p>{escape(plain(str(error)))}</p>"
-        self._send(content.encode())
-
-    def _send(self, content: bytes) -> None:
-        self.send_response(200)
+        answer = self.server.shown.answer()
+        self.send_response(answer.status)
         for name, value in HEADERS.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Content-Length", str(len(answer.content)))
         self.end_headers()
-        self.wfile.write(content)
+        self.wfile.write(answer.content)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are not written down."""

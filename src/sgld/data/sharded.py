@@ -9,6 +9,7 @@ only the order of a sum differs.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +33,8 @@ from .source import Batch, Source
 
 __all__ = ["Sharded", "lies_on"]
 
+ALIGNED = 64  # bytes, at which XLA takes the host's memory as it is
+PIECE = 2**16  # rows of a file taken at once
 LARGEST = 2**24  # of an integer, where x64 is off: data/check.py
 
 PyTree = Any
@@ -92,7 +95,10 @@ class Sharded(Source):
         files = source.files
         data = jax.tree.structure(source.held.rows).unflatten(files.leaves)
         names = Names(lambda rows, seed: files.numbers(rows), lambda: files.digest)
-        found = cls._dealt(data, mesh, names, lambda leaf, rows: leaf[rows], source.num_data)
+        # on one device all rows as they lie: the file's own pages, of which nothing is copied
+        alone = mesh.shape[DATA] == 1
+        own = lambda leaf, rows: leaf[: len(rows)] if alone else _taken_from(leaf, rows)  # noqa: E731
+        found = cls._dealt(data, mesh, names, own, source.num_data)
         _check_same(found, mesh)
         return found
 
@@ -234,13 +240,25 @@ def _all_good(leaf: Array) -> Array:
     return jnp.all((leaf <= LARGEST) & (leaf >= -LARGEST))
 
 
+def _taken_from(leaf: np.ndarray, rows: Int[np.ndarray, " m"]) -> np.ndarray:
+    """These rows of a file, where the device can leave them: in memory that it need not copy again."""
+    size = len(rows) * math.prod(leaf.shape[1:]) * leaf.dtype.itemsize
+    room = np.empty(size + ALIGNED, np.uint8)
+    begin = -room.ctypes.data % ALIGNED
+    out = room[begin : begin + size].view(leaf.dtype).reshape(len(rows), *leaf.shape[1:])
+    for at in range(0, len(rows), PIECE):  # in pieces, whose own copies are small
+        out[at : at + PIECE] = leaf[rows[at : at + PIECE]]
+    return out
+
+
 def _from_parts(
     shape: tuple[int, ...], sharding: NamedSharding, part: Callable[[int], Any]
 ) -> Array:
     """An array [D, ...] from what each shard holds, made where it is sent."""
 
     def called(index: Any) -> np.ndarray:
-        return np.stack([np.asarray(part(j)) for j in range(*index[0].indices(shape[0]))])
+        parts = [np.asarray(part(j)) for j in range(*index[0].indices(shape[0]))]
+        return parts[0][None] if len(parts) == 1 else np.stack(parts)
 
     return jax.make_array_from_callback(shape, sharding, called)
 

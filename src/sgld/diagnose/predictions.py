@@ -24,7 +24,7 @@ from jaxtyping import Float
 
 from ..draws import weighted
 from ..draws.verdict import Verdict, Word
-from ..probe.layers import Layers
+from ..probe.layers import FEWEST_ENTRIES, Layers
 from ..probe.predictions import CLASSES, LIKELIHOODS, Kind
 
 __all__ = [
@@ -42,7 +42,6 @@ MIN_ESS = 100
 MAX_VARIATION = 0.02
 COLD, WARM, HOT = 0.97, 1.10, 1.15
 MAX_SE = 0.03
-FEWEST_ENTRIES = 20  # of a layer whose temperature is looked at
 BATCHES = 10  # of a chain's draws, whose means give a temperature's standard error
 MOST_SPLITS = 8  # chains up to which all ways to halve them are taken
 STIFFEST = "the stiffest directions"
@@ -198,41 +197,51 @@ def judge_predictions(seen: Seen) -> Verdict:
     """The first rule that applies, and what was measured in `extra["predictions"]`."""
     warmth = temperatures(seen)
     agreement = mixed(seen) if len(seen.predicted) else Mixed(np.nan, np.nan, np.nan, None)
-    word, reasons = _rule(seen, agreement, warmth)
+    word, reasons, too_warm = _rule(seen, agreement, warmth)
     extra: dict[str, Any] = {
         "predictions": {
             "kind": seen.kind, "rows": seen.predicted.shape[2],
             **{name: _number(getattr(agreement, name)) for name in ("r_hat", "max_r_hat", "ess", "variation")},
             "temperatures": {t.name: [_number(t.value), _number(t.se)] for t in warmth},
+            "too_warm": None if too_warm is None else too_warm.name,
         }
     }  # fmt: skip
     return Verdict(word, tuple(reasons), extra=extra)
 
 
-def _rule(seen: Seen, agreement: Mixed, warmth: list[Temperature]) -> tuple[Word, list[str]]:
+def _rule(
+    seen: Seen, agreement: Mixed, warmth: list[Temperature]
+) -> tuple[Word, list[str], Temperature | None]:
+    """The word, its reasons, and the temperature that is known to be too high, where that is why."""
     if seen.failures:
-        return "biased", list(seen.failures)
+        return "biased", list(seen.failures), None
     bad = ~np.isfinite(seen.predicted)
     if bad.any():
         chain, draw, row, _ = np.argwhere(bad)[0]
-        return "biased", [
-            f"a prediction is not finite, of probe row {row} at draw {draw} of chain {chain}."
-        ]
+        return (
+            "biased",
+            [f"a prediction is not finite, of probe row {row} at draw {draw} of chain {chain}."],
+            None,
+        )
     if agreement.reasons:
-        return "not mixed", agreement.reasons
+        return "not mixed", agreement.reasons, None
     looked_at = [t for t in warmth if t.judged]
     if seen.exact:
-        return "trusted", [_promise(seen.kind)]
+        return "trusted", [_promise(seen.kind)], None
     cold = _beyond(looked_at, lambda t: COLD - t.value)
     if cold is not None:
-        return "not mixed", [_cold(cold)]
+        return "not mixed", [_cold(cold)], None
     hot = _beyond(looked_at, lambda t: t.value - HOT)
     if hot is not None:
-        return "biased", [_hot(hot, seen)]
-    doubt = _doubt(looked_at)
+        return "biased", [_hot(hot, seen)], hot
+    doubt, warm = _doubt(looked_at)
     if doubt is not None:
-        return "unknown", [f"{doubt}; confirm by {seen.halving}, or {SMALLER[seen.by_hand][4:]}."]
-    return "trusted", [_promise(seen.kind)]
+        return (
+            "unknown",
+            [f"{doubt}; confirm by {seen.halving}, or {SMALLER[seen.by_hand][4:]}."],
+            warm,
+        )
+    return "trusted", [_promise(seen.kind)], None
 
 
 def _beyond(warmth: list[Temperature], by: Callable[[Temperature], float]) -> Temperature | None:
@@ -255,16 +264,26 @@ def _hot(t: Temperature, seen: Seen) -> str:
     )
 
 
-def _doubt(warmth: list[Temperature]) -> str | None:
+def _doubt(warmth: list[Temperature]) -> tuple[str | None, Temperature | None]:
+    """Why the temperatures do not let it be trusted, and the one that is too high, where one is."""
     if not warmth:
-        return "no temperature is measured of this sampler, so that a step that is too large would not show"
+        return (
+            "no temperature is measured of this sampler, so that a step that is too large would not show",
+            None,
+        )
     worst = max(warmth, key=lambda t: t.value)
     if worst.value > WARM:
-        return f"the kinetic temperature of {_called(worst)} is {worst.value:.2f}, where up to {WARM:.2f} is known to do"
+        return (
+            f"the kinetic temperature of {_called(worst)} is {worst.value:.2f}, where up to {WARM:.2f} is known to do",
+            worst,
+        )
     if not known_well(warmth):
         worst = max(warmth, key=lambda t: np.nan_to_num(t.se, nan=np.inf))
-        return f"the kinetic temperature of {_called(worst)} is known within {worst.se:.2f} only"
-    return None
+        return (
+            f"the kinetic temperature of {_called(worst)} is known within {worst.se:.2f} only",
+            None,
+        )
+    return None, None
 
 
 def _called(t: Temperature) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from ..errors import UsageError
 from ..gaussian.known import Known
 from ..law.affine import AffineLaw
@@ -121,10 +123,11 @@ class Plan:
         if not self.num_data:
             raise UsageError("this plan has no rows; it is for a log density alone.")
         num_data = getattr(rows, "num_data", rows)
-        if not isinstance(num_data, int) or isinstance(num_data, bool) or num_data < 1:
+        whole = isinstance(num_data, (int, np.integer)) and not isinstance(num_data, bool)
+        if not whole or num_data < 1:
             raise UsageError(f"rows must be a source, or their number. Got {rows!r}.")
-        setup = self.setup.scaled(self.num_data / num_data)
-        return replace(self, setup=setup, num_data=num_data)
+        setup = self.setup.scaled(self.num_data / int(num_data))
+        return replace(self, setup=setup, num_data=int(num_data))
 
     def noted(self, *notes: str) -> Plan:
         """The same, with more to tell."""

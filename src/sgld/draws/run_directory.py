@@ -8,6 +8,7 @@
     summary.json       the table
     result.json        the verdict, and the seals of draws and table: the run is finished
     confirmation.json  another verdict on the same draws, from NUTS or half the step, and the seal of its table
+    next.json          what was asked of a run that is to replace this one, until that has a plan
     report.html, lock  a page for people; who is at work on the run
 
 Every file appears at once, whole and on the disk (`files`), and carries the id of its run. What a
@@ -25,26 +26,27 @@ does what stands beside it:
     + result.json                        finished; a checkpoint and chunks still there are removed at leisure
     + confirmation.json                  finished, with another verdict; summary.json may still be the one before,
                                          and is then made again from the draws whenever it is read
+    + next.json, of another id           any of the above, which stands until the next run has a plan: it is what is
+                                         read, with a word about the next one; `resume` goes on with that, from its
+                                         beginning
+    next.json, no run.json               the run that was replaced is on its way out: the next one begins anew
+    + next.json, of the same id          any of the above; next.json is removed at leisure
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
-import socket
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import RunError, UsageError
 from ..files import (  # fmt: skip
-    NO_FOLLOW,
     SCRATCH,
     exists,
     flush_folder,
@@ -54,14 +56,22 @@ from ..files import (  # fmt: skip
     write_arrays,
     write_json,
 )
+from .lock import Lock
 
 __all__ = ["FORMAT", "RunDirectory"]
 
 FORMAT = 3  # of a run directory; 1 had no setup.npz, 2 kept its draws in zarr
 NAMES = (
-    "run.json", "setup.npz", "checkpoint.npz", "draws.npz", "summary.json", "result.json",
-    "confirmation.json", "report.html",
-)  # fmt: skip
+    "run.json",
+    "setup.npz",
+    "checkpoint.npz",
+    "draws.npz",
+    "summary.json",
+    "result.json",
+    "confirmation.json",
+    "report.html",
+)
+NEXT = "next.json"  # fmt: skip
 CHUNK = re.compile(r"\d{1,9}-\d{1,18}\.npz")
 SILENT = (
     60.0  # seconds beyond three checkpoints without a sign of life, after which a lock is stale
@@ -84,11 +94,11 @@ class RunDirectory:
         exists(self.path)  # or says why that cannot be known
         self.attempt = 0
         self.checkpoint_every = 10.0
-        self._lock: IO[str] | None = None
+        self._lock = Lock(self.path)
         self._id: str | None = None
         self._made: list[Path] = []  # folders, the outermost first
         self.replacing = False
-        self._asked: dict[str, Any] = {}  # run.json, while it is not written
+        self._asked: dict[str, Any] = {}  # run.json, while it is not written: next.json is
 
     # -- making, replacing, locking ------------------------------------------------------
 
@@ -117,9 +127,13 @@ class RunDirectory:
 
     def discard(self) -> None:
         """Remove what this call began, folders that it made included: of a call that was refused nothing stays."""
-        if not self.writes or self.replacing:
+        if not self.writes:
             return
         with contextlib.suppress(OSError):  # the sentence that follows says what was wrong first
+            if self.replacing and exists(self.path / "run.json"):
+                remove(self.path / NEXT)
+                return
+            self.replacing = False
             self.clear()
             remove(self.path / "lock")
             for path in reversed(self._made):
@@ -131,21 +145,51 @@ class RunDirectory:
                 f"{self.path} already exists; choose another directory, overwrite it "
                 "(--overwrite), or go on with it (sgld resume)."
             )
-        try:
-            asked = read_json(self.path / "run.json")
-        except (FileNotFoundError, RunError):
-            asked = {}
-        if not {"format", "id"} <= asked.keys():
+        if not any({"format", "id"} <= self._told(name).keys() for name in ("run.json", NEXT)):
             raise RunError(f"{self.path} is not a run directory, so it is not overwritten.")
         self.lock()
         self.replacing = True
 
+    def _told(self, name: str) -> dict[str, Any]:
+        """A JSON file, empty where it is absent or broken."""
+        try:
+            return read_json(self.path / name)
+        except (FileNotFoundError, RunError):
+            return {}
+
+    def next(self) -> dict[str, Any]:
+        """What was asked of a run that is to replace this one and has no plan yet; empty where none is."""
+        if not exists(self.path / NEXT):
+            return {}
+        asked = read_json(self.path / NEXT)
+        return {} if asked.get("id") == self._told("run.json").get("id") else asked
+
+    def said_of_next(self) -> str | None:
+        """A sentence for whoever reads a run that is to be replaced."""
+        if not self.next():
+            return None
+        return (
+            f"another run is to replace the one in {self.path}, and has no plan yet: this is the one before "
+            f"(sgld resume {self.path} goes on with the next)."
+        )
+
+    def take_up(self) -> None:
+        """Go on with the next run, where one is to replace this one."""
+        asked = self.next()
+        if asked and self.writes:
+            self.replacing, self._asked, self._id = True, asked, None
+
     def settle(self) -> None:
         """The run that is replaced goes, and run.json is written: before anything else of the new one is."""
         if self.replacing and self._asked:
+            if self.next().get("id") != self.id:
+                raise RunError(
+                    f"{self.path} was changed by another process meanwhile; resume it again."
+                )
             self.clear()
             self.replacing = False
             write_json(self.path / "run.json", self._asked)
+            remove(self.path / NEXT)
 
     def clear(self) -> None:
         """Remove what an earlier run wrote, and nothing else."""
@@ -158,6 +202,8 @@ class RunDirectory:
         """Remove the checkpoint, all chunks, and what killed processes left half-written."""
         if not self.writes:
             return
+        if not self.replacing:
+            remove(self.path / NEXT)
         remove(self.path / "checkpoint.npz")
         chunks = self.path / "chunks"
         real = chunks.is_dir() and not chunks.is_symlink()
@@ -179,75 +225,21 @@ class RunDirectory:
 
     def lock(self) -> None:
         """Hold the directory alone. Raises RunError where another process holds it."""
-        if self._lock is not None or not self.writes:
-            return
-        try:
-            import fcntl
-        except ImportError:  # no advisory locks on this platform
-            return
-        path = self.path / "lock"
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666)
-        except OSError as error:
-            raise RunError(f"{path} could not be opened: {error.strerror}.") from error
-        file = os.fdopen(handle, "r+", errors="replace")
-        holder = _holder(file.read(1000))
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.close()
-            by = f", process {holder['pid']} on {holder['host']}" if holder else ""
-            raise RunError(
-                f"{self.path} is in use by another process{by}; wait for it to end."
-            ) from error
-        # another host's lock is not seen through every network file system: its sign of life is
-        if holder and holder["host"] != socket.gethostname() and time.time() < holder["until"]:
-            file.close()
-            raise RunError(
-                f"{self.path} is in use by another process, {holder['pid']} on {holder['host']}; wait for it "
-                f"to end, or, if it is dead, delete {path}."
-            )
-        self._lock = file
-        self.alive()
+        if self.writes:
+            self._lock.take()
+            self.alive()
 
     def in_use(self) -> bool:
-        """Whether a process of this machine holds it; nothing is held or written to find out."""
-        try:
-            import fcntl
-
-            handle = os.open(self.path / "lock", os.O_RDONLY | NO_FOLLOW)
-        except (ImportError, OSError):
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(handle)
-        return False
+        """Whether a process holds it."""
+        return self._lock.in_use()
 
     def alive(self) -> None:
-        """Say in the lock who holds it, and until when it may be believed."""
-        if self._lock is not None:
-            until = time.time() + 3 * self.checkpoint_every + SILENT
-            said = {"host": socket.gethostname(), "pid": os.getpid(), "until": until}
-            self._say(json.dumps(said))
-
-    def _say(self, text: str) -> None:
-        assert self._lock is not None
-        self._lock.seek(0)
-        self._lock.truncate()
-        self._lock.write(text)
-        self._lock.flush()
+        """Say that whoever holds it is at work, for three checkpoints and a minute."""
+        self._lock.alive(3 * self.checkpoint_every + SILENT)
 
     def unlock(self) -> None:
         """Give the directory back."""
-        if self._lock is not None:
-            with contextlib.suppress(OSError):  # of a disk without space
-                self._say("")
-            with contextlib.suppress(OSError):
-                self._lock.close()
-            self._lock = None
+        self._lock.give_back()
 
     # -- JSON ------------------------------------------------------------------------------
 
@@ -256,6 +248,10 @@ class RunDirectory:
         try:
             content = read_json(self.path / name)
         except FileNotFoundError as error:
+            if name == "run.json" and self.next():
+                raise RunError(
+                    f"{self.path} was left while one run replaced another; go on with the next: sgld resume {self.path}"
+                ) from error
             raise RunError(f"{self.path} holds no {name}, so it is not a run directory.") from error
         if name != "run.json":
             self._of_this_run(name, content)
@@ -274,8 +270,7 @@ class RunDirectory:
             return
         self._id = secrets.token_hex(8)
         self._asked = {**asked, "format": FORMAT, "id": self._id}
-        if not self.replacing:
-            write_json(self.path / "run.json", self._asked)
+        write_json(self.path / (NEXT if self.replacing else "run.json"), self._asked)
 
     def begun(self) -> dict[str, Any]:
         """run.json. Raises RunError where it is of another format."""
@@ -388,16 +383,3 @@ class RunDirectory:
         """The last checkpoint of this attempt, or None."""
         found = self.read_arrays("checkpoint.npz")
         return None if found is None or found[0].get("attempt") != self.attempt else found
-
-
-def _holder(text: str) -> dict[str, Any] | None:
-    """Who a lock says holds it; None where it says nothing that can be read."""
-    try:
-        said = json.loads(text)
-        return {
-            "host": str(said["host"])[:80],
-            "pid": int(said["pid"]),
-            "until": float(said["until"]),
-        }
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None

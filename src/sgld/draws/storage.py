@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..errors import RunError, first_line
+from ..errors import RunError, SGLDWarning, first_line
 from ..files import as_json, digest_of, exists, reading, remove, write_atomic
 from ..layout import leaf_names
 from .draws import Draws
@@ -129,10 +130,12 @@ def load(path: str | Path) -> Draws:
     run = RunDirectory(path)
     if not run.path.is_dir():
         raise RunError(f"{path} is not a directory.")
+    kept = run.begun().get("keep") is not None
     if not run.finished():
-        if exists(run.path / "run.json"):
-            raise RunError(f"{path} is not finished; go on with it: sgld resume {path}")
-        raise RunError(f"{path} holds no run.json, so it is not a run directory.")
+        raise RunError(f"{path} is not finished; go on with it: sgld resume {path}")
+    said = run.said_of_next()
+    if said is not None:
+        warnings.warn(said, SGLDWarning, stacklevel=2)
     check_kind(run)
     result = run.read("result.json")
     plan = plan_of(run)
@@ -145,7 +148,7 @@ def load(path: str | Path) -> Draws:
             result["verdict"] = confirmation["verdict"]
         elif exists(run.path / "summary.json"):  # the table of a verdict that is lost is another
             _check(run, result, "summary.json")
-        return replace(_made(result, found[1]), plan=plan, origin=Origin(path=run.path))
+        return replace(_made(result, found[1]), plan=plan, origin=Origin(path=run.path, kept=kept))
 
 
 def table_of(run: RunDirectory) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -111,9 +112,13 @@ class Laplace:
 
     def whiten(self, z: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
         """F^{-1} (z - center)."""
+        return (z - self.center) @ self._inverse.T
+
+    @cached_property
+    def _inverse(self) -> Float[np.ndarray, "d d"]:
+        """F^{-1}: of hundreds of parameters whitening a single position by a solution each costs as much."""
         assert self.factor is not None
-        away = (z - self.center).reshape(-1, self.center.size)
-        return np.linalg.solve(self.factor, away.T).T.reshape(z.shape)
+        return np.linalg.inv(self.factor)
 
 
 @stage("curvature")

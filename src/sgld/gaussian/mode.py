@@ -31,6 +31,7 @@ SEARCH_STEPS = 50
 # sds of the starts: of two modes alike g sds apart in d parameters a start leads to the other where it is more than
 # g / 2 out in its direction, a d^(-1/2)-th of its distance or so
 SEARCH_SCALES = (3.0, 6.0, 12.0, 25.0, 50.0, 400.0, 3000.0)
+CLIMB = 200  # steps of L-BFGS before Newton's, of more than FEW parameters
 SAME = 0.3  # sds within which a search has come back to a mode that is known
 MOST_COMPONENTS = 4  # of a mixture, whose orders are 24
 FEW = 100  # parameters up to which all of these scales are searched
@@ -58,6 +59,7 @@ def newton_mode(
     here = at(np.asarray(start, np.float64))
     damping, last, indefinite = 0.0, np.inf, 0
     many = problem.has_rows and here.z.size > FEW
+    undamped = None
     for step in range(max_steps):
         J = np.asarray(sums.curvature(problem, array(here.z)), np.float64)
         if many:
@@ -66,7 +68,10 @@ def newton_mode(
             if indefinite > PATIENCE:
                 return here.z, float(here.value), step, False
         for _ in range(30):
-            move = _damped_solve(J, np.asarray(here.gradient, np.float64), damping)
+            if damping > 0 or not many:
+                move = _damped_solve(J, np.asarray(here.gradient, np.float64), damping)
+            else:
+                move = undamped
             there = None if move is None else at(here.z + move)
             if there is not None and there.improves(here):
                 break
@@ -167,9 +172,13 @@ def _searched(
     assert near.factor is not None
     found: list[AtMode] = []
     back = lambda z: bool(np.linalg.norm(near.whiten(z)) <= SAME)  # noqa: E731
-    places = starts(near)
+    places, many = starts(near), problem.dimension > FEW
     for tried, start in enumerate(places):
         counted(tried, len(places), "starts")
+        if many:
+            start = _climbed(some, near, start)
+            if back(start):
+                continue
         z, value, _, converged = newton_mode(some, start, SEARCH_STEPS, back)
         if not converged or back(z):
             continue
@@ -181,6 +190,29 @@ def _searched(
             if all(_separate(there.gaussian, other.gaussian, near) for other in others):
                 found.append(there)
     return found
+
+
+@np.errstate(over="ignore", invalid="ignore")  # far starts
+def _climbed(problem: Problem, near: Laplace, start: np.ndarray) -> np.ndarray:
+    """Where gradients alone lead, in units of the Gaussian: of many parameters a curvature costs hundreds of them."""
+
+    from scipy.optimize import minimize
+
+    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+        z = near.center + near.spread(x)
+        value, slope = sums.value_and_gradient(problem, problem.array(z))
+        return -float(value), -near.pull(np.asarray(slope, np.float64))
+
+    def arrived(x: np.ndarray) -> None:
+        if np.linalg.norm(x) <= SAME:
+            raise StopIteration
+
+    x = near.whiten(start)
+    if not np.isfinite(loss(x)[0]):
+        return start
+    options = {"maxiter": CLIMB, "maxcor": 20, "ftol": 1e-9, "gtol": 0.0}
+    found = minimize(loss, x, jac=True, method="L-BFGS-B", callback=arrived, options=options)
+    return near.center + near.spread(found.x) if np.isfinite(found.fun) else start
 
 
 def _differ(one: Laplace, z: np.ndarray, near: Laplace) -> float:

@@ -39,6 +39,7 @@ NOTHING = -1e5  # log density from which on there is none
 FINE = np.concatenate([np.arange(NEAR, 400.0, 3.0), 400 * 1.9 ** np.arange(10)])
 FINE_WORK = 2**29  # rows x parameters x points of all rays up to which these are taken
 WORK = 2**34  # rows x parameters x points: of more parameters some are looked at
+NUMBERS = 2**22  # of points that are held together
 
 Values = Float[np.ndarray, " n"]
 
@@ -157,12 +158,14 @@ def rays(
         t = _points(FINE)
     density = partial(_density, problem, center, temperature)
     directions = _directions(gaussian.tempered(temperature), chosen)
-    points = (t[:, None] * directions[:, None]).reshape(-1, d)
+    at_once = max(1, NUMBERS // (len(t) * d))
+    values = [
+        density((t[:, None] * some[:, None]).reshape(-1, d)).reshape(-1, len(t))
+        for some in np.split(directions, range(at_once, len(directions), at_once))
+    ]
     found = [
         Ray(int(i), direction, t, value)
-        for i, direction, value in zip(
-            chosen, directions, density(points).reshape(-1, len(t)), strict=True
-        )
+        for i, direction, value in zip(chosen, directions, np.concatenate(values), strict=True)
     ]
     rises = [(k, at) for k, ray in enumerate(found) for at in _rises(ray)]
     # the highest first: of a density that is noise there are many

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-__all__ = ["Learnt", "apply", "columns_of", "learn", "predictors"]
+__all__ = ["Learnt", "apply", "columns_of", "learn", "parse", "predictors", "used_columns"]
 
 OFFSET = "offset("
 
@@ -54,9 +54,9 @@ def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> 
       UsageError: the formula does not parse, has no outcome or several, or no predictors.
       DataError: an unknown column, a null or non-finite cell, text where numbers are needed.
     """
-    parsed = _parse(formula, table.column_names)
+    parsed = parse(formula, table.column_names)
     outcome = str(next(iter(parsed.lhs)))
-    used = _used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
+    used = used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
     _check_meant(formula, outcome, parsed.rhs)
     numbers = {*numbers, *([outcome] if outcome in table.column_names else [])}
     check_cells(parsed.rhs, table, {*used, *numbers}, numbers)
@@ -94,14 +94,14 @@ def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> 
 
 def columns_of(formula: str, table: pyarrow.Table) -> tuple[str, list[str]]:
     """The outcome as it is written, and every column that the formula uses. Raises as `learn`."""
-    parsed = _parse(formula, table.column_names)
-    return str(next(iter(parsed.lhs))), _used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
+    parsed = parse(formula, table.column_names)
+    return str(next(iter(parsed.lhs))), used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
 
 
 def predictors(state: dict[str, Any], table: pyarrow.Table) -> list[str]:
     """The columns of another table that `apply` needs. Raises DataError where one is missing."""
-    parsed = _parse(state["formula"], state["columns"])
-    return _used_columns(state["formula"], parsed.rhs, table)
+    parsed = parse(state["formula"], state["columns"])
+    return used_columns(state["formula"], parsed.rhs, table)
 
 
 def apply(
@@ -116,7 +116,7 @@ def apply(
     from formulaic.materializers.types import NAAction
     from formulaic.parser.types import Factor
 
-    parsed = _parse(state["formula"], state["columns"])
+    parsed = parse(state["formula"], state["columns"])
     spec = ModelSpec(
         formula=parsed.rhs,
         na_action=NAAction.IGNORE,
@@ -126,7 +126,7 @@ def apply(
             for expression, factor in state["factors"].items()
         },
     )
-    used = _used_columns(state["formula"], parsed.rhs, table)
+    used = used_columns(state["formula"], parsed.rhs, table)
     numbers = {name for name in used if state["factors"].get(name, {}).get("kind") == "numerical"}
     check_cells(parsed.rhs, table, used, numbers)
     evaluator = _evaluator(_frame(table, used))
@@ -158,7 +158,8 @@ def _split(
     return values[:, ~offsets], values[:, offsets].sum(axis=1)
 
 
-def _parse(formula: str, columns: list[str]) -> Any:
+def parse(formula: str, columns: list[str]) -> Any:
+    """A formula, its outcome left and its terms right. Raises UsageError where it is none."""
     formulaic = need("formulaic", "tables")
     need("pyarrow", "tables")
     context = {"__formulaic_variables_available__": columns}
@@ -194,7 +195,7 @@ def _parse(formula: str, columns: list[str]) -> Any:
     return parsed
 
 
-def _used_columns(formula: str, terms: Iterable[Any], table: pyarrow.Table) -> list[str]:
+def used_columns(formula: str, terms: Iterable[Any], table: pyarrow.Table) -> list[str]:
     """The columns that the terms name, which hold nothing that a formula may not say."""
     columns, used = table.column_names, set()
     for factor in (factor for term in terms for factor in term.factors):

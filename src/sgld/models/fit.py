@@ -284,6 +284,7 @@ def resume(
         "preconditioner": preconditioner,
     }  # fmt: skip
     directory = RunDirectory(path)
+    directory.take_up()
     if posterior is None and directory.path.is_dir() and not directory.finished():
         asked = directory.begun()
         if asked.get("kind") == "formula":

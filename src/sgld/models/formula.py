@@ -14,6 +14,7 @@ A standardised position is {"coefficients": z [p], "sigma": scalar}; of a family
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,10 +25,11 @@ from jaxtyping import Array, Float, Int
 
 from ..data.table import as_table, column_array
 from ..device import sent
-from ..errors import DataError, UsageError
+from ..errors import UsageError
 from ..posterior import Labels, Posterior
 from ..typing import PredictionKind
 from . import design as designs
+from .again import OtherColumns, learn_again
 from .blocks import give_back, mean_and_sd, standardised
 from .collinear import check_columns, check_magnitudes, check_own
 from .family import Family, find_family
@@ -157,13 +159,18 @@ class FormulaModel:
         columns = {name: spec.get(name) for name in ("weights", "trials", "missing")}
         columns["levels"] = spec.get("levels") or spec.get("words")
         formula = spec["design"]["formula"]
-        rows = rows_of(as_table(table() if callable(table) else table), formula, kind, columns)
+        again = partial(
+            learn_again,
+            spec["design"],
+            np.asarray(spec["center"]),
+            np.asarray(spec["scale"]),
+        )
+        rows = rows_of(
+            as_table(table() if callable(table) else table), formula, kind, columns, again
+        )
         state, x, y, _ = rows.learnt
         if state["names"] != spec["design"]["names"]:
-            raise DataError(
-                f"the table gives the columns {state['names']} where the run has "
-                f"{spec['design']['names']}; give the data the run was made from."
-            )
+            raise OtherColumns(state["names"], spec["design"]["names"])
         model = cls._assemble(spec, _standardise(spec, x, y, rows.extra))
         return replace(model, num_dropped=rows.num_dropped, row_numbers=rows.numbers)
 
@@ -327,7 +334,8 @@ def _typical(kind: Family, y: np.ndarray, extra: dict[str, np.ndarray]) -> Any:
 def _standardise(
     spec: dict, x: np.ndarray, y: np.ndarray, extra: dict[str, np.ndarray]
 ) -> tuple[Any, ...]:
-    x = standardised(x, np.asarray(spec["center"]), np.asarray(spec["scale"]))
+    if x.dtype != np.float32:  # else it was made so
+        x = standardised(x, np.asarray(spec["center"]), np.asarray(spec["scale"]))
     y = (y - spec["outcome_center"]) / spec["outcome_scale"]
     data = (sent(x, owned=True), sent(y, np.float32))
     if not extra:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -41,10 +42,14 @@ class Rows(NamedTuple):
     numbers: Int[np.ndarray, " N"] | None = None
 
 
-def rows_of(table: pyarrow.Table, formula: str, family: Family, columns: dict[str, Any]) -> Rows:
+def rows_of(
+    table: pyarrow.Table, formula: str, family: Family, columns: dict[str, Any],
+    learn: Callable[..., Learnt] = learn,
+) -> Rows:  # fmt: skip
     """The rows of `table` that the model takes.
 
     Args:
+      learn: what makes design and outcome of them.
       columns: the names of the columns of "weights" and "trials" or None, "missing", and "levels"
         where they are known already.
 

@@ -30,19 +30,20 @@ from ..draws.origin import Origin
 from ..draws.plan import Plan
 from ..draws.plan_file import plan_of
 from ..draws.run_directory import RunDirectory
-from ..errors import RunError, UsageError
+from ..errors import DataError, RunError, UsageError
 from ..files import reading
 from ..gaussian.dense import Laplace
 from ..gradient.control_variates import ControlVariates
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request
-from ..problem.rows import scores
+from ..problem.rows import row_gradients
 from ..run import sample as runs
 from ..run.execute import prepared_again
 from ..run.record import Given, asked_again
 from ..stages import SAMPLING, stage, told
 from ..tune.plan import make_plan
+from .again import OtherColumns
 from .fitted import Fit
 from .formula import FormulaModel
 
@@ -51,6 +52,8 @@ __all__ = ["update"]
 LEARNT = re.compile(r"(?<![\w.`])(bs|cc|center|cr|cs|lag|poly|scale|standardize)\s*\(")
 FAR = 3.0  # sds a parameter, root mean square, beyond which the first order says nothing
 GROWN = 1.5  # times as many rows, or as few
+NUMBERS = 2**22  # of gradients of rows that came, held at once
+MOVED = "centre and metric are those of a run on"  # begins the note of an update
 OF_MATTER = 0.3  # sds that one row moves the centre, from which on it is in every batch
 
 
@@ -69,6 +72,8 @@ def update(
     *,
     out: str | Path,
     drop: Sequence[int] = (),
+    sep: str | None = None,
+    decimal: str = ".",
     overwrite: bool = False,
     progress: bool = True,
     checkpoint_every: float = 10.0,
@@ -80,11 +85,13 @@ def update(
       new: a file of more rows, with the columns of the run's table; None for none.
       out: the run directory to make. It can be resumed, reported and updated as any other.
       drop: the numbers of rows of the run's table, from 0, that are to be forgotten.
+      sep, decimal: of `new`, where it is a file of text, as for `sgld.fit`.
       overwrite, progress, checkpoint_every: as for `sgld.sample`.
 
     Returns: Fit, on the scale and under the prior of the first fit.
 
-    Raises: RunError where `run` is not such a run, DataError for the new rows, UsageError for `drop`.
+    Raises: RunError where `run` is not such a run, DataError for the new rows and where the formula would have
+    other columns (a level came, or its last row went), UsageError for `drop`.
 
     Example:
       >>> import tempfile, numpy as np, sgld
@@ -101,6 +108,9 @@ def update(
         raise UsageError(
             "there is nothing to update with: give a file of new rows, or rows to drop."
         )
+    if new is None and (sep is not None or decimal != "."):
+        raise UsageError("sep and decimal are of the file of new rows; give it, or leave them out.")
+    more = None if new is None else TableSource.of(str(new), sep=sep, decimal=decimal)
     rows = np.asarray(list(drop), np.int64)
     directory = RunDirectory(run)
     asked = directory.begun()
@@ -109,7 +119,7 @@ def update(
     _check_formula(str(asked.get("formula")))
     with told(progress, SAMPLING):
         with stage("data"), reading(run):
-            model, changed, source = _grown(asked, new, rows)
+            model, changed, source = _grown(asked, more, rows)
             before, ask = plan_of(directory), asked_again(directory, asked, Given({}))
 
         def plan(problem: Problem, ask: Request) -> Plan:
@@ -139,17 +149,23 @@ def _check_formula(formula: str) -> None:
 
 
 def _grown(
-    asked: dict[str, Any], new: str | Path | None, rows: Int[np.ndarray, " m"]
+    asked: dict[str, Any], source: TableSource | None, rows: Int[np.ndarray, " m"]
 ) -> tuple[FormulaModel, Changed, dict[str, Any]]:
     """The model on the rows there are now, what changed, and where they are from."""
     old, second = table_again(asked["data"])(), None
     table = without(old, rows) if len(rows) else old
     stayed = table.num_rows
-    if new is not None:
-        source = TableSource.of(str(new))
+    if source is not None:
         more, digest = source.read()
-        table, second = appended(table, more, str(new)), source.as_json(digest)
-    model = FormulaModel.from_spec(asked["model"], table)
+        table, second = appended(table, more, source.data), source.as_json(digest)
+    try:
+        model = FormulaModel.from_spec(asked["model"], table)
+    except OtherColumns as error:
+        changes = [f"no {name!r}" for name in error.lost] + [f"a {name!r}" for name in error.came]
+        raise DataError(
+            f"on the rows there are now {asked['formula']!r} has {', '.join(changes[:6])}, unlike the run: a level "
+            "came, or its last row went, and that is another model; fit these rows anew (sgld fit)."
+        ) from error
     came = _numbers(model) >= stayed
     pick = lambda data, mask: jax.tree.map(lambda leaf: np.asarray(leaf)[mask], data)  # noqa: E731
     went, kept = pick(model.data, np.zeros(len(came), bool)), np.arange(np.sum(~came))
@@ -185,6 +201,8 @@ def _moved(problem: Problem, before: Plan, changed: Changed, ask: Request) -> Pl
             delta += sign * np.asarray(sums.likelihood_gradient(part, at), np.float64)
             if sign > 0:
                 of_matter = _of_matter(part, wider, ask.seed)
+    if len(of_matter) > (before.setup.batch_size or 0):  # all rows are weighed anew, at once
+        return None
     step = wider.spread(wider.pull(delta))
     size = float(np.linalg.norm(wider.pull(delta))) / np.sqrt(step.size)
     if not size <= FAR:
@@ -197,19 +215,23 @@ def _moved(problem: Problem, before: Plan, changed: Changed, ask: Request) -> Pl
     if isinstance(setup.gradient, ControlVariates):
         setup = replace(setup, gradient=ControlVariates(moved.center))
     note = (
-        f"centre and metric are those of a run on {before.num_data:,} rows: the centre was moved by "
+        f"{MOVED} {before.num_data:,} rows: the centre was moved by "
         f"{size:.2g} sds (root mean square), the metric scaled by {share:.4g}."
     )
     plan = replace(before, setup=setup, known=known, num_data=problem.num_data, predicted=None)
-    return prepared_again(problem, replace(plan, notes=(note,)), ask.seed)
+    notes = (note, *(told for told in before.notes if not told.startswith(MOVED)))
+    return prepared_again(problem, replace(plan, notes=notes), ask.seed)
 
 
 def _of_matter(part: Problem, wider: Laplace, seed: int) -> Int[np.ndarray, " m"]:
-    """Those of the rows that came which move the centre by much, one by one."""
-    numbers = np.arange(part.num_data, dtype=np.int32)
-    each = np.asarray(scores(part, part.array(wider.center), numbers), np.float64)
-    large = np.linalg.norm(wider.pull(each), axis=1) > OF_MATTER
-    return part.source.original_rows(numbers[large], 0)
+    """Those of the rows that came which move the centre by much, one by one: by their likelihood alone."""
+    z, found = part.array(wider.center), [np.zeros(0, np.int32)]
+    size = max(1, NUMBERS // z.size)
+    for at in range(0, part.num_data, size):
+        numbers = np.arange(at, min(part.num_data, at + size), dtype=np.int32)
+        each = np.asarray(row_gradients(part, z, numbers), np.float64)
+        found.append(numbers[np.linalg.norm(wider.pull(each), axis=1) > OF_MATTER])
+    return part.source.original_rows(np.concatenate(found), 0)
 
 
 def _always(before: Plan, changed: Changed, more: Int[np.ndarray, " m"]) -> Any:

@@ -92,7 +92,8 @@ def step_halving(
       seed: of the second run (None: the first one's plus 1).
       progress: as for `sgld.sample`.
 
-    Raises: UsageError for draws without a plan, or of a run that is judged by its parameters.
+    Raises: UsageError for draws without a plan, of a run that is judged by its parameters, or whose draws
+    are no positions (keep=, or a posterior with output=).
 
     Example:
       >>> import jax.numpy as jnp, numpy as np, sgld
@@ -110,6 +111,12 @@ def step_halving(
         raise UsageError("these draws hold no plan; run sgld.sample again.")
     if not draws.plan.setup.predictions:
         raise UsageError("these draws are judged by their parameters; use sgld.step_halving.")
+    kept = draws.origin is not None and draws.origin.kept
+    if kept or posterior.output is not None:
+        raise UsageError(
+            f"these draws are {'what keep= returned' if kept else 'what output= of the posterior reports'}, from which "
+            f"no chain can go on; sample without {'keep=' if kept else 'output='}, then halve the step."
+        )
     first = int(draws.info["seed"]) + 1 if seed is None else seed
     arguments, setup = draws.plan.arguments(), draws.plan.setup
     old, ends, values = arguments["step_size"], [], []

@@ -11,7 +11,9 @@ from jaxtyping import Array, Float
 
 from ..layout import Layout
 
-__all__ = ["Layers"]
+__all__ = ["FEWEST_ENTRIES", "Layers"]
+
+FEWEST_ENTRIES = 20  # of a layer whose temperature is looked at
 
 
 @dataclass(frozen=True)

@@ -1,44 +1,45 @@
-"""A run while it goes on: read from its directory, and shown as a page or in lines.
-
-Nothing of the run is disturbed: its files are read as they stand, whole ones that appear at once. What a
-run directory says is only numbers and names; names are shown escaped, as in the report.
-"""
+"""A run while it goes on: what can be said of it before its verdict, by the verdict's own rules."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
-import jax
-import jax.flatten_util
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from ..columns import columns as in_columns
+from ..diagnose.predictions import MAX_R_HAT, MIN_ESS, R_HAT, Seen, mixed
+from ..diagnose.rule import Evidence, least_ess, unmixed
 from ..draws import weighted
+from ..draws.moments import Moments
 from ..draws.plan import in_seconds
-from ..draws.plan_file import plan_of
-from ..draws.run_directory import RunDirectory
-from ..errors import RunError, plain
-from ..files import reading
-from ..layout import Layout
-from ..models.formula import FormulaModel
-from .canvas import shorten
-from .style import PAGE
-from .text import says
+from ..probe.layers import Layers
+from ..probe.predictions import CLASSES, MEANS
+from ..run.judge_predictions import EARLY
 
-__all__ = ["Live", "as_lines", "as_page", "read_live"]
+__all__ = ["Agreement", "Live", "State"]
+
+State = Literal["running", "stopped", "finished"]
 
 FEWEST = 8  # draws of a chain that say anything
-WANTED = 400.0  # effective draws, of which the verdict asks
-LOOKED_AT = 4000  # draws of a chain
+SHOWN = 40  # parameters, the worst where there are more
 POINTS = 12  # at which R-hat and ESS are shown
-SHOWN, TRACED, DOTS = 40, 6, 300
-AGAIN = 3  # times that a directory is read whose run writes meanwhile
-EVERY = 3  # seconds between pages
+
+
+class Agreement(NamedTuple):
+    """How well chains agree: R-hat where it is the worst against its limit, the least ESS, and whether that will do."""
+
+    r_hat: float
+    limit: float
+    ess: float
+    wanted: float
+    mixed: bool
+
+    def __str__(self) -> str:
+        least = f"least ESS {self.ess:.0f}" + ("" if self.mixed else f" of {self.wanted:.0f}")
+        return f"R-hat {self.r_hat:.3f} (limit {self.limit:.3f}), {least}"
 
 
 @dataclass(frozen=True)
@@ -46,28 +47,48 @@ class Live:
     """What there is of a run that goes on.
 
     Attributes:
-      draws: [chain, draw, parameter]: reported ones of formula runs, free coordinates of others.
-      names: of the parameters.
+      draws: [chain, draw, parameter], those looked at: reported ones of formula runs, what was kept,
+        or free coordinates.
+      weights: of these draws.
+      names: of these parameters, of `width` in all.
+      count: draws of a chain so far, of which each `every`-th is looked at.
       wanted: draws of a chain that the plan asks for; 0 before there is a plan.
-      step: of each chain, at the last checkpoint.
+      step: of each chain, at the last checkpoint; of `steps`.
       age: seconds since the plan was made, and `seen` since the last checkpoint.
-      finished: whether the verdict has been given.
+      state: "running" where a process is at work on it, "stopped" where none is and there is no verdict.
+      verdict: of a finished run, in words.
+      by_predictions: whether the verdict will be of predictions, not of parameters.
+      predicted: [chain, draw, row, number] at the draws looked at, where they are kept.
+      moments: of a run that keeps nothing else.
     """
 
-    draws: Float[np.ndarray, "chain draw parameter"]
-    names: tuple[str, ...]
-    wanted: int
-    step: int
-    steps: int
-    age: float
-    seen: float
-    attempt: int
-    finished: bool
+    draws: Float[np.ndarray, "chain draw parameter"] = field(default_factory=lambda: np.zeros((1, 0, 0)))  # fmt: skip
+    weights: Float[np.ndarray, "chain draw"] = field(default_factory=lambda: np.zeros((1, 0)))
+    names: tuple[str, ...] = ()
+    width: int = 0
+    count: int = 0
+    every: int = 1
+    wanted: int = 0
+    step: int = 0
+    steps: int = 0
+    age: float = 0.0
+    seen: float = 0.0
+    attempt: int = 0
+    state: State = "running"
+    verdict: str = ""
+    by_predictions: bool = False
+    predicted: Float[np.ndarray, "chain draw row k"] | None = None
+    moments: Moments | None = None
 
     @property
-    def count(self) -> int:
-        """Draws of a chain."""
-        return self.draws.shape[1]
+    def finished(self) -> bool:
+        """Whether the verdict has been given."""
+        return self.state == "finished"
+
+    @property
+    def num_chains(self) -> int:
+        """Of the run."""
+        return len(self.draws) if self.moments is None else len(self.moments.chain_mean)
 
     @property
     def left(self) -> float | None:
@@ -75,190 +96,142 @@ class Live:
         done = max(self.age - self.seen, 1e-3)
         return None if not self.step else max(0.0, done * (self.steps - self.step) / self.step)
 
-    def mixing(self, count: int) -> tuple[float, float, float]:
-        """Of the first `count` draws, of many some: the worst R-hat, its limit, and the least ESS."""
-        part = self.draws[:, : count : -(-count // LOOKED_AT)]
-        alike = np.ones(part.shape[:2])
-        ess = weighted.ess(part, alike)
-        r_hat = weighted.r_hat(part)
-        worst = int(np.nanargmax(r_hat)) if np.isfinite(r_hat).any() else 0
-        limit = weighted.max_r_hat(max(float(ess[worst]), 1.0), len(part), part.shape[2])
-        return float(r_hat[worst]), float(limit), float(np.min(ess))
+    @cached_property
+    def healthy(self) -> Int[np.ndarray, " ok"]:
+        """The chains whose numbers are all finite."""
+        values = self.draws if self.moments is None else self.moments.chain_mean
+        return np.flatnonzero(np.isfinite(values).reshape(len(values), -1).all(axis=1))
 
-    def history(self) -> Iterator[tuple[int, float, float, float]]:
-        """Draws, and what `mixing` says of them, along the run."""
-        if self.count < FEWEST:
+    @cached_property
+    def totals(self) -> tuple[Float[np.ndarray, " parameter"], Float[np.ndarray, " parameter"]]:
+        """Mean and sd of what is looked at."""
+        if self.moments is not None:
+            return self.moments.mean(self.healthy), np.sqrt(self.moments.var(self.healthy))
+        found = weighted.Estimates(self.draws[self.healthy], self.weights[self.healthy])
+        return found.mean, found.sd
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What the draws show of each parameter, as the verdict's rule asks it."""
+        return self._evidence(self.draws.shape[1])
+
+    def _evidence(self, count: int) -> Evidence:
+        if self.moments is not None:
+            mean, sd = self.totals
+            ess = self.moments.ess(self.healthy)
+            r_hat = self.moments.r_hat(self.healthy)
+            return Evidence(self.names, mean, sd, ess, ess, r_hat, len(self.healthy))
+        values, weights = (a[self.healthy, :count] for a in (self.draws, self.weights))
+        found = weighted.Estimates(values, weights)
+        return Evidence(
+            self.names, found.mean, found.sd, **found.mixing._asdict(), num_chains=len(values)
+        )
+
+    @cached_property
+    def worst(self) -> Int[np.ndarray, " shown"]:
+        """The parameters to show: all where they are few, else those of the largest R-hat for its limit."""
+        if len(self.names) <= SHOWN or not len(self.healthy):
+            return np.arange(min(SHOWN, len(self.names)))
+        over = np.nan_to_num(self.evidence.r_hat / _limit(self.evidence), nan=-1.0)
+        return np.sort(np.argsort(-over, kind="stable")[:SHOWN])
+
+    @cached_property
+    def agreement(self) -> Agreement | None:
+        """Of all draws so far; None where they are too few, or predictions are judged that are not kept."""
+        return self._agreement(self.draws.shape[1])
+
+    def _agreement(self, count: int) -> Agreement | None:
+        if not len(self.healthy) or (self.by_predictions and self.predicted is None):
+            return None
+        looked_at = count if self.moments is None else self.count
+        if looked_at < FEWEST:
+            return None
+        if self.predicted is not None:
+            return self._of_predictions(self.predicted[self.healthy, int(EARLY * count) : count])
+        e = self.evidence if count == self.draws.shape[1] else self._evidence(count)
+        limit, ess = _limit(e), np.fmin(e.ess, e.ess_square)
+        over = np.nan_to_num(e.r_hat / limit, nan=-1.0)
+        worst = int(np.argmax(over))
+        if np.isnan(ess).all():
+            return None
+        return Agreement(
+            float(e.r_hat[worst]), float(limit[worst]), float(np.nanmin(ess)), least_ess(e.num_chains),
+            not unmixed(e),
+        )  # fmt: skip
+
+    def _of_predictions(self, predicted: Float[np.ndarray, "ok draw row k"]) -> Agreement | None:
+        if predicted.shape[1] < FEWEST or not np.isfinite(predicted).all():
+            return None
+        total = np.exp(predicted.astype(np.float64)).sum(axis=-1)
+        kind = CLASSES if predicted.shape[-1] > 1 and np.allclose(total, 1, atol=1e-3) else MEANS
+        alike = np.full(predicted.shape[:2], 1 / np.prod(predicted.shape[:2]))
+        found = mixed(Seen(kind, predicted, None, alike, Layers((), ())))
+        if not np.isfinite(found.ess):
+            return None
+        most = found.max_r_hat > MAX_R_HAT and found.r_hat <= R_HAT
+        r_hat, limit = (found.max_r_hat, MAX_R_HAT) if most else (found.r_hat, R_HAT)
+        return Agreement(r_hat, limit, found.ess, MIN_ESS, not found.reasons)
+
+    def history(self) -> Iterator[tuple[int, Agreement]]:
+        """Draws of a chain, and how well they agreed, along the run: of the parameters shown."""
+        there = self.draws.shape[1]
+        if self.moments is not None or there < FEWEST:
             return
-        for count in sorted(set(np.linspace(FEWEST, self.count, POINTS).astype(int).tolist())):
-            yield count, *self.mixing(count)
+        shown = replace(
+            self, draws=self.draws[..., self.worst], names=tuple(self.names[i] for i in self.worst),
+        )  # fmt: skip
+        for count in sorted(set(np.linspace(FEWEST, there, POINTS).astype(int).tolist())):
+            found = shown._agreement(count)
+            if found is not None:
+                yield count * self.every, found
+
+    def rows(self) -> list[tuple[str, float, float]]:
+        """Name, mean and sd of the parameters shown."""
+        if not self.count or not len(self.healthy):
+            return []
+        mean, sd = self.totals
+        return [(self.names[i], float(mean[i]), float(sd[i])) for i in self.worst]
 
     def as_json(self) -> dict[str, Any]:
         """What `sgld summary --json` says of a run without a verdict."""
-        rows = {name: {"mean": float(m), "sd": float(s)} for name, m, s in _rows(self)}
-        counts = {"num_chains": len(self.draws), "num_draws": self.count, "num_steps": self.step}
+        rows = {name: {"mean": mean, "sd": sd} for name, mean, sd in self.rows()}
+        counts = {"num_chains": self.num_chains, "num_draws": self.count, "num_steps": self.step}
         reasons = ["the run goes on", self.word()]
         return {"verdict": "unknown", "reasons": reasons, **counts, "parameters": rows}
 
     def word(self) -> str:
-        """What can be said before the verdict."""
+        """What can be said before the verdict, and the verdict."""
         if self.finished:
-            return "finished: the verdict is in sgld summary"
+            return f"finished: {self.verdict}"
+        lost = self.num_chains - len(self.healthy)
+        if self.count and lost:
+            return f"{lost} of {self.num_chains} chains became non-finite"
         if self.count < FEWEST:
             return "no draws yet"
-        r_hat, limit, ess = self.mixing(self.count)
-        if r_hat <= limit and ess >= WANTED:
-            return f"mixed so far: R-hat {r_hat:.3f} (limit {limit:.3f}), least ESS {ess:.0f}"
-        return f"not mixed yet: R-hat {r_hat:.3f} (limit {limit:.3f}), least ESS {ess:.0f} of {WANTED:.0f}"
+        of = "predictions " if self.by_predictions else ""
+        if self.agreement is None:
+            return "predictions are judged at the end" if of else "the draws do not move yet"
+        return (
+            f"{of}{'mixed so far' if self.agreement.mixed else 'not mixed yet'}: {self.agreement}"
+        )
 
     def facts(self) -> str:
         """Where it stands."""
+        stopped = ""
+        if self.state == "stopped":
+            stopped = "; no process is at work on it: go on with it by sgld resume"
         if not self.wanted:
-            return "the plan is being made"
+            return f"the plan was not made yet{stopped}" if stopped else "the plan is being made"
         attempt = f"attempt {self.attempt + 1}, " if self.attempt else ""
-        left = "" if self.finished or self.left is None else f", about {in_seconds(self.left)} left"
-        return f"{attempt}{self.count:,} of {self.wanted:,} draws of {len(self.draws)} chains, step {self.step:,} of {self.steps:,}{left}"
+        going_on = self.state == "running" and self.left is not None
+        left = f", about {in_seconds(self.left or 0.0)} left" if going_on else stopped
+        return (
+            f"{attempt}{self.count:,} of {self.wanted:,} draws of {self.num_chains} chains, step {self.step:,} of "
+            f"{self.steps:,}{left}"
+        )
 
 
-def read_live(run: str | Path) -> Live:
-    """A run's draws so far. Raises RunError where it is none, or is damaged."""
-    for _ in range(AGAIN):
-        try:
-            return _read(run)
-        except RunError:
-            time.sleep(0.2)  # its run may have gone on between two files
-    return _read(run)
-
-
-def _read(run: str | Path) -> Live:
-    directory = RunDirectory(run)
-    asked = directory.begun()
-    finished = directory.finished()
-    with reading(run):
-        again = asked.get("again") or []
-        directory.attempt = len(again)
-        plan = plan_of(directory) if (directory.path / "setup.npz").exists() else None
-        found = None if finished else directory.read_checkpoint()
-        z, step = np.zeros((0, 1, 0), np.float32), 0
-        if finished:
-            from ..draws.storage import load
-
-            draws = load(run)
-            values, names = draws.flat()[0], draws.names
-        else:
-            if found is not None:
-                z, step = _draws(directory, *found)
-            values, names = _reported(asked, z)
-    wanted = steps = 0
-    if plan is not None:
-        setup = plan.setup
-        wanted = max(setup.num_draws, values.shape[1])
-        steps = max(step, setup.burn_in + setup.thin * (wanted - 1) + 1)
-    began = _changed(directory.path / "setup.npz")
-    last = _changed(directory.path / "checkpoint.npz")
-    now = time.time()
-    return Live(
-        np.asarray(values, np.float64), tuple(names), wanted, steps if finished else step, steps,
-        now - began, max(0.0, now - last), directory.attempt, finished,
-    )  # fmt: skip
-
-
-def _changed(path: Path) -> float:
-    try:
-        return path.lstat().st_mtime
-    except OSError:
-        return time.time()
-
-
-def _draws(
-    directory: RunDirectory, head: dict[str, Any], arrays: dict[str, np.ndarray]
-) -> tuple[Float[np.ndarray, "draw chain d"], int]:
-    """The kept positions that the checkpoint counts on, and its step."""
-    parts = [directory.read_chunk(int(first), int(end)) for first, end in head["chunks"]]
-    if "pending_z" in arrays:
-        parts.append({"z": arrays["pending_z"]})
-    zs = [part["z"] for part in parts if "z" in part]
-    scalars = [a for name, a in arrays.items() if name.startswith("carry") and a.shape == ()]
-    step = int(scalars[0]) if scalars else 0
-    return (np.concatenate(zs) if zs else np.zeros((0, 1, 0), np.float32)), step
-
-
-def _reported(
-    asked: dict[str, Any], z: Float[np.ndarray, "draw chain d"]
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """What draws of a formula run report, or the free coordinates, [chain, draw, parameter]."""
-    z = np.moveaxis(z, 0, 1)
-    if asked.get("kind") != "formula" or not z.size:
-        return z, tuple(f"z[{i}]" for i in range(z.shape[2]))
-    model = FormulaModel.from_spec(asked["model"])
-    posterior = model.posterior
-    layout = Layout.of(posterior.unconstrain(posterior.init))
-
-    def one(q: Any) -> Any:
-        position = posterior.constrain(layout.unravel(q))
-        out = position if posterior.output is None else posterior.output(position)
-        return jax.flatten_util.ravel_pytree(out)[0]
-
-    return np.asarray(jax.vmap(jax.vmap(one))(z)), tuple(posterior.names or model.names)
-
-
-def _rows(live: Live) -> list[tuple[str, float, float]]:
-    """Name, mean and sd of some parameters."""
-    if not live.count:
-        return []
-    mean, sd = live.draws.mean((0, 1)), live.draws.std((0, 1))
-    return [(live.names[i], mean[i], sd[i]) for i in range(min(SHOWN, len(live.names)))]
-
-
-def as_lines(live: Live) -> str:
-    """For a terminal; names without letters that it would obey."""
-    lines = [live.facts(), live.word()]
-    rows = [[shorten(name, 40), f"{m:.4g}", f"{s:.3g}"] for name, m, s in _rows(live)]
-    if rows:
-        lines += ["", *in_columns([["", "mean", "sd"], *rows])]
-    if len(live.names) > SHOWN:
-        lines.append(f"and {len(live.names) - SHOWN} more parameters")
-    return plain("\n".join(lines))
-
-
-def as_page(live: Live, name: str) -> str:
-    """One page without scripts, which asks for itself again while the run goes on."""
-    rows = "".join(
-        f'<tr><th scope="row">{says(shorten(n, 60))}</th><td>{m:.4g}</td><td>{s:.3g}</td></tr>'
-        for n, m, s in _rows(live)
-    )
-    past = list(live.history())
-    figures = [
-        _figure("R-hat, the worst", [[(c, r) for c, r, _, _ in past], [(c, most) for c, _, most, _ in past]], "draws of a chain; the second line is its limit"),
-        _figure("ESS, the least", [[(c, e) for c, _, _, e in past]], "draws of a chain"),
-    ]  # fmt: skip
-    every = max(1, live.count // DOTS)
-    for i in range(min(TRACED, len(live.names)) if live.count else 0):
-        chains = [list(enumerate(chain[::every, i])) for chain in live.draws[:6]]
-        figures.append(_figure(shorten(live.names[i], 40), chains, f"every {every}. draw" if every > 1 else "draws"))  # fmt: skip
-    body = (
-        f'<section class="banner unknown" id="verdict"><p class="word">{says("finished" if live.finished else "running")}</p>'
-        f'<p class="only">{says(live.word())}</p><p class="note">{says(live.facts())}</p></section>\n'
-        f"<table><thead><tr><th></th><th>mean</th><th>sd</th></tr></thead><tbody>{rows}</tbody></table>\n"
-        + "\n".join(figures)
-    )
-    page = PAGE.substitute(title=says(name), content=body, footer=f"Run <code>{says(name)}</code>.")
-    refresh = "" if live.finished else f'<meta http-equiv="refresh" content="{EVERY}">'
-    return page.replace("<head>", f"<head>{refresh}", 1)
-
-
-def _figure(title: str, lines: Sequence[Sequence[tuple[float, float]]], below: str) -> str:
-    """Lines in one frame, as SVG of numbers alone."""
-    points = np.array([p for line in lines for p in line if np.isfinite(p[1])], np.float64)
-    if len(points) < 2:
-        return ""
-    low, high = points.min(0), points.max(0)
-    span = np.where(high > low, high - low, 1.0)
-    drawn = []
-    for k, line in enumerate(lines):
-        at = [(40 + 540 * (x - low[0]) / span[0], 130 - 120 * (y - low[1]) / span[1]) for x, y in line if np.isfinite(y)]  # fmt: skip
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
-        drawn.append(f'<polyline points="{path}" fill="none" stroke="var(--chain-{k % 6})" stroke-width="1"/>')  # fmt: skip
-    return (
-        f'<figure><figcaption>{says(title)}: {low[1]:.4g} to {high[1]:.4g} <span class="note">({says(below)})</span></figcaption>'
-        f'<svg viewBox="0 0 600 140" role="img" aria-label="{says(title)}" style="width:100%;max-width:600px">{"".join(drawn)}</svg></figure>'
-    )
+def _limit(e: Evidence) -> np.ndarray:
+    """The largest R-hat of each parameter that chance leaves, as `unmixed` has it."""
+    alone = np.fmin(e.ess, e.ess_square) if e.ess_alone is None else e.ess_alone
+    return weighted.max_r_hat(alone, e.num_chains, len(e.names))

@@ -37,8 +37,7 @@ def another(
     if verdict.word == "trusted" or not left_open or len(attempts) >= MOST_ATTEMPTS:
         return []
     if plan.setup.predictions:
-        temperature = verdict.word in ("biased", "unknown") and "temperature" in verdict.reasons[0]
-        return ["halve"] if temperature else []
+        return ["halve"] if verdict.extra.get("predictions", {}).get("too_warm") else []
     halve = ["halve"] if verdict.word == "biased" and plan.known.gaussian is not None else []
     if plan.setup.exact:
         diverged, of = (verdict.extra.get(name, 0) for name in ("divergences", "trajectories"))

@@ -26,7 +26,7 @@ from ..draws.storage import jsonable, write_result
 from ..gaussian.known import NEAR
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
-from ..mesh import check_chains
+from ..mesh import check_chains, together
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
@@ -103,12 +103,14 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
         (plan, attempt), starts = found, None
         attempts.append(attempt)
         if directory is not None:
-            directory.begin_again(attempts)
+            with together():
+                directory.begin_again(attempts)
     seconds = time.perf_counter() - began
     draws = replace(draws, info={**draws.info, **host.facts, "seconds": seconds})
-    if directory is not None and directory.writes:
-        with stage("writing"):
-            write_result(directory, draws)
+    if directory is not None:
+        with stage("writing"), together():
+            if directory.writes:
+                write_result(directory, draws)
     return draws
 
 
@@ -166,8 +168,10 @@ def _store(problem: Problem, ask: Request, host: Host, stored: StoredPlan) -> No
     """Store the plan, so that the run can go on, and its words in run.json."""
     if host.directory is None:
         return
-    write_plan(host.directory, stored, own_digests(problem, ask))
-    host.directory.add(plan=jsonable(stored.plan.describe()))
+    own = own_digests(problem, ask)
+    with together():
+        write_plan(host.directory, stored, own)
+        host.directory.add(plan=jsonable(stored.plan.describe()))
 
 
 def prepared_again(problem: Problem, plan: Plan, seed: int) -> Plan:

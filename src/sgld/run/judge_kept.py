@@ -24,11 +24,12 @@ from ..draws.verdict import Verdict
 from ..problem.problem import Problem
 from ..problem.request import Request
 from .kept import Keep
+from .moments import BatchMoments
 from .outcome import kept_draws, last_positions, reported_draws, sampling_only, within_support
 from .several import weighed
 from .sink import Raw
 
-__all__ = ["judged"]
+__all__ = ["judged", "moments_of"]
 
 CONFIRM = "confirm by sgld.step_halving, or keep the positions."
 UNKNOWN = (
@@ -44,7 +45,8 @@ def judged(
     assert raw.last is not None
     if keep.moments:
         draws = last_positions(problem, plan, raw, ask.seed, keep)
-        moments = moments_of(raw)
+        assert raw.moments is not None
+        moments = moments_of(raw.moments, int((raw.temperature > 0).sum()))
         draws = replace(draws, moments=moments, info=info, plan=plan)
         draws = within_support(problem, draws, raw.last[:, None], np.array([moments.num_draws - 1]))
         return draws.with_verdict(_of_moments(draws, moments, ask.tolerance))
@@ -117,10 +119,8 @@ def _of_moments(draws: Draws, moments: Moments, tolerance: float) -> Verdict:
     return judge(evidence)
 
 
-def moments_of(raw: Raw) -> Moments:
-    """The sums that the chains carried, as mean and variance of every chain."""
-    m = raw.moments
-    assert m is not None
+def moments_of(m: BatchMoments, num_draws: int) -> Moments:
+    """The sums that the chains carried over so many draws, as mean and variance of every chain."""
 
     def flat(tree: Any) -> np.ndarray:
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
@@ -134,5 +134,5 @@ def moments_of(raw: Raw) -> Moments:
         chain_mean=center + part / total * apart, chain_square=squares / total,
         between=flat(m.between) / max(whole, 1e-300), weight=total,
         squared_weights=float(m.squared_weights), num_batches=int(m.num_batches),
-        num_draws=int((raw.temperature > 0).sum()),
+        num_draws=num_draws,
     )  # fmt: skip

@@ -18,13 +18,13 @@ from .kept import Keep
 from .outcome import kept_draws, only, reported_draws, sampling_only, within_support
 from .sink import Raw
 
-__all__ = ["draws_suffice", "judged_by_predictions", "settled"]
+__all__ = ["draws_suffice", "judged_by_predictions", "without_beginning"]
 
 EARLY = 1 / 3  # of a run's steps, which are burn-in
 FEWEST = 20  # draws of a chain that are left in any case
 
 
-class Settled(NamedTuple):
+class Late(NamedTuple):
     """A run without its beginning, and no more draws of it than were planned, with a plan that says so."""
 
     late: Raw
@@ -32,14 +32,14 @@ class Settled(NamedTuple):
     few: Raw
 
 
-def settled(plan: Plan, raw: Raw) -> Settled:
+def without_beginning(plan: Plan, raw: Raw) -> Late:
     """Burn-in is a share of what a run came to: it may have been prolonged, or stopped by the clock.
 
     Where lengths were given, what was given is all there is.
     """
     setup, burn_in = plan.setup, plan.setup.burn_in
     if setup.starts is None:
-        return Settled(raw, plan, raw)
+        return Late(raw, plan, raw)
     steps = burn_in + setup.thin * raw.num_draws
     first = max(0, -(-(int(EARLY * steps) - burn_in) // setup.thin))
     first = max(0, min(first, raw.num_draws - FEWEST))
@@ -50,7 +50,7 @@ def settled(plan: Plan, raw: Raw) -> Settled:
         num_draws=len(rows),
     )  # fmt: skip
     late = only(raw, np.arange(first, raw.num_draws))
-    return Settled(late, replace(plan, setup=moved), only(raw, rows))
+    return Late(late, replace(plan, setup=moved), only(raw, rows))
 
 
 def judged_by_predictions(
@@ -58,7 +58,7 @@ def judged_by_predictions(
 ) -> Draws:
     """Draws of the run, or of what was kept of it, with the verdict in function space."""
     if is_auto(ask.burn_in) and is_auto(ask.num_draws):
-        late, plan, raw = settled(plan, raw)
+        late, plan, raw = without_beginning(plan, raw)
     else:
         late = raw
     if keep is not None:
@@ -85,7 +85,7 @@ def judged_by_predictions(
 
 def draws_suffice(problem: Problem, plan: Plan, ask: Request, raw: Raw) -> bool:
     """Whether predictions have mixed, and temperatures are known; True where all chains failed."""
-    late = settled(plan, raw).late if is_auto(ask.burn_in) else raw
+    late = without_beginning(plan, raw).late if is_auto(ask.burn_in) else raw
     healthy = np.isfinite(late.last).all(axis=1) if late.last is not None else np.ones(0, bool)
     if not healthy.any() or late.predicted is None:
         return True

@@ -21,7 +21,7 @@ from ..draws.run_directory import RunDirectory
 from ..draws.storage import check_kind, load
 from ..errors import DataError, RunError, UsageError
 from ..files import reading
-from ..mesh import agreed, as_mesh, check_chains, in_step, is_first
+from ..mesh import as_mesh, check_chains, differing, in_step, is_first, together
 from ..posterior import Posterior
 from ..problem.prepare import check_always, check_batch, check_request, prepare
 from ..problem.problem import Problem
@@ -145,7 +145,7 @@ def sample(
       trusted
     """
     if where is not None:
-        posterior, init = _of_part(posterior, init, where)
+        init = _of_part(posterior, init, where)
     ask = Request(
         sampler, step_size, tolerance, temperature, gradient, preconditioner, order, batch_size,
         num_chains, num_draws, burn_in, thin, seed, max_steps, max_seconds, always_in,
@@ -156,8 +156,8 @@ def sample(
     )  # fmt: skip
 
 
-def _of_part(posterior: Any, init: Any, where: Any) -> tuple[Any, Any]:
-    """The posterior of some of the parameters, and where they start."""
+def _of_part(posterior: Any, init: Any, where: Any) -> Any:
+    """Some of the parameters, where they start."""
     from ..networks.part import part
 
     init = getattr(posterior, "init", None) if init is None else init
@@ -168,7 +168,7 @@ def _of_part(posterior: Any, init: Any, where: Any) -> tuple[Any, Any]:
             "where cannot be given for a posterior with constraints; write a scale as the exponential of a free "
             "parameter, or leave where out."
         )
-    return posterior, part(init, where)
+    return part(init, where)
 
 
 def begin(
@@ -194,15 +194,16 @@ def begin(
         check_moments(kept, ask, ess)
         check_asked(problem, ask, None if kept is None else kept.width)
         directory = None
+        _check_path(path)
         if path is not None:
             asked = {**asked, **record(problem, ask, ess, kept)}
             directory = RunDirectory(path, writes=is_first())
-            directory.create(overwrite)
-            held.enter_context(directory)
-            directory.begin(asked)
-            if mesh is not None:
-                directory.settle()
-            agreed(0)  # the others read what the first has written
+            with together():  # and the others read what the first has written
+                directory.create(overwrite)
+                held.enter_context(directory)
+                directory.begin(asked)
+                if mesh is not None:
+                    directory.settle()
         if on_start is not None:
             with aside():
                 on_start()
@@ -213,6 +214,16 @@ def begin(
         return replace(draws, origin=Origin(posterior, data, kept=kept is not None))
 
 
+def _check_path(path: str | Path | None) -> None:
+    """UsageError where some processes are to write, or read, a run directory and others not."""
+    other = differing(str(path is None))
+    if other is not None:
+        raise UsageError(
+            f"path was given to one of the processes 0 and {other} alone; give it to all: the first writes, and the "
+            "others read."
+        )
+
+
 @contextmanager
 def _nothing_left(directory: RunDirectory | None) -> Iterator[None]:
     """A call that is refused, or fails before there is a plan to go on with, leaves no directory."""
@@ -221,7 +232,8 @@ def _nothing_left(directory: RunDirectory | None) -> Iterator[None]:
     except Exception as error:
         if directory is not None:
             refused = isinstance(error, (UsageError, DataError))
-            if refused or not (directory.path / "setup.npz").exists():
+            planned = not directory.replacing and (directory.path / "setup.npz").exists()
+            if refused or not planned:
                 directory.discard()
         raise
 
@@ -259,12 +271,8 @@ def go_on(
     """Go on with a killed or interrupted run; `sgld.models.fit.resume` knows formula runs too."""
     mesh = None if mesh is None else as_mesh(mesh)
     with in_step(mesh):
-        writes = is_first()
-    directory = RunDirectory(path, writes=writes)
-    if not directory.path.is_dir():
-        raise RunError(f"{path} is not a directory.")
+        directory, asked = _found(path, mesh)
     check_kind(directory)
-    asked = directory.begun()
     if directory.finished():
         return load(path)
     if posterior is None:
@@ -277,16 +285,38 @@ def go_on(
         "preconditioner": preconditioner,
     }  # fmt: skip
     ask, ess = asked_again(directory, asked, Given(given)), asked.get("ess")
-    with in_step(mesh), told(progress and writes, SAMPLING), reading(path):
+    with in_step(mesh), told(progress and is_first(), SAMPLING), reading(path), ExitStack() as held:
         with stage("data"):
             posterior, data, init = opened(posterior, data, init)
         problem = _checked(posterior, data, init, ask, ess, mesh)
         kept = as_keep(keep_again(directory, asked, keep), problem)
         now = record(problem, ask, ess, kept)
-        check_unchanged(directory, asked, now)
         moved = elsewhere(asked, now)
         facts = asked.get("facts") or {}
         host = Host(directory, checkpoint_every, given=given, moved=moved, keep=kept, facts=facts)
-        with directory:
-            draws = execute(problem, ask, ess, host)
+        with together():
+            check_unchanged(directory, asked, now)
+            held.enter_context(directory)
+        draws = execute(problem, ask, ess, host)
         return replace(draws, origin=Origin(posterior, data, kept=kept is not None))
+
+
+def _found(path: str | Path, mesh: Mesh | None) -> tuple[RunDirectory, dict[str, Any]]:
+    """A run that was begun, and its run.json; RunError where it is none, or not the same for all processes."""
+    directory = RunDirectory(path, writes=is_first())
+    with together():
+        if not directory.path.is_dir():
+            raise RunError(f"{path} is not a directory.")
+        directory.take_up()
+        if mesh is not None:  # the others read what the first has written
+            with directory:
+                directory.settle()
+    with together():
+        asked, finished = directory.begun(), directory.finished()
+    other = differing(f"{asked.get('id')} {finished}")
+    if other is not None:
+        raise RunError(
+            f"processes 0 and {other} found different runs at {path}; give all the same directory, on a file system "
+            "that all see."
+        )
+    return directory, asked

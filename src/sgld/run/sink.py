@@ -13,7 +13,7 @@ from ..diagnose.exact import Trajectories
 from ..draws.phase import Phase
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
-from ..mesh import like, on_host
+from ..mesh import differing, like, on_host, together
 from ..sampler.confined import State as Confined
 from ..sampler.hmc import State as Hamiltonian
 from .chunk import Carry, Kept
@@ -85,9 +85,14 @@ class Sink:
         if self.directory is None:
             return
         per_chunk = self._per_chunk()
+        if self.count - self.flushed >= per_chunk:
+            with together():
+                self._flush(self.directory, per_chunk)
+
+    def _flush(self, directory: RunDirectory, per_chunk: int) -> None:
         while self.count - self.flushed >= per_chunk:
             end = self.flushed + per_chunk
-            self.directory.write_chunk(self.flushed, end, self._between(self.flushed, end))
+            directory.write_chunk(self.flushed, end, self._between(self.flushed, end))
             self.chunks.append([self.flushed, end])
             self.flushed = end
 
@@ -118,7 +123,8 @@ class Sink:
         pending = self._between(self.flushed, self.count)
         arrays |= {f"pending_{name}": values for name, values in pending.items()}
         head = {"kernel": digest, "chunks": self.chunks}
-        self.directory.write_checkpoint(head, {**arrays, **phases.arrays()})
+        with together():
+            self.directory.write_checkpoint(head, {**arrays, **phases.arrays()})
 
     def raw(self, num_draws: int, carry: Carry, num_steps: int) -> Raw:
         """The first `num_draws` draws."""
@@ -155,12 +161,31 @@ def rows_of(kept: Kept, count: int) -> dict[str, np.ndarray]:
 
 
 def restore(sink: Sink, carry: Carry, phases: Phases, digest: str) -> Carry:
-    """The carry and the draws of the last checkpoint, or the fresh carry where there is none."""
+    """The carry and the draws of the last checkpoint, or the fresh carry where there is none.
+
+    RunError unless all processes find the same: they would step on apart, or wait for ever.
+    """
     directory = sink.directory
-    found = None if directory is None else directory.read_checkpoint()
-    if directory is None or found is None:
+    if directory is None:
         return carry
-    head, arrays = found
+    with together():
+        found = directory.read_checkpoint()
+        if found is not None:
+            carry = _restored(sink, carry, phases, digest, directory, *found)
+        step, run = int(carry.step), directory.id
+    other = differing(f"{run} {directory.attempt} {step} {sink.count}")
+    if other is not None:
+        raise RunError(
+            f"processes 0 and {other} found different states of {directory.path} (here attempt "
+            f"{directory.attempt + 1}, step {step:,}); give all the same directory, on a file system that all see."
+        )
+    return carry
+
+
+def _restored(
+    sink: Sink, carry: Carry, phases: Phases, digest: str, directory: RunDirectory,
+    head: dict[str, Any], arrays: dict[str, np.ndarray],
+) -> Carry:  # fmt: skip
     if head.get("kernel") != digest:
         raise RunError(
             f"{directory.path} was begun with other numbers (step size, preconditioner or starts) than "

@@ -33,7 +33,7 @@ __all__ = ["Form", "Kind", "Model", "Rows", "Standard", "distinct", "model_of", 
 
 PyTree = Any
 Kind = Literal["gaussian", "bernoulli", "categorical"]
-FEWEST = 64  # rows that any fit is padded to
+FEWEST, FEW = 64, 4096  # rows that any fit is padded to; up to which to a power of 2
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,12 @@ def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
 
 
 def rounded(count: int) -> int:
-    """`count` rounded up to 64, 80, 96, 112, 128, 160, ...: at most a fifth is padding from there on."""
-    count = max(count, FEWEST)
+    """`count` rounded up to 64, 128, ... 4096, and then 5120, 6144, 7168, 8192, ...: at most a fifth is padding.
+
+    Of fewer rows a second compilation costs more than any padding: a table and its folds are of one size more often.
+    """
+    if count <= FEW:
+        return max(FEWEST, 2 ** (count - 1).bit_length())
     step = 2 ** (count.bit_length() - 3)
     return -(-count // step) * step
 

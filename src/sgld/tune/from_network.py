@@ -34,7 +34,7 @@ from ..gradient.full import Full
 from ..pace import Work
 from ..preconditioner.fixed import Diagonal
 from ..probe.directions import stiffest
-from ..probe.layers import Layers
+from ..probe.layers import FEWEST_ENTRIES, Layers
 from ..problem.operations import gradient_price, row_price
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
@@ -48,7 +48,6 @@ from .from_optimisers import optimised
 from .metric import settled
 
 __all__ = [
-    "FEWEST_ENTRIES",
     "curvature_rows",
     "from_network",
     "is_network",
@@ -62,7 +61,6 @@ OPTIMISER_SECONDS, MOST_PASSES, FEWEST_STEPS, MOST_STEPS = 20.0, 60, 500, 20_000
 STAGES, STAGE_STEPS, STAGE_SECONDS = 4, 250, 4.0
 STABLE = 0.5  # f = delta^2 lambda_1
 BATCHES = 20  # of which V_l is measured
-FEWEST_ENTRIES = 20  # of a layer whose temperature is looked at
 FISHER_ROWS, CURVATURE_ROWS, FEWEST_ROWS = 1024, 1024, 64
 # rows x parameters of the rows that are looked at
 FISHER_NUMBERS, CURVATURE_NUMBERS = 2**26, 2**25

@@ -6,8 +6,9 @@ import pytest
 
 from sgld.data.always import AlwaysIn
 from sgld.data.memory import InMemory
+from sgld.data.on_disk import Files, OnDisk
 from sgld.data.order import ORDERS
-from sgld.data.sharded import Names, Sharded
+from sgld.data.sharded import Names, Sharded, _taken_from
 from sgld.errors import UsageError
 from sgld.mesh import as_mesh, check_chains
 from sgld.testing import check_source
@@ -31,7 +32,7 @@ def test_the_contract_holds_over_any_number_of_devices(order, rows, n, shards):
     assert len(check_source(source, seed=3).checks) == 6
 
 
-@pytest.mark.parametrize(("rows", "n", "shards"), [(23, 5, 4), (24, 8, 4), (30, 7, 3)])
+@pytest.mark.parametrize(("rows", "n", "shards"), [(23, 5, 4), (24, 8, 4), (30, 7, 3), (28, 7, 4)])
 @pytest.mark.parametrize("always", [(), (2, 11, 19)])
 def test_a_block_holds_the_rows_of_the_block_in_memory(rows, n, shards, always):
     plain = InMemory.build(np.arange(float(rows)), n, "reshuffle", seed=1)
@@ -64,3 +65,18 @@ def test_chains_that_a_mesh_does_not_divide():
     with pytest.raises(UsageError, match="do not divide 4 chains; give num_chains=3"):
         check_chains(Three(), 4)
     check_chains(Three(), 6)
+
+
+def test_rows_of_a_file_are_its_own_pages_or_copied_once(tmp_path):
+    """Over devices each must have its rows together, in memory that XLA takes as it is."""
+    rows = np.arange(46.0, dtype=np.float32).reshape(23, 2)
+    np.save(tmp_path / "rows.npy", rows[np.r_[:23, 0]])
+    files = Files((str(tmp_path / "rows.npy"),), np.arange(23), np.zeros(0, int), "a" * 64, "", {})
+    mesh = as_mesh(jax.make_mesh((1, 1), ("chain", "data")))
+    source = Sharded.of_files(OnDisk.of(files, jax.tree.structure(0)), mesh)
+    np.testing.assert_array_equal(source.rows[0], rows)
+    assert source.rows.unsafe_buffer_pointer() == files.leaves[0].ctypes.data
+    for at in (np.array([7]), np.arange(1, 23, 4), np.arange(3, 24, 4) % 23):
+        own = _taken_from(files.leaves[0], at)
+        np.testing.assert_array_equal(own, rows[at])
+        assert own.ctypes.data % 64 == 0 and type(own) is np.ndarray

@@ -10,10 +10,14 @@ import pytest
 
 import sgld
 from sgld.diagnose.predictions import Seen, judge_predictions, mixed, temperatures
+from sgld.draws.plan import Plan
+from sgld.draws.setup import Setup
 from sgld.draws.verdict import Verdict
 from sgld.probe.layers import Layers
 from sgld.probe.predictions import CLASSES, LIKELIHOODS, MEANS, predictions_of
 from sgld.problem.prepare import prepare
+from sgld.problem.request import Request
+from sgld.run.again import another
 
 LAYERS = Layers(("a", "b", "tiny"), (40, 20, 1))
 CHAINS, DRAWS, ROWS = 4, 400, 6
@@ -228,3 +232,18 @@ def test_half_the_step_is_half_the_heat_of_noisy_gradients(sampler, share, monke
     found = sgld.networks.step_halving(posterior, x, draws)
     assert asked == pytest.approx([2e-3 / share] * 2)
     assert not found.agrees or np.median(found.sd_ratio_se) <= 0.05
+
+
+@pytest.mark.parametrize("given, warm", [
+    ({"temperature": (1.0, 1.2, 1.0, 1.0)}, "b"),
+    ({"temperature": (1.0, 1.0, 1.0, 1.12)}, "the stiffest directions"),
+    ({"noise": 3.0}, None),  # not known: half the step would say as little
+    ({"temperature": (0.937, 1.0, 1.0, 1.0)}, None),
+    ({"temperature": (1.0, 1.2, 1.0, 1.0), "failures": ("temperature",)}, None),
+])  # fmt: skip
+def test_the_step_is_halved_where_a_temperature_is_too_high_and_nowhere_else(given, warm):
+    verdict = judge_predictions(seen(**given))
+    assert verdict.extra["predictions"]["too_warm"] == warm
+    left_to_us = Request(*["auto"] * len(Request.__dataclass_fields__))
+    plan = Plan(Setup(None, None, None, None, predictions=True))
+    assert another(plan, left_to_us, verdict, []) == (["halve"] if warm else [])

@@ -10,6 +10,7 @@ import scipy.stats
 
 from sgld.data.table import bundled, read_table
 from sgld.errors import DataError, UsageError
+from sgld.models import again
 from sgld.models.formula import FormulaModel
 
 RNG = np.random.default_rng(7)
@@ -421,3 +422,24 @@ def test_randhie_laplace_matches_newton():
     sd = np.sqrt(np.diag(np.linalg.inv(standard.T @ (np.exp(raw @ b)[:, None] * standard))))
     # the mode within 1% of a posterior sd, in float32
     assert np.all(np.abs(np.asarray(gradient["coefficients"])) * sd < 0.01)
+
+
+@pytest.mark.parametrize("formula", ["y ~ x + k", "y ~ 0 + k + x", "k ~ y", "y ~ x:k + x", "y ~ C(k) + x", "log(y + 9) ~ x + offset(x)", "y ~ exp(x)"])  # fmt: skip
+def test_known_columns_are_made_again_to_the_bit(formula, monkeypatch):
+    """Columns as they are by a way of their own, and all others by formulaic's."""
+    rng, n = np.random.default_rng(0), 70_001  # more than a block
+    whole = {"x": rng.normal(3, 2, n).astype(np.float32), "k": rng.integers(0, 4, n), "y": rng.normal(size=n)}  # fmt: skip
+    table = pa.table({**whole, "exp(x)": whole["k"]})
+    model = FormulaModel.build(table, formula)
+    learnt = []
+    real = again.learn
+    monkeypatch.setattr(again, "learn", lambda *args: learnt.append(args) or real(*args))
+    made = FormulaModel.from_spec(json.loads(json.dumps(model.spec)), table)
+    for one, other in zip(jax.tree.leaves(model.data), jax.tree.leaves(made.data), strict=True):
+        assert one.dtype == other.dtype and np.array_equal(one, other)
+    assert bool(learnt) == any(sign in formula for sign in (":", "("))
+    for at, name in ((0, "x"), (2, "y")):
+        if name in formula:
+            cells = np.where(np.arange(n) == 7, np.inf, whole[name])
+            with pytest.raises(DataError, match=r"row 8\b"):
+                FormulaModel.from_spec(model.spec, table.set_column(at, name, pa.array(cells)))

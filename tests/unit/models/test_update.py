@@ -1,6 +1,7 @@
 """Runs on data that have grown, or lost rows: the posterior of a fresh run, at a part of its cost."""
 
 import json
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import sgld
+from sgld.cli.scale import _beside
+from sgld.draws.plan_file import plan_of
 from sgld.draws.run_directory import RunDirectory
 from sgld.errors import DataError, RunError, UsageError
 from sgld.gaussian import known
@@ -157,3 +160,86 @@ def test_columns_that_all_rows_decide_are_not_updated(tmp_path, folder, formula,
     with pytest.raises(UsageError, match=rf"has {named}\(\.\.\.\), whose numbers are learnt"):
         update(tmp_path / "run", drop=[3], out=tmp_path / "less", progress=False)
     assert not (tmp_path / "less").exists()
+
+
+def levels(rows, seed, of):
+    rng = np.random.default_rng(seed)
+    g = rng.choice(of, rows)
+    return pa.table({"g": pa.array(g), "y": rng.normal(size=rows) + (g == "b")})
+
+
+@pytest.fixture(scope="module")
+def grouped(tmp_path_factory):
+    """400 rows in three levels, the last of which has three."""
+    folder = tmp_path_factory.mktemp("grouped")
+    pq.write_table(pa.concat_tables([levels(397, 0, ["a", "b"]), levels(3, 1, ["c"])]), folder / "t.parquet")  # fmt: skip
+    sgld.fit(folder / "t.parquet", "y ~ C(g)", out=folder / "run", progress=False)
+    return folder
+
+
+def test_the_last_row_of_a_level_is_not_dropped_in_silence(grouped, tmp_path):
+    with pytest.raises(
+        DataError, match=r"has no 'C\(g\)\[T.c\]', unlike the run.*fit these rows anew"
+    ):
+        update(grouped / "run", drop=[397, 398, 399], out=tmp_path / "less", progress=False)
+    pq.write_table(levels(5, 2, ["d"]), tmp_path / "more.parquet")
+    with pytest.raises(DataError, match=r"has a 'C\(g\)\[T.d\]'"):
+        update(grouped / "run", tmp_path / "more.parquet", out=tmp_path / "up", progress=False)
+    assert not (tmp_path / "less").exists() and not (tmp_path / "up").exists()
+
+
+def test_new_rows_of_text_are_read_as_they_are_written(grouped, tmp_path):
+    (tmp_path / "more.csv").write_text("g;y\na;0,5\nb;1,25\n")
+    how = {"out": tmp_path / "up", "progress": False, "sep": ";", "decimal": ","}
+    up = update(grouped / "run", tmp_path / "more.csv", **how)
+    assert up.draws.info["num_data"] == 402
+    np.testing.assert_allclose(up.model.data[1][-2:], (np.array([0.5, 1.25]) - up.model.spec["outcome_center"]) / up.model.spec["outcome_scale"], rtol=1e-6)  # fmt: skip
+    told = RunDirectory(tmp_path / "up").begun()["data"]["parts"][1]
+    assert (told["sep"], told["decimal"]) == (";", ",")
+    with pytest.raises(UsageError, match="sep and decimal are of the file of new rows"):
+        update(grouped / "run", drop=[0], out=tmp_path / "no", sep=";")
+
+
+def test_what_the_first_plan_had_to_say_stays_said(grouped, tmp_path):
+    directory = RunDirectory(grouped / "run")
+    noted = plan_of(directory).noted("this table is odd.")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sgld.models.update.plan_of", lambda directory: noted)
+        one = update(directory.path, drop=[0], out=tmp_path / "one", progress=False)
+    two = update(tmp_path / "one", drop=[0], out=tmp_path / "two", progress=False)
+    for made in (one, two):
+        notes = made.draws.info["plan"]["notes"]
+        assert sum("centre and metric" in note for note in notes) == 1
+        assert "this table is odd." in notes
+
+
+def test_a_strong_prior_makes_no_row_stand_out(tmp_path):
+    """Gradients of the few rows that came are of their likelihood: the prior is not theirs to share."""
+    pq.write_table(table(2000, 0), tmp_path / "old.parquet")
+    pq.write_table(table(3, 5), tmp_path / "new.parquet")
+    sgld.fit(
+        tmp_path / "old.parquet", FORMULA, family="bernoulli", prior="normal(3, 0.1)",
+        out=tmp_path / "run", progress=False,
+    )  # fmt: skip
+    up = update(tmp_path / "run", tmp_path / "new.parquet", out=tmp_path / "up", progress=False)
+    assert "centre and metric" in up.draws.info["plan"]["notes"][0]
+    always = up.draws.plan.setup.always
+    assert always is None or not np.isin([2000, 2001, 2002], always).any()
+
+
+def test_where_many_rows_matter_all_are_weighed_anew(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("sgld.models.update.OF_MATTER", 0.0)
+    up = update(folder / "old", folder / "new.parquet", out=tmp_path / "up", progress=False)
+    assert not any("centre and metric" in note for note in up.draws.info["plan"]["notes"])
+
+
+@pytest.mark.parametrize(
+    ("run", "made"),
+    [("runs/a", "runs/a-updated"), (".", "{here}-updated"), ("sub/..", "{here}-updated")],
+)
+def test_what_is_made_lies_beside_the_run(tmp_path, monkeypatch, run, made):
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert str(_beside(Path(run))) == made.format(here=tmp_path)
+    with pytest.raises(UsageError, match="give --out"):
+        _beside(Path("/"))

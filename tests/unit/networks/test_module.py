@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld import module as module_of
 from sgld.errors import UsageError
 from sgld.layout import Layout, leaf_names
-from sgld.module import refuse_statistics
+from sgld.module import Held, refuse_statistics
 from sgld.networks import Network, as_module, normal_prior, restore
 from sgld.problem.prepare import prepare
 
@@ -269,3 +270,18 @@ def test_other_refusals():
         Network(buffers()).weight = 0.0
     with pytest.raises(AttributeError, match="absent"):
         _ = Network(buffers()).absent
+
+
+def test_what_is_held_is_brought_to_the_host_once(monkeypatch):
+    """Each call of a compiled function asks for the hash of all that is static in its arguments."""
+    asked = []
+    real = module_of.np.ascontiguousarray
+    monkeypatch.setattr(module_of.np, "ascontiguousarray", lambda a: asked.append(a) or real(a))
+    one, other, less = (Held(jnp.arange(n, dtype=jnp.float32)) for n in (4, 4, 3))
+    assert [hash(one) for _ in range(3)] == 3 * [hash(other)] and one == other != less
+    assert len(asked) == 3
+    mine = np.zeros(3)
+    held = Held(mine)
+    before = hash(held)
+    mine[0] = 1.0  # the user's own array, which may change, is looked at again
+    assert hash(held) != before

@@ -1,5 +1,7 @@
 """Half the step of a network: predictions are compared, and a step that is too large is seen."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -48,3 +50,14 @@ def test_each_kind_of_run_has_its_own():
         sgld.networks.step_halving(posterior(False), (X, Y), draws)
     with pytest.raises(UsageError, match="judged by predictions"):
         sgld.step_halving(posterior(), (X, Y), run(1e-3, num_draws=50))
+
+
+def test_draws_that_are_no_positions_are_no_starts(tmp_path):
+    kept = run(1e-3, keep=lambda b: b[:1], num_draws=50, path=tmp_path / "run")
+    for draws in (kept, sgld.load(tmp_path / "run")):
+        with pytest.raises(UsageError, match="are what keep= returned, from which no chain can go"):
+            sgld.networks.step_halving(posterior(), (X, Y), draws)
+    other = dataclasses.replace(posterior(), output=lambda b: {"first": b[0]})
+    draws = sgld.sample(other, (X, Y), jnp.zeros(3), step_size=1e-3, num_draws=50, progress=False)
+    with pytest.raises(UsageError, match="output= of the posterior reports"):
+        sgld.networks.step_halving(other, (X, Y), draws)

@@ -42,11 +42,14 @@ def test_minus_zero_is_zero():
     assert len(distinct(np.array([[0.0], [-0.0]]), np.zeros(2), np.ones(2)).y) == 1
 
 
-def test_rows_are_rounded_up_by_a_quarter_at_most():
-    counts = np.arange(64, 5000)
+def test_few_rows_are_rounded_up_to_a_power_of_two_and_many_by_a_quarter_at_most():
+    counts = np.arange(64, 20_000)
     found = np.array([rounded(int(n)) for n in counts])
-    assert (found >= counts).all() and (found <= 1.25 * counts).all()
-    assert len(np.unique(found)) < 30 and rounded(3) == rounded(64) == 64
+    few = counts <= 4096
+    assert (found >= counts).all() and (found[~few] <= 1.25 * counts[~few]).all()
+    assert (found[few] < 2 * counts[few]).all() and (np.log2(found[few]) % 1 == 0).all()
+    assert len(np.unique(found)) < 20 and rounded(3) == rounded(64) == 64 and rounded(65) == 128
+    assert rounded(800) == rounded(1000), "a table and its folds"
 
 
 def test_padding_changes_no_density(regression):

@@ -39,7 +39,8 @@ def test_a_plan_is_printed_and_run_again(draws):
 
 def test_a_warm_restart_on_one_percent_more_rows(draws):
     more = N + 40
-    plan = draws.plan.for_rows(more)
+    plan = draws.plan.for_rows(np.int64(more))
+    assert plan.num_data == draws.plan.for_rows(more).num_data and type(plan.num_data) is int
     burn_in = 24
     assert burn_in * plan.setup.batch_size <= 0.1 * more  # a tenth of a pass
     arguments = {**plan.arguments(), "burn_in": burn_in}

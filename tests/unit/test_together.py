@@ -1,0 +1,80 @@
+"""What one process alone may be refused is said by all of them (with real ones: end_to_end/test_mesh.py)."""
+
+import contextvars
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from sgld import mesh
+from sgld.errors import RunError, UsageError
+
+
+def each(monkeypatch, bodies):
+    """What every `process` raises, a thread each, whose collective is a barrier."""
+    mine, said, found = threading.local(), [None] * len(bodies), [None] * len(bodies)
+    barrier = threading.Barrier(len(bodies), timeout=10)
+
+    def gather(value):
+        said[mine.rank] = np.asarray(value)
+        barrier.wait()
+        everything = np.stack(said)
+        barrier.wait()
+        return everything
+
+    monkeypatch.setattr("jax.experimental.multihost_utils.process_allgather", gather)
+    monkeypatch.setattr(jax, "process_index", lambda: mine.rank)
+
+    def run(rank):
+        mine.rank = rank
+        mesh._together.set(True)
+        try:
+            with mesh.together():
+                bodies[rank]()
+        except Exception as error:
+            found[rank] = error
+
+    threads = [
+        threading.Thread(target=contextvars.copy_context().run, args=(run, rank))
+        for rank in range(len(bodies))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def fails(error):
+    def body():
+        raise error
+
+    return body
+
+
+def test_nothing_is_raised_where_nothing_failed(monkeypatch):
+    assert each(monkeypatch, [lambda: None] * 3) == [None] * 3
+
+
+@pytest.mark.parametrize("kind", [RunError, UsageError])
+def test_a_refusal_of_one_is_that_of_all(monkeypatch, kind):
+    found = each(monkeypatch, [fails(kind("ü is in use.")), lambda: None, lambda: None])
+    assert [type(error) for error in found] == [kind] * 3
+    assert {str(error) for error in found} == {"ü is in use."}
+
+
+def test_where_several_fail_all_say_what_the_first_says(monkeypatch):
+    found = each(monkeypatch, [lambda: None, fails(RunError("one.")), fails(RunError("two."))])
+    assert [str(error) for error in found] == ["one."] * 3
+
+
+def test_an_error_of_another_kind_is_named(monkeypatch):
+    found = each(monkeypatch, [lambda: None, fails(KeyError("x"))])
+    assert isinstance(found[0], RunError) and str(found[0]) == "process 1 ended with KeyError: 'x'"
+    assert isinstance(found[1], KeyError)
+
+
+def test_a_process_alone_raises_what_it_raised():
+    with pytest.raises(KeyError), mesh.together():
+        raise KeyError("x")
