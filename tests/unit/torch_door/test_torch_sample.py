@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -266,17 +267,17 @@ def test_kept_weights_have_the_bounds_that_they_are_given():
 
 
 def test_max_seconds_is_honoured():
-    import time
-
-    x, y = digits_like(3000)
+    """Of a run that would never end, with a verdict on what there is."""
+    x, y = digits_like(300)
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(5, 64), torch.nn.ReLU(), torch.nn.Linear(64, 3))
+    model = torch.nn.Sequential(torch.nn.Linear(5, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
     began = time.monotonic()
     ensemble = st.sample(
-        model, F.cross_entropy, (x, y), prior_sd=1.0, max_seconds=6, progress=False
-    )
-    assert time.monotonic() - began < 6.6
-    assert ensemble.verdict.judged
+        model, F.cross_entropy, (x, y), prior_sd=1.0, max_seconds=8, num_draws=10**6, burn_in=5, thin=1,
+        probe=x[:8], progress=False,
+    )  # fmt: skip
+    assert 8 * 0.85 < time.monotonic() - began < 8 * 1.1
+    assert ensemble.verdict.judged and 20 <= ensemble.info["draws"] < 10**6
 
 
 def test_half_the_step_confirms_or_refutes():
