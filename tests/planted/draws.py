@@ -159,7 +159,8 @@ DRAWS = [
     ),
     Mutant(
         "run directory: whatever holds a run.json is overwritten", "draws/run_directory.py",
-        'if not {"format", "id"} <= asked.keys():', 'if not (self.path / "run.json").exists():',
+        'if not any({"format", "id"} <= self._told(name).keys() for name in ("run.json", NEXT)):',
+        'if not (self.path / "run.json").exists():',
         "tests/laws/test_hostile_run.py::test_overwrite_takes_runs_alone_and_leaves_what_is_not_theirs",
     ),
     Mutant(

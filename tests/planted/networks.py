@@ -75,7 +75,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: whatever a module returns are logits", "probe/predictions.py",
-        "if width > 1 and _are_classes(", "if width > 1 or _are_classes(",
+        "if one_vector and _are_classes(", "if one_vector or _are_classes(",
         RULE + "test_a_module_beside_a_scale_predicts_means",
     ),
     Mutant(

@@ -239,13 +239,14 @@ SAMPLING = [
     ),
     Mutant(
         "a draw's weight is the step after its own", "run/chunk.py",
-        "z, g, h, T = jax.tree.map(at, rows)", "z, g, h, T = jax.tree.map(at, (*rows[:2], jnp.roll(rows[2], -1), rows[3]))",
+        "z, g, moved, h, T = jax.tree.map(at, rows)",
+        "z, g, moved, h, T = jax.tree.map(at, (*rows[:3], jnp.roll(rows[3], -1), rows[4]))",
         RUN + "test_the_weight_is_read_off_the_move",
     ),
     Mutant(
         "a draw's gradient is the next one's", "run/chunk.py",
-        "(z, estimate(z) if kernel.record_gradient else None)",
-        "(z, estimate(new.position) if kernel.record_gradient else None)",
+        "(z, estimate(z) if kernel.record_gradient else None, moved)",
+        "(z, estimate(new.position) if kernel.record_gradient else None, moved)",
         RUN + "test_a_recorded_gradient_is_the_one_at_its_draw",
     ),
     Mutant(

@@ -310,7 +310,7 @@ TUNE = [
     ),
     Mutant(
         "lengths: burn-in of one time constant", "tune/lengths.py",
-        "int(np.ceil(6 / rate))", "int(np.ceil(1 / rate))",
+        "_whole(6 / rate)", "_whole(1 / rate)",
         LENGTHS + "test_what_is_left_of_the_start_after_burn_in_is_nothing",
     ),
     Mutant(

@@ -276,8 +276,8 @@ class SGLDClassifier(ClassifierMixin, _Estimator):
       >>> from sgld import SGLDClassifier
       >>> X, y = load_breast_cancer(return_X_y=True)
       >>> model = SGLDClassifier(random_state=0).fit(X[:, :3], y)
-      >>> model.predict_proba(X[:1, :3]).round(1), model.verdict_.word
-      (array([[0.9, 0.1]]), 'trusted')
+      >>> model.predict_proba(X[3:4, :3]).round(1), model.verdict_.word
+      (array([[0.1, 0.9]]), 'trusted')
       >>> model.predict(X[:2, :3])
       array([0, 0])
       >>> few = SGLDClassifier(random_state=0)  # rows that come one part after another
