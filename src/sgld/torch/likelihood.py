@@ -238,4 +238,10 @@ def _are_classes(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> bool
     if bool((sums.abs() < ALIKE).all()):
         return True
     one, other = (_value(loss, outputs + c, target) for c in (0.0, SHIFT))
+    if not target.is_floating_point() and torch.allclose(other, one - SHIFT, rtol=1e-4, atol=1e-4):
+        raise UsageError(
+            "the loss takes log probabilities, as nll_loss does, and the model's outputs are none: those of its first row "
+            f"add up to a probability of {float(sums[0].exp()):.3g}; use torch.nn.functional.cross_entropy, or end the "
+            "model with log_softmax."
+        )
     return bool(torch.allclose(one, other, rtol=1e-4, atol=1e-4))

@@ -44,6 +44,7 @@ __all__ = ["resume", "sample"]
 AHEAD = ("data", "sampling", "verdict")  # stages
 VERDICT_SHARE = 0.1  # of max_seconds, which sampling leaves
 PROBE_ROWS, FEWEST_PROBE_ROWS, MOST_NUMBERS = 64, 8, 2**12
+ALONE = 2**24  # chains x weights x rows of a step that one thread takes
 MOST_ATTEMPTS, LEFT = 3, 0.4  # share of max_seconds that another attempt needs
 
 
@@ -144,7 +145,8 @@ def sample(
         files = Files(None if path is None else RunDirectory(path), checkpoint_every)
         with _held(files):
             files.begin(target, asked, inputs, overwrite)
-            return _Run(target, asked, inputs, files, began).ensemble(None)
+            with few_threads(target, asked):
+                return _Run(target, asked, inputs, files, began).ensemble(None)
 
 
 def resume(
@@ -195,7 +197,24 @@ def resume(
         with _held(files):
             directory.lock()
             chains = read_checkpoint(directory, target, asked, inputs)
-            return _Run(target, asked, inputs, files, began).ensemble(chains)
+            with few_threads(target, asked):
+                return _Run(target, asked, inputs, files, began).ensemble(chains)
+
+
+@contextmanager
+def few_threads(target: Target, asked: Asked) -> Iterator[None]:
+    """One thread, where a step is too little work to share: on a busy core several wait for each other 30 times as long."""
+    rows = min(asked.batch_size or target.rows.num_data, target.rows.num_data)
+    little = asked.chains * target.dimension * rows < ALONE
+    if target.weights.device.type != "cpu" or not little:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -367,3 +367,23 @@ def test_priors_are_those_of_jax(prior):
     target.exact = False
     differences = target.curvature(z, batch, 1.0, root)(v)
     torch.testing.assert_close(differences, exact, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize(("rows", "alone"), [(300, True), (2**22, False)])
+def test_a_step_of_little_work_takes_one_thread(rows, alone, monkeypatch):
+    few_threads = importlib.import_module("sgld.torch.sample").few_threads
+    model, data, *_ = linear()
+    target = target_of(model, squares, data)
+    monkeypatch.setattr(type(target.rows), "num_data", rows, raising=False)
+    asked = Asked(
+        chains=4, seed=0, max_seconds=None, tolerance=0.05, step_size=None, batch_size=None,
+        num_draws=None, burn_in=None, thin=None,
+    )  # fmt: skip
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with few_threads(target, asked):
+            assert torch.get_num_threads() == (1 if alone else 2)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

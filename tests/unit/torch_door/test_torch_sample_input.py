@@ -286,3 +286,12 @@ def test_a_module_that_squeezes_its_rows():
     x, _ = classes()
     ensemble = st.sample(Squeezed(), F.mse_loss, (x, x[:, 0]), **SHORT)
     assert ensemble(x).shape == (40, 60) and ensemble.verdict.judged
+
+
+def test_log_odds_are_no_log_probabilities():
+    refused(
+        r"takes log probabilities, as nll_loss does.*add up to a probability of", loss=F.nll_loss
+    )
+    model = network(torch.nn.Linear(5, 5))
+    ended = torch.nn.Sequential(model, torch.nn.LogSoftmax(1))
+    assert len(st.sample(ended, F.nll_loss, classes(), **SHORT)) == 40
