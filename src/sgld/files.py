@@ -111,9 +111,11 @@ def flush_folder(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, where it is there."""
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
+    """Remove a file, where it is there. Raises RunError where that is not allowed."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunError(f"{path} cannot be removed: {_why(path, error)}.") from error
 
 
 def _why(path: Path, error: OSError) -> str:

@@ -216,3 +216,16 @@ def test_predictions_that_cannot_be(packed, frame, options, said):
     frame.assign(sd=1).to_csv(path / "old.csv", index=False, sep=";", decimal=",")
     answer = run("predict", path / "run", path / "old.csv", "--out", path / "no.csv", *options)
     assert answer.exit_code == 2 and said in answer.stderr and not (path / "no.csv").exists()
+
+
+def test_new_rows_are_read_as_the_run_s_own_were(packed, frame):
+    path, _ = packed
+    frame.to_csv(path / "like.csv", index=False, sep=";", decimal=",")
+    said = [
+        run("predict", path / "run", path / "like.csv", "--out", path / f"like{k}.csv", *options)
+        for k, options in enumerate([(), ("--decimal", ",")])
+    ]
+    assert [answer.exit_code for answer in said] == [0, 0], said[0].stderr
+    assert (path / "like0.csv").read_bytes() == (path / "like1.csv").read_bytes()
+    more = run("update", path / "run", path / "like.csv", "--out", path / "grown", "--quiet")
+    assert more.exit_code == 0, more.stderr

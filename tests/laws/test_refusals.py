@@ -107,3 +107,13 @@ def test_a_tail_that_rounding_ends_has_no_k():
     k = pareto_k(values)
     assert np.isnan(k[1]) and np.isfinite(k[[0, 2]]).all()
     np.testing.assert_array_equal(k[[0, 2]], pareto_k(values[..., [0, 2]]))
+
+
+@pytest.mark.parametrize("name", ["run.json", "result.json", "setup.npz", "summary.json"])
+def test_a_folder_in_the_place_of_a_file_is_named_before_anything_goes(run, name):
+    (run / name).unlink(missing_ok=True)
+    (run / name).mkdir()
+    kept = {p.name for p in run.iterdir()}
+    with pytest.raises(RunError, match=rf"{name} is a folder|cannot be read|not a run directory"):
+        sgld.sample(POSTERIOR, None, jnp.zeros(2), path=run, overwrite=True, **GIVEN)
+    assert {p.name for p in run.iterdir()} == kept

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,7 @@ from sgld import pace
 from sgld.cli import app
 from sgld.draws.run_directory import RunDirectory
 from sgld.draws.storage import table_of, verify
-from sgld.errors import SGLDError
+from sgld.errors import SGLDError, SGLDWarning
 from sgld.files import digest_of, read_arrays, read_json, write_arrays, write_json
 from sgld.models.fit import fit, predict, sandwich_of_run
 from sgld.run import sink
@@ -321,6 +322,12 @@ def outcome(
 
 def mutate(times: int, seed: int, folder: Path, show: int = 5) -> dict[str, Any]:
     """Damage and forge so many times; what came of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SGLDWarning)  # of a run that another is to replace
+        return _mutate(times, seed, folder, show)
+
+
+def _mutate(times: int, seed: int, folder: Path, show: int) -> dict[str, Any]:
     signal.signal(signal.SIGALRM, hung)
     runs = make_runs(folder)
     shutil.copy(folder / "data.csv", folder / "data0.csv")

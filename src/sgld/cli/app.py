@@ -22,6 +22,7 @@ __all__ = [
     "Decimal",
     "Json",
     "Overwrite",
+    "OwnDecimal",
     "Quiet",
     "Run",
     "Sep",
@@ -59,6 +60,13 @@ Sep = Annotated[
 Decimal = Annotated[
     str, typer.Option("--decimal", metavar="SIGN", help="Decimal point of a file of text, . or ,")
 ]
+OwnDecimal = Annotated[
+    str | None,
+    typer.Option(
+        "--decimal", metavar="SIGN", show_default="the run's, of a file that ends in the same letters",
+        help="Decimal point of a file of text, . or ,",
+    ),
+]  # fmt: skip
 CheckpointEvery = Annotated[
     float, typer.Option("--checkpoint-every", metavar="SECONDS", help="Between checkpoints.")
 ]

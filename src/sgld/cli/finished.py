@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from ..errors import RunError, UsageError
-from .app import Decimal, Json, Overwrite, Quiet, Run, Sep, Strict, command, typer
+from .app import Json, Overwrite, OwnDecimal, Quiet, Run, Sep, Strict, command, typer
 from .show import content_of, exit_strict, show
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def predict(
         ),
     ] = None,
     sep: Sep = None,
-    decimal: Decimal = ".",
+    decimal: OwnDecimal = None,
     overwrite: Overwrite = False,
 ) -> None:  # fmt: skip
     """Predict the outcome of each row, in order: mean, sd, lower, upper.

@@ -6,7 +6,18 @@ from pathlib import Path
 from typing import Annotated
 
 from ..errors import UsageError
-from .app import CheckpointEvery, Decimal, Json, Overwrite, Quiet, Run, Sep, Strict, command, typer
+from .app import (
+    CheckpointEvery,
+    Json,
+    Overwrite,
+    OwnDecimal,
+    Quiet,
+    Run,
+    Sep,
+    Strict,
+    command,
+    typer,
+)
 from .show import exit_strict, finish
 
 __all__ = ["plan", "update"]
@@ -61,7 +72,7 @@ def update(
         ),
     ] = "",
     sep: Sep = None,
-    decimal: Decimal = ".",
+    decimal: OwnDecimal = None,
     overwrite: Overwrite = False,
     checkpoint_every: CheckpointEvery = 10.0,
     quiet: Quiet = False,

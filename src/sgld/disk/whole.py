@@ -56,6 +56,18 @@ class TableSource(NamedTuple):
             )
         return source
 
+    @classmethod
+    def like(
+        cls, stored: Any, data: str | Path, sep: str | None, decimal: str | None
+    ) -> TableSource:  # fmt: skip
+        """A file beside the one that `as_json` told of: written as that, if the ends of their names are the same."""
+        before = stored if isinstance(stored, dict) else {}
+        ends = [Path(str(p).lower().removesuffix(".gz")).suffix for p in (data, before.get("path"))]
+        if ends[0] == ends[1]:
+            sep = before.get("sep") if sep is None else sep
+            decimal = before.get("decimal") if decimal is None else decimal
+        return cls.of(data, sep=None if sep is None else str(sep), decimal=str(decimal or "."))
+
     @property
     def is_file(self) -> bool:
         """Whether it is one file, of a table."""

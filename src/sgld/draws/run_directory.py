@@ -129,7 +129,9 @@ class RunDirectory:
         """Remove what this call began, folders that it made included: of a call that was refused nothing stays."""
         if not self.writes:
             return
-        with contextlib.suppress(OSError):  # the sentence that follows says what was wrong first
+        with contextlib.suppress(
+            OSError, RunError
+        ):  # the sentence that follows says what was wrong first
             if self.replacing and exists(self.path / "run.json"):
                 remove(self.path / NEXT)
                 return
@@ -192,7 +194,11 @@ class RunDirectory:
             remove(self.path / NEXT)
 
     def clear(self) -> None:
-        """Remove what an earlier run wrote, and nothing else."""
+        """Remove what an earlier run wrote, and nothing else. Raises RunError, before anything goes, for what it did not."""
+        for name in NAMES:
+            path = self.path / name
+            if path.is_dir() and not path.is_symlink():
+                raise RunError(f"{path} is a folder, which no file of a run is; remove it.")
         remove(self.path / "run.json")  # first: without it nothing else counts
         self.remove_chunks()
         for name in NAMES:

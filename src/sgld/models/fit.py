@@ -362,7 +362,7 @@ def predict(
     prob: float = 0.9,
     ids: Sequence[str] = (),
     sep: str | None = None,
-    decimal: str = ".",
+    decimal: str | None = None,
 ) -> dict[str, Any]:
     """Predictions of a finished formula run for the rows of a file or table, in their order.
 
@@ -370,7 +370,8 @@ def predict(
       kind: "outcome", "mean" or "class", as for `sgld.Fit.predict`.
       prob: of the interval, which is central.
       ids: columns of `data` that are handed on, before the predictions.
-      sep, decimal: of a file of text, as for `fit`.
+      sep, decimal: of a file of text, as for `fit`; by default those of the run's own, if that ends
+        in the same letters (.csv, .tsv).
 
     Returns:
       `mean` and `sd` of the outcome, its noise included; `lower` and `upper` of an interval that
@@ -393,8 +394,10 @@ def predict(
     with reading(Path(run) / "run.json"):
         model = FormulaModel.from_spec(_part(asked, "model"))
     check_kind(model.family, kind)
-    read, of_file = _read(data, sep, decimal)
-    table = read() if of_file else read
+    if isinstance(data, (str, Path)):
+        table, _ = TableSource.like(asked.get("data"), data, sep, decimal).read()
+    else:
+        table, _ = _read(data, sep, decimal or ".")
     for name in ids:
         check_named(table, name)
     with reading(run):

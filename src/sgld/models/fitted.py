@@ -69,7 +69,7 @@ class Fit:
 
     def predict(
         self, new: Any, *, kind: PredictionKind = "outcome", prob: float = 0.9,
-        sep: str | None = None, decimal: str = ".",
+        sep: str | None = None, decimal: str | None = None,
     ) -> Any:  # fmt: skip
         """Predictions for other rows, in their order.
 
@@ -78,7 +78,8 @@ class Fit:
           kind: "outcome" predicts what will be seen, "mean" its expectation, and "class" the
             likeliest of the levels of a bernoulli or categorical outcome.
           prob: of the interval, which is central.
-          sep, decimal: of a file of text, as for `sgld.fit`.
+          sep, decimal: of a file of text, as for `sgld.fit`; by default those of the fit's own, if that
+            ends in the same letters (.csv, .tsv).
 
         Returns:
           A table of the kind of `new` (a DataFrame with its index; a dict of arrays for a dict; a
@@ -93,7 +94,8 @@ class Fit:
         from ..disk.whole import TableSource
 
         path = isinstance(new, (str, Path))
-        table = TableSource.of(new, None, None, sep, decimal).read()[0] if path else as_table(new)
+        like = TableSource.like
+        table = like(self.asked.get("data"), new, sep, decimal).read()[0] if path else as_table(new)
         seed = int(self.asked.get("seed", 0))
         found = predicted(self.model, self.draws, table, prob, seed, kind)
         return _like(None if path else new, found)

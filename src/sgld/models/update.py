@@ -73,7 +73,7 @@ def update(
     out: str | Path,
     drop: Sequence[int] = (),
     sep: str | None = None,
-    decimal: str = ".",
+    decimal: str | None = None,
     overwrite: bool = False,
     progress: bool = True,
     checkpoint_every: float = 10.0,
@@ -85,7 +85,8 @@ def update(
       new: a file of more rows, with the columns of the run's table; None for none.
       out: the run directory to make. It can be resumed, reported and updated as any other.
       drop: the numbers of rows of the run's table, from 0, that are to be forgotten.
-      sep, decimal: of `new`, where it is a file of text, as for `sgld.fit`.
+      sep, decimal: of `new`, where it is a file of text, as for `sgld.fit`; by default those of the
+        run's own, if that ends in the same letters (.csv, .tsv).
       overwrite, progress, checkpoint_every: as for `sgld.sample`.
 
     Returns: Fit, on the scale and under the prior of the first fit.
@@ -108,15 +109,15 @@ def update(
         raise UsageError(
             "there is nothing to update with: give a file of new rows, or rows to drop."
         )
-    if new is None and (sep is not None or decimal != "."):
+    if new is None and (sep is not None or decimal is not None):
         raise UsageError("sep and decimal are of the file of new rows; give it, or leave them out.")
-    more = None if new is None else TableSource.of(str(new), sep=sep, decimal=decimal)
     rows = np.asarray(list(drop), np.int64)
     directory = RunDirectory(run)
     asked = directory.begun()
     if asked.get("kind") != "formula" or not directory.finished() or not asked.get("data"):
         raise RunError(f"{run} is no finished run of `sgld fit` on a file, so it is not updated; fit the table anew.")  # fmt: skip
     _check_formula(str(asked.get("formula")))
+    more = None if new is None else TableSource.like(asked["data"], new, sep, decimal)
     with told(progress, SAMPLING):
         with stage("data"), reading(run):
             model, changed, source = _grown(asked, more, rows)
