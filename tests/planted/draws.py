@@ -25,6 +25,11 @@ DRAWS = [
         "tests/laws/test_refusals.py::test_a_run_is_replaced_once_there_is_a_plan",
     ),
     Mutant(
+        "overwrite: a folder in the place of a file is met when the run is half gone", "draws/run_directory.py",
+        "if path.is_dir() and not path.is_symlink():", "if path.is_symlink():",
+        "tests/laws/test_refusals.py::test_a_folder_in_the_place_of_a_file_is_named_before_anything_goes",
+    ),
+    Mutant(
         "overwrite: whoever reads the run before is not told of the next", "draws/run_directory.py",
         "        if not self.next():\n            return None", "        if self.path:\n            return None",
         REPLACING,

@@ -8,6 +8,11 @@ BLOCKS = "tests/unit/models/test_blocks.py::"
 
 TABLES = [
     Mutant(
+        "predict: a new file is read with a decimal point, whatever the run's own was read with", "disk/whole.py",
+        "if ends[0] == ends[1]:", "if ends[0] != ends[1]:",
+        "tests/end_to_end/test_manners.py::test_new_rows_are_read_as_the_run_s_own_were",
+    ),
+    Mutant(
         "tables: transforms are learnt block by block", "models/design.py",
         'factor.eval_method.value in ("lookup", "literal") for factor in factors', "True for factor in factors",
         BLOCKS + "test_a_design_in_pieces_is_the_design",
