@@ -33,6 +33,7 @@ __all__ = [
     "Temperature",
     "judge_predictions",
     "known_well",
+    "layer_rows",
     "mixed",
     "temperatures",
 ]
@@ -302,3 +303,19 @@ def _promise(kind: Kind) -> str:
 
 def _number(value: float | None) -> float | None:
     return None if value is None or not np.isfinite(value) else float(value)
+
+
+def layer_rows(seen: Seen, verdict: Verdict, z: np.ndarray) -> list[dict[str, Any]]:
+    """Of every layer: weights, mean and sd of one of them, temperature; z [chain, draw, d]."""
+    warmth = verdict.extra["predictions"]["temperatures"]
+    found = []
+    for name, size, begin in zip(
+        seen.layers.names, seen.layers.sizes, seen.layers.starts, strict=True
+    ):
+        here = z[..., begin : begin + size]
+        found.append({
+            "name": name, "weights": size, "mean": float(here.mean(dtype=np.float64)),
+            "sd": float(np.sqrt(here.reshape(-1, size).var(axis=0).mean(dtype=np.float64))),
+            "temperature": (warmth.get(name) or [None])[0],
+        })  # fmt: skip
+    return found

@@ -7,7 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..diagnose.predictions import Seen, judge_predictions, known_well, mixed, temperatures
+from ..diagnose.predictions import (
+    Seen,
+    judge_predictions,
+    known_well,
+    layer_rows,
+    mixed,
+    temperatures,
+)
 from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..probe.layers import Layers
@@ -79,7 +86,7 @@ def judged_by_predictions(
     verdict = judge_predictions(seen)
     if raw.z is not None:
         z = np.moveaxis(raw.z, 0, 1)[draws.healthy]
-        verdict = replace(verdict, extra={**verdict.extra, "layers": _layers(seen, verdict, z)})
+        verdict = replace(verdict, extra={**verdict.extra, "layers": layer_rows(seen, verdict, z)})
     return draws.with_verdict(verdict)
 
 
@@ -113,19 +120,3 @@ def _nothing_seen(problem: Problem, draws: Draws) -> Seen:
         predictions_of(problem).kind, np.zeros((0, 0, 0, 0)), None, np.zeros((0, 0)),
         Layers.of(problem.layout), draws.failures,
     )  # fmt: skip
-
-
-def _layers(seen: Seen, verdict: Any, z: np.ndarray) -> list[dict[str, Any]]:
-    """Of every layer: weights, mean and sd of one of them, temperature."""
-    warmth = verdict.extra["predictions"]["temperatures"]
-    found = []
-    for name, size, begin in zip(
-        seen.layers.names, seen.layers.sizes, seen.layers.starts, strict=True
-    ):
-        here = z[..., begin : begin + size]
-        found.append({
-            "name": name, "weights": size, "mean": float(here.mean(dtype=np.float64)),
-            "sd": float(np.sqrt(here.reshape(-1, size).var(axis=0).mean(dtype=np.float64))),
-            "temperature": (warmth.get(name) or [None])[0],
-        })  # fmt: skip
-    return found

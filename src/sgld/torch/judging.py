@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ..diagnose.halved import Change, compared
-from ..diagnose.predictions import Seen, judge_predictions, known_well, mixed, temperatures
+from ..diagnose.predictions import (
+    Seen,
+    judge_predictions,
+    known_well,
+    layer_rows,
+    mixed,
+    temperatures,
+)
 from ..draws.verdict import Verdict
 from .chains import MOST_KEPT, Chains, Lengths, most_draws
 from .tuning import CAUTION, Asked
@@ -65,7 +71,7 @@ def judged(chains: Chains, asked: Asked) -> Verdict:
     if not chains.healthy.size:
         return verdict
     _, z = chains.record.kept_from(first_draw(chains, asked), MOST_KEPT)
-    rows = _layers(found, verdict, z[chains.healthy])
+    rows = layer_rows(found, verdict, z[chains.healthy])
     return replace(verdict, extra={**verdict.extra, "layers": rows})
 
 
@@ -99,22 +105,6 @@ def half_the_step(chains: Chains, asked: Asked) -> tuple[Change, bool]:
 
 def _predicted(chains: Chains, first: int) -> np.ndarray:
     return np.stack(chains.record.predicted[first:], 1)[chains.healthy]
-
-
-def _layers(found: Seen, verdict: Verdict, z: np.ndarray) -> list[dict[str, Any]]:
-    """Of every layer: weights, mean and sd of one of them, temperature."""
-    warmth = verdict.extra["predictions"]["temperatures"]
-    rows = []
-    for name, size, begin in zip(
-        found.layers.names, found.layers.sizes, found.layers.starts, strict=True
-    ):
-        here = z[..., begin : begin + size]
-        rows.append({
-            "name": name, "weights": size, "mean": float(here.mean(dtype=np.float64)),
-            "sd": float(np.sqrt(here.reshape(-1, size).var(axis=0).mean(dtype=np.float64))),
-            "temperature": (warmth.get(name) or [None])[0],
-        })  # fmt: skip
-    return rows
 
 
 def _failures(failed_at: np.ndarray) -> tuple[str, ...]:
