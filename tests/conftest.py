@@ -43,6 +43,18 @@ def rng():
 
 
 @pytest.fixture
+def nothing_compiled():
+    """Nothing of this package is compiled yet: for a test that counts what is.
+
+    What the posteriors of earlier tests left may be let go of at any new one (`sgld.release`), so
+    that a count which began before them can go down.
+    """
+    from sgld import release
+
+    release.release()
+
+
+@pytest.fixture
 def x64():
     """Double precision for one test."""
     import jax

@@ -327,6 +327,7 @@ def test_temperature_0_is_gradient_ascent_bit_for_bit():
 # -- compilation and failures ----------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 def test_new_numbers_compile_nothing():
     run(temperature=1.0)
     before = chunk.run_chunk._cache_size()

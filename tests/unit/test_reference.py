@@ -177,6 +177,7 @@ def test_the_seed_decides_and_other_chains_do_not():
     np.testing.assert_allclose(a.position[:, 0], d.position[:2, 0], atol=0.05)
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 def test_new_numbers_compile_nothing():
     from sgld.referee import chains
 

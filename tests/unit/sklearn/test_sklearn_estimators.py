@@ -175,6 +175,7 @@ def test_in_a_pipeline_under_a_grid_search():
     assert found.best_estimator_[-1].draws_.names[:2] == ("a", "b")
 
 
+@pytest.mark.usefixtures("nothing_compiled")
 def test_folds_of_nearly_equal_length_compile_once(rng):
     """61, 62 and 63 rows of one structure: what the first fit compiled serves them all."""
     x = rng.normal(size=(93, 2))
