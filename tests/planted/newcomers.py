@@ -3,6 +3,7 @@
 from .mutant import Mutant
 
 FOREIGN = "tests/unit/test_foreign.py::"
+FAR = "tests/unit/tune/test_mode.py::test_the_plan_of_a_posterior_far_from_gaussian_recommends_nothing"
 LIMITS = "tests/unit/test_limits.py::"
 
 NEWCOMERS = [
@@ -10,6 +11,10 @@ NEWCOMERS = [
         "foreign: a near name is not offered", "foreign.py",
         "did_you_mean(name, own)", 'did_you_mean(name, [])',
         FOREIGN + "test_a_name_of_another_library_is_answered_with_ours",
+    ),
+    Mutant(
+        "notes: the remedies of the first verdict stay said", "run/again.py",
+        '.split("; ")[0].rstrip(".")', '.rstrip(".")', FAR,
     ),
     Mutant(
         "time: steps that are missing are not counted", "run/loop.py",
