@@ -374,11 +374,12 @@ def _refuse_twins(X: Any) -> None:
 
 def _joined(seen: Rows, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
     """Rows so far and more."""
-    return distinct(
+    rows = distinct(
         np.concatenate([seen.x, x]),
         np.concatenate([seen.y, y]),
         np.concatenate([seen.weight, weight]),
     )
+    return replace(rows, given=seen.count + int((weight > 0).sum()))
 
 
 def _resumed(model: Model, draws: Draws) -> Any:
@@ -400,12 +401,12 @@ def _resumed(model: Model, draws: Draws) -> Any:
 
 
 def _alone(draws: Draws, rows: Rows) -> Draws:
-    """Arrays and words alone, to be pickled, and the number of rows without padding."""
-    info = {**draws.info, "num_data": len(rows.y)}
+    """Arrays and words alone, to be pickled, and the number of the user's rows: without padding, equal ones counted."""
+    info = {**draws.info, "num_data": rows.count}
     if draws.plan is not None:
         misread = ()
         if not (rows.weight == 1).all():  # a row's score counts as often as the row, not once
             misread = misfit_notes(draws.plan.misfit, draws.plan.num_data)
-        notes = [note for note in draws.plan.notes if note not in misread]
+        notes = [rows.said(note) for note in draws.plan.notes if note not in misread]
         info["plan"] = {**draws.plan.describe(), "notes": notes}
     return replace(draws, info=info, plan=None, origin=None)

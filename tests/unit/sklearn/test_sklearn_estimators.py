@@ -218,6 +218,26 @@ def test_draws_are_kept_without_their_plan():
         assert kept.info["plan"]["notes"] == told
 
 
+def test_notes_count_the_users_rows_and_not_what_fills_them_up(rng):
+    """Padded rows have weight 0, and equal rows are one of more weight."""
+    from sgld.sklearn.estimators import _joined
+    from sgld.sklearn.model import distinct
+
+    cells = np.append(
+        rng.normal(size=(299, 1)), [[60.0]], axis=0
+    )  # the last holds most of what is known
+    y = rng.normal(size=300)
+    told = SGLDRegressor(random_state=0).fit(cells, y).draws_.info["plan"]["notes"]
+    assert any("1 of 300 rows is in every batch" in note for note in told), told
+    rows = distinct(cells, y, np.ones(300))
+    assert rows.said("4 of 512 rows are in every batch") == "4 of 300 rows are in every batch"
+    rows = _joined(rows, cells, y, np.ones(300))
+    assert rows.count == 600 and "of 300 different rows" in rows.said("4 of 512 rows are")
+    assert rows.said("learnt on 1512 rows of 2000") == "learnt on 1512 rows of 2000"
+    twice = SGLDRegressor(random_state=0).fit(np.repeat(X[:9], 3, 0), np.repeat(Y[:9], 3))
+    assert twice.draws_.info["num_data"] == 27
+
+
 def test_an_untrusted_fit_warns_once_with_the_verdict(monkeypatch):
     from sgld.sklearn import estimators
 
