@@ -6,7 +6,23 @@ FOREIGN = "tests/unit/test_foreign.py::"
 FAR = "tests/unit/tune/test_mode.py::test_the_plan_of_a_posterior_far_from_gaussian_recommends_nothing"
 LIMITS = "tests/unit/test_limits.py::"
 
+ESTIMATORS = "tests/unit/sklearn/test_sklearn_estimators.py::"
+
 NEWCOMERS = [
+    Mutant(
+        "sklearn: a fit speaks unasked", "sklearn/telling.py", "if not estimator.verbose:", "if False:",
+        ESTIMATORS + "test_nothing_is_said_by_default_and_a_line_for_each_fit_with_verbose",
+    ),
+    Mutant(
+        "sklearn: padded rows are counted", "sklearn/estimators.py",
+        "rows.said(note) for note", "note for note",
+        ESTIMATORS + "test_notes_count_the_users_rows_and_not_what_fills_them_up",
+    ),
+    Mutant(
+        "sklearn: the first step's names are lost", "sklearn/named.py",
+        'return called.get(column, column) + bracket + rest', "return name",
+        ESTIMATORS + "test_names_that_a_pipeline_gives_are_those_of_its_draws",
+    ),
     Mutant(
         "foreign: a near name is not offered", "foreign.py",
         "did_you_mean(name, own)", 'did_you_mean(name, [])',
