@@ -8,7 +8,14 @@ LIMITS = "tests/unit/test_limits.py::"
 
 ESTIMATORS = "tests/unit/sklearn/test_sklearn_estimators.py::"
 
+UPDATE = "tests/unit/models/test_update.py::"
+
 NEWCOMERS = [
+    Mutant(
+        "predict: the parts of a table that grew are not looked at", "disk/whole.py",
+        "for part in _parts(stored) if", "for part in [stored or {}] if",
+        UPDATE + "test_a_file_is_written_as_the_first_of_those_that_a_table_grew_from",
+    ),
     Mutant(
         "sklearn: a fit speaks unasked", "sklearn/telling.py", "if not estimator.verbose:", "if False:",
         ESTIMATORS + "test_nothing_is_said_by_default_and_a_line_for_each_fit_with_verbose",
