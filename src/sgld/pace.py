@@ -51,7 +51,7 @@ class Work:
         self, doing: str, *, units: str = "steps", steps: int = 1, until: float = math.inf
     ) -> None:
         self._doing, self._units, self._steps, self._until = doing, units, steps, until
-        self._size, self._rate = 1, 0.0
+        self._size, self._rate, self._left = 1, 0.0, 0.0
         self._interrupt = threading.Event()
         self._open = ExitStack()
         self.said = ""
@@ -105,7 +105,7 @@ class Work:
         """KeyboardInterrupt, where Ctrl-C was pressed; RunError past a deadline (deadline.py)."""
         if self.interrupted:
             raise KeyboardInterrupt
-        check_deadline(self._doing)
+        check_deadline(self._doing, self._left)
 
     def _took(self, count: int, seconds: float) -> None:
         by_time = int(SECONDS / seconds * count)
@@ -115,6 +115,7 @@ class Work:
 
     def _count(self, done: int, total: int) -> None:
         steps, left = self._steps, self._until - time.monotonic()
+        self._left = (total - done) / self._rate if self._rate else 0.0
         counted(
             min(done, total) * steps, total * steps, self._units,
             rate=self._rate * steps, said=self.said, left=left,

@@ -42,13 +42,14 @@ COLUMNS = 80  # of a terminal that does not say
 
 
 @contextmanager
-def told(shown: bool, ahead: Sequence[str] = ()) -> Iterator[None]:
+def told(shown: bool, ahead: Sequence[str] = (), *, summary: bool = True) -> Iterator[None]:
     """Show the stages of all that is done inside, on standard error.
 
     Inside another `told` they are shown there; with `shown` False, nowhere.
 
     Args:
       ahead: stages that are expected, in order: what is left is estimated from them.
+      summary: what each stage took stays at the end.
     """
     if not shown or sys.stderr is None:
         token = _present.set(None)
@@ -68,7 +69,7 @@ def told(shown: bool, ahead: Sequence[str] = ()) -> Iterator[None]:
             ended = True
         finally:
             _present.reset(token)
-            stages.stop(ended)
+            stages.stop(ended and summary)
 
 
 @contextmanager

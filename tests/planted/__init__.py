@@ -10,6 +10,7 @@ from .front import FRONT
 from .manners import MANNERS
 from .mutant import Mutant
 from .networks import NETWORKS
+from .newcomers import NEWCOMERS
 from .referee import REFEREE
 from .sampling import SAMPLING
 from .scale import SCALE
@@ -20,5 +21,5 @@ from .tune import TUNE
 
 MUTANTS: list[Mutant] = [
     *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DISK, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *MANNERS, *SKLEARN_DOOR,
-    *TABLES, *TORCH_DOOR, *ARVIZ_DOOR, *NETWORKS, *SCALE,
+    *TABLES, *TORCH_DOOR, *ARVIZ_DOOR, *NETWORKS, *NEWCOMERS, *SCALE,
 ]  # fmt: skip

@@ -19,6 +19,7 @@ from .center import at_the_mean, departure
 from .dense import Laplace
 from .diagonal import squared_gradients
 from .doubts import Doubt
+from .far import far
 from .lowrank import (
     LowRankLaplace,
     affordable,
@@ -248,8 +249,8 @@ def _off_the_saddle(problem: Problem, at: AtMode) -> AtMode:
 def _saddle_note(problem: Problem, gaussian: Laplace | LowRankLaplace) -> str:
     return (
         "the curvature at the mode is not positive definite (smallest relative eigenvalue "
-        f"{gaussian.smallest:.2g}) along {named_direction(problem, gaussian.flattest)}; NUTS is the "
-        "better tool here: sgld.reference."
+        f"{gaussian.smallest:.2g}) along {named_direction(problem, gaussian.flattest)}: no "
+        "Gaussian there is a guide to the posterior."
     )
 
 
@@ -267,7 +268,4 @@ def _modes_note(modes: KnownModes | None) -> tuple[str, ...]:
 def _nonlinear_note(nu: float | None) -> tuple[str, ...]:
     if nu is None or nu <= HOPELESS:
         return ()
-    return (
-        f"the posterior is far from Gaussian (nu = {nu:.2g}); NUTS is the better tool where "
-        "it is affordable: sgld.reference.",
-    )
+    return (f"the posterior is {far(nu)}: the Gaussian at its centre is no guide to it.",)

@@ -28,6 +28,7 @@ from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
 from ..errors import DataError, RunError, UsageError, did_you_mean
 from ..files import reading
+from ..foreign import DRAWING, answering
 from ..posterior import Posterior
 from ..problem.request import Request
 from ..run import sample as runs
@@ -50,6 +51,7 @@ __all__ = ["fit", "model_of_run", "predict", "resume", "sandwich_of_run"]
 SAMPLERS = ("sgld",)
 
 
+@answering({**DRAWING, "path": "out"})
 def fit(
     data: Any,
     formula: str,

@@ -70,7 +70,9 @@ def revised(plan: Plan, attempt: dict[str, str], problem: Problem, ask: Request)
         said = f"the step size was halved to {h:.3g}"
         rate = None if plan.rate is None else plan.rate / 2
         plan = replace(plan, setup=replace(setup, step_size=as_schedule(h, "step_size")), rate=rate)
-    note = f"a first run was not enough ({attempt['why'].rstrip('.')}), so {said}."
+    # what its verdict said to do is done, and this run's verdict says what is left to do
+    why = attempt["why"].split("; ")[0].rstrip(".")
+    note = f"a first run was not enough ({why}), so {said}."
     if plan.setup.predictions:
         return network_lengths(plan.noted(note), problem, ask)
     return with_lengths(plan.noted(note), ask)

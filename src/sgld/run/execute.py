@@ -217,6 +217,7 @@ def _attempt(
         directory=host.directory,
         checkpoint_every=host.checkpoint_every,
         until=until,
+        max_seconds=math.inf if ask.max_seconds is None else ask.max_seconds,
     )
     if raw.out_of_time:
         plan = plan.noted(

@@ -21,6 +21,7 @@ from ..draws.run_directory import RunDirectory
 from ..draws.storage import check_kind, load
 from ..errors import DataError, RunError, UsageError
 from ..files import reading
+from ..foreign import DRAWING, answering
 from ..mesh import as_mesh, check_chains, differing, in_step, is_first, together
 from ..posterior import Posterior
 from ..problem.prepare import check_always, check_batch, check_request, prepare
@@ -38,6 +39,7 @@ from .record import Given, asked_again, check_unchanged, elsewhere, keep_again, 
 __all__ = ["begin", "go_on", "sample"]
 
 
+@answering(DRAWING)
 def sample(
     posterior: Posterior | Callable[..., Any],
     data: Any = None,

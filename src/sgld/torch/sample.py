@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from ..checks import check_seed, fraction, positive, positive_number, whole_number
-from ..deadline import deadline
+from ..deadline import LEAST, deadline
 from ..draws.run_directory import RunDirectory
 from ..errors import DataError, RunError, UsageError
 from ..files import reading
+from ..foreign import DRAWING, answering
 from ..stages import stage, told
-from .chains import MOST_KEPT, Chains, Record, lengths, num_directions
+from .chains import LEAST_STEPS, MOST_KEPT, Chains, Record, lengths, num_directions
 from .dynamics import Motion, Order, State
 from .ensemble import Ensemble
 from .judging import draws_wanted, first_draw, judged, smaller
@@ -36,7 +37,7 @@ from .run_files import (
     read_probe,
 )
 from .target import Target, Weights
-from .tuning import LATEST, Asked, generator_of, stiffest, tuned
+from .tuning import BATCH_SIZE, LATEST, Asked, generator_of, price, stiffest, tuned
 from .watch import say
 
 __all__ = ["resume", "sample"]
@@ -46,8 +47,22 @@ VERDICT_SHARE = 0.1  # of max_seconds, which sampling leaves
 PROBE_ROWS, FEWEST_PROBE_ROWS, MOST_NUMBERS = 64, 8, 2**12
 ALONE = 2**24  # chains x weights x rows of a step that one thread takes
 MOST_ATTEMPTS, LEFT = 3, 0.4  # share of max_seconds that another attempt needs
+_STEP = "left out, the step is chosen; a learning rate of the mean loss is step_size = lr / (rows in all the data)"
+_PASSES = "what a run may take is max_seconds, or num_draws and thin; by itself it goes on until predictions have mixed"
+OTHERS = {
+    "lr": _STEP,
+    "learning_rate": _STEP,
+    "weight_decay": "the prior is prior_sd or prior_precision; a decay of the mean loss is prior_precision = "
+    "weight_decay * (rows in all the data), and each weight is N(0, 1 / prior_precision) a priori",
+    "momentum": "the sampler has momentum of its own, and its friction is chosen; leave it out",
+    "friction": "it is chosen; leave it out",
+    "num_data": "it is the number of rows of the data set",
+    "temperature": "it is 1, the posterior's; sgld.torch.SGLD in a training loop takes another",
+    **dict.fromkeys(("epochs", "num_epochs", "num_steps", "max_steps"), _PASSES),
+}  # what training loops take, and this call does not
 
 
+@answering({**DRAWING, "num_chains": "chains", "n_chains": "chains", "lr": "step_size"}, OTHERS)
 def sample(
     model: torch.nn.Module,
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
@@ -248,11 +263,13 @@ class _Run:
         allowed = math.inf if self.asked.max_seconds is None else self.asked.max_seconds
         until = self.began + (1 - VERDICT_SHARE) * allowed
         if chains is None:
-            with deadline(self.asked.max_seconds, until), self._timed("tuning"):
+            with deadline(self.asked.max_seconds, until, self._least()), self._timed("tuning"):
                 chains = self._tuned(self.began + LATEST * allowed)
         for attempt in range(MOST_ATTEMPTS + 1):
             with self._timed("sampling"):
-                chains.run(lambda run: draws_wanted(run, self.asked), until, self.files.save)
+                chains.run(
+                    lambda run: draws_wanted(run, self.asked), until, self.files.save, allowed
+                )
             with stage("verdict"), self._timed("verdict"):
                 verdict = judged(chains, self.asked)
             early = allowed == math.inf or time.monotonic() < until - LEFT * allowed
@@ -268,6 +285,12 @@ class _Run:
         ensemble = ensemble_of(self.target.likelihood.model, found)
         ensemble._run = chains, self.asked
         return ensemble
+
+    def _least(self) -> float:
+        """Seconds that a run is predicted to take at least, of max_seconds: half of it is for what goes before sampling."""
+        steps = 2 * LEAST_STEPS  # optimisers are cut short, and few steps are sampled
+        each = price(self.target, self.asked.chains, self.asked.batch_size or BATCH_SIZE)
+        return max(LEAST, steps * each / (1 - LATEST - VERDICT_SHARE))
 
     @property
     def _left_open(self) -> bool:
