@@ -2,6 +2,7 @@
 
     python benchmarks/networks.py [a] [b] [c]            sample, and compare with long HMC (a and b)
     python benchmarks/networks.py --mistuned [a] [b]     runs that are wrong on purpose: how many are `trusted`
+    python benchmarks/networks.py --tuned, --mistuned NAMES of small_networks.py, or "small" [--seconds S] [--truths DIR]
     python benchmarks/networks.py --torch                a through sgld.torch.sample, where PyTorch is
     python benchmarks/networks.py --sample               both in little: b, and six mistuned runs of it
 
@@ -19,6 +20,7 @@ import argparse
 import resource
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -28,6 +30,8 @@ import numpy as np
 
 import claims
 import sgld
+from small_networks import SMALL, counted, tuned
+from small_networks import mistuned as mistuned_small
 
 
 class Network(NamedTuple):
@@ -317,9 +321,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--mistuned", action="store_true")
+    parser.add_argument("--tuned", action="store_true")
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--truths", type=Path)
     parser.add_argument("--torch", action="store_true")
     parser.add_argument("--sample", action="store_true")
     asked = parser.parse_args()
+    names = list(SMALL) if asked.names == ["small"] else asked.names
+    if (asked.tuned or asked.mistuned) and names and set(names) <= set(SMALL):
+        kind, runs = ("tuned", tuned) if asked.tuned else ("mistuned", mistuned_small)
+        found = counted(kind, list(runs(names, asked.truths, asked.seconds)))
+        claims.store("networks", found)
+        return
     if asked.sample:
         found = {"typed": typed(["b"], 0.2), "mistuned": mistuned(["b"], 0.2)}
     elif asked.torch:

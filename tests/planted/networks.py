@@ -10,6 +10,16 @@ HALF = "tests/unit/networks/test_networks_halving.py::"
 
 NETWORKS = [
     Mutant(
+        "networks: the speed of predictions without the metric", "probe/probe.py",
+        "along = jax.vmap(D.pullback)(self._slopes(problem, z))", "along = self._slopes(problem, z) + values",
+        PATH + "test_the_temperature_of_predictions_is_that_of_the_momentum_along_their_gradients",
+    ),
+    Mutant(
+        "networks: predictions may be as warm as they like", "diagnose/predictions.py",
+        "[True] * len(beside)", "[True] + [False] * (len(beside) - 1)",
+        RULE + "test_every_rule",
+    ),
+    Mutant(
         "networks: other starts count wherever an optimiser was caught", "diagnose/other_starts.py",
         "np.sum(apart & matters)", "np.sum(apart)",
         OTHER + "test_starts_that_are_apart_and_matter_are_counted",
@@ -61,7 +71,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: a small layer's temperature is looked at", "diagnose/predictions.py",
-        "judged = [size >= least for size in sizes] + [True]", "judged = [True for size in sizes] + [True]",
+        "judged = [size >= least for size in sizes] +", "judged = [True for size in sizes] +",
         RULE + "test_every_rule",
     ),
     Mutant(

@@ -2,7 +2,7 @@
 
     not mixed   95% of R-hat over 1.05 or one over 1.1, an ESS under 100, probabilities of halves of
                 the chains apart by over .02 in total variation, or a temperature under .97
-    biased      a layer, or the 16 stiffest directions, warmer than 1.15
+    biased      a layer, the 16 stiffest directions, or what is predicted, warmer than 1.15
     unknown     warmer than 1.10, or not known within .03: half the step tells (step halving)
     trusted     else: probabilities within .01 (means within .15 sd), sd within 10%
 
@@ -46,7 +46,7 @@ COLD, WARM, HOT = 0.97, 1.10, 1.15
 MAX_SE = 0.03
 BATCHES = 10  # of a chain's draws, whose means give a temperature's standard error
 MOST_SPLITS = 8  # chains up to which all ways to halve them are taken
-STIFFEST = "the stiffest directions"
+STIFFEST, SPEEDS = "the stiffest directions", "the predictions"
 SMALLER = {
     True: "use a smaller step_size, or a larger batch_size",
     False: "use a smaller tolerance",
@@ -60,8 +60,8 @@ class Seen:
     Attributes:
       kind: what the predictions are.
       predicted: log probabilities, means or log likelihoods.
-      kinetic: temperatures over T of every layer and of the stiffest directions; None where the
-        sampler's are not measured.
+      kinetic: temperatures over T of every layer, of the stiffest directions and, where their speeds are
+        known, of predictions; None where the sampler's are not measured.
       weights: of the draws; they sum to 1.
       layers: of the position.
       failures: what failed chains say.
@@ -159,7 +159,7 @@ def _variation(seen: Seen) -> float | None:
 
 @dataclass(frozen=True)
 class Temperature:
-    """Of a layer or of the stiffest directions: over T, with its standard error."""
+    """Of a layer, of the stiffest directions or of predictions: over T, with its standard error."""
 
     name: str
     value: float
@@ -168,7 +168,7 @@ class Temperature:
 
 
 def temperatures(seen: Seen) -> list[Temperature]:
-    """Of every layer, and of the stiffest directions; empty where they were not measured."""
+    """Of every layer, of the stiffest directions and of predictions; empty where they were not measured."""
     if seen.kinetic is None:
         return []
     values = np.asarray(seen.kinetic, np.float64)
@@ -179,9 +179,10 @@ def temperatures(seen: Seen) -> list[Temperature]:
         if len(means) > 1
         else np.full(values.shape[2], np.inf)
     )
-    names, sizes = (*seen.layers.names, STIFFEST), seen.layers.sizes
-    least = min(FEWEST_ENTRIES, max(sizes))
-    judged = [size >= least for size in sizes] + [True]
+    sizes, beside = seen.layers.sizes, (STIFFEST, SPEEDS)
+    beside = beside[: values.shape[2] - len(sizes)]
+    names, least = (*seen.layers.names, *beside), min(FEWEST_ENTRIES, max(sizes))
+    judged = [size >= least for size in sizes] + [True] * len(beside)
     mean = values.mean(axis=(0, 1))
     return [
         Temperature(n, float(t), float(s), j)
@@ -306,7 +307,7 @@ def _elsewhere(unlike: int, seen: Seen) -> str:
 
 
 def _called(t: Temperature) -> str:
-    return t.name if t.name == STIFFEST else f"layer {t.name!r}"
+    return t.name if t.name in (STIFFEST, SPEEDS) else f"layer {t.name!r}"
 
 
 def _promise(kind: Kind) -> str:

@@ -1,7 +1,9 @@
 """What is measured at the kept draws of a run that is judged by predictions.
 
-Kinetic temperatures, 1 where the step makes no error, are measured in every layer and in the
-stiffest directions, in the coordinates of D^{1/2}:
+Kinetic temperatures, 1 where the step makes no error, are measured in every layer, in the stiffest
+directions and along the gradients of predictions at the draw itself, f_i' D^{1/2} / |f_i' D^{1/2}|, in the
+coordinates of D^{1/2}. A noise that heats few of many directions is lost in a mean over all of them; in
+what it does to predictions it is not. As estimates:
 
     BAOA    from the momentum p after the O step, A = E p^2, e = exp(-friction delta):
             (A + (A - T (1 - e^2)) / e^2) / 2, the mean of p^2 before and after it
@@ -13,7 +15,7 @@ of which each draw gives a value without bias. They are over T.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import jax
@@ -25,9 +27,11 @@ from ..pytree import as_pytree
 from ..sampler.baoa import BAOA
 from ..sampler.sgld import SGLD
 from .layers import Layers
-from .predictions import Predictions
+from .predictions import CLASSES, Predictions
 
 __all__ = ["Meter", "Probe", "meter_of"]
+
+SPEED_ROWS = 8  # of the probe rows, whose predictions' speeds are measured
 
 Meter = Literal["momentum", "step"]
 
@@ -61,22 +65,45 @@ class Probe:
         return jax.vmap(lambda q: self.predictions.at(problem.target, q))(z)
 
     def kinetic(
-        self, sampler: Any, D: Any, moved: Float[Array, "chain d"], h: Array, T: Array
-    ) -> Float[Array, "chain layer+1"]:
-        """Temperatures over T of the layers, and of the stiffest directions together.
+        self, problem: Problem, sampler: Any, D: Any, z: Float[Array, "chain d"],
+        moved: Float[Array, "chain d"], h: Array, T: Array,
+    ) -> Float[Array, "chain layer+2"]:  # fmt: skip
+        """Temperatures over T of the layers, of the stiffest directions together, and of predictions.
 
-        `moved` is the momentum at a draw, or the gradient of its step, by the meter.
+        `moved` is the momentum at the draw z, or the gradient of its step, by the meter.
         """
 
-        def one(values: Array, directions: Array) -> Array:
+        def one(z: Array, values: Array, directions: Array) -> Array:
             if self.meter == "step":
                 values = D.pullback(values)
             each = self.layers.means(values**2)
             stiff = jnp.mean((directions @ values) ** 2)
-            return jnp.append(each, stiff)
+            along = jax.vmap(D.pullback)(self._slopes(problem, z))
+            lengths = jnp.sum(along**2, axis=1)
+            felt = lengths > 0  # a row whose units are dead says nothing
+            speeds = jnp.where(felt, (along @ values) ** 2 / jnp.where(felt, lengths, 1), 0)
+            count = jnp.sum(felt, dtype=values.dtype)
+            speed = jnp.where(count > 0, jnp.sum(speeds) / jnp.maximum(count, 1), stiff)
+            return jnp.concatenate([each, stiff[None], speed[None]])
 
-        squares = jax.vmap(one)(moved, self.directions)
+        squares = jax.vmap(one)(z, moved, self.directions)
         if self.meter == "step":
             return 1 + 0.5 * h * squares / T
         decay = jnp.exp(-2 * sampler.friction * jnp.sqrt(h))
         return (squares + (squares - T * (1 - decay)) / decay) / 2 / T
+
+    def _slopes(self, problem: Problem, z: Float[Array, " d"]) -> Float[Array, "row d"]:
+        """The gradient at z of a prediction of each of some rows; of several numbers, of their sum with random weights."""
+        rows = jax.tree.map(lambda leaf: leaf[:SPEED_ROWS], self.predictions.rows)
+
+        def one(z: Array, row: Any, key: Array) -> Array:
+            alone = replace(self.predictions, rows=jax.tree.map(lambda leaf: leaf[None], row))
+            found = alone.at(problem.target, z)[0]
+            weights = jax.random.normal(key, found.shape, found.dtype)
+            if self.predictions.kind == CLASSES:
+                weights = weights - jnp.mean(weights)
+            return jnp.dot(weights, found)
+
+        count = jax.tree.leaves(rows)[0].shape[0]
+        keys = jax.random.split(jax.random.key(0), count)
+        return jax.vmap(jax.grad(one), in_axes=(None, 0, 0))(z, rows, keys)

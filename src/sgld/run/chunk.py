@@ -84,7 +84,9 @@ class Kernel:
             return None, None
         kinetic = None
         if moved is not None:
-            kinetic = self.probe.kinetic(self.sampler, self.preconditioner, moved, h, T)
+            kinetic = self.probe.kinetic(
+                self.problem, self.sampler, self.preconditioner, z, moved, h, T
+            )
         return self.probe.predicted(self.problem, z), kinetic
 
 

@@ -78,7 +78,7 @@ def from_other_starts(
     found = tuned(batched, ask, BAOA(), gradient, starts, temperature)
     z, seen = found.z, []
     for number in range(STRETCHES):
-        at = (number + STRETCHES, STEPS)  # past the stages
+        at = (number + 2 * STRETCHES, STEPS)  # past the stages, of 250 steps each
         z = moved(batched, ask, BAOA(), gradient, found.D, z, found.h, temperature, at)
         if number >= STRETCHES // 2:
             seen.append(np.asarray(_predicted(whole, z)))

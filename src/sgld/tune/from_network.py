@@ -67,6 +67,7 @@ FULL_SECONDS, FULL_STEPS = 30.0, 20_000  # predicted, of so many full gradients 
 OPTIMISER_SECONDS, MOST_PASSES, FEWEST_STEPS, MOST_STEPS = 20.0, 60, 500, 20_000
 STAGES, STAGE_STEPS, STAGE_SECONDS = 4, 250, 4.0
 CAUTION = 0.25  # of h, after a stage in which chains did not stay finite
+TRIALS = 4  # of the last h
 STABLE = 0.5  # f = delta^2 lambda_1
 BATCHES = 20  # of which V_l is measured
 FISHER_ROWS, CURVATURE_ROWS, FEWEST_ROWS = 1024, 1024, 64
@@ -82,6 +83,7 @@ SHARED = 5e-6  # seconds of a step, whatever the model
 PROBE_SHARE = 0.05  # of a run's gradients, that predictions at draws may cost
 MOST_NUMBERS, FEWEST_DRAWS = 2**26, 50  # of all kept positions; draws of a chain
 OTHER_STARTS, FEWEST_STARTS = 12, 4  # chains that a run's predictions are held against
+OTHERS_LEAST = 30.0  # max_seconds, of which the verdict's share is enough to compile them
 OTHERS_SHARE = 0.2  # of the seconds of a run, and half of that of max_seconds, that they may take
 PREDICTED = 1024  # numbers beside the position that a draw has, about
 
@@ -148,6 +150,8 @@ def _prior_curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " 
 
 def other_starts_affordable(problem: Problem, ask: Request, steps: int) -> int:
     """How many chains from other starts are, each of so many steps after the stages; 0 where too few are."""
+    if ask.max_seconds is not None and ask.max_seconds < OTHERS_LEAST:
+        return 0
     small = problem.with_batches(min(100, problem.num_data), "reshuffle")
     optimiser = _passes(small, ask.chains()) * small.source.batch_size * row_price(problem)
     step = small.source.batch_size * row_price(problem)
@@ -199,6 +203,12 @@ def tuned(
             if bool(lost.any()):  # curvature is larger where they went: the stage goes for nothing
                 caution *= CAUTION
             z = jnp.where(lost[:, None], z, new)
+    matrix = settled(D, problem, z[0])
+    for _ in range(TRIALS):  # chains that move there, and stay where they were
+        end = moved(problem, ask, sampler, gradient, matrix, z, h, T, (STAGES, steps))
+        if bool(jnp.isfinite(end).all()):
+            break
+        h *= CAUTION
     return Tuned(z, D, h)
 
 

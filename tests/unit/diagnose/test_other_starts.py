@@ -106,8 +106,10 @@ def test_few_rows_of_a_limit_on_time_leave_no_other_starts():
     problem = prepare(TWO_LINES, (X, Y), {"w": jnp.array(0.0), "b": jnp.array(0.0)})
     ask = Request(*["auto"] * 2, 0.05, 1.0, *["auto"] * 8, 0)
     assert path.other_starts_affordable(problem, ask, 800) == path.OTHER_STARTS
-    short = Request(*["auto"] * 2, 0.05, 1.0, *["auto"] * 8, 0, max_seconds=1e-3)
+    short = Request(*["auto"] * 2, 0.05, 1.0, *["auto"] * 8, 0, max_seconds=29.0)
     assert path.other_starts_affordable(problem, short, 800) == 0
+    long = Request(*["auto"] * 2, 0.05, 1.0, *["auto"] * 8, 0, max_seconds=1e4)
+    assert path.other_starts_affordable(problem, long, 10**10) == 0
 
 
 def test_a_stage_in_which_chains_fail_goes_for_nothing(monkeypatch):

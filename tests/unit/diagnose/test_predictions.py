@@ -32,7 +32,8 @@ def seen(
     values[0] += shift
     if kind == CLASSES:
         values = np.asarray(jax.nn.log_softmax(jnp.asarray(values, jnp.float32)))
-    kinetic = np.asarray(temperature) + noise * rng.standard_normal((CHAINS, DRAWS, 4))
+    noise = noise * rng.standard_normal((CHAINS, DRAWS, len(temperature)))
+    kinetic = np.asarray(temperature) + noise
     weights = np.full((CHAINS, DRAWS), 1 / (CHAINS * DRAWS))
     return Seen(kind, values, kinetic, weights, LAYERS, **more)
 
@@ -56,6 +57,7 @@ def test_what_is_right_is_trusted_and_says_of_what(kind, said):
     ({"shift": 1.0}, "not mixed", "R-hat is"),
     ({"temperature": (1.0, 1.2, 1.0, 1.0)}, "biased", "layer 'b' is 1.20"),
     ({"temperature": (1.0, 1.0, 1.0, 1.3)}, "biased", "the stiffest directions is 1.30"),
+    ({"temperature": (1.0, 1.0, 1.0, 1.0, 1.3)}, "biased", "of the predictions is 1.30"),
     ({"temperature": (1.0, 1.0, 9.0, 1.0)}, "trusted", "predictions"),  # a layer of one weight
     ({"temperature": (1.0, 1.12, 1.0, 1.0)}, "unknown", "is 1.12, where up to 1.10"),
     ({"temperature": (0.937, 1.0, 1.0, 1.0)}, "not mixed", "still on their way"),

@@ -8,6 +8,8 @@ import pytest
 import sgld
 from sgld.probe.directions import stiffest
 from sgld.probe.layers import Layers
+from sgld.probe.predictions import predictions_of
+from sgld.probe.probe import Probe
 from sgld.problem.prepare import prepare
 from sgld.tune import from_network as path
 
@@ -61,6 +63,21 @@ def test_the_stiffest_directions_are_eigenvectors_in_the_metric():
     overlap = np.linalg.svd(np.asarray(basis[1]) @ vectors[:, -2:])[1]
     np.testing.assert_allclose(overlap, 1, atol=1e-3)
     np.testing.assert_allclose(np.asarray(basis[0]) @ np.asarray(basis[0]).T, np.eye(2), atol=1e-4)
+
+
+def test_the_temperature_of_predictions_is_that_of_the_momentum_along_their_gradients():
+    """Heat in one of six directions, which is all that is predicted: a sixth of it shows in the layer's."""
+    posterior, data = linear()
+    posterior = sgld.Posterior(
+        posterior.log_prior, posterior.log_likelihood, predict=lambda b, row: row[0][0] * b[0]
+    )
+    problem = prepare(posterior, data, FLAT)
+    D = sgld.Diagonal(np.array([4, 1, 1, 1, 1, 1], np.float32)).prepare(problem.layout)
+    directions = problem.array(np.tile(np.eye(6)[1], (2, 1, 1)))
+    probe = Probe(predictions_of(problem), directions, Layers.of(problem.layout), "momentum")
+    momentum = problem.array(np.array([[3, 1, 1, 1, 1, 1], [0, 5, 1, 1, 1, 1]]))
+    found = probe.kinetic(problem, sgld.BAOA(), D, jnp.zeros((2, 6)), momentum, 1e-10, 1.0)
+    np.testing.assert_allclose(found, [[14 / 6, 1, 9], [29 / 6, 25, 0]], atol=1e-3)
 
 
 def test_the_noise_of_a_layer_is_its_batches_variance_in_the_metric():
