@@ -386,8 +386,8 @@ def predict(
     UsageError for `kind` and `prob`.
     """
     fraction("prob", prob)
-    draws = load(run)
-    asked = RunDirectory(run).begun()
+    with stage("data"):
+        draws, asked = load(run), RunDirectory(run).begun()
     if asked.get("kind") != "formula":
         raise RunError(
             f"{run} was not made by `sgld fit`, so the command line does not know how to predict "
@@ -396,10 +396,11 @@ def predict(
     with reading(Path(run) / "run.json"):
         model = FormulaModel.from_spec(_part(asked, "model"))
     check_kind(model.family, kind)
-    if isinstance(data, (str, Path)):
-        table, _ = TableSource.like(asked.get("data"), data, sep, decimal).read()
-    else:
-        table, _ = _read(data, sep, decimal or ".")
+    with stage("data"):
+        if isinstance(data, (str, Path)):
+            table, _ = TableSource.like(asked.get("data"), data, sep, decimal).read()
+        else:
+            table, _ = _read(data, sep, decimal or ".")
     for name in ids:
         check_named(table, name)
     with reading(run):
