@@ -179,7 +179,8 @@ def resume(
 
     Args:
       path: its run directory.
-      model, loss, dataset: the same; the sampled weights may be any.
+      model, loss, dataset: the same; the sampled weights may be any. Of a finished run None is taken for the
+        data set, and nothing is held against it then.
       progress: as for `sample`.
 
     Raises: RunError where `path` is no run of this function or is damaged; UsageError where model or
@@ -195,7 +196,7 @@ def resume(
     if not directory.path.is_dir():
         raise RunError(f"{path} is not a directory.")
     begun = of_torch(directory)
-    if directory.finished():
+    if directory.finished() and dataset is None:
         return Ensemble.load(path, model)
     with reading(directory.path):
         asked, every = Asked(**begun["asked"]), float(begun["checkpoint_every"])
@@ -204,6 +205,9 @@ def resume(
             weights = _weights(model)
             rows = read_rows(dataset, weights.device, asked.seed)
             check_unchanged(directory.path, begun, model, weights, rows)
+        if directory.finished():
+            return Ensemble.load(path, model)
+        with stage("data"):
             with reading(directory.path):
                 law = Prior.from_dict(begun["prior"], weights.flat(model))
             target = Target(checked(model, loss, rows), rows, weights, law)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.errors import RunError
+from sgld.errors import RunError, UsageError
 
 torch = pytest.importorskip("torch")
 
@@ -64,6 +64,14 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path, monkeypatch, short_tuning):
     assert torch.equal(loaded(data[0]), again(data[0]))
     assert {p.suffix for p in (tmp_path / "run").iterdir()} <= {".json", ".npz", ""}
     finished = st.resume(tmp_path / "run", model, squares, None)
+    held = st.resume(tmp_path / "run", model, squares, data, progress=False)
+    assert torch.equal(held.states[0]["weight"], finished.states[0]["weight"])
+    with pytest.raises(UsageError, match="was begun with others: the data set"):
+        st.resume(tmp_path / "run", model, squares, (data[0], data[1] + 1), progress=False)
+    model.bias.requires_grad_(False)
+    with pytest.raises(UsageError, match="the parameters that are sampled are not the same"):
+        st.resume(tmp_path / "run", model, squares, data, progress=False)
+    model.bias.requires_grad_(True)
     assert len(finished) == len(whole)
 
 
