@@ -19,7 +19,7 @@ FAMILIES = (
 DEMO = "mdvis ~ lncoins + idp + lpi + fmde + physlm + disea + hlthg + hlthf + hlthp"
 
 
-@command("sgld demo")
+@command("sgld demo", makes="out")
 def demo(
     out: Annotated[
         Path, typer.Option("--out", metavar="RUN", help="The run directory to make.")
@@ -56,7 +56,8 @@ def _is_demo(run: Path, path: Path) -> bool:
 
 
 @command(
-    'sgld fit visits.parquet "mdvis ~ lncoins + physlm + C(hlthg)" --family poisson --out run/'
+    'sgld fit visits.parquet "mdvis ~ lncoins + physlm + C(hlthg)" --family poisson --out run/',
+    makes="out",
 )
 def fit(
     data: Annotated[
@@ -209,7 +210,7 @@ def _fit(
         finish(out, quiet, as_json, fit.model)
 
 
-@command("sgld resume run/")
+@command("sgld resume run/", makes="run")
 def resume(
     run: Run,
     checkpoint_every: CheckpointEvery = 10.0,

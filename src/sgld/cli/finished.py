@@ -64,12 +64,19 @@ def _goes_on(run: Path) -> bool:
 @command("sgld verify run/")
 def verify(run: Run) -> None:
     """Read every file of a run, finished or not, and hold it against what was written."""
-    from ..draws.storage import verify as verified
+    from ..draws.kept import kept
+    from ..draws.remedies import at_the_shell
+    from ..draws.run_directory import RunDirectory
 
-    files = verified(run)
+    with at_work(False, "draws.storage") as storage:
+        files = storage.verify(run)
     for name, size in files.items():
         typer.echo(f"{size:>14,} bytes  {name}")
     typer.echo(f"{run}: {len(files)} files, all as they were written.")
+    directory = RunDirectory(run)
+    if not directory.finished():
+        busy = "a process is at work on it" if directory.in_use() else kept(directory)
+        typer.echo(f"the run is not finished: {at_the_shell(busy, run)}")
 
 
 @command("sgld report run/")

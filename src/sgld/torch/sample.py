@@ -14,10 +14,12 @@ import torch
 
 from ..checks import check_seed, fraction, positive, positive_number, whole_number
 from ..deadline import LEAST, deadline
+from ..draws.kept import saying_what_is_kept
 from ..draws.run_directory import RunDirectory
 from ..errors import DataError, RunError, UsageError
 from ..files import reading
 from ..foreign import DRAWING, answering
+from ..pace import Work
 from ..stages import stage, told
 from .chains import LEAST_STEPS, MOST_KEPT, Chains, Record, lengths, num_directions
 from .dynamics import Motion, Order, State
@@ -239,11 +241,12 @@ def few_threads(target: Target, asked: Asked) -> Iterator[None]:
 @contextmanager
 def _held(files: Files) -> Iterator[None]:
     failed = True
-    try:
-        yield
-        failed = False
-    finally:
-        files.close(failed=failed)
+    with saying_what_is_kept(files.directory):  # of what is there when all is closed
+        try:
+            yield
+            failed = False
+        finally:
+            files.close(failed=failed)
 
 
 @dataclass
@@ -283,9 +286,10 @@ class _Run:
             planned = lengths(self.target, self.asked, h, chains.motion.order.batch_size)
             chains = chains.again(planned, h)
             self.files.save(chains, True)
-        with stage("verdict"), self._timed("verdict"):
+        with Work("verdict") as work, self._timed("verdict"):  # Ctrl-C is heard when all is written
             found = self._found(chains, verdict)
             self.files.finish(found)
+            work.check()
         ensemble = ensemble_of(self.target.likelihood.model, found)
         ensemble._run = chains, self.asked
         return ensemble
