@@ -47,7 +47,7 @@ DISK = [
         BAD + "test_a_conversion_at_work_is_left_alone",
     ),
     Mutant(
-        "open: a file that changes while it is read is taken", "disk/open.py",
+        "open: a file that changes while it is read is taken", "disk/kept.py",
         "        if stamp_of(path) != before:", "        if False:",
         BAD + "test_a_file_that_changes_while_it_is_read",
     ),
