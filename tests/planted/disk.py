@@ -8,7 +8,7 @@ BAD = "tests/unit/disk/test_bad_files.py::"
 DISK = [
     Mutant(
         "shuffle: pieces are numbered anew", "disk/spill.py",
-        "numbers = (self.count + order)", "numbers = (0 * self.count + order)",
+        "numbers = (self.first + self.count + order)", "numbers = (self.first + 0 * self.count + order)",
         OPEN + "test_every_kind_of_file_lies_in_the_order_of_memory",
     ),
     Mutant(
