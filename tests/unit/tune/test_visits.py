@@ -32,18 +32,26 @@ def promised(start: np.ndarray | None = PLACE) -> Known:
 def chains(share: float, number: int = 64) -> np.ndarray:
     """Normal draws, of which a share of `number` chains is beyond that place."""
     rng = np.random.default_rng(0)
-    z = rng.standard_normal((64, 800, 2))
+    z = np.clip(rng.standard_normal((64, 800, 2)), -5, 5)
     far = rng.random((64, 800)) < share
     far[number:] = False
     z[far, 0] = 6.5
     return z
 
 
+def once(number: int) -> np.ndarray:
+    """Normal draws, of which one of each of `number` chains is beyond that place."""
+    z = chains(0.0)
+    z[np.arange(number), 7 * np.arange(number), 0] = 6.5
+    return z
+
+
 @pytest.mark.parametrize(
-    ("z", "settled"), [(chains(0.02), True), (chains(0.0002), False), (chains(0.1, 24), False)]
+    ("z", "settled"),
+    [(chains(0.02), True), (once(40), False), (chains(0.02, 31), False), (chains(0.02, 40), True)],
 )
 def test_a_doubt_is_settled_where_most_chains_have_been_often_enough(z, settled):
-    """Nobody has been there often; and where a few chains have all the visits, what keeps the others out?"""
+    """40 visits are too few; and where less than half of the chains have all of many, what keeps the others out?"""
     assert (standing(promised(), z, exact=True, began_there=True) == ()) is settled
 
 
