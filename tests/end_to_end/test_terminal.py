@@ -96,7 +96,9 @@ def test_other_commands_say_what_they_do_from_the_first_second_on(table, command
     seen = {"predict": "data", "update": "sampling", "report": "report"}[command]
     assert STAGE.findall(text)[0] == "data" and text.startswith("\r")  # before anything else
     assert seen in STAGE.findall(text) and max(gaps) < 15
-    assert (": data" in text.strip().splitlines()[-1]) is (command == "update")  # what stages took stays
+    assert (": data" in text.strip().splitlines()[-1]) is (
+        command == "update"
+    )  # what stages took stays
 
 
 def test_what_is_piped_away_holds_no_progress(table):

@@ -18,8 +18,11 @@ from .sklearn_door import SKLEARN_DOOR
 from .tables import TABLES
 from .torch_door import TORCH_DOOR
 from .tune import TUNE
+from .visits import VISITS_BUGS
 
 MUTANTS: list[Mutant] = [
     *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DISK, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *MANNERS, *SKLEARN_DOOR,
     *TABLES, *TORCH_DOOR, *ARVIZ_DOOR, *NETWORKS, *NEWCOMERS, *SCALE,
+    *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *VISITS_BUGS, *TUNE, *DISK, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *MANNERS, *SKLEARN_DOOR,
+    *TABLES, *TORCH_DOOR, *ARVIZ_DOOR, *NETWORKS, *SCALE,
 ]  # fmt: skip

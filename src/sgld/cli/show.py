@@ -51,10 +51,8 @@ def at_work(silent: bool, module: str, ahead: Sequence[str] = ()) -> Iterator[An
 
 def say_model(data: str | Path, model: FormulaModel) -> None:
     """The formula, the family, the rows and the priors."""
-    assert model.data is not None
-    rows = len(model.data[1])
     typer.echo(f"{model.spec['design']['formula']}")
-    what = f"{model.family.name} ({model.family.link}), {rows} rows of {data}"
+    what = f"{model.family.name} ({model.family.link}), {model.num_data} rows of {data}"
     if model.num_dropped:
         from ..draws.summary import left_out
 

@@ -26,6 +26,7 @@ from .dynamics import Motion, Order, State
 from .ensemble import Ensemble
 from .judging import draws_wanted, first_draw, judged, smaller
 from .likelihood import checked
+from .other_starts import from_other_starts
 from .prior import Prior, prior_of
 from .result import ensemble_of
 from .rows import Inputs, probe_inputs, read_rows
@@ -287,6 +288,9 @@ class _Run:
             chains = chains.again(planned, h)
             self.files.save(chains, True)
         with Work("verdict") as work, self._timed("verdict"):  # Ctrl-C is heard when all is written
+            if verdict.word in ("trusted", "unknown"):
+                others = from_other_starts(chains, self.asked, self.began + allowed)
+                verdict = judged(chains, self.asked, others)
             found = self._found(chains, verdict)
             self.files.finish(found)
             work.check()
