@@ -99,7 +99,8 @@ def counted(
     """
     stages = _present.get()
     if stages is not None:
-        stages.count(_Count(done, total, what, rate, said, time.monotonic() + left))
+        now = time.monotonic()
+        stages.count(_Count(done, total, what, rate, said, now + left, now))
 
 
 def aside() -> AbstractContextManager[Any]:
@@ -116,6 +117,7 @@ class _Count:
     rate: float
     said: str
     until: float
+    at: float = math.inf  # the time it was made
 
     def __str__(self) -> str:
         text = f"{self.done:,} of {self.total:,} {self.what}"
@@ -125,7 +127,10 @@ class _Count:
 
     def left(self, now: float) -> float | None:
         """Seconds to the end of the stage; None where they are not known."""
-        units = (self.total - self.done) / self.rate if self.rate else math.inf
+        units, since = math.inf, max(0.0, now - self.at)
+        if self.rate:  # what goes on longer than it should goes on for a while
+            rest = (self.total - self.done) / self.rate
+            units = max(rest - since, since / 4) if rest else 0.0
         left = min(units, max(0.0, self.until - now))
         return left if math.isfinite(left) else None
 

@@ -202,6 +202,19 @@ def test_what_is_left_is_in_proportion_to_what_stages_took(monkeypatch):
     assert clock.left() == pytest.approx(4, abs=0.1)  # max_seconds
 
 
+def test_what_is_left_goes_down_while_one_piece_of_the_work_is_computed(monkeypatch):
+    """An estimate that never moves is worse than none."""
+    clock = Clock(monkeypatch)
+    clock.stages.enter("sampling", False)
+    monkeypatch.setattr(stages, "_present", SimpleNamespace(get=lambda: clock.stages))
+    counted(250, 1000, "steps", rate=50.0)
+    assert clock.left() == pytest.approx(15, abs=0.6)
+    clock.now += 10
+    assert clock.left() == pytest.approx(5, abs=0.1)
+    clock.now += 30  # longer than it should
+    assert clock.left() == pytest.approx(10, abs=0.6)
+
+
 def test_the_share_never_goes_back(monkeypatch):
     clock = Clock(monkeypatch, ("mode", "sampling"))
     clock.stages.enter("sampling", False)

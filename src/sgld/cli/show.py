@@ -68,6 +68,8 @@ def say_model(data: str | Path, model: FormulaModel) -> None:
     lines = columns([[name, f"~ {law}"] for name, law in priors], left=(0, 1))
     left = len(model.prior_text) - len(priors)
     _say("priors", [*lines, *([f"and {left} more in run.json"] if left else [])])
+    if model.posterior.notes:  # before the search, which may take its time because of them
+        _say("note", model.posterior.notes)
 
 
 def say_plan(run: Path, plan: Plan) -> None:

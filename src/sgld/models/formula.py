@@ -44,6 +44,7 @@ from .prior import (
     parse_prior,
 )
 from .rows import rows_of
+from .separated import separated
 
 __all__ = ["FormulaModel"]
 
@@ -120,6 +121,7 @@ class FormulaModel:
         columns = {"weights": weights, "trials": trials, "missing": missing}
         rows = rows_of(as_table(table() if callable(table) else table), formula, kind, columns)
         (state, x, y, _), extra = rows.learnt, rows.extra
+        notes = separated(kind.name, rows.levels or (), x, y, state, extra)
         give_back(x)
         check_own((*state["names"], *kind.dispersion))
         check_magnitudes(np.column_stack([y]), [state["outcome"]])
@@ -148,7 +150,7 @@ class FormulaModel:
         }
         data = _standardise(spec, x, y, extra)
         return replace(
-            cls._assemble(spec, data), num_dropped=rows.num_dropped, row_numbers=rows.numbers
+            cls._assemble(spec, data, notes), num_dropped=rows.num_dropped, row_numbers=rows.numbers
         )
 
     @classmethod
@@ -175,7 +177,8 @@ class FormulaModel:
         state, x, y, _ = rows.learnt
         if state["names"] != spec["design"]["names"]:
             raise OtherColumns(state["names"], spec["design"]["names"])
-        model = cls._assemble(spec, _standardise(spec, x, y, rows.extra))
+        notes = separated(kind.name, rows.levels or (), x, y, state, rows.extra)
+        model = cls._assemble(spec, _standardise(spec, x, y, rows.extra), notes)
         return replace(model, num_dropped=rows.num_dropped, row_numbers=rows.numbers)
 
     @classmethod
@@ -197,7 +200,7 @@ class FormulaModel:
         return jax.tree.map(np.asarray, self.data)
 
     @classmethod
-    def _assemble(cls, spec: dict[str, Any], data: Any) -> FormulaModel:
+    def _assemble(cls, spec: dict[str, Any], data: Any, notes: Any = ()) -> FormulaModel:
         family = find_family(spec["family"])
         columns = spec["design"]["names"]
         center, scale = np.asarray(spec["center"]), np.asarray(spec["scale"])
@@ -245,6 +248,7 @@ class FormulaModel:
             init={"coefficients": mean, **begin},
             output=Partial(_original, matrix, offset),
             names=Labels(names),
+            notes=notes,
         )
         return cls(
             family,
