@@ -24,7 +24,6 @@ from types import TracebackType
 from typing import Any
 
 from .deadline import check_deadline
-from .mesh import agreed
 from .stages import counted, stage
 
 __all__ = ["Work"]
@@ -51,7 +50,7 @@ class Work:
         self, doing: str, *, units: str = "steps", steps: int = 1, until: float = math.inf
     ) -> None:
         self._doing, self._units, self._steps, self._until = doing, units, steps, until
-        self._size, self._rate = 1, 0.0
+        self._size, self._rate, self._left = 1, 0.0, 0.0
         self._interrupt = threading.Event()
         self._open = ExitStack()
         self.said = ""
@@ -72,12 +71,12 @@ class Work:
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C was pressed: KeyboardInterrupt comes when the next piece is asked for."""
-        return bool(agreed(self._interrupt.is_set()))
+        return bool(_agreed(self._interrupt.is_set()))
 
     @property
     def late(self) -> bool:
         """Whether the time is up."""
-        return self._until < math.inf and bool(agreed(time.monotonic() > self._until))
+        return self._until < math.inf and bool(_agreed(time.monotonic() > self._until))
 
     def pieces(
         self, begin: int, end: int, *, most: int | None = None, of: int | None = None
@@ -94,7 +93,7 @@ class Work:
             count = min(self._size, end - begin, most or end)
             began = time.perf_counter()
             yield begin, count
-            seconds = agreed(max(time.perf_counter() - began, 1e-6))
+            seconds = _agreed(max(time.perf_counter() - began, 1e-6))
             begin += count
             self._took(count, seconds)
             self._rate = 0.0 if first and not self._rate else count / seconds  # the first compiles
@@ -105,7 +104,7 @@ class Work:
         """KeyboardInterrupt, where Ctrl-C was pressed; RunError past a deadline (deadline.py)."""
         if self.interrupted:
             raise KeyboardInterrupt
-        check_deadline(self._doing)
+        check_deadline(self._doing, self._left)
 
     def _took(self, count: int, seconds: float) -> None:
         by_time = int(SECONDS / seconds * count)
@@ -115,10 +114,18 @@ class Work:
 
     def _count(self, done: int, total: int) -> None:
         steps, left = self._steps, self._until - time.monotonic()
+        self._left = (total - done) / self._rate if self._rate else 0.0
         counted(
             min(done, total) * steps, total * steps, self._units,
             rate=self._rate * steps, said=self.said, left=left,
         )  # fmt: skip
+
+
+def _agreed(value: Any) -> Any:
+    """What the first process says (mesh.py), which is only then imported, and JAX with it."""
+    from .mesh import agreed
+
+    return agreed(value)
 
 
 @contextmanager

@@ -42,13 +42,14 @@ COLUMNS = 80  # of a terminal that does not say
 
 
 @contextmanager
-def told(shown: bool, ahead: Sequence[str] = ()) -> Iterator[None]:
+def told(shown: bool, ahead: Sequence[str] = (), *, summary: bool = True) -> Iterator[None]:
     """Show the stages of all that is done inside, on standard error.
 
     Inside another `told` they are shown there; with `shown` False, nowhere.
 
     Args:
       ahead: stages that are expected, in order: what is left is estimated from them.
+      summary: what each stage took stays at the end (in a notebook it does in any case).
     """
     if not shown or sys.stderr is None:
         token = _present.set(None)
@@ -68,7 +69,7 @@ def told(shown: bool, ahead: Sequence[str] = ()) -> Iterator[None]:
             ended = True
         finally:
             _present.reset(token)
-            stages.stop(ended)
+            stages.stop(ended, summary)
 
 
 @contextmanager
@@ -158,11 +159,12 @@ class _Stages:
         """Begin to show."""
         self._thread.start()
 
-    def stop(self, ended: bool) -> None:
-        """Show no more; what each stage took, where all is done."""
+    def stop(self, ended: bool, summary: bool) -> None:
+        """Show no more; with `summary` what each stage took, where all is done."""
         self._end.set()
         self._thread.join()
-        self._out.close(self._summary(time.monotonic()) if ended else None)
+        said = ended and (summary or self._out.stays)
+        self._out.close(self._summary(time.monotonic()) if said else None)
 
     def enter(self, name: str, whole: bool) -> None:
         """A stage begins."""
@@ -254,7 +256,7 @@ def _time(seconds: float) -> str:
 class _Line:
     """One line of a terminal, written over."""
 
-    every = EVERY_LINE
+    every, stays = EVERY_LINE, False
 
     def __init__(self, stream: Any, columns: Callable[[], int]) -> None:
         self._stream, self._columns = stream, columns
@@ -293,7 +295,7 @@ class _Line:
 class _Lines:
     """Lines that stay: a file, a pipe, a batch system. Nothing where all is over before the first."""
 
-    every = EVERY_TELLING
+    every, stays = EVERY_TELLING, False
 
     def __init__(self, stream: Any) -> None:
         self._stream, self._begun = stream, False

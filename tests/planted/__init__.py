@@ -10,6 +10,7 @@ from .front import FRONT
 from .manners import MANNERS
 from .mutant import Mutant
 from .networks import NETWORKS
+from .newcomers import NEWCOMERS
 from .referee import REFEREE
 from .sampling import SAMPLING
 from .scale import SCALE
@@ -17,8 +18,11 @@ from .sklearn_door import SKLEARN_DOOR
 from .tables import TABLES
 from .torch_door import TORCH_DOOR
 from .tune import TUNE
+from .visits import VISITS_BUGS
 
 MUTANTS: list[Mutant] = [
     *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *TUNE, *DISK, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *MANNERS, *SKLEARN_DOOR,
+    *TABLES, *TORCH_DOOR, *ARVIZ_DOOR, *NETWORKS, *NEWCOMERS, *SCALE,
+    *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *VISITS_BUGS, *TUNE, *DISK, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *MANNERS, *SKLEARN_DOOR,
     *TABLES, *TORCH_DOOR, *ARVIZ_DOOR, *NETWORKS, *SCALE,
 ]  # fmt: skip

@@ -2,12 +2,38 @@
 
 from .mutant import Mutant
 
+OTHER = "tests/unit/diagnose/test_other_starts.py::"
 PATH = "tests/unit/tune/test_from_network.py::"
 RULE = "tests/unit/diagnose/test_predictions.py::"
 PART = "tests/unit/networks/test_part.py::"
 HALF = "tests/unit/networks/test_networks_halving.py::"
 
 NETWORKS = [
+    Mutant(
+        "networks: other starts count wherever an optimiser was caught", "diagnose/other_starts.py",
+        "np.sum(apart & matters)", "np.sum(apart)",
+        OTHER + "test_starts_that_are_apart_and_matter_are_counted",
+    ),
+    Mutant(
+        "networks: other starts must be apart at every row", "diagnose/other_starts.py",
+        ".mean(axis=1) > SHARE", ".mean(axis=1) > 1 - SHARE",
+        OTHER + "test_starts_that_are_apart_and_matter_are_counted",
+    ),
+    Mutant(
+        "networks: nobody looks for other starts", "run/judge_predictions.py",
+        'if verdict.word in ("trusted", "unknown"):', "if not verdict.word:",
+        OTHER + "test_chains_that_began_at_one_of_two_functions",
+    ),
+    Mutant(
+        "networks: a weight alone begins at one place in all chains", "tune/from_optimisers.py",
+        "np.where(spread > 0, spread, least)", "np.where(spread > 0, spread, 0.0)",
+        OTHER + "test_starts_differ_where_a_layer_is_one_weight_or_begins_at_zero",
+    ),
+    Mutant(
+        "networks: a stage takes chains along that it lost", "tune/from_network.py",
+        "z = jnp.where(lost[:, None], z, new)", "z = new",
+        OTHER + "test_a_stage_in_which_chains_fail_goes_for_nothing",
+    ),
     Mutant(
         "networks: the metric forgets how many rows there are", "tune/from_network.py",
         "return prior + squares * (problem.num_data / rows)", "return prior + squares",

@@ -1,6 +1,7 @@
 """Limits on steps and time, and the plan that a run directory keeps."""
 
 import json
+import re
 import time
 
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.deadline import check_deadline, deadline
 from sgld.errors import RunError, UsageError
 from sgld.pace import Work
 from sgld.run import loop
@@ -57,6 +59,36 @@ def test_time_that_is_up_before_the_first_draw_is_told_with_the_stage():
         RunError, match="max_seconds = 1e-09 was up before the first draw, at the stage '"
     ):
         run(max_seconds=1e-9)
+
+
+def seconds_named(error):
+    """What the sentence says that should do."""
+    return float(re.search(r"max_seconds = (\S+) should do", str(error.value))[1])
+
+
+def test_the_time_that_is_said_to_do_does():
+    with pytest.raises(RunError) as error:
+        run(max_seconds=1e-9)
+    assert 1 <= seconds_named(error) <= 100
+    assert run(max_seconds=seconds_named(error)).num_draws >= 20
+
+
+def test_the_time_that_is_said_to_do_covers_the_steps_that_are_missing(late):
+    with pytest.raises(RunError, match="kept of 20 at least") as error:
+        run(max_seconds=1e3, step_size=0.3, burn_in=10**9, num_draws=50)
+    assert seconds_named(error) > 5000  # and not twice what was given: a microsecond a step is more
+
+
+def test_what_a_stage_needs_still_is_asked_for_too():
+    with deadline(1.0, time.monotonic() - 1), pytest.raises(RunError) as error:
+        check_deadline("rows", left=600.0)
+    assert seconds_named(error) >= 1000
+    with (
+        deadline(1.0, time.monotonic() - 1, least=700.0),
+        pytest.raises(RunError) as error,
+    ):
+        check_deadline("rows")
+    assert seconds_named(error) >= 1000
 
 
 def test_time_that_is_up_in_the_burn_in_ends_it_and_the_run_can_be_resumed(

@@ -2,6 +2,8 @@
 
 import io
 import re
+import subprocess
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -129,6 +131,20 @@ def test_an_error_leaves_an_empty_line_and_no_summary(terminal):
         raise ValueError
     assert re.search(r"\r +\r$", terminal.getvalue())
     assert stages._present.get() is None
+
+
+def test_what_stages_took_stays_only_where_it_is_asked_for(terminal):
+    for summary in (True, False):
+        with told(True, summary=summary), stage("mode"):
+            time.sleep(0.06)
+        assert (": mode " in terminal.lines()[-1]) is summary
+
+
+def test_a_line_moves_before_jax_is_there():
+    """The import of JAX takes a second or two, in which a terminal is not left alone."""
+    code = "import sys, sgld.stages, sgld.pace; print([m for m in ('jax', 'numpy') if m in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
 
 
 def test_without_a_terminal_a_line_every_ten_seconds_and_none_for_a_short_call(monkeypatch):

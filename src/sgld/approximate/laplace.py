@@ -141,8 +141,9 @@ def _verdict(nu: float, away: float, moved: bool | None) -> Verdict:
             "which makes it a good one around this mode."
         )
     else:
+        told = f"nu = {nu:.2g}" if np.isfinite(nu) else "nu beyond all numbers"
         reasons.append(
-            f"the posterior is not nearly Gaussian in free coordinates (nu = {nu:.2g}, where less "
+            f"the posterior is not nearly Gaussian in free coordinates ({told}, where less "
             f"than {NEAR_GAUSSIAN} is)."
         )
     return Verdict("unknown", tuple(reasons), extra={"nu": nu if np.isfinite(nu) else None})

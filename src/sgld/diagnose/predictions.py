@@ -26,6 +26,7 @@ from ..draws import weighted
 from ..draws.verdict import Verdict, Word
 from ..probe.layers import FEWEST_ENTRIES, Layers
 from ..probe.predictions import CLASSES, LIKELIHOODS, Kind
+from .other_starts import OtherStarts, numbers
 
 __all__ = [
     "Mixed",
@@ -67,6 +68,7 @@ class Seen:
       by_hand: whether the step size was the user's.
       exact: whether a Metropolis test makes every step size right.
       halving: what runs half the step, as the user calls it.
+      others: chains from other starts; None where they were not looked for.
     """
 
     kind: Kind
@@ -78,14 +80,12 @@ class Seen:
     by_hand: bool = False
     exact: bool = False
     halving: str = "sgld.networks.step_halving"
+    others: OtherStarts | None = None
 
     @property
     def values(self) -> Float[np.ndarray, "chain draw number"]:
         """What has to mix: centred logits, or the predictions themselves."""
-        found = np.asarray(self.predicted, np.float64)
-        if self.kind == CLASSES:
-            found = found - found.mean(axis=-1, keepdims=True)
-        return found.reshape(*found.shape[:2], -1)
+        return numbers(self.kind, self.predicted)
 
 
 @dataclass(frozen=True)
@@ -204,6 +204,8 @@ def judge_predictions(seen: Seen) -> Verdict:
             "kind": seen.kind, "rows": seen.predicted.shape[2],
             **{name: _number(getattr(agreement, name)) for name in ("r_hat", "max_r_hat", "ess", "variation")},
             "temperatures": {t.name: [_number(t.value), _number(t.se)] for t in warmth},
+            "other_starts": None if seen.others is None else [_unlike(seen), seen.others.tried],
+            "failed": bool(seen.failures),
             "too_warm": None if too_warm is None else too_warm.name,
         }
     }  # fmt: skip
@@ -226,6 +228,9 @@ def _rule(
         )
     if agreement.reasons:
         return "not mixed", agreement.reasons, None
+    unlike = _unlike(seen)
+    if unlike:
+        return "not mixed", [_elsewhere(unlike, seen)], None
     looked_at = [t for t in warmth if t.judged]
     if seen.exact:
         return "trusted", [_promise(seen.kind)], None
@@ -285,6 +290,19 @@ def _doubt(warmth: list[Temperature]) -> tuple[str | None, Temperature | None]:
             None,
         )
     return None, None
+
+
+def _unlike(seen: Seen) -> int:
+    """Chains from other starts that came to what this run has not seen."""
+    return 0 if seen.others is None else seen.others.unlike(seen.kind, seen.predicted)
+
+
+def _elsewhere(unlike: int, seen: Seen) -> str:
+    assert seen.others is not None
+    return (
+        f"{unlike} of {seen.others.tried} chains from other starts predict what no draw of this run does, and stay "
+        "there: there are functions that all its chains missed; use more chains, or another init."
+    )
 
 
 def _called(t: Temperature) -> str:

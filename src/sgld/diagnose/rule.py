@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 
 from ..draws.verdict import MODES, Verdict, Word
 from ..draws.weighted import MANY_CHAINS, max_r_hat
+from ..gaussian.far import far
 
 __all__ = [
     "Evidence",
@@ -300,10 +301,7 @@ def _doubt(e: Evidence) -> str | None:
     if e.doubts:
         return f"{e.doubts[0]}; compare with NUTS: sgld.reference."
     if e.nu is not None and not e.nu <= MAX_NU:
-        return (
-            f"the posterior is far from Gaussian (nu = {e.nu:.2g}), where the bias meter is no guide; "
-            + _ELSEWHERE
-        )
+        return f"the posterior is {far(e.nu)}, where the bias meter is no guide; " + _ELSEWHERE
     worst = int(np.argmin(e.r2))
     if e.r2[worst] < e.min_r2:
         return (

@@ -60,12 +60,11 @@ class TableSource(NamedTuple):
     def like(
         cls, stored: Any, data: str | Path, sep: str | None, decimal: str | None
     ) -> TableSource:  # fmt: skip
-        """A file beside the one that `as_json` told of: written as that, if the ends of their names are the same."""
-        before = stored if isinstance(stored, dict) else {}
-        ends = [Path(str(p).lower().removesuffix(".gz")).suffix for p in (data, before.get("path"))]
-        if ends[0] == ends[1]:
-            sep = before.get("sep") if sep is None else sep
-            decimal = before.get("decimal") if decimal is None else decimal
+        """A file beside those that `as_json` told of: written as the first of them whose name ends in the same letters."""
+        alike = [part for part in _parts(stored) if _ends(part.get("path")) == _ends(data)]
+        if alike:
+            sep = alike[0].get("sep") if sep is None else sep
+            decimal = alike[0].get("decimal") if decimal is None else decimal
         return cls.of(data, sep=None if sep is None else str(sep), decimal=str(decimal or "."))
 
     @property
@@ -207,3 +206,17 @@ def _digest_of_rows(table: pyarrow.Table) -> str:
         writer.write_table(table.combine_chunks())
     found.update(sink.getvalue())
     return found.hexdigest()
+
+
+def _ends(path: Any) -> str:
+    """What tells how a file of text is written, of its name."""
+    return Path(str(path).lower().removesuffix(".gz")).suffix
+
+
+def _parts(stored: Any) -> list[dict[str, Any]]:
+    """The files of a table, the run's first one before those that came later (grown.py)."""
+    found = []
+    while isinstance(stored, dict) and isinstance(stored.get("parts"), list) and stored["parts"]:
+        found = [part for part in stored["parts"][1:] if isinstance(part, dict)] + found
+        stored = stored["parts"][0]
+    return [stored, *found] if isinstance(stored, dict) else found

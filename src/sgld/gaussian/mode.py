@@ -54,7 +54,7 @@ def newton_mode(
     does not raise the density, J + mu diag|J| is used with growing mu. With rows and many parameters, as
     in a network, a curvature that is indefinite PATIENCE steps on end is a saddle's, and the search stops.
     """
-    array = problem.array
+    array = problem.on_host
     at = lambda q: _Point(q, *sums.value_and_gradient(problem, array(q)))  # noqa: E731
     here = at(np.asarray(start, np.float64))
     damping, last, indefinite = 0.0, np.inf, 0
@@ -200,7 +200,7 @@ def _climbed(problem: Problem, near: Laplace, start: np.ndarray) -> np.ndarray:
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
         z = near.center + near.spread(x)
-        value, slope = sums.value_and_gradient(problem, problem.array(z))
+        value, slope = sums.value_and_gradient(problem, problem.on_host(z))
         return -float(value), -near.pull(np.asarray(slope, np.float64))
 
     def arrived(x: np.ndarray) -> None:

@@ -27,6 +27,7 @@ from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
 from ..errors import DataError, RunError, UsageError, did_you_mean
 from ..files import reading
+from ..foreign import DRAWING, answering
 from ..posterior import Posterior
 from ..problem.request import Request
 from ..run import sample as runs
@@ -50,6 +51,7 @@ __all__ = ["fit", "model_of_run", "predict", "resume", "sandwich_of_run"]
 SAMPLERS = ("sgld",)
 
 
+@answering({**DRAWING, "path": "out"})
 def fit(
     data: Any,
     formula: str,
@@ -162,6 +164,7 @@ def fit(
             model.posterior, model.data, None, ask, None, asked, path=out, overwrite=overwrite,
             progress=progress, checkpoint_every=checkpoint_every,
             on_start=None if on_model is None else partial(on_model, model), on_plan=on_plan,
+            argument="out",
         )  # fmt: skip
         draws = replace(draws, origin=Origin(model.posterior, model.data, model))
         return Fit(draws, model, asked | {"seed": seed})
@@ -301,7 +304,7 @@ def _finished(run: str | Path) -> tuple[Draws, FormulaModel]:
     asked = RunDirectory(run).begun()
     if asked.get("kind") != "formula":
         raise RunError(
-            f"{run} was not made by `sgld fit`; use sgld.sandwich(posterior, data, sgld.load(path))."
+            f"{run} was not made by sgld.fit; use sgld.sandwich(posterior, data, sgld.load(path))."
         )
     return draws, model_of_run(asked)
 
@@ -336,20 +339,20 @@ def predict(
     UsageError for `kind` and `prob`.
     """
     fraction("prob", prob)
-    draws = load(run)
-    asked = RunDirectory(run).begun()
+    with stage("data"):
+        draws, asked = load(run), RunDirectory(run).begun()
     if asked.get("kind") != "formula":
         raise RunError(
-            f"{run} was not made by `sgld fit`, so the command line does not know how to predict "
-            "with it; use sgld.load(path).predict(f, x)."
+            f"{run} was not made by sgld.fit, so its model is not stored; use sgld.load(path).predict(f, x)."
         )
     with reading(Path(run) / "run.json"):
         model = FormulaModel.from_spec(_part(asked, "model"))
     check_kind(model.family, kind)
-    if isinstance(data, (str, Path)):
-        table, _ = TableSource.like(asked.get("data"), data, sep, decimal).read()
-    else:
-        table, _ = read(data, sep, decimal or ".")
+    with stage("data"):
+        if isinstance(data, (str, Path)):
+            table, _ = TableSource.like(asked.get("data"), data, sep, decimal).read()
+        else:
+            table, _ = read(data, sep, decimal or ".")
     for name in ids:
         check_named(table, name)
     with reading(run):

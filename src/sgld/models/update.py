@@ -116,7 +116,7 @@ def update(
     directory = RunDirectory(run)
     asked = directory.begun()
     if asked.get("kind") != "formula" or not directory.finished() or not asked.get("data"):
-        raise RunError(f"{run} is no finished run of `sgld fit` on a file, so it is not updated; fit the table anew.")  # fmt: skip
+        raise RunError(f"{run} is no finished run of sgld.fit on a file, so it is not updated; fit the table anew.")  # fmt: skip
     _check_formula(str(asked.get("formula")))
     more = None if new is None else TableSource.like(asked["data"], new, sep, decimal)
     with told(progress, SAMPLING):
@@ -167,7 +167,7 @@ def _grown(
         changes = [f"no {name!r}" for name in error.lost] + [f"a {name!r}" for name in error.came]
         raise DataError(
             f"on the rows there are now {asked['formula']!r} has {', '.join(changes[:6])}, unlike the run: a level "
-            "came, or its last row went, and that is another model; fit these rows anew (sgld fit)."
+            "came, or its last row went, and that is another model; fit these rows anew."
         ) from error
     came = _numbers(model) >= stayed
     pick = lambda data, mask: jax.tree.map(lambda leaf: np.asarray(leaf)[mask], data)  # noqa: E731

@@ -17,6 +17,7 @@ from ..posterior import Posterior
 from ..probe.predictions import Predictions, predictions_of
 from ..problem.prepare import prepare
 from ..problem.target import Target
+from ..run.other_starts import not_looked_for
 from ..run.sample import sample
 from ..sampler.sgld import SGLD
 
@@ -129,9 +130,10 @@ def step_halving(
     for chain in draws.healthy:
         start = jax.tree.map(lambda leaf, chain=chain: leaf[chain, -1], draws.position)
         ends.append(start)
-        half = sample(
-            posterior, data, start, progress=progress, seed=first + int(chain), **arguments
-        )
+        with not_looked_for():
+            half = sample(
+                posterior, data, start, progress=progress, seed=first + int(chain), **arguments
+            )
         values.append(half)
     joined = _joined(values)
     problem = prepare(posterior, data, ends[0])

@@ -65,21 +65,37 @@ class Price(NamedTuple):
 
 def gradient_price(problem: Problem) -> Price:
     """Of the log posterior density and its gradient over all rows."""
-    whole = problem.as_one_batch()
-
-    def log_density(z: Any) -> Any:
-        if not whole.has_rows:
-            return whole.log_prior(z)
-        batch = whole.source.fetch(jax.numpy.int32(0))
-        return whole.log_prior(z) + whole.log_likelihood(z, batch.rows, batch.weight)
-
-    return priced(jax.value_and_grad(log_density), _free(problem))
+    return _of_traced(_posterior, problem.as_one_batch())
 
 
 def row_price(problem: Problem) -> float:
     """Of one row's part of it."""
-    prior = priced(jax.value_and_grad(problem.log_prior), _free(problem)).each
+    prior = _of_traced(_prior, problem).each
     return max(0.0, gradient_price(problem).each - prior) / max(1, problem.num_data)
+
+
+@jax.jit
+def _posterior(problem: Problem, z: Any) -> Any:
+    """Log density and gradient, the rows in one batch; only traced."""
+
+    def log_density(z: Any) -> Any:
+        if not problem.has_rows:
+            return problem.log_prior(z)
+        batch = problem.source.fetch(jax.numpy.int32(0))
+        return problem.log_prior(z) + problem.log_likelihood(z, batch.rows, batch.weight)
+
+    return jax.value_and_grad(log_density)(z)
+
+
+@jax.jit
+def _prior(problem: Problem, z: Any) -> Any:
+    return jax.value_and_grad(problem.log_prior)(z)
+
+
+def _of_traced(function: Any, problem: Problem) -> Price:
+    """Of a jitted function of the problem and z: its trace is kept, and serves other numbers too."""
+    jaxpr = function.trace(problem, _free(problem)).jaxpr.jaxpr
+    return _priced(jaxpr, [False] * (len(jaxpr.invars) - 1) + [True])
 
 
 def _free(problem: Problem) -> Any:

@@ -96,6 +96,10 @@ class Problem:
         """`values` as an array of z's dtype."""
         return self.target.layout.array(values)
 
+    def on_host(self, values: Any) -> np.ndarray:
+        """The same left on the host: a compiled function takes it five times sooner than `array` sends it."""
+        return np.asarray(values, self.target.layout.dtype)
+
     def reported(self, zs: Float[Array, "chain draw d"]) -> PyTree:
         """What draws report at free positions, leaves [chain, draw, ...], on the host."""
         return jax.tree.map(np.asarray, _reported(self.target, zs))

@@ -88,11 +88,9 @@ def differences(
     problem, count = problem.as_one_batch(), len(zs)
     padded = np.concatenate([zs, np.repeat(zs[-1:], -count % POINTS, axis=0)])
     at = problem.array(center)
-    parts = [
-        np.asarray(_differences(problem, problem.array(group), at), np.float64)
-        for group in padded.reshape(-1, POINTS, zs.shape[1])
-    ]
-    return np.concatenate(parts)[:count]
+    groups = problem.on_host(padded).reshape(-1, POINTS, zs.shape[1])
+    parts = [_differences(problem, group, at) for group in groups]
+    return np.concatenate(parts).astype(np.float64)[:count]
 
 
 @jax.jit

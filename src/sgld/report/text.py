@@ -199,7 +199,7 @@ def _ordinal(thin: int) -> str:
 
 
 def _nu(nu: float | None) -> str | None:
-    if nu is None:
+    if nu is None or not np.isfinite(nu):  # the notes say what that is
         return None
     return f"ν = {nu:.2g} " + (
         "(near-Gaussian)" if nu < 0.05 else "(moderate)" if nu < limits.MAX_NU else "(far)"

@@ -21,7 +21,9 @@ from ..probe.layers import Layers
 from ..probe.predictions import predictions_of
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
+from ..tune.from_network import most_kept
 from .kept import Keep
+from .other_starts import from_other_starts
 from .outcome import kept_draws, only, reported_draws, sampling_only, within_support
 from .sink import Raw
 
@@ -39,8 +41,10 @@ class Late(NamedTuple):
     few: Raw
 
 
-def without_beginning(plan: Plan, raw: Raw) -> Late:
+def without_beginning(plan: Plan, raw: Raw, most: int) -> Late:
     """Burn-in is a share of what a run came to: it may have been prolonged, or stopped by the clock.
+
+    Of a run that was prolonged, `most` draws of a chain are given back.
 
     Where lengths were given, what was given is all there is.
     """
@@ -50,7 +54,7 @@ def without_beginning(plan: Plan, raw: Raw) -> Late:
     steps = burn_in + setup.thin * raw.num_draws
     first = max(0, -(-(int(EARLY * steps) - burn_in) // setup.thin))
     first = max(0, min(first, raw.num_draws - FEWEST))
-    every = -(-(raw.num_draws - first) // setup.num_draws)
+    every = -(-(raw.num_draws - first) // max(most, setup.num_draws))
     rows = np.arange(raw.num_draws - 1, first - 1, -every)[::-1]
     moved = replace(
         setup, burn_in=burn_in + int(rows[0]) * setup.thin, thin=setup.thin * every,
@@ -65,7 +69,8 @@ def judged_by_predictions(
 ) -> Draws:
     """Draws of the run, or of what was kept of it, with the verdict in function space."""
     if is_auto(ask.burn_in) and is_auto(ask.num_draws):
-        late, plan, raw = without_beginning(plan, raw)
+        most = most_kept(problem, plan.setup.num_chains)
+        late, plan, raw = without_beginning(plan, raw, most)
     else:
         late = raw
     if keep is not None:
@@ -84,6 +89,11 @@ def judged_by_predictions(
         return draws.with_verdict(judge_predictions(_nothing_seen(problem, draws)))
     seen = _seen_by(problem, plan, late, draws.healthy, draws.failures)
     verdict = judge_predictions(seen)
+    if verdict.word in ("trusted", "unknown"):
+        T = float(raw.temperature[-1])
+        ends = np.asarray(raw.last, np.float64)[draws.healthy]
+        seen = replace(seen, others=from_other_starts(problem, ask, ends, T))
+        verdict = judge_predictions(seen)
     if raw.z is not None:
         z = np.moveaxis(raw.z, 0, 1)[draws.healthy]
         verdict = replace(verdict, extra={**verdict.extra, "layers": layer_rows(seen, verdict, z)})
@@ -92,7 +102,7 @@ def judged_by_predictions(
 
 def draws_suffice(problem: Problem, plan: Plan, ask: Request, raw: Raw) -> bool:
     """Whether predictions have mixed, and temperatures are known; True where all chains failed."""
-    late = without_beginning(plan, raw).late if is_auto(ask.burn_in) else raw
+    late = without_beginning(plan, raw, 1).late if is_auto(ask.burn_in) else raw
     healthy = np.isfinite(late.last).all(axis=1) if late.last is not None else np.ones(0, bool)
     if not healthy.any() or late.predicted is None:
         return True

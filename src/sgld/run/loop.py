@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from ..data.always import AlwaysIn
+from ..deadline import FOR_THE_VERDICT, enough
 from ..device import compiling
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
@@ -46,11 +47,12 @@ def run(
     directory: RunDirectory | None = None,
     checkpoint_every: float = 10.0,
     until: float = math.inf,
+    max_seconds: float = math.inf,
 ) -> Raw:
     """Run every chain until `num_draws` draws are kept, or as many as `more(raw)` asks for then.
 
-    Past the time `until` (of time.monotonic) the run ends with the draws it has; RunError where
-    those are fewer than FEWEST_DRAWS. With a directory the run goes on from its checkpoint, if it
+    Past the time `until` (of time.monotonic), which is that of `max_seconds`, the run ends with the draws it
+    has; RunError where those are fewer than FEWEST_DRAWS. With a directory the run goes on from its checkpoint, if it
     holds one.
     """
     with Work("sampling", steps=kernel.block, until=until) as work:
@@ -58,7 +60,7 @@ def run(
         while True:
             total = _steps_for(kernel, num_draws)
             if not chains.advance(work, total, num_draws):
-                return chains.stopped(num_draws)
+                return chains.stopped(num_draws, max_seconds)
             raw = chains.sink.raw(num_draws, chains.carry, total)
             wanted = num_draws if more is None else more(raw)
             if wanted <= num_draws:
@@ -84,6 +86,7 @@ class _Chains:
         self.phases = Phases(kernel, seed, _steps_for(kernel, num_draws))
         self.carry = restore(self.sink, carry, self.phases, self.digest)
         self.step, self.saved_at = int(self.carry.step), time.monotonic()
+        self.began = self.step, time.monotonic()
         self.order = _Order(kernel, seed, len(starts))
         beside: AbstractContextManager[None] = nullcontext()
         if self.step < _steps_for(kernel, num_draws):
@@ -140,7 +143,7 @@ class _Chains:
         """Whether no chain is finite any more."""
         return bool(np.all(on_host(self.carry.failed_at) >= 0))
 
-    def stopped(self, num_draws: int) -> Raw:
+    def stopped(self, num_draws: int, max_seconds: float) -> Raw:
         """What there is of a run that ended before its time."""
         if self.failed and not self.sink.count:
             raise RunError(
@@ -149,15 +152,25 @@ class _Chains:
             )
         count = min(num_draws, self.sink.count)
         if count < FEWEST_DRAWS and not self.failed:
+            more = ""
             if self.sink.directory is not None:
                 self.sink.checkpoint(self.carry, self.phases, self.digest)
+                more = f" What was sampled is kept; {self.sink.directory.remedy()}"
             raise RunError(
-                f"the time of max_seconds was up at step {self.step:,}, with {count} draws of a chain kept of "
-                f"{FEWEST_DRAWS} at least; give more, a shorter burn_in, or less thinning."
+                f"the time of max_seconds = {max_seconds:g} was up at step {self.step:,}, with {count} draws of a chain "
+                f"kept of {FEWEST_DRAWS} at least; {enough(max_seconds + self._more_seconds())}, or give a shorter "
+                f"burn_in, or less thinning.{more}"
             )
         phase = self.phases.ended(self.carry, self.step)
         raw = self.sink.raw(count, self.carry, self.step)
         return replace(raw, phase=phase, out_of_time=not self.failed)
+
+    def _more_seconds(self) -> float:
+        """Of max_seconds, until there are draws enough, at the pace so far."""
+        step, time_then = self.began
+        each = (time.monotonic() - time_then) / max(1, self.step - step)
+        missing = max(0, _steps_for(self.kernel, FEWEST_DRAWS) - self.step)
+        return each * missing / (1 - FOR_THE_VERDICT)
 
 
 def _slots(kernel: Kernel, z: Any) -> int:

@@ -15,12 +15,14 @@ from jaxtyping import Int
 from ..bridge.numpyro_model import opened
 from ..checks import positive
 from ..draws.draws import Draws
+from ..draws.kept import saying_what_is_kept
 from ..draws.origin import Origin
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import check_kind, load
 from ..errors import DataError, RunError, UsageError
 from ..files import reading
+from ..foreign import DRAWING, answering
 from ..mesh import as_mesh, check_chains, differing, in_step, is_first, together
 from ..posterior import Posterior
 from ..problem.prepare import check_always, check_batch, check_request, prepare
@@ -38,6 +40,7 @@ from .record import Given, asked_again, check_unchanged, elsewhere, keep_again, 
 __all__ = ["begin", "go_on", "sample"]
 
 
+@answering(DRAWING)
 def sample(
     posterior: Posterior | Callable[..., Any],
     data: Any = None,
@@ -176,11 +179,11 @@ def begin(
     asked: dict[str, Any], *, path: str | Path | None, overwrite: bool, progress: bool,
     checkpoint_every: float, on_start: Callable[[], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None, keep: Any = None, mesh: Any = None,
-    planned: Callable[[Problem, Request], Plan] = make_plan,
+    planned: Callable[[Problem, Request], Plan] = make_plan, argument: str = "path",
 ) -> Draws:  # fmt: skip
     """Check everything, write run.json with `asked` in it, and run.
 
-    `planned` makes the plan. `on_start` is called once the arguments have passed, `on_plan` before the first step; what
+    `planned` makes the plan; `argument` is what `path` was called by the user. `on_start` is called once the arguments have passed, `on_plan` before the first step; what
     `asked` has as "facts" goes into the draws' info.
     """
     mesh = None if mesh is None else as_mesh(mesh)
@@ -209,7 +212,7 @@ def begin(
                 on_start()
         facts = asked.get("facts") or {}
         host = Host(directory, checkpoint_every, on_plan, keep=kept, facts=facts, planned=planned)
-        with _nothing_left(directory):
+        with _nothing_left(directory), saying_what_is_kept(directory, argument):
             draws = execute(problem, ask, ess, host)
         return replace(draws, origin=Origin(posterior, data, kept=kept is not None))
 
@@ -299,7 +302,8 @@ def go_on(
         with together():
             check_unchanged(directory, asked, now)
             held.enter_context(directory)
-        draws = execute(problem, ask, ess, host)
+        with saying_what_is_kept(directory):
+            draws = execute(problem, ask, ess, host)
         return replace(draws, origin=Origin(posterior, data, kept=kept is not None))
 
 

@@ -12,5 +12,6 @@ from ..errors import need
 need("sklearn", "sklearn")
 
 from .estimators import SGLDClassifier, SGLDRegressor  # noqa: E402
+from .named import draws_of  # noqa: E402
 
-__all__ = ["SGLDClassifier", "SGLDRegressor"]
+__all__ = ["SGLDClassifier", "SGLDRegressor", "draws_of"]

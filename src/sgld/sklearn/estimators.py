@@ -25,6 +25,7 @@ from ..tune.misfit import misfit_notes
 from .exact import exact_draws, is_for
 from .model import Form, Kind, Model, Rows, distinct, model_of
 from .predictor import Predictor
+from .telling import told_of_fit
 
 __all__ = ["SGLDClassifier", "SGLDRegressor"]
 
@@ -47,7 +48,7 @@ class _Estimator(BaseEstimator):
         tolerance: float = 0.05,
         max_seconds: float | None = None,
         random_state: Any = None,
-        verbose: bool = False,
+        verbose: int = 0,
     ) -> None:
         self.prior = prior
         self.penalty = penalty
@@ -101,16 +102,17 @@ class _Estimator(BaseEstimator):
         """Draw, judge, and keep what predictions need."""
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         model = model_of(rows, form, seed)
-        if is_for(model, rows):
-            draws = exact_draws(model, rows, seed)
-        else:
-            start = None if first else _resumed(model, self.draws_)
-            draws = sample(
-                model.posterior, model.data, start, seed=seed, tolerance=self.tolerance,
-                max_seconds=self.max_seconds, progress=bool(self.verbose),
-            )  # fmt: skip
+        with told_of_fit(self, rows.count, len(form.names)):
+            if is_for(model, rows):
+                draws = exact_draws(model, rows, seed)
+            else:
+                start = None if first else _resumed(model, self.draws_)
+                draws = sample(
+                    model.posterior, model.data, start, seed=seed, tolerance=self.tolerance,
+                    max_seconds=self.max_seconds, progress=bool(self.verbose),
+                )  # fmt: skip
+            self.verdict_ = draws.verdict
         self.draws_ = _alone(draws, rows)
-        self.verdict_ = draws.verdict
         self._seen = rows
         self._predictor = Predictor.of(form.kind, draws, model.standard if form.hidden else None)
         self._set_coefficients(form)
@@ -160,7 +162,7 @@ class SGLDRegressor(RegressorMixin, _Estimator):
       tolerance: acceptable relative error of the posterior sd, in (0, .5].
       max_seconds: of one fit, compilation apart.
       random_state: a seed, a RandomState, or None for another seed at each fit.
-      verbose: show the stages on standard error.
+      verbose: 0 says nothing; 1 shows the stages on standard error, and a line for each fit.
 
     Attributes:
       coef_, intercept_: posterior means, [p] and a number; of linear models.
@@ -259,7 +261,7 @@ class SGLDClassifier(ClassifierMixin, _Estimator):
       tolerance: acceptable relative error of the posterior sd, in (0, .5].
       max_seconds: of one fit, compilation apart.
       random_state: a seed, a RandomState, or None for another seed at each fit.
-      verbose: show the stages on standard error.
+      verbose: 0 says nothing; 1 shows the stages on standard error, and a line for each fit.
 
     Attributes:
       classes_: [K], in order.
@@ -374,11 +376,12 @@ def _refuse_twins(X: Any) -> None:
 
 def _joined(seen: Rows, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
     """Rows so far and more."""
-    return distinct(
+    rows = distinct(
         np.concatenate([seen.x, x]),
         np.concatenate([seen.y, y]),
         np.concatenate([seen.weight, weight]),
     )
+    return replace(rows, given=seen.count + int((weight > 0).sum()))
 
 
 def _resumed(model: Model, draws: Draws) -> Any:
@@ -400,12 +403,12 @@ def _resumed(model: Model, draws: Draws) -> Any:
 
 
 def _alone(draws: Draws, rows: Rows) -> Draws:
-    """Arrays and words alone, to be pickled, and the number of rows without padding."""
-    info = {**draws.info, "num_data": len(rows.y)}
+    """Arrays and words alone, to be pickled, and the number of the user's rows: without padding, equal ones counted."""
+    info = {**draws.info, "num_data": rows.count}
     if draws.plan is not None:
         misread = ()
         if not (rows.weight == 1).all():  # a row's score counts as often as the row, not once
             misread = misfit_notes(draws.plan.misfit, draws.plan.num_data)
-        notes = [note for note in draws.plan.notes if note not in misread]
+        notes = [rows.said(note) for note in draws.plan.notes if note not in misread]
         info["plan"] = {**draws.plan.describe(), "notes": notes}
     return replace(draws, info=info, plan=None, origin=None)

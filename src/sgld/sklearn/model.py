@@ -15,6 +15,7 @@ compiled.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,11 +45,28 @@ class Rows:
       x: [n, p].
       y: [n], numbers, or classes by their number.
       weight: [n], positive.
+      given: rows that they were before equal ones became one; 0: as many.
     """
 
     x: Float[np.ndarray, "n p"]
     y: Float[np.ndarray, " n"]
     weight: Float[np.ndarray, " n"]
+    given: int = 0
+
+    @property
+    def count(self) -> int:
+        """The user's rows that count."""
+        return self.given or len(self.y)
+
+    def said(self, note: str) -> str:
+        """A sentence on as many rows as the model is padded to, of the user's rows."""
+        of = (
+            f"{len(self.y):,} different rows"
+            if self.count != len(self.y)
+            else f"{self.count:,} rows"
+        )
+        padded = rounded(len(self.y))
+        return re.sub(rf"\b(?:{padded:,}|{padded}) rows\b", of, note)
 
 
 def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
@@ -61,7 +79,8 @@ def distinct(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> Rows:
     table = np.column_stack([x[counts], y[counts]]).astype(np.float64) + 0.0  # -0.0 is 0.0
     cells = table.view(np.dtype((np.void, table.strides[0]))).ravel()
     _, first, number = np.unique(cells, return_index=True, return_inverse=True)
-    return Rows(table[first, :-1], table[first, -1], np.bincount(number, weights=weight[counts]))
+    sums = np.bincount(number, weights=weight[counts])
+    return Rows(table[first, :-1], table[first, -1], sums, len(table))
 
 
 def rounded(count: int) -> int:

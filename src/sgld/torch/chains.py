@@ -8,12 +8,14 @@ pieces of the work begin and end, nor on where a run was stopped.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
+from ..deadline import enough
 from ..errors import RunError
 from ..pace import Work
 from .dynamics import Motion, State, kinetic
@@ -30,7 +32,10 @@ PROBE_SHARE = 0.05  # of a run's gradients, that predictions at draws may cost
 DIRECTIONS, FEWEST_DIRECTIONS, DIRECTIONS_SHARE = 16, 4, 0.05
 MOST_PREDICTED = 2**25  # numbers of predictions that are kept
 MOST_WEIGHTS, MOST_KEPT, FEWEST_KEPT = 2**26, 200, 20  # of weights; draws of a chain
-FEWEST_DRAWS = 20  # of a run that is out of time
+FEWEST_DRAWS, LEAST_STEPS = (
+    20,
+    200,
+)  # of a run that is out of time; planned, of one whose time has a limit
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ def lengths(target: Target, asked: Asked, h: float, batch_size: int | None) -> L
     """Burn-in and span by the step and the price of one, thinning by what predictions cost."""
     delta = math.sqrt(h)
     seconds = min(RUN_SECONDS, RUN_SHARE * (asked.max_seconds or math.inf))
-    fewest = 1000 if asked.max_seconds is None else 200
+    fewest = 1000 if asked.max_seconds is None else LEAST_STEPS
     most = max(fewest, int(seconds / price(target, asked.chains, batch_size)))
     burn_in = max(10, min(most // 10, math.ceil(BURN_IN / delta)))
     span = max(40, min(most - burn_in, math.ceil(SPAN / delta)))
@@ -151,29 +156,35 @@ class Chains:
     record: Record
     began: int = 0
     step: int = 0
+    _paced: tuple[int, float] = (0, 0.0)  # the step that `run` began with, and when
 
     def run(
         self,
         more: Callable[[Chains], int],
         until: float,
         save: Callable[[Chains, bool], None],
+        max_seconds: float = math.inf,
     ) -> bool:
         """Go on until there are the planned draws, and as many as `more` asks for then.
 
-        `save(self, now)` is called after every piece of the work. False where the time was up before.
+        `save(self, now)` is called after every piece of the work. False where the time, of `max_seconds`, was up
+        before.
         """
         wanted = max(self.lengths.num_draws, self.record.count)
+        self._paced = self.step, time.monotonic()
         with Work("sampling", until=until) as work:
             work.said = f"h {self.motion.h:.3g}"
             while True:
-                if not self._advance(work, wanted, save):
+                if not self._advance(work, wanted, save, max_seconds):
                     return False
                 found = more(self)
                 if found <= wanted:
                     return True
                 wanted = found
 
-    def _advance(self, work: Work, wanted: int, save: Callable[[Chains, bool], None]) -> bool:
+    def _advance(
+        self, work: Work, wanted: int, save: Callable[[Chains, bool], None], max_seconds: float
+    ) -> bool:
         total = self.began + self.lengths.steps(wanted)
         for first, count in work.pieces(self.step, total):
             self._stretch(first + count)
@@ -183,11 +194,18 @@ class Chains:
             if work.late and self.step < total:
                 if self.record.count < FEWEST_DRAWS:
                     raise RunError(
-                        f"the time of max_seconds was up at step {self.step:,}, with {self.record.count} draws of a "
-                        f"chain kept of {FEWEST_DRAWS} at least; give more, a shorter burn_in, or less thinning."
+                        f"the time of max_seconds = {max_seconds:g} was up at step {self.step:,}, with "
+                        f"{self.record.count} draws of a chain kept of {FEWEST_DRAWS} at least; "
+                        f"{enough(max_seconds + self._more_seconds())}, or give a shorter burn_in, or less thinning."
                     )
                 return False
         return True
+
+    def _more_seconds(self) -> float:
+        """Of sampling, until there are draws enough, at the pace so far."""
+        step, time_then = self._paced
+        each = (time.monotonic() - time_then) / max(1, self.step - step)
+        return each * max(0, self.began + self.lengths.steps(FEWEST_DRAWS) - self.step)
 
     def _stretch(self, end: int) -> None:
         """To step `end`, with what is measured at the draws on the way."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..diagnose.halved import Change, compared
+from ..diagnose.other_starts import OtherStarts
 from ..diagnose.predictions import (
     Seen,
     judge_predictions,
@@ -51,7 +52,7 @@ def draws_wanted(chains: Chains, asked: Asked) -> int:
     return max(done, min(2 * done, most))
 
 
-def seen(chains: Chains, asked: Asked) -> Seen:
+def seen(chains: Chains, asked: Asked, others: OtherStarts | None = None) -> Seen:
     """What the draws of the chains that did not fail showed."""
     predicted = _predicted(chains, first_draw(chains, asked))
     kinetic = np.stack(chains.record.kinetic[first_draw(chains, asked) :], 1)[chains.healthy]
@@ -60,13 +61,13 @@ def seen(chains: Chains, asked: Asked) -> Seen:
         target.kind, predicted, kinetic.astype(np.float64) if len(kinetic) else None,
         np.full(shape, 1 / max(1, np.prod(shape))), target.weights.layers,
         _failures(chains.record.failed_at), asked.step_size is not None,
-        halving="ensemble.step_halving()",
+        halving="ensemble.step_halving()", others=others,
     )  # fmt: skip
 
 
-def judged(chains: Chains, asked: Asked) -> Verdict:
+def judged(chains: Chains, asked: Asked, others: OtherStarts | None = None) -> Verdict:
     """The verdict, with a row for every layer in `extra["layers"]`."""
-    found = seen(chains, asked)
+    found = seen(chains, asked, others)
     verdict = judge_predictions(found)
     if not chains.healthy.size:
         return verdict

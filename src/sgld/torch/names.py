@@ -48,7 +48,7 @@ def check_names(
 ) -> None:
     """UsageError for a name that is not one of `own`; torch's own names are translated."""
     for name, value in given.items():
-        if name in own or (name == "lr" and "step_size" in given):
+        if name in own:
             continue
         said = _translated(who, name, value, num_data)
         if said:

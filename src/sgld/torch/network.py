@@ -17,6 +17,7 @@ __all__ = [
     "check_shapes",
     "dropping",
     "exportable",
+    "layer",
     "output_of",
     "outputs",
     "running_statistics",
@@ -33,8 +34,14 @@ def dropping(model: torch.nn.Module) -> str | None:
     for name, module in model.named_modules():
         share = getattr(module, "p" if isinstance(module, dropout._DropoutNd) else "dropout", 0)
         if module.training and isinstance(share, (int, float)) and share > 0:
-            return f"{name or 'the model'}, {type(module).__name__}"
+            return layer(name, module)
     return None
+
+
+def layer(name: str, module: torch.nn.Module) -> str:
+    """A module in a sentence, by its kind and its place: those of a Sequential are called 0, 1, 2."""
+    kind = type(module).__name__
+    return f"the {kind} at {name!r}" if name else f"the model, a {kind}"
 
 
 def exportable(dtype: torch.dtype) -> torch.dtype:
@@ -109,7 +116,7 @@ def running_statistics(model: torch.nn.Module) -> dict[str, torch.Tensor]:
             continue
         if module.training or not tracked:
             raise UsageError(
-                f"{name or 'the model'} ({type(module).__name__}) normalises by statistics of the "
+                f"{layer(name, module)}{'' if name else ','} normalises by statistics of the "
                 f"batch, which a draw of the weights does not determine; {REMEDY}"
             )
         for key in ("running_mean", "running_var"):

@@ -67,6 +67,21 @@ class Prior:
             parts.append((nu + d) / square)
         return torch.cat(parts, -1)
 
+    def log_density(self, z: torch.Tensor) -> torch.Tensor:
+        """log p but for a constant, [chain]."""
+        if self.kind == "laplace":
+            return -(z / self.scale).abs().sum(-1)
+        nu = self.degrees
+        if self.kind == "student t":
+            return -0.5 * (nu + 1) * (z**2 / (nu * self.scale**2)).log1p().sum(-1)
+        if self.kind == "normal":
+            return -0.5 * (z / self.scale).square().sum(-1)
+        found = torch.zeros_like(z[..., 0])
+        for w, s in zip(z.split(self.sizes, -1), self.scale.split(self.sizes), strict=True):
+            square, d = (w / s[0]).square().sum(-1), w.shape[-1]
+            found -= 0.5 * ((nu + d) * (square / nu).log1p() if d > 1 else square)
+        return found
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         degrees = self.degrees if math.isfinite(self.degrees) else None

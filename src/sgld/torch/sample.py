@@ -13,16 +13,20 @@ from typing import Any
 import torch
 
 from ..checks import check_seed, fraction, positive, positive_number, whole_number
-from ..deadline import deadline
+from ..deadline import LEAST, deadline
+from ..draws.kept import saying_what_is_kept
 from ..draws.run_directory import RunDirectory
 from ..errors import DataError, RunError, UsageError
 from ..files import reading
+from ..foreign import DRAWING, answering
+from ..pace import Work
 from ..stages import stage, told
-from .chains import MOST_KEPT, Chains, Record, lengths, num_directions
+from .chains import LEAST_STEPS, MOST_KEPT, Chains, Record, lengths, num_directions
 from .dynamics import Motion, Order, State
 from .ensemble import Ensemble
 from .judging import draws_wanted, first_draw, judged, smaller
 from .likelihood import checked
+from .other_starts import from_other_starts
 from .prior import Prior, prior_of
 from .result import ensemble_of
 from .rows import Inputs, probe_inputs, read_rows
@@ -36,7 +40,7 @@ from .run_files import (
     read_probe,
 )
 from .target import Target, Weights
-from .tuning import LATEST, Asked, generator_of, stiffest, tuned
+from .tuning import BATCH_SIZE, LATEST, Asked, generator_of, price, stiffest, tuned
 from .watch import say
 
 __all__ = ["resume", "sample"]
@@ -46,8 +50,22 @@ VERDICT_SHARE = 0.1  # of max_seconds, which sampling leaves
 PROBE_ROWS, FEWEST_PROBE_ROWS, MOST_NUMBERS = 64, 8, 2**12
 ALONE = 2**24  # chains x weights x rows of a step that one thread takes
 MOST_ATTEMPTS, LEFT = 3, 0.4  # share of max_seconds that another attempt needs
+_STEP = "left out, the step is chosen; a learning rate of the mean loss is step_size = lr / (rows in all the data)"
+_PASSES = "what a run may take is max_seconds, or num_draws and thin; by itself it goes on until predictions have mixed"
+OTHERS = {
+    "lr": _STEP,
+    "learning_rate": _STEP,
+    "weight_decay": "the prior is prior_sd or prior_precision; a decay of the mean loss is prior_precision = "
+    "weight_decay * (rows in all the data), and each weight is N(0, 1 / prior_precision) a priori",
+    "momentum": "the sampler has momentum of its own, and its friction is chosen; leave it out",
+    "friction": "it is chosen; leave it out",
+    "num_data": "it is the number of rows of the data set",
+    "temperature": "it is 1, the posterior's; sgld.torch.SGLD in a training loop takes another",
+    **dict.fromkeys(("epochs", "num_epochs", "num_steps", "max_steps"), _PASSES),
+}  # what training loops take, and this call does not
 
 
+@answering({**DRAWING, "num_chains": "chains", "n_chains": "chains", "lr": "step_size"}, OTHERS)
 def sample(
     model: torch.nn.Module,
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
@@ -164,7 +182,8 @@ def resume(
 
     Args:
       path: its run directory.
-      model, loss, dataset: the same; the sampled weights may be any.
+      model, loss, dataset: the same; the sampled weights may be any. Of a finished run None is taken for the
+        data set, and nothing is held against it then.
       progress: as for `sample`.
 
     Raises: RunError where `path` is no run of this function or is damaged; UsageError where model or
@@ -180,7 +199,7 @@ def resume(
     if not directory.path.is_dir():
         raise RunError(f"{path} is not a directory.")
     begun = of_torch(directory)
-    if directory.finished():
+    if directory.finished() and dataset is None:
         return Ensemble.load(path, model)
     with reading(directory.path):
         asked, every = Asked(**begun["asked"]), float(begun["checkpoint_every"])
@@ -189,6 +208,9 @@ def resume(
             weights = _weights(model)
             rows = read_rows(dataset, weights.device, asked.seed)
             check_unchanged(directory.path, begun, model, weights, rows)
+        if directory.finished():
+            return Ensemble.load(path, model)
+        with stage("data"):
             with reading(directory.path):
                 law = Prior.from_dict(begun["prior"], weights.flat(model))
             target = Target(checked(model, loss, rows), rows, weights, law)
@@ -220,11 +242,12 @@ def few_threads(target: Target, asked: Asked) -> Iterator[None]:
 @contextmanager
 def _held(files: Files) -> Iterator[None]:
     failed = True
-    try:
-        yield
-        failed = False
-    finally:
-        files.close(failed=failed)
+    with saying_what_is_kept(files.directory):  # of what is there when all is closed
+        try:
+            yield
+            failed = False
+        finally:
+            files.close(failed=failed)
 
 
 @dataclass
@@ -248,11 +271,13 @@ class _Run:
         allowed = math.inf if self.asked.max_seconds is None else self.asked.max_seconds
         until = self.began + (1 - VERDICT_SHARE) * allowed
         if chains is None:
-            with deadline(self.asked.max_seconds, until), self._timed("tuning"):
+            with deadline(self.asked.max_seconds, until, self._least()), self._timed("tuning"):
                 chains = self._tuned(self.began + LATEST * allowed)
         for attempt in range(MOST_ATTEMPTS + 1):
             with self._timed("sampling"):
-                chains.run(lambda run: draws_wanted(run, self.asked), until, self.files.save)
+                chains.run(
+                    lambda run: draws_wanted(run, self.asked), until, self.files.save, allowed
+                )
             with stage("verdict"), self._timed("verdict"):
                 verdict = judged(chains, self.asked)
             early = allowed == math.inf or time.monotonic() < until - LEFT * allowed
@@ -262,12 +287,22 @@ class _Run:
             planned = lengths(self.target, self.asked, h, chains.motion.order.batch_size)
             chains = chains.again(planned, h)
             self.files.save(chains, True)
-        with stage("verdict"), self._timed("verdict"):
+        with Work("verdict") as work, self._timed("verdict"):  # Ctrl-C is heard when all is written
+            if verdict.word in ("trusted", "unknown"):
+                others = from_other_starts(chains, self.asked, self.began + allowed)
+                verdict = judged(chains, self.asked, others)
             found = self._found(chains, verdict)
             self.files.finish(found)
+            work.check()
         ensemble = ensemble_of(self.target.likelihood.model, found)
         ensemble._run = chains, self.asked
         return ensemble
+
+    def _least(self) -> float:
+        """Seconds that a run is predicted to take at least, of max_seconds: half of it is for what goes before sampling."""
+        steps = 2 * LEAST_STEPS  # optimisers are cut short, and few steps are sampled
+        each = price(self.target, self.asked.chains, self.asked.batch_size or BATCH_SIZE)
+        return max(LEAST, steps * each / (1 - LATEST - VERDICT_SHARE))
 
     @property
     def _left_open(self) -> bool:

@@ -161,6 +161,12 @@ class Target:
         (g,) = torch.autograd.grad(self._totals(z, batch).sum(), z)
         return torch.add(self.prior.slope(z.detach()), g, alpha=scale).neg()
 
+    def log_density(self, z: torch.Tensor) -> torch.Tensor:
+        """Of the posterior but for a constant, [chain]."""
+        with torch.no_grad():
+            rows = self.rows.first(self.rows.num_data)
+            return self.prior.log_density(z) - self._totals(z, rows)
+
     def curvature(
         self, z: torch.Tensor, batch: Batch, scale: float, root: torch.Tensor
     ) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -26,7 +26,7 @@ from ..pace import Work
 from .dynamics import FRICTION, Motion, Order, State
 from .target import Target
 
-__all__ = ["CAUTION", "ITERATIONS", "Asked", "Tuned", "curvature_rows", "generator_of", "price", "stiffest", "tuned"]  # fmt: skip
+__all__ = ["BATCH_SIZE", "CAUTION", "FEWEST_STEPS", "FISHER_ROWS", "ITERATIONS", "MOST_PASSES", "STAGES", "STAGE_STEPS", "Asked", "Tuned", "curvature_rows", "generator_of", "price", "stiffest", "tuned"]  # fmt: skip
 
 DECAYS = 0.9, 0.999  # of Adam's moments
 LEARNING_RATE = 1e-2  # at first; a half period of a cosine takes it to 0
@@ -130,9 +130,11 @@ def _optimised(target: Target, asked: Asked, size: int, until: float) -> torch.T
     """Where Adam ends for every chain, from the module's weights with as much again of what varies in a layer."""
     start = target.weights.flat(target.likelihood.model)
     spread = torch.cat([
-        part.std(correction=0).expand(len(part)) if len(part) > 1 else torch.zeros_like(part)
-        for part in start.split(list(target.weights.layers.sizes))
+        part.std(correction=0).expand(len(part)) for part in start.split(list(target.weights.layers.sizes))
     ])  # fmt: skip
+    # a weight alone, or a layer that begins at 0, would be the same in all
+    width = target.prior.precision(start[None])[0].clamp(min=1e-6).rsqrt()
+    spread = torch.where(spread > 0, spread, width.clamp(max=1.0))
     xi = generator(asked.seed, STARTS, 0).standard_normal((asked.chains, len(start)))
     xi[0] = 0
     z = start + spread * torch.from_numpy(xi).to(start)

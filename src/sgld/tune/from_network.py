@@ -48,17 +48,25 @@ from .from_optimisers import optimised
 from .metric import settled
 
 __all__ = [
+    "FISHER_ROWS",
+    "affordable",
     "curvature_rows",
+    "fisher",
     "from_network",
     "is_network",
     "most_draws",
+    "most_kept",
+    "moved",
     "network_lengths",
     "optimiser_ends",
+    "other_starts_affordable",
+    "tuned",
 ]
 
 FULL_SECONDS, FULL_STEPS = 30.0, 20_000  # predicted, of so many full gradients of every chain
 OPTIMISER_SECONDS, MOST_PASSES, FEWEST_STEPS, MOST_STEPS = 20.0, 60, 500, 20_000
 STAGES, STAGE_STEPS, STAGE_SECONDS = 4, 250, 4.0
+CAUTION = 0.25  # of h, after a stage in which chains did not stay finite
 STABLE = 0.5  # f = delta^2 lambda_1
 BATCHES = 20  # of which V_l is measured
 FISHER_ROWS, CURVATURE_ROWS, FEWEST_ROWS = 1024, 1024, 64
@@ -73,6 +81,8 @@ GROWTH = 64  # times the planned draws, that a run is prolonged to
 SHARED = 5e-6  # seconds of a step, whatever the model
 PROBE_SHARE = 0.05  # of a run's gradients, that predictions at draws may cost
 MOST_NUMBERS, FEWEST_DRAWS = 2**26, 50  # of all kept positions; draws of a chain
+OTHER_STARTS, FEWEST_STARTS = 12, 4  # chains that a run's predictions are held against
+OTHERS_SHARE = 0.2  # of the seconds of a run, and half of that of max_seconds, that they may take
 PREDICTED = 1024  # numbers beside the position that a draw has, about
 
 
@@ -110,7 +120,7 @@ def from_network(problem: Problem, ask: Request) -> Plan:
     gradient = prepared(gradient, problem, ends[0])
     T = float(as_schedule(ask.temperature, "temperature", zero=True)(0))
     with stage("step size"):
-        found = _tuned(problem, ask, sampler, gradient, ends, T)
+        found = tuned(problem, ask, sampler, gradient, ends, T)
     setup = Setup(
         sampler, gradient, found.D, as_schedule(found.h, "step_size"), *problem.batches,
         starts=np.asarray(found.z, np.float64), predictions=True,
@@ -122,7 +132,30 @@ def optimiser_ends(problem: Problem, ask: Request) -> np.ndarray:
     """Where chains of a network begin, [chain, d]."""
     small = problem.with_batches(min(100, problem.num_data), "reshuffle")
     start = np.asarray(problem.start, np.float64)
-    return optimised(small, ask, start, _passes(small, ask.chains()))
+    # a weight alone, or a layer that begins at 0, would be the same in all
+    width = np.asarray(_prior_curvature(problem, small.start), np.float64) ** -0.5
+    return optimised(small, ask, start, _passes(small, ask.chains()), np.minimum(width, 1.0))
+
+
+@jax.jit
+def _prior_curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
+    """Its diagonal, where a prior's Hessian has no other entries."""
+    slope, change = jax.jvp(jax.grad(problem.log_prior), (z,), (jnp.ones_like(z),))
+    # where a prior is not convex, as in heavy tails, or has a kink, its slope says how wide it is
+    found = jnp.where(-change > 1e-6, -change, slope**2)
+    return jnp.where(jnp.isfinite(found), jnp.maximum(found, 1e-6), 1.0)
+
+
+def other_starts_affordable(problem: Problem, ask: Request, steps: int) -> int:
+    """How many chains from other starts are, each of so many steps after the stages; 0 where too few are."""
+    small = problem.with_batches(min(100, problem.num_data), "reshuffle")
+    optimiser = _passes(small, ask.chains()) * small.source.batch_size * row_price(problem)
+    step = small.source.batch_size * row_price(problem)
+    if affordable(problem, ask.chains()):
+        step = gradient_price(problem).each
+    seconds = OTHERS_SHARE * min(RUN_SECONDS, (ask.max_seconds or np.inf) / 2)
+    count = int(min(OTHER_STARTS, seconds / (optimiser + (STAGES * STAGE_STEPS + steps) * step)))
+    return count if count >= FEWEST_STARTS else 0
 
 
 def has_rule(ask: Request) -> bool:
@@ -143,26 +176,30 @@ def _passes(problem: Problem, chains: int) -> int:
     return int(np.clip(steps, FEWEST_STEPS, MOST_STEPS))
 
 
-class _Tuned(NamedTuple):
+class Tuned(NamedTuple):
     z: Array  # [chain, d], where the chains are
     D: Any
     h: float
 
 
-def _tuned(
+def tuned(
     problem: Problem, ask: Request, sampler: Any, gradient: Any, ends: np.ndarray, T: float
-) -> _Tuned:
+) -> Tuned:
     """Short stages, each with the metric and the step that were measured where the last one ended."""
-    z, h, D = problem.array(ends), 0.0, None
+    z, h, D, caution = problem.array(ends), 0.0, None, 1.0
     price = len(ends) * _step_price(problem, gradient, problem.source.batch_size)
     steps = int(np.clip(STAGE_SECONDS / price / STAGES, 20, STAGE_STEPS))
     for number in range(STAGES + 1):
         D = _metric(problem, ask, z)
-        h = step_size(problem, sampler, gradient, settled(D, problem, z[0]), z, ask)
+        h = caution * step_size(problem, sampler, gradient, settled(D, problem, z[0]), z, ask)
         if number < STAGES:
             matrix = settled(D, problem, z[0])
-            z = _moved(problem, ask, sampler, gradient, matrix, z, h, T, (number, steps))
-    return _Tuned(z, D, h)
+            new = moved(problem, ask, sampler, gradient, matrix, z, h, T, (number, steps))
+            lost = ~jnp.all(jnp.isfinite(new), axis=1)
+            if bool(lost.any()):  # curvature is larger where they went: the stage goes for nothing
+                caution *= CAUTION
+            z = jnp.where(lost[:, None], z, new)
+    return Tuned(z, D, h)
 
 
 def _step_price(problem: Problem, gradient: Any, batch_size: int | None) -> float:
@@ -194,10 +231,7 @@ def fisher(
 
     Of so many rows from the `first` on, scaled up; past the last row they begin again.
     """
-    slope, change = jax.jvp(jax.grad(problem.log_prior), (z,), (jnp.ones_like(z),))
-    # where a prior is not convex, as in heavy tails, or has a kink, its slope says how wide it is
-    prior = jnp.where(-change > 1e-6, -change, slope**2)
-    prior = jnp.where(jnp.isfinite(prior), jnp.maximum(prior, 1e-6), 1.0)
+    prior = _prior_curvature(problem, z)
     together = min(rows, max(1, PIECE // z.size))
 
     def add(i: Array, total: Array) -> Array:
@@ -262,7 +296,7 @@ def _layer_noise(
     return jax.lax.map(one, zs)
 
 
-def _moved(
+def moved(
     problem: Problem, ask: Request, sampler: Any, gradient: Any, D: Any, z: Array, h: float,
     T: float, stretch: tuple[int, int],
 ) -> Array:  # fmt: skip
@@ -320,8 +354,9 @@ def network_lengths(plan: Plan, problem: Problem, ask: Request) -> Plan:
         burn_in = min(burn_in, ask.max_steps // 4)
         span = min(span, ask.max_steps - burn_in)
     burn_in = burn_in if is_auto(ask.burn_in) else int(ask.burn_in)
-    room = max(FEWEST_DRAWS, MOST_NUMBERS // (chains * problem.dimension))
-    num_draws = min(DRAWS, room, span) if is_auto(ask.num_draws) else int(ask.num_draws)
+    num_draws = (
+        min(most_kept(problem, chains), span) if is_auto(ask.num_draws) else int(ask.num_draws)
+    )
     rows = problem.num_data if isinstance(setup.gradient, Full) else setup.batch_size or 1
     least = math.ceil(64 / (3 * PROBE_SHARE * rows))
     thin = max(least, span // num_draws) if is_auto(ask.thin) else int(ask.thin)
@@ -342,3 +377,8 @@ def most_draws(plan: Plan, problem: Problem, *, limited: bool) -> int:
         price = SHARED + setup.num_chains * _step_price(problem, setup.gradient, setup.batch_size)
         most = min(most, (int(RUN_SECONDS / price) - setup.burn_in) // setup.thin)
     return max(setup.num_draws, most)
+
+
+def most_kept(problem: Problem, chains: int) -> int:
+    """Positions of a chain that a run gives back."""
+    return min(DRAWS, max(FEWEST_DRAWS, MOST_NUMBERS // (chains * problem.dimension)))

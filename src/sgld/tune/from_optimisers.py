@@ -58,8 +58,13 @@ def from_optimisers(problem: Problem, ask: Request, known: Known) -> Plan:
     return Plan(setup, known, problem.num_data)
 
 
-def optimised(problem: Problem, ask: Request, z0: np.ndarray, steps: int) -> np.ndarray:
-    """Where `steps` of Adam end, for every chain, from z0 with as much again of what varies within a leaf."""
+def optimised(
+    problem: Problem, ask: Request, z0: np.ndarray, steps: int, least: np.ndarray | float = 0.0
+) -> np.ndarray:
+    """Where `steps` of Adam end, for every chain, from z0 with as much again of what varies within a leaf.
+
+    Where nothing varies, with `least`.
+    """
     import optax
 
     rng = generator(ask.seed, TUNING, 7)
@@ -70,6 +75,7 @@ def optimised(problem: Problem, ask: Request, z0: np.ndarray, steps: int) -> np.
         )
     ])  # fmt: skip
     gradient = Full() if not problem.has_rows else Minibatch()
+    spread = np.where(spread > 0, spread, least)
     optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, steps))
     ends = []
     for chain in range(ask.chains()):

@@ -246,4 +246,6 @@ def test_the_step_is_halved_where_a_temperature_is_too_high_and_nowhere_else(giv
     assert verdict.extra["predictions"]["too_warm"] == warm
     left_to_us = Request(*["auto"] * len(Request.__dataclass_fields__))
     plan = Plan(Setup(None, None, None, None, predictions=True))
-    assert another(plan, left_to_us, verdict, []) == (["halve"] if warm else [])
+    # where chains failed, curvature is much larger than where it was measured
+    failed = ["quarter"] if "failures" in given else []
+    assert another(plan, left_to_us, verdict, []) == (["halve"] if warm else failed)

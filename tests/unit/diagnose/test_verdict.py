@@ -161,3 +161,8 @@ def test_doubts_that_no_run_of_the_same_kind_settles_are_kept_with_the_verdict()
     told = judged(doubts=("mass far out",), tail=[0.4, 0.0]).extra["doubts"]
     assert told[0] == "mass far out" and "the tails of 'a'" in told[1]
     assert "doubts" not in judged().extra
+
+
+def test_nu_that_is_not_finite_is_said_in_words():
+    (reason,) = judged(nu=float("inf")).reasons[:1]
+    assert "far from Gaussian (gradients" in reason and "inf)" not in reason

@@ -11,10 +11,13 @@ import pytest
 
 import sgld
 from sgld.cli.scale import _beside
+from sgld.disk.grown import as_grown
+from sgld.disk.whole import TableSource
 from sgld.draws.plan_file import plan_of
 from sgld.draws.run_directory import RunDirectory
 from sgld.errors import DataError, RunError, UsageError
 from sgld.gaussian import known
+from sgld.models.fit import predict
 from sgld.models.update import update
 
 N, MORE = 4000, 400
@@ -196,8 +199,25 @@ def test_new_rows_of_text_are_read_as_they_are_written(grouped, tmp_path):
     np.testing.assert_allclose(up.model.data[1][-2:], (np.array([0.5, 1.25]) - up.model.spec["outcome_center"]) / up.model.spec["outcome_scale"], rtol=1e-6)  # fmt: skip
     told = RunDirectory(tmp_path / "up").begun()["data"]["parts"][1]
     assert (told["sep"], told["decimal"]) == (";", ",")
+    (tmp_path / "like.csv").write_text(
+        "g;y\na;0,5\n"
+    )  # whose name ends as that of the rows that came
+    assert len(predict(tmp_path / "up", tmp_path / "like.csv")["mean"]) == 1
     with pytest.raises(UsageError, match="sep and decimal are of the file of new rows"):
         update(grouped / "run", drop=[0], out=tmp_path / "no", sep=";")
+
+
+def test_a_file_is_written_as_the_first_of_those_that_a_table_grew_from():
+    own, later = {"path": "a.csv", "decimal": ","}, {"path": "b.csv", "sep": "|"}
+    grown = as_grown(as_grown(own, None, np.array([3])), later, np.array([1]))
+    assert TableSource.like(grown, "new.csv.gz", None, None) == TableSource(
+        "new.csv.gz", decimal=","
+    )
+    assert TableSource.like(grown, "new.csv", None, ".").decimal == "."  # as it was asked
+    assert TableSource.like(grown, "new.tsv", None, None) == TableSource("new.tsv")
+    later = {**later, "path": "b.tsv"}
+    assert TableSource.like(as_grown(own, later, np.array([1])), "new.tsv", None, None).sep == "|"
+    assert TableSource.like(None, "new.csv", None, None) == TableSource("new.csv")
 
 
 def test_what_the_first_plan_had_to_say_stays_said(grouped, tmp_path):

@@ -11,17 +11,20 @@ import pandas
 import pytest
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 import sgld
 from sgld import SGLDClassifier, SGLDRegressor
 from sgld.draws.verdict import Verdict
+from sgld.errors import UsageError
 from sgld.problem import sums
 from sgld.run.chunk import run_chunk
+from sgld.sklearn import draws_of
 from sgld.tune.misfit import misfit_notes
 
 X, Y = load_diabetes(return_X_y=True)
@@ -218,6 +221,26 @@ def test_draws_are_kept_without_their_plan():
         assert kept.info["plan"]["notes"] == told
 
 
+def test_notes_count_the_users_rows_and_not_what_fills_them_up(rng):
+    """Padded rows have weight 0, and equal rows are one of more weight."""
+    from sgld.sklearn.estimators import _joined
+    from sgld.sklearn.model import distinct
+
+    cells = np.append(
+        rng.normal(size=(299, 1)), [[60.0]], axis=0
+    )  # the last holds most of what is known
+    y = rng.normal(size=300)
+    told = SGLDRegressor(random_state=0).fit(cells, y).draws_.info["plan"]["notes"]
+    assert any("1 of 300 rows is in every batch" in note for note in told), told
+    rows = distinct(cells, y, np.ones(300))
+    assert rows.said("4 of 512 rows are in every batch") == "4 of 300 rows are in every batch"
+    rows = _joined(rows, cells, y, np.ones(300))
+    assert rows.count == 600 and "of 300 different rows" in rows.said("4 of 512 rows are")
+    assert rows.said("learnt on 1512 rows of 2000") == "learnt on 1512 rows of 2000"
+    twice = SGLDRegressor(random_state=0).fit(np.repeat(X[:9], 3, 0), np.repeat(Y[:9], 3))
+    assert twice.draws_.info["num_data"] == 27
+
+
 def test_an_untrusted_fit_warns_once_with_the_verdict(monkeypatch):
     from sgld.sklearn import estimators
 
@@ -230,6 +253,78 @@ def test_an_untrusted_fit_warns_once_with_the_verdict(monkeypatch):
     (warning,) = caught
     assert warning.category is ConvergenceWarning and warning.filename == __file__
     assert "not trusted: not mixed: R-hat of 'x0' is 1.2." in str(warning.message)
+
+
+def mixed(rows=12):
+    table = pandas.DataFrame({"age": np.arange(float(rows)), "town": list("abc") * (rows // 3)})
+    return table, np.cos(np.arange(rows))
+
+
+def columns():
+    return make_column_transformer((StandardScaler(), ["age"]), (OneHotEncoder(sparse_output=False), ["town"]))  # fmt: skip
+
+
+NAMES = ("standardscaler__age", *(f"onehotencoder__town_{t}" for t in "abc"), "Intercept", "sigma")
+
+
+def test_names_that_a_pipeline_gives_are_those_of_its_draws():
+    table, y = mixed()
+    pipe = make_pipeline(columns(), SGLDRegressor(random_state=0))
+    plain = clone(pipe).fit(table, y)
+    assert plain[-1].draws_.names[0] == "x0" and draws_of(plain).names == NAMES
+    np.testing.assert_array_equal(
+        draws_of(plain).position["coef"], plain[-1].draws_.position["coef"]
+    )
+    framed = clone(pipe).set_output(transform="pandas").fit(table, y)
+    assert framed[-1].draws_.names == NAMES == draws_of(framed).names
+    search = GridSearchCV(pipe, {"sgldregressor__C": [1.0]}, cv=2).fit(table, y)
+    assert draws_of(search).names == NAMES
+    alone = make_pipeline(SGLDRegressor(random_state=0)).fit(table[["age"]], y)
+    assert draws_of(alone).names[0] == "age"
+
+
+def test_names_of_classes_stay_beside_those_of_columns():
+    from sgld.sklearn.named import _renamed
+
+    found = _renamed(("x1[a]", "x0[x1]", "Intercept[a]", "sigma"), ["age", "x[0]"])
+    assert found == ("x[0][a]", "age[x1]", "Intercept[a]", "sigma")
+
+
+def test_a_step_that_gives_no_names_leaves_those_there_are():
+    table, y = mixed()
+    pipe = make_pipeline(FunctionTransformer(np.sqrt), SGLDRegressor(random_state=0))
+    assert draws_of(pipe.fit(table[["age"]].to_numpy(), y)).names[0] == "x0"
+
+
+@pytest.mark.parametrize("what", [make_pipeline(StandardScaler()), SGLDRegressor(), None])
+def test_what_holds_no_draws_is_refused(what):
+    with pytest.raises(UsageError, match="a Pipeline that ends with one"):
+        draws_of(what)
+
+
+def test_nothing_is_said_by_default_and_a_line_for_each_fit_with_verbose(capfd):
+    SGLDRegressor(random_state=0).fit(X[FEW], Y[FEW])
+    assert capfd.readouterr() == ("", "")
+    told = SGLDRegressor(random_state=0, verbose=1)
+    cross_val_score(told, X[FEW], Y[FEW], cv=3)
+    out, err = capfd.readouterr()
+    lines = err.splitlines()
+    assert out == "" and len(lines) == 3
+    assert all(line.startswith("[SGLDRegressor] 40 rows x 10 columns: trusted, ") for line in lines)
+
+
+def test_verbose_shows_the_stages_of_the_engine(monkeypatch):
+    from sgld.sklearn import estimators
+
+    seen = []
+    monkeypatch.setattr(estimators, "is_for", lambda *given: False)
+    monkeypatch.setattr(
+        estimators, "sample", lambda *given, **how: seen.append(how["progress"]) or 1 / 0
+    )
+    for verbose in (0, 1, 2):
+        with pytest.raises(ZeroDivisionError):
+            SGLDRegressor(verbose=verbose).fit(X[FEW], Y[FEW])
+    assert seen == [False, True, True]
 
 
 # -- bad input --------------------------------------------------------------------------------

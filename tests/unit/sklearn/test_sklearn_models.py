@@ -36,6 +36,7 @@ def test_a_row_of_weight_two_is_two_rows_whatever_their_order(rng):
     for name in ("x", "y", "weight"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     assert len(one.y) == 5 and one.weight.sum() == 8
+    assert (one.count, other.count) == (5, 8)  # of the user's rows, those of weight 0 left out
 
 
 def test_minus_zero_is_zero():

@@ -151,8 +151,12 @@ def batch_norm(**kwargs):
 
 
 def test_running_statistics_are_refused():
-    with pytest.raises(UsageError, match=r"1 \(BatchNorm1d\).*GroupNorm or LayerNorm.*eval\(\)"):
+    with pytest.raises(
+        UsageError, match=r"the BatchNorm1d at '1' norm.*GroupNorm or LayerNorm.*eval\(\)"
+    ):
         st.Ensemble(batch_norm())
+    with pytest.raises(UsageError, match="the model, a BatchNorm1d, normalises"):
+        st.Ensemble(torch.nn.BatchNorm1d(3))
     with pytest.raises(UsageError, match="statistics of the batch"):
         st.Ensemble(batch_norm(track_running_stats=False).eval())
     model = batch_norm()

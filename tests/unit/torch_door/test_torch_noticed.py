@@ -67,6 +67,9 @@ NAMES = {
         st.SGLD, {"lr": 0.1},
         r"SGLD takes step_size, not lr. Got lr=0.1; .* lr / num_data = 0.001\.",
     ),
+    "lr beside step_size": (
+        st.SGLD, {"lr": 0.1, "step_size": 0.1}, "SGLD takes step_size, not lr",
+    ),
     "weight_decay": (
         st.SGLD, {"step_size": 0.1, "weight_decay": 1e-2},
         r"prior_precision, not weight_decay. Got .*weight_decay \* num_data = 1, and each weight is N",
@@ -272,7 +275,7 @@ def test_dropout_is_said_when_a_draw_is_kept(layer):
     optimizer = trained(model)
     found = said(lambda: [ensemble.collect(optimizer) for _ in range(3)])
     assert len(found) == 1
-    assert f"dropout was in training mode (2, {type(layer).__name__})" in found[0]
+    assert f"dropout was in training mode (the {type(layer).__name__} at '2')" in found[0]
     assert "model.eval()" in found[0] and "p=0" in found[0]
 
 

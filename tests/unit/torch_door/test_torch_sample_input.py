@@ -45,8 +45,8 @@ def refused(sentence, model=None, loss=F.cross_entropy, data=None, error=UsageEr
 
 
 def test_layers_whose_output_is_not_the_rows_own():
-    refused(r"BatchNorm1d.*GroupNorm or LayerNorm", network(torch.nn.BatchNorm1d(5)))
-    refused(r"dropout in training mode \(1, Dropout\).*model\.eval\(\)", network(torch.nn.Dropout(0.2)))  # fmt: skip
+    refused(r"the BatchNorm1d at '\d'.*GroupNorm or LayerNorm", network(torch.nn.BatchNorm1d(5)))
+    refused(r"dropout in training mode \(the Dropout at '1'\).*model\.eval\(\)", network(torch.nn.Dropout(0.2)))  # fmt: skip
 
     class Hidden(torch.nn.Module):
         def __init__(self):
@@ -170,7 +170,17 @@ def test_numbers_that_are_none():
         st.sample(len, F.cross_entropy, classes(), **SHORT)
     frozen = network().requires_grad_(False)
     refused("no parameter that requires a gradient", frozen)
-    refused("is up before|was up", max_seconds=0.01, error=RunError)
+    refused("was up before.* max_seconds = 1?[05] should do", max_seconds=0.01, error=RunError)
+
+
+def test_what_training_loops_call_it():
+    refused(r"sample takes step_size, not lr\. Got lr=0\.1; left out, .* lr / \(rows", lr=0.1)
+    refused("prior_precision = weight_decay \\* ", weight_decay=0.1)
+    refused("momentum of its own", momentum=0.9)
+    refused("sample takes num_draws, not num_samples", num_samples=9)
+    refused("sample takes chains, not num_chains", num_chains=2)
+    refused("max_seconds, or num_draws", epochs=3)
+    refused("Did you mean 'prior_sd'", prior_ds=1.0)
 
 
 def test_a_call_that_is_refused_leaves_no_directory(tmp_path):

@@ -130,3 +130,18 @@ def test_a_search_that_did_not_converge_is_told_where_the_run_goes_by_it(nu, exa
     sampler, gradient = (HMC(), Full()) if exact else (sgld.SGLD(None), Full())
     plan = Plan(Setup(sampler, gradient, sgld.Scalar(1.0), sgld.constant(0.1)), known)
     assert _of_matter(known, plan) == ((NOT_CONVERGED,) if told else ()) + ("another.",)
+
+
+def test_the_plan_of_a_posterior_far_from_gaussian_recommends_nothing():
+    """Exact chains may be run then, and be `trusted`; remedies are the verdict's, which knows."""
+    banana = sgld.Posterior(lambda t: -0.5 * t[0] ** 2 / 9 - 0.5 * (t[1] - t[0] ** 2) ** 2)
+    draws = sgld.sample(banana, None, jnp.zeros(2), progress=False)
+    told = " ".join(draws.plan.notes)
+    assert draws.verdict.word == "trusted"
+    assert "far from Gaussian" in told or "curvature at the mode" in told
+    assert "NUTS" not in told and "sgld.reference" not in told and "inf" not in told
+
+
+def test_nu_that_is_not_finite_is_said_in_words():
+    (note,) = Known(nu=float("inf")).telling().notes
+    assert "are not finite" in note and "inf)" not in note

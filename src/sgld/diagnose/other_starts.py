@@ -1,0 +1,78 @@
+"""Whether chains from other starts come to functions that a run has not seen.
+
+R-hat compares the chains of a run with one another: a function that all of them missed, because
+all began near one place or by luck, it cannot show. So some chains more, from other starts, are
+moved for a while, and what they predict is held against all that the run predicted:
+
+    apart    on average beyond 4 sds of the run's draws, and beyond every one of them, for over 3% of
+             what is predicted,
+    matters  log p + (log det D) / 2, a Gaussian's log mass but for a constant, is at most
+             10 + sqrt(d) below the run's
+
+A start that is apart in a place of next to no mass, where an optimiser was caught, does no harm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ..probe.predictions import CLASSES, Kind
+
+__all__ = ["OtherStarts", "numbers"]
+
+FAR, SHARE = 4.0, 0.03  # sds; of what is predicted
+LESS = 10.0  # in nats, that the mass may be smaller by, and still be looked at
+
+
+def numbers(kind: Kind, predicted: Any) -> Float[np.ndarray, "chain draw number"]:
+    """What has to agree: centred logits, or the predictions themselves."""
+    found = np.asarray(predicted, np.float64)
+    if kind == CLASSES:
+        found = found - found.mean(axis=-1, keepdims=True)
+    return found.reshape(*found.shape[:2], -1)
+
+
+@dataclass(frozen=True)
+class OtherStarts:
+    """What chains from other starts predict, and how much mass there is where they are.
+
+    Attributes:
+      predicted: as `Seen.predicted`; nothing that is not finite.
+      log_mass: log p + (log det D) / 2 where each of them is.
+      own: the same of the run's chains, averaged.
+      dimension: d.
+
+    Example:
+      >>> import numpy as np
+      >>> rng = np.random.default_rng(0)
+      >>> run = rng.normal(size=(4, 100, 2, 1))
+      >>> there = np.stack([run[0, :5], run[0, :5] + 20])
+      >>> OtherStarts(there, np.zeros(2), 0.0, 3).unlike("means", run)
+      1
+      >>> OtherStarts(there, np.array([0.0, -30.0]), 0.0, 3).unlike("means", run)
+      0
+    """
+
+    predicted: Float[np.ndarray, "start draw m k"]
+    log_mass: Float[np.ndarray, " start"]
+    own: float
+    dimension: int
+
+    @property
+    def tried(self) -> int:
+        """How many starts there were."""
+        return len(self.predicted)
+
+    def unlike(self, kind: Kind, predicted: Float[np.ndarray, "chain draw m k"]) -> int:
+        """How many are apart from everything that the run predicted, and matter."""
+        run = numbers(kind, predicted).reshape(-1, predicted[0, 0].size)
+        there = numbers(kind, self.predicted).mean(axis=1)
+        mean, sd = run.mean(axis=0), run.std(axis=0)
+        beyond = (there > run.max(axis=0)) | (there < run.min(axis=0))
+        apart = (beyond & (np.abs(there - mean) > FAR * sd)).mean(axis=1) > SHARE
+        matters = self.log_mass >= self.own - LESS - np.sqrt(self.dimension)
+        return int(np.sum(apart & matters))

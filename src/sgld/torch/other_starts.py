@@ -1,0 +1,87 @@
+"""Chains of a module from other starts, for a run whose own chains agree; as run/other_starts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from ..diagnose.other_starts import OtherStarts
+from .chains import RUN_SECONDS, Chains
+from .dynamics import Motion, Order, State
+from .target import Target
+from .tuning import (
+    BATCH_SIZE,
+    FEWEST_STEPS,
+    FISHER_ROWS,
+    MOST_PASSES,
+    STAGE_STEPS,
+    STAGES,
+    Asked,
+    generator_of,
+    price,
+    tuned,
+)
+
+__all__ = ["from_other_starts"]
+
+# see run/other_starts and tune/from_network
+SEED, STRETCHES, STEPS, STREAM = 7919, 8, 100, 15
+MOST, FEWEST, SHARE = 12, 4, 0.2
+
+
+def from_other_starts(chains: Chains, asked: Asked, until: float) -> OtherStarts | None:
+    """What they predict; None where too few are affordable, or none stayed finite.
+
+    Past the time `until` optimisers and stages are cut short.
+    """
+    target, probe = chains.motion.target, chains.probe
+    whole = chains.motion.order.batch_size is None
+    count = _affordable(target, asked, whole)
+    if not count or not chains.healthy.size:
+        return None
+    asked = replace(
+        asked, chains=count, seed=asked.seed + SEED, step_size=None,
+        batch_size=None if whole else min(BATCH_SIZE, target.rows.num_data),
+    )  # fmt: skip
+    found = tuned(target, asked, until)
+    order = Order(target.rows, count, found.batch_size, asked.seed, STREAM)
+    noise = generator_of(asked.seed, STREAM, found.z.device)
+    motion, seen = Motion(target, order, found.root, found.h, noise), []
+    state = State(found.z, torch.zeros_like(found.z))
+    for number in range(STRETCHES):
+        state = motion.moved(state, number * STEPS, STEPS)
+        if number >= STRETCHES // 2:
+            seen.append(target.predicted(state.z, probe).cpu().numpy())
+    predicted = np.stack(seen, axis=1)
+    good = np.isfinite(predicted).all(axis=(1, 2, 3)) & ~target.lost(state.z).cpu().numpy()
+    if not good.any():
+        return None
+    own = float(_log_mass(target, chains.state.z[chains.healthy]).mean())
+    mass = _log_mass(target, state.z[torch.from_numpy(good).to(state.z.device)])
+    return OtherStarts(predicted[good], mass, own, target.dimension)
+
+
+def _affordable(target: Target, asked: Asked, whole: bool) -> int:
+    """How many are, all taking their steps together; 0 where too few are."""
+    size = min(BATCH_SIZE, target.rows.num_data)
+    optimiser = max(FEWEST_STEPS, MOST_PASSES * math.ceil(target.rows.num_data / size))
+    steps = STAGES * STAGE_STEPS + STRETCHES * STEPS
+    seconds = SHARE * min(RUN_SECONDS, (asked.max_seconds or math.inf) / 2)
+    for count in (MOST, (MOST + FEWEST) // 2, FEWEST):
+        step = price(target, count, None if whole else size)
+        if optimiser * price(target, count, size) + steps * step <= seconds:
+            return count
+    return 0
+
+
+def _log_mass(target: Target, z: torch.Tensor) -> np.ndarray:
+    """log p + (log det D) / 2 of every chain, D as the plan's metric at its place alone."""
+    num_data = target.rows.num_data
+    rows = min(num_data, FISHER_ROWS)
+    numbers = torch.arange(rows, device=z.device)
+    squares = torch.stack([target.squares(place, numbers) for place in z]) * (num_data / rows)
+    volume = -0.5 * (squares + target.prior.precision(z)).clamp(min=1e-8).log().sum(1)
+    return (target.log_density(z) + volume).double().cpu().numpy()

@@ -1,0 +1,52 @@
+"""In what a newcomer meets at any door: sentences, limits on time, what is said while something works."""
+
+from .mutant import Mutant
+
+FOREIGN = "tests/unit/test_foreign.py::"
+FAR = "tests/unit/tune/test_mode.py::test_the_plan_of_a_posterior_far_from_gaussian_recommends_nothing"
+LIMITS = "tests/unit/test_limits.py::"
+
+ESTIMATORS = "tests/unit/sklearn/test_sklearn_estimators.py::"
+
+UPDATE = "tests/unit/models/test_update.py::"
+
+NEWCOMERS = [
+    Mutant(
+        "predict: the parts of a table that grew are not looked at", "disk/whole.py",
+        "for part in _parts(stored) if", "for part in [stored or {}] if",
+        UPDATE + "test_a_file_is_written_as_the_first_of_those_that_a_table_grew_from",
+    ),
+    Mutant(
+        "sklearn: a fit speaks unasked", "sklearn/telling.py", "if not estimator.verbose:", "if False:",
+        ESTIMATORS + "test_nothing_is_said_by_default_and_a_line_for_each_fit_with_verbose",
+    ),
+    Mutant(
+        "sklearn: padded rows are counted", "sklearn/estimators.py",
+        "rows.said(note) for note", "note for note",
+        ESTIMATORS + "test_notes_count_the_users_rows_and_not_what_fills_them_up",
+    ),
+    Mutant(
+        "sklearn: the first step's names are lost", "sklearn/named.py",
+        'return called.get(column, column) + bracket + rest', "return name",
+        ESTIMATORS + "test_names_that_a_pipeline_gives_are_those_of_its_draws",
+    ),
+    Mutant(
+        "foreign: a near name is not offered", "foreign.py",
+        "did_you_mean(name, own)", 'did_you_mean(name, [])',
+        FOREIGN + "test_a_name_of_another_library_is_answered_with_ours",
+    ),
+    Mutant(
+        "notes: the remedies of the first verdict stay said", "run/again.py",
+        '.split("; ")[0].rstrip(".")', '.rstrip(".")', FAR,
+    ),
+    Mutant(
+        "time: steps that are missing are not counted", "run/loop.py",
+        "missing = max(0, _steps_for(self.kernel, FEWEST_DRAWS) - self.step)", "missing = 0",
+        LIMITS + "test_the_time_that_is_said_to_do_covers_the_steps_that_are_missing",
+    ),
+    Mutant(
+        "time: what a stage needs still is not counted", "deadline.py",
+        "whole = (passed + left)", "whole = passed",
+        LIMITS + "test_what_a_stage_needs_still_is_asked_for_too",
+    ),
+]  # fmt: skip

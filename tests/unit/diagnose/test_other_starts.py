@@ -1,0 +1,132 @@
+"""What chains from other starts say of a run: functions that all of its chains missed."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.diagnose.other_starts import OtherStarts
+from sgld.diagnose.predictions import Seen, judge_predictions
+from sgld.probe.layers import Layers
+from sgld.probe.predictions import CLASSES, MEANS
+from sgld.run.other_starts import not_looked_for
+from sgld.tune import from_network as path
+
+STARTS, DRAWS, ROWS = 12, 5, 40
+
+
+def run_of(kind, seed=0):
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal((4, 400, ROWS, 2 if kind == CLASSES else 1))
+    if kind == CLASSES:
+        values -= np.log(np.exp(values).sum(-1, keepdims=True))
+    return values
+
+
+def others(kind, shift, rows=ROWS, mass=0.0):
+    """Draws of the same law, those of the first three starts moved at some rows."""
+    rng = np.random.default_rng(1)
+    values = run_of(kind)[0][rng.integers(400, size=(STARTS, DRAWS))]
+    values[:3, :, :rows, 0] += shift
+    log_mass = np.where(np.arange(STARTS) < 3, mass, 0.0)
+    return OtherStarts(values, log_mass, 0.0, 16)
+
+
+@pytest.mark.parametrize("kind", [MEANS, CLASSES])
+@pytest.mark.parametrize("given, unlike", [
+    ({"shift": 0.0}, 0),
+    ({"shift": 12.0}, 3),
+    ({"shift": 1.5}, 0),  # within what the run predicts
+    ({"shift": 12.0, "rows": 1}, 0),  # a row of 40
+    ({"shift": 12.0, "rows": 2}, 3),
+    ({"shift": 12.0, "mass": -13.9}, 3),
+    ({"shift": 12.0, "mass": -14.1}, 0),  # 10 + sqrt(16) nats: an optimiser was caught
+])  # fmt: skip
+def test_starts_that_are_apart_and_matter_are_counted(kind, given, unlike):
+    assert others(kind, **given).unlike(kind, run_of(kind)) == unlike
+
+
+def test_a_run_that_missed_a_function_is_not_mixed():
+    predicted = run_of(MEANS)
+    weights = np.full(predicted.shape[:2], 1 / (4 * 400))
+    kinetic = 1 + 0.02 * np.random.default_rng(2).standard_normal((4, 400, 2))
+    for shift, word in ((0.0, "trusted"), (12.0, "not mixed")):
+        seen = Seen(
+            MEANS, predicted, kinetic, weights, Layers(("a",), (40,)), others=others(MEANS, shift)
+        )
+        verdict = judge_predictions(seen)
+        assert verdict.word == word
+        assert verdict.extra["predictions"]["other_starts"] == [3 * (shift > 0), STARTS]
+    assert "3 of 12 chains from other starts" in verdict.reasons[0]
+
+
+# -- runs ---------------------------------------------------------------------------------------
+
+X = np.random.default_rng(6).uniform(-2, 2, (24, 1)).astype(np.float32)
+Y = np.where(np.arange(24) < 12, X[:, 0], -X[:, 0]).astype(np.float32)
+TWO_LINES = sgld.Posterior(  # rows on one line and on another: two functions, with little between
+    lambda p: -0.125 * (p["w"] ** 2 + p["b"] ** 2),
+    lambda p, row: -1.5 * jnp.log1p(((row[1] - p["w"] * row[0][0] - p["b"]) / 0.1) ** 2 / 2),
+    predict=lambda p, row: p["w"] * row[0][0] + p["b"],
+)
+HOW = {
+    "sampler": sgld.BAOA(), "gradient": sgld.Full(), "step_size": 5e-5, "burn_in": 300, "thin": 10,
+    "num_draws": 2000, "progress": False,
+}  # fmt: skip
+
+
+def near_one(**given):
+    return sgld.sample(
+        TWO_LINES, (X, Y), {"w": jnp.array(1.0), "b": jnp.array(0.0)}, **{**HOW, **given}
+    )
+
+
+def test_chains_that_began_at_one_of_two_functions():
+    with not_looked_for():
+        blind = near_one()
+    assert blind.verdict.word != "not mixed" and float(np.mean(blind.position["w"])) > 0.9
+    seen = near_one()
+    assert seen.verdict.word == "not mixed"
+    assert "from other starts predict what no draw of this run does" in seen.verdict.reasons[0]
+
+
+def test_starts_differ_where_a_layer_is_one_weight_or_begins_at_zero():
+    draws = sgld.sample(
+        TWO_LINES, (X, Y), {"w": jnp.array(0.0), "b": jnp.array(0.0)}, num_draws=30, max_steps=200,
+        progress=False, num_chains=8,
+    )  # fmt: skip
+    starts = np.asarray(draws.plan.setup.starts)
+    assert starts.min() < -0.5 and starts.max() > 0.5
+
+
+def test_few_rows_of_a_limit_on_time_leave_no_other_starts():
+    from sgld.problem.prepare import prepare
+    from sgld.problem.request import Request
+
+    problem = prepare(TWO_LINES, (X, Y), {"w": jnp.array(0.0), "b": jnp.array(0.0)})
+    ask = Request(*["auto"] * 2, 0.05, 1.0, *["auto"] * 8, 0)
+    assert path.other_starts_affordable(problem, ask, 800) == path.OTHER_STARTS
+    short = Request(*["auto"] * 2, 0.05, 1.0, *["auto"] * 8, 0, max_seconds=1e-3)
+    assert path.other_starts_affordable(problem, short, 800) == 0
+
+
+def test_a_stage_in_which_chains_fail_goes_for_nothing(monkeypatch):
+    """A saddle, where nothing is stiff, next to a slope that is."""
+    posterior = sgld.Posterior(
+        lambda p: -0.125 * jnp.sum(p["v"] ** 2 + p["w"] ** 2),
+        lambda p, row: -50 * (row[1] - jnp.tanh(row[0] @ p["w"][None]) @ p["v"]) ** 2,
+        predict=lambda p, row: jnp.tanh(row[0] @ p["w"][None]) @ p["v"],
+    )
+    zero = {"v": jnp.zeros(6), "w": jnp.zeros(6)}
+    problem_steps = []
+    real = path.moved
+
+    def moved(*arguments):
+        z = real(*arguments)
+        problem_steps.append(arguments[6])
+        return z.at[0].set(jnp.nan) if len(problem_steps) == 1 else z
+
+    monkeypatch.setattr(path, "moved", moved)
+    draws = sgld.sample(posterior, (X, Y), zero, num_draws=30, max_steps=200, progress=False)
+    assert np.isfinite(np.asarray(draws.plan.setup.starts)).all()
+    assert problem_steps[1] < 0.5 * problem_steps[0]

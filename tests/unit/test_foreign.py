@@ -1,0 +1,46 @@
+"""Arguments by the names that other libraries give them."""
+
+import inspect
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.errors import UsageError
+from sgld.foreign import DRAWING
+
+GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
+TABLE = {"x": np.arange(9.0), "y": np.arange(9.0)}
+SENTENCES = {
+    "num_samples": r"sample takes num_draws, not num_samples\. Got num_samples=100\.$",
+    "num_warmup": "takes burn_in, not num_warmup",
+    "chains": "takes num_chains, not chains",
+    "random_seed": "takes seed, not random_seed",
+    "learning_rate": "takes step_size, not learning_rate",
+    "num_drws": r"sample takes no num_drws\. Got num_drws=100\. Did you mean 'num_draws'\?",
+    "zzz": r"sample takes no zzz\. Got zzz=100\.$",
+}
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_a_name_of_another_library_is_answered_with_ours(name):
+    with pytest.raises(UsageError, match=SENTENCES[name]):
+        sgld.sample(GAUSSIAN, None, 0.0, **{name: 100})
+
+
+def test_a_value_that_is_long_is_named_by_its_kind():
+    with pytest.raises(UsageError, match=r"Got key=ndarray\."):
+        sgld.sample(GAUSSIAN, None, 0.0, key=np.zeros(10**6))
+
+
+def test_tables_answer_as_well():
+    with pytest.raises(UsageError, match="fit takes num_chains, not chains"):
+        sgld.fit(TABLE, "y ~ x", chains=2)
+    with pytest.raises(UsageError, match="fit takes out, not path"):
+        sgld.fit(TABLE, "y ~ x", path="run")
+
+
+def test_every_answer_names_an_argument_that_there_is():
+    own = inspect.signature(sgld.sample).parameters
+    assert set(DRAWING.values()) <= set(own) and not set(DRAWING) & set(own)
