@@ -10,6 +10,11 @@ STREAMED = "tests/unit/models/test_streamed.py::"
 
 SCALE = [
     Mutant(
+        "mesh: a process whose rows are refused leaves the others waiting", "data/contract.py",
+        "with together():  # what one process's rows may not be", "if True:  # what one process's rows may not be",
+        MESH + "test_what_one_process_is_refused_ends_all_with_the_same_sentence",
+    ),
+    Mutant(
         "streamed: ends of a column may be rows that are not shown", "models/blockwise.py",
         "            found.add(most)", "            found.add(least)",
         STREAMED + "test_what_many_rows_teach_is_learnt_from_some",

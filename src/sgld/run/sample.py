@@ -188,9 +188,9 @@ def begin(
     """
     mesh = None if mesh is None else as_mesh(mesh)
     with in_step(mesh), told(progress and is_first(), SAMPLING), ExitStack() as held:
-        if checkpoint_every != 0:  # after every chunk
-            positive("checkpoint_every", checkpoint_every, ", in seconds")
-        with stage("data"):
+        with stage("data"), together():
+            if checkpoint_every != 0:  # after every chunk
+                positive("checkpoint_every", checkpoint_every, ", in seconds")
             posterior, data, init = opened(posterior, data, init)
         problem = _checked(posterior, data, init, ask, ess, mesh)
         kept = as_keep(keep, problem)
@@ -245,12 +245,14 @@ def _nothing_left(directory: RunDirectory | None) -> Iterator[None]:
 def _checked(
     posterior: Any, data: Any, init: Any, ask: Request, ess: int | None, mesh: Any
 ) -> Problem:
-    check_request(ask, ess)
-    if mesh is not None:
-        check_chains(mesh, ask.chains())
+    with together():
+        check_request(ask, ess)
+        if mesh is not None:
+            check_chains(mesh, ask.chains())
     problem = prepare(posterior, data, init, seed=ask.seed, mesh=mesh)
-    check_batch(problem, ask.batch_size)
-    check_always(problem, ask)
+    with together():
+        check_batch(problem, ask.batch_size)
+        check_always(problem, ask)
     first = as_schedule(ask.temperature, "temperature", zero=True)(0)
     return problem.at_temperature(problem.array(float(first)))
 
@@ -289,7 +291,7 @@ def go_on(
     }  # fmt: skip
     ask, ess = asked_again(directory, asked, Given(given)), asked.get("ess")
     with in_step(mesh), told(progress and is_first(), SAMPLING), reading(path), ExitStack() as held:
-        with stage("data"):
+        with stage("data"), together():
             posterior, data, init = opened(posterior, data, init)
         problem = _checked(posterior, data, init, ask, ess, mesh)
         kept = as_keep(keep_again(directory, asked, keep), problem)
