@@ -136,7 +136,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: a tail without curvature is taken for one without an end", "tune/from_network.py",
-        "prior = jnp.where(-change > 1e-6, -change, slope**2)", "prior = -change",
+        "found = jnp.where(-change > 1e-6, -change, slope**2)", "found = -change",
         "tests/unit/networks/test_learnt_prior.py::test_the_metric_of_a_network_knows_how_wide_heavy_tails_are",
     ),
     Mutant(
