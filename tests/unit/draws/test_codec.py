@@ -22,7 +22,7 @@ def again(value):
 def test_a_doubt_and_the_ray_it_was_found_on_are_stored():
     """Of separated data, for one: `sgld fit` of those could not write its plan."""
     ray = Ray(1, np.array([0.5, 2.0]), np.array([-1.0, 8.0]), np.array([0.0, -3.0]), ((6.0, -2.0),))
-    doubt = Doubt("tails", "far out", 0.2, np.zeros(2), np.ones(2), ray, ((5.0, 7.0),), 4.0)
+    doubt = Doubt("tails", "far out", 0.2, np.zeros(2), np.ones(2), ray, ((5.0, 7.0),), edge=4.0)
     found = again(Known(doubts=(doubt,), nu=float("inf"))).doubts[0]
     assert found.ray.tops == ray.tops and found.modes == doubt.modes and found.edge == 4.0
     np.testing.assert_array_equal(found.ray.t, ray.t)
