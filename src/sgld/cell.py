@@ -41,6 +41,7 @@ class Cell:
     """
 
     every = 0.25  # seconds from one showing to the next
+    stays = True  # what was shown is still there at the end
 
     def __init__(self, handle: Any = None) -> None:
         self._handle, self._text = handle, ""

@@ -24,7 +24,6 @@ from types import TracebackType
 from typing import Any
 
 from .deadline import check_deadline
-from .mesh import agreed
 from .stages import counted, stage
 
 __all__ = ["Work"]
@@ -72,12 +71,12 @@ class Work:
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C was pressed: KeyboardInterrupt comes when the next piece is asked for."""
-        return bool(agreed(self._interrupt.is_set()))
+        return bool(_agreed(self._interrupt.is_set()))
 
     @property
     def late(self) -> bool:
         """Whether the time is up."""
-        return self._until < math.inf and bool(agreed(time.monotonic() > self._until))
+        return self._until < math.inf and bool(_agreed(time.monotonic() > self._until))
 
     def pieces(
         self, begin: int, end: int, *, most: int | None = None, of: int | None = None
@@ -94,7 +93,7 @@ class Work:
             count = min(self._size, end - begin, most or end)
             began = time.perf_counter()
             yield begin, count
-            seconds = agreed(max(time.perf_counter() - began, 1e-6))
+            seconds = _agreed(max(time.perf_counter() - began, 1e-6))
             begin += count
             self._took(count, seconds)
             self._rate = 0.0 if first and not self._rate else count / seconds  # the first compiles
@@ -120,6 +119,13 @@ class Work:
             min(done, total) * steps, total * steps, self._units,
             rate=self._rate * steps, said=self.said, left=left,
         )  # fmt: skip
+
+
+def _agreed(value: Any) -> Any:
+    """What the first process says (mesh.py), which is only then imported, and JAX with it."""
+    from .mesh import agreed
+
+    return agreed(value)
 
 
 @contextmanager

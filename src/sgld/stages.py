@@ -49,7 +49,7 @@ def told(shown: bool, ahead: Sequence[str] = (), *, summary: bool = True) -> Ite
 
     Args:
       ahead: stages that are expected, in order: what is left is estimated from them.
-      summary: what each stage took stays at the end.
+      summary: what each stage took stays at the end (in a notebook it does in any case).
     """
     if not shown or sys.stderr is None:
         token = _present.set(None)
@@ -69,7 +69,7 @@ def told(shown: bool, ahead: Sequence[str] = (), *, summary: bool = True) -> Ite
             ended = True
         finally:
             _present.reset(token)
-            stages.stop(ended and summary)
+            stages.stop(ended, summary)
 
 
 @contextmanager
@@ -99,7 +99,8 @@ def counted(
     """
     stages = _present.get()
     if stages is not None:
-        stages.count(_Count(done, total, what, rate, said, time.monotonic() + left))
+        now = time.monotonic()
+        stages.count(_Count(done, total, what, rate, said, now + left, now))
 
 
 def aside() -> AbstractContextManager[Any]:
@@ -116,6 +117,7 @@ class _Count:
     rate: float
     said: str
     until: float
+    at: float = math.inf  # the time it was made
 
     def __str__(self) -> str:
         text = f"{self.done:,} of {self.total:,} {self.what}"
@@ -125,7 +127,10 @@ class _Count:
 
     def left(self, now: float) -> float | None:
         """Seconds to the end of the stage; None where they are not known."""
-        units = (self.total - self.done) / self.rate if self.rate else math.inf
+        units, since = math.inf, max(0.0, now - self.at)
+        if self.rate:  # what goes on longer than it should goes on for a while
+            rest = (self.total - self.done) / self.rate
+            units = max(rest - since, since / 4) if rest else 0.0
         left = min(units, max(0.0, self.until - now))
         return left if math.isfinite(left) else None
 
@@ -159,11 +164,12 @@ class _Stages:
         """Begin to show."""
         self._thread.start()
 
-    def stop(self, ended: bool) -> None:
-        """Show no more; what each stage took, where all is done."""
+    def stop(self, ended: bool, summary: bool) -> None:
+        """Show no more; with `summary` what each stage took, where all is done."""
         self._end.set()
         self._thread.join()
-        self._out.close(self._summary(time.monotonic()) if ended else None)
+        said = ended and (summary or self._out.stays)
+        self._out.close(self._summary(time.monotonic()) if said else None)
 
     def enter(self, name: str, whole: bool) -> None:
         """A stage begins."""
@@ -255,7 +261,7 @@ def _time(seconds: float) -> str:
 class _Line:
     """One line of a terminal, written over."""
 
-    every = EVERY_LINE
+    every, stays = EVERY_LINE, False
 
     def __init__(self, stream: Any, columns: Callable[[], int]) -> None:
         self._stream, self._columns = stream, columns
@@ -294,7 +300,7 @@ class _Line:
 class _Lines:
     """Lines that stay: a file, a pipe, a batch system. Nothing where all is over before the first."""
 
-    every = EVERY_TELLING
+    every, stays = EVERY_TELLING, False
 
     def __init__(self, stream: Any) -> None:
         self._stream, self._begun = stream, False

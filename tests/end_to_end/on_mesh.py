@@ -113,7 +113,13 @@ def processes():
     np.savez(FOLDER / f"process{rank}.npz", two=found.position)
     fewer = refusal(data=(X[: 502 - rank], Y[: 502 - rank]), mesh=mesh(1, 4))
     other = refusal(data=(X + rank, Y), mesh=mesh(1, 4))
-    said = {"fewer": fewer, "other": other, **of_directories(rank)}
+    hurt = np.where(rank * X == X[7, 1], np.nan, X)
+    alone = {
+        "nan": refusal(data=(hurt, Y), mesh=mesh(1, 4)),
+        "batch": refusal(mesh=mesh(1, 4), batch_size=10**6 if rank else 30),
+        "tolerance": refusal(mesh=mesh(1, 4), tolerance=-1.0 if rank else 0.05),
+    }
+    said = {"fewer": fewer, "other": other, **alone, **of_directories(rank)}
     (FOLDER / f"process{rank}.json").write_text(json.dumps(said))
 
 

@@ -505,7 +505,10 @@ def test_killed_then_resumed_is_the_uninterrupted_run(stopped):
     paths, _, statuses = stopped
     assert statuses["killed"] == -signal.SIGKILL
     unfinished = run("summary", paths["killed"])
-    assert unfinished.exit_code == 2 and "sgld resume" in unfinished.stderr
+    assert unfinished.exit_code == 2 and f"sgld resume {paths['killed']}" in unfinished.stderr
+    checked = run("verify", paths["killed"]).stdout
+    assert "not finished: " in checked and "draws of a chain are kept; go on with it: " in checked
+    assert f"sgld resume {paths['killed']}\n" in checked
     result = run("resume", paths["killed"], "--quiet")
     assert result.exit_code == 0, result.output
     assert digest(paths["killed"]) == digest(paths["whole"])
@@ -517,6 +520,7 @@ def test_interrupted_exits_130_says_how_to_go_on_and_does(stopped):
     assert statuses["interrupted"] == 130
     assert "plan" in out and "verdict" not in out
     assert "sampling" in err  # the progress line
+    assert "interrupted; " in err and " are kept" in err
     assert f"sgld resume {paths['interrupted']}" in err and "Traceback" not in err
     assert run("resume", paths["interrupted"], "--quiet").exit_code == 0
     assert digest(paths["interrupted"]) == digest(paths["whole"])

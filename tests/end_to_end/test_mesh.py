@@ -117,6 +117,9 @@ def test_processes_with_different_rows_are_told_so(folder, what):
         ("exists", "already exists; choose another directory, overwrite it"),
         ("path", "UsageError: path was given to one of the processes 0 and 1 alone"),
         ("full", "RunError: the disk is full."),
+        ("nan", "DataError: data"),
+        ("batch", "UsageError: batch_size must be at most the number of rows, 502"),
+        ("tolerance", "UsageError: tolerance must lie in (0, 0.5]"),
     ],
 )
 def test_what_one_process_is_refused_ends_all_with_the_same_sentence(folder, what, sentence):

@@ -35,12 +35,12 @@ runpy.run_module("sgld.cli", run_name="__main__")
 """
 
 
-def begin(table, stdout=None):
-    """A fit whose standard output and error are one terminal, and this side of it."""
+def begin(table, stdout=None, command=()):
+    """A command whose standard output and error are one terminal, and this side of it; by default a fit."""
     ours, theirs = pty.openpty()
+    fit = ("fit", table, "y ~ a + b", "--overwrite", "--out", table.parent / "run")
     process = subprocess.Popen(
-        [sys.executable, "-c", HEARD, "fit", table, "y ~ a + b", "--overwrite",
-         "--out", table.parent / "run"],
+        [sys.executable, "-c", HEARD, *(command or fit)],
         stdin=theirs, stdout=theirs if stdout is None else stdout, stderr=theirs,
     )  # fmt: skip
     os.close(theirs)
@@ -78,6 +78,27 @@ def test_a_terminal_sees_every_stage_in_order_and_is_never_left_alone(table):
     assert len(told) == 1  # the summary, once, at the end
     assert "report" in told[0] and "verdict: " in text.rsplit(told[0], 1)[0]
     assert len(gaps) > 8 and max(gaps) < 15  # 3 s are promised; a machine may be busy
+
+
+@pytest.mark.parametrize("command", ["predict", "update", "report"])
+def test_other_commands_say_what_they_do_from_the_first_second_on(table, command):
+    """On the run that the fit above has made."""
+    run = table.parent / "run"
+    more = {
+        "predict": (table, "--out", table.parent / "p.csv", "--overwrite"),
+        "update": ("--drop", "3", "--out", table.parent / "less", "--overwrite"),
+        "report": (),
+    }
+    process, ours = begin(table, command=(command, run, *more[command]))
+    text, gaps = read(ours)
+    os.close(ours)
+    assert process.wait() == 0, text
+    seen = {"predict": "data", "update": "sampling", "report": "report"}[command]
+    assert STAGE.findall(text)[0] == "data" and text.startswith("\r")  # before anything else
+    assert seen in STAGE.findall(text) and max(gaps) < 15
+    assert (": data" in text.strip().splitlines()[-1]) is (
+        command == "update"
+    )  # what stages took stays
 
 
 def test_what_is_piped_away_holds_no_progress(table):

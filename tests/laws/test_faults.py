@@ -154,7 +154,7 @@ def check_read(path, old, new):
         try:
             found = sgld.load(path)
         except RunError as error:
-            assert "sgld resume" in str(error), error
+            assert "sgld.resume(" in str(error), error
             return True
     of_next = any("another run is to replace" in str(w.message) for w in said)
     if not of_next and np.array_equal(found.position, new.position):

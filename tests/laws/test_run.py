@@ -220,7 +220,8 @@ def test_the_length_of_a_chunk_changes_no_bit(design, chunks):
 
 def test_long_draws_are_written_when_they_are_due_whatever_the_chunk(monkeypatch):
     """One step to a block of noise, one draw to a chunk: the same bits, every thin-th position."""
-    d = 40_000
+    d = 3000
+    monkeypatch.setattr(chunk, "MAX_NUMBERS", d)
     assert chunk.block_steps(d) == 1
     density = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
     how = dict(data=None, init=np.ones(d, np.float32), burn_in=5, num_draws=4)

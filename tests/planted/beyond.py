@@ -178,8 +178,8 @@ BEYOND_BUGS = [
     Mutant(
         "modes: a lattice is not followed to its end",
         "gaussian/known.py",
-        "found += more_modes(problem, at, rng, found, modes.z)",
-        "found += []",
+        "others = more_modes(problem, at, rng, found, modes.z)",
+        "others = []",
         SHELLS + "test_a_search_among_several_modes_goes_on_until_it_finds_no_other",
     ),
     Mutant(
@@ -234,7 +234,7 @@ BEYOND_BUGS = [
     Mutant(
         "doubts: settled by chains that have been nowhere",
         "diagnose/doubted.py",
-        "far >= SEEN * doubt.share * np.sum(weights * t**2)",
+        "far * (1 - doubt.share) >= seen * doubt.share * (np.sum(weights * t**2) - far)",
         "far >= 0.0",
         SETTLED,
     ),

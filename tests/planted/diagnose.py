@@ -216,8 +216,8 @@ DIAGNOSE = [
     Mutant(
         "a sd's error that forgets the - 1 of the kurtosis",
         "draws/weighted.py",
-        "np.sqrt((self.kurtosis - 1) / (4 * self.ess_square))",
-        "np.sqrt(self.kurtosis / (4 * self.ess_square))",
+        "np.sqrt((self.kurtosis - 1) / (4 * self.ess_sd))",
+        "np.sqrt(self.kurtosis / (4 * self.ess_sd))",
         WEIGHTED + "test_independent_draws_have_the_textbooks_standard_errors",
     ),
     Mutant(

@@ -8,7 +8,7 @@ BAD = "tests/unit/disk/test_bad_files.py::"
 DISK = [
     Mutant(
         "shuffle: pieces are numbered anew", "disk/spill.py",
-        "numbers = (self.count + order)", "numbers = (0 * self.count + order)",
+        "numbers = (self.first + self.count + order)", "numbers = (self.first + 0 * self.count + order)",
         OPEN + "test_every_kind_of_file_lies_in_the_order_of_memory",
     ),
     Mutant(
@@ -47,7 +47,7 @@ DISK = [
         BAD + "test_a_conversion_at_work_is_left_alone",
     ),
     Mutant(
-        "open: a file that changes while it is read is taken", "disk/open.py",
+        "open: a file that changes while it is read is taken", "disk/kept.py",
         "        if stamp_of(path) != before:", "        if False:",
         BAD + "test_a_file_that_changes_while_it_is_read",
     ),

@@ -10,7 +10,34 @@ ESTIMATORS = "tests/unit/sklearn/test_sklearn_estimators.py::"
 
 UPDATE = "tests/unit/models/test_update.py::"
 
+SEPARATED = "tests/unit/models/test_separated.py::"
+KEPT = "tests/unit/draws/test_kept.py::"
+
 NEWCOMERS = [
+    Mutant(
+        "separated: the reference level is not looked at", "models/separated.py",
+        "if rest.any():", "if False:", SEPARATED + "test_what_only_the_prior_decides_is_named",
+    ),
+    Mutant(
+        "stages: what is left stands still while a piece is computed", "stages.py",
+        "max(0.0, now - self.at)", "0.0",
+        "tests/unit/test_stages.py::test_what_is_left_goes_down_while_one_piece_of_the_work_is_computed",
+    ),
+    Mutant(
+        "plan files: rays are not stored", "draws/codec.py",
+        '"sgld.gaussian.rays", ', "",
+        "tests/unit/draws/test_codec.py::test_a_doubt_and_the_ray_it_was_found_on_are_stored",
+    ),
+    Mutant(
+        "kept: pending draws are not counted", "draws/kept.py",
+        ' + len(arrays.get("pending_step_size", ()))', "",
+        KEPT + "test_ctrl_c_says_what_is_kept_and_how_to_go_on",
+    ),
+    Mutant(
+        "remedies: how to go on stays Python's at the shell", "draws/remedies.py",
+        '"sgld resume \\2"', '"sgld.resume(\\2)"',
+        KEPT + "test_a_sentence_in_the_words_of_the_shell",
+    ),
     Mutant(
         "predict: the parts of a table that grew are not looked at", "disk/whole.py",
         "for part in _parts(stored) if", "for part in [stored or {}] if",

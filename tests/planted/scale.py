@@ -6,7 +6,44 @@ SHARDED = "tests/unit/data/test_sharded.py::"
 LIVE = "tests/unit/report/test_live.py::"
 MESH = "tests/end_to_end/test_mesh.py::"
 
+STREAMED = "tests/unit/models/test_streamed.py::"
+
 SCALE = [
+    Mutant(
+        "mesh: a process whose rows are refused leaves the others waiting", "data/contract.py",
+        "with together():  # what one process's rows may not be", "if True:  # what one process's rows may not be",
+        MESH + "test_what_one_process_is_refused_ends_all_with_the_same_sentence",
+    ),
+    Mutant(
+        "streamed: ends of a column may be rows that are not shown", "models/blockwise.py",
+        "            found.add(most)", "            found.add(least)",
+        STREAMED + "test_what_many_rows_teach_is_learnt_from_some",
+    ),
+    Mutant(
+        "streamed: the norms of polynomials are those of the rows shown", "models/streamed.py",
+        "if pair[0] == NORMS and more > 1:", "if pair[0] == NORMS and more < 1:",
+        STREAMED + "test_what_many_rows_teach_is_learnt_from_some",
+    ),
+    Mutant(
+        "streamed: without an intercept columns are scaled about their means", "models/gathered.py",
+        "second, mean = second + np.outer(mean, mean), np.zeros_like(mean)", "mean = np.zeros_like(mean)",
+        STREAMED + "test_a_design_in_blocks_is_that_in_memory",
+    ),
+    Mutant(
+        "streamed: a file that changed is taken for the run's", "models/doors.py",
+        "        if before != now:", "        if False:",
+        STREAMED + "test_a_run_whose_file_changed_is_not_taken_up",
+    ),
+    Mutant(
+        "merged: new rows are numbered from 0", "disk/merged.py",
+        "first=old[\"num_data\"]", "first=0",
+        STREAMED + "test_appended_rows_are_laid_among_the_others_as_if_all_were_read",
+    ),
+    Mutant(
+        "merged: rows between two pieces are left to the end", "disk/merged.py",
+        "places = np.searchsorted(own, keyed)", "places = np.full(len(keyed), len(own))",
+        STREAMED + "test_appended_rows_are_laid_among_the_others_as_if_all_were_read",
+    ),
     Mutant(
         "mesh: a block's last rows are left out where it does not begin on the first device",
         "data/sharded.py", "min((size + D - 2) // D + 1, held)", "min(-(-size // D), held)",

@@ -9,7 +9,7 @@ BLOCKS = "tests/unit/models/test_blocks.py::"
 TABLES = [
     Mutant(
         "predict: a new file is read with a decimal point, whatever the run's own was read with", "disk/whole.py",
-        "if ends[0] == ends[1]:", "if ends[0] != ends[1]:",
+        "if _ends(part.get(\"path\")) == _ends(data)]", "if _ends(part.get(\"path\")) != _ends(data)]",
         "tests/end_to_end/test_manners.py::test_new_rows_are_read_as_the_run_s_own_were",
     ),
     Mutant(

@@ -132,7 +132,13 @@ TUNE = [
         PREDICT + "::test_a_trajectory_is_as_many_gradients_as_it_has_leapfrogs_on_average",
     ),
     Mutant(
-        "again: half the step, however many diverge", "run/again.py", "0 < diverged <= RARE * of", "0 < diverged",
+        "again: half the step, however many diverge", "run/again.py",
+        "0 < diverged <= (SEVERAL if energy >= SWIFT else RARE) * of", "0 < diverged",
+        EXACT + "test_half_the_step_is_tried_where_very_few_trajectories_diverge",
+    ),
+    Mutant(
+        "again: half the step where energies say that there is a neck", "run/again.py",
+        "SEVERAL if energy >= SWIFT else RARE", "SEVERAL",
         EXACT + "test_half_the_step_is_tried_where_very_few_trajectories_diverge",
     ),
     Mutant(
@@ -142,7 +148,7 @@ TUNE = [
     ),
     Mutant(
         "exact chains: 64, whatever a gradient costs", "tune/from_chains.py",
-        "_ensemble(problem, known, ask.seed, exact.chains)", "_ensemble(problem, known, ask.seed)",
+        "_ensemble(problem, known, ask.seed, exact.chains, far)", "_ensemble(problem, known, ask.seed)",
         EXACT + "test_fewer_chains_are_warmed_up_and_go_on",
     ),
     Mutant(
@@ -375,7 +381,7 @@ TUNE = [
     ),
     Mutant(
         "exact chains: groups that hold chains of every mode", "tune/from_chains.py",
-        "np.lexsort((found.log_density, nearest))", "np.random.default_rng(0).permutation(CHAINS)",
+        "np.lexsort((found.log_density, nearest, np.arange(chains) >= chains - last))", "np.random.default_rng(0).permutation(CHAINS)",
         EXACT + "test_groups_of_chains_are_of_modes_and_of_densities",
     ),
     Mutant(

@@ -2,6 +2,8 @@
 
 import io
 import re
+import subprocess
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -131,6 +133,20 @@ def test_an_error_leaves_an_empty_line_and_no_summary(terminal):
     assert stages._present.get() is None
 
 
+def test_what_stages_took_stays_only_where_it_is_asked_for(terminal):
+    for summary in (True, False):
+        with told(True, summary=summary), stage("mode"):
+            time.sleep(0.06)
+        assert (": mode " in terminal.lines()[-1]) is summary
+
+
+def test_a_line_moves_before_jax_is_there():
+    """The import of JAX takes a second or two, in which a terminal is not left alone."""
+    code = "import sys, sgld.stages, sgld.pace; print([m for m in ('jax', 'numpy') if m in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
 def test_without_a_terminal_a_line_every_ten_seconds_and_none_for_a_short_call(monkeypatch):
     out = io.StringIO()
     monkeypatch.setattr(stages, "sys", SimpleNamespace(stderr=out, modules={}))
@@ -184,6 +200,19 @@ def test_what_is_left_is_in_proportion_to_what_stages_took(monkeypatch):
     assert clock.left() == pytest.approx(15, abs=0.6)  # counted: 750 at 50 a second
     clock.stages.count(stages._Count(250, 1000, "steps", 50.0, "", clock.now + 4))
     assert clock.left() == pytest.approx(4, abs=0.1)  # max_seconds
+
+
+def test_what_is_left_goes_down_while_one_piece_of_the_work_is_computed(monkeypatch):
+    """An estimate that never moves is worse than none."""
+    clock = Clock(monkeypatch)
+    clock.stages.enter("sampling", False)
+    monkeypatch.setattr(stages, "_present", SimpleNamespace(get=lambda: clock.stages))
+    counted(250, 1000, "steps", rate=50.0)
+    assert clock.left() == pytest.approx(15, abs=0.6)
+    clock.now += 10
+    assert clock.left() == pytest.approx(5, abs=0.1)
+    clock.now += 30  # longer than it should
+    assert clock.left() == pytest.approx(10, abs=0.6)
 
 
 def test_the_share_never_goes_back(monkeypatch):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.on_disk import OnDisk
 from ..models.formula import FormulaModel
 from ..models.prior_draws import prior_draws
 from .rows import Rows
@@ -22,18 +23,20 @@ DIGITS = 6  # of a column's sd, that float32 holds
 def subject_of_formula(model: FormulaModel) -> Subject:
     """All that a formula's model knows of itself, on the original scale."""
     assert model.data is not None and model.posterior.log_likelihood is not None
-    x, y, *more = model.data
+    x, y, *more = model.leaves()
     spec, extra = model.spec, {n: np.asarray(v, np.float64) for n, v in (more or [{}])[0].items()}
     outcome, columns = spec["design"]["outcome"], list(spec["design"]["names"])
     stretch, shift = spec["outcome_scale"], spec["outcome_center"]
     observed = _rounded(stretch * np.asarray(y, np.float64) + shift, stretch)
-    original = np.asarray(x, np.float64) * model.scale + model.center
     if "offset" in extra:
         extra["offset"] = stretch * extra["offset"]
+    large = isinstance(model.data, OnDisk)  # whose columns are not held
     constant = {
-        name: _rounded(original[:, j], model.scale[j])
+        name: _rounded(
+            x[:, j].astype(np.float64) * model.scale[j] + model.center[j], model.scale[j]
+        )
         for j, name in enumerate(columns)
-        if j != model.intercept_index
+        if j != model.intercept_index and not large
     }
     dims: dict[str, list[str]] = {}
     coords: dict[str, Any] = {}
@@ -61,8 +64,8 @@ class _Replicas:
     def __call__(self, positions: PyTree, numbers: Any, seed: int) -> dict[str, np.ndarray]:
         model, rng = self.model, np.random.default_rng([seed, 6])
         assert model.data is not None
-        x, _, *more = model.data
-        x = np.asarray(x)[numbers].astype(np.float64)
+        x, _, *more = model.leaves()
+        x = x[numbers].astype(np.float64)
         given = {n: np.asarray(positions[n])[:, None] for n in model.family.dispersion}
         given |= {n: np.asarray(v, np.float64)[numbers] for n, v in (more or [{}])[0].items()}
         eta = np.einsum("s...p,np->sn...", positions["coefficients"], x)

@@ -14,6 +14,7 @@ from ..checks import check_seed, whole_number
 from ..draws.draws import Draws
 from ..errors import MissingExtra, RunError, SGLDWarning, UsageError
 from ..layout import leaf_names
+from ..stages import stage, told
 from .resampled import Chosen, choose
 from .subject import ROW, Subject, subject_of
 
@@ -32,10 +33,12 @@ RESAMPLED = (
 
 def to_arviz(draws: Draws, posterior: Any = None, data: Any = None, **how: Any) -> DataTree:
     """`Draws.to_arviz`."""
-    from xarray import DataTree
+    with told(how.pop("progress", True), summary=False):
+        with stage("loading ArviZ"):
+            from xarray import DataTree
 
-    found = groups(draws, posterior, data, **how)
-    return DataTree.from_dict({f"/{name}": dataset for name, dataset in found.items()})
+        found = groups(draws, posterior, data, **how)
+        return DataTree.from_dict({f"/{name}": dataset for name, dataset in found.items()})
 
 
 def to_inferencedata(draws: Draws, posterior: Any = None, data: Any = None, **how: Any) -> Any:
@@ -47,7 +50,8 @@ def to_inferencedata(draws: Draws, posterior: Any = None, data: Any = None, **ho
             "to_inferencedata is for ArviZ before 1.0, which is not installed here: pip install 'arviz<1'. ArviZ from "
             "1.0 on takes draws.to_arviz()."
         ) from error
-    return InferenceData(**groups(draws, posterior, data, **how))
+    with told(how.pop("progress", True), summary=False):
+        return InferenceData(**groups(draws, posterior, data, **how))
 
 
 def groups(
@@ -73,16 +77,19 @@ def groups(
     chosen = choose(draws, weights=weights == "resample")
     if chosen.resampled:
         warnings.warn(RESAMPLED, SGLDWarning, stacklevel=4)
-    subject = _known(draws, posterior, data, outcome, simulate)
-    found = {
-        "posterior": _parameters(draws, draws.position, chosen, subject),
-        "sample_stats": _stats(draws, chosen),
-    }
+    with stage("data"):
+        subject = _known(draws, posterior, data, outcome, simulate)
+        found = {
+            "posterior": _parameters(draws, draws.position, chosen, subject),
+            "sample_stats": _stats(draws, chosen),
+        }
+    if subject is not None:
+        with stage("log likelihoods and predictions"):
+            found |= _of_rows(draws, subject, chosen, max_bytes, seed)
+        with stage("prior"):
+            found |= _prior(draws, subject, seed)
     facts = {"inference_library": "sgld", "verdict": draws.verdict.word}
     found["posterior"].attrs |= facts | ({"resampled": RESAMPLED} if chosen.resampled else {})
-    if subject is not None:
-        found |= _of_rows(draws, subject, chosen, max_bytes, seed)
-        found |= _prior(draws, subject, seed)
     return found
 
 

@@ -74,12 +74,15 @@ CheckpointEvery = Annotated[
 
 def main() -> None:
     """The console script."""
-    warnings.formatwarning = lambda message, *_: f"{plain(str(message))}\n"
+    warnings.formatwarning = lambda message, *_: f"{plain(_in_our_words(str(message), {}))}\n"
     app(prog_name="sgld")
 
 
-def command(example: str) -> Callable:
-    """A command with an example in its help, whose errors are sentences."""
+def command(example: str, makes: str | None = None) -> Callable:
+    """A command with an example in its help, whose errors are sentences.
+
+    `makes` is its argument that names the run it makes or goes on with.
+    """
 
     def register(function: Callable) -> Callable:
         @functools.wraps(function)
@@ -90,16 +93,17 @@ def command(example: str) -> Callable:
             try:
                 function(**arguments)
             except SGLDError as error:
-                typer.echo(str(error), err=True)
+                typer.echo(_in_our_words(str(error), arguments), err=True)
                 raise typer.Exit(2) from None
             except (OSError, MemoryError) as error:
                 if isinstance(error, BrokenPipeError):
                     raise  # whoever read the output has seen enough
                 typer.echo(_of_the_machine(error), err=True)
                 raise typer.Exit(2) from None
-            except KeyboardInterrupt:
-                made = None if function.__name__ == "gallery" else arguments.get("out")
-                _say_how_to_resume(arguments.get("run", made))
+            except KeyboardInterrupt as error:
+                run = None if makes is None else arguments[makes]
+                said = _in_our_words(_what_is_kept(error, run), arguments)
+                typer.echo(f"interrupted{said}", err=True)
                 raise typer.Exit(130) from None
 
         text = f"[dim]Example:[/dim]  {example}"
@@ -116,11 +120,21 @@ def _of_the_machine(error: OSError | MemoryError) -> str:
     return plain(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}.")
 
 
-def _say_how_to_resume(run: Path | None) -> None:
-    # run.json is the first file of a run, or next.json where it replaces one, and result.json the last
-    begun = run is not None and (
-        (run / "next.json").exists()
-        or ((run / "run.json").exists() and not (run / "result.json").exists())
-    )
-    hint = f"; go on with it: sgld resume {run}" if begun else "."
-    typer.echo(f"interrupted{hint}", err=True)
+def _in_our_words(sentence: str, arguments: dict[str, Any]) -> str:
+    """What the package says, in the words of the command line."""
+    from ..draws.remedies import at_the_shell
+
+    return at_the_shell(sentence, arguments.get("run") or arguments.get("out") or "RUN")
+
+
+def _what_is_kept(error: KeyboardInterrupt, run: Path | None) -> str:
+    """The sentence that comes with Ctrl-C, or is made here of the run that is at work."""
+    notes = getattr(error, "__notes__", None)
+    if notes:
+        return f"; {notes[-1]}"
+    if run is None:
+        return "."
+    from ..draws.kept import kept
+    from ..draws.run_directory import RunDirectory
+
+    return f"; {kept(RunDirectory(run))}"

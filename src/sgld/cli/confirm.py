@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import RunError, UsageError
 from .app import Json, Quiet, Run, Strict, command, typer
-from .show import exit_strict, show, write_page
+from .show import at_work, exit_strict, show, write_page
 
 if TYPE_CHECKING:
     from ..draws.draws import Draws
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ..referee.halving import Halving
 
 __all__ = ["halve", "reference"]
+
+AHEAD = ("data", "mode", "curvature", "other modes", "sampling", "verdict", "report")
 
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of everything random.")]
 
@@ -42,21 +44,21 @@ def reference(
     above 1 means that the run is too wide. The verdict is stored with the run.
     """
     from ..draws.comparison import compare
-    from ..referee.reference import reference as exact
-    from ..typing import Method
 
-    done, model = _asked(run, "sgld.reference")
-    if (done.temperature != 1).any():
-        raise UsageError(
-            f"{run} has temperature {float(done.temperature.flat[0]):g}: its law is not the "
-            "posterior, which is what a reference samples."
-        )
-    truth = exact(
-        model.posterior, model.data, method=cast(Method, method), num_chains=chains,
-        num_draws=draws, seed=seed, progress=not (quiet or as_json),
-    )  # fmt: skip
-    said = f"{compare(done, truth)}\nreference: {truth.verdict}"
-    _confirm(run, truth, said, quiet, as_json, strict)
+    silent = quiet or as_json
+    with at_work(silent, "referee.reference", AHEAD) as referee:
+        done, model = _asked(run, "sgld.reference")
+        if (done.temperature != 1).any():
+            raise UsageError(
+                f"{run} has temperature {float(done.temperature.flat[0]):g}: its law is not the "
+                "posterior, which is what a reference samples."
+            )
+        truth = referee.reference(
+            model.posterior, model.data, method=method, num_chains=chains, num_draws=draws,
+            seed=seed, progress=not silent,
+        )  # fmt: skip
+        said = f"{compare(done, truth)}\nreference: {truth.verdict}"
+        _confirm(run, truth, said, quiet, as_json, strict)
 
 
 @command("sgld halve run/")
@@ -75,13 +77,13 @@ def halve(
     Costs twice the run's steps. It sees what changes with the step, and neither other modes nor heavy
     tails. The verdict is stored with the run.
     """
-    from ..referee.halving import step_halving
-
-    done, model = _asked(run, "sgld.step_halving")
-    found = step_halving(
-        model.posterior, model.data, done, seed=seed, progress=not (quiet or as_json)
-    )
-    _confirm(run, found, str(found), quiet, as_json, strict)
+    silent = quiet or as_json
+    with at_work(silent, "referee.halving", AHEAD) as referee:
+        done, model = _asked(run, "sgld.step_halving")
+        found = referee.step_halving(
+            model.posterior, model.data, done, seed=seed, progress=not silent
+        )
+        _confirm(run, found, str(found), quiet, as_json, strict)
 
 
 def _asked(run: Path, function: str) -> tuple[Draws, FormulaModel]:
@@ -89,14 +91,17 @@ def _asked(run: Path, function: str) -> tuple[Draws, FormulaModel]:
     from ..draws.run_directory import RunDirectory
     from ..draws.storage import load
     from ..models.fit import model_of_run
+    from ..stages import stage
 
-    done, asked = load(run), RunDirectory(run).begun()
+    with stage("data"):
+        done, asked = load(run), RunDirectory(run).begun()
     if asked.get("kind") != "formula":
         raise RunError(
             f"{run} was not made by `sgld fit`, so the command line does not know its model; use {function} "
             f"and sgld.confirm({str(run)!r}, ...)."
         )
-    return done, model_of_run(asked)
+    with stage("data"):
+        return done, model_of_run(asked)
 
 
 def _confirm(
@@ -104,10 +109,13 @@ def _confirm(
 ) -> None:
     """Store what was found, and print what is said of it, and the run's verdict."""
     from ..referee.confirm import confirm
+    from ..stages import aside, stage
 
-    confirm(run, found)
-    if not (quiet or as_json):
-        typer.echo(f"{said}\n")
-    show(run, quiet=not as_json, as_json=as_json)
+    with stage("verdict"):
+        confirm(run, found)
+    with aside():
+        if not (quiet or as_json):
+            typer.echo(f"{said}\n")
+        show(run, quiet=not as_json, as_json=as_json)
     write_page(run, silent=quiet or as_json)
     exit_strict(run, strict)

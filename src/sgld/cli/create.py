@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from ..errors import RunError
 from .app import CheckpointEvery, Decimal, Json, Overwrite, Quiet, Run, Sep, Strict, command, typer
-from .show import exit_strict, finish, say_model, say_plan
+from .show import at_work, exit_strict, finish, say_model, say_plan
 
 __all__ = ["demo", "fit", "resume"]
 
@@ -19,7 +19,7 @@ FAMILIES = (
 DEMO = "mdvis ~ lncoins + idp + lpi + fmde + physlm + disea + hlthg + hlthf + hlthp"
 
 
-@command("sgld demo")
+@command("sgld demo", makes="out")
 def demo(
     out: Annotated[
         Path, typer.Option("--out", metavar="RUN", help="The run directory to make.")
@@ -56,7 +56,8 @@ def _is_demo(run: Path, path: Path) -> bool:
 
 
 @command(
-    'sgld fit visits.parquet "mdvis ~ lncoins + physlm + C(hlthg)" --family poisson --out run/'
+    'sgld fit visits.parquet "mdvis ~ lncoins + physlm + C(hlthg)" --family poisson --out run/',
+    makes="out",
 )
 def fit(
     data: Annotated[
@@ -195,8 +196,7 @@ def fit(
 def _fit(
     data: str | Path, formula: str, out: Path, arguments: dict[str, Any], quiet: bool, as_json: bool
 ) -> None:
-    from ..pace import Work
-    from ..stages import SAMPLING, told
+    from ..stages import SAMPLING
 
     silent = quiet or as_json
     say: dict[str, Any] = {}
@@ -205,18 +205,12 @@ def _fit(
             "on_model": functools.partial(say_model, data),
             "on_plan": functools.partial(say_plan, out),
         }
-    with told(not silent, (*SAMPLING, "report")):
-        with Work(
-            "data"
-        ) as work:  # Ctrl-C in the middle of an import of JAX would kill, or be lost
-            from ..models.fit import fit as run
-
-            work.check()
-        fit = run(data, formula, out=out, progress=not silent, **arguments, **say)
+    with at_work(silent, "models.fit", (*SAMPLING, "report")) as models:
+        fit = models.fit(data, formula, out=out, progress=not silent, **arguments, **say)
         finish(out, quiet, as_json, fit.model)
 
 
-@command("sgld resume run/")
+@command("sgld resume run/", makes="run")
 def resume(
     run: Run,
     checkpoint_every: CheckpointEvery = 10.0,
@@ -225,17 +219,13 @@ def resume(
     strict: Strict = False,
 ) -> None:
     """Go on with a killed or interrupted run, to the same draws as an uninterrupted one."""
-    from ..pace import Work
-    from ..stages import SAMPLING, told
+    from ..stages import SAMPLING
 
     silent = quiet or as_json
-    with told(not silent, (*SAMPLING, "report")):
-        with Work("data") as work:
-            from ..checks import positive
-            from ..models.fit import resume as go_on
+    with at_work(silent, "models.fit", (*SAMPLING, "report")) as models:
+        from ..checks import positive
 
-            work.check()
         positive("checkpoint_every", checkpoint_every, ", in seconds")
-        go_on(run, progress=not silent, checkpoint_every=checkpoint_every)
+        models.resume(run, progress=not silent, checkpoint_every=checkpoint_every)
         finish(run, quiet, as_json)
     exit_strict(run, strict)

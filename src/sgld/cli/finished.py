@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any
 
 from ..errors import RunError, UsageError
 from .app import Json, Overwrite, OwnDecimal, Quiet, Run, Sep, Strict, command, typer
-from .show import content_of, exit_strict, show
-
-if TYPE_CHECKING:
-    from ..typing import PredictionKind
+from .show import at_work, content_of, exit_strict, show
 
 __all__ = ["predict", "report", "summary", "verify"]
 
@@ -35,9 +32,10 @@ def summary(
     sd_ratio is the run's sd over the posterior's, as the bias meter predicts it: 1 is right.
     """
     if sandwich:
-        from ..models.fit import sandwich_of_run
+        from ..stages import stage
 
-        found = sandwich_of_run(run).summary()
+        with at_work(quiet or as_json, "models.fit") as models, stage("sandwich"):
+            found = models.sandwich_of_run(run).summary()
         typer.echo(json.dumps(found.to_dict()) if as_json else str(found))
         if strict:
             raise typer.Exit(3)  # another law than the posterior's is never `trusted`
@@ -66,21 +64,30 @@ def _goes_on(run: Path) -> bool:
 @command("sgld verify run/")
 def verify(run: Run) -> None:
     """Read every file of a run, finished or not, and hold it against what was written."""
-    from ..draws.storage import verify as verified
+    from ..draws.kept import kept
+    from ..draws.remedies import at_the_shell
+    from ..draws.run_directory import RunDirectory
 
-    files = verified(run)
+    with at_work(False, "draws.storage") as storage:
+        files = storage.verify(run)
     for name, size in files.items():
         typer.echo(f"{size:>14,} bytes  {name}")
     typer.echo(f"{run}: {len(files)} files, all as they were written.")
+    directory = RunDirectory(run)
+    if not directory.finished():
+        busy = "a process is at work on it" if directory.in_use() else kept(directory)
+        typer.echo(f"the run is not finished: {at_the_shell(busy, run)}")
 
 
 @command("sgld report run/")
 def report(run: Run) -> None:
     """Write report.html, one file that needs nothing else, and print its path."""
-    content_of(run)  # raises where there is nothing to report
-    from ..report.page import write_report
+    from ..stages import stage
 
-    typer.echo(str(write_report(run)))
+    with at_work(False, "report.page") as page, stage("report"):
+        content_of(run)  # raises where there is nothing to report
+        path = page.write_report(run)
+    typer.echo(str(path))
 
 
 @command("sgld predict run/ new.parquet --out predictions.parquet")
@@ -119,22 +126,18 @@ def predict(
     A bernoulli run adds `probability`. A row with a missing cell is left empty.
     """
     from ..files import exists
-    from ..models.fit import predict as predicted
+    from ..stages import stage
 
     if out.suffix.lower() not in TABLE_SUFFIXES:
         raise UsageError(f"--out must end in {' or '.join(TABLE_SUFFIXES)}. Got {str(out)!r}.")
     if exists(out) and not overwrite:
         raise RunError(f"{out} already exists; choose another file, or overwrite it (--overwrite).")
-    columns = predicted(
-        run,
-        data,
-        kind=cast("PredictionKind", kind),
-        prob=prob,
-        ids=ids or (),
-        sep=sep,
-        decimal=decimal,
-    )
-    empty = _write_table(columns, out)
+    with at_work(False, "models.fit") as models:
+        columns = models.predict(
+            run, data, kind=kind, prob=prob, ids=ids or (), sep=sep, decimal=decimal
+        )
+        with stage("writing"):
+            empty = _write_table(columns, out)
     rows = len(next(iter(columns.values())))
     left = f" ({empty:,} of them empty: a cell they need is missing)" if empty else ""
     typer.echo(f"{rows} rows of {', '.join(columns)}{left}: {out}")

@@ -18,7 +18,7 @@ from .app import (
     command,
     typer,
 )
-from .show import exit_strict, finish
+from .show import at_work, exit_strict, finish
 
 __all__ = ["plan", "update"]
 
@@ -84,14 +84,15 @@ def update(
     Centre and metric are the run's, moved by what the rows that came or went say; prior and
     standardisation are those of the first fit. The verdict is measured as ever.
     """
-    from ..models.update import update as updated
+    from ..stages import SAMPLING
 
-    made = _beside(run) if out is None else out
-    updated(
-        run, new, out=made, drop=_rows(drop), sep=sep, decimal=decimal, overwrite=overwrite,
-        checkpoint_every=checkpoint_every, progress=not (quiet or as_json),
-    )  # fmt: skip
-    finish(made, quiet, as_json)
+    made, silent = _beside(run) if out is None else out, quiet or as_json
+    with at_work(silent, "models.update", (*SAMPLING, "report")) as models:
+        models.update(
+            run, new, out=made, drop=_rows(drop), sep=sep, decimal=decimal, overwrite=overwrite,
+            checkpoint_every=checkpoint_every, progress=not silent,
+        )  # fmt: skip
+        finish(made, quiet, as_json)
     exit_strict(made, strict)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +17,42 @@ if TYPE_CHECKING:
     from ..draws.plan import Plan
     from ..models.formula import FormulaModel
 
-__all__ = ["content_of", "exit_strict", "finish", "say_model", "say_plan", "show", "write_page"]
+__all__ = [
+    "at_work",
+    "content_of",
+    "exit_strict",
+    "finish",
+    "say_model",
+    "say_plan",
+    "show",
+    "write_page",
+]
 
 COLOURS = {"trusted": "green", "biased": "red", "not mixed": "yellow", "unknown": "yellow"}
 MOST_PRIORS = 20
 
 
+@contextmanager
+def at_work(silent: bool, module: str, ahead: Sequence[str] = ()) -> Iterator[Any]:
+    """A stage line from the first second on, while `module` of this package is imported, JAX with it, and then used.
+
+    Ctrl-C in the middle of an import of JAX would kill, or be lost: `Work` hears it after. What each stage took
+    stays where stages are `ahead`.
+    """
+    from ..pace import Work
+    from ..stages import told
+
+    with told(not silent, ahead, summary=bool(ahead)):
+        with Work("data") as work:
+            found = importlib.import_module(f"..{module}", __package__)
+            work.check()
+        yield found
+
+
 def say_model(data: str | Path, model: FormulaModel) -> None:
     """The formula, the family, the rows and the priors."""
-    assert model.data is not None
-    rows = len(model.data[1])
     typer.echo(f"{model.spec['design']['formula']}")
-    what = f"{model.family.name} ({model.family.link}), {rows} rows of {data}"
+    what = f"{model.family.name} ({model.family.link}), {model.num_data} rows of {data}"
     if model.num_dropped:
         from ..draws.summary import left_out
 
@@ -41,6 +68,8 @@ def say_model(data: str | Path, model: FormulaModel) -> None:
     lines = columns([[name, f"~ {law}"] for name, law in priors], left=(0, 1))
     left = len(model.prior_text) - len(priors)
     _say("priors", [*lines, *([f"and {left} more in run.json"] if left else [])])
+    if model.posterior.notes:  # before the search, which may take its time because of them
+        _say("note", model.posterior.notes)
 
 
 def say_plan(run: Path, plan: Plan) -> None:

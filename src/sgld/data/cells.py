@@ -39,12 +39,12 @@ LOOKS = (
     (
         rf"{SIGN}[1-9]\d{{0,2}}([,.' \u00a0\u202f]\d{{3}})+([.,]\d+)?",
         "numbers with separated thousands",
-        "write them without, or read the file with --decimal ',' where that is a decimal comma",
+        "write them without, or read the file with decimal=',' where that is a decimal comma",
     ),
     (
         rf"{SIGN}\d*,\d+(e[-+]?\d+)?",
         "numbers with a decimal comma",
-        "read the file with --decimal ',' (from Python decimal=','), or write points",
+        "read the file with decimal=',', or write points",
     ),
     (rf"{SIGN}[\d.,]+\s*%", "percentages", "take the sign off and write plain numbers"),
     (

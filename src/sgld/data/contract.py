@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..device import sent
 from ..errors import DataError, SGLDError, UsageError
-from ..mesh import DATA
+from ..mesh import DATA, together
 from .check import check_data
 from .memory import InMemory, digest
 from .on_disk import OnDisk
@@ -59,18 +59,24 @@ def as_source(data: PyTree, seed: int, mesh: Any = None) -> Source:
 
 def _over(mesh: Any, data: PyTree, seed: int) -> Source:
     """The rows over the mesh's axis "data"; those of a source of the user's own are where it has them."""
+    own = is_source(data) and not isinstance(data, OnDisk)
+    laid = not is_source(data) and lies_on(data, mesh)
+    with together():  # what one process's rows may not be, before the others wait for them
+        if own and mesh.shape[DATA] > 1:
+            raise UsageError(
+                f"data, a {type(data).__name__}, is a source of your own, whose rows are not laid over a mesh; give arrays "
+                "or sgld.open, or a mesh with 1 device on its axis 'data'."
+            )
+        if own:
+            check_contract(data)
+        elif not is_source(data) and not laid:
+            data = check_data(data)
     if isinstance(data, OnDisk):
         return Sharded.of_files(data, mesh)
-    if not is_source(data):
-        if lies_on(data, mesh):
-            return Sharded.of_arrays(data, mesh, seed)
-        return Sharded.of(check_data(data), mesh, seed)
-    if mesh.shape[DATA] > 1:
-        raise UsageError(
-            f"data, a {type(data).__name__}, is a source of your own, whose rows are not laid over a mesh; give arrays "
-            "or sgld.open, or a mesh with 1 device on its axis 'data'."
-        )
-    check_contract(data)
+    if laid:
+        return Sharded.of_arrays(data, mesh, seed)
+    if not own:
+        return Sharded.of(data, mesh, seed)
     return data.with_batches(data.num_data, "reshuffle")
 
 

@@ -101,7 +101,7 @@ def _found(head: bytes, path: Path) -> str:
     )]  # fmt: skip
     if widths[best][:1] <= [1] and any(spaced) and len(lines) > 1:
         raise DataError(
-            f"{path} has its columns separated by spaces; give --sep space (from Python sep=' ') where it is one "
+            f"{path} has its columns separated by spaces; give sep=' ' where it is one "
             "space between cells, or write it with commas."
         )
     return best

@@ -80,7 +80,12 @@ def assess(
         nu=plan.known.nu,
         other_modes=plan.known.other_modes,
         tolerance=tolerance,
-        doubts=standing(plan.known, z[draws.healthy], exact=plan.setup.exact),
+        doubts=standing(
+            plan.known,
+            z[draws.healthy],
+            exact=plan.setup.exact,
+            began_there=plan.setup.starts is not None,
+        ),
         by_hand=plan.by_hand,
     )
     if trajectories is not None and plan.setup.exact:

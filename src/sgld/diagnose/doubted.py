@@ -5,13 +5,17 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from ..draws import weighted
 from ..gaussian.doubts import Doubt
 from ..gaussian.known import Known
 from ..gaussian.rays import NEAR, within
 
 __all__ = ["standing"]
 
-SEEN = 0.5  # of the share that a ray promises, that draws must hold
+SEEN = 0.5  # of what a ray promises, that draws must hold; of one parameter, whose ray is the density, by far most
+SEEN_ALONE = 0.8  # an sd is then right within 11%
+GONE = 0.5  # of the chains, that must have been where a ray says that the mass is; a quarter began there
+VISITS = 50.0  # effective ones: what draws hold there is known within 14%, and an sd, of which it is a part, far better
 
 
 def standing(
@@ -20,14 +24,22 @@ def standing(
     *,
     exact: bool,
     weights: Float[np.ndarray, "chain draw"] | None = None,
+    began_there: bool = False,
 ) -> tuple[str, ...]:
     """Sentences, without an end, on what a run from the Gaussian cannot tell.
 
     Chains that accept or refuse by the density itself (`exact`) need no gradient of it, and where they
-    have been far out as often as the rays say, tails are no doubt any more.
+    have been far out as often as the rays say, tails are no doubt any more. Nor are they where rays
+    promise more than there is: some of the chains have begun where a ray has its mass
+    (`began_there`), and most of all have been there, often enough for what they say of it to be known. By
+    detailed balance what would keep the others from that mass would keep those in it.
     """
     share = np.ones(z.shape[:2]) if weights is None else weights
-    return tuple(d.sentence for d in known.doubts if not (exact and _settled(d, known, z, share)))
+    settled = (
+        exact and (_settled(d, known, z, share) or (began_there and _visited(d, known, z, share)))
+        for d in known.doubts
+    )
+    return tuple(d.sentence for d, gone in zip(known.doubts, settled, strict=True) if not gone)
 
 
 def _settled(
@@ -50,4 +62,28 @@ def _settled(
     side = np.sign((doubt.at - known.gaussian.center) @ doubt.toward)
     there = (side * t > NEAR) & ~within(t, doubt.modes)
     far = np.sum(weights * np.where(there, t**2, 0.0))
-    return bool(far >= SEEN * doubt.share * np.sum(weights * t**2))
+    seen = SEEN if z.shape[-1] > 1 else SEEN_ALONE
+    # held against what is not there: where the share is nearly all, half of what is far is nearly all too
+    return bool(far * (1 - doubt.share) >= seen * doubt.share * (np.sum(weights * t**2) - far))
+
+
+def _visited(
+    doubt: Doubt,
+    known: Known,
+    z: Float[np.ndarray, "chain draw d"],
+    weights: Float[np.ndarray, "chain draw"],
+) -> bool:
+    """Whether chains know what is beyond the place around which a ray has its mass.
+
+    Of one parameter the ray is the density itself, and draws that hold less are wrong.
+    """
+    if doubt.start is None:
+        return False
+    assert doubt.toward is not None and known.gaussian is not None
+    t = (z - known.gaussian.center) @ doubt.toward
+    place = float((doubt.start - known.gaussian.center) @ doubt.toward)
+    beyond = np.sign(place) * t > abs(place)
+    if not np.mean(beyond.any(axis=1)) >= GONE:
+        return False
+    ess = weighted.ess(beyond[..., None].astype(float), weights, "mean")
+    return bool(ess[0] * np.average(beyond, weights=weights) >= VISITS)

@@ -18,7 +18,7 @@ from .columns import Leaf, as_json
 from .reader import Piece, Reader
 from .spill import Spill
 
-__all__ = ["DROPPED", "convert"]
+__all__ = ["DROPPED", "MOST_ROWS", "begin_array", "convert", "left_out", "no_room", "records"]
 
 DROPPED = "dropped.i8"
 MOST_ROWS = 2**31 - 2  # that int32 can number, with a spare one
@@ -34,12 +34,12 @@ def convert(reader: Reader, folder: Path, seed: int, missing: str, told: Told) -
     width = sum(leaf.width for leaf in reader.leaves)
     num_read, num_dropped = 0, 0
     with (
-        _no_room(folder, reader, width),
+        no_room(folder, reader, width),
         Spill(folder / "spill", width, seed) as spill,
         Writer(folder / DROPPED) as dropped,
     ):
         for piece in reader.pieces():
-            out = _left_out(piece, reader, num_read, missing)
+            out = left_out(piece, reader, num_read, missing)
             if out is not None:
                 piece = Piece([leaf[~out] for leaf in piece.leaves])
                 gone = num_read + np.flatnonzero(out)
@@ -47,7 +47,7 @@ def convert(reader: Reader, folder: Path, seed: int, missing: str, told: Told) -
                 num_dropped += len(gone)
             num_read += len(piece.leaves[0]) + (0 if out is None else int(out.sum()))
             if len(piece.leaves[0]):
-                spill.add(_records(piece, reader.leaves))
+                spill.add(records(piece, reader.leaves))
             told(num_read, max(reader.num_rows, num_read))
         _check_count(reader, spill.count, num_read)
         blocks = _written(reader, folder, spill, told)
@@ -69,7 +69,7 @@ def convert(reader: Reader, folder: Path, seed: int, missing: str, told: Told) -
 
 
 @contextmanager
-def _no_room(folder: Path, reader: Reader, width: int) -> Iterator[None]:
+def no_room(folder: Path, reader: Reader, width: int) -> Iterator[None]:
     """What the operating system refuses while a cache is written, as a DataError."""
     try:
         yield
@@ -85,7 +85,7 @@ def _no_room(folder: Path, reader: Reader, width: int) -> Iterator[None]:
         ) from error
 
 
-def _left_out(piece: Piece, reader: Reader, first: int, missing: str) -> np.ndarray | None:
+def left_out(piece: Piece, reader: Reader, first: int, missing: str) -> np.ndarray | None:
     """Which rows have an empty cell, where any has. Raises DataError where they may not."""
     if piece.missing is None or not piece.missing.any():
         return None
@@ -115,7 +115,7 @@ def _check_count(reader: Reader, count: int, num_read: int) -> None:
         )
 
 
-def _records(piece: Piece, leaves: list[Leaf]) -> np.ndarray:
+def records(piece: Piece, leaves: list[Leaf]) -> np.ndarray:
     """The rows as bytes [m, width]."""
     count = len(piece.leaves[0])
     parts = [
@@ -139,8 +139,8 @@ def _written(reader: Reader, folder: Path, spill: Spill, told: Told) -> dict[str
 def _lay(reader: Reader, spill: Spill, writers: list[Writer], order: Writer, told: Told) -> None:
     """Write every row to its leaves' files, in the order of the shuffle."""
     for writer, leaf in zip(writers, reader.leaves, strict=True):
-        _begin(writer, leaf.dtype, (spill.count + 1, *leaf.shape))
-    _begin(order, np.dtype("<i4"), (spill.count,))
+        begin_array(writer, leaf.dtype, (spill.count + 1, *leaf.shape))
+    begin_array(order, np.dtype("<i4"), (spill.count,))
     places = {one.name: one.sorted_codes() for one in reader.learned}
     ends = np.cumsum([leaf.width for leaf in reader.leaves])
     spare: list[bytes] = []
@@ -161,6 +161,7 @@ def _lay(reader: Reader, spill: Spill, writers: list[Writer], order: Writer, tol
         writer.write(row)  # so that a short last block is sliced whole
 
 
-def _begin(writer: Writer, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+def begin_array(writer: Writer, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    """The head of a .npy file."""
     head = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(writer, head)

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
-import numpy as np
 
-from ..ceiling import gib
 from ..checks import check_seed
-from ..data.on_disk import Files, OnDisk
+from ..data.on_disk import OnDisk
 from ..data.table import existing
-from ..errors import DataError, UsageError, did_you_mean
-from ..stages import aside, counted, stage, told
+from ..errors import UsageError, did_you_mean
+from ..stages import stage, told
 from .arrays import Arrays, Items
-from .cache import Cache, key_of, stamp_of
-from .columns import from_json, structure_of
-from .convert import DROPPED, convert
+from .cache import Cache, stamp_of
+from .columns import structure_of
+from .convert import convert
 from .databases import DuckDB, SQLite, database_files, is_query, kind_of_database
 from .files import TableFiles, table_files
+from .kept import bytes_told, check_unchanged, kept_rows, rows_told
 from .reader import Reader
 from .tables import TableReader
 
@@ -113,23 +110,18 @@ def _opened(asked: Asked, missing: str, seed: int, cache: Cache, progress: bool)
         "columns": repr(asked.columns), "table": asked.table, "seed": seed, "missing": missing,
         "query": asked.data if is_query(asked.data) else None,
         "x64": bool(jax.config.read("jax_enable_x64")),
-        "content": [cache.content(path, _bytes_told) for path in paths],
+        "content": [cache.content(path, bytes_told) for path in paths],
     }  # fmt: skip
-    key = key_of(decides) if paths else None
-    manifest = None if key is None else cache.found(key, _bytes_told)
-    began = None
-    if manifest is None or key is None:
-        began = time.monotonic()
-        with cache.scratch() as folder:
-            reader = make()
-            manifest = convert(reader, folder, seed, missing, _rows_told)
-            _check_unchanged(stamps)
-            key = key or key_of({**decides, "content": manifest["hash"]})
-            cache.keep(folder, key, manifest)
-        _give_back()
-    found = _source(cache.folder / key, manifest, asked)
+
+    def write(folder: Path) -> dict[str, Any]:
+        manifest = convert(make(), folder, seed, missing, rows_told)
+        check_unchanged(stamps)
+        return manifest
+
+    kept = kept_rows(cache, decides, write, known=bool(paths))
+    found = kept.source(_structure(kept.manifest, asked))
     if progress:
-        _tell(found, cache.folder / key, began)
+        kept.tell(found)
     return found
 
 
@@ -182,56 +174,9 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, (str, Path))
 
 
-def _check_unchanged(stamps: dict[Path, list[int]]) -> None:
-    for path, before in stamps.items():
-        if stamp_of(path) != before:
-            raise DataError(
-                f"{path} changed while it was read; open it again when nobody writes to it."
-            )
-
-
-def _source(folder: Path, manifest: dict[str, Any], asked: Asked) -> OnDisk:
-    """The rows of a cache as a source."""
-    data, columns = asked.data, asked.columns
-    names = [leaf["name"] for leaf in manifest["leaves"]]
+def _structure(manifest: dict[str, Any], asked: Asked) -> Any:
+    """Of a datum, as a treedef."""
+    data = asked.data
     if manifest["columns"]:
-        treedef, _ = structure_of(columns, [column["name"] for column in manifest["columns"]])
-    elif isinstance(data, (str, Path, tuple, dict)):
-        treedef = jax.tree.structure(data)
-    else:
-        treedef = jax.tree.structure(data[0])
-    files = Files(
-        tuple(str(folder / f"{i}.npy") for i in range(len(names))),
-        np.load(folder / "order.npy", mmap_mode="r"),
-        np.fromfile(folder / DROPPED, "<i8"),
-        manifest["hash"],
-        str(manifest["name"]),
-        {column["name"]: from_json(column) for column in manifest["columns"]},
-    )
-    return OnDisk.of(files, treedef)
-
-
-def _tell(found: OnDisk, folder: Path, began: float | None) -> None:
-    took = "used again" if began is None else f"made in {time.monotonic() - began:.1f} s"
-    left_out = f", {found.num_dropped:,} left out" if found.num_dropped else ""
-    with aside():
-        print(
-            f"{found.files}: {found.num_data:,} rows{left_out}; shuffled in {folder} "
-            f"({gib(found.files.size)}, {took})",
-            file=sys.stderr,
-        )
-
-
-def _bytes_told(done: int, total: int) -> None:
-    counted(done, total, "bytes")
-
-
-def _rows_told(done: int, total: int) -> None:
-    counted(done, total, "rows")
-
-
-def _give_back() -> None:
-    """Memory that Arrow keeps for the next table; there is none."""
-    arrow = sys.modules.get("pyarrow")
-    if arrow is not None:
-        arrow.default_memory_pool().release_unused()
+        return structure_of(asked.columns, [column["name"] for column in manifest["columns"]])[0]
+    return jax.tree.structure(data if isinstance(data, (str, Path, tuple, dict)) else data[0])

@@ -28,10 +28,10 @@ BITS = 12  # of a key: so many ranges can be told apart
 
 
 class Spill:
-    """Records of one size, [m, width] bytes, and the numbers of their rows; `with` removes the file."""
+    """Records of one size, [m, width] bytes, and the numbers of their rows, from `first` on; `with` removes the file."""
 
-    def __init__(self, path: Path, width: int, seed: int) -> None:
-        self.path, self.width, self.seed = path, width, seed
+    def __init__(self, path: Path, width: int, seed: int, first: int = 0) -> None:
+        self.path, self.width, self.seed, self.first = path, width, seed, first
         self.count = 0
         self._starts: list[int] = []  # of the pieces, in records
         self._edges: list[np.ndarray] = []  # in each piece, where a range of keys begins
@@ -51,13 +51,13 @@ class Spill:
     def add(self, records: UInt8[np.ndarray, "m width"]) -> None:
         """The next rows: they are numbered on."""
         assert self._file is not None
-        own = keys(np.arange(self.count, self.count + len(records)), self.seed)
+        own = keys(self.first + np.arange(self.count, self.count + len(records)), self.seed)
         order = np.argsort(own)
         first = np.arange(2**BITS + 1, dtype=np.float64) * 2.0 ** (64 - BITS)
         edges = np.searchsorted(own[order], first[:-1].astype(np.uint64))
         self._starts.append(self.count)
         self._edges.append(np.append(edges, len(records)).astype(np.int32))
-        numbers = (self.count + order).astype("<i8")
+        numbers = (self.first + self.count + order).astype("<i8")
         laid = np.empty((len(records), 8 + self.width), np.uint8)
         laid[:, :8] = numbers[:, None].view(np.uint8)
         laid[:, 8:] = records[order]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ceiling import check_memory
 from ..data.names import check_names
-from ..data.table import content_hash, existing, read_table
+from ..data.table import content_hash, existing, kind_of_file, read_table
 from ..errors import DataError, RunError, UsageError, need
 from .cache import stamp_of
 from .databases import DuckDB, SQLite, database_files, is_query, kind_of_database
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .tables import Batches
 
-__all__ = ["TableSource"]
+__all__ = ["TableSource", "plain_type"]
 
 STORED = ("table", "database", "sep", "decimal")  # beside the path, in run.json
 CELL = 16  # bytes of a cell while a table is put together
@@ -73,6 +73,12 @@ class TableSource(NamedTuple):
         return not (self.is_query or Path(self.data).is_dir() or kind_of_database(self.data))
 
     @property
+    def is_parquet(self) -> bool:
+        """Whether it is files of Parquet, which tell their rows."""
+        files = [] if self.is_query or kind_of_database(self.data) else self.files()
+        return bool(files) and kind_of_file(files[0]) == "parquet"
+
+    @property
     def is_query(self) -> bool:
         """Whether the data are SQL."""
         return is_query(self.data)
@@ -83,7 +89,7 @@ class TableSource(NamedTuple):
         Raises: DataError for what cannot be read, or changes meanwhile; UsageError for a table that
         does not fit in memory.
         """
-        files = self._files()
+        files = self.files()
         digest = _digest(files)
         before = [stamp_of(path) for path in files]
         table = read_table(self.data, self.sep, self.decimal) if self.is_file else self._read()
@@ -91,7 +97,8 @@ class TableSource(NamedTuple):
             raise DataError(f"{self.data} changed while it was read; read it again.")
         return table, digest or _digest_of_rows(table)
 
-    def _files(self) -> list[Path]:
+    def files(self) -> list[Path]:
+        """The files whose bytes decide the rows; none of a query that names its own."""
         if self.is_query:
             return [] if self.database is None else database_files(self.database)
         if kind_of_database(self.data):
@@ -100,7 +107,7 @@ class TableSource(NamedTuple):
         return table_files(path) if path.is_dir() else [existing(path)]
 
     def _read(self) -> pyarrow.Table:
-        arrow, source = need("pyarrow", "tables"), self._batches()
+        arrow, source = need("pyarrow", "tables"), self.batches()
         check_names(list(source.schema), source.name)
         check_memory(
             CELL * source.num_rows * len(source.schema), f"the table {source.name}",
@@ -109,20 +116,21 @@ class TableSource(NamedTuple):
         schema = arrow.schema(list(source.schema.items()))
         batches = []
         for batch in source.batches(schema.names):
-            cells = [batch.column(field.name).cast(_plain(field.type)) for field in schema]
+            cells = [batch.column(field.name).cast(plain_type(field.type)) for field in schema]
             batches.append(arrow.record_batch(cells, names=schema.names))
         if not sum(batch.num_rows for batch in batches):
             raise DataError(f"{source.name} has no row; at least one is needed.")
         return arrow.Table.from_batches(batches)
 
-    def _batches(self) -> Batches:
+    def batches(self, spill: Path | None = None) -> Batches:
+        """The table in batches; what DuckDB does not hold goes to the folder `spill`."""
         query = self.data if self.is_query else None
         if query is None and not kind_of_database(self.data):
             return TableFiles(table_files(self.data))
         path = self.database if query is not None else self.data
         if path is not None and kind_of_database(path) == "sqlite":
             return SQLite(Path(path), query, self.table)
-        return DuckDB(None if path is None else Path(path), query, self.table, None)
+        return DuckDB(None if path is None else Path(path), query, self.table, spill)
 
     def as_json(self, digest: str) -> dict[str, Any]:
         """For run.json."""
@@ -134,8 +142,8 @@ class TableSource(NamedTuple):
         return {"path": self.data, **place, "sha256": digest, **{k: v for k, v in rest.items() if v}}  # fmt: skip
 
     @classmethod
-    def again(cls, stored: dict[str, Any]) -> Callable[[], pyarrow.Table]:
-        """A function that reads the table that `as_json` tells of. Either raises RunError where it is not the same."""
+    def located(cls, stored: dict[str, Any]) -> TableSource:
+        """What `as_json` tells of, where it is now. RunError where it is missing, or is not to be read again."""
         words = {name: str(stored[name]) for name in STORED if stored.get(name) is not None}
         source = cls(str(stored["path"]), **words)
         if source.is_query and source.database is None:
@@ -144,29 +152,40 @@ class TableSource(NamedTuple):
                 "the run was begun from a query that reads files, which is not asked again; write its rows to a file "
                 "and fit that, where a run is to be resumed or looked at again."
             )
-        what, absolute = source.data, stored.get("absolute")
+        absolute = stored.get("absolute")
         if absolute is not None:
             # a run may be resumed from another folder, or have moved together with its data
             place = source.data if source.database is None else source.database
             found = next((p for p in (absolute, place) if Path(p).exists()), None)
             if found is None:
                 raise RunError(f"the run's data file {absolute} is missing; put it back to go on.")
-            what = found
             source = source._replace(**{"data" if source.database is None else "database": found})
+
+        return source
+
+    def changed(self) -> RunError:
+        """What is said where the data are not those of the run."""
+        what = self.data if self.database is None else self.database
+        return RunError(
+            f"the run's data file {what} has changed since the run was begun; put the old file "
+            "back, or fit the new one to another directory."
+        )
+
+    @classmethod
+    def again(cls, stored: dict[str, Any]) -> Callable[[], pyarrow.Table]:
+        """A function that reads the table that `as_json` tells of. Either raises RunError where it is not the same."""
+        source = cls.located(stored)
 
         def read() -> pyarrow.Table:
             table, digest = source.read()
             if digest != stored["sha256"]:
-                raise RunError(
-                    f"the run's data file {what} has changed since the run was begun; put the old file "
-                    "back, or fit the new one to another directory."
-                )
+                raise source.changed()
             return table
 
         return read
 
 
-def _plain(kind: Any) -> Any:
+def plain_type(kind: Any) -> Any:
     """A type without a dictionary, which may be another in each batch."""
     types = need("pyarrow", "tables").types
     return kind.value_type if types.is_dictionary(kind) else kind

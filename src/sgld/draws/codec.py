@@ -27,8 +27,8 @@ __all__ = ["decode", "encode", "encode_fields", "from_text", "to_text"]
 
 KINDS = (
     "sgld.draws.plan", "sgld.draws.setup", "sgld.gaussian.dense", "sgld.gaussian.doubts", "sgld.gaussian.known",
-    "sgld.gaussian.lowrank", "sgld.gaussian.modes", "sgld.gradient.", "sgld.law.", "sgld.preconditioner.",
-    "sgld.sampler.", "sgld.schedule.",
+    "sgld.gaussian.lowrank", "sgld.gaussian.modes", "sgld.gaussian.rays", "sgld.gradient.", "sgld.law.",
+    "sgld.preconditioner.", "sgld.sampler.", "sgld.schedule.",
 )  # fmt: skip
 DEEPEST = 12  # levels of objects in objects
 

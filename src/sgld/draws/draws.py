@@ -384,6 +384,7 @@ class Draws:
         max_bytes: int = 2**28,
         weights: Literal["resample", "keep"] = "resample",
         seed: int = 0,
+        progress: bool = True,
     ) -> DataTree:
         """An ArviZ DataTree of the healthy chains, with every group that is known.
 
@@ -402,6 +403,7 @@ class Draws:
           weights: "resample": draws of unequal weights are resampled to equal ones, which a warning
             says; "keep" leaves them to sample_stats.
           seed: of what is drawn here.
+          progress: show the stages, as `sgld.sample` does.
 
         Raises: UsageError for a wrong argument.
 
@@ -416,7 +418,7 @@ class Draws:
         from ..arviz.groups import to_arviz
 
         how: dict[str, Any] = {"outcome": outcome, "simulate": simulate, "max_bytes": max_bytes}
-        return to_arviz(self, posterior, data, **how, weights=weights, seed=seed)
+        return to_arviz(self, posterior, data, **how, weights=weights, seed=seed, progress=progress)
 
     def to_inferencedata(self, posterior: Any = None, data: Any = None, **how: Any) -> Any:
         """The same as an InferenceData, for ArviZ before 1.0, which PyMC 5 brings.

@@ -144,8 +144,8 @@ class RunDirectory:
     def _replace(self, overwrite: bool) -> None:
         if not overwrite:
             raise RunError(
-                f"{self.path} already exists; choose another directory, overwrite it "
-                "(--overwrite), or go on with it (sgld resume)."
+                f"{self.path} already exists; choose another directory, overwrite it with overwrite=True, or "
+                f"{self.remedy()}"
             )
         if not any({"format", "id"} <= self._told(name).keys() for name in ("run.json", NEXT)):
             raise RunError(f"{self.path} is not a run directory, so it is not overwritten.")
@@ -159,6 +159,30 @@ class RunDirectory:
         except (FileNotFoundError, RunError):
             return {}
 
+    def call(self) -> str:
+        """The call that reads the run where it is finished, and goes on with it or with its next where it is not."""
+        asked, path = self.next() or self._told("run.json"), str(self.path)
+        done = self.finished() and not self.next()
+        if asked.get("kind") == "torch":
+            return (
+                f"sgld.torch.Ensemble.load({path!r}, model)"
+                if done
+                else f"sgld.torch.resume({path!r}, model, loss, dataset)"
+            )
+        if done:
+            return f"sgld.load({path!r})"
+        model = "" if asked.get("kind") == "formula" else ", posterior, data, init"
+        return f"sgld.resume({path!r}{model})"
+
+    def remedy(self) -> str:
+        """What to do with a run that stands here, in words that end a sentence."""
+        asked = self.next() or self._told("run.json")
+        if self.finished() and not self.next():
+            return f"read it: {self.call()}"
+        if asked.get("kind") == "formula" and not asked.get("data"):
+            return "fit its table again, which was in memory and is not stored."
+        return f"go on with it: {self.call()}"
+
     def next(self) -> dict[str, Any]:
         """What was asked of a run that is to replace this one and has no plan yet; empty where none is."""
         if not exists(self.path / NEXT):
@@ -171,8 +195,8 @@ class RunDirectory:
         if not self.next():
             return None
         return (
-            f"another run is to replace the one in {self.path}, and has no plan yet: this is the one before "
-            f"(sgld resume {self.path} goes on with the next)."
+            f"another run is to replace the one in {self.path}, and has no plan yet: this is the one before, and "
+            f"{self.call()} goes on with the next."
         )
 
     def take_up(self) -> None:
@@ -256,7 +280,7 @@ class RunDirectory:
         except FileNotFoundError as error:
             if name == "run.json" and self.next():
                 raise RunError(
-                    f"{self.path} was left while one run replaced another; go on with the next: sgld resume {self.path}"
+                    f"{self.path} was left while one run replaced another; go on with the next: {self.call()}"
                 ) from error
             raise RunError(f"{self.path} holds no {name}, so it is not a run directory.") from error
         if name != "run.json":
@@ -348,7 +372,7 @@ class RunDirectory:
             if not self.path.exists():
                 raise RunError(
                     f"{self.path} is gone: it was moved or deleted while the run wrote to it. Where it is now "
-                    "the run goes on from its last checkpoint (sgld resume)."
+                    "the run can be resumed from its last checkpoint."
                 ) from error
             raise RunError(f"{folder} could not be made: {error.strerror}.") from error
         head = {"attempt": self.attempt, "first": first, "end": end}

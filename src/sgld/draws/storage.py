@@ -132,7 +132,7 @@ def load(path: str | Path) -> Draws:
         raise RunError(f"{path} is not a directory.")
     kept = run.begun().get("keep") is not None
     if not run.finished():
-        raise RunError(f"{path} is not finished; go on with it: sgld resume {path}")
+        raise RunError(f"{path} is not finished; {run.remedy()}")
     said = run.said_of_next()
     if said is not None:
         warnings.warn(said, SGLDWarning, stacklevel=2)
@@ -198,7 +198,7 @@ def _not_as_written(path: Path) -> RunError:
 
 
 def verify(path: str | Path) -> dict[str, int]:
-    """Read all of a run directory, finished or not: bytes of every file, each found as it was written.
+    """Read all of a run directory, finished or not, of `sgld.torch` too: bytes of every file, each found as it was written.
 
     Raises RunError, for the first file that is missing, damaged, edited, or of another run.
 
@@ -216,7 +216,13 @@ def verify(path: str | Path) -> dict[str, int]:
     asked = run.begun()
     names = ["run.json", "setup.npz"]
     run.read_arrays("setup.npz")
-    if run.finished():
+    if run.finished() and asked.get("kind") == "torch":
+        with reading(path):
+            Verdict.from_dict(run.read("result.json")["verdict"])
+        if run.read_arrays("draws.npz") is None:
+            raise RunError(f"{run.path} is damaged: draws.npz is missing.")
+        names += ["result.json", "draws.npz"]
+    elif run.finished():
         load(path)
         table_of(run)
         names += ["result.json", "draws.npz", "summary.json", CONFIRMATION]

@@ -122,7 +122,8 @@ def unexplained(
             share, place, side = doubt.ray.beside(known)
             if share > rays.SUSPICIOUS:
                 at = doubt.at + (place - doubt.ray.place) * doubt.ray.direction
-                left.append(replace(doubt, share=side, at=at, modes=known))
+                start = doubt.start if place == doubt.ray.place else None
+                left.append(replace(doubt, share=side, at=at, modes=known, start=start))
         elif doubt.edge is None or not any(_holds(other, doubt.at) for other in others):
             left.append(doubt)
     return tuple(left)
@@ -183,12 +184,13 @@ def _doubt(problem: Problem, gaussian: Any, ray: rays.Ray) -> Doubt | None:
     toward = np.zeros(problem.dimension)
     toward[i] = 1 / ray.direction[i]
     at = gaussian.center + ray.place * ray.direction
+    start = ray.position(gaussian.center, ray.place) if problem.dimension > 1 else None
     where = f"{abs(ray.place):.3g} sds {'above' if ray.place > 0 else 'below'} the mode"
     return Doubt(
         "tails",
         f"far from the mode there is more than the Gaussian there shows: along {name!r} "
         f"{100 * ray.share:.0f}% of the second moment lie beyond {rays.NEAR:.0f} sds, around {where}",
-        ray.beside(()).side, at, toward, ray,
+        ray.beside(()).side, at, toward, ray, start=start,
     )  # fmt: skip
 
 

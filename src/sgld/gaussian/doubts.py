@@ -30,6 +30,8 @@ class Doubt:
         parameter.
       ray: on which it was found, for tails along one parameter.
       modes: intervals of t on that ray where known modes explain what is there.
+      start: free position z [d] on that ray, bent or not, from which chains may tell whether the mass is there;
+        none of one parameter, whose ray is the density itself.
       edge: whitened distance from the centre beyond which that mass is, for tails on all sides.
     """
 
@@ -40,4 +42,5 @@ class Doubt:
     toward: Float[np.ndarray, " d"] | None = None
     ray: Ray | None = None
     modes: tuple[tuple[float, float], ...] = ()
+    start: Float[np.ndarray, " d"] | None = None
     edge: float | None = None

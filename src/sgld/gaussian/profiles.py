@@ -39,11 +39,13 @@ def followed(problem: Problem, gaussian: Laplace, seen: list[Ray], T: float) -> 
     found: dict[int, Ray] = {}
     for k, side in _bent(problem, gaussian, seen, T)[:AT_ONCE]:
         ray = found.get(k, seen[k])
-        t, value = _profile(problem, gaussian, ray, side, T)
+        t, value, zs = _profile(problem, gaussian, ray, side, T)
         kept = side * ray.t < t[0]
+        before = [ray.position(gaussian.center, at) for at in ray.t[kept]]
         order = np.argsort(t := np.append(ray.t[kept], side * t))
         value = np.append(ray.value[kept], value)[order]
-        found[k] = replace(ray, t=t[order], value=value, tops=())
+        bent = np.concatenate([before, zs])[order]
+        found[k] = replace(ray, t=t[order], value=value, tops=(), bent=bent)
     return list(found.values())
 
 
@@ -72,12 +74,12 @@ def _bent(
 
 def _profile(
     problem: Problem, gaussian: Laplace, ray: Ray, side: float, T: float
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """(|t|, log p): from the mode outwards, each point from the one before."""
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"], Float[np.ndarray, "n d"]]:
+    """(|t|, log p, z): from the mode outwards, each point from the one before."""
     i, d = ray.parameter, problem.dimension
     others = np.arange(d) != i
     sd, base = ray.direction[i], _half_log_det(gaussian.curvature[np.ix_(others, others)])
-    z, ts, values = gaussian.center.copy(), [], []
+    z, ts, values, zs = gaussian.center.copy(), [], [], []
     for t in np.geomspace(1.0, OUTSIDE[-1], 1 + int(np.log(OUTSIDE[-1]) / np.log(FINEST))):
         z[i] = gaussian.center[i] + side * t * sd
         z, J = _maximised(problem, z, others)
@@ -85,10 +87,13 @@ def _profile(
         if not np.isfinite(value):
             break
         ts.append(float(t))
+        zs.append(z.copy())
         values.append(float(value + base - _half_log_det(J)))
         if value < NOTHING:
             break
-    return np.array(ts or [1.0]), np.array(values or [-np.inf])
+    if not ts:
+        return np.ones(1), np.full(1, -np.inf), z[None]
+    return np.array(ts), np.array(values), np.array(zs)
 
 
 def _maximised(

@@ -53,6 +53,7 @@ class Ray:
       direction: Sigma e_i / sd_i, in free coordinates.
       t, value: ascending.
       tops: (t, value) of the maxima beyond `NEAR` sds.
+      bent: free positions [n, d] at t, where the ray is no straight line.
     """
 
     parameter: int
@@ -60,6 +61,13 @@ class Ray:
     t: Values
     value: Values
     tops: tuple[tuple[float, float], ...] = ()
+    bent: Float[np.ndarray, "n d"] | None = None
+
+    def position(self, center: Float[np.ndarray, " d"], t: float) -> Float[np.ndarray, " d"]:
+        """On the ray from `center`, at t sds; of a bent one at the nearest point there is."""
+        if self.bent is None:
+            return center + t * self.direction
+        return self.bent[np.argmin(np.abs(self.t - t))]
 
     @property
     def share(self) -> float:

@@ -115,7 +115,7 @@ def warmed_up(
                 None if regions is None else zero(int(np.max(regions.group)) + 1),
             )  # fmt: skip
             adapting, middle = jnp.bool_(number < len(ROUNDS)), at + trajectories // 2
-            for _, count in work.pieces(0, trajectories):
+            for _, count in work.pieces(at, at + trajectories, of=TRAJECTORIES):
                 chains = jax.block_until_ready(_advance(
                     problem, gradient, white, noise, chains, regions,
                     jnp.int32(at), jnp.int32(count), jnp.int32(middle), adapting,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,20 +32,22 @@ class OtherColumns(DataError):
 
 def learn_again(
     state: dict[str, Any], center: Float[np.ndarray, " p"], scale: Float[np.ndarray, " p"],
-    table: pyarrow.Table, formula: str, numbers: Collection[str] = (),
+    table: pyarrow.Table, formula: str, numbers: Collection[str] = (), *,
+    other: Callable[..., Learnt] | None = None, dtype: Any = np.float32,
 ) -> Learnt:  # fmt: skip
     """As `learn`, where its state is known: of columns as they are x is (x - center) / scale, in single precision.
 
     The same bits as by way of formulaic, which holds each number twice more and takes three times as long.
+    Of other columns `other` makes x, in double precision and neither centred nor scaled.
     """
     parsed = parse(formula, table.column_names)
     outcome = str(next(iter(parsed.lhs)))
     if not _as_they_are(state["names"], parsed, table):
-        return learn(table, formula, numbers)
+        return (other or learn)(table, formula, numbers)
     used = used_columns(formula, [*parsed.lhs, *parsed.rhs], table)
     check_cells(parsed.rhs, table, {*used, *numbers, outcome}, {*numbers, outcome})
     whole = {name: table.column(name).to_numpy() for name in {*state["names"], outcome} - {"Intercept"}}  # fmt: skip
-    x = np.empty((table.num_rows, len(state["names"])), np.float32)
+    x = np.empty((table.num_rows, len(state["names"])), dtype)
     for rows in blocks(x):
         for j, name in enumerate(state["names"]):
             values = 1.0 if name == "Intercept" else whole[name][rows]

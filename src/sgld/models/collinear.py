@@ -4,21 +4,73 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ..errors import DataError
 from .blocks import gram, mean_and_sd
 
-__all__ = ["check_columns", "check_magnitudes", "check_own"]
+__all__ = [
+    "Facts",
+    "check_columns",
+    "check_facts",
+    "check_largest",
+    "check_magnitudes",
+    "check_own",
+]
 
 LARGEST = 1e30  # of a column's numbers, whose coefficients float32 shall hold
 SHOWN = 5  # columns of a kind that are named
 LEFT = 1e-10  # share of a column's variance that those before it leave, at least
 
 
+class Facts(NamedTuple):
+    """What decides whether the columns of a design can be told apart.
+
+    Attributes:
+      mean, scale: [p], as `mean_and_sd` has them.
+      largest, span: [p], the largest magnitude, and the distance of least and most.
+      whole: [p], whether all numbers are whole.
+      first: [p], the first row.
+      twins: of some columns, those that are equal to one before them, and which.
+      gram: of some columns, their correlations.
+    """
+
+    num_rows: int
+    mean: Float[np.ndarray, " p"]
+    scale: Float[np.ndarray, " p"]
+    largest: Float[np.ndarray, " p"]
+    span: Float[np.ndarray, " p"]
+    whole: Bool[np.ndarray, " p"]
+    first: Float[np.ndarray, " p"]
+    twins: Callable[[list[int]], dict[int, int]]
+    gram: Callable[[list[int]], Float[np.ndarray, "k k"]]
+
+
 def check_columns(x: Float[np.ndarray, "N p"], names: list[str]) -> None:
+    """`check_facts` of a design in memory."""
+    mean, scale = mean_and_sd(x, about_mean="Intercept" in names)
+    largest = np.maximum(x.max(axis=0), -x.min(axis=0))
+    still = _still(scale, largest)
+    whole = np.zeros(len(names), bool)
+    whole[still] = (x[:, still] == np.rint(x[:, still])).all(axis=0)
+    facts = Facts(
+        len(x), mean, scale, largest, np.ptp(x, axis=0), whole, x[0],
+        partial(_twins, x), lambda kept: gram(x, kept, mean, scale),
+    )  # fmt: skip
+    check_facts(facts, names)
+
+
+def _still(scale: Float[np.ndarray, " p"], largest: Float[np.ndarray, " p"]) -> np.ndarray:
+    """Which columns do not vary, as far as float64 can tell."""
+    return scale <= 1e-13 * largest
+
+
+def check_facts(facts: Facts, names: list[str]) -> None:
     """Raises DataError naming every column that is constant, a duplicate or collinear, at once.
 
     `Intercept` is no constant column. Collinearity by Cholesky's sweep over the columns'
@@ -28,30 +80,32 @@ def check_columns(x: Float[np.ndarray, "N p"], names: list[str]) -> None:
     """
     intercept = "Intercept" in names
     columns = [j for j, name in enumerate(names) if name != "Intercept"]
-    mean, scale = mean_and_sd(x, about_mean=intercept)
-    still = [j for j in columns if scale[j] <= 1e-13 * np.abs(x[:, j]).max()]
+    flat = _still(facts.scale, facts.largest)
+    still = [j for j in columns if flat[j]]
     # whole numbers that differ differ, however many digits they share: the ids of a register
-    ids = [j for j in still if np.ptp(x[:, j]) >= 1 and (x[:, j] == np.rint(x[:, j])).all()]
+    ids = [j for j in still if facts.span[j] >= 1 and facts.whole[j]]
     constant = [j for j in still if j not in ids]
-    twins = _twins(x, [j for j in columns if j not in still])
+    twins = facts.twins([j for j in columns if j not in still])
     kept = [j for j in columns if j not in still and j not in twins]
-    found = _first([f"{names[j]!r} is constant ({x[0, j]:.10g} in every row)" for j in constant])
+    found = _first(
+        [f"{names[j]!r} is constant ({facts.first[j]:.10g} in every row)" for j in constant]
+    )
     found += _first(
         [
             f"{names[j]!r} holds whole numbers that share all but their last digits, as ids do "
-            f"({x[0, j]:.0f} in data row 1)"
+            f"({facts.first[j]:.0f} in data row 1)"
             for j in ids
         ]
     )
     found += _first([f"{names[j]!r} is a duplicate of {names[i]!r}" for j, i in twins.items()])
     size = len(kept) + intercept
-    if x.shape[0] >= size:
+    if facts.num_rows >= size:
         own = [names[j] for j in kept]
         found += _first(
             [
                 f"{own[j]!r} is collinear: a linear combination of {_listed(own, others)}"
                 f"{' and the intercept' if intercept else ''}"
-                for j, others in _combinations(gram(x, kept, mean, scale))
+                for j, others in _combinations(facts.gram(kept))
             ]
         )
     if found:
@@ -106,7 +160,11 @@ def check_own(names: tuple[str, ...]) -> None:
 
 def check_magnitudes(values: Float[np.ndarray, "N p"], names: list[str]) -> None:
     """DataError for numbers whose squares float64 does not hold, or which float32 may not report."""
-    largest = np.maximum(np.max(values, axis=0), -np.min(values, axis=0))
+    check_largest(np.maximum(np.max(values, axis=0), -np.min(values, axis=0)), names)
+
+
+def check_largest(largest: Float[np.ndarray, " p"], names: list[str]) -> None:
+    """The same, of the columns' largest magnitudes."""
     for name, most in zip(names, largest, strict=True):
         if most > LARGEST or 0 < most < 1 / LARGEST:
             raise DataError(

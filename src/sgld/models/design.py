@@ -28,9 +28,21 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-__all__ = ["Learnt", "apply", "columns_of", "learn", "parse", "predictors", "used_columns"]
+__all__ = [
+    "LEARNT",
+    "Learnt",
+    "apply",
+    "apply_with_outcome",
+    "columns_of",
+    "learn",
+    "parse",
+    "predictors",
+    "used_columns",
+]
 
 OFFSET = "offset("
+# whose columns are made with numbers learnt from all rows, beside the levels of categories
+LEARNT = re.compile(r"(?<![\w.`])(bs|cc|center|cr|cs|lag|poly|scale|standardize)\s*\(")
 
 
 class Learnt(NamedTuple):
@@ -139,6 +151,21 @@ def apply(
         )
     _check_levels(evaluator, state)
     return _split(_finite(matrix, names), names, state)
+
+
+def apply_with_outcome(
+    state: dict[str, Any], table: pyarrow.Table, formula: str, numbers: Collection[str] = ()
+) -> Learnt:
+    """As `learn`, of some of the rows that `state` was learnt from, or of more of their kind."""
+    x, offset = apply(state, table)
+    parsed = parse(formula, table.column_names)
+    outcome = str(next(iter(parsed.lhs)))
+    used = used_columns(formula, parsed.lhs, table)
+    check_cells(parsed.lhs, table, {*used, *numbers}, {*numbers, *({outcome} & {*used})})
+    y = _evaluate(_evaluator(_frame(table, used)), parsed.lhs, formula)
+    if y.shape[1] != 1:
+        raise DataError(f"outcome {outcome!r} is not one column of numbers; convert it to numbers.")
+    return Learnt(state, x, _finite(y, [outcome])[:, 0], offset)
 
 
 def _split(

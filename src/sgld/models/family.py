@@ -24,7 +24,7 @@ from jaxtyping import Array, Float
 
 from ..errors import DataError, UsageError, did_you_mean, need
 
-__all__ = ["FAMILIES", "Family", "find_family"]
+__all__ = ["FAMILIES", "Family", "check_trials", "find_family"]
 
 PyTree = Any
 LOG_2PI = float(np.log(2 * np.pi))
@@ -80,6 +80,14 @@ def find_family(name: str) -> Family:
     if plain not in ("gaussian", "bernoulli", "poisson"):
         need("numpyro", "numpyro")
     return FAMILIES[plain]
+
+
+def check_trials(kind: Family, trials: Any) -> None:
+    """UsageError where trials are missing, or not the family's."""
+    if kind.trials != (trials is not None):
+        needs = "needs trials, the column of their numbers" if kind.trials else "has no trials"
+        other = " An outcome of single trials is the bernoulli family's." if kind.trials else ""
+        raise UsageError(f"the {kind.name} family {needs}. Got trials={trials!r}.{other}")
 
 
 def _likelihood(log_density: Callable) -> Callable[[PyTree, PyTree], Array]:

@@ -12,13 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import ArrayLike
 
 from ..approximate.sandwich import sandwich
 from ..checks import fraction, positive
-from ..data.table import as_table, check_named
+from ..data.table import check_named
 from ..disk.grown import table_again
 from ..disk.whole import TableSource
 from ..draws.draws import Draws
@@ -42,6 +41,7 @@ from ..typing import (
     Sampler,
     Schedule,
 )
+from .doors import is_on_disk, model_of, read, streamed_of
 from .fitted import Fit, predicted
 from .formula import FormulaModel
 from .predictive import check_kind
@@ -143,13 +143,14 @@ def fit(
     )  # fmt: skip
     with told(progress, SAMPLING):
         with stage("data"):
-            whole, of_file = _read(data, sep, decimal, table, database)
+            place = {"sep": sep, "decimal": decimal, "table": table, "database": database}
             columns = {"weights": weights, "trials": trials}
-            whole, columns = _with_columns(whole, of_file is not None, columns)
-            model = FormulaModel.build(whole, formula, family, prior, **columns, missing=missing)
+            model, source, columns = model_of(
+                data, place, formula, family, prior, columns, missing, seed, progress
+            )
         asked = {
             "kind": "formula",
-            "data": None if of_file is None else of_file(),
+            "data": source,
             "formula": formula,
             "family": model.family.name,
             "prior": prior,
@@ -163,63 +164,10 @@ def fit(
             model.posterior, model.data, None, ask, None, asked, path=out, overwrite=overwrite,
             progress=progress, checkpoint_every=checkpoint_every,
             on_start=None if on_model is None else partial(on_model, model), on_plan=on_plan,
+            argument="out",
         )  # fmt: skip
         draws = replace(draws, origin=Origin(model.posterior, model.data, model))
         return Fit(draws, model, asked | {"seed": seed})
-
-
-def _with_columns(
-    table: Any, in_file: bool, given: dict[str, Any]
-) -> tuple[Any, dict[str, str | None]]:
-    """The table with numbers given apart as columns of it, and every column's name."""
-    names: dict[str, str | None] = {}
-    for name, value in given.items():
-        if value is None or isinstance(value, str):
-            names[name] = value
-            continue
-        if in_file:
-            raise UsageError(
-                f"{name} of rows in a file are a column of the file, so that the run can be resumed; "
-                f"give its name. Got {type(value).__name__}."
-            )
-        values = np.asarray(value)
-        if values.shape != (table.num_rows,):
-            raise UsageError(
-                f"{name} must be one number per row, [{table.num_rows}]. Got shape {values.shape}."
-            )
-        names[name] = f"({name})"
-        table = table.append_column(f"({name})", [values])
-    return table, names
-
-
-def _read(
-    data: Any,
-    sep: str | None = None,
-    decimal: str = ".",
-    table: str | None = None,
-    database: Any = None,
-) -> tuple[Any, Callable[[], dict[str, Any]] | None]:
-    """The table; of a file a function that reads it, and one that says where it came from."""
-    given = [
-        name for name, value in (("sep", sep), ("decimal", decimal)) if value not in (None, ".")
-    ]
-    if not isinstance(data, (str, Path)):
-        if given:
-            raise UsageError(
-                f"{' and '.join(given)} are of files of text; leave them out for a table."
-            )
-        if table is not None or database is not None:
-            raise UsageError("table and database are of database files and of queries on them.")
-        return as_table(data), None
-    source = TableSource.of(data, table, database, sep, decimal)
-    digests: list[str] = []
-
-    def read() -> Any:
-        found, digest = source.read()
-        digests.append(digest)
-        return found
-
-    return read, lambda: source.as_json(digests[-1])
 
 
 def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
@@ -235,6 +183,11 @@ def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
     for name in ("path",) if isinstance(source, dict) and "parts" in source else ("path", "sha256"):
         _part(source, name)
     with reading("run.json"):
+        if is_on_disk(source):
+            spec = _part(run_json, "model")
+            return streamed_of(source, spec, int(_part(run_json, "seed"))).model(
+                spec, progress=False
+            )
         return FormulaModel.from_spec(_part(run_json, "model"), table_again(source))
 
 
@@ -351,7 +304,7 @@ def _finished(run: str | Path) -> tuple[Draws, FormulaModel]:
     asked = RunDirectory(run).begun()
     if asked.get("kind") != "formula":
         raise RunError(
-            f"{run} was not made by `sgld fit`; use sgld.sandwich(posterior, data, sgld.load(path))."
+            f"{run} was not made by sgld.fit; use sgld.sandwich(posterior, data, sgld.load(path))."
         )
     return draws, model_of_run(asked)
 
@@ -386,20 +339,20 @@ def predict(
     UsageError for `kind` and `prob`.
     """
     fraction("prob", prob)
-    draws = load(run)
-    asked = RunDirectory(run).begun()
+    with stage("data"):
+        draws, asked = load(run), RunDirectory(run).begun()
     if asked.get("kind") != "formula":
         raise RunError(
-            f"{run} was not made by `sgld fit`, so the command line does not know how to predict "
-            "with it; use sgld.load(path).predict(f, x)."
+            f"{run} was not made by sgld.fit, so its model is not stored; use sgld.load(path).predict(f, x)."
         )
     with reading(Path(run) / "run.json"):
         model = FormulaModel.from_spec(_part(asked, "model"))
     check_kind(model.family, kind)
-    if isinstance(data, (str, Path)):
-        table, _ = TableSource.like(asked.get("data"), data, sep, decimal).read()
-    else:
-        table, _ = _read(data, sep, decimal or ".")
+    with stage("data"):
+        if isinstance(data, (str, Path)):
+            table, _ = TableSource.like(asked.get("data"), data, sep, decimal).read()
+        else:
+            table, _ = read(data, sep, decimal or ".")
     for name in ids:
         check_named(table, name)
     with reading(run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from ..draws.draws import Draws
 from ..draws.summary import Summary
 from ..draws.verdict import Verdict
 from ..errors import DataError
+from ..stages import counted, stage
 from ..typing import PlotKind, PredictionKind
 from .formula import FormulaModel
 from .rows import complete
@@ -138,6 +140,7 @@ class Fit:
         return view(self)
 
 
+@stage("predicting")
 def predicted(
     model: FormulaModel,
     draws: Draws,
@@ -157,8 +160,10 @@ def predicted(
     whole, keep = table, np.ones(table.num_rows, bool)
     if model.spec.get("missing") == "drop":
         table, keep = complete(table, model.predictors(table))
-    parts = []
+    parts, began = [], time.monotonic()
     for number, start in enumerate(range(0, table.num_rows, ROWS_AT_ONCE)):
+        rate = start / (time.monotonic() - began) if start else 0.0
+        counted(start, table.num_rows, "rows", rate=rate)
         rows = table.slice(start, ROWS_AT_ONCE)
         try:
             part = model.predict(

@@ -17,30 +17,38 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
 
+from ..data.on_disk import OnDisk
 from ..data.table import as_table, column_array
 from ..device import sent
-from ..errors import UsageError
 from ..posterior import Labels, Posterior
 from ..typing import PredictionKind
 from . import design as designs
 from .again import OtherColumns, learn_again
 from .blocks import give_back, mean_and_sd, standardised
 from .collinear import check_columns, check_magnitudes, check_own
-from .family import Family, find_family
+from .family import Family, check_trials, find_family
+from .original import affine, prior_text
 from .predictive import predict_rows
-from .prior import DISPERSIONS, Positive, default_log_prior, original_log_prior, parse_prior
+from .prior import (
+    DISPERSIONS,
+    PRIOR_SCALE,
+    Positive,
+    default_log_prior,
+    original_log_prior,
+    parse_prior,
+)
 from .rows import rows_of
+from .separated import separated
 
 __all__ = ["FormulaModel"]
 
 PyTree = Any
-PRIOR_SCALE = 2.5  # sds of the outcome per sd of a column, as in rstanarm
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,7 +58,7 @@ class FormulaModel:
     Attributes:
       posterior: of standardised positions {"coefficients": [p]} plus the dispersions.
       data: (X float32 [N, p] standardised, y float32 [N]), and as a third entry what else rows
-        have, {"offset", "weight", "trials"} float32 [N]; None without a table.
+        have, {"offset", "weight", "trials"} float32 [N]; such rows on the disk; None without a table.
       names: of the flat position's entries on the original scale: formula columns, `sigma`.
       prior_text: one line per prior, on the original scale.
       matrix, offset: [d, d] and [d], original = matrix @ flat + offset.
@@ -109,13 +117,11 @@ class FormulaModel:
         kind = find_family(family)
         if prior is not None:
             parse_prior(prior)
-        if kind.trials != (trials is not None):
-            need = "needs trials, the column of their numbers" if kind.trials else "has no trials"
-            other = " An outcome of single trials is the bernoulli family's." if kind.trials else ""
-            raise UsageError(f"the {kind.name} family {need}. Got trials={trials!r}.{other}")
+        check_trials(kind, trials)
         columns = {"weights": weights, "trials": trials, "missing": missing}
         rows = rows_of(as_table(table() if callable(table) else table), formula, kind, columns)
         (state, x, y, _), extra = rows.learnt, rows.extra
+        notes = separated(kind.name, rows.levels or (), x, y, state, extra)
         give_back(x)
         check_own((*state["names"], *kind.dispersion))
         check_magnitudes(np.column_stack([y]), [state["outcome"]])
@@ -144,7 +150,7 @@ class FormulaModel:
         }
         data = _standardise(spec, x, y, extra)
         return replace(
-            cls._assemble(spec, data), num_dropped=rows.num_dropped, row_numbers=rows.numbers
+            cls._assemble(spec, data, notes), num_dropped=rows.num_dropped, row_numbers=rows.numbers
         )
 
     @classmethod
@@ -171,17 +177,36 @@ class FormulaModel:
         state, x, y, _ = rows.learnt
         if state["names"] != spec["design"]["names"]:
             raise OtherColumns(state["names"], spec["design"]["names"])
-        model = cls._assemble(spec, _standardise(spec, x, y, rows.extra))
+        notes = separated(kind.name, rows.levels or (), x, y, state, rows.extra)
+        model = cls._assemble(spec, _standardise(spec, x, y, rows.extra), notes)
         return replace(model, num_dropped=rows.num_dropped, row_numbers=rows.numbers)
 
     @classmethod
-    def _assemble(cls, spec: dict[str, Any], data: Any) -> FormulaModel:
+    def on_rows(cls, spec: dict[str, Any], source: OnDisk) -> FormulaModel:
+        """The model of a known spec on standardised rows that lie shuffled on the disk."""
+        return replace(cls._assemble(spec, source), num_dropped=source.num_dropped)
+
+    @property
+    def num_data(self) -> int:
+        """The number of rows; 0 without a table."""
+        if self.data is None:
+            return 0
+        return self.data.num_data if isinstance(self.data, OnDisk) else len(self.data[1])
+
+    def leaves(self) -> tuple[Any, ...]:
+        """The rows as arrays of NumPy, [N, ...] each: of rows on the disk, in the order in which they lie there."""
+        if isinstance(self.data, OnDisk):
+            return jax.tree.map(lambda leaf: np.asarray(leaf)[: self.num_data], self.data.held.rows)
+        return jax.tree.map(np.asarray, self.data)
+
+    @classmethod
+    def _assemble(cls, spec: dict[str, Any], data: Any, notes: Any = ()) -> FormulaModel:
         family = find_family(spec["family"])
         columns = spec["design"]["names"]
         center, scale = np.asarray(spec["center"]), np.asarray(spec["scale"])
         index = columns.index("Intercept") if "Intercept" in columns else None
         levels = spec.get("levels") or []
-        matrix, offset = _affine(spec, center, scale, index, family)
+        matrix, offset = affine(spec, center, scale, index, family)
         shape = (len(levels) - 1, len(columns)) if levels else (len(columns),)
         size = int(np.prod(shape))
         laws = {name: DISPERSIONS[name] for name in family.dispersion}
@@ -223,13 +248,14 @@ class FormulaModel:
             init={"coefficients": mean, **begin},
             output=Partial(_original, matrix, offset),
             names=Labels(names),
+            notes=notes,
         )
         return cls(
             family,
             posterior,
             data,
             names,
-            _prior_text(spec, family, np.diag(matrix)[: len(columns)], index),
+            prior_text(spec, family, np.diag(matrix)[: len(columns)], index),
             matrix,
             offset,
             center,
@@ -239,7 +265,7 @@ class FormulaModel:
         )
 
     def __repr__(self) -> str:
-        rows = "no rows" if self.data is None else f"{len(self.data[1])} rows"
+        rows = "no rows" if self.data is None else f"{self.num_data} rows"
         what = f"{self.spec['design']['formula']!r}, {self.family.name}"
         return f"FormulaModel({what}, {len(self.names)} parameters, {rows})"
 
@@ -356,44 +382,3 @@ def _original(matrix: Array | np.ndarray, offset: Array | np.ndarray, position: 
     flat = jnp.matmul(matrix, flat, precision="highest") + offset
     found = {name: flat[size + i] for i, name in enumerate(rest)}
     return {"coefficients": flat[:size].reshape(shape), **found}
-
-
-def _affine(
-    spec: dict, center: np.ndarray, scale: np.ndarray, index: int | None, family: Family
-) -> tuple[np.ndarray, np.ndarray]:
-    """matrix [d, d] and offset [d] of: slope_j = s z_j / scale_j, intercept the rest, s sigma.
-
-    Of a family with levels the same for each level but the first."""
-    stretch, size = spec["outcome_scale"], len(scale)
-    matrix, offset = np.diag(stretch / scale), np.zeros(size)
-    if index is not None:
-        slopes = np.arange(size) != index
-        matrix[index][slopes] = -(stretch * center / scale)[slopes]
-        offset[index] = spec["outcome_center"]
-    if family.levels:
-        count = len(spec["levels"]) - 1
-        matrix, offset = np.kron(np.eye(count), matrix), np.tile(offset, count)
-    own = [stretch if name == "sigma" else 1.0 for name in family.dispersion]
-    if own:
-        matrix = np.asarray(scipy.linalg.block_diag(matrix, np.diag(own)))
-    return matrix, np.concatenate([offset, np.zeros(len(own))])
-
-
-def _prior_text(spec: dict, family: Family, unit: np.ndarray, index: int | None) -> tuple[str, ...]:
-    lines, each = [], ", of each level" if family.levels else ""
-    if spec["prior"] is not None:
-        lines.append(f"every coefficient, intercept included ~ {spec['prior']}")
-    else:
-        for j, name in enumerate(spec["design"]["names"]):
-            sd = PRIOR_SCALE * unit[j]
-            if j == index:
-                mean = spec["outcome_center"] + np.asarray(spec["prior_center"])
-                means = ", ".join(f"{value:.4g}" for value in np.atleast_1d(mean))
-                lines.append(f"{name}, at the predictors' means{each} ~ normal({means}, {sd:.4g})")
-            else:
-                lines.append(f"{name}{each} ~ normal(0, {sd:.4g})")
-    laws = [DISPERSIONS[name] for name in family.dispersion]
-    lines += [
-        law.text.format(spec["outcome_sd"] if law.scale is None else law.scale) for law in laws
-    ]
-    return tuple(lines)

@@ -26,7 +26,16 @@ from jaxtyping import Array, ArrayLike, Float
 from ..errors import UsageError, did_you_mean
 from ..pytree import as_pytree
 
-__all__ = ["DISPERSIONS", "Positive", "default_log_prior", "original_log_prior", "parse_prior"]
+__all__ = [
+    "DISPERSIONS",
+    "PRIOR_SCALE",
+    "Positive",
+    "default_log_prior",
+    "original_log_prior",
+    "parse_prior",
+]
+
+PRIOR_SCALE = 2.5  # sds of the outcome per sd of a column, as in rstanarm
 
 PyTree = Any
 LARGEST = 1e18  # of a prior's numbers

@@ -18,7 +18,9 @@ from .size import is_text
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["MISSING", "Rows", "as_numbers", "complete", "rows_of"]
+__all__ = [
+    "MISSING", "Rows", "as_numbers", "check_missing", "coded", "complete", "is_words", "no_weight", "rows_of", "trials_of", "weights_of",
+]  # fmt: skip
 
 MISSING = ("drop", "error")
 MOST_LEVELS = 100
@@ -55,11 +57,7 @@ def rows_of(
 
     Raises UsageError for a wrong `missing`, DataError for what the rows may not be.
     """
-    if columns["missing"] not in MISSING:
-        raise UsageError(
-            f"missing must be one of {', '.join(MISSING)}. Got {columns['missing']!r}."
-            + did_you_mean(str(columns["missing"]), MISSING)
-        )
+    check_missing(columns["missing"])
     outcome, used = columns_of(formula, table)
     named = [columns[name] for name in ("weights", "trials") if columns[name] is not None]
     for name in named:
@@ -77,18 +75,29 @@ def rows_of(
             )
     levels: list[Any] = []
     try:
-        if family.levels or _is_words(table, outcome):
-            table, levels = _coded(table, outcome, family, columns.get("levels"))
+        if family.levels or is_words(table, outcome):
+            table, levels = coded(table, outcome, family, columns.get("levels"))
         learnt = learn(table, formula, named)
         family.check(learnt.y, learnt.state["outcome"])
         extra = {} if learnt.offset is None else {"offset": learnt.offset}
         if columns["trials"] is not None:
-            extra["trials"] = _trials(table, columns["trials"], learnt.y, outcome)
+            extra["trials"] = trials_of(table, columns["trials"], learnt.y, outcome)
         if columns["weights"] is not None:
-            extra["weight"] = _weights(table, columns["weights"])
+            extra["weight"] = weights_of(table, columns["weights"])
+            if not extra["weight"].any():
+                raise no_weight(columns["weights"])
     except DataError as error:
         raise (error if numbers is None else renumbered(error, numbers)) from error.__cause__
     return Rows(learnt, extra, levels, dropped, numbers)
+
+
+def check_missing(missing: Any) -> None:
+    """UsageError for what `missing` may not be."""
+    if missing not in MISSING:
+        raise UsageError(
+            f"missing must be one of {', '.join(MISSING)}. Got {missing!r}."
+            + did_you_mean(str(missing), MISSING)
+        )
 
 
 def as_numbers(words: list[Any]) -> str:
@@ -122,7 +131,7 @@ def _emptiest(table: pyarrow.Table, used: list[str]) -> str:
     return max(used, key=lambda name: int(_missing(table, name).sum()))
 
 
-def _is_words(table: pyarrow.Table, outcome: str) -> bool:
+def is_words(table: pyarrow.Table, outcome: str) -> bool:
     """Whether an outcome is a column of text that does not mean numbers."""
     if outcome not in table.column_names or not is_text(table.schema.field(outcome).type):
         return False
@@ -137,10 +146,10 @@ def _is_words(table: pyarrow.Table, outcome: str) -> bool:
     )
 
 
-def _coded(
+def coded(
     table: pyarrow.Table, outcome: str, family: Family, known: list[Any] | None
 ) -> tuple[pyarrow.Table, list[Any]]:
-    """The table with the outcome's levels as numbers 0, 1, ..., and the levels, sorted."""
+    """The table with the outcome's levels, those `known` or its own, as numbers 0, 1, ..., and the levels, sorted."""
     arrow, compute = need("pyarrow", "tables"), need("pyarrow.compute", "tables")
     if outcome not in table.column_names:
         raise DataError(
@@ -177,9 +186,10 @@ def _coded(
     return table.set_column(place, outcome, codes.cast(arrow.float64())), levels
 
 
-def _trials(
+def trials_of(
     table: pyarrow.Table, name: str, y: Float[np.ndarray, " N"], outcome: str
 ) -> Float[np.ndarray, " N"]:
+    """The numbers of trials. Raises DataError for what they may not be."""
     trials = column_array(table, name)
     for bad, what in (
         ((trials < 1) | (trials != np.floor(trials)), "trials are whole numbers from 1 on"),
@@ -194,13 +204,17 @@ def _trials(
     return trials
 
 
-def _weights(table: pyarrow.Table, name: str) -> Float[np.ndarray, " N"]:
+def weights_of(table: pyarrow.Table, name: str) -> Float[np.ndarray, " N"]:
+    """What each row counts. Raises DataError where that is negative."""
     weights = column_array(table, name)
     if (weights < 0).any():
         row = int(np.argmax(weights < 0))
         raise DataError(
             f"column {name!r} is {weights[row]:.10g} in data row {row + 1}; weights are not negative."
         )
-    if not weights.any():
-        raise DataError(f"column {name!r} is 0 in every row; weights say what each row counts.")
     return weights
+
+
+def no_weight(name: str) -> DataError:
+    """Of weights that are all 0."""
+    return DataError(f"column {name!r} is 0 in every row; weights say what each row counts.")

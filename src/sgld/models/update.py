@@ -13,7 +13,6 @@ as ever. Where the rows move the centre by several sds, or their number by half,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,12 +43,13 @@ from ..run.record import Given, asked_again
 from ..stages import SAMPLING, stage, told
 from ..tune.plan import make_plan
 from .again import OtherColumns
+from .design import LEARNT
+from .doors import ON_DISK, is_on_disk, streamed_of
 from .fitted import Fit
 from .formula import FormulaModel
 
 __all__ = ["update"]
 
-LEARNT = re.compile(r"(?<![\w.`])(bs|cc|center|cr|cs|lag|poly|scale|standardize)\s*\(")
 FAR = 3.0  # sds a parameter, root mean square, beyond which the first order says nothing
 GROWN = 1.5  # times as many rows, or as few
 NUMBERS = 2**22  # of gradients of rows that came, held at once
@@ -63,7 +63,8 @@ class Changed:
 
     came: Any
     went: Any
-    kept: Int[np.ndarray, " m"]  # the numbers in the old data of the rows that stay
+    called: Int[np.ndarray, " m"]  # the numbers of those that came, in the new data
+    gone: Int[np.ndarray, " k"]  # and of those that went, in the old data, sorted
 
 
 def update(
@@ -115,12 +116,13 @@ def update(
     directory = RunDirectory(run)
     asked = directory.begun()
     if asked.get("kind") != "formula" or not directory.finished() or not asked.get("data"):
-        raise RunError(f"{run} is no finished run of `sgld fit` on a file, so it is not updated; fit the table anew.")  # fmt: skip
+        raise RunError(f"{run} is no finished run of sgld.fit on a file, so it is not updated; fit the table anew.")  # fmt: skip
     _check_formula(str(asked.get("formula")))
     more = None if new is None else TableSource.like(asked["data"], new, sep, decimal)
     with told(progress, SAMPLING):
         with stage("data"), reading(run):
-            model, changed, source = _grown(asked, more, rows)
+            grown = _grown_on_disk if is_on_disk(asked["data"]) else _grown
+            model, changed, source = grown(asked, more, rows)
             before, ask = plan_of(directory), asked_again(directory, asked, Given({}))
 
         def plan(problem: Problem, ask: Request) -> Plan:
@@ -165,17 +167,38 @@ def _grown(
         changes = [f"no {name!r}" for name in error.lost] + [f"a {name!r}" for name in error.came]
         raise DataError(
             f"on the rows there are now {asked['formula']!r} has {', '.join(changes[:6])}, unlike the run: a level "
-            "came, or its last row went, and that is another model; fit these rows anew (sgld fit)."
+            "came, or its last row went, and that is another model; fit these rows anew."
         ) from error
     came = _numbers(model) >= stayed
     pick = lambda data, mask: jax.tree.map(lambda leaf: np.asarray(leaf)[mask], data)  # noqa: E731
-    went, kept = pick(model.data, np.zeros(len(came), bool)), np.arange(np.sum(~came))
+    went, numbers = pick(model.data, np.zeros(len(came), bool)), np.zeros(0, np.int64)
     if len(rows):  # else nobody needs the old data
         before = FormulaModel.from_spec(asked["model"], old)
         gone = np.isin(_numbers(before), rows)
-        went, kept = pick(before.data, gone), np.flatnonzero(~gone)
-    changed = Changed(pick(model.data, came), went, kept)
+        went, numbers = pick(before.data, gone), np.flatnonzero(gone)
+    changed = Changed(pick(model.data, came), went, np.flatnonzero(came), numbers)
     return model, changed, as_grown(asked["data"], second, rows)
+
+
+def _grown_on_disk(
+    asked: dict[str, Any], source: TableSource | None, rows: Int[np.ndarray, " m"]
+) -> tuple[FormulaModel, Changed, dict[str, Any]]:
+    """The same of a design on the disk: of the old table no cell is read."""
+    if source is None or len(rows):
+        raise UsageError(
+            "drop is of tables that fit in memory, and the run's has its rows on the disk; write the table without "
+            "these rows, and fit it."
+        )
+    stored, spec, seed = asked["data"], asked["model"], int(asked["seed"])
+    streamed = streamed_of(stored, spec, seed, source)
+    came, numbers, read = streamed.last().in_memory(spec)
+    model = streamed.model(spec)
+    first = model.num_data + model.num_dropped - read
+    none = jax.tree.map(lambda leaf: leaf[:0], came)
+    parts = stored.get("parts", [stored])
+    new = {**source.as_json(streamed.digests()[-1]), **ON_DISK}
+    grown = {**as_grown({"path": stored["path"]}, new, rows), "parts": [*parts, new], **ON_DISK}
+    return model, Changed(came, none, first + numbers, np.zeros(0, np.int64)), grown
 
 
 def _numbers(model: FormulaModel) -> Int[np.ndarray, " N"]:
@@ -209,7 +232,7 @@ def _moved(problem: Problem, before: Plan, changed: Changed, ask: Request) -> Pl
     if not size <= FAR:
         return None
     setup = before.setup.scaled(share)
-    always = _always(before, changed, of_matter + len(changed.kept))
+    always = _always(before, changed, changed.called[of_matter])
     moved = wider.moved(step)
     known = replace(before.known, gaussian=moved, log_density=float("nan"), notes=())
     setup = replace(setup, starts=None, always=always)
@@ -240,6 +263,7 @@ def _always(before: Plan, changed: Changed, more: Int[np.ndarray, " m"]) -> Any:
     always = before.setup.always
     stay = np.zeros(0, np.int64)
     if always is not None:
-        stay = np.flatnonzero(np.isin(changed.kept, np.asarray(always)))
+        stay = np.setdiff1d(np.asarray(always), changed.gone)
+        stay = stay - np.searchsorted(changed.gone, stay)
     found = np.unique(np.concatenate([stay, more]))
     return found if len(found) else None

@@ -14,6 +14,7 @@ from ..data.order import ORDERS
 from ..device import check_device
 from ..errors import UsageError, did_you_mean
 from ..layout import Layout
+from ..mesh import together
 from ..module import for_modules, refuse_statistics, seal
 from ..posterior import Posterior
 from ..release import count_posterior, tell_apart
@@ -39,6 +40,19 @@ def prepare(
     posterior: Posterior, data: Any, init: Any, *, seed: int = 0, mesh: Any = None
 ) -> Problem:
     """The problem of a call, all rows in one batch. Raises UsageError and DataError."""
+    with together():  # of several processes none waits for the rows of one that is refused here
+        posterior, data, layout, free = _given(posterior, data, init, seed)
+    source = None if data is None else as_source(data, seed, mesh)
+    problem = Problem(
+        Target(posterior, layout, layout.array(1.0)), source, layout.ravel(free), mesh
+    )
+    count_posterior(problem)
+    _check_model(problem)
+    return problem
+
+
+def _given(posterior: Any, data: Any, init: Any, seed: int) -> tuple[Posterior, Any, Layout, Any]:
+    """Posterior, data, and the free position that a search begins with."""
     check_seed(seed)
     check_device()
     posterior, data, init = opened(posterior, data, init)
@@ -58,13 +72,7 @@ def prepare(
     posterior = for_modules(posterior, init)
     free = posterior.unconstrain(jax.tree.map(_inexact, init))
     layout = Layout.of(free)
-    source = None if data is None else as_source(data, seed, mesh)
-    problem = Problem(
-        Target(posterior, layout, layout.array(1.0)), source, layout.ravel(free), mesh
-    )
-    count_posterior(problem)
-    _check_model(problem)
-    return problem
+    return posterior, data, layout, free
 
 
 def _inexact(leaf: Any) -> Any:

@@ -23,6 +23,7 @@ MOST_DRAWS = 100
 MOST_ROWS = 5000  # pictured
 LEAST_DRAWS = 20  # for all rows
 MOST_CELLS = 20_000_000  # draws times rows, of all rows; about a second
+PERMUTED = 2**24  # rows whose numbers may be held all at once
 LARGEST = 2_000_000  # rows, beyond which a sample of so many stands for all
 PIECE = 1_000_000  # draws times rows times levels, at once
 
@@ -76,9 +77,8 @@ def replicate(
     """Outcomes of at most `most_draws` draws for at most `most_rows` rows, and totals of all rows."""
     assert model.data is not None
     rng = np.random.default_rng([seed, 5])
-    data = jax.tree.map(np.asarray, model.data)
-    num_data = len(data[1])
-    rows = np.sort(rng.permutation(num_data)[:most_rows])
+    data, num_data = model.leaves(), model.num_data
+    rows = _some(rng, num_data, most_rows)
     position = _positions(model, draws, most_draws)
     observed, replicas, mean = _outcomes(model, position, rng, _take(data, rows))
     totals = None
@@ -94,7 +94,7 @@ def _of_all_rows(
     """`totals` of every row, a piece of them at a time."""
     num_data = len(data[1])
     count = min(num_data, LARGEST)
-    rows = np.sort(rng.permutation(num_data)[:count]) if count < num_data else np.arange(count)
+    rows = _some(rng, num_data, count)
     position = _positions(model, draws, int(np.clip(MOST_CELLS // count, LEAST_DRAWS, MOST_DRAWS)))
     width = len(position["coefficients"]) * max(1, len(model.spec.get("levels") or ()))
     step = max(1, PIECE // width)
@@ -102,6 +102,15 @@ def _of_all_rows(
         piece = rows[start : start + step]
         totals.add(*_outcomes(model, position, rng, _take(data, piece)), len(piece))
     return totals
+
+
+def _some(rng: np.random.Generator, num_data: int, most: int) -> Int[np.ndarray, " n"]:
+    """The numbers of all rows, or of `most` of them, in order."""
+    if num_data <= most:
+        return np.arange(num_data)
+    if num_data <= PERMUTED:
+        return np.sort(rng.permutation(num_data)[:most])
+    return np.sort(rng.choice(num_data, most, replace=False, shuffle=False))
 
 
 def _take(data: Any, rows: Int[np.ndarray, " n"]) -> Any:

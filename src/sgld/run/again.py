@@ -25,6 +25,9 @@ MOST_ATTEMPTS = 3
 # share of trajectories: half the step took 3 of 51,200 away, and 17 (a banana), but left 109 of 375 in 409,600 (a
 # funnel) and 30 of 53 in 70,000 (centred eight schools), and the word as it was, for half as many seconds again
 RARE = 5e-4
+# and where energies change as fast as on a banana (E-BFMI .98; horseshoes .8, a funnel .46, centred eight schools .15):
+# there are no places that chains cannot enter, and a step too long for some is all there is. 85 of 155,136 went to none
+SEVERAL, SWIFT = 2e-3, 0.6
 
 
 def another(
@@ -41,8 +44,10 @@ def another(
         return ["quarter"] if found.get("failed") else ["halve"] if found.get("too_warm") else []
     halve = ["halve"] if verdict.word == "biased" and plan.known.gaussian is not None else []
     if plan.setup.exact:
-        diverged, of = (verdict.extra.get(name, 0) for name in ("divergences", "trajectories"))
-        rare = 0 < diverged <= RARE * of
+        diverged, of, energy = (
+            verdict.extra.get(name, 0) for name in ("divergences", "trajectories", "e_bfmi")
+        )
+        rare = 0 < diverged <= (SEVERAL if energy >= SWIFT else RARE) * of
         return ["finer"] if rare and not any(a["what"] == "finer" for a in attempts) else []
     if plan.setup.starts is None and not any(a["what"] == "exact" for a in attempts):
         return ["exact", *halve]

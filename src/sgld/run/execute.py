@@ -27,6 +27,7 @@ from ..gaussian.known import NEAR
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
 from ..mesh import check_chains, together
+from ..pace import Work
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
@@ -108,9 +109,11 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
     seconds = time.perf_counter() - began
     draws = replace(draws, info={**draws.info, **host.facts, "seconds": seconds})
     if directory is not None:
-        with stage("writing"), together():
-            if directory.writes:
-                write_result(directory, draws)
+        with Work("writing") as work:  # Ctrl-C is heard when all is written
+            with together():
+                if directory.writes:
+                    write_result(directory, draws)
+            work.check()
     return draws
 
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ..diagnose import exact, tails
 from ..diagnose.rule import least_ess, separate
 from ..draws import weighted
 from ..draws.draws import Draws
@@ -19,12 +20,13 @@ from .kept import Keep
 from .outcome import kept_draws, reported_draws
 from .several import regions_of_chains
 
-__all__ = ["draws_needed", "draws_to_go_on_to"]
+__all__ = ["draws_for_tails", "draws_needed", "draws_to_go_on_to"]
 
 MAX_GROWTH = 50  # `ess=` goes on to at most this many times the planned draws
 GROWTH_BY_ITSELF, MOST_STEPS = 8, 10**6  # and the library by itself to this many, and steps
 GROWTH_FOR_R_HAT = 4  # or this many, for chains that may disagree,
 SUSPICIOUS = 0.1  # which by chance alone so many runs seem to
+GROWTH_FOR_TAILS = 4  # or this many, where tails may only seem too heavy
 
 
 def draws_to_go_on_to(
@@ -49,6 +51,8 @@ def draws_to_go_on_to(
         wanted = _grown(share, done, MAX_GROWTH * setup.num_draws)
     elif is_auto(ask.num_draws) and is_auto(ask.step_size):
         wanted = max(draws_needed(own, ask.tolerance, setup.num_draws) for own in found)
+        if wanted <= done and setup.exact:
+            wanted = max(draws_for_tails(own, setup.num_draws) for own in found)
         wanted = min(wanted, MOST_STEPS // setup.thin)
     else:
         return done
@@ -100,7 +104,7 @@ def draws_needed(found: weighted.Estimates, tolerance: float, planned: int) -> i
     limit = weighted.max_r_hat(m.ess_alone, chains, count, SUSPICIOUS)
     least = 1.1 * least_ess(chains)
     needed = np.fmax(least, (found.kurtosis - 1) / tolerance**2)
-    effective = np.fmin(m.ess / least, m.ess_square / needed)
+    effective = np.fmin(m.ess / least, np.fmin(m.ess_square / least, found.ess_sd / needed))
     with np.errstate(divide="ignore", invalid="ignore"):
         agreeing = np.where(m.r_hat > limit, (limit**2 - 1) / (m.r_hat**2 - 1), 1.0)
     free = ~separate(m.r_hat, limit, m.ess_alone, m.gap, chains)
@@ -108,6 +112,20 @@ def draws_needed(found: weighted.Estimates, tolerance: float, planned: int) -> i
         _grown(np.min(share, initial=1.0, where=free & np.isfinite(share)), done, most * planned)
         for share, most in ((effective, GROWTH_BY_ITSELF), (agreeing, GROWTH_FOR_R_HAT))
     )
+
+
+def draws_for_tails(found: weighted.Estimates, planned: int) -> int:
+    """Draws per chain to go on to, by the heaviest tail; those there are, where they can say no more.
+
+    From a Pareto k of .25 on the error of an sd is infinite, and more draws are no remedy. Below, and over the
+    limit of exact chains, k may be so by chance: it is an estimate from some hundred draws, fewer
+    effective ones. A tail with no fourth moment (Student's t with 3 degrees of freedom) seems
+    heavier the longer it is watched, not lighter.
+    """
+    done = found.values.shape[1]
+    k = float(np.max(np.nan_to_num(weighted.pareto_k(found.values))))
+    uncertain = exact.HEAVY <= k < tails.HEAVY
+    return max(done, GROWTH_FOR_TAILS * planned) if uncertain else done
 
 
 def _grown(share: float, done: int, most: int) -> int:

@@ -152,12 +152,14 @@ class _Chains:
             )
         count = min(num_draws, self.sink.count)
         if count < FEWEST_DRAWS and not self.failed:
+            more = ""
             if self.sink.directory is not None:
                 self.sink.checkpoint(self.carry, self.phases, self.digest)
+                more = f" What was sampled is kept; {self.sink.directory.remedy()}"
             raise RunError(
                 f"the time of max_seconds = {max_seconds:g} was up at step {self.step:,}, with {count} draws of a chain "
                 f"kept of {FEWEST_DRAWS} at least; {enough(max_seconds + self._more_seconds())}, or give a shorter "
-                "burn_in, or less thinning."
+                f"burn_in, or less thinning.{more}"
             )
         phase = self.phases.ended(self.carry, self.step)
         raw = self.sink.raw(count, self.carry, self.step)

@@ -15,6 +15,7 @@ from jaxtyping import Int
 from ..bridge.numpyro_model import opened
 from ..checks import positive
 from ..draws.draws import Draws
+from ..draws.kept import saying_what_is_kept
 from ..draws.origin import Origin
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
@@ -178,18 +179,18 @@ def begin(
     asked: dict[str, Any], *, path: str | Path | None, overwrite: bool, progress: bool,
     checkpoint_every: float, on_start: Callable[[], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None, keep: Any = None, mesh: Any = None,
-    planned: Callable[[Problem, Request], Plan] = make_plan,
+    planned: Callable[[Problem, Request], Plan] = make_plan, argument: str = "path",
 ) -> Draws:  # fmt: skip
     """Check everything, write run.json with `asked` in it, and run.
 
-    `planned` makes the plan. `on_start` is called once the arguments have passed, `on_plan` before the first step; what
+    `planned` makes the plan; `argument` is what `path` was called by the user. `on_start` is called once the arguments have passed, `on_plan` before the first step; what
     `asked` has as "facts" goes into the draws' info.
     """
     mesh = None if mesh is None else as_mesh(mesh)
     with in_step(mesh), told(progress and is_first(), SAMPLING), ExitStack() as held:
-        if checkpoint_every != 0:  # after every chunk
-            positive("checkpoint_every", checkpoint_every, ", in seconds")
-        with stage("data"):
+        with stage("data"), together():
+            if checkpoint_every != 0:  # after every chunk
+                positive("checkpoint_every", checkpoint_every, ", in seconds")
             posterior, data, init = opened(posterior, data, init)
         problem = _checked(posterior, data, init, ask, ess, mesh)
         kept = as_keep(keep, problem)
@@ -211,7 +212,7 @@ def begin(
                 on_start()
         facts = asked.get("facts") or {}
         host = Host(directory, checkpoint_every, on_plan, keep=kept, facts=facts, planned=planned)
-        with _nothing_left(directory):
+        with _nothing_left(directory), saying_what_is_kept(directory, argument):
             draws = execute(problem, ask, ess, host)
         return replace(draws, origin=Origin(posterior, data, kept=kept is not None))
 
@@ -244,12 +245,14 @@ def _nothing_left(directory: RunDirectory | None) -> Iterator[None]:
 def _checked(
     posterior: Any, data: Any, init: Any, ask: Request, ess: int | None, mesh: Any
 ) -> Problem:
-    check_request(ask, ess)
-    if mesh is not None:
-        check_chains(mesh, ask.chains())
+    with together():
+        check_request(ask, ess)
+        if mesh is not None:
+            check_chains(mesh, ask.chains())
     problem = prepare(posterior, data, init, seed=ask.seed, mesh=mesh)
-    check_batch(problem, ask.batch_size)
-    check_always(problem, ask)
+    with together():
+        check_batch(problem, ask.batch_size)
+        check_always(problem, ask)
     first = as_schedule(ask.temperature, "temperature", zero=True)(0)
     return problem.at_temperature(problem.array(float(first)))
 
@@ -288,7 +291,7 @@ def go_on(
     }  # fmt: skip
     ask, ess = asked_again(directory, asked, Given(given)), asked.get("ess")
     with in_step(mesh), told(progress and is_first(), SAMPLING), reading(path), ExitStack() as held:
-        with stage("data"):
+        with stage("data"), together():
             posterior, data, init = opened(posterior, data, init)
         problem = _checked(posterior, data, init, ask, ess, mesh)
         kept = as_keep(keep_again(directory, asked, keep), problem)
@@ -299,7 +302,8 @@ def go_on(
         with together():
             check_unchanged(directory, asked, now)
             held.enter_context(directory)
-        draws = execute(problem, ask, ess, host)
+        with saying_what_is_kept(directory):
+            draws = execute(problem, ask, ess, host)
         return replace(draws, origin=Origin(posterior, data, kept=kept is not None))
 
 

@@ -114,9 +114,7 @@ def finished_run(directory: RunDirectory) -> Found:
         raise RunError(f"{directory.path} is not a directory.")
     of_torch(directory)
     if not directory.finished():
-        raise RunError(
-            f"{directory.path} is not finished; go on with it: sgld.torch.resume(path, model, loss, dataset)."
-        )
+        raise RunError(f"{directory.path} is not finished; {directory.remedy()}")
     result, found = directory.read("result.json"), directory.read_arrays("draws.npz")
     if found is None:
         raise RunError(f"{directory.path / 'draws.npz'} is missing; make the run again.")

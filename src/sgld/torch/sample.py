@@ -14,10 +14,12 @@ import torch
 
 from ..checks import check_seed, fraction, positive, positive_number, whole_number
 from ..deadline import LEAST, deadline
+from ..draws.kept import saying_what_is_kept
 from ..draws.run_directory import RunDirectory
 from ..errors import DataError, RunError, UsageError
 from ..files import reading
 from ..foreign import DRAWING, answering
+from ..pace import Work
 from ..stages import stage, told
 from .chains import LEAST_STEPS, MOST_KEPT, Chains, Record, lengths, num_directions
 from .dynamics import Motion, Order, State
@@ -180,7 +182,8 @@ def resume(
 
     Args:
       path: its run directory.
-      model, loss, dataset: the same; the sampled weights may be any.
+      model, loss, dataset: the same; the sampled weights may be any. Of a finished run None is taken for the
+        data set, and nothing is held against it then.
       progress: as for `sample`.
 
     Raises: RunError where `path` is no run of this function or is damaged; UsageError where model or
@@ -196,7 +199,7 @@ def resume(
     if not directory.path.is_dir():
         raise RunError(f"{path} is not a directory.")
     begun = of_torch(directory)
-    if directory.finished():
+    if directory.finished() and dataset is None:
         return Ensemble.load(path, model)
     with reading(directory.path):
         asked, every = Asked(**begun["asked"]), float(begun["checkpoint_every"])
@@ -205,6 +208,9 @@ def resume(
             weights = _weights(model)
             rows = read_rows(dataset, weights.device, asked.seed)
             check_unchanged(directory.path, begun, model, weights, rows)
+        if directory.finished():
+            return Ensemble.load(path, model)
+        with stage("data"):
             with reading(directory.path):
                 law = Prior.from_dict(begun["prior"], weights.flat(model))
             target = Target(checked(model, loss, rows), rows, weights, law)
@@ -236,11 +242,12 @@ def few_threads(target: Target, asked: Asked) -> Iterator[None]:
 @contextmanager
 def _held(files: Files) -> Iterator[None]:
     failed = True
-    try:
-        yield
-        failed = False
-    finally:
-        files.close(failed=failed)
+    with saying_what_is_kept(files.directory):  # of what is there when all is closed
+        try:
+            yield
+            failed = False
+        finally:
+            files.close(failed=failed)
 
 
 @dataclass
@@ -280,12 +287,13 @@ class _Run:
             planned = lengths(self.target, self.asked, h, chains.motion.order.batch_size)
             chains = chains.again(planned, h)
             self.files.save(chains, True)
-        with stage("verdict"), self._timed("verdict"):
+        with Work("verdict") as work, self._timed("verdict"):  # Ctrl-C is heard when all is written
             if verdict.word in ("trusted", "unknown"):
                 others = from_other_starts(chains, self.asked, self.began + allowed)
                 verdict = judged(chains, self.asked, others)
             found = self._found(chains, verdict)
             self.files.finish(found)
+            work.check()
         ensemble = ensemble_of(self.target.likelihood.model, found)
         ensemble._run = chains, self.asked
         return ensemble

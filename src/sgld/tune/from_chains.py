@@ -8,6 +8,7 @@ sds off, which is what a metric needs; the run then takes batches of all rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from jaxtyping import Float, Int
 
 from ..data.memory import InMemory
 from ..data.order import generator
+from ..draws.mixing import GROUPS
 from ..draws.plan import Plan
 from ..draws.setup import Setup
 from ..gaussian.dense import Laplace, laplace_at
@@ -91,25 +93,33 @@ class _Center(NamedTuple):
     factor: Float[np.ndarray, "d d"]
 
 
-def _ensemble(problem: Problem, known: Known, seed: int, chains: int = CHAINS) -> Ensemble:
+def _ensemble(
+    problem: Problem,
+    known: Known,
+    seed: int,
+    chains: int = CHAINS,
+    far: Sequence[Float[np.ndarray, " d"]] = (),
+) -> Ensemble:
     """Warmed-up chains from every centre, in the order of the centres near which they ended.
 
     Chains near one centre are in the order of their log density: groups of neighbours then differ
-    as much as they can at the start, and if they still do at the end, the chains have not mixed.
+    as much as they can at the start, and if they still do at the end, the chains have not mixed. The last
+    group begins at the places `far` from all centres, if there are any.
     """
     centers = _centers(problem, known)[:chains]
+    last = chains // GROUPS if far else 0
     zs = np.concatenate([
         _starts(problem, center, len(rows), seed, number)
         for number, (center, rows) in enumerate(
-            zip(centers, np.array_split(np.arange(chains), len(centers)), strict=True)
+            zip(centers, np.array_split(np.arange(chains - last), len(centers)), strict=True)
         )
-    ])  # fmt: skip
+    ] + [far[k % len(far)][None] for k in range(last)])  # fmt: skip
     gradient = Full.around(problem, problem.array(centers[0].z))
     found = warmed_up(problem, gradient, zs, centers[0].factor, seed)
     away = found.zs[:, None] - np.array([center.z for center in centers])
     white = np.linalg.solve(found.factor, away.reshape(-1, zs.shape[1]).T)
     nearest = np.sum(white**2, axis=0).reshape(away.shape[:2]).argmin(axis=1)
-    order = np.lexsort((found.log_density, nearest))
+    order = np.lexsort((found.log_density, nearest, np.arange(chains) >= chains - last))
     return found._replace(zs=found.zs[order], log_density=found.log_density[order])
 
 
@@ -157,7 +167,8 @@ def _on_all(problem: Problem, ask: Request, known: Known, exact: Exact) -> Plan:
     setup = in_modes(problem, known, ask.seed, dispersed)
     if setup is not None:
         return Plan(setup, known, problem.num_data)
-    found = _ensemble(problem, known, ask.seed, exact.chains)
+    far = [doubt.start for doubt in known.doubts if doubt.start is not None]
+    found = _ensemble(problem, known, ask.seed, exact.chains, far)
     center = problem.start if known.gaussian is None else known.gaussian.center
     setup = Setup(
         HMC(found.leapfrogs), Full.around(problem, problem.array(center)), _metric(found, problem),

@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import sgld
+from sgld import stages
 from sgld.draws.origin import Origin
 from sgld.errors import MissingExtra, RunError, SGLDWarning, UsageError
 from sgld.models.family import FAMILIES
@@ -274,3 +275,17 @@ def test_inferencedata_is_made_of_the_same_groups(rng, monkeypatch):
     found = draws.to_inferencedata(weights="keep")
     assert set(found) == {"posterior", "sample_stats"}
     assert found["posterior"]["b"].shape == (2, 100) and jnp.ndim(draws.position["b"]) == 2
+
+
+def test_a_terminal_sees_what_is_computed(table, monkeypatch, capsys):
+    seen = []
+    inner = stages._Stages.enter
+    monkeypatch.setattr(
+        stages._Stages, "enter", lambda self, *given: seen.append(given[0]) or inner(self, *given)
+    )
+    draws = made_up(FormulaModel.build(table, OUTCOMES["gaussian"], "gaussian"))
+    draws.to_arviz(max_bytes=10**4)
+    assert seen == ["loading ArviZ", "data", "log likelihoods and predictions", "prior"]
+    seen.clear()
+    draws.to_arviz(max_bytes=10**4, progress=False)
+    assert not seen and capsys.readouterr().err == ""

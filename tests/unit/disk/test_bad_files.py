@@ -234,13 +234,13 @@ def test_a_file_that_changes_while_it_is_read(opened, folder, tmp_path, monkeypa
 def test_an_array_that_is_cut_short_while_it_is_read(opened, tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", X)
     monkeypatch.setattr("sgld.disk.arrays.HELD", 12000)
-    told = opening._rows_told
+    told = opening.rows_told
 
     def meanwhile(done, total):
         os.truncate(tmp_path / "x.npy", 20_000)
         told(done, total)
 
-    monkeypatch.setattr(opening, "_rows_told", meanwhile)
+    monkeypatch.setattr(opening, "rows_told", meanwhile)
     with pytest.raises(DataError, match=r"x.npy was cut short while it was read"):
         opened(tmp_path / "x.npy")
     assert left(tmp_path) == []
@@ -361,7 +361,7 @@ def killing(function):
         return function(*given)
     return called
 if where == "rows":
-    opening._rows_told = killing(opening._rows_told)
+    opening.rows_told = killing(opening.rows_told)
 else:
     os.fsync = killing(os.fsync)
     os.rename = killing(os.rename)

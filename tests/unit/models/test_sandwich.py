@@ -86,7 +86,7 @@ def test_what_is_refused(tmp_path):
     sgld.sample(
         posterior, x, 0.0, step_size=0.01, num_draws=20, path=tmp_path / "run", progress=False
     )
-    with pytest.raises(RunError, match="was not made by `sgld fit`"):
+    with pytest.raises(RunError, match=r"was not made by sgld\.fit;"):
         sandwich_of_run(tmp_path / "run")
     hot = sgld.sample(
         posterior, x, 0.0, step_size=0.01, num_draws=20, temperature=2.0, progress=False

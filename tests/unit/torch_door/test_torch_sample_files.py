@@ -1,10 +1,13 @@
 """Run directories of `sgld.torch.sample`: stopped, gone on with, loaded, refused."""
 
+import re
+
 import numpy as np
 import pytest
 
 import sgld
-from sgld.errors import RunError
+from sgld.draws.storage import verify
+from sgld.errors import RunError, UsageError
 
 torch = pytest.importorskip("torch")
 
@@ -13,8 +16,8 @@ from torch_parts import linear, squares  # noqa: E402
 import sgld.torch as st  # noqa: E402
 
 
-class Stopped(Exception):
-    pass
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C."""
 
 
 @pytest.fixture
@@ -45,9 +48,12 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path, monkeypatch, short_tuning):
 
     monkeypatch.setattr(Files, "save", stops)
     monkeypatch.setattr("sgld.pace.SECONDS", 0.01)
-    with pytest.raises(Stopped):
+    with pytest.raises(Stopped) as error:
         small(tmp_path / "run")
     monkeypatch.setattr(Files, "save", save)
+    call = re.escape(f"go on with it: sgld.torch.resume({str(tmp_path / 'run')!r}, model, loss, dataset)")  # fmt: skip
+    assert re.fullmatch(f"{calls[-1]} draws of a chain are kept; {call}", error.value.__notes__[-1])
+    assert set(verify(tmp_path / "run")) == {"run.json", "setup.npz", "checkpoint.npz"}
     assert 60 < calls[-1] < 200
     model, data, *_ = linear(120)
     with torch.no_grad():
@@ -63,8 +69,29 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path, monkeypatch, short_tuning):
     assert loaded.verdict.word == whole.verdict.word and loaded.summary() == again.summary()
     assert torch.equal(loaded(data[0]), again(data[0]))
     assert {p.suffix for p in (tmp_path / "run").iterdir()} <= {".json", ".npz", ""}
+    assert set(verify(tmp_path / "run")) == {"run.json", "setup.npz", "result.json", "draws.npz"}
     finished = st.resume(tmp_path / "run", model, squares, None)
+    held = st.resume(tmp_path / "run", model, squares, data, progress=False)
+    assert torch.equal(held.states[0]["weight"], finished.states[0]["weight"])
+    with pytest.raises(UsageError, match="was begun with others: the data set"):
+        st.resume(tmp_path / "run", model, squares, (data[0], data[1] + 1), progress=False)
+    model.bias.requires_grad_(False)
+    with pytest.raises(UsageError, match="the parameters that are sampled are not the same"):
+        st.resume(tmp_path / "run", model, squares, data, progress=False)
+    model.bias.requires_grad_(True)
     assert len(finished) == len(whole)
+
+
+def test_a_damaged_run_is_found_by_verify(tmp_path, short_tuning):
+    small(tmp_path / "run")
+    content = bytearray((tmp_path / "run" / "draws.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "run" / "draws.npz").write_bytes(content)
+    with pytest.raises(RunError, match=r"draws\.npz"):
+        verify(tmp_path / "run")
+    (tmp_path / "run" / "draws.npz").unlink()
+    with pytest.raises(RunError, match=r"draws\.npz is missing"):
+        verify(tmp_path / "run")
 
 
 def test_what_is_not_that_run_is_refused(tmp_path, short_tuning):

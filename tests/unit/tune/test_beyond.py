@@ -210,8 +210,9 @@ def test_a_profile_is_the_marginal():
     """Of a banana: x is N(0, 1) whatever the other parameter does."""
     problem, gaussian = of(lambda x: -0.5 * (x[0] ** 2 + ((x[1] - x[0] ** 2) * 5) ** 2), d=2)
     ray = rays(problem, gaussian, np.random.default_rng(0), parameters=[0])[0]
-    t, value = profiles._profile(problem, gaussian, ray, 1.0, 1.0)
+    t, value, z = profiles._profile(problem, gaussian, ray, 1.0, 1.0)
     np.testing.assert_allclose(value[t < 6], -0.5 * t[t < 6] ** 2, atol=0.02)
+    np.testing.assert_allclose(z[:, 1], z[:, 0] ** 2, rtol=0.01, atol=0.01)
 
 
 def test_a_density_of_inf_is_told_with_its_place():
@@ -281,7 +282,7 @@ def test_a_profile_has_the_others_volume():
     """The sd of y grows as e^x: x alone is N(0, 1)."""
     problem, gaussian = of(lambda x: -0.5 * (x[0] ** 2 + (x[1] * jnp.exp(-x[0])) ** 2) - x[0], d=2)
     ray = rays(problem, gaussian, np.random.default_rng(0), parameters=[0])[0]
-    t, value = profiles._profile(problem, gaussian, ray, 1.0, 1.0)
+    t, value, _ = profiles._profile(problem, gaussian, ray, 1.0, 1.0)
     truth = -0.5 * (gaussian.center[0] + t * ray.direction[0]) ** 2 + 0.5 * gaussian.center[0] ** 2
     np.testing.assert_allclose(value[t < 5], truth[t < 5], atol=0.02)
 

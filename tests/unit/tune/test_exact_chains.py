@@ -278,13 +278,19 @@ def test_what_is_tried_next():
 
 
 @pytest.mark.parametrize(
-    ("diverged", "of", "tried"),
-    [(3, 51_200, True), (0, 51_200, False), (375, 409_600, False), (53, 69_632, False)],
-)
-def test_half_the_step_is_tried_where_very_few_trajectories_diverge(diverged, of, tried):
-    """A funnel's neck is beyond any step: the second run would cost as much and say the same."""
+    ("diverged", "of", "energy", "tried"),
+    [
+        (3, 51_200, 0.2, True), (0, 51_200, 1.0, False), (375, 409_600, 0.48, False),
+        (53, 69_632, 0.15, False), (85, 155_136, 0.98, True), (155, 51_200, 0.98, False),
+    ],
+)  # fmt: skip
+def test_half_the_step_is_tried_where_very_few_trajectories_diverge(diverged, of, energy, tried):
+    """A funnel's neck is beyond any step: the second run would cost as much and say the same.
+
+    Some more may diverge where energies say that there is no neck: on a banana, its ends.
+    """
     setup = Setup(HMC(8.0), sgld.Full(), None, None)
-    extra = {"divergences": diverged, "trajectories": of}
+    extra = {"divergences": diverged, "trajectories": of, "e_bfmi": energy}
     missed = Verdict("not mixed", ("why",), extra=extra)
     plan = Plan(setup, Known(gaussian=Mock(spec=Laplace)))
     assert another(plan, request(), missed, []) == (["finer"] if tried else [])

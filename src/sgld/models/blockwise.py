@@ -1,0 +1,194 @@
+"""A formula's table in blocks of complete rows, and the few rows that show all that its terms learn.
+
+Levels of categories, least and most of every number and, for terms that learn more than these (knots,
+means, norms), a random sample: the rows that have them are the table that a formula is learnt from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from ..data.shuffle import keys
+from ..data.table import check_named
+from ..disk.chained import Chained
+from ..errors import DataError, need
+from .design import LEARNT, columns_of, parse
+from .expression import check_expression
+from .rows import complete
+from .size import MOST_LEVELS, is_text
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["Block", "Blocks"]
+
+SAMPLE = 2**16  # rows that knots, means and norms are learnt from
+FEW = 2**10  # that stand for the rest where nothing of the kind is learnt
+
+
+class Block(NamedTuple):
+    """Some rows in the order of the table.
+
+    Attributes:
+      table: those without an empty cell.
+      first: the number of the block's first row.
+      keep: [m], which of its rows these are.
+    """
+
+    table: pyarrow.Table
+    first: int
+    keep: Bool[np.ndarray, " m"]
+
+    @property
+    def numbers(self) -> Int[np.ndarray, " n"]:
+        """Of the complete rows, in the table, from 0."""
+        return self.first + np.flatnonzero(self.keep)
+
+
+class Blocks:
+    """The columns of a table that a formula uses, block by block, as often as wanted.
+
+    Raises what `rows_of` raises for unknown columns, and DataError for an empty cell that may not be.
+    """
+
+    def __init__(self, table: Chained, formula: str, columns: dict[str, Any], missing: str) -> None:
+        arrow = need("pyarrow", "tables")
+        empty = arrow.schema(list(table.schema.items())).empty_table()
+        self.outcome, used = columns_of(formula, empty)
+        named = [columns[name] for name in ("weights", "trials") if columns[name] is not None]
+        for name in named:
+            check_named(empty, name)
+        self.columns = sorted({*used, *named})
+        self.table, self.formula, self.missing = table, formula, missing
+        self._as_names = _categories(formula, empty, self.columns)
+
+    def __call__(self, most: int) -> Iterator[Block]:
+        """All rows, at most so many in a block."""
+        arrow, first = need("pyarrow", "tables"), 0
+        for batch in self.table.batches(self.columns):
+            for at in range(0, batch.num_rows, most):
+                rows = arrow.Table.from_batches([batch.slice(at, most)])
+                whole, keep = complete(rows, self.columns)
+                if self.missing == "error" and not keep.all():
+                    raise DataError(
+                        f"{self.table.name} has an empty cell (or NaN) in data row {first + int(np.argmin(keep)) + 1}, in a "
+                        "column that is used; fill it in, or leave such rows out with missing='drop'."
+                    )
+                yield Block(whole, first, keep)
+                first += rows.num_rows
+
+    def representative(self) -> tuple[pyarrow.Table, Int[np.ndarray, " k"], int]:
+        """Rows that show what the formula's terms learn, their numbers, and how many complete rows there are."""
+        arrow = need("pyarrow", "tables")
+        size = SAMPLE if LEARNT.search(self.formula) else FEW
+        span, count, read = _Span(self._as_names), 0, 0
+        shown, sample = _Shown(), _Shown()
+        limit = np.uint64(2**64 - 1)
+        for block in self(2**17):
+            numbers = block.numbers
+            read, count = read + len(block.keep), count + len(numbers)
+            if not len(numbers):
+                continue
+            shown.add(block.table, numbers, span.new(block.table))
+            sample.add(block.table, numbers, np.flatnonzero(keys(numbers, 0) <= limit))
+            if sample.count > 2 * size:  # those of the smallest keys are a random sample
+                limit = sample.cut(size)
+        if not count:
+            raise DataError(
+                f"every one of the {read:,} rows has a missing cell in a column that is used; take such columns out."
+                if read
+                else f"{self.table.name} has no row; at least one is needed."
+            )
+        sample.cut(size)
+        table = arrow.concat_tables([*shown.tables, *sample.tables])
+        numbers = np.concatenate([*shown.numbers, *sample.numbers])
+        numbers, at = np.unique(numbers, return_index=True)
+        return table.take(arrow.array(at)).combine_chunks(), numbers, count
+
+
+class _Shown:
+    """Rows that are kept, and their numbers."""
+
+    def __init__(self) -> None:
+        self.tables: list[pyarrow.Table] = []
+        self.numbers: list[np.ndarray] = []
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.numbers))
+
+    def add(self, table: pyarrow.Table, numbers: np.ndarray, which: np.ndarray) -> None:
+        if len(which):
+            # taken, and not sliced: a slice would hold the whole block
+            self.tables.append(table.take(need("pyarrow", "tables").array(which)))
+            self.numbers.append(numbers[which])
+
+    def cut(self, size: int) -> np.uint64:
+        """Keep the `size` rows of the smallest keys; the largest key of theirs."""
+        numbers = np.concatenate(self.numbers)
+        own = keys(numbers, 0)
+        chosen = np.sort(np.argsort(own)[:size])
+        table = need("pyarrow", "tables").concat_tables(self.tables)
+        self.tables, self.numbers = [], []
+        self.add(table, numbers, chosen)
+        return own[chosen].max()
+
+
+class _Span:
+    """Levels, and least and most numbers, of all columns so far."""
+
+    def __init__(self, as_names: set[str]) -> None:
+        self._as_names = as_names
+        self._levels: dict[str, set[Any]] = {name: set() for name in as_names}
+        self._ends: dict[str, list[float]] = {}
+
+    def new(self, table: pyarrow.Table) -> Int[np.ndarray, " k"]:
+        """The rows of this block with a level that was not there, or beyond the ends so far."""
+        found: set[int] = set()
+        for name in table.column_names:
+            column = table.column(name).combine_chunks()
+            found |= self._of_names(name, column) if name in self._as_names else self._of_numbers(name, column)  # fmt: skip
+        return np.array(sorted(found), np.int64)
+
+    def _of_names(self, name: str, column: Any) -> set[int]:
+        compute, seen, found = need("pyarrow.compute", "tables"), self._levels[name], set()
+        for level in column.unique():
+            if level.as_py() not in seen:
+                seen.add(level.as_py())
+                found.add(compute.index(column, level).as_py())
+            if len(seen) > MOST_LEVELS + 1:  # one more than may be: the formula refuses it by name
+                break
+        return found
+
+    def _of_numbers(self, name: str, column: Any) -> set[int]:
+        types = need("pyarrow", "tables").types
+        if not (types.is_integer(column.type) or types.is_floating(column.type)):
+            return {0}  # of what it is, the formula will say that it cannot take it
+        values = column.to_numpy(zero_copy_only=False)
+        ends = self._ends.setdefault(name, [np.inf, -np.inf])
+        least, most, found = int(np.argmin(values)), int(np.argmax(values)), set()
+        if values[least] < ends[0]:
+            ends[0] = values[least]
+            found.add(least)
+        if values[most] > ends[1]:
+            ends[1] = values[most]
+            found.add(most)
+        return found
+
+
+def _categories(formula: str, table: pyarrow.Table, used: list[str]) -> set[str]:
+    """The columns whose values are names: texts, booleans, and what stands inside C(...)."""
+    types, parsed = need("pyarrow", "tables").types, parse(formula, table.column_names)
+    found = {
+        name for name in used
+        if is_text(table.schema.field(name).type) or types.is_boolean(table.schema.field(name).type)
+    }  # fmt: skip
+    for side in (parsed.lhs, parsed.rhs):
+        for factor in (factor for term in side for factor in term.factors):
+            if factor.eval_method.value == "python" and "C(" in factor.expr:
+                found |= check_expression(factor.expr, table.column_names)
+    return found

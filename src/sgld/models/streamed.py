@@ -1,0 +1,324 @@
+"""A formula's model of a table larger than memory: its design is made on the disk, shuffled, in blocks.
+
+    1   levels, ends and a sample of the columns (blockwise.py): the formula's terms are learnt from these rows
+    2   every row's design: center and scale of the columns, the outcome's moments (gathered.py)
+    3   every row's design again, standardised, to the cache, where the run reads it
+
+Three times over the table, the last one written and shuffled; what was learnt and what was made are kept
+in the cache, by the bytes of the table, and a second fit of the same formula makes neither. Rows that were
+appended to a table whose design is there are made alone, and laid among the others (disk/merged.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..data.cells import renumbered
+from ..disk.cache import Cache, key_of, stamp_of
+from ..disk.chained import Chained
+from ..disk.columns import Leaf, Learned
+from ..disk.convert import convert
+from ..disk.kept import Kept, bytes_told, check_unchanged, kept_rows, rows_told
+from ..disk.merged import merge
+from ..disk.reader import Piece
+from ..disk.whole import TableSource
+from ..errors import DataError, RunError, UsageError
+from ..files import read_json, write_json
+from .again import OtherColumns, learn_again
+from .blocks import give_back
+from .blockwise import Block, Blocks
+from .collinear import check_own
+from .design import Learnt, apply_with_outcome
+from .family import find_family
+from .formula import FormulaModel
+from .gathered import Columns, Outcome
+from .rows import check_missing, coded, no_weight, rows_of, trials_of, weights_of
+
+__all__ = ["Streamed", "is_large"]
+
+LARGE = (
+    2**29
+)  # bytes of the columns used, in double precision: several times that is held in memory
+NUMBERS = 2**22  # of a block's design
+ROWS = 65_536  # of a block, at most
+NORMS = "norms2"  # of a polynomial's terms: sums over all rows
+
+Spec = dict[str, Any]
+
+
+def is_large(source: TableSource, formula: str) -> bool:
+    """Whether the table is one whose design is made on the disk: by its numbers, or by the size of its text."""
+    if source.sep is not None or source.decimal != ".":
+        return False
+    files = source.files()
+    size = sum(path.stat().st_size for path in files)
+    if not files or (size < LARGE / 64):
+        return False
+    if not source.is_parquet:
+        return size >= LARGE
+    table = Chained([source], None)
+    used = Blocks(table, formula, {"weights": None, "trials": None}, "drop").columns
+    return 8 * table.num_rows * len(used) >= LARGE
+
+
+class Streamed:
+    """The parts of a table, and a formula that is to be made of them.
+
+    Args:
+      columns: the names of those of "weights" and "trials", or None, and "missing".
+      seed: of the shuffle.
+      cache: the folder of caches; None for the user's.
+    """
+
+    def __init__(
+        self, sources: Sequence[TableSource], formula: str, family: str, columns: dict[str, Any],
+        seed: int, cache: str | Path | None = None,
+    ) -> None:  # fmt: skip
+        if "lag(" in formula.replace(" ", ""):
+            raise UsageError(
+                f"{formula!r} has lag(...), of the row before, and a table of this size is not held in its order; make "
+                "it a column."
+            )
+        check_missing(columns["missing"])
+        self.sources, self.formula, self.seed = tuple(sources), formula, seed
+        self.family, self.cache = find_family(family), Cache(cache)
+        self.given = {name: columns[name] for name in ("weights", "trials", "missing")}
+
+    # -- what decides the rows -------------------------------------------------------------
+
+    @cached_property
+    def contents(self) -> list[dict[str, Any]]:
+        """Of every part: the SHA-256 of its files, and what is read of them."""
+        return [
+            {
+                "content": [self.cache.content(path, bytes_told) for path in source.files()],
+                "query": source.data if source.is_query else None,
+                "table": source.table,
+            }
+            for source in self.sources
+        ]
+
+    def digests(self) -> list[str]:
+        """Of every part, for run.json: changes with its bytes."""
+        return [key_of(part) for part in self.contents]
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """The columns that are used."""
+        table = Chained(self.sources, self.cache.folder)
+        return Blocks(table, self.formula, self.given, self.given["missing"])
+
+    # -- what is learnt --------------------------------------------------------------------
+
+    def learnt(self) -> Spec:
+        """The model's spec but for its prior: as the cache has it, or in two passes over the table."""
+        asked = {"formula": self.formula, "family": self.family.name, **self.given, "parts": self.contents}  # fmt: skip
+        path = self.cache.folder / f"learned-{key_of(asked)}.json"
+        with contextlib.suppress(OSError, RunError, KeyError):
+            return read_json(path)["spec"]
+        spec = self._learn()
+        with contextlib.suppress(RunError):  # of a cache that cannot be written to: learnt again
+            write_json(path, {"spec": spec})
+        return spec
+
+    def _learn(self) -> Spec:
+        stamps = {path: stamp_of(path) for source in self.sources for path in source.files()}
+        table, numbers, count = self.blocks.representative()
+        whole = {**self.given, "missing": "error"}
+        try:
+            rows = rows_of(table, self.formula, self.family, whole)
+        except DataError as error:
+            raise renumbered(error, numbers) from error.__cause__
+        state, ends = rows.learnt.state, (rows.learnt.y.min(), rows.learnt.y.max())
+        _of_all(state, count / len(numbers))
+        check_own((*state["names"], *self.family.dispersion))
+        size = len(state["names"])
+        known = {"design": state, "center": [0.0] * size, "scale": [1.0] * size}
+        known |= {"levels" if self.family.levels else "words": rows.levels} if rows.levels else {}
+        columns, outcome = Columns(state["names"]), Outcome(self.family)
+        for block in self.blocks(_rows_at_once(size)):
+            if block.table.num_rows:
+                part, extra = self._made(known, block, np.float64)
+                self.family.check(np.concatenate([part.y, ends]), state["outcome"])
+                columns.add(part.x)
+                outcome.add(part, extra)
+            rows_told(block.first + len(block.keep), self.blocks.table.num_rows or 0)
+        check_unchanged(stamps)
+        give_back(np.empty((0, 0)))
+        return self._spec(known, columns, outcome)
+
+    def _spec(self, known: Spec, columns: Columns, outcome: Outcome) -> Spec:
+        if self.given["weights"] is not None and not outcome.any_weight:
+            raise no_weight(self.given["weights"])
+        center, scale = columns.check()
+        shifted = self.family.location_scale
+        shift = outcome.mean() if shifted and "Intercept" in columns.names else 0.0
+        return {
+            **known,
+            "family": self.family.name,
+            "center": center.tolist(),
+            "scale": scale.tolist(),
+            "outcome_center": shift,
+            "outcome_scale": outcome.sd(shift) if shifted else 1.0,
+            "outcome_sd": outcome.sd(),
+            "prior_center": 0.0 if shifted else outcome.typical(),
+            **self.given,
+        }
+
+    # -- rows ------------------------------------------------------------------------------
+
+    def _made(self, spec: Spec, block: Block, dtype: Any) -> tuple[Learnt, dict[str, np.ndarray]]:
+        """Design, outcome and what else rows have; of columns as they are standardised already."""
+        center, scale = np.asarray(spec["center"]), np.asarray(spec["scale"])
+        table, state = block.table, spec["design"]
+        levels = spec.get("levels") or spec.get("words")
+        named = [name for name in (self.given["weights"], self.given["trials"]) if name]
+        try:
+            if levels:
+                table, _ = coded(table, state["outcome"], self.family, levels)
+            other = partial(apply_with_outcome, state)
+            rows = learn_again(
+                state, center, scale, table, self.formula, named, other=other, dtype=dtype
+            )
+            extra = {} if rows.offset is None else {"offset": rows.offset}
+            if self.given["trials"] is not None:
+                extra["trials"] = trials_of(table, self.given["trials"], rows.y, state["outcome"])
+            if self.given["weights"] is not None:
+                extra["weight"] = weights_of(table, self.given["weights"])
+        except OtherColumns:
+            raise
+        except DataError as error:
+            raise renumbered(error, block.numbers) from error.__cause__
+        return rows, extra
+
+    def standardised(self, spec: Spec, block: Block) -> Any:
+        """The rows as the model's posterior takes them: (x [n, p], y [n], ...), in single precision."""
+        rows, extra = self._made(spec, block, np.float32)
+        x = rows.x
+        if x.dtype != np.float32:  # else it was made so
+            x = ((x - np.asarray(spec["center"])) / np.asarray(spec["scale"])).astype(np.float32)
+        y = ((rows.y - spec["outcome_center"]) / spec["outcome_scale"]).astype(np.float32)
+        unit = {"offset": spec["outcome_scale"]}
+        more = {name: (v / unit.get(name, 1.0)).astype(np.float32) for name, v in extra.items()}
+        return (x, y, more) if more else (x, y)
+
+    def model(self, spec: Spec, progress: bool = True) -> FormulaModel:
+        """The model of a known spec, its rows on the disk."""
+        kept, treedef = self.kept(spec)
+        source = kept.source(treedef)
+        if progress and kept.began is not None:
+            kept.tell(source)
+        return FormulaModel.on_rows(spec, source)
+
+    def in_memory(self, spec: Spec) -> tuple[Any, np.ndarray, int]:
+        """All rows, standardised, with their numbers, and how many there are with those left out."""
+        parts, numbers, read = [], [np.zeros(0, np.int64)], 0
+        for block in self.blocks(_rows_at_once(len(spec["center"]))):
+            read = block.first + len(block.keep)
+            if block.table.num_rows:
+                parts.append(self.standardised(spec, block))
+                numbers.append(block.numbers)
+        if not parts:
+            raise DataError(
+                f"every one of the {read:,} new rows has a missing cell in a column that is used."
+            )
+        rows = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+        return rows, np.concatenate(numbers), read
+
+    def kept(self, spec: Spec) -> tuple[Kept, Any]:
+        """The rows in the cache, and the structure of one."""
+        decides = {name: value for name, value in spec.items() if name != "prior"}
+        decides |= {"seed": self.seed, "parts": self.contents}
+        reader = _Reader(self, spec)
+
+        def write(folder: Path) -> dict[str, Any]:
+            stamps = {path: stamp_of(path) for source in self.sources for path in source.files()}
+            before = self._before(decides)
+            if before is None:
+                found = convert(reader, folder, self.seed, "drop", rows_told)
+            else:
+                found = merge(before, self._last(spec), folder, self.seed, rows_told)
+            check_unchanged(stamps)
+            return found
+
+        return kept_rows(self.cache, decides, write), reader.treedef
+
+    def _before(self, decides: dict[str, Any]) -> Kept | None:
+        """The same rows but for the last part, where the cache has them."""
+        if len(self.sources) < 2:
+            return None
+        key = key_of({**decides, "parts": self.contents[:-1]})
+        manifest = self.cache.found(key, bytes_told)
+        return None if manifest is None else Kept(self.cache.folder / key, manifest, None)
+
+    def _last(self, spec: Spec) -> _Reader:
+        return _Reader(self.last(), spec)
+
+    def last(self) -> Streamed:
+        """The last part alone."""
+        return Streamed(
+            self.sources[-1:], self.formula, self.family.name, self.given, self.seed, self.cache.folder
+        )  # fmt: skip
+
+
+class _Reader:
+    """The standardised design as the conversion reads it; rows with an empty cell are left out."""
+
+    def __init__(self, streamed: Streamed, spec: Spec) -> None:
+        self.streamed, self.spec = streamed, spec
+        self.name, self.learned = streamed.formula, list[Learned]()
+        given, names = streamed.given, spec["design"]["names"]
+        more = {"offset": any(e.startswith("offset(") for e in spec["design"]["factors"])}
+        more |= {"trials": given["trials"] is not None, "weight": given["weights"] is not None}
+        datum: Any = ("x", "y", {name: name for name, there in more.items() if there})
+        found, self.treedef = jax.tree.flatten(datum if datum[2] else datum[:2])
+        single = np.dtype(np.float32)
+        self.num_rows = 0  # known once they are read
+        self.leaves = [Leaf(n, single, (len(names),) if n == "x" else ()) for n in found]
+
+    def pieces(self) -> Iterator[Piece]:
+        """All rows, as they are needed."""
+        self.num_rows = self.streamed.blocks.table.num_rows
+        for block in self.streamed.blocks(_rows_at_once(len(self.spec["center"]))):
+            if not block.table.num_rows:
+                made = [np.zeros((0, *leaf.shape), np.float32) for leaf in self.leaves]
+            else:
+                made = jax.tree.leaves(self.streamed.standardised(self.spec, block))
+            if block.keep.all():
+                yield Piece(made)
+                continue
+            whole = [np.zeros((len(block.keep), *part.shape[1:]), np.float32) for part in made]
+            for part, rows in zip(whole, made, strict=True):
+                part[block.keep] = rows
+            yield Piece(whole, ~block.keep)
+
+
+def _rows_at_once(columns: int) -> int:
+    return int(np.clip(NUMBERS // max(1, columns), 256, ROWS))
+
+
+def _of_all(state: dict[str, Any], more: float) -> None:
+    """The norms of polynomials over all rows, of which there are `more` times as many as they were learnt from."""
+    for pairs in (learnt.get("dict", []) for _, learnt in state["transforms"].get("dict", [])):
+        for pair in pairs:
+            if pair[0] == NORMS and more > 1:
+                pair[1] = _times(pair[1], more)
+
+
+def _times(value: Any, factor: float) -> Any:
+    """Numbers inside what `design` keeps as JSON."""
+    if isinstance(value, dict):
+        name, inner = next(iter(value.items()))
+        if name == "dict":
+            return {"dict": [[key, _times(part, factor)] for key, part in inner]}
+        return {name: _times(inner, factor)}
+    if isinstance(value, list):
+        return [_times(part, factor) for part in value]
+    return value * factor

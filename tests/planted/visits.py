@@ -1,0 +1,142 @@
+"""Bugs in what chains know of mass far out: by visits, by what a ray says, by the error of an sd."""
+
+from .mutant import Mutant
+
+VISITS = "tests/unit/tune/test_visits.py::"
+
+VISITS_BUGS = [
+    Mutant(
+        "doubts: a share of nearly all is held by half of what makes it",
+        "diagnose/doubted.py",
+        "far * (1 - doubt.share) >= seen * doubt.share * (np.sum(weights * t**2) - far)",
+        "far >= seen * doubt.share * np.sum(weights * t**2)",
+        VISITS + "test_of_one_parameter_draws_must_hold_what_the_density_says",
+    ),
+    Mutant(
+        "doubts: of one parameter half of what the density says is enough",
+        "diagnose/doubted.py",
+        "seen = SEEN if z.shape[-1] > 1 else SEEN_ALONE",
+        "seen = SEEN",
+        VISITS + "test_of_one_parameter_draws_must_hold_what_the_density_says",
+    ),
+    Mutant(
+        "visits: by chains none of which began there",
+        "diagnose/doubted.py",
+        "(began_there and _visited(d, known, z, share))",
+        "_visited(d, known, z, share)",
+        VISITS + "test_only_chains_some_of_which_began_there_settle_it_so",
+    ),
+    Mutant(
+        "visits: by draws of no exact sampler",
+        "diagnose/doubted.py",
+        "exact and (_settled(d, known, z, share) or (began_there and _visited(d, known, z, share)))",
+        "(exact and _settled(d, known, z, share)) or (began_there and _visited(d, known, z, share))",
+        VISITS + "test_only_chains_some_of_which_began_there_settle_it_so",
+    ),
+    Mutant(
+        "visits: by a few chains, however often",
+        "diagnose/doubted.py",
+        "if not np.mean(beyond.any(axis=1)) >= GONE:",
+        "if not beyond.any():",
+        VISITS + "test_a_doubt_is_settled_where_most_chains_have_been_often_enough",
+    ),
+    Mutant(
+        "visits: once a chain is enough",
+        "diagnose/doubted.py",
+        "ess[0] * np.average(beyond, weights=weights) >= VISITS",
+        "ess[0] * np.average(beyond, weights=weights) > 0",
+        VISITS + "test_a_doubt_is_settled_where_most_chains_have_been_often_enough",
+    ),
+    Mutant(
+        "visits: draws of one stay count one by one",
+        "diagnose/doubted.py",
+        "ess[0] * np.average(beyond, weights=weights) >= VISITS",
+        "beyond.sum() >= VISITS",
+        VISITS + "test_visits_that_are_one_long_stay_are_few",
+    ),
+    Mutant(
+        "visits: on the other side",
+        "diagnose/doubted.py",
+        "beyond = np.sign(place) * t > abs(place)",
+        "beyond = np.abs(t) > abs(place)",
+        VISITS + "test_only_chains_some_of_which_began_there_settle_it_so",
+    ),
+    Mutant(
+        "visits: of one parameter, where the ray is the density",
+        "gaussian/beyond.py",
+        "ray.position(gaussian.center, ray.place) if problem.dimension > 1 else None",
+        "ray.position(gaussian.center, ray.place)",
+        VISITS + "test_of_one_parameter_draws_must_hold_what_the_density_says",
+    ),
+    Mutant(
+        "visits: chains begin beside a ray that bends",
+        "gaussian/profiles.py",
+        "bent = np.concatenate([before, zs])[order]",
+        "bent = None",
+        VISITS + "test_chains_begin_on_the_ray_where_it_bends",
+    ),
+    Mutant(
+        "visits: points of a bent ray in another order than its distances",
+        "gaussian/profiles.py",
+        "bent = np.concatenate([before, zs])[order]",
+        "bent = np.concatenate([before, zs])[::-1]",
+        VISITS + "test_chains_begin_on_the_ray_where_it_bends",
+    ),
+    Mutant(
+        "visits: no chain begins there",
+        "tune/from_chains.py",
+        "last = chains // GROUPS if far else 0",
+        "last = 0",
+        VISITS + "test_the_last_group_of_chains_begins_there_and_stays_the_last",
+    ),
+    Mutant(
+        "visits: chains that began there are spread over all groups",
+        "tune/from_chains.py",
+        "np.lexsort((found.log_density, nearest, np.arange(chains) >= chains - last))",
+        "np.lexsort((found.log_density, nearest))",
+        VISITS + "test_the_last_group_of_chains_begins_there_and_stays_the_last",
+    ),
+    Mutant(
+        "visits: a run does not ask whether chains began there",
+        "diagnose/assess.py",
+        "began_there=plan.setup.starts is not None",
+        "began_there=False",
+        VISITS + "test_what_a_profile_overstates_is_settled_by_a_run",
+    ),
+    Mutant(
+        "visits: a plan with a ray cannot be stored",
+        "draws/codec.py",
+        '"sgld.gaussian.rays", ',
+        "",
+        VISITS + "test_a_run_with_a_doubt_on_a_ray_is_stored",
+    ),
+    Mutant(
+        "modes: a plateau is one, 1e31 sds wide",
+        "gaussian/known.py",
+        "found += [other for other in others if not flat(problem, other.gaussian, T)]\n        kept, modes = "
+        "known_modes(found, T)\n        searched += 1",
+        "found += others\n        kept, modes = known_modes(found, T)\n        searched += 1",
+        VISITS + "test_a_plateau_is_no_mode_however_wide",
+    ),
+    Mutant(
+        "tails: the error of an sd by ranks, of which a few stays far out are nothing",
+        "draws/weighted.py",
+        'np.fmin(found[heavy], ess(self.squares[..., heavy], self.weights, "mean"))',
+        "found[heavy]",
+        VISITS + "test_the_error_of_an_sd_counts_long_stays_in_the_tail",
+    ),
+    Mutant(
+        "tails: too heavy by chance, and not watched for longer",
+        "run/extend.py",
+        "uncertain = exact.HEAVY <= k < tails.HEAVY",
+        "uncertain = False",
+        VISITS + "test_tails_that_may_only_seem_too_heavy_are_watched_for_longer",
+    ),
+    Mutant(
+        "tails: watched for longer where more draws tell no more",
+        "run/extend.py",
+        "uncertain = exact.HEAVY <= k < tails.HEAVY",
+        "uncertain = exact.HEAVY <= k",
+        VISITS + "test_tails_that_may_only_seem_too_heavy_are_watched_for_longer",
+    ),
+]

@@ -1,0 +1,52 @@
+"""Plans as they are stored: with all that is known, to the bit."""
+
+import importlib
+import typing
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+
+from sgld.draws import codec
+from sgld.gaussian.doubts import Doubt
+from sgld.gaussian.known import Known
+from sgld.gaussian.modes import KnownModes
+from sgld.gaussian.rays import Ray
+
+
+def again(value):
+    arrays = {}
+    stored = codec.encode(value, arrays)
+    return codec.decode(stored, arrays, lambda name, digest: None)
+
+
+def test_a_doubt_and_the_ray_it_was_found_on_are_stored():
+    """Of separated data, for one: `sgld fit` of those could not write its plan."""
+    ray = Ray(1, np.array([0.5, 2.0]), np.array([-1.0, 8.0]), np.array([0.0, -3.0]), ((6.0, -2.0),))
+    doubt = Doubt("tails", "far out", 0.2, np.zeros(2), np.ones(2), ray, ((5.0, 7.0),), edge=4.0)
+    found = again(Known(doubts=(doubt,), nu=float("inf"))).doubts[0]
+    assert found.ray.tops == ray.tops and found.modes == doubt.modes and found.edge == 4.0
+    np.testing.assert_array_equal(found.ray.t, ray.t)
+    assert found.ray.share == ray.share
+
+
+def parts(kind, seen):
+    """The dataclasses that a dataclass is made of."""
+    if not is_dataclass(kind) or kind in seen:
+        return
+    seen.add(kind)
+    hints = typing.get_type_hints(kind, vars(importlib.import_module(kind.__module__)))
+    for field in fields(kind):
+        found = [hints[field.name]]
+        while found:
+            hint = found.pop()
+            found += typing.get_args(hint)
+            if isinstance(hint, type):
+                parts(hint, seen)
+
+
+def test_every_part_of_what_is_known_is_of_a_kind_that_is_stored():
+    seen = set()
+    for kind in (Known, Doubt, KnownModes):
+        parts(kind, seen)
+    assert Ray in seen
+    assert [kind for kind in seen if not codec._stored(kind.__module__)] == []

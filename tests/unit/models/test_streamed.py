@@ -1,0 +1,224 @@
+"""A formula's design on the disk, made in blocks, is the design in memory, shuffled."""
+
+import jax
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sgld
+from sgld.data.shuffle import shuffled
+from sgld.disk.whole import TableSource
+from sgld.draws.run_directory import RunDirectory
+from sgld.errors import DataError, RunError, UsageError
+from sgld.models import blockwise, doors, streamed
+from sgld.models.fit import model_of_run
+from sgld.models.formula import FormulaModel
+from sgld.models.streamed import Streamed
+from sgld.models.update import update
+
+N = 3000
+NOTHING = {"weights": None, "trials": None, "missing": "drop"}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch, tmp_path):
+    """Blocks of few rows, few that are shown, and every table large."""
+    monkeypatch.setattr(streamed, "ROWS", 256)
+    monkeypatch.setattr(streamed, "LARGE", 1)
+    monkeypatch.setattr(blockwise, "FEW", 16)
+    monkeypatch.setattr("sgld.disk.tables.MOST_ROWS", 700)
+    monkeypatch.setenv("SGLD_DATA_CACHE", str(tmp_path / "cache"))
+
+
+def made(n=N, seed=0):
+    """A table with numbers, years, levels of text, levels that are numbers, and empty cells."""
+    rng = np.random.default_rng(seed)
+    x, year = rng.normal(3, 2, n), 2000.0 + rng.integers(0, 21, n)
+    town = np.array(["inner", "outer", "rural"])[rng.choice(3, n, p=[0.7, 0.299, 0.001])]
+    k = rng.integers(0, 4, n)
+    rate = 0.2 * x - 0.05 * (year - 2010) + (town == "outer")
+    holes = rng.random(n) < 0.01
+    return pa.table(
+        {
+            "x": pa.array(np.where(holes, np.nan, x), mask=holes),
+            "year": year,
+            "town": town,
+            "k": k,
+            "y": rate + rng.normal(size=n),
+            "count": rng.poisson(np.exp(0.3 * rate - 1)),
+            "hit": rng.random(n) < 0.4,
+            "word": np.array(["no", "yes"])[(rng.random(n) < 1 / (1 + np.exp(-rate))) * 1],
+            "three": np.array(["a", "b", "c"])[rng.integers(0, 3, n)],
+            "w": rng.integers(0, 3, n).astype(float),
+            "trials": rng.integers(3, 9, n),
+        }
+    )
+
+
+def laid(folder, table, parts=3):
+    folder.mkdir(exist_ok=True)
+    size = -(-table.num_rows // parts)
+    for part in range(parts):
+        pq.write_table(table.slice(part * size, size), folder / f"{part}.parquet")
+    return folder
+
+
+FORMULAS = [
+    ("y ~ x + year", "gaussian", {}),
+    ("y ~ 0 + x + year", "gaussian", {}),
+    ("y ~ x * town + C(k)", "student-t", {}),
+    ("y ~ bs(x, df=5) + town", "gaussian", {}),
+    ("y ~ poly(year, 2) + scale(x)", "gaussian", {}),
+    ("log(trials) ~ x:year + I(x**2) + offset(0.1 * x)", "gaussian", {"weights": "w"}),
+    ("count ~ x + town + offset(log(trials))", "poisson", {}),
+    ("count ~ x + hit", "binomial", {"trials": "trials"}),
+    ("word ~ 0 + x + cr(year, df=3)", "bernoulli", {}),
+    ("three ~ x + year", "categorical", {}),
+]
+
+
+@pytest.mark.parametrize(("formula", "family", "columns"), FORMULAS)
+def test_a_design_in_blocks_is_that_in_memory(tmp_path, formula, family, columns):
+    table = made()
+    if "binomial" in family:
+        table = table.set_column(5, "count", pa.array(np.minimum(table["count"], table["trials"])))
+    folder = laid(tmp_path / "t", table)
+    whole = FormulaModel.build(table, formula, family, **{**NOTHING, **columns})
+    source = Streamed([TableSource.of(folder)], formula, family, {**NOTHING, **columns}, 7)
+    spec = source.learnt()
+    model = source.model({**spec, "prior": None}, progress=False)
+
+    assert model.names == whole.names and model.num_dropped == whole.num_dropped > 0
+    for name in ("center", "scale", "outcome_center", "outcome_scale", "outcome_sd", "prior_center"):  # fmt: skip
+        np.testing.assert_allclose(spec[name], whole.spec[name], rtol=1e-9, atol=1e-12)
+    assert model.prior_text == whole.prior_text
+    order = shuffled(model.num_data, 7)
+    for ours, theirs in zip(jax.tree.leaves(model.leaves()), jax.tree.leaves(whole.data), strict=True):  # fmt: skip
+        np.testing.assert_allclose(ours, np.asarray(theirs)[order], rtol=3e-6, atol=3e-6)
+    rows = np.asarray(whole.row_numbers)
+    called = model.data.original_rows(np.arange(model.num_data), 7)
+    np.testing.assert_array_equal(called, rows[order])
+
+
+def test_what_many_rows_teach_is_learnt_from_some(tmp_path, monkeypatch):
+    """Knots from a random sample, ends from all rows; the norms of polynomials are those of all rows."""
+    monkeypatch.setattr(blockwise, "SAMPLE", 500)
+    table = made(20_000)
+    folder = laid(tmp_path / "t", table)
+    formula = "y ~ bs(x, df=5) + poly(year, 2)"
+    whole = FormulaModel.build(table, formula, missing="drop")
+    source = Streamed([TableSource.of(folder)], formula, "gaussian", NOTHING, 0)
+    spec = source.learnt()
+    scale = np.asarray(spec["scale"]) / np.asarray(whole.spec["scale"])
+    assert np.all(np.abs(scale - 1) < 0.2) and np.any(scale != 1)
+    fits = [np.linalg.lstsq(np.asarray(m.leaves()[0]), np.asarray(m.leaves()[1]))[0] for m in (whole, source.model({**spec, "prior": None}, False))]  # fmt: skip
+    poly = [j for j, name in enumerate(whole.names) if name.startswith("poly")]
+    original = [f[poly] / np.asarray(s["scale"])[poly] for f, s in zip(fits, (whole.spec, spec), strict=True)]  # fmt: skip
+    np.testing.assert_allclose(original[1], original[0], rtol=0.1, atol=2.0)
+
+
+@pytest.mark.parametrize("place", ["begin", "middle", "end"])
+def test_appended_rows_are_laid_among_the_others_as_if_all_were_read(tmp_path, monkeypatch, place):
+    """Bit for bit the files of the whole table, whatever memory holds at once."""
+    monkeypatch.setattr("sgld.disk.merged.HELD", {"begin": 9000, "middle": 50_000, "end": 2**26}[place])  # fmt: skip
+    old, new = laid(tmp_path / "old", made()), laid(tmp_path / "new", made(400, 1), 1)
+    formula = "y ~ x + town"
+    first = Streamed([TableSource.of(old)], formula, "gaussian", NOTHING, 3)
+    spec = {**first.learnt(), "prior": None}
+    both = [TableSource.of(old), TableSource.of(new)]
+    apart = Streamed(both, formula, "gaussian", NOTHING, 3, tmp_path / "other")
+    converted, _ = apart.kept(spec)
+    first.kept(spec)
+    opened = []
+    monkeypatch.setattr(TableSource, "batches", _counting(TableSource.batches, opened))
+    merged, _ = Streamed(both, formula, "gaussian", NOTHING, 3).kept(spec)
+    assert merged.manifest == {**converted.manifest, "name": merged.manifest["name"]}
+    assert str(old) not in opened  # no cell of the old table was read
+
+
+def _counting(real, opened):
+    def batches(self, *args):
+        opened.append(self.data)
+        return real(self, *args)
+
+    return batches
+
+
+def test_a_run_on_the_disk_is_the_run_in_memory(tmp_path, monkeypatch):
+    folder = laid(tmp_path / "t", made())
+    on_disk = sgld.fit(folder, "count ~ x + town", family="poisson", out=tmp_path / "a", progress=False)  # fmt: skip
+    assert on_disk.draws.verdict.word == "trusted" and isinstance(on_disk.model.data, sgld.data.on_disk.OnDisk)  # fmt: skip
+    monkeypatch.setattr(streamed, "LARGE", 2**40)
+    held = sgld.fit(folder, "count ~ x + town", family="poisson", progress=False)
+    a, b = (fit.draws.position["coefficients"] for fit in (on_disk, held))
+    np.testing.assert_allclose(a, b, atol=2e-4 * np.std(b))
+    assert f"{held.model.num_data} rows" in repr(on_disk.model)
+    assert on_disk.predict({"x": [1.0], "town": ["inner"]})["mean"].shape == (1,)
+    assert on_disk.report(tmp_path / "page.html").is_file()
+    again = model_of_run(RunDirectory(tmp_path / "a").begun())
+    assert again.data.hash() == on_disk.model.data.hash()
+
+
+def test_an_update_reads_the_new_rows_alone_and_gives_the_posterior_of_all(tmp_path, monkeypatch):
+    old, new = made(20_000), made(150, 1)
+    folder = laid(tmp_path / "old", old)
+    pq.write_table(new, tmp_path / "new.parquet")
+    pq.write_table(made(100, 2), tmp_path / "newer.parquet")
+    formula = "count ~ x + town"
+    sgld.fit(folder, formula, family="poisson", out=tmp_path / "run", progress=False)
+    opened = []
+    monkeypatch.setattr(TableSource, "batches", _counting(TableSource.batches, opened))
+    fit = update(tmp_path / "run", tmp_path / "new.parquet", out=tmp_path / "up", progress=False)
+    twice = update(tmp_path / "up", tmp_path / "newer.parquet", out=tmp_path / "up2", progress=False)  # fmt: skip
+    assert set(opened) == {str(tmp_path / "new.parquet"), str(tmp_path / "newer.parquet")}
+    assert any("centre and metric are those" in note for note in fit.draws.plan.notes)
+    for found, tables in ((fit, [old, new]), (twice, [old, new, made(100, 2)])):
+        whole = sgld.fit(pa.concat_tables(tables), formula, family="poisson", seed=5, progress=False)  # fmt: skip
+        assert found.verdict.word == "trusted" and found.model.num_data == whole.model.num_data
+        mean, sd = (getattr(whole.draws, what)()["coefficients"] for what in ("mean", "sd"))
+        assert np.all(np.abs(found.draws.mean()["coefficients"] - mean) < 0.15 * sd)
+        assert np.all(np.abs(found.draws.sd()["coefficients"] / sd - 1) < 0.1)
+    finished = sgld.resume(tmp_path / "up2", progress=False)
+    assert finished.position["coefficients"].shape == twice.draws.position["coefficients"].shape
+
+
+def test_what_is_refused(tmp_path):
+    folder = laid(tmp_path / "t", made())
+    fit = lambda formula, **how: sgld.fit(folder, formula, progress=False, **how)  # noqa: E731
+    for formula, how, said in (
+        ("y ~ x + nobody", {}, "nobody"),
+        ("y ~ x + lag(year)", {}, r"lag\(\.\.\.\)"),
+        ("y ~ x", {"missing": "error"}, "empty cell"),
+        ("y ~ x + I(2 * x)", {}, "collinear|duplicate"),
+        ("y ~ x + x:C(k) + I(0 * x)", {}, "constant"),
+        ("y ~ x", {"family": "poisson"}, r"data row \d+"),
+        ("count ~ x", {"family": "binomial"}, "trials"),
+        ("y ~ x", {"missing": "perhaps"}, "missing must be"),
+    ):
+        with pytest.raises((DataError, UsageError), match=said):
+            fit(formula, **how)
+    bad = made().set_column(1, "year", pa.array(np.where(np.arange(N) == 2500, np.inf, 2000.0)))
+    laid(folder, bad)
+    with pytest.raises(DataError, match=r"'year' .* data row 2501\b"):
+        fit("y ~ x + year")
+
+
+def test_a_run_whose_file_changed_is_not_taken_up(tmp_path):
+    folder = laid(tmp_path / "t", made())
+    sgld.fit(folder, "y ~ x", out=tmp_path / "run", progress=False)
+    with pytest.raises(UsageError, match="drop is of tables that fit in memory"):
+        update(tmp_path / "run", drop=[3], out=tmp_path / "less", progress=False)
+    laid(folder, made(seed=1))
+    pq.write_table(made(9, 1), tmp_path / "new.parquet")
+    with pytest.raises(RunError, match="has changed since the run was begun"):
+        update(tmp_path / "run", tmp_path / "new.parquet", out=tmp_path / "up", progress=False)
+
+
+def test_which_tables_are_large(tmp_path, monkeypatch):
+    folder = laid(tmp_path / "t", made())
+    source = TableSource.of(folder)
+    for limit, large in ((8 * 3 * N, True), (8 * 3 * N + 1, False)):
+        monkeypatch.setattr(streamed, "LARGE", limit)
+        assert streamed.is_large(source, "y ~ x + year") == large
+    assert not doors.is_on_disk({"path": "x"})
