@@ -65,6 +65,7 @@ __all__ = [
 
 FULL_SECONDS, FULL_STEPS = 30.0, 20_000  # predicted, of so many full gradients of every chain
 OPTIMISER_SECONDS, MOST_PASSES, FEWEST_STEPS, MOST_STEPS = 20.0, 60, 500, 20_000
+ARRIVING = 1500  # steps in which starts a prior's sd away come to the mode: after 500 one was 4 posterior sds off
 STAGES, STAGE_STEPS, STAGE_SECONDS = 4, 250, 4.0
 CAUTION = 0.25  # of h, after a stage in which chains did not stay finite
 TRIALS = 4  # of the last h
@@ -176,7 +177,7 @@ def affordable(problem: Problem, chains: int) -> bool:
 def _passes(problem: Problem, chains: int) -> int:
     """Steps of an optimiser, by the price of a step."""
     price = chains * problem.source.batch_size * row_price(problem)
-    steps = min(OPTIMISER_SECONDS / price, MOST_PASSES * problem.num_blocks)
+    steps = min(OPTIMISER_SECONDS / price, max(MOST_PASSES * problem.num_blocks, ARRIVING))
     return int(np.clip(steps, FEWEST_STEPS, MOST_STEPS))
 
 
