@@ -171,9 +171,9 @@ REFUSED = {
     "count out of range": ("rows.csv", "y ~ x", ("--family", "poisson"), ["'y'", "row"]),
     "constant column": ("rows.csv", "y ~ x + one", (), ["'one' is constant"]),
     "batch above N": ("rows.csv", "y ~ x", ("--batch-size", 201), ["200", "201"]),
-    "step 0": ("rows.csv", "y ~ x", ("--step-size", 0), ["step_size must be positive", "0"]),
-    "step -1": ("rows.csv", "y ~ x", ("--step-size", -1), ["step_size must be positive", "-1"]),
-    "step nan": ("rows.csv", "y ~ x", ("--step-size", "nan"), ["step_size must be finite"]),
+    "step 0": ("rows.csv", "y ~ x", ("--step-size", 0), ["--step-size must be positive", "0"]),
+    "step -1": ("rows.csv", "y ~ x", ("--step-size", -1), ["--step-size must be positive", "-1"]),
+    "step nan": ("rows.csv", "y ~ x", ("--step-size", "nan"), ["--step-size must be finite"]),
     "temperature 0": ("rows.csv", "y ~ x", ("--temperature", 0), ["temperature must be positive"]),
     "temperature -1": (
         "rows.csv", "y ~ x", ("--temperature", -1), ["temperature must be positive"],
@@ -182,10 +182,10 @@ REFUSED = {
     "prior sd": ("rows.csv", "y ~ x", ("--prior", "normal(0, -1)"), ["sd must be positive"]),
     "sampler": ("rows.csv", "y ~ x", ("--sampler", "sgdl"), ["Did you mean 'sgld'?"]),
     "tolerance": ("rows.csv", "y ~ x", ("--tolerance", 2), ["tolerance must lie in (0, 0.5]"]),
-    "chains": ("rows.csv", "y ~ x", ("--chains", 0), ["num_chains"]),
-    "draws": ("rows.csv", "y ~ x", ("--draws", 0), ["num_draws"]),
+    "chains": ("rows.csv", "y ~ x", ("--chains", 0), ["--chains must be"]),
+    "draws": ("rows.csv", "y ~ x", ("--draws", 0), ["--draws must be"]),
     "seed": ("rows.csv", "y ~ x", ("--seed", -1), ["seed"]),
-    "checkpoints": ("rows.csv", "y ~ x", ("--checkpoint-every", 0), ["checkpoint_every"]),
+    "checkpoints": ("rows.csv", "y ~ x", ("--checkpoint-every", 0), ["--checkpoint-every must be"]),
 }  # fmt: skip
 
 
