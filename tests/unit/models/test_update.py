@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_answered_and_writes_nothing(folder, error, sentenc
 def test_a_run_of_functions_is_not_updated(tmp_path):
     gaussian = sgld.Posterior(lambda t: -0.5 * t**2)
     sgld.sample(gaussian, None, jnp.float32(0.0), path=tmp_path / "run", progress=False, num_draws=100)  # fmt: skip
-    with pytest.raises(RunError, match="no finished run of sgld.fit"):
+    with pytest.raises(RunError, match=r"no finished run of sgld\.fit"):
         update(tmp_path / "run", drop=[0], out=tmp_path / "up")
 
 
