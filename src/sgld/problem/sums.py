@@ -89,8 +89,9 @@ def differences(
     padded = np.concatenate([zs, np.repeat(zs[-1:], -count % POINTS, axis=0)])
     at = problem.array(center)
     groups = problem.on_host(padded).reshape(-1, POINTS, zs.shape[1])
-    parts = [_differences(problem, group, at) for group in groups]
-    return np.concatenate(parts).astype(np.float64)[:count]
+    # one after the other: of several at once, two processes may wait for each other's sums for ever
+    parts = [np.asarray(_differences(problem, group, at), np.float64) for group in groups]
+    return np.concatenate(parts)[:count]
 
 
 @jax.jit

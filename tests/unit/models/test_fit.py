@@ -132,5 +132,5 @@ def test_a_bad_row_is_counted_from_the_start_of_the_table(finished, monkeypatch)
 
 def test_predict_needs_a_formula_run(finished, tmp_path):
     finished[1].save(tmp_path / "saved")
-    with pytest.raises(RunError, match="sgld fit"):
+    with pytest.raises(RunError, match=r"was not made by sgld\.fit"):
         predict(tmp_path / "saved", read_table(finished[0] / "rows.csv"))
