@@ -23,6 +23,7 @@ def newton(X, gradient_and_curvature):
     return beta
 
 
+@pytest.mark.slow
 def test_visits_to_a_doctor(tmp_path):
     """RAND: visits vary seven times as much as a Poisson says, so that robust errors are wider."""
     run = tmp_path / "run"

@@ -117,7 +117,7 @@ def test_original_and_standardised_positions_are_one_map(family, formula, more):
     ("family", "formula", "more"),
     [
         ("negative-binomial", "claims ~ x + offset(log(years))", {}),
-        ("categorical", "kind ~ x", {}),
+        pytest.param("categorical", "kind ~ x", {}, marks=pytest.mark.slow),
     ],
 )
 def test_a_fit_is_the_exact_posterior(family, formula, more, tmp_path):

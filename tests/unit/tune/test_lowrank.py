@@ -260,6 +260,7 @@ def test_a_curvature_that_is_not_finite_is_not_definite():
     assert not found.positive_definite and found.smallest == -np.inf
 
 
+@pytest.mark.slow
 def test_a_preconditioner_given_by_hand_is_kept():
     gaussian = sgld.Posterior(lambda x: -jnp.sum(x**2) / 2)
     given = sgld.Diagonal(jnp.full(1100, 0.5))
