@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from test_beyond import saturating
 
 import sgld
 from sgld.diagnose.doubted import standing
@@ -85,18 +86,6 @@ def test_of_one_parameter_draws_must_hold_what_the_density_says():
     assert standing(known, quantiles, exact=True) == ()
     short = np.clip(quantiles, -14, 14)  # an sd of .85
     assert standing(known, short, exact=True) == (doubt.sentence,)
-
-
-SPREAD = np.random.default_rng(3)
-RATES = SPREAD.uniform(0.5, 3, 12).astype(np.float32)
-LEVELS = (1 - np.exp(-1.2 * RATES) + 0.1 * SPREAD.standard_normal(12)).astype(np.float32)
-
-
-def saturating(p):
-    """a (1 - exp(-r x)) with log r free: from some rate on the curve is flat."""
-    rise = -jnp.expm1(-jnp.exp(jnp.minimum(p[1], 50.0)) * RATES)
-    misfit = square((LEVELS - p[0] * rise) / 0.1)
-    return misfit - 0.5 * (p[1] / 100) ** 2 - 0.5 * (p[0] / 10) ** 2
 
 
 def square(x):
