@@ -61,6 +61,8 @@ def test_the_verdict_holds_the_run_against_step_0_and_not_against_half_the_step(
     assert halved(1.12, 0.01).verdict.word == "biased"
     assert halved(1.06, 0.015).verdict.word == "unknown"  # 13% off, but for noise
     assert halved(1.0, 0.01, shift=0.3).verdict.word == "biased"
+    beyond = halved(2.0, 0.01).verdict  # at step 0 there is no sd left
+    assert beyond.word == "unknown" and "inf" not in beyond.reasons[0]
 
 
 def test_a_run_that_failed_is_not_confirmed_by_half_the_step():

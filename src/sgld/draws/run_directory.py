@@ -71,11 +71,10 @@ NAMES = (
     "confirmation.json",
     "report.html",
 )
-NEXT = "next.json"  # fmt: skip
+NEXT = "next.json"
 CHUNK = re.compile(r"\d{1,9}-\d{1,18}\.npz")
-SILENT = (
-    60.0  # seconds beyond three checkpoints without a sign of life, after which a lock is stale
-)
+# seconds beyond three checkpoints without a sign of life, after which a lock is stale
+SILENT = 60.0
 
 
 class RunDirectory:

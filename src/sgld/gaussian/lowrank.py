@@ -38,9 +38,8 @@ __all__ = [
 ]
 
 LARGEST = 20_000  # parameters
-PASSES = (
-    2**30
-)  # rows times parameters beyond which a pass over the data is too long to make hundreds
+# rows times parameters beyond which a pass over the data is too long to make hundreds
+PASSES = 2**30
 RANK, WORK = 1024, 2**36  # Lanczos steps at most, and rows x parameters x steps
 LOOK = 32  # steps between looks at the sign of the curvature
 PROBES = 32

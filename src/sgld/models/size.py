@@ -18,9 +18,8 @@ __all__ = ["MOST_LEVELS", "check_columns_fit", "check_terms", "is_text"]
 LONGEST = 20_000  # letters of a formula
 MOST_TERMS = 5000
 MOST_LEVELS = 1000  # of a category
-HELD = (
-    6  # matrices of the design's size that are held at once: pandas', NumPy's, standardised, kept
-)
+# matrices of the design's size that are held at once: pandas', NumPy's, standardised, kept
+HELD = 6
 BASES = {
     "poly": "degree",
     "bs": "df",

@@ -43,9 +43,8 @@ from .rows import check_missing, coded, no_weight, rows_of, trials_of, weights_o
 
 __all__ = ["Streamed", "is_large"]
 
-LARGE = (
-    2**29
-)  # bytes of the columns used, in double precision: several times that is held in memory
+# bytes of the columns used, in double precision: several times that is held in memory
+LARGE = 2**29
 NUMBERS = 2**22  # of a block's design
 ROWS = 65_536  # of a block, at most
 NORMS = "norms2"  # of a polynomial's terms: sums over all rows

@@ -68,7 +68,9 @@ class Halving:
         ratio, mean_error = self.errors
         sd_se, mean_se = self.factor * self.sd_ratio_se, self.factor * self.mean_shift_se
         off, mean_off = np.abs(ratio - 1), np.abs(mean_error)
-        said = f"by half the step an sd is {100 * np.max(off):.0f}% and a mean {np.max(mean_off):.2f} sd off at most"
+        said = "half the step changes an sd by more than can be extrapolated"
+        if np.isfinite(off).all() and np.isfinite(mean_off).all():
+            said = f"by half the step an sd is {100 * np.max(off):.0f}% and a mean {np.max(mean_off):.2f} sd off at most"
         runs = [run for run in (self.first, self.draws) if run is not None]
         found = {run.verdict.word: run.verdict.reasons for run in runs}
         word: Word
@@ -108,9 +110,10 @@ class Halving:
 
     @property
     def errors(self) -> tuple[np.ndarray, np.ndarray]:
-        """sd at h over that at step 0, and mean at h minus that at step 0, in sds."""
+        """sd at h over that at step 0, and mean at h minus that at step 0, in sds; not finite where no sd is left."""
         sd = self.sd_ratio * self._half_sd
-        return sd / self.sd, -self.factor * self.mean_shift * self._half_sd / self.sd
+        with np.errstate(divide="ignore", invalid="ignore"):  # nothing is left of an sd
+            return sd / self.sd, -self.factor * self.mean_shift * self._half_sd / self.sd
 
     @property
     def _half_sd(self) -> np.ndarray:

@@ -56,6 +56,7 @@ class Live:
       step: of each chain, at the last checkpoint; of `steps`.
       age: seconds since the plan was made, and `seen` since the last checkpoint.
       state: "running" where a process is at work on it, "stopped" where none is and there is no verdict.
+      remedy: of a stopped run: how to go on with it, in the words of the command line.
       verdict: of a finished run, in words.
       by_predictions: whether the verdict will be of predictions, not of parameters.
       predicted: [chain, draw, row, number] at the draws looked at, where they are kept.
@@ -75,6 +76,7 @@ class Live:
     seen: float = 0.0
     attempt: int = 0
     state: State = "running"
+    remedy: str = ""
     verdict: str = ""
     by_predictions: bool = False
     predicted: Float[np.ndarray, "chain draw row k"] | None = None
@@ -219,7 +221,7 @@ class Live:
         """Where it stands."""
         stopped = ""
         if self.state == "stopped":
-            stopped = "; no process is at work on it: go on with it by sgld resume"
+            stopped = f"; no process is at work on it; {self.remedy.rstrip('.')}"
         if not self.wanted:
             return f"the plan was not made yet{stopped}" if stopped else "the plan is being made"
         attempt = f"attempt {self.attempt + 1}, " if self.attempt else ""

@@ -22,6 +22,7 @@ from jaxtyping import Float, Int
 
 from ..draws.moments import Moments
 from ..draws.plan_file import plan_of
+from ..draws.remedies import at_the_shell
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
 from ..files import reading
@@ -76,7 +77,10 @@ class Reader:
             directory.attempt = len(asked.get("again") or [])
             plan = plan_of(directory) if (directory.path / "setup.npz").exists() else None
             found = directory.read_checkpoint()
-            live = Live(state="running" if going_on else "stopped", attempt=directory.attempt)
+            live = Live(
+                state="running" if going_on else "stopped", attempt=directory.attempt,
+                remedy=at_the_shell(directory.remedy(), self.run),
+            )  # fmt: skip
             if found is not None:
                 by_predictions = plan is not None and plan.setup.predictions
                 live = self._with_draws(replace(live, by_predictions=by_predictions), directory, asked, *found)  # fmt: skip

@@ -38,10 +38,7 @@ from ..tune.from_network import (
 __all__ = ["from_other_starts", "not_looked_for"]
 
 SEED = 7919  # added to the run's
-STRETCHES, STEPS = (
-    8,
-    100,
-)  # after the stages; predictions are looked at after the second half of them
+STRETCHES, STEPS = 8, 100  # after the stages; predictions are looked at after half of them
 _wanted: ContextVar[bool] = ContextVar("sgld_other_starts", default=True)
 
 

@@ -20,9 +20,8 @@ from .levels import Level, Levels
 __all__ = ["Choice", "corrected_step", "priced_choice"]
 
 STEP_OVERHEAD = 32  # rows whose gradients cost as much as a step's fixed part
-CORRECTED_STEP = (
-    0.3  # largest step under noise correction, in units of the posterior; .15: 1.75 times the steps
-)
+# largest step under noise correction, in units of the posterior; .15: 1.75 times the steps
+CORRECTED_STEP = 0.3
 STABLE = 0.5  # largest step times the curvature of a batch apart from that of all rows
 THROWN = 3.0  # sds that the largest row of a batch may move a chain by in a step
 WORTH = 0.9  # of the cost without them, that rows in every batch must get down to

@@ -94,7 +94,9 @@ def test_a_run_is_at_work_while_a_process_has_its_lock_open(tmp_path, monkeypatc
 def test_moments_are_shown_as_they_are_so_far(tmp_path):
     draws = stopped(tmp_path, POSTERIOR, keep="moments", num_draws=3000)
     live = read_live(tmp_path / "live")
-    assert live.state == "stopped" and "sgld resume" in as_lines(live)
+    assert live.state == "stopped"  # and was made in Python, where the posterior is
+    resume = f"sgld.resume({str(tmp_path / 'live')!r}, posterior, data, init)"
+    assert f"no process is at work on it; go on with it: {resume}" in as_lines(live)
     assert 500 < live.count <= 3512 and len(live.rows()) == 3
     done = draws.moments.num_draws == live.moments.num_draws
     mean = np.array([mean for _, mean, _ in live.rows()])
