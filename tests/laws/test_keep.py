@@ -99,9 +99,9 @@ def test_the_error_of_the_means_is_that_of_batch_means():
     by_ess = weighted.mcse_mean(draws.flat()[0], draws.weights)
     np.testing.assert_allclose(found, by_ess, rtol=0.5)
     table = moments.summary().parameters["a[0]"]
-    assert table["mcse_mean"] == found[0] and table["q50"] is None
+    assert table["mcse_mean"] == found[0] and table["ess_tail"] is None
     with pytest.raises(RunError, match="kept moments and no draws"):
-        moments.quantile(0.5)
+        moments.quantile(0.5, lambda t: t["a"] ** 2)
 
 
 def test_the_verdict_knows_what_it_knows(monkeypatch):

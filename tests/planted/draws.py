@@ -11,6 +11,7 @@ COMPARISON = "tests/unit/draws/test_comparison.py::"
 REPLACING = (
     "tests/laws/test_faults.py::test_a_run_that_replaces_another_stopped_before_its_first_calls"
 )
+BINS = "tests/laws/test_histogram.py::"
 STORED = "tests/unit/draws/test_stored_order.py::"
 
 DRAWS = [
@@ -199,5 +200,20 @@ DRAWS = [
         "[np.nan if v is None else v for v in stored[name]]",
         "[0.0 if v is None else v for v in stored[name]]",
         STORED + "test_weights_status_and_verdict_come_back",
+    ),
+    Mutant(
+        "histogram: room below where the draw is above", "run/histogram.py",
+        "jnp.where(below[..., None], down, up)", "jnp.where(below[..., None], up, down)",
+        BINS + "test_every_draw_is_in_the_bin_where_it_belongs",
+    ),
+    Mutant(
+        "histogram: draws that weigh nothing are counted", "run/histogram.py",
+        "jnp.isfinite(x) & (w > 0)", "jnp.isfinite(x)",
+        BINS + "test_what_is_not_finite_or_weighs_nothing_is_left_out",
+    ),
+    Mutant(
+        "histogram: quantiles of the first chain alone", "draws/histogram.py",
+        "(end - start)).mean(axis=0)", "(end - start))[0]",
+        BINS + "test_quantiles_of_several_chains_are_those_of_the_chains_together",
     ),
 ]  # fmt: skip

@@ -55,7 +55,8 @@ class Draws:
         `sgld.sample(posterior, data, init, **draws.plan.arguments())`.
       names: [m], one per entry of the position, for tables.
       moments: of a run that kept moments alone (`keep="moments"`); `position` is then where each
-        chain ended, and mean, var, sd and the summary are those of all its draws.
+        chain ended, and mean, var, sd, quantiles (up to 16,384 parameters) and the summary are those of all
+        its draws.
       origin: the posterior and the rows they were drawn from, where this session knows them: what
         `sgld.loo`, `to_arviz` and `plot` ask. Not stored, and None in a pickled copy.
 
@@ -188,8 +189,9 @@ class Draws:
           ((1, 3, 1), {'square': array(4.)})
         """
         if self.moments is not None:
+            more = "" if self.moments.histogram is None else ", quantiles"
             raise RunError(
-                "this run kept moments and no draws: it has mean, var and sd of the position, and its "
+                f"this run kept moments and no draws: it has mean, var, sd{more} of the position, and its "
                 "summary; for more, sample with keep=function or without keep."
             )
         return self._flat(h)
@@ -284,6 +286,9 @@ class Draws:
           0.25
         """
         fraction("q", q, ends=True)
+        if self.moments is not None and self.moments.histogram is not None and h is None:
+            restore = self._flat(None)[1]
+            return restore(self.moments.histogram.quantile(q, self.healthy))
         values, restore = self.flat(h)
         return restore(weighted.quantile(values, self.weights, q))
 

@@ -1,4 +1,4 @@
-"""Means and variances of draws that were not kept, with the standard error of the means."""
+"""Means, variances and quantiles of draws that were not kept, with the standard error of the means."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
+
+from .histogram import Histogram
 
 __all__ = ["Moments"]
 
@@ -22,6 +24,7 @@ class Moments:
       between: [chain, parameter], mean square deviation of the means of batches of draws.
       weight, squared_weights: sums over a chain's draws of the weight and of its square.
       num_batches, num_draws: of a chain.
+      histogram: of all draws, for quantiles; None where there are too many parameters for one of each.
     """
 
     chain_mean: Float[np.ndarray, "chain parameter"]
@@ -31,6 +34,7 @@ class Moments:
     squared_weights: float
     num_batches: int
     num_draws: int
+    histogram: Histogram | None = None
 
     def mean(self, chains: Chains) -> Values:
         """The mean over these chains, which weigh the same."""

@@ -18,6 +18,7 @@ from ..errors import RunError, SGLDWarning, first_line
 from ..files import as_json, digest_of, exists, reading, remove, write_atomic
 from ..layout import leaf_names
 from .draws import Draws
+from .histogram import Histogram
 from .moments import Moments
 from .origin import Origin
 from .run_directory import RunDirectory
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 OF_CHAINS = ("chain_mean", "chain_square", "between")  # of Moments, by what they are of
+OF_BINS = ("low", "width", "weight")  # of Histogram
 OF_RUN = ("weight", "squared_weights", "num_batches", "num_draws")
 PER_DRAW = ("log_weight", "step_size", "temperature")
 CONFIRMATION = "confirmation.json"
@@ -59,6 +61,8 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
     moments = draws.moments
     if moments is not None:
         arrays |= {f"moments_{name}": getattr(moments, name) for name in OF_CHAINS}
+        if moments.histogram is not None:
+            arrays |= {f"bins_{name}": getattr(moments.histogram, name) for name in OF_BINS}
     summary = draws.summary()
     result = {
         "tree": _describe(draws.position),
@@ -258,7 +262,9 @@ def _made(result: dict[str, Any], arrays: dict[str, np.ndarray]) -> Draws:
         raise ValueError("names, chains and draws do not belong together")
     totals, moments = result["moments"], None
     if totals is not None:
-        moments = Moments(**{n: arrays[f"moments_{n}"] for n in OF_CHAINS}, **totals)
+        moments = Moments(
+            **{n: arrays[f"moments_{n}"] for n in OF_CHAINS}, **totals, histogram=_bins(arrays, chains, numbers)
+        )  # fmt: skip
     verdict = result["verdict"]
     per_draw: dict[str, Any] = {name: arrays[name] for name in (*PER_DRAW, "step")}
     return Draws(
@@ -270,6 +276,16 @@ def _made(result: dict[str, Any], arrays: dict[str, np.ndarray]) -> Draws:
         info=result["info"],
         moments=moments,
     )
+
+
+def _bins(arrays: dict[str, np.ndarray], chains: int, numbers: int) -> Histogram | None:
+    """ValueError where they are not of these chains and numbers."""
+    if "bins_low" not in arrays:
+        return None
+    found = Histogram(**{name: arrays[f"bins_{name}"] for name in OF_BINS})
+    if found.low.shape != (chains, numbers):
+        raise ValueError("histograms do not belong to these chains")
+    return found
 
 
 def _describe(tree: Any) -> Any:

@@ -127,7 +127,11 @@ def _of_moments(draws: Draws) -> dict[str, np.ndarray]:
         "r_hat": moments.r_hat(chains),
     }
     nothing = np.full(len(draws.names), np.nan)
-    return {**table, **dict.fromkeys(("q05", "q50", "q95", "ess_tail"), nothing)}
+    table |= dict.fromkeys(("q05", "q50", "q95", "ess_tail"), nothing)
+    if moments.histogram is not None:
+        for column, q in (("q05", 0.05), ("q50", 0.5), ("q95", 0.95)):
+            table[column] = moments.histogram.quantile(q, chains)
+    return table
 
 
 def _of_values(draws: Draws) -> dict[str, np.ndarray]:

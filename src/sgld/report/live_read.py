@@ -28,6 +28,7 @@ from ..errors import RunError
 from ..files import reading
 from ..layout import Layout
 from ..models.formula import FormulaModel
+from ..run.histogram import MOST, Bins
 from ..run.judge_kept import moments_of
 from ..run.kept import MOMENTS
 from ..run.moments import BatchMoments
@@ -209,10 +210,12 @@ def _element_names(kept: dict[str, Any]) -> tuple[str, ...]:
 
 def _moments(carry: list[np.ndarray], kept: dict[str, Any], count: int) -> Moments:
     """From a checkpoint's carry, whose last leaves they are."""
-    n = len(kept["leaves"])
+    n, bins = len(kept["leaves"]), None
+    if sum(math.prod(shape) for _, shape, _ in kept["leaves"]) <= MOST:
+        carry, bins = carry[:-3], Bins._make(carry[-3:])
     leaves = carry[-(4 * n + 5) :]
     trees = [leaves[i * n : (i + 1) * n] for i in range(4)]
-    return moments_of(BatchMoments._make([*trees, *leaves[4 * n :]]), count)
+    return moments_of(BatchMoments._make([*trees, *leaves[4 * n :], bins]), count)
 
 
 def _finished(directory: RunDirectory) -> Live:

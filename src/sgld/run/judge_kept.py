@@ -17,6 +17,7 @@ from ..diagnose.assess import assess
 from ..diagnose.rule import Evidence, judge
 from ..draws import weighted
 from ..draws.draws import Draws
+from ..draws.histogram import Histogram
 from ..draws.moments import Moments
 from ..draws.plan import Plan
 from ..draws.strata import strata_of
@@ -134,5 +135,5 @@ def moments_of(m: BatchMoments, num_draws: int) -> Moments:
         chain_mean=center + part / total * apart, chain_square=squares / total,
         between=flat(m.between) / max(whole, 1e-300), weight=total,
         squared_weights=float(m.squared_weights), num_batches=int(m.num_batches),
-        num_draws=num_draws,
+        num_draws=num_draws, histogram=None if m.bins is None else Histogram(*map(np.asarray, m.bins)),
     )  # fmt: skip

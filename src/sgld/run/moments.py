@@ -1,4 +1,4 @@
-"""Weighted mean and variance of a run's draws, batch by batch, in memory that no draw adds to.
+"""Weighted mean and variance of a run's draws, batch by batch, and their histograms, in memory that no draw adds to.
 
 Every chain's draws x_1, x_2, ... of weights w_i fall into batches of equal number. Within a batch
 and, over whole batches, for the batches' means, the updates are West's (1979):
@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+
+from .histogram import MOST, Bins, begin_bins, with_values
 
 __all__ = ["BatchMoments", "Batches", "begin_moments", "with_draw"]
 
@@ -41,15 +43,25 @@ class BatchMoments(NamedTuple):
     squared_weights: Float[Array, ""]  # sum of w^2 over all draws
     batch_draws: Int[Array, ""]
     num_batches: Int[Array, ""]
+    bins: Bins | None = None  # of all numbers, where quantiles are kept too
 
 
 def begin_moments(shapes: PyTree) -> BatchMoments:
     """No draw yet, of values [chain, ...] of these shapes and dtypes."""
+    row = jax.eval_shape(_row, shapes)
+    chains, m = row.shape
     zeros = lambda: jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)  # noqa: E731
     number = lambda: jnp.zeros((), jnp.result_type(float))  # noqa: E731
     return BatchMoments(
-        zeros(), zeros(), zeros(), zeros(), number(), number(), number(), jnp.int32(0), jnp.int32(0)
-    )
+        zeros(), zeros(), zeros(), zeros(), number(), number(), number(), jnp.int32(0), jnp.int32(0),
+        begin_bins(chains, m, row.dtype) if m <= MOST else None,
+    )  # fmt: skip
+
+
+def _row(value: PyTree) -> Float[Array, "chain m"]:
+    """All numbers of each chain's draw."""
+    leaves = jax.tree.leaves(value)
+    return jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
 
 
 def with_draw(
@@ -62,6 +74,7 @@ def with_draw(
     m = m._replace(
         batch=batch, within=within, batch_weight=total, batch_draws=m.batch_draws + 1,
         squared_weights=m.squared_weights + w * w,
+        bins=None if m.bins is None else with_values(m.bins, _row(value), w),
     )  # fmt: skip
     return jax.lax.cond(m.batch_draws >= size, _closed, lambda m: m, m)
 
@@ -73,7 +86,7 @@ def _closed(m: BatchMoments) -> BatchMoments:
     zero = jnp.zeros_like(m.batch_weight)
     return BatchMoments(
         jax.tree.map(jnp.zeros_like, m.batch), m.within, center, between, zero, total,
-        m.squared_weights, jnp.zeros_like(m.batch_draws), m.num_batches + 1,
+        m.squared_weights, jnp.zeros_like(m.batch_draws), m.num_batches + 1, m.bins,
     )  # fmt: skip
 
 

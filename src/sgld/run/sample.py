@@ -123,8 +123,8 @@ def sample(
         it. A resumed run has the time anew.
       keep: a function of the position (as draws report it) that is kept INSTEAD of it, such as
         predictions at some rows, a part of a network's weights or a loss: a pytree of floating-point
-        arrays of fixed shape, which is then `draws.position`. Or "moments": mean, variance and
-        Monte Carlo error of every parameter, in memory that no draw adds to. The verdict judges
+        arrays of fixed shape, which is then `draws.position`. Or "moments": mean, variance,
+        Monte Carlo error and (up to 16,384 parameters) quantiles of each, in memory that no draw adds to. The verdict judges
         the parameters where their positions are few numbers (up to 2^22 in all); else no more than mixing
         is known, and it is never `trusted`. docs/keep.md.
       always_in: the numbers of the rows that are in every batch, beside its batch_size others, and
