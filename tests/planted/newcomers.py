@@ -48,7 +48,7 @@ NEWCOMERS = [
         ESTIMATORS + "test_nothing_is_said_by_default_and_a_line_for_each_fit_with_verbose",
     ),
     Mutant(
-        "sklearn: padded rows are counted", "sklearn/estimators.py",
+        "sklearn: padded rows are counted", "sklearn/base.py",
         "rows.said(note) for note", "note for note",
         ESTIMATORS + "test_notes_count_the_users_rows_and_not_what_fills_them_up",
     ),

@@ -22,7 +22,7 @@ SKLEARN_DOOR = [
         MODELS + "test_padding_changes_no_density",
     ),
     Mutant(
-        "sklearn: the penalty's C is an sd", "sklearn/estimators.py",
+        "sklearn: the penalty's C is an sd", "sklearn/base.py",
         'scale = self.C**0.5 if self.penalty == "l2" else self.C', "scale = self.C",
         ESTIMATORS + "test_the_penalty_is_that_of_its_name",
     ),
@@ -67,7 +67,7 @@ SKLEARN_DOOR = [
         MODELS + "test_probabilities_are_averaged_over_draws_a_few_rows_at_a_time",
     ),
     Mutant(
-        "sklearn: partial_fit forgets the rows so far", "sklearn/estimators.py",
+        "sklearn: partial_fit forgets the rows so far", "sklearn/base.py",
         "np.concatenate([seen.x, x]),\n        np.concatenate([seen.y, y]),\n        np.concatenate([seen.weight, weight]),",
         "x,\n        y,\n        weight,",
         ESTIMATORS + "test_partial_fit_is_a_fit_on_all_rows_so_far",
@@ -78,12 +78,12 @@ SKLEARN_DOOR = [
         MODELS + "test_a_network_predicts_what_its_density_sees",
     ),
     Mutant(
-        "sklearn: an untrusted fit is silent", "sklearn/estimators.py",
+        "sklearn: an untrusted fit is silent", "sklearn/base.py",
         'if self.verdict_.word != "trusted":', 'if self.verdict_.word == "biased":',
         ESTIMATORS + "test_an_untrusted_fit_warns_once_with_the_verdict",
     ),
     Mutant(
-        "sklearn: the plan and its functions are pickled", "sklearn/estimators.py",
+        "sklearn: the plan and its functions are pickled", "sklearn/base.py",
         "return replace(draws, info=info, plan=None, origin=None)", "return replace(draws, info=info)",
         ESTIMATORS + "test_draws_are_kept_without_their_plan",
     ),

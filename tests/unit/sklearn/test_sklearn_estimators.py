@@ -109,16 +109,16 @@ def test_partial_fit_is_a_fit_on_all_rows_so_far():
 
 
 def test_partial_fit_of_the_engine_begins_where_the_last_fit_ended(classifier, monkeypatch):
-    from sgld.sklearn import estimators
+    from sgld.sklearn import base
 
     cells = load_breast_cancer().data
-    seen, engine = [], estimators.sample
+    seen, engine = [], base.sample
 
     def watched(posterior, data, init, **rest):
         seen.append((posterior, init))
         return engine(posterior, data, init, **rest)
 
-    monkeypatch.setattr(estimators, "sample", watched)
+    monkeypatch.setattr(base, "sample", watched)
     again = pickle.loads(pickle.dumps(classifier))
     again.partial_fit(cells[:1, :3] + 0.01, ["good"])
     ((posterior, init),) = seen
@@ -208,7 +208,7 @@ def test_draws_are_kept_without_their_plan():
     """Plans hold functions and tables of rows; their words stay, but those that weights belie."""
     from sgld.draws.plan import Plan
     from sgld.draws.setup import Setup
-    from sgld.sklearn.estimators import _alone
+    from sgld.sklearn.base import _alone
     from sgld.sklearn.model import Rows
 
     setup = Setup(None, None, None, lambda step: 0.1, temperature=lambda step: 1.0)
@@ -223,7 +223,7 @@ def test_draws_are_kept_without_their_plan():
 
 def test_notes_count_the_users_rows_and_not_what_fills_them_up(rng):
     """Padded rows have weight 0, and equal rows are one of more weight."""
-    from sgld.sklearn.estimators import _joined
+    from sgld.sklearn.base import joined
     from sgld.sklearn.model import distinct
 
     cells = np.append(
@@ -234,7 +234,7 @@ def test_notes_count_the_users_rows_and_not_what_fills_them_up(rng):
     assert any("1 of 300 rows is in every batch" in note for note in told), told
     rows = distinct(cells, y, np.ones(300))
     assert rows.said("4 of 512 rows are in every batch") == "4 of 300 rows are in every batch"
-    rows = _joined(rows, cells, y, np.ones(300))
+    rows = joined(rows, cells, y, np.ones(300))
     assert rows.count == 600 and "of 300 different rows" in rows.said("4 of 512 rows are")
     assert rows.said("learnt on 1512 rows of 2000") == "learnt on 1512 rows of 2000"
     twice = SGLDRegressor(random_state=0).fit(np.repeat(X[:9], 3, 0), np.repeat(Y[:9], 3))
@@ -242,11 +242,11 @@ def test_notes_count_the_users_rows_and_not_what_fills_them_up(rng):
 
 
 def test_an_untrusted_fit_warns_once_with_the_verdict(monkeypatch):
-    from sgld.sklearn import estimators
+    from sgld.sklearn import base
 
     told = Verdict("not mixed", ("R-hat of 'x0' is 1.2.",))
-    exact = estimators.exact_draws
-    monkeypatch.setattr(estimators, "exact_draws", lambda *given: exact(*given).with_verdict(told))
+    exact = base.exact_draws
+    monkeypatch.setattr(base, "exact_draws", lambda *given: exact(*given).with_verdict(told))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         SGLDRegressor(random_state=0).fit(X[FEW], Y[FEW]).predict(X)
@@ -314,13 +314,11 @@ def test_nothing_is_said_by_default_and_a_line_for_each_fit_with_verbose(capfd):
 
 
 def test_verbose_shows_the_stages_of_the_engine(monkeypatch):
-    from sgld.sklearn import estimators
+    from sgld.sklearn import base
 
     seen = []
-    monkeypatch.setattr(estimators, "is_for", lambda *given: False)
-    monkeypatch.setattr(
-        estimators, "sample", lambda *given, **how: seen.append(how["progress"]) or 1 / 0
-    )
+    monkeypatch.setattr(base, "is_for", lambda *given: False)
+    monkeypatch.setattr(base, "sample", lambda *given, **how: seen.append(how["progress"]) or 1 / 0)
     for verbose in (0, 1, 2):
         with pytest.raises(ZeroDivisionError):
             SGLDRegressor(verbose=verbose).fit(X[FEW], Y[FEW])
