@@ -26,9 +26,10 @@ from ..problem.problem import Problem
 from ..sampler.replica_exchange import ReplicaExchange
 from ..tune.always import standing_out
 from ..tune.estimator import is_centred
-from . import stein
+from . import exact, stein, tails
 from .doubted import standing
 from .exact import Trajectories, judge_exact
+from .known_tails import known_tails
 from .reported import bends, on_the_reported_scale
 from .rule import MAX_SE_ALONE, PRINTED_R2, Evidence, judge
 from .several import judge_several
@@ -89,7 +90,10 @@ def assess(
         by_hand=plan.by_hand,
     )
     if trajectories is not None and plan.setup.exact:
-        tail = weighted.pareto_k(found.values)
+        tail = np.nan_to_num(weighted.pareto_k(found.values))
+        doubtful = (tail >= exact.HEAVY) & (tail < tails.HEAVY)
+        T = float(draws.temperature.flat[0])
+        tail[known_tails(problem, plan.known, z[draws.healthy], doubtful, T)] = 0.0
         coarse = unresolved(problem, z[draws.healthy])
         return judge_exact(Evidence(**evidence), trajectories, found.sd_se, tail, coarse)
     healthy = draws.healthy

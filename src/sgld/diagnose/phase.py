@@ -104,6 +104,7 @@ def _compressed(white: Float[Array, "m d"]) -> Float[Array, "m m"]:
     return vectors * jnp.sqrt(jnp.maximum(values, 0.0))[None]
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of a run that goes to infinity
 def _largest(white: Float[np.ndarray, "m d"], *, everything: bool) -> float:
     """The largest eigenvalue of the rows' covariance (divisor m - 1).
 

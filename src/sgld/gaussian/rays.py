@@ -108,17 +108,24 @@ class Ray:
                 return float(t[at])
         return None
 
+    def beyond(self, edge: float, order: int) -> float:
+        """Share of the moment of this order, about the centre, that lies farther out than `edge` sds."""
+        mass, middle = self._moments(order)
+        return float(np.sum(mass, where=np.abs(middle) > edge) / max(np.sum(mass), 1e-300))
+
     def _masses(self) -> _Masses:
-        """t^2 p dt on a finer grid, log p linear between the points."""
+        mass, middle = self._moments(2)
+        far = np.abs(middle) > NEAR
+        return _Masses(float(mass[~far].sum()), mass[far], middle[far])
+
+    def _moments(self, order: int) -> tuple[Values, Values]:
+        """t^order p dt on a finer grid, log p linear between the points, and the t of each piece."""
         step = np.linspace(0, 1, BETWEEN, endpoint=False)
         t = np.append((self.t[:-1, None] + np.diff(self.t)[:, None] * step).ravel(), self.t[-1])
         finite = np.maximum(np.where(np.isfinite(self.value), self.value, -1e30), -1e30)
         value = np.interp(t, self.t, finite)
-        moment = t**2 * np.exp(value - value.max())
-        mass = np.diff(t) * (moment[1:] + moment[:-1]) / 2
-        middle = (t[1:] + t[:-1]) / 2
-        far = np.abs(middle) > NEAR
-        return _Masses(float(mass[~far].sum()), mass[far], middle[far])
+        moment = t**order * np.exp(value - value.max())
+        return np.diff(t) * (moment[1:] + moment[:-1]) / 2, (t[1:] + t[:-1]) / 2
 
 
 def within(t: np.ndarray, intervals: Sequence[tuple[float, float]]) -> np.ndarray:
