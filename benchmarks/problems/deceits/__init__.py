@@ -11,6 +11,7 @@ from .case import Case, Family
 
 FAMILIES = {
     "rare level": Family("1 unseen rows", 6, rows.rare_level),
+    "rare modes": Family("1 unseen rows", 6, rows.rare_modes),
     "heavy covariate": Family("1 unseen rows", 5, rows.heavy_covariate),
     "denser mode": Family("2 density, not mass", 10, modes.denser_mode),
     "reported scale": Family("3 reported scale", 10, scale.reported_scale),

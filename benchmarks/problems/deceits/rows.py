@@ -27,6 +27,23 @@ def logistic(b, row):
     return row[1] * eta - jax.nn.softplus(eta)
 
 
+def robust(b, row):
+    """Student-t errors with 4 degrees of freedom, and the effect of a level."""
+    x, level, y = row
+    return -2.5 * jnp.log1p((y - x @ b[:-1] - level * b[-1]) ** 2 / 4)
+
+
+def squared(b, row):
+    """Normal errors; the effect of a level enters squared."""
+    x, level, y = row
+    return -0.5 * (y - x @ b[:-1] - level * (b[-1] - 1) ** 2) ** 2
+
+
+def plain(b, row):
+    x, level, y = row
+    return -0.5 * (y - x @ b[:-1] - level * b[-1]) ** 2
+
+
 def linear(label: str, X: np.ndarray, noise: np.ndarray, beta: np.ndarray, sd: np.ndarray) -> Case:
     """Known noise sd 1: closed form, in the float32 numbers that the sampler gets."""
     X = X.astype(np.float32)
@@ -64,6 +81,52 @@ def rare_level(rng: np.random.Generator, deceit: bool) -> Case:
         mean[2], own[2] = moments(g, log)
     posterior = sgld.Posterior(bound(prior, sd), logistic)
     return Case(label, posterior, (X, y), jnp.zeros(3), mean, own)
+
+
+def rare_modes(rng: np.random.Generator, deceit: bool) -> Case:
+    """A level of 4 to 12 rows whose coefficient has two modes: half of them stand elsewhere and errors are robust,
+    or the effect enters squared. Of the twin they agree, or it enters as it is.
+
+    The level's rows have no other covariates, so that its coefficient is independent of the others: a grid of its own.
+    """
+    few, far = 2 * int(rng.integers(2, 7)), float(rng.uniform(15, 40))
+    by_square, place = rng.random() < 0.4, float(rng.uniform(3, 9))
+    rows, level = rng.permutation(ROWS)[:few], np.zeros(ROWS, np.float32)
+    level[rows] = 1
+    x = rng.standard_normal((ROWS, 3)).astype(np.float32)
+    x[rows] = 0
+    noise = rng.standard_normal(ROWS) if by_square else rng.standard_t(4, ROWS)
+    y = (x @ np.array([-0.5, 0.0, 0.5]) + noise).astype(np.float32)
+    apart = far * (np.arange(few) % 2) * deceit
+    y[rows] = rng.standard_normal(few) + (place if by_square else apart)
+    likelihood = (squared if deceit else plain) if by_square else robust
+    sd = np.array([10.0, 10.0, 10.0, 10.0 if by_square else 50.0])
+    mean, own = _others(x.astype(float), y.astype(float), sd[:3], not by_square)
+    g = np.linspace(-60, 100, 160_001)
+    if likelihood is robust:
+        log = sum(-2.5 * np.log1p((v - g) ** 2 / 4) for v in y[rows].astype(float))
+    else:
+        log = sum(-0.5 * (v - ((g - 1) ** 2 if deceit else g)) ** 2 for v in y[rows].astype(float))
+    own_mean, own_sd = moments(g, log - 0.5 * (g / sd[3]) ** 2)
+    label = f"{'squared' if by_square else f'{far:.3g} apart'}, {few} of {ROWS} rows"
+    return Case(
+        label, sgld.Posterior(bound(prior, sd), likelihood), (x, level, y),
+        jnp.asarray(rng.normal(0, 0.1, 4), jnp.float32), np.append(mean, own_mean), np.append(own, own_sd),
+    )  # fmt: skip
+
+
+def _others(
+    x: np.ndarray, y: np.ndarray, sd: np.ndarray, heavy: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mode and sds of a regression on all rows, with Student-t errors or normal ones."""
+    b = np.zeros(x.shape[1])
+    for _ in range(20):
+        e = y - x @ b
+        slope = 5 * e / (4 + e**2) if heavy else e
+        bend = 5 * (4 - e**2) / (4 + e**2) ** 2 if heavy else np.ones(len(e))
+        J = (x * bend[:, None]).T @ x + np.diag(1 / sd**2)
+        b = b + np.linalg.solve(J, x.T @ slope - b / sd**2)
+    return b, np.sqrt(np.diag(np.linalg.inv(J)))
 
 
 def _newton(X: np.ndarray, y: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,8 @@
 """What is doubted of a posterior before anything is chosen: gradients, tails, modes out of reach.
 
 Held on some rows, where there are many: whether a gradient belongs to its density is a property of
-functions, and what lies far out is seen from a few thousand rows and the whole prior. A suspicion is looked
+functions, and what lies far out is seen from a few thousand rows and the whole prior, if those rows are among them that
+alone know a parameter (`gaussian.unshown`). A suspicion is looked
 at on all rows before it is told.
 """
 
@@ -11,17 +12,17 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..problem.problem import Problem
 from . import belonging, profiles, rays, shells
 from .dense import Laplace, laplace_at
 from .doubts import Doubt
-from .mode import gaussian_at_mode
+from .mode import EMPTY, gaussian_at_mode
+from .unshown import NUMBERS, SHOWN, beside
 
 __all__ = ["Beyond", "look_beyond", "unexplained"]
 
-ROWS, NUMBERS = 2048, 2**17  # all rows, where they and their parameters are as few numbers
 FEW_DRAWS = 4  # on all rows
 # share of a profile: 1.0 on a saturating curve with a weak prior, .27 and .37 on two that were trusted at a limit of
 # .5 with sds of .83 and .47 of the truth; .03 of a network's predictions, .36 of eight schools, whose exact
@@ -37,9 +38,18 @@ class Beyond(NamedTuple):
     tops: Float[np.ndarray, "k d"] | None = None
 
 
-def look_beyond(problem: Problem, gaussian: Any, rng: np.random.Generator, T: float) -> Beyond:
-    """Doubts about a posterior with a positive definite `gaussian`; at T = 0 of its gradient alone."""
-    some, near = _some(problem, gaussian)
+def look_beyond(
+    problem: Problem,
+    gaussian: Any,
+    rng: np.random.Generator,
+    T: float,
+    apart: Int[np.ndarray, " m"] = EMPTY,
+) -> Beyond:
+    """Doubts about a posterior with a positive definite `gaussian`; at T = 0 of its gradient alone.
+
+    Of many rows some are looked at, and those `apart`.
+    """
+    some, near = _some(problem, gaussian, apart)
     if near is None:
         return Beyond()
     doubts = _of_functions(problem, gaussian, some, near, rng)
@@ -149,12 +159,12 @@ def _holds(other: Laplace, z: np.ndarray | None) -> bool:
     return bool(np.linalg.norm(other.whiten(z)) <= np.sqrt(z.size) + rays.NEAR)
 
 
-def _some(problem: Problem, gaussian: Any) -> tuple[Problem, Any]:
-    """A random choice of rows and the Gaussian at their own mode; all of them, where they are few."""
+def _some(problem: Problem, gaussian: Any, apart: Int[np.ndarray, " m"]) -> tuple[Problem, Any]:
+    """A random choice of rows with those `apart`, and the Gaussian at their own mode; all of them, where they are few."""
     rows, d = problem.num_data, problem.dimension
-    if rows <= ROWS or rows * d <= NUMBERS or not isinstance(gaussian, Laplace):
+    if rows <= SHOWN or rows * d <= NUMBERS or not isinstance(gaussian, Laplace):
         return problem, gaussian
-    some = problem.first(ROWS)
+    some = beside(problem, SHOWN, apart)
     at = gaussian_at_mode(some, gaussian.center)
     return some, at.gaussian if at.converged and at.gaussian.positive_definite else None
 

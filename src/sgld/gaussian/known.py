@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..data.order import generator
 from ..problem import sums
@@ -28,10 +28,20 @@ from .lowrank import (
     lowrank_mode,
     lowrank_modes,
 )  # fmt: skip
-from .mode import FEW, NEWTON_LIMIT, AtMode, gaussian_at_mode, more_modes, newton_mode, other_modes
+from .mode import (
+    EMPTY,
+    FEW,
+    NEWTON_LIMIT,
+    AtMode,
+    gaussian_at_mode,
+    more_modes,
+    newton_mode,
+    other_modes,
+)
 from .modes import KnownModes, known_modes
 from .noise import TUNING
 from .proper import check_proper, named_direction
+from .unshown import unshown_rows
 
 __all__ = ["HOPELESS", "NEAR", "NOT_CONVERGED", "Known", "all_modes", "find_out"]
 
@@ -124,12 +134,13 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
         notes.append(NOT_CONVERGED)
     known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
     if at.gaussian.positive_definite:
-        beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING, 13), T)
-        found, modes = all_modes(problem, at, seed, T, beyond.tops)
+        apart = unshown_rows(problem, at.gaussian, seed)
+        beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING, 13), T, apart)
+        found, modes = all_modes(problem, at, seed, T, beyond.tops, apart)
         if found is not at:
             at = found
             known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
-            beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING, 13), T)
+            beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING, 13), T, apart)
         doubts = unexplained(problem, beyond.doubts, None if modes is None else modes.z[1:])
         known = replace(known, modes=modes, doubts=doubts)
     else:
@@ -146,8 +157,11 @@ def all_modes(
     seed: int,
     T: float,
     tops: Float[np.ndarray, "k d"] | None = None,
+    apart: Int[np.ndarray, " m"] = EMPTY,
 ) -> tuple[AtMode, KnownModes | None]:
     """The mode of most mass, and all that matter where there are others; `tops` are starts besides.
+
+    Of many rows some are searched on, and those `apart`.
 
     Where a search finds a heavier mode than the one it began with, another begins there. Among several modes it goes on
     until it finds no other that matters: what is left out is mass that no chain sees.
@@ -155,7 +169,7 @@ def all_modes(
     found, searched = [at], 0
     while True:
         rng = generator(seed, TUNING, 3 + 2**10 * searched)
-        others = other_modes(problem, at, rng, found, None if searched else tops)
+        others = other_modes(problem, at, rng, found, None if searched else tops, apart)
         found += [other for other in others if not flat(problem, other.gaussian, T)]
         kept, modes = known_modes(found, T)
         searched += 1
@@ -167,7 +181,7 @@ def all_modes(
             break
         at, before = found[kept[0]], len(modes)
         rng = generator(seed, TUNING, 11 + 2**10 * number)
-        others = more_modes(problem, at, rng, found, modes.z)
+        others = more_modes(problem, at, rng, found, modes.z, apart)
         found += [other for other in others if not flat(problem, other.gaussian, T)]
         kept, modes = known_modes(found, T)
         if len(modes) == before:

@@ -8,14 +8,16 @@ from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.linalg import cho_factor, cho_solve
 
 from ..problem import sums
 from ..problem.problem import Problem
 from ..stages import counted, stage
 from .dense import Laplace, laplace_at
-from .modes import SEPARATE, apart
+from .modes import SEPARATE
+from .modes import apart as sds_between
+from .unshown import SEARCHED, beside
 
 __all__ = [
     "NEWTON_LIMIT",
@@ -26,7 +28,6 @@ __all__ = [
     "other_modes",
 ]
 
-SEARCH_ROWS = 10_000  # rows on which other modes are looked for
 SEARCH_STEPS = 50
 # sds of the starts: of two modes alike g sds apart in d parameters a start leads to the other where it is more than
 # g / 2 out in its direction, a d^(-1/2)-th of its distance or so
@@ -36,6 +37,7 @@ SAME = 0.3  # sds within which a search has come back to a mode that is known
 MOST_COMPONENTS = 4  # of a mixture, whose orders are 24
 FEW = 100  # parameters up to which all of these scales are searched
 PATIENCE = 25  # steps; a path in time of 103 states found its mode after 18
+EMPTY = np.zeros(0, np.int64)
 NEWTON_LIMIT = 1000  # parameters up to which a dense curvature is formed
 
 
@@ -110,21 +112,22 @@ def other_modes(
     rng: np.random.Generator,
     known: Sequence[AtMode] = (),
     tops: Float[np.ndarray, "k d"] | None = None,
+    apart: Int[np.ndarray, " m"] = EMPTY,
 ) -> list[AtMode]:
     """Modes other than `base` and those already `known` that Newton finds from wide starts.
 
     Starts lie 3 to 3000 sds of the Gaussian at the mode away, on both sides; two more are the mode
     with its sign turned and with the entries of each leaf moved on by one, as exchangeable
     components are; where that place is as dense as the mode, they are exchangeable, and their other
-    orders are starts too, and so are `tops`. With many rows the search is made on some of them, and only what it finds
-    is taken to all rows.
+    orders are starts too, and so are `tops`. With many rows the search is made on some of them, those `apart` among
+    them (`gaussian.unshown`), and only what it finds is taken to all rows.
     """
 
     def starts(near: Laplace) -> list[np.ndarray]:
         given = [] if tops is None else list(tops)
         return [*_wide_starts(problem, near, rng), *_other_orders(problem, base), *given]
 
-    return _searched(problem, base, starts, known)
+    return _searched(problem, base, starts, known, apart)
 
 
 @stage("other modes", whole=True)
@@ -134,6 +137,7 @@ def more_modes(
     rng: np.random.Generator,
     known: Sequence[AtMode],
     places: Float[np.ndarray, "k d"],
+    apart: Int[np.ndarray, " m"] = EMPTY,
 ) -> list[AtMode]:
     """Modes besides those `known`, where there are several at `places`, the first of them `base`.
 
@@ -150,7 +154,7 @@ def more_modes(
         fresh = [z for z in moved if min(_differ(o.gaussian, z, near) for o in known) > SAME]
         return [*fresh, *_wide_starts(problem, near, rng)[2:]]
 
-    return _searched(problem, base, starts, known)
+    return _searched(problem, base, starts, known, apart)
 
 
 def _searched(
@@ -158,14 +162,15 @@ def _searched(
     base: AtMode,
     starts: Callable[[Laplace], Sequence[np.ndarray]],
     known: Sequence[AtMode],
+    apart: Int[np.ndarray, " m"],
 ) -> list[AtMode]:
     """Where Newton's method ends from each start, if that is a mode besides `base` and those `known`.
 
     Starts are made from the Gaussian of the rows on which they are taken.
     """
     near, some = base.gaussian, problem
-    if problem.num_data > SEARCH_ROWS:
-        some = problem.first(SEARCH_ROWS)
+    if problem.num_data > SEARCHED:
+        some = beside(problem, SEARCHED, apart)
         near, _, converged = gaussian_at_mode(some, near.center)
         if not (converged and near.positive_definite):
             return []
@@ -223,7 +228,7 @@ def _differ(one: Laplace, z: np.ndarray, near: Laplace) -> float:
 
 def _separate(one: Laplace, other: Laplace, near: Laplace) -> bool:
     if one.positive_definite and other.positive_definite:
-        return apart(one, other) > SEPARATE
+        return sds_between(one, other) > SEPARATE
     return _differ(other, one.center, near) > SEPARATE
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +20,13 @@ __all__ = [
     "block_gradients",
     "curvature",
     "differences",
+    "directions",
     "gradients",
     "likelihood_gradient",
     "log_densities",
     "log_density",
     "prior_curvature",
+    "row_directions",
     "value_and_gradient",
 ]
 
@@ -175,6 +178,32 @@ def curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "d d"]:
     piece = lambda b: jax.hessian(problem.log_likelihood)(z, b.rows, b.weight)  # noqa: E731
     width = 4 * max(z.size, problem.source.row_width)
     return -(prior + _over_pieces(problem.source, width, piece))
+
+
+@jax.jit
+def directions(
+    problem: Problem, z: Float[Array, " d"], factor: Float[Array, "d d"]
+) -> Float[Array, "d d"]:
+    """sum_i v_i v_i^T of the rows' `row_directions`: how many rows point where."""
+
+    def piece(b):
+        v = row_directions(problem, z, factor, b.rows)
+        return v.T @ (v if b.weight is None else b.weight[:, None] * v)
+
+    return _over_pieces(problem.source, 2 * max(z.size, problem.source.row_width), piece)
+
+
+def row_directions(problem: Problem, z: Array, factor: Array, rows: Any) -> Float[Array, "n d"]:
+    """v_i = F^T g_i / |F^T g_i| of some rows' gradients g_i, leaves [n, ...], inside compiled code; 0 where that is 0.
+
+    Divided by the largest entry first, so that the square of a tiny gradient is not lost.
+    """
+    each = jax.tree.map(lambda leaf: leaf[:, None], rows)
+    slope = jax.vmap(lambda row: jax.grad(problem.log_likelihood)(z, row))(each) @ factor
+    slope = jnp.where(jnp.isfinite(slope), slope, 0.0)
+    largest = jnp.max(jnp.abs(slope), axis=1, keepdims=True)
+    slope = slope / jnp.where(largest > 0, largest, 1.0)
+    return slope / jnp.maximum(jnp.linalg.norm(slope, axis=1, keepdims=True), 1.0)
 
 
 def prior_curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "d d"]:

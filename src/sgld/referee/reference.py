@@ -34,6 +34,7 @@ from ..draws.verdict import Verdict
 from ..errors import UsageError, did_you_mean
 from ..gaussian.known import all_modes
 from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
+from ..gaussian.unshown import unshown_rows
 from ..metropolis.energy import Around, around
 from ..posterior import Posterior
 from ..problem.prepare import prepare
@@ -172,7 +173,8 @@ def _centers(problem: Problem, seed: int) -> tuple[Problem, Float[np.ndarray, "m
     at = gaussian_at_mode(problem)
     if not (at.converged and at.gaussian.positive_definite):
         return around(problem, problem.start), start
-    at, modes = all_modes(problem, at, seed, 1.0)
+    apart = unshown_rows(problem, at.gaussian, seed)
+    at, modes = all_modes(problem, at, seed, 1.0, apart=apart)
     local = around(problem, at.gaussian.center, at.gaussian.factor)
     return local, start if modes is None else at.gaussian.whiten(modes.z)
 

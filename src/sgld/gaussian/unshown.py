@@ -1,0 +1,149 @@
+"""Rows without which a random choice of rows does not show some direction as all rows do.
+
+Other modes, and what lies far out, are looked for on some of many rows. Eight rows of 100,000 that hold all that is
+known of a parameter are hardly ever among them: there the prior alone rules it, and looks like a perfect Gaussian.
+Which direction rows tell of is seen from their gradients, whose sizes say nothing: of an outlier under a likelihood
+with heavy tails it is next to nothing, and where such a row stands another mode may be. So with F F^T the covariance
+
+    v_i = F^T g_i / |F^T g_i|,   B = sum over a choice of rows of v_i v_i^T,
+
+B counts the rows that point in each direction. Where they are few, though all rows say more there than the prior, with
+W these directions, every row is taken by a chance of its leverage among all rows,
+
+    c u_i^T (sum_j u_j u_j^T)^{-1} u_i,   u_i = W^T v_i,
+
+at most 1: then c rows point in each of these directions, or all that do (Drineas, Mahoney & Muthukrishnan 2006).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ..data.memory import InMemory
+from ..data.order import generator
+from ..mesh import on_host
+from ..problem import sums
+from ..problem.problem import Problem
+from ..stages import counted, stage
+from .dense import Laplace
+from .noise import TUNING
+
+__all__ = ["NUMBERS", "SEARCHED", "SHOWN", "beside", "unshown_rows"]
+
+SHOWN, NUMBERS = (
+    2048,
+    2**17,
+)  # rows looked at far out; all, where they and their parameters are as few
+SEARCHED = 10_000  # rows on which other modes are looked for
+ENOUGH = 12  # rows that show a direction: all of one side of two as many once in 2,000 times
+EVEN = 0.25  # of the rows that would point in each direction if all had as many
+MATTERS = 0.1  # share of the curvature that rows make, from which they say something
+TAKEN, MOST = 24.0, 2048  # rows that are taken for each direction, and for all
+PIECE, TOGETHER = 2**21, 2**18  # numbers in a piece, and rows that the host looks at together
+
+
+def beside(problem: Problem, count: int, apart: Int[np.ndarray, " m"]) -> Problem:
+    """The same over the first `count` rows, a random choice, and those `apart`."""
+    numbers = np.append(np.arange(count), apart[apart >= count])
+    return replace(problem, data=InMemory.some(problem.source, numbers))
+
+
+@stage("rows")
+def unshown_rows(problem: Problem, gaussian: Any, seed: int) -> Int[np.ndarray, " m"]:
+    """The numbers of rows that are to be looked at beside the first ones, ascending; mostly none.
+
+    Gradients are taken at a draw of the Gaussian: at the mode one row's may be 0.
+    """
+    none = np.zeros(0, np.int64)
+    N, d = problem.num_data, problem.dimension
+    if N <= SHOWN or (N <= SEARCHED and N * d <= NUMBERS) or not isinstance(gaussian, Laplace):
+        return none
+    assert gaussian.factor is not None
+    rng = generator(seed, TUNING, 14)
+    z, factor = problem.array(gaussian.draw(rng, 1)[0]), problem.array(gaussian.factor)
+    unshown = _unshown(problem, gaussian, z, factor)
+    if not unshown.shape[1]:
+        return none
+    pointing = unshown.T @ np.asarray(sums.directions(problem, z, factor), np.float64) @ unshown
+    size, vectors = np.linalg.eigh(pointing)
+    told = size > 1e-6 * max(size[-1], 1.0)
+    if not told.any():
+        return none
+    leverage = np.zeros((len(z), len(z)))  # of one shape, whatever their number
+    leverage[:, : told.sum()] = unshown @ (vectors[:, told] / np.sqrt(size[told]))
+    chance = min(TAKEN, MOST / told.sum())
+    return _taken(problem, z, factor, problem.array(np.sqrt(chance) * leverage), rng)
+
+
+def _unshown(
+    problem: Problem, gaussian: Laplace, z: Float[Array, " d"], factor: Float[Array, "d d"]
+) -> Float[np.ndarray, "d k"]:
+    """Directions in which few of the first rows point, though all rows matter there; whitened."""
+    d = len(z)
+    center = problem.array(gaussian.center)
+    prior = np.asarray(sums.prior_curvature(problem, center), np.float64)
+    share, ways = np.linalg.eigh(np.eye(d) - gaussian.pull(gaussian.pull(prior).T))
+    matters = np.isfinite(share) & (np.abs(share) > MATTERS)
+    ways = ways[:, matters] / np.sqrt(np.abs(share[matters]))
+    some = problem.first(SHOWN)
+    pointing = ways.T @ np.asarray(sums.directions(some, z, factor), np.float64) @ ways
+    rows, vectors = np.linalg.eigh(pointing)
+    few = ways @ vectors[:, rows < min(ENOUGH, EVEN * SHOWN / d)]
+    return few / np.linalg.norm(few, axis=0)
+
+
+def _taken(
+    problem: Problem,
+    z: Float[Array, " d"],
+    factor: Float[Array, "d d"],
+    leverage: Float[Array, "d d"],
+    rng: np.random.Generator,
+) -> Int[np.ndarray, " m"]:
+    """Each row by its chance, some pieces at a time: what is held does not grow with their number."""
+    N = problem.num_data
+    width = 2 * max(len(z), problem.source.row_width)
+    pieces = problem.source.with_batches(max(1, min(N, PIECE // width)), "reshuffle")
+    together = max(1, TOGETHER // pieces.block_size)
+    taken = []
+    for first in range(0, pieces.num_blocks, together):
+        found = _chances(
+            problem, z, factor, leverage, np.int32(first),
+            size=pieces.batch_size, count=min(together, pieces.num_blocks),
+        )  # fmt: skip
+        numbers, chance, counts = (on_host(part) for part in found)
+        taken.append(numbers[counts & (rng.random(len(chance)) < chance)])
+        counted(min(N, (first + together) * pieces.block_size), N, "rows")
+    return np.unique(np.concatenate(taken)).astype(np.int64)
+
+
+@partial(jax.jit, static_argnames=("size", "count"))
+def _chances(
+    problem: Problem,
+    z: Float[Array, " d"],
+    factor: Float[Array, "d d"],
+    leverage: Float[Array, "d d"],
+    first: Int[Array, ""],
+    *,
+    size: int,
+    count: int,
+) -> tuple[Int[Array, " m"], Float[Array, " m"], Bool[Array, " m"]]:
+    """Numbers of the rows of `count` pieces, |leverage^T v_i|^2, and which count: a piece beyond the last does not."""
+    source = problem.source.with_batches(size, "reshuffle")
+
+    def piece(k):
+        batch = source.fetch(jnp.minimum(k, source.num_blocks - 1))
+        chance = jnp.sum((sums.row_directions(problem, z, factor, batch.rows) @ leverage) ** 2, 1)
+        counts = jnp.full(batch.numbers.shape, k < source.num_blocks)
+        if batch.weight is not None:
+            counts &= batch.weight > 0
+        return batch.numbers, chance, counts
+
+    numbers, chance, counts = jax.lax.map(piece, first + jnp.arange(count, dtype=jnp.int32))
+    return numbers.reshape(-1), chance.reshape(-1), counts.reshape(-1)
