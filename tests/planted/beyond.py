@@ -11,6 +11,7 @@ SETTLED = BEYOND + "test_chains_that_have_been_far_out_settle_a_doubt_about_tail
 REPORTED = "tests/unit/diagnose/test_reported.py::"
 REPEATED = "tests/unit/test_repeatable.py::"
 SHELLS = "tests/unit/tune/test_shells.py::"
+UNSHOWN = "tests/unit/tune/test_unshown.py::"
 RULES = "tests/unit/diagnose/test_verdict.py::test_rules"
 
 BEYOND_BUGS = [
@@ -66,7 +67,7 @@ BEYOND_BUGS = [
     Mutant(
         "rays: mass for the second moment",
         "gaussian/rays.py",
-        "moment = t**2 * np.exp(value - value.max())",
+        "moment = t**order * np.exp(value - value.max())",
         "moment = np.exp(value - value.max())",
         STUDENT,
     ),
@@ -178,7 +179,7 @@ BEYOND_BUGS = [
     Mutant(
         "modes: a lattice is not followed to its end",
         "gaussian/known.py",
-        "others = more_modes(problem, at, rng, found, modes.z)",
+        "others = more_modes(problem, at, rng, found, modes.z, apart)",
         "others = []",
         SHELLS + "test_a_search_among_several_modes_goes_on_until_it_finds_no_other",
     ),
@@ -307,5 +308,54 @@ BEYOND_BUGS = [
         "np.array_equal(*values, equal_nan=True)",
         "(first is second)",
         REPEATED + "test_functions_are_not",
+    ),
+    Mutant(
+        "unshown rows: the size of a gradient counts",
+        "problem/sums.py",
+        "return slope / jnp.maximum(jnp.linalg.norm(slope, axis=1, keepdims=True), 1.0)",
+        "return slope * largest",
+        UNSHOWN + "test_a_level_too_large_to_be_taken_whole_is_sampled_evenly",
+    ),
+    Mutant(
+        "unshown rows: none of a direction that no row of the choice tells of",
+        "gaussian/unshown.py",
+        "few = ways @ vectors[:, rows < min(ENOUGH, EVEN * SHOWN / d)]",
+        "few = ways @ vectors[:, (rows > 0.5) & (rows < min(ENOUGH, EVEN * SHOWN / d))]",
+        UNSHOWN + "test_both_modes_of_a_rare_level_are_found",
+    ),
+    Mutant(
+        "unshown rows: all that point there are taken, however many",
+        "gaussian/unshown.py",
+        "chance = min(TAKEN, MOST / told.sum())",
+        "chance = 1e6",
+        UNSHOWN + "test_a_level_too_large_to_be_taken_whole_is_sampled_evenly",
+    ),
+    Mutant(
+        "unshown rows: looked for where the prior says it all",
+        "gaussian/unshown.py",
+        "matters = np.isfinite(share) & (np.abs(share) > MATTERS)",
+        "matters = np.isfinite(share)",
+        UNSHOWN + "test_where_the_prior_says_it_all_no_row_is_looked_for",
+    ),
+    Mutant(
+        "unshown rows: rays go without them",
+        "gaussian/beyond.py",
+        "some = beside(problem, SHOWN, apart)",
+        "some = problem.first(SHOWN)",
+        UNSHOWN + "test_without_them_neither_rays_nor_the_search_see_the_other_mode",
+    ),
+    Mutant(
+        "unshown rows: the search for other modes goes without them",
+        "gaussian/mode.py",
+        "some = beside(problem, SEARCHED, apart)",
+        "some = problem.first(SEARCHED)",
+        UNSHOWN + "test_both_modes_of_a_rare_level_are_found",
+    ),
+    Mutant(
+        "unshown rows: those among the first ones count twice",
+        "gaussian/unshown.py",
+        "numbers = np.append(np.arange(count), apart[apart >= count])",
+        "numbers = np.append(np.arange(count), apart)",
+        UNSHOWN + "test_rows_apart_are_added_once",
     ),
 ]

@@ -66,6 +66,18 @@ def test_the_rows_of_a_rare_level_are_taken_whatever_their_gradients(likelihood)
     assert users_rows(problem, found) == set(rows.tolist())
 
 
+def test_rows_on_disk_are_taken_where_they_lie(tmp_path):
+    data, rows = table()
+    paths = tuple(tmp_path / f"{name}.npy" for name in ("x", "level", "y"))
+    for path, leaf in zip(paths, data, strict=True):
+        np.save(path, leaf)
+    problem, at = posed(robust, sgld.open(paths, cache=tmp_path, progress=False))
+    assert problem.rows_on_disk
+    found = unshown.unshown_rows(problem, at.gaussian, 1)
+    assert users_rows(problem, found) == set(rows.tolist())
+    assert len(all_modes(problem, at, 1, 1.0, None, found)[1]) == 2
+
+
 def test_both_modes_of_a_rare_level_are_found():
     data, _ = table()
     problem, _ = posed(robust, data)
