@@ -1,5 +1,6 @@
 """The suite's flags: strict promotion, keys used once, compiled functions shared by the workers."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -10,6 +11,7 @@ import pytest
 import checked_types
 
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
+_FROM = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
 
 
 if "SGLD_CHECK_TYPES" in os.environ:
@@ -20,15 +22,27 @@ def pytest_configure(config):
     if not hasattr(config, "workerinput") and _CACHE not in os.environ:
         # set before the workers start, so that they inherit it
         os.environ[_CACHE] = config.sgld_cache = tempfile.mkdtemp(prefix="sgld-tests-")
+    # the programs that tests start, too: JAX would share what took a second, and `sgld` shares all
+    os.environ.setdefault(_FROM, "0.05")
     import jax
 
     jax.config.update("jax_compilation_cache_dir", os.environ[_CACHE])
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", float(os.environ[_FROM]))
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     jax.config.update("jax_numpy_rank_promotion", "raise")
     # before 0.9.2 the checker takes keys[-1] for a key that was used
     jax.config.update("jax_debug_key_reuse", jax.__version_info__ >= (0, 9, 2))
+
+
+def pytest_collection_finish():
+    """What is imported and collected stays until the end: no search for garbage looks at it again.
+
+    Compiling makes many objects, and `sgld.release` searches whenever it lets go of what was compiled.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 def pytest_unconfigure(config):

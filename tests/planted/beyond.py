@@ -8,6 +8,7 @@ KINKS = BEYOND + "test_kinks_are_no_fault"
 FAR = BEYOND + "test_mass_beyond_4_sds_is_seen"
 STUDENT = BEYOND + "test_the_share_of_a_student_t_is_its_integral"
 SETTLED = BEYOND + "test_chains_that_have_been_far_out_settle_a_doubt_about_tails"
+KNOWN_TAILS = "tests/unit/diagnose/test_known_tails.py::"
 REPORTED = "tests/unit/diagnose/test_reported.py::"
 REPEATED = "tests/unit/test_repeatable.py::"
 SHELLS = "tests/unit/tune/test_shells.py::"
@@ -193,15 +194,15 @@ BEYOND_BUGS = [
     Mutant(
         "doubts: what a known mode explains is doubted still",
         "gaussian/known.py",
-        "doubts = unexplained(problem, beyond.doubts, None if modes is None else modes.z[1:])",
+        "doubts = unexplained(problem, beyond.doubts, modes, T)",
         "doubts = beyond.doubts",
         BEYOND + "test_tops_on_rays_are_where_other_modes_are_looked_for",
     ),
     Mutant(
         "doubts: a mode explains the foot that it stands on",
         "gaussian/beyond.py",
-        "known.append((t - rays.WINDOW * sd, t + rays.WINDOW * sd))",
-        "known.append((t - 1e3 * sd, t + 1e3 * sd))",
+        "explained |= own & (predicted > ray.value - EXPLAINED)",
+        "explained |= np.abs(ray.t - near) < 1e3 * sd",
         BEYOND + "test_a_narrow_mode_on_a_foot_is_met_by_its_rise",
     ),
     Mutant(
@@ -235,15 +236,15 @@ BEYOND_BUGS = [
     Mutant(
         "doubts: settled by chains that have been nowhere",
         "diagnose/doubted.py",
-        "far * (1 - doubt.share) >= seen * doubt.share * (np.sum(weights * t**2) - far)",
+        "far * (1 - doubt.share) >= wanted and 2 * outer * (1 - doubt.share) >= wanted",
         "far >= 0.0",
         SETTLED,
     ),
     Mutant(
         "doubts: settled by chains on the other side",
         "diagnose/doubted.py",
-        "there = (side * t > NEAR)",
-        "there = (-side * t > NEAR)",
+        "there = (np.sign(place) * t > NEAR)",
+        "there = (-np.sign(place) * t > NEAR)",
         BEYOND + "test_only_the_side_of_the_doubt_settles_it",
     ),
     Mutant(
@@ -357,5 +358,47 @@ BEYOND_BUGS = [
         "numbers = np.append(np.arange(count), apart[apart >= count])",
         "numbers = np.append(np.arange(count), apart)",
         UNSHOWN + "test_rows_apart_are_added_once",
+    ),
+    Mutant(
+        "doubts: the first one hides the others",
+        "gaussian/beyond.py",
+        "        if some is problem or k < LOOKED_AT or told:",
+        "        if not told:",
+        BEYOND + "test_every_suspicion_is_told_and_each_side_by_itself",
+    ),
+    Mutant(
+        "doubts: a ray's one side hides the other",
+        "gaussian/beyond.py",
+        "    for far in ray.sides():",
+        "    for far in ray.sides()[:1]:",
+        BEYOND + "test_every_suspicion_is_told_and_each_side_by_itself",
+    ),
+    Mutant(
+        "doubts: a mode explains what lies beside it",
+        "gaussian/beyond.py",
+        "own & (predicted > ray.value - EXPLAINED)",
+        "own",
+        BEYOND + "test_a_mode_explains_what_is_as_dense_as_its_gaussian_says",
+    ),
+    Mutant(
+        "doubts: settled by the inner half alone",
+        "diagnose/doubted.py",
+        "far * (1 - doubt.share) >= wanted and 2 * outer * (1 - doubt.share) >= wanted",
+        "far * (1 - doubt.share) >= wanted",
+        BEYOND + "test_the_outer_half_of_a_side_is_asked_for_by_itself",
+    ),
+    Mutant(
+        "tails: known though the density has another",
+        "diagnose/known_tails.py",
+        "found[i] = alike and ray.beyond",
+        "found[i] = ray.beyond",
+        KNOWN_TAILS + "test_a_tail_that_no_ray_explains_is_not_known",
+    ),
+    Mutant(
+        "tails: known though most of the fourth moment is unseen",
+        "diagnose/known_tails.py",
+        "order=4) < UNSEEN",
+        "order=2) < UNSEEN",
+        KNOWN_TAILS + "test_a_tail_without_a_fourth_moment_is_never_known",
     ),
 ]

@@ -8,8 +8,8 @@ VISITS_BUGS = [
     Mutant(
         "doubts: a share of nearly all is held by half of what makes it",
         "diagnose/doubted.py",
-        "far * (1 - doubt.share) >= seen * doubt.share * (np.sum(weights * t**2) - far)",
-        "far >= seen * doubt.share * np.sum(weights * t**2)",
+        "wanted = seen * doubt.share * np.sum(square, where=~there)",
+        "wanted = seen * doubt.share * np.sum(square) * (1 - doubt.share)",
         VISITS + "test_of_one_parameter_draws_must_hold_what_the_density_says",
     ),
     Mutant(
@@ -64,8 +64,8 @@ VISITS_BUGS = [
     Mutant(
         "visits: of one parameter, where the ray is the density",
         "gaussian/beyond.py",
-        "ray.position(gaussian.center, ray.place) if problem.dimension > 1 else None",
-        "ray.position(gaussian.center, ray.place)",
+        "ray.position(gaussian.center, far.place) if problem.dimension > 1 else None",
+        "ray.position(gaussian.center, far.place)",
         VISITS + "test_of_one_parameter_draws_must_hold_what_the_density_says",
     ),
     Mutant(

@@ -59,12 +59,16 @@ def _settled(
         return bool(far >= SEEN * doubt.share * np.sum(weights * square))
     assert doubt.at is not None and doubt.toward is not None and known.gaussian is not None
     t = (z - known.gaussian.center) @ doubt.toward
-    side = np.sign((doubt.at - known.gaussian.center) @ doubt.toward)
-    there = (side * t > NEAR) & ~within(t, doubt.modes)
-    far = np.sum(weights * np.where(there, t**2, 0.0))
+    place = float((doubt.at - known.gaussian.center) @ doubt.toward)
+    there = (np.sign(place) * t > NEAR) & ~within(t, doubt.modes)
+    square = weights * t**2
     seen = SEEN if z.shape[-1] > 1 else SEEN_ALONE
     # held against what is not there: where the share is nearly all, half of what is far is nearly all too
-    return bool(far * (1 - doubt.share) >= seen * doubt.share * (np.sum(weights * t**2) - far))
+    wanted = seen * doubt.share * np.sum(square, where=~there)
+    outer = np.sum(square, where=there & (np.abs(t) > abs(place)))
+    far = np.sum(square, where=there)
+    # half of it is farther out than its place, and may be another thing than what is nearer
+    return bool(far * (1 - doubt.share) >= wanted and 2 * outer * (1 - doubt.share) >= wanted)
 
 
 def _visited(

@@ -41,8 +41,9 @@ def known_tails(
     """
     found, gaussian = np.zeros(len(suspect), bool), known.gaussian
     numbers = np.flatnonzero(suspect)
-    usable = isinstance(gaussian, Laplace) and gaussian.positive_definite
-    if not usable or bends(problem) or not 0 < len(numbers) <= MOST:
+    if not isinstance(gaussian, Laplace) or not gaussian.positive_definite or bends(problem):
+        return found
+    if not 0 < len(numbers) <= MOST:
         return found
     for ray in rays(problem, gaussian, np.random.default_rng(0), temperature, numbers.tolist()):
         i = ray.parameter

@@ -19,6 +19,7 @@ from . import belonging, profiles, rays, shells
 from .dense import Laplace, laplace_at
 from .doubts import Doubt
 from .mode import EMPTY, gaussian_at_mode
+from .modes import KnownModes
 from .unshown import NUMBERS, SHOWN, beside
 
 __all__ = ["Beyond", "look_beyond", "unexplained"]
@@ -28,7 +29,8 @@ FEW_DRAWS = 4  # on all rows
 # .5 with sds of .83 and .47 of the truth; .03 of a network's predictions, .36 of eight schools, whose exact
 # chains have been there
 PLATEAU = 0.2
-LOOKED_AT, FOLLOWED = 3, 8  # rays on all rows, and tops that a search begins at
+LOOKED_AT, FOLLOWED = 8, 8  # rays on all rows, and tops that a search begins at
+EXPLAINED = 3.0  # in log density, by which a mode may be denser than its Gaussian says
 
 
 class Beyond(NamedTuple):
@@ -57,9 +59,7 @@ def look_beyond(
         return Beyond(tuple(doubts))
     seen = rays.rays(some, near, rng, T)
     around = shells.shells(some, near, rng, T) if problem.dimension > 1 else None
-    told = _told(problem, gaussian, some, near, seen, around, rng, T)
-    if told is not None:
-        doubts.append(told)
+    doubts += _told(problem, gaussian, some, near, seen, around, rng, T)
     tops = sorted(
         (-value, tuple(near.center + t * ray.direction)) for ray in seen for t, value in ray.tops
     )[:FOLLOWED]
@@ -71,26 +71,33 @@ def look_beyond(
 def _told(
     problem: Problem, gaussian: Any, some: Problem, near: Any, seen: list[rays.Ray],
     around: shells.Shells | None, rng: np.random.Generator, T: float,
-) -> Doubt | None:  # fmt: skip
-    """The first suspicion of straight rays, shells or profiles that all rows confirm."""
-    heavy = [ray for ray in seen if ray.infinite is not None or ray.share > rays.SUSPICIOUS]
-    heavy.sort(key=lambda ray: -(2.0 if ray.infinite is not None else ray.share))
-    for ray in heavy[:LOOKED_AT]:
-        found = [ray] if some is problem else rays.rays(problem, gaussian, rng, T, [ray.parameter])
-        told = _doubt(problem, gaussian, found[0])
-        if told is not None:
-            return told
-    told = None if around is None else _around(problem, gaussian, some, around, rng, T)
-    if told is not None:
-        return told
+) -> list[Doubt]:  # fmt: skip
+    """Every suspicion of straight rays, shells and profiles that all rows confirm.
+
+    Each is another place where mass may be, and one that chains settle says nothing of the others. Beyond
+    `LOOKED_AT` rays all rows are not asked, and the rest is told where these were right.
+    """
+    infinite = [ray for ray in seen if ray.infinite is not None][
+        :1
+    ]  # of one place, and one is enough
+    heavy = [ray for ray in seen if ray.infinite is None and ray.share > rays.SUSPICIOUS]
+    heavy = infinite + sorted(heavy, key=lambda ray: -ray.share)
+    told: list[Doubt] = []
+    for k, ray in enumerate(heavy):
+        if some is not problem and k < LOOKED_AT:
+            (ray,) = rays.rays(problem, gaussian, rng, T, [ray.parameter])
+        if some is problem or k < LOOKED_AT or told:
+            told += _doubts(problem, gaussian, ray)
+    shell = None if around is None else _around(problem, gaussian, some, around, rng, T)
+    told += [] if shell is None else [shell]
     for ray in profiles.followed(some, near, seen, T):
         found = [ray]
         if some is not problem and ray.share > PLATEAU:
             straight = rays.rays(problem, gaussian, rng, T, [ray.parameter])
             found = profiles.followed(problem, gaussian, straight, T)
         if found and found[0].share > PLATEAU:
-            return _doubt(problem, gaussian, found[0])
-    return None
+            told += _doubts(problem, gaussian, found[0])
+    return told
 
 
 def _around(
@@ -115,41 +122,64 @@ def _around(
 
 
 def unexplained(
-    problem: Problem, doubts: tuple[Doubt, ...], modes: Float[np.ndarray, "k d"] | None
+    problem: Problem, doubts: tuple[Doubt, ...], modes: KnownModes | None, T: float
 ) -> tuple[Doubt, ...]:
-    """Doubts about tails less what known modes explain: where these have their mass.
+    """Doubts about tails less what other modes explain, that were seen from the first one: where these have their mass.
 
-    A mode explains what is within 5 of its sds; a foot that modes stand on is still doubted.
+    A mode explains what is within 5 of its sds, and about as dense as its Gaussian says; a foot that modes
+    stand on, or that lies beside a mode, is still doubted.
     """
     if modes is None or not any(doubt.kind == "tails" for doubt in doubts):
         return doubts
-    others = [laplace_at(problem, mode) for mode in modes]
+    others = [
+        (laplace_at(problem, z), float(value - modes.log_density[0]))
+        for z, value in zip(modes.z[1:], modes.log_density[1:], strict=True)
+    ]
+    others = [(gaussian, height) for gaussian, height in others if gaussian.positive_definite]
     left = []
     for doubt in doubts:
         if doubt.ray is not None:
-            assert doubt.at is not None
-            known = _intervals(doubt, doubt.ray, others)
-            share, place, side = doubt.ray.beside(known)
-            if share > rays.SUSPICIOUS:
-                at = doubt.at + (place - doubt.ray.place) * doubt.ray.direction
-                start = doubt.start if place == doubt.ray.place else None
-                left.append(replace(doubt, share=side, at=at, modes=known, start=start))
-        elif doubt.edge is None or not any(_holds(other, doubt.at) for other in others):
+            left += _beside(doubt, modes.z[0], others, T)
+        elif doubt.edge is None or not any(_holds(gaussian, doubt.at) for gaussian, _ in others):
             left.append(doubt)
     return tuple(left)
 
 
+def _beside(
+    doubt: Doubt, center: Float[np.ndarray, " d"], others: list[tuple[Laplace, float]], T: float
+) -> list[Doubt]:
+    """The doubt about what modes leave of its ray on its side; none where that is little."""
+    ray = doubt.ray
+    assert ray is not None and doubt.at is not None and doubt.toward is not None
+    known = _intervals(ray, center, doubt.toward, others, T)
+    sides, here = ray.sides(known), (doubt.at - center) @ doubt.toward
+    if not sum(far.share for far in sides) > rays.SUSPICIOUS:
+        return []
+    found = []
+    for far in sides:
+        if far.place * here > 0 and far.share > rays.ONE_SIDE:
+            at = center + far.place * ray.direction
+            start = None if doubt.start is None else ray.position(center, far.place)
+            found.append(replace(doubt, share=far.share, at=at, modes=known, start=start))
+    return found
+
+
 def _intervals(
-    doubt: Doubt, ray: rays.Ray, others: list[Laplace]
-) -> tuple[tuple[float, float], ...]:
+    ray: rays.Ray, center: Float[np.ndarray, " d"], toward: Float[np.ndarray, " d"],
+    others: list[tuple[Laplace, float]], T: float,
+) -> tuple[tuple[float, float], ...]:  # fmt: skip
     """Of t on the ray, where modes explain what is there."""
-    assert doubt.at is not None and doubt.toward is not None
-    center, known = doubt.at - ray.place * ray.direction, []
-    for other in others:
-        t = float((other.center - center) @ doubt.toward)
-        sd = float(np.linalg.norm(other.pull(doubt.toward))) if other.positive_definite else 0.0
-        known.append((t - rays.WINDOW * sd, t + rays.WINDOW * sd))
-    return tuple(known)
+    z = center + ray.t[:, None] * ray.direction if ray.bent is None else ray.bent
+    explained = np.zeros(len(ray.t), bool)
+    for gaussian, height in others:
+        predicted = (height - np.sum(gaussian.whiten(z) ** 2, axis=-1) / 2) / T
+        near = float((gaussian.center - center) @ toward)
+        sd = float(np.linalg.norm(gaussian.pull(toward))) * np.sqrt(T)
+        own = np.abs(ray.t - near) < rays.WINDOW * sd
+        explained |= own & (predicted > ray.value - EXPLAINED)
+    ends = np.concatenate([[-np.inf], (ray.t[1:] + ray.t[:-1]) / 2, [np.inf]])
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], explained, [0]])))
+    return tuple((float(ends[a]), float(ends[b])) for a, b in edges.reshape(-1, 2))
 
 
 def _holds(other: Laplace, z: np.ndarray | None) -> bool:
@@ -184,24 +214,28 @@ def _of_functions(
     return doubts
 
 
-def _doubt(problem: Problem, gaussian: Any, ray: rays.Ray) -> Doubt | None:
-    """What a ray over all rows says, if anything."""
+def _doubts(problem: Problem, gaussian: Any, ray: rays.Ray) -> list[Doubt]:
+    """What a ray over all rows says, if anything: of each side by itself."""
     if ray.infinite is not None:
-        return _infinite(problem, gaussian.center + ray.infinite * ray.direction)
+        return [_infinite(problem, gaussian.center + ray.infinite * ray.direction)]
     if not ray.share > rays.SUSPICIOUS:
-        return None
+        return []
     i, name = ray.parameter, problem.layout.element_names()[ray.parameter]
     toward = np.zeros(problem.dimension)
     toward[i] = 1 / ray.direction[i]
-    at = gaussian.center + ray.place * ray.direction
-    start = ray.position(gaussian.center, ray.place) if problem.dimension > 1 else None
-    where = f"{abs(ray.place):.3g} sds {'above' if ray.place > 0 else 'below'} the mode"
-    return Doubt(
-        "tails",
-        f"far from the mode there is more than the Gaussian there shows: along {name!r} "
-        f"{100 * ray.share:.0f}% of the second moment lie beyond {rays.NEAR:.0f} sds, around {where}",
-        ray.beside(()).side, at, toward, ray, start=start,
-    )  # fmt: skip
+    found = []
+    for far in ray.sides():
+        if not far.share > rays.ONE_SIDE:
+            continue
+        at = gaussian.center + far.place * ray.direction
+        start = ray.position(gaussian.center, far.place) if problem.dimension > 1 else None
+        where = f"{abs(far.place):.3g} sds {'above' if far.place > 0 else 'below'} the mode"
+        sentence = (
+            f"far from the mode there is more than the Gaussian there shows: along {name!r} "
+            f"{100 * far.share:.0f}% of the second moment lie beyond {rays.NEAR:.0f} sds, around {where}"
+        )
+        found.append(Doubt("tails", sentence, far.share, at, toward, ray, start=start))
+    return found
 
 
 def _infinite(problem: Problem, z: Float[np.ndarray, " d"]) -> Doubt:

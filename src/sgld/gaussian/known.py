@@ -141,7 +141,7 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
             at = found
             known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
             beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING, 13), T, apart)
-        doubts = unexplained(problem, beyond.doubts, None if modes is None else modes.z[1:])
+        doubts = unexplained(problem, beyond.doubts, modes, T)
         known = replace(known, modes=modes, doubts=doubts)
     else:
         notes.append(_saddle_note(problem, at.gaussian))

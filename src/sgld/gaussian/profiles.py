@@ -23,10 +23,11 @@ from .rays import OUTSIDE, Ray
 
 __all__ = ["followed"]
 
-MOST = 20  # parameters
+MOST = 60  # parameters
 LOOKED_AT = OUTSIDE[[0, 2]]  # 4 and 14 sds
 GAIN = 1.0  # in log density, from which a ray is followed
-AT_ONCE = 4  # sides of rays, the most promising ones
+AT_ONCE = 4  # sides of rays, the most promising ones,
+FEW, OF_MANY = 20, 2  # and of more parameters than this so many
 STEPS, ENOUGH = 12, 1e-2  # of Newton's method at each point, and a gain that is none
 NOTHING = -40.0  # log density below which no second moment lies, however far out
 FINEST = 1.9**0.25  # from one point to the next
@@ -37,7 +38,8 @@ def followed(problem: Problem, gaussian: Laplace, seen: list[Ray], T: float) -> 
     if not isinstance(gaussian, Laplace) or not 2 <= problem.dimension <= MOST:
         return []
     found: dict[int, Ray] = {}
-    for k, side in _bent(problem, gaussian, seen, T)[:AT_ONCE]:
+    sides = AT_ONCE if problem.dimension <= FEW else OF_MANY
+    for k, side in _bent(problem, gaussian, seen, T)[:sides]:
         ray = found.get(k, seen[k])
         t, value, zs = _profile(problem, gaussian, ray, side, T)
         kept = side * ray.t < t[0]

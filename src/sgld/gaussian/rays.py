@@ -25,15 +25,16 @@ from ..problem import sums
 from ..problem.problem import Problem
 from ..stages import stage
 
-__all__ = ["SUSPICIOUS", "Ray", "rays", "within"]
+__all__ = ["ONE_SIDE", "SUSPICIOUS", "Far", "Ray", "rays", "within"]
 
 NEAR = 4.0  # sds that the Gaussian is trusted with
 INSIDE, OUTSIDE = (1.0, 2.0, 3.0), NEAR * 1.9 ** np.arange(17)
 SUSPICIOUS = 0.2  # share of the second moment beyond: an sd off by 11%
+ONE_SIDE = 0.1  # of it, on one side, that is doubted by itself where both together are suspicious
 BRACKETS, ZOOMS = 24, 4  # rises that are followed, and how often a bracket is cut into 63
 WINDOW = 5.0  # sds of a top's own around it
 BETWEEN = 24  # points by which a segment is integrated
-NOTHING = -1e5  # log density from which on there is none
+NOTHING = -1e3  # log density from which on there is none
 # a mode as narrow as the known one, on a foot e^5 times less dense, rises from it over 6 sds: outliers of a likelihood
 # with an error now and then make such modes
 FINE = np.concatenate([np.arange(NEAR, 400.0, 3.0), 400 * 1.9 ** np.arange(10)])
@@ -72,27 +73,26 @@ class Ray:
     @property
     def share(self) -> float:
         """Of the second moment, beyond `NEAR` sds."""
-        return self.beside(()).share
+        return sum(far.share for far in self.sides())
 
-    @property
-    def place(self) -> float:
-        """The t around which that lies: half of it is farther out."""
-        return self.beside(()).place
+    def sides(self, known: Sequence[tuple[float, float]] = ()) -> list[Far]:
+        """What lies beyond `NEAR` sds and outside of `known` intervals of t, where modes are: each side by itself.
 
-    def beside(self, known: Sequence[tuple[float, float]]) -> Far:
-        """What lies beyond `NEAR` sds and outside of `known` intervals of t, where modes are."""
+        The side of more first; what is less than nothing to speak of is there too.
+        """
         masses = self._masses()
         total = max(masses.far.sum() + masses.near, 1e-300)
         kept = ~within(masses.t, known)
-        far, t = masses.far[kept], masses.t[kept]
-        if not far.sum() > 0:
-            return Far(0.0, 0.0, 0.0)
-        order = np.argsort(np.abs(t))
-        below = np.cumsum(far[order])
-        place = float(t[order][np.searchsorted(below, below[-1] / 2)])
-        return Far(
-            float(far.sum() / total), place, float(far[np.sign(t) == np.sign(place)].sum() / total)
-        )
+        found = []
+        for sign in (1.0, -1.0):
+            own = kept & (sign * masses.t > 0)
+            far, t = masses.far[own], masses.t[own]
+            if far.sum() > 0:
+                order = np.argsort(np.abs(t))
+                below = np.cumsum(far[order])
+                place = float(t[order][np.searchsorted(below, below[-1] / 2)])
+                found.append(Far(float(below[-1] / total), place))
+        return sorted(found, key=lambda far: -far.share)
 
     @property
     def infinite(self) -> float | None:
@@ -137,11 +137,10 @@ def within(t: np.ndarray, intervals: Sequence[tuple[float, float]]) -> np.ndarra
 
 
 class Far(NamedTuple):
-    """A share of the second moment, the t around which it lies (half of it is farther out), and the share on that side."""
+    """A share of the second moment on one side, and the t around which it lies: half of it is farther out."""
 
     share: float
     place: float
-    side: float
 
 
 class _Masses(NamedTuple):

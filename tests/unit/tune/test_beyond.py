@@ -13,6 +13,7 @@ from sgld.gaussian import rays as rays_room
 from sgld.gaussian.doubts import Doubt
 from sgld.gaussian.known import Known, find_out
 from sgld.gaussian.mode import gaussian_at_mode
+from sgld.gaussian.modes import KnownModes
 from sgld.gaussian.rays import rays
 from sgld.problem.prepare import prepare
 
@@ -126,7 +127,7 @@ def shoulder(x):
 ])  # fmt: skip
 def test_mass_beyond_4_sds_is_seen(case):
     ray = steepest(**case)
-    assert ray.share > 0.4 and ray.parameter == 0 and abs(ray.place) > 8
+    assert ray.share > 0.4 and ray.parameter == 0 and abs(ray.sides()[0].place) > 8
 
 
 @pytest.mark.parametrize("case", [
@@ -163,16 +164,62 @@ def test_tops_on_rays_are_where_other_modes_are_looked_for(d, gap):
     assert known.doubts == ()  # what lies there is that mode
 
 
-def test_what_lies_far_out_beside_a_mode_is_still_doubted():
-    problem, gaussian = of(halo)
-    (doubt,) = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
-    there, elsewhere = doubt.at[None], doubt.at[None] + 1000
-    # at 15 sds the halo curves downwards: as a mode there would
-    assert beyond.unexplained(problem, (doubt,), there) == ()
-    (left,) = beyond.unexplained(problem, (doubt,), elsewhere)
-    assert left.share == doubt.share and left.sentence == doubt.sentence
+def foot_and_mode(z, beside):
+    """A mode 30 sds out along x[0], `beside` off it along x[1], and beneath all a foot along x[0] alone."""
+    foot = -7.0 - 0.5 * (z[0] / 60) ** 2 - 0.5 * z[1] ** 2
+    mode = -1.0 - 0.5 * ((z[0] - 30) / 3) ** 2 - 0.5 * (z[1] - beside) ** 2
+    return jnp.logaddexp(jnp.logaddexp(-0.5 * jnp.sum(z**2), mode), foot)
+
+
+@pytest.mark.parametrize(
+    "beside, foot", [(0.0, False), (40.0, True)], ids=["on the ray", "beside it"]
+)
+def test_a_mode_explains_what_is_as_dense_as_its_gaussian_says(beside, foot):
+    """It did so for all that its sds reach along the ray, however far it was beside it: an sd of .45 of the truth."""
+    problem, gaussian = of(lambda z: foot_and_mode(z, beside), 2)
+    (ray,) = rays(problem, gaussian, np.random.default_rng(0), parameters=[0])
+    doubts = tuple(beyond._doubts(problem, gaussian, ray))
+    assert {doubt.kind for doubt in doubts} == {"tails"}
+    places = np.array([[0.0, 0.0], [30.0, beside]])
+    modes = KnownModes(places, np.array([0.0, -1.0]), np.zeros(2))
+    left = beyond.unexplained(problem, doubts, modes, 1.0)
+    above = [doubt for doubt in left if doubt.at[0] > 0]
+    assert bool(above) is foot
+    if foot:
+        assert above[0].modes == () and above[0].share == doubts[0].share
     gradient = Doubt("gradient", "a jump")
-    assert beyond.unexplained(problem, (gradient, doubt), there) == (gradient,)
+    assert beyond.unexplained(problem, (gradient,), modes, 1.0) == (gradient,)
+
+
+def test_every_suspicion_is_told_and_each_side_by_itself():
+    """One that chains settle says nothing of the others: the first alone was told, and its run was `trusted`."""
+
+    def two(z):
+        wide = jnp.logaddexp(-0.5 * z[0] ** 2, -2.0 - 0.5 * (z[0] / 8) ** 2)
+        foot = jnp.logaddexp(-0.5 * z[1] ** 2, -9.0 - 0.5 * (z[1] / 30) ** 4)
+        return wide + foot
+
+    problem, gaussian = of(two, 2)
+    doubts = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    along = [(int(np.argmax(np.abs(d.toward))), np.sign(d.at).sum()) for d in doubts if d.ray]
+    assert sorted(along) == [(0, -1.0), (0, 1.0), (1, -1.0), (1, 1.0)]
+    known = Known(gaussian, doubts=doubts)
+    rng = np.random.default_rng(1)
+    z = rng.standard_normal((64, 800, 2))
+    z[..., 0] *= np.where(
+        rng.random((64, 800)) < 0.52, 8, 1
+    )  # all of the first, nothing of the second
+    told = standing(known, z, exact=True)
+    assert told and all("'x[0]'" not in sentence for sentence in told)
+    assert sum("'x[1]'" in sentence for sentence in told) == 2
+
+
+def test_the_outer_half_of_a_side_is_asked_for_by_itself():
+    _, gaussian = of(square)
+    doubt = Doubt("tails", "more above", 0.9, np.array([20.0]), np.array([1.0]))
+    z = np.random.default_rng(0).standard_normal((4, 500, 1))
+    z[:, :90] += 15  # as much as there is, and none of it where the outer half lies
+    assert standing(Known(gaussian, doubts=(doubt,)), z, exact=True) == ("more above",)
 
 
 SPREAD = np.random.default_rng(3)
@@ -240,14 +287,14 @@ def test_a_scale_that_underflows_far_out_is_no_density_of_inf():
 def test_chains_that_have_been_far_out_settle_a_doubt_about_tails():
     problem, gaussian = of(halo)
     known = find_out(problem, 0, 1.0, by_hand=False)
-    assert [doubt.kind for doubt in known.doubts] == ["tails"]
+    assert [doubt.kind for doubt in known.doubts] == ["tails", "tails"]  # above and below
     rng = np.random.default_rng(0)
     wide = rng.random((64, 800, 1)) < 0.01
     right = rng.standard_normal(wide.shape) * np.where(wide, 10, 1)
     stuck = rng.standard_normal(wide.shape)
     assert standing(known, right, exact=True) == ()
     for z, exact in ((right, False), (stuck, True)):
-        assert standing(known, z, exact=exact) == (known.doubts[0].sentence,)
+        assert standing(known, z, exact=exact) == tuple(doubt.sentence for doubt in known.doubts)
     wrong = Known(gaussian, doubts=(Doubt("gradient", "a jump"), Doubt("infinite", "inf")))
     assert standing(wrong, right, exact=True) == ("inf",)
     assert standing(wrong, right, exact=False) == ("a jump", "inf")
@@ -264,7 +311,7 @@ def test_only_the_side_of_the_doubt_settles_it():
     doubt = Doubt("tails", "more above", 0.9, np.array([20.0]), np.array([1.0]))
     known = Known(gaussian, doubts=(doubt,))
     z = np.random.default_rng(0).standard_normal((4, 500, 1))
-    z[:, :50] += 20
+    z[:, :50] += 20.5
     assert standing(known, z, exact=True) == ()
     assert standing(known, -z, exact=True) == ("more above",)
 
@@ -297,12 +344,14 @@ def test_a_narrow_mode_on_a_foot_is_met_by_its_rise():
     known = find_out(problem, 0, 1.0, by_hand=False)
     assert known.modes is not None and known.modes.z[1, 0] == pytest.approx(79.5, abs=0.1)
     # it explains what is within its sds, and not the foot that both stand on
-    (doubt,) = known.doubts
     x = np.linspace(-600, 600, 1_200_001)
     density = np.exp(np.asarray(jax.vmap(on_a_foot)(x[:, None]), float))
     beside = (np.abs(x) > 4) & (np.abs(x - 79.5) > 5)
-    truth = np.sum((x**2 * density)[beside]) / np.sum(x**2 * density)
-    assert doubt.ray.beside(doubt.modes).share == pytest.approx(truth, abs=0.02)
+    for doubt in known.doubts:
+        own = beside & (x * doubt.at[0] > 0)
+        truth = np.sum((x**2 * density)[own]) / np.sum(x**2 * density)
+        assert doubt.share == pytest.approx(truth, abs=0.02)
+    assert {float(np.sign(doubt.at[0])) for doubt in known.doubts} == {-1.0, 1.0}
 
 
 def test_rays_are_taken_a_few_at_a_time(monkeypatch):

@@ -12,6 +12,7 @@ from sgld.gaussian import known as known_room
 from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.known import find_out
 from sgld.gaussian.mode import gaussian_at_mode
+from sgld.gaussian.modes import KnownModes
 from sgld.gaussian.rays import rays
 from sgld.problem.prepare import prepare
 
@@ -137,8 +138,9 @@ def test_what_a_known_mode_explains_is_not_doubted():
     (doubt,) = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
     # some way out the halo curves downwards: as a mode there would
     assert laplace_at(problem, doubt.at).positive_definite
-    assert beyond.unexplained(problem, (doubt,), doubt.at[None]) == ()
-    assert beyond.unexplained(problem, (doubt,), doubt.at[None] + 1000) == (doubt,)
+    for place, left in ((doubt.at, ()), (doubt.at + 1000, (doubt,))):
+        modes = KnownModes(np.array([gaussian.center, place]), np.zeros(2), np.zeros(2))
+        assert beyond.unexplained(problem, (doubt,), modes, 1.0) == left
 
 
 def lattice(x, sd=2.8):
