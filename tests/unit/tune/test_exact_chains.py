@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.diagnose.exact import Trajectories
 from sgld.draws.plan import Plan
 from sgld.draws.setup import Setup
 from sgld.draws.verdict import Verdict
@@ -25,6 +26,7 @@ from sgld.problem.request import Request
 from sgld.problem.target import Target
 from sgld.run import loop
 from sgld.run.again import another
+from sgld.run.extend import draws_to_go_on_to
 from sgld.sampler.hmc import HMC
 from sgld.tune import from_chains as from_chains_module
 from sgld.tune import plan as plan_module
@@ -379,3 +381,19 @@ def test_a_saddle_is_left():
 def test_a_step_that_goes_to_nothing_does_not_make_a_trajectory_without_an_end(step):
     count = float(_leapfrogs(jnp.float32(2.2), jnp.float32(step)))
     assert count == pytest.approx(min(2.2 / step, LONGEST) if step else LONGEST)
+
+
+@pytest.mark.parametrize(("energy", "goes_on"), [(0.1, False), (0.4, True)])
+def test_a_run_whose_energies_decide_its_word_is_not_prolonged(energy, goes_on):
+    """40 draws of 4 chains are too few, whatever their energies."""
+    posterior = sgld.Posterior(lambda x: -0.5 * jnp.sum(x**2))
+    problem = prepare(posterior, None, np.zeros(2, np.float32))
+    setup = Setup(HMC(8.0), sgld.Full(), None, None, num_draws=40, num_chains=4)
+    z = np.random.default_rng(0).standard_normal((40, 4, 2)).astype(np.float32)
+    ones = np.ones(40)
+    raw = loop.Raw(
+        z, ones, ones, failed_at=np.full(4, -1), num_steps=40, last=z[-1],
+        trajectories=Trajectories(160, 0, energy),
+    )  # fmt: skip
+    wanted = draws_to_go_on_to(problem, Plan(setup, Known()), request(), None, None, raw)
+    assert (wanted > 40) is goes_on
