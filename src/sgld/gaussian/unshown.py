@@ -37,10 +37,8 @@ from .noise import TUNING
 
 __all__ = ["NUMBERS", "SEARCHED", "SHOWN", "beside", "unshown_rows"]
 
-SHOWN, NUMBERS = (
-    2048,
-    2**17,
-)  # rows looked at far out; all, where they and their parameters are as few
+# rows looked at far out; all, where they and their parameters are as few numbers
+SHOWN, NUMBERS = 2048, 2**17
 SEARCHED = 10_000  # rows on which other modes are looked for
 ENOUGH = 12  # rows that show a direction: all of one side of two as many once in 2,000 times
 EVEN = 0.25  # of the rows that would point in each direction if all had as many
