@@ -52,6 +52,7 @@ PILOT_ROWS, FEW_ROWS = 10_000, 10  # rows of the first search, where there are t
 FALLS = 100.0  # log density that no mode loses an sd away on both sides; a bent one, as a banana's, a few
 MOST_TOLD = 6  # masses in a sentence
 SEARCHES = 3  # for other modes, each from a heavier one that the last found
+TOLD = 3  # doubts in the notes
 MORE, ENOUGH = 4, 8  # searches among several modes, and modes of which more are not looked for
 OFF_THE_SADDLE = (0.1, -0.1, 1.0, -1.0, 10.0, -10.0)  # along the flattest direction
 
@@ -94,7 +95,11 @@ class Known:
 
     def telling(self, *notes: str) -> Known:
         """With `notes`, and what is to be said of other modes and of nu."""
-        told = [f"{doubt.sentence}." for doubt in self.doubts]
+        told, left = [f"{doubt.sentence}." for doubt in self.doubts[:TOLD]], self.doubts[TOLD:]
+        if left:
+            told.append(
+                f"{len(left)} more place{'s' if len(left) > 1 else ''} of this kind {'were' if len(left) > 1 else 'was'} found."
+            )
         notes = (*notes, *told, *_modes_note(self.modes), *_nonlinear_note(self.nu))
         return replace(self, notes=notes)
 
