@@ -176,7 +176,8 @@ class LowRank:
 
     Args:
       diagonal: [d], positive.
-      U: [d, r].
+      U: [d, r]; None where Q and c are given.
+      Q, c: [d, r] and [r], in place of U.
 
     Example:
       >>> import jax.numpy as jnp, sgld
