@@ -10,7 +10,7 @@ VISITS_BUGS = [
         "diagnose/doubted.py",
         "wanted = seen * doubt.share * np.sum(square, where=~there)",
         "wanted = seen * doubt.share * np.sum(square) * (1 - doubt.share)",
-        VISITS + "test_of_one_parameter_draws_must_hold_what_the_density_says",
+        "tests/unit/tune/test_beyond.py::test_only_the_side_of_the_doubt_settles_it",
     ),
     Mutant(
         "doubts: of one parameter half of what the density says is enough",

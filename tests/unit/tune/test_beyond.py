@@ -318,6 +318,9 @@ def test_only_the_side_of_the_doubt_settles_it():
     z[:, :50] += 20.5
     assert standing(known, z, exact=True) == ()
     assert standing(known, -z, exact=True) == ("more above",)
+    z = np.random.default_rng(0).standard_normal((4, 500, 1))
+    z[:, :5] += 20.5  # four fifths of all there is: of nine tenths that is less than half
+    assert standing(known, z, exact=True) == ("more above",)
 
 
 def test_rays_follow_what_is_correlated():

@@ -88,6 +88,11 @@ def test_of_one_parameter_draws_must_hold_what_the_density_says():
     assert standing(known, short, exact=True) == (above.sentence, below.sentence)
     one_side = np.clip(quantiles, -14, None)
     assert len(standing(known, one_side, exact=True)) == 1
+    thin = quantiles.copy()  # three of five draws far out, on both sides and however far
+    far = np.argwhere(np.abs(thin[..., 0]) > 4 * np.sqrt(known.gaussian.variance[0]))
+    out = far[np.isin(np.arange(len(far)) % 5, (1, 3))]
+    thin[out[:, 0], out[:, 1]] = 0.0
+    assert standing(known, thin, exact=True) == (above.sentence, below.sentence)
 
 
 def square(x):
