@@ -27,7 +27,7 @@ GROWTH_BY_ITSELF, MOST_STEPS = 8, 10**6  # and the library by itself to this man
 GROWTH_FOR_R_HAT = 4  # or this many, for chains that may disagree,
 SUSPICIOUS = 0.1  # which by chance alone so many runs seem to
 GROWTH_FOR_TAILS = 4  # or this many, where tails may only seem too heavy
-# E-BFMI from which on more draws are no use: of 300 volatilities in time .01, whose run took 78 seconds instead of 25 for
+# E-BFMI from which on more draws are no use: of 300 volatilities in time .01, whose run took 78 seconds instead of 22 for
 # the same word
 TOO_SLOW = exact.MIN_ENERGY / 2
 
