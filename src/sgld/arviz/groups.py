@@ -217,7 +217,7 @@ def _prior(draws: Draws, subject: Subject, seed: int) -> dict[str, Dataset]:
         return {}
     try:
         found = subject.prior(FROM_PRIOR, seed)
-    except NotImplementedError:  # an improper one
+    except NotImplementedError:  # what NumPyro raises for an improper prior, which has no draws
         return {}
     one_chain = jax.tree.map(lambda leaf: np.asarray(leaf)[None], found)
     return {"prior": _parameters(draws, one_chain, None, subject)}

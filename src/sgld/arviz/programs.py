@@ -153,7 +153,7 @@ def _prior(
 ) -> PyTree:
     """Draws of the latent sites from the prior, [count, ...], and of the deterministic ones reported.
 
-    Raises NotImplementedError where a prior is improper.
+    NumPyro raises NotImplementedError where a prior is improper: there is nothing to draw from.
     """
 
     def one(key: Any) -> PyTree:

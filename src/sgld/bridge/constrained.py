@@ -33,7 +33,7 @@ def transform_of(latent: Mapping[str, Site], program: Program) -> Transform | No
     for name, support in supports.items():
         try:
             biject_to(support)
-        except NotImplementedError as error:
+        except NotImplementedError as error:  # what NumPyro raises where it knows no bijection
             raise UsageError(
                 f"the latent site {name!r} has the support {support}, to which there is no bijection from free "
                 "numbers; write it with another distribution, or with numpyro.handlers.reparam "

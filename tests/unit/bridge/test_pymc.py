@@ -18,7 +18,7 @@ def test_a_missing_extra_is_named(monkeypatch):
         sgld.from_pymc(object())
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pymc") is None, reason="needs PyMC")
+@pytest.mark.skipif(importlib.util.find_spec("pymc") is None, reason="needs the extra pymc")
 @pytest.mark.filterwarnings("ignore")
 def test_a_model_of_pymc():
     import pymc
