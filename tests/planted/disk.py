@@ -77,7 +77,7 @@ DISK = [
         BAD + "test_a_cache_that_is_written_to_during_a_run",
     ),
     Mutant(
-        "noise of rows: what fills a piece up is looked at again", "gaussian/row_noise.py",
+        "noise of rows: what fills a piece up is looked at again", "problem/rows.py",
         "counts &= batch.weight > 0", "pass",
         "tests/unit/tune/test_row_noise.py::test_rows_are_looked_at_in_pieces_of_any_size",
     ),

@@ -17,21 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from ..data.order import generator
 from ..device import sent
-from ..mesh import on_host
 from ..problem import sums
 from ..problem.problem import Problem
-from ..problem.rows import row_gradient
-from ..stages import counted, stage
+from ..problem.rows import each_row, row_gradient
+from ..stages import stage
 from .dense import Laplace
 from .noise import TUNING
 
@@ -42,7 +40,6 @@ PROJECTED = 16  # numbers that a row's gradient is projected to, where it has mo
 LARGEST, OTHERS = 1024, 2048  # rows whose gradients are kept, the largest and a sample of the rest
 NUMBERS = 2**23  # in the gradients that are kept
 PIECE = 2**20  # numbers in the gradients of rows that are taken together
-TOGETHER = 2**18  # rows whose sizes the host looks at together
 
 
 @dataclass(frozen=True)
@@ -157,21 +154,14 @@ def _all_rows(
     directions: Float[Array, "d r"],
     most: int,
 ) -> _Seen:
-    """Look at every row, some pieces at a time: what is held does not grow with their number."""
+    """Look at every row."""
     N = problem.num_data
     count = min(LARGEST, N // 4, most // (4 * DRAWS))
     width = len(zs) * max(center.size, problem.source.row_width)
-    pieces = problem.source.with_batches(max(1, min(N, PIECE // width)), "reshuffle")
-    together = max(1, TOGETHER // pieces.block_size)
     numbers, sizes = [np.zeros(0, np.int64)] * 2, [np.zeros(0)] * 2
     done, mean, squares = 0, 0.0, 0.0
-    for first in range(0, pieces.num_blocks, together):
-        found = _sizes(
-            problem, zs, center, directions, np.int32(first),
-            size=pieces.batch_size, count=min(together, pieces.num_blocks),
-        )  # fmt: skip
-        here, square, counts = (on_host(part) for part in found)
-        here, square = here[counts], N**2 * _finite(square[counts].astype(np.float64))
+    for here, square in each_row(_sizes, problem, (zs, center, directions), width):
+        square = N**2 * _finite(square.astype(np.float64))
         for kind in (0, 1):
             size = np.sqrt(square[:, kind])
             least = sizes[kind][-1] if len(sizes[kind]) > count else -1.0
@@ -184,7 +174,6 @@ def _all_rows(
         squares += own * square[:, 0].var() + apart**2 * done * own / (done + own)
         mean += apart * own / (done + own)
         done += own
-        counted(done, N, "rows")
     return _Seen(numbers, sizes, (float(mean), float(squares / N)))
 
 
@@ -216,39 +205,14 @@ def _of_rows(
     return jax.lax.map(one, (rows, zs), batch_size=max(1, PIECE // center.size))
 
 
-@partial(jax.jit, static_argnames=("size", "count"))
 def _sizes(
-    problem: Problem,
-    zs: Float[Array, "k d"],
-    center: Array,
-    directions: Float[Array, "d r"],
-    first: Int[Array, ""],
-    *,
-    size: int,
-    count: int,
-) -> tuple[Int[Array, " m"], Float[Array, "m 2"], Bool[Array, " m"]]:
-    """Squares of the gradient at the centre, and mean squares of the differences from that, of some rows.
-
-    Those of `count` pieces of `size` rows from piece `first` on: their numbers, both squares, and
-    whether they count, which what only fills a piece up, or lies beyond the last, does not.
-    """
-    source = problem.source.with_batches(size, "reshuffle")
-
-    def piece(k):
-        batch = source.fetch(jnp.minimum(k, source.num_blocks - 1))
-
-        def at(z):
-            one = lambda row: jax.grad(problem.log_likelihood)(z, row)  # noqa: E731
-            each = jax.tree.map(lambda leaf: leaf[:, None], batch.rows)
-            return jax.vmap(one)(each)
-
-        at_center = at(center)
-        moved = jax.vmap(lambda z: (at(z) - at_center) @ directions)(zs)
-        squares = jnp.sum((at_center @ directions) ** 2, 1), jnp.mean(jnp.sum(moved**2, 2), 0)
-        counts = jnp.full(batch.numbers.shape, k < source.num_blocks)
-        if batch.weight is not None:
-            counts &= batch.weight > 0
-        return batch.numbers, jnp.stack(squares, axis=1), counts
-
-    numbers, found, counts = jax.lax.map(piece, first + jnp.arange(count, dtype=jnp.int32))
-    return numbers.reshape(-1), found.reshape(-1, 2), counts.reshape(-1)
+    problem: Problem, given: tuple[Float[Array, "k d"], Array, Float[Array, "d r"]], rows: Any
+) -> Float[Array, "m 2"]:
+    """Squares of the gradient at the centre, and mean squares of the differences from that, of some rows."""
+    zs, center, directions = given
+    each = jax.tree.map(lambda leaf: leaf[:, None], rows)
+    gradient = jax.vmap(jax.grad(problem.log_likelihood), (None, 0))
+    at_center = gradient(center, each)
+    moved = jax.vmap(lambda z: (gradient(z, each) - at_center) @ directions)(zs)
+    squares = jnp.sum((at_center @ directions) ** 2, 1), jnp.mean(jnp.sum(moved**2, 2), 0)
+    return jnp.stack(squares, axis=1)

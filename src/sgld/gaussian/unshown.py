@@ -18,20 +18,18 @@ at most 1: then c rows point in each of these directions, or all that do (Drinea
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from ..data.memory import InMemory
 from ..data.order import generator
-from ..mesh import on_host
 from ..problem import sums
 from ..problem.problem import Problem
-from ..stages import counted, stage
+from ..problem.rows import each_row
+from ..stages import stage
 from .dense import Laplace
 from .noise import TUNING
 
@@ -44,7 +42,6 @@ ENOUGH = 12  # rows that show a direction: all of one side of two as many once i
 EVEN = 0.25  # of the rows that would point in each direction if all had as many
 MATTERS = 0.1  # share of the curvature that rows make, from which they say something
 TAKEN, MOST = 24.0, 2048  # rows that are taken for each direction, and for all
-PIECE, TOGETHER = 2**21, 2**18  # numbers in a piece, and rows that the host looks at together
 
 
 def beside(problem: Problem, count: int, apart: Int[np.ndarray, " m"]) -> Problem:
@@ -104,44 +101,19 @@ def _taken(
     leverage: Float[Array, "d d"],
     rng: np.random.Generator,
 ) -> Int[np.ndarray, " m"]:
-    """Each row by its chance, some pieces at a time: what is held does not grow with their number."""
-    N = problem.num_data
-    width = 2 * max(len(z), problem.source.row_width)
-    pieces = problem.source.with_batches(max(1, min(N, PIECE // width)), "reshuffle")
-    together = max(1, TOGETHER // pieces.block_size)
+    """The numbers of rows, each taken by its chance."""
     taken = []
-    for first in range(0, pieces.num_blocks, together):
-        found = _chances(
-            problem, z, factor, leverage, np.int32(first),
-            size=pieces.batch_size, count=min(together, pieces.num_blocks),
-        )  # fmt: skip
-        numbers, chance, counts = (on_host(part) for part in found)
-        taken.append(numbers[counts & (rng.random(len(chance)) < chance)])
-        counted(min(N, (first + together) * pieces.block_size), N, "rows")
+    width = max(len(z), problem.source.row_width)
+    for numbers, chance in each_row(_chances, problem, (z, factor, leverage), width):
+        taken.append(numbers[rng.random(len(chance)) < chance])
     return np.unique(np.concatenate(taken)).astype(np.int64)
 
 
-@partial(jax.jit, static_argnames=("size", "count"))
 def _chances(
     problem: Problem,
-    z: Float[Array, " d"],
-    factor: Float[Array, "d d"],
-    leverage: Float[Array, "d d"],
-    first: Int[Array, ""],
-    *,
-    size: int,
-    count: int,
-) -> tuple[Int[Array, " m"], Float[Array, " m"], Bool[Array, " m"]]:
-    """Numbers of the rows of `count` pieces, |leverage^T v_i|^2, and which count: a piece beyond the last does not."""
-    source = problem.source.with_batches(size, "reshuffle")
-
-    def piece(k):
-        batch = source.fetch(jnp.minimum(k, source.num_blocks - 1))
-        chance = jnp.sum((sums.row_directions(problem, z, factor, batch.rows) @ leverage) ** 2, 1)
-        counts = jnp.full(batch.numbers.shape, k < source.num_blocks)
-        if batch.weight is not None:
-            counts &= batch.weight > 0
-        return batch.numbers, chance, counts
-
-    numbers, chance, counts = jax.lax.map(piece, first + jnp.arange(count, dtype=jnp.int32))
-    return numbers.reshape(-1), chance.reshape(-1), counts.reshape(-1)
+    given: tuple[Float[Array, " d"], Float[Array, "d d"], Float[Array, "d d"]],
+    rows: Any,
+) -> Float[Array, " m"]:
+    """|leverage^T v_i|^2 of some rows."""
+    z, factor, leverage = given
+    return jnp.sum((sums.row_directions(problem, z, factor, rows) @ leverage) ** 2, 1)

@@ -15,6 +15,7 @@ from sgld.gaussian import row_noise as of_rows
 from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.row_noise import row_noise
 from sgld.layout import Layout
+from sgld.problem import rows as rows_of_a_problem
 from sgld.problem.problem import Problem
 from sgld.problem.request import Request
 from sgld.problem.target import Target
@@ -70,8 +71,8 @@ def test_the_noise_of_one_row_plain_and_centred():
 def test_rows_are_looked_at_in_pieces_of_any_size(rows, monkeypatch):
     """A last piece is short, a last group too: every row is looked at once."""
     whole = row_noise(PROBLEM, LAPLACE, 0)
-    monkeypatch.setattr(of_rows, "PIECE", rows * 4 * 3)
-    monkeypatch.setattr(of_rows, "TOGETHER", 5 * rows)
+    monkeypatch.setattr(rows_of_a_problem, "NUMBERS", rows * 4 * 3)
+    monkeypatch.setattr(rows_of_a_problem, "TOGETHER", 5 * rows)
     found = row_noise(PROBLEM, LAPLACE, 0)
     np.testing.assert_allclose(found.at_center, whole.at_center, rtol=1e-5)
     for kind in (0, 1):
