@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..problem.problem import Problem
-from . import belonging, profiles, rays, shells
+from . import belonging, cloud, profiles, rays, shells
 from .dense import Laplace, laplace_at
 from .doubts import Doubt
 from .mode import EMPTY, gaussian_at_mode
@@ -60,10 +60,10 @@ def look_beyond(
     seen = rays.rays(some, near, rng, T)
     around = shells.shells(some, near, rng, T) if problem.dimension > 1 else None
     doubts += _told(problem, gaussian, some, near, seen, around, rng, T)
-    tops = sorted(
-        (-value, tuple(near.center + t * ray.direction)) for ray in seen for t, value in ray.tops
-    )[:FOLLOWED]
-    tops += [] if around is None else [(-value, z) for value, z in around.tops]
+    tops = [(value, near.center + t * ray.direction) for ray in seen for t, value in ray.tops]
+    tops = sorted(tops, key=lambda top: -top[0])[:FOLLOWED]
+    tops += () if around is None else around.tops
+    tops += cloud.tops_of_cloud(some, near, T)
     places = np.array([place for _, place in tops])
     return Beyond(tuple(doubts), places if len(places) else None)
 
@@ -77,9 +77,7 @@ def _told(
     Each is another place where mass may be, and one that chains settle says nothing of the others. Beyond
     `LOOKED_AT` rays all rows are not asked, and the rest is told where these were right.
     """
-    infinite = [ray for ray in seen if ray.infinite is not None][
-        :1
-    ]  # of one place, and one is enough
+    infinite = [ray for ray in seen if ray.infinite is not None][:1]  # one is enough
     heavy = [ray for ray in seen if ray.infinite is None and ray.share > rays.SUSPICIOUS]
     heavy = infinite + sorted(heavy, key=lambda ray: -ray.share)
     told: list[Doubt] = []
