@@ -7,6 +7,7 @@ from .diagnose import DIAGNOSE
 from .disk import DISK
 from .draws import DRAWS
 from .front import FRONT
+from .hidden import HIDDEN
 from .manners import MANNERS
 from .mutant import Mutant
 from .networks import NETWORKS
@@ -22,5 +23,5 @@ from .visits import VISITS_BUGS
 
 MUTANTS: list[Mutant] = [
     *SAMPLING, *DIAGNOSE, *BEYOND_BUGS, *VISITS_BUGS, *TUNE, *DISK, *DRAWS, *REFEREE, *FRONT, *BRIDGE, *MANNERS,
-    *SKLEARN_DOOR, *TABLES, *TORCH_DOOR, *ARVIZ_DOOR, *NETWORKS, *NEWCOMERS, *SCALE,
+    *SKLEARN_DOOR, *TABLES, *TORCH_DOOR, *ARVIZ_DOOR, *NETWORKS, *NEWCOMERS, *SCALE, *HIDDEN,
 ]  # fmt: skip

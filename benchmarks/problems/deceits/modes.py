@@ -56,6 +56,18 @@ def far_modes(rng: np.random.Generator, deceit: bool) -> Case:
     return normals(label, [1 - w, w], center, np.array([1.0, r]), np.full(d, 0.3))
 
 
+def needle(rng: np.random.Generator, deceit: bool) -> Case:
+    """A mode between all axes, a tenth to half as wide as the known one, in few parameters."""
+    d = int(rng.choice([1, 2, 3]))
+    s, away = float(rng.uniform(0.3 if d == 3 else 0.1, 0.5)), float(rng.uniform(4, 15))
+    w, u = float(rng.uniform(0.1, 0.6)), rng.standard_normal(d)
+    center = np.stack([np.zeros(d), away * u / np.linalg.norm(u)])
+    return normals(
+        f"d={d}, sd {s:.2g} at {away:.3g} sds, mass {w:.2g}",
+        [1 - w, w if deceit else 0.0], center, np.array([1.0, s]), np.full(d, 0.2),
+    )  # fmt: skip
+
+
 def component_prior(center, sd, m):
     return -0.5 * jnp.sum(((m - center) / sd) ** 2)
 

@@ -109,3 +109,24 @@ def bounded(rng: np.random.Generator, deceit: bool) -> Case:
     return Case(
         f"cut {-center.max():.2g} sds off", posterior, None, jnp.ones(2), found[:, 0], found[:, 1]
     )
+
+
+def rare_value(rng: np.random.Generator, deceit: bool) -> Case:
+    """An output that jumps where few draws come, and holds most of its variance there."""
+    d, at = int(rng.choice([1, 4])), float(rng.uniform(2.9, 3.7) if deceit else 0.0)
+    ratio = float(rng.uniform(1, 20))  # of the variance the jump makes to the rest
+    height = np.sqrt(ratio / (stats.norm.sf(at) * stats.norm.cdf(at)))
+    z = np.linspace(-12, 12, 2_000_001)
+    w = np.exp(-0.5 * z**2)
+    value = z + height * special.expit(20 * (z - at))
+    mean = np.average(value, weights=w)
+    sd = np.sqrt(np.average((value - mean) ** 2, weights=w))
+    posterior = sgld.Posterior(
+        bound(normal, np.zeros(d), np.ones(d)), output=bound(jump, at, height), init=jnp.zeros(d)
+    )
+    label = f"d={d}, a jump of {height:.3g} at {at:.2g} sds"
+    return Case(label, posterior, None, jnp.zeros(d), np.array([mean]), np.array([sd]))
+
+
+def jump(at, height, z):
+    return z[0] + height * jax.nn.sigmoid(20 * (z[0] - at))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 import sgld
 
-from .case import Case, bound, moments
+from .case import Case, bound, moments, normal_mixture
 from .modes import normals
 
 
@@ -19,6 +20,48 @@ def halo(rng: np.random.Generator, deceit: bool) -> Case:
     return normals(
         f"d={d}, {100 * w:.2g}% {wide:.2g} times as wide", [1 - w, w], center, sd, np.full(d, 0.2)
     )
+
+
+def part_halo(rng: np.random.Generator, deceit: bool) -> Case:
+    """A halo in some of the parameters: none of the axes, nor a direction at random, leads into it."""
+    d = int(rng.choice([4, 10]))
+    k, w = int(rng.integers(2, d)), float(rng.uniform(0.01, 0.1))
+    wide = float(rng.uniform(6, 15))
+    spread = np.where(np.arange(d) < k, wide if deceit else 1.0, 1.0)
+    sd = np.stack([np.ones(d), spread])
+    mean, own = normal_mixture(np.array([1 - w, w]), np.zeros((2, d)), sd**2)
+    posterior = sgld.Posterior(bound(two_widths, np.log1p(-w), np.log(w), spread))
+    label = f"{100 * w:.2g}% {wide:.2g} times as wide in {k} of {d}"
+    return Case(label, posterior, None, jnp.full(d, 0.2, jnp.float32), mean, own)
+
+
+def two_widths(log_rest, log_share, spread, x):
+    """(1 - w) N(0, I) + w N(0, spread^2)."""
+    far = log_share - jnp.sum(jnp.log(spread)) - 0.5 * jnp.sum((x / spread) ** 2)
+    return jnp.logaddexp(log_rest - 0.5 * jnp.sum(x**2), far)
+
+
+def stepped(rng: np.random.Generator, deceit: bool) -> Case:
+    """Rows whose probability steps up some sds out, by as much as the prior falls there, or nearly."""
+    d, c, slope = int(rng.choice([1, 3])), float(rng.uniform(4, 8)), float(rng.uniform(5, 30))
+    low, gain = float(rng.uniform(0.1, 0.4)), float(rng.uniform(-1, 3))
+    count = max(2, round((c**2 / 2 + gain) / -np.log(low / 0.95)))
+    slope = slope if deceit else 0.0
+    x = np.linspace(-12, 20, 800_001)
+    step = 1 / (1 + np.exp(-np.clip(slope * (x - c), -80, 80)))
+    mean, sd = moments(x, -0.5 * x**2 + count * np.log(low + (0.95 - low) * step))
+    means, sds = np.append(mean, np.zeros(d - 1)), np.append(sd, np.ones(d - 1))
+    posterior = sgld.Posterior(bound(normal_prior, 1.0), bound(stepped_row, c, slope, low))
+    label = f"d={d}, {count} rows from {low:.2g} at {c:.2g} sds, slope {slope:.2g}"
+    return Case(label, posterior, np.ones(count, np.float32), jnp.zeros(d), means, sds)
+
+
+def normal_prior(sd, x):
+    return -0.5 * jnp.sum((x / sd) ** 2)
+
+
+def stepped_row(c, slope, low, x, row):
+    return row * jnp.log(low + (0.95 - low) * jax.nn.sigmoid(slope * (x[0] - c)))
 
 
 def foot(rng: np.random.Generator, deceit: bool) -> Case:

@@ -30,6 +30,7 @@ from . import exact, stein, tails
 from .doubted import standing
 from .exact import Trajectories, judge_exact
 from .known_tails import known_tails
+from .rare import rare_error
 from .reported import bends, on_the_reported_scale
 from .rule import MAX_SE_ALONE, PRINTED_R2, Evidence, judge
 from .several import judge_several
@@ -89,13 +90,15 @@ def assess(
         ),
         by_hand=plan.by_hand,
     )
+    ess = np.nan_to_num(np.fmin(found.mixing.ess, found.mixing.ess_square))
+    sd_se = np.fmax(found.sd_se, rare_error(problem, z[draws.healthy], ess))
     if trajectories is not None and plan.setup.exact:
         tail = np.nan_to_num(weighted.pareto_k(found.values))
         doubtful = (tail >= exact.HEAVY) & (tail < tails.HEAVY)
         T = float(draws.temperature.flat[0])
         tail[known_tails(problem, plan.known, z[draws.healthy], doubtful, T)] = 0.0
         coarse = unresolved(problem, z[draws.healthy])
-        return judge_exact(Evidence(**evidence), trajectories, found.sd_se, tail, coarse)
+        return judge_exact(Evidence(**evidence), trajectories, sd_se, tail, coarse)
     healthy = draws.healthy
     z = np.asarray(z, np.float64)[healthy]
     why_not = _no_meter(plan.known, draws)
@@ -110,7 +113,7 @@ def assess(
         plan.setup.corrected or plan.law is None or rough
     ):  # no excess to catch what a noisy meter misses
         evidence["max_se"] = MAX_SE_ALONE
-    evidence |= {"sd_se": found.sd_se, "tail": heavy_tails(found)}
+    evidence |= {"sd_se": sd_se, "tail": heavy_tails(found)}
     if rough:  # a covariance that is too small hides bias, and shows in r2 alone
         evidence["min_r2"] = PRINTED_R2
     return judge(Evidence(**evidence, why_not=why_not))

@@ -21,7 +21,7 @@ from ..draws import weighted
 from ..problem.problem import Problem
 from .stein import Corrected
 
-__all__ = ["bends", "on_the_reported_scale"]
+__all__ = ["bends", "on_the_reported_scale", "through"]
 
 STRAIGHT = 0.05  # sds (root mean square) from the linearisation within which it serves
 
@@ -49,9 +49,9 @@ def on_the_reported_scale(
     mean = weighted.mean(z, weights)
 
     def pushed(ratio: Float[np.ndarray, " d"]) -> Draws:
-        return _through(problem, mean + free.mean_shift + (z - mean) / ratio)
+        return through(problem, mean + free.mean_shift + (z - mean) / ratio)
 
-    values, moved = _through(problem, z), pushed(free.ratio)
+    values, moved = through(problem, z), pushed(free.ratio)
     sd = np.sqrt(weighted.var(values, weights))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         away = values - weighted.mean(values, weights) - (phi - weighted.mean(phi, weights))
@@ -69,7 +69,7 @@ def on_the_reported_scale(
         )
 
 
-def _through(problem: Problem, z: Float[np.ndarray, "chain draw d"]) -> Draws:
+def through(problem: Problem, z: Float[np.ndarray, "chain draw d"]) -> Draws:
     """What is reported at z, in one vector each."""
     with jax.enable_x64(problem.posterior.output is not None):
         position = problem.reported(problem.array(z))

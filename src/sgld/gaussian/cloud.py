@@ -15,8 +15,8 @@ A point counts whose density is above what the known mode's Gaussian says, and a
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
-from scipy.spatial import cKDTree
+from jaxtyping import Float, Int
+from scipy.spatial import KDTree
 from scipy.special import ndtri
 from scipy.stats import qmc
 
@@ -26,7 +26,7 @@ from ..stages import stage
 
 __all__ = ["tops_of_cloud"]
 
-FEW = 4  # parameters; of five, points are as far apart as the known mode is wide
+LOW, FEW = 4, 20  # parameters: of five, points are as far apart as the known mode is wide
 POINTS, WORK = 2**14, 2**23  # at most, and rows x points
 FARTHEST, NEAREST = (
     400.0,
@@ -35,6 +35,10 @@ FARTHEST, NEAREST = (
 ABOVE = 1.0  # log density, beyond what the known mode's Gaussian says
 NEIGHBOURS = 3  # for each of the 2^d corners of a cell
 LOOKED_AT, TOPS = 1024, 8  # points whose neighbours are, the densest; and places that are told
+CONE = np.cos(np.pi / 6)
+
+Values = Float[np.ndarray, " n"]
+Numbers = Int[np.ndarray, " m"]
 
 
 @stage("other modes", whole=True)
@@ -60,7 +64,21 @@ def tops_of_cloud(
     more = (log_r > np.log(NEAREST)) & (value > ABOVE - np.exp(2 * log_r) / 2)
     more = np.flatnonzero(more)
     more = more[np.argsort(-value[more])][:LOOKED_AT]
-    cylinder = np.column_stack([v, log_r])
-    _, around = cKDTree(cylinder).query(cylinder[more], NEIGHBOURS * 2**d + 1)
-    tops = more[value[more] > value[around[:, 1:]].max(axis=1)][:TOPS]
+    tops = _topping(v, log_r, value, more) if d <= LOW else _apart(v, more)
     return [(float(value[k]), tuple(z[k])) for k in tops]
+
+
+def _topping(v: Float[np.ndarray, "n d"], log_r: Values, value: Values, more: Numbers) -> Numbers:
+    """Those of `more` whose density is above all their neighbours'."""
+    cylinder = np.column_stack([v, log_r])
+    around = np.asarray(KDTree(cylinder).query(cylinder[more], NEIGHBOURS * 2 ** v.shape[1] + 1)[1])
+    return more[value[more] > value[around[:, 1:]].max(axis=1)][:TOPS]
+
+
+def _apart(v: Float[np.ndarray, "n d"], more: Numbers) -> list[int]:
+    """The first of `more` in each cone of directions."""
+    tops: list[int] = []
+    for k in more:
+        if len(tops) < TOPS and all(v[k] @ v[other] < CONE for other in tops):
+            tops.append(int(k))
+    return tops

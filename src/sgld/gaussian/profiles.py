@@ -2,7 +2,8 @@
 
 A straight ray leaves a curved plateau at once: of a curve a (1 - exp(-r x)) that is flat from some rate r on, log r
 and a follow a line together near the mode, and far out log r alone is free. Where the gradient at 4 and 14 sds
-of a ray says that the others would gain by moving, they are:
+of a ray says that the others would gain by moving, or their curvature that they are wider there than at the mode, as in
+a halo of some of many parameters, they are:
 
     p(t) ~ max over the others of the density at theta_i = m_i + t sd_i, times det(J_others)^{-1/2},
 
@@ -54,9 +55,9 @@ def followed(problem: Problem, gaussian: Laplace, seen: list[Ray], T: float) -> 
 def _bent(
     problem: Problem, gaussian: Laplace, seen: list[Ray], T: float
 ) -> list[tuple[int, float]]:
-    """Rays and sides whose others would gain most, by the curvature at the mode.
+    """Rays and sides whose others would gain most, by moving and by their width.
 
-    Those that gain `GAIN`, at a point that then has a density to speak of.
+    Those that gain `GAIN`, at a point that then has a density to speak of. Of many parameters widths cost too much.
     """
     sides = [(k, s) for k in range(len(seen)) for s in (-1.0, 1.0)]
     points = np.array([
@@ -64,14 +65,31 @@ def _bent(
     ])  # fmt: skip
     slopes = sums.gradients(problem, points).reshape(len(sides), len(LOOKED_AT), -1) / T
     gains = []
-    for (k, side), slope in zip(sides, slopes, strict=True):
+    places = points.reshape(len(sides), len(LOOKED_AT), -1)
+    for (k, side), slope, around in zip(sides, slopes, places, strict=True):
         others = np.arange(problem.dimension) != seen[k].parameter
         inverse = np.linalg.inv(gaussian.curvature[np.ix_(others, others)] / T)
         each = np.einsum("ti,ij,tj->t", slope[:, others], inverse, slope[:, others]) / 2
         there = np.interp(side * LOOKED_AT, seen[k].t, np.nan_to_num(seen[k].value, neginf=-1e30))
+        if problem.dimension <= FEW:
+            each = each + [
+                _wider(problem, gaussian, z, others) if value > NOTHING else 0.0
+                for z, value in zip(around, there, strict=True)
+            ]
         gains.append(float(np.max(np.where(there + each > NOTHING, each, 0.0))))
     order = np.argsort(-np.array(gains))
     return [sides[k] for k in order if gains[k] > GAIN]
+
+
+def _wider(
+    problem: Problem, gaussian: Laplace, z: Float[np.ndarray, " d"], others: np.ndarray
+) -> float:
+    """log of the width of the others at z over that at the mode; 0 where they are narrower, or bend upwards."""
+    J = np.asarray(sums.curvature(problem, problem.array(z)), np.float64)[np.ix_(others, others)]
+    if not np.isfinite(J).all() or np.linalg.eigvalsh((J + J.T) / 2)[0] <= 0:
+        return 0.0
+    at_mode = _half_log_det(gaussian.curvature[np.ix_(others, others)])
+    return max(0.0, at_mode - _half_log_det(J))
 
 
 def _profile(

@@ -2,7 +2,7 @@
 
 The ray of parameter i is m + t Sigma e_i / sd_i, with t in sds: where the posterior is Gaussian its
 density there is that parameter's marginal, exp(-t^2 / 2). It is looked at on both sides at 1, 2, 3
-and 4, 4 x 1.9, ... 1e5 sds, or every 3 sds to 400 where that costs little, and wherever it rises outwards the top is searched for. Then
+and 4, 4 x 1.9, ... 1e5 sds, or where that costs little every .5 to 12, 1 to 40 and 3 to 400, and wherever it rises outwards the top is searched for. Then
 
     share = int_{|t| > 4} t^2 p(t) dt / int t^2 p(t) dt
 
@@ -28,6 +28,7 @@ from ..stages import stage
 __all__ = ["ONE_SIDE", "SUSPICIOUS", "Far", "Ray", "rays", "within"]
 
 NEAR = 4.0  # sds that the Gaussian is trusted with
+CLOSE = 1.5  # from which on a rise may be another mode's
 INSIDE, OUTSIDE = (1.0, 2.0, 3.0), NEAR * 1.9 ** np.arange(17)
 SUSPICIOUS = 0.2  # share of the second moment beyond: an sd off by 11%
 ONE_SIDE = 0.1  # of it, on one side, that is doubted by itself where both together are suspicious
@@ -36,8 +37,12 @@ WINDOW = 5.0  # sds of a top's own around it
 BETWEEN = 24  # points by which a segment is integrated
 NOTHING = -1e3  # log density from which on there is none
 # a mode as narrow as the known one, on a foot e^5 times less dense, rises from it over 6 sds: outliers of a likelihood
-# with an error now and then make such modes
-FINE = np.concatenate([np.arange(NEAR, 400.0, 3.0), 400 * 1.9 ** np.arange(10)])
+# with an error now and then make
+# such modes; a likelihood that steps up makes one that is sharp on one side, and falls by t per sd at t sds on the other
+FINE = np.concatenate([
+    np.arange(NEAR, 12, 0.5), np.arange(12, 40, 1.0), np.arange(40, 400, 3.0), 400 * 1.9 ** np.arange(10),
+])  # fmt: skip
+FINE_INSIDE = np.arange(0.5, NEAR, 0.5)
 FINE_WORK = 2**29  # rows x parameters x points of all rays up to which these are taken
 WORK = 2**34  # rows x parameters x points: of more parameters some are looked at
 NUMBERS = 2**22  # of points that are held together
@@ -53,7 +58,7 @@ class Ray:
       parameter: which.
       direction: Sigma e_i / sd_i, in free coordinates.
       t, value: ascending.
-      tops: (t, value) of the maxima beyond `NEAR` sds.
+      tops: (t, value) of the maxima beyond `CLOSE` sds.
       bent: free positions [n, d] at t, where the ray is no straight line.
     """
 
@@ -162,14 +167,14 @@ def rays(
     `gaussian` is that of `problem` itself: in the units of a sharper one everything looks heavy.
     """
     d, center = problem.dimension, gaussian.center
-    t = _points(OUTSIDE)
+    t = _points(np.asarray(INSIDE), OUTSIDE)
     if parameters is None:
         most = max(1, WORK // (len(t) * max(1, problem.num_data) * d))
         chosen = np.arange(d) if d <= most else np.sort(rng.choice(d, most, replace=False))
     else:
         chosen = np.asarray(parameters)
     if max(1, problem.num_data) * d * len(chosen) * 2 * len(FINE) <= FINE_WORK:
-        t = _points(FINE)
+        t = _points(FINE_INSIDE, FINE)
     density = partial(_density, problem, center, temperature)
     directions = _directions(gaussian.tempered(temperature), chosen)
     at_once = max(1, NUMBERS // (len(t) * d))
@@ -189,8 +194,9 @@ def rays(
     return found
 
 
-def _points(outside: Values) -> Float[np.ndarray, " both_sides"]:
-    return np.concatenate([-outside[::-1], np.negative(INSIDE)[::-1], [0.0], INSIDE, outside])
+def _points(inside: Values, outside: Values) -> Float[np.ndarray, " both_sides"]:
+    t = np.append(inside, outside)
+    return np.concatenate([-t[::-1], [0.0], t])
 
 
 def _directions(gaussian, chosen: np.ndarray) -> Float[np.ndarray, "k d"]:
@@ -211,12 +217,12 @@ def _density(
 
 
 def _rises(ray: Ray) -> list[int]:
-    """Indices of the points beyond `NEAR` sds that are denser than the one before."""
+    """Indices of the points beyond `CLOSE` sds that are denser than the one before."""
     t, value = ray.t, np.where(np.isposinf(ray.value), -np.inf, ray.value)
     before = np.where(t > 0, np.roll(value, 1), np.roll(value, -1))
     with np.errstate(invalid="ignore"):
         rising = value > before + 1e-3 + 1e-5 * np.abs(before)
-    rising &= np.isfinite(value) & (np.abs(t) >= NEAR)
+    rising &= np.isfinite(value) & (np.abs(t) >= CLOSE)
     # one a hill: a point from which it rises further is not yet near the top
     after = np.where(t > 0, np.roll(value, -1), np.roll(value, 1))
     edge = (np.arange(len(t)) == 0) | (np.arange(len(t)) == len(t) - 1)
@@ -248,5 +254,5 @@ def _followed(ray: Ray, density, ends: Values) -> Ray:
     window = at + np.linspace(-WINDOW, WINDOW, sums.POINTS) * wide
     t, value = np.append(t, window), np.append(value, density(window[:, None] * ray.direction))
     t, first = np.unique(t, return_index=True)
-    tops = ray.tops if abs(at) < NEAR else (*ray.tops, (float(at), float(values[top])))
+    tops = ray.tops if abs(at) < CLOSE else (*ray.tops, (float(at), float(values[top])))
     return Ray(ray.parameter, ray.direction, t, value[first], tops)

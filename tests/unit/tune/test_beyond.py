@@ -341,6 +341,45 @@ def test_a_profile_has_the_others_volume():
     np.testing.assert_allclose(value[t < 5], truth[t < 5], atol=0.02)
 
 
+def halo_in_some(x, k=5, w=0.03, wide=10.0):
+    spread = jnp.where(jnp.arange(x.size) < k, wide, 1.0)
+    far = jnp.log(w) - k * jnp.log(wide) - 0.5 * jnp.sum((x / spread) ** 2)
+    return jnp.logaddexp(jnp.log1p(-w) - 0.5 * jnp.sum(x**2), far)
+
+
+def test_a_halo_in_half_of_the_parameters_shows_in_their_width():
+    """No axis and no random direction leads into it, and no gradient: only how wide the others are out there."""
+    problem, gaussian = of(halo_in_some, d=10)
+    rng = np.random.default_rng(0)
+    seen = rays(problem, gaussian, rng)
+    assert max(ray.share for ray in seen) < 0.01
+    found = profiles.followed(problem, gaussian, seen, 1.0)
+    truth = 0.03 * 100 / (0.97 + 0.03 * 100)  # but for what lies within 4 sds
+    # a side of the ray may be the straight one still
+    assert 0.3 * truth < max(ray.share for ray in found) < truth
+    assert {ray.parameter for ray in found} <= set(range(5))
+    assert beyond.look_beyond(problem, gaussian, rng, 1.0).doubts[0].kind == "tails"
+
+
+def test_a_step_up_between_two_points_of_a_coarse_ray_is_found():
+    def stepped(x, c=4.5):
+        return -0.5 * jnp.sum(x**2) + 12 * jnp.log(0.4 + 0.55 / (1 + jnp.exp(-10 * (x[0] - c))))
+
+    problem, gaussian = of(stepped, d=6)
+    (ray,) = rays(problem, gaussian, np.random.default_rng(0), parameters=[0])
+    assert any(4.5 < t < 5.2 for t, _ in ray.tops)
+
+
+@pytest.mark.parametrize("at", [2.0, 3.5])
+def test_a_hill_within_4_sds_is_a_top_too(at):
+    def hill(x):
+        return jnp.logaddexp(-0.5 * jnp.sum(x**2), 2 - 200 * jnp.sum((x - at) ** 2))
+
+    problem, gaussian = of(hill)
+    (ray,) = rays(problem, gaussian, np.random.default_rng(0))
+    assert any(abs(t - at) < 0.1 for t, _ in ray.tops)
+
+
 def test_a_narrow_mode_on_a_foot_is_met_by_its_rise():
     def on_a_foot(x, at=79.5):
         foot = -6.0 - 0.5 * (x / 90) ** 2

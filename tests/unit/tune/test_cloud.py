@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.gaussian.cloud import FEW, tops_of_cloud
+from sgld.gaussian.cloud import FEW, LOW, tops_of_cloud
 from sgld.gaussian.mode import gaussian_at_mode
 from sgld.problem.prepare import prepare
 
@@ -44,14 +44,23 @@ def test_a_narrow_mode_between_the_rays_is_near_a_top(place, sd):
     assert min(np.linalg.norm(np.subtract(z, place)) for _, z in tops) < 4 * sd * len(place) ** 0.5
 
 
-@pytest.mark.parametrize("d", range(1, FEW + 1))
+@pytest.mark.parametrize("d", range(1, LOW + 1))
 def test_what_falls_outwards_has_no_top(d):
     assert tops_of_cloud(*of(lambda x: -0.5 * jnp.sum(x**2), d)) == []
     assert tops_of_cloud(*of(lambda x: -3.0 * jnp.log1p(jnp.sum(x**2) / 5), d)) == []
 
 
+def test_of_more_parameters_a_wide_part_is_seen_off_the_axes():
+    place = np.full(10, 12 / 10**0.5)
+    tops = tops_of_cloud(*of(two(place, 0.7), 10))
+    ways = np.array([z for _, z in tops]) @ place / 12
+    cosines = ways / np.linalg.norm([z for _, z in tops], axis=1)
+    assert len(tops) and cosines.min() > 0.6
+    assert tops_of_cloud(*of(lambda x: -0.5 * jnp.sum(x**2), 10)) == []
+
+
 def test_of_more_parameters_space_is_too_large():
-    assert tops_of_cloud(*of(two([3.0] * 5, 0.9), FEW + 1)) == []
+    assert tops_of_cloud(*of(two([3.0] * (FEW + 1), 0.9), FEW + 1)) == []
 
 
 def test_tops_are_told_densest_first_at_every_temperature():

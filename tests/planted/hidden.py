@@ -1,0 +1,77 @@
+"""Bugs in the search for what hides: needles, steps, halos in some parameters, values that come rarely."""
+
+from .mutant import Mutant
+
+CLOUD = "tests/unit/tune/test_cloud.py::"
+BEYOND = "tests/unit/tune/test_beyond.py::"
+RARE = "tests/unit/diagnose/test_rare.py::"
+
+HIDDEN = [
+    Mutant(
+        "cloud: evenly spread over r, not over its logarithm", "gaussian/cloud.py",
+        "log_r = np.log(FARTHEST) * u[:, d]", "log_r = np.log1p((FARTHEST - 1) * u[:, d])",
+        CLOUD + "test_a_narrow_mode_between_the_rays_is_near_a_top",
+    ),
+    Mutant(
+        "cloud: directions of a cube", "gaussian/cloud.py",
+        "xi = ndtri(u[:, :d])", "xi = u[:, :d]",
+        CLOUD + "test_a_narrow_mode_between_the_rays_is_near_a_top",
+    ),
+    Mutant(
+        "cloud: all that is denser than the Gaussian is a top", "gaussian/cloud.py",
+        "value[more] > value[around[:, 1:]].max(axis=1)", "value[more] > -np.inf",
+        CLOUD + "test_what_falls_outwards_has_no_top",
+    ),
+    Mutant(
+        "cloud: a point is its own neighbour", "gaussian/cloud.py",
+        "value[around[:, 1:]]", "value[around]",
+        CLOUD + "test_a_narrow_mode_between_the_rays_is_near_a_top",
+    ),
+    Mutant(
+        "cloud: of many rows no point is left", "gaussian/cloud.py",
+        "POINTS, WORK // max(1, problem.num_data)", "POINTS, WORK // max(1, problem.num_data) ** 2 + 2",
+        CLOUD + "test_many_rows_are_met_by_fewer_points",
+    ),
+    Mutant(
+        "cloud: what it finds is told and not searched from", "gaussian/beyond.py",
+        "tops += cloud.tops_of_cloud(some, near, T)", "cloud.tops_of_cloud(some, near, T)",
+        CLOUD + "test_a_needle_that_holds_half_the_mass_is_measured",
+    ),
+    Mutant(
+        "rays: hills within 4 sds are none", "gaussian/rays.py",
+        "CLOSE = 1.5", "CLOSE = 4.0", BEYOND + "test_a_hill_within_4_sds_is_a_top_too",
+    ),
+    Mutant(
+        "rays: 3 sds from one point to the next", "gaussian/rays.py",
+        "np.arange(NEAR, 12, 0.5)", "np.arange(NEAR, 12, 3.0)",
+        BEYOND + "test_a_step_up_between_two_points_of_a_coarse_ray_is_found",
+    ),
+    Mutant(
+        "profiles: the others' width out there is not asked", "gaussian/profiles.py",
+        "each = each + [", "each + [", BEYOND + "test_a_halo_in_half_of_the_parameters_shows_in_their_width",
+    ),
+    Mutant(
+        "profiles: narrower counts as wider", "gaussian/profiles.py",
+        "return max(0.0, at_mode - _half_log_det(J))", "return max(0.0, _half_log_det(J) - at_mode)",
+        BEYOND + "test_a_halo_in_half_of_the_parameters_shows_in_their_width",
+    ),
+    Mutant(
+        "rare values: the points weigh as if drawn from the draws' Gaussian", "diagnose/rare.py",
+        "log_w = -(wide**2 - 1) * np.sum(xi**2, axis=1) / 2", "log_w = np.zeros(count)",
+        RARE + "test_a_value_that_comes_once_in_two_thousand_draws",
+    ),
+    Mutant(
+        "rare values: told although many draws have seen them", "diagnose/rare.py",
+        "np.where(ess * chance < EXPECTED, error, 0.0)", "error", RARE + "test_what_many_draws_have_seen_is_theirs_to_judge",
+    ),
+    Mutant(
+        "rare values: the error is of the variance", "diagnose/rare.py",
+        "(4 * np.maximum(ess, 1.0))", "np.maximum(ess, 1.0)",
+        RARE + "test_a_value_that_comes_once_in_two_thousand_draws",
+    ),
+    Mutant(
+        "rare values: found and not judged by", "diagnose/assess.py",
+        "sd_se = np.fmax(found.sd_se, rare_error(problem, z[draws.healthy], ess))", "sd_se = found.sd_se",
+        RARE + "test_a_rare_loss_is_not_trusted_from_draws_that_missed_it",
+    ),
+]  # fmt: skip

@@ -1,0 +1,57 @@
+"""Values of an output that come so rarely that draws do not know how wide it is."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.diagnose.rare import rare_error
+from sgld.problem.prepare import prepare
+
+RNG = np.random.default_rng(0)
+ESS = 10_000.0
+
+
+def error(output, d=1, ess=ESS, draws=4000, scale=1.0):
+    posterior = sgld.Posterior(lambda z: -0.5 * jnp.sum(z**2), output=output)
+    problem = prepare(posterior, None, np.zeros(d, np.float32))
+    z = scale * RNG.standard_normal((4, draws // 4, d))
+    reported = np.size(output(jnp.zeros(d)))
+    return rare_error(problem, z, np.full(reported, ess))
+
+
+def step(at, height):
+    return lambda z: z[0] + height * jax.nn.sigmoid(50 * (z[0] - at))
+
+
+@pytest.mark.parametrize("d", [1, 3, 20])
+def test_a_value_that_comes_once_in_two_thousand_draws(d):
+    """P(z > 3.3) = 4.8e-4 of height 100 makes 83% of the variance: kurtosis p h^4 / (1 + p h^2)^2."""
+    p, h = 4.83e-4, 100.0
+    kurtosis = p * h**4 / (1 + p * h**2) ** 2
+    assert error(step(3.3, h), d)[0] == pytest.approx(np.sqrt((kurtosis - 1) / 4 / ESS), rel=0.3)
+
+
+def test_it_is_known_from_enough_draws():
+    assert error(step(3.3, 100.0), ess=1e6)[0] == 0
+
+
+def test_what_many_draws_have_seen_is_theirs_to_judge():
+    found = error(lambda z: jnp.stack([z[0], z[0] ** 3, jnp.exp(z[0]), 1 / (1 + z[0] ** 2)]))
+    assert not found.any()
+
+
+def test_without_an_output_it_costs_nothing():
+    problem = prepare(sgld.Posterior(lambda z: -0.5 * jnp.sum(z**2)), None, np.zeros(1, np.float32))
+    assert not rare_error(problem, RNG.standard_normal((4, 100, 1)), np.ones(1)).any()
+
+
+@pytest.mark.parametrize("seed", [1, 6])
+def test_a_rare_loss_is_not_trusted_from_draws_that_missed_it(seed):
+    posterior = sgld.Posterior(
+        lambda z: -0.5 * jnp.sum(z**2),
+        output=lambda z: z[0] + 300 * jax.nn.sigmoid(20 * (z[0] - 3.5)),
+    )
+    draws = sgld.sample(posterior, None, jnp.zeros(1), seed=seed, progress=False)
+    assert draws.verdict.word != "trusted"
