@@ -78,9 +78,9 @@ def design(rows: pandas.DataFrame) -> np.ndarray:
 def claims(X, y, log_years, weight):
     b = numpyro.sample("b", dist.Normal(0, 2.5).expand([X.shape[1]]))
     spread = numpyro.sample("spread", dist.HalfNormal(1.0))
-    concentration = numpyro.deterministic("extra", spread**-2)
+    extra = numpyro.deterministic("extra", spread**2)
     mu = jnp.exp(X @ b + log_years)
-    numpyro.sample("y", dist.NegativeBinomial2(mu, concentration), obs=y)
+    numpyro.sample("y", dist.NegativeBinomial2(mu, 1 / extra), obs=y)
 
 
 def cover(X, y, log_years, weight):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -119,6 +119,10 @@ class Layout:
             leaves.append(z[..., start : start + size].reshape(*lead, *shape).astype(dtype))
             start += size
         return jax.tree.unflatten(self.treedef, leaves)
+
+    def in_double(self) -> Layout:
+        """The same, of positions in double precision."""
+        return replace(self, dtypes=("float64",) * len(self.dtypes))
 
     def element_names(self) -> list[str]:
         """One name per flat entry: `beta[0]`, `beta[1]`, `sigma` ..."""

@@ -200,6 +200,8 @@ def test_predictions_carry_ids_and_are_of_the_kind_asked(packed, frame):
     assert list(likeliest) == ["class", "probability"]
     expected = np.where(mean["mean"] > 0.5, "yes", "no")
     assert list(likeliest["class"][here]) == list(expected[here])
+    own = np.maximum(mean["mean"], 1 - mean["mean"])  # its own probability, whichever it is
+    np.testing.assert_allclose(likeliest["probability"][here], own[here])
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,11 @@ HIDDEN = [
         BEYOND + "test_a_halo_in_half_of_the_parameters_shows_in_their_width",
     ),
     Mutant(
+        "profiles: where there is no curvature the others are as wide as 1", "gaussian/profiles.py",
+        "return z, np.full_like(J, np.nan)", "return z, np.eye(int(others.sum()))",
+        BEYOND + "test_a_profile_ends_where_there_is_no_curvature",
+    ),
+    Mutant(
         "rare values: the points weigh as if drawn from the draws' Gaussian", "diagnose/rare.py",
         "log_w = -(wide**2 - 1) * np.sum(xi**2, axis=1) / 2", "log_w = np.zeros(count)",
         RARE + "test_a_value_that_comes_once_in_two_thousand_draws",

@@ -70,6 +70,11 @@ def agree(printed, page, parameters):
         assert abs(sd / page_sd - 1) < 0.07, name
 
 
+def worded(text):
+    """Without the percent that an sd is known within, which Monte Carlo error moves from machine to machine."""
+    return re.sub(r"within \d+%", "within N%", text)
+
+
 # -- what runs, page by page -----------------------------------------------------------------
 
 
@@ -86,16 +91,14 @@ def test_the_python_of_the_readme(capsys):
     printed = capsys.readouterr().out
     agree(printed, PAGES["README.md"], [f"x[{i}]" for i in range(5)])
     assert names["draws"].verdict.word == "trusted"
-    assert (
-        str(names["model"].verdict_) in printed
-        and str(names["model"].verdict_) in PAGES["README.md"]
-    )
+    verdict = str(names["model"].verdict_)
+    assert verdict in printed and worded(verdict) in worded(PAGES["README.md"])
     for line in (
         "target: the posterior",
         "verdict: trusted",
         "  sd within 2% on all 5 parameters.",
     ):
-        assert line in printed and line in PAGES["README.md"]
+        assert worded(line) in worded(printed) and line in PAGES["README.md"]
 
 
 def test_the_shell_of_the_readme(tmp_path, monkeypatch):
@@ -115,7 +118,7 @@ def test_the_shell_of_the_readme(tmp_path, monkeypatch):
         "report: runs/visits/report.html\n",
         "note: the model looks misspecified",
     ):
-        assert line in fitted.stdout and line in text
+        assert worded(line) in worded(fitted.stdout) and line in text
     predicted = CliRunner().invoke(app, shlex.split(predict))
     assert predicted.exit_code == 0, predicted.output
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 51
@@ -192,7 +195,12 @@ def test_the_page_on_tables(capsys):
     fit, printed = names["fit"], capsys.readouterr().out
     assert "19998 rows (2 more left out: a cell they need is missing)" in printed
     assert fit.verdict.word == "trusted", fit.verdict
-    truth = {"age": -0.01, "C(town)[T.outer]": -0.4, "C(town)[T.rural]": -0.4, "concentration": 2.0}
+    truth = {
+        "age": -0.01,
+        "C(town)[T.outer]": -0.4,
+        "C(town)[T.rural]": -0.4,
+        "overdispersion": 0.5,
+    }
     table = fit.summary().parameters
     for name, value in truth.items():
         assert abs(table[name]["mean"] - value) < 4 * table[name]["sd"], name
@@ -216,7 +224,7 @@ def test_the_page_on_scikit_learn(capsys):
     printed, said = capsys.readouterr().out, fenced(PAGES["scikit-learn.md"], "text")[0]
     agree(printed, said, ["age", "sigma"])
     for line in (*said.splitlines()[:2], "trusted\n"):
-        assert line in printed
+        assert worded(line) in worded(printed)
     assert names["proba"].shape == (569, 2)
 
 

@@ -135,9 +135,9 @@ def _criterion(
     kind: Literal["loo", "waic"], draws: Draws, posterior: Any, data: Any, subsample: Any,
     max_draws: int, seed: int, progress: bool,
 ) -> Criterion:  # fmt: skip
+    draws = getattr(draws, "draws", draws)  # of what sgld.fit returned
     if not isinstance(draws, Draws):
-        remedy = "; give its .draws" if hasattr(draws, "draws") else ""
-        raise UsageError(f"draws must be Draws. Got {type(draws).__name__}{remedy}.")
+        raise UsageError(f"draws must be Draws, or a Fit. Got {type(draws).__name__}.")
     whole_number("max_draws", max_draws, 100)
     check_seed(seed)
     check_target(draws, kind)

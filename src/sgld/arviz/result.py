@@ -171,6 +171,11 @@ def compare_models(
 
     if method not in METHODS:
         raise UsageError(f"method must be one of {', '.join(METHODS)}. Got {method!r}.")
+    if not isinstance(models, Mapping):
+        raise UsageError(
+            'models must be a mapping, by name: {"with x": one, "without": other}. '
+            f"Got a {type(models).__name__}."
+        )
     if len(models) < 2:
         raise UsageError(f"models must be two or more, by name. Got {len(models)}.")
     found: dict[str, Criterion] = {}

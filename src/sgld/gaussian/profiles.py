@@ -95,7 +95,7 @@ def _wider(
 def _profile(
     problem: Problem, gaussian: Laplace, ray: Ray, side: float, T: float
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"], Float[np.ndarray, "n d"]]:
-    """(|t|, log p, z): from the mode outwards, each point from the one before."""
+    """(|t|, log p, z): from the mode outwards, each point from the one before, as far as there is a curvature."""
     i, d = ray.parameter, problem.dimension
     others = np.arange(d) != i
     sd, base = ray.direction[i], _half_log_det(gaussian.curvature[np.ix_(others, others)])
@@ -104,7 +104,7 @@ def _profile(
         z[i] = gaussian.center[i] + side * t * sd
         z, J = _maximised(problem, z, others)
         value = sums.differences(problem, z[None], gaussian.center)[0] / T
-        if not np.isfinite(value):
+        if not (np.isfinite(value) and np.isfinite(J).all()):
             break
         ts.append(float(t))
         zs.append(z.copy())
@@ -119,7 +119,7 @@ def _profile(
 def _maximised(
     problem: Problem, z: Float[np.ndarray, " d"], others: np.ndarray
 ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "e e"]]:
-    """Newton's method in the `others`, with their curvature's eigenvalues made positive; and it."""
+    """Newton's method in the `others`, with their curvature's eigenvalues made positive; and it, NaN where it is none."""
     z = z.copy()
     for _ in range(STEPS):
         _, slope = sums.value_and_gradient(problem, problem.array(z))
@@ -127,7 +127,7 @@ def _maximised(
         J = np.asarray(sums.curvature(problem, problem.array(z)), np.float64)
         J = J[np.ix_(others, others)]
         if not (np.isfinite(J).all() and np.isfinite(slope).all()):
-            return z, np.eye(int(others.sum()))
+            return z, np.full_like(J, np.nan)
         values, vectors = np.linalg.eigh((J + J.T) / 2)
         values = np.maximum(np.abs(values), 1e-8 * max(float(np.abs(values).max()), 1e-30))
         move = vectors @ ((slope @ vectors) / values)

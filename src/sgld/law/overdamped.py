@@ -121,10 +121,11 @@ class Law:
         return self.ratio_of(self.covariance(h, temperature), temperature)
 
     def ratio_of(self, covariance: Matrix, temperature: float) -> Float[np.ndarray, " m"]:
-        """sd of the reported parameters under a covariance S over that of the posterior."""
+        """sd of the reported parameters under a covariance S over that of the posterior; NaN of a constant."""
         wrong = np.einsum("mi,ij,mj->m", self.out, covariance, self.out)
         true = np.einsum("mi,i,mi->m", self.out, temperature / self.a, self.out)
-        return np.sqrt(wrong / true)
+        with np.errstate(invalid="ignore"):
+            return np.sqrt(wrong / true)
 
 
 def largest_step(law: Any, bias: float, temperature: float = 1.0) -> float:

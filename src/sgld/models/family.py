@@ -146,13 +146,16 @@ def _poisson(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Arr
 
 
 def _negative_binomial(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log P(y) with mean mu = exp(eta) and variance mu + mu^2 / concentration.
+    """log P(y) with mean mu = exp(eta) and variance mu + overdispersion mu^2.
 
-    Through the beta function: where the data are all but Poisson, the concentration is large, and
-    NumPyro's differences of log gamma functions are float32's rounding alone.
+    Through the beta function of k = 1 / overdispersion, the concentration: where the data are all but
+    Poisson, k is large, and NumPyro's differences of log gamma functions are float32's rounding alone.
     """
-    k = position["concentration"]
-    excess = eta - jnp.log(k)
+    log_k = -jnp.log(position["overdispersion"])
+    k, excess = (
+        jnp.exp(log_k),
+        eta - log_k,
+    )  # of 1 / x the derivative is lost where x^2 is 0 in float32
     return -betaln(y + 1, k) - jnp.log(k + y) + y * excess - (k + y) * jax.nn.softplus(excess)
 
 
@@ -242,7 +245,7 @@ def _sample_poisson(rng: np.random.Generator, eta: np.ndarray, given: PyTree) ->
 def _sample_negative_binomial(
     rng: np.random.Generator, eta: np.ndarray, given: PyTree
 ) -> np.ndarray:
-    concentration = np.broadcast_to(given["concentration"], np.shape(eta))
+    concentration = np.broadcast_to(1 / given["overdispersion"], np.shape(eta))
     rate = rng.gamma(concentration) / concentration * np.exp(np.minimum(eta, 40.0))
     return rng.poisson(np.minimum(rate, 1e18)).astype(np.float64)
 
@@ -347,9 +350,9 @@ NEGATIVE_BINOMIAL = Family(
     check=_check_counts("negative-binomial"),
     centre=_log_mean,
     mean=lambda eta, given: np.exp(eta),
-    sd=lambda eta, given: np.sqrt(np.exp(eta) + np.exp(2 * eta) / given["concentration"]),
+    sd=lambda eta, given: np.sqrt(np.exp(eta) + np.exp(2 * eta) * given["overdispersion"]),
     sample=_sample_negative_binomial,
-    dispersion=("concentration",),
+    dispersion=("overdispersion",),
 )
 
 GAMMA = Family(

@@ -127,6 +127,8 @@ def fit(
       >>> sorted(fit.predict({"x": [0.0, 1.0], "years": [1.0, 2.0]}))
       ['lower', 'mean', 'sd', 'upper']
     """
+    if isinstance(data, str) and "~" in data and not isinstance(formula, str):
+        raise UsageError(f"the table comes first: sgld.fit(table, {data!r}).")
     if sampler not in ("auto", *SAMPLERS):
         raise UsageError(
             f"sampler must be 'auto' or one of {', '.join(SAMPLERS)}. Got {sampler!r}."

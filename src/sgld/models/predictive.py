@@ -63,10 +63,13 @@ def predict_rows(
     found = {k: stretch * v + (shift if k != "sd" else 0.0) for k, v in found.items()}
     if family.name != "bernoulli" or kind == "mean":
         return found
-    likely = {"probability": found["mean"]}
     if kind == "outcome":
-        return {**found, **likely}
-    return {"class": np.asarray(spec.get("words") or [0, 1])[(found["mean"] > 0.5) * 1], **likely}
+        return {**found, "probability": found["mean"]}
+    second = found["mean"] > 0.5
+    return {
+        "class": np.asarray(spec.get("words") or [0, 1])[second * 1],
+        "probability": np.where(second, found["mean"], 1 - found["mean"]),
+    }
 
 
 def _of_levels(

@@ -106,6 +106,11 @@ def half_normal(scale: ArrayLike, x: Array) -> Array:
     return normal(0.0, scale, x) + math.log(2)
 
 
+def root(scale: ArrayLike, x: Array) -> Array:
+    """log density of x where x^(1/2) is half normal."""
+    return half_normal(scale, x**0.5) + math.log(0.5) - 0.5 * jnp.log(x)
+
+
 def inverse_root(scale: ArrayLike, x: Array) -> Array:
     """log density of x where x^(-1/2) is half normal: the spread that x leaves near none."""
     return half_normal(scale, x**-0.5) + math.log(0.5) - 1.5 * jnp.log(x)
@@ -128,9 +133,8 @@ class Dispersion(NamedTuple):
 
 DISPERSIONS = {
     "sigma": Dispersion(half_normal, "sigma ~ half-normal({:.4g})", None, None),
-    "concentration": Dispersion(
-        inverse_root, "1/sqrt(concentration) ~ half-normal({:g})", 1.0, 1.0
-    ),
+    # and not the concentration 1/x, whose mean is infinite where the data may be Poisson
+    "overdispersion": Dispersion(root, "sqrt(overdispersion) ~ half-normal({:g})", 1.0, 1.0),
     "shape": Dispersion(inverse_root, "1/sqrt(shape) ~ half-normal({:g})", 1.0, 1.0),
     "df": Dispersion(gamma_of_two, "df ~ gamma(2, {:g})", 0.1, 10.0),
 }

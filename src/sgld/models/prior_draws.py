@@ -15,6 +15,7 @@ from .prior import (
     inverse_root,
     laplace,
     normal,
+    root,
     student_t,
 )
 
@@ -74,6 +75,8 @@ def _dispersion(
     law = DISPERSIONS[name].log_density
     if law is half_normal:
         return np.abs(rng.normal(0.0, scale, count))
+    if law is root:
+        return rng.normal(0.0, scale, count) ** 2.0
     if law is inverse_root:
         return rng.normal(0.0, scale, count) ** -2.0
     assert law is gamma_of_two

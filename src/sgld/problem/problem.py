@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
@@ -101,8 +102,14 @@ class Problem:
         return np.asarray(values, self.target.layout.dtype)
 
     def reported(self, zs: Float[Array, "chain draw d"]) -> PyTree:
-        """What draws report at free positions, leaves [chain, draw, ...], on the host."""
-        return jax.tree.map(np.asarray, _reported(self.target, zs))
+        """What draws report at free positions, leaves [chain, draw, ...], on the host.
+
+        Where double precision is on for `output=`, bijections are in double too: some mix no precisions.
+        """
+        target = self.target
+        if self.posterior.output is not None and jnp.result_type(float) == np.float64:
+            target = replace(target, layout=target.layout.in_double())
+        return jax.tree.map(np.asarray, _reported(target, zs))
 
     def at_temperature(self, temperature: Any) -> Problem:
         """The same with the target of a law at another temperature; without constraints there is one target."""

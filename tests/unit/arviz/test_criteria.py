@@ -254,6 +254,8 @@ def test_what_has_no_loo_is_told_why(y, rng):
             sgld.loo(draws, progress=False, **how)
     with pytest.raises(UsageError, match="draws must be Draws"):
         sgld.loo({"t": 1})
+    with pytest.raises(UsageError, match="models must be a mapping, by name"):
+        sgld.compare_models([draws, draws])
     with pytest.raises(UsageError, match=r"posterior must be an sgld\.Posterior"):
         sgld.loo(draws, {"t": 1}, y)
 

@@ -129,7 +129,7 @@ def test_draws_of_the_prior_have_its_law(table, prior, mean, sd):
     np.testing.assert_allclose(np.quantile(found["sigma"], 0.5), 0.6745 * scale, rtol=0.03)
 
 
-@pytest.mark.parametrize("family, name", [("negative-binomial", "concentration"), ("gamma", "shape")])  # fmt: skip
+@pytest.mark.parametrize("family, name", [("negative-binomial", "overdispersion"), ("gamma", "shape")])  # fmt: skip
 def test_draws_of_a_dispersion_s_prior(table, family, name):
     formula = "count ~ x" if family == "negative-binomial" else "y ~ x"
     found = prior_draws(FormulaModel.build(table, formula, family), 40_000, 0)[name]

@@ -147,3 +147,29 @@ def test_the_transforms_are_numpyros(x64, model, args, kwargs):
     for name, value in posterior.unconstrain(position).items():
         np.testing.assert_allclose(value, expected[name], atol=1e-9)
         np.testing.assert_allclose(value, free[name], atol=1e-9)
+
+
+def test_a_deterministic_site_beside_a_cholesky_factor_is_reported_in_double():
+    """`output=` is taken in double precision, and NumPyro's triangle of single ones was not."""
+
+    def model(y):
+        L = numpyro.sample("L", dist.LKJCholesky(2, 1.0))
+        numpyro.deterministic("r", L[1, 0])
+        m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Normal(m, 1.0), obs=y)
+
+    posterior, init = sgld.from_numpyro(model, np.zeros(1, np.float32))
+    draws = sgld.sample(
+        posterior,
+        None,
+        init,
+        step_size=1e-3,
+        num_draws=4,
+        burn_in=0,
+        thin=1,
+        num_chains=2,
+        progress=False,
+    )
+    position = draws.position
+    np.testing.assert_allclose(position["r"], position["L"][..., 1, 0])

@@ -12,7 +12,7 @@ POSITION = {
     "coefficients": np.array([0.3, 1.2, -0.4], np.float32),
     "sigma": np.float32(0.7),
     "df": np.float32(5.0),
-    "concentration": np.float32(1.5),
+    "overdispersion": np.float32(1 / 1.5),
     "shape": np.float32(2.5),
 }
 EXTRA = {"trials": np.float32(7.0)}

@@ -239,7 +239,7 @@ def test_the_mean_is_predicted_without_the_noise_of_outcomes():
     model = FormulaModel.build(data, "claims ~ x + offset(log(years))", "negative-binomial")
     rng = np.random.default_rng(0)
     position = {
-        "coefficients": rng.normal(0, 0.1, (4000, 2)), "concentration": rng.gamma(9, 0.3, 4000),
+        "coefficients": rng.normal(0, 0.1, (4000, 2)), "overdispersion": 1 / rng.gamma(9, 0.3, 4000),
     }  # fmt: skip
     new = {"x": [0.0, 1.0], "years": [1.0, 4.0]}
     found = model.predict(position, new, kind="mean", prob=0.8)

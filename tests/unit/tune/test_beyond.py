@@ -332,6 +332,18 @@ def test_rays_follow_what_is_correlated():
         np.testing.assert_allclose(ray.value[near], -0.5 * ray.t[near] ** 2, rtol=1e-3, atol=1e-3)
 
 
+def test_a_profile_ends_where_there_is_no_curvature(monkeypatch):
+    """Of a curvature that is NaN in single precision no width is made up."""
+    problem, gaussian = of(lambda x: -0.5 * jnp.sum((x * jnp.array([1.0, 100.0])) ** 2), d=2)
+    (ray,) = rays(problem, gaussian, np.random.default_rng(0), parameters=[0])
+    real = profiles.sums.curvature
+    lost = lambda problem, z: real(problem, z) * (1.0 if float(z[0]) < 3 else np.nan)  # noqa: E731
+    monkeypatch.setattr(profiles.sums, "curvature", lost)
+    t, value, _ = profiles._profile(problem, gaussian, ray, 1.0, 1.0)
+    assert 2 < t[-1] < 3
+    np.testing.assert_allclose(value, -0.5 * t**2, rtol=1e-3)
+
+
 def test_a_profile_has_the_others_volume():
     """The sd of y grows as e^x: x alone is N(0, 1)."""
     problem, gaussian = of(lambda x: -0.5 * (x[0] ** 2 + (x[1] * jnp.exp(-x[0])) ** 2) - x[0], d=2)

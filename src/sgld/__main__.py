@@ -1,0 +1,5 @@
+"""`python -m sgld`."""
+
+from .cli.app import main
+
+main()
