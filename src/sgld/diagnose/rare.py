@@ -18,7 +18,6 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from ..problem.problem import Problem
 from .reported import bends, through
@@ -34,6 +33,8 @@ def rare_error(
     problem: Problem, z: Float[np.ndarray, "chain draw d"], ess: Float[np.ndarray, " m"]
 ) -> Float[np.ndarray, " m"]:
     """The error of each reported sd as a share of it, where rare values make it; 0 elsewhere."""
+    from scipy.stats import qmc  # a second to import
+
     flat, d = z.reshape(-1, z.shape[-1]).astype(np.float64), z.shape[-1]
     none = np.zeros(len(ess))
     count = 2 ** int(np.log2(min(POINTS, max(1, NUMBERS // len(ess)))))

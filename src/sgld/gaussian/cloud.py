@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.spatial import KDTree
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from ..problem import sums
 from ..problem.problem import Problem
@@ -49,6 +47,8 @@ def tops_of_cloud(
 
     `gaussian` is that of `problem` itself, whose centre is a mode.
     """
+    from scipy.stats import qmc  # a second to import
+
     d = problem.dimension
     if d > FEW:
         return []
@@ -70,6 +70,8 @@ def tops_of_cloud(
 
 def _topping(v: Float[np.ndarray, "n d"], log_r: Values, value: Values, more: Numbers) -> Numbers:
     """Those of `more` whose density is above all their neighbours'."""
+    from scipy.spatial import KDTree
+
     cylinder = np.column_stack([v, log_r])
     around = np.asarray(KDTree(cylinder).query(cylinder[more], NEIGHBOURS * 2 ** v.shape[1] + 1)[1])
     return more[value[more] > value[around[:, 1:]].max(axis=1)][:TOPS]
