@@ -52,7 +52,7 @@ class Pointwisely(NamedTuple):
 
 
 def loo(
-    draws: Draws,
+    draws: Any,
     posterior: Any = None,
     data: Any = None,
     *,
@@ -67,7 +67,7 @@ def loo(
     (`.bad_rows`): leaving one of them out moves the posterior further than its draws reach.
 
     Args:
-      draws: of the posterior itself: `sgld.sample`, `sgld.reference`, `sgld.fit(...).draws`.
+      draws: of the posterior itself: `sgld.sample`, `sgld.reference`; or what `sgld.fit` returned.
       posterior, data: those the draws are of, where the draws do not know them (a loaded run of
         functions of your own).
       subsample: the number of rows at which it is computed, the rest by the difference estimator of
@@ -97,7 +97,7 @@ def loo(
 
 
 def waic(
-    draws: Draws,
+    draws: Any,
     posterior: Any = None,
     data: Any = None,
     *,
@@ -132,7 +132,7 @@ def waic(
 
 
 def _criterion(
-    kind: Literal["loo", "waic"], draws: Draws, posterior: Any, data: Any, subsample: Any,
+    kind: Literal["loo", "waic"], draws: Any, posterior: Any, data: Any, subsample: Any,
     max_draws: int, seed: int, progress: bool,
 ) -> Criterion:  # fmt: skip
     draws = getattr(draws, "draws", draws)  # of what sgld.fit returned

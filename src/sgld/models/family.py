@@ -152,10 +152,8 @@ def _negative_binomial(eta: Array, y: Array, position: PyTree, extra: PyTree) ->
     Poisson, k is large, and NumPyro's differences of log gamma functions are float32's rounding alone.
     """
     log_k = -jnp.log(position["overdispersion"])
-    k, excess = (
-        jnp.exp(log_k),
-        eta - log_k,
-    )  # of 1 / x the derivative is lost where x^2 is 0 in float32
+    k = jnp.exp(log_k)  # of 1 / x the derivative is lost where x^2 is 0 in float32
+    excess = eta - log_k
     return -betaln(y + 1, k) - jnp.log(k + y) + y * excess - (k + y) * jax.nn.softplus(excess)
 
 

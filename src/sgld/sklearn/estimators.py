@@ -219,7 +219,7 @@ class SGLDClassifier(ClassifierMixin, Estimator):
     def _check_classes(self) -> None:
         if len(self.classes_) < 2:
             raise DataError(
-                f"y holds one class alone, {self.classes_[0]!r}; a classifier needs rows of two at least."
+                f"y holds one class alone, {self.classes_.tolist()[0]!r}; a classifier needs rows of two at least."
             )
 
     def _codes(self, y: np.ndarray) -> np.ndarray:

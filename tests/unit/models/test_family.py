@@ -1,4 +1,5 @@
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -156,3 +157,21 @@ def test_centre_is_finite_where_the_outcome_is_constant(name, value):
 def test_unknown_family():
     with pytest.raises(UsageError, match=r"Got 'poison'. Did you mean 'poisson'"):
         find_family("poison")
+
+
+@pytest.mark.parametrize("log_overdispersion", [-9.0, -30.0, -69.0])
+def test_without_overdispersion_counts_are_poisson(log_overdispersion):
+    """Density, slope and curvature, in single precision and beside the overdispersion's own."""
+    datum = (jnp.ones(1), jnp.float32(3.0), {})
+
+    def log_density(name):
+        def of(z):
+            position = {"coefficients": z[:1], "overdispersion": jnp.exp(z[1])}
+            return FAMILIES[name].log_likelihood(position, datum)
+
+        return of
+
+    z = jnp.array([0.4, log_overdispersion], jnp.float32)
+    for order in (lambda f: f(z), lambda f: jax.grad(f)(z)[0], lambda f: jax.hessian(f)(z)[0, 0]):
+        found, poisson = (order(log_density(name)) for name in ("negative-binomial", "poisson"))
+        np.testing.assert_allclose(found, poisson, rtol=2e-3)
