@@ -33,7 +33,7 @@ def rare_error(
     problem: Problem, z: Float[np.ndarray, "chain draw d"], ess: Float[np.ndarray, " m"]
 ) -> Float[np.ndarray, " m"]:
     """The error of each reported sd as a share of it, where rare values make it; 0 elsewhere."""
-    from scipy.stats import qmc  # a second to import
+    from scipy.stats import qmc  # half a second to import
 
     flat, d = z.reshape(-1, z.shape[-1]).astype(np.float64), z.shape[-1]
     none = np.zeros(len(ess))

@@ -26,10 +26,8 @@ __all__ = ["tops_of_cloud"]
 
 LOW, FEW = 4, 20  # parameters: of five, points are as far apart as the known mode is wide
 POINTS, WORK = 2**14, 2**23  # at most, and rows x points
-FARTHEST, NEAREST = (
-    400.0,
-    1.3,
-)  # sds; within, all points are as near to the known mode as to each other
+FARTHEST = 400.0  # sds
+NEAREST = 1.3  # within, all points are as near to the known mode as to each other
 ABOVE = 1.0  # log density, beyond what the known mode's Gaussian says
 NEIGHBOURS = 3  # for each of the 2^d corners of a cell
 LOOKED_AT, TOPS = 1024, 8  # points whose neighbours are, the densest; and places that are told
@@ -47,7 +45,7 @@ def tops_of_cloud(
 
     `gaussian` is that of `problem` itself, whose centre is a mode.
     """
-    from scipy.stats import qmc  # a second to import
+    from scipy.stats import qmc  # half a second to import
 
     d = problem.dimension
     if d > FEW:

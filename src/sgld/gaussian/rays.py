@@ -2,7 +2,8 @@
 
 The ray of parameter i is m + t Sigma e_i / sd_i, with t in sds: where the posterior is Gaussian its
 density there is that parameter's marginal, exp(-t^2 / 2). It is looked at on both sides at 1, 2, 3
-and 4, 4 x 1.9, ... 1e5 sds, or where that costs little every .5 to 12, 1 to 40 and 3 to 400, and wherever it rises outwards the top is searched for. Then
+and 4, 4 x 1.9, ... 1e5 sds, or where that costs little every .5 to 12, 1 to 40 and 3 to 400, and wherever it rises
+outwards the top is searched for. Then
 
     share = int_{|t| > 4} t^2 p(t) dt / int t^2 p(t) dt
 
@@ -37,8 +38,7 @@ WINDOW = 5.0  # sds of a top's own around it
 BETWEEN = 24  # points by which a segment is integrated
 NOTHING = -1e3  # log density from which on there is none
 # a mode as narrow as the known one, on a foot e^5 times less dense, rises from it over 6 sds: outliers of a likelihood
-# with an error now and then make
-# such modes; a likelihood that steps up makes one that is sharp on one side, and falls by t per sd at t sds on the other
+# with an error now and then make such modes; where a likelihood steps up at t sds one is sharp, and 1 / t sds wide
 FINE = np.concatenate([
     np.arange(NEAR, 12, 0.5), np.arange(12, 40, 1.0), np.arange(40, 400, 3.0), 400 * 1.9 ** np.arange(10),
 ])  # fmt: skip

@@ -294,3 +294,10 @@ def test_rows_are_numbered_as_the_table_has_them():
 def test_what_cannot_be_is_said_in_a_sentence(formula, options, error, said):
     with pytest.raises(error, match=said):
         sgld.fit(table(), formula, progress=False, **options)
+
+
+def test_a_formula_before_the_table_is_told():
+    with pytest.raises(
+        UsageError, match=r"the table comes first: sgld\.fit\(table, 'claims ~ x'\)"
+    ):
+        sgld.fit("claims ~ x", table())
