@@ -58,7 +58,7 @@ MANNERS = [
     ),
     Mutant(
         "words: the likeliest class by its number turned round", "models/predictive.py",
-        '[(found["mean"] > 0.5) * 1]', '[(found["mean"] < 0.5) * 1]',
+        'second = found["mean"] > 0.5', 'second = found["mean"] < 0.5',
         TABLES_TESTS + "test_two_words_are_the_bernoulli_of_their_order",
     ),
     Mutant(

@@ -18,7 +18,7 @@ from .problem import Problem
 __all__ = ["each_row", "row_gradient", "row_gradients", "row_values", "scores"]
 
 NUMBERS = 2**20  # of the rows' gradients that are taken together
-TOGETHER = 2**18  # rows that the host looks at together
+SEEN_TOGETHER = 2**18  # rows that the host looks at together
 
 
 @jax.jit
@@ -59,7 +59,7 @@ def each_row(
     """
     N, done = problem.num_data, 0
     pieces = problem.source.with_batches(max(1, min(N, NUMBERS // width)), "reshuffle")
-    together = max(1, TOGETHER // pieces.block_size)
+    together = max(1, SEEN_TOGETHER // pieces.block_size)
     for first in range(0, pieces.num_blocks, together):
         found = _looked_at(
             problem, given, np.int32(first),
