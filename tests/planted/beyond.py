@@ -171,13 +171,6 @@ BEYOND_BUGS = [
         SHELLS + "test_what_a_known_mode_explains_is_not_doubted",
     ),
     Mutant(
-        "shells: rises are led to nowhere",
-        "gaussian/beyond.py",
-        "tops += () if around is None else around.tops",
-        "tops += ()",
-        SHELLS + "test_a_narrower_mode_between_the_axes_is_risen_to",
-    ),
-    Mutant(
         "modes: a lattice is not followed to its end",
         "gaussian/known.py",
         "others = more_modes(problem, at, rng, found, modes.z, apart)",

@@ -62,7 +62,6 @@ def look_beyond(
     doubts += _told(problem, gaussian, some, near, seen, around, rng, T)
     tops = [(value, near.center + t * ray.direction) for ray in seen for t, value in ray.tops]
     tops = sorted(tops, key=lambda top: -top[0])[:FOLLOWED]
-    tops += () if around is None else around.tops
     tops += cloud.tops_of_cloud(some, near, T)
     places = np.array([place for _, place in tops])
     return Beyond(tuple(doubts), places if len(places) else None)

@@ -98,10 +98,7 @@ def test_a_narrower_mode_between_the_axes_is_risen_to():
         other = -0.36 - 5 * jnp.log(0.84) - 0.5 * jnp.sum((x - there) ** 2) / 0.84**2
         return jnp.logaddexp(square(x), other)
 
-    problem, gaussian = of(two, 5)
-    tops = shells.shells(problem, gaussian, np.random.default_rng(0)).tops
-    best = np.array(tops[0][1])
-    assert best @ there / np.linalg.norm(best) / 13 > 0.6
+    problem, _ = of(two, 5)
     known = find_out(problem, 0, 1.0, by_hand=False)
     assert known.modes is not None
     np.testing.assert_allclose(known.modes.z[1], there, atol=0.1)
