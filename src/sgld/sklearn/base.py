@@ -80,6 +80,11 @@ class Estimator(BaseEstimator):
         density = slopes = None
         if self.prior is not None and self.penalty is not None:
             raise UsageError("prior and penalty are two ways to say the same; give one of them.")
+        if self.penalty is None and self.C != 1.0:
+            raise UsageError(
+                f"C is the strength of a penalty, and there is none. Got C={self.C!r}; add "
+                'penalty="l2" (or "l1"), or leave C and say the prior itself: prior="normal(0, 1)".'
+            )
         if self.prior is not None:
             density = parse_prior(self.prior)
         elif self.penalty is not None:

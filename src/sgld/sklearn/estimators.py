@@ -29,7 +29,7 @@ class SGLDRegressor(RegressorMixin, Estimator):
         columns' means. sigma is half-normal with the outcome's sd.
       penalty: instead of prior: "l2", normal(0, sqrt(C)) of every slope; "l1", laplace(0, C). The
         intercept keeps its default.
-      C: of penalty.
+      C: of penalty; UsageError where it is given without.
       fit_intercept: whether there is an intercept.
       hidden_layer_sizes: units of the hidden layers of a network with tanh units; () for a linear
         model. Columns and outcome are standardised, weights of a layer ~ normal(0, 2.5 / sqrt(units
@@ -130,7 +130,7 @@ class SGLDClassifier(ClassifierMixin, Estimator):
       penalty: instead of prior: "l2", normal(0, sqrt(C)) of every slope; "l1", laplace(0, C). The
         posterior's mode is then what LogisticRegression finds with that penalty and C, but for the
         intercept, which keeps its default prior.
-      C: of penalty.
+      C: of penalty; UsageError where it is given without.
       fit_intercept: whether there is an intercept.
       hidden_layer_sizes: units of the hidden layers of a network, as in `SGLDRegressor`.
       tolerance: acceptable relative error of the posterior sd, in (0, .5].

@@ -338,6 +338,7 @@ TWICE = pandas.DataFrame(X[FEW, :2], columns=["age", "age"])
         ({"prior": "norml(0, 1)"}, X, None, "Did you mean 'normal'"),
         ({"penalty": "L2"}, X, None, "penalty must be None or one of l2, l1. Got 'L2'. Did you"),
         ({"penalty": "l2", "C": 0.0}, X, None, "C must be a positive number. Got 0.0"),
+        ({"C": 0.1}, X, None, 'Got C=0.1; add penalty="l2"'),
         ({"hidden_layer_sizes": (5, 0)}, X, None, "hidden_layer_sizes must be a whole number"),
         ({"tolerance": 2.0}, X[FEW], None, "tolerance must lie in"),
         ({"random_state": -1}, X[FEW], None, "[Ss]eed"),
