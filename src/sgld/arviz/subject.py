@@ -13,10 +13,9 @@ from jaxtyping import Float, Int
 from ..bridge.numpyro_model import opened
 from ..bridge.program import Density, Report
 from ..draws.draws import Draws
-from ..draws.run_directory import RunDirectory
+from ..draws.origin import formula_at
 from ..draws.summary import target_of
 from ..errors import UsageError
-from ..files import reading
 from ..layout import leaf_names
 from ..module import for_modules
 from ..posterior import Posterior
@@ -94,7 +93,7 @@ def subject_of(
     model = None if origin is None else origin.model
     if posterior is None and model is None and origin is not None:
         if origin.path is not None:
-            model = _formula_at(origin.path)
+            model = formula_at(origin.path)
         posterior, data = origin.posterior, origin.data
     if posterior is None and model is not None:
         return subject_of_formula(model)
@@ -122,15 +121,6 @@ def check_target(draws: Draws, what: str) -> None:
         raise UsageError(
             f"{what} is of draws of the posterior itself. These are of {law}; use sgld.sample or sgld.reference."
         )
-
-
-def _formula_at(path: Any) -> Any:
-    """The model of a run directory of `sgld fit`; None of another."""
-    from ..models.fit import model_of_run
-
-    with reading(path):
-        asked = RunDirectory(path).begun()
-        return model_of_run(asked) if asked.get("kind") == "formula" else None
 
 
 def _plain(

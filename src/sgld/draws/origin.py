@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Origin"]
+from ..files import reading
+
+__all__ = ["Origin", "formula_at"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,3 +38,13 @@ class Origin:
 
 def _nothing() -> None:
     return None
+
+
+def formula_at(path: Path) -> Any:
+    """The model of a run directory of `sgld fit`; None of another."""
+    from ..models.fit import model_of_run
+    from .run_directory import RunDirectory
+
+    with reading(path):
+        asked = RunDirectory(path).begun()
+        return model_of_run(asked) if asked.get("kind") == "formula" else None

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,12 +41,15 @@ from ..errors import UsageError
 from .halving import Halving
 from .reference import TITLES
 
+if TYPE_CHECKING:
+    from ..models.fitted import Fit
+
 __all__ = ["confirm"]
 
 HALF = "half the step"
 
 
-def confirm(run: Draws | str | Path, by: Draws | Halving) -> Draws:
+def confirm(run: Draws | Fit | str | Path, by: Draws | Halving) -> Any:
     """The run with the word that an exact method, or half its step, gives it.
 
     `trusted` where every sd is within 10% and every mean within .25 sd of what was found, `biased`
@@ -54,11 +58,11 @@ def confirm(run: Draws | str | Path, by: Draws | Halving) -> Draws:
     `sd_corrected` are what was found: the summary shows them beside the run's own.
 
     Args:
-      run: draws, or the directory of a finished run: the verdict is then stored in it, and
-        `sgld.load`, summary and report say so.
+      run: draws, what `sgld.fit` returned, or the directory of a finished run: the verdict is then
+        stored in it, and `sgld.load`, summary and report say so.
       by: `sgld.reference` of the same posterior and data, or `sgld.step_halving` of these draws.
 
-    Returns: the run's draws, with the verdict.
+    Returns: the run's draws, or the fit, with the verdict.
 
     Raises: UsageError where `by` is of other parameters, rows or draws, or the run's temperature is
     not 1 (exact methods sample the posterior); RunError where the directory holds no finished run,
@@ -69,12 +73,14 @@ def confirm(run: Draws | str | Path, by: Draws | Halving) -> Draws:
       >>> gaussian = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
       >>> wide = sgld.sample(
       ...     gaussian, None, jnp.zeros(2), step_size=0.9, num_draws=3000, progress=False)
-      >>> nuts = sgld.reference(gaussian, None, jnp.zeros(2), progress=False)
+      >>> nuts = sgld.reference(wide, progress=False)  # or of (gaussian, None, jnp.zeros(2))
       >>> sgld.confirm(wide, nuts).verdict.word
       'biased'
     """
     if isinstance(run, Draws):
         return _held(run, by)
+    if not isinstance(run, (str, Path)):
+        return replace(run, draws=_held(run.draws, by))
     directory = RunDirectory(run)
     if not (directory.path.is_dir() and directory.finished()):
         load(directory.path)  # raises: it is unfinished, or no run

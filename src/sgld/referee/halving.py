@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -17,6 +17,10 @@ from ..draws.draws import Draws
 from ..draws.verdict import MODES, TAILS, Verdict, Word
 from ..errors import UsageError
 from ..posterior import Posterior
+from .asked import asked_about, draws_of
+
+if TYPE_CHECKING:
+    from ..models.fitted import Fit
 
 __all__ = ["Halving", "step_halving"]
 
@@ -132,9 +136,9 @@ class Halving:
 
 
 def step_halving(
-    posterior: Posterior,
-    data: Any,
-    draws: Draws,
+    posterior: Posterior | Draws | Fit | Any,
+    data: Any = None,
+    draws: Draws | None = None,
     *,
     seed: int | None = None,
     progress: bool = False,
@@ -149,7 +153,7 @@ def step_halving(
 
     Args:
       posterior, data: those of the run.
-      draws: a run of this session, whose plan is run again.
+      draws: a run of this session, whose plan is run again. Alone, draws or a fit, which know both.
       seed: of the second run (None: the first one's plus 1).
       progress: as for `sgld.sample`.
 
@@ -167,6 +171,11 @@ def step_halving(
       >>> bool(abs(found.sd[0] - 1) < 0.05)
       True
     """
+    if draws is None:
+        draws = draws_of(posterior)
+    if draws is None:
+        raise UsageError("draws must be those of a run: sgld.step_halving(posterior, data, draws).")
+    target, rows, _ = asked_about(posterior, data, None, "step_halving")
     plan = draws.plan
     if plan is None:
         raise UsageError("these draws hold no plan; run sgld.sample again.")
@@ -186,8 +195,8 @@ def step_halving(
         arguments["step_size"],
         jax.tree.map(lambda a: a[draws.healthy[0], -1], draws.position),
     )
-    if posterior.output is not None:
-        start = posterior.init
+    if target.output is not None:
+        start = target.init
     arguments |= {
         "step_size": lambda t: old(t // 2) / 2,
         "thin": 2 * plan.setup.thin,
@@ -195,7 +204,7 @@ def step_halving(
         "num_draws": draws.num_draws,
         "seed": draws.info["seed"] + 1 if seed is None else seed,
     }
-    half = sample(posterior, data, start, progress=progress, **arguments)
+    half = sample(target, rows, start, progress=progress, **arguments)
     first, second = (weighted.Estimates(run.flat()[0], run.weights) for run in (draws, half))
     reshuffled = plan.setup.order in ("reshuffle", "symmetric")
     squared = reshuffled and not plan.setup.corrected

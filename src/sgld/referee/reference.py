@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..bridge.numpyro_model import opened
 from ..ceiling import check_memory
 from ..checks import fraction, whole_number
 from ..diagnose.rule import Evidence, unmixed
@@ -41,7 +40,11 @@ from ..problem.prepare import prepare
 from ..problem.problem import Problem
 from ..stages import stage, told
 from ..typing import Method
+from .asked import asked_about
 from .chains import run
+
+if TYPE_CHECKING:
+    from ..models.fitted import Fit
 
 __all__ = ["METHODS", "reference"]
 
@@ -57,8 +60,8 @@ TITLES = {"nuts": "NUTS", "hmc": "HMC", "mala": "MALA", "metropolis": "Metropoli
 
 
 def reference(
-    posterior: Posterior,
-    data: Any,
+    posterior: Posterior | Draws | Fit | Any,
+    data: Any = None,
     init: Any = None,
     *,
     method: Method = "nuts",
@@ -78,7 +81,8 @@ def reference(
     they take turns, so that chains which stay in theirs are told: `not mixed`.
 
     Args:
-      posterior, data, init: as for `sgld.sample`.
+      posterior, data, init: as for `sgld.sample`; or, alone, the draws or the fit that are to be
+        compared, which know theirs (not when they were loaded, but for those of `sgld.fit`).
       method: "nuts", "hmc", "mala" or "metropolis".
       num_chains, num_draws: kept, [num_chains, num_draws].
       num_warmup: transitions per chain that adapt the step size (and, in NUTS and HMC, the
@@ -124,8 +128,8 @@ def reference(
     lax = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
     with told(progress, ("data", "mode", "curvature", "other modes", "sampling")):
         with stage("data"):
-            posterior, data, init = opened(posterior, data, init)
-            problem = prepare(posterior, data, init, seed=seed)
+            target, rows, start = asked_about(posterior, data, init, "reference")
+            problem = prepare(target, rows, start, seed=seed)
         check_memory(
             NUMBER_BYTES * problem.dimension * num_chains * (num_draws + 100.0),
             f"{num_chains:,} chains of {num_draws:,} draws", "give fewer num_chains or num_draws",
@@ -159,7 +163,7 @@ def reference(
     }
     verdict = _verdict(draws, method, info, num_chains * num_draws * thin)
     info["seconds"] = time.perf_counter() - began
-    return replace(draws, verdict=verdict, info=info, origin=Origin(posterior, data))
+    return replace(draws, verdict=verdict, info=info, origin=Origin(target, rows))
 
 
 def _centers(problem: Problem, seed: int) -> tuple[Problem, Float[np.ndarray, "modes d"]]:

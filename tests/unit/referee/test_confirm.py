@@ -230,3 +230,36 @@ def test_a_run_that_is_in_use_is_left_alone(stored):
     with RunDirectory(stored), pytest.raises(RunError, match="in use"):
         sgld.confirm(stored, nuts())
     assert not (stored / "confirmation.json").exists()
+
+
+def test_draws_and_fits_know_what_the_referee_asks():
+    """The same numbers as from posterior and rows given by hand; of a fit, a fit."""
+    x = np.linspace(-1.0, 1.0, 60, dtype=np.float32)
+    fit = sgld.fit({"x": x, "y": 2 * x + np.cos(9 * x)}, "y ~ x", sampler="sgld", progress=False)
+    model, few = fit.model, {"num_draws": 200, "num_warmup": 200, "progress": False}
+    by_hand = sgld.reference(model.posterior, model.data, **few)
+    for given in (fit, fit.draws):
+        np.testing.assert_array_equal(sgld.reference(given, **few).flat()[0], by_hand.flat()[0])
+    confirmed = sgld.confirm(fit, by_hand)
+    assert type(confirmed) is type(fit) and "NUTS" in str(confirmed.verdict)
+    assert fit.verdict is not confirmed.verdict
+    half = sgld.step_halving(fit)
+    np.testing.assert_array_equal(
+        half.mean, sgld.step_halving(model.posterior, model.data, fit.draws).mean
+    )
+    assert sgld.confirm(fit, half).verdict.word in ("trusted", "unknown")
+
+
+def test_draws_that_do_not_know_their_posterior_say_so():
+    draws = sgld.sample(
+        sgld.Posterior(lambda t: -0.5 * t**2), None, 0.0, num_draws=50, progress=False
+    )
+    few = {"num_draws": 50, "num_warmup": 50, "progress": False}
+    assert sgld.reference(draws, **few).names == draws.names  # begins at one of them
+    strangers = replace(draws, origin=None)
+    for function in (sgld.reference, sgld.step_halving):
+        name = function.__name__
+        with pytest.raises(UsageError, match=rf"do not know .* sgld\.{name}\(posterior, data"):
+            function(strangers, progress=False)
+    with pytest.raises(UsageError, match="draws must be those of a run"):
+        sgld.step_halving(sgld.Posterior(lambda t: -0.5 * t**2), None)
