@@ -112,6 +112,21 @@ REFEREE = [
         CONFIRM + "test_chains_that_failed_are_not_made_up_for",
     ),
     Mutant(
+        "asked: draws alone are no start", "referee/asked.py",
+        "if init is None and posterior.init is None and", "if posterior.init is not None and",
+        CONFIRM + "test_draws_that_do_not_know_their_posterior_say_so",
+    ),
+    Mutant(
+        "confirm: a fit keeps the word it had", "referee/confirm.py",
+        "return replace(run, draws=_held(own, by))", "_held(own, by)\n        return replace(run)",
+        CONFIRM + "test_draws_and_fits_know_what_the_referee_asks",
+    ),
+    Mutant(
+        "asked: another fit's rows", "referee/asked.py",
+        "known.data if data is None else data, init)", "jax.tree.map(lambda a: a[::-1], known.data), init)",
+        CONFIRM + "test_draws_and_fits_know_what_the_referee_asks",
+    ),
+    Mutant(
         "confirm: half the step of another run counts", "referee/confirm.py",
         "a.names == b.names and np.array_equal(a.flat()[0], b.flat()[0])", "a.names == b.names",
         CONFIRM + "test_what_a_run_cannot_be_held_against",

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from ..bridge.numpyro_model import opened
 from ..bridge.program import Density, Report
 from ..draws.draws import Draws
-from ..draws.origin import formula_at
+from ..draws.origin import known_of
 from ..draws.summary import target_of
 from ..errors import UsageError
 from ..layout import leaf_names
@@ -90,13 +90,11 @@ def subject_of(
         raise UsageError(
             "these draws are what keep= made of positions, and log likelihoods need the positions; sample without keep."
         )
-    model = None if origin is None else origin.model
-    if posterior is None and model is None and origin is not None:
-        if origin.path is not None:
-            model = formula_at(origin.path)
-        posterior, data = origin.posterior, origin.data
-    if posterior is None and model is not None:
-        return subject_of_formula(model)
+    if posterior is None:
+        known = known_of(origin)
+        if known.model is not None:
+            return subject_of_formula(known.model)
+        posterior, data = known.posterior, known.data
     if posterior is None:
         raise UsageError(
             "these draws do not know their posterior (they were loaded, copied or made elsewhere); give it with its rows: "
@@ -107,9 +105,9 @@ def subject_of(
         raise UsageError(f"posterior must be an sgld.Posterior. Got {type(posterior).__name__}.")
     posterior = for_modules(posterior, draws.position)
     seed = int(draws.info.get("seed") or 0)
-    known = subject_of_program(posterior, data, seed)
-    if known is not None:
-        return known
+    written = subject_of_program(posterior, data, seed)
+    if written is not None:
+        return written
     return _plain(posterior, data, seed, outcome, simulate)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..files import reading
 
-__all__ = ["Origin", "formula_at"]
+__all__ = ["Origin", "known_of"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,11 +40,16 @@ def _nothing() -> None:
     return None
 
 
-def formula_at(path: Path) -> Any:
-    """The model of a run directory of `sgld fit`; None of another."""
+def known_of(origin: Origin | None) -> Origin:
+    """All that is known: of a run directory of `sgld fit` its model, too, read anew."""
+    if origin is None:
+        return Origin()
+    if origin.path is None or origin.posterior is not None or origin.model is not None:
+        return origin
     from ..models.fit import model_of_run
     from .run_directory import RunDirectory
 
-    with reading(path):
-        asked = RunDirectory(path).begun()
-        return model_of_run(asked) if asked.get("kind") == "formula" else None
+    with reading(origin.path):
+        asked = RunDirectory(origin.path).begun()
+        formula = asked.get("kind") == "formula"
+        return replace(origin, model=model_of_run(asked)) if formula else origin

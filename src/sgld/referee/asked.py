@@ -8,7 +8,7 @@ import jax
 
 from ..bridge.numpyro_model import opened
 from ..draws.draws import Draws
-from ..draws.origin import formula_at
+from ..draws.origin import known_of
 from ..errors import UsageError
 from ..posterior import Posterior
 
@@ -29,12 +29,9 @@ def asked_about(given: Any, data: Any, init: Any, function: str) -> tuple[Any, A
     draws = draws_of(given)
     if draws is None:
         return opened(given, data, init)
-    origin = draws.origin
-    model = None if origin is None else origin.model
-    if origin is not None and origin.path is not None and origin.posterior is None:
-        model = model or formula_at(origin.path)
-    known = origin if model is None else model
-    if known is None or known.posterior is None:
+    origin = known_of(draws.origin)
+    known = origin if origin.model is None else origin.model
+    if known.posterior is None:
         raise UsageError(
             "these draws do not know their posterior (they were loaded, copied or made elsewhere); give it "
             f"with its rows: sgld.{function}(posterior, data, ...)."

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from ..draws.run_directory import RunDirectory
 from ..draws.storage import load, write_confirmation
 from ..draws.verdict import MODES, Verdict
 from ..errors import UsageError
+from .asked import draws_of
 from .halving import Halving
 from .reference import TITLES
 
@@ -49,7 +50,11 @@ __all__ = ["confirm"]
 HALF = "half the step"
 
 
-def confirm(run: Draws | Fit | str | Path, by: Draws | Halving) -> Any:
+@overload
+def confirm(run: Fit, by: Draws | Halving) -> Fit: ...
+@overload
+def confirm(run: Draws | str | Path, by: Draws | Halving) -> Draws: ...
+def confirm(run: Any, by: Draws | Halving) -> Any:
     """The run with the word that an exact method, or half its step, gives it.
 
     `trusted` where every sd is within 10% and every mean within .25 sd of what was found, `biased`
@@ -64,7 +69,7 @@ def confirm(run: Draws | Fit | str | Path, by: Draws | Halving) -> Any:
 
     Returns: the run's draws, or the fit, with the verdict.
 
-    Raises: UsageError where `by` is of other parameters, rows or draws, or the run's temperature is
+    Raises: UsageError where `run` is none of these, or `by` is of other parameters, rows or draws, or the run's temperature is
     not 1 (exact methods sample the posterior); RunError where the directory holds no finished run,
     or is in use.
 
@@ -80,7 +85,12 @@ def confirm(run: Draws | Fit | str | Path, by: Draws | Halving) -> Any:
     if isinstance(run, Draws):
         return _held(run, by)
     if not isinstance(run, (str, Path)):
-        return replace(run, draws=_held(run.draws, by))
+        own = draws_of(run)
+        if own is None:
+            raise UsageError(
+                f"run must be draws, a fit or the directory of a run. Got {type(run).__name__}."
+            )
+        return replace(run, draws=_held(own, by))
     directory = RunDirectory(run)
     if not (directory.path.is_dir() and directory.finished()):
         load(directory.path)  # raises: it is unfinished, or no run

@@ -171,8 +171,7 @@ def step_halving(
       >>> bool(abs(found.sd[0] - 1) < 0.05)
       True
     """
-    if draws is None:
-        draws = draws_of(posterior)
+    draws = draws_of(posterior if draws is None else draws)
     if draws is None:
         raise UsageError("draws must be those of a run: sgld.step_halving(posterior, data, draws).")
     target, rows, _ = asked_about(posterior, data, None, "step_halving")

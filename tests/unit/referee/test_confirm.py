@@ -245,8 +245,10 @@ def test_draws_and_fits_know_what_the_referee_asks():
     assert fit.verdict is not confirmed.verdict
     half = sgld.step_halving(fit)
     np.testing.assert_array_equal(
-        half.mean, sgld.step_halving(model.posterior, model.data, fit.draws).mean
+        half.mean, sgld.step_halving(model.posterior, model.data, fit).mean
     )
+    with pytest.raises(UsageError, match="run must be draws, a fit or the directory of a run"):
+        sgld.confirm(None, half)
     assert sgld.confirm(fit, half).verdict.word in ("trusted", "unknown")
 
 
