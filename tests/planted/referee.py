@@ -119,12 +119,12 @@ REFEREE = [
     Mutant(
         "confirm: a fit keeps the word it had", "referee/confirm.py",
         "return replace(run, draws=_held(own, by))", "_held(own, by)\n        return replace(run)",
-        CONFIRM + "test_draws_and_fits_know_what_the_referee_asks",
+        CONFIRM + "test_nuts_is_asked_of_a_fit_alone",
     ),
     Mutant(
         "asked: another fit's rows", "referee/asked.py",
         "known.data if data is None else data, init)", "jax.tree.map(lambda a: a[::-1], known.data), init)",
-        CONFIRM + "test_draws_and_fits_know_what_the_referee_asks",
+        CONFIRM + "test_nuts_is_asked_of_a_fit_alone",
     ),
     Mutant(
         "confirm: half the step of another run counts", "referee/confirm.py",

@@ -232,23 +232,28 @@ def test_a_run_that_is_in_use_is_left_alone(stored):
     assert not (stored / "confirmation.json").exists()
 
 
-def test_draws_and_fits_know_what_the_referee_asks():
-    """The same numbers as from posterior and rows given by hand; of a fit, a fit."""
+@pytest.fixture(scope="module")
+def fit():
     x = np.linspace(-1.0, 1.0, 60, dtype=np.float32)
-    fit = sgld.fit({"x": x, "y": 2 * x + np.cos(9 * x)}, "y ~ x", sampler="sgld", progress=False)
-    model, few = fit.model, {"num_draws": 200, "num_warmup": 200, "progress": False}
+    return sgld.fit({"x": x, "y": 2 * x + np.cos(9 * x)}, "y ~ x", sampler="sgld", progress=False)
+
+
+def test_nuts_is_asked_of_a_fit_alone(fit):
+    """The same numbers as from posterior and rows given by hand; and a fit with another word."""
+    model, few = fit.model, {"num_draws": 100, "num_warmup": 100, "progress": False}
     by_hand = sgld.reference(model.posterior, model.data, **few)
-    for given in (fit, fit.draws):
-        np.testing.assert_array_equal(sgld.reference(given, **few).flat()[0], by_hand.flat()[0])
+    np.testing.assert_array_equal(sgld.reference(fit, **few).flat()[0], by_hand.flat()[0])
     confirmed = sgld.confirm(fit, by_hand)
     assert type(confirmed) is type(fit) and "NUTS" in str(confirmed.verdict)
     assert fit.verdict is not confirmed.verdict
-    half = sgld.step_halving(fit)
-    np.testing.assert_array_equal(
-        half.mean, sgld.step_halving(model.posterior, model.data, fit).mean
-    )
     with pytest.raises(UsageError, match="run must be draws, a fit or the directory of a run"):
-        sgld.confirm(None, half)
+        sgld.confirm(None, by_hand)
+
+
+def test_half_the_step_is_asked_of_a_fit_alone(fit):
+    half = sgld.step_halving(fit)
+    by_hand = sgld.step_halving(fit.model.posterior, fit.model.data, fit)
+    np.testing.assert_array_equal(half.mean, by_hand.mean)
     assert sgld.confirm(fit, half).verdict.word in ("trusted", "unknown")
 
 
