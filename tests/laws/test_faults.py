@@ -203,7 +203,7 @@ def replacing(tmp_path_factory):
     return sgld.load(path), disk.calls
 
 
-@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("power", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_run_that_replaces_another_stopped_before_its_first_calls(tmp_path, replacing, power):
     """Either of the two is there, and resume goes on with the next: until its plan is on the disk."""
     calls = replacing[1]

@@ -637,9 +637,8 @@ def poisson():
     return sgld.Posterior(lambda t: -0.005 * jnp.sum(t**2), log_likelihood), (X, y)
 
 
-@pytest.mark.parametrize(
-    "sampler", [sgld.BAOA(), pytest.param(sgld.UBU(), marks=pytest.mark.slow)], ids=repr
-)
+@pytest.mark.parametrize("sampler", [sgld.BAOA(), sgld.UBU()], ids=repr)
+@pytest.mark.slow
 def test_the_tuner_chooses_a_step_from_the_tolerance(sampler):
     posterior, data = poisson()
     draws = sgld.sample(posterior, data, np.zeros(3, np.float32), sampler=sampler, progress=False)

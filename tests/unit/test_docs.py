@@ -1,6 +1,6 @@
 """The examples of README.md and of every page of docs run, and print what the pages say.
 
-Those of docs/pytorch.md run beside the torch door, those of docs/networks.md in its own slow test.
+Those of docs/pytorch.md run beside the torch door, those of docs/networks.md and docs/tables.md in slow tests.
 """
 
 import ast
@@ -190,6 +190,7 @@ def test_the_page_on_densities(capsys):
     assert names["curve"].mean.shape == (5,)
 
 
+@pytest.mark.slow
 def test_the_page_on_tables(capsys):
     names = execute("tables.md")
     fit, printed = names["fit"], capsys.readouterr().out

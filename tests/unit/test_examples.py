@@ -15,6 +15,13 @@ MODULES = sorted(
 )
 
 
+# the pages of docs/ that a test executes use the same doors
+LONG = {
+    "sgld.arviz.criteria", "sgld.arviz.result", "sgld.models.update", "sgld.networks.halving",
+    "sgld.networks.held_back", "sgld.sklearn.estimators",
+}  # fmt: skip
+
+
 def imported(name):
     """The module, or None where it stands for an extra that is not installed."""
     try:
@@ -23,14 +30,13 @@ def imported(name):
         return None
 
 
-def needs_torch(name):
-    return name.startswith("sgld.torch")
+def marks(name):
+    if name.startswith("sgld.torch"):
+        return [pytest.mark.torch]
+    return [pytest.mark.slow] if name in LONG else []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.torch] if needs_torch(n) else []) for n in MODULES],
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=marks(n)) for n in MODULES])
 def test_examples(name):
     module = imported(name)
     if module is None:

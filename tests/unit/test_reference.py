@@ -135,6 +135,7 @@ def test_the_step_is_adapted_to_the_acceptance(method, low, high):
     assert low < draws.info["acceptance_rate"] < high
 
 
+@pytest.mark.slow
 def test_without_a_mode_the_warm_up_finds_the_scales():
     """Started on the ridge between two shallow wells, where there is no mode, in wild units."""
     scale = jnp.array([0.01, 100.0])
@@ -219,6 +220,7 @@ def test_too_few_draws_are_not_mixed():
     assert draws.verdict.word == "not mixed" and "num_draws" in draws.verdict.reasons[0]
 
 
+@pytest.mark.slow
 def test_two_modes_are_not_mixed():
     log_density = lambda t: jnp.logaddexp(-0.5 * (t - 30) ** 2, -0.5 * (t + 30) ** 2)  # noqa: E731
     posterior = sgld.Posterior(log_density)

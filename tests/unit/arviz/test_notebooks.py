@@ -1,6 +1,7 @@
 """The notebooks of docs/notebooks run in a kernel, and what they show is whole: no empty output, no words lost."""
 
 import os
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -13,14 +14,14 @@ import sgld
 FOLDER = Path(__file__).parents[3] / "docs" / "notebooks"
 
 
-def run(book):
+def run(notebook):
     """The notebook with its outputs; the kernel is this Python, which finds this package."""
-    client = NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}})  # fmt: skip
+    client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}})  # fmt: skip
     here = {"PYTHONPATH": str(Path(sgld.__file__).parents[1])}
     # what one kernel compiles the next ones read
     cached = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
     client.execute(env={**os.environ, **here, **cached})
-    return book
+    return notebook
 
 
 def shown(cell):
@@ -37,38 +38,40 @@ def last(cell):
     return list(shown(cell))[-1][1]
 
 
-def code(book):
-    return [cell for cell in book.cells if cell.cell_type == "code"]
+def code(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-@pytest.fixture(scope="module")
-def books():
-    return {
-        path.stem: run(nbformat.read(path, as_version=4)) for path in sorted(FOLDER.glob("*.ipynb"))
-    }
+@cache
+def book(name):
+    """One of the two, run."""
+    return run(nbformat.read(FOLDER / f"{name}.ipynb", as_version=4))
 
 
-def test_every_cell_shows_something_and_nothing_empty(books):
-    assert set(books) == {"density", "table"}
-    for book in books.values():
-        for cell in code(book):
+@pytest.mark.slow
+def test_every_cell_shows_something_and_nothing_empty():
+    names = {path.stem for path in FOLDER.glob("*.ipynb")}
+    assert names == {"density", "table"}
+    for name in names:
+        for cell in code(book(name)):
             outputs = list(shown(cell))
             assert outputs, cell.source
             for kind, text in outputs:
                 assert kind != "stderr" and text.strip(), (kind, cell.source)
 
 
-def test_the_progress_line_ends_as_what_each_stage_took(books):
+def test_the_progress_line_ends_as_what_each_stage_took():
     """One display, replaced: of the run, then of nothing else."""
-    first = code(books["density"])[0]
+    first = code(book("density"))[0]
     kinds = [kind for kind, _ in shown(first)]
     assert kinds == ["display_data", "execute_result"]
     (_, line), _ = shown(first)
     assert "sampling" in line and "verdict" in line and "left" not in line and "<code" in line
 
 
-def test_views_and_figures_stand_in_the_cells(books):
-    table, density = code(books["table"]), code(books["density"])
+@pytest.mark.slow
+def test_views_and_figures_stand_in_the_cells():
+    table, density = code(book("table")), code(book("density"))
     for cell in (table[0], density[0]):
         assert 'class="sgld"' in last(cell) and "trusted" in last(cell)
     assert "step size h" in last(density[1]) and "upper" in last(density[3])
@@ -87,10 +90,10 @@ with told(True), stage("curvature"):
     time.sleep(1.0)
     raise ValueError("planted")"""
     quick = "from sgld.stages import told\nwith told(True):\n    pass"
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in (quick, source)])
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in (quick, source)])
     with pytest.raises(CellExecutionError, match="planted"):
-        run(book)
-    nothing, failed = book.cells
+        run(made)
+    nothing, failed = made.cells
     assert nothing.outputs == []
     (kind, line), (error, _) = shown(failed)
     assert kind == "display_data" and "stopped: " in line and "curvature" in line

@@ -160,6 +160,7 @@ def test_a_run_on_the_disk_is_the_run_in_memory(tmp_path, monkeypatch):
     assert again.data.hash() == on_disk.model.data.hash()
 
 
+@pytest.mark.slow
 def test_an_update_reads_the_new_rows_alone_and_gives_the_posterior_of_all(tmp_path, monkeypatch):
     old, new = made(20_000), made(150, 1)
     folder = laid(tmp_path / "old", old)

@@ -152,7 +152,11 @@ def test_a_forged_list_of_parts_is_damage(folder, tmp_path):
 
 @pytest.mark.parametrize(
     ("formula", "named"),
-    [("y ~ center(x)", "center"), ("y ~ x + poly(z, 2)", "poly"), ("y ~ bs(x, df=4)", "bs")],
+    [
+        ("y ~ center(x)", "center"),
+        pytest.param("y ~ x + poly(z, 2)", "poly", marks=pytest.mark.slow),
+        pytest.param("y ~ bs(x, df=4)", "bs", marks=pytest.mark.slow),
+    ],
 )
 def test_columns_that_all_rows_decide_are_not_updated(tmp_path, folder, formula, named):
     """Every row's column would be another one, and the run's coefficients those of other columns."""

@@ -83,6 +83,7 @@ def run():
     return net, sgld.sample(posterior(), table(), net, **BY_HAND)
 
 
+@pytest.mark.slow
 def test_an_equinox_network_is_sampled_as_the_same_network_written_as_a_dict(run):
     net, module = run
 

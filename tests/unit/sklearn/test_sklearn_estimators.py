@@ -179,6 +179,7 @@ def test_in_a_pipeline_under_a_grid_search():
 
 
 @pytest.mark.usefixtures("nothing_compiled")
+@pytest.mark.slow
 def test_folds_of_nearly_equal_length_compile_once(rng):
     """61, 62 and 63 rows of one structure: what the first fit compiled serves them all."""
     x = rng.normal(size=(93, 2))
