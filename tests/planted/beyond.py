@@ -187,8 +187,8 @@ BEYOND_BUGS = [
     Mutant(
         "doubts: what a known mode explains is doubted still",
         "gaussian/known.py",
-        "doubts = unexplained(problem, beyond.doubts, modes, T)",
-        "doubts = beyond.doubts",
+        "return found, modes, unexplained(problem, beyond.doubts, modes, T)",
+        "return found, modes, beyond.doubts",
         BEYOND + "test_tops_on_rays_are_where_other_modes_are_looked_for",
     ),
     Mutant(

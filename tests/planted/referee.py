@@ -15,6 +15,12 @@ STOPPED = (
     "tests/laws/test_faults.py::test_a_confirmation_stopped_before_any_call_is_there_or_is_not"
 )
 
+RAYS_SAY = "tests/unit/test_reference.py::test_half_of_the_chains_begin_where_rays_say_that_mass_is"
+RAY_MISSED = (
+    "tests/unit/test_reference.py::"
+    "test_chains_that_mixed_where_a_ray_says_that_they_missed_mass_are_not_trusted"
+)
+
 REFEREE = [
     Mutant(
         "rejection rate: ratios above 1 make up for others", "metropolis/rejection.py",
@@ -157,9 +163,21 @@ REFEREE = [
     ),
     Mutant(
         "exact chains: all begin around one mode", "referee/reference.py",
-        "start if modes is None else at.gaussian.whiten(modes.z)", "start",
+        "start = at.gaussian.whiten(modes.z)", "pass",
         "tests/unit/test_reference.py::"
         "test_chains_begin_around_every_mode_and_say_where_they_stay_apart",
+    ),
+    Mutant(
+        "exact chains: none begins where rays say that mass is", "referee/reference.py",
+        "if doubt.start is not None][", "if False][", RAYS_SAY,
+    ),
+    Mutant(
+        "exact chains: trusted where they missed what a ray shows", "referee/reference.py",
+        "    if doubts:\n", "    if False:\n", RAY_MISSED,
+    ),
+    Mutant(
+        "exact chains: a ray is believed to have been seen", "referee/reference.py",
+        "doubts = standing(known, ", "doubts = standing(Known(), ", RAY_MISSED,
     ),
     Mutant(
         "exact chains: a target acceptance that was given is raised too", "referee/reference.py",

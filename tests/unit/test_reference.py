@@ -13,7 +13,9 @@ from scipy import stats
 
 import sgld
 from sgld.models.nig import nig
+from sgld.problem.prepare import prepare
 from sgld.referee import adaptation
+from sgld.referee.reference import _centers
 
 UsageError = sgld.errors.UsageError
 
@@ -393,3 +395,30 @@ def test_a_target_acceptance_is_raised_while_transitions_diverge_unless_it_is_gi
     assert by_hand.info["target_acceptance"] == 0.8 and by_hand.info["divergences"] > 0
     assert by_itself.info["target_acceptance"] in (0.95, 0.99)
     assert by_itself.info["divergences"] < by_hand.info["divergences"]
+
+
+# -- mass far out ------------------------------------------------------------------------------------
+
+
+def foot(x):
+    """A normal on a foot of .7% of the mass that reaches to 1000 sds."""
+    return jnp.logaddexp(-0.5 * x**2, jnp.log(1e-5) - (x / 1000) ** 8)
+
+
+def test_chains_that_mixed_where_a_ray_says_that_they_missed_mass_are_not_trusted():
+    draws = run(sgld.Posterior(foot), None, 0.0, num_draws=800, num_warmup=300)
+    assert np.abs(draws.position).max() < 10
+    assert draws.verdict.word == "unknown" and draws.verdict.doubts
+    assert "far from the mode" in draws.verdict.reasons[0]
+    assert "which they have not seen so" in draws.verdict.reasons[0]
+
+
+def test_half_of_the_chains_begin_where_rays_say_that_mass_is():
+    posterior = sgld.Posterior(lambda t: foot(t["x"]) - 0.5 * t["y"] ** 2)
+    problem = prepare(posterior, None, {"x": np.float32(0), "y": np.float32(0)})
+    for num_chains, most in ((4, 2), (2, 1), (1, 0)):
+        _, known, num_modes, starts = _centers(problem, 0, num_chains)
+        assert num_modes == 1 and len(starts) == min(1 + most, 1 + len(known.doubts))
+    assert np.abs(starts[0]).max() < 1e-3
+    _, _, _, starts = _centers(problem, 0, 4)
+    assert np.abs(starts[1:]).max(axis=1).min() > 100

@@ -43,7 +43,7 @@ from .noise import TUNING
 from .proper import check_proper, named_direction
 from .unshown import unshown_rows
 
-__all__ = ["HOPELESS", "NEAR", "NOT_CONVERGED", "Known", "all_modes", "find_out"]
+__all__ = ["HOPELESS", "NEAR", "NOT_CONVERGED", "Known", "find_out", "surroundings"]
 
 NEAR = 0.1  # nu below which the Gaussian at the mode says all; at .05 a mild banana takes 2.5 times the steps
 NOT_CONVERGED = "the search for the mode did not converge; start closer, or rescale."
@@ -137,23 +137,32 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
         at = _off_the_saddle(problem, at)
     if not at.converged:
         notes.append(NOT_CONVERGED)
-    known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
+    modes, doubts = None, ()
     if at.gaussian.positive_definite:
-        apart = unshown_rows(problem, at.gaussian, seed)
-        beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING, 13), T, apart)
-        found, modes = all_modes(problem, at, seed, T, beyond.tops, apart)
-        if found is not at:
-            at = found
-            known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
-            beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING, 13), T, apart)
-        doubts = unexplained(problem, beyond.doubts, modes, T)
-        known = replace(known, modes=modes, doubts=doubts)
+        at, modes, doubts = surroundings(problem, at, seed, T)
     else:
         notes.append(_saddle_note(problem, at.gaussian))
+    known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
+    known = replace(known, modes=modes, doubts=doubts)
     # a flat direction can look well from a centre far out: nu at the mode has a say
     if check and (known.hopeless or not (known.nu_at_mode or 0.0) <= HOPELESS):
         check_proper(problem, at.gaussian)
     return known.telling(*notes)
+
+
+def surroundings(
+    problem: Problem, at: AtMode, seed: int, T: float
+) -> tuple[AtMode, KnownModes | None, tuple[Doubt, ...]]:
+    """The mode of most mass, all that matter where there are others, and what is doubted besides.
+
+    From a mode with a positive definite curvature.
+    """
+    apart = unshown_rows(problem, at.gaussian, seed)
+    beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING, 13), T, apart)
+    found, modes = all_modes(problem, at, seed, T, beyond.tops, apart)
+    if found is not at:
+        beyond = look_beyond(problem, found.gaussian, generator(seed, TUNING, 13), T, apart)
+    return found, modes, unexplained(problem, beyond.doubts, modes, T)
 
 
 def all_modes(

@@ -25,15 +25,15 @@ from jaxtyping import Array, Float
 
 from ..ceiling import check_memory
 from ..checks import fraction, whole_number
+from ..diagnose.doubted import standing
 from ..diagnose.rule import Evidence, unmixed
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.origin import Origin
 from ..draws.verdict import Verdict
 from ..errors import UsageError, did_you_mean
-from ..gaussian.known import all_modes
+from ..gaussian.known import Known, surroundings
 from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
-from ..gaussian.unshown import unshown_rows
 from ..metropolis.energy import Around, around
 from ..posterior import Posterior
 from ..problem.prepare import prepare
@@ -134,17 +134,18 @@ def reference(
             NUMBER_BYTES * problem.dimension * num_chains * (num_draws + 100.0),
             f"{num_chains:,} chains of {num_draws:,} draws", "give fewer num_chains or num_draws",
         )  # fmt: skip
-        local, modes = _centers(problem, seed)
+        local, known, num_modes, starts = _centers(problem, seed, num_chains)
         with lax[0], lax[1], jax.debug_key_reuse(False):
-            trace = run(method, limit, aim, local, modes, lengths, seed)
+            trace = run(method, limit, aim, local, starts, lengths, seed)
             for nearer in NEARER_1 if target_acceptance is None else ():
                 if not trace.divergences.any():
                     break
                 aim = nearer
-                trace = run(method, limit, aim, local, modes, lengths, seed)
+                trace = run(method, limit, aim, local, starts, lengths, seed)
+    z = _free(local.target, trace.u)
     draws = Draws.at(
         problem,
-        _free(local.target, trace.u),
+        z,
         step=num_warmup + thin * np.arange(1, num_draws + 1),
         step_size=np.repeat(trace.step_size[:, None], num_draws, 1),
     )
@@ -155,32 +156,41 @@ def reference(
         "num_gradients": int(trace.gradients.sum()),
         "acceptance_rate": float(trace.acceptance.mean()),
         "target_acceptance": aim,
-        "num_modes": min(len(modes), num_chains),
+        "num_modes": min(num_modes, num_chains),
         "divergences": int(trace.divergences.sum()),
         "step_size": trace.step_size.tolist(),
         "whitened": local.target.factor is not None,
         "seed": int(seed),
     }
-    verdict = _verdict(draws, method, info, num_chains * num_draws * thin)
+    began_there = len(starts) > num_modes
+    doubts = standing(known, np.asarray(z, np.float64), exact=True, began_there=began_there)
+    verdict = _verdict(draws, method, info, num_chains * num_draws * thin, doubts)
     info["seconds"] = time.perf_counter() - began
     return replace(draws, verdict=verdict, info=info, origin=Origin(target, rows))
 
 
-def _centers(problem: Problem, seed: int) -> tuple[Problem, Float[np.ndarray, "modes d"]]:
-    """The problem around its mode, whitened, where there is one, and all modes found in its coordinates.
+def _centers(
+    problem: Problem, seed: int, num_chains: int
+) -> tuple[Problem, Known, int, Float[np.ndarray, "starts d"]]:
+    """The problem around its mode, whitened, what is doubted of it, how many modes there are, and starts.
 
-    Around its start elsewhere.
+    These are the modes, then places around which rays promise mass, in the problem's coordinates; for
+    half of the chains at most. Around its start where there is no mode.
     """
     start = np.zeros((1, problem.dimension))
     if problem.dimension > NEWTON_LIMIT:
-        return around(problem, problem.start), start
+        return around(problem, problem.start), Known(), 1, start
     at = gaussian_at_mode(problem)
     if not (at.converged and at.gaussian.positive_definite):
-        return around(problem, problem.start), start
-    apart = unshown_rows(problem, at.gaussian, seed)
-    at, modes = all_modes(problem, at, seed, 1.0, apart=apart)
+        return around(problem, problem.start), Known(), 1, start
+    at, modes, doubts = surroundings(problem, at, seed, 1.0)
     local = around(problem, at.gaussian.center, at.gaussian.factor)
-    return local, start if modes is None else at.gaussian.whiten(modes.z)
+    if modes is not None:
+        start = at.gaussian.whiten(modes.z)
+    far = [doubt.start for doubt in doubts if doubt.start is not None][: num_chains // 2]
+    starts = np.concatenate([start, *(at.gaussian.whiten(place)[None] for place in far)])
+    known = Known(at.gaussian, at.log_density, modes=modes, doubts=doubts)
+    return local, known, len(start), starts[: max(len(start), num_chains)]
 
 
 @jax.jit
@@ -188,8 +198,10 @@ def _free(density: Around, u: Array) -> Array:
     return jax.vmap(jax.vmap(density.z))(u)
 
 
-def _verdict(draws: Draws, method: str, info: dict[str, Any], transitions: int) -> Verdict:
-    """Mixing only: the method is exact."""
+def _verdict(
+    draws: Draws, method: str, info: dict[str, Any], transitions: int, doubts: tuple[str, ...]
+) -> Verdict:
+    """Mixing, and whether the chains have been where the density says that they must: the method is exact."""
     divergences = info["divergences"]
     found = weighted.Estimates(draws.flat()[0], draws.weights)
     # trajectories that alternate make ESS of theta exceed the number of draws; theta^2 mixes
@@ -209,6 +221,12 @@ def _verdict(draws: Draws, method: str, info: dict[str, Any], transitions: int) 
     extra = {"method": method, "divergences": divergences}
     if reasons:
         return Verdict("not mixed", tuple(reasons), extra=extra)
+    if doubts:
+        reason = (
+            f"{TITLES[method]} is exact and its chains have mixed, but {doubts[0]}, which they have not seen so; "
+            "use more draws, or an init there."
+        )
+        return Verdict("unknown", (reason,), extra={**extra, "doubts": list(doubts)})
     none = ", no divergences" if method in ("nuts", "hmc") else ""
     reason = (
         f"{TITLES[method]} is exact and its chains have mixed: ESS at least {np.nanmin(ess):.0f}, R-hat at most "
