@@ -237,6 +237,10 @@ TORCH_DOOR = [
         SAMPLE + "test_half_the_step_halves_the_heat",
     ),
     Mutant(
+        "torch sample: a loss times the number of rows passes", "torch/likelihood.py",
+        "if total < MULTIPLIED:", "if False:", INPUT + "test_a_loss_times_the_number_of_rows_is_told",
+    ),
+    Mutant(
         "torch sample: a sum is taken for a mean", "torch/likelihood.py",
         "    if _close(whole, total / len(outputs)):",
         "    if _close(whole, total / len(outputs)) or _close(whole, total):",

@@ -19,6 +19,9 @@ SOME = 16  # rows, and classes, whose own losses are held against that of all of
 LOOKED_AT = 4096  # rows of which the model's first outputs are looked at
 SHIFT = 3.0  # added to all outputs: log odds do not change
 ALIKE = 1e-3
+FAR = 60.0  # log odds
+MANY_CLASSES = 256  # of which not all are tried
+MULTIPLIED = 0.01  # sum of exp(-loss) over a row's classes: 1 for a likelihood, K^(1 - c) where c times that, K even classes
 
 Kind = Literal["rows", "mean"]
 
@@ -93,6 +96,7 @@ def checked(model: Any, loss: Any, rows: Rows) -> Likelihood:
         outputs = _first_outputs(model, batch.inputs)
     kind = _kind(loss, outputs, batch.target)
     classes = _are_classes(loss, outputs, batch.target)
+    _check_factor(loss, outputs, batch.target, classes)
     return Likelihood(model, loss, kind, classes, tuple(outputs.shape[1:]))  # pyright: ignore[reportArgumentType]
 
 
@@ -211,19 +215,62 @@ def _check_outputs(loss: Any, outputs: torch.Tensor, target: torch.Tensor, whole
         )
 
 
+def _check_factor(loss: Any, outputs: torch.Tensor, target: torch.Tensor, classes: bool) -> None:
+    """UsageError for a loss times the number of rows: the probabilities of a row's classes add up to 1."""
+    if classes and not target.is_floating_point() and outputs.shape[1] <= MANY_CLASSES:
+        labels, spread = range(outputs.shape[1]), outputs.amax(1) - outputs.amin(1)
+    elif _is_a_logit(loss, outputs, target):
+        labels, spread = range(2), outputs.reshape(len(outputs)).abs()
+    else:
+        return
+    row = slice(
+        int(spread.argmin()), int(spread.argmin()) + 1
+    )  # where classes are most alike it shows most
+    each = [_value(loss, outputs[row], torch.full_like(target[row], k)).sum() for k in labels]
+    total = float(torch.exp(-torch.stack(each)).sum())
+    if total < MULTIPLIED:
+        raise UsageError(
+            "the loss must be minus the log likelihood of a row, or the mean over rows. Got one whose exp(-loss) adds up "
+            f"to {total:.2g} over the {len(each)} classes of a row, where probabilities add up to 1: it looks multiplied, "
+            "by the number of rows maybe, which sample does by itself; leave the factor out."
+        )
+
+
+def _is_a_logit(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> bool:
+    """Whether a row's one output is the log odds of its target, 0 or 1: far out the right one costs nothing."""
+    one = outputs.shape == target.shape and outputs[0].numel() == 1
+    if not one or not bool(((target == 0) | (target == 1)).all()):
+        return False
+    try:
+        far = [_value(loss, torch.full_like(outputs, o), torch.full_like(target, k)) for o, k in ((-FAR, 0), (FAR, 1))]  # fmt: skip
+    except UsageError:  # it takes probabilities
+        return False
+    return bool((torch.stack([value.mean() for value in far]).abs() < ALIKE).all())
+
+
 def _value(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     try:
         found = loss(outputs, target)
     except Exception as error:  # of the user's function
         raise UsageError(
             f"the loss could not be called with outputs {tuple(outputs.shape)} and target {tuple(target.shape)} "
-            f"({first_line(error)})."
+            f"({first_line(error)}){_whole(target)}."
         ) from error
     if not isinstance(found, torch.Tensor) or not found.is_floating_point():
         raise UsageError(
             f"the loss must return a tensor of floating point. Got {type(found).__name__}."
         )
     return found.double()
+
+
+def _whole(target: torch.Tensor) -> str:
+    """Advice where labels were given as floating point."""
+    whole = target.is_floating_point() and bool((target == target.round()).all())
+    return (
+        "; if the target holds the numbers of classes, give it as integers: target.long()"
+        if whole
+        else ""
+    )
 
 
 def _close(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -147,9 +147,10 @@ def _whole(dataset: Any) -> Any:
         return _read(_loader(dataset))
     if isinstance(dataset, (tuple, list, Mapping)):
         return _tensors(dataset)
+    order = "; the order is sample(model, loss, dataset)" if callable(dataset) else ""
     raise UsageError(
         "dataset must be a tuple (inputs, target) of tensors or arrays, a dict of them with 'labels', a torch "
-        f"Dataset or a DataLoader. Got {type(dataset).__name__}."
+        f"Dataset or a DataLoader. Got {type(dataset).__name__}{order}."
     )
 
 

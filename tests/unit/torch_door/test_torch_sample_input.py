@@ -44,6 +44,30 @@ def refused(sentence, model=None, loss=F.cross_entropy, data=None, error=UsageEr
         st.sample(model or network(), loss, data or classes(), **{**SHORT, **given})
 
 
+def test_labels_of_floating_point_and_arguments_in_another_order_are_told():
+    x, y = classes()
+    refused(r"give it as integers: target\.long\(\)", data=(x, y.float()))
+    refused(r"the order is sample\(model, loss, dataset\)", loss=(x, y), data=F.cross_entropy)
+
+
+def test_a_loss_times_the_number_of_rows_is_told():
+    x, y = classes()
+    times = r"exp\(-loss\) adds up to .* over the 3 classes of a row.*leave the factor out"
+    refused(times, loss=lambda o, t: 60 * F.cross_entropy(o, t))
+    refused(times, loss=lambda o, t: 60 * F.cross_entropy(o, t, reduction="none"))
+    smooth = lambda o, t: F.cross_entropy(o, t, label_smoothing=0.2)  # noqa: E731
+    one = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Flatten(0))
+    binary = F.binary_cross_entropy_with_logits
+    refused("over the 2 classes", one, lambda o, t: 60 * binary(o, t), (x, (y > 0).float()))
+    narrow = lambda o, t: 0.5 * ((o - t) / 0.01) ** 2  # noqa: E731, no classes, though 0 and 1
+    sure = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Sigmoid(), torch.nn.Flatten(0))
+    for model, loss, target in (
+        (network(), smooth, y), (one, binary, (y > 0).float()), (one, narrow, (y > 0).float()),
+        (sure, F.binary_cross_entropy, (y > 0).float()),
+    ):  # fmt: skip
+        checked(model, loss, read_rows((x, target), CPU, 0))
+
+
 def test_layers_whose_output_is_not_the_rows_own():
     refused(r"the BatchNorm1d at '\d'.*GroupNorm or LayerNorm", network(torch.nn.BatchNorm1d(5)))
     refused(r"dropout in training mode \(the Dropout at '1'\).*model\.eval\(\)", network(torch.nn.Dropout(0.2)))  # fmt: skip
