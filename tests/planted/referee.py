@@ -168,6 +168,11 @@ REFEREE = [
         "test_chains_begin_around_every_mode_and_say_where_they_stay_apart",
     ),
     Mutant(
+        "confirm: a reference of other rows is taken", "referee/confirm.py",
+        "    if _other_rows(draws, by):\n", "    if False:\n",
+        CONFIRM + "test_a_reference_of_other_rows_as_many_is_refused",
+    ),
+    Mutant(
         "exact chains: none begins where rays say that mass is", "referee/reference.py",
         "if doubt.start is not None][", "if False][", RAYS_SAY,
     ),

@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+import jax
 import numpy as np
 
 from ..diagnose.exact import heavy_tail
@@ -143,11 +144,34 @@ def _by_reference(draws: Draws, by: Draws) -> Verdict:
     here, there = draws.info.get("num_data"), by.info.get("num_data")
     if here != there:
         raise UsageError(f"the run is of {here} rows, and the reference of {there}.")
+    if _other_rows(draws, by):
+        raise UsageError(
+            "the reference is of other rows than the run, as many; call sgld.reference with the run's draws."
+        )
     table, own = compare(draws, by), draws.verdict
     found = _decided(draws, by, table, method)
     if isinstance(found, str):
         return _told(own, method, found)
     return _another(own, method, found, *_moments(draws.names, by))
+
+
+def _other_rows(draws: Draws, by: Draws) -> bool:
+    """Whether both know their rows, which are as many and not the same numbers."""
+    one, other = (
+        None if d.origin is None else (d.origin.model or d.origin).data for d in (draws, by)
+    )
+    if one is None or other is None or one is other:
+        return False
+    here, there = jax.tree.leaves(one), jax.tree.leaves(other)
+    if len(here) != len(there) or any(not hasattr(leaf, "dtype") for leaf in (*here, *there)):
+        return False
+    return any(not _alike(a, b) for a, b in zip(here, there, strict=True))
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two arrays hold the same numbers, as single precision knows them."""
+    one, other = np.asarray(a), np.asarray(b)
+    return one.shape == other.shape and np.allclose(one, other, rtol=1e-6, atol=0.0, equal_nan=True)
 
 
 def _decided(draws: Draws, by: Draws, table: Comparison, method: str) -> Verdict | str:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.draws.origin import Origin
 from sgld.draws.run_directory import RunDirectory
 from sgld.draws.storage import table_of, verify
 from sgld.draws.verdict import MODES, TAILS, Verdict
@@ -44,6 +45,17 @@ def test_agreement_is_trusted_and_says_by_whom():
     np.testing.assert_allclose(found.sd_corrected, nuts().flat()[0].std((0, 1)), rtol=1e-3)
     assert found.r2 is None  # that of a meter, which is not what speaks here
     assert found.extra["by_itself"] == {"word": "unknown", "reasons": list(DOUBT.reasons)}
+
+
+def test_a_reference_of_other_rows_as_many_is_refused():
+    x = np.linspace(0, 1, 10)
+    of_rows = lambda draws, rows: replace(draws, origin=Origin(data=rows))  # noqa: E731
+    run = of_rows(of(normal(0), DOUBT), (x, x**2))
+    same = (jnp.asarray(x, jnp.float32), x**2)
+    assert sgld.confirm(run, of_rows(nuts(), same)).verdict.word == "trusted"
+    for other in ((x, x**2 + 0.1 * (x > 0.5)), (x[:, None], x**2)):
+        with pytest.raises(UsageError, match="of other rows than the run, as many"):
+            sgld.confirm(run, of_rows(nuts(), other))
 
 
 def test_a_difference_is_biased_with_its_size():
