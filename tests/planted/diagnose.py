@@ -100,7 +100,7 @@ DIAGNOSE = [
     ),
     Mutant(
         "evidence: a tempered run held against the posterior", "diagnose/assess.py",
-        "weights, float(draws.temperature.flat[0]), seed)",
+        "weights, T, seed)",
         "weights, 1.0, seed)",
         RUNS + "test_a_tempered_run_is_held_against_the_tempered_law",
     ),

@@ -75,8 +75,17 @@ HIDDEN = [
         RARE + "test_a_value_that_comes_once_in_two_thousand_draws",
     ),
     Mutant(
+        "rare values: the density is not asked", "diagnose/rare.py",
+        "if not asked.any():", "if True:", RARE + "test_what_the_density_has_not_there_is_no_error",
+    ),
+    Mutant(
+        "rare values: the density is asked at T = 1", "diagnose/rare.py",
+        "(problem, points[numbers], mean) / temperature", "(problem, points[numbers], mean)",
+        RARE + "test_the_density_is_asked_at_the_runs_temperature",
+    ),
+    Mutant(
         "rare values: found and not judged by", "diagnose/assess.py",
-        "sd_se = np.fmax(found.sd_se, rare_error(problem, z[draws.healthy], ess))", "sd_se = found.sd_se",
+        "sd_se = np.fmax(found.sd_se, rare_error(problem, z[draws.healthy], ess, T))", "sd_se = found.sd_se",
         RARE + "test_a_rare_loss_is_not_trusted_from_draws_that_missed_it",
     ),
 ]  # fmt: skip

@@ -91,11 +91,11 @@ def assess(
         by_hand=plan.by_hand,
     )
     ess = np.nan_to_num(np.fmin(found.mixing.ess, found.mixing.ess_square))
-    sd_se = np.fmax(found.sd_se, rare_error(problem, z[draws.healthy], ess))
+    T = float(draws.temperature.flat[0])
+    sd_se = np.fmax(found.sd_se, rare_error(problem, z[draws.healthy], ess, T))
     if trajectories is not None and plan.setup.exact:
         tail = np.nan_to_num(weighted.pareto_k(found.values))
         doubtful = (tail >= exact.HEAVY) & (tail < tails.HEAVY)
-        T = float(draws.temperature.flat[0])
         tail[known_tails(problem, plan.known, z[draws.healthy], doubtful, T)] = 0.0
         coarse = unresolved(problem, z[draws.healthy])
         return judge_exact(Evidence(**evidence), trajectories, sd_se, tail, coarse)
@@ -106,7 +106,7 @@ def assess(
         # of a schedule the law at the draws, not that at its start
         problem = problem.at_temperature(problem.array(draws.temperature[healthy][0, 0]))
         own = None if gradient is None else np.asarray(gradient, np.float64)[healthy]
-        evidence |= _meter(problem, plan, z, own, weights, float(draws.temperature.flat[0]), seed)
+        evidence |= _meter(problem, plan, z, own, weights, T, seed)
         evidence |= _phase(problem, plan, draws, own)
     rough = isinstance(plan.known.gaussian, LowRankLaplace)
     if (

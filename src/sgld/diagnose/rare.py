@@ -10,7 +10,10 @@ and where fewer than `EXPECTED` effective draws are due beyond the distance from
 
     error of the sd, as a share = ((kurtosis - 1) / (4 ESS))^(1/2)
 
-with the kurtosis of these points. It says nothing where the posterior is far from Gaussian in z.
+with the kurtosis of these points. Where that alarms, the density is asked whether there is what the Gaussian has out
+there: at the points that make the variance, and as many of the others, w ~ p(z) / q(z) of the density p that they were
+drawn from, q. (Of an overdispersion near 0, z its logarithm falls off as exp(z) to the left; the Gaussian of such draws
+has on the right what exp(z) makes hundreds of sds wide, and the posterior has nothing there.)
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
+from ..problem import sums
 from ..problem.problem import Problem
 from .reported import bends, through
 
@@ -27,10 +31,15 @@ __all__ = ["rare_error"]
 POINTS, NUMBERS = 2**14, 2**24  # at most, and times what is reported
 MOST = 50  # dimensions: of more, the weights say little
 EXPECTED = 25.0  # effective draws that make half of the variance: a sd within 5%
+ASKED, ROW_POINTS = 512, 2**27  # points that the density is asked at, and times the rows
+KNOWN = 20.0  # points that the weights must be worth
 
 
 def rare_error(
-    problem: Problem, z: Float[np.ndarray, "chain draw d"], ess: Float[np.ndarray, " m"]
+    problem: Problem,
+    z: Float[np.ndarray, "chain draw d"],
+    ess: Float[np.ndarray, " m"],
+    temperature: float = 1.0,
 ) -> Float[np.ndarray, " m"]:
     """The error of each reported sd as a share of it, where rare values make it; 0 elsewhere."""
     from scipy.stats import qmc  # half a second to import
@@ -47,11 +56,43 @@ def rare_error(
         return none
     wide = 1 + min(0.5, d**-0.5)
     xi = ndtri(qmc.Sobol(d, rng=0).random(count))
+    points = mean + wide * xi @ F.T
     log_w = -(wide**2 - 1) * np.sum(xi**2, axis=1) / 2
-    w = np.exp(log_w - log_w.max())
-    values = through(problem, (mean + wide * xi @ F.T)[None])[0]
+    values = through(problem, points[None])[0]
     known = np.isfinite(values).all(axis=0)
-    return np.where(known, _error(np.where(known, values, 0.0), w / w.sum(), ess), 0.0)
+    values, w = np.where(known, values, 0.0), _shares(log_w)
+    found = _error(values, w, ess)
+    asked = _decisive(values[:, found > 0], w, min(ASKED, ROW_POINTS // max(1, problem.num_data)))
+    if not asked.any():
+        return np.where(known, found, 0.0)
+    numbers, times = np.flatnonzero(asked), asked[asked > 0]
+    problem = problem.at_temperature(problem.array(temperature))
+    higher = sums.differences(problem, points[numbers], mean) / temperature
+    own = times * _shares(np.nan_to_num(higher, nan=-np.inf) + np.sum(xi[numbers] ** 2, axis=1) / 2)
+    if not np.sum(own) ** 2 >= KNOWN * np.sum(own**2):
+        return np.where(known, found, 0.0)
+    again = _error(values[numbers], own / own.sum(), ess)
+    return np.where(known, np.fmin(found, again), 0.0)
+
+
+def _shares(log_w: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    w = np.exp(log_w - log_w.max())
+    return w / w.sum()
+
+
+def _decisive(
+    values: Float[np.ndarray, "n m"], w: Float[np.ndarray, " n"], count: int
+) -> Float[np.ndarray, " n"]:
+    """How many points each stands for: 1 those that make most of a variance, and some for all others."""
+    asked, half = np.zeros(len(w)), count // 2
+    if not values.shape[1] or half < KNOWN:
+        return asked
+    square = w[:, None] * (values - w @ values) ** 2
+    order = np.argsort(-np.max(square / np.maximum(square.sum(axis=0), 1e-300), axis=1))
+    rest = np.sort(order[half:])[:: -(-(len(w) - half) // half)]
+    asked[rest] = (len(w) - half) / len(rest)
+    asked[order[:half]] = 1.0
+    return asked
 
 
 def _error(

@@ -7,7 +7,7 @@ datum) for as long as Python runs, so that every model of the family shares one 
 `position` is {"coefficients": [p]} plus one scalar per name in `dispersion`, and `datum` is (x [p],
 y), or (x, y, {"offset", "weight", "trials"}) with those of the three that the model has. A weight w
 counts a row w times. What runs outside compiled code (`mean`, `sd`, `sample`, `check`) is NumPy in
-float64. Densities are NumPyro's where it has them and float32 can hold them.
+float64.
 """
 
 from __future__ import annotations
@@ -16,18 +16,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import betaln, gammaln
 from jaxtyping import Array, Float
 
 from ..errors import DataError, UsageError, did_you_mean, need
+from . import log_density
 
 __all__ = ["FAMILIES", "Family", "check_trials", "find_family"]
 
 PyTree = Any
-LOG_2PI = float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,8 @@ def check_trials(kind: Family, trials: Any) -> None:
         raise UsageError(f"the {kind.name} family {needs}. Got trials={trials!r}.{other}")
 
 
-def _likelihood(log_density: Callable) -> Callable[[PyTree, PyTree], Array]:
-    """(position, datum) -> weight log p(y | eta), from log_density(eta, y, position, extra)."""
+def _likelihood(density: Callable) -> Callable[[PyTree, PyTree], Array]:
+    """(position, datum) -> weight log p(y | eta), from density(eta, y, position, extra)."""
 
     def log_likelihood(position: PyTree, datum: PyTree) -> Float[Array, ""]:
         x, y, *more = datum
@@ -99,70 +97,11 @@ def _likelihood(log_density: Callable) -> Callable[[PyTree, PyTree], Array]:
         eta = jnp.dot(position["coefficients"], x)
         if "offset" in extra:
             eta = eta + extra["offset"]
-        value = log_density(eta, y, position, extra)
+        value = density(eta, y, position, extra)
         return extra["weight"] * value if "weight" in extra else value
 
-    log_likelihood.__name__ = log_density.__name__.lstrip("_")
+    log_likelihood.__name__ = density.__name__
     return log_likelihood
-
-
-def _gaussian(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log N(y; eta, sigma^2) = -((y - eta) / sigma)^2 / 2 - log sigma - log(2 pi) / 2."""
-    sigma = position["sigma"]
-    residual = (y - eta) / sigma
-    return -0.5 * residual**2 - jnp.log(sigma) - 0.5 * LOG_2PI
-
-
-def _student_t(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log t_df((y - eta) / sigma) - log sigma."""
-    from numpyro.distributions import StudentT
-
-    return StudentT(position["df"], eta, position["sigma"]).log_prob(y)
-
-
-def _bernoulli(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log P(y) = log sigmoid((2 y - 1) eta), which neither overflows nor cancels."""
-    return jax.nn.log_sigmoid((2 * y - 1) * eta)
-
-
-def _binomial(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log P(y) of y successes in the trials, each with log odds eta."""
-    from numpyro.distributions import BinomialLogits
-
-    return BinomialLogits(eta, extra["trials"]).log_prob(y)
-
-
-def _categorical(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log P(y) = logits_y - log sum_k exp(logits_k), logits = (0, eta)."""
-    from numpyro.distributions import CategoricalLogits
-
-    logits = jnp.concatenate([jnp.zeros_like(eta[:1]), eta])
-    return CategoricalLogits(logits).log_prob(y.astype(jnp.int32))
-
-
-def _poisson(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log P(y) = y eta - exp(eta) - log y!"""
-    return y * eta - jnp.exp(eta) - gammaln(y + 1)
-
-
-def _negative_binomial(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log P(y) with mean mu = exp(eta) and variance mu + overdispersion mu^2.
-
-    Through the beta function of k = 1 / overdispersion, the concentration: where the data are all but
-    Poisson, k is large, and NumPyro's differences of log gamma functions are float32's rounding alone.
-    """
-    log_k = -jnp.log(position["overdispersion"])
-    k = jnp.exp(log_k)  # of 1 / x the derivative is lost where x^2 is 0 in float32
-    excess = eta - log_k
-    return -betaln(y + 1, k) - jnp.log(k + y) + y * excess - (k + y) * jax.nn.softplus(excess)
-
-
-def _gamma(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
-    """log p(y) with mean mu = exp(eta) and variance mu^2 / shape: y / mu ~ gamma(shape, shape)."""
-    from numpyro.distributions import Gamma
-
-    shape = position["shape"]
-    return Gamma(shape, shape).log_prob(y * jnp.exp(-eta)) - eta
 
 
 def _refuse(bad: np.ndarray, y: np.ndarray, name: str, needed: str) -> None:
@@ -268,7 +207,7 @@ def _size(eta: np.ndarray, given: PyTree) -> np.ndarray:
 GAUSSIAN = Family(
     "gaussian",
     "the outcome itself",
-    _likelihood(_gaussian),
+    _likelihood(log_density.gaussian),
     check=_check_varies,
     centre=lambda y: float(y.mean()),
     mean=lambda eta, given: eta,
@@ -281,7 +220,7 @@ GAUSSIAN = Family(
 STUDENT_T = Family(
     "student-t",
     "the outcome itself",
-    _likelihood(_student_t),
+    _likelihood(log_density.student_t),
     check=_check_varies,
     centre=lambda y: float(y.mean()),
     mean=lambda eta, given: eta,
@@ -296,7 +235,7 @@ STUDENT_T = Family(
 BERNOULLI = Family(
     "bernoulli",
     "log odds",
-    _likelihood(_bernoulli),
+    _likelihood(log_density.bernoulli),
     check=_check_bernoulli,
     centre=_log_odds,
     mean=lambda eta, given: _expit(eta),
@@ -307,7 +246,7 @@ BERNOULLI = Family(
 BINOMIAL = Family(
     "binomial",
     "log odds of a trial",
-    _likelihood(_binomial),
+    _likelihood(log_density.binomial),
     check=_check_counts("binomial"),
     centre=lambda y: 0.0,
     mean=lambda eta, given: _size(eta, given) * _expit(eta),
@@ -321,7 +260,7 @@ BINOMIAL = Family(
 CATEGORICAL = Family(
     "categorical",
     "log odds against the first level",
-    _likelihood(_categorical),
+    _likelihood(log_density.categorical),
     check=_check_levels,
     centre=_log_shares,
     mean=_probabilities,
@@ -333,7 +272,7 @@ CATEGORICAL = Family(
 POISSON = Family(
     "poisson",
     "log of the mean",
-    _likelihood(_poisson),
+    _likelihood(log_density.poisson),
     check=_check_counts("poisson"),
     centre=_log_mean,
     mean=lambda eta, given: np.exp(eta),
@@ -344,7 +283,7 @@ POISSON = Family(
 NEGATIVE_BINOMIAL = Family(
     "negative-binomial",
     "log of the mean",
-    _likelihood(_negative_binomial),
+    _likelihood(log_density.negative_binomial),
     check=_check_counts("negative-binomial"),
     centre=_log_mean,
     mean=lambda eta, given: np.exp(eta),
@@ -356,7 +295,7 @@ NEGATIVE_BINOMIAL = Family(
 GAMMA = Family(
     "gamma",
     "log of the mean",
-    _likelihood(_gamma),
+    _likelihood(log_density.gamma),
     check=_check_gamma,
     centre=lambda y: float(np.log(y.mean())),
     mean=lambda eta, given: np.exp(eta),

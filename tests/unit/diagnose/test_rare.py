@@ -55,3 +55,30 @@ def test_a_rare_loss_is_not_trusted_from_draws_that_missed_it(seed):
     )
     draws = sgld.sample(posterior, None, jnp.zeros(1), seed=seed, progress=False)
     assert draws.verdict.word != "trusted"
+
+
+def square(density, z):
+    """The error of x^2 = exp(2 z), of draws z of this density."""
+    problem = prepare(
+        sgld.Posterior(density, output=lambda z: jnp.exp(2 * z[0])), None, np.zeros(1, np.float32)
+    )
+    return rare_error(problem, z, np.full(1, ESS))[0]
+
+
+def test_what_the_density_has_not_there_is_no_error():
+    """The logarithm of a half normal x: exp(2 z) is far wider by the draws' Gaussian than by the density."""
+    z = np.log(np.abs(RNG.standard_normal((4, 5000, 1))))
+    assert square(lambda z: jnp.sum(z - 0.5 * jnp.exp(2 * z)), z) == 0
+
+
+def test_what_the_density_has_there_is_told_still():
+    assert square(lambda z: -0.5 * jnp.sum((z / 1.2) ** 2), 1.2 * RNG.standard_normal((4, 5000, 1)))
+    assert error(step(3.3, 100.0))[0] > 0.05
+
+
+def test_the_density_is_asked_at_the_runs_temperature():
+    """At T = 4 draws are twice as wide, and a step of 200 at 6.6 is what one of 100 at 3.3 is at T = 1."""
+    posterior = sgld.Posterior(lambda z: -0.5 * jnp.sum(z**2), output=step(6.6, 200.0))
+    problem = prepare(posterior, None, np.zeros(1, np.float32))
+    z = 2 * RNG.standard_normal((4, 1000, 1))
+    assert rare_error(problem, z, np.full(1, ESS), 4.0)[0] == pytest.approx(0.19, rel=0.2)

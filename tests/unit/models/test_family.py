@@ -7,6 +7,7 @@ import scipy.stats
 
 from sgld.errors import DataError, UsageError
 from sgld.models.family import BERNOULLI, FAMILIES, GAUSSIAN, POISSON, find_family
+from sgld.models.log_density import negative_binomial
 
 X = np.array([1.0, -0.5, 2.0], np.float32)
 POSITION = {
@@ -53,6 +54,24 @@ def test_log_likelihood_is_scipys(name):
         expected = law.logpmf(y) if hasattr(law.dist, "logpmf") else law.logpdf(y)
         assert value.shape == ()
         np.testing.assert_allclose(value, expected, rtol=5e-6)
+
+
+@pytest.mark.parametrize("y", [0.0, 1.0, 4.0, 300.0])
+@pytest.mark.parametrize("overdispersion", [1e-3, 0.25, 1.0, 30.0])
+def test_the_negative_binomials_curvature_is_scipys(overdispersion, y):
+    # k = 1 / overdispersion = y + 1 is among them, where the beta function's is another
+    def scipys(phi):
+        return scipy.stats.nbinom(1 / phi, 1 / (1 + phi * 2)).logpmf(y)
+
+    h = 0.03 * overdispersion
+    expected = (
+        scipys(overdispersion + h) - 2 * scipys(overdispersion) + scipys(overdispersion - h)
+    ) / h**2
+    found = jax.grad(
+        jax.grad(lambda phi: negative_binomial(jnp.log(2.0), y, {"overdispersion": phi}, {}))
+    )(jnp.float32(overdispersion))
+    scale = overdispersion**2  # of the logarithm, in which it is sampled
+    np.testing.assert_allclose(found * scale, expected * scale, rtol=5e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", NUMBERS)
