@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from ..problem import sums
 from ..problem.problem import Problem
 from ..stages import counted, stage
 from .dense import Laplace, laplace_at
+from .exchanged import exchanges
 from .modes import SEPARATE
 from .modes import apart as sds_between
 from .unshown import SEARCHED, beside
@@ -34,7 +34,6 @@ SEARCH_STEPS = 50
 SEARCH_SCALES = (3.0, 6.0, 12.0, 25.0, 50.0, 400.0, 3000.0)
 CLIMB = 200  # steps of L-BFGS before Newton's, of more than FEW parameters
 SAME = 0.3  # sds within which a search has come back to a mode that is known
-MOST_COMPONENTS = 4  # of a mixture, whose orders are 24
 FEW = 100  # parameters up to which all of these scales are searched
 PATIENCE = 25  # steps; a path in time of 103 states found its mode after 18
 EMPTY = np.zeros(0, np.int64)
@@ -117,15 +116,15 @@ def other_modes(
     """Modes other than `base` and those already `known` that Newton finds from wide starts.
 
     Starts lie 3 to 3000 sds of the Gaussian at the mode away, on both sides; two more are the mode
-    with its sign turned and with the entries of each leaf moved on by one, as exchangeable
-    components are; where that place is as dense as the mode, they are exchangeable, and their other
-    orders are starts too, and so are `tops`. With many rows the search is made on some of them, those `apart` among
-    them (`gaussian.unshown`), and only what it finds is taken to all rows.
+    with its sign turned and with the entries of each leaf moved on by one, as components nearly
+    exchangeable are; its exchanges (`gaussian.exchanged`) are starts too, and so are `tops`. With many
+    rows the search is made on some of them, those `apart` among them (`gaussian.unshown`), and only
+    what it finds is taken to all rows.
     """
 
-    def starts(near: Laplace) -> list[np.ndarray]:
+    def starts(some: Problem, near: Laplace) -> list[np.ndarray]:
         given = [] if tops is None else list(tops)
-        return [*_wide_starts(problem, near, rng), *_other_orders(problem, base), *given]
+        return [*_wide_starts(problem, near, rng), *exchanges(some, near), *given]
 
     return _searched(problem, base, starts, known, apart)
 
@@ -150,7 +149,7 @@ def more_modes(
     step = ways[int(np.argmin(lengths))]
     moved = [*(places + step), *(places - step), *(places[0] - ways), *(places[1:] + ways)]
 
-    def starts(near: Laplace) -> list[np.ndarray]:
+    def starts(_: Problem, near: Laplace) -> list[np.ndarray]:
         fresh = [z for z in moved if min(_differ(o.gaussian, z, near) for o in known) > SAME]
         return [*fresh, *_wide_starts(problem, near, rng)[2:]]
 
@@ -160,7 +159,7 @@ def more_modes(
 def _searched(
     problem: Problem,
     base: AtMode,
-    starts: Callable[[Laplace], Sequence[np.ndarray]],
+    starts: Callable[[Problem, Laplace], Sequence[np.ndarray]],
     known: Sequence[AtMode],
     apart: Int[np.ndarray, " m"],
 ) -> list[AtMode]:
@@ -177,7 +176,7 @@ def _searched(
     assert near.factor is not None
     found: list[AtMode] = []
     back = lambda z: bool(np.linalg.norm(near.whiten(z)) <= SAME)  # noqa: E731
-    places, many = starts(near), problem.dimension > FEW
+    places, many = starts(some, near), problem.dimension > FEW
     for tried, start in enumerate(places):
         counted(tried, len(places), "starts")
         if many:
@@ -243,39 +242,6 @@ def _wide_starts(
         xi = rng.standard_normal(d)
         away = near.spread(scale * np.sqrt(d) / np.linalg.norm(xi) * xi)
         starts += [near.center + away, near.center - away]
-    return starts
-
-
-def _other_orders(problem: Problem, base: AtMode) -> list[Float[np.ndarray, " d"]]:
-    """The mode with its components in other orders, where their order does not matter.
-
-    Components are the entries along the first axis of leaves of one length; with two of them a
-    number beside them may be the log odds of the first, whose sign turns.
-    """
-    layout, z = problem.layout, base.gaussian.center
-    sizes = [math.prod(shape) for shape in layout.shapes]
-    leaves = np.split(z, np.cumsum(sizes)[:-1])
-    slack = 1e-3 + 1e-6 * abs(base.log_density)
-    starts = []
-    for count in sorted({s[0] for s in layout.shapes if s and 2 <= s[0] <= MOST_COMPONENTS}):
-
-        def ordered(order: Sequence[int], sign: float = 1.0, count: int = count) -> np.ndarray:
-            parts = [
-                leaf.reshape(shape)[list(order)].ravel() if shape[:1] == (count,) else
-                sign * leaf if shape == () else leaf
-                for leaf, shape in zip(leaves, layout.shapes, strict=True)
-            ]  # fmt: skip
-            return np.concatenate(parts)
-
-        signs = (1.0, -1.0) if count == 2 and () in layout.shapes else (1.0,)
-        orders = list(permutations(range(count)))[1:]
-        for sign in signs:
-            place = ordered(orders[-1], sign)
-            if np.linalg.norm(base.gaussian.whiten(place)) <= SEPARATE:
-                continue
-            value = float(sums.log_density(problem, problem.array(place)))
-            if abs(value - base.log_density) <= slack:
-                starts += [ordered(order, sign) for order in orders]
     return starts
 
 

@@ -1,0 +1,174 @@
+"""The places of a mode's exchanges: what a model does not tell apart may change places, or its sign.
+
+Components of a mixture are the entries of leaves along an axis of one length, a simplex of their shares
+among them; two decays may be four numbers of names of their own. No search from wide starts finds the
+mode where they have changed places when the posterior is narrow, and none is needed: the likelihood there
+is the mode's, to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from itertools import permutations, product
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from ..errors import SGLDError
+from ..layout import Layout
+from ..problem import sums
+from ..problem.problem import Problem
+from .dense import Laplace
+from .modes import SEPARATE
+
+__all__ = ["exchanges"]
+
+PyTree = Any
+
+MOST_COMPONENTS = 4  # whose orders are 24
+SIGNED, UNSIGNED = 4, 7  # parts that change places with every sign, 160 places, and with none, 232
+LESS_LIKELY = 20.0  # by the prior, the log density at which a place is still tried
+NEXT = 4  # places that are tried besides, the densest
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def exchanges(problem: Problem, mode: Laplace) -> list[Float[np.ndarray, " d"]]:
+    """Places more than `SEPARATE` sds from the mode with the same likelihood, or without rows the same density.
+
+    And the densest of the others that are exchanges alone. The price is that of some hundred log densities.
+    """
+    found: dict[bytes, np.ndarray] = {}
+    for place in (*_of_parts(problem, mode.center), *_of_components(problem, mode.center)):
+        if np.isfinite(place).all() and np.linalg.norm(mode.whiten(place)) > SEPARATE:
+            found.setdefault(problem.on_host(place).tobytes(), place)
+    if not found:
+        return []
+    places = np.array(list(found.values()))
+    higher = sums.differences(problem, places, mode.center)
+    prior = np.zeros(len(places))
+    if problem.has_rows:
+        prior = np.asarray(_prior(problem, problem.array(places), problem.array(mode.center)))
+    slack = 1e-3 + 1e-6 * abs(float(sums.log_density(problem, problem.array(mode.center))))
+    same = (np.abs(higher - prior) <= slack) & (prior >= -LESS_LIKELY)
+    order = np.argsort(-np.nan_to_num(higher, nan=-np.inf), kind="stable")
+    others = [i for i in order if not same[i] and _alike(places[i], mode.center)]
+    return [*places[same], *places[others[:NEXT]]]
+
+
+def _alike(place: np.ndarray, z: np.ndarray) -> bool:
+    """Whether these are the same numbers in another order."""
+    return bool(np.allclose(np.sort(place), np.sort(z), rtol=1e-6))
+
+
+@jax.jit
+def _prior(problem: Problem, zs: Any, center: Any) -> Any:
+    return jax.vmap(problem.log_prior)(zs) - problem.log_prior(center)
+
+
+def _of_parts(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
+    """Pairs of coordinates, or of leaves, in each other's place, and some with their sign turned."""
+    sizes = [math.prod(shape) for shape in problem.layout.shapes]
+    if problem.dimension <= UNSIGNED:
+        shapes, parts = [()] * len(z), np.split(z, len(z))
+    else:
+        shapes, parts = list(problem.layout.shapes), np.split(z, np.cumsum(sizes)[:-1])
+    if len(parts) > UNSIGNED:
+        return
+    signs = list(product((1.0, -1.0), repeat=len(parts)))
+    for order in _involutions(range(len(parts))):
+        if any(shapes[i] != shapes[j] for i, j in enumerate(order)):
+            continue
+        turned = len(parts) <= SIGNED or order == list(range(len(parts)))
+        for sign in signs if turned else signs[:1]:
+            yield np.concatenate([s * parts[i] for i, s in zip(order, sign, strict=True)])
+
+
+def _involutions(items: Sequence[int]) -> Iterator[list[int]]:
+    """Every way to pair some of 0 ... n - 1, as what stands in each place."""
+
+    def of(left: Sequence[int]) -> Iterator[dict[int, int]]:
+        if not left:
+            yield {}
+            return
+        first, rest = left[0], left[1:]
+        for more in of(rest):
+            yield {first: first, **more}
+        for other in rest:
+            for more in of([i for i in rest if i != other]):
+                yield {first: other, other: first, **more}
+
+    for found in of(items):
+        yield [found[i] for i in items]
+
+
+def _of_components(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
+    """Components in other orders: entries along an axis, or leaves called alike but for a number or a letter.
+
+    On the constrained scale, where a simplex is its shares. With two components a number beside them may
+    be the log odds of the first, whose sign turns; the columns of a matrix may have theirs turned.
+    """
+    leaves, structure = jax.tree.flatten(problem.target.position(problem.array(z)))
+    leaves = [np.asarray(leaf) for leaf in leaves]
+    for count in range(2, MOST_COMPONENTS + 1):
+        axes = [_axis(leaf.shape, count) for leaf in leaves]
+        groups = _numbered(problem.layout, count)
+        if not groups and all(axis is None for axis in axes):
+            continue
+        for order in permutations(range(count)):
+            moved = [
+                leaf if axis is None else np.take(leaf, order, axis)
+                for leaf, axis in zip(leaves, axes, strict=True)
+            ]
+            for group in groups:
+                for to, i in enumerate(order):
+                    moved[group[to]] = leaves[group[i]]
+            place = _free(problem, structure.unflatten(moved))
+            if place is not None:
+                yield from _with_signs(problem.layout, place, count)
+
+
+def _axis(shape: tuple[int, ...], count: int) -> int | None:
+    """The axis of components: the first of their length."""
+    return shape.index(count) if count in shape else None
+
+
+def _numbered(layout: Layout, count: int) -> list[list[int]]:
+    """Leaves of one shape, as many as there are components, whose names differ in a last number or letter alone."""
+    groups: dict[Any, list[int]] = {}
+    for i, (name, shape) in enumerate(zip(layout.names, layout.shapes, strict=True)):
+        found = re.fullmatch(r"(.*?)(\d+|[A-Ha-h])(\W*)", name)
+        if found:
+            groups.setdefault((found[1], found[3], found[2].isdigit(), shape), []).append(i)
+    return [group for group in groups.values() if len(group) == count]
+
+
+def _free(problem: Problem, position: PyTree) -> np.ndarray | None:
+    """The free position; None where a constraint does not have it: an order, say."""
+    try:
+        z = problem.layout.ravel(problem.posterior.unconstrain(position))
+    except (SGLDError, ValueError):
+        return None
+    return np.asarray(z, np.float64)
+
+
+def _with_signs(layout: Layout, z: np.ndarray, count: int) -> Iterator[np.ndarray]:
+    """z, z with its single numbers negated, and z with columns of its matrices negated."""
+    ends = np.cumsum([math.prod(shape) for shape in layout.shapes])[:-1]
+    leaves = [
+        leaf.reshape(shape) for leaf, shape in zip(np.split(z, ends), layout.shapes, strict=True)
+    ]
+    yield z
+    if count == 2 and () in layout.shapes:
+        yield np.concatenate([np.ravel(-leaf if leaf.ndim == 0 else leaf) for leaf in leaves])
+    matrices = [leaf.ndim > 1 and leaf.shape[-1] == count for leaf in leaves]
+    if any(matrices):
+        for signs in list(product((1.0, -1.0), repeat=count))[1:]:
+            turned = [
+                np.ravel(leaf * np.array(signs) if matrix else leaf)
+                for leaf, matrix in zip(leaves, matrices, strict=True)
+            ]
+            yield np.concatenate(turned)

@@ -1,0 +1,96 @@
+"""Places of a mode's exchanges: what the model does not tell apart, or all but."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro.distributions import constraints
+
+import sgld
+from sgld.gaussian.exchanged import exchanges
+from sgld.gaussian.mode import gaussian_at_mode, other_modes
+from sgld.problem.prepare import prepare
+
+
+def two_decays(n, noise, far=0.0):
+    """y = A exp(-e^la t) + B exp(-e^lb t), of four numbers with names of their own; priors alike, or `far` apart."""
+    rng = np.random.default_rng(3)
+    t = rng.uniform(0, 5, n)
+    y = 2 * np.exp(-0.4 * t) + np.exp(-3 * t) + noise * rng.standard_normal(n)
+
+    def log_prior(p):
+        means = {"A": 1.0, "B": 1.0, "la": -0.5 * far, "lb": 0.5 * far}
+        return -0.5 * sum((p[name] - mean) ** 2 for name, mean in means.items()) / 4
+
+    def log_likelihood(p, row):
+        first = p["A"] * jnp.exp(-jnp.exp(p["la"]) * row[0])
+        second = p["B"] * jnp.exp(-jnp.exp(p["lb"]) * row[0])
+        return -0.5 * ((row[1] - first - second) / noise) ** 2
+
+    data = tuple(a.astype(np.float32) for a in (t, y))
+    init = {"A": 1.5, "B": 0.5, "la": -1.0, "lb": 1.0}
+    return prepare(sgld.Posterior(log_prior, log_likelihood), data, jax.tree.map(jnp.float32, init))
+
+
+def exchanged(problem):
+    mode = gaussian_at_mode(problem).gaussian
+    return mode.center, exchanges(problem, mode)
+
+
+@pytest.mark.parametrize("far", [0.0, 1.0])
+def test_numbers_with_names_of_their_own_change_places(far):
+    z, places = exchanged(two_decays(3000, 0.05, far))
+    np.testing.assert_allclose(places[0], z[[1, 0, 3, 2]], rtol=1e-5)
+
+
+def test_what_has_no_exchange_has_few_places_to_try():
+    problem = two_decays(300, 0.05)
+    posterior = sgld.Posterior(lambda z: -0.5 * jnp.sum((z - jnp.arange(1.0, 6.0)) ** 2 / 0.01))
+    assert len(exchanged(prepare(posterior, None, jnp.zeros(5)))[1]) <= 4
+    assert len(exchanged(problem)[1]) <= 1 + 4
+
+
+def test_three_components_change_places_with_their_shares_on_a_simplex():
+    rng = np.random.default_rng(0)
+    y = rng.normal([-6, 0, 6], 1, (300, 3)).ravel()[: 3 * 150 + 200].astype(np.float32)
+
+    def log_likelihood(p, row):
+        return jax.scipy.special.logsumexp(jnp.log(p["shares"]) - 0.5 * (row - p["mu"]) ** 2)
+
+    posterior = sgld.Posterior(
+        lambda p: -0.5 * jnp.sum(p["mu"] ** 2) / 100,
+        log_likelihood,
+        constraints={"mu": constraints.real, "shares": constraints.simplex},
+    )
+    init = {"mu": jnp.array([-6.0, 0.0, 6.0]), "shares": jnp.array([0.3, 0.3, 0.4])}
+    z, places = exchanged(prepare(posterior, y, init))
+    orders = {tuple(np.argsort(place[:3])) for place in places[:5]}
+    assert len(orders) == 5 and tuple(np.argsort(z[:3])) not in orders
+
+
+def test_rates_whose_exchange_a_volume_makes_up_for_are_found():
+    """Flip-flop kinetics: ka and ke change places where V is V ke / ka."""
+    rng = np.random.default_rng(4)
+    t = rng.uniform(0.1, 12, 2000)
+    true = {"ka": np.log(1.2), "ke": np.log(0.25), "V": np.log(5.0)}
+
+    def level(p, t, of):
+        ka, ke, V = of.exp(p["ka"]), of.exp(p["ke"]), of.exp(p["V"])
+        return 10 * ka / (V * (ka - ke)) * (of.exp(-ke * t) - of.exp(-ka * t))
+
+    y = level(true, t, np) + 0.05 * rng.standard_normal(2000)
+    posterior = sgld.Posterior(
+        lambda p: -0.5 * (p["ka"] ** 2 + (p["ke"] + 0.7) ** 2 + (p["V"] - 1) ** 2),
+        lambda p, row: -0.5 * ((row[1] - level(p, row[0], jnp)) / 0.05) ** 2,
+    )
+    data = tuple(a.astype(np.float32) for a in (t, y))
+    init = jax.tree.map(jnp.float32, {"ka": 0.0, "ke": -1.0, "V": 1.0})
+    problem = prepare(posterior, data, init)
+    base = gaussian_at_mode(problem)
+    others = other_modes(problem, base, np.random.default_rng(0))
+    turned = base.gaussian.center[[0, 2, 1]] + [
+        base.gaussian.center[2] - base.gaussian.center[1],
+        0,
+        0,
+    ]
+    assert any(np.abs(other.gaussian.center - turned).max() < 0.3 for other in others)
