@@ -5,6 +5,8 @@ from .mutant import Mutant
 CLOUD = "tests/unit/tune/test_cloud.py::"
 BEYOND = "tests/unit/tune/test_beyond.py::"
 RARE = "tests/unit/diagnose/test_rare.py::"
+ROUNDED = "tests/unit/diagnose/test_rounded.py::"
+EXCHANGED = "tests/unit/tune/test_exchanged.py::"
 
 HIDDEN = [
     Mutant(
@@ -87,5 +89,39 @@ HIDDEN = [
         "rare values: found and not judged by", "diagnose/assess.py",
         "sd_se = np.fmax(found.sd_se, rare_error(problem, z[draws.healthy], ess, T))", "sd_se = found.sd_se",
         RARE + "test_a_rare_loss_is_not_trusted_from_draws_that_missed_it",
+    ),
+    Mutant(
+        "rounded: not asked where an exact sampler was", "gaussian/proper.py",
+        "return rounded(problem, z)", "return None", ROUNDED + "test_draws_on_a_bound_are_told_and_by_name",
+    ),
+    Mutant(
+        "rounded: numbers are as dense near 0", "gaussian/proper.py",
+        "NUMBERS * np.spacing(np.abs(value))", "NUMBERS * np.spacing(np.ones_like(value))",
+        ROUNDED + "test_what_has_numbers_enough_is_not_told",
+    ),
+    Mutant(
+        "rounded: an entry that never moves is on a bound", "gaussian/proper.py",
+        "np.where(np.ptp(value, axis=0) > 0, few.mean(axis=0), 0.0)", "few.mean(axis=0)",
+        ROUNDED + "test_an_entry_that_never_moves_is_none_of_it",
+    ),
+    Mutant(
+        "exchanges: none are tried", "gaussian/mode.py",
+        "*exchanges(some, near), *given", "*given",
+        EXCHANGED + "test_the_search_begins_there",
+    ),
+    Mutant(
+        "exchanges: one pair at a time", "gaussian/exchanged.py",
+        "for more in of([i for i in rest if i != other]):", "for more in [{i: i for i in rest if i != other}]:",
+        EXCHANGED + "test_numbers_with_names_of_their_own_change_places",
+    ),
+    Mutant(
+        "exchanges: the prior must be the same", "gaussian/exchanged.py",
+        "same = (np.abs(higher - prior) <= slack)", "same = (np.abs(higher) <= slack)",
+        EXCHANGED + "test_a_sign_that_the_likelihood_does_not_see_is_turned_where_the_prior_has_one",
+    ),
+    Mutant(
+        "exchanges: shares stay where they are", "gaussian/exchanged.py",
+        "leaf if axis is None else np.take(leaf, order, axis)", "leaf if axis is None or leaf.min() > 0 else np.take(leaf, order, axis)",
+        EXCHANGED + "test_three_components_change_places_with_their_shares_on_a_simplex",
     ),
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
 from ..gaussian.lowrank import LowRankLaplace
 from ..gaussian.noise import estimates
-from ..gaussian.proper import unresolved
+from ..gaussian.proper import rounded, unresolved
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
 from ..law.affine import AffineLaw
@@ -101,7 +101,7 @@ def assess(
         return judge_exact(Evidence(**evidence), trajectories, sd_se, tail, coarse)
     healthy = draws.healthy
     z = np.asarray(z, np.float64)[healthy]
-    why_not = _no_meter(plan.known, draws)
+    why_not = _no_meter(plan.known, draws) or rounded(problem, z)
     if why_not is None:
         # of a schedule the law at the draws, not that at its start
         problem = problem.at_temperature(problem.array(draws.temperature[healthy][0, 0]))

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from ..errors import UsageError
+from ..layout import Layout
 from ..problem import sums
 from ..problem.problem import Problem
+from ..problem.target import Target
 from .dense import Laplace
 
-__all__ = ["check_proper", "check_resolved", "named_direction", "unresolved"]
+__all__ = ["check_proper", "check_resolved", "named_direction", "rounded", "unresolved"]
 
 FAR = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6)  # times the size of the mode, or 1
 FALL = 1.0  # a proper density has fallen by more than this somewhere out there
 STRAYS = 10.0  # times the curvature: what rounding may take from the density besides
 COARSE = 0.5  # sds between neighbouring floating-point numbers
+NUMBERS = 16  # that a constrained parameter has for a free one that moves by 1, or more
+ROUNDED, LOOKED_AT = 0.01, 4096  # of the draws that may have fewer, and draws
 SHOWN = 3  # parameters of a direction that are named
 
 
@@ -121,19 +130,52 @@ def check_resolved(problem: Problem, laplace: Laplace, temperature: float) -> No
 def unresolved(problem: Problem, z: Float[np.ndarray, "chain draw d"]) -> str | None:
     """A sentence where draws of a parameter lie on a few neighbouring floating-point numbers, or on one.
 
-    In such a spike the density that the chains see is that of the numbers, not the model's.
+    In such a spike, or on a bound (`rounded`), the density that the chains see is that of the numbers, not
+    the model's.
     """
     flat = z.reshape(-1, z.shape[-1])
     sd, middle = flat.std(0, dtype=np.float64), flat.mean(0, dtype=np.float64)
     apart = np.spacing(np.abs(middle).astype(problem.layout.dtype)).astype(np.float64)
     worst = int(np.argmax(apart / np.maximum(sd, 1e-300)))
     if apart[worst] < COARSE * sd[worst]:
-        return None
+        return rounded(problem, z)
     return (
         f"{problem.layout.element_names()[worst]!r} has an sd of {sd[worst]:.2g} around {middle[worst]:.6g}, where "
         f"numbers of {problem.layout.dtype} are {apart[worst]:.2g} apart; use a prior that keeps scales from 0, or "
         'jax.config.update("jax_enable_x64", True).'
     )
+
+
+def rounded(problem: Problem, z: Float[np.ndarray, "chain draw d"]) -> str | None:
+    """A sentence where draws lie so near to a bound that the constrained parameter has no numbers there.
+
+    A share of 1 - 1e-7 is 1 in float32: whatever the model makes of 1 - p, free coordinates beyond are cut
+    off, or all alike.
+    """
+    if problem.posterior.transform is None:
+        return None
+    flat = z.reshape(-1, z.shape[-1])
+    value, slope = _position(problem.target, problem.array(flat[:: -(-len(flat) // LOOKED_AT)]))
+    value = np.asarray(value)
+    few = np.abs(np.asarray(slope)) < NUMBERS * np.spacing(np.abs(value))
+    share = np.where(np.ptp(value, axis=0) > 0, few.mean(axis=0), 0.0)
+    worst = int(np.argmax(share))
+    if share[worst] <= ROUNDED:
+        return None
+    names = Layout.of(problem.target.position(problem.array(flat[0]))).element_names()
+    at = value[few[:, worst], worst][-1]
+    return (
+        f"{100 * share[worst]:.0f}% of the draws of {names[worst]!r} lie so near to {at:.6g} that {value.dtype} rounds "
+        "them onto it, and the density with them; use a prior that keeps it from there, or "
+        'jax.config.update("jax_enable_x64", True).'
+    )
+
+
+@jax.jit
+def _position(target: Target, zs: Float[Array, "m d"]) -> Any:
+    """Constrained positions, flat, and how they move with all free coordinates at once."""
+    flat = lambda z: jax.flatten_util.ravel_pytree(target.position(z))[0]  # noqa: E731
+    return jax.vmap(lambda z: jax.jvp(flat, (z,), (jnp.ones_like(z),)))(zs)
 
 
 def _along(problem: Problem, mode: np.ndarray, v: np.ndarray, size: float):

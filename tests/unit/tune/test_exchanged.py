@@ -13,22 +13,22 @@ from sgld.problem.prepare import prepare
 
 
 def two_decays(n, noise, far=0.0):
-    """y = A exp(-e^la t) + B exp(-e^lb t), of four numbers with names of their own; priors alike, or `far` apart."""
+    """y = up exp(-e^fast t) + on exp(-e^slow t): four numbers that are called nothing alike; priors `far` apart."""
     rng = np.random.default_rng(3)
     t = rng.uniform(0, 5, n)
     y = 2 * np.exp(-0.4 * t) + np.exp(-3 * t) + noise * rng.standard_normal(n)
 
     def log_prior(p):
-        means = {"A": 1.0, "B": 1.0, "la": -0.5 * far, "lb": 0.5 * far}
+        means = {"up": 1.0, "on": 1.0, "fast": 0.5 * far, "slow": -0.5 * far}
         return -0.5 * sum((p[name] - mean) ** 2 for name, mean in means.items()) / 4
 
     def log_likelihood(p, row):
-        first = p["A"] * jnp.exp(-jnp.exp(p["la"]) * row[0])
-        second = p["B"] * jnp.exp(-jnp.exp(p["lb"]) * row[0])
+        first = p["up"] * jnp.exp(-jnp.exp(p["fast"]) * row[0])
+        second = p["on"] * jnp.exp(-jnp.exp(p["slow"]) * row[0])
         return -0.5 * ((row[1] - first - second) / noise) ** 2
 
     data = tuple(a.astype(np.float32) for a in (t, y))
-    init = {"A": 1.5, "B": 0.5, "la": -1.0, "lb": 1.0}
+    init = {"up": 0.5, "on": 1.5, "fast": 1.0, "slow": -1.0}
     return prepare(sgld.Posterior(log_prior, log_likelihood), data, jax.tree.map(jnp.float32, init))
 
 
@@ -40,7 +40,24 @@ def exchanged(problem):
 @pytest.mark.parametrize("far", [0.0, 1.0])
 def test_numbers_with_names_of_their_own_change_places(far):
     z, places = exchanged(two_decays(3000, 0.05, far))
-    np.testing.assert_allclose(places[0], z[[1, 0, 3, 2]], rtol=1e-5)
+    np.testing.assert_allclose(places[0], z[[2, 3, 0, 1]], rtol=1e-5)  # of fast, on, slow, up
+
+
+def test_the_search_begins_there():
+    problem = two_decays(3000, 0.05)
+    base = gaussian_at_mode(problem)
+    (other,) = other_modes(problem, base, np.random.default_rng(0))
+    np.testing.assert_allclose(other.gaussian.center, base.gaussian.center[[2, 3, 0, 1]], rtol=1e-3)
+
+
+def test_a_sign_that_the_likelihood_does_not_see_is_turned_where_the_prior_has_one():
+    y = (2 + 0.1 * np.random.default_rng(0).standard_normal(200)).astype(np.float32)
+    posterior = sgld.Posterior(
+        lambda p: -0.5 * (p["a"] - 1) ** 2 - 0.5 * p["b"] ** 2,
+        lambda p, y: -50 * (y - p["a"] ** 2 - p["b"]) ** 2,
+    )
+    z, places = exchanged(prepare(posterior, y, {"a": jnp.float32(1.4), "b": jnp.float32(0.1)}))
+    np.testing.assert_allclose(places[0], [-z[0], z[1]], rtol=1e-5)
 
 
 def test_what_has_no_exchange_has_few_places_to_try():
