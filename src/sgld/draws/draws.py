@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..checks import fraction
-from ..errors import RunError
+from ..errors import RunError, UsageError, did_you_mean
 from ..layout import Layout
 from ..problem.problem import Problem
 from . import weighted
@@ -170,6 +170,32 @@ class Draws:
             raise RunError(f"there is nothing to summarise: {self.failures[0]}")
         weight = np.exp(log_weight - log_weight.max())
         return weight / weight.sum()
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Draws of one parameter, [chain, draw, ...], failed chains included.
+
+        Args:
+          name: a leaf of a position that has names (all of its entries), or one entry, as tables call it.
+
+        Raises: UsageError where there is none of that name.
+
+        Example:
+          >>> import numpy as np, sgld
+          >>> draws = sgld.Draws.of({"a": np.arange(6.0).reshape(1, 3, 2)})
+          >>> draws["a"].shape, draws["a[1]"]
+          ((1, 3, 2), array([[1., 3., 5.]]))
+        """
+        leaves = self.position if isinstance(self.position, Mapping) else {}
+        if name in leaves:
+            return np.asarray(leaves[name])
+        if name not in self.names:
+            known = [*leaves, *(n for n in self.names if n not in leaves)]
+            raise UsageError(
+                f"these draws have no parameter {name!r}; they have {', '.join(map(repr, known[:8]))}{', ...' * (len(known) > 8)}."
+                f"{did_you_mean(str(name), known)}"
+            )
+        flat = [np.reshape(leaf, (*leaf.shape[:2], -1)) for leaf in jax.tree.leaves(self.position)]
+        return np.concatenate(flat, axis=-1)[..., self.names.index(name)]
 
     def flat(
         self, h: Callable[[PyTree], PyTree] | None = None

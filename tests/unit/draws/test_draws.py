@@ -195,3 +195,17 @@ def test_a_verdict_of_numbers_that_are_not_finite_can_be_stored():
     assert again.to_dict() == stored
     with pytest.raises(TypeError):  # which the file's reader turns into a sentence
         Verdict.from_dict({**stored, "extra": [[]]})
+
+
+def test_a_parameter_is_asked_for_by_its_name():
+    draws = sgld.Draws.of({"beta": np.arange(12.0).reshape(2, 3, 2), "sigma": np.ones((2, 3))})
+    np.testing.assert_array_equal(draws["beta"], draws.position["beta"])
+    np.testing.assert_array_equal(draws["beta[1]"], draws.position["beta"][..., 1])
+    with pytest.raises(
+        UsageError, match=r"no parameter 'bta'; they have 'beta', 'sigma', .*Did you mean 'beta'"
+    ):
+        draws["bta"]
+    with pytest.raises(UsageError, match="no parameter 0"):
+        list(draws)
+    whole = sgld.Draws.of(np.arange(6.0).reshape(1, 3, 2))
+    np.testing.assert_array_equal(whole[whole.names[1]], [[1.0, 3.0, 5.0]])
