@@ -155,13 +155,21 @@ def _prior(
 
     NumPyro raises NotImplementedError where a prior is improper: there is nothing to draw from.
     """
+    keys = jax.random.split(jax.random.key(seed), count)
+    return jax.tree.map(np.asarray, _from_prior(program, keys, names=(*names, *added)))
 
-    def one(key: Any) -> PyTree:
-        sites = program.at({}, inner=_free(key))
-        return {name: sites[name]["value"] for name in (*names, *added)}
 
-    found = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(seed), count))
-    return jax.tree.map(np.asarray, found)
+@partial(jax.jit, static_argnames="names")
+def _from_prior(program: Program, keys: Any, *, names: tuple[str, ...]) -> PyTree:
+    from numpyro import handlers
+
+    def one(
+        key: Any,
+    ) -> PyTree:  # what is observed stays: nobody looks, and outcomes are slow to draw
+        sites = program.at({}, inner=lambda model: handlers.seed(model, key))
+        return {name: sites[name]["value"] for name in names}
+
+    return jax.vmap(one)(keys)
 
 
 def _replicated_rows(
@@ -171,7 +179,13 @@ def _replicated_rows(
     draws = len(jax.tree.leaves(positions)[0])
     keys = jax.random.split(jax.random.key(seed), (draws, len(numbers)))
     taken = jax.tree.map(jnp.asarray, rows.take(numbers))
+    return jax.tree.map(np.asarray, _outcomes(program, taken, positions, keys, names=names))
 
+
+@partial(jax.jit, static_argnames="names")
+def _outcomes(
+    program: Program, rows: PyTree, positions: PyTree, keys: Any, *, names: tuple[str, ...]
+) -> PyTree:
     def one(given: Any) -> PyTree:
         position, own = given
 
@@ -179,10 +193,9 @@ def _replicated_rows(
             sites = program.at(position, datum, one=True, inner=_free(key))
             return {name: sites[name]["value"][0] for name in names}
 
-        return jax.vmap(row)(own, taken)
+        return jax.vmap(row)(own, rows)
 
-    found = jax.jit(lambda *given: jax.lax.map(one, given))(positions, keys)
-    return jax.tree.map(np.asarray, found)
+    return jax.lax.map(one, (positions, keys))
 
 
 def _replicated_members(

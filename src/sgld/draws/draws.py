@@ -430,7 +430,8 @@ class Draws:
             dict, the place in a tuple.
           simulate: of such a posterior, (key, position, datum) -> one outcome of a row.
           max_bytes: of log_likelihood, and of posterior_predictive: beyond it a subsample of the rows
-            is taken, which the groups' `row` coordinate and their attribute `subsample` name.
+            is taken, which the groups' `row` coordinate and their attribute `subsample` name. Of more
+            than a million predicted outcomes one of so many draws is (`draw` says which).
           weights: "resample": draws of unequal weights are resampled to equal ones, which a warning
             says; "keep" leaves them to sample_stats.
           seed: of what is drawn here.

@@ -183,6 +183,23 @@ def test_a_numpyro_model_fills_every_group(rng, numpyro_promotes):
     assert prior["level"].shape == (1, 1000, 2) and sgld.loo(draws, progress=False).outcome == "y"
 
 
+def test_of_too_many_predictions_some_draws_are_made_and_named(monkeypatch, rng, numpyro_promotes):
+    x = rng.normal(size=50).astype(np.float32)
+    posterior, _ = sgld.from_numpyro(regression, x, y=2 * x)
+    slope = np.repeat(np.linspace(0, 90, 10, dtype=np.float32)[None], 2, axis=0)
+    level, sigma = np.ones((2, 10, 2), np.float32), np.full((2, 10), 0.1, np.float32)
+    position = {"level": level, "sigma": sigma, "slope": slope, "twice": 2 * slope}
+    draws = sgld.Draws.of(position, origin=Origin(posterior, posterior.data))
+    monkeypatch.setattr("sgld.arviz.groups.PREDICTED", 400)
+    tree = draws.to_arviz()
+    made = tree["posterior_predictive"]
+    assert made["y"].shape == (2, 4, 50) and made["draw"].values.tolist() == [0, 3, 6, 9]
+    assert made.attrs["draws"].startswith("one of 3 draws") and tree["log_likelihood"][
+        "y"
+    ].shape == (2, 10, 50)
+    np.testing.assert_allclose(made["y"].values[0, 2], 60 * x, atol=3)
+
+
 def schools(sd, y=None):
     mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
     with numpyro.plate("school", len(sd)):
