@@ -65,7 +65,7 @@ ARVIZ_DOOR = [
     ),
     Mutant(
         "every row's outcome is drawn with one key", "arviz/programs.py",
-        "return jax.vmap(row)(own, taken)", "return jax.vmap(row, (None, 0))(own[0], taken)",
+        "return jax.vmap(row)(own, rows)", "return jax.vmap(row, (None, 0))(own[0], rows)",
         GROUPS + "test_a_numpyro_model_fills_every_group",
     ),
     Mutant(
