@@ -39,6 +39,8 @@ FAMILIES = {
     "groups": Family("funnel", 5, curved.groups),
     "separated": Family("separated data", 5, curved.separated),
     "by hand": Family("by hand", 12, by_hand.by_hand),
+    "decays": Family("label switching", 6, modes.decays),
+    "on a bound": Family("3 reported scale", 4, scale.on_a_bound),
 }
 
 __all__ = ["FAMILIES", "Case", "Family"]

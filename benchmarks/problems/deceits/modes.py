@@ -154,3 +154,68 @@ def _around(x: np.ndarray, center: np.ndarray, sd: float, start: np.ndarray):
     weight = np.exp(log - log.max())
     weight /= weight.sum()
     return weight @ W, weight @ W**2
+
+
+def decay_prior(center, sd, p):
+    z = jnp.stack([p["up"], p["on"], p["fast"], p["slow"]])
+    return -0.5 * jnp.sum(((z - center) / sd) ** 2)
+
+
+def decayed(noise, p, row):
+    first = p["up"] * jnp.exp(-jnp.exp(p["fast"]) * row[0])
+    second = p["on"] * jnp.exp(-jnp.exp(p["slow"]) * row[0])
+    return -0.5 * ((row[1] - first - second) / noise) ** 2
+
+
+def decays(rng: np.random.Generator, deceit: bool) -> Case:
+    """Two decays in four numbers that are called nothing alike; the twin's prior says which is the fast one."""
+    count, noise = (
+        int(np.exp(rng.uniform(np.log(1000), np.log(9000)))),
+        float(rng.uniform(0.03, 0.1)),
+    )
+    true = np.array([rng.uniform(0.7, 1.5), rng.uniform(1.5, 2.5), np.log(3.0), np.log(0.4)])
+    t = rng.uniform(0, 5, count)
+    y = _decay(true[None], t)[0] + noise * rng.standard_normal(count)
+    t, y = t.astype(np.float32), y.astype(np.float32)
+    center = np.zeros(4) if deceit else true + 0.1
+    sd = np.array([3.0, 3.0, 1.5, 1.5]) if deceit else np.full(4, 0.3)
+    mean, square = _of_decays(center, sd, noise, t.astype(float), y.astype(float), true)
+    if deceit:
+        mean, square = (np.repeat(m.reshape(2, 2).mean(1), 2) for m in (mean, square))
+    order = [1, 0, 3, 2] if rng.random() < 0.5 else [0, 1, 2, 3]
+    begun = true[order] if deceit else true
+    names = ("up", "on", "fast", "slow")
+    reported = [2, 1, 3, 0]  # in the order of the names: fast, on, slow, up
+    posterior = sgld.Posterior(bound(decay_prior, center, sd), bound(decayed, noise))
+    init = {name: jnp.float32(value) for name, value in zip(names, begun, strict=True)}
+    own = np.sqrt(square - mean**2)
+    label = f"{count} rows, noise {noise:.2g}"
+    return Case(label, posterior, (t, y), init, mean[reported], own[reported])
+
+
+def _decay(z: np.ndarray, t: np.ndarray) -> np.ndarray:
+    up, on, fast, slow = z.T[..., None]
+    return up * np.exp(-np.exp(fast) * t) + on * np.exp(-np.exp(slow) * t)
+
+
+def _of_decays(center, sd, noise, t, y, start):
+    """First and second moments of the mode at `start`, by importance sampling from quasi-random normals."""
+    from scipy import optimize, special
+
+    def residuals(z: np.ndarray) -> np.ndarray:
+        return np.concatenate([(y - _decay(z[None], t)[0]) / noise, (z - center) / sd])
+
+    top = optimize.least_squares(residuals, start)
+    factor = np.linalg.cholesky(np.linalg.inv(top.jac.T @ top.jac)) * 1.2
+    z = special.ndtri(np.clip(qmc.Sobol(4, rng=0).random_base2(12), 1e-9, 1 - 1e-9))
+    at = top.x + z @ factor.T
+    log = np.concatenate(
+        [
+            -0.5 * np.sum(((y - _decay(part, t)) / noise) ** 2, axis=1)
+            for part in np.array_split(at, 64)
+        ]
+    )
+    log += -0.5 * np.sum(((at - center) / sd) ** 2, axis=1) + 0.5 * np.sum(z**2, axis=1)
+    weight = np.exp(log - log.max())
+    weight /= weight.sum()
+    return weight @ at, weight @ at**2

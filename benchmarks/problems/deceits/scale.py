@@ -130,3 +130,18 @@ def rare_value(rng: np.random.Generator, deceit: bool) -> Case:
 
 def jump(at, height, z):
     return z[0] + height * jax.nn.sigmoid(20 * (z[0] - at))
+
+
+def symmetric_beta(a, p):
+    return (a - 1) * jnp.sum(jnp.log(p) + jnp.log1p(-p))
+
+
+def on_a_bound(rng: np.random.Generator, deceit: bool) -> Case:
+    """A share whose prior has its mass where float32 has no numbers below 1; the twin's has none there."""
+    a = float(rng.uniform(0.02, 0.06) if deceit else rng.uniform(0.4, 3.0))
+    law = stats.beta(a, a)
+    posterior = sgld.Posterior(bound(symmetric_beta, a), constraints=constraints.unit_interval)
+    init = jnp.float32(rng.uniform(0.2, 0.8))
+    return Case(
+        f"beta({a:.2g}, {a:.2g})", posterior, None, init, np.array([0.5]), np.array([law.std()])
+    )
