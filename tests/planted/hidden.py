@@ -6,6 +6,8 @@ CLOUD = "tests/unit/tune/test_cloud.py::"
 BEYOND = "tests/unit/tune/test_beyond.py::"
 RARE = "tests/unit/diagnose/test_rare.py::"
 ROUNDED = "tests/unit/diagnose/test_rounded.py::"
+CHECK = "tests/unit/data/test_check.py::"
+PRIOR = "tests/unit/models/test_formula.py::"
 EXCHANGED = "tests/unit/tune/test_exchanged.py::"
 
 HIDDEN = [
@@ -123,5 +125,40 @@ HIDDEN = [
         "exchanges: shares stay where they are", "gaussian/exchanged.py",
         "leaf if axis is None else np.take(leaf, order, axis)", "leaf if axis is None or leaf.min() > 0 else np.take(leaf, order, axis)",
         EXCHANGED + "test_three_components_change_places_with_their_shares_on_a_simplex",
+    ),
+    Mutant(
+        "exchanges: no blocks of a vector", "gaussian/exchanged.py",
+        "for first in {end - shape[0], end - size}:", "for first in set():",
+        EXCHANGED + "test_what_changes_places_may_be_entries_of_one_vector_or_be_called_by_words[bumps]",
+    ),
+    Mutant(
+        "exchanges: blocks are neighbours alone", "gaussian/exchanged.py",
+        "for components in (at.reshape(count, -1), at.reshape(-1, count).T):", "for components in (at.reshape(count, -1),):",
+        EXCHANGED + "test_what_changes_places_may_be_entries_of_one_vector_or_be_called_by_words[kinds]",
+    ),
+    Mutant(
+        "exchanges: no names of words", "gaussian/exchanged.py",
+        "if len(leaves) == count:", "if False:",
+        EXCHANGED + "test_what_changes_places_may_be_entries_of_one_vector_or_be_called_by_words[words]",
+    ),
+    Mutant(
+        "modes: the image of a bent one is a plateau", "gaussian/known.py",
+        "if not other.gaussian.half_log_det > at.gaussian.half_log_det + ALIKE:", "if False:",
+        EXCHANGED + "test_the_image_of_a_bent_mode_is_kept",
+    ),
+    Mutant(
+        "data: float32 rounds rows in silence", "data/check.py",
+        "if share.size and share[worst] > COARSE:", "if False:",
+        CHECK + "test_rows_that_float32_would_round_are_refused",
+    ),
+    Mutant(
+        "data: rounding is judged by the size of the numbers", "data/check.py",
+        "share = np.where(np.ptp(values, axis=0) > 0, lost / sd, 0.0)", "share = 1e8 * lost / np.abs(values).max(axis=0)",
+        CHECK + "test_what_float32_holds_well_is_taken",
+    ),
+    Mutant(
+        "models: degrees of freedom down to 0", "models/prior.py",
+        'LEAST = {"df": 1.0}', "LEAST = {}",
+        PRIOR + "test_ties_leave_the_degrees_of_freedom_above_one",
     ),
 ]  # fmt: skip

@@ -48,7 +48,7 @@ SKLEARN_DOOR = [
     ),
     Mutant(
         "sklearn: an outcome without noise is left to chains", "sklearn/exact.py",
-        "residual @ residual < (10 * FLOOR) ** 2 * (root @ root)", "False",
+        "residual @ residual < QUIET**2 * (root @ root)", "False",
         MODELS + "test_the_closed_form_is_for_few_rows_and_for_outcomes_without_noise",
     ),
     Mutant(
@@ -86,5 +86,15 @@ SKLEARN_DOOR = [
         "sklearn: the plan and its functions are pickled", "sklearn/base.py",
         "return replace(draws, info=info, plan=None, origin=None)", "return replace(draws, info=info)",
         ESTIMATORS + "test_draws_are_kept_without_their_plan",
+    ),
+    Mutant(
+        "sklearn: sigma has a floor that noise is below", "sklearn/exact.py",
+        "FLOOR = 1e-6", "FLOOR = 1e-3",
+        MODELS + "test_sigma_of_the_closed_form_is_that_of_a_quadrature_however_little_noise",
+    ),
+    Mutant(
+        "sklearn: a floor with a say is not told", "sklearn/exact.py",
+        "if np.quantile(sigma, HELD) < 2 * FLOOR:", "if False:",
+        MODELS + "test_an_outcome_explained_exactly_is_told",
     ),
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """The places of a mode's exchanges: what a model does not tell apart may change places, or its sign.
 
 Components of a mixture are the entries of leaves along an axis of one length, a simplex of their shares
-among them; two decays may be four numbers of names of their own. No search from wide starts finds the
+among them; two decays may be four numbers of names of their own, three bumps nine of a vector. No search from wide starts finds the
 mode where they have changed places when the posterior is narrow, and none is needed: the likelihood there
 is the mode's, to rounding.
 """
@@ -33,6 +33,7 @@ MOST_COMPONENTS = 4  # whose orders are 24
 SIGNED, UNSIGNED = 4, 7  # parts that change places with every sign, 160 places, and with none, 232
 LESS_LIKELY = 20.0  # by the prior, the log density at which a place is still tried
 NEXT = 4  # places that are tried besides, the densest
+LONGEST, MOST_BLOCKS = 24, 3  # of a vector whose blocks change places, 208 places
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -42,7 +43,8 @@ def exchanges(problem: Problem, mode: Laplace) -> list[Float[np.ndarray, " d"]]:
     And the densest of the others that are exchanges alone. The price is that of some hundred log densities.
     """
     found: dict[bytes, np.ndarray] = {}
-    for place in (*_of_parts(problem, mode.center), *_of_components(problem, mode.center)):
+    z = mode.center
+    for place in (*_of_parts(problem, z), *_of_vectors(problem, z), *_of_components(problem, z)):
         if np.isfinite(place).all() and np.linalg.norm(mode.whiten(place)) > SEPARATE:
             found.setdefault(problem.on_host(place).tobytes(), place)
     if not found:
@@ -87,6 +89,29 @@ def _of_parts(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
             yield np.concatenate([s * parts[i] for i, s in zip(order, sign, strict=True)])
 
 
+def _of_vectors(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
+    """Blocks of a vector in other orders, from its start or up to its end: one component's numbers after the other's, or
+    one number of all components after the other."""
+    ends = np.cumsum([math.prod(shape) for shape in problem.layout.shapes])
+    for end, shape in zip(ends, problem.layout.shapes, strict=True):
+        if len(shape) != 1 or shape[0] > LONGEST:
+            continue
+        for count in range(2, MOST_BLOCKS + 1):
+            for width in range(1, shape[0] // count + 1):
+                size = count * width
+                for first in {end - shape[0], end - size}:
+                    yield from _blocks(z, np.arange(first, first + size), count)
+
+
+def _blocks(z: np.ndarray, at: np.ndarray, count: int) -> Iterator[np.ndarray]:
+    """z with what stands `at` cut into `count` components, of neighbours and of every count-th, in other orders."""
+    for components in (at.reshape(count, -1), at.reshape(-1, count).T):
+        for order in list(permutations(range(count)))[1:]:
+            place = z.copy()
+            place[components] = z[components[list(order)]]
+            yield place
+
+
 def _involutions(items: Sequence[int]) -> Iterator[list[int]]:
     """Every way to pair some of 0 ... n - 1, as what stands in each place."""
 
@@ -106,7 +131,7 @@ def _involutions(items: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _of_components(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
-    """Components in other orders: entries along an axis, or leaves called alike but for a number or a letter.
+    """Components in other orders: entries along an axis, or leaves called alike but for a number, a letter or a word.
 
     On the constrained scale, where a simplex is its shares. With two components a number beside them may
     be the log odds of the first, whose sign turns; the columns of a matrix may have theirs turned.
@@ -115,10 +140,10 @@ def _of_components(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
     leaves = [np.asarray(leaf) for leaf in leaves]
     for count in range(2, MOST_COMPONENTS + 1):
         axes = [_axis(leaf.shape, count) for leaf in leaves]
-        groups = _numbered(problem.layout, count)
-        if not groups and all(axis is None for axis in axes):
+        families = _called_alike(problem.layout, count)
+        if not any(families) and all(axis is None for axis in axes):
             continue
-        for order in permutations(range(count)):
+        for order, groups in product(permutations(range(count)), families):
             moved = [
                 leaf if axis is None else np.take(leaf, order, axis)
                 for leaf, axis in zip(leaves, axes, strict=True)
@@ -136,14 +161,27 @@ def _axis(shape: tuple[int, ...], count: int) -> int | None:
     return shape.index(count) if count in shape else None
 
 
-def _numbered(layout: Layout, count: int) -> list[list[int]]:
-    """Leaves of one shape, as many as there are components, whose names differ in a last number or letter alone."""
-    groups: dict[Any, list[int]] = {}
+def _called_alike(layout: Layout, count: int) -> list[list[list[int]]]:
+    """Groups of leaves of one shape, as many as there are components, that change places together: those whose names
+    differ in a last number or letter alone; then those that differ in a word, by its place and by the words."""
+    last: dict[Any, list[int]] = {}
+    words: dict[Any, dict[str, int]] = {}
     for i, (name, shape) in enumerate(zip(layout.names, layout.shapes, strict=True)):
         found = re.fullmatch(r"(.*?)(\d+|[A-Ha-h])(\W*)", name)
         if found:
-            groups.setdefault((found[1], found[3], found[2].isdigit(), shape), []).append(i)
-    return [group for group in groups.values() if len(group) == count]
+            last.setdefault((found[1], found[3], found[2].isdigit(), shape), []).append(i)
+        parts = re.findall(r"[^\W_]+", name)
+        for k, word in enumerate(parts if len(parts) > 1 else []):
+            words.setdefault((k, *parts[:k], "", *parts[k + 1 :], shape), {})[word] = i
+    families: dict[Any, list[list[int]]] = {
+        "last": [group for group in last.values() if len(group) == count]
+    }
+    for key, leaves in words.items():
+        if len(leaves) == count:
+            families.setdefault((key[0], *sorted(leaves)), []).append(
+                [leaves[word] for word in sorted(leaves)]
+            )
+    return list(families.values())
 
 
 def _free(problem: Problem, position: PyTree) -> np.ndarray | None:

@@ -49,6 +49,7 @@ NEAR = 0.1  # nu below which the Gaussian at the mode says all; at .05 a mild ba
 NOT_CONVERGED = "the search for the mode did not converge; start closer, or rescale."
 HOPELESS = 1.0  # nu from which nothing is promised
 PILOT_ROWS, FEW_ROWS = 10_000, 10  # rows of the first search, where there are that many times more
+ALIKE = 1.0  # log volume between a mode and its image, of rounding
 FALLS = 100.0  # log density that no mode loses an sd away on both sides; a bent one, as a banana's, a few
 MOST_TOLD = 6  # masses in a sentence
 SEARCHES = 3  # for other modes, each from a heavier one that the last found
@@ -184,7 +185,7 @@ def all_modes(
     while True:
         rng = generator(seed, TUNING, 3 + 2**10 * searched)
         others = other_modes(problem, at, rng, found, None if searched else tops, apart)
-        found += [other for other in others if not flat(problem, other.gaussian, T)]
+        found += [other for other in others if not _exaggerates(problem, other, at, T)]
         kept, modes = known_modes(found, T)
         searched += 1
         if found[kept[0]] is at or searched == SEARCHES:
@@ -196,12 +197,19 @@ def all_modes(
         at, before = found[kept[0]], len(modes)
         rng = generator(seed, TUNING, 11 + 2**10 * number)
         others = more_modes(problem, at, rng, found, modes.z, apart)
-        found += [other for other in others if not flat(problem, other.gaussian, T)]
+        found += [other for other in others if not _exaggerates(problem, other, at, T)]
         kept, modes = known_modes(found, T)
         if len(modes) == before:
             break
     at = found[kept[0]]
     return at, modes if len(modes) > 1 else None
+
+
+def _exaggerates(problem: Problem, other: AtMode, at: AtMode, temperature: float) -> bool:
+    """Whether a place is `flat`, and wider than the mode whose neighbour it would be: a bent one's image is as bent."""
+    if not other.gaussian.half_log_det > at.gaussian.half_log_det + ALIKE:
+        return False
+    return flat(problem, other.gaussian, temperature)
 
 
 def flat(problem: Problem, gaussian: Laplace, temperature: float) -> bool:

@@ -117,8 +117,11 @@ def inverse_root(scale: ArrayLike, x: Array) -> Array:
 
 
 def gamma_of_two(rate: ArrayLike, x: Array) -> Array:
-    """log density of gamma(2, rate), as Juarez & Steel (2010) propose for degrees of freedom."""
-    return 2 * jnp.log(rate) + jnp.log(x) - rate * x
+    """log density of gamma(2, rate) above 1, as Juarez & Steel (2010) propose for degrees of freedom.
+
+    Nearer to 0 a third of the outcomes being one number would let sigma go to 0 there: improper.
+    """
+    return 2 * jnp.log(rate) + jnp.log(x) - rate * x + rate - jnp.log1p(rate)
 
 
 class Dispersion(NamedTuple):
@@ -136,8 +139,9 @@ DISPERSIONS = {
     # and not the concentration 1/x, whose mean is infinite where the data may be Poisson
     "overdispersion": Dispersion(root, "sqrt(overdispersion) ~ half-normal({:g})", 1.0, 1.0),
     "shape": Dispersion(inverse_root, "1/sqrt(shape) ~ half-normal({:g})", 1.0, 1.0),
-    "df": Dispersion(gamma_of_two, "df ~ gamma(2, {:g})", 0.1, 10.0),
+    "df": Dispersion(gamma_of_two, "df ~ gamma(2, {:g}) above 1", 0.1, 10.0),
 }
+LEAST = {"df": 1.0}  # of a dispersion; 0 of the others
 
 
 def _log_prior_dispersions(scale: PyTree, position: PyTree) -> Float[Array, ""]:
@@ -168,21 +172,25 @@ def original_log_prior(
 @as_pytree
 @dataclass(frozen=True)
 class Positive:
-    """The transform exp of the leaves named; the other entries of the dict pass unchanged."""
+    """The transform LEAST + exp of the leaves named; the other entries of the dict pass unchanged."""
 
     names: tuple[str, ...] = field(metadata={"static": True})
 
     def forward(self, free: PyTree) -> PyTree:
-        """Named leaves s = exp(free)."""
-        return {**free, **{name: jnp.exp(free[name]) for name in self.names}}
+        """Named leaves s = exp(free), df = 1 + exp(free)."""
+        return {
+            **free,
+            **{name: LEAST.get(name, 0.0) + jnp.exp(free[name]) for name in self.names},
+        }
 
     def inverse(self, position: PyTree) -> PyTree:
-        """Named leaves log s. Raises UsageError where one is not positive."""
-        for name in self.names:
-            value = position[name]
+        """Named leaves log s, log(df - 1). Raises UsageError where one is not above its least."""
+        above = {name: position[name] - LEAST.get(name, 0.0) for name in self.names}
+        for name, value in above.items():
             if not isinstance(value, Tracer) and not bool(jnp.all(jnp.asarray(value) > 0)):
-                raise UsageError(f"the start of {name!r} must be positive. Got {value}.")
-        return {**position, **{name: jnp.log(position[name]) for name in self.names}}
+                least = f"above {LEAST[name]:g}" if name in LEAST else "positive"
+                raise UsageError(f"the start of {name!r} must be {least}. Got {position[name]}.")
+        return {**position, **{name: jnp.log(value) for name, value in above.items()}}
 
     def log_det(self, free: PyTree) -> Float[Array, ""]:
         """log |d s / d free| = free, summed over the named leaves."""

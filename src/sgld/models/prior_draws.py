@@ -10,6 +10,7 @@ from jaxtyping import Float
 from .formula import FormulaModel
 from .prior import (
     DISPERSIONS,
+    LEAST,
     gamma_of_two,
     half_normal,
     inverse_root,
@@ -80,4 +81,7 @@ def _dispersion(
     if law is inverse_root:
         return rng.normal(0.0, scale, count) ** -2.0
     assert law is gamma_of_two
-    return rng.gamma(2.0, 1 / scale, count)
+    found = rng.gamma(2.0, 1 / scale, count)
+    while (low := found <= LEAST[name]).any():
+        found[low] = rng.gamma(2.0, 1 / scale, int(low.sum()))
+    return found

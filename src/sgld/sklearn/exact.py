@@ -11,10 +11,12 @@ a = U' W^{1/2} (y - X b0):
                        - RSS / (2 sigma^2) - sum_j a_j^2 / (d_j^2 + sigma^2) / 2,     n = sum_i w_i
 
 For few rows, and for outcomes that the columns explain exactly: sigma has then no end above 0 that
-chains could find, and is held above FLOOR sds of the outcome.
+chains could find, and is held above FLOOR sds of the outcome; where that has a say, the verdict tells it.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
@@ -27,10 +29,12 @@ from .model import Model, Rows
 
 __all__ = ["exact_draws", "is_for"]
 
-FLOOR = 1e-3  # of the outcome's sd, the least sigma
+FLOOR = 1e-6  # of the outcome's sd, the least sigma: that of rounding in X and y is 1e-8 or so where these were float32
+QUIET = 0.01  # of the outcome's sd, noise next to none
 EACH = 10  # rows for each coefficient, below which the posterior is far from Gaussian
 CHAINS, DRAWS = 4, 1000
 GRID = 4001
+HELD = 0.01  # share of the draws that the floor may hold untold
 VERDICT = Verdict("trusted", ("independent draws from the posterior itself, in closed form.",))
 
 
@@ -44,7 +48,7 @@ def is_for(model: Model, rows: Rows) -> bool:
         return True
     x, y, root = _whitened(model, rows)
     residual = y - x @ np.linalg.lstsq(x.T @ x, x.T @ y, rcond=None)[0]
-    return bool(residual @ residual < (10 * FLOOR) ** 2 * (root @ root))
+    return bool(residual @ residual < QUIET**2 * (root @ root))
 
 
 def _whitened(model: Model, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -73,9 +77,16 @@ def exact_draws(model: Model, rows: Rows, seed: int) -> Draws:
     xi = rng.standard_normal((len(sigma), p))
     u = (d * a + sigma[:, None] * np.sqrt(d**2 + s2) * xi) / (d**2 + s2)
     beta = b0 + u @ Vt @ L.T
-    position = _reported(model, beta, sigma)
+    position, verdict = _reported(model, beta, sigma), VERDICT
+    if np.quantile(sigma, HELD) < 2 * FLOOR:
+        verdict = replace(verdict, reasons=(*verdict.reasons, _held(model)))
     info = {"method": "exact", "num_data": len(rows.y), "num_steps": 0, "seed": seed}
-    return Draws.of(position, names=model.form.parameters(), verdict=VERDICT, info=info)
+    return Draws.of(position, names=model.form.parameters(), verdict=verdict, info=info)
+
+
+def _held(model: Model) -> str:
+    least = f"{FLOOR * model.standard.stretch:.2g}"
+    return f"the columns explain the outcome exactly: sigma has no end above 0, and was held above {least}."
 
 
 def _prior(model: Model) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, "p p"]]:

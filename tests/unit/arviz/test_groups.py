@@ -137,6 +137,7 @@ def test_draws_of_a_dispersion_s_prior(table, family, name):
     np.testing.assert_allclose(np.quantile(spread, [0.5, 0.9]), [0.6745, 1.645], rtol=0.03)
     tails = prior_draws(FormulaModel.build(table, "y ~ x", "student-t"), 40_000, 0)["df"]
     np.testing.assert_allclose([tails.mean(), tails.std()], [20, 20 / np.sqrt(2)], rtol=0.03)
+    assert tails.min() > 1
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from sgld.data.table import bundled, read_table
 from sgld.errors import DataError, UsageError
 from sgld.models import again
 from sgld.models.formula import FormulaModel
+from sgld.models.prior import gamma_of_two
 
 RNG = np.random.default_rng(7)
 N = 60
@@ -443,3 +444,27 @@ def test_known_columns_are_made_again_to_the_bit(formula, monkeypatch):
             cells = np.where(np.arange(n) == 7, np.inf, whole[name])
             with pytest.raises(DataError, match=r"row 8\b"):
                 FormulaModel.from_spec(model.spec, table.set_column(at, name, pa.array(cells)))
+
+
+def test_ties_leave_the_degrees_of_freedom_above_one():
+    """35 of 100 outcomes are one number: at df < .5 the density would rise without end as sigma goes to 0."""
+    y = np.append(np.zeros(35), RNG.normal(5, 3, 65))
+    model = FormulaModel.build(pa.table({"y": y}), "y ~ 1", "student-t")
+    x, ys = model.data
+    assert float(x[0, 0]) == 1.0
+
+    def at(log_sigma, df=-20.0):
+        free = {"coefficients": ys[:1], "df": jnp.float32(df), "sigma": jnp.float32(log_sigma)}
+        posterior = model.posterior
+        return float(posterior.log_prior_free(free) + posterior.log_likelihood_free(free, (x, ys)))
+
+    assert at(-4.0) > at(-8.0) > at(-12.0) and at(-4.0) > at(-12.0, -2.0) + 50
+    start = {**model.posterior.init, "df": jnp.float32(1.0)}
+    with pytest.raises(UsageError, match=r"the start of 'df' must be above 1\. Got 1"):
+        model.posterior.unconstrain(start)
+
+
+def test_the_prior_of_the_degrees_of_freedom_is_a_density_above_one():
+    df = jnp.linspace(1.0, 200.0, 200_001)
+    mass = jnp.trapezoid(jnp.exp(gamma_of_two(0.1, df)), df)
+    np.testing.assert_allclose(mass, 1.0, rtol=1e-3)

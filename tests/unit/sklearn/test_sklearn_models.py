@@ -123,6 +123,37 @@ def test_the_closed_form_is_for_few_rows_and_for_outcomes_without_noise(rng):
     assert not says(noisy, 40) and not says(exact, 39, laplace)
 
 
+@pytest.mark.parametrize("noise", [1e-4, 0.01, 0.3])
+def test_sigma_of_the_closed_form_is_that_of_a_quadrature_however_little_noise(rng, noise):
+    x = rng.normal(size=(20, 2))
+    y = x @ [1.0, 2.0] + noise * rng.normal(size=20)
+    rows = distinct(x, y, np.ones(20))
+    form = Form("gaussian", NAMES[:2], density=parse_prior("normal(0, 5)"), intercept=False)
+    model = model_of(rows, form, 0)
+    found = np.asarray(exact_draws(model, rows, 0).position["sigma"], float)
+    log_sigma = np.linspace(-25, 4, 20_001)
+    s2 = np.exp(2 * log_sigma)[:, None] * y.std() ** 2
+    U, d, _ = np.linalg.svd(x)
+    a = U[:, :2].T @ y
+    rss = np.sum((y - U[:, :2] @ a) ** 2)
+    variance = s2 + 25 * d**2
+    logs = -18 * log_sigma - 0.5 * (rss / s2[:, 0] + s2[:, 0] / y.std() ** 2) + log_sigma
+    logs -= 0.5 * np.sum(np.log(variance) + a**2 / variance, axis=1)
+    weight = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
+    sigma = np.exp(log_sigma) * y.std()
+    mean = weight @ sigma
+    sd = np.sqrt(weight @ (sigma - mean) ** 2)
+    assert abs(found.mean() - mean) < 0.08 * sd and abs(found.std() / sd - 1) < 0.08
+
+
+def test_an_outcome_explained_exactly_is_told(rng):
+    x = rng.normal(size=(30, 2))
+    for noise, told in ((0.0, True), (1e-4, False)):
+        rows = distinct(x, x @ [1.0, 2.0] + noise * rng.normal(size=30), np.ones(30))
+        verdict = exact_draws(model_of(rows, Form("gaussian", NAMES[:2]), 0), rows, 0).verdict
+        assert ("held above" in str(verdict)) == told
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (5, 30), (30, 2)])
 def test_degenerate_regressions_have_finite_draws(rng, shape):
     x = rng.normal(size=shape)

@@ -8,6 +8,7 @@ from numpyro.distributions import constraints
 
 import sgld
 from sgld.gaussian.exchanged import exchanges
+from sgld.gaussian.known import all_modes
 from sgld.gaussian.mode import gaussian_at_mode, other_modes
 from sgld.problem.prepare import prepare
 
@@ -58,6 +59,56 @@ def test_a_sign_that_the_likelihood_does_not_see_is_turned_where_the_prior_has_o
     )
     z, places = exchanged(prepare(posterior, y, {"a": jnp.float32(1.4), "b": jnp.float32(0.1)}))
     np.testing.assert_allclose(places[0], [-z[0], z[1]], rtol=1e-5)
+
+
+def bumps(form):
+    """Three bumps on a level: ten numbers of a vector, one bump after the other or by kind, or nine by names of words."""
+    rng = np.random.default_rng(9)
+    x = rng.uniform(-4, 4, 300)
+    truth = np.array([[1.0, 1.5, 0.7], [-2.0, 0.2, 2.2], np.log([0.5, 0.6, 0.4])])
+    where = ("left", "middle", "right")
+
+    def mean(level, height, place, width, x):
+        z = (x - place) * jnp.exp(-width)
+        return level + jnp.sum(height * jnp.exp(-0.5 * z**2))
+
+    def parts(p):
+        if form == "words":
+            return p["level"], *(jnp.stack([p[f"{kind}_{w}"] for w in where]) for kind in ("height", "place", "width"))  # fmt: skip
+        kinds = p[1:].reshape(3, 3)
+        return p[0], *(kinds if form == "kinds" else kinds.T)
+
+    y = jax.vmap(lambda x: mean(0.2, *truth, x))(x) + 0.1 * rng.standard_normal(300)
+    posterior = sgld.Posterior(
+        lambda p: -sum(jnp.sum(part**2) for part in parts(p)) / 18,
+        lambda p, row: -50 * (row[1] - mean(*parts(p), row[0])) ** 2,
+    )
+    init = jnp.append(jnp.float32(0.2), jnp.float32(truth if form == "kinds" else truth.T))
+    if form == "words":
+        names = [f"{kind}_{w}" for kind in ("height", "place", "width") for w in where]
+        init = {"level": init[0], **dict(zip(names, jnp.float32(truth).ravel(), strict=True))}
+    problem = prepare(posterior, tuple(np.asarray(a, np.float32) for a in (x, y)), init)
+    return problem, parts
+
+
+@pytest.mark.parametrize("form", ["kinds", "bumps", "words"])
+def test_what_changes_places_may_be_entries_of_one_vector_or_be_called_by_words(form):
+    problem, parts = bumps(form)
+    z, places = exchanged(problem)
+    at = lambda free: np.array(parts(problem.target.position(problem.array(free)))[2])  # noqa: E731
+    orders = {tuple(np.argsort(at(place))) for place in places[:5]}
+    assert len(orders | {tuple(np.argsort(at(z)))}) == 6
+
+
+def test_the_image_of_a_bent_mode_is_kept():
+    # the product of two numbers alone is known: an sd along the bend is far off it, at both
+    posterior = sgld.Posterior(
+        lambda p: -0.5 * jnp.sum((p / 3) ** 2) - 0.5 * ((1 - p[0] * p[1]) / 0.05) ** 2
+    )
+    problem = prepare(posterior, None, jnp.array([1.0, 1.0]))
+    base = gaussian_at_mode(problem)
+    _, modes = all_modes(problem, base, 0, 1.0)
+    np.testing.assert_allclose(modes.z[0], -modes.z[1], rtol=1e-3)
 
 
 def test_what_has_no_exchange_has_few_places_to_try():

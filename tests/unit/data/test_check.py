@@ -1,0 +1,43 @@
+"""Data that the arithmetic's numbers cannot hold."""
+
+import numpy as np
+import pytest
+
+from sgld.data.check import check_data
+from sgld.errors import DataError
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    "offset, sd", [(5e6, 0.05), (1e6, 0.01), (5_412_345.0, 0.02), (2_459_000.0, 9.0), (5e7, 1.0)]
+)
+def test_rows_that_float32_would_round_are_refused(offset, sd):
+    y = offset + sd * RNG.standard_normal(100)
+    with pytest.raises(
+        DataError, match=r"'y' has an sd of .* around .* apart: .*subtract an offset"
+    ):
+        check_data({"x": RNG.standard_normal(100), "y": y})
+
+
+def test_the_column_is_named():
+    x = RNG.standard_normal((100, 3))
+    x[:, 1] += 1e7
+    with pytest.raises(DataError, match=r"'\[0\]', column 1, has an sd of"):
+        check_data((x, x[:, 0]))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        RNG.standard_normal(1000), 2000 + RNG.integers(0, 25, 1000).astype(float), np.full(1000, 0.1),
+        np.append(np.full(999, 0.1), 0.2), RNG.lognormal(0, 3, 1000), 1e4 + RNG.standard_normal(1000),
+        np.linspace(0, 1.7e9, 1000), 1e-20 * RNG.standard_normal(1000), np.empty((1000, 0)),
+    ],
+)  # fmt: skip
+def test_what_float32_holds_well_is_taken(column):
+    assert check_data(column).dtype == np.float32
+
+
+def test_float32_is_the_users_own():
+    check_data((5e6 + RNG.normal(0.3, 0.05, 100)).astype(np.float32))
