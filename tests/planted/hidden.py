@@ -148,13 +148,23 @@ HIDDEN = [
     ),
     Mutant(
         "data: float32 rounds rows in silence", "data/check.py",
-        "if share.size and share[worst] > COARSE:", "if False:",
+        "if share[worst] > COARSE:", "if False:",
         CHECK + "test_rows_that_float32_would_round_are_refused",
     ),
     Mutant(
         "data: rounding is judged by the size of the numbers", "data/check.py",
-        "share = np.where(np.ptp(values, axis=0) > 0, lost / sd, 0.0)", "share = 1e8 * lost / np.abs(values).max(axis=0)",
+        "np.where(self.most > self.least, np.sqrt(self.lost / self.squares), 0.0)", "1e8 * np.sqrt(self.lost / self.count) / self.most",
         CHECK + "test_what_float32_holds_well_is_taken",
+    ),
+    Mutant(
+        "data: what a table's cells lose is not looked at", "disk/tables.py",
+        "for loss in self._losses.values():", "for loss in ():",
+        CHECK + "test_columns_of_files_that_float32_would_round_are_refused[parquet]",
+    ),
+    Mutant(
+        "data: each piece's spread is its own", "data/check.py",
+        "+ apart**2 * self.count * count / whole", "",
+        CHECK + "test_a_sorted_column_is_judged_by_the_spread_of_all_its_pieces",
     ),
     Mutant(
         "models: degrees of freedom down to 0", "models/prior.py",

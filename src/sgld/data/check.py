@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import DataError
 from ..layout import leaf_names
 
-__all__ = ["check_data", "check_rounding", "converted"]
+__all__ = ["Rounding", "check_data", "converted"]
 
 PyTree = Any
 
@@ -43,32 +43,58 @@ def check_data(data: PyTree) -> PyTree:
         raise DataError("data has 0 rows; at least one is needed.")
     held = [converted(n, a) for n, a in zip(names, arrays, strict=True)]
     for name, given, kept in zip(names, arrays, held, strict=True):
-        check_rounding(name, given, kept)
+        rounding = Rounding(f"data leaf {name!r}")
+        rounding.add(given, kept)
+        rounding.check()
     return treedef.unflatten(held)
 
 
-def check_rounding(name: str, given: np.ndarray, kept: np.ndarray) -> None:
-    """DataError where rounding to `kept` takes more than COARSE of a column's sd, seen on rows spread over all.
+class Rounding:
+    """What rounding to the run's precision takes of a leaf's columns, seen on rows spread over each piece of it.
 
-    A likelihood that subtracts the offset would find what is left of it in the numbers.
+    A likelihood that subtracts an offset would find what is left of the numbers.
     """
-    if given.dtype.kind != "f" or given.dtype.itemsize <= kept.dtype.itemsize:
-        return
-    some = slice(None, None, max(1, len(given) // LOOKED_AT))
-    values = given[some].reshape(len(given[some]), -1).astype(np.float64)
-    lost = np.sqrt(np.mean((kept[some].reshape(values.shape) - values) ** 2, axis=0))
-    sd = values.std(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(np.ptp(values, axis=0) > 0, lost / sd, 0.0)
-    worst = int(np.argmax(share)) if share.size else 0
-    if share.size and share[worst] > COARSE:
-        column = f", column {worst}," if given.ndim > 1 else ""
-        apart = float(np.spacing(kept.dtype.type(np.abs(values[:, worst]).max())))
-        raise DataError(
-            f"data leaf {name!r}{column} has an sd of {sd[worst]:.3g} around {values[:, worst].mean():.9g}, where "
-            f"numbers of {kept.dtype} are {apart:.2g} apart: its rows would be rounded; subtract an offset from it "
-            "before (and not in the model), or enable jax_enable_x64."
-        )
+
+    def __init__(self, leaf: str) -> None:
+        self.leaf = leaf
+        self.count = 0
+        self.mean: Any = 0.0  # of what was seen, as the sums of Chan, Golub & LeVeque (1979)
+        self.squares: Any = 0.0
+        self.lost: Any = 0.0
+        self.least: Any = np.inf
+        self.most: Any = -np.inf
+
+    def add(self, given: np.ndarray, kept: np.ndarray) -> None:
+        """The next rows, as they were given and as they are kept."""
+        if given.dtype.kind != "f" or given.dtype.itemsize <= kept.dtype.itemsize or not given.size:
+            return
+        some = slice(None, None, max(1, len(given) // LOOKED_AT))
+        values = given[some].reshape(len(given[some]), -1).astype(np.float64)
+        rounded = kept[some].reshape(values.shape).astype(np.float64)
+        self.dtype, count, mean = kept.dtype, len(values), values.mean(axis=0)
+        apart, whole = mean - self.mean, self.count + len(values)
+        self.squares += ((values - mean) ** 2).sum(axis=0) + apart**2 * self.count * count / whole
+        self.lost += ((rounded - values) ** 2).sum(axis=0)
+        self.mean, self.count = self.mean + apart * count / whole, whole
+        self.least = np.minimum(self.least, values.min(axis=0))
+        self.most = np.maximum(self.most, values.max(axis=0))
+
+    def check(self) -> None:
+        """DataError where it is more than COARSE of a column's sd."""
+        if not self.count:
+            return
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(self.most > self.least, np.sqrt(self.lost / self.squares), 0.0)
+        worst = int(np.argmax(share))
+        if share[worst] > COARSE:
+            column = f", column {worst}," if share.size > 1 else ""
+            largest = max(abs(self.least[worst]), abs(self.most[worst]))
+            raise DataError(
+                f"{self.leaf}{column} has an sd of {np.sqrt(self.squares[worst] / self.count):.3g} around "
+                f"{self.mean[worst]:.9g}, where numbers of {self.dtype} are "
+                f"{float(np.spacing(self.dtype.type(largest))):.2g} apart: its rows would be rounded; subtract an offset "
+                "from it before (and not in the model), or enable jax_enable_x64."
+            )
 
 
 def converted(name: str, array: np.ndarray, first: int = 0) -> np.ndarray:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from ..data.check import converted
+from ..data.check import Rounding, converted
 from ..data.names import listed
 from ..data.table import existing
 from ..errors import DataError, UsageError, first_line
@@ -50,13 +50,25 @@ class Arrays:
         """All rows."""
         width = sum(file.width for file in self.files)
         most = max(1, HELD // max(1, width))
+        losses = [Rounding(f"{leaf.name!r} of {self.name}") for leaf in self.leaves]
         for begin in range(0, self.num_rows, most):
             end = min(begin + most, self.num_rows)
             parts = [file.rows(begin, end) for file in self.files]
-            yield Piece([
-                converted(leaf.name, part, begin)
-                for leaf, part in zip(self.leaves, parts, strict=True)
-            ])  # fmt: skip
+            yield Piece(_converted(self.leaves, parts, begin, losses))
+        for loss in losses:
+            loss.check()
+
+
+def _converted(
+    leaves: Sequence[Leaf], parts: Sequence[np.ndarray], begin: int, losses: Sequence[Rounding]
+) -> list[np.ndarray]:
+    """Rows from number `begin` on as they are kept, and what that takes from them."""
+    found = []
+    for leaf, part, loss in zip(leaves, parts, losses, strict=True):
+        kept = converted(leaf.name, part, begin).astype(leaf.dtype, copy=False)
+        loss.add(part, kept)
+        found.append(kept)
+    return found
 
 
 class _Npy:
@@ -145,12 +157,12 @@ class Items:
         width = sum(leaf.width for leaf in self.leaves)
         most = max(1, HELD // max(1, width))
         most = most if self._sliced else min(most, TOGETHER)
+        losses = [Rounding(f"{leaf.name!r} of {self.name}") for leaf in self.leaves]
         for begin in range(0, self.num_rows, most):
             parts = self._some(begin, min(begin + most, self.num_rows))
-            yield Piece([
-                converted(leaf.name, part, begin).astype(leaf.dtype, copy=False)
-                for leaf, part in zip(self.leaves, parts, strict=True)
-            ])  # fmt: skip
+            yield Piece(_converted(self.leaves, parts, begin, losses))
+        for loss in losses:
+            loss.check()
 
     def _item(self, i: int) -> PyTree:
         try:

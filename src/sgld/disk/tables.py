@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ..data.check import Rounding
 from ..data.names import check_names
 from ..errors import DataError, need
 from .columns import Learned, leaves_of, structure_of
@@ -48,15 +49,19 @@ class TableReader:
         texts = {name for name, kind in self._kinds.items() if kind == "text"}
         self.leaves = leaves_of(wanted, {name: dtype for name, (_, dtype) in kinds.items()}, texts)
         self.learned: list[Learned] = []
+        self._losses: dict[str, Rounding] = {}
 
     def pieces(self) -> Iterator[Piece]:
         """All rows; what is learned of their columns begins anew."""
         self.learned = [Learned(name, self._kinds[name]) for name in self._columns]
+        self._losses = {name: Rounding(f"column {name!r} of {self.name}") for name in self._columns}
         first = 0
         for batch in self.table.batches(self._columns):
             if batch.num_rows:
                 yield self._piece(batch, first)
             first += batch.num_rows
+        for loss in self._losses.values():
+            loss.check()
 
     def _piece(self, batch: pyarrow.RecordBatch, first: int) -> Piece:
         missing = np.zeros(batch.num_rows, bool)
@@ -75,6 +80,8 @@ class TableReader:
         leaves = []
         for leaf in self.leaves:
             parts = [values[name].astype(leaf.dtype) for name in leaf.columns]
+            for name, part in zip(leaf.columns, parts, strict=True):
+                self._losses[name].add(values[name][stay], part[stay])
             leaves.append(np.stack(parts, axis=1) if leaf.shape else parts[0])
         return Piece(leaves, missing if missing.any() else None)
 

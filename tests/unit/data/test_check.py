@@ -1,9 +1,12 @@
 """Data that the arithmetic's numbers cannot hold."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
-from sgld.data.check import check_data
+import sgld
+from sgld.data.check import Rounding, check_data
 from sgld.errors import DataError
 
 RNG = np.random.default_rng(0)
@@ -41,3 +44,30 @@ def test_what_float32_holds_well_is_taken(column):
 
 def test_float32_is_the_users_own():
     check_data((5e6 + RNG.normal(0.3, 0.05, 100)).astype(np.float32))
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet", "items"])
+def test_columns_of_files_that_float32_would_round_are_refused(tmp_path, kind):
+    y = 5e6 + RNG.normal(0.3, 0.05, 200)
+    if kind == "npy":
+        what = tmp_path / "y.npy"
+        np.save(what, y)
+    elif kind == "parquet":
+        what = tmp_path / "y.parquet"
+        pyarrow.parquet.write_table(pa.table({"x": RNG.normal(size=200), "y": y}), what)
+    else:
+        what = [{"y": value} for value in y]
+    posterior = sgld.Posterior(lambda b: -(b**2), lambda b, row: -((row["y"] - b) ** 2))
+    with pytest.raises(
+        DataError, match=r" has an sd of 0\.0\d* around 5000000.*subtract an offset"
+    ):
+        sgld.sample(posterior, sgld.open(what, cache=tmp_path / "cache"), 0.0, progress=False)
+
+
+def test_a_sorted_column_is_judged_by_the_spread_of_all_its_pieces():
+    seconds = 1.7e9 + np.sort(RNG.uniform(0, 3e7, 4000))
+    loss = Rounding("t")
+    for piece in np.split(seconds, 40):
+        loss.add(piece, piece.astype(np.float32))
+    assert loss.squares / loss.count == pytest.approx(np.var(seconds))
+    loss.check()
