@@ -40,6 +40,7 @@ FAMILIES = {
     "separated": Family("separated data", 5, curved.separated),
     "by hand": Family("by hand", 12, by_hand.by_hand),
     "decays": Family("label switching", 6, modes.decays),
+    "product": Family("label switching", 6, curved.product),
     "on a bound": Family("3 reported scale", 4, scale.on_a_bound),
 }
 

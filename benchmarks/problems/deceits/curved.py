@@ -237,3 +237,27 @@ def separated(rng: np.random.Generator, deceit: bool) -> Case:
     posterior = sgld.Posterior(bound(normal_prior, np.zeros(2), sd), logit_row)
     label = f"prior sd {sd:.2g}"
     return Case(label, posterior, rows, jnp.zeros(2), mean, np.sqrt(square - mean**2))
+
+
+def product_density(center, sd, noise, p):
+    z = jnp.stack([p["gain"], p["signal"]])
+    far = (1.0 - p["gain"] * p["signal"]) / noise
+    return -0.5 * jnp.sum(((z - center) / sd) ** 2) - 0.5 * far**2
+
+
+def product(rng: np.random.Generator, deceit: bool) -> Case:
+    """Of two numbers the product alone is known, and (a, b) is (-a, -b); the twin's prior says which."""
+    noise = float(np.exp(rng.uniform(np.log(0.03), np.log(0.3))))
+    center, sd = (0.0, float(rng.uniform(1.5, 3.5))) if deceit else (1.0, 0.25)
+    # given a, b is normal; the law of a by quadrature, fine around 0
+    a = np.sinh(np.linspace(-1, 1, 200_001) * np.arcsinh(abs(center) + 8 * sd))
+    variance = noise**2 + (sd * a) ** 2
+    log = -0.5 * ((1 - a * center) ** 2 / variance + np.log(variance) + ((a - center) / sd) ** 2)
+    weight = np.exp(log - log.max()) * np.gradient(a)
+    weight /= weight.sum()
+    mean = weight @ a
+    own = np.sqrt(weight @ (a - mean) ** 2)
+    init = {name: jnp.float32(rng.uniform(0.8, 1.2)) for name in ("gain", "signal")}
+    label = f"noise {noise:.2g}, prior sd {sd:.2g}"
+    posterior = sgld.Posterior(bound(product_density, center, sd, noise))
+    return Case(label, posterior, None, init, np.full(2, mean), np.full(2, own))
