@@ -135,7 +135,9 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
       >>> did_you_mean("poison", ["gaussian", "poisson"])
       " Did you mean 'poisson'?"
     """
-    close = difflib.get_close_matches(str(name)[:MOST_QUOTED], list(choices), n=1, cutoff=0.5)
+    short, choices = str(name)[:MOST_QUOTED], list(choices)
+    close = [choice for choice in choices if choice.casefold() == short.casefold()]
+    close = close or difflib.get_close_matches(short, choices, n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

@@ -14,6 +14,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
+
 from .errors import UsageError, did_you_mean
 
 __all__ = ["DRAWING", "answering"]
@@ -64,6 +66,8 @@ def answering(
             here = called.get(name)
             what = f"{who} takes {here}, not {name}" if here in own else f"{who} takes no {name}"
             more = f"; {said[name]}" if said and name in said else ""
+            if not more and here not in own and "data" in own and np.ndim(given[name]) > 0:
+                more = f"; rows go into data=, as a NumPyro model's arguments do: data={{{name!r}: {name}, ...}}"
             near = "" if more or here in own else did_you_mean(name, own)
             raise UsageError(f"{what}. Got {name}={_short(given[name])}{more}.{near}")
 

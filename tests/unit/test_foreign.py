@@ -34,6 +34,13 @@ def test_a_value_that_is_long_is_named_by_its_kind():
         sgld.sample(GAUSSIAN, None, 0.0, key=np.zeros(10**6))
 
 
+def test_rows_by_name_are_led_to_data():
+    with pytest.raises(
+        UsageError, match=r"sample takes no x\. .*; rows go into data=, .*data=\{'x': x, \.\.\.\}\."
+    ):
+        sgld.sample(GAUSSIAN, x=np.zeros(10))
+
+
 def test_tables_answer_as_well():
     with pytest.raises(UsageError, match="fit takes num_chains, not chains"):
         sgld.fit(TABLE, "y ~ x", chains=2)

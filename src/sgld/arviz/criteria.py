@@ -210,9 +210,14 @@ def _psis(draws: Draws, chosen: Chosen) -> Callable[[np.ndarray], Pointwisely]:
     share = float(min(1.0, np.mean(ess) / chosen.count))
 
     def each(values: np.ndarray) -> Pointwisely:
-        values = values.reshape(len(values), *shape)
-        elpd, k, p = array_stats.loo(values, r_eff=share)
-        return Pointwisely(*(np.asarray(part, np.float64) for part in (elpd, p, k)))
+        # of a row that says nothing, as one that is masked, no tail can be smoothed
+        found = Pointwisely(values[:, 0].astype(np.float64), *np.zeros((2, len(values))))
+        says = np.ptp(values, axis=1) > 0
+        if says.any():
+            elpd, k, p = array_stats.loo(values[says].reshape(-1, *shape), r_eff=share)
+            for into, part in zip(found, (elpd, p, k), strict=True):
+                into[says] = part
+        return found
 
     return each
 

@@ -114,10 +114,12 @@ def _dataset(values: dict[str, Any], dims: dict[str, Any], coords: Any, sample: 
     from arviz_base import dict_to_dataset
 
     sample_dims = ["chain", "draw"] if sample else []
-    return dict_to_dataset(
-        values, dims={n: list(d) for n, d in dims.items() if n in values}, coords=coords,
-        sample_dims=sample_dims, skip_event_dims=True,
-    )  # fmt: skip
+    with warnings.catch_warnings():  # 64 chains of few draws each are meant
+        warnings.filterwarnings("ignore", message="Found chain dimension to be longer")
+        return dict_to_dataset(
+            values, dims={n: list(d) for n, d in dims.items() if n in values}, coords=coords,
+            sample_dims=sample_dims, skip_event_dims=True,
+        )  # fmt: skip
 
 
 def _parameters(

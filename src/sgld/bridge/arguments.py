@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..checks import is_number
-from ..errors import UsageError, need
+from ..errors import UsageError, did_you_mean, need
 
 __all__ = ["Arguments", "Leaf", "name_of", "spread", "unwrapped"]
 
@@ -111,8 +111,15 @@ def spread(model: Callable, data: Any) -> tuple[tuple, dict[str, Any]]:
         return (), {}
     if isinstance(data, tuple) and not hasattr(data, "_fields"):
         return data, {}
-    if isinstance(data, dict) and data.keys() <= _parameters(model).keys():
+    takes = _parameters(model)
+    if isinstance(data, dict) and data.keys() <= takes.keys():
         return (), data
+    if isinstance(data, dict) and data.keys() & takes.keys():
+        other = sorted(data.keys() - takes.keys())[0]
+        raise UsageError(
+            f"the model {name_of(model)!r} takes ({', '.join(takes)}), and data has {other!r} too."
+            + did_you_mean(other, takes)
+        )
     return (data,), {}
 
 

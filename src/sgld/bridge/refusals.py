@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import SGLDError, UsageError
-from .arguments import Arguments, name_of
+from ..errors import DataError, SGLDError, UsageError
+from .arguments import Arguments, Leaf, name_of
 from .sites import Latents, Site, first_line, plate_sizes, run, sample_sites
 
 __all__ = ["check_sites", "discrete", "traced"]
@@ -49,7 +51,21 @@ def _failed(
                 f"plate {plate!r} of the model {name_of(model)!r} has size {size}, and no argument has {size} rows "
                 f"({listed}): {text}."
             )
+    holes = next(filter(None, map(_not_finite, arguments.leaves)), None)
+    if holes is not None:
+        return (
+            f"the model {name_of(model)!r} fails: argument {holes}; leave that row out, or fill it."
+        )
     return f"the model {name_of(model)!r} fails at its prior's median: {text}."
+
+
+def _not_finite(leaf: Leaf) -> str | None:
+    """Where an argument holds NaN or infinity, in words."""
+    if leaf.array is None or leaf.array.dtype.kind != "f" or np.isfinite(leaf.array).all():
+        return None
+    where = tuple(int(i) for i in np.argwhere(~np.isfinite(leaf.array))[0])
+    place = f" in row {where[0]} (counted from 0)" if where else ""
+    return f"{leaf.name!r} holds {leaf.array[where]}{place}"
 
 
 def check_sites(model: Callable, sites: Mapping[str, Site]) -> None:
@@ -75,6 +91,7 @@ def check_sites(model: Callable, sites: Mapping[str, Site]) -> None:
     _check_local(latents.sampled, observed, sites)
     for name, site in observed.items():
         _check_shape(name, site)
+        _check_values(name, site)
 
 
 def _check_latent(name: str, site: Site) -> None:
@@ -113,6 +130,33 @@ def _check_local(
                 f"parameters; up to {MOST_LOCAL} are sampled. Integrate it out (a Normal effect of each row adds its "
                 "variance to the outcome's, a Gamma rate makes GammaPoisson), or let rows share it by group."
             )
+
+
+def _check_values(name: str, site: Site) -> None:
+    """DataError for an observed value that its distribution cannot have, and no mask leaves out."""
+    fn, value = site["fn"], site["value"]
+    mask, base = getattr(fn, "_mask", None), getattr(fn, "base_dist", fn)
+    base = fn if mask is None else base
+    if base.support is None or isinstance(value, jax.core.Tracer):
+        return
+    value = jnp.asarray(value)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # NumPyro's own, of the same values
+            bad = ~np.asarray(base.support(value)) & ~np.isfinite(np.asarray(base.log_prob(value)))
+    except (
+        TypeError,
+        ValueError,
+    ):  # parameters that are a table's columns: the density is looked at later
+        return
+    if mask is not None:
+        bad = bad & np.broadcast_to(np.asarray(mask), bad.shape)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        place = f" in row {where[0]} (counted from 0)" if where else ""
+        raise DataError(
+            f"the observed site {name!r} is {value[where]}{place}, which its {type(base).__name__} cannot be; leave that "
+            "row out, or mask it (obs_mask=)."
+        )
 
 
 def _check_shape(name: str, site: Site) -> None:

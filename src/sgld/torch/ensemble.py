@@ -358,13 +358,13 @@ class Ensemble:
             from `model`.
           model: the network that is called to predict.
 
-        Raises: DataError for any other file; UsageError for another architecture.
+        Raises: DataError for no such file, or any other; UsageError for another architecture.
 
         Example:
           >>> import torch, sgld.torch
           >>> sgld.torch.Ensemble.load("draws.npz", torch.nn.Linear(3, 2))
           Traceback (most recent call last):
-          FileNotFoundError: [Errno 2] No such file or directory: 'draws.npz'
+          sgld.errors.DataError: there is no file draws.npz; ...
         """
         if Path(path).is_dir():
             from .result import ensemble_in

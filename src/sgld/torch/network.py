@@ -14,6 +14,7 @@ from ..errors import UsageError
 
 __all__ = [
     "REMEDY",
+    "alone",
     "check_shapes",
     "dropping",
     "exportable",
@@ -23,6 +24,7 @@ __all__ = [
     "running_statistics",
 ]
 
+ALONE = 2**24  # networks x weights x rows that one thread takes
 REMEDY = (
     "use GroupNorm or LayerNorm, whose output depends on the row alone, or train with the layer "
     "in eval() mode, so that its statistics are constants."
@@ -66,6 +68,24 @@ def output_of(found: Any) -> torch.Tensor:
     )
 
 
+@contextmanager
+def alone(work: int, device: torch.device) -> Iterator[None]:
+    """One thread for work too little to share: on a busy core several wait for each other 30 to 100 times as long.
+
+    Args:
+      work: networks x weights x rows.
+    """
+    if device.type != "cpu" or work >= ALONE:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def outputs(
     model: torch.nn.Module, states: list[dict[str, torch.Tensor]], x: Any, batch_size: int | None
 ) -> Iterator[torch.Tensor]:
@@ -79,8 +99,9 @@ def outputs(
     rows = len(next(iter((*arguments, *named.values()))))
     size = batch_size or max(rows, 1)
     names = _places(model)
+    work = min(size, rows) * sum(v.numel() for v in states[0].values())
     for state in states:
-        with _evaluating(model), torch.no_grad():
+        with _evaluating(model), torch.no_grad(), alone(work, anchor.device):
             held = {k: v.to(anchor.device) for k, v in state.items() if k in names}
             parts = []
             for i in range(0, max(rows, 1), size):

@@ -86,4 +86,4 @@ def draws_of(ensemble: Ensemble) -> Draws:
         .numpy()
         for name, p in ensemble.model.named_parameters()
     }
-    return Draws.of(position, log_weight=log_weight)
+    return Draws.of(position, log_weight=log_weight, verdict=ensemble.verdict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from .dynamics import Motion, Order, State
 from .ensemble import Ensemble
 from .judging import draws_wanted, first_draw, judged, smaller
 from .likelihood import checked
+from .network import alone
 from .other_starts import from_other_starts
 from .prior import Prior, prior_of
 from .result import ensemble_of
@@ -48,7 +49,6 @@ __all__ = ["resume", "sample"]
 AHEAD = ("data", "sampling", "verdict")  # stages
 VERDICT_SHARE = 0.1  # of max_seconds, which sampling leaves
 PROBE_ROWS, FEWEST_PROBE_ROWS, MOST_NUMBERS = 64, 8, 2**12
-ALONE = 2**24  # chains x weights x rows of a step that one thread takes
 MOST_ATTEMPTS, LEFT = 3, 0.4  # share of max_seconds that another attempt needs
 _STEP = "left out, the step is chosen; a learning rate of the mean loss is step_size = lr / (rows in all the data)"
 _PASSES = "what a run may take is max_seconds, or num_draws and thin; by itself it goes on until predictions have mixed"
@@ -223,20 +223,10 @@ def resume(
                 return _Run(target, asked, inputs, files, began).ensemble(chains)
 
 
-@contextmanager
-def few_threads(target: Target, asked: Asked) -> Iterator[None]:
-    """One thread, where a step is too little work to share: on a busy core several wait for each other 30 times as long."""
+def few_threads(target: Target, asked: Asked) -> AbstractContextManager[None]:
+    """One thread, where a step is too little work to share."""
     rows = min(asked.batch_size or target.rows.num_data, target.rows.num_data)
-    little = asked.chains * target.dimension * rows < ALONE
-    if target.weights.device.type != "cpu" or not little:
-        yield
-        return
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    return alone(asked.chains * target.dimension * rows, target.weights.device)
 
 
 @contextmanager

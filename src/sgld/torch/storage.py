@@ -71,8 +71,10 @@ def read(path: Path) -> tuple[list[dict[str, torch.Tensor]], np.ndarray, dict[st
             run = dict(about.get("run", {}))
             if run and (Verdict.from_dict(run["verdict"]).judged, len(weights) % run["chains"]) != (True, 0):  # fmt: skip
                 raise ValueError("its draws are not those of so many chains")
-    except FileNotFoundError:
-        raise
+    except FileNotFoundError as error:
+        raise DataError(
+            f"there is no file {path}; give the one that save() wrote, or a run directory of sgld.torch.sample."
+        ) from error
     except (ValueError, TypeError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise DataError(
             f"{path} is not an ensemble that save() wrote ({_first_sentence(error)}); give that file."

@@ -67,6 +67,20 @@ def test_loo_is_that_of_arviz_on_what_arviz_is_given(y, rng):
     assert kept.elpd == ours.elpd and not kept.warning and kept.n_data_points == 250
 
 
+def test_rows_that_say_nothing_add_nothing(y, rng):
+    """As those of a mask: no tail can be smoothed of numbers that are all 0."""
+    posterior = sgld.Posterior(
+        lambda t: 0.0 * t, lambda t, row: jnp.where(row[1], log_likelihood(t, row[0]), 0.0)
+    )
+    some = draws_of(y, rng)
+    seen = np.arange(250) % 5 > 0
+    draws = replace(some, origin=Origin(posterior, (y, seen)))
+    found = sgld.loo(draws, progress=False)
+    assert (found.elpd_i[~seen] == 0).all() and len(found.bad_rows) == 0
+    alone = sgld.loo(replace(some, origin=Origin(POSTERIOR, y[seen])), progress=False)
+    np.testing.assert_allclose(found.elpd, alone.elpd, rtol=1e-5)
+
+
 def test_the_difference_estimator_is_that_of_arviz(y, rng):
     tree = draws_of(y, rng).to_arviz()
     whole, rows = arviz_stats.loo(tree, pointwise=True), np.arange(0, 250, 5)

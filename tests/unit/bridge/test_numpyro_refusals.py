@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import sgld
-from sgld.errors import MissingExtra, UsageError
+from sgld.errors import DataError, MissingExtra, UsageError
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=99), RNG.normal(size=99)
@@ -285,3 +285,45 @@ def test_sample_takes_the_model_itself():
     np.testing.assert_allclose(draws.mean()["slope"], X @ Y / precision, atol=0.1 / precision**0.5)
     np.testing.assert_allclose(draws.sd()["slope"], precision**-0.5, rtol=0.07)
     assert draws.info["num_data"] == 99 and draws.verdict.word == "trusted"
+
+
+def counts(x, y):
+    with numpyro.plate("data", len(y)):
+        numpyro.sample("y", dist.Poisson(jnp.exp(slope() * x)), obs=y)
+
+
+def changed(values, row, value):
+    return np.where(np.arange(len(values)) == row, value, values)
+
+
+@pytest.mark.parametrize(
+    "model, args, says",
+    [
+        (
+            model,
+            (X, changed(Y, 7, np.nan)),
+            r"observed site 'y' is nan in row 7 .*Normal cannot be",
+        ),
+        (model, (X, changed(Y, 7, np.inf)), r"observed site 'y' is inf in row 7"),
+        (counts, (X, changed(np.ones(99, int), 5, -2)), r"is -2 in row 5 .*Poisson cannot be"),
+        (model, (changed(X, 3, np.nan), Y), r"argument 'x' holds nan in row 3"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_with_its_row(model, args, says):
+    with pytest.raises((DataError, UsageError), match=says):
+        sgld.from_numpyro(model, *args)
+
+
+def test_a_name_that_the_model_does_not_take_is_named():
+    with pytest.raises(
+        UsageError, match=r"takes \(x, y\), and data has 'X' too\. Did you mean 'x'"
+    ):
+        sgld.sample(model, {"X": X, "y": Y})
+
+
+def test_what_is_masked_may_be_any_number():
+    def masked(x, y, seen):
+        with numpyro.plate("data", len(y)), numpyro.handlers.mask(mask=seen):
+            numpyro.sample("y", dist.Poisson(jnp.exp(slope() * x)), obs=y)
+
+    sgld.from_numpyro(masked, X, changed(np.ones(99, int), 5, -2), np.arange(99) != 5)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sgld.draws.verdict import Verdict
 from sgld.errors import UsageError
 
 torch = pytest.importorskip("torch")
@@ -33,6 +34,27 @@ def test_draws_are_copies_and_the_model_is_left_as_it_is():
     eager = Mixed().eval()
     eager.load_state_dict(ensemble.states[3])
     torch.testing.assert_close(ensemble.outputs(x)[3], eager(x).detach().double())
+
+
+def test_small_networks_predict_on_one_thread():
+    class Told(torch.nn.Linear):
+        def forward(self, x):
+            seen.append(torch.get_num_threads())
+            return super().forward(x)
+
+    seen, before = [], torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        drawn(Told(3, 2)).predict_proba(torch.zeros(4, 3))
+        assert set(seen) == {1} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_arviz_is_told_the_verdict():
+    ensemble = drawn(torch.nn.Linear(3, 2))
+    ensemble.verdict = Verdict("trusted", ("by hand.",))
+    assert ensemble.to_arviz(weights="keep")["posterior"].attrs["verdict"] == "trusted"
 
 
 @pytest.mark.parametrize("outputs", [4, 1])

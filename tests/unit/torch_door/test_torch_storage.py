@@ -62,3 +62,8 @@ def test_pickles_and_other_files_are_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-60])
     with pytest.raises(DataError, match="not an ensemble"):
         st.Ensemble.load(path, torch.nn.Linear(1, 1))
+
+
+def test_a_file_that_is_not_there_is_answered(tmp_path):
+    with pytest.raises(DataError, match=r"there is no file .*nothing\.npz; give the one that save"):
+        st.Ensemble.load(tmp_path / "nothing.npz", torch.nn.Linear(3, 2))
