@@ -13,7 +13,7 @@ from ..errors import UsageError
 __all__ = ["Classes", "Values", "classes", "values"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Classes:
     """Predictive probabilities [row, class] and their entropies [row], in nats.
 
@@ -32,6 +32,14 @@ class Classes:
     entropy: torch.Tensor
     aleatoric: torch.Tensor
     epistemic: torch.Tensor
+
+    def __repr__(self) -> str:
+        """How many rows and classes, and the mean entropies; the tensors are its attributes."""
+        rows, count = self.probabilities.shape
+        means = (float(part.mean()) for part in (self.entropy, self.aleatoric, self.epistemic))
+        return (
+            f"Classes({rows} rows x {count} classes; mean entropy {{:.3g}} = aleatoric {{:.3g}} + epistemic {{:.3g}})"
+        ).format(*means)
 
 
 @dataclass(frozen=True)
@@ -100,9 +108,11 @@ def _aligned(noise: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
 
 
 def _log_probabilities(logits: torch.Tensor) -> torch.Tensor:
+    if logits.dim() == 1:  # one number a row: the logit of the second of two classes
+        logits = logits[:, None]
     if logits.dim() != 2:
         raise UsageError(
-            f"predict_classes takes outputs [row, class]. Got {tuple(logits.shape)}; use outputs()."
+            f"probabilities are of outputs [row, class] or [row]. Got {tuple(logits.shape)}; use outputs()."
         )
     if logits.shape[1] == 1:
         logits = torch.cat([torch.zeros_like(logits), logits], 1)

@@ -9,6 +9,7 @@ result.json      its verdict: the run is finished
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ __all__ = ["KIND", "RUN", "Files", "Found", "finished_run", "of_torch"]
 
 KIND = "torch"
 RUN = 15  # the stream of the rows' order and of the noise of a run
+SAME_LOSS = 1e-4  # of a few rows, to rounding on another machine
 COST = 20  # a checkpoint is written at most once in so many times as it took
 
 
@@ -162,6 +164,7 @@ def write_checkpoint(directory: RunDirectory, chains: Chains) -> None:
     head = {
         "h": motion.h, "batch_size": motion.order.batch_size, "lengths": asdict(chains.lengths),
         "began": chains.began, "step": chains.step, "every": record.every, "room": record.room,
+        "loss": motion.target.loss_at(chains.starts[0]),
     }  # fmt: skip
     arrays = {
         "z": chains.state.z, "p": chains.state.p, "root": motion.root,
@@ -183,6 +186,14 @@ def read_checkpoint(
     if found is None:
         return None
     head, arrays = found
+    with reading(directory.path / "checkpoint.npz"):
+        begun = float(head["loss"])
+        there = target.loss_at(torch.from_numpy(arrays["starts"][0].copy()).to(target.prior.scale))
+    if not math.isclose(begun, there, rel_tol=SAME_LOSS, abs_tol=SAME_LOSS):
+        raise UsageError(
+            f"{directory.path} was begun with another loss: of a few rows at the same weights it was {begun:.6g} in all, "
+            f"and is {there:.6g}; give the same."
+        )
     with reading(directory.path / "checkpoint.npz"):
         place = lambda name: torch.from_numpy(arrays[name].copy()).to(target.prior.scale)  # noqa: E731
         noise = generator_of(asked.seed, RUN, target.weights.device)

@@ -186,8 +186,8 @@ def resume(
         data set, and nothing is held against it then.
       progress: as for `sample`.
 
-    Raises: RunError where `path` is no run of this function or is damaged; UsageError where model or
-    data set have changed.
+    Raises: RunError where `path` is no run of this function or is damaged; UsageError where model, loss
+    or data set have changed.
 
     Example:
       >>> import torch, sgld.torch

@@ -30,6 +30,7 @@ __all__ = ["Target", "Weights"]
 AGREE = 1e-2  # of gradients, vmapped and not, relative to their size
 PIECE = 2**20  # numbers of gradients of single rows that are held together
 FAR = 1e6  # scales of the prior
+KNOWN_BY = 64  # rows that tell one loss from another
 REACH = 1e-2  # of a difference of gradients, in sds
 
 
@@ -166,6 +167,11 @@ class Target:
         with torch.no_grad():
             rows = self.rows.first(self.rows.num_data)
             return self.prior.log_density(z) - self._totals(z, rows)
+
+    def loss_at(self, z: torch.Tensor) -> float:
+        """Minus the log likelihood of a few rows at z [d]: a number that tells one loss from another."""
+        with torch.no_grad():
+            return float(self._totals(z[None], self.rows.first(KNOWN_BY))[0])
 
     def curvature(
         self, z: torch.Tensor, batch: Batch, scale: float, root: torch.Tensor

@@ -57,6 +57,23 @@ def test_arviz_is_told_the_verdict():
     assert ensemble.to_arviz(weights="keep")["posterior"].attrs["verdict"] == "trusted"
 
 
+def test_one_number_a_row_is_the_logit_of_the_second_class():
+    class Squeezed(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x).squeeze(-1)
+
+    torch.manual_seed(0)
+    flat, x = drawn(Squeezed(3, 1)), torch.randn(4, 3)
+    expected = (torch.sigmoid(flat.outputs(x)) * (flat.weights / flat.weights.sum())[:, None]).sum(
+        0
+    )
+    torch.testing.assert_close(flat.predict_proba(x)[:, 1], expected)
+    assert re.fullmatch(
+        r"Classes\(4 rows x 2 classes; mean entropy .* \+ epistemic \S+\)",
+        repr(flat.predict_classes(x)),
+    )
+
+
 @pytest.mark.parametrize("outputs", [4, 1])
 def test_entropies_add_up(outputs):
     ensemble = drawn(torch.nn.Linear(3, outputs))

@@ -129,6 +129,11 @@ def test_other_rows_or_another_trunk_do_not_go_on(tmp_path, monkeypatch, short_t
     model, (x, y), *_ = linear(120)
     with pytest.raises(ValueError, match="the data set are not the same"):
         st.resume(tmp_path / "run", model, squares, (x, y + 1), progress=False)
+    halved = lambda outputs, target: squares(outputs, target) / 2  # noqa: E731
+    with pytest.raises(
+        UsageError, match=r"was begun with another loss: of a few rows .* was .* and is"
+    ):
+        st.resume(tmp_path / "run", model, halved, (x, y), progress=False)
     assert (tmp_path / "run" / "checkpoint.npz").exists()
     model.bias.requires_grad_(False)
     with pytest.raises(ValueError, match="the parameters that are sampled are not the same"):
