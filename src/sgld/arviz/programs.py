@@ -47,7 +47,7 @@ def subject_of_program(posterior: Posterior, data: Any, seed: int) -> Subject | 
     rows = Rows.of(posterior.log_likelihood, data, seed=seed)
     inside = {n: s for n, s in observed.items() if n in program.inside(sites)}
     values = {name: np.asarray(site["value"]) for name, site in inside.items()}
-    flat = {n: v for n, v in values.items() if v.shape[:1] == (rows.count,)}
+    flat = {n: _seen(inside[n], v) for n, v in values.items() if v.shape[:1] == (rows.count,)}
     constant = {
         name: leaf
         for name, leaf in rows.data.items()
@@ -58,6 +58,16 @@ def subject_of_program(posterior: Posterior, data: Any, seed: int) -> Subject | 
         rows, outcome=_joined(inside), observed=flat, constant=constant,
         replicate=replicate if flat else None, **common,
     )  # fmt: skip
+
+
+def _seen(site: Site, value: np.ndarray) -> np.ndarray:
+    """What was observed, NaN where a mask says that nothing was: what stands there may be any number."""
+    mask = getattr(site["fn"], "_mask", None)
+    if mask is None or np.all(mask):
+        return value
+    there = np.broadcast_to(np.asarray(mask), value.shape[: value.ndim - site["fn"].event_dim])
+    there = there.reshape(*there.shape, *[1] * (value.ndim - there.ndim))
+    return np.where(there, value, np.nan)
 
 
 def _joined(sites: Mapping[str, Site]) -> str:
@@ -72,7 +82,7 @@ def _whole(program: Program, observed: dict[str, Site], common: dict[str, Any]) 
         return Subject(members, outcome=_joined(observed), **common)
     ((name, site),) = observed.items()
     event = np.shape(site["value"])[np.ndim(site["value"]) - site["fn"].event_dim :]
-    value = np.asarray(site["value"]).reshape(members.count, *event)
+    value = _seen(site, np.asarray(site["value"])).reshape(members.count, *event)
     replicate = partial(_replicated_members, program, name, value.shape)
     return Subject(members, outcome=name, observed={name: value}, replicate=replicate, **common)
 

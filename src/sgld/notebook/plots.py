@@ -147,6 +147,10 @@ def _ppc(draws: Draws, subject: Subject, seed: int) -> Figure:
     name = next(iter(made))
     observed = np.asarray(subject.observed[name])[numbers]
     values = np.asarray(made[name]).reshape(*chosen.at.shape, *observed.shape)
+    there = (
+        np.isfinite(observed).reshape(len(observed), -1).all(axis=1)
+    )  # NaN is what was not observed
+    observed, values = observed[there], values[:, :, there]
     whole = bool(np.all(observed == np.round(observed)))
     if whole:
         observed, values = observed.astype(int), values.astype(int)

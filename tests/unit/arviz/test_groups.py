@@ -184,6 +184,32 @@ def test_a_numpyro_model_fills_every_group(rng, numpyro_promotes):
     assert prior["level"].shape == (1, 1000, 2) and sgld.loo(draws, progress=False).outcome == "y"
 
 
+def masked(x, seen, y=None):
+    slope = numpyro.sample("slope", dist.Normal(0.0, 3.0))
+    with numpyro.plate("rows", len(x)), numpyro.handlers.mask(mask=seen):
+        numpyro.sample("y", dist.Normal(slope * x, 0.5), obs=y)
+
+
+def imputed(x, seen, y=None):
+    slope = numpyro.sample("slope", dist.Normal(0.0, 3.0))
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("y", dist.Normal(slope * x, 0.5), obs=y, obs_mask=seen)
+
+
+@pytest.mark.parametrize("model", [masked, imputed])
+def test_what_a_mask_leaves_out_was_not_observed(rng, numpyro_promotes, model):
+    x, seen = rng.normal(size=50).astype(np.float32), np.arange(50) % 5 > 0
+    y = np.where(seen, 2 * x, -99.0).astype(np.float32)
+    posterior, _ = sgld.from_numpyro(model, x, seen, y=y)
+    slope = (2.0 + 0.01 * rng.normal(size=(2, 200))).astype(np.float32)
+    draws = sgld.Draws.of({"slope": slope}, origin=Origin(posterior, posterior.data))
+    (observed,) = draws.to_arviz()["observed_data"].data_vars.values()
+    np.testing.assert_array_equal(observed.values, np.where(seen, y, np.nan))
+    assert (sgld.loo(draws, progress=False).elpd_i[~seen] == 0).all()
+    axes = draws.plot("ppc").axes[0]
+    assert axes.get_xlim()[0] > -50
+
+
 def test_of_too_many_predictions_some_draws_are_made_and_named(monkeypatch, rng, numpyro_promotes):
     x = rng.normal(size=50).astype(np.float32)
     posterior, _ = sgld.from_numpyro(regression, x, y=2 * x)
