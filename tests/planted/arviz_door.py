@@ -121,4 +121,19 @@ ARVIZ_DOOR = [
         "        with _nothing_left(directory), saying_what_is_kept(directory, argument):\n            draws = execute(problem, ask, ess, host)\n        return replace(draws, origin=Origin(posterior, data))",
         "tests/unit/arviz/test_criteria.py::test_what_keep_made_has_no_loo",
     ),
+    Mutant(
+        "loo: a row that says nothing is smoothed", "arviz/criteria.py",
+        "says = np.ptp(values, axis=1) > 0", "says = np.ones(len(values), bool)",
+        CRITERIA + "test_rows_that_say_nothing_add_nothing",
+    ),
+    Mutant(
+        "arviz: placeholders of a mask were observed", "arviz/programs.py",
+        "return np.where(there, value, np.nan)", "return value",
+        GROUPS + "test_what_a_mask_leaves_out_was_not_observed",
+    ),
+    Mutant(
+        "plots: placeholders of a mask are checked", "notebook/plots.py",
+        "observed, values = observed[there], values[:, :, there]", "observed = np.nan_to_num(observed, nan=-99.0)",
+        GROUPS + "test_what_a_mask_leaves_out_was_not_observed",
+    ),
 ]  # fmt: skip

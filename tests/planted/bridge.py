@@ -51,4 +51,14 @@ BRIDGE = [
         "if site[\"cond_indep_stack\"] and got != batch:", "if False:",
         REFUSALS + "test_refusals_name_the_site",
     ),
+    Mutant(
+        "bridge: values that cannot be are left to the density", "bridge/refusals.py",
+        "        _check_values(name, site)\n", "",
+        REFUSALS + "test_a_value_that_cannot_be_is_named_with_its_row",
+    ),
+    Mutant(
+        "bridge: what is masked has to be possible", "bridge/refusals.py",
+        "bad = bad & np.broadcast_to(np.asarray(mask), bad.shape)", "pass",
+        REFUSALS + "test_what_is_masked_may_be_any_number",
+    ),
 ]  # fmt: skip

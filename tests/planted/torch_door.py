@@ -279,4 +279,14 @@ TORCH_DOOR = [
         "(w**2).sum(-1, keepdim=True)", "(w**2).sum()",
         SAMPLE + "test_priors_are_those_of_jax",
     ),
+    Mutant(
+        "torch: a stopped run goes on with another loss", "torch/run_files.py",
+        "if not math.isclose(begun, there, rel_tol=SAME_LOSS, abs_tol=SAME_LOSS):", "if False:",
+        "tests/unit/torch_door/test_torch_sample_files.py::test_other_rows_or_another_trunk_do_not_go_on",
+    ),
+    Mutant(
+        "torch: predictions share little work among threads", "torch/network.py",
+        "torch.no_grad(), alone(work, anchor.device):", "torch.no_grad():",
+        "tests/unit/torch_door/test_torch_ensemble.py::test_small_networks_predict_on_one_thread",
+    ),
 ]  # fmt: skip
