@@ -11,6 +11,16 @@ DIFFERENCE = CRITERIA + "test_the_difference_estimator_is_that_of_arviz"
 
 ARVIZ_DOOR = [
     Mutant(
+        "predictive check: probabilities are of the rows in order", "arviz/programs.py",
+        "return found.reshape(len(found), -1)[:, numbers].T", "return found.reshape(len(found), -1)[:, : len(numbers)].T",
+        "tests/unit/arviz/test_outcomes.py::test_probabilities_are_those_of_the_model",
+    ),
+    Mutant(
+        "predictive check: the mean of a binary outcome is that of the other level", "notebook/outcomes.py",
+        'family, mean = "bernoulli", mean[:, 1]', 'family, mean = "bernoulli", mean[:, 0]',
+        "tests/unit/arviz/test_outcomes.py::test_probabilities_are_those_of_the_model",
+    ),
+    Mutant(
         "loo: rows of the last block are those of the first", "arviz/rows.py",
         "out[start : start + len(here)] =", "out[: len(here)] =",
         CRITERIA + "test_rows_that_are_taken_block_by_block_are_the_same",
@@ -88,7 +98,7 @@ ARVIZ_DOOR = [
         PLOTS + "test_every_kind_is_a_figure_that_names_its_parameters",
     ),
     Mutant(
-        "the observed outcomes of other rows", "notebook/plots.py",
+        "the observed outcomes of other rows", "notebook/outcomes.py",
         "np.asarray(subject.observed[name])[numbers]", "np.asarray(subject.observed[name])[numbers][::-1]",
         PLOTS + "test_the_predictive_check_fits_the_outcome",
     ),
@@ -132,8 +142,8 @@ ARVIZ_DOOR = [
         GROUPS + "test_what_a_mask_leaves_out_was_not_observed",
     ),
     Mutant(
-        "plots: placeholders of a mask are checked", "notebook/plots.py",
-        "observed, values = observed[there], values[:, :, there]", "observed = np.nan_to_num(observed, nan=-99.0)",
+        "plots: placeholders of a mask are checked", "notebook/outcomes.py",
+        "return Outcomes(name, observed[there], values[:, :, there],", "return Outcomes(name, np.nan_to_num(observed, nan=-99.0), values,",
         GROUPS + "test_what_a_mask_leaves_out_was_not_observed",
     ),
 ]  # fmt: skip

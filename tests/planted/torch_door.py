@@ -167,7 +167,7 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch ensemble: the export forgets the weights", "torch/result.py",
-        "return Draws.of(position, log_weight=log_weight)", "return Draws.of(position)",
+        "log_weight=log_weight, verdict=ensemble.verdict", "verdict=ensemble.verdict",
         ENSEMBLE + "test_arviz_gets_each_parameter_once_and_the_weights",
     ),
     Mutant(

@@ -21,6 +21,7 @@ from .subject import Subject
 __all__ = ["subject_of_program"]
 
 PyTree = Any
+MOST_LEVELS = 12
 
 
 def subject_of_program(posterior: Posterior, data: Any, seed: int) -> Subject | None:
@@ -54,10 +55,30 @@ def subject_of_program(posterior: Posterior, data: Any, seed: int) -> Subject | 
         if leaf.dtype != bool and not any(np.array_equal(leaf, value) for value in values.values())
     }
     replicate = partial(_replicated_rows, program, rows, tuple(flat))
+    few = len(flat) == 1 and _has_levels(inside[next(iter(flat))])
     return Subject(
         rows, outcome=_joined(inside), observed=flat, constant=constant,
-        replicate=replicate if flat else None, **common,
+        replicate=replicate if flat else None,
+        levels=partial(_levels_of_rows, program, rows, *flat) if few else None, **common,
     )  # fmt: skip
+
+
+def _has_levels(site: Site) -> bool:
+    """Whether an outcome is a single number that takes the values 0, 1, ... of the same few."""
+    fn = site["fn"]
+    if fn.event_shape != () or not fn.has_enumerate_support:
+        return False
+    try:
+        support = np.asarray(fn.enumerate_support(expand=False)).ravel()
+    except (NotImplementedError, ValueError, jax.errors.ConcretizationTypeError):
+        return False  # a binomial whose numbers of trials differ
+    return len(support) <= MOST_LEVELS and np.array_equal(support, np.arange(len(support)))
+
+
+def _probabilities(site: Site) -> Any:
+    """Of the values 0, 1, ..., [level, ...]."""
+    support = site["fn"].enumerate_support(expand=False)
+    return jnp.exp(site["fn"].log_prob(support.astype(site["value"].dtype)))
 
 
 def _seen(site: Site, value: np.ndarray) -> np.ndarray:
@@ -84,7 +105,10 @@ def _whole(program: Program, observed: dict[str, Site], common: dict[str, Any]) 
     event = np.shape(site["value"])[np.ndim(site["value"]) - site["fn"].event_dim :]
     value = _seen(site, np.asarray(site["value"])).reshape(members.count, *event)
     replicate = partial(_replicated_members, program, name, value.shape)
-    return Subject(members, outcome=name, observed={name: value}, replicate=replicate, **common)
+    levels = partial(_levels_of_members, program, name) if _has_levels(site) else None
+    return Subject(
+        members, outcome=name, observed={name: value}, replicate=replicate, levels=levels, **common
+    )
 
 
 @dataclass(frozen=True)
@@ -221,3 +245,38 @@ def _replicated_members(
 
     found = jax.jit(lambda *given: jax.lax.map(one, given))(positions, keys)
     return {name: np.asarray(found)}
+
+
+def _levels_of_rows(
+    program: Program, rows: Rows, name: str, positions: PyTree, numbers: Any
+) -> Float[np.ndarray, "S n level"]:
+    """Probabilities of a row's outcomes; what is summed out over, or imputed, is drawn."""
+    taken = jax.tree.map(jnp.asarray, rows.take(numbers))
+    return np.asarray(_levels(program, taken, positions, name=name))
+
+
+@partial(jax.jit, static_argnames="name")
+def _levels(program: Program, rows: PyTree, positions: PyTree, *, name: str) -> Any:
+    keys = jax.random.split(jax.random.key(0), len(jax.tree.leaves(rows)[0]))
+
+    def one(position: PyTree) -> Any:
+        def row(key: Any, datum: PyTree) -> Any:
+            return _probabilities(program.at(position, datum, one=True, inner=_free(key))[name])[
+                :, 0
+            ]
+
+        return jax.vmap(row)(keys, rows)
+
+    return jax.lax.map(one, positions)
+
+
+def _levels_of_members(
+    program: Program, name: str, positions: PyTree, numbers: Any
+) -> Float[np.ndarray, "S n level"]:
+    """Probabilities of the members' outcomes."""
+
+    def one(position: PyTree) -> Any:
+        found = _probabilities(program.at(position)[name])
+        return found.reshape(len(found), -1)[:, numbers].T
+
+    return np.asarray(jax.jit(lambda given: jax.lax.map(one, given))(positions))

@@ -51,6 +51,8 @@ class Subject:
       observed, constant: arrays [N, ...] by name: outcomes, and what else rows hold.
       dims, coords: of parameters whose axes the model names.
       replicate: (positions [S, ...], rows [n], seed) -> outcomes [S, n, ...] by name.
+      levels: of an outcome with few values, (positions [S, ...], rows [n]) -> their probabilities
+        [S, n, level]; the values are 0, 1, ...
       prior: (count, seed) -> reported positions [count, ...] from the prior.
     """
 
@@ -62,6 +64,7 @@ class Subject:
     dims: dict[str, list[str]] = field(default_factory=dict)
     coords: dict[str, Any] = field(default_factory=dict)
     replicate: Callable[[PyTree, Any, int], dict[str, np.ndarray]] | None = None
+    levels: Callable[[PyTree, Any], np.ndarray] | None = None
     prior: Callable[[int, int], PyTree] | None = None
 
     def needed_rows(self, what: str) -> Pointwise:
@@ -97,8 +100,8 @@ def subject_of(
         posterior, data = known.posterior, known.data
     if posterior is None:
         raise UsageError(
-            "these draws do not know their posterior (they were loaded, copied or made elsewhere); give it with its rows: "
-            "sgld.loo(draws, posterior, data), draws.to_arviz(posterior, data)."
+            "these draws do not know their posterior (they were loaded, copied or made elsewhere); give it with its rows, "
+            "posterior= and data=; of a NumPyro model, posterior=model and its arguments as data."
         )
     posterior, data, _ = opened(posterior, data, None)
     if not isinstance(posterior, Posterior):

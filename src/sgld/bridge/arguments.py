@@ -67,6 +67,19 @@ class Arguments:
         """`(args, kwargs)` as they came."""
         return self.call([leaf.value for leaf in self.leaves])
 
+    @property
+    def foreign(self) -> bool:
+        """Whether some are numbers in what is no array: a Series, a list."""
+        own = (np.ndarray, np.generic, jax.Array)
+        return any(
+            leaf.array is not None and not isinstance(leaf.value, own) for leaf in self.leaves
+        )
+
+    @property
+    def as_arrays(self) -> tuple[tuple, dict[str, Any]]:
+        """`(args, kwargs)`, all numbers in arrays."""
+        return self.call([leaf.value if leaf.array is None else leaf.array for leaf in self.leaves])
+
 
 def unwrapped(
     model: Callable, args: tuple, kwargs: Mapping[str, Any]

@@ -91,7 +91,9 @@ def from_numpyro(
         assert not isinstance(over, str)
         names, data = found.deterministic, packed(arguments, over.rows)
         log_prior, log_likelihood = Prior(program), Likelihood(program)
-    reported, left = _reported(sites, names)
+    imputed = {name.removesuffix("_unobserved") for name in latents.dropped}
+    sites = {name: site for name, site in sites.items() if name not in imputed}
+    reported, left = _reported(sites, [name for name in names if name not in imputed])
     if left:
         notes.append(f"{left}, deterministic, not reported: numpyro.infer.Predictive gives them.")
     output = Report(program or whole, reported) if reported else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +23,19 @@ def traced(model: Callable, arguments: Arguments) -> dict[str, Site]:
     """The sites of the model at its prior's median. Raises UsageError for whatever goes wrong in it."""
     from numpyro.infer import init_to_median
 
-    args, kwargs = arguments.given
     plates: dict[str, int] = {}
-    try:
+
+    def sites_of(given: tuple[tuple, dict[str, Any]]) -> dict[str, Site]:
+        args, kwargs = given
         return run(model, args, kwargs, {}, start=init_to_median(num_samples=15), seen=plates)
+
+    try:
+        try:
+            return sites_of(arguments.given)
+        except Exception:  # of a Series, say, which JAX takes for no array
+            if not arguments.foreign:
+                raise
+            return sites_of(arguments.as_arrays)
     except SGLDError:
         raise
     except AssertionError as error:
@@ -137,7 +147,7 @@ def _check_values(name: str, site: Site) -> None:
     fn, value = site["fn"], site["value"]
     mask, base = getattr(fn, "_mask", None), getattr(fn, "base_dist", fn)
     base = fn if mask is None else base
-    if base.support is None or isinstance(value, jax.core.Tracer):
+    if base.support is None or isinstance(value, jax.core.Tracer):  # pyright: ignore[reportAttributeAccessIssue]
         return
     value = jnp.asarray(value)
     try:

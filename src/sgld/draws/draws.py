@@ -499,13 +499,15 @@ class Draws:
 
         return plot(self, kind, names=names, **how)
 
-    def report(self, path: str | Path) -> Path:
+    def report(self, path: str | Path, posterior: Any = None, data: Any = None, **how: Any) -> Path:
         """Write the page of the run, one file that needs nothing else, to `path`; return it.
 
         Args:
           path: of the page, such as "report.html".
+          posterior, data: where the draws do not know their model, for the predictive check.
+          how: `outcome` and `simulate` as for `to_arviz`.
 
-        Raises: RunError where it cannot be written, MissingExtra without matplotlib.
+        Raises: UsageError for a wrong posterior, RunError where it cannot be written, MissingExtra without matplotlib.
 
         Example:
           >>> import tempfile, numpy as np, sgld
@@ -516,7 +518,7 @@ class Draws:
         """
         from ..notebook.page import report
 
-        return report(self, path)
+        return report(self, path, posterior, data, **how)
 
     def save(self, path: str | Path) -> Path:
         """Write a run directory at `path` (arrays and JSON only); `sgld.load` reads it.

@@ -107,9 +107,10 @@ class Fit:
 
         Raises: RunError where it cannot be written, MissingExtra without matplotlib.
         """
-        from ..report.page import report_of
+        from ..report.page import of_formula, report_of
 
-        return report_of(self.draws, path, self.asked, self.model)
+        find = of_formula(self.draws, self.asked, lambda: self.model)
+        return report_of(self.draws, path, self.asked, find)
 
     def plot(
         self, kind: PlotKind = "forest", *, names: Sequence[str] | None = None, **how: Any

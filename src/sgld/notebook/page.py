@@ -5,15 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..arviz.subject import Subject, subject_of
 from ..draws.draws import Draws
+from ..draws.origin import known_of
 from ..draws.run_directory import RunDirectory
-from ..report.page import report_of
+from ..report.page import of_formula, report_of
+from .outcomes import checked
 
 __all__ = ["report"]
 
 
-def report(draws: Draws, path: str | Path) -> Path:
-    """`Draws.report`: with what was asked, as far as the draws know it, and the predictive check of a formula."""
+def report(
+    draws: Draws, path: str | Path, posterior: Any = None, data: Any = None, **how: Any
+) -> Path:
+    """`Draws.report`: with what was asked, as far as the draws know it, and the predictive check of a model that is known."""
     origin = draws.origin
     model = None if origin is None else origin.model
     asked: dict[str, Any] = {}
@@ -27,8 +32,20 @@ def report(draws: Draws, path: str | Path) -> Path:
         }
     if "seed" not in asked and draws.info.get("seed") is not None:
         asked = {**asked, "seed": draws.info["seed"]}
-    if model is None and asked.get("kind") == "formula":
-        from ..models.fit import model_of_run
+    if posterior is None and (model is not None or asked.get("kind") == "formula"):
+        return report_of(draws, path, asked, of_formula(draws, asked, lambda: known_of(origin).model))  # fmt: skip
+    subject = _known(draws, posterior, data, how)
+    seed = int(asked.get("seed", 0))
+    find = lambda: None if subject is None else checked(draws, subject, seed)  # noqa: E731
+    return report_of(draws, path, asked, find)
 
-        model = model_of_run(asked)
-    return report_of(draws, path, asked, model)
+
+def _known(draws: Draws, posterior: Any, data: Any, how: dict[str, Any]) -> Subject | None:
+    """The model, where it makes outcomes of rows."""
+    origin = draws.origin
+    known = origin is not None and origin.posterior is not None and not origin.kept
+    if draws.moments is not None or (posterior is None and not known):
+        return None
+    subject = subject_of(draws, posterior, data, **how)
+    made = subject.replicate is not None and subject.observed and subject.rows is not None
+    return subject if made else None

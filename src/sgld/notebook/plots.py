@@ -17,6 +17,7 @@ from ..arviz.subject import Subject, subject_of
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..errors import UsageError, did_you_mean, need
+from .outcomes import outcomes_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +29,6 @@ MOST = {"forest": 40, "trace": 8, "marginal": 16, "pair": 5, "verdict": 40}
 MOST_CHAINS = 8  # with a line each
 MOST_DRAWS = 4000  # of a picture
 PAIR_DRAWS = 1500  # points
-REPLICAS, ROWS = 200, 5000
 DISCRETE = 40  # values of a whole-numbered outcome, up to which its frequencies are drawn
 LINE = 100  # letters
 
@@ -80,11 +80,17 @@ def _parameters(draws: Draws, names: Sequence[str] | None, most: int) -> tuple[n
 
 def _tree(draws: Draws, parameters: np.ndarray, chosen: Chosen) -> DataTree:
     """A scalar variable per parameter."""
-    from arviz_base import from_dict
-
     flat, _ = draws.flat()
     values = flat.reshape(-1, flat.shape[-1])[chosen.at]
-    return from_dict({"posterior": {draws.names[i]: values[..., i] for i in parameters}})
+    return _from_dict({"posterior": {draws.names[i]: values[..., i] for i in parameters}})
+
+
+def _from_dict(groups: dict[str, Any]) -> DataTree:
+    from arviz_base import from_dict
+
+    with warnings.catch_warnings():  # 64 chains of few draws each are meant
+        warnings.filterwarnings("ignore", message="Found chain dimension to be longer")
+        return from_dict(groups)
 
 
 def _arviz(function: str, tree: DataTree, **how: Any) -> Figure:
@@ -131,37 +137,18 @@ def _pair(draws: Draws, parameters: np.ndarray) -> Figure:
 
 def _ppc(draws: Draws, subject: Subject, seed: int) -> Figure:
     """Outcomes that the model would make beside those that came: a plot that fits the outcome's kind."""
-    if subject.replicate is None or not subject.observed or subject.rows is None:
-        raise UsageError(
-            "a predictive check needs outcomes and a model that makes them: of a formula or a NumPyro model, or give "
-            "outcome= (which of the data) and simulate= (a function of key, position, datum)."
-        )
-    from arviz_base import from_dict
-
-    chosen, count = choose(draws, REPLICAS), subject.rows.count
-    numbers = np.arange(count)
-    if count > ROWS:
-        numbers = np.sort(np.random.default_rng([seed, 10]).choice(count, ROWS, replace=False))
-    positions = subject.position(chosen.of(draws, draws.position))
-    made = subject.replicate(positions, numbers, seed)
-    name = next(iter(made))
-    observed = np.asarray(subject.observed[name])[numbers]
-    values = np.asarray(made[name]).reshape(*chosen.at.shape, *observed.shape)
-    there = (
-        np.isfinite(observed).reshape(len(observed), -1).all(axis=1)
-    )  # NaN is what was not observed
-    observed, values = observed[there], values[:, :, there]
-    whole = bool(np.all(observed == np.round(observed)))
-    if whole:
+    found = outcomes_of(draws, subject, seed)
+    observed, values = found.observed, found.made
+    if found.whole:
         observed, values = observed.astype(int), values.astype(int)
-    tree = from_dict(
-        {"posterior_predictive": {name: values}, "observed_data": {name: observed}},
+    tree = _from_dict(
+        {"posterior_predictive": {found.name: values}, "observed_data": {found.name: observed}},
     )
-    if whole and set(np.unique(observed)) <= {0, 1}:
+    if found.whole and set(np.unique(observed)) <= {0, 1}:
         return _arviz("plot_ppc_pava", tree)
-    if whole and observed.min() >= 0 and len(np.unique(observed)) <= DISCRETE:
+    if found.whole and observed.min() >= 0 and len(np.unique(observed)) <= DISCRETE:
         return _arviz("plot_ppc_rootogram", tree)
-    return _arviz("plot_ppc_dist", tree, num_samples=min(100, chosen.count))
+    return _arviz("plot_ppc_dist", tree, num_samples=min(100, values.shape[0] * values.shape[1]))
 
 
 def _finished(figure: Figure, said: str) -> Figure:

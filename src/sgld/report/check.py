@@ -22,10 +22,11 @@ TAILS = (0.05, 0.95)
 
 
 def check(family: str, made: Replicated) -> tuple[str, str]:
-    """The panel, and its reading in sentences (plain text)."""
+    """The panel, and its reading in sentences (plain text); "count" is the family of counts whose law has no name here."""
     checks: dict[str, Callable] = {
-        "poisson": partial(_counts, "Poisson"),
-        "negative-binomial": partial(_counts, "negative binomial"),
+        "poisson": partial(_counts, "a Poisson model"),
+        "negative-binomial": partial(_counts, "a negative binomial model"),
+        "count": partial(_counts, "the model"),
         "gaussian": _density, "student-t": _density, "gamma": _density,
         "bernoulli": _calibration, "binomial": _calibration, "categorical": _calibration,
     }  # fmt: skip
@@ -78,11 +79,11 @@ def _read_counts(kind: str, made: Replicated) -> str:
     low, high = band(spread)
     if variance > high:
         return text + (
-            f": the counts are overdispersed, so the intervals of a {kind} model are too narrow, "
+            f": the counts are overdispersed, so the intervals of {kind} are too narrow, "
             "however well it was sampled."
         )
     if variance < low:
-        return text + f": the counts vary less than a {kind} model lets them."
+        return text + f": the counts vary less than {kind} lets them."
     if not few <= zeros <= many:
         return text + ": the variance fits, the zeros do not."
     if totals.num_rows < made.num_data:
@@ -182,7 +183,7 @@ def _read_calibration(predicted: np.ndarray, observed: np.ndarray, replicas: np.
     worst = int(np.argmax(np.abs(away)))
     return text + (
         f", further than chance would: the probabilities are not calibrated. Where the model says "
-        f"{_percent(predicted[worst])}, {_percent(observed[worst])} were seen; a term of the formula "
+        f"{_percent(predicted[worst])}, {_percent(observed[worst])} were seen; a term of the model "
         "may be missing."
     )
 

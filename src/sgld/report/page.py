@@ -25,11 +25,13 @@ from ..errors import SGLDError
 from ..files import reading, write_atomic
 from ..models.formula import FormulaModel
 from . import check, figures, modes
-from .replicated import replicate
+from .replicated import Replicated, replicate
 from .style import PAGE
 from .text import banner, layers, says, table, what_was_asked, what_was_chosen
 
-__all__ = ["report_of", "write_report"]
+__all__ = ["of_formula", "report_of", "write_report"]
+
+Checked = tuple[str, str, Replicated]
 
 MOST_INTERVALS, MOST_MARGINALS, MOST_TRACES = 60, 24, 12
 MOST_DIRECTIONS = 5  # from the heaviest mode to another
@@ -53,28 +55,43 @@ def write_report(run_path: Path | str, model: FormulaModel | None = None) -> Pat
     with reading(run.path):
         name = run.path.resolve().name
         find = _model_of(asked) if model is None else lambda: model
-        made = _page(name, draws, asked, table_of(run), find, run.path)
+        made = _page(name, draws, asked, table_of(run), of_formula(draws, asked, find), run.path)
     write_atomic(path, made.encode("utf-8"))
     return path
 
 
 def report_of(
-    draws: Draws, path: Path | str, asked: dict[str, Any], model: FormulaModel | None = None
+    draws: Draws, path: Path | str, asked: dict[str, Any], find: Callable[[], Checked | None]
 ) -> Path:
     """Write the page of `draws` to the file `path`; return it.
 
     Args:
       asked: what run.json would hold, as far as there is a run.
-      model: with its rows, for the predictive check.
+      find: the predictive check: panel, reading and outcomes; None where there is nothing to check.
 
     Raises:
       RunError: the page cannot be written.
       MissingExtra: matplotlib is not installed.
     """
     path = Path(path)
-    made = _page(path.stem, draws, asked, None, lambda: model, None)
+    made = _page(path.stem, draws, asked, None, find, None)
     write_atomic(path, made.encode("utf-8"))
     return path
+
+
+def of_formula(
+    draws: Draws, asked: dict[str, Any], find: Callable[[], FormulaModel | None]
+) -> Callable[[], Checked | None]:
+    """The predictive check of a formula's model, once it is found."""
+
+    def found() -> Checked | None:
+        model = find()
+        if model is None:
+            return None
+        made = replicate(model, draws, int(asked.get("seed", 0)))
+        return *check.check(model.family.name, made), made
+
+    return found
 
 
 def _model_of(asked: dict[str, Any]) -> Callable[[], FormulaModel | None]:
@@ -88,7 +105,7 @@ def _page(
     draws: Draws,
     asked: dict[str, Any],
     summary: dict[str, Any] | None,
-    model: Callable[[], FormulaModel | None],
+    find: Callable[[], Checked | None],
     run: Path | None,
 ) -> str:
     info, plan = draws.info, draws.info.get("plan") or {}
@@ -114,7 +131,7 @@ def _page(
         "</section></div>",
     ]
     if draws.healthy.size:
-        parts += _results(draws, summary or draws.summary().to_dict(), _check(draws, asked, model))
+        parts += _results(draws, summary or draws.summary().to_dict(), _check(find))
     else:
         parts.append(
             _section("Parameters", "<p>Every chain failed, so there is nothing to tabulate.</p>")
@@ -332,18 +349,16 @@ def _phase(phase: Phase, plan: dict[str, Any]) -> str:
     return lead + "; far below 1 its noise can be left out of account."
 
 
-def _check(draws: Draws, asked: dict[str, Any], find: Callable[[], FormulaModel | None]) -> str:
-    """The predictive check of a formula run, or a sentence why there is none."""
+def _check(find: Callable[[], Checked | None]) -> str:
+    """The predictive check, or a sentence why there is none."""
     title = "Does the model fit?"
     try:
-        model = find()
+        found = find()
     except SGLDError as error:
         return _section(title, f"<p>The predictive check needs the data, but {says(error)}</p>")
-    if model is None:
+    if found is None:
         return ""
-    made = replicate(model, draws, int(asked.get("seed", 0)))
-    found = check.check(model.family.name, made)
-    svg, reading = found
+    svg, reading, made = found
     count, rows = len(made.replicas), made.num_rows
     part = (
         f"{rows:,} of the {made.num_data:,} rows" if rows < made.num_data else f"all {rows:,} rows"

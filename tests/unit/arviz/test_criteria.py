@@ -247,7 +247,7 @@ def test_what_has_no_loo_is_told_why(y, rng):
     alone = sgld.Posterior(lambda t: -0.5 * t**2)
     scaled = sgld.Posterior(lambda t: 0.0 * t, log_likelihood, output=lambda t: 2 * t)
     cases = [
-        (replace(draws, origin=None), "sgld.loo\\(draws, posterior, data\\)"),
+        (replace(draws, origin=None), "give it with its rows, posterior= and data="),
         (replace(draws, origin=Origin(POSTERIOR, y, kept=True)), "sample without keep"),
         (replace(draws, origin=Origin(alone, None)), "one log density"),
         (replace(draws, origin=Origin(scaled, y)), "posterior without output"),

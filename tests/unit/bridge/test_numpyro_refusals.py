@@ -327,3 +327,17 @@ def test_what_is_masked_may_be_any_number():
             numpyro.sample("y", dist.Poisson(jnp.exp(slope() * x)), obs=y)
 
     sgld.from_numpyro(masked, X, changed(np.ones(99, int), 5, -2), np.arange(99) != 5)
+
+
+def test_columns_of_a_table_are_arrays_to_obs_mask():
+    """JAX takes a Series for no array; and what obs_mask makes of the outcome is nothing that is not reported."""
+    frame = pd.DataFrame({"x": X, "y": np.where(X > 0, X, np.nan), "seen": X > 0})
+
+    def holes(x, y, seen):
+        mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", len(x)):
+            numpyro.sample("y", dist.Normal(mean * x, 1.0), obs=y, obs_mask=seen)
+
+    posterior, init = sgld.from_numpyro(holes, frame.x, frame.y, seen=frame.seen)
+    assert list(init) == ["mean"] and not posterior.notes
+    assert posterior.data["x"].shape == X.shape
