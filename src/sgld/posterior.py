@@ -218,6 +218,17 @@ class Posterior:
         return jnp.sum(weight * values)
 
 
+def _bijection(constraint: Any) -> Any:
+    dist = need("numpyro.distributions", "numpyro")
+    try:
+        return dist.biject_to(constraint)
+    except NotImplementedError as error:  # NumPyro's, of a discrete set or a surface
+        raise UsageError(
+            f"constraints holds {constraint!r}, which free numbers cannot be mapped onto one to one; sum a discrete "
+            "parameter out of the density, or write the position in free coordinates (or give transform=)."
+        ) from error
+
+
 @as_pytree
 @dataclass(frozen=True)
 class Constraints:
@@ -241,7 +252,7 @@ class Constraints:
                     "such as constraints.positive, or None."
                 )
         real = dist.constraints.real
-        bijections = tuple(dist.biject_to(real if leaf is None else leaf) for leaf in leaves)
+        bijections = tuple(_bijection(real if leaf is None else leaf) for leaf in leaves)
         shaped = jax.tree.map(lambda _: 0.0, constraints, is_leaf=is_leaf)
         whole = jax.tree_util.treedef_is_leaf(jax.tree.structure(shaped))
         paths = ((),) if whole else tuple(_paths(shaped))

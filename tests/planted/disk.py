@@ -62,8 +62,8 @@ DISK = [
         OPEN + "test_columns_are_learned_on_the_way",
     ),
     Mutant(
-        "open: means of pieces are not weighted", "disk/columns.py",
-        "self.mean += apart * count / whole", "self.mean += apart / 2",
+        "open: means of pieces are not weighted", "data/running.py",
+        "self.mean + apart * count / whole, whole", "self.mean + apart / 2, whole",
         OPEN + "test_columns_are_learned_on_the_way",
     ),
     Mutant(

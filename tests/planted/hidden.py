@@ -153,7 +153,7 @@ HIDDEN = [
     ),
     Mutant(
         "data: rounding is judged by the size of the numbers", "data/check.py",
-        "np.where(self.most > self.least, np.sqrt(self.lost / self.squares), 0.0)", "1e8 * np.sqrt(self.lost / self.count) / self.most",
+        "np.where(seen.most > seen.least, np.sqrt(self.lost / seen.squares), 0.0)", "1e8 * np.sqrt(self.lost / seen.count) / seen.most",
         CHECK + "test_what_float32_holds_well_is_taken",
     ),
     Mutant(
@@ -162,7 +162,7 @@ HIDDEN = [
         CHECK + "test_columns_of_files_that_float32_would_round_are_refused[parquet]",
     ),
     Mutant(
-        "data: each piece's spread is its own", "data/check.py",
+        "data: each piece's spread is its own", "data/running.py",
         "+ apart**2 * self.count * count / whole", "",
         CHECK + "test_a_sorted_column_is_judged_by_the_spread_of_all_its_pieces",
     ),

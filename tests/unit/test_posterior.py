@@ -85,6 +85,14 @@ def test_a_start_outside_its_constraint_is_named_before_the_first_step(tmp_path)
         assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("name", ["sphere", "nonnegative_integer", "boolean"])
+def test_a_constraint_without_free_numbers_is_told(name):
+    from numpyro.distributions import constraints
+
+    with pytest.raises(UsageError, match="which free numbers cannot be mapped onto one to one"):
+        sgld.Posterior(lambda p: 0.0, constraints={"a": getattr(constraints, name)})
+
+
 def test_constraints_hold_by_name():
     from numpyro.distributions import constraints
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..layout import leaf_names
+from .running import Running
 
 __all__ = ["Rounding", "check_data", "converted"]
 
@@ -57,12 +58,8 @@ class Rounding:
 
     def __init__(self, leaf: str) -> None:
         self.leaf = leaf
-        self.count = 0
-        self.mean: Any = 0.0  # of what was seen, as the sums of Chan, Golub & LeVeque (1979)
-        self.squares: Any = 0.0
+        self.seen = Running()
         self.lost: Any = 0.0
-        self.least: Any = np.inf
-        self.most: Any = -np.inf
 
     def add(self, given: np.ndarray, kept: np.ndarray) -> None:
         """The next rows, as they were given and as they are kept."""
@@ -71,27 +68,24 @@ class Rounding:
         some = slice(None, None, max(1, len(given) // LOOKED_AT))
         values = given[some].reshape(len(given[some]), -1).astype(np.float64)
         rounded = kept[some].reshape(values.shape).astype(np.float64)
-        self.dtype, count, mean = kept.dtype, len(values), values.mean(axis=0)
-        apart, whole = mean - self.mean, self.count + len(values)
-        self.squares += ((values - mean) ** 2).sum(axis=0) + apart**2 * self.count * count / whole
+        self.dtype = kept.dtype
+        self.seen.add(values)
         self.lost += ((rounded - values) ** 2).sum(axis=0)
-        self.mean, self.count = self.mean + apart * count / whole, whole
-        self.least = np.minimum(self.least, values.min(axis=0))
-        self.most = np.maximum(self.most, values.max(axis=0))
 
     def check(self) -> None:
         """DataError where it is more than COARSE of a column's sd."""
-        if not self.count:
+        seen = self.seen
+        if not seen.count:
             return
         with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.where(self.most > self.least, np.sqrt(self.lost / self.squares), 0.0)
+            share = np.where(seen.most > seen.least, np.sqrt(self.lost / seen.squares), 0.0)
         worst = int(np.argmax(share))
         if share[worst] > COARSE:
             column = f", column {worst}," if share.size > 1 else ""
-            largest = max(abs(self.least[worst]), abs(self.most[worst]))
+            largest = max(abs(seen.least[worst]), abs(seen.most[worst]))
             raise DataError(
-                f"{self.leaf}{column} has an sd of {np.sqrt(self.squares[worst] / self.count):.3g} around "
-                f"{self.mean[worst]:.9g}, where numbers of {self.dtype} are "
+                f"{self.leaf}{column} has an sd of {np.sqrt(seen.squares[worst] / seen.count):.3g} around "
+                f"{seen.mean[worst]:.9g}, where numbers of {self.dtype} are "
                 f"{float(np.spacing(self.dtype.type(largest))):.2g} apart: its rows would be rounded; subtract an offset "
                 "from it before (and not in the model), or enable jax_enable_x64."
             )

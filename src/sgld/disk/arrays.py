@@ -50,7 +50,7 @@ class Arrays:
         """All rows."""
         width = sum(file.width for file in self.files)
         most = max(1, HELD // max(1, width))
-        losses = [Rounding(f"{leaf.name!r} of {self.name}") for leaf in self.leaves]
+        losses = [Rounding(leaf.name) for leaf in self.leaves]  # the paths
         for begin in range(0, self.num_rows, most):
             end = min(begin + most, self.num_rows)
             parts = [file.rows(begin, end) for file in self.files]

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from ..data.names import listed
+from ..data.running import Running
 from ..errors import DataError, UsageError, did_you_mean
 
 __all__ = ["Column", "Leaf", "Learned", "as_json", "from_json", "leaves_of", "structure_of"]
@@ -111,29 +112,18 @@ def leaves_of(
 
 @dataclass
 class Learned:
-    """What is learned of one column, piece by piece: moments by the sums of Chan, Golub & LeVeque (1979)."""
+    """What is learned of one column, piece by piece."""
 
     name: str
     kind: str
     missing: int = 0
-    count: int = 0
-    mean: float = 0.0
-    squares: float = 0.0  # of deviations from the mean
-    least: float = math.inf
-    most: float = -math.inf
+    numbers: Running = field(default_factory=Running)
     codes: dict[str, int] = field(default_factory=dict)  # in the order of appearance
 
     def add(self, values: np.ndarray) -> None:
         """The next cells, none of them empty."""
-        if not len(values):
-            return
-        values = values.astype(np.float64)
-        count, mean = len(values), float(values.mean())
-        apart, whole = mean - self.mean, self.count + len(values)
-        self.squares += float(((values - mean) ** 2).sum()) + apart**2 * self.count * count / whole
-        self.mean += apart * count / whole
-        self.count = whole
-        self.least, self.most = min(self.least, float(values.min())), max(self.most, float(values.max()))  # fmt: skip
+        if len(values):
+            self.numbers.add(values)
 
     def coded(self, texts: list[str], places: np.ndarray) -> np.ndarray:
         """The codes of `texts[places]`, int32, in the order of appearance."""
@@ -157,10 +147,12 @@ class Learned:
 
     def column(self) -> Column:
         """What was learned."""
-        if self.kind == "text" or not self.count:
+        found = self.numbers
+        if self.kind == "text" or not found.count:
             return Column(self.name, self.kind, self.missing, categories=tuple(sorted(self.codes)))
-        sd = math.sqrt(self.squares / self.count)
-        return Column(self.name, self.kind, self.missing, self.mean, sd, self.least, self.most)
+        sd = math.sqrt(found.squares / found.count)
+        numbers = (float(found.mean), sd, float(found.least), float(found.most))
+        return Column(self.name, self.kind, self.missing, *numbers)
 
 
 def as_json(column: Column) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from ..sampler.sgld import SGLD
 __all__ = [
     "DEFAULT_BATCH",
     "allows_correction",
+    "finite",
     "in_batches",
     "is_centred",
     "measure",
@@ -61,6 +62,17 @@ def no_step(ask: Request) -> UsageError:
     return UsageError(
         f"step_size must be given with {name}: its law has no closed form to choose one from; "
         f"try step_size=0.01 with preconditioner=sgld.Dense(posterior covariance), or sgld.BAOA()."
+    )
+
+
+def finite(noise: Any) -> Any:
+    """The noise as it is. Raises UsageError where it is infinite, or no number: no step is small enough for it."""
+    if np.isfinite(noise).all():
+        return noise
+    raise UsageError(
+        "no step size is small enough for the noise of the gradients at the mode: the log likelihood of some row, or its "
+        "gradient, is not finite there in the run's precision; write it in a stable form (jax.nn.log_sigmoid, "
+        "jnp.logaddexp), leave that row out, or take all rows in every step: gradient=sgld.Full()."
     )
 
 

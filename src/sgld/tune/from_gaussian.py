@@ -23,6 +23,7 @@ from .always import rows_note, rows_of
 from .estimator import (
     DEFAULT_BATCH,
     allows_correction,
+    finite,
     in_batches,
     measure,
     no_step,
@@ -82,7 +83,7 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
         problem = in_batches(problem, choice.batch_size, choice.order, choice.gradient)
         problem = problem.with_always(always, ask.seed)
     gradient = prepared(choice.gradient, problem, laplace.center)
-    measured = measure(problem, gradient, laplace, T, ask.seed)
+    measured = finite(measure(problem, gradient, laplace, T, ask.seed))
     white = factor.T @ measured @ factor
     values, turn = np.linalg.eigh(white)
     correction = None
@@ -124,7 +125,7 @@ def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan
             survey = row_noise(problem, laplace.tempered(T), ask.seed)
             levels = marginal_levels(problem, survey, laplace.tempered(T), T)
         choice = priced_choice(problem.source, levels, ask, False, bias, T, 1 / stiffest)
-        gradient, V, longest = choice.gradient, choice.noise, choice.longest
+        gradient, V, longest = choice.gradient, finite(choice.noise), choice.longest
         if survey is not None and choice.always:
             always = problem.called(rows_of(survey, gradient, choice.always), ask.seed)
         problem = in_batches(problem, choice.batch_size, choice.order, gradient)

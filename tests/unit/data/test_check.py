@@ -69,5 +69,5 @@ def test_a_sorted_column_is_judged_by_the_spread_of_all_its_pieces():
     loss = Rounding("t")
     for piece in np.split(seconds, 40):
         loss.add(piece, piece.astype(np.float32))
-    assert loss.squares / loss.count == pytest.approx(np.var(seconds))
+    assert loss.seen.squares / loss.seen.count == pytest.approx(np.var(seconds))
     loss.check()

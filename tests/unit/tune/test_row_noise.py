@@ -283,3 +283,19 @@ def test_rows_in_every_batch_of_a_slice_and_of_a_gather():
         drawn = np.asarray(batch.numbers)[:-2]
         np.testing.assert_array_equal(batch.weight[:-2][np.isin(drawn, [5, 9])], 0)
         np.testing.assert_allclose(batch.weight[-2:] * batch.scale, 1)
+
+
+def test_noise_without_end_is_told_and_not_taken_for_a_step():
+    """log(1 - p) of a row that p = 1 rounds away; no step_size was given, so none is complained of."""
+
+    def log_likelihood(b, row):
+        p = jax.nn.sigmoid(b * row[0])
+        return jnp.where(row[1] > 0, jnp.log(p), jnp.log(1 - p))
+
+    rng = np.random.default_rng(0)
+    x = np.append(rng.standard_normal(2000), np.full(4, 8.0)).astype(np.float32)
+    y = (rng.random(2004) < 1 / (1 + np.exp(-3 * x))).astype(np.float32)
+    y[-4:] = 0
+    posterior = sgld.Posterior(lambda b: -0.005 * b**2, log_likelihood)
+    with pytest.raises(UsageError, match=r"no step size is small enough.*jax\.nn\.log_sigmoid"):
+        sgld.sample(posterior, (x, y), jnp.array(0.5), progress=False)
