@@ -247,7 +247,7 @@ class Ensemble:
           x: as in `outputs`.
           batch_size: rows at once; None: all.
 
-        Raises: UsageError without draws, or for outputs of another shape.
+        Raises: UsageError without draws, for outputs of another shape, or of a run whose loss takes no logits.
 
         Example:
           >>> import torch, sgld.torch
@@ -262,7 +262,7 @@ class Ensemble:
           >>> found.aleatoric, found.epistemic
           (tensor([0.1909], dtype=torch.float64), tensor([0.5023], dtype=torch.float64))
         """
-        return classes(self._each(x, batch_size), self._normalised())
+        return classes(self._each(x, batch_size), self._normalised(), self.info.get("outputs"))
 
     def predict_values(
         self, x: Any, *, interval: float = 0.9, noise_sd: Any = 0.0, batch_size: int | None = None
