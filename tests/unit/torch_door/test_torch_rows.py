@@ -117,7 +117,11 @@ def test_random_transforms_are_told_and_change_no_stream(transform, monkeypatch)
 
 def test_what_is_the_same_when_it_is_read_again_is_not_told():
     x, _ = rows()
-    longest = lambda batch: (torch.zeros(len(batch), max(int(n) for _, n in batch)), torch.tensor([n for _, n in batch]))  # noqa: E731 # fmt: skip
+
+    def longest(batch):  # rows as long as the longest of the batch
+        sizes = torch.tensor([n for _, n in batch])
+        return torch.arange(float(sizes.max())).repeat(len(batch), 1), sizes
+
     padded = [(x[i], 1 + (i == 3)) for i in range(60)]  # the one long row is not read again
     once = iter(range(60))
 
