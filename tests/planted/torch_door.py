@@ -18,6 +18,8 @@ FILES = "tests/unit/torch_door/test_torch_sample_files.py::"
 INPUT = "tests/unit/torch_door/test_torch_sample_input.py::"
 
 NOTICED = "tests/unit/torch_door/test_torch_noticed.py::"
+MEANING = "tests/unit/torch_door/test_torch_meaning.py::"
+ROWS = "tests/unit/torch_door/test_torch_rows.py::"
 
 TORCH_DOOR = [
     Mutant(
@@ -167,7 +169,7 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch ensemble: the export forgets the weights", "torch/result.py",
-        "log_weight=log_weight, verdict=ensemble.verdict", "verdict=ensemble.verdict",
+        "Draws.of(position, log_weight=log_weight, ", "Draws.of(position, ",
         ENSEMBLE + "test_arviz_gets_each_parameter_once_and_the_weights",
     ),
     Mutant(
@@ -237,13 +239,13 @@ TORCH_DOOR = [
         SAMPLE + "test_half_the_step_halves_the_heat",
     ),
     Mutant(
-        "torch sample: a loss times the number of rows passes", "torch/likelihood.py",
+        "torch sample: a loss times the number of rows passes", "torch/meaning.py",
         "if total < MULTIPLIED:", "if False:", INPUT + "test_a_loss_times_the_number_of_rows_is_told",
     ),
     Mutant(
         "torch sample: a sum is taken for a mean", "torch/likelihood.py",
-        "    if _close(whole, total / len(outputs)):",
-        "    if _close(whole, total / len(outputs)) or _close(whole, total):",
+        "    if close(whole, total / len(outputs)):",
+        "    if close(whole, total / len(outputs)) or close(whole, total):",
         INPUT + "test_a_loss_is_one_number_per_row_or_their_mean",
     ),
     Mutant(
@@ -288,5 +290,65 @@ TORCH_DOOR = [
         "torch: predictions share little work among threads", "torch/network.py",
         "torch.no_grad(), alone(work, anchor.device):", "torch.no_grad():",
         "tests/unit/torch_door/test_torch_ensemble.py::test_small_networks_predict_on_one_thread",
+    ),
+    Mutant(
+        "torch: a regression has probabilities", "torch/predictive.py",
+        'if meaning == "numbers":', 'if meaning == "number":',
+        MEANING + "test_a_regression_has_no_probabilities",
+    ),
+    Mutant(
+        "torch: answers of their own are one choice", "torch/predictive.py",
+        'if meaning == "odds" and logits.shape[1] > 1:', 'if meaning == "odd":',
+        MEANING + "test_classes_and_single_log_odds_have_probabilities_and_several_answers_none",
+    ),
+    Mutant(
+        "torch: a regression towards 0 and 1 is one of log odds", "torch/meaning.py",
+        "other - one > 0.5 * torch.maximum", "other - one > 0.01 * torch.maximum",
+        MEANING + "test_what_a_loss_takes_outputs_for",
+    ),
+    Mutant(
+        "torch sample: rows in double precision stay so", "torch/rows.py",
+        "as_known(leaf, set(dtypes)), inputs)", "leaf, inputs)",
+        ROWS + "test_rows_have_a_dtype_of_the_network",
+    ),
+    Mutant(
+        "torch: outputs for something else than rows are taken", "torch/network.py",
+        "if found.dim() == 0 or len(found) != len(given[0]):", "if found.dim() == 0:",
+        ROWS + "test_rows_that_a_network_does_not_take_when_it_predicts",
+    ),
+    Mutant(
+        "torch sample: any outputs that are not negative are probabilities", "torch/meaning.py",
+        "((sums - 1).abs() < ALIKE).all()", "(sums > 0).all()",
+        MEANING + "test_probabilities_in_the_place_of_logits",
+    ),
+    Mutant(
+        "torch sample: a sigmoid whose shape was changed is not seen", "torch/meaning.py",
+        "while node is not None and node.name().startswith(SHAPED)", "while node is None",
+        MEANING + "test_probabilities_in_the_place_of_logits",
+    ),
+    Mutant(
+        "torch sample: rows that are read again come from the transforms' own stream", "torch/rows.py",
+        "with _generators_kept():", "with torch.no_grad():",
+        ROWS + "test_random_transforms_are_told_and_change_no_stream",
+    ),
+    Mutant(
+        "torch sample: padding to the longest row is a random transform", "torch/rows.py",
+        "other.shape != one.shape:", "len(other) != len(one):",
+        ROWS + "test_what_is_the_same_when_it_is_read_again_is_not_told",
+    ),
+    Mutant(
+        "torch sample: weights of classes are looked for in the rows as they are", "torch/meaning.py",
+        "logits[:, 0] = SHIFT", "logits[:, 0] = 0.0",
+        MEANING + "test_weights_of_classes_are_always_seen",
+    ),
+    Mutant(
+        "torch sample: half the step on all threads", "torch/halving.py",
+        "told(progress, AHEAD), few_threads(chains.motion.target, asked):", "told(progress, AHEAD):",
+        SAMPLE + "test_half_the_step_is_told_and_says_what_it_found",
+    ),
+    Mutant(
+        "torch sample: what half the step changes is not said of a run that keeps its word", "torch/halving.py",
+        "if found is not first:", "if found is first or found is not first:",
+        SAMPLE + "test_half_the_step_is_told_and_says_what_it_found",
     ),
 ]  # fmt: skip

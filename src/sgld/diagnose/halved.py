@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -12,8 +11,9 @@ from ..draws import weighted
 from ..draws.verdict import Verdict
 from ..probe.predictions import CLASSES, Kind
 
-__all__ = ["Change", "compared"]
+__all__ = ["BEGINS", "Change", "compared"]
 
+BEGINS = "half the step changes"  # what it found, in a verdict's reason
 SAME_SD, SAME_PROBABILITY, SAME_MEAN = 0.05, 0.01, 0.15
 
 
@@ -48,6 +48,15 @@ class Change:
             return bool(sds and self.variation <= SAME_PROBABILITY)
         return bool(sds and np.median(np.abs(self.mean_shift)) <= SAME_MEAN)
 
+    @property
+    def said(self) -> str:
+        """What changes, and by how much; no sentence of its own yet."""
+        ratio = float(np.median(self.sd_ratio))
+        where = f"means by {np.median(np.abs(self.mean_shift)):.2f} sd"
+        if self.variation is not None:
+            where = f"probabilities by {self.variation:.4f}"
+        return f"{BEGINS} predictions' sds by {100 * abs(ratio - 1):.0f}% and {where}"
+
     def verdict(self, first: Verdict, *, failed: bool = False) -> Verdict:
         """The first run's own where it is worse than `unknown`; else what half the step says.
 
@@ -55,15 +64,10 @@ class Change:
         """
         if first.word in ("biased", "not mixed"):
             return first
-        ratio = float(np.median(self.sd_ratio))
-        where = f"means by {np.median(np.abs(self.mean_shift)):.2f} sd"
-        if self.variation is not None:
-            where = f"probabilities by {self.variation:.4f}"
-        said = f"half the step changes predictions' sds by {100 * abs(ratio - 1):.0f}% and {where}"
-        extra: dict[str, Any] = {**first.extra, "confirmed_by": "half the step"}
+        said, extra = self.said, {**first.extra, "confirmed_by": "half the step"}
         if self.agrees and not failed:
             return Verdict("trusted", (f"{said}; single weights are not judged.",), extra=extra)
-        if ratio > 1 + SAME_SD:
+        if float(np.median(self.sd_ratio)) > 1 + SAME_SD:
             return Verdict("biased", (f"{said}; use a smaller step_size.",), extra=extra)
         return Verdict(
             "unknown", (f"{said}; use more draws, or a smaller step_size.",), extra=extra

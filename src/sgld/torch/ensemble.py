@@ -103,11 +103,14 @@ class Ensemble:
 
         return summary_of(self.verdict, self.info, len(self))
 
-    def step_halving(self) -> Verdict:
+    def step_halving(self, *, progress: bool = True) -> Verdict:
         """Run again with half the step from where the chains ended, and compare predictions.
 
-        Returns: the verdict of both, which becomes the ensemble's where the step is confirmed or
-        refuted; a run that is `biased` or `not mixed` keeps its own. Takes twice as long as the sampling.
+        Args:
+          progress: the stages and about how long is left, on standard error.
+
+        Returns: the verdict of both, which becomes the ensemble's; a run that is `biased` or `not mixed`
+        keeps that word. Takes twice as long as the sampling.
 
         Raises: UsageError for draws that `sgld.torch.sample` did not make in this session.
 
@@ -117,14 +120,9 @@ class Ensemble:
           Traceback (most recent call last):
           sgld.errors.UsageError: step_halving needs ...
         """
-        from .judging import half_the_step
+        from .halving import halved
 
-        if self._run is None:
-            raise UsageError(
-                "step_halving needs a run of sgld.torch.sample that was made in this session; run it again."
-            )
-        change, failed = half_the_step(*self._run)
-        self.verdict = change.verdict(self.verdict, failed=failed)
+        self.verdict = halved(self.verdict, self._run, progress)
         return self.verdict
 
     def __call__(self, x: Any, *, batch_size: int | None = None) -> torch.Tensor:
@@ -249,7 +247,7 @@ class Ensemble:
           x: as in `outputs`.
           batch_size: rows at once; None: all.
 
-        Raises: UsageError without draws, or for outputs of another shape.
+        Raises: UsageError without draws, for outputs of another shape, or of a run whose loss takes no logits.
 
         Example:
           >>> import torch, sgld.torch
@@ -264,7 +262,7 @@ class Ensemble:
           >>> found.aleatoric, found.epistemic
           (tensor([0.1909], dtype=torch.float64), tensor([0.5023], dtype=torch.float64))
         """
-        return classes(self._each(x, batch_size), self._normalised())
+        return classes(self._each(x, batch_size), self._normalised(), self.info.get("outputs"))
 
     def predict_values(
         self, x: Any, *, interval: float = 0.9, noise_sd: Any = 0.0, batch_size: int | None = None

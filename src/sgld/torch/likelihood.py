@@ -10,6 +10,18 @@ import torch
 
 from ..errors import DataError, UsageError, first_line
 from . import network
+from .meaning import (
+    ALIKE,
+    Meaning,
+    check_factor,
+    check_no_probabilities,
+    check_own_weights,
+    check_pairs,
+    close,
+    meaning_of,
+    not_a_mean,
+    value_of,
+)
 from .rows import Inputs, Rows
 
 __all__ = ["Likelihood", "checked"]
@@ -17,11 +29,6 @@ __all__ = ["Likelihood", "checked"]
 FEW = 8  # rows that the model is called with twice
 SOME = 16  # rows, and classes, whose own losses are held against that of all of them
 LOOKED_AT = 4096  # rows of which the model's first outputs are looked at
-SHIFT = 3.0  # added to all outputs: log odds do not change
-ALIKE = 1e-3
-FAR = 60.0  # log odds
-MANY_CLASSES = 256  # of which not all are tried
-MULTIPLIED = 0.01  # sum of exp(-loss) over a row's classes: 1 for a likelihood, K^(1 - c) where c times that, K even classes
 
 Kind = Literal["rows", "mean"]
 
@@ -32,15 +39,20 @@ class Likelihood:
 
     Attributes:
       kind: whether the loss of a batch is one number per row, or their mean.
-      classes: whether outputs are logits (or log probabilities) of the classes of one choice.
+      meaning: what the loss takes outputs for.
       shape: of a row's outputs, which a module may have squeezed of a single row.
     """
 
     model: torch.nn.Module
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     kind: Kind
-    classes: bool
+    meaning: Meaning
     shape: tuple[int, ...]
+
+    @property
+    def classes(self) -> bool:
+        """Whether outputs are logits (or log probabilities) of the classes of one choice."""
+        return self.meaning == "classes"
 
     def outputs(self, weights: dict[str, torch.Tensor], inputs: Inputs) -> torch.Tensor:
         """[row, ...], with some of the weights replaced."""
@@ -95,9 +107,12 @@ def checked(model: Any, loss: Any, rows: Rows) -> Likelihood:
     with torch.no_grad():
         outputs = _first_outputs(model, batch.inputs)
     kind = _kind(loss, outputs, batch.target)
-    classes = _are_classes(loss, outputs, batch.target)
-    _check_factor(loss, outputs, batch.target, classes)
-    return Likelihood(model, loss, kind, classes, tuple(outputs.shape[1:]))  # pyright: ignore[reportArgumentType]
+    meaning = meaning_of(loss, outputs, batch.target)
+    check_factor(loss, outputs, batch.target, meaning)
+    if kind == "mean":
+        check_pairs(loss, outputs, batch.target, meaning)
+    check_no_probabilities(_first_outputs(model, batch.inputs), meaning)
+    return Likelihood(model, loss, kind, meaning, tuple(outputs.shape[1:]))  # pyright: ignore[reportArgumentType]
 
 
 def _some_of_each(rows: Rows) -> torch.Tensor:
@@ -128,9 +143,10 @@ def _first_outputs(model: torch.nn.Module, inputs: Inputs) -> torch.Tensor:
     except UsageError:
         raise
     except Exception as error:  # whatever the user's module does with what it is given
+        leaves = inputs.values() if isinstance(inputs, Mapping) else inputs
         raise UsageError(
-            f"the model could not be called with the data set's first rows ({first_line(error)}); its inputs are "
-            "all but the last of a row's tensors, or all but 'labels'."
+            f"the model could not be called with the data set's first rows ({first_line(error)}); "
+            f"{network.as_floats(leaves)}its inputs are all but the last of a row's tensors, or all but 'labels'."
         ) from error
 
 
@@ -167,8 +183,12 @@ def _check_labels(outputs: torch.Tensor, rows: Rows) -> None:
 
 def _kind(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> Kind:
     """Whether the loss gives one number per row or their mean; from what it says of single rows."""
-    whole = _value(loss, outputs, target)
-    each = [_value(loss, outputs[i : i + 1], target[i : i + 1]).sum() for i in range(len(outputs))]
+    whole = value_of(loss, outputs, target)
+    if not whole.dim() and not target.is_floating_point():
+        check_own_weights(loss)
+    each = [
+        value_of(loss, outputs[i : i + 1], target[i : i + 1]).sum() for i in range(len(outputs))
+    ]
     total = torch.stack(each).sum()
     if not bool(torch.isfinite(total)):
         raise DataError(
@@ -176,119 +196,36 @@ def _kind(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> Kind:
             "target, and at what the loss takes (logits, or probabilities)."
         )
     if whole.dim():
-        if len(whole) != len(outputs) or not _close(whole.sum(), total):
+        if len(whole) != len(outputs) or not close(whole.sum(), total):
             raise UsageError(
                 f"the loss of a batch must be one number per row, its own. Got shape {tuple(whole.shape)} for outputs "
                 f"{tuple(outputs.shape)} and target {tuple(target.shape)}, which is not what single rows give; "
                 "give outputs and target one shape."
             )
         return "rows"
-    if _close(whole, total / len(outputs)):
-        if _close(whole, total):
+    if close(whole, total / len(outputs)):
+        if close(whole, total):
             raise UsageError(
                 "the loss is 0 at the data set's first rows, so that a mean cannot be told from a sum; give "
                 "reduction='none'."
             )
         _check_outputs(loss, outputs, target, whole)
         return "mean"
-    if _close(whole, total):
+    if close(whole, total):
         raise UsageError(
             f"the loss must be one number per row, or the mean over the rows. Got their sum ({float(whole):.4g} for "
             f"{len(outputs)} rows); use reduction='none' or 'mean'."
         )
-    raise UsageError(
-        f"the loss of a batch must be the mean of its rows' own. Got {float(whole):.4g} where that mean is "
-        f"{float(total) / len(outputs):.4g}: classes that weigh differently, a target of another shape than the "
-        "outputs, or a penalty; use reduction='none', and leave the prior to prior_sd."
-    )
+    raise not_a_mean(whole, total / len(outputs), outputs, target)
 
 
 def _check_outputs(loss: Any, outputs: torch.Tensor, target: torch.Tensor, whole: Any) -> None:
     """UsageError for a mean over the numbers of a row too, by which each row counts too little."""
     if outputs.dim() < 2 or outputs.shape != target.shape or outputs[0].numel() < 2:
         return
-    twice = _value(loss, torch.cat([outputs, outputs], -1), torch.cat([target, target], -1))
-    if _close(twice, whole):
+    twice = value_of(loss, torch.cat([outputs, outputs], -1), torch.cat([target, target], -1))
+    if close(twice, whole):
         raise UsageError(
             f"the loss is a mean over the {outputs[0].numel()} outputs of a row too, so that a row counts "
             f"{outputs[0].numel()} times too little; use reduction='none'."
         )
-
-
-def _check_factor(loss: Any, outputs: torch.Tensor, target: torch.Tensor, classes: bool) -> None:
-    """UsageError for a loss times the number of rows: the probabilities of a row's classes add up to 1."""
-    if classes and not target.is_floating_point() and outputs.shape[1] <= MANY_CLASSES:
-        labels, spread = range(outputs.shape[1]), outputs.amax(1) - outputs.amin(1)
-    elif _is_a_logit(loss, outputs, target):
-        labels, spread = range(2), outputs.reshape(len(outputs)).abs()
-    else:
-        return
-    row = slice(
-        int(spread.argmin()), int(spread.argmin()) + 1
-    )  # where classes are most alike it shows most
-    each = [_value(loss, outputs[row], torch.full_like(target[row], k)).sum() for k in labels]
-    total = float(torch.exp(-torch.stack(each)).sum())
-    if total < MULTIPLIED:
-        raise UsageError(
-            "the loss must be minus the log likelihood of a row, or the mean over rows. Got one whose exp(-loss) adds up "
-            f"to {total:.2g} over the {len(each)} classes of a row, where probabilities add up to 1: it looks multiplied, "
-            "by the number of rows maybe, which sample does by itself; leave the factor out."
-        )
-
-
-def _is_a_logit(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> bool:
-    """Whether a row's one output is the log odds of its target, 0 or 1: far out the right one costs nothing."""
-    one = outputs.shape == target.shape and outputs[0].numel() == 1
-    if not one or not bool(((target == 0) | (target == 1)).all()):
-        return False
-    try:
-        far = [_value(loss, torch.full_like(outputs, o), torch.full_like(target, k)) for o, k in ((-FAR, 0), (FAR, 1))]  # fmt: skip
-    except UsageError:  # it takes probabilities
-        return False
-    return bool((torch.stack([value.mean() for value in far]).abs() < ALIKE).all())
-
-
-def _value(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    try:
-        found = loss(outputs, target)
-    except Exception as error:  # of the user's function
-        raise UsageError(
-            f"the loss could not be called with outputs {tuple(outputs.shape)} and target {tuple(target.shape)} "
-            f"({first_line(error)}){_whole(target)}."
-        ) from error
-    if not isinstance(found, torch.Tensor) or not found.is_floating_point():
-        raise UsageError(
-            f"the loss must return a tensor of floating point. Got {type(found).__name__}."
-        )
-    return found.double()
-
-
-def _whole(target: torch.Tensor) -> str:
-    """Advice where labels were given as floating point."""
-    whole = target.is_floating_point() and bool((target == target.round()).all())
-    return (
-        "; if the target holds the numbers of classes, give it as integers: target.long()"
-        if whole
-        else ""
-    )
-
-
-def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool((one - other).abs() <= ALIKE * torch.maximum(one.abs(), other.abs()))
-
-
-def _are_classes(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> bool:
-    """Whether outputs are log probabilities, or the loss knows them up to a constant."""
-    if outputs.dim() != 2 or outputs.shape[1] < 2:
-        return False
-    sums = torch.logsumexp(outputs.double(), 1)
-    if bool((sums.abs() < ALIKE).all()):
-        return True
-    one, other = (_value(loss, outputs + c, target) for c in (0.0, SHIFT))
-    if not target.is_floating_point() and torch.allclose(other, one - SHIFT, rtol=1e-4, atol=1e-4):
-        raise UsageError(
-            "the loss takes log probabilities, as nll_loss does, and the model's outputs are none: those of its first row "
-            f"add up to a probability of {float(sums[0].exp()):.3g}; use torch.nn.functional.cross_entropy, or end the "
-            "model with log_softmax."
-        )
-    return bool(torch.allclose(one, other, rtol=1e-4, atol=1e-4))

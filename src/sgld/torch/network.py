@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,14 +10,17 @@ import numpy as np
 import torch
 from torch.nn.modules import batchnorm, dropout, instancenorm
 
-from ..errors import UsageError
+from ..errors import UsageError, first_line
 
 __all__ = [
     "REMEDY",
     "alone",
+    "as_floats",
+    "as_known",
     "check_shapes",
     "dropping",
     "exportable",
+    "floating",
     "layer",
     "output_of",
     "outputs",
@@ -44,6 +47,23 @@ def layer(name: str, module: torch.nn.Module) -> str:
     """A module in a sentence, by its kind and its place: those of a Sequential are called 0, 1, 2."""
     kind = type(module).__name__
     return f"the {kind} at {name!r}" if name else f"the model, a {kind}"
+
+
+def floating(model: torch.nn.Module) -> set[torch.dtype]:
+    """The floating dtypes of its weights and buffers."""
+    return {v.dtype for v in model.state_dict().values() if v.is_floating_point()}
+
+
+def as_known(x: torch.Tensor, dtypes: set[torch.dtype]) -> torch.Tensor:
+    """A floating tensor in one of a network's floating dtypes, the widest where it has none of them; any other as it is."""
+    known = not x.is_floating_point() or x.dtype in dtypes or not dtypes
+    return x if known else x.to(max(dtypes, key=lambda dtype: torch.finfo(dtype).bits))
+
+
+def as_floats(given: Iterable[torch.Tensor]) -> str:
+    """Advice where inputs are integers, which only an embedding takes."""
+    kinds = {a.dtype for a in given if not a.is_floating_point() and a.dtype != torch.bool}
+    return "integers are taken by embeddings alone, x.float() by other layers; " if kinds else ""
 
 
 def exportable(dtype: torch.dtype) -> torch.dtype:
@@ -105,12 +125,32 @@ def outputs(
             held = {k: v.to(anchor.device) for k, v in state.items() if k in names}
             parts = []
             for i in range(0, max(rows, 1), size):
-                found = torch.func.functional_call(
-                    model, held, tuple(a[i : i + size] for a in arguments),
-                    {name: a[i : i + size] for name, a in named.items()}, tie_weights=False,
-                )  # fmt: skip
-                parts.append(output_of(found).to("cpu", torch.float64))
+                part = tuple(a[i : i + size] for a in arguments)
+                by = {name: a[i : i + size] for name, a in named.items()}
+                parts.append(_called(model, held, part, by).to("cpu", torch.float64))
         yield torch.cat(parts)
+
+
+def _called(
+    model: torch.nn.Module, held: dict[str, torch.Tensor], x: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor],
+) -> torch.Tensor:  # fmt: skip
+    """The network's output for some rows; UsageError where it does not take them, or gives no output for each."""
+    given = [*x, *named.values()]
+    said = ", ".join(f"{list(a.shape)} of {str(a.dtype).removeprefix('torch.')}" for a in given)
+    try:
+        found = torch.func.functional_call(model, held, x, named, tie_weights=False)
+    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
+        raise UsageError(
+            f"the network could not be called with x, {said} ({first_line(error)}); {as_floats(given)}give rows first, each "
+            "like the rows that it was trained on."
+        ) from error
+    found = output_of(found)
+    if found.dim() == 0 or len(found) != len(given[0]):
+        raise UsageError(
+            f"the network must give one output per row of x, rows first. Got shape {list(found.shape)} for x, {said}; a "
+            "single row is x[None]."
+        )
+    return found
 
 
 def _places(model: torch.nn.Module) -> set[str]:
@@ -159,7 +199,6 @@ def check_shapes(state: dict[str, Any], expected: dict[str, Any]) -> None:
 
 def _as_input(x: Any, dtypes: set[torch.dtype]) -> torch.Tensor:
     """A tensor as it is, but in one of the network's floating dtypes; an array or list as one."""
-    widest = max(dtypes, key=lambda dtype: torch.finfo(dtype).bits, default=torch.float32)
     try:
         given = x if isinstance(x, torch.Tensor) else torch.as_tensor(np.array(x, np.float64))
     except (TypeError, ValueError):
@@ -169,9 +208,7 @@ def _as_input(x: Any, dtypes: set[torch.dtype]) -> torch.Tensor:
             "x must be a tensor, an array or a list of numbers with rows first, a tuple of these, the "
             f"network's arguments, or a dict of tensors by their names. Got {type(x).__name__}."
         )
-    if isinstance(x, torch.Tensor) and (not x.is_floating_point() or x.dtype in dtypes):
-        return x
-    return given.to(widest)
+    return as_known(given, dtypes or {torch.float32})
 
 
 @contextmanager

@@ -65,11 +65,17 @@ class Values:
     upper: torch.Tensor
 
 
-def classes(outputs: Iterable[torch.Tensor], w: torch.Tensor) -> Classes:
-    """From each draw's logits [row, class] in turn, so that one draw's are held at a time."""
+def classes(
+    outputs: Iterable[torch.Tensor], w: torch.Tensor, meaning: str | None = None
+) -> Classes:
+    """From each draw's logits [row, class] in turn, so that one draw's are held at a time.
+
+    Args:
+      meaning: what the loss of the run took outputs for (meaning.Meaning); None where that is not known.
+    """
     mean, aleatoric = None, None
     for share, out in zip(w.tolist(), outputs, strict=True):
-        log_p = _log_probabilities(out)
+        log_p = _log_probabilities(out, meaning)
         p = log_p.exp() * share
         h = share * torch.special.entr(log_p.exp()).sum(-1)
         mean = p if mean is None else mean + p
@@ -107,12 +113,22 @@ def _aligned(noise: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
     )
 
 
-def _log_probabilities(logits: torch.Tensor) -> torch.Tensor:
+def _log_probabilities(logits: torch.Tensor, meaning: str | None) -> torch.Tensor:
     if logits.dim() == 1:  # one number a row: the logit of the second of two classes
         logits = logits[:, None]
     if logits.dim() != 2:
         raise UsageError(
             f"probabilities are of outputs [row, class] or [row]. Got {tuple(logits.shape)}; use outputs()."
+        )
+    if meaning == "numbers":
+        raise UsageError(
+            "the loss of this run takes no logits of classes, so that the outputs are none; use predict_values for their "
+            "mean, sd and interval, or outputs for each draw's."
+        )
+    if meaning == "odds" and logits.shape[1] > 1:
+        raise UsageError(
+            f"each of the {logits.shape[1]} outputs of a row is the logit of an answer of its own, and none of one choice; "
+            "use outputs(x).sigmoid().mean(0) for their probabilities."
         )
     if logits.shape[1] == 1:
         logits = torch.cat([torch.zeros_like(logits), logits], 1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,12 +15,15 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from ..data.order import generator
 from ..errors import DataError, UsageError, first_line
+from .network import as_known
+from .watch import say
 
 __all__ = ["Batch", "Inputs", "Rows", "mapped", "probe_inputs", "read_rows"]
 
 Inputs = tuple[torch.Tensor, ...] | dict[str, torch.Tensor]
 TARGETS = ("labels", "label")  # the key of the target, where rows are dicts
 READ = 256  # rows that are read at once
+READ_AGAIN = 8  # rows that are read twice
 ROWS = 10  # the stream of the host's generator that the rows' order uses
 
 
@@ -78,13 +83,22 @@ def mapped(f: Callable[[torch.Tensor], torch.Tensor], inputs: Inputs) -> Inputs:
     return tuple(f(leaf) for leaf in inputs)
 
 
-def read_rows(dataset: Any, device: torch.device, seed: int) -> Rows:
+def read_rows(
+    dataset: Any, device: torch.device, seed: int, dtypes: Collection[torch.dtype] = ()
+) -> Rows:
     """The rows of a tuple or dict of tensors, of a Dataset, or of what a DataLoader reads.
+
+    Args:
+      dtypes: the network's floating ones: inputs become one of them, and a target of double precision single
+        where none of them is double.
 
     Raises: UsageError for anything else; DataError for rows that are no tensors of one shape, of
     different numbers, or not finite.
     """
     inputs, target = _split(_whole(dataset))
+    inputs = mapped(lambda leaf: as_known(leaf, set(dtypes)), inputs)
+    if target.dtype == torch.float64 and dtypes and torch.float64 not in dtypes:
+        target = target.float()
     leaves = {"the target": target}
     named = inputs.items() if isinstance(inputs, dict) else enumerate(inputs)
     leaves |= {f"input {name!r}": leaf for name, leaf in named}
@@ -144,7 +158,10 @@ def _whole(dataset: Any) -> Any:
     if isinstance(dataset, TensorDataset):
         return tuple(dataset.tensors)
     if isinstance(dataset, (DataLoader, Dataset)):
-        return _read(_loader(dataset))
+        loader = _loader(dataset)
+        whole = _read(loader)
+        _say_random(loader, whole)
+        return whole
     if isinstance(dataset, (tuple, list, Mapping)):
         return _tensors(dataset)
     order = "; the order is sample(model, loss, dataset)" if callable(dataset) else ""
@@ -183,6 +200,42 @@ def _read(loader: DataLoader) -> Any:
         raise DataError(
             f"the rows of the data set must all have one shape ({first_line(error)}); pad or cut them to one."
         ) from error
+
+
+def _say_random(loader: DataLoader, whole: Any) -> None:
+    """Warn where a few rows are others when they are read again; generators of random numbers are put back."""
+    if loader.batch_size is None or isinstance(loader.dataset, IterableDataset):
+        return
+    places = sorted({*np.linspace(0, len(loader.dataset) - 1, READ_AGAIN).astype(int).tolist()})  # pyright: ignore[reportArgumentType]
+    with _generators_kept():
+        try:
+            batch = loader.collate_fn([loader.dataset[i] for i in places])
+            again = _named(_tensors(batch))
+        except Exception:  # of a data set that is read only once, or only in a worker
+            return
+    for name, leaf in _named(whole).items():
+        one, other = leaf[places], again.get(name)
+        if other is None or other.shape != one.shape:  # padded to the longest of other rows
+            continue
+        if bool(((one != other) & ((one == one) | (other == other))).any()):  # nan is not itself
+            where = "the target" if name in (*TARGETS, len(again) - 1) else f"input {name!r}"
+            say(
+                f"the data set gives other numbers when a row is read again ({where}): rows are read once, and random "
+                "transforms stay as they were then; give the rows without them."
+            )
+            return
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    """Those that transforms draw from: Python's, NumPy's and torch's."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
 
 
 def _tensors(batch: Any) -> Any:

@@ -21,12 +21,12 @@ from ..files import reading
 from ..foreign import DRAWING, answering
 from ..pace import Work
 from ..stages import stage, told
+from . import network
 from .chains import LEAST_STEPS, MOST_KEPT, Chains, Record, lengths, num_directions
 from .dynamics import Motion, Order, State
 from .ensemble import Ensemble
 from .judging import draws_wanted, first_draw, judged, smaller
 from .likelihood import checked
-from .network import alone
 from .other_starts import from_other_starts
 from .prior import Prior, prior_of
 from .result import ensemble_of
@@ -155,7 +155,7 @@ def sample(
         with stage("data"):
             weights = _weights(model)
             law = prior_of(prior, prior_sd, prior_precision, weights)
-            rows = read_rows(dataset, weights.device, seed)
+            rows = read_rows(dataset, weights.device, seed, network.floating(model))
             inputs = None if probe is None else probe_inputs(probe, rows)
             target = Target(checked(model, loss, rows), rows, weights, law)
             inputs = _probe(target) if inputs is None else _usable(target, inputs)
@@ -206,7 +206,7 @@ def resume(
     with told(progress, AHEAD):
         with stage("data"):
             weights = _weights(model)
-            rows = read_rows(dataset, weights.device, asked.seed)
+            rows = read_rows(dataset, weights.device, asked.seed, network.floating(model))
             check_unchanged(directory.path, begun, model, weights, rows)
         if directory.finished():
             return Ensemble.load(path, model)
@@ -226,7 +226,7 @@ def resume(
 def few_threads(target: Target, asked: Asked) -> AbstractContextManager[None]:
     """One thread, where a step is too little work to share."""
     rows = min(asked.batch_size or target.rows.num_data, target.rows.num_data)
-    return alone(asked.chains * target.dimension * rows, target.weights.device)
+    return network.alone(asked.chains * target.dimension * rows, target.weights.device)
 
 
 @contextmanager
@@ -329,7 +329,7 @@ class _Run:
         info = {
             "chains": len(healthy), "draws": chains.record.count - first, "steps": chains.step,
             "rows": self.target.rows.num_data, "batch_size": order.batch_size or self.target.rows.num_data,
-            "step_size": chains.motion.h, "seconds": time.monotonic() - self.began, "took": dict(self.took),
+            "outputs": self.target.likelihood.meaning, "step_size": chains.motion.h, "seconds": time.monotonic() - self.began, "took": dict(self.took),
         }  # fmt: skip
         return Found(weights[healthy], self.target.weights.names, verdict, info)
 

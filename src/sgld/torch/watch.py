@@ -29,7 +29,7 @@ _FIRST_LOOK, _LONGEST = 8, 1000  # losses between looks at their mean
 _MOST_PER_ROW = (
     10.0  # nats a row that noise may add: weights over rows, but what rows say has an end
 )
-_INSIDE = ("torch.", "sgld.torch.")
+_INSIDE = ("torch.", "sgld.")
 _LONGEST_PASS = 20_000  # batches; then none was shorter than the others
 _CLOSE = 0.05  # of num_data, and no more is said of the rows of a pass
 

@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import re
 import time
 from dataclasses import replace
 
@@ -288,6 +289,31 @@ def test_half_the_step_confirms_or_refutes():
     )  # fmt: skip
     found = well.step_halving()
     assert found.word == "trusted" and found.confirmed_by == "half the step" and well.verdict is found  # fmt: skip
+
+
+def test_half_the_step_is_told_and_says_what_it_found(capsys, monkeypatch):
+    monkeypatch.setattr("sgld.stages.EVERY_TELLING", 0.05)
+    monkeypatch.setattr("sgld.stages._Lines.every", 0.05)
+    model, data, *_ = linear(100)
+    short = st.sample(
+        model, squares, data, prior_sd=1.0, step_size=0.1, num_draws=10, thin=4, burn_in=5, progress=False,
+    )  # fmt: skip
+    threads = []
+    looked = torch_chains.Chains._look
+    monkeypatch.setattr(torch_chains.Chains, "_look", lambda self: threads.append(torch.get_num_threads()) or looked(self))  # fmt: skip
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for _ in range(2):
+            found = short.step_halving()
+            assert found.word == "not mixed" and len(found.reasons) == 2 and short.verdict is found
+            assert re.search(r"^half the step changes .* sd, which leaves it not mixed\.$", found.reasons[1])  # fmt: skip
+        assert set(threads) == {1}
+    finally:
+        torch.set_num_threads(before)
+    assert "sampling" in capsys.readouterr().err
+    short.step_halving(progress=False)
+    assert capsys.readouterr().err == ""
 
 
 def test_half_the_step_halves_the_heat():
