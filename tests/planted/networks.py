@@ -8,7 +8,30 @@ RULE = "tests/unit/diagnose/test_predictions.py::"
 PART = "tests/unit/networks/test_part.py::"
 HALF = "tests/unit/networks/test_networks_halving.py::"
 
+PICTURED = "tests/unit/diagnose/test_pictured.py::"
+
 NETWORKS = [
+    Mutant(
+        "pictured: what draws disagree about is left out", "diagnose/pictured.py",
+        "each = -np.sum(np.exp(predicted) * predicted, axis=-1)",
+        "each = np.broadcast_to(-np.sum(p * np.log(p), axis=-1), predicted.shape[:3])",
+        PICTURED + "test_entropy_and_what_of_it_single_networks_have",
+    ),
+    Mutant(
+        "pictured: the traces of the rows that mixed best", "diagnose/pictured.py",
+        "np.argsort(ess.min(axis=1), kind", "np.argsort(-ess.min(axis=1), kind",
+        PICTURED + "test_the_worst_row_is_the_first_trace",
+    ),
+    Mutant(
+        "choice: anything is one", "arviz/choice.py",
+        "if logp.shape[1] < 2 or not same.any(axis=1).all():", "if logp.shape[1] < 2:",
+        PICTURED + "test_a_regression_or_a_part_of_a_likelihood_is_no_choice",
+    ),
+    Mutant(
+        "choice: classes drawn by the wrong side", "arviz/choice.py",
+        "(u[..., None] > np.cumsum(p, axis=-1)[..., :-1])", "(u[..., None] < np.cumsum(p, axis=-1)[..., :-1])",
+        PICTURED + "test_labels_are_found_without_being_told",
+    ),
     Mutant(
         "networks: the speed of predictions without the metric", "probe/probe.py",
         "along = jax.vmap(D.pullback)(self._slopes(problem, z))", "along = self._slopes(problem, z) + values",

@@ -19,6 +19,7 @@ from ..errors import UsageError
 from ..layout import leaf_names
 from ..module import for_modules
 from ..posterior import Posterior
+from .choice import Choice
 from .rows import Rows
 
 __all__ = ["Pointwise", "Subject", "check_target", "subject_of"]
@@ -111,7 +112,9 @@ def subject_of(
     written = subject_of_program(posterior, data, seed)
     if written is not None:
         return written
-    return _plain(posterior, data, seed, outcome, simulate)
+    chain = int(draws.healthy[0]) if draws.healthy.size else 0
+    last = jax.tree.map(lambda leaf: np.asarray(leaf)[chain, -1], draws.position)
+    return _plain(posterior, data, seed, outcome, simulate, last)
 
 
 def check_target(draws: Draws, what: str) -> None:
@@ -125,7 +128,12 @@ def check_target(draws: Draws, what: str) -> None:
 
 
 def _plain(
-    posterior: Posterior, data: Any, seed: int, outcome: Any, simulate: Callable | None
+    posterior: Posterior,
+    data: Any,
+    seed: int,
+    outcome: Any,
+    simulate: Callable | None,
+    one_draw: PyTree,
 ) -> Subject:
     """A posterior of two functions: nobody says which part of a row is the outcome, but for `outcome`."""
     position = _positions(posterior)
@@ -134,6 +142,16 @@ def _plain(
     rows = Rows.of(posterior.log_likelihood, data, seed=seed)
     if rows.source is not None:  # its rows may not fit into memory
         return Subject(rows, position)
+    if outcome is None and simulate is None and posterior.predict is not None:
+        choice = Choice.of(posterior.predict, rows, position(one_draw))
+        if choice is not None:
+            return Subject(
+                rows,
+                position,
+                observed={"outcome": choice.labels},
+                replicate=choice.replicate,
+                levels=choice.levels,
+            )
     names = [f"data{name}" if name.startswith("[") else name for name in leaf_names(rows.data)]
     arrays = dict(zip(names, jax.tree.leaves(rows.data), strict=True))
     called = f"data[{outcome}]" if isinstance(outcome, int) else outcome

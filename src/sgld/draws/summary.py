@@ -171,6 +171,8 @@ def _summary(draws: Draws, parameters: dict[str, dict[str, float | None]]) -> Su
     facts |= {
         name: verdict.extra[name] for name in ("layers", "predictions") if verdict.extra.get(name)
     }
+    if "predictions" in facts:  # without what is for pictures
+        facts["predictions"] = {k: v for k, v in facts["predictions"].items() if k != "pictured"}
     # a verdict knows of chains that failed
     reasons = verdict.reasons if verdict.judged else (*verdict.reasons, *draws.failures)
     return Summary(parameters, verdict.word, reasons, facts)

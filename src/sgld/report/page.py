@@ -24,7 +24,7 @@ from ..draws.summary import target_of
 from ..errors import SGLDError
 from ..files import reading, write_atomic
 from ..models.formula import FormulaModel
-from . import check, figures, modes
+from . import check, figures, modes, predictions
 from .replicated import Replicated, replicate
 from .style import PAGE
 from .text import banner, layers, says, table, what_was_asked, what_was_chosen
@@ -148,9 +148,12 @@ def _results(draws: Draws, summary: dict[str, Any], checked: str) -> list[str]:
     """Everything that needs a chain that did not fail."""
     found, parts = draws.verdict.extra, []
     if found.get("layers"):
-        parts = [_section("Layers", layers(found["layers"], found["predictions"]))]
+        parts = [
+            _section("Layers", layers(found["layers"], found["predictions"])),
+            _predictions(found["predictions"].get("pictured")),
+        ]
         if len(draws.names) > MOST_INTERVALS:
-            return parts
+            return [*parts, checked]
     parameters = summary["parameters"]
     values, _ = draws.flat()
     ess = np.array([parameters[name]["ess_bulk"] or 0.0 for name in draws.names])
@@ -164,6 +167,19 @@ def _results(draws: Draws, summary: dict[str, Any], checked: str) -> list[str]:
         _traces(draws, ess),
         _noise(draws),
     ]
+
+
+def _predictions(found: dict[str, Any] | None) -> str:
+    """What a network predicts at the probe rows; "" of a run of before that was kept."""
+    if not found:
+        return ""
+    wide, traces, lead = predictions.pictures(found)
+    lead += (
+        " The traces are those of the rows that mixed worst, each chain's over its draws: probabilities of classes, else what is "
+        "predicted. Chains that mixed cannot be told apart."
+    )
+    panels = (_panels(wide, "panels wide") if wide else "") + _panels(traces)
+    return _section("Predictions at the probe rows", panels, lead.strip())
 
 
 def _facts(draws: Draws) -> str:

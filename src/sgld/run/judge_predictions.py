@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..diagnose.pictured import with_details
 from ..diagnose.predictions import (
     Seen,
     judge_predictions,
     known_well,
-    layer_rows,
     mixed,
     temperatures,
 )
@@ -94,10 +94,8 @@ def judged_by_predictions(
         ends = np.asarray(raw.last, np.float64)[draws.healthy]
         seen = replace(seen, others=from_other_starts(problem, ask, ends, T))
         verdict = judge_predictions(seen)
-    if raw.z is not None:
-        z = np.moveaxis(raw.z, 0, 1)[draws.healthy]
-        verdict = replace(verdict, extra={**verdict.extra, "layers": layer_rows(seen, verdict, z)})
-    return draws.with_verdict(verdict)
+    z = None if raw.z is None else np.moveaxis(raw.z, 0, 1)[draws.healthy]
+    return draws.with_verdict(with_details(verdict, seen, z))
 
 
 def draws_suffice(problem: Problem, plan: Plan, ask: Request, raw: Raw) -> bool:

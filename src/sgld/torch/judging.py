@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from ..diagnose.halved import Change, compared
 from ..diagnose.other_starts import OtherStarts
+from ..diagnose.pictured import with_details
 from ..diagnose.predictions import (
     Seen,
     judge_predictions,
     known_well,
-    layer_rows,
     mixed,
     temperatures,
 )
@@ -66,14 +64,13 @@ def seen(chains: Chains, asked: Asked, others: OtherStarts | None = None) -> See
 
 
 def judged(chains: Chains, asked: Asked, others: OtherStarts | None = None) -> Verdict:
-    """The verdict, with a row for every layer in `extra["layers"]`."""
+    """The verdict, with layers and pictured predictions in `extra`."""
     found = seen(chains, asked, others)
     verdict = judge_predictions(found)
     if not chains.healthy.size:
         return verdict
     _, z = chains.record.kept_from(first_draw(chains, asked), MOST_KEPT)
-    rows = layer_rows(found, verdict, z[chains.healthy])
-    return replace(verdict, extra={**verdict.extra, "layers": rows})
+    return with_details(verdict, found, z[chains.healthy])
 
 
 def smaller(chains: Chains, verdict: Verdict) -> float | None:

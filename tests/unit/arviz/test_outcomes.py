@@ -62,7 +62,12 @@ def outcomes(kind):
         ("binary", -2.0, "the probabilities are calibrated", "are not calibrated"),
         ("counts", 0.0, "the spread fits", "the counts are overdispersed"),
         ("levels", -1.0, "the probabilities are calibrated", "are not calibrated"),
-        ("values", 6.0, "Skewness and tails of y are", "of 40 bins; about 4 would by chance. y has"),
+        (
+            "values",
+            6.0,
+            "Skewness and tails of y are",
+            "of 40 bins; about 4 would by chance. y has",
+        ),
     ],
 )
 def test_a_model_that_fits_is_told_from_one_that_does_not(kind, other, fits, fault, tmp_path):
