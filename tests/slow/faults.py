@@ -73,7 +73,7 @@ def formulate(folder: Path) -> None:
         )  # old enough that its hash is remembered, at the first look
     os.environ["SGLD_DATA_CACHE"] = str(folder / "cache")
     streamed.LARGE = 1
-    given = {**GIVEN, "step_size": 1e-4, "batch_size": 20}
+    given = {**GIVEN, "step_size": 1e-4, "batch_size": 20, "checkpoint_every": 1e-9}
 
     def begin(path: Path, overwrite: bool = False) -> None:
         sgld.fit(folder / "parts", "y ~ x + town", out=path, overwrite=overwrite, **given)
@@ -82,7 +82,7 @@ def formulate(folder: Path) -> None:
         if not (path / "run.json").exists():
             begin(path)
             return
-        resume(path, progress=False, checkpoint_every=0)
+        resume(path, progress=False, checkpoint_every=1e-9)
 
     begin(folder / "first")  # its design is made once
     test_faults.begin, test_faults.go_on = begin, go_on

@@ -57,8 +57,6 @@ Spec = dict[str, Any]
 
 def is_large(source: TableSource, formula: str) -> bool:
     """Whether the table is one whose design is made on the disk: by its numbers, or by the size of its text."""
-    if source.sep is not None or source.decimal != ".":
-        return False
     files = source.files()
     size = sum(path.stat().st_size for path in files)
     if files and (size < LARGE / 64 or not source.is_parquet):
@@ -108,6 +106,10 @@ class Streamed:
                 "query": source.data if source.is_query else None,
                 "table": source.table,
             })  # fmt: skip
+            written = {"sep": source.sep, "decimal": source.decimal}
+            found[-1] |= {
+                name: value for name, value in written.items() if value not in (None, ".")
+            }
             if len(gone):
                 found[-1]["dropped"] = gone.tolist()
         return found

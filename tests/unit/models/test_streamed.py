@@ -302,6 +302,26 @@ def test_a_query_that_names_its_files_is_asked_anew(tmp_path, monkeypatch):
         source.kept(spec)
 
 
+def test_a_text_is_read_as_its_user_says(tmp_path):
+    """Its separator and decimal point, which are kept, and decide what is learnt."""
+    table = made(400)
+    rows = zip(*(table[name].to_pylist() for name in ("x", "year", "y")), strict=True)
+    cells = (";".join("" if v is None else str(v).replace(".", ",") for v in row) for row in rows)
+    (tmp_path / "t.csv").write_text("x;year;y\n" + "\n".join(cells) + "\n")
+    held = FormulaModel.build(table, "y ~ x + year", missing="drop")
+    few = {"step_size": 1e-4, "num_draws": 20, "progress": False}
+    fit = sgld.fit(tmp_path / "t.csv", "y ~ x + year", decimal=",", sep=";", out=tmp_path / "run", **few)  # fmt: skip
+    assert isinstance(fit.model.data, sgld.data.on_disk.OnDisk)
+    np.testing.assert_allclose(fit.model.spec["center"], held.spec["center"], rtol=1e-9)
+    again = model_of_run(RunDirectory(tmp_path / "run").begun())
+    assert again.data.hash() == fit.model.data.hash()
+    with pytest.raises(UsageError, match="sep and decimal are both ','"):
+        sgld.fit(tmp_path / "t.csv", "y ~ x", decimal=",", sep=",", **few)
+    laid(tmp_path / "t", made(), 1)
+    with pytest.raises(UsageError, match="sep and decimal are of files of text"):
+        sgld.fit(tmp_path / "t" / "0.parquet", "y ~ x", sep=";", **few)
+
+
 def test_what_is_refused(tmp_path):
     folder = laid(tmp_path / "t", made())
     fit = lambda formula, **how: sgld.fit(folder, formula, progress=False, **how)  # noqa: E731
