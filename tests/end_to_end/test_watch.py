@@ -104,6 +104,18 @@ def test_the_page_answers_this_machine_alone(server):
     assert asked(server, "/run.json")[0].status == asked(server, "/../run.json")[0].status == 404
 
 
+def test_the_page_is_drawn_in_a_browser_and_asked_for_again(server, browser, figures):
+    page, asked_for, wrong = browser.new_page(), [], []
+    page.on("request", lambda request: asked_for.append(request.url))
+    page.on("console", lambda message: wrong.append(message.text))
+    page.goto(f"http://127.0.0.1:{server.server_port}/")
+    boxes, clipped = figures(page)
+    assert len(boxes) and np.min(boxes) > 5 and clipped == []
+    assert EVIL in page.locator("body").inner_text()  # as a name, of a column
+    page.wait_for_event("framenavigated", timeout=30_000)
+    assert set(asked_for) == {page.url} and len(asked_for) >= 2 and wrong == []
+
+
 def test_a_page_that_cannot_be_made_says_so_and_the_server_goes_on(server, monkeypatch):
     def broken(self):
         raise errors[-1]

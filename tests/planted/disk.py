@@ -5,10 +5,27 @@ from .mutant import Mutant
 OPEN = "tests/unit/disk/test_open.py::"
 BAD = "tests/unit/disk/test_bad_files.py::"
 
+WORKERS = "tests/unit/disk/test_workers.py::"
+
 DISK = [
     Mutant(
+        "workers: each adds the prior", "problem/spread.py",
+        "Problem(_Likelihood(target), source)", "Problem(target, source)",
+        WORKERS + "test_sums_are_those_of_one_process",
+    ),
+    Mutant(
+        "workers: all look at the first rows", "problem/spread.py",
+        "leaf[piece.begin : piece.end + 1]", "leaf[: piece.end + 1 - piece.begin]",
+        WORKERS + "test_sums_are_those_of_one_process",
+    ),
+    Mutant(
+        "workers: a folder of other rows is read", "problem/spread.py",
+        'if manifest.get("hash") != digest:', "if False:",
+        WORKERS + "test_what_workers_may_be_and_what_becomes_of_their_failures",
+    ),
+    Mutant(
         "shuffle: pieces are numbered anew", "disk/spill.py",
-        "numbers = (self.first + self.count + order)", "numbers = (self.first + 0 * self.count + order)",
+        "np.arange(self.count, self.count + len(records))", "np.arange(len(records))",
         OPEN + "test_every_kind_of_file_lies_in_the_order_of_memory",
     ),
     Mutant(

@@ -31,8 +31,33 @@ SCALE = [
     ),
     Mutant(
         "streamed: a file that changed is taken for the run's", "models/doors.py",
-        "        if before != now:", "        if False:",
+        "        if part.digest != now:", "        if False:",
         STREAMED + "test_a_run_whose_file_changed_is_not_taken_up",
+    ),
+    Mutant(
+        "fewer: rows with an empty cell keep their numbers", "disk/fewer.py",
+        "(still - np.searchsorted(rows, still))", "still",
+        STREAMED + "test_rows_are_dropped_as_if_they_had_never_been",
+    ),
+    Mutant(
+        "fewer: what is dropped later is counted among all rows", "disk/fewer.py",
+        "return np.union1d(before, _above(before, np.sort(rows)))", "return np.union1d(before, rows)",
+        STREAMED + "test_rows_are_dropped_as_if_they_had_never_been",
+    ),
+    Mutant(
+        "streamed: dropped rows are read again", "disk/chained.py",
+        "left[here] = False", "left[here] = True",
+        STREAMED + "test_rows_are_dropped_as_if_they_had_never_been",
+    ),
+    Mutant(
+        "streamed: a level whose last row went is kept in silence", "models/streamed.py",
+        "if now != before:", "if False:",
+        STREAMED + "test_a_run_on_the_disk_forgets_rows",
+    ),
+    Mutant(
+        "streamed: what was learnt of a query's rows is used for others", "models/streamed.py",
+        "if not self.known:", "if False:",
+        STREAMED + "test_a_query_that_names_its_files_is_asked_anew",
     ),
     Mutant(
         "merged: new rows are numbered from 0", "disk/merged.py",

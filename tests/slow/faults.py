@@ -1,14 +1,17 @@
 """A run stopped before every single call that changes the disk: resumable or finished, to the same bits.
 
-    python tests/slow/faults.py [--every 1] [--streamed | --replacing]
+    python tests/slow/faults.py [--every 1] [--streamed | --formula | --replacing]
 
 As kill -9, and as a power cut, which undoes renames that were not flushed and empties files that were not.
-With --streamed the rows of the run lie in a file; with --replacing it overwrites another run. The layer, the run and what is held against what are those of tests/laws/test_faults.py.
+With --streamed the rows of the run lie in a file, with --formula it is `sgld fit` of a folder of Parquet whose design
+lies on the disk; with --replacing it overwrites another run. The layer, the run and what is held against what are those
+of tests/laws/test_faults.py; conversions are stopped at every call by tests/laws/test_conversion_faults.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -22,6 +25,8 @@ import test_faults
 from test_faults import GIVEN, Disk, check, other, run_on
 
 import sgld
+from sgld.models import streamed
+from sgld.models.fit import resume
 
 
 def stream(folder: Path) -> None:
@@ -35,7 +40,7 @@ def stream(folder: Path) -> None:
     def opened() -> object:
         return sgld.open(folder / "rows.npy", cache=folder / "cache", progress=False)
 
-    opened()  # converted once: what stops a conversion is kill.py's
+    opened()  # converted once: what stops a conversion is tests/laws/test_conversion_faults.py's
 
     def begin(path: Path, overwrite: bool = False) -> None:
         sgld.sample(posterior, opened(), start, path=path, overwrite=overwrite, **given)
@@ -51,10 +56,45 @@ def stream(folder: Path) -> None:
     test_faults.go_on = go_on
 
 
+def formulate(folder: Path) -> None:
+    """Have the runs of `test_faults` be those of a formula on a folder of Parquet, its design on the disk."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rng = np.random.default_rng(0)
+    town = np.array(["inner", "outer", "rural"])[np.arange(300) % 3]
+    table = pa.table({"x": rng.normal(size=300), "y": rng.normal(size=300), "town": town})
+    (folder / "parts").mkdir()
+    for k in range(3):
+        path = folder / "parts" / f"{k}.parquet"
+        parquet.write_table(table.slice(100 * k, 100), path)
+        os.utime(
+            path, ns=(10**18, 10**18)
+        )  # old enough that its hash is remembered, at the first look
+    os.environ["SGLD_DATA_CACHE"] = str(folder / "cache")
+    streamed.LARGE = 1
+    given = {**GIVEN, "step_size": 1e-4, "batch_size": 20, "checkpoint_every": 1e-9}
+
+    def begin(path: Path, overwrite: bool = False) -> None:
+        sgld.fit(folder / "parts", "y ~ x + town", out=path, overwrite=overwrite, **given)
+
+    def go_on(path: Path) -> None:
+        if not (path / "run.json").exists():
+            begin(path)
+            return
+        resume(path, progress=False, checkpoint_every=1e-9)
+
+    begin(folder / "first")  # its design is made once
+    test_faults.begin, test_faults.go_on = begin, go_on
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--every", type=int, default=1, help="of the calls, so many apart")
     parser.add_argument("--streamed", action="store_true", help="rows from a file")
+    parser.add_argument(
+        "--formula", action="store_true", help="a formula's, its design on the disk"
+    )
     parser.add_argument("--replacing", action="store_true", help="a run that overwrites another")
     given = parser.parse_args()
     before = other if given.replacing else None
@@ -62,6 +102,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if given.streamed:
             stream(Path(folder))
+        if given.formula:
+            formulate(Path(folder))
         disk, path = Disk(), Path(folder) / "whole"
         if before is not None:
             before(path)

@@ -1,9 +1,11 @@
 """Runs that are killed at random instants, gone on with, and killed again: the draws of an uninterrupted run.
 
-    python tests/slow/kill.py [--times 100] [--seed 0] [--what memory|streamed|conversion]
+    python tests/slow/kill.py [--times 100] [--seed 0] [--what memory|streamed|formula|conversion|design]
 
 `streamed`: the rows lie in a file, which each process opens, converting it where that was not ended.
-`conversion`: nothing but that, of a larger file; counted are those whose rows have the hash of the whole.
+`formula`: as `sgld fit` of a folder of Parquet, whose design each process makes on the disk where that was not ended.
+`conversion`, `design`: nothing but that, of a larger file or folder; counted are those whose rows have the hash of the
+whole.
 Every run is a process of its own (a fork of one that has imported everything and computed nothing), ended by
 SIGKILL after a random time; so is every second one that goes on with it. Counted: runs whose draws have the
 SHA-256 of the whole run's.
@@ -26,8 +28,10 @@ import numpy as np
 import sgld
 from sgld import files  # imported before the processes part
 from sgld.disk import cache
+from sgld.disk.whole import TableSource
 from sgld.draws import plan_file, storage  # noqa: F401
-from sgld.models.fit import fit  # noqa: F401
+from sgld.models import streamed
+from sgld.models.fit import fit, resume
 from sgld.run import sample, sink
 
 SEED, DRAWS = 3, 4000
@@ -43,6 +47,7 @@ def posterior() -> sgld.Posterior:
 
 ROWS = 400_000  # of a conversion
 STREAMED: list[Path] = []  # the folder of the file, where rows are read from one
+FORMULA: list[str] = []  # of a design on the disk
 
 
 def arguments(path: Path) -> tuple:
@@ -53,14 +58,50 @@ def arguments(path: Path) -> tuple:
     return posterior(), data, np.zeros(3, np.float32)
 
 
+def written(folder: Path, what: str) -> None:
+    """The file, or the folder of parts, that is read."""
+    rows = ROWS if what in ("conversion", "design") else 400
+    data = np.random.default_rng(0).normal(size=(rows, 3)).astype(np.float32)
+    if what not in ("formula", "design"):
+        np.save(folder / "rows.npy", data)
+        return
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    (folder / "parts").mkdir()
+    town = np.array(["inner", "outer", "rural"])[np.arange(rows) % 3]
+    table = pa.table({"x": data[:, 0], "y": data[:, 1], "town": town})
+    for k, first in enumerate(range(0, rows, rows // 4)):
+        parquet.write_table(table.slice(first, rows // 4), folder / "parts" / f"{k}.parquet")
+
+
+def as_formula(path: Path) -> None:
+    """Every table is large enough for a design on the disk, in a cache of the run's own."""
+    os.environ["SGLD_DATA_CACHE"] = str(STREAMED[0] / f"cache-{path.name}")
+    streamed.LARGE = 1
+
+
 def convert(path: Path) -> None:
-    """The larger file, opened; nobody else is at work on it, so that nothing is too young to be removed."""
+    """The larger data, converted; nobody else is at work on it, so that nothing is too young to be removed."""
     cache.STALE = -1.0
-    sgld.open(STREAMED[0] / "rows.npy", cache=path / "cache", seed=SEED, progress=False)
+    if not FORMULA:
+        sgld.open(STREAMED[0] / "rows.npy", cache=path / "cache", seed=SEED, progress=False)
+        return
+    columns = {"weights": None, "trials": None, "missing": "drop"}
+    source = TableSource.of(STREAMED[0] / "parts")
+    design = streamed.Streamed([source], FORMULA[0], "gaussian", columns, SEED, path / "cache")
+    design.kept({**design.learnt(), "prior": None})
 
 
 def begin(path: Path) -> None:
     """The run; a step by hand, so that its time goes into draws and their files."""
+    if FORMULA:
+        as_formula(path)
+        fit(
+            STREAMED[0] / "parts", FORMULA[0], out=path, step_size=1e-4, num_draws=DRAWS, num_chains=3, batch_size=20,
+            seed=SEED, checkpoint_every=0.02, progress=False,
+        )  # fmt: skip
+        return
     sgld.sample(
         *arguments(path), step_size=1e-4, num_draws=DRAWS, num_chains=3, thin=5, batch_size=20, seed=SEED,
         path=path, checkpoint_every=0.02, progress=False,
@@ -77,6 +118,10 @@ def swept(path: Path) -> None:
 def go_on(path: Path) -> None:
     if not (path / "run.json").exists():
         begin(path)
+        return
+    if FORMULA:
+        as_formula(path)
+        resume(path, progress=False, checkpoint_every=0.02)
         return
     sgld.resume(path, *arguments(path), progress=False, checkpoint_every=0.02)
 
@@ -160,17 +205,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    kinds = ("memory", "streamed", "conversion")
+    kinds = ("memory", "streamed", "formula", "conversion", "design")
     parser.add_argument("--what", choices=kinds, default="memory")
     given = parser.parse_args()
     began = time.time()
     with tempfile.TemporaryDirectory() as folder:
-        work = kill if given.what != "conversion" else kill_conversions
+        work = kill_conversions if given.what in ("conversion", "design") else kill
         if given.what != "memory":
             STREAMED.append(Path(folder))
-            rows = 400 if given.what == "streamed" else ROWS
-            data = np.random.default_rng(0).normal(size=(rows, 3)).astype(np.float32)
-            np.save(Path(folder) / "rows.npy", data)
+            written(Path(folder), given.what)
+        if given.what in ("formula", "design"):
+            FORMULA.append("y ~ x + town")
         same, hit, left = work(given.times, given.seed, Path(folder))
     print(
         f"{given.what}: {same}/{given.times} with the draws or rows of the whole; {hit} kills hit a process at work; "

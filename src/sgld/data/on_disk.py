@@ -25,6 +25,7 @@ from ..errors import DataError
 from ..pytree import as_pytree
 from .memory import InMemory
 from .source import Batch, Source
+from .workers import Workers
 
 __all__ = ["Files", "OnDisk"]
 
@@ -174,6 +175,7 @@ class OnDisk(Source):
     batch_size: int = field(metadata={"static": True})
     order: str = field(metadata={"static": True})
     files: Files = field(metadata={"static": True})
+    workers: Workers | None = field(default=None, metadata={"static": True})
 
     @classmethod
     def of(cls, files: Files, treedef: Any) -> OnDisk:
@@ -229,6 +231,18 @@ class OnDisk(Source):
             first = np.arange(0, self.num_data, rows)
             self.files.ask(first, np.minimum(rows, self.num_data - first))
         return self
+
+    def over(self, workers: Any) -> OnDisk:
+        """The same rows, passes over all of which are mapped over `workers`: search, curvature, the look at every row.
+
+        Args:
+          workers: a client of Dask's; what has a `map` (an executor, a pool of Ray's); or a function
+            map(function, items) -> results in their order. They read the rows in the folder `cache` of `sgld.open`,
+            which all must see, and need cloudpickle.
+
+        Raises: UsageError for anything else.
+        """
+        return replace(self, workers=Workers(workers))
 
     def with_batches(self, batch_size: int, order: str) -> OnDisk:
         """The same rows in other batches."""

@@ -18,7 +18,9 @@ from .columns import Leaf, as_json
 from .reader import Piece, Reader
 from .spill import Spill
 
-__all__ = ["DROPPED", "MOST_ROWS", "begin_array", "convert", "left_out", "no_room", "records"]
+__all__ = [
+    "DROPPED", "MOST_ROWS", "begin_array", "convert", "digest_of", "left_out", "no_room", "records", "written",
+]  # fmt: skip
 
 DROPPED = "dropped.i8"
 MOST_ROWS = 2**31 - 2  # that int32 can number, with a spare one
@@ -50,9 +52,8 @@ def convert(reader: Reader, folder: Path, seed: int, missing: str, told: Told) -
                 spill.add(records(piece, reader.leaves))
             told(num_read, max(reader.num_rows, num_read))
         _check_count(reader, spill.count, num_read)
-        blocks = _written(reader, folder, spill, told)
+        blocks = written(reader, folder, spill, told)
         blocks[DROPPED] = dropped.close()
-    found = hashlib.sha256(str(sorted(blocks.items())).encode()).hexdigest()
     return {
         "name": reader.name,
         "num_data": spill.count,
@@ -64,7 +65,7 @@ def convert(reader: Reader, folder: Path, seed: int, missing: str, told: Told) -
         ],
         "columns": [as_json(learned.column()) for learned in reader.learned],
         "blocks": blocks,
-        "hash": found,
+        "hash": digest_of(blocks),
     }
 
 
@@ -125,7 +126,12 @@ def records(piece: Piece, leaves: list[Leaf]) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
-def _written(reader: Reader, folder: Path, spill: Spill, told: Told) -> dict[str, list[str]]:
+def digest_of(blocks: dict[str, list[str]]) -> str:
+    """SHA-256 of all files, by the hashes of their blocks."""
+    return hashlib.sha256(str(sorted(blocks.items())).encode()).hexdigest()
+
+
+def written(reader: Reader, folder: Path, spill: Spill, told: Told) -> dict[str, list[str]]:
     """Write leaves and order; the hashes of their blocks, by file."""
     names = [f"{i}.npy" for i in range(len(reader.leaves))]
     with ExitStack() as held:

@@ -131,6 +131,11 @@ class DuckDB:
         read = getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader
         return read(rows)
 
+    def count(self) -> int:
+        """Its rows, counted."""
+        with self._opened() as connection:
+            return int(connection.sql(f"select count(*) from ({self._query})").fetchall()[0][0])
+
     def batches(self, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
         """All rows of these columns."""
         names = ", ".join(map(_quoted, columns))

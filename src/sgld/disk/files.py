@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from ..data.delimited import GZIP, csv_header, dialect_of, ragged
 from ..data.names import check_names
 from ..data.table import FORMATS, check_parquet, existing, kind_of_file
-from ..errors import DataError, first_line, need
+from ..errors import DataError, UsageError, first_line, need
 from .tables import batch_rows
 
 if TYPE_CHECKING:
@@ -51,12 +52,19 @@ def table_files(given: Any) -> list[Path]:
 
 
 class TableFiles:
-    """The parts of a table as one, their columns matched by name."""
+    """The parts of a table as one, their columns matched by name; `sep` and `decimal` are of files of text."""
 
-    def __init__(self, paths: Sequence[Path], columns: Any = None) -> None:
+    def __init__(
+        self, paths: Sequence[Path], columns: Any = None, sep: str | None = None, decimal: str = "."
+    ) -> None:
         self.paths = list(paths)
         self.name = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-        part = {"csv": _Csv, "parquet": _Parquet, "ipc": _Ipc}[kind_of_file(paths[0])]
+        kind, csv = kind_of_file(paths[0]), partial(_Csv, sep=sep, decimal=decimal)
+        if kind != "csv" and (sep is not None or decimal != "."):
+            raise UsageError(
+                f"sep and decimal are of files of text, and {paths[0]} is none; leave them out."
+            )
+        part = {"csv": csv, "parquet": _Parquet, "ipc": _Ipc}[kind]
         self.parts: list[Any] = []
         for path in paths:
             if path.stat().st_size == 0:
@@ -200,9 +208,9 @@ class _Ipc:
 class _Csv:
     """A CSV file; one pass over it finds the types of its columns, as a table in memory has them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sep: str | None, decimal: str) -> None:
         self.path, self._types = path, dict[str, Any]()
-        self._dialect = dialect_of(path)
+        self._dialect = dialect_of(path, sep, decimal)
         self._names = csv_header(path, self._dialect)  # as they stand there, spaces and all
         self.num_rows = self._typed()
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Int
 
-from ..errors import DataError, RunError, UsageError, need
+from ..errors import DataError, RunError, need
+from .fewer import check_drop
 from .whole import TableSource
 
 if TYPE_CHECKING:
@@ -38,13 +39,7 @@ def appended(first: pyarrow.Table, second: pyarrow.Table, name: str) -> pyarrow.
 
 def without(table: pyarrow.Table, rows: Int[np.ndarray, " m"]) -> pyarrow.Table:
     """The other rows. UsageError for numbers that are no rows, or are there twice, and where none would be left."""
-    outside = rows[(rows < 0) | (rows >= table.num_rows)]
-    if outside.size:
-        raise UsageError(f"drop must hold rows from 0 to {table.num_rows - 1}. Got {outside[0]}.")
-    if len(np.unique(rows)) != len(rows):
-        raise UsageError("drop must name no row twice.")
-    if len(rows) == table.num_rows:
-        raise UsageError("drop must leave at least one row.")
+    check_drop(rows, table.num_rows)
     left = np.ones(table.num_rows, bool)
     left[rows] = False
     return table.filter(need("pyarrow", "tables").array(left))

@@ -7,7 +7,6 @@ there is read once, copied and hashed, and no cell of the old table is looked at
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 from ..data.shuffle import keys
 from ..errors import DataError
 from .cache import Writer
-from .convert import DROPPED, MOST_ROWS, begin_array, left_out, no_room, records
+from .convert import DROPPED, MOST_ROWS, begin_array, digest_of, left_out, no_room, records
 from .kept import Kept
 from .reader import Reader
 from .spill import HELD, Spill
@@ -65,7 +64,7 @@ def merge(before: Kept, reader: Reader, folder: Path, seed: int, told: Told) -> 
         "num_read": old["num_read"] + num_read,
         "num_dropped": old["num_dropped"] + sum(map(len, gone)),
         "blocks": blocks,
-        "hash": hashlib.sha256(str(sorted(blocks.items())).encode()).hexdigest(),
+        "hash": digest_of(blocks),
     }
 
 

@@ -66,7 +66,7 @@ def open(
       progress: tell on standard error how far the conversion is, and how large its cache.
 
     Returns: a source of rows: `.num_data`, `.columns` (what was learned of each column of a table:
-    mean, sd, categories), `.num_dropped`. The rows' numbers, in messages, are those of the data,
+    mean, sd, categories), `.num_dropped`; `.over(client)` maps passes over workers of Dask's or Ray's. The rows' numbers, in messages, are those of the data,
     counted from 0.
 
     Raises: UsageError for a wrong argument; DataError for data that cannot be read, with the file,

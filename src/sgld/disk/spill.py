@@ -48,16 +48,20 @@ class Spill:
         self._file.close()
         self.path.unlink(missing_ok=True)
 
-    def add(self, records: UInt8[np.ndarray, "m width"]) -> None:
-        """The next rows: they are numbered on."""
+    def add(
+        self, records: UInt8[np.ndarray, "m width"], called: Int[np.ndarray, " m"] | None = None
+    ) -> None:
+        """The next rows: they are numbered on, or `called` so."""
         assert self._file is not None
-        own = keys(self.first + np.arange(self.count, self.count + len(records)), self.seed)
+        if called is None:
+            called = self.first + np.arange(self.count, self.count + len(records))
+        own = keys(called, self.seed)
         order = np.argsort(own)
         first = np.arange(2**BITS + 1, dtype=np.float64) * 2.0 ** (64 - BITS)
         edges = np.searchsorted(own[order], first[:-1].astype(np.uint64))
         self._starts.append(self.count)
         self._edges.append(np.append(edges, len(records)).astype(np.int32))
-        numbers = (self.first + self.count + order).astype("<i8")
+        numbers = called[order].astype("<i8")
         laid = np.empty((len(records), 8 + self.width), np.uint8)
         laid[:, :8] = numbers[:, None].view(np.uint8)
         laid[:, 8:] = records[order]

@@ -126,7 +126,7 @@ class TableSource(NamedTuple):
         """The table in batches; what DuckDB does not hold goes to the folder `spill`."""
         query = self.data if self.is_query else None
         if query is None and not kind_of_database(self.data):
-            return TableFiles(table_files(self.data))
+            return TableFiles(table_files(self.data), sep=self.sep, decimal=self.decimal)
         path = self.database if query is not None else self.data
         if path is not None and kind_of_database(path) == "sqlite":
             return SQLite(Path(path), query, self.table)

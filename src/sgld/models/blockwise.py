@@ -66,6 +66,11 @@ class Blocks:
         self.table, self.formula, self.missing = table, formula, missing
         self._as_names = _categories(formula, empty, self.columns)
 
+    @property
+    def has_levels(self) -> bool:
+        """Whether any column that is used holds names."""
+        return bool(self._as_names)
+
     def __call__(self, most: int) -> Iterator[Block]:
         """All rows, at most so many in a block."""
         arrow, first = need("pyarrow", "tables"), 0

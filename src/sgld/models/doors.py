@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
+from ..data.on_disk import OnDisk
 from ..data.table import as_table
 from ..disk.whole import TableSource
 from ..errors import RunError, UsageError
@@ -57,7 +59,9 @@ def _on_disk(
     check_trials(find_family(family), columns["trials"])
     streamed = Streamed([source], formula, family, {**columns, "missing": missing}, seed)
     model = streamed.model({**streamed.learnt(), "prior": prior}, progress)
-    stored = {**source.as_json(streamed.digests()[0]), **ON_DISK}
+    assert isinstance(model.data, OnDisk)
+    digest = streamed.digests()[0] if streamed.known else model.data.hash()
+    stored = {**source.as_json(digest), **ON_DISK}
     return model, stored, columns
 
 
@@ -66,27 +70,38 @@ def is_on_disk(stored: Any) -> bool:
     return isinstance(stored, dict) and stored.get(PLACE) == ON_DISK[PLACE]
 
 
-def sources_of(stored: dict[str, Any]) -> list[tuple[TableSource, str]]:
-    """The parts of such data, and what was their digest. RunError where one is missing."""
+class Part(NamedTuple):
+    """A part of a table on the disk: its digest, and the rows of the table up to its end that went later, sorted."""
+
+    source: TableSource
+    digest: str
+    dropped: Int[np.ndarray, " m"]
+
+
+def sources_of(stored: dict[str, Any]) -> list[Part]:
+    """The parts of such data. RunError where one is missing."""
     parts = stored.get("parts")
     if parts is None:
-        return [(TableSource.located(stored), str(stored["sha256"]))]
+        dropped = np.asarray(stored.get("dropped", []), np.int64)
+        return [Part(TableSource.located(stored), str(stored["sha256"]), dropped)]
     if not isinstance(parts, list) or any("parts" in part for part in parts):
         raise RunError("run.json is damaged: its data have no parts.")
     return [found for part in parts for found in sources_of(part)]
 
 
-def streamed_of(
-    stored: dict[str, Any], spec: dict[str, Any], seed: int, more: TableSource | None = None
-) -> Streamed:
+def streamed_of(stored: dict[str, Any], spec: dict[str, Any], seed: int, more: TableSource | None = None) -> Streamed:  # fmt: skip
     """The design of a run's data again, with rows appended; RunError where they are not the same."""
     found = sources_of(stored)
-    sources = [source for source, _ in found] + ([] if more is None else [more])
+    sources, dropped = [part.source for part in found], [part.dropped for part in found]
+    if more is not None:
+        sources, dropped = [*sources, more], [*dropped, np.zeros(0, np.int64)]
     columns = {name: spec.get(name) for name in ("weights", "trials", "missing")}
-    streamed = Streamed(sources, spec["design"]["formula"], spec["family"], columns, seed)
-    for (source, before), now in zip(found, streamed.digests(), strict=False):
-        if before != now:
-            raise source.changed()
+    streamed = Streamed(
+        sources, spec["design"]["formula"], spec["family"], columns, seed, dropped=dropped
+    )
+    for part, now in zip(found, streamed.digests(), strict=False):
+        if part.digest != now:
+            raise part.source.changed()
     return streamed
 
 

@@ -37,9 +37,10 @@ class Columns:
             self._sum, self._squares = np.zeros(x.shape[1]), np.zeros((x.shape[1],) * 2)
             self._least, self._most = least, most
             self._whole = np.ones(x.shape[1], bool)
-        apart = x - self._about
-        self._sum += apart.sum(axis=0)
-        self._squares += apart.T @ apart
+        with np.errstate(over="ignore", invalid="ignore"):  # of numbers that `check` refuses
+            apart = x - self._about
+            self._sum += apart.sum(axis=0)
+            self._squares += apart.T @ apart
         self._least, self._most = np.minimum(self._least, least), np.maximum(self._most, most)
         self._whole &= (x == np.rint(x)).all(axis=0)
         self.count += len(x)
@@ -47,14 +48,14 @@ class Columns:
     def check(self) -> tuple[np.ndarray, np.ndarray]:
         """The columns' center and scale, [p]; DataError for columns that cannot be told apart."""
         intercept = "Intercept" in self.names
+        largest = np.maximum(self._most, -self._least)
+        check_largest(largest, self.names)
         apart = self._sum / self.count
         mean = self._about + apart
         second = self._squares / self.count - np.outer(apart, apart)
         if not intercept:  # about 0
             second, mean = second + np.outer(mean, mean), np.zeros_like(mean)
         scale = np.sqrt(np.maximum(np.diag(second), 0.0))
-        largest = np.maximum(self._most, -self._least)
-        check_largest(largest, self.names)
 
         def correlations(kept: list[int]) -> np.ndarray:
             return second[np.ix_(kept, kept)] / np.outer(scale[kept], scale[kept])

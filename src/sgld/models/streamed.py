@@ -19,12 +19,15 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Int
 
 from ..data.cells import renumbered
 from ..disk.cache import Cache, key_of, stamp_of
 from ..disk.chained import Chained
 from ..disk.columns import Leaf, Learned
 from ..disk.convert import convert
+from ..disk.databases import DuckDB
+from ..disk.fewer import fewer
 from ..disk.kept import Kept, bytes_told, check_unchanged, kept_rows, rows_told
 from ..disk.merged import merge
 from ..disk.reader import Piece
@@ -54,17 +57,15 @@ Spec = dict[str, Any]
 
 def is_large(source: TableSource, formula: str) -> bool:
     """Whether the table is one whose design is made on the disk: by its numbers, or by the size of its text."""
-    if source.sep is not None or source.decimal != ".":
-        return False
     files = source.files()
     size = sum(path.stat().st_size for path in files)
-    if not files or (size < LARGE / 64):
-        return False
-    if not source.is_parquet:
+    if files and (size < LARGE / 64 or not source.is_parquet):
         return size >= LARGE
-    table = Chained([source], None)
+    table, counted = Chained([source], None), source.batches()
+    # of a query that names its files itself, rows are known when they are counted
+    rows = counted.count() if isinstance(counted, DuckDB) else table.num_rows
     used = Blocks(table, formula, {"weights": None, "trials": None}, "drop").columns
-    return 8 * table.num_rows * len(used) >= LARGE
+    return 8 * rows * len(used) >= LARGE
 
 
 class Streamed:
@@ -74,11 +75,12 @@ class Streamed:
       columns: the names of those of "weights" and "trials", or None, and "missing".
       seed: of the shuffle.
       cache: the folder of caches; None for the user's.
+      dropped: rows that are no longer there, as `Chained` has them, sorted; none: all are.
     """
 
     def __init__(
         self, sources: Sequence[TableSource], formula: str, family: str, columns: dict[str, Any],
-        seed: int, cache: str | Path | None = None,
+        seed: int, cache: str | Path | None = None, dropped: Sequence[Int[np.ndarray, " m"]] = (),
     ) -> None:  # fmt: skip
         if "lag(" in formula.replace(" ", ""):
             raise UsageError(
@@ -87,37 +89,52 @@ class Streamed:
             )
         check_missing(columns["missing"])
         self.sources, self.formula, self.seed = tuple(sources), formula, seed
+        self.dropped = tuple(dropped) or (np.zeros(0, np.int64),) * len(self.sources)
         self.family, self.cache = find_family(family), Cache(cache)
         self.given = {name: columns[name] for name in ("weights", "trials", "missing")}
+        self._count: int | None = None  # of whole rows, once all were read
 
     # -- what decides the rows -------------------------------------------------------------
 
     @cached_property
     def contents(self) -> list[dict[str, Any]]:
         """Of every part: the SHA-256 of its files, and what is read of them."""
-        return [
-            {
+        found: list[dict[str, Any]] = []
+        for source, gone in zip(self.sources, self.dropped, strict=True):
+            found.append({
                 "content": [self.cache.content(path, bytes_told) for path in source.files()],
                 "query": source.data if source.is_query else None,
                 "table": source.table,
+            })  # fmt: skip
+            written = {"sep": source.sep, "decimal": source.decimal}
+            found[-1] |= {
+                name: value for name, value in written.items() if value not in (None, ".")
             }
-            for source in self.sources
-        ]
+            if len(gone):
+                found[-1]["dropped"] = gone.tolist()
+        return found
 
     def digests(self) -> list[str]:
         """Of every part, for run.json: changes with its bytes."""
-        return [key_of(part) for part in self.contents]
+        return [key_of({k: v for k, v in part.items() if k != "dropped"}) for part in self.contents]
+
+    @cached_property
+    def known(self) -> bool:
+        """Whether files decide the rows: a query that names its own is asked anew."""
+        return all(source.files() for source in self.sources)
 
     @cached_property
     def blocks(self) -> Blocks:
         """The columns that are used."""
-        table = Chained(self.sources, self.cache.folder)
+        table = Chained(self.sources, self.cache.folder, self.dropped)
         return Blocks(table, self.formula, self.given, self.given["missing"])
 
     # -- what is learnt --------------------------------------------------------------------
 
     def learnt(self) -> Spec:
         """The model's spec but for its prior: as the cache has it, or in two passes over the table."""
+        if not self.known:
+            return self._learn()
         asked = {"formula": self.formula, "family": self.family.name, **self.given, "parts": self.contents}  # fmt: skip
         path = self.cache.folder / f"learned-{key_of(asked)}.json"
         with contextlib.suppress(OSError, RunError, KeyError):
@@ -150,6 +167,7 @@ class Streamed:
                 outcome.add(part, extra)
             rows_told(block.first + len(block.keep), self.blocks.table.num_rows or 0)
         check_unchanged(stamps)
+        self._count = count
         give_back(np.empty((0, 0)))
         return self._spec(known, columns, outcome)
 
@@ -233,38 +251,69 @@ class Streamed:
 
     def kept(self, spec: Spec) -> tuple[Kept, Any]:
         """The rows in the cache, and the structure of one."""
-        decides = {name: value for name, value in spec.items() if name != "prior"}
-        decides |= {"seed": self.seed, "parts": self.contents}
         reader = _Reader(self, spec)
 
         def write(folder: Path) -> dict[str, Any]:
             stamps = {path: stamp_of(path) for source in self.sources for path in source.files()}
-            before = self._before(decides)
+            before = self._before(spec)
             if before is None:
                 found = convert(reader, folder, self.seed, "drop", rows_told)
+            elif len(self.dropped[-1]):
+                found = fewer(before, self.dropped[-1], reader, folder, self.seed, rows_told)
             else:
-                found = merge(before, self._last(spec), folder, self.seed, rows_told)
+                last = _Reader(self.last(), spec)
+                found = merge(before, last, folder, self.seed, rows_told)
             check_unchanged(stamps)
             return found
 
-        return kept_rows(self.cache, decides, write), reader.treedef
+        found = kept_rows(self.cache, self._decides(spec), write, known=self.known)
+        if self._count not in (None, found.manifest["num_data"]):
+            raise DataError(
+                f"{reader.name}: the query gave {self._count:,} whole rows, and {found.manifest['num_data']:,} when it "
+                "was asked again; ask it when nobody writes to its files."
+            )
+        return found, reader.treedef
 
-    def _before(self, decides: dict[str, Any]) -> Kept | None:
-        """The same rows but for the last part, where the cache has them."""
-        if len(self.sources) < 2:
+    def _decides(self, spec: Spec) -> dict[str, Any]:
+        """All that decides the rows in the cache."""
+        decides = {name: value for name, value in spec.items() if name != "prior"}
+        return {**decides, "seed": self.seed, "parts": self.contents}
+
+    def _before(self, spec: Spec) -> Kept | None:
+        """The rows before the last of them came or went, where the cache has these, or what they were made from."""
+        before = self.before()
+        if before is None:
             return None
-        key = key_of({**decides, "parts": self.contents[:-1]})
+        key = key_of(before._decides(spec))
         manifest = self.cache.found(key, bytes_told)
-        return None if manifest is None else Kept(self.cache.folder / key, manifest, None)
+        if manifest is not None:
+            return Kept(self.cache.folder / key, manifest, None)
+        return None if before._before(spec) is None else before.kept(spec)[0]
 
-    def _last(self, spec: Spec) -> _Reader:
-        return _Reader(self.last(), spec)
+    def before(self) -> Streamed | None:
+        """The same table before the last rows went; where none did, without its last part, if it has several."""
+        if len(self.dropped[-1]):
+            return self._of(self.sources, (*self.dropped[:-1], np.zeros(0, np.int64)))
+        return None if len(self.sources) < 2 else self._of(self.sources[:-1], self.dropped[:-1])
 
     def last(self) -> Streamed:
-        """The last part alone."""
+        """The last part alone, all of its rows."""
+        return self._of(self.sources[-1:], ())
+
+    def _of(self, sources: Sequence[TableSource], dropped: Sequence[Any]) -> Streamed:
         return Streamed(
-            self.sources[-1:], self.formula, self.family.name, self.given, self.seed, self.cache.folder
+            sources, self.formula, self.family.name, self.given, self.seed, self.cache.folder, dropped
         )  # fmt: skip
+
+    def check_levels(self, spec: Spec) -> None:
+        """OtherColumns where the rows that are there no longer have all levels of the formula's categories."""
+        if not self.blocks.has_levels:
+            return
+        table, _, _ = self.blocks.representative()
+        found = rows_of(table, self.formula, self.family, {**self.given, "missing": "error"})
+        now, before = found.learnt.state["names"], spec["design"]["names"]
+        if now != before:
+            raise OtherColumns(now, before)
 
 
 class _Reader:

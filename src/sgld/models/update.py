@@ -13,7 +13,8 @@ as ever. Where the rows move the centre by several sds, or their number by half,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ import numpy as np
 from jaxtyping import Int
 
 from ..data.memory import InMemory
+from ..data.on_disk import OnDisk
+from ..disk.fewer import check_drop, renumbered_drop
 from ..disk.grown import appended, as_grown, table_again, without
 from ..disk.whole import TableSource
 from ..draws.origin import Origin
@@ -161,14 +164,8 @@ def _grown(
     if source is not None:
         more, digest = source.read()
         table, second = appended(table, more, source.data), source.as_json(digest)
-    try:
+    with _saying_what_changed(asked):
         model = FormulaModel.from_spec(asked["model"], table)
-    except OtherColumns as error:
-        changes = [f"no {name!r}" for name in error.lost] + [f"a {name!r}" for name in error.came]
-        raise DataError(
-            f"on the rows there are now {asked['formula']!r} has {', '.join(changes[:6])}, unlike the run: a level "
-            "came, or its last row went, and that is another model; fit these rows anew."
-        ) from error
     came = _numbers(model) >= stayed
     pick = lambda data, mask: jax.tree.map(lambda leaf: np.asarray(leaf)[mask], data)  # noqa: E731
     went, numbers = pick(model.data, np.zeros(len(came), bool)), np.zeros(0, np.int64)
@@ -180,25 +177,54 @@ def _grown(
     return model, changed, as_grown(asked["data"], second, rows)
 
 
+@contextlib.contextmanager
+def _saying_what_changed(asked: dict[str, Any]) -> Iterator[None]:
+    """Other columns than the run's as a sentence about levels."""
+    try:
+        yield
+    except OtherColumns as error:
+        changes = [f"no {name!r}" for name in error.lost] + [f"a {name!r}" for name in error.came]
+        raise DataError(
+            f"on the rows there are now {asked['formula']!r} has {', '.join(changes[:6])}, unlike the run: a level "
+            "came, or its last row went, and that is another model; fit these rows anew."
+        ) from error
+
+
 def _grown_on_disk(
     asked: dict[str, Any], source: TableSource | None, rows: Int[np.ndarray, " m"]
 ) -> tuple[FormulaModel, Changed, dict[str, Any]]:
-    """The same of a design on the disk: of the old table no cell is read."""
-    if source is None or len(rows):
-        raise UsageError(
-            "drop is of tables that fit in memory, and the run's has its rows on the disk; write the table without "
-            "these rows, and fit it."
-        )
-    stored, spec, seed = asked["data"], asked["model"], int(asked["seed"])
-    streamed = streamed_of(stored, spec, seed, source)
-    came, numbers, read = streamed.last().in_memory(spec)
+    """The same of a design on the disk: of the old table no cell is read, but of levels where rows went."""
+    stored, spec, seed, rows = asked["data"], asked["model"], int(asked["seed"]), np.sort(rows)
+    parts, went = stored.get("parts", [stored]), None
+    if len(rows):
+        old = streamed_of(stored, spec, seed).model(spec)
+        check_drop(rows, old.num_data + old.num_dropped)
+        went = _called_so(old, rows)
+        all_gone = renumbered_drop(np.asarray(parts[-1].get("dropped", []), np.int64), rows)
+        parts = [*parts[:-1], {**parts[-1], "dropped": all_gone.tolist()}]
+    streamed = streamed_of({"parts": parts}, spec, seed, source)
+    came, numbers, read, new = None, np.zeros(0, np.int64), 0, None
+    with _saying_what_changed(asked):
+        if source is not None:
+            came, numbers, read = streamed.last().in_memory(spec)
+            new = {**source.as_json(streamed.digests()[-1]), **ON_DISK}
+        if len(rows):
+            streamed.check_levels(spec)
     model = streamed.model(spec)
     first = model.num_data + model.num_dropped - read
-    none = jax.tree.map(lambda leaf: leaf[:0], came)
-    parts = stored.get("parts", [stored])
-    new = {**source.as_json(streamed.digests()[-1]), **ON_DISK}
-    grown = {**as_grown({"path": stored["path"]}, new, rows), "parts": [*parts, new], **ON_DISK}
-    return model, Changed(came, none, first + numbers, np.zeros(0, np.int64)), grown
+    told = as_grown({"path": stored["path"]}, new, rows)
+    grown = {**told, "parts": parts if new is None else [*parts, new], **ON_DISK}
+    none = _called_so(model, rows[:0])
+    came, went = (none if part is None else part for part in (came, went))
+    return model, Changed(came, went, first + numbers, rows), grown
+
+
+def _called_so(model: FormulaModel, rows: Int[np.ndarray, " m"]) -> Any:
+    """Those rows of a design on the disk that the user calls so."""
+    data = model.data
+    assert isinstance(data, OnDisk)
+    places = data.rows_called(rows, 0) if len(rows) else rows
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[places], data.held.rows)
 
 
 def _numbers(model: FormulaModel) -> Int[np.ndarray, " N"]:

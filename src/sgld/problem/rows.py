@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..mesh import on_host
 from ..stages import counted
 from .problem import Problem
+from .spread import seen_by_workers, spread_over
 
 __all__ = ["each_row", "row_gradient", "row_gradients", "row_values", "scores"]
 
@@ -57,7 +58,13 @@ def each_row(
     What is held does not grow with the number of rows: `look`, a function of a module, which is compiled, meets as
     many at a time as make NUMBERS numbers where each makes `width`.
     """
-    N, done = problem.num_data, 0
+    N, done, rows = problem.num_data, 0, spread_over(problem)
+    if rows is not None:
+        for numbers, seen in seen_by_workers(rows, problem, look, given, width):
+            done += len(numbers)
+            counted(done, N, "rows")
+            yield numbers, seen
+        return
     pieces = problem.source.with_batches(max(1, min(N, NUMBERS // width)), "reshuffle")
     together = max(1, SEEN_TOGETHER // pieces.block_size)
     for first in range(0, pieces.num_blocks, together):

@@ -15,6 +15,7 @@ from ..data.always import AlwaysIn
 from ..data.source import Source
 from .problem import Problem
 from .rows import row_values
+from .spread import spread
 
 __all__ = [
     "block_gradients",
@@ -61,6 +62,7 @@ def _over_pieces(source: Source, width: int, piece):
     return total
 
 
+@spread(prior=True)
 @jax.jit
 def value_and_gradient(
     problem: Problem, z: Float[Array, " d"]
@@ -97,6 +99,7 @@ def differences(
     return np.concatenate(parts)[:count]
 
 
+@spread(prior=True)
 @jax.jit
 def _differences(problem, zs, center):
     prior = jax.vmap(problem.log_prior)(zs) - problem.log_prior(center)
@@ -117,6 +120,7 @@ def _differences(problem, zs, center):
     return prior + _over_pieces(problem.source, max(POINTS, problem.source.row_width), piece)
 
 
+@spread(prior=False)
 @jax.jit
 def likelihood_gradient(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
     """sum_i grad log_likelihood_i(z)."""
@@ -134,6 +138,7 @@ def log_densities(problem: Problem, zs: Float[np.ndarray, "m d"]) -> Float[np.nd
     return np.concatenate(parts)[:count].astype(np.float64)
 
 
+@spread(prior=True)
 @jax.jit
 def _log_densities(problem, zs):
     prior = jax.vmap(problem.log_prior)(zs)
@@ -158,6 +163,7 @@ def gradients(problem: Problem, zs: Float[np.ndarray, "m d"]) -> Float[np.ndarra
     return np.concatenate(parts)[:count].astype(np.float64)
 
 
+@spread(prior=True)
 @jax.jit
 def _gradients(problem, zs):
     prior = jax.vmap(jax.grad(problem.log_prior))(zs)
@@ -169,6 +175,7 @@ def _gradients(problem, zs):
     return prior + _over_pieces(problem.source, max(zs.shape[0], problem.source.row_width), piece)
 
 
+@spread(prior=True)
 @jax.jit
 def curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "d d"]:
     """-(d/dz)^2 of the log posterior at z: d Hessian-vector products a row, in pieces."""
@@ -180,6 +187,7 @@ def curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "d d"]:
     return -(prior + _over_pieces(problem.source, width, piece))
 
 
+@spread(prior=False)
 @jax.jit
 def directions(
     problem: Problem, z: Float[Array, " d"], factor: Float[Array, "d d"]

@@ -1,18 +1,24 @@
 """A formula's design on the disk, made in blocks, is the design in memory, shuffled."""
 
+import errno
+from pathlib import Path
+
 import jax
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 import sgld
+import sgld.models.update as updating
 from sgld.data.shuffle import shuffled
+from sgld.disk.fewer import renumbered_drop
 from sgld.disk.whole import TableSource
 from sgld.draws.run_directory import RunDirectory
 from sgld.errors import DataError, RunError, UsageError
 from sgld.models import blockwise, doors, streamed
-from sgld.models.fit import model_of_run
+from sgld.models.fit import model_of_run, resume
 from sgld.models.formula import FormulaModel
 from sgld.models.streamed import Streamed
 from sgld.models.update import update
@@ -137,6 +143,84 @@ def test_appended_rows_are_laid_among_the_others_as_if_all_were_read(tmp_path, m
     assert str(old) not in opened  # no cell of the old table was read
 
 
+def places_of(folder):
+    """Every file of a folder of rows, by its name."""
+    return {
+        path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".npy", ".i8")
+    }
+
+
+def test_rows_are_dropped_as_if_they_had_never_been(tmp_path, monkeypatch):
+    """Bit for bit the files of the table without them, made from the cache, from the tables, and with more appended."""
+    monkeypatch.setattr("sgld.disk.fewer.HELD", 20_000)
+    old, new, formula = made(), made(400, 1), "y ~ x + town"
+    folder, more = laid(tmp_path / "old", old), laid(tmp_path / "new", new, 1)
+    x, rng = old["x"].to_numpy(zero_copy_only=False), np.random.default_rng(2)
+    gone = np.sort(np.append(rng.choice(N, 300, replace=False), np.flatnonzero(np.isnan(x))[:3]))
+    gone = np.unique(gone)
+    left = old.filter(pa.array(~np.isin(np.arange(N), gone)))
+    again = np.array([0, 5, left.num_rows - 1])  # of what is left
+    fewer = left.filter(pa.array(~np.isin(np.arange(left.num_rows), again)))
+    source, added = TableSource.of(folder), TableSource.of(more)
+    none, both = np.zeros(0, np.int64), renumbered_drop(gone, again)
+    streamed = lambda sources, dropped, cache=None: Streamed(  # noqa: E731
+        sources, formula, "gaussian", NOTHING, 3, cache, dropped
+    )
+    spec = {**streamed([source], ()).learnt(), "prior": None}
+    streamed([source], ()).kept(spec)
+    for number, (table, sources, dropped) in enumerate([
+        (left, [source], [gone]),
+        (fewer, [source], [both]),
+        (pa.concat_tables([left, new]), [source, added], [gone, none]),
+        (pa.concat_tables([fewer, new]), [source, added], [both, none]),
+    ]):  # fmt: skip
+        whole = TableSource.of(laid(tmp_path / f"whole{number}", table))
+        expected, _ = streamed([whole], (), tmp_path / "other").kept(spec)
+        for cache in (
+            None,
+            tmp_path / f"apart{number}",
+        ):  # from the rows in the cache; from the tables
+            found, _ = streamed(sources, dropped, cache).kept(spec)
+            assert places_of(found.folder) == places_of(expected.folder)
+            for name in ("num_data", "num_read", "num_dropped", "hash"):
+                assert found.manifest[name] == expected.manifest[name]
+
+
+def test_a_run_on_the_disk_forgets_rows(tmp_path):
+    """Dropped twice, and with more appended; what cannot be is a sentence, and writes nothing."""
+    old, formula = made(), "count ~ x + town"
+    folder, run = laid(tmp_path / "old", old), tmp_path / "run"
+    pq.write_table(made(200, 1), tmp_path / "new.parquet")
+    few = {"family": "poisson", "step_size": 1e-4, "num_draws": 20, "progress": False}
+    sgld.fit(folder, formula, out=run, **few)
+    less = update(run, drop=[17, 3], out=tmp_path / "less", progress=False)
+    twice = update(tmp_path / "less", tmp_path / "new.parquet", drop=[0], out=tmp_path / "twice", progress=False)  # fmt: skip
+    stay = pa.array(~np.isin(np.arange(N), [0, 3, 17]))
+    table = pa.concat_tables([old.filter(stay), made(200, 1)])
+    whole = FormulaModel.build(table, formula, "poisson", missing="drop")
+    assert twice.model.num_data == whole.num_data
+    assert less.model.num_data + less.model.num_dropped == N - 2
+    asked = RunDirectory(run).begun()
+    held = FormulaModel.from_spec(asked["model"], old)
+    row = np.isin(np.asarray(held.row_numbers), [3, 17])
+    _, changed, _ = updating._grown_on_disk(asked, None, np.array([17, 3]))
+    for ours, theirs in zip(jax.tree.leaves(changed.went), jax.tree.leaves(held.data), strict=True):
+        np.testing.assert_allclose(np.sort(ours, 0), np.sort(np.asarray(theirs)[row], 0), rtol=3e-6, atol=3e-6)  # fmt: skip
+    assert changed.gone.tolist() == [3, 17] and not len(changed.called)
+    again = model_of_run(RunDirectory(tmp_path / "twice").begun())
+    assert again.data.hash() == twice.model.data.hash()
+    rural = np.flatnonzero(np.array(old["town"].to_pylist()) == "rural")
+    for drop, error, said in (
+        ([N], UsageError, "drop must hold rows from 0 to 2999. Got 3000"),
+        ([1, 1], UsageError, "drop must name no row twice"),
+        (range(N), UsageError, "drop must leave at least one row"),
+        (rural, DataError, r"has no 'town\[T.rural\]', unlike the run"),
+    ):
+        with pytest.raises(error, match=said):
+            update(run, drop=drop, out=tmp_path / "bad", progress=False)
+    assert not (tmp_path / "bad").exists()
+
+
 def _counting(real, opened):
     def batches(self, *args):
         opened.append(self.data)
@@ -155,6 +239,10 @@ def test_a_run_on_the_disk_is_the_run_in_memory(tmp_path, monkeypatch):
     np.testing.assert_allclose(a, b, atol=2e-4 * np.std(b))
     assert f"{held.model.num_data} rows" in repr(on_disk.model)
     assert on_disk.predict({"x": [1.0], "town": ["inner"]})["mean"].shape == (1,)
+    with pytest.raises(
+        DataError, match="town is nowhere in data row 1, a level outside 'inner', 'outer', 'rural'"
+    ):
+        on_disk.predict({"x": [1.0], "town": ["nowhere"]})
     assert on_disk.report(tmp_path / "page.html").is_file()
     again = model_of_run(RunDirectory(tmp_path / "a").begun())
     assert again.data.hash() == on_disk.model.data.hash()
@@ -184,6 +272,56 @@ def test_an_update_reads_the_new_rows_alone_and_gives_the_posterior_of_all(tmp_p
     assert finished.position["coefficients"].shape == twice.draws.position["coefficients"].shape
 
 
+def test_a_query_that_names_its_files_is_asked_anew(tmp_path, monkeypatch):
+    """Its rows, counted, decide whether they are held; nothing that was learnt of others is used for them."""
+    pytest.importorskip("duckdb")
+    folder = laid(tmp_path / "t", made())
+    query = f"select * from '{folder}/*.parquet' where k < 2"
+    source = TableSource.of(query)
+    monkeypatch.setattr(streamed, "LARGE", 8 * 2 * N)
+    assert not streamed.is_large(source, "y ~ x")
+    monkeypatch.setattr(streamed, "LARGE", 1)
+    assert streamed.is_large(source, "y ~ x")
+    few = {"step_size": 1e-4, "num_draws": 20, "progress": False}
+    for seed in (0, 1):  # another table under the same query
+        laid(folder, made(seed=seed))
+        fit = sgld.fit(query, "y ~ x", out=tmp_path / f"run{seed}", **few)
+        assert isinstance(fit.model.data, sgld.data.on_disk.OnDisk)
+        held = FormulaModel.build(
+            made(seed=seed).filter(pc.field("k") < 2), "y ~ x", missing="drop"
+        )
+        assert fit.model.num_data == held.num_data
+        np.testing.assert_allclose(fit.model.spec["center"], held.spec["center"], rtol=1e-9)
+        assert (
+            RunDirectory(tmp_path / f"run{seed}").begun()["data"]["sha256"] == fit.model.data.hash()
+        )
+    source = Streamed([source], "y ~ x", "gaussian", NOTHING, 0)
+    spec = source.learnt()
+    laid(folder, made(2000))
+    with pytest.raises(DataError, match=r"whole rows, and .* when it was asked again"):
+        source.kept(spec)
+
+
+def test_a_text_is_read_as_its_user_says(tmp_path):
+    """Its separator and decimal point, which are kept, and decide what is learnt."""
+    table = made(400)
+    rows = zip(*(table[name].to_pylist() for name in ("x", "year", "y")), strict=True)
+    cells = (";".join("" if v is None else str(v).replace(".", ",") for v in row) for row in rows)
+    (tmp_path / "t.csv").write_text("x;year;y\n" + "\n".join(cells) + "\n")
+    held = FormulaModel.build(table, "y ~ x + year", missing="drop")
+    few = {"step_size": 1e-4, "num_draws": 20, "progress": False}
+    fit = sgld.fit(tmp_path / "t.csv", "y ~ x + year", decimal=",", sep=";", out=tmp_path / "run", **few)  # fmt: skip
+    assert isinstance(fit.model.data, sgld.data.on_disk.OnDisk)
+    np.testing.assert_allclose(fit.model.spec["center"], held.spec["center"], rtol=1e-9)
+    again = model_of_run(RunDirectory(tmp_path / "run").begun())
+    assert again.data.hash() == fit.model.data.hash()
+    with pytest.raises(UsageError, match="sep and decimal are both ','"):
+        sgld.fit(tmp_path / "t.csv", "y ~ x", decimal=",", sep=",", **few)
+    laid(tmp_path / "t", made(), 1)
+    with pytest.raises(UsageError, match="sep and decimal are of files of text"):
+        sgld.fit(tmp_path / "t" / "0.parquet", "y ~ x", sep=";", **few)
+
+
 def test_what_is_refused(tmp_path):
     folder = laid(tmp_path / "t", made())
     fit = lambda formula, **how: sgld.fit(folder, formula, progress=False, **how)  # noqa: E731
@@ -203,13 +341,87 @@ def test_what_is_refused(tmp_path):
     laid(folder, bad)
     with pytest.raises(DataError, match=r"'year' .* data row 2501\b"):
         fit("y ~ x + year")
+    laid(
+        folder,
+        made().set_column(1, "year", pa.array(np.where(np.arange(N) == 2500, 1e300, 2000.0))),
+    )
+    with pytest.raises(DataError, match=r"'year' holds numbers of 1e\+300; give it in a unit"):
+        fit("y ~ x + year")  # and warns of nothing
+
+
+PARTS = {
+    "a column is missing": (lambda t: t.drop_columns(["x"]), "1.parquet lacks the column 'x' that .*0.parquet has"),
+    "a column of texts": (
+        lambda t: t.set_column(0, "x", pa.array(["a"] * t.num_rows)),
+        "'x' is string in .*1.parquet, and double in .*0.parquet; write it with one type",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PARTS)
+def test_parts_that_do_not_agree_are_refused_and_nothing_is_written(tmp_path, what):
+    folder, (change, said) = laid(tmp_path / "t", made()), PARTS[what]
+    pq.write_table(change(made().slice(1000, 1000)), folder / "1.parquet")
+    with pytest.raises(DataError, match=said):
+        sgld.fit(folder, "y ~ x", out=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_cut_short_or_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    folder = laid(tmp_path / "t", made())
+    content = (folder / "1.parquet").read_bytes()
+    (folder / "1.parquet").write_bytes(content[: len(content) // 2])
+    with pytest.raises(DataError, match=r"1.parquet is a truncated Parquet file"):
+        sgld.fit(folder, "y ~ x", out=tmp_path / "run", progress=False)
+    (folder / "1.parquet").write_bytes(content)
+    for name in ("_made", "standardised"):  # while it is learnt from, and while it is converted
+        real = getattr(Streamed, name)
+
+        def meanwhile(*given, real=real):
+            (folder / "1.parquet").write_bytes(content)
+            return real(*given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Streamed, name, meanwhile)
+            with pytest.raises(
+                DataError, match=r"1.parquet changed while it was read; open it again"
+            ):
+                sgld.fit(folder, "y ~ x + town", out=tmp_path / "run", progress=False)
+        if name == "_made":
+            Streamed([TableSource.of(folder)], "y ~ x + town", "gaussian", NOTHING, 0).learnt()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_design_that_was_damaged_is_made_anew_and_a_run_goes_on(tmp_path, monkeypatch):
+    few = {"step_size": 1e-4, "num_draws": 20, "progress": False}
+    fit = sgld.fit(laid(tmp_path / "t", made()), "y ~ x", out=tmp_path / "run", **few)
+    leaf = Path(fit.model.data.files.paths[0])
+    content = bytearray(leaf.read_bytes())
+    content[-40] ^= 1
+    leaf.write_bytes(content)
+    for name in ("result.json", "summary.json", "draws.npz"):
+        (tmp_path / "run" / name).unlink()
+    again = resume(tmp_path / "run", progress=False)
+    ours, theirs = (d.position["coefficients"] for d in (again, fit.draws))
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_full_disk_under_a_design_is_told(tmp_path, monkeypatch):
+    def full(*given):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("sgld.disk.spill.Spill.add", full)
+    with pytest.raises(
+        DataError, match=r"is full: the shuffled rows need twice their size .* cache="
+    ):
+        sgld.fit(laid(tmp_path / "t", made()), "y ~ x", out=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+    assert not [p for p in (tmp_path / "cache").iterdir() if p.is_dir()]
 
 
 def test_a_run_whose_file_changed_is_not_taken_up(tmp_path):
     folder = laid(tmp_path / "t", made())
     sgld.fit(folder, "y ~ x", out=tmp_path / "run", progress=False)
-    with pytest.raises(UsageError, match="drop is of tables that fit in memory"):
-        update(tmp_path / "run", drop=[3], out=tmp_path / "less", progress=False)
     laid(folder, made(seed=1))
     pq.write_table(made(9, 1), tmp_path / "new.parquet")
     with pytest.raises(RunError, match="has changed since the run was begun"):
