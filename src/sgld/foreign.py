@@ -66,7 +66,8 @@ def answering(
             here = called.get(name)
             what = f"{who} takes {here}, not {name}" if here in own else f"{who} takes no {name}"
             more = f"; {said[name]}" if said and name in said else ""
-            if not more and here not in own and "data" in own and np.ndim(given[name]) > 0:
+            rows: Any = given[name]
+            if not more and here not in own and "data" in own and np.ndim(rows) > 0:
                 more = f"; rows go into data=, as a NumPyro model's arguments do: data={{{name!r}: {name}, ...}}"
             near = "" if more or here in own else did_you_mean(name, own)
             raise UsageError(f"{what}. Got {name}={_short(given[name])}{more}.{near}")
