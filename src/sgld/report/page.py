@@ -61,7 +61,10 @@ def write_report(run_path: Path | str, model: FormulaModel | None = None) -> Pat
 
 
 def report_of(
-    draws: Draws, path: Path | str, asked: dict[str, Any], find: Callable[[], Checked | None]
+    draws: Draws,
+    path: Path | str,
+    asked: dict[str, Any],
+    find: Callable[[], Checked | None] = lambda: None,
 ) -> Path:
     """Write the page of `draws` to the file `path`; return it.
 
