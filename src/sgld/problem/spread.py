@@ -95,8 +95,9 @@ def spread(*, prior: bool) -> Callable[[F], F]:
                 total = jax.tree.map(lambda t, a: t + np.asarray(a, np.float64), total, alone)
             return jax.tree.map(lambda t, part: np.asarray(t, part.dtype), total, parts[0])
 
-        # what release.py gives back, as of any compiled function
-        called.lower, called.clear_cache = function.lower, function.clear_cache  # pyright: ignore
+        # what release.py gives back, and tests count, as of any compiled function
+        for name in ("lower", "clear_cache", "_cache_size"):
+            setattr(called, name, getattr(function, name))
         return called  # pyright: ignore
 
     return decorated
