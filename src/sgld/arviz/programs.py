@@ -15,13 +15,13 @@ from jaxtyping import Float, Int
 from ..bridge.program import Density, Prior, Program, Report
 from ..bridge.sites import Site, log_prob, plate_sizes, sample_sites
 from ..posterior import Posterior
+from .choice import MOST_LEVELS
 from .rows import CELLS, Rows
 from .subject import Subject
 
 __all__ = ["subject_of_program"]
 
 PyTree = Any
-MOST_LEVELS = 12
 
 
 def subject_of_program(posterior: Posterior, data: Any, seed: int) -> Subject | None:
@@ -71,7 +71,7 @@ def _has_levels(site: Site) -> bool:
     try:
         support = np.asarray(fn.enumerate_support(expand=False)).ravel()
     except (NotImplementedError, ValueError, jax.errors.ConcretizationTypeError):
-        return False  # a binomial whose numbers of trials differ
+        return False  # NumPyro's, of a binomial whose numbers of trials differ: rows have no levels in common
     return len(support) <= MOST_LEVELS and np.array_equal(support, np.arange(len(support)))
 
 

@@ -142,18 +142,15 @@ def _plain(
     rows = Rows.of(posterior.log_likelihood, data, seed=seed)
     if rows.source is not None:  # its rows may not fit into memory
         return Subject(rows, position)
+    names = [f"data{name}" if name.startswith("[") else name for name in leaf_names(rows.data)]
+    arrays = dict(zip(names, jax.tree.leaves(rows.data), strict=True))
     if outcome is None and simulate is None and posterior.predict is not None:
         choice = Choice.of(posterior.predict, rows, position(one_draw))
         if choice is not None:
             return Subject(
-                rows,
-                position,
-                observed={"outcome": choice.labels},
-                replicate=choice.replicate,
-                levels=choice.levels,
-            )
-    names = [f"data{name}" if name.startswith("[") else name for name in leaf_names(rows.data)]
-    arrays = dict(zip(names, jax.tree.leaves(rows.data), strict=True))
+                rows, position, observed={"outcome": choice.labels}, constant=arrays,
+                replicate=choice.replicate, levels=choice.levels,
+            )  # fmt: skip
     called = f"data[{outcome}]" if isinstance(outcome, int) else outcome
     if called is not None and called not in arrays:
         raise UsageError(f"outcome must be one of the data, {', '.join(names)}. Got {outcome!r}.")

@@ -9,7 +9,8 @@ from ..arviz.subject import Subject, subject_of
 from ..draws.draws import Draws
 from ..draws.origin import known_of
 from ..draws.run_directory import RunDirectory
-from ..report.page import of_formula, report_of
+from ..errors import SGLDError, UsageError, first_line
+from ..report.page import Checked, of_formula, report_of
 from .outcomes import checked
 
 __all__ = ["report"]
@@ -36,16 +37,35 @@ def report(
         return report_of(draws, path, asked, of_formula(draws, asked, lambda: known_of(origin).model))  # fmt: skip
     subject = _known(draws, posterior, data, how)
     seed = int(asked.get("seed", 0))
-    find = lambda: None if subject is None else checked(draws, subject, seed)  # noqa: E731
-    return report_of(draws, path, asked, find)
+    return report_of(draws, path, asked, lambda: _checked(draws, subject, seed))
 
 
 def _known(draws: Draws, posterior: Any, data: Any, how: dict[str, Any]) -> Subject | None:
-    """The model, where it makes outcomes of rows."""
+    """The model, where it makes outcomes of rows. Raises as `subject_of` where it is given."""
     origin = draws.origin
     known = origin is not None and origin.posterior is not None and not origin.kept
     if draws.moments is not None or (posterior is None and not known):
         return None
-    subject = subject_of(draws, posterior, data, **how)
+    try:
+        subject = subject_of(draws, posterior, data, **how)
+    except SGLDError:
+        if posterior is not None or how:
+            raise
+        return None  # of draws that report something else than positions, say
     made = subject.replicate is not None and subject.observed and subject.rows is not None
     return subject if made else None
+
+
+def _checked(draws: Draws, subject: Subject | None, seed: int) -> Checked | None:
+    """The check; UsageError where the model's outcomes cannot be drawn."""
+    if subject is None:
+        return None
+    try:
+        return checked(draws, subject, seed)
+    except SGLDError:
+        raise
+    except (
+        Exception
+    ) as error:  # whatever a user's distribution does when outcomes are drawn from it
+        said = f"{type(error).__name__} ({first_line(error)})"
+        raise UsageError(f"the model's outcomes could not be drawn: {said}.") from error

@@ -29,7 +29,7 @@ from .replicated import Replicated, replicate
 from .style import PAGE
 from .text import banner, layers, says, table, what_was_asked, what_was_chosen
 
-__all__ = ["of_formula", "report_of", "write_report"]
+__all__ = ["Checked", "of_formula", "report_of", "write_report"]
 
 Checked = tuple[str, str, Replicated]
 
@@ -374,7 +374,7 @@ def _check(find: Callable[[], Checked | None]) -> str:
     try:
         found = find()
     except SGLDError as error:
-        return _section(title, f"<p>The predictive check needs the data, but {says(error)}</p>")
+        return _section(title, f"<p>There is no predictive check: {says(error)}</p>")
     if found is None:
         return ""
     svg, reading, made = found

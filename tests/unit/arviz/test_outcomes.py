@@ -112,3 +112,18 @@ def test_several_numbers_a_row_have_no_panel(tmp_path):
     assert "Does the model fit?" not in page
     with pytest.raises(UsageError, match="posterior= and data="):
         draws.plot("ppc")
+
+
+class Undrawn(dist.Normal):
+    def sample(self, key, sample_shape=()):
+        raise NotImplementedError("no sampler was written")
+
+
+def test_a_distribution_without_a_sampler_costs_the_check_and_not_the_page(tmp_path):
+    def undrawn(x, y):
+        slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", x.shape[0]):
+            numpyro.sample("y", Undrawn(slope * x, 1.0), obs=y)
+
+    page = draws_near(1.0).report(tmp_path / "page.html", undrawn, (X, X)).read_text()
+    assert "There is no predictive check: the model" in page and "no sampler was written" in page

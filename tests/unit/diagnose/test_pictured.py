@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import entropy
 
 import sgld
+from sgld.arviz import choice as choice_of
 from sgld.arviz.choice import Choice
 from sgld.arviz.rows import Rows
 from sgld.diagnose.pictured import pictured, with_details
@@ -69,8 +70,10 @@ def net(key=0):
     return eqx.nn.MLP(2, 3, 4, 1, key=jax.random.key(key))
 
 
-def test_labels_are_found_without_being_told(rng):
-    """The class of a row is the one whose log probability its log likelihood is."""
+@pytest.mark.parametrize("at_once", [4096, 7])
+def test_labels_are_found_without_being_told(rng, monkeypatch, at_once):
+    """The class of a row is the one whose log probability its log likelihood is, in pieces too."""
+    monkeypatch.setattr(choice_of, "AT_ONCE", at_once)
     x = rng.normal(size=(40, 2)).astype(np.float32)
     y = rng.integers(0, 3, 40).astype(np.int32)
     posterior = sgld.Posterior(
@@ -106,6 +109,16 @@ def test_a_regression_or_a_part_of_a_likelihood_is_no_choice(rng, scale):
     assert Choice.of(known.predict, rows, seal(net())) is None
 
 
+def test_many_classes_are_not_looked_at_one_by_one(rng):
+    wide = eqx.nn.MLP(2, choice_of.MOST_LEVELS + 1, 4, 1, key=jax.random.key(0))
+    posterior = sgld.Posterior(
+        sgld.networks.normal_prior(1.0), lambda net, row: jax.nn.log_softmax(net(row[0]))[row[1]]
+    )
+    known = for_modules(posterior, seal(wide))
+    data = (rng.normal(size=(9, 2)).astype(np.float32), np.zeros(9, np.int32))
+    assert Choice.of(known.predict, Rows.of(known.log_likelihood, data), seal(wide)) is None
+
+
 def test_the_page_of_a_network_shows_its_predictions(tmp_path, rng):
     x = rng.normal(size=(40, 2)).astype(np.float32)
     y = (x[:, 0] > 0).astype(np.int32)
@@ -119,5 +132,6 @@ def test_the_page_of_a_network_shows_its_predictions(tmp_path, rng):
     page = draws.report(tmp_path / "page.html").read_text()
     assert "Entropy of predictions" in page and "Calibration of outcome" in page
     assert "pictured" not in str(draws.summary().to_dict())
+    assert {"observed_data", "constant_data"} <= set(draws.to_arviz(progress=False).children)
     page = sgld.load(tmp_path / "run").report(tmp_path / "again.html").read_text()
     assert "Entropy of predictions" in page and "Calibration of outcome" not in page

@@ -129,7 +129,7 @@ def test_what_the_user_wrote_is_escaped(tmp_path):
     path = run(tmp_path, names=(EVIL, "b\0", "$x_1$ {y} ${z}"), reasons=(EVIL,), asked=asked)
     page = written(path)
     raw = (path / "report.html").read_text("utf-8")
-    assert "<img" not in raw and EVIL in page and "The predictive check needs the data" in page
+    assert "<img" not in raw and EVIL in page and "There is no predictive check: " in page
     assert "$x_1$ {y} ${z}" in page
 
 
