@@ -133,17 +133,19 @@ class Prepared:
     seconds: dict[str, float]
 
 
-def request(work: Workload, chains: int, draws: int, order: str, sampler: Any = "auto") -> Request:
-    """Everything by hand."""
+def request(
+    work: Workload, chains: int, draws: int, order: str, sampler: Any = "auto", noise: str = "auto"
+) -> Request:
+    """Everything by hand, but for the noise."""
     return Request(
         sampler, work.step_size, 0.05, 1.0, sgld.Minibatch(), sgld.Scalar(1.0), order,
-        work.batch_size, chains, draws, 0, THIN, 0,
+        work.batch_size, chains, draws, 0, THIN, 0, noise=noise,
     )  # fmt: skip
 
 
 def prepare(
     work: Workload, chains: int, order: str = "reshuffle", draws: int = 1000, judge: bool = False,
-    sampler: Any = "auto",
+    sampler: Any = "auto", noise: str = "auto",
 ) -> Prepared:  # fmt: skip
     """The steps of `sgld.sample` in their order, each with its seconds."""
     seconds: dict[str, float] = {}
@@ -154,7 +156,7 @@ def prepare(
         seconds[name] = time.perf_counter() - began
         return result
 
-    ask = request(work, chains, draws, order, sampler)
+    ask = request(work, chains, draws, order, sampler, noise)
     posterior = sgld.Posterior(work.log_prior, work.log_likelihood)
     ready = timed("check", lambda: problems.prepare(posterior, work.data, work.init))
     plan = timed("tune", lambda: make_plan(ready, ask))
@@ -186,6 +188,23 @@ def own_loop(prepared: Prepared, **options: Any) -> workloads.Timed:
             )  # fmt: skip
 
         call.seed, call.steps = 0, (draws - 1) * THIN + 1
+        return call
+
+    return of_length
+
+
+def whole_call(work: Workload, steps: int = 2000) -> workloads.Timed:
+    """`sgld.sample` as a user types it, of so many steps whatever is asked: tuning, loop, verdict."""
+
+    def of_length(_: int) -> Callable[[], Any]:
+        def call():
+            sgld.sample(
+                sgld.Posterior(work.log_prior, work.log_likelihood), work.data, work.init,
+                step_size=work.step_size, batch_size=work.batch_size, num_chains=1, burn_in=0, thin=THIN,
+                num_draws=steps // THIN, progress=False,
+            )  # fmt: skip
+
+        call.steps = steps
         return call
 
     return of_length
@@ -270,6 +289,8 @@ def race_w3(rounds: int, seconds: float) -> Iterator[tuple[list[Row], list[Targe
     work, group = workloads.network(), "W3, 1 chain"
     contenders = [
         Contender("sgld", own_loop(prepare(work, 1))),
+        Contender("sgld, normals", own_loop(prepare(work, 1, noise="normal"))),
+        Contender("sgld.sample, again", whole_call(work)),
         Contender(QUIET, own_loop(prepare(work, 1, sampler=Noiseless()))),
         Contender(PEER, workloads.blackjax_scan(work, 1)),
         Contender("naive scan", workloads.naive_scan(work, 1)),
@@ -281,6 +302,8 @@ def race_w3(rounds: int, seconds: float) -> Iterator[tuple[list[Row], list[Targe
         [
             Target(f"{group}: x BlackJAX", rows[0].ratios[PEER], 2.5),
             Target(f"{group}: times slower than without noise", slower, None, 1.5),
+            Target(f"{group}: a second sgld.sample, x BlackJAX", rows[2].ratios[PEER], 1.3),
+            Target(f"{group}: share of the rate without noise", rows[0].ratios[QUIET], 0.7),
         ],
     )
 

@@ -20,6 +20,7 @@ __all__ = [
     "FamilyName",
     "KLWeights",
     "Method",
+    "Noise",
     "Number",
     "Optimizer",
     "Order",
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 Order = Literal["reshuffle", "symmetric", "independent", "replacement", "subset"]
+Noise = Literal["normal", "binomial"]
 Method = Literal["nuts", "hmc", "mala", "metropolis"]
 FamilyName = Literal[
     "gaussian", "student-t", "bernoulli", "binomial", "categorical", "poisson", "negative-binomial",

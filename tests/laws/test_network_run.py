@@ -108,3 +108,10 @@ def test_only_predictions_are_kept_where_asked_and_the_verdict_is_theirs():
     draws = run(keep=lambda p: p["v"], num_draws=50, max_steps=1000)
     assert draws.position.shape == (4, draws.num_draws, WIDTH)
     assert draws.verdict.extra["predictions"]["kind"] == "means"
+
+
+def test_sgld_asked_for_takes_a_step_by_its_own_rule(batches):
+    draws = run(sampler=sgld.SGLD(), num_draws=30, max_steps=600)
+    plan = draws.plan.setup
+    assert isinstance(plan.sampler, sgld.SGLD) and not plan.corrected and plan.predictions
+    assert np.isfinite(draws.position["w"]).all()

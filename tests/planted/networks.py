@@ -9,8 +9,29 @@ PART = "tests/unit/networks/test_part.py::"
 HALF = "tests/unit/networks/test_networks_halving.py::"
 
 PICTURED = "tests/unit/diagnose/test_pictured.py::"
+INJECTED = "tests/unit/sampler/test_injected.py::"
 
 NETWORKS = [
+    Mutant(
+        "injected: numbers that share a bit", "sampler/injected.py",
+        "shifts = jnp.arange(0, 32, BITS, dtype=jnp.uint32)", "shifts = 3 * jnp.arange(8, dtype=jnp.uint32)",
+        INJECTED + "test_every_bit_of_a_word_is_in_one_number",
+    ),
+    Mutant(
+        "injected: counts however long the step", "tune/injected.py",
+        "-found <= MOST_EXCESS", "-found <= 1",
+        INJECTED + "test_counts_are_chosen_for_many_parameters_and_short_steps_and_told",
+    ),
+    Mutant(
+        "injected: exact chains accept by counts", "tune/from_chains.py",
+        'open_ and ask.noise != "binomial" and problem', "open_ and problem",
+        INJECTED + "test_exact_chains_are_not_chosen_where_counts_are_asked_for",
+    ),
+    Mutant(
+        "injected: the run draws normals all the same", "run/execute.py",
+        "make_probe(problem, setup, starts), positions, setup.noise,", "make_probe(problem, setup, starts), positions,",
+        INJECTED + "test_the_law_of_a_run_has_the_variance_of_normals_and_the_kurtosis_of_the_formula",
+    ),
     Mutant(
         "pictured: what draws disagree about is left out", "diagnose/pictured.py",
         "each = -np.sum(np.exp(predicted) * predicted, axis=-1)",

@@ -25,6 +25,7 @@ class Setup:
       order, batch_size: of the rows; None without data.
       always: the user's numbers of the rows that are in every batch; None for none.
       predictions: whether the run is judged by predictions, not by single parameters.
+      noise: the law of the injected numbers, "normal" or "binomial".
       step_size, temperature: schedules, functions of the step.
       burn_in, thin, num_draws, num_chains: lengths of a run.
       starts: free positions [chain, d] that the chains start from; None: dispersed around the centre
@@ -45,6 +46,7 @@ class Setup:
     starts: Float[np.ndarray, "chain d"] | None = None
     always: Int[np.ndarray, " m"] | None = None
     predictions: bool = False
+    noise: str = "normal"
 
     @property
     def corrected(self) -> bool:
@@ -64,7 +66,15 @@ class Setup:
             gradient = ControlVariates()  # at a centre that is found again
         if isinstance(gradient, Full) and gradient.base is not None:
             gradient = Full(0.0)  # of the rows in the order that they will have then
-        names = ("sampler", "preconditioner", "step_size", "temperature", "burn_in", "thin")
+        names = (
+            "sampler",
+            "preconditioner",
+            "step_size",
+            "temperature",
+            "burn_in",
+            "thin",
+            "noise",
+        )
         given = {name: getattr(self, name) for name in (*names, "num_draws", "num_chains")}
         given["gradient"] = gradient
         if self.order is not None:
@@ -89,6 +99,7 @@ class Setup:
             "always_in": None if self.always is None else len(self.always) or None,
             "step_size": float(self.step_size(0)),
             "temperature": float(self.temperature(0)),
+            "noise": None if self.noise == "normal" else self.noise,
             "burn_in": self.burn_in,
             "thin": self.thin,
             "num_draws": self.num_draws,

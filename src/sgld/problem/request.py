@@ -28,6 +28,7 @@ class Request:
     max_steps: Any = None
     max_seconds: Any = None
     always_in: Any = "auto"
+    noise: Any = "auto"
 
     def chains(self, otherwise: int = 4) -> int:
         """The number of chains, `otherwise` where it was left open."""

@@ -27,6 +27,7 @@ from ..problem.problem import Problem
 from ..pytree import as_pytree
 from ..sampler.confined import ConfinedHMC
 from ..sampler.hmc import HMC
+from ..sampler.injected import drawn
 from .moments import Batches, BatchMoments, begin_moments, with_draw
 
 __all__ = ["Carry", "Kept", "Kernel", "block_steps", "run_chunk", "start"]
@@ -65,6 +66,7 @@ class Kernel:
     batches: Batches | None = None
     probe: Probe | None = None
     positions: bool = field(default=True, metadata={"static": True})
+    noise: str = field(default="normal", metadata={"static": True})
 
     @property
     def block(self) -> int:
@@ -280,13 +282,13 @@ def _adapted(
 
 
 def _noise(kernel: Kernel, chains: Array, block: Array) -> Float[Array, "B chain ..."]:
-    """The standard normals of one block, [B, chain, d] or [B, chain, num_noises, d]."""
+    """The injected numbers of one block, [B, chain, d] or [B, chain, num_noises, d]."""
     count, d = kernel.sampler.num_noises, kernel.problem.dimension
     shape = (kernel.block, d) if count == 1 else (kernel.block, count, d)
 
     def one(chain):
         key = jax.random.fold_in(jax.random.fold_in(kernel.key, chain), block)
-        return jax.random.normal(key, (math.prod(shape),), kernel.problem.layout.dtype)
+        return drawn(kernel.noise, key, math.prod(shape), kernel.problem.layout.dtype)
 
     # one long vector of a chain: the same numbers drawn in `shape` take XLA longer to compile
     return jnp.moveaxis(jax.vmap(one)(chains).reshape(-1, *shape), 0, 1)

@@ -276,7 +276,7 @@ def make_kernel(
         _callable(setup.temperature), key, sent(setup.burn_in, np.int32), sent(setup.thin, np.int32),
         independent and not setup.exact and plan.known.gaussian is not None and positions,
         None if keep is None else keep.function, None if keep is None else keep.batches(setup),
-        make_probe(problem, setup, starts), positions,
+        make_probe(problem, setup, starts), positions, setup.noise,
     )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def from_chains(
     """
     given = (ask.sampler, ask.gradient, ask.preconditioner, ask.batch_size, ask.order)
     open_ = all(is_auto(value) for value in given)
-    if not (open_ and problem.dimension <= NEWTON_LIMIT and T == 1):
+    if not (open_ and ask.noise != "binomial" and problem.dimension <= NEWTON_LIMIT and T == 1):
         return None
     if any(doubt.kind != "tails" for doubt in known.doubts):
         return (

@@ -114,7 +114,7 @@ def from_network(problem: Problem, ask: Request) -> Plan:
         raise no_step(ask)
     sampler = BAOA() if is_auto(ask.sampler) else ask.sampler
     if isinstance(sampler, SGLD) and is_auto(sampler.noise_correction):
-        sampler = SGLD()
+        sampler = SGLD(noise_correction=None)
     whole, chains = problem, ask.chains()
     gradient, problem = plain_batches(problem, ask)
     ends = optimiser_ends(problem, ask)

@@ -26,6 +26,7 @@ from .from_chains import from_chains
 from .from_gaussian import from_curvature, from_lowrank
 from .from_network import from_network, has_rule, is_like_one, is_network, network_lengths
 from .from_optimisers import from_optimisers
+from .injected import with_noise
 from .lengths import with_lengths
 from .misfit import misfit_notes
 
@@ -55,6 +56,7 @@ def make_plan(problem: Problem, ask: Request) -> Plan:
     setup = replace(plan.setup, temperature=temperature)
     plan = replace(plan, setup=setup, notes=notes)
     check_exchange(problem, plan, ask)
+    plan = with_noise(plan, problem, ask)
     return network_lengths(plan, problem, ask) if setup.predictions else with_lengths(plan, ask)
 
 
@@ -68,6 +70,7 @@ def _of_network(problem: Problem, ask: Request, temperature: Schedule) -> Plan:
     setup = replace(plan.setup, temperature=temperature, predictions=True)
     plan = replace(plan, setup=setup, notes=tuple(problem.posterior.notes))
     check_exchange(problem, plan, ask)
+    plan = with_noise(plan, problem, ask)
     return network_lengths(plan, problem, ask) if by_itself else with_lengths(plan, ask)
 
 

@@ -25,7 +25,7 @@ from .memory import draws_bytes
 __all__ = ["predicted", "predicted_bytes"]
 
 SHARED, STEP = 5e-7, 1e-7  # seconds of a step: of all chains together, and of each
-NORMAL = 1.2e-8  # of a normal drawn, used and kept
+NORMAL, COUNTED = 1.2e-8, 6e-9  # of a normal drawn, used and kept, and of a count of bits
 FETCHED = 5e-10  # of a number of a row that is taken out of the table
 JUDGED = 6e-7  # of a number of a draw that is kept: ESS, R-hat, quantiles
 BASE = 380 * 2**20  # JAX, its compiled functions, the interpreter
@@ -53,7 +53,8 @@ def predicted(problem: Problem, setup: Setup, kept: int | None = None) -> Predic
         # differences from a centre, or a table, take the batch's gradients there, too
         rows *= 1 if type(setup.gradient).__name__ == "Minibatch" else 2
         price = Price(max(0.0, whole.each - N * row_price(problem)) + rows * one, whole.shared)
-    noise = NORMAL * d * getattr(setup.sampler, "num_noises", 1)
+    injected = NORMAL if setup.noise == "normal" else COUNTED
+    noise = injected * d * getattr(setup.sampler, "num_noises", 1)
     each = STEP + noise + times * (price.each + metric)
     seconds = steps * (SHARED + times * price.shared + chains * each)
     seconds += JUDGED * chains * setup.num_draws * (d if kept is None else kept)

@@ -1,0 +1,87 @@
+"""Which noise a run injects: normals, or counts of bits where drawing normals is much of a step's price.
+
+Counts have the normals' mean and variance, and tails that are too thin where a step is long. So
+they are chosen for large positions alone, and where the stiffest direction at the starts is left with
+an excess kurtosis of at most MOST_EXCESS; never for moves that are accepted or refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..draws.plan import Plan
+from ..errors import UsageError, did_you_mean
+from ..probe.directions import stiffest
+from ..problem.operations import gradient_price, row_price
+from ..problem.problem import Problem
+from ..problem.request import Request, is_auto
+from ..sampler.baoa import BAOA
+from ..sampler.confined import ConfinedHMC
+from ..sampler.hmc import HMC
+from ..sampler.injected import BITS, LAWS, excess_kurtosis
+from ..sampler.replica_exchange import ReplicaExchange
+from ..sampler.sgld import SGLD
+from .from_network import curvature_rows
+from .metric import settled
+from .predict import NORMAL
+
+__all__ = ["check_noise", "with_noise"]
+
+LARGE = 2**16  # numbers of a position: fewer are drawn many steps at once, and cost little
+SHARE = 0.25  # of a gradient's price, that normals must cost
+# of the stiffest direction: SGLD has it at h l = .13, BAOA at .1, where of what normals leave beyond 2, 3 and
+# 4 sds there are .99, .83 and .46
+MOST_EXCESS = 0.07
+
+
+def check_noise(ask: Request) -> None:
+    """UsageError for a law that there is not, and for counts where moves are accepted by normals."""
+    if ask.noise not in ("auto", *LAWS):
+        raise UsageError(
+            f"noise must be 'auto' or one of {', '.join(LAWS)}. Got {ask.noise!r}."
+            + did_you_mean(ask.noise, LAWS)
+        )
+    if ask.noise == "binomial" and isinstance(ask.sampler, (HMC, ConfinedHMC, ReplicaExchange)):
+        raise UsageError(
+            f"noise must be 'normal' with {type(ask.sampler).__name__}, which accepts and refuses moves by it. "
+            "Got 'binomial'."
+        )
+
+
+def with_noise(plan: Plan, problem: Problem, ask: Request) -> Plan:
+    """The plan with what was asked for, or with counts of bits where they pay; `problem` holds all rows."""
+    if not is_auto(ask.noise):
+        return replace(plan, setup=replace(plan.setup, noise=ask.noise))
+    if problem.dimension < LARGE or not _are_much(plan, problem) or not _are_close(plan, problem):
+        return plan
+    told = (
+        f"each injected number is a count of {BITS} random bits, of a normal's mean and variance and faster drawn; "
+        'tails beyond 3 sds are thinner in the stiffest directions (noise="normal" draws normals).'
+    )
+    return replace(plan, setup=replace(plan.setup, noise="binomial")).noted(told)
+
+
+def _are_much(plan: Plan, problem: Problem) -> bool:
+    """Whether normals cost a good part of a step."""
+    setup = plan.setup
+    if setup.batch_size is None:
+        price = gradient_price(problem).each
+    else:
+        price = setup.batch_size * row_price(problem)
+    return NORMAL * problem.dimension >= SHARE * price
+
+
+def _are_close(plan: Plan, problem: Problem) -> bool:
+    """Whether counts leave the stiffest direction nearly normal, by a sampler whose step is linear."""
+    setup = plan.setup
+    if not isinstance(setup.sampler, (BAOA, SGLD)) or setup.corrected:
+        return False
+    starts = problem.start[None] if setup.starts is None else problem.array(setup.starts)
+    D = settled(setup.preconditioner, problem, starts[0])
+    _, stiff = stiffest(problem, D, starts, count=2, rows=curvature_rows(problem))
+    curvature, h = jnp.max(stiff), problem.array(setup.step_size(0))
+    found = float(excess_kurtosis(setup.sampler, h, curvature))
+    return bool(np.isfinite(found)) and -found <= MOST_EXCESS
