@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from .errors import RunError
 
-__all__ = ["FOR_THE_VERDICT", "check_deadline", "deadline", "enough"]
+__all__ = ["FOR_THE_VERDICT", "check_deadline", "deadline", "enough", "past"]
 
 FOR_THE_VERDICT = 0.2  # of max_seconds, which sampling leaves
 # of all that a run takes, what has passed by the end of a stage: by the seconds of stages.py; no more of others
@@ -67,6 +67,14 @@ def check_deadline(stage: str, left: float = 0.0) -> None:
         f"the time of max_seconds = {limit.seconds:g} was up before the first draw, at the stage {stage!r}; "
         f"{enough(max(limit.least, whole))}, or give fewer parameters or rows."
     )
+
+
+def past(share: float) -> float:
+    """The time (of time.monotonic) at which so much of max_seconds has passed; infinite where there is none."""
+    limit = _limit.get()
+    if limit is None:
+        return math.inf
+    return limit.until - (1 - FOR_THE_VERDICT - share) * limit.seconds
 
 
 def enough(seconds: float) -> str:

@@ -152,9 +152,12 @@ def find_map(
 
 def optimise(
     problem: Problem, z: Any, optimizer: Any, gradient: Any,
-    num_steps: int | None, record: int | None, seed: int,
+    num_steps: int | None, record: int | None, seed: int, until: float = math.inf,
 ) -> tuple[Any, float, int, Any]:  # fmt: skip
-    """Optax over minibatches (or all rows): (z, log density, steps, path)."""
+    """Optax over minibatches (or all rows): (z, log density, steps, path).
+
+    Past the time `until` (of time.monotonic) it is cut short; the steps returned are those taken.
+    """
     import optax
 
     optimizer = optax.adam(1e-2) if optimizer is None else optimizer
@@ -174,7 +177,7 @@ def optimise(
     if record:
         slots = max(1, min(most // record, MAX_PATH // z.size))
         most = min(most, slots * record)
-    with Work("optimising") as work:
+    with Work("optimising", until=until) as work:
         for done, count in work.pieces(0, num_steps, most=most):
             entries = None
             if rows is not None:  # padded to one shape, which is compiled once
@@ -186,6 +189,9 @@ def optimise(
             ))  # fmt: skip
             if record:
                 path.append(np.array(positions[: (done + count) // record - done // record]))
+            if work.late:
+                num_steps = done + count
+                break
     value = float(sums.log_density(problem, carry[0]))
     return carry[0], value, num_steps, jnp.asarray(np.concatenate(path)) if record else None
 

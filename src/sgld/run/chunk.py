@@ -222,7 +222,10 @@ def _put(kernel: Kernel, sofar: tuple, rows: tuple, step: Array, first_draw: Arr
     end = due(step + kernel.block)
     if kernel.batches is not None:  # a chunk ends with a block, and draws must not go on to its end
         end = jnp.minimum(end, kernel.batches.draws)
-    return jax.lax.fori_loop(due(step), end, put, sofar)
+    if kernel.block > 1:
+        return jax.lax.fori_loop(due(step), end, put, sofar)
+    # of one step at most one is due; XLA would take all of a loop's body that is the same in every turn out of it
+    return jax.lax.cond(end > due(step), partial(put, due(step)), lambda sofar: sofar, sofar)
 
 
 def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:

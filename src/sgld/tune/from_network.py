@@ -15,6 +15,7 @@ temperature is 1 + h V / 2. Where all rows are affordable at every step there is
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..deadline import past
 from ..device import sent, stream_key
 from ..draws.plan import Plan
 from ..draws.setup import Setup
@@ -31,6 +33,7 @@ from ..gaussian.known import Known
 from ..gaussian.mode import FEW
 from ..gaussian.noise import TUNING
 from ..gradient.full import Full
+from ..mesh import agreed
 from ..pace import Work
 from ..preconditioner.fixed import Diagonal
 from ..probe.directions import stiffest
@@ -65,6 +68,9 @@ __all__ = [
 
 FULL_SECONDS, FULL_STEPS = 30.0, 20_000  # predicted, of so many full gradients of every chain
 OPTIMISER_SECONDS, MOST_PASSES, FEWEST_STEPS, MOST_STEPS = 20.0, 60, 500, 20_000
+UPDATED = 7e-9  # seconds of a number that an optimiser or a sampler moves, noise included
+# of max_seconds: what optimisers and stages are predicted to take at most, and what they and both may by the clock
+OPTIMISER_SHARE, STAGE_SHARE, OPTIMISED_BY, TUNED_BY = 1 / 6, 1 / 20, 0.3, 0.5
 ARRIVING = 1500  # steps in which starts a prior's sd away come to the mode: after 500 one was 4 posterior sds off
 STAGES, STAGE_STEPS, STAGE_SECONDS = 4, 250, 4.0
 CAUTION = 0.25  # of h, after a stage in which chains did not stay finite
@@ -79,6 +85,7 @@ PIECE = 2**20  # numbers of gradients of single rows that are held together
 # (of what a run comes to, a third is left out as burn-in)
 BURN_IN, SPAN, DRAWS = 30.0, 270.0, 750
 RUN_SECONDS = 30.0  # predicted, of burn-in and draws as planned
+RUN_SHARE, LEAST_STEPS = 0.15, 200  # of max_seconds, that they may; and what they are nevertheless
 GROWTH = 64  # times the planned draws, that a run is prolonged to
 SHARED = 5e-6  # seconds of a step, whatever the model
 PROBE_SHARE = 0.05  # of a run's gradients, that predictions at draws may cost
@@ -137,7 +144,9 @@ def optimiser_ends(problem: Problem, ask: Request) -> np.ndarray:
     start = np.asarray(problem.start, np.float64)
     # a weight alone, or a layer that begins at 0, would be the same in all
     width = np.asarray(_prior_curvature(problem, small.start), np.float64) ** -0.5
-    return optimised(small, ask, start, _passes(small, ask.chains()), np.minimum(width, 1.0))
+    return optimised(
+        small, ask, start, _passes(small, ask), np.minimum(width, 1.0), past(OPTIMISED_BY)
+    )
 
 
 @jax.jit
@@ -154,7 +163,7 @@ def other_starts_affordable(problem: Problem, ask: Request, steps: int) -> int:
     if ask.max_seconds is not None and ask.max_seconds < OTHERS_LEAST:
         return 0
     small = problem.with_batches(min(100, problem.num_data), "reshuffle")
-    optimiser = _passes(small, ask.chains()) * small.source.batch_size * row_price(problem)
+    optimiser = _passes(small, ask) * small.source.batch_size * row_price(problem)
     step = small.source.batch_size * row_price(problem)
     if affordable(problem, ask.chains()):
         step = gradient_price(problem).each
@@ -174,10 +183,11 @@ def affordable(problem: Problem, chains: int) -> bool:
     return chains * FULL_STEPS * gradient_price(problem).each <= FULL_SECONDS
 
 
-def _passes(problem: Problem, chains: int) -> int:
+def _passes(problem: Problem, ask: Request) -> int:
     """Steps of an optimiser, by the price of a step."""
-    price = chains * problem.source.batch_size * row_price(problem)
-    steps = min(OPTIMISER_SECONDS / price, max(MOST_PASSES * problem.num_blocks, ARRIVING))
+    seconds = min(OPTIMISER_SECONDS, OPTIMISER_SHARE * (ask.max_seconds or math.inf))
+    price = problem.source.batch_size * row_price(problem) + UPDATED * problem.dimension
+    steps = min(seconds / (ask.chains() * price), max(MOST_PASSES * problem.num_blocks, ARRIVING))
     return int(np.clip(steps, FEWEST_STEPS, MOST_STEPS))
 
 
@@ -191,19 +201,21 @@ def tuned(
     problem: Problem, ask: Request, sampler: Any, gradient: Any, ends: np.ndarray, T: float
 ) -> Tuned:
     """Short stages, each with the metric and the step that were measured where the last one ended."""
-    z, h, D, caution = problem.array(ends), 0.0, None, 1.0
+    z, h, D, caution, until = problem.array(ends), 0.0, None, 1.0, past(TUNED_BY)
     price = len(ends) * _step_price(problem, gradient, problem.source.batch_size)
-    steps = int(np.clip(STAGE_SECONDS / price / STAGES, 20, STAGE_STEPS))
+    seconds = min(STAGE_SECONDS, STAGE_SHARE * (ask.max_seconds or math.inf))
+    steps = int(np.clip(seconds / price / STAGES, 20, STAGE_STEPS))
     for number in range(STAGES + 1):
         D = _metric(problem, ask, z)
         h = caution * step_size(problem, sampler, gradient, settled(D, problem, z[0]), z, ask)
-        if number < STAGES:
-            matrix = settled(D, problem, z[0])
-            new = moved(problem, ask, sampler, gradient, matrix, z, h, T, (number, steps))
-            lost = ~jnp.all(jnp.isfinite(new), axis=1)
-            if bool(lost.any()):  # curvature is larger where they went: the stage goes for nothing
-                caution *= CAUTION
-            z = jnp.where(lost[:, None], z, new)
+        if number == STAGES or agreed(time.monotonic() > until):
+            break
+        matrix = settled(D, problem, z[0])
+        new = moved(problem, ask, sampler, gradient, matrix, z, h, T, (number, steps))
+        lost = ~jnp.all(jnp.isfinite(new), axis=1)
+        if bool(lost.any()):  # curvature is larger where they went: the stage goes for nothing
+            caution *= CAUTION
+        z = jnp.where(lost[:, None], z, new)
     matrix = settled(D, problem, z[0])
     for _ in range(TRIALS):  # chains that move there, and stay where they were
         end = moved(problem, ask, sampler, gradient, matrix, z, h, T, (STAGES, steps))
@@ -215,9 +227,10 @@ def tuned(
 
 def _step_price(problem: Problem, gradient: Any, batch_size: int | None) -> float:
     """Predicted seconds of one chain's step; the problem may hold its rows in any batches."""
+    own = UPDATED * problem.dimension
     if isinstance(gradient, Full) or batch_size is None:
-        return gradient_price(problem).each
-    return batch_size * row_price(problem)
+        return gradient_price(problem).each + own
+    return batch_size * row_price(problem) + own
 
 
 def _metric(problem: Problem, ask: Request, zs: Array) -> Any:
@@ -358,7 +371,8 @@ def network_lengths(plan: Plan, problem: Problem, ask: Request) -> Plan:
     h = float(setup.step_size(0))
     rate = h if isinstance(setup.sampler, SGLD) else math.sqrt(h)
     price = SHARED + chains * _step_price(problem, setup.gradient, setup.batch_size)
-    most = max(1000, int(RUN_SECONDS / price))
+    seconds = min(RUN_SECONDS, RUN_SHARE * (ask.max_seconds or math.inf))
+    most = max(1000 if ask.max_seconds is None else LEAST_STEPS, int(seconds / price))
     burn_in = max(10, min(most // 10, math.ceil(BURN_IN / rate)))
     span = max(40, min(most - burn_in, math.ceil(SPAN / rate)))
     if ask.max_steps is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import jax
 import numpy as np
@@ -59,11 +60,13 @@ def from_optimisers(problem: Problem, ask: Request, known: Known) -> Plan:
 
 
 def optimised(
-    problem: Problem, ask: Request, z0: np.ndarray, steps: int, least: np.ndarray | float = 0.0
-) -> np.ndarray:
+    problem: Problem, ask: Request, z0: np.ndarray, steps: int, least: np.ndarray | float = 0.0,
+    until: float = math.inf,
+) -> np.ndarray:  # fmt: skip
     """Where `steps` of Adam end, for every chain, from z0 with as much again of what varies within a leaf.
 
-    Where nothing varies, with `least`.
+    Where nothing varies, with `least`. By the time `until` (of time.monotonic) all are cut short, each with an
+    equal share of what is left when it begins.
     """
     import optax
 
@@ -80,6 +83,8 @@ def optimised(
     ends = []
     for chain in range(ask.chains()):
         start = z0 + spread * rng.standard_normal(z0.size) * (chain > 0)
+        now = time.monotonic()
+        own = now + max(0.0, until - now) / (ask.chains() - chain)
         end, *_ = optimise(
             problem,
             problem.array(start),
@@ -88,6 +93,7 @@ def optimised(
             steps,
             None,
             ask.seed + chain,
+            own,
         )
         ends.append(np.asarray(end, np.float64))
     return np.array(ends)
