@@ -13,6 +13,7 @@ at every step. The data's order is in `accumulated`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -100,10 +101,16 @@ class AffineLaw:
         return 1 - slowest if slowest < 1 else 1.0  # no length helps an unstable step
 
     def noise_ratio(self, h: float, temperature: float) -> float:
-        """Variance of the gradient's noise over the injected one's, in the worst direction."""
+        """Variance of the gradient's noise over the injected one's, in the worst direction.
+
+        0 without gradient noise; else infinite for a sampler that injects none.
+        """
         _, B, G = self.maps(h, temperature)
-        share = np.max(np.sum(G**2, 1) / np.sum(B**2, (1, 2)))
-        return float(share * np.linalg.eigvalsh(self.noise)[-1])
+        loudest = np.linalg.eigvalsh(self.noise)[-1]
+        injected = np.sum(B**2, (1, 2))
+        if loudest <= 0 or not injected.all():
+            return math.inf if loudest > 0 else 0.0
+        return float(np.max(np.sum(G**2, 1) / injected) * loudest)
 
     def ratio(self, h: float, temperature: float = 1.0) -> Float[np.ndarray, " m"]:
         """sd of the run over sd of the posterior, per reported parameter; inf if unstable."""

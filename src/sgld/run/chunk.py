@@ -294,4 +294,4 @@ def _noise(kernel: Kernel, chains: Array, block: Array) -> Float[Array, "B chain
         return drawn(kernel.noise, key, math.prod(shape), kernel.problem.layout.dtype)
 
     # one long vector of a chain: the same numbers drawn in `shape` take XLA longer to compile
-    return jnp.moveaxis(jax.vmap(one)(chains).reshape(-1, *shape), 0, 1)
+    return jnp.moveaxis(jax.vmap(one)(chains).reshape(len(chains), *shape), 0, 1)

@@ -1,5 +1,7 @@
 """Noise of another law: counts of random bits with the mean and variance of normals."""
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -104,6 +106,31 @@ def test_counts_are_chosen_for_many_parameters_and_short_steps_and_told(d, h, la
     )  # fmt: skip
     assert draws.plan.setup.noise == law
     assert any("random bits" in note for note in draws.plan.notes) == (law == "binomial")
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Descent:
+    """No noise at all."""
+
+    num_noises = 0
+
+    def init(self, position):
+        return sgld.SGLD().init(position)
+
+    def step(self, state, grad, step_size, noise, *, preconditioner, temperature):
+        assert noise.size == 0
+        return state._replace(position=state.position + step_size * grad(state.position))
+
+
+@pytest.mark.parametrize("noise", ["normal", "binomial"])
+def test_a_sampler_may_want_no_noise(noise):
+    posterior = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
+    draws = sgld.sample(
+        posterior, None, jnp.ones(3), sampler=Descent(), step_size=0.5, num_draws=4, num_chains=2, thin=1,
+        burn_in=0, noise=noise, progress=False,
+    )  # fmt: skip
+    np.testing.assert_array_equal(draws.position[0, :, 0], [1, 0.5, 0.25, 0.125])
 
 
 @pytest.mark.parametrize(
