@@ -4,7 +4,8 @@
         ...  # every stage that begins in here, and every piece of work, is refused past `until`
 
 The refusal says how many seconds will do, by what has passed and what is known to be left. Sampling looks at the clock by itself: what it has is returned. The clock only ends things: nothing
-is chosen by it, so that a run that is not stopped has the same bits with a limit and without.
+is chosen by it, so that a run that is not stopped has the same bits with a limit and without. The optimisers
+and stages that a network's chains begin with are ended by it too, at a share of the time (`past`).
 """
 
 from __future__ import annotations

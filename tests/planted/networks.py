@@ -23,6 +23,21 @@ NETWORKS = [
         INJECTED + "test_counts_are_chosen_for_many_parameters_and_short_steps_and_told",
     ),
     Mutant(
+        "chunk: of steps that are blocks no draw is due", "run/chunk.py",
+        "return jax.lax.cond(end > due(step), partial", "return jax.lax.cond(end > due(step) + 1, partial",
+        INJECTED + "test_of_so_many_numbers_that_steps_are_blocks_every_due_draw_is_kept",
+    ),
+    Mutant(
+        "networks: an optimiser goes on past its time", "approximate/find_map.py",
+        "if work.late:", "if False:",
+        PATH + "test_an_optimiser_past_its_time_is_cut_short_and_says_after_how_many_steps",
+    ),
+    Mutant(
+        "networks: stages go on past half of the time", "deadline.py",
+        "return limit.until - (1 - FOR_THE_VERDICT - share) * limit.seconds", "return limit.until",
+        PATH + "test_stages_are_left_out_past_half_of_the_time",
+    ),
+    Mutant(
         "injected: exact chains accept by counts", "tune/from_chains.py",
         'open_ and ask.noise != "binomial" and problem', "open_ and problem",
         INJECTED + "test_exact_chains_are_not_chosen_where_counts_are_asked_for",

@@ -66,16 +66,9 @@ class Setup:
             gradient = ControlVariates()  # at a centre that is found again
         if isinstance(gradient, Full) and gradient.base is not None:
             gradient = Full(0.0)  # of the rows in the order that they will have then
-        names = (
-            "sampler",
-            "preconditioner",
-            "step_size",
-            "temperature",
-            "burn_in",
-            "thin",
-            "noise",
-        )
-        given = {name: getattr(self, name) for name in (*names, "num_draws", "num_chains")}
+        names = ("sampler", "preconditioner", "step_size", "temperature", "noise")
+        lengths = ("burn_in", "thin", "num_draws", "num_chains")
+        given = {name: getattr(self, name) for name in (*names, *lengths)}
         given["gradient"] = gradient
         if self.order is not None:
             given |= {"order": self.order, "batch_size": self.batch_size}

@@ -53,6 +53,7 @@ from .metric import settled
 __all__ = [
     "FISHER_ROWS",
     "affordable",
+    "batch_price",
     "curvature_rows",
     "fisher",
     "from_network",
@@ -227,10 +228,14 @@ def tuned(
 
 def _step_price(problem: Problem, gradient: Any, batch_size: int | None) -> float:
     """Predicted seconds of one chain's step; the problem may hold its rows in any batches."""
-    own = UPDATED * problem.dimension
+    return batch_price(problem, gradient, batch_size) + UPDATED * problem.dimension
+
+
+def batch_price(problem: Problem, gradient: Any, batch_size: int | None) -> float:
+    """Predicted seconds of a step's gradient alone."""
     if isinstance(gradient, Full) or batch_size is None:
-        return gradient_price(problem).each + own
-    return batch_size * row_price(problem) + own
+        return gradient_price(problem).each
+    return batch_size * row_price(problem)
 
 
 def _metric(problem: Problem, ask: Request, zs: Array) -> Any:

@@ -15,7 +15,6 @@ import numpy as np
 from ..draws.plan import Plan
 from ..errors import UsageError, did_you_mean
 from ..probe.directions import stiffest
-from ..problem.operations import gradient_price, row_price
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..sampler.baoa import BAOA
@@ -24,7 +23,7 @@ from ..sampler.hmc import HMC
 from ..sampler.injected import BITS, LAWS, excess_kurtosis
 from ..sampler.replica_exchange import ReplicaExchange
 from ..sampler.sgld import SGLD
-from .from_network import curvature_rows
+from .from_network import batch_price, curvature_rows
 from .metric import settled
 from .predict import NORMAL
 
@@ -66,11 +65,7 @@ def with_noise(plan: Plan, problem: Problem, ask: Request) -> Plan:
 
 def _are_much(plan: Plan, problem: Problem) -> bool:
     """Whether normals cost a good part of a step."""
-    setup = plan.setup
-    if setup.batch_size is None:
-        price = gradient_price(problem).each
-    else:
-        price = setup.batch_size * row_price(problem)
+    price = batch_price(problem, plan.setup.gradient, plan.setup.batch_size)
     return NORMAL * problem.dimension >= SHARE * price
 
 

@@ -133,6 +133,15 @@ def test_a_sampler_may_want_no_noise(noise):
     np.testing.assert_array_equal(draws.position[0, :, 0], [1, 0.5, 0.25, 0.125])
 
 
+def test_of_so_many_numbers_that_steps_are_blocks_every_due_draw_is_kept():
+    posterior = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
+    draws = sgld.sample(
+        posterior, None, jnp.ones(70_000), sampler=Descent(), step_size=0.5, num_draws=3, num_chains=1, thin=2,
+        burn_in=1, progress=False,
+    )  # fmt: skip
+    np.testing.assert_array_equal(draws.position[0, :, -1], [0.5, 0.125, 0.03125])
+
+
 @pytest.mark.parametrize(
     ("how", "said"),
     [

@@ -1,16 +1,22 @@
 """The plan of a network: metric, step and batches where the chains are, against closed forms."""
 
+import time
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sgld
+from sgld.approximate.find_map import optimise
+from sgld.deadline import deadline
 from sgld.probe.directions import stiffest
 from sgld.probe.layers import Layers
 from sgld.probe.predictions import predictions_of
 from sgld.probe.probe import Probe
 from sgld.problem.prepare import prepare
+from sgld.problem.request import Request
 from sgld.tune import from_network as path
 
 FLAT = jnp.zeros(6)
@@ -149,3 +155,48 @@ def test_a_law_of_predictions_is_the_closed_one():
     np.testing.assert_allclose((found.mean - x[:20] @ mean) / sd, 0, atol=0.15)
     np.testing.assert_allclose(found.sd / sd, 1, atol=0.1)
     assert jax.tree.leaves(draws.position)[0].shape[:2] == (4, draws.num_draws)
+
+
+def test_an_optimiser_past_its_time_is_cut_short_and_says_after_how_many_steps():
+    posterior, data = linear()
+    problem = prepare(posterior, data, FLAT).with_batches(20, "reshuffle")
+    found = optimise(problem, problem.start, None, sgld.Minibatch(), 1000, None, 0, until=0.0)
+    assert found[2] == 1 and np.isfinite(found[1])
+
+
+ASK = Request(
+    "auto", "auto", 0.05, 1.0, "auto", "auto", "auto", "auto", "auto", "auto", "auto", "auto", 0
+)  # fmt: skip
+
+
+def test_stages_are_left_out_past_half_of_the_time(monkeypatch):
+    taken, moved = [], path.moved
+    monkeypatch.setattr(path, "moved", lambda *a: taken.append(a[-1][0]) or moved(*a))
+    monkeypatch.setattr(path, "_passes", lambda *_: 10)
+    posterior, data = linear()
+    problem = prepare(posterior, data, FLAT)
+    with deadline(1000.0, time.monotonic() + 250.0):  # sampling may go on to .8 of it
+        path.from_network(problem, ASK)
+    assert taken == [path.STAGES]  # the trial of the step alone
+    taken.clear()
+    with deadline(1000.0, time.monotonic() + 700.0):
+        path.from_network(problem, ASK)
+    assert taken == [*range(path.STAGES), path.STAGES]
+
+
+def test_max_seconds_plans_fewer_steps(monkeypatch):
+    monkeypatch.setattr(path, "_passes", lambda *_: 10)
+    posterior, data = linear()
+    problem = prepare(posterior, data, FLAT)
+    plan = path.from_network(problem, ASK)
+    plan = replace(plan, setup=replace(plan.setup, step_size=lambda _: 1e-4))
+    monkeypatch.setattr(
+        path, "UPDATED", 1e-4
+    )  # a position that takes long: 2.4 ms a step of all chains
+
+    def steps(seconds):
+        setup = path.network_lengths(plan, problem, replace(ASK, max_seconds=seconds)).setup
+        return setup.burn_in + setup.thin * setup.num_draws
+
+    short, long, whole = steps(1.0), steps(60.0), steps(None)
+    assert short <= path.LEAST_STEPS < long <= 60 * path.RUN_SHARE / 0.0024 < whole
