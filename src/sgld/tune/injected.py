@@ -34,6 +34,10 @@ SHARE = 0.25  # of a gradient's price, that normals must cost
 # of the stiffest direction: SGLD has it at h l = .13, BAOA at .1, where of what normals leave beyond 2, 3 and
 # 4 sds there are .99, .83 and .46
 MOST_EXCESS = 0.07
+TOLD = (
+    f"each injected number is a count of {BITS} random bits, of a normal's mean and variance and faster drawn; "
+    'tails beyond 2 sds are thinner, the more the longer the step (noise="normal" draws normals).'
+)
 
 
 def check_noise(ask: Request) -> None:
@@ -52,15 +56,13 @@ def check_noise(ask: Request) -> None:
 
 def with_noise(plan: Plan, problem: Problem, ask: Request) -> Plan:
     """The plan with what was asked for, or with counts of bits where they pay; `problem` holds all rows."""
-    if not is_auto(ask.noise):
-        return replace(plan, setup=replace(plan.setup, noise=ask.noise))
-    if problem.dimension < LARGE or not _are_much(plan, problem) or not _are_close(plan, problem):
+    if ask.noise == "normal":
         return plan
-    told = (
-        f"each injected number is a count of {BITS} random bits, of a normal's mean and variance and faster drawn; "
-        'tails beyond 3 sds are thinner in the stiffest directions (noise="normal" draws normals).'
-    )
-    return replace(plan, setup=replace(plan.setup, noise="binomial")).noted(told)
+    if is_auto(ask.noise):
+        large = problem.dimension >= LARGE
+        if not (large and _are_much(plan, problem) and _are_close(plan, problem)):
+            return plan
+    return replace(plan, setup=replace(plan.setup, noise="binomial")).noted(TOLD)
 
 
 def _are_much(plan: Plan, problem: Problem) -> bool:

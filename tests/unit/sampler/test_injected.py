@@ -88,7 +88,11 @@ def test_the_law_of_a_run_has_the_variance_of_normals_and_the_kurtosis_of_the_fo
 
 def test_a_run_remembers_its_noise(tmp_path):
     draws = gaussian_run("binomial", path=tmp_path / "run")
-    assert "binomial" in str(draws.plan) and draws.plan.arguments()["noise"] == "binomial"
+    assert (
+        "random bits" in str(draws.plan)
+        and "binomial" in str(draws.plan)
+        and draws.plan.arguments()["noise"] == "binomial"
+    )
     again = sgld.load(tmp_path / "run").plan
     assert again.setup.noise == "binomial"
     same = gaussian_run("binomial")
