@@ -6,6 +6,8 @@ PAGE_TESTS = "tests/unit/report/test_page.py::"
 TYPED = "tests/end_to_end/test_manners.py::test_a_wrong_guess_is_answered_with_the_right_one"
 READ = "tests/unit/data/test_table.py::"
 TABLES_TESTS = "tests/unit/models/test_tables.py::"
+PIECES = "tests/unit/models/test_fit.py::"
+FORMULA_TESTS = "tests/unit/models/test_formula.py::"
 FIGURE_TESTS = "tests/unit/report/test_figures.py::"
 
 MANNERS = [
@@ -55,6 +57,26 @@ MANNERS = [
         "cells: rows are numbered without those left out", "models/rows.py",
         "raise (error if numbers is None else renumbered(error, numbers))", "raise error",
         TABLES_TESTS + "test_rows_are_numbered_as_the_table_has_them",
+    ),
+    Mutant(
+        "predictions: rows of a later piece are numbered from its start", "models/predicting.py",
+        "renumbered(error, first + np.flatnonzero(keep))", "renumbered(error, np.flatnonzero(keep))",
+        PIECES + "test_a_bad_row_is_counted_from_the_start_of_the_table",
+    ),
+    Mutant(
+        "predictions: the rows of a file that fill no piece are left out", "models/predicting.py",
+        "        if held:\n            yield", "        if not read:\n            yield",
+        PIECES + "test_a_file_is_predicted_in_pieces_to_the_same_bits_as_its_table",
+    ),
+    Mutant(
+        "predictions: a file may change while it is read", "models/predicting.py",
+        "if self._stamps() != self._before:", "if False:",
+        PIECES + "test_pieces_without_any_whole_row_are_refused_and_files_that_change_too",
+    ),
+    Mutant(
+        "predictions: an interval's upper end is the value above", "models/predictive.py",
+        "math.ceil(count * tail - 1e-9) - 1)", "math.ceil(count * tail - 1e-9))",
+        FORMULA_TESTS + "test_ends_of_intervals_are_quantiles",
     ),
     Mutant(
         "words: the likeliest class by its number turned round", "models/predictive.py",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -132,37 +134,38 @@ def predict(
         raise UsageError(f"--out must end in {' or '.join(TABLE_SUFFIXES)}. Got {str(out)!r}.")
     if exists(out) and not overwrite:
         raise RunError(f"{out} already exists; choose another file, or overwrite it (--overwrite).")
-    with at_work(False, "models.fit") as models:
-        columns = models.predict(
+    with at_work(False, "models.fit") as models, stage("predicting"):
+        tables = models.predict(
             run, data, kind=kind, prob=prob, ids=ids or (), sep=sep, decimal=decimal
         )
-        with stage("writing"):
-            empty = _write_table(columns, out)
-    rows = len(next(iter(columns.values())))
+        names, rows, empty = _write_tables(tables, out)
     left = f" ({empty:,} of them empty: a cell they need is missing)" if empty else ""
-    typer.echo(f"{rows} rows of {', '.join(columns)}{left}: {out}")
+    typer.echo(f"{rows} rows of {', '.join(names)}{left}: {out}")
 
 
-def _write_table(columns: dict[str, Any], out: Path) -> int:
-    """Write the columns, empty where they are NaN; how many rows are."""
-    import pyarrow
+def _write_tables(tables: Iterator[Any], out: Path) -> tuple[list[str], int, int]:
+    """Write tables of one schema as they come: the columns, the rows, and how many have no prediction."""
     import pyarrow.csv
     import pyarrow.parquet
 
     from ..files import written
 
+    first = next(tables)
+    rows = empty = 0
     parquet = out.suffix.lower() == ".parquet"
-    write = pyarrow.parquet.write_table if parquet else pyarrow.csv.write_csv
+    writer = pyarrow.parquet.ParquetWriter if parquet else pyarrow.csv.CSVWriter
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{out} could not be written: {error.strerror or error}.") from error
-    # a row without a prediction is an empty cell, not the word nan
-    table = pyarrow.table(
-        {
-            name: pyarrow.array(v, from_pandas=True) if hasattr(v, "dtype") else v
-            for name, v in columns.items()
-        }
-    )
-    written(out, lambda file: write(table, file))
-    return table.column(len(table.column_names) - 1).null_count
+
+    def write(file: Any) -> None:
+        nonlocal rows, empty
+        with writer(file, first.schema) as pages:
+            for table in itertools.chain([first], tables):
+                pages.write_table(table)
+                rows += table.num_rows
+                empty += table.column(table.num_columns - 1).null_count
+
+    written(out, write)
+    return first.column_names, rows, empty

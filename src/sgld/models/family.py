@@ -212,7 +212,7 @@ GAUSSIAN = Family(
     centre=lambda y: float(y.mean()),
     mean=lambda eta, given: eta,
     sd=lambda eta, given: np.broadcast_to(given["sigma"], np.shape(eta)),
-    sample=lambda rng, eta, given: rng.normal(eta, given["sigma"]),
+    sample=lambda rng, eta, given: eta + given["sigma"] * rng.standard_normal(np.shape(eta)),
     dispersion=("sigma",),
     location_scale=True,
 )

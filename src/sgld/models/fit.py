@@ -6,18 +6,18 @@ hash of its bytes, and `FormulaModel.spec`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from jax.sharding import Mesh
 from jaxtyping import ArrayLike
 
 from ..approximate.sandwich import sandwich
-from ..checks import fraction, positive
-from ..data.table import check_named
+from ..checks import positive
+from ..data.table import as_table
 from ..disk.grown import table_again
 from ..disk.whole import TableSource
 from ..draws.draws import Draws
@@ -25,7 +25,7 @@ from ..draws.origin import Origin
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
-from ..errors import DataError, RunError, UsageError, did_you_mean
+from ..errors import RunError, UsageError, did_you_mean, need
 from ..files import reading
 from ..foreign import DRAWING, answering
 from ..posterior import Posterior
@@ -41,10 +41,13 @@ from ..typing import (
     Sampler,
     Schedule,
 )
-from .doors import is_on_disk, model_of, read, streamed_of
-from .fitted import Fit, predicted
+from .doors import is_on_disk, model_of, streamed_of
+from .fitted import Fit
 from .formula import FormulaModel
-from .predictive import check_kind
+from .predicting import Predicting, rows_in
+
+if TYPE_CHECKING:
+    import pyarrow
 
 __all__ = ["fit", "model_of_run", "predict", "resume", "sandwich_of_run"]
 
@@ -320,8 +323,8 @@ def predict(
     ids: Sequence[str] = (),
     sep: str | None = None,
     decimal: str | None = None,
-) -> dict[str, Any]:
-    """Predictions of a finished formula run for the rows of a file or table, in their order.
+) -> Iterator[pyarrow.Table]:
+    """Predictions of a finished formula run for the rows of a file or table, in their order, piece by piece.
 
     Args:
       kind: "outcome", "mean" or "class", as for `sgld.Fit.predict`.
@@ -330,17 +333,17 @@ def predict(
       sep, decimal: of a file of text, as for `fit`; by default those of the run's own, if that ends
         in the same letters (.csv, .tsv).
 
-    Returns:
-      `mean` and `sd` of the outcome, its noise included; `lower` and `upper` of an interval that
-      holds it with probability `prob`; for bernoulli also `probability`; of a categorical outcome
-      `class` and `probability[level]` of each level. Rows are taken in
-      chunks, so memory beyond the table and the answer is bounded. Rows with a missing cell are
-      empty (NaN), where the run was to leave such rows out.
+    Yields:
+      Tables of one schema, at least one: the `ids`; `mean` and `sd` of the outcome, its noise
+      included; `lower` and `upper` of an interval that holds it with probability `prob`; for
+      bernoulli also `probability`; of a categorical outcome `class` and `probability[level]` of each
+      level. What is read and what is held are pieces of 65,536 rows. Rows with a missing cell are
+      null, where the run was to leave such rows out.
 
     Raises: RunError where `run` is not a finished formula run, DataError for the rows and `ids`,
     UsageError for `kind` and `prob`.
     """
-    fraction("prob", prob)
+    arrow = need("pyarrow", "tables")
     with stage("data"):
         draws, asked = load(run), RunDirectory(run).begun()
     if asked.get("kind") != "formula":
@@ -349,19 +352,14 @@ def predict(
         )
     with reading(Path(run) / "run.json"):
         model = FormulaModel.from_spec(_part(asked, "model"))
-    check_kind(model.family, kind)
-    with stage("data"):
-        if isinstance(data, (str, Path)):
-            table, _ = TableSource.like(asked.get("data"), data, sep, decimal).read()
-        else:
-            table, _ = read(data, sep, decimal or ".")
-    for name in ids:
-        check_named(table, name)
     with reading(run):
-        found = predicted(model, draws, table, prob, int(asked["seed"]), kind)
-    taken = next((name for name in ids if name in found), None)
-    if taken is not None:
-        raise DataError(
-            f"the predictions have a column {taken!r} of their own; rename that of the table."
-        )
-    return {**{name: table.column(name) for name in ids}, **found}
+        predicting = Predicting(model, draws, prob=prob, seed=int(asked["seed"]), kind=kind)
+        types = {name: arrow.array(values).type for name, values in predicting.blank.items()}
+    path = isinstance(data, (str, Path))
+    with stage("data"):
+        given = TableSource.like(asked.get("data"), data, sep, decimal) if path else as_table(data)
+        read = rows_in(given)
+    with reading(run):
+        for rows, found in predicting(read, ids):
+            cells = [arrow.array(found[n], kind, from_pandas=True) for n, kind in types.items()]
+            yield arrow.table([*(rows.column(n) for n in ids), *cells], names=[*ids, *types])

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
-from ..checks import fraction
-from ..data.cells import renumbered
 from ..data.table import as_table
 from ..draws.draws import Draws
 from ..draws.summary import Summary
 from ..draws.verdict import Verdict
-from ..errors import DataError
-from ..stages import counted, stage
+from ..stages import stage
 from ..typing import PlotKind, PredictionKind
 from .formula import FormulaModel
-from .rows import complete
 
 if TYPE_CHECKING:
-    import pyarrow
     from matplotlib.figure import Figure
 
-__all__ = ["Fit", "predicted"]
-
-ROWS_AT_ONCE = 65_536
+__all__ = ["Fit"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,13 +85,14 @@ class Fit:
         Raises: DataError for the rows, UsageError for `kind` and `prob`.
         """
         from ..disk.whole import TableSource
+        from .predicting import Predicting, rows_in
 
-        path = isinstance(new, (str, Path))
-        like = TableSource.like
-        table = like(self.asked.get("data"), new, sep, decimal).read()[0] if path else as_table(new)
-        seed = int(self.asked.get("seed", 0))
-        found = predicted(self.model, self.draws, table, prob, seed, kind)
-        return _like(None if path else new, found)
+        seed, path = int(self.asked.get("seed", 0)), isinstance(new, (str, Path))
+        predicting = Predicting(self.model, self.draws, prob=prob, seed=seed, kind=kind)
+        told = self.asked.get("data")
+        given = TableSource.like(told, new, sep, decimal) if path else as_table(new)
+        with stage("predicting"):
+            return _like(None if path else new, predicting.together(rows_in(given)))
 
     def report(self, path: str | Path) -> Path:
         """Write the page of the run, one file that needs nothing else, to `path`; return it.
@@ -139,55 +131,6 @@ class Fit:
         from ..notebook.views import view
 
         return view(self)
-
-
-@stage("predicting")
-def predicted(
-    model: FormulaModel,
-    draws: Draws,
-    table: pyarrow.Table,
-    prob: float,
-    seed: int,
-    kind: PredictionKind = "outcome",
-) -> dict[str, np.ndarray]:
-    """`FormulaModel.predict` for draws on the original scale, the rows in chunks.
-
-    Raises: DataError for the rows, UsageError for `kind` and `prob`.
-    """
-    fraction("prob", prob)
-    weights = draws.weights
-    position = jax.tree.map(lambda leaf: np.asarray(leaf)[draws.healthy], draws.position)
-    position = model.to_standardised(position)
-    whole, keep = table, np.ones(table.num_rows, bool)
-    if model.spec.get("missing") == "drop":
-        table, keep = complete(table, model.predictors(table))
-    parts, began = [], time.monotonic()
-    for number, start in enumerate(range(0, table.num_rows, ROWS_AT_ONCE)):
-        rate = start / (time.monotonic() - began) if start else 0.0
-        counted(start, table.num_rows, "rows", rate=rate)
-        rows = table.slice(start, ROWS_AT_ONCE)
-        try:
-            part = model.predict(
-                position, rows, kind=kind, prob=prob, weights=weights, seed=seed + number
-            )
-        except DataError as error:
-            raise renumbered(error, np.flatnonzero(keep)[start:]) from error.__cause__
-        parts.append(part)
-    if not parts:
-        model.design(whole)  # raises: every row has a missing cell
-    return {
-        name: _spread(np.concatenate([part[name] for part in parts]), keep) for name in parts[0]
-    }
-
-
-def _spread(values: np.ndarray, keep: np.ndarray) -> np.ndarray:
-    """Values of the rows kept, in the places of all rows; NaN, or None for words, between them."""
-    if keep.all():
-        return values
-    numbers = values.dtype.kind == "f"
-    out = np.full(len(keep), np.nan) if numbers else np.full(len(keep), None, object)
-    out[keep] = values
-    return out
 
 
 def _like(given: Any, found: dict[str, np.ndarray]) -> Any:

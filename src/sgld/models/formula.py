@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
 
 from ..data.on_disk import OnDisk
-from ..data.table import as_table, column_array
+from ..data.table import as_table, check_named, column_array
 from ..device import sent
 from ..posterior import Labels, Posterior
 from ..typing import PredictionKind
@@ -45,6 +45,9 @@ from .prior import (
 )
 from .rows import rows_of
 from .separated import separated
+
+if TYPE_CHECKING:
+    import pyarrow
 
 __all__ = ["FormulaModel"]
 
@@ -301,10 +304,12 @@ class FormulaModel:
         """
         return self.rows(table)[0]
 
-    def predictors(self, table: Any) -> list[str]:
+    def predictors(self, table: pyarrow.Table) -> list[str]:
         """The columns that `rows` needs. Raises DataError where one is missing."""
-        names = designs.predictors(self.spec["design"], as_table(table))
-        return [*names, *([self.spec["trials"]] if self.spec.get("trials") else [])]
+        names, trials = designs.predictors(self.spec["design"], table), self.spec.get("trials")
+        if trials:
+            check_named(table, trials)
+        return [*names, *([trials] if trials else [])]
 
     def rows(self, table: Any) -> tuple[Float[np.ndarray, "N p"], dict[str, np.ndarray]]:
         """`design`, and what else the law of these rows needs: offset, in the sampler's units, and

@@ -5,12 +5,13 @@ import json
 import numpy as np
 import pyarrow
 import pyarrow.csv
+import pyarrow.parquet
 import pytest
 
 import sgld
 from sgld.data.table import read_table
 from sgld.errors import DataError, RunError, UsageError
-from sgld.models import fitted
+from sgld.models import predicting
 from sgld.models.fit import fit, model_of_run, predict
 
 
@@ -108,11 +109,17 @@ def test_refused_before_anything_is_written(tmp_path, options, said):
     assert not (tmp_path / "run").exists()
 
 
+def predictions(run, data, **how):
+    """As a dict of arrays."""
+    table = pyarrow.concat_tables(predict(run, data, **how))
+    return {name: table.column(name).to_numpy() for name in table.column_names}
+
+
 def test_predictions_do_not_depend_on_how_many_rows_are_taken_at_once(finished, monkeypatch):
     folder, draws, _ = finished
-    whole = predict(folder / "run", rows(4))
-    monkeypatch.setattr(fitted, "ROWS_AT_ONCE", 50)
-    parts = predict(folder / "run", rows(4))
+    whole = predictions(folder / "run", rows(4))
+    monkeypatch.setattr(predicting, "ROWS_AT_ONCE", 50)
+    parts = predictions(folder / "run", rows(4))
     assert list(whole) == ["mean", "sd", "lower", "upper"]
     for name in ("mean", "sd"):
         assert np.allclose(whole[name], parts[name], rtol=1e-12, atol=0)
@@ -122,15 +129,64 @@ def test_predictions_do_not_depend_on_how_many_rows_are_taken_at_once(finished, 
     assert np.allclose(whole["mean"], mean[0] + mean[1] * rows(4)["x"], atol=1e-5)
 
 
+def test_a_file_is_predicted_in_pieces_to_the_same_bits_as_its_table(
+    finished, monkeypatch, tmp_path
+):
+    folder, _, _ = finished
+    new = {"name": [f"r{i}" for i in range(120)], **rows(4)}
+    new["x"][:50] = np.nan  # the whole first piece, and the last row
+    new["x"][-1] = np.nan
+    table = pyarrow.table(new)
+    monkeypatch.setattr(predicting, "ROWS_AT_ONCE", 50)
+    expected = predictions(folder / "run", table, ids=["name"])
+    assert np.isnan(expected["mean"]).sum() == 51 and np.isfinite(expected["lower"][50:-1]).all()
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    pyarrow.parquet.write_table(table, tmp_path / "new.parquet", row_group_size=7)
+    pyarrow.parquet.write_table(table.slice(0, 63), parts / "1.parquet")
+    pyarrow.parquet.write_table(table.slice(63), parts / "2.parquet")
+    pyarrow.csv.write_csv(table, tmp_path / "new.csv")
+    query = f"SELECT name, x FROM '{tmp_path / 'new.parquet'}'"
+    pytest.importorskip("duckdb")
+    for data in (tmp_path / "new.parquet", parts, tmp_path / "new.csv", query):
+        pieces = list(predict(folder / "run", data, ids=["name"]))
+        assert [piece.num_rows for piece in pieces] == [50, 50, 20], data
+        assert len({piece.schema for piece in pieces}) == 1
+        found = predictions(folder / "run", data, ids=["name"])
+        for name, values in expected.items():
+            assert np.array_equal(values, found[name], equal_nan=name != "name"), (data, name)
+
+
+def test_pieces_without_any_whole_row_are_refused_and_files_that_change_too(
+    finished, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(predicting, "ROWS_AT_ONCE", 50)
+    new = rows(4)
+    path = tmp_path / "new.parquet"
+    pyarrow.parquet.write_table(pyarrow.table(new), path)
+    pieces = predict(finished[0] / "run", path)
+    next(pieces)
+    pyarrow.parquet.write_table(pyarrow.table(new).slice(0, 100), path)
+    with pytest.raises(DataError, match="changed while it was read"):
+        list(pieces)
+    new["x"][:] = np.nan
+    pyarrow.parquet.write_table(pyarrow.table(new), path)
+    with pytest.raises(DataError, match="'x' is "):
+        list(predict(finished[0] / "run", path))
+    pyarrow.parquet.write_table(pyarrow.table(new).slice(0, 0), path)
+    with pytest.raises(DataError, match="no row"):
+        list(predict(finished[0] / "run", path))
+
+
 def test_a_bad_row_is_counted_from_the_start_of_the_table(finished, monkeypatch):
-    monkeypatch.setattr(fitted, "ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(predicting, "ROWS_AT_ONCE", 50)
     bad = rows(4)
     bad["x"][110] = np.inf
     with pytest.raises(DataError, match="row 111"):
-        predict(finished[0] / "run", bad)
+        list(predict(finished[0] / "run", bad))
 
 
 def test_predict_needs_a_formula_run(finished, tmp_path):
     finished[1].save(tmp_path / "saved")
     with pytest.raises(RunError, match=r"was not made by sgld\.fit"):
-        predict(tmp_path / "saved", read_table(finished[0] / "rows.csv"))
+        next(predict(tmp_path / "saved", read_table(finished[0] / "rows.csv")))

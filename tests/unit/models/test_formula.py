@@ -10,7 +10,7 @@ import scipy.stats
 
 from sgld.data.table import bundled, read_table
 from sgld.errors import DataError, UsageError
-from sgld.models import again
+from sgld.models import again, predictive
 from sgld.models.formula import FormulaModel
 from sgld.models.prior import gamma_of_two
 
@@ -238,6 +238,16 @@ def test_predict_weights_and_chunks(monkeypatch):
     assert set(np.unique(out["upper"])) <= {0.0, 1.0}
     monkeypatch.setattr("sgld.models.predictive.CHUNK_CELLS", 700)
     np.testing.assert_allclose(model.predict(position, TABLE, weights=weights)["sd"], out["sd"])
+
+
+@pytest.mark.parametrize("count", [1, 7, 20, 999])
+def test_ends_of_intervals_are_quantiles(count):
+    values = np.random.default_rng(count).normal(size=(3, 2, count))
+    for prob in (0.05, 0.5, 0.9, 0.999):
+        expected = np.quantile(
+            values, [(1 - prob) / 2, (1 + prob) / 2], axis=-1, method="inverted_cdf"
+        )
+        np.testing.assert_array_equal(predictive._ends(values, prob), expected)
 
 
 def test_predict_mistakes():
