@@ -19,6 +19,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy.special import expit
 
 from ..errors import DataError, UsageError, did_you_mean, need
 from . import log_density
@@ -146,10 +147,6 @@ def _check_levels(y: np.ndarray, name: str) -> None:
         )
 
 
-def _expit(eta: np.ndarray) -> np.ndarray:
-    return np.exp(-np.logaddexp(0.0, -eta))
-
-
 def _log_odds(y: np.ndarray) -> float:
     probability = (y.sum() + 0.5) / (y.size + 1)
     return float(np.log(probability / (1 - probability)))
@@ -165,7 +162,7 @@ def _log_shares(y: np.ndarray) -> list[float]:
 
 
 def _bernoulli_sd(eta: np.ndarray, given: PyTree) -> np.ndarray:
-    return np.exp(-0.5 * (np.logaddexp(0.0, -eta) + np.logaddexp(0.0, eta)))
+    return np.sqrt(expit(eta) * expit(-eta))
 
 
 def _student_t_sd(eta: np.ndarray, given: PyTree) -> np.ndarray:
@@ -238,9 +235,9 @@ BERNOULLI = Family(
     _likelihood(log_density.bernoulli),
     check=_check_bernoulli,
     centre=_log_odds,
-    mean=lambda eta, given: _expit(eta),
+    mean=lambda eta, given: expit(eta),
     sd=_bernoulli_sd,
-    sample=lambda rng, eta, given: (rng.random(np.shape(eta)) < _expit(eta)).astype(np.float64),
+    sample=lambda rng, eta, given: (rng.random(np.shape(eta)) < expit(eta)).astype(np.float64),
 )
 
 BINOMIAL = Family(
@@ -249,10 +246,10 @@ BINOMIAL = Family(
     _likelihood(log_density.binomial),
     check=_check_counts("binomial"),
     centre=lambda y: 0.0,
-    mean=lambda eta, given: _size(eta, given) * _expit(eta),
+    mean=lambda eta, given: _size(eta, given) * expit(eta),
     sd=lambda eta, given: np.sqrt(_size(eta, given)) * _bernoulli_sd(eta, given),
     sample=lambda rng, eta, given: rng.binomial(
-        _size(eta, given).astype(np.int64), _expit(eta)
+        _size(eta, given).astype(np.int64), expit(eta)
     ).astype(np.float64),
     trials=True,
 )

@@ -20,6 +20,7 @@ __all__ = ["check_kind", "predict_rows", "predictive", "probabilities"]
 
 PyTree = Any
 KINDS = ("outcome", "mean", "class")
+OUTCOMES = 1000  # of a row, sampled where no shorter way leads to the ends of its interval
 CHUNK_CELLS = 2**16  # draws times rows held at once by a thread: they stay in the processor's cache
 
 
@@ -105,18 +106,26 @@ def predictive(
         mean = sum_s w_s E[y | s],     sd^2 = sum_s w_s (Var[y | s] + (E[y | s] - mean)^2)
 
     The interval's ends are quantiles of one outcome sampled from each of at most `max_draws`
-    draws. Without `noise` all four are of E[y | s]: no Var[y | s], quantiles of E[y | s] itself.
+    draws (OUTCOMES of counts), with the same noise in all rows where noise is added; of 0 or 1 they
+    follow from the mean. Without `noise` all four are of E[y | s]: no Var[y | s], quantiles of
+    E[y | s] itself.
     `position`, `x` and the offset in `extra` are of one scale, and the result is too.
 
     Raises UsageError for prob outside (0, 1), or weights of another shape or not weights.
     """
     fraction("prob", prob)
     coefficients = np.asarray(position["coefficients"], np.float64)
+    if noise and not family.location_scale:
+        max_draws = min(max_draws, OUTCOMES)
     weight, chosen = _weigh(weights, coefficients.shape[:-1], max_draws)
     z = np.ascontiguousarray(coefficients.reshape(-1, coefficients.shape[-1]).T)
     given = {name: np.asarray(position[name], np.float64).ravel() for name in family.dispersion}
     chosen_given = {name: value[chosen] for name, value in given.items()}
     out = {name: np.empty(len(x)) for name in ("mean", "sd", "lower", "upper")}
+    added = np.zeros(1)
+    if noise and family.location_scale:
+        none = np.zeros_like(z[0][chosen])
+        added = family.sample(np.random.default_rng(seed), none, chosen_given)
 
     def fill(rows: slice) -> None:
         here = {name: value[rows, None] for name, value in extra.items()}
@@ -126,8 +135,11 @@ def predictive(
         spread = family.sd(eta, {**given, **here}) ** 2 if noise else 0.0
         out["mean"][rows] = centre
         out["sd"][rows] = np.sqrt((spread + (mean - centre[:, None]) ** 2) @ weight)
-        draws = mean[:, chosen]
-        if noise:
+        if noise and family.name == "bernoulli":
+            out["lower"][rows], out["upper"][rows] = (1 - centre < tail for tail in _tails(prob))
+            return
+        draws = mean[:, chosen] + added
+        if noise and not family.location_scale:
             rng = np.random.default_rng([seed, rows.start])
             draws = family.sample(rng, eta[:, chosen], {**chosen_given, **here})
         out["lower"][rows], out["upper"][rows] = _ends(draws, prob)
@@ -148,8 +160,11 @@ def _ends(values: Float[np.ndarray, "*n S"], prob: float) -> list[Float[np.ndarr
     """The quantiles of the last axis, each one of its values, between which `prob` lies."""
     values = np.sort(values, axis=-1)
     count = values.shape[-1]
-    tails = ((1 - prob) / 2, (1 + prob) / 2)
-    return [values[..., max(0, math.ceil(count * tail - 1e-9) - 1)] for tail in tails]
+    return [values[..., max(0, math.ceil(count * tail - 1e-9) - 1)] for tail in _tails(prob)]
+
+
+def _tails(prob: float) -> tuple[float, float]:
+    return (1 - prob) / 2, (1 + prob) / 2
 
 
 def probabilities(

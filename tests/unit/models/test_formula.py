@@ -11,6 +11,7 @@ import scipy.stats
 from sgld.data.table import bundled, read_table
 from sgld.errors import DataError, UsageError
 from sgld.models import again, predictive
+from sgld.models.family import find_family
 from sgld.models.formula import FormulaModel
 from sgld.models.prior import gamma_of_two
 
@@ -248,6 +249,47 @@ def test_ends_of_intervals_are_quantiles(count):
             values, [(1 - prob) / 2, (1 + prob) / 2], axis=-1, method="inverted_cdf"
         )
         np.testing.assert_array_equal(predictive._ends(values, prob), expected)
+
+
+LAWS = {
+    "gaussian": lambda eta, sigma: scipy.stats.norm(eta, sigma),
+    "student-t": lambda eta, df, sigma: scipy.stats.t(df, eta, sigma),
+    "bernoulli": lambda eta: scipy.stats.bernoulli(scipy.special.expit(eta)),
+    "binomial": lambda eta: scipy.stats.binom(9, scipy.special.expit(eta)),
+    "poisson": lambda eta: scipy.stats.poisson(np.exp(eta)),
+    "gamma": lambda eta, shape: scipy.stats.gamma(shape, scale=np.exp(eta) / shape),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_intervals_hold_what_the_mixture_of_laws_gives_them(name):
+    """P(y < lower) <= tail <= P(y <= lower) of the exact mixture, to Monte Carlo error, in 40 rows."""
+    pytest.importorskip("numpyro")
+    family, rng = find_family(name), np.random.default_rng(7)
+    x = np.column_stack([np.ones(40), rng.normal(size=40)])
+    z = rng.normal([0.5, 1.0], 0.3, (4000, 2))
+    given = {name: rng.uniform(3, 5, 4000) for name in family.dispersion}
+    extra = {"trials": np.full(40, 9.0)} if family.trials else {}
+    how = {"prob": 0.8, "weights": None, "seed": 1, "max_draws": 4000}
+    found = predictive.predictive(family, {"coefficients": z, **given}, x, extra, **how)
+    law = LAWS[name](x @ z.T, **given)
+    assert np.allclose(found["mean"], law.mean().mean(1), rtol=1e-9)
+    error = (
+        0.0
+        if name == "bernoulli"
+        else 4.5 * np.sqrt(0.09 / (4000 if family.location_scale else 1000))
+    )
+    for end, tail in (("lower", 0.1), ("upper", 0.9)):
+        up_to = law.cdf(found[end][:, None]).mean(1)
+        below = law.cdf(found[end][:, None] - 1).mean(1) if hasattr(law, "pmf") else up_to
+        assert np.all(up_to >= tail - error) and np.all(below <= tail + error), (name, end)
+
+
+def test_rows_alike_have_the_same_interval_where_noise_is_added():
+    model = FormulaModel.build(TABLE, "y ~ year + x")
+    same = TABLE.take([5] * 300)
+    out = model.predict(draws(model, 500), same)
+    assert len(np.unique(out["lower"])) == len(np.unique(out["upper"])) == 1
 
 
 def test_predict_mistakes():
