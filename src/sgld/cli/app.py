@@ -21,6 +21,8 @@ __all__ = [
     "CheckpointEvery",
     "Decimal",
     "Json",
+    "OfDatabase",
+    "OfTable",
     "Overwrite",
     "OwnDecimal",
     "Quiet",
@@ -55,6 +57,19 @@ Sep = Annotated[
     typer.Option(
         "--sep", metavar="SIGN", show_default="as the file shows",
         help="Between the cells of a file of text: a sign, or comma, semicolon, tab, bar, space.",
+    ),
+]  # fmt: skip
+OfTable = Annotated[
+    str | None,
+    typer.Option(
+        "--table", metavar="NAME", show_default="the only one", help="Of a database file."
+    ),
+]
+OfDatabase = Annotated[
+    Path | None,
+    typer.Option(
+        "--database", metavar="FILE", show_default="none",
+        help="DuckDB or SQLite, that a query is asked of.",
     ),
 ]  # fmt: skip
 Decimal = Annotated[

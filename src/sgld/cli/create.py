@@ -7,7 +7,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ..errors import RunError
-from .app import CheckpointEvery, Decimal, Json, Overwrite, Quiet, Run, Sep, Strict, command, typer
+from .app import (
+    CheckpointEvery,
+    Decimal,
+    Json,
+    OfDatabase,
+    OfTable,
+    Overwrite,
+    Quiet,
+    Run,
+    Sep,
+    Strict,
+    command,
+    typer,
+)  # fmt: skip
 from .show import at_work, exit_strict, finish, say_model, say_plan
 
 __all__ = ["demo", "fit", "resume"]
@@ -106,16 +119,8 @@ def fit(
             help="drop leaves out rows with a missing cell, error refuses them.",
         ),
     ] = "drop",
-    table: Annotated[
-        str | None,
-        typer.Option("--table", metavar="NAME", show_default="the only one", help="Of a database file."),
-    ] = None,
-    database: Annotated[
-        Path | None,
-        typer.Option(
-            "--database", metavar="FILE", show_default="none", help="DuckDB or SQLite, that a query is asked of.",
-        ),
-    ] = None,
+    table: OfTable = None,
+    database: OfDatabase = None,
     sep: Sep = None,
     decimal: Decimal = ".",
     tolerance: Annotated[

@@ -9,7 +9,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ..errors import RunError, UsageError
-from .app import Json, Overwrite, OwnDecimal, Quiet, Run, Sep, Strict, command, typer
+from .app import (
+    Json,
+    OfDatabase,
+    OfTable,
+    Overwrite,
+    OwnDecimal,
+    Quiet,
+    Run,
+    Sep,
+    Strict,
+    command,
+    typer,
+)  # fmt: skip
 from .show import at_work, content_of, exit_strict, show
 
 __all__ = ["predict", "report", "summary", "verify"]
@@ -118,6 +130,8 @@ def predict(
             help="Of DATA, handed on to the predictions; may be given again.",
         ),
     ] = None,
+    table: OfTable = None,
+    database: OfDatabase = None,
     sep: Sep = None,
     decimal: OwnDecimal = None,
     overwrite: Overwrite = False,
@@ -136,8 +150,9 @@ def predict(
         raise RunError(f"{out} already exists; choose another file, or overwrite it (--overwrite).")
     with at_work(False, "models.fit") as models, stage("predicting"):
         tables = models.predict(
-            run, data, kind=kind, prob=prob, ids=ids or (), sep=sep, decimal=decimal
-        )
+            run, data, kind=kind, prob=prob, ids=ids or (), table=table, database=database,
+            sep=sep, decimal=decimal,
+        )  # fmt: skip
         names, rows, empty = _write_tables(tables, out)
     left = f" ({empty:,} of them empty: a cell they need is missing)" if empty else ""
     typer.echo(f"{rows} rows of {', '.join(names)}{left}: {out}")
@@ -153,6 +168,12 @@ def _write_tables(tables: Iterator[Any], out: Path) -> tuple[list[str], int, int
     first = next(tables)
     rows = empty = 0
     parquet = out.suffix.lower() == ".parquet"
+    nested = [field.name for field in first.schema if pyarrow.types.is_nested(field.type)]
+    if nested and not parquet:
+        raise UsageError(
+            f"column {nested[0]!r} holds several values a cell, which no cell of text does; write --out "
+            "as .parquet, or leave it out of --id."
+        )
     writer = pyarrow.parquet.ParquetWriter if parquet else pyarrow.csv.CSVWriter
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -175,6 +175,9 @@ def _of_text(name: str, column: pyarrow.ChunkedArray) -> Trouble:
     if bad and len(bad) < len(text) / 2:
         what = f"is {text[bad[0]]!r} in data row {bad[0] + 1}{_more(len(bad))} where most rows hold numbers"
         return Trouble(name, what, "mend that cell, or leave it empty where it is missing")
+    if not bad:  # these rows are a piece of a column that others make text
+        what = f"holds numbers such as {text[0]!r} in data row 1, and words in other rows"
+        return Trouble(name, what, "mend those, or leave them empty where they are missing")
     what = f"holds {column.type} values such as {text[0]!r} in data row 1, where numbers are needed"
     return Trouble(name, what, "convert it to numbers")
 

@@ -52,14 +52,19 @@ def table_files(given: Any) -> list[Path]:
 
 
 class TableFiles:
-    """The parts of a table as one, their columns matched by name; `sep` and `decimal` are of files of text."""
+    """The parts of a table as one, their columns matched by name.
+
+    `sep`, `decimal`, and which columns are taken `as_text`, letter by letter, are of files of text.
+    """
 
     def __init__(
-        self, paths: Sequence[Path], columns: Any = None, sep: str | None = None, decimal: str = "."
-    ) -> None:
+        self, paths: Sequence[Path], columns: Any = None, sep: str | None = None, decimal: str = ".",
+        as_text: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.paths = list(paths)
         self.name = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-        kind, csv = kind_of_file(paths[0]), partial(_Csv, sep=sep, decimal=decimal)
+        kind = kind_of_file(paths[0])
+        csv = partial(_Csv, sep=sep, decimal=decimal, as_text=as_text)
         if kind != "csv" and (sep is not None or decimal != "."):
             raise UsageError(
                 f"sep and decimal are of files of text, and {paths[0]} is none; leave them out."
@@ -208,10 +213,11 @@ class _Ipc:
 class _Csv:
     """A CSV file; one pass over it finds the types of its columns, as a table in memory has them."""
 
-    def __init__(self, path: Path, sep: str | None, decimal: str) -> None:
-        self.path, self._types = path, dict[str, Any]()
+    def __init__(self, path: Path, sep: str | None, decimal: str, as_text: Sequence[str]) -> None:
+        self.path, text = path, need("pyarrow", "tables").string()
         self._dialect = dialect_of(path, sep, decimal)
         self._names = csv_header(path, self._dialect)  # as they stand there, spaces and all
+        self._types = {name: text for name in self._names if name.strip() in as_text}
         self.num_rows = self._typed()
 
     def _typed(self) -> int:
@@ -223,8 +229,9 @@ class _Csv:
                 for batch in self._read(self._names):
                     count += batch.num_rows
                     schema = {field.name: field.type for field in batch.schema}
-                self.schema = schema
-                self._types = {name: schema[name.strip()] for name in self._names}
+                # no batch of a header alone
+                self.schema = schema or {name.strip(): arrow.null() for name in self._names}
+                self._types = {name: self.schema[name.strip()] for name in self._names}
                 return count
             except arrow.ArrowInvalid as error:
                 self._widen(error)

@@ -30,7 +30,8 @@ class TableSource(NamedTuple):
     """Where a table is read from: a file, a folder, a database, or a query.
 
     `database` is the file that a query is asked of, `table` of a database that has several, `sep`
-    and `decimal` of a file of text (`sgld.data.table.read_table`).
+    and `decimal` of a file of text (`sgld.data.table.read_table`), of which `batches` takes the
+    columns `as_text` letter by letter.
     """
 
     data: str
@@ -38,6 +39,7 @@ class TableSource(NamedTuple):
     database: str | None = None
     sep: str | None = None
     decimal: str = "."
+    as_text: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -58,14 +60,16 @@ class TableSource(NamedTuple):
 
     @classmethod
     def like(
-        cls, stored: Any, data: str | Path, sep: str | None, decimal: str | None
+        cls, stored: Any, data: str | Path, sep: str | None, decimal: str | None,
+        table: str | None = None, database: Any = None,
     ) -> TableSource:  # fmt: skip
         """A file beside those that `as_json` told of: written as the first of them whose name ends in the same letters."""
         alike = [part for part in _parts(stored) if _ends(part.get("path")) == _ends(data)]
         if alike:
             sep = alike[0].get("sep") if sep is None else sep
             decimal = alike[0].get("decimal") if decimal is None else decimal
-        return cls.of(data, sep=None if sep is None else str(sep), decimal=str(decimal or "."))
+        sep, decimal = None if sep is None else str(sep), str(decimal or ".")
+        return cls.of(data, table, database, sep, decimal)
 
     @property
     def is_file(self) -> bool:
@@ -126,7 +130,8 @@ class TableSource(NamedTuple):
         """The table in batches; what DuckDB does not hold goes to the folder `spill`."""
         query = self.data if self.is_query else None
         if query is None and not kind_of_database(self.data):
-            return TableFiles(table_files(self.data), sep=self.sep, decimal=self.decimal)
+            how: dict[str, Any] = {"sep": self.sep, "decimal": self.decimal}
+            return TableFiles(table_files(self.data), **how, as_text=self.as_text)
         path = self.database if query is not None else self.data
         if path is not None and kind_of_database(path) == "sqlite":
             return SQLite(Path(path), query, self.table)
@@ -144,7 +149,7 @@ class TableSource(NamedTuple):
     @classmethod
     def located(cls, stored: dict[str, Any]) -> TableSource:
         """What `as_json` tells of, where it is now. RunError where it is missing, or is not to be read again."""
-        words = {name: str(stored[name]) for name in STORED if stored.get(name) is not None}
+        words: Any = {n: str(stored[n]) for n in STORED if stored.get(n) is not None}
         source = cls(str(stored["path"]), **words)
         if source.is_query and source.database is None:
             # of files that it names itself: a run directory of a stranger's may not read them

@@ -321,6 +321,8 @@ def predict(
     kind: PredictionKind = "outcome",
     prob: float = 0.9,
     ids: Sequence[str] = (),
+    table: str | None = None,
+    database: str | Path | None = None,
     sep: str | None = None,
     decimal: str | None = None,
 ) -> Iterator[pyarrow.Table]:
@@ -330,6 +332,7 @@ def predict(
       kind: "outcome", "mean" or "class", as for `sgld.Fit.predict`.
       prob: of the interval, which is central.
       ids: columns of `data` that are handed on, before the predictions.
+      table, database: of rows in a database, as for `fit`.
       sep, decimal: of a file of text, as for `fit`; by default those of the run's own, if that ends
         in the same letters (.csv, .tsv).
 
@@ -337,7 +340,7 @@ def predict(
       Tables of one schema, at least one: the `ids`; `mean` and `sd` of the outcome, its noise
       included; `lower` and `upper` of an interval that holds it with probability `prob`; for
       bernoulli also `probability`; of a categorical outcome `class` and `probability[level]` of each
-      level. What is read and what is held are pieces of 65,536 rows. Rows with a missing cell are
+      level. What is read and what is held are pieces of 16,384 rows. Rows with a missing cell are
       null, where the run was to leave such rows out.
 
     Raises: RunError where `run` is not a finished formula run, DataError for the rows and `ids`,
@@ -355,9 +358,13 @@ def predict(
     with reading(run):
         predicting = Predicting(model, draws, prob=prob, seed=int(asked["seed"]), kind=kind)
         types = {name: arrow.array(values).type for name, values in predicting.blank.items()}
-    path = isinstance(data, (str, Path))
     with stage("data"):
-        given = TableSource.like(asked.get("data"), data, sep, decimal) if path else as_table(data)
+        if isinstance(data, (str, Path)):
+            given = TableSource.like(asked.get("data"), data, sep, decimal, table, database)
+            # what is handed on stays as it is written: 007 is no 7
+            given = given._replace(as_text=tuple(set(ids) - set(model.uses)))
+        else:
+            given = as_table(data)
         read = rows_in(given)
     with reading(run):
         for rows, found in predicting(read, ids):

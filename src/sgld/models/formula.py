@@ -24,8 +24,9 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
 
 from ..data.on_disk import OnDisk
-from ..data.table import as_table, check_named, column_array
+from ..data.table import as_table, check_named
 from ..device import sent
+from ..errors import need
 from ..posterior import Labels, Posterior
 from ..typing import PredictionKind
 from . import design as designs
@@ -43,7 +44,7 @@ from .prior import (
     original_log_prior,
     parse_prior,
 )
-from .rows import rows_of
+from .rows import rows_of, trials_of
 from .separated import separated
 
 if TYPE_CHECKING:
@@ -304,6 +305,13 @@ class FormulaModel:
         """
         return self.rows(table)[0]
 
+    @property
+    def uses(self) -> list[str]:
+        """The columns of the table it was made of that `rows` needs."""
+        design = self.spec["design"]
+        empty = need("pyarrow", "tables").table({name: [] for name in design["columns"]})
+        return self.predictors(empty)
+
     def predictors(self, table: pyarrow.Table) -> list[str]:
         """The columns that `rows` needs. Raises DataError where one is missing."""
         names, trials = designs.predictors(self.spec["design"], table), self.spec.get("trials")
@@ -318,7 +326,7 @@ class FormulaModel:
         x, offset = designs.apply(self.spec["design"], table)
         extra = {} if offset is None else {"offset": offset / self.spec["outcome_scale"]}
         if self.spec.get("trials"):
-            extra["trials"] = column_array(table, self.spec["trials"])
+            extra["trials"] = trials_of(table, self.spec["trials"])
         return (x - self.center) / self.scale, extra
 
     def predict(
@@ -339,7 +347,7 @@ class FormulaModel:
           kind: "outcome", "mean" or "class".
           prob: of the interval, which is central.
           weights: [...], of the draws; any positive multiple of probabilities.
-          max_draws: at most so many draws are used for the interval.
+          max_draws: of more draws, so many stand for all.
 
         Raises UsageError as `predict_rows` does, DataError as `design` does.
         """

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Predicting", "rows_in"]
 
-ROWS_AT_ONCE = 65_536
+ROWS_AT_ONCE = 16_384  # one to three seconds
 
 
 class Predicting:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..checks import fraction
 from ..errors import UsageError, did_you_mean
@@ -105,8 +105,8 @@ def predictive(
 
         mean = sum_s w_s E[y | s],     sd^2 = sum_s w_s (Var[y | s] + (E[y | s] - mean)^2)
 
-    The interval's ends are quantiles of one outcome sampled from each of at most `max_draws`
-    draws (OUTCOMES of counts), with the same noise in all rows where noise is added; of 0 or 1 they
+    Of more than `max_draws` draws, so many stand for all. The interval's ends are quantiles of one
+    outcome sampled from each of them (from OUTCOMES of counts), with the same noise in all rows where noise is added; of 0 or 1 they
     follow from the mean. Without `noise` all four are of E[y | s]: no Var[y | s], quantiles of
     E[y | s] itself.
     `position`, `x` and the offset in `extra` are of one scale, and the result is too.
@@ -115,11 +115,13 @@ def predictive(
     """
     fraction("prob", prob)
     coefficients = np.asarray(position["coefficients"], np.float64)
-    if noise and not family.location_scale:
-        max_draws = min(max_draws, OUTCOMES)
-    weight, chosen = _weigh(weights, coefficients.shape[:-1], max_draws)
-    z = np.ascontiguousarray(coefficients.reshape(-1, coefficients.shape[-1]).T)
-    given = {name: np.asarray(position[name], np.float64).ravel() for name in family.dispersion}
+    weight, kept = _weigh(weights, coefficients.shape[:-1], max_draws)
+    sampled = noise and not family.location_scale
+    chosen = _standing_for(weight, OUTCOMES if sampled else max_draws)
+    z = np.ascontiguousarray(coefficients.reshape(-1, coefficients.shape[-1])[kept].T)
+    given = {
+        name: np.asarray(position[name], np.float64).ravel()[kept] for name in family.dispersion
+    }
     chosen_given = {name: value[chosen] for name, value in given.items()}
     out = {name: np.empty(len(x)) for name in ("mean", "sd", "lower", "upper")}
     added = np.zeros(1)
@@ -139,7 +141,7 @@ def predictive(
             out["lower"][rows], out["upper"][rows] = (1 - centre < tail for tail in _tails(prob))
             return
         draws = mean[:, chosen] + added
-        if noise and not family.location_scale:
+        if sampled:
             rng = np.random.default_rng([seed, rows.start])
             draws = family.sample(rng, eta[:, chosen], {**chosen_given, **here})
         out["lower"][rows], out["upper"][rows] = _ends(draws, prob)
@@ -184,8 +186,9 @@ def probabilities(
     Raises UsageError as `predictive`.
     """
     coefficients = np.asarray(position["coefficients"], np.float64)
-    weight, chosen = _weigh(weights, coefficients.shape[:-2], max_draws)
-    z = coefficients.reshape(-1, *coefficients.shape[-2:])
+    weight, kept = _weigh(weights, coefficients.shape[:-2], max_draws)
+    chosen = _standing_for(weight, max_draws)
+    z = coefficients.reshape(-1, *coefficients.shape[-2:])[kept]
     out = np.empty((3, len(x), z.shape[1] + 1))
 
     def fill(rows: slice) -> None:
@@ -202,16 +205,23 @@ def probabilities(
 
 def _weigh(
     weights: np.ndarray | None, shape: tuple[int, ...], most: int
-) -> tuple[np.ndarray, np.ndarray | slice]:
-    """Normalised flat weights [S], and the draws that stand for them with equal weights: their numbers, or all."""
+) -> tuple[Float[np.ndarray, " S"], Int[np.ndarray, " S"] | slice]:
+    """Normalised weights of at most so many draws, and which these are of all, laid flat."""
     if weights is not None and np.shape(weights) != shape:
         raise UsageError(f"weights have shape {np.shape(weights)}; the draws have {shape}.")
     flat = np.ones(shape).ravel() if weights is None else np.asarray(weights, np.float64).ravel()
     if not (np.all(np.isfinite(flat)) and np.all(flat >= 0) and flat.sum() > 0):
         raise UsageError("weights must be finite, not negative, and not all zero.")
     flat = flat / flat.sum()
-    count = min(flat.size, most)
-    # systematic resampling; without weights and within `most` it is every draw once
-    places = np.searchsorted(np.cumsum(flat), (np.arange(count) + 0.5) / count)
-    each_once = count == flat.size and np.all(places == np.arange(count))
-    return flat, slice(None) if each_once else np.minimum(places, flat.size - 1)
+    if flat.size <= most:
+        return flat, slice(None)
+    return np.full(most, 1 / most), _standing_for(flat, most)
+
+
+def _standing_for(weight: Float[np.ndarray, " S"], most: int) -> Int[np.ndarray, " count"] | slice:
+    """At most so many draws that stand for all with equal weights, by systematic resampling."""
+    count = min(weight.size, most)
+    places = np.searchsorted(np.cumsum(weight), (np.arange(count) + 0.5) / count)
+    if count == weight.size and np.all(places == np.arange(count)):
+        return slice(None)  # each once
+    return np.minimum(places, weight.size - 1)

@@ -187,10 +187,11 @@ def coded(
 
 
 def trials_of(
-    table: pyarrow.Table, name: str, y: Float[np.ndarray, " N"], outcome: str
+    table: pyarrow.Table, name: str, y: Float[np.ndarray, " N"] | None = None, outcome: str = ""
 ) -> Float[np.ndarray, " N"]:
-    """The numbers of trials. Raises DataError for what they may not be."""
+    """The numbers of trials, of which there are at least y. Raises DataError for what they may not be."""
     trials = column_array(table, name)
+    y = np.zeros(len(trials)) if y is None else y
     for bad, what in (
         ((trials < 1) | (trials != np.floor(trials)), "trials are whole numbers from 1 on"),
         (y > trials, f"outcome {outcome!r} is {{y:.10g}} there, more than its trials"),

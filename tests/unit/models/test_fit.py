@@ -190,3 +190,64 @@ def test_predict_needs_a_formula_run(finished, tmp_path):
     finished[1].save(tmp_path / "saved")
     with pytest.raises(RunError, match=r"was not made by sgld\.fit"):
         next(predict(tmp_path / "saved", read_table(finished[0] / "rows.csv")))
+
+
+@pytest.fixture(scope="module")
+def successes(tmp_path_factory):
+    """A run of binomial outcomes, and rows like its own."""
+    rng = np.random.default_rng(1)
+    x, n = rng.normal(size=120), rng.integers(1, 9, 120)
+    y = rng.binomial(n, 0.5)
+    folder = tmp_path_factory.mktemp("successes")
+    asked = {"family": "binomial", "trials": "n", "num_draws": 60, "progress": False}
+    fit({"x": x, "n": n, "y": y}, "y ~ x", out=folder / "run", **asked)
+    return folder / "run", {"x": x[:4], "n": n[:4].astype(float)}
+
+
+@pytest.mark.parametrize("trials", [2.5, 0.0, -3.0])
+def test_trials_of_new_rows_are_whole_numbers(successes, trials):
+    run, new = successes
+    new = {**new, "n": np.array([3.0, trials, 2.0, 1.0])}
+    with pytest.raises(DataError, match=f"'n' is {trials:g} in data row 2; trials are whole"):
+        list(predict(run, new))
+
+
+def test_what_is_handed_on_stays_as_it_is_written(finished, tmp_path):
+    path = tmp_path / "new.csv"
+    path.write_text("id,when,x\n007,2024-01-01 00:00:00+01:00,0.5\n012,2024-02-01 00:00:00+01:00,1\n")
+    table = pyarrow.concat_tables(predict(finished[0] / "run", path, ids=["id", "when"]))
+    assert table["id"].to_pylist() == ["007", "012"]
+    assert table["when"].to_pylist()[0] == "2024-01-01 00:00:00+01:00"
+    again = pyarrow.concat_tables(predict(finished[0] / "run", path, ids=["x"]))
+    assert again["x"].to_pylist() == [0.5, 1.0]  # what predicts is a number
+    assert np.array_equal(again["mean"], table["mean"])
+
+
+def test_a_header_alone_has_no_row(finished, tmp_path):
+    path = tmp_path / "empty.csv"
+    path.write_text("x\n")
+    with pytest.raises(DataError, match=r"empty\.csv has no row"):
+        list(predict(finished[0] / "run", path))
+
+
+def test_a_column_that_later_rows_make_text_is_told_so(finished, monkeypatch, tmp_path):
+    monkeypatch.setattr(predicting, "ROWS_AT_ONCE", 50)
+    path = tmp_path / "late.csv"
+    path.write_text("x\n" + "1\n" * 60 + "old\n")
+    with pytest.raises(DataError, match="holds numbers such as '1' in data row 1, and words in"):
+        list(predict(finished[0] / "run", path))
+
+
+def test_of_many_draws_some_stand_for_all(finished):
+    """Of 40,000 draws 4,000, spread evenly: means within .06 sds."""
+    model, rng = finished[2][0], np.random.default_rng(5)
+    many = model.to_standardised(
+        {
+            "coefficients": rng.normal([1.0, 2.0], 0.1, (4, 10_000, 2)).astype(np.float32),
+            "sigma": rng.uniform(0.9, 1.1, (4, 10_000)).astype(np.float32),
+        }
+    )
+    whole = model.predict(many, rows(4), max_draws=40_000, kind="mean")
+    some = model.predict(many, rows(4), kind="mean")
+    assert 0 < np.abs((some["mean"] - whole["mean"]) / whole["sd"]).max() < 0.06
+    assert np.allclose(some["sd"], whole["sd"], rtol=0.06)
