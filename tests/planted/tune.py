@@ -355,6 +355,16 @@ TUNE = [
         TOLD + "test_starts_of_the_search_are_the_mirror_the_exchange_and_both_sides",
     ),
     Mutant(
+        "modes: a search that is all but there is given up", "gaussian/mode.py",
+        "newton_mode(some, z, LAST_STEPS, back)", "newton_mode(some, z, 1, back)",
+        MODES + "test_a_mode_is_found_that_newtons_first_steps_do_not_reach",
+    ),
+    Mutant(
+        "modes: nothing climbs where Newton's steps lead nowhere", "gaussian/mode.py",
+        "            z = _climbed(some, near, start)\n            value", "            value",
+        MODES + "test_a_mode_is_found_that_newtons_first_steps_do_not_reach",
+    ),
+    Mutant(
         "Newton: a factor is multiplied with, not solved", "gaussian/mode.py",
         "cho_solve(cho_factor(damped), g)", "cho_factor(damped)[0] @ g",
         GAUSSIAN + "test_newton_needs_one_step_on_any_gaussian",

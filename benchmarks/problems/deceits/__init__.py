@@ -41,6 +41,7 @@ FAMILIES = {
     "by hand": Family("by hand", 12, by_hand.by_hand),
     "decays": Family("label switching", 6, modes.decays),
     "product": Family("label switching", 6, curved.product),
+    "mirrored": Family("2 density, not mass", 6, modes.mirrored),
     "on a bound": Family("3 reported scale", 4, scale.on_a_bound),
 }
 

@@ -219,3 +219,54 @@ def _of_decays(center, sd, noise, t, y, start):
     weight = np.exp(log - log.max())
     weight /= weight.sum()
     return weight @ at, weight @ at**2
+
+
+def mirrored_prior(center, sd, beta):
+    return -0.5 * jnp.sum(((beta - center) / sd) ** 2)
+
+
+def mirrored_row(scale, beta, row):
+    return -jnp.log1p(((row[1] - row[0] @ beta) / scale) ** 2)
+
+
+def mirrored(rng: np.random.Generator, deceit: bool) -> Case:
+    """A Cauchy regression of rows from two populations, each the other's image in c: modes c + u and c - u, alike.
+
+    The twin's prior knows which of them.
+    """
+    d, scale = int(rng.choice([4, 8, 12, 16])), float(rng.choice([0.1, 0.3]))
+    apart = float(rng.uniform(1.0, 5.0)) * (1.0 if scale < 0.2 else 1.5)
+    x, u = rng.normal(size=(100, d)), rng.normal(size=d)
+    u *= apart / np.linalg.norm(u) / 2
+    noise, c = scale * rng.standard_t(3, size=100), rng.normal(size=d)
+    x, y = np.vstack([x, x]), np.concatenate([x @ u + noise, -x @ u - noise])
+    x, y = x.astype(np.float32), (y + x @ c).astype(np.float32)
+    center, sd = (c, 10.0) if deceit else (c + u, 0.1 * apart)
+    mean, square = _of_mirrored(center, sd, scale, x.astype(float), y.astype(float), c + u)
+    if deceit:
+        square = square + 2 * c * (c - mean)  # of c - u beside c + u: z^2 and (2c - z)^2, halved
+        mean = c
+    posterior = sgld.Posterior(bound(mirrored_prior, center, sd), bound(mirrored_row, scale))
+    init = jnp.zeros(d) if deceit else jnp.asarray(c + u, jnp.float32)
+    label = f"d {d}, scale {scale:g}, {apart:.2g} apart"
+    return Case(label, posterior, (x, y), init, mean, np.sqrt(square - mean**2))
+
+
+def _of_mirrored(center, sd, scale, x, y, start):
+    """First and second moments of the mode at `start`, by importance sampling from quasi-random t's."""
+    from scipy import optimize, special
+
+    def density(z: np.ndarray) -> np.ndarray:
+        left = (y - z @ x.T) / scale
+        return -np.sum(np.log1p(left**2), -1) - 0.5 * np.sum(((z - center) / sd) ** 2, -1)
+
+    top = optimize.minimize(lambda z: -density(z), start, method="BFGS", options={"gtol": 1e-4})
+    left = (y - top.x @ x.T) / scale
+    curve = 2 * (1 - left**2) / (1 + left**2) ** 2 / scale**2
+    factor = np.linalg.cholesky(np.linalg.inv((x.T * curve) @ x + np.eye(len(center)) / sd**2))
+    z = special.ndtri(np.clip(qmc.Sobol(len(center), rng=0).random_base2(15), 1e-9, 1 - 1e-9))
+    at = top.x + 1.1 * z @ factor.T
+    log = density(at) + 0.5 * np.sum(z**2, axis=1)
+    weight = np.exp(log - log.max())
+    weight /= weight.sum()
+    return weight @ at, weight @ at**2

@@ -29,6 +29,9 @@ __all__ = [
 ]
 
 SEARCH_STEPS = 50
+# then, where it has come to a density as draws near the mode have: with a robust law of 16 coefficients the second mode,
+# 37 sds away and as dense as the first, was all but reached after 50
+LAST_STEPS = 200
 # sds of the starts: of two modes alike g sds apart in d parameters a start leads to the other where it is more than
 # g / 2 out in its direction, a d^(-1/2)-th of its distance or so
 SEARCH_SCALES = (3.0, 6.0, 12.0, 25.0, 50.0, 400.0, 3000.0)
@@ -167,10 +170,10 @@ def _searched(
 
     Starts are made from the Gaussian of the rows on which they are taken.
     """
-    near, some = base.gaussian, problem
+    near, some, dense = base.gaussian, problem, base.log_density
     if problem.num_data > SEARCHED:
         some = beside(problem, SEARCHED, apart)
-        near, _, converged = gaussian_at_mode(some, near.center)
+        near, dense, converged = gaussian_at_mode(some, near.center)
         if not (converged and near.positive_definite):
             return []
     assert near.factor is not None
@@ -184,6 +187,11 @@ def _searched(
             if back(start):
                 continue
         z, value, _, converged = newton_mode(some, start, SEARCH_STEPS, back)
+        if not converged and not many and value < dense - 4 * z.size - 10:
+            z = _climbed(some, near, start)
+            value = sums.value_and_gradient(some, some.on_host(z))[0]
+        if not converged and value >= dense - 4 * z.size - 10:
+            z, value, _, converged = newton_mode(some, z, LAST_STEPS, back)
         if not converged or back(z):
             continue
         if some is not problem:

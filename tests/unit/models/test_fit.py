@@ -214,7 +214,9 @@ def test_trials_of_new_rows_are_whole_numbers(successes, trials):
 
 def test_what_is_handed_on_stays_as_it_is_written(finished, tmp_path):
     path = tmp_path / "new.csv"
-    path.write_text("id,when,x\n007,2024-01-01 00:00:00+01:00,0.5\n012,2024-02-01 00:00:00+01:00,1\n")
+    path.write_text(
+        "id,when,x\n007,2024-01-01 00:00:00+01:00,0.5\n012,2024-02-01 00:00:00+01:00,1\n"
+    )
     table = pyarrow.concat_tables(predict(finished[0] / "run", path, ids=["id", "when"]))
     assert table["id"].to_pylist() == ["007", "012"]
     assert table["when"].to_pylist()[0] == "2024-01-01 00:00:00+01:00"

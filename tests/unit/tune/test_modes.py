@@ -147,3 +147,31 @@ def test_what_a_run_tells_of_its_modes_is_stored_and_printed():
     ]
     _, alone = found(lambda x: -0.5 * x**2, 0.5)
     assert modes_facts(problem, alone) is None
+
+
+def robust(d, apart, scale, seed, n=200):
+    """A Cauchy regression that is its own image in c: modes c + u and c - u, alike, |2 u| = apart."""
+    rng = np.random.default_rng(seed)
+    x, u = rng.normal(size=(n // 2, d)), rng.normal(size=d)
+    u *= apart / np.linalg.norm(u) / 2
+    noise, c = scale * rng.standard_t(3, size=n // 2), rng.normal(size=d)
+    rows = np.vstack([x, x]), np.concatenate([x @ u + noise, -x @ u - noise])
+    posterior = sgld.Posterior(
+        lambda b: -0.5 * jnp.sum(((b - c) / 10) ** 2),
+        lambda b, row: -jnp.log1p(((row[1] - row[0] @ b) / scale) ** 2),
+    )
+    return posterior, (rows[0], rows[1] + rows[0] @ c), c
+
+
+@pytest.mark.parametrize(
+    ("d", "apart", "scale", "seed"),
+    [(16, 2.0, 0.3, 6), (8, 4.0, 0.1, 1)],
+    ids=["all but there after 50 steps", "far out, where Newton's steps lead nowhere"],
+)
+def test_a_mode_is_found_that_newtons_first_steps_do_not_reach(d, apart, scale, seed):
+    """37 sds and 282 sds away, and as dense as the other; whichever search begins."""
+    posterior, data, c = robust(d, apart, scale, seed)
+    known = find_out(prepare(posterior, data, jnp.zeros(d)), 0, 1.0, by_hand=False)
+    assert known.other_modes == 1
+    np.testing.assert_allclose(known.modes.z.mean(0), c, atol=0.01)
+    np.testing.assert_allclose(known.modes.mass, 0.5, atol=0.01)
