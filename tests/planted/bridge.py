@@ -7,6 +7,11 @@ REFUSALS = "tests/unit/bridge/test_numpyro_refusals.py::"
 
 BRIDGE = [
     Mutant(
+        "bridge: arrays of the model's own are met in double precision", "bridge/rows.py",
+        "held = _both.trace(*_doubled(*given))", "held = given",
+        LAWS + "test_a_model_may_close_over_arrays_of_double_precision",
+    ),
+    Mutant(
         "bridge: a row counts as often as the plate has members", "bridge/sites.py",
         "scale = scale / sizes[name]", "scale = scale / 1",
         LAWS + "test_rows_and_prior_add_up_to_numpyro[explicit_size]",

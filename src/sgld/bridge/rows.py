@@ -98,15 +98,17 @@ def by_rows(
     """The program that runs the model one row at a time, checked at every row; or why there is none."""
     program = Program.of(model, arguments, latents, rows=found.rows, plates=found.plates)
     data = packed(arguments, found.rows)
+    given = (program, data, latents, transform, init)
     try:
+        # of arrays that the model closes over JAX keeps the precision in which it meets them, as long as
+        # anybody holds what was made of them
+        held = _both.trace(*_doubled(*given))
         try:
             with jax.enable_x64(True):
-                whole, alone = _compared(program, data, latents, transform, init)
-        except (
-            ValueError,
-            RuntimeError,
-        ):  # of arrays that the model closes over, JAX keeps one precision
-            whole, alone = _compared(program, data, latents, transform, init)
+                whole, alone = _compared(*given)
+        except (ValueError, RuntimeError, TypeError):
+            whole, alone = _compared(*given)
+        del held
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
         return Found(
             reason="it looks at values of its arguments (np.unique or int() of an array, say), which is not possible "
@@ -133,6 +135,14 @@ def _compared(
     transform: Transform | None, init: PyTree,
 ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
     """Log densities of rows and of the rest, and deterministic sites: of the whole model, of one row alone."""
+    return jax.tree.map(np.asarray, _both(*_doubled(program, data, latents, transform, init)))
+
+
+def _doubled(
+    program: Program, data: dict[str, np.ndarray], latents: Latents,
+    transform: Transform | None, init: PyTree,
+) -> tuple[Any, ...]:  # fmt: skip
+    """What `_both` is given, in double precision where that is on."""
     double = lambda x: x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x  # noqa: E731
     program, data, init = jax.tree.map(lambda x: double(np.asarray(x)), (program, data, init))
     form = program.form
@@ -143,7 +153,7 @@ def _compared(
     points = jax.tree.map(lambda x: x + rng.uniform(-1.0, 1.0, (POINTS, *np.shape(x))), free)
     size = len(jax.tree.leaves(data)[0])
     summed = {name: rng.choice(values, size) for name, values in latents.summed.items()}
-    return jax.tree.map(np.asarray, _both(program, data, summed, transform, points))
+    return program, data, summed, transform, points
 
 
 @jax.jit

@@ -173,3 +173,21 @@ def test_a_deterministic_site_beside_a_cholesky_factor_is_reported_in_double():
     )
     position = draws.position
     np.testing.assert_allclose(position["r"], position["L"][..., 1, 0])
+
+
+def test_a_model_may_close_over_arrays_of_double_precision():
+    """JAX keeps an array's first precision: rows are compared in double, and drawn in single."""
+    rng = np.random.default_rng(4)
+    x, places, weights = rng.normal(size=(300, 2)), np.array([0.5, -0.5]), np.array([2.0, 3.0])
+    y = x @ [1.0, 2.0] + rng.normal(size=300)
+
+    def model(x, y):
+        b = numpyro.sample("b", dist.Normal(places, weights).to_event(1))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Normal(x @ b, 1.0), obs=y)
+
+    draws = sgld.sample(model, (x, y), progress=False, num_draws=100)
+    precision = x.T @ x + np.diag(weights**-2)
+    mean = np.linalg.solve(precision, x.T @ y + places / weights**2)
+    sd = np.sqrt(np.diag(np.linalg.inv(precision)))
+    assert np.all(np.abs(draws.mean()["b"] - mean) < 0.3 * sd)
