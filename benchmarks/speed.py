@@ -356,13 +356,15 @@ def chunking(rounds: int, steps: int) -> tuple[list[Row], list[Target]]:
         with tempfile.TemporaryDirectory() as folder, on_terminal(), told(True):
             directory = RunDirectory(Path(folder) / "run")
             directory.create(False)
-            return loop.run(
-                kernel, jnp.array(prepared.starts), seed=0, num_draws=draws, directory=directory,
-                checkpoint_every=1.0,
-            )  # fmt: skip
+            with directory:
+                directory.begin({})
+                return loop.run(
+                    kernel, jnp.array(prepared.starts), seed=0, num_draws=draws, directory=directory,
+                    checkpoint_every=1.0,
+                )  # fmt: skip
 
     def order():
-        return kernel.source.chunk((0, 0), 0, blocks * kernel.block)[:, None]
+        return kernel.problem.source.chunk((0, 0), 0, blocks * kernel.block)[:, None]
 
     calls = {"one compiled call": bare, "chunks": chunks, "all on": everything, "order": order}
     for call in calls.values():

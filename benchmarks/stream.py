@@ -1,10 +1,11 @@
 """Data larger than memory: what a run on files takes, against the same run on arrays.
 
-    python benchmarks/stream.py                       2e6 rows x 50 columns, float32 (400 MB), about three minutes
+    python benchmarks/stream.py                       2e6 rows x 50 columns, float32 (400 MB), about ten minutes
     python benchmarks/stream.py --rows 2e7            4 GB
-    python benchmarks/stream.py --only convert,run    some of: convert, run, rate, cold, made
+    python benchmarks/stream.py --only convert,run    some of: convert, run, rate, cold, saved, devices, made
     python benchmarks/stream.py --only made --made 1e9    rows that are made from their number, no file: a billion
     python benchmarks/stream.py --folder DIR          where the files are made, and kept for the next time
+    python benchmarks/stream.py --store               the figures into results/stream.json
 
 Logistic regression on generated rows. Every line is a process of its own. Anonymous memory is the most
 that /proc/self/status said (RssAnon), looked at every 5 ms; pages of files, which the system takes back
@@ -23,6 +24,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,12 @@ import numpy as np
 COLUMNS = 50
 PIECE = 100_000  # rows that are generated together
 STEPS, BATCH, ROUNDS = 40_000, 500, 5
+CHAINS, THIN, SAVED_EVERY = (
+    4,
+    100,
+    0.25,
+)  # of `saved` and `devices`; seconds between its checkpoints
+MESHES = {"one device": None, "4 x 1": (4, 1), "2 x 2": (2, 2), "1 x 4": (1, 4)}  # chain x data
 NAMES = [f"x{j}" for j in range(COLUMNS)]
 
 
@@ -185,6 +194,96 @@ def rate(folder: Path, kind: str) -> dict[str, Any]:
     return {"wall": wall, "cpu": cpu, "ratio": wall["memory"] / wall["npy"]}
 
 
+def looped(rows: Any, batch: int, meshes: Iterable[Any]) -> list[Callable[..., None]]:
+    """Of every mesh the loop that `sgld.sample` runs, as a function of the number of draws and of its options."""
+    import jax
+    import jax.numpy as jnp
+
+    import sgld
+    from sgld.mesh import as_mesh
+    from sgld.problem.prepare import prepare
+    from sgld.problem.request import Request
+    from sgld.run import execute, loop
+    from sgld.tune.plan import make_plan
+
+    ask = Request(
+        "auto", 1e-7, 0.05, 1.0, sgld.Minibatch(), sgld.Scalar(1.0), "reshuffle", batch, CHAINS, 1000, 0, THIN, 0,
+    )  # fmt: skip
+    model, init = posterior(), jnp.zeros(COLUMNS)
+    plan = make_plan(prepare(model, rows, init), ask)
+
+    def of(shape: Any) -> Callable[..., None]:
+        mesh = None if shape is None else as_mesh(jax.make_mesh(shape, ("chain", "data")))
+        problem = prepare(model, rows, init, mesh=mesh).with_batches(batch, "reshuffle")
+        kernel = execute.make_kernel(problem, plan, 0)
+        starts = np.asarray(execute._starts(problem, plan, ask))
+
+        def run(draws: int, **options: Any) -> None:
+            loop.run(kernel, jnp.array(starts), seed=0, num_draws=draws, **options)
+
+        return run
+
+    return [of(shape) for shape in meshes]
+
+
+def in_turn(calls: dict[str, Callable[[], Any]]) -> dict[str, list[tuple[float, float]]]:
+    """Wall and processor seconds of each call, once a round; the first calls, which compile, are not in them."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+    for turn in range(-1, ROUNDS):
+        for name in list(calls)[:: 1 if turn % 2 else -1]:
+            began, spent = time.monotonic(), used()
+            calls[name]()
+            if turn >= 0:
+                found[name].append((time.monotonic() - began, used() - spent))
+    return found
+
+
+def saved(folder: Path, kind: str) -> dict[str, Any]:
+    """Checkpoints of the loop: seconds each, share of 10 s; and a loop with many of them against one without."""
+    from sgld.draws.run_directory import RunDirectory
+
+    (run,) = looped(opened(folder, kind), BATCH, [None])
+    written: list[float] = []
+
+    def with_checkpoints() -> None:
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            directory = RunDirectory(Path(place) / "run")
+            name, write = "write_checkpoint", directory.write_checkpoint
+
+            def timed(*given: Any) -> None:
+                began = time.monotonic()
+                write(*given)
+                written.append(time.monotonic() - began)
+
+            setattr(directory, name, timed)
+            directory.create(False)
+            with directory:
+                directory.begin({})
+                run(STEPS // THIN, directory=directory, checkpoint_every=SAVED_EVERY)
+
+    found = in_turn({"without": lambda: run(STEPS // THIN), "with": with_checkpoints})
+    ratio = np.median(np.array(found["with"])[:, 1] / np.array(found["without"])[:, 1])
+    return {
+        "each": float(np.mean(written)), "percent": 10 * float(np.mean(written)),
+        "written": len(written) / (ROUNDS + 1), "ratio": float(ratio),
+    }  # fmt: skip
+
+
+def devices(folder: Path, batch: str) -> dict[str, Any]:
+    """Steps a second of the loop on 4 virtual devices over those on one of them."""
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+    draws = max(4, STEPS * BATCH // int(batch) // 4 // THIN)
+    loops = looped(opened(folder, "npy"), int(batch), MESHES.values())
+    found = in_turn({name: partial(run, draws) for name, run in zip(MESHES, loops, strict=True)})
+    wall, cpu = ({n: np.array(f)[:, i] for n, f in found.items()} for i in (0, 1))
+    ratios, of_cpu = (
+        {n: float(np.median(times["one device"] / f)) for n, f in times.items()}
+        for times in (wall, cpu)
+    )
+    us = float(np.median(wall["one device"])) / (draws * THIN) * 1e6
+    return {"us": us, "ratios": ratios, "ratios cpu": of_cpu}
+
+
 def cold(folder: Path, kind: str) -> dict[str, Any]:
     """`run`, the cache's pages dropped before; and one pass over the file, cold too."""
     source = opened(folder, "npy")
@@ -231,7 +330,10 @@ def made(folder: Path, rows: str) -> dict[str, Any]:
 
 # -- the table ---------------------------------------------------------------------------------
 
-JOBS = {"convert": convert, "run": run, "rate": rate, "cold": cold, "made": made}
+JOBS = {
+    "convert": convert, "run": run, "rate": rate, "cold": cold, "saved": saved, "devices": devices, "made": made,
+}  # fmt: skip
+BATCHES = (BATCH, 20_000)  # rows a step of `devices`
 
 
 def job(name: str, kind: str, folder: Path) -> dict[str, Any]:
@@ -272,6 +374,22 @@ def told(folder: Path, rows: int, made_rows: int, only: list[str]) -> dict[str, 
             f"cold    one pass {f['one pass']:.1f} s ({f['rate']:,.0f} MB/s), run {f['seconds']:.1f} s "
             f"({f['cpu']:.1f} of a core)  anonymous {f['anonymous']:4} MB  {f['verdict']}"
         )
+    if "saved" in only:
+        f = table["saved"] = job("saved", "npy", folder)
+        print(
+            f"saved   a checkpoint takes {1e3 * f['each']:.1f} ms, every 10 s {f['percent']:.2f}% of a run; with "
+            f"{f['written']:.0f} of them a loop took {f['ratio']:.2f} of the processor seconds of one without"
+        )
+    for batch in BATCHES if "devices" in only else ():
+        f = table[f"devices {batch}"] = job("devices", str(batch), folder)
+        both = ", ".join(
+            f"{name} {f['ratios'][name]:.2f} ({f['ratios cpu'][name]:.2f})"
+            for name in list(MESHES)[1:]
+        )
+        print(
+            f"devices {CHAINS} chains, {batch:,} rows a step, {f['us']:,.0f} us on one; of its rate on 4 (of processor "
+            f"seconds), chain x data: {both}"
+        )
     if "made" in only:
         f = table["made"] = job("made", str(made_rows), folder)
         print(
@@ -281,14 +399,30 @@ def told(folder: Path, rows: int, made_rows: int, only: list[str]) -> dict[str, 
     return table
 
 
+def figures(table: dict[str, Any]) -> dict[str, Any]:
+    """What is stored: every figure of the table by its names."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            found |= {f"{name}: {inner}": one for inner, one in figures(value).items()}
+        else:
+            found[name] = value
+    return found
+
+
 def main() -> None:
     """The command line."""
+    import claims
+
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=lambda text: int(float(text)), default=2_000_000)
     parser.add_argument("--made", type=lambda text: int(float(text)), default=2_000_000)
-    parser.add_argument("--only", default="convert,run,rate,cold")
+    parser.add_argument("--only", default="convert,run,rate,cold,saved,devices")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--json", type=Path)
+    parser.add_argument(
+        "--store", action="store_true", help="write the figures to results/stream.json"
+    )
     parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.job:
@@ -305,6 +439,8 @@ def main() -> None:
         table = told(folder, options.rows, options.made, options.only.split(","))
         if options.json:
             options.json.write_text(json.dumps(table, indent=2) + "\n")
+        if options.store:
+            claims.store("stream", figures(table))
 
 
 if __name__ == "__main__":

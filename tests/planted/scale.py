@@ -60,6 +60,16 @@ SCALE = [
         STREAMED + "test_a_query_that_names_its_files_is_asked_anew",
     ),
     Mutant(
+        "streamed: passes of a formula are not mapped over workers", "models/streamed.py",
+        "workers=self.workers)", "workers=None)",
+        STREAMED + "test_passes_of_a_formula_are_mapped_over_workers",
+    ),
+    Mutant(
+        "streamed: blocks of the design are made here", "models/streamed.py",
+        "if self.workers is None else (TOGETHER, self.workers)", "if True else (TOGETHER, self.workers)",
+        STREAMED + "test_workers_make_the_same_design",
+    ),
+    Mutant(
         "merged: new rows are numbered from 0", "disk/merged.py",
         "first=old[\"num_data\"]", "first=0",
         STREAMED + "test_appended_rows_are_laid_among_the_others_as_if_all_were_read",

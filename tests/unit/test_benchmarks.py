@@ -60,3 +60,15 @@ def test_the_stopwatch_finds_its_parts(monkeypatch):
 
     for module, name, _ in PARTS:
         assert callable(getattr(module, name, None)), f"{module.__name__} has no {name}"
+
+
+def test_what_streamed_runs_take_is_stored_by_name(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    stream = importlib.import_module("stream")
+
+    table = {"rows": 5, "devices 500": {"us": 2.0, "ratios": {"4 x 1": 0.9}}}
+    found = {"rows": 5, "devices 500: us": 2.0, "devices 500: ratios: 4 x 1": 0.9}
+    assert stream.figures(table) == found
+    calls = []
+    seconds = stream.in_turn({name: lambda name=name: calls.append(name) for name in "ab"})
+    assert calls[:4] == list("abba") and len(seconds["a"]) == stream.ROUNDS == len(calls) // 2 - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,7 +61,9 @@ class Workers:
 
 def _of_client(client: Any) -> Callable[[Any, Sequence[Any]], list[Any]]:
     def mapped(function: Any, items: Sequence[Any]) -> list[Any]:
-        # pure: results would be kept, and looked up by hashing every argument
-        return client.gather(client.map(function, items, pure=False))
+        with warnings.catch_warnings():  # rows that are sent are sent once
+            warnings.filterwarnings("ignore", "Sending large graph")
+            # pure: results would be kept, and looked up by hashing every argument
+            return client.gather(client.map(function, items, pure=False))
 
     return mapped

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int, UInt8
 
 from ..data.shuffle import keys
 from ..errors import DataError
@@ -20,9 +21,11 @@ from .cache import Writer
 from .convert import DROPPED, MOST_ROWS, begin_array, digest_of, left_out, no_room, records
 from .kept import Kept
 from .reader import Reader
-from .spill import HELD, Spill
+from .spill import Spill
 
 __all__ = ["merge"]
+
+HELD = 2**22  # bytes of rows that are laid together: few, which stay in the processor's cache
 
 Told = Callable[[int, int], Any]
 
@@ -118,8 +121,18 @@ def _in_order(
         ]
         yield (
             np.insert(numbers, places, more),
-            [np.insert(p, places, new, axis=0) for p, new in zip(pieces, parts, strict=True)],
+            [_inserted(p, places, new) for p, new in zip(pieces, parts, strict=True)],
         )
+
+
+def _inserted(
+    rows: UInt8[np.ndarray, "m w"], places: Int[np.ndarray, " k"], new: UInt8[np.ndarray, "k w"]
+) -> UInt8[np.ndarray, "n w"]:
+    """np.insert of rows, each one item of w bytes: a quarter of the time that bytes take."""
+    width = rows.shape[1]
+    one = np.dtype((np.void, width))
+    before, coming = (np.ascontiguousarray(part).view(one).reshape(-1) for part in (rows, new))
+    return np.insert(before, places, coming).view(np.uint8).reshape(-1, width)
 
 
 class _Coming:

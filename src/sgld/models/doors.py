@@ -11,6 +11,7 @@ from jaxtyping import Int
 
 from ..data.on_disk import OnDisk
 from ..data.table import as_table
+from ..data.workers import Workers
 from ..disk.whole import TableSource
 from ..errors import RunError, UsageError
 from .family import check_trials, find_family
@@ -26,18 +27,21 @@ ON_DISK = {PLACE: "on disk"}
 
 def model_of(
     data: Any, place: dict[str, Any], formula: str, family: str, prior: str | None,
-    columns: dict[str, Any], missing: str, seed: int, progress: bool,
+    columns: dict[str, Any], missing: str, seed: int, progress: bool, workers: Workers | None = None,
 ) -> tuple[FormulaModel, dict[str, Any] | None, dict[str, str | None]]:  # fmt: skip
     """The model with its rows; where these are from, for run.json; and the names of `columns`.
 
     Args:
       place: sep, decimal, table and database of `sgld.fit`.
       columns: weights and trials, names or numbers.
+      workers: of a design on the disk.
     """
     if _may_be_large(data, columns):
         source = TableSource.of(data, place["table"], place["database"], place["sep"], place["decimal"])  # fmt: skip
         if is_large(source, formula):
-            return _on_disk(source, formula, family, prior, columns, missing, seed, progress)
+            return _on_disk(
+                source, formula, family, prior, columns, missing, seed, progress, workers
+            )
     whole, of_file = read(data, **place)
     whole, named = _with_columns(whole, of_file is not None, columns)
     model = FormulaModel.build(whole, formula, family, prior, **named, missing=missing)
@@ -52,12 +56,13 @@ def _may_be_large(data: Any, columns: dict[str, Any]) -> bool:
 
 def _on_disk(
     source: TableSource, formula: str, family: str, prior: str | None,
-    columns: dict[str, Any], missing: str, seed: int, progress: bool,
+    columns: dict[str, Any], missing: str, seed: int, progress: bool, workers: Workers | None,
 ) -> tuple[FormulaModel, dict[str, Any], dict[str, str | None]]:  # fmt: skip
     if prior is not None:
         parse_prior(prior)
     check_trials(find_family(family), columns["trials"])
-    streamed = Streamed([source], formula, family, {**columns, "missing": missing}, seed)
+    given = {**columns, "missing": missing}
+    streamed = Streamed([source], formula, family, given, seed, workers=workers)
     model = streamed.model({**streamed.learnt(), "prior": prior}, progress)
     assert isinstance(model.data, OnDisk)
     digest = streamed.digests()[0] if streamed.known else model.data.hash()

@@ -18,6 +18,7 @@ from jaxtyping import ArrayLike
 from ..approximate.sandwich import sandwich
 from ..checks import positive
 from ..data.table import as_table
+from ..data.workers import Workers
 from ..disk.grown import table_again
 from ..disk.whole import TableSource
 from ..draws.draws import Draws
@@ -82,6 +83,7 @@ def fit(
     checkpoint_every: float = 10.0,
     max_steps: int | None = None,
     max_seconds: float | None = None,
+    workers: Any = None,
     on_model: Callable[[FormulaModel], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
 ) -> Fit:
@@ -108,6 +110,9 @@ def fit(
       out: a run directory to make.
       overwrite: replace the run that stands there.
       sampler: "auto" or "sgld".
+      workers: that passes over a table larger than memory are mapped over, and that make its design: a client of
+        Dask's, what has a `map`, or a function map(function, items). They must see the cache (SGLD_DATA_CACHE).
+        A table that is held in memory needs none.
       on_model, on_plan: called with the model once every argument has passed, and with the plan
         before the first step.
 
@@ -146,12 +151,13 @@ def fit(
         "auto", step_size, tolerance, temperature, "auto", "auto", "auto", batch_size,
         num_chains, num_draws, "auto", "auto", seed, max_steps, max_seconds,
     )  # fmt: skip
+    mapped = None if workers is None else Workers(workers)
     with told(progress, SAMPLING):
         with stage("data"):
             place = {"sep": sep, "decimal": decimal, "table": table, "database": database}
             columns = {"weights": weights, "trials": trials}
             model, source, columns = model_of(
-                data, place, formula, family, prior, columns, missing, seed, progress
+                data, place, formula, family, prior, columns, missing, seed, progress, mapped
             )
         asked = {
             "kind": "formula",

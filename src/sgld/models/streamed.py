@@ -6,22 +6,27 @@
 
 Three times over the table, the last one written and shuffled; what was learnt and what was made are kept
 in the cache, by the bytes of the table, and a second fit of the same formula makes neither. Rows that were
-appended to a table whose design is there are made alone, and laid among the others (disk/merged.py).
+appended to a table whose design is there are made alone, and laid among the others (disk/merged.py). Blocks
+are made here, or each at a worker: these are the same functions of the same blocks, and what they made comes back
+in the blocks' order, so that no bit depends on workers.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Int
 
 from ..data.cells import renumbered
+from ..data.workers import Workers
 from ..disk.cache import Cache, key_of, stamp_of
 from ..disk.chained import Chained
 from ..disk.columns import Leaf, Learned
@@ -50,6 +55,7 @@ __all__ = ["Streamed", "is_large"]
 LARGE = 2**29
 NUMBERS = 2**22  # of a block's design
 ROWS = 65_536  # of a block, at most
+TOGETHER = 16  # blocks that workers make before anything is done with what they made
 NORMS = "norms2"  # of a polynomial's terms: sums over all rows
 
 Spec = dict[str, Any]
@@ -68,6 +74,49 @@ def is_large(source: TableSource, formula: str) -> bool:
     return 8 * rows * len(used) >= LARGE
 
 
+class _Design(NamedTuple):
+    """What a formula makes of a block of rows, here or at a worker."""
+
+    formula: str
+    family: str
+    given: dict[str, Any]
+
+    def made(self, spec: Spec, dtype: Any, block: Block) -> tuple[Learnt, dict[str, np.ndarray]]:
+        """Design, outcome and what else rows have; of columns as they are standardised already."""
+        center, scale = np.asarray(spec["center"]), np.asarray(spec["scale"])
+        table, state = block.table, spec["design"]
+        levels = spec.get("levels") or spec.get("words")
+        named = [name for name in (self.given["weights"], self.given["trials"]) if name]
+        try:
+            if levels:
+                table, _ = coded(table, state["outcome"], find_family(self.family), levels)
+            other = partial(apply_with_outcome, state)
+            rows = learn_again(
+                state, center, scale, table, self.formula, named, other=other, dtype=dtype
+            )
+            extra = {} if rows.offset is None else {"offset": rows.offset}
+            if self.given["trials"] is not None:
+                extra["trials"] = trials_of(table, self.given["trials"], rows.y, state["outcome"])
+            if self.given["weights"] is not None:
+                extra["weight"] = weights_of(table, self.given["weights"])
+        except OtherColumns:
+            raise
+        except DataError as error:
+            raise renumbered(error, block.numbers) from error.__cause__
+        return rows, extra
+
+    def standardised(self, spec: Spec, block: Block) -> Any:
+        """The rows as the model's posterior takes them: (x [n, p], y [n], ...), in single precision."""
+        rows, extra = self.made(spec, np.float32, block)
+        x = rows.x
+        if x.dtype != np.float32:  # else it was made so
+            x = ((x - np.asarray(spec["center"])) / np.asarray(spec["scale"])).astype(np.float32)
+        y = ((rows.y - spec["outcome_center"]) / spec["outcome_scale"]).astype(np.float32)
+        unit = {"offset": spec["outcome_scale"]}
+        more = {name: (v / unit.get(name, 1.0)).astype(np.float32) for name, v in extra.items()}
+        return (x, y, more) if more else (x, y)
+
+
 class Streamed:
     """The parts of a table, and a formula that is to be made of them.
 
@@ -76,11 +125,13 @@ class Streamed:
       seed: of the shuffle.
       cache: the folder of caches; None for the user's.
       dropped: rows that are no longer there, as `Chained` has them, sorted; none: all are.
+      workers: that make blocks, and that passes over the rows are mapped over.
     """
 
     def __init__(
         self, sources: Sequence[TableSource], formula: str, family: str, columns: dict[str, Any],
         seed: int, cache: str | Path | None = None, dropped: Sequence[Int[np.ndarray, " m"]] = (),
+        workers: Workers | None = None,
     ) -> None:  # fmt: skip
         if "lag(" in formula.replace(" ", ""):
             raise UsageError(
@@ -92,6 +143,7 @@ class Streamed:
         self.dropped = tuple(dropped) or (np.zeros(0, np.int64),) * len(self.sources)
         self.family, self.cache = find_family(family), Cache(cache)
         self.given = {name: columns[name] for name in ("weights", "trials", "missing")}
+        self.design, self.workers = _Design(formula, self.family.name, self.given), workers
         self._count: int | None = None  # of whole rows, once all were read
 
     # -- what decides the rows -------------------------------------------------------------
@@ -159,9 +211,9 @@ class Streamed:
         known = {"design": state, "center": [0.0] * size, "scale": [1.0] * size}
         known |= {"levels" if self.family.levels else "words": rows.levels} if rows.levels else {}
         columns, outcome = Columns(state["names"]), Outcome(self.family)
-        for block in self.blocks(_rows_at_once(size)):
-            if block.table.num_rows:
-                part, extra = self._made(known, block, np.float64)
+        for block, made in self._each(partial(self.design.made, known, np.float64), size):
+            if made is not None:
+                part, extra = made
                 self.family.check(np.concatenate([part.y, ends]), state["outcome"])
                 columns.add(part.x)
                 outcome.add(part, extra)
@@ -191,45 +243,21 @@ class Streamed:
 
     # -- rows ------------------------------------------------------------------------------
 
-    def _made(self, spec: Spec, block: Block, dtype: Any) -> tuple[Learnt, dict[str, np.ndarray]]:
-        """Design, outcome and what else rows have; of columns as they are standardised already."""
-        center, scale = np.asarray(spec["center"]), np.asarray(spec["scale"])
-        table, state = block.table, spec["design"]
-        levels = spec.get("levels") or spec.get("words")
-        named = [name for name in (self.given["weights"], self.given["trials"]) if name]
-        try:
-            if levels:
-                table, _ = coded(table, state["outcome"], self.family, levels)
-            other = partial(apply_with_outcome, state)
-            rows = learn_again(
-                state, center, scale, table, self.formula, named, other=other, dtype=dtype
-            )
-            extra = {} if rows.offset is None else {"offset": rows.offset}
-            if self.given["trials"] is not None:
-                extra["trials"] = trials_of(table, self.given["trials"], rows.y, state["outcome"])
-            if self.given["weights"] is not None:
-                extra["weight"] = weights_of(table, self.given["weights"])
-        except OtherColumns:
-            raise
-        except DataError as error:
-            raise renumbered(error, block.numbers) from error.__cause__
-        return rows, extra
+    def _each(self, work: Callable[[Block], Any], columns: int) -> Iterator[tuple[Block, Any]]:
+        """Every block, and `work` of it; None of one that has no complete row."""
+        blocks = self.blocks(_rows_at_once(columns))
+        once, mapped = (1, _here) if self.workers is None else (TOGETHER, self.workers)
+        while some := list(islice(blocks, once)):
+            yield from zip(some, mapped(partial(_of_block, work), some), strict=True)
 
-    def standardised(self, spec: Spec, block: Block) -> Any:
-        """The rows as the model's posterior takes them: (x [n, p], y [n], ...), in single precision."""
-        rows, extra = self._made(spec, block, np.float32)
-        x = rows.x
-        if x.dtype != np.float32:  # else it was made so
-            x = ((x - np.asarray(spec["center"])) / np.asarray(spec["scale"])).astype(np.float32)
-        y = ((rows.y - spec["outcome_center"]) / spec["outcome_scale"]).astype(np.float32)
-        unit = {"offset": spec["outcome_scale"]}
-        more = {name: (v / unit.get(name, 1.0)).astype(np.float32) for name, v in extra.items()}
-        return (x, y, more) if more else (x, y)
+    def standardised(self, spec: Spec) -> Iterator[tuple[Block, Any]]:
+        """Every block, and its rows as the model's posterior takes them; None of one that has none."""
+        return self._each(partial(self.design.standardised, spec), len(spec["center"]))
 
     def model(self, spec: Spec, progress: bool = True) -> FormulaModel:
         """The model of a known spec, its rows on the disk."""
         kept, treedef = self.kept(spec)
-        source = kept.source(treedef)
+        source = replace(kept.source(treedef), workers=self.workers)
         if progress and kept.began is not None:
             kept.tell(source)
         return FormulaModel.on_rows(spec, source)
@@ -237,10 +265,10 @@ class Streamed:
     def in_memory(self, spec: Spec) -> tuple[Any, np.ndarray, int]:
         """All rows, standardised, with their numbers, and how many there are with those left out."""
         parts, numbers, read = [], [np.zeros(0, np.int64)], 0
-        for block in self.blocks(_rows_at_once(len(spec["center"]))):
+        for block, made in self.standardised(spec):
             read = block.first + len(block.keep)
-            if block.table.num_rows:
-                parts.append(self.standardised(spec, block))
+            if made is not None:
+                parts.append(made)
                 numbers.append(block.numbers)
         if not parts:
             raise DataError(
@@ -302,7 +330,8 @@ class Streamed:
 
     def _of(self, sources: Sequence[TableSource], dropped: Sequence[Any]) -> Streamed:
         return Streamed(
-            sources, self.formula, self.family.name, self.given, self.seed, self.cache.folder, dropped
+            sources, self.formula, self.family.name, self.given, self.seed, self.cache.folder, dropped,
+            self.workers,
         )  # fmt: skip
 
     def check_levels(self, spec: Spec) -> None:
@@ -334,11 +363,11 @@ class _Reader:
     def pieces(self) -> Iterator[Piece]:
         """All rows, as they are needed."""
         self.num_rows = self.streamed.blocks.table.num_rows
-        for block in self.streamed.blocks(_rows_at_once(len(self.spec["center"]))):
-            if not block.table.num_rows:
+        for block, rows in self.streamed.standardised(self.spec):
+            if rows is None:
                 made = [np.zeros((0, *leaf.shape), np.float32) for leaf in self.leaves]
             else:
-                made = jax.tree.leaves(self.streamed.standardised(self.spec, block))
+                made = jax.tree.leaves(rows)
             if block.keep.all():
                 yield Piece(made)
                 continue
@@ -346,6 +375,14 @@ class _Reader:
             for part, rows in zip(whole, made, strict=True):
                 part[block.keep] = rows
             yield Piece(whole, ~block.keep)
+
+
+def _here(work: Callable[[Block], Any], blocks: Sequence[Block]) -> list[Any]:
+    return [work(block) for block in blocks]
+
+
+def _of_block(work: Callable[[Block], Any], block: Block) -> Any:
+    return work(block) if block.table.num_rows else None
 
 
 def _rows_at_once(columns: int) -> int:

@@ -13,6 +13,7 @@ import pytest
 import sgld
 import sgld.models.update as updating
 from sgld.data.shuffle import shuffled
+from sgld.data.workers import Workers
 from sgld.disk.fewer import renumbered_drop
 from sgld.disk.whole import TableSource
 from sgld.draws.run_directory import RunDirectory
@@ -62,6 +63,13 @@ def made(n=N, seed=0):
     )
 
 
+def tried(table, family):
+    """Where they are counted, no more successes than trials."""
+    if family != "binomial":
+        return table
+    return table.set_column(5, "count", pa.array(np.minimum(table["count"], table["trials"])))
+
+
 def laid(folder, table, parts=3):
     folder.mkdir(exist_ok=True)
     size = -(-table.num_rows // parts)
@@ -84,11 +92,52 @@ FORMULAS = [
 ]
 
 
+def wired(seen):
+    """A map as to other machines, where all that goes and comes is pickled; `seen` gets the items of each call."""
+    pickle = pytest.importorskip("cloudpickle", reason="what is sent to workers is pickled by it")
+
+    def map_(function, items):
+        seen.append(len(items))
+        sent = [pickle.dumps((function, item)) for item in items]
+        return [pickle.loads(pickle.dumps(f(item))) for f, item in map(pickle.loads, sent)]
+
+    return map_
+
+
+@pytest.mark.parametrize(("formula", "family", "columns"), FORMULAS)
+def test_workers_make_the_same_design(tmp_path, monkeypatch, formula, family, columns):
+    """What is learnt and what is laid, to the bit; in calls of TOGETHER blocks."""
+    source, seen = TableSource.of(laid(tmp_path / "t", tried(made(), family))), []
+    monkeypatch.setattr(streamed, "TOGETHER", 4)
+    found = []
+    for workers, cache in ((None, "alone"), (Workers(wired(seen)), "mapped")):
+        given = (NOTHING | columns, 3, tmp_path / cache)
+        one = Streamed([source], formula, family, *given, workers=workers)
+        spec = one.learnt()
+        found.append((spec, one.model({**spec, "prior": None}, progress=False).data))
+    (spec, alone), (again, mapped) = found
+    assert spec == again and alone.hash() == mapped.hash()
+    assert seen[0] == 4 and sum(seen) >= 2 * N / 256 and mapped.workers is not None
+
+
+def test_passes_of_a_formula_are_mapped_over_workers(tmp_path):
+    folder, seen = laid(tmp_path / "t", made()), []
+    given = {"num_draws": 200, "progress": False}
+    alone = sgld.fit(folder, "y ~ x + town", **given).draws
+    before = len(seen)
+    mapped = sgld.fit(folder, "y ~ x + town", workers=wired(seen), **given).draws
+    assert len(seen) - before > 10 and mapped.verdict.word == alone.verdict.word
+    sd = alone.flat()[0].std(0)
+    np.testing.assert_allclose(
+        mapped.flat()[0].mean(0), alone.flat()[0].mean(0), atol=0.2 * sd.min()
+    )
+    with pytest.raises(UsageError, match=r"workers must be a client of Dask's, .* Got int"):
+        sgld.fit(folder, "y ~ x", workers=3)
+
+
 @pytest.mark.parametrize(("formula", "family", "columns"), FORMULAS)
 def test_a_design_in_blocks_is_that_in_memory(tmp_path, formula, family, columns):
-    table = made()
-    if "binomial" in family:
-        table = table.set_column(5, "count", pa.array(np.minimum(table["count"], table["trials"])))
+    table = tried(made(), family)
     folder = laid(tmp_path / "t", table)
     whole = FormulaModel.build(table, formula, family, **{**NOTHING, **columns})
     source = Streamed([TableSource.of(folder)], formula, family, {**NOTHING, **columns}, 7)
@@ -374,20 +423,21 @@ def test_a_folder_that_is_cut_short_or_changes_while_it_is_read_is_refused(tmp_p
     with pytest.raises(DataError, match=r"1.parquet is a truncated Parquet file"):
         sgld.fit(folder, "y ~ x", out=tmp_path / "run", progress=False)
     (folder / "1.parquet").write_bytes(content)
-    for name in ("_made", "standardised"):  # while it is learnt from, and while it is converted
-        real = getattr(Streamed, name)
+    design = streamed._Design
+    for name in ("made", "standardised"):  # while it is learnt from, and while it is converted
+        real = getattr(design, name)
 
         def meanwhile(*given, real=real):
             (folder / "1.parquet").write_bytes(content)
             return real(*given)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Streamed, name, meanwhile)
+            patch.setattr(design, name, meanwhile)
             with pytest.raises(
                 DataError, match=r"1.parquet changed while it was read; open it again"
             ):
                 sgld.fit(folder, "y ~ x + town", out=tmp_path / "run", progress=False)
-        if name == "_made":
+        if name == "made":
             Streamed([TableSource.of(folder)], "y ~ x + town", "gaussian", NOTHING, 0).learnt()
     assert not (tmp_path / "run").exists()
 
