@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
 
@@ -62,7 +63,8 @@ class Estimator(BaseEstimator):
     def _rows(self, X: Any, y: Any, sample_weight: Any, *, first: bool, numeric: bool) -> tuple:
         """Checked arrays X [n, p], y [n] as they came, and weights [n]."""
         _refuse_twins(X)
-        X, y = validate_data(self, X, y, reset=first, dtype=np.float64, y_numeric=numeric)
+        with _naming_words(X):
+            X, y = validate_data(self, X, y, reset=first, dtype=np.float64, y_numeric=numeric)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
         if (weight < 0).any():
             raise DataError(f"sample_weight must not be negative. Got {weight.min():g}.")
@@ -143,7 +145,26 @@ class Estimator(BaseEstimator):
 
     def _columns(self, X: Any) -> Float[np.ndarray, "n p"]:
         check_is_fitted(self)
-        return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
+        with _naming_words(X):
+            return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
+
+
+@contextmanager
+def _naming_words(X: Any) -> Iterator[None]:
+    """scikit-learn's error for cells that are no numbers, with the column of a data frame where they stand."""
+    try:
+        yield
+    except ValueError as error:
+        for name in getattr(X, "columns", ()) if "could not convert" in str(error) else ():
+            for cell in X[name]:
+                try:
+                    float(cell)
+                except (TypeError, ValueError):
+                    raise DataError(
+                        f"column {str(name)!r} of X holds {cell!r}, which is no number (could not convert it to float); "
+                        "encode it (sklearn.preprocessing.OneHotEncoder), or fit a formula (sgld.fit)."
+                    ) from error
+        raise
 
 
 def _refuse_twins(X: Any) -> None:

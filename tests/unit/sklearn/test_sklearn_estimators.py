@@ -21,7 +21,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 import sgld
 from sgld import SGLDClassifier, SGLDRegressor
 from sgld.draws.verdict import Verdict
-from sgld.errors import UsageError
+from sgld.errors import DataError, UsageError
 from sgld.problem import sums
 from sgld.run.chunk import run_chunk
 from sgld.sklearn import draws_of
@@ -379,3 +379,9 @@ def test_columns_of_one_value_or_of_equal_values_are_taken(rng):
     coef = fitted.coef_
     assert coef[0] + coef[2] == pytest.approx(4, abs=0.05) and abs(coef[0] - coef[2]) < 1
     assert abs(coef[3]) < 1
+
+
+def test_a_column_of_words_is_named():
+    X = pandas.DataFrame({"a": [1.0, 2.0, 3.0], "town": ["1", "inner", "outer"]})
+    with pytest.raises(DataError, match=r"column 'town' of X holds 'inner', .* OneHotEncoder"):
+        SGLDRegressor().fit(X, [1.0, 2.0, 3.0])
