@@ -183,10 +183,15 @@ def _saying_what_changed(asked: dict[str, Any]) -> Iterator[None]:
     try:
         yield
     except OtherColumns as error:
-        changes = [f"no {name!r}" for name in error.lost] + [f"a {name!r}" for name in error.came]
+        changed = [
+            f"{verb} the column {', '.join(map(repr, names[:4]))}"
+            for verb, names in (("gains", error.came), ("loses", error.lost))
+            if names
+        ]
         raise DataError(
-            f"on the rows there are now {asked['formula']!r} has {', '.join(changes[:6])}, unlike the run: a level "
-            "came, or its last row went, and that is another model; fit these rows anew."
+            f"with these rows the run's {asked['formula']!r} {' and '.join(changed)}: a level came, or the last row of "
+            "one went (of the first level too, which has no column of its own), and that is another model; fit these "
+            "rows anew."
         ) from error
 
 

@@ -263,7 +263,7 @@ def test_a_run_on_the_disk_forgets_rows(tmp_path):
         ([N], UsageError, "drop must hold rows from 0 to 2999. Got 3000"),
         ([1, 1], UsageError, "drop must name no row twice"),
         (range(N), UsageError, "drop must leave at least one row"),
-        (rural, DataError, r"has no 'town\[T.rural\]', unlike the run"),
+        (rural, DataError, r"loses the column 'town\[T.rural\]': a level came"),
     ):
         with pytest.raises(error, match=said):
             update(run, drop=drop, out=tmp_path / "bad", progress=False)
