@@ -157,6 +157,11 @@ SCALE = [
         "tests/unit/models/test_update.py::test_a_strong_prior_makes_no_row_stand_out",
     ),
     Mutant(
+        "update: only rows that move the centre matter", "models/update.py",
+        "if (square > TURNS**2).any():", "if False:",
+        "tests/unit/models/test_update.py::test_a_second_row_of_a_level_is_weighed_with_all_rows_anew",
+    ),
+    Mutant(
         "update: any number of rows is in every batch", "models/update.py",
         "if len(of_matter) > (before.setup.batch_size or 0):", "if len(of_matter) > 10**9:",
         "tests/unit/models/test_update.py::test_where_many_rows_matter_all_are_weighed_anew",

@@ -25,6 +25,7 @@ from jaxtyping import Int
 
 from ..data.memory import InMemory
 from ..data.on_disk import OnDisk
+from ..data.order import generator
 from ..disk.fewer import check_drop, renumbered_drop
 from ..disk.grown import appended, as_grown, table_again, without
 from ..disk.whole import TableSource
@@ -35,6 +36,7 @@ from ..draws.run_directory import RunDirectory
 from ..errors import DataError, RunError, UsageError
 from ..files import reading
 from ..gaussian.dense import Laplace
+from ..gaussian.noise import TUNING
 from ..gradient.control_variates import ControlVariates
 from ..problem import sums
 from ..problem.problem import Problem
@@ -58,6 +60,9 @@ GROWN = 1.5  # times as many rows, or as few
 NUMBERS = 2**22  # of gradients of rows that came, held at once
 MOVED = "centre and metric are those of a run on"  # begins the note of an update
 OF_MATTER = 0.3  # sds that one row moves the centre, from which on it is in every batch
+# sds that one row moves the draws around the centre: the share it holds of what is known of a direction, from which on the
+# covariance is another one; of LOOKS draws
+TURNS, LOOKS = 0.3, 4
 
 
 @dataclass(frozen=True)
@@ -256,8 +261,8 @@ def _moved(problem: Problem, before: Plan, changed: Changed, ask: Request) -> Pl
             delta += sign * np.asarray(sums.likelihood_gradient(part, at), np.float64)
             if sign > 0:
                 of_matter = _of_matter(part, wider, ask.seed)
-    if len(of_matter) > (before.setup.batch_size or 0):  # all rows are weighed anew, at once
-        return None
+    if of_matter is None or len(of_matter) > (before.setup.batch_size or 0):
+        return None  # all rows are weighed anew, at once
     step = wider.spread(wider.pull(delta))
     size = float(np.linalg.norm(wider.pull(delta))) / np.sqrt(step.size)
     if not size <= FAR:
@@ -278,13 +283,25 @@ def _moved(problem: Problem, before: Plan, changed: Changed, ask: Request) -> Pl
     return prepared_again(problem, replace(plan, notes=notes), ask.seed)
 
 
-def _of_matter(part: Problem, wider: Laplace, seed: int) -> Int[np.ndarray, " m"]:
-    """Those of the rows that came which move the centre by much, one by one: by their likelihood alone."""
+def _of_matter(part: Problem, wider: Laplace, seed: int) -> Int[np.ndarray, " m"] | None:
+    """Those of the rows that came which move the centre by much, one by one; None where one turns the Gaussian.
+
+    By their likelihood alone. The second row of a level says what the first one says, and moves no centre, but the sd there
+    is another: all chains failed.
+    """
     z, found = part.array(wider.center), [np.zeros(0, np.int32)]
+    draws = wider.draw(generator(seed, TUNING, 17), LOOKS)
     size = max(1, NUMBERS // z.size)
     for at in range(0, part.num_data, size):
         numbers = np.arange(at, min(part.num_data, at + size), dtype=np.int32)
         each = np.asarray(row_gradients(part, z, numbers), np.float64)
+        turned = [
+            np.asarray(row_gradients(part, part.array(q), numbers), np.float64) - each
+            for q in draws
+        ]
+        square = np.mean([np.sum(wider.pull(t) ** 2, axis=1) for t in turned], axis=0)
+        if (square > TURNS**2).any():
+            return None
         found.append(numbers[np.linalg.norm(wider.pull(each), axis=1) > OF_MATTER])
     return part.source.original_rows(np.concatenate(found), 0)
 

@@ -265,3 +265,18 @@ def test_what_is_made_lies_beside_the_run(tmp_path, monkeypatch, run, made):
     assert str(_beside(Path(run))) == made.format(here=tmp_path)
     with pytest.raises(UsageError, match="give --out"):
         _beside(Path("/"))
+
+
+def test_a_second_row_of_a_level_is_weighed_with_all_rows_anew(tmp_path):
+    """It says what the first says, so it moves no centre, but halves the variance there."""
+    one = levels(1, 1, ["c"])
+    whole = pa.concat_tables([levels(1999, 0, ["a", "b"]), one])
+    pq.write_table(whole, tmp_path / "t.parquet")
+    before = sgld.fit(tmp_path / "t.parquet", "y ~ C(g)", out=tmp_path / "run", progress=False)
+    assert list(before.draws.plan.setup.always) == [1999]
+    pq.write_table(pa.concat_tables([levels(30, 3, ["a", "b"]), one]), tmp_path / "more.parquet")
+    up = update(tmp_path / "run", tmp_path / "more.parquet", out=tmp_path / "up", progress=False)
+    notes = " ".join(up.draws.plan.notes)
+    assert up.verdict.word == "trusted" and "not enough" not in notes and "those of" not in notes
+    ratio = np.std(up.draws["C(g)[T.c]"]) / np.std(before.draws["C(g)[T.c]"])
+    assert ratio == pytest.approx(0.5**0.5, rel=0.1)
