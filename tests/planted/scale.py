@@ -163,7 +163,7 @@ SCALE = [
     ),
     Mutant(
         "update: any number of rows is in every batch", "models/update.py",
-        "if len(of_matter) > (before.setup.batch_size or 0):", "if len(of_matter) > 10**9:",
+        "or len(of_matter) > (before.setup.batch_size or 0):", "or len(of_matter) > 10**9:",
         "tests/unit/models/test_update.py::test_where_many_rows_matter_all_are_weighed_anew",
     ),
     Mutant(
