@@ -159,7 +159,7 @@ SCALE = [
     Mutant(
         "update: only rows that move the centre matter", "models/update.py",
         "if (square > TURNS**2).any():", "if False:",
-        "tests/unit/models/test_update.py::test_a_second_row_of_a_level_is_weighed_with_all_rows_anew",
+        "tests/unit/models/test_update.py::test_a_row_that_holds_a_third_of_a_direction_turns_the_gaussian",
     ),
     Mutant(
         "update: any number of rows is in every batch", "models/update.py",

@@ -17,8 +17,10 @@ from sgld.draws.plan_file import plan_of
 from sgld.draws.run_directory import RunDirectory
 from sgld.errors import DataError, RunError, UsageError
 from sgld.gaussian import known
+from sgld.gaussian.dense import Laplace
 from sgld.models.fit import predict
-from sgld.models.update import update
+from sgld.models.update import _of_matter, update
+from sgld.problem.prepare import prepare
 
 N, MORE = 4000, 400
 FORMULA = "y ~ x + z"
@@ -280,3 +282,17 @@ def test_a_second_row_of_a_level_is_weighed_with_all_rows_anew(tmp_path):
     assert up.verdict.word == "trusted" and "not enough" not in notes and "those of" not in notes
     ratio = np.std(up.draws["C(g)[T.c]"]) / np.std(before.draws["C(g)[T.c]"])
     assert ratio == pytest.approx(0.5**0.5, rel=0.1)
+
+
+def test_a_row_that_holds_a_third_of_a_direction_turns_the_gaussian():
+    posterior = sgld.Posterior(
+        lambda b: -0.5 * jnp.sum(b**2) / 1e6, lambda b, row: -0.5 * (row[1] - row[0] @ b) ** 2
+    )
+    precision = np.diag([100.0, 1.0])  # the second is known from one row
+    wider = Laplace(np.zeros(2), precision, np.diag([0.1, 1.0]), 1.0, np.zeros(2))
+    for row, outcome, found in (([0, 1], 0, None), ([1, 0], 0, []), ([1, 0], 9, [0])):
+        part = prepare(
+            posterior, (np.array([row], float), np.array([float(outcome)])), jnp.zeros(2)
+        )
+        numbers = _of_matter(part, wider, 0)
+        assert (numbers if found is None else list(numbers)) == found
