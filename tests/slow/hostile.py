@@ -67,7 +67,7 @@ def formulas() -> Iterator[Case]:
             asked = read_json(path / "run.json")
             asked["model"]["design"]["formula"] = f"y ~ {term}"
             write_json(path / "run.json", asked)
-            return predict(path, runs["formula"].parent / "data.csv")
+            return list(predict(path, runs["formula"].parent / "data.csv"))
 
         yield f"formula at fit: {text[:50]}", at_fit
         yield f"formula at predict: {text[:50]}", at_predict

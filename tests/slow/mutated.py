@@ -267,7 +267,7 @@ def resumed(path: Path) -> Any:
 
 
 def predicted(path: Path) -> Any:
-    return {k: v.tolist() for k, v in predict(path, path.parent / "data.csv").items()}
+    return [part.to_pydict() for part in predict(path, path.parent / "data.csv")]
 
 
 def spread(path: Path) -> Any:
