@@ -27,7 +27,8 @@ def test_draws_are_copies_and_the_model_is_left_as_it_is():
     modes = [m.training for m in model.modules()]
     x = torch.randn(7, 3)
     again = ensemble.outputs(x, batch_size=1)
-    torch.testing.assert_close(ensemble.outputs(x), again)  # dropout is off
+    # dropout is off; how single precision rounds depends on the batch, by the processor's kernels
+    torch.testing.assert_close(ensemble.outputs(x), again, rtol=0.0, atol=1e-5)
     assert modes == [m.training for m in model.modules()]
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     assert not torch.equal(ensemble.draws_of("narrow")[0], ensemble.draws_of("narrow")[1])
@@ -238,7 +239,7 @@ def test_an_ensemble_is_called_shown_and_asked_for_probabilities():
     ensemble = drawn(torch.nn.Linear(3, 4))
     x = torch.randn(6, 3)
     assert torch.equal(ensemble(x), ensemble.outputs(x)) and ensemble(x).shape == (5, 6, 4)
-    assert torch.equal(ensemble(x, batch_size=2), ensemble(x))
+    torch.testing.assert_close(ensemble(x, batch_size=2), ensemble(x), rtol=0.0, atol=1e-5)
     assert torch.equal(ensemble.predict_proba(x), ensemble.predict_classes(x).probabilities)
     effective = float(ensemble.weights.sum() ** 2 / (ensemble.weights**2).sum())
     assert repr(ensemble) == (

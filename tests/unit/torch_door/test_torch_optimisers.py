@@ -145,8 +145,8 @@ def test_psgld_without_noise_is_corrected_rmsprop():
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
     ours = trained(lambda p: st.PSGLD(p, step_size=h, num_data=N, temperature=0.0, decay=0.0))
     theirs = trained(lambda p: torch.optim.RMSprop(p, lr=h * N, alpha=0.0, eps=1e-5))
-    # g / sqrt(g^2): rounding is magnified where g is near 0
-    torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-9)
+    # g / sqrt(g^2): rounding is magnified where g is near 0; one step is .016
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
 def test_a_frozen_metric_stays():

@@ -28,7 +28,8 @@ def test_an_ensemble_is_saved_and_loaded(tmp_path):
         for name in a:
             assert a[name].dtype == b[name].dtype and torch.equal(a[name], b[name])
     x = torch.randn(4, 3)
-    torch.testing.assert_close(loaded.outputs(x), ensemble.outputs(x, batch_size=3))
+    in_parts = ensemble.outputs(x, batch_size=3)  # which single precision rounds in another way
+    torch.testing.assert_close(loaded.outputs(x), in_parts, rtol=0.0, atol=1e-5)
     loaded.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
     with pytest.raises(UsageError, match="give a model of the same architecture"):
