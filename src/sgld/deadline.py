@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 from .errors import RunError
 
-__all__ = ["FOR_THE_VERDICT", "check_deadline", "deadline", "enough", "past"]
+__all__ = ["FOR_THE_VERDICT", "check_deadline", "deadline", "enough", "past", "sampled_until"]
 
 FOR_THE_VERDICT = 0.2  # of max_seconds, which sampling leaves
+JUDGED, COMPILED = 0.05, 6.0  # of them, and seconds: what a verdict on predictions takes
 # of all that a run takes, what has passed by the end of a stage: by the seconds of stages.py; no more of others
 PASSED = {"data": 0.2, "mode": 0.25, "curvature": 0.35, "other modes": 0.4, "rows": 0.6}
 CAUTION, LEAST = 2.0, 5.0  # times what is expected; seconds, of which compiling may take most
@@ -68,6 +69,12 @@ def check_deadline(stage: str, left: float = 0.0) -> None:
         f"the time of max_seconds = {limit.seconds:g} was up before the first draw, at the stage {stage!r}; "
         f"{enough(max(limit.least, whole))}, or give fewer parameters or rows."
     )
+
+
+def sampled_until(started: float, seconds: float, predictions: bool) -> float:
+    """The time (of time.monotonic) at which sampling ends; a verdict on predictions takes little of a long run."""
+    share = min(FOR_THE_VERDICT, JUDGED + COMPILED / seconds) if predictions else FOR_THE_VERDICT
+    return started + (1 - share) * seconds
 
 
 def past(share: float) -> float:

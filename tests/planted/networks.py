@@ -99,6 +99,11 @@ NETWORKS = [
         OTHER + "test_starts_differ_where_a_layer_is_one_weight_or_begins_at_zero",
     ),
     Mutant(
+        "networks: memory ends a run whose time is not up", "tune/from_network.py",
+        "if ask.max_seconds is None:\n        return most\n", "return most\n",
+        PATH + "test_with_max_seconds_time_ends_a_run_and_not_memory",
+    ),
+    Mutant(
         "networks: a stage takes chains along that it lost", "tune/from_network.py",
         "z = jnp.where(lost[:, None], z, new)", "z = new",
         OTHER + "test_a_stage_in_which_chains_fail_goes_for_nothing",

@@ -106,9 +106,14 @@ TUNE = [
         LIMITS + "test_time_that_is_up_before_the_first_draw_is_told_with_the_stage",
     ),
     Mutant(
-        "max_seconds: nothing is left to the verdict", "run/execute.py",
-        "started + (1 - FOR_THE_VERDICT) * allowed", "started + allowed",
+        "max_seconds: nothing is left to the verdict", "deadline.py",
+        "started + (1 - share) * seconds", "started + seconds",
         LIMITS + "test_sampling_leaves_a_fifth_of_the_time_to_the_verdict",
+    ),
+    Mutant(
+        "max_seconds: a network's verdict is left a fifth of a long run", "deadline.py",
+        "if predictions else FOR_THE_VERDICT", "if seconds < 0 else FOR_THE_VERDICT",
+        LIMITS + "test_a_verdict_on_predictions_is_left_a_twentieth_and_what_compiling_takes",
     ),
     Mutant(
         "columns: the first that cannot be told apart is the only one", "models/collinear.py",

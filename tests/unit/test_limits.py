@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.deadline import check_deadline, deadline
+from sgld.deadline import check_deadline, deadline, sampled_until
 from sgld.errors import RunError, UsageError
 from sgld.pace import Work
 from sgld.run import loop
@@ -111,6 +111,12 @@ def test_sampling_leaves_a_fifth_of_the_time_to_the_verdict(monkeypatch):
     before = time.monotonic()
     run(max_seconds=1e4, max_steps=200)
     assert before + 8000 <= seen[0] <= time.monotonic() + 8000
+
+
+def test_a_verdict_on_predictions_is_left_a_twentieth_and_what_compiling_takes():
+    assert sampled_until(5.0, 1000.0, predictions=True) == 5.0 + 1000 - 56
+    assert sampled_until(5.0, 30.0, predictions=True) == 5.0 + 24  # never over a fifth
+    assert sampled_until(5.0, np.inf, predictions=True) == np.inf
 
 
 def test_time_that_is_not_up_changes_nothing():

@@ -14,7 +14,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from ..data.order import generator
-from ..deadline import FOR_THE_VERDICT, deadline
+from ..deadline import deadline, sampled_until
 from ..device import sent, stream_key
 from ..diagnose.assess import assess
 from ..draws.draws import Draws
@@ -78,7 +78,7 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
     if directory is not None:
         directory.attempt, directory.checkpoint_every = len(attempts), host.checkpoint_every
     allowed = math.inf if ask.max_seconds is None else ask.max_seconds
-    until = started + (1 - FOR_THE_VERDICT) * allowed
+    until = sampled_until(started, allowed, predictions=False)
     with deadline(ask.max_seconds, until):
         plan, starts = _begun(problem, ask, host, attempts)
     while True:
@@ -97,7 +97,8 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
         if host.on_plan is not None:
             with aside():
                 host.on_plan(plan)
-        draws = _attempt(running, plan, starts, ask, ess, host, until)
+        end = sampled_until(started, allowed, setup.predictions)
+        draws = _attempt(running, plan, starts, ask, ess, host, end)
         found = _next(problem, plan, ask, draws, attempts, host.keep)
         if found is None:
             break

@@ -91,6 +91,8 @@ GROWTH = 64  # times the planned draws, that a run is prolonged to
 SHARED = 5e-6  # seconds of a step, whatever the model
 PROBE_SHARE = 0.05  # of a run's gradients, that predictions at draws may cost
 MOST_NUMBERS, FEWEST_DRAWS = 2**26, 50  # of all kept positions; draws of a chain
+# where there is time to use up: times the planned draws that memory has room for, and draws planned at least
+ROOM, FEWEST_PLANNED = 8, 32
 OTHER_STARTS, FEWEST_STARTS = 12, 4  # chains that a run's predictions are held against
 OTHERS_LEAST = 30.0  # max_seconds, of which the verdict's share is enough to compile them
 OTHERS_SHARE = 0.2  # of the seconds of a run, and half of that of max_seconds, that they may take
@@ -384,9 +386,7 @@ def network_lengths(plan: Plan, problem: Problem, ask: Request) -> Plan:
         burn_in = min(burn_in, ask.max_steps // 4)
         span = min(span, ask.max_steps - burn_in)
     burn_in = burn_in if is_auto(ask.burn_in) else int(ask.burn_in)
-    num_draws = (
-        min(most_kept(problem, chains), span) if is_auto(ask.num_draws) else int(ask.num_draws)
-    )
+    num_draws = _planned(problem, ask, span) if is_auto(ask.num_draws) else int(ask.num_draws)
     rows = problem.num_data if isinstance(setup.gradient, Full) else setup.batch_size or 1
     least = math.ceil(64 / (3 * PROBE_SHARE * rows))
     thin = max(least, span // num_draws) if is_auto(ask.thin) else int(ask.thin)
@@ -398,11 +398,23 @@ def network_lengths(plan: Plan, problem: Problem, ask: Request) -> Plan:
     return replace(plan, setup=setup)
 
 
+def _planned(problem: Problem, ask: Request, span: int) -> int:
+    """Draws of a chain; so few, where there is time to use up, that memory does not end the run before."""
+    most = min(most_kept(problem, ask.chains()), span)
+    if ask.max_seconds is None:
+        return most
+    return min(most, max(FEWEST_PLANNED, _held(problem, ask.chains()) // ROOM))
+
+
+def _held(problem: Problem, chains: int) -> int:
+    """Draws of a chain for which there is memory while it runs."""
+    return 2 * MOST_NUMBERS // (chains * (problem.dimension + PREDICTED))
+
+
 def most_draws(plan: Plan, problem: Problem, *, limited: bool) -> int:
     """Draws of a chain that a run may be prolonged to: by memory, and by price where time has no limit."""
     setup = plan.setup
-    held = 2 * MOST_NUMBERS // (setup.num_chains * (problem.dimension + PREDICTED))
-    most = min(held, GROWTH * setup.num_draws)
+    most = min(_held(problem, setup.num_chains), GROWTH * setup.num_draws)
     if not limited:
         price = SHARED + setup.num_chains * _step_price(problem, setup.gradient, setup.batch_size)
         most = min(most, (int(RUN_SECONDS / price) - setup.burn_in) // setup.thin)

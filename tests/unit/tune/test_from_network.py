@@ -200,3 +200,18 @@ def test_max_seconds_plans_fewer_steps(monkeypatch):
 
     short, long, whole = steps(1.0), steps(60.0), steps(None)
     assert short <= path.LEAST_STEPS < long <= 60 * path.RUN_SHARE / 0.0024 < whole
+
+
+@pytest.mark.parametrize("dimension", [200_000, 5_000])
+def test_with_max_seconds_time_ends_a_run_and_not_memory(monkeypatch, dimension):
+    """200,000 weights ended after 70 of 120 seconds, when 167 draws filled what there is of memory."""
+    monkeypatch.setattr(path, "PREDICTED", dimension)  # as if a draw had so many numbers
+    posterior, data = linear()
+    problem = prepare(posterior, data, FLAT)
+    monkeypatch.setattr(path, "_passes", lambda *_: 10)
+    plan = path.from_network(problem, ASK)
+    plan = replace(plan, setup=replace(plan.setup, step_size=lambda _: 1e-4))
+    ask = replace(ASK, max_seconds=120.0)
+    found = path.network_lengths(plan, problem, ask)
+    planned, most = found.setup.num_draws, path.most_draws(found, problem, limited=True)
+    assert planned >= 32 and most >= 5 * planned
