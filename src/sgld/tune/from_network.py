@@ -92,7 +92,7 @@ SHARED = 5e-6  # seconds of a step, whatever the model
 PROBE_SHARE = 0.05  # of a run's gradients, that predictions at draws may cost
 MOST_NUMBERS, FEWEST_DRAWS = 2**26, 50  # of all kept positions; draws of a chain
 # where there is time to use up: times the planned draws that memory has room for, and draws planned at least
-ROOM, FEWEST_PLANNED = 8, 32
+ROOM, FEWEST_PLANNED = 8, 28
 OTHER_STARTS, FEWEST_STARTS = 12, 4  # chains that a run's predictions are held against
 OTHERS_LEAST = 30.0  # max_seconds, of which the verdict's share is enough to compile them
 OTHERS_SHARE = 0.2  # of the seconds of a run, and half of that of max_seconds, that they may take
