@@ -46,6 +46,7 @@ COLD, WARM, HOT = 0.97, 1.10, 1.15
 MAX_SE = 0.03
 BATCHES = 10  # of a chain's draws, whose means give a temperature's standard error
 MOST_SPLITS = 8  # chains up to which all ways to halve them are taken
+TOGETHER = 2**16  # weights whose draws are copied together
 STIFFEST, SPEEDS = "the stiffest directions", "the predictions"
 SMALLER = {
     True: "use a smaller step_size, or a larger batch_size",
@@ -334,7 +335,13 @@ def layer_rows(seen: Seen, verdict: Verdict, z: np.ndarray) -> list[dict[str, An
         here = z[..., begin : begin + size]
         found.append({
             "name": name, "weights": size, "mean": float(here.mean(dtype=np.float64)),
-            "sd": float(np.sqrt(here.reshape(-1, size).var(axis=0).mean(dtype=np.float64))),
+            "sd": float(np.sqrt(_variances(here).mean(dtype=np.float64))),
             "temperature": (warmth.get(name) or [None])[0],
         })  # fmt: skip
     return found
+
+
+def _variances(z: np.ndarray) -> np.ndarray:
+    """Of every weight over all chains and draws; nothing as large as z is copied."""
+    pieces = [z[..., at : at + TOGETHER] for at in range(0, z.shape[-1], TOGETHER)]
+    return np.concatenate([piece.reshape(-1, piece.shape[-1]).var(axis=0) for piece in pieces])

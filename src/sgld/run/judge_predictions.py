@@ -60,8 +60,8 @@ def without_beginning(plan: Plan, raw: Raw, most: int) -> Late:
         setup, burn_in=burn_in + int(rows[0]) * setup.thin, thin=setup.thin * every,
         num_draws=len(rows),
     )  # fmt: skip
-    late = only(raw, np.arange(first, raw.num_draws))
-    return Late(late, replace(plan, setup=moved), only(raw, rows))
+    late, few = only(raw, slice(first, None)), only(raw, slice(int(rows[0]), None, every))
+    return Late(late, replace(plan, setup=moved), few)
 
 
 def judged_by_predictions(
@@ -94,7 +94,9 @@ def judged_by_predictions(
         ends = np.asarray(raw.last, np.float64)[draws.healthy]
         seen = replace(seen, others=from_other_starts(problem, ask, ends, T))
         verdict = judge_predictions(seen)
-    z = None if raw.z is None else np.moveaxis(raw.z, 0, 1)[draws.healthy]
+    z = None if raw.z is None else np.moveaxis(raw.z, 0, 1)
+    if z is not None and len(draws.healthy) < len(z):
+        z = z[draws.healthy]
     return draws.with_verdict(with_details(verdict, seen, z))
 
 

@@ -36,7 +36,10 @@ __all__ = [
 ]
 
 PIECE = 2**24  # numbers of positions mapped to what is reported at once
-LOOKED_AT = 64  # draws of a chain, for the support
+LOOKED_AT, FEWEST_LOOKED_AT = (
+    64,
+    4,
+)  # draws of a chain, for the support: few of a million numbers, the last among them
 LEFT_SUPPORT = "left the support"
 DIVERGED = 1e6  # times as far out as at its start: no support was left, the step led away
 
@@ -54,8 +57,8 @@ def sampling_only(raw: Raw) -> tuple[Raw, np.ndarray]:
     return only(raw, rows), rows
 
 
-def only(raw: Raw, rows: np.ndarray) -> Raw:
-    """The draws of these numbers."""
+def only(raw: Raw, rows: np.ndarray | slice) -> Raw:
+    """The draws of these numbers; of a slice nothing is copied."""
     left = lambda values: None if values is None else values[rows]  # noqa: E731
     return replace(
         raw, z=left(raw.z), step_size=raw.step_size[rows], temperature=raw.temperature[rows],
@@ -178,7 +181,8 @@ def within_support(problem: Problem, draws: Draws, z: Any, at: np.ndarray | None
     `at` says which draws `z` is of, where not of all.
     """
     at = np.arange(z.shape[1]) if at is None else at
-    some = np.unique(np.linspace(0, z.shape[1] - 1, LOOKED_AT).round().astype(int))
+    count = int(np.clip(PIECE // max(1, z[:, :1].size), FEWEST_LOOKED_AT, LOOKED_AT))
+    some = np.unique(np.linspace(0, z.shape[1] - 1, count).round().astype(int))
     value = np.asarray(_one_row(problem, problem.array(z[:, some])))
     inside, status = (value > -np.inf) & (value < np.inf), list(draws.status)
     for chain in draws.healthy:
