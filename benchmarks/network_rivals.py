@@ -103,7 +103,8 @@ def agreement(seconds: float, truths: Path | None) -> list[dict[str, Any]]:
         best = lambda found: -found["mean"] - found["sd"] / 10  # noqa: E731
         for method, found, spent in compared(task, score, best):
             said(name, method, found, spent)
-            table.append({"task": name, "method": method.split(" (")[0], **found, "cpu": spent})
+            kind = "classes" if small.classes else "means"
+            table.append({"task": kind, "method": method.split(" (")[0], **found, "cpu": spent})
     return table
 
 
@@ -253,17 +254,17 @@ def _told(
 # -- the tables that are printed ----------------------------------------------------------------
 
 
-def averaged(rows: list[dict[str, Any]], by_task: bool) -> list[str]:
-    """Means over splits, or over tasks of a kind, and the standard error of these."""
+def averaged(rows: list[dict[str, Any]]) -> list[str]:
+    """Means over splits, or over networks of a kind, and the standard error of these."""
     kinds = [k for k in rows[0] if k not in ("task", "method")] if rows else []
     kinds = list(
         dict.fromkeys([*kinds, *(k for r in rows for k in r if k not in ("task", "method"))])
     )
-    groups = dict.fromkeys(((r["task"] if by_task else "all"), r["method"]) for r in rows)
+    groups = dict.fromkeys((r["task"], r["method"]) for r in rows)
     head = f"{'':<10} {'':<22}" + "".join(f"{kind:>20}" for kind in kinds)
     lines = [head]
     for task, method in groups:
-        own = [r for r in rows if r["method"] == method and (not by_task or r["task"] == task)]
+        own = [r for r in rows if r["method"] == method and r["task"] == task]
         cells = []
         for kind in kinds:
             values = np.array([r[kind] for r in own if kind in r])
@@ -272,7 +273,7 @@ def averaged(rows: list[dict[str, Any]], by_task: bool) -> list[str]:
             )
             cells.append(f"{values.mean():.3f}{error}" if len(values) else "")
         lines.append(f"{task:<10} {method:<22}" + "".join(f"{cell:>20}" for cell in cells))
-    return lines
+    return [line.rstrip() for line in lines]
 
 
 def main() -> None:
@@ -291,7 +292,7 @@ def main() -> None:
         "images": lambda: images(asked.seconds),
     }
     for what in asked.what:
-        lines = averaged(made[what](), what != "agreement")
+        lines = averaged(made[what]())
         print("\n".join(lines))
         if asked.store:
             claims.store("network_rivals", {what: lines})
