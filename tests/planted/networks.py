@@ -99,6 +99,21 @@ NETWORKS = [
         OTHER + "test_starts_differ_where_a_layer_is_one_weight_or_begins_at_zero",
     ),
     Mutant(
+        "networks: the draws given back do not end with the last", "run/judge_predictions.py",
+        "slice(int(rows[0]), None, every)", "slice(first, None, every)",
+        "tests/unit/networks/test_beginning.py::test_the_last_two_thirds_are_given_back_up_to_the_last_draw",
+    ),
+    Mutant(
+        "networks: the beginning of a run is judged, too", "run/judge_predictions.py",
+        "only(raw, slice(first, None))", "only(raw, slice(0, None))",
+        "tests/unit/networks/test_beginning.py::test_the_last_two_thirds_are_given_back_up_to_the_last_draw",
+    ),
+    Mutant(
+        "networks: the support is looked at before the last draw", "run/outcome.py",
+        "np.linspace(0, z.shape[1] - 1, count)", "np.linspace(0, z.shape[1] - 2, count)",
+        "tests/unit/networks/test_beginning.py::test_of_many_weights_the_last_draw_is_looked_at_for_the_support",
+    ),
+    Mutant(
         "networks: memory ends a run whose time is not up", "tune/from_network.py",
         "if ask.max_seconds is None:\n        return most\n", "return most\n",
         PATH + "test_with_max_seconds_time_ends_a_run_and_not_memory",

@@ -36,10 +36,8 @@ __all__ = [
 ]
 
 PIECE = 2**24  # numbers of positions mapped to what is reported at once
-LOOKED_AT, FEWEST_LOOKED_AT = (
-    64,
-    4,
-)  # draws of a chain, for the support: few of a million numbers, the last among them
+# draws of a chain, for the support: few of a million numbers, the last among them
+LOOKED_AT, FEWEST_LOOKED_AT = 64, 4
 LEFT_SUPPORT = "left the support"
 DIVERGED = 1e6  # times as far out as at its start: no support was left, the step led away
 
