@@ -113,11 +113,25 @@ class Layout:
 
     def unravel(self, z: Float[Array, "*batch d"]) -> PyTree:
         """The position (or batch of positions, leading axes kept) held in flat vectors."""
-        leaves, start, lead = [], 0, z.shape[:-1]
-        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
-            size = math.prod(shape)
-            leaves.append(z[..., start : start + size].reshape(*lead, *shape).astype(dtype))
-            start += size
+        sizes = [math.prod(shape) for shape in self.shapes]
+        # the gradient of a split is one concatenation, that of slices a padded sum of a vector for every leaf
+        parts = jax.lax.split(z, sizes, axis=z.ndim - 1)
+        leaves = [
+            part.reshape(*z.shape[:-1], *shape).astype(dtype)
+            for part, shape, dtype in zip(parts, self.shapes, self.dtypes, strict=True)
+        ]
+        return jax.tree.unflatten(self.treedef, leaves)
+
+    def unravelled(self, zs: Float[np.ndarray, "*batch d"]) -> PyTree:
+        """Positions on the host as `unravel` gives them; leaves are parts of `zs`, read-only and no copies."""
+        zs = zs.view()
+        zs.flags.writeable = False
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])
+        parts = np.split(zs, ends[:-1], axis=-1)
+        leaves = [
+            part.reshape(*zs.shape[:-1], *shape)
+            for part, shape in zip(parts, self.shapes, strict=True)
+        ]
         return jax.tree.unflatten(self.treedef, leaves)
 
     def in_double(self) -> Layout:
@@ -154,7 +168,10 @@ def _array(name: str, leaf: Any) -> Array:
 def _indices(shape: Sequence[int]) -> list[str]:
     if not shape:
         return [""]
-    grid = [()]
-    for size in shape:
-        grid = [(*prefix, i) for prefix in grid for i in range(size)]
-    return ["[" + ",".join(map(str, index)) + "]" for index in grid]
+    *outer, last = shape
+    grid = ["["]
+    for size in outer:
+        ends = [f"{i}," for i in range(size)]
+        grid = [prefix + end for prefix in grid for end in ends]
+    ends = [f"{i}]" for i in range(last)]
+    return [prefix + end for prefix in grid for end in ends]

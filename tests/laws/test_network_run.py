@@ -7,7 +7,7 @@ import pytest
 import sgld
 from sgld.draws.run_directory import RunDirectory
 from sgld.pace import Work
-from sgld.tune import from_network as path
+from sgld.tune import network_price as prices
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((400, 3)).astype(np.float32)
@@ -37,7 +37,7 @@ def run(**given):
 @pytest.fixture
 def batches(monkeypatch):
     """No budget for full gradients."""
-    monkeypatch.setattr(path, "FULL_SECONDS", 0.0)
+    monkeypatch.setattr(prices, "FULL_SECONDS", 0.0)
 
 
 class Stopped(Exception):

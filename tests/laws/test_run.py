@@ -143,15 +143,54 @@ def test_the_weight_is_read_off_the_move():
     np.testing.assert_allclose(moved.mean(1)[:8], np.exp(draws.log_weight[0, :8]), rtol=1e-2)
 
 
-def test_a_recorded_gradient_is_the_one_at_its_draw():
+def kernel_of_a_prior():
     layout = Layout.of(START)
-    kernel = chunk.Kernel(
+    return chunk.Kernel(
         Problem(Target(sgld.Posterior(log_prior), layout)), sgld.Full(), sgld.Scalar(jnp.float32(1.0)),
         sgld.SGLD(None), sgld.constant(0.01), sgld.constant(1.0), jax.random.key(0), jnp.int32(3),
         jnp.int32(2), record_gradient=True,
     )  # fmt: skip
-    raw = loop.run(kernel, jnp.asarray(START)[None], seed=0, num_draws=40)
+
+
+def test_a_recorded_gradient_is_the_one_at_its_draw():
+    raw = loop.run(kernel_of_a_prior(), jnp.asarray(START)[None], seed=0, num_draws=40)
     np.testing.assert_allclose(raw.gradient, -PRECISION * (raw.z - MEAN), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("most", [64, 50, 33])
+def test_a_run_that_outgrows_its_memory_keeps_every_second_draw_of_the_same_chain(most):
+    """Wherever chunks end: 50 and 33 draws are no whole number of halvings of what a block holds."""
+    start, wanted = jnp.asarray(START)[None], iter([100, 100, 130, 0])
+    thin = loop.run(
+        kernel_of_a_prior(), start, seed=0, num_draws=25, more=lambda raw: next(wanted), most=most
+    )
+    whole = loop.run(kernel_of_a_prior(), start, seed=0, num_draws=thin.every * thin.num_draws)
+    assert thin.every > 1 and thin.num_draws <= most
+    np.testing.assert_array_equal(thin.z, whole.z[:: thin.every])
+    np.testing.assert_array_equal(thin.gradient, whole.gradient[:: thin.every])
+    assert thin.num_steps == 3 + 2 * thin.every * (thin.num_draws - 1) + 1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_chain_is_lost_with_its_first_entry_that_is_not_finite(bad, steps):
+    z = np.full((steps, 2, 5), 1e38, np.float32)  # finite, though no sum of them is
+    z[-1, 1, 3] = bad
+    expected = np.zeros((steps, 2), bool)
+    expected[-1, 1] = True
+    np.testing.assert_array_equal(chunk._lost(jnp.asarray(z)), expected)
+
+
+def test_of_a_run_with_a_directory_no_draw_is_dropped(tmp_path):
+    directory = RunDirectory(tmp_path / "run")
+    directory.create(False)
+    with directory:
+        directory.begin({})
+        raw = loop.run(
+            kernel_of_a_prior(), jnp.asarray(START)[None], seed=0, num_draws=20,
+            more=lambda raw: 100 if raw.every == 1 else 0, most=60, directory=directory,
+        )  # fmt: skip
+    assert (raw.every, raw.num_draws) == (1, 60)
 
 
 def test_no_noise_is_used_twice():

@@ -114,7 +114,7 @@ NETWORKS = [
         "tests/unit/networks/test_beginning.py::test_of_many_weights_the_last_draw_is_looked_at_for_the_support",
     ),
     Mutant(
-        "networks: memory ends a run whose time is not up", "tune/from_network.py",
+        "networks: memory ends a run whose time is not up", "tune/network_lengths.py",
         "if ask.max_seconds is None:\n        return most\n", "return most\n",
         PATH + "test_with_max_seconds_time_ends_a_run_and_not_memory",
     ),
@@ -135,7 +135,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: the noise of batches around 0", "tune/from_network.py",
-        "squares - BATCHES * mean**2", "squares",
+        "squares - len(entries) * mean**2", "squares",
         PATH + "test_the_noise_of_a_layer_is_its_batches_variance_in_the_metric",
     ),
     Mutant(

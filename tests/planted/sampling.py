@@ -25,6 +25,26 @@ PYTREE = "tests/unit/test_pytree.py::"
 
 SAMPLING = [
     Mutant(
+        "loop: a run whose draws were dropped goes on at the old thinning", "run/loop.py",
+        "self.kernel = replace(self.kernel, thin=2 * self.kernel.thin)", "pass",
+        RUN + "test_a_run_that_outgrows_its_memory_keeps_every_second_draw_of_the_same_chain",
+    ),
+    Mutant(
+        "sink: of the draws, the odd ones are kept", "run/sink.py",
+        "left = values[: self.count : 2]", "left = values[1 : self.count : 2]",
+        RUN + "test_a_run_that_outgrows_its_memory_keeps_every_second_draw_of_the_same_chain",
+    ),
+    Mutant(
+        "loop: draws that a directory holds are dropped", "run/loop.py",
+        "if wanted > most and directory is not None:", "if False:",
+        RUN + "test_of_a_run_with_a_directory_no_draw_is_dropped",
+    ),
+    Mutant(
+        "chunk: many parameters are finite where their sum is", "run/chunk.py",
+        "return ~jnp.isfinite(z @ jnp.zeros(z.shape[-1], z.dtype))", "return ~jnp.isfinite(jnp.sum(z, axis=-1))",
+        RUN + "test_a_chain_is_lost_with_its_first_entry_that_is_not_finite",
+    ),
+    Mutant(
         "pytree: structures that do not know their type", "pytree.py",
         "jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)",
         "jax.tree_util.register_dataclass(cls, names, statics)",
@@ -86,12 +106,12 @@ SAMPLING = [
         "tests/laws/test_sgld.py::test_noise_correction_is_exact",
     ),
     Mutant(
-        "minibatch: N/n missing", "gradient/minibatch.py",
-        "+ batch.scale * problem.log_likelihood", "+ problem.log_likelihood", GRADIENT,
+        "minibatch: N/n missing", "problem/target.py",
+        "+ scale * self.posterior.log_likelihood_free", "+ self.posterior.log_likelihood_free", GRADIENT,
     ),
     Mutant(
-        "minibatch: N/n on the prior", "gradient/minibatch.py",
-        "problem.log_prior(z)\n", "batch.scale * problem.log_prior(z)\n", GRADIENT,
+        "minibatch: N/n on the prior", "problem/target.py",
+        "return prior + scale * self.posterior", "return scale * prior + scale * self.posterior", GRADIENT,
     ),
     Mutant(
         "blocks scaled by N/n though the last is shorter", "data/memory.py",

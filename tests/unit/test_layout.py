@@ -57,3 +57,13 @@ def test_wrong_shapes_are_named():
         layout.ravel({"w": [jnp.zeros(3)], "s": 0.0})
     with pytest.raises(UsageError, match="structure"):
         layout.ravel({"w": jnp.zeros(3)})
+
+
+def test_positions_on_the_host_are_parts_of_what_holds_them():
+    layout = Layout.of({"a": jnp.zeros((3, 2)), "b": jnp.float32(0), "c": jnp.zeros(4)})
+    z = np.arange(5 * 2 * 11, dtype=np.float32).reshape(5, 2, 11)  # [draw, chain, d]
+    host, device = layout.unravelled(np.moveaxis(z, 0, 1)), layout.unravel(jnp.moveaxis(z, 0, 1))
+    for name, leaf in host.items():
+        np.testing.assert_array_equal(leaf, device[name])
+        assert np.shares_memory(leaf, z) and not leaf.flags.writeable
+    assert z.flags.writeable

@@ -40,9 +40,6 @@ class Minibatch:
         """The estimate on entry x of the data order."""
         batch = problem.source.fetch(x)
         return Estimate(
-            lambda z: (
-                problem.log_prior(z)
-                + batch.scale * problem.log_likelihood(z, batch.rows, batch.weight)
-            ),
+            lambda z: problem.estimated(z, batch),
             by_entry=batch.numbers.shape[0] == 1 and problem.dimension <= FEW,
         )

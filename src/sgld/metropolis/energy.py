@@ -70,6 +70,12 @@ class Around:
             return jnp.sum(values - base)
         return jnp.sum(jnp.where(weight > 0, weight * (values - base), 0.0))
 
+    def estimated(
+        self, u: Float[Array, " d"], rows: PyTree, weight: Float[Array, " n"] | None, scale: Any
+    ) -> Float[Array, ""]:
+        """Both, the rows' `scale` times."""
+        return self.log_prior(u) + scale * self.log_likelihood(u, rows, weight)
+
 
 def around(problem: Problem, center: Any, factor: Any = None) -> Problem:
     """The same problem around `center`: its target is an Around, its rows carry their value there."""

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 from ..data.always import AlwaysIn
 from ..data.memory import InMemory
 from ..data.on_disk import OnDisk
-from ..data.source import Source
+from ..data.source import Batch, Source
 from ..layout import Layout
 from ..posterior import Posterior
 from ..pytree import as_pytree
@@ -157,6 +157,10 @@ class Problem:
     ) -> Float[Array, ""]:
         """Sum of some rows' log likelihoods at z, weighted."""
         return self.target.log_likelihood(z, rows, weight)
+
+    def estimated(self, z: Float[Array, " d"], batch: Batch) -> Float[Array, ""]:
+        """Log density of z as a batch estimates it: the prior's, and the rows' as often as they stand for others."""
+        return self.target.estimated(z, batch.rows, batch.weight, batch.scale)
 
 
 @jax.jit

@@ -46,6 +46,14 @@ class Target:
         """Sum of the rows' log likelihoods at z."""
         return self.posterior.log_likelihood_free(self.layout.unravel(z), rows, weight)
 
+    def estimated(
+        self, z: Float[Array, " d"], rows: PyTree, weight: Float[Array, " n"] | None, scale: Any
+    ) -> Float[Array, ""]:
+        """Log prior of z plus `scale` times the rows' log likelihoods, z taken apart once: half the concatenations."""
+        free = self.layout.unravel(z)
+        prior = self.posterior.log_prior_free(free, self.temperature)
+        return prior + scale * self.posterior.log_likelihood_free(free, rows, weight)
+
     def position(self, z: Float[Array, " d"]) -> PyTree:
         """The user's position at z."""
         return self.posterior.constrain(self.layout.unravel(z))
@@ -54,6 +62,12 @@ class Target:
         """What draws report at z: the position, or `posterior.output` of it."""
         position = self.position(z)
         return position if self.posterior.output is None else self.posterior.output(position)
+
+    @property
+    def reports_z(self) -> bool:
+        """Whether draws report the entries of z as they are."""
+        plain = self.posterior.transform is None and self.posterior.output is None
+        return plain and len({*self.layout.dtypes}) == 1
 
     def jacobian(self, z: Any) -> Float[np.ndarray, "m d"]:
         """d reported / d z at z, float64."""

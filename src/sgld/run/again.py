@@ -15,8 +15,8 @@ from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
 from ..tune.from_chains import from_chains
-from ..tune.from_network import network_lengths
 from ..tune.lengths import with_lengths
+from ..tune.network_lengths import network_lengths
 from .outcome import LEFT_SUPPORT
 
 __all__ = ["MOST_ATTEMPTS", "another", "revised"]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ..gradient.estimate import Estimate
 from ..probe.probe import Probe
@@ -170,7 +170,7 @@ def run_chunk(
         )
         rows = (z, g, moved, h, T)
         kept, moments = _put(kernel, (kept, carry.moments), rows, carry.step, first_draw)
-        bad = ~jnp.all(jnp.isfinite(z), axis=-1)
+        bad = _lost(z)
         fresh = jnp.any(bad, 0) & (carry.failed_at < 0)
         failed_at = jnp.where(fresh, steps[jnp.argmax(bad, 0)], carry.failed_at)
         state, memory, learnt = moving
@@ -178,6 +178,14 @@ def run_chunk(
 
     empty = _slots(kernel, carry, slots)
     return jax.lax.fori_loop(0, num_blocks, block, (carry, empty))
+
+
+def _lost(z: Float[Array, "B chain d"]) -> Bool[Array, "B chain"]:
+    """Whether a position has an entry that is not finite."""
+    if len(z) > 1:
+        return ~jnp.all(jnp.isfinite(z), axis=-1)
+    # of many parameters: 0 x is NaN where x is not finite, and a product is a third of the price
+    return ~jnp.isfinite(z @ jnp.zeros(z.shape[-1], z.dtype))
 
 
 def _slots(kernel: Kernel, carry: Carry, count: int) -> Kept:
@@ -249,8 +257,11 @@ def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:
         moved = estimate(z) if meter == "step" else moved
         return (new, memory, learnt), (z, estimate(z) if kernel.record_gradient else None, moved)
 
-    in_axes = (0, 0, 0, None if xs is None else 0, 0)
     state, memory, learnt = moving
+    if len(state.position) == 1:  # a batch of one is slower than none
+        alone = one(*jax.tree.map(lambda leaf: leaf[0], (state, memory, learnt, xs, noise)))
+        return jax.tree.map(lambda leaf: leaf[None], alone)
+    in_axes = (0, 0, 0, None if xs is None else 0, 0)
     return jax.vmap(one, in_axes=in_axes)(state, memory, learnt, xs, noise)
 
 

@@ -37,6 +37,7 @@ from ..stages import aside, stage
 from ..tune.estimator import prepared
 from ..tune.memory import check_planned
 from ..tune.metric import settled
+from ..tune.network_lengths import held
 from ..tune.plan import make_plan
 from ..tune.predict import predicted
 from . import loop
@@ -47,7 +48,14 @@ from .judge_kept import judged
 from .judge_predictions import judged_by_predictions
 from .kept import Keep
 from .measured import make_probe
-from .outcome import laplace_facts, modes_facts, reported_draws, sampling_only, within_support
+from .outcome import (
+    as_thin,
+    laplace_facts,
+    modes_facts,
+    reported_draws,
+    sampling_only,
+    within_support,
+)
 from .record import Given, own_digests
 from .several import weighed
 
@@ -218,11 +226,15 @@ def _attempt(
         seed=ask.seed,
         num_draws=setup.num_draws,
         more=partial(draws_to_go_on_to, problem, plan, ask, ess, host.keep),
+        most=held(problem, setup.num_chains)
+        if setup.predictions and kernel.positions
+        else math.inf,
         directory=host.directory,
         checkpoint_every=host.checkpoint_every,
         until=until,
         max_seconds=math.inf if ask.max_seconds is None else ask.max_seconds,
     )
+    plan = as_thin(plan, raw)
     if raw.out_of_time:
         plan = plan.noted(
             f"the time of max_seconds = {ask.max_seconds:g} was up at {raw.num_draws} draws per chain."

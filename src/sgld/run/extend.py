@@ -13,11 +13,11 @@ from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
-from ..tune.from_network import most_draws
+from ..tune.network_lengths import most_draws
 from . import loop
 from .judge_predictions import draws_suffice
 from .kept import Keep
-from .outcome import kept_draws, reported_draws
+from .outcome import as_thin, kept_draws, reported_draws
 from .several import regions_of_chains
 
 __all__ = ["draws_for_tails", "draws_needed", "draws_to_go_on_to"]
@@ -40,9 +40,13 @@ def draws_to_go_on_to(
     Until the smallest bulk ESS reaches `ess`; where lengths were left to the library, until ESS
     and R-hat of every parameter suffice for the verdict.
     """
+    plan = as_thin(plan, raw)
     done, setup = raw.num_draws, plan.setup
     if setup.predictions and ess is None and raw.predicted is not None:
         return _until_predictions_mix(problem, plan, ask, raw)
+    by_itself = is_auto(ask.num_draws) and is_auto(ask.step_size)
+    if ess is None and not by_itself:
+        return done
     if ess is None and raw.trajectories is not None and raw.trajectories.energy < TOO_SLOW:
         return (
             done  # the verdict is decided: it is a property of the posterior, which no draws change
@@ -56,13 +60,11 @@ def draws_to_go_on_to(
     if ess is not None:
         share = min(float(np.nanmin(own.ess)) for own in found) / ess
         wanted = _grown(share, done, MAX_GROWTH * setup.num_draws)
-    elif is_auto(ask.num_draws) and is_auto(ask.step_size):
+    else:
         wanted = max(draws_needed(own, ask.tolerance, setup.num_draws) for own in found)
         if wanted <= done and setup.exact:
             wanted = max(draws_for_tails(own, setup.num_draws) for own in found)
         wanted = min(wanted, MOST_STEPS // setup.thin)
-    else:
-        return done
     if ask.max_steps is not None:
         wanted = min(wanted, 1 + (ask.max_steps - setup.burn_in - 1) // setup.thin)
     return max(done, wanted)
@@ -78,7 +80,8 @@ def _until_predictions_mix(problem: Problem, plan: Plan, ask: Request, raw: loop
         problem, plan, ask, raw
     ):
         return done
-    wanted = min(2 * done, most_draws(plan, problem, limited=ask.max_seconds is not None))
+    most = most_draws(plan, problem, limited=ask.max_seconds is not None)
+    wanted = min(2 * done, max(done, most // raw.every))
     if ask.max_steps is not None:
         wanted = min(wanted, 1 + (ask.max_steps - setup.burn_in - 1) // setup.thin)
     return max(done, wanted)

@@ -21,7 +21,7 @@ from ..probe.layers import Layers
 from ..probe.predictions import predictions_of
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
-from ..tune.from_network import most_kept
+from ..tune.network_lengths import most_kept
 from .kept import Keep
 from .other_starts import from_other_starts
 from .outcome import kept_draws, only, reported_draws, sampling_only, within_support

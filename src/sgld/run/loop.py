@@ -44,12 +44,16 @@ def run(
     seed: int,
     num_draws: int,
     more: Callable[[Raw], int] | None = None,
+    most: float = math.inf,
     directory: RunDirectory | None = None,
     checkpoint_every: float = 10.0,
     until: float = math.inf,
     max_seconds: float = math.inf,
 ) -> Raw:
     """Run every chain until `num_draws` draws are kept, or as many as `more(raw)` asks for then.
+
+    Where more than `most` are asked for, which memory has room for, every second one is dropped and the thinning
+    doubled, as often as need be; of a run with a directory, which says where its draws are, none is dropped.
 
     Past the time `until` (of time.monotonic), which is that of `max_seconds`, the run ends with the draws it
     has; RunError where those are fewer than FEWEST_DRAWS. With a directory the run goes on from its checkpoint, if it
@@ -58,13 +62,18 @@ def run(
     with Work("sampling", steps=kernel.block, until=until) as work:
         chains = _Chains(kernel, starts, seed, num_draws, directory, checkpoint_every)
         while True:
-            total = _steps_for(kernel, num_draws)
+            total = _steps_for(chains.kernel, num_draws)
             if not chains.advance(work, total, num_draws):
                 return chains.stopped(num_draws, max_seconds)
             raw = chains.sink.raw(num_draws, chains.carry, total)
             wanted = num_draws if more is None else more(raw)
+            if wanted > most and directory is not None:
+                wanted = int(most)
             if wanted <= num_draws:
                 return replace(raw, phase=chains.phases.ended(chains.carry, chains.step))
+            while wanted > most:
+                chains.thin_out()
+                wanted = -(-wanted // 2)
             num_draws = wanted
             chains.expect(num_draws)
 
@@ -98,6 +107,11 @@ class _Chains:
     def expect(self, num_draws: int) -> None:
         """Make room: chunks end with a block, so that draws may come after the last asked for."""
         self.sink.room = num_draws + -(-self.kernel.block // int(self.kernel.thin))
+
+    def thin_out(self) -> None:
+        """Drop every second draw, and go on with half as many."""
+        self.sink.halve()
+        self.kernel = replace(self.kernel, thin=2 * self.kernel.thin)
 
     def advance(self, work: Work, total: int, num_draws: int) -> bool:
         """Go on to step `total`; False where all chains failed or the time is up before."""

@@ -27,13 +27,13 @@ from ..sampler.baoa import BAOA
 from ..tune.estimator import plain_batches, prepared
 from ..tune.from_network import (
     FISHER_ROWS,
-    affordable,
     fisher,
     moved,
     optimiser_ends,
     other_starts_affordable,
     tuned,
 )
+from ..tune.network_price import affordable
 
 __all__ = ["from_other_starts", "not_looked_for"]
 
@@ -75,7 +75,7 @@ def from_other_starts(
     found = tuned(batched, ask, BAOA(), gradient, starts, temperature)
     z, seen = found.z, []
     for number in range(STRETCHES):
-        at = (number + 2 * STRETCHES, STEPS)  # past the stages, of 250 steps each
+        at = (number + 2 * STRETCHES, STEPS, STRETCHES)  # past the stages, of 250 steps each
         z = moved(batched, ask, BAOA(), gradient, found.D, z, found.h, temperature, at)
         if number >= STRETCHES // 2:
             seen.append(np.asarray(_predicted(whole, z)))

@@ -24,6 +24,7 @@ from .kept import Keep
 from .sink import Raw
 
 __all__ = [
+    "as_thin",
     "kept_draws",
     "laplace_facts",
     "last_positions",
@@ -63,6 +64,11 @@ def only(raw: Raw, rows: np.ndarray | slice) -> Raw:
         gradient=left(raw.gradient), value=tuple(leaf[rows] for leaf in raw.value),
         predicted=left(raw.predicted), kinetic=left(raw.kinetic),
     )  # fmt: skip
+
+
+def as_thin(plan: Plan, raw: Raw) -> Plan:
+    """The plan with the thinning that the draws have come to."""
+    return replace(plan, setup=replace(plan.setup, thin=plan.setup.thin * raw.every))
 
 
 def reported_draws(problem: Problem, plan: Plan, raw: Raw, seed: int) -> Draws:
@@ -115,7 +121,9 @@ def _draws(
 
 
 def _positions(problem: Problem, z: np.ndarray) -> Any:
-    """What draws report at z [draw, chain, d], as [chain, draw, ...]; many numbers in pieces."""
+    """What draws report at z [draw, chain, d], as [chain, draw, ...]; many numbers in pieces, or as they lie there."""
+    if z.size > PIECE and problem.target.reports_z and z.strides[0] == z[0].nbytes:
+        return problem.layout.unravelled(np.moveaxis(z, 0, 1))
     of = lambda z: problem.reported(sent(np.moveaxis(z, 0, 1)))  # noqa: E731
     size = max(1, PIECE // z[:1].size)
     if len(z) <= size:

@@ -24,6 +24,7 @@ __all__ = ["Raw", "Sink", "restore", "rows_of"]
 
 NUMBERS_PER_CHUNK = 2**16  # about, of a chunk on disk; of long draws more:
 FEWEST_PER_CHUNK, MOST_NUMBERS = 256, 2**22  # so many draws, but of no more numbers than that
+AHEAD = 4  # times the draws that are expected, which there is room for: a prolonged run copies none
 VALUE = "value"  # what begins the names of the leaves of a kept function's result
 
 
@@ -45,6 +46,7 @@ class Raw:
       last: [chain, d], where the chains are now.
       moments: of the draws, where they alone were kept.
       trajectories: what those of Hamiltonian Monte Carlo say of their energies.
+      every: times the planned thinning, which lie between draws.
     """
 
     z: np.ndarray | None
@@ -61,6 +63,7 @@ class Raw:
     phase: Phase | None = None
     out_of_time: bool = False
     trajectories: Trajectories | None = None
+    every: int = 1
 
     @property
     def num_draws(self) -> int:
@@ -76,6 +79,7 @@ class Sink:
         self.room = 0  # for so many draws
         self.rows: dict[str, np.ndarray] = {}
         self.count = 0
+        self.every = 1  # draws that one of them stands for
         self.flushed = 0
         self.chunks: list[list[int]] = []  # on disk: [first draw, end]
 
@@ -102,13 +106,19 @@ class Sink:
         for name, values in rows.items():
             held = self.rows.get(name)
             if held is None or end > len(held):
-                # memory is the operating system's to give, and it gives what is written to
-                larger = np.empty((max(end, self.room), *values.shape[1:]), values.dtype)
+                larger = _room(max(end, self.room), values)
                 if held is not None:
                     larger[: self.count] = held[: self.count]
                 self.rows[name] = held = larger
             held[self.count : end] = values
         self.count = end
+
+    def halve(self) -> None:
+        """Keep every second draw, from the first on."""
+        for values in self.rows.values():
+            left = values[: self.count : 2]
+            values[: len(left)] = left
+        self.count, self.every = -(-self.count // 2), 2 * self.every
 
     def _between(self, first: int, end: int) -> dict[str, np.ndarray]:
         return {name: values[first:end] for name, values in self.rows.items()}
@@ -137,8 +147,16 @@ class Sink:
         return Raw(
             rows.pop("z", None), **rows, failed_at=on_host(carry.failed_at), num_steps=num_steps,
             value=value, last=np.array(state.position), moments=jax.tree.map(on_host, carry.moments),
-            trajectories=_trajectories(state),
+            trajectories=_trajectories(state), every=self.every,
         )  # fmt: skip
+
+
+def _room(count: int, like: np.ndarray) -> np.ndarray:
+    """For so many draws and some more: memory is the operating system's to give, and it gives what is written to."""
+    try:
+        return np.empty((AHEAD * count, *like.shape[1:]), like.dtype)
+    except MemoryError:  # where it gives no more than there is
+        return np.empty((count, *like.shape[1:]), like.dtype)
 
 
 def _trajectories(state: Any) -> Trajectories | None:

@@ -41,9 +41,9 @@ def drawn(law: str, key: Array, count: int, dtype: Any) -> Float[Array, " count"
 
 
 def counted(words: UInt32[Array, " w"], dtype: Any) -> Float[Array, " 8w"]:
-    """The number of ones in each 4 bits, less 2: the lowest of all words first."""
+    """The number of ones in each 4 bits, less 2: word by word, the lowest bits first."""
     shifts = jnp.arange(0, 32, BITS, dtype=jnp.uint32)
-    bits = (words[None, :] >> shifts[:, None]) & jnp.uint32(2**BITS - 1)
+    bits = (words[:, None] >> shifts[None, :]) & jnp.uint32(2**BITS - 1)
     ones = jax.lax.population_count(bits).astype(jnp.int32)
     return ones.reshape(-1).astype(dtype) - BITS / 2
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -49,54 +48,44 @@ from ..stages import stage
 from .estimator import no_step, plain_batches, prepared
 from .from_optimisers import optimised
 from .metric import settled
+from .network_lengths import RUN_SECONDS
+from .network_price import UPDATED, affordable, step_price
 
 __all__ = [
     "FISHER_ROWS",
-    "affordable",
-    "batch_price",
     "curvature_rows",
     "fisher",
     "from_network",
     "is_network",
-    "most_draws",
-    "most_kept",
     "moved",
-    "network_lengths",
     "optimiser_ends",
     "other_starts_affordable",
     "tuned",
 ]
 
-FULL_SECONDS, FULL_STEPS = 30.0, 20_000  # predicted, of so many full gradients of every chain
 OPTIMISER_SECONDS, MOST_PASSES, FEWEST_STEPS, MOST_STEPS = 20.0, 60, 500, 20_000
-UPDATED = 7e-9  # seconds of a number that an optimiser or a sampler moves, noise included
 # of max_seconds: what optimisers and stages are predicted to take at most, and what they and both may by the clock
 OPTIMISER_SHARE, STAGE_SHARE, OPTIMISED_BY, TUNED_BY = 1 / 6, 1 / 20, 0.3, 0.5
 ARRIVING = 1500  # steps in which starts a prior's sd away come to the mode: after 500 one was 4 posterior sds off
 STAGES, STAGE_STEPS, STAGE_SECONDS = 4, 250, 4.0
+# where that buys no more than SHORT steps a stage, measuring after each costs more than the steps: a half as many of
+# twice the length. 1,000,000 weights begin 6 s sooner
+SHORT = 20
 CAUTION = 0.25  # of h, after a stage in which chains did not stay finite
 TRIALS = 4  # of the last h
 STABLE = 0.5  # f = delta^2 lambda_1
-BATCHES = 20  # of which V_l is measured
+BATCHES, FEWEST_BATCHES = 20, 8  # of which V_l is measured
 FISHER_ROWS, CURVATURE_ROWS, FEWEST_ROWS = 1024, 1024, 64
 # rows x parameters of the rows that are looked at
-FISHER_NUMBERS, CURVATURE_NUMBERS = 2**26, 2**25
+FISHER_NUMBERS, CURVATURE_NUMBERS, NOISE_NUMBERS = (
+    2**26,
+    2**25,
+    2**25,
+)  # of noise, batches x chains x parameters
 PIECE = 2**20  # numbers of gradients of single rows that are held together
-# in units of delta: a parameter forgets itself after 2 or so in the best of metrics
-# (of what a run comes to, a third is left out as burn-in)
-BURN_IN, SPAN, DRAWS = 30.0, 270.0, 750
-RUN_SECONDS = 30.0  # predicted, of burn-in and draws as planned
-RUN_SHARE, LEAST_STEPS = 0.15, 200  # of max_seconds, that they may; and what they are nevertheless
-GROWTH = 64  # times the planned draws, that a run is prolonged to
-SHARED = 5e-6  # seconds of a step, whatever the model
-PROBE_SHARE = 0.05  # of a run's gradients, that predictions at draws may cost
-MOST_NUMBERS, FEWEST_DRAWS = 2**26, 50  # of all kept positions; draws of a chain
-# where there is time to use up: times the planned draws that memory has room for, and draws planned at least
-ROOM, FEWEST_PLANNED = 8, 28
 OTHER_STARTS, FEWEST_STARTS = 12, 4  # chains that a run's predictions are held against
 OTHERS_LEAST = 30.0  # max_seconds, of which the verdict's share is enough to compile them
 OTHERS_SHARE = 0.2  # of the seconds of a run, and half of that of max_seconds, that they may take
-PREDICTED = 1024  # numbers beside the position that a draw has, about
 
 
 def is_network(problem: Problem) -> bool:
@@ -181,11 +170,6 @@ def has_rule(ask: Request) -> bool:
     return forgets and (is_auto(ask.sampler) or isinstance(ask.sampler, (BAOA, SGLD)))
 
 
-def affordable(problem: Problem, chains: int) -> bool:
-    """Whether full gradients are, for long enough chains."""
-    return chains * FULL_STEPS * gradient_price(problem).each <= FULL_SECONDS
-
-
 def _passes(problem: Problem, ask: Request) -> int:
     """Steps of an optimiser, by the price of a step."""
     seconds = min(OPTIMISER_SECONDS, OPTIMISER_SHARE * (ask.max_seconds or math.inf))
@@ -205,39 +189,29 @@ def tuned(
 ) -> Tuned:
     """Short stages, each with the metric and the step that were measured where the last one ended."""
     z, h, D, caution, until = problem.array(ends), 0.0, None, 1.0, past(TUNED_BY)
-    price = len(ends) * _step_price(problem, gradient, problem.source.batch_size)
+    price = len(ends) * step_price(problem, gradient, problem.source.batch_size)
     seconds = min(STAGE_SECONDS, STAGE_SHARE * (ask.max_seconds or math.inf))
-    steps = int(np.clip(seconds / price / STAGES, 20, STAGE_STEPS))
-    for number in range(STAGES + 1):
+    stages, steps = STAGES, int(min(seconds / price / STAGES, STAGE_STEPS))
+    if steps <= SHORT:
+        stages, steps = STAGES // 2, 2 * SHORT
+    for number in range(stages + 1):
         D = _metric(problem, ask, z)
         h = caution * step_size(problem, sampler, gradient, settled(D, problem, z[0]), z, ask)
-        if number == STAGES or agreed(time.monotonic() > until):
+        if number == stages or agreed(time.monotonic() > until):
             break
         matrix = settled(D, problem, z[0])
-        new = moved(problem, ask, sampler, gradient, matrix, z, h, T, (number, steps))
+        new = moved(problem, ask, sampler, gradient, matrix, z, h, T, (number, steps, stages))
         lost = ~jnp.all(jnp.isfinite(new), axis=1)
         if bool(lost.any()):  # curvature is larger where they went: the stage goes for nothing
             caution *= CAUTION
         z = jnp.where(lost[:, None], z, new)
     matrix = settled(D, problem, z[0])
     for _ in range(TRIALS):  # chains that move there, and stay where they were
-        end = moved(problem, ask, sampler, gradient, matrix, z, h, T, (STAGES, steps))
+        end = moved(problem, ask, sampler, gradient, matrix, z, h, T, (stages, steps, stages))
         if bool(jnp.isfinite(end).all()):
             break
         h *= CAUTION
     return Tuned(z, D, h)
-
-
-def _step_price(problem: Problem, gradient: Any, batch_size: int | None) -> float:
-    """Predicted seconds of one chain's step; the problem may hold its rows in any batches."""
-    return batch_price(problem, gradient, batch_size) + UPDATED * problem.dimension
-
-
-def batch_price(problem: Problem, gradient: Any, batch_size: int | None) -> float:
-    """Predicted seconds of a step's gradient alone."""
-    if isinstance(gradient, Full) or batch_size is None:
-        return gradient_price(problem).each
-    return batch_size * row_price(problem)
 
 
 def _metric(problem: Problem, ask: Request, zs: Array) -> Any:
@@ -299,7 +273,8 @@ def _noise(problem: Problem, gradient: Any, D: Any, zs: Array, seed: int) -> flo
     """V of the noisiest layer of those that are looked at."""
     if isinstance(gradient, Full):
         return 0.0
-    entries = sent(problem.source.chunk((seed, 2**31 - 3), 0, BATCHES))
+    batches = int(np.clip(NOISE_NUMBERS // zs.size, FEWEST_BATCHES, BATCHES))
+    entries = sent(problem.source.chunk((seed, 2**31 - 3), 0, batches))
     layers = Layers.of(problem.layout)
     V = np.asarray(_layer_noise(problem, gradient, D, zs, entries, layers.sizes)).mean(axis=0)
     large = np.array(layers.sizes) >= min(FEWEST_ENTRIES, max(layers.sizes))
@@ -321,23 +296,23 @@ def _layer_noise(
 
         zero = jnp.zeros_like(z)
         (total, squares), _ = jax.lax.scan(add, (zero, zero), entries)
-        mean = total / BATCHES
-        return layers.means((squares - BATCHES * mean**2) / (BATCHES - 1))
+        mean = total / len(entries)
+        return layers.means((squares - len(entries) * mean**2) / (len(entries) - 1))
 
     return jax.lax.map(one, zs)
 
 
 def moved(
     problem: Problem, ask: Request, sampler: Any, gradient: Any, D: Any, z: Array, h: float,
-    T: float, stretch: tuple[int, int],
+    T: float, stretch: tuple[int, int, int],
 ) -> Array:  # fmt: skip
-    """Where the chains are after the steps of a stage, whose number and length `stretch` holds."""
-    number, steps = stretch
+    """Where the chains are after the steps of a stage: `stretch` has its number, its length, and how many there are."""
+    number, steps, stages = stretch
     begin, state = number * steps, jax.vmap(sampler.init)(z)
     key = jax.random.fold_in(stream_key(ask.seed, TUNING), number)
     numbers = problem.array(h), problem.array(T)
     with Work("optimising") as work:
-        for first, count in work.pieces(begin, begin + steps, most=64, of=STAGES * steps):
+        for first, count in work.pieces(begin, begin + steps, most=64, of=stages * steps):
             entries = None
             if not isinstance(gradient, Full):
                 chunks = [problem.source.chunk((ask.seed, 2**30 + c), first, count) for c in range(len(z))]  # fmt: skip
@@ -370,57 +345,3 @@ def _advanced(
         return jax.vmap(step, in_axes=(0, None if x is None else 0, 0))(state, x, xi)
 
     return jax.lax.fori_loop(jnp.int32(0), count, one, state)
-
-
-def network_lengths(plan: Plan, problem: Problem, ask: Request) -> Plan:
-    """Burn-in and span by the step and the price of one, thinning by what predictions cost."""
-    setup, chains = plan.setup, ask.chains()
-    h = float(setup.step_size(0))
-    rate = h if isinstance(setup.sampler, SGLD) else math.sqrt(h)
-    price = SHARED + chains * _step_price(problem, setup.gradient, setup.batch_size)
-    seconds = min(RUN_SECONDS, RUN_SHARE * (ask.max_seconds or math.inf))
-    most = max(1000 if ask.max_seconds is None else LEAST_STEPS, int(seconds / price))
-    burn_in = max(10, min(most // 10, math.ceil(BURN_IN / rate)))
-    span = max(40, min(most - burn_in, math.ceil(SPAN / rate)))
-    if ask.max_steps is not None:
-        burn_in = min(burn_in, ask.max_steps // 4)
-        span = min(span, ask.max_steps - burn_in)
-    burn_in = burn_in if is_auto(ask.burn_in) else int(ask.burn_in)
-    num_draws = _planned(problem, ask, span) if is_auto(ask.num_draws) else int(ask.num_draws)
-    rows = problem.num_data if isinstance(setup.gradient, Full) else setup.batch_size or 1
-    least = math.ceil(64 / (3 * PROBE_SHARE * rows))
-    thin = max(least, span // num_draws) if is_auto(ask.thin) else int(ask.thin)
-    if is_auto(ask.num_draws):
-        num_draws = min(num_draws, max(1, span // thin))
-    if ask.max_steps is not None:
-        num_draws = min(num_draws, 1 + (ask.max_steps - burn_in - 1) // thin)
-    setup = replace(setup, burn_in=burn_in, thin=thin, num_draws=num_draws, num_chains=chains)
-    return replace(plan, setup=setup)
-
-
-def _planned(problem: Problem, ask: Request, span: int) -> int:
-    """Draws of a chain; so few, where there is time to use up, that memory does not end the run before."""
-    most = min(most_kept(problem, ask.chains()), span)
-    if ask.max_seconds is None:
-        return most
-    return min(most, max(FEWEST_PLANNED, _held(problem, ask.chains()) // ROOM))
-
-
-def _held(problem: Problem, chains: int) -> int:
-    """Draws of a chain for which there is memory while it runs."""
-    return 2 * MOST_NUMBERS // (chains * (problem.dimension + PREDICTED))
-
-
-def most_draws(plan: Plan, problem: Problem, *, limited: bool) -> int:
-    """Draws of a chain that a run may be prolonged to: by memory, and by price where time has no limit."""
-    setup = plan.setup
-    most = min(_held(problem, setup.num_chains), GROWTH * setup.num_draws)
-    if not limited:
-        price = SHARED + setup.num_chains * _step_price(problem, setup.gradient, setup.batch_size)
-        most = min(most, (int(RUN_SECONDS / price) - setup.burn_in) // setup.thin)
-    return max(setup.num_draws, most)
-
-
-def most_kept(problem: Problem, chains: int) -> int:
-    """Positions of a chain that a run gives back."""
-    return min(DRAWS, max(FEWEST_DRAWS, MOST_NUMBERS // (chains * problem.dimension)))

@@ -23,8 +23,9 @@ from ..sampler.hmc import HMC
 from ..sampler.injected import BITS, LAWS, excess_kurtosis
 from ..sampler.replica_exchange import ReplicaExchange
 from ..sampler.sgld import SGLD
-from .from_network import batch_price, curvature_rows
+from .from_network import curvature_rows
 from .metric import settled
+from .network_price import batch_price
 from .predict import NORMAL
 
 __all__ = ["check_noise", "with_noise"]
@@ -78,6 +79,10 @@ def _are_close(plan: Plan, problem: Problem) -> bool:
         return False
     starts = problem.start[None] if setup.starts is None else problem.array(setup.starts)
     D = settled(setup.preconditioner, problem, starts[0])
+    if (
+        setup.batch_size is not None and setup.order is not None
+    ):  # as the step was found: nothing is compiled anew
+        problem = problem.with_batches(setup.batch_size, setup.order)
     _, stiff = stiffest(problem, D, starts, count=2, rows=curvature_rows(problem))
     curvature, h = jnp.max(stiff), problem.array(setup.step_size(0))
     found = float(excess_kurtosis(setup.sampler, h, curvature))

@@ -24,11 +24,12 @@ from .by_hand import by_hand
 from .exchange import check_exchange
 from .from_chains import from_chains
 from .from_gaussian import from_curvature, from_lowrank
-from .from_network import from_network, has_rule, is_like_one, is_network, network_lengths
+from .from_network import from_network, has_rule, is_like_one, is_network
 from .from_optimisers import from_optimisers
 from .injected import with_noise
 from .lengths import with_lengths
 from .misfit import misfit_notes
+from .network_lengths import network_lengths
 
 __all__ = ["make_plan"]
 

@@ -18,6 +18,8 @@ from sgld.probe.probe import Probe
 from sgld.problem.prepare import prepare
 from sgld.problem.request import Request
 from sgld.tune import from_network as path
+from sgld.tune import network_lengths as lengths
+from sgld.tune import network_price as prices
 
 FLAT = jnp.zeros(6)
 ROWS = 300
@@ -120,7 +122,7 @@ def test_rows_that_are_affordable_are_all_taken_at_every_step():
 
 
 def test_else_the_step_is_the_largest_that_the_noise_allows(monkeypatch):
-    monkeypatch.setattr(path, "FULL_SECONDS", 0.0)
+    monkeypatch.setattr(prices, "FULL_SECONDS", 0.0)
     posterior, data = linear()
     one, two = (planned(posterior, data, tolerance=t) for t in (0.01, 0.02))
     assert type(one.setup.gradient).__name__ == "Minibatch" and one.setup.batch_size == 100
@@ -191,27 +193,30 @@ def test_max_seconds_plans_fewer_steps(monkeypatch):
     plan = path.from_network(problem, ASK)
     plan = replace(plan, setup=replace(plan.setup, step_size=lambda _: 1e-4))
     monkeypatch.setattr(
-        path, "UPDATED", 1e-4
+        prices, "UPDATED", 1e-4
     )  # a position that takes long: 2.4 ms a step of all chains
 
     def steps(seconds):
-        setup = path.network_lengths(plan, problem, replace(ASK, max_seconds=seconds)).setup
+        setup = lengths.network_lengths(plan, problem, replace(ASK, max_seconds=seconds)).setup
         return setup.burn_in + setup.thin * setup.num_draws
 
     short, long, whole = steps(1.0), steps(60.0), steps(None)
-    assert short <= path.LEAST_STEPS < long <= 60 * path.RUN_SHARE / 0.0024 < whole
+    assert short <= lengths.LEAST_STEPS < long <= 60 * lengths.RUN_SHARE / 0.0024 < whole
 
 
 @pytest.mark.parametrize("dimension", [200_000, 5_000])
 def test_with_max_seconds_time_ends_a_run_and_not_memory(monkeypatch, dimension):
     """200,000 weights ended after 70 of 120 seconds, when 167 draws filled what there is of memory."""
-    monkeypatch.setattr(path, "PREDICTED", dimension)  # as if a draw had so many numbers
+    monkeypatch.setattr(lengths, "PREDICTED", dimension)  # as if a draw had so many numbers
     posterior, data = linear()
     problem = prepare(posterior, data, FLAT)
     monkeypatch.setattr(path, "_passes", lambda *_: 10)
     plan = path.from_network(problem, ASK)
     plan = replace(plan, setup=replace(plan.setup, step_size=lambda _: 1e-4))
     ask = replace(ASK, max_seconds=120.0)
-    found = path.network_lengths(plan, problem, ask)
-    planned, most = found.setup.num_draws, path.most_draws(found, problem, limited=True)
-    assert planned >= 28 and most >= 5 * planned
+    found = lengths.network_lengths(plan, problem, ask)
+    planned, most = found.setup.num_draws, lengths.held(problem, found.setup.num_chains)
+    assert (
+        planned >= 28 and most >= 5 * planned
+    )  # with a directory, which holds draws of one thinning
+    assert lengths.most_draws(found, problem, limited=True) == lengths.GROWTH * planned
