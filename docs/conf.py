@@ -4,14 +4,14 @@ import importlib.util
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # docstrings.py
+sys.path.insert(0, str(Path(__file__).parent))  # docstrings.py, drawn.py
 
 import sgld
 
 project = "sgld"
 author = "the sgld developers"
 version = release = sgld.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "docstrings"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "docstrings", "drawn"]
 html_theme = "furo"
 html_title = f"sgld {version}"
 html_static_path = ["static"]

@@ -81,6 +81,8 @@ class Posterior:
         several, or the log probabilities of classes (their exponentials sum to 1). Given, runs are
         tuned and judged by predictions at some rows, not by single parameters, as those of a network
         are (`docs/networks.md`); of a module as the position, what it returns is known without.
+      predict_at: the rows at which that is done, arrays like the data's with a leading row axis (None: 64 rows
+        of the data). What is wanted far from the data mixes more slowly than what is wanted at them.
       data: the rows, where `sgld.sample` is given none (`sgld.from_numpyro` puts them here).
       notes: sentences that the summary of every run repeats.
 
@@ -106,6 +108,7 @@ class Posterior:
     output: Any = None
     names: Labels | None = field(default=None, metadata={"static": True})
     predict: Any = None
+    predict_at: Any = None
     data: Any = None
     notes: Labels = field(default=Labels(), metadata={"static": True})
 

@@ -24,6 +24,7 @@ from sgld.cli import app
 ROOT = Path(__file__).parents[2]
 PAGES = {page.name: page.read_text() for page in (ROOT / "README.md", *ROOT.glob("docs/*.md"))}
 ELSEWHERE = {"arviz.md", "keep.md", "notebooks.md", "numpyro.md", "pytorch.md", "networks.md"}
+ELSEWHERE |= {"network-tutorial.md"}  # drawn by the build
 
 
 def indented(text):

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..device import sent
+from ..errors import UsageError
 from ..module import Overheard
 from ..problem.problem import Problem
 from ..problem.target import Target
@@ -68,14 +69,17 @@ class Predictions:
 
 
 def predictions_of(problem: Problem) -> Predictions:
-    """At rows of the problem's own, whose order is random.
+    """At rows of the problem's own, whose order is random, or at those that the posterior names.
 
-    UsageError and the like of a function `predict` of the user's are raised; what is overheard from
+    UsageError where those are too many. UsageError and the like of a function `predict` of the user's are raised; what is overheard from
     a log likelihood, and cannot be, is done without.
     """
     predict, target = problem.posterior.predict, problem.target
-    count = min(PROBE_ROWS, problem.num_data)
-    rows = problem.source.take(sent(np.arange(count), np.int32))
+    given, count = problem.posterior.predict_at, min(PROBE_ROWS, problem.num_data)
+    if given is None:
+        rows = problem.source.take(sent(np.arange(count), np.int32))
+    else:
+        rows, count = jax.tree.map(jnp.asarray, given), len(jax.tree.leaves(given)[0])
     whole = Predictions(rows, predict, MEANS)
     if isinstance(predict, Overheard):
         try:
@@ -87,7 +91,12 @@ def predictions_of(problem: Problem) -> Predictions:
     else:
         width = jax.eval_shape(whole.at, target, problem.start).shape[1]
     fewer = max(FEWEST_ROWS, MOST_NUMBERS // max(1, width))
-    if fewer < count:
+    if given is not None and width * count > MOST_NUMBERS:
+        raise UsageError(
+            f"predict_at has {count:,} rows of {width:,} numbers each; every draw keeps them, so give "
+            f"{max(1, MOST_NUMBERS // width):,} rows at most."
+        )
+    if given is None and fewer < count:
         rows = jax.tree.map(lambda leaf: leaf[:fewer], rows)
     one_vector = width > 1 and _is_one_vector(target, predict, rows, problem.start)
     kind = CLASSES if one_vector and _are_classes(target, predict, rows, problem.start) else MEANS

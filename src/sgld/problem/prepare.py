@@ -24,6 +24,7 @@ from . import sums
 from .cholesky import without_a_factor
 from .contract import check_contract
 from .functions import check_scalar, of_the_user
+from .probe_rows import with_probe_rows
 from .problem import Problem
 from .repeatable import check_repeatable
 from .request import Request, is_auto
@@ -43,6 +44,7 @@ def prepare(
     with together():  # of several processes none waits for the rows of one that is refused here
         posterior, data, layout, free = _given(posterior, data, init, seed)
     source = None if data is None else as_source(data, seed, mesh)
+    posterior = with_probe_rows(posterior, None if source is None else source.take(0))
     problem = Problem(
         Target(posterior, layout, layout.array(1.0)), source, layout.ravel(free), mesh
     )
