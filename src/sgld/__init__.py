@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .preconditioner.fixed import Diagonal as Diagonal
     from .preconditioner.fixed import LowRank as LowRank
     from .preconditioner.fixed import Scalar as Scalar
+    from .preconditioner.kronecker import Kronecker as Kronecker
     from .referee.confirm import confirm as confirm
     from .referee.halving import step_halving as step_halving
     from .referee.reference import reference as reference
@@ -131,6 +132,7 @@ _WHERE = {
     "Diagonal": "preconditioner.fixed",
     "Dense": "preconditioner.fixed",
     "LowRank": "preconditioner.fixed",
+    "Kronecker": "preconditioner.kronecker",
     "RMSprop": "preconditioner.adaptive",
     "AdaGrad": "preconditioner.adaptive",
     "constant": "schedule",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import resource
 import shutil
 import signal
@@ -23,7 +24,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,11 @@ from sgld.draws.run_directory import RunDirectory
 from sgld.draws.storage import table_of, verify
 from sgld.errors import SGLDError, SGLDWarning
 from sgld.files import digest_of, read_arrays, read_json, write_arrays, write_json
+from sgld.models import streamed
 from sgld.models.fit import fit, predict, sandwich_of_run
 from sgld.run import sink
 
+OF_ROWS = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2), lambda t, y: -0.5 * (y - t[0] - t[1]) ** 2)
 POSTERIOR = sgld.Posterior(lambda t: -0.5 * jnp.sum((t - 1) ** 2))
 GIVEN = {"step_size": 0.1, "num_draws": 200, "num_chains": 2, "progress": False}
 JSON_FILES = ("run.json", "result.json", "confirmation.json", "next.json")
@@ -53,6 +56,7 @@ VALUES: tuple[Any, ...] = (
     [[[[[[[[[[[[1]]]]]]]]]]]], {"dict": [["a"]]}, {"array": "x"}, "leaf", "1e999", "I(exit())", "y ~ I(x.__class__)",
 )  # fmt: skip
 RUN_BY_CODE = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "ctypes.dlopen")  # fmt: skip
+SHARES = (0.3, 0.25, 0.1, 0.05, 0.15, 0.15)  # of the runs, in the order of DOORS
 SLOW, HUNG = 1.0, 20  # seconds of CPU, and of the clock
 
 
@@ -72,8 +76,8 @@ def hung(number: int, frame: Any) -> None:
 
 
 def make_runs(folder: Path) -> dict[str, Path]:
-    """A finished run from Python, with a second verdict, one of a formula, one stopped after two checkpoints, and one
-    that another is to replace."""
+    """A finished run from Python, with a second verdict, one of a formula, one stopped after two checkpoints, one
+    that another is to replace, one of rows in a file, and one of a formula whose design lies on the disk."""
     rng = np.random.default_rng(5)
     x, g = rng.normal(size=120), np.resize(["a", "b", "c"], 120)
     table = pyarrow.table({"x": x, "g": g, "y": 1 + 2 * x + rng.normal(size=120)})
@@ -89,7 +93,31 @@ def make_runs(folder: Path) -> dict[str, Path]:
     assert (folder / "stopped" / "checkpoint.npz").exists(), "the run was not stopped"
     shutil.copytree(folder / "plain", folder / "replaced")
     write_json(folder / "replaced/next.json", read_json(folder / "stopped/run.json"))
-    return {name: folder / name for name in ("plain", "formula", "stopped", "replaced")}
+    os.environ["SGLD_DATA_CACHE"] = str(folder / "cache")
+    np.save(folder / "rows.npy", table["y"].to_numpy().astype(np.float32))
+    rows = sgld.open(folder / "rows.npy", progress=False)
+    sgld.sample(
+        OF_ROWS,
+        rows,
+        jnp.zeros(2),
+        path=folder / "rows",
+        batch_size=20,
+        **{**GIVEN, "step_size": 1e-3},
+    )
+    with on_disk():
+        fit(folder / "data.csv", "y ~ center(x) + C(g)", out=folder / "design", step_size=0.003, num_draws=60,
+            num_chains=2, batch_size=20, progress=False)  # fmt: skip
+    return {name: folder / name for name in DOORS}
+
+
+@contextlib.contextmanager
+def on_disk() -> Iterator[None]:
+    """Tables of any size are larger than memory."""
+    large, streamed.LARGE = streamed.LARGE, 1
+    try:
+        yield
+    finally:
+        streamed.LARGE = large
 
 
 def stop(path: Path) -> None:
@@ -266,6 +294,19 @@ def resumed(path: Path) -> Any:
     return positions(sgld.resume(path, POSTERIOR, None, jnp.zeros(2), progress=False))
 
 
+def resumed_of_rows(path: Path) -> Any:
+    rows = sgld.open(path.parent / "rows.npy", progress=False)
+    return positions(sgld.resume(path, OF_ROWS, rows, jnp.zeros(2), progress=False))
+
+
+def streaming(call: Callable[[Path], Any]) -> Callable[[Path], Any]:
+    def on(path: Path) -> Any:
+        with on_disk():
+            return call(path)
+
+    return on
+
+
 def predicted(path: Path) -> Any:
     return [part.to_pydict() for part in predict(path, path.parent / "data.csv")]
 
@@ -294,6 +335,11 @@ DOORS: dict[str, list[tuple[str, int, Callable[[Path], Any]]]] = {
     ],
     "stopped": [("verify", 30, verified), ("load", 5, loaded), ("resume", 4, resumed)],
     "replaced": [("load", 10, loaded), ("verify", 5, verified), ("summary", 5, command("summary")), ("resume", 2, resumed)],
+    "rows": [("load", 20, loaded), ("verify", 10, verified), ("summary", 5, command("summary")), ("resume", 15, resumed_of_rows)],
+    "design": [
+        ("load", 10, loaded), ("predict", 15, streaming(predicted)), ("verify", 5, verified),
+        ("resume", 15, streaming(command("resume", "--quiet"))),
+    ],
 }  # fmt: skip
 
 
@@ -351,7 +397,7 @@ def _mutate(times: int, seed: int, folder: Path, show: int) -> dict[str, Any]:
     faults: list[str] = []
     longest, before = (0.0, ""), peak()
     for _ in range(times):
-        run = list(DOORS)[rng.choice(4, p=[0.4, 0.35, 0.15, 0.1])]
+        run = list(DOORS)[rng.choice(len(DOORS), p=SHARES)]
         doors = DOORS[run]
         weights = np.array([often for _, often, _ in doors], float)
         door, _, call = doors[rng.choice(len(doors), p=weights / weights.sum())]

@@ -85,6 +85,7 @@ def say_plan(run: Path, plan: Plan) -> None:
     scale = {
         "Dense": "in units of the posterior (dense preconditioner)",
         "Diagonal": "times a diagonal preconditioner",
+        "Kronecker": "in units of what rows' gradients share (Kronecker preconditioner)",
         "LowRank": "in units of the posterior (diagonal plus low rank preconditioner)",
         "Scalar": "without a preconditioner",
     }.get(p["preconditioner"], p["preconditioner"])

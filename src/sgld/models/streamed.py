@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -39,15 +39,15 @@ from ..disk.reader import Piece
 from ..disk.whole import TableSource
 from ..errors import DataError, RunError, UsageError
 from ..files import read_json, write_json
-from .again import OtherColumns, learn_again
+from .again import OtherColumns
+from .block_design import BlockDesign
 from .blocks import give_back
 from .blockwise import Block, Blocks
 from .collinear import check_own
-from .design import Learnt, apply_with_outcome
 from .family import find_family
 from .formula import FormulaModel
 from .gathered import Columns, Outcome
-from .rows import check_missing, coded, no_weight, rows_of, trials_of, weights_of
+from .rows import check_missing, no_weight, rows_of
 
 __all__ = ["Streamed", "is_large"]
 
@@ -72,49 +72,6 @@ def is_large(source: TableSource, formula: str) -> bool:
     rows = counted.count() if isinstance(counted, DuckDB) else table.num_rows
     used = Blocks(table, formula, {"weights": None, "trials": None}, "drop").columns
     return 8 * rows * len(used) >= LARGE
-
-
-class _Design(NamedTuple):
-    """What a formula makes of a block of rows, here or at a worker."""
-
-    formula: str
-    family: str
-    given: dict[str, Any]
-
-    def made(self, spec: Spec, dtype: Any, block: Block) -> tuple[Learnt, dict[str, np.ndarray]]:
-        """Design, outcome and what else rows have; of columns as they are standardised already."""
-        center, scale = np.asarray(spec["center"]), np.asarray(spec["scale"])
-        table, state = block.table, spec["design"]
-        levels = spec.get("levels") or spec.get("words")
-        named = [name for name in (self.given["weights"], self.given["trials"]) if name]
-        try:
-            if levels:
-                table, _ = coded(table, state["outcome"], find_family(self.family), levels)
-            other = partial(apply_with_outcome, state)
-            rows = learn_again(
-                state, center, scale, table, self.formula, named, other=other, dtype=dtype
-            )
-            extra = {} if rows.offset is None else {"offset": rows.offset}
-            if self.given["trials"] is not None:
-                extra["trials"] = trials_of(table, self.given["trials"], rows.y, state["outcome"])
-            if self.given["weights"] is not None:
-                extra["weight"] = weights_of(table, self.given["weights"])
-        except OtherColumns:
-            raise
-        except DataError as error:
-            raise renumbered(error, block.numbers) from error.__cause__
-        return rows, extra
-
-    def standardised(self, spec: Spec, block: Block) -> Any:
-        """The rows as the model's posterior takes them: (x [n, p], y [n], ...), in single precision."""
-        rows, extra = self.made(spec, np.float32, block)
-        x = rows.x
-        if x.dtype != np.float32:  # else it was made so
-            x = ((x - np.asarray(spec["center"])) / np.asarray(spec["scale"])).astype(np.float32)
-        y = ((rows.y - spec["outcome_center"]) / spec["outcome_scale"]).astype(np.float32)
-        unit = {"offset": spec["outcome_scale"]}
-        more = {name: (v / unit.get(name, 1.0)).astype(np.float32) for name, v in extra.items()}
-        return (x, y, more) if more else (x, y)
 
 
 class Streamed:
@@ -143,7 +100,7 @@ class Streamed:
         self.dropped = tuple(dropped) or (np.zeros(0, np.int64),) * len(self.sources)
         self.family, self.cache = find_family(family), Cache(cache)
         self.given = {name: columns[name] for name in ("weights", "trials", "missing")}
-        self.design, self.workers = _Design(formula, self.family.name, self.given), workers
+        self.design, self.workers = BlockDesign(formula, self.family.name, self.given), workers
         self._count: int | None = None  # of whole rows, once all were read
 
     # -- what decides the rows -------------------------------------------------------------

@@ -9,6 +9,7 @@ from .entropy import Classes, classes
 from .halving import HalvedPredictions, step_halving
 from .heavy import LaplacePrior, StudentTPrior, laplace_prior, student_t_prior
 from .held_back import HeldBack, held_back
+from .kronecker import kronecker
 from .learnt import LearntPrior
 from .part import part
 from .prior import NormalPrior, normal_prior
@@ -28,6 +29,7 @@ __all__ = [
     "as_module",
     "classes",
     "held_back",
+    "kronecker",
     "laplace_prior",
     "normal_prior",
     "part",

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from ..device import sent
 from ..diagnose.other_starts import OtherStarts
 from ..gradient.full import Full
-from ..probe.predictions import predictions_of
+from ..probe.predictions import Predictions, predictions_of
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request
@@ -73,12 +73,12 @@ def from_other_starts(
         gradient, batched = Full(), whole
     gradient = prepared(gradient, batched, starts[0])
     found = tuned(batched, ask, BAOA(), gradient, starts, temperature)
-    z, seen = found.z, []
+    z, seen, predictions = found.z, [], predictions_of(whole)
     for number in range(STRETCHES):
         at = (number + 2 * STRETCHES, STEPS, STRETCHES)  # past the stages, of 250 steps each
         z = moved(batched, ask, BAOA(), gradient, found.D, z, found.h, temperature, at)
         if number >= STRETCHES // 2:
-            seen.append(np.asarray(_predicted(whole, z)))
+            seen.append(np.asarray(_predicted(predictions, whole, z)))
     predicted, last = np.stack(seen, axis=1), np.asarray(z, np.float64)
     good = np.isfinite(predicted).all(axis=(1, 2, 3)) & np.isfinite(last).all(axis=1)
     if not good.any():
@@ -89,8 +89,9 @@ def from_other_starts(
 
 
 @jax.jit
-def _predicted(problem: Problem, zs: Float[Array, "chain d"]) -> Float[Array, "chain m k"]:
-    found = predictions_of(problem)
+def _predicted(
+    found: Predictions, problem: Problem, zs: Float[Array, "chain d"]
+) -> Float[Array, "chain m k"]:
     return jax.vmap(lambda z: found.at(problem.target, z))(zs)
 
 

@@ -102,7 +102,7 @@ def sample(
         with `cycles = cosine_cycles(...)` is cyclical sampling (Zhang et al. 2020), which finds
         several modes, but how many draws fall into each is where cycles end, not posterior weight.
       gradient: "auto", Full(), Minibatch() or ControlVariates().
-      preconditioner: "auto", Scalar, Diagonal or Dense: D itself.
+      preconditioner: "auto", Scalar, Diagonal, Dense, LowRank or Kronecker: D itself.
       order: "auto", "reshuffle", "symmetric", "independent", "replacement" or "subset". "auto"
         is "reshuffle", but "independent" with control variates.
       batch_size: rows per step.

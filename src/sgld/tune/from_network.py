@@ -35,6 +35,7 @@ from ..gradient.full import Full
 from ..mesh import agreed
 from ..pace import Work
 from ..preconditioner.fixed import Diagonal
+from ..preconditioner.kronecker import Kronecker
 from ..probe.directions import stiffest
 from ..probe.layers import FEWEST_ENTRIES, Layers
 from ..problem.operations import gradient_price, row_price
@@ -47,6 +48,7 @@ from ..schedule import as_schedule
 from ..stages import stage
 from .estimator import no_step, plain_batches, prepared
 from .from_optimisers import optimised
+from .kronecker import learnt_factors
 from .metric import settled
 from .network_lengths import RUN_SECONDS
 from .network_price import UPDATED, affordable, step_price
@@ -60,6 +62,7 @@ __all__ = [
     "moved",
     "optimiser_ends",
     "other_starts_affordable",
+    "prior_curvature",
     "tuned",
 ]
 
@@ -135,14 +138,14 @@ def optimiser_ends(problem: Problem, ask: Request) -> np.ndarray:
     small = problem.with_batches(min(100, problem.num_data), "reshuffle")
     start = np.asarray(problem.start, np.float64)
     # a weight alone, or a layer that begins at 0, would be the same in all
-    width = np.asarray(_prior_curvature(problem, small.start), np.float64) ** -0.5
+    width = np.asarray(prior_curvature(problem, small.start), np.float64) ** -0.5
     return optimised(
         small, ask, start, _passes(small, ask), np.minimum(width, 1.0), past(OPTIMISED_BY)
     )
 
 
 @jax.jit
-def _prior_curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
+def prior_curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
     """Its diagonal, where a prior's Hessian has no other entries."""
     slope, change = jax.jvp(jax.grad(problem.log_prior), (z,), (jnp.ones_like(z),))
     # where a prior is not convex, as in heavy tails, or has a kink, its slope says how wide it is
@@ -216,9 +219,13 @@ def tuned(
 
 def _metric(problem: Problem, ask: Request, zs: Array) -> Any:
     """D as asked for, or the diagonal of the chains' average."""
-    if not is_auto(ask.preconditioner):
+    learnt = isinstance(ask.preconditioner, Kronecker) and not ask.preconditioner.known
+    if not is_auto(ask.preconditioner) and not learnt:
         return ask.preconditioner.prepare(problem.layout)
     rows = min(problem.num_data, FISHER_ROWS, max(FEWEST_ROWS, FISHER_NUMBERS // problem.dimension))
+    if learnt:
+        prior = np.mean([np.asarray(prior_curvature(problem, z)) for z in zs], axis=0)
+        return learnt_factors(problem, zs, prior, rows)
     share = -(-rows // len(zs))  # rows of its own for every chain
     each = [
         np.asarray(fisher(problem, z, sent(k * share, np.int32), rows=share))
@@ -236,7 +243,7 @@ def fisher(
 
     Of so many rows from the `first` on, scaled up; past the last row they begin again.
     """
-    prior = _prior_curvature(problem, z)
+    prior = prior_curvature(problem, z)
     together = min(rows, max(1, PIECE // z.size))
 
     def add(i: Array, total: Array) -> Array:

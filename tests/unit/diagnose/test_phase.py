@@ -101,7 +101,7 @@ def test_few_long_rows_are_compressed_to_the_same_level():
 
 
 @pytest.mark.parametrize(
-    ("d", "steps", "probes"), [(2, 1000, 16), (50, 100_000, 16), (478_410, 300, 10), (478_410, 10, 1)]
+    ("d", "steps", "probes"), [(2, 1000, 16), (50, 100_000, 16), (478_410, 3000, 6), (478_410, 10, 1)]
 )  # fmt: skip
 def test_probes_cost_a_small_share_of_the_runs_gradients(d, steps, probes):
     source = InMemory.build(np.zeros((50_000, 1), np.float32), 100, "reshuffle")

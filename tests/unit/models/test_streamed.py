@@ -122,15 +122,14 @@ def test_workers_make_the_same_design(tmp_path, monkeypatch, formula, family, co
 
 def test_passes_of_a_formula_are_mapped_over_workers(tmp_path):
     folder, seen = laid(tmp_path / "t", made()), []
-    given = {"num_draws": 200, "progress": False}
+    given = {"num_draws": 400, "progress": False}  # of 200, ESS is by luck above what is needed
     alone = sgld.fit(folder, "y ~ x + town", **given).draws
     before = len(seen)
     mapped = sgld.fit(folder, "y ~ x + town", workers=wired(seen), **given).draws
     assert len(seen) - before > 10 and mapped.verdict.word == alone.verdict.word
-    sd = alone.flat()[0].std(0)
-    np.testing.assert_allclose(
-        mapped.flat()[0].mean(0), alone.flat()[0].mean(0), atol=0.2 * sd.min()
-    )
+    found, whole = mapped.flat()[0], alone.flat()[0]  # [chain, draw, p]
+    apart = np.abs(found.mean((0, 1)) - whole.mean((0, 1))) / whole.std((0, 1))
+    assert apart.max() < 0.2
     with pytest.raises(UsageError, match=r"workers must be a client of Dask's, .* Got int"):
         sgld.fit(folder, "y ~ x", workers=3)
 
@@ -423,7 +422,7 @@ def test_a_folder_that_is_cut_short_or_changes_while_it_is_read_is_refused(tmp_p
     with pytest.raises(DataError, match=r"1.parquet is a truncated Parquet file"):
         sgld.fit(folder, "y ~ x", out=tmp_path / "run", progress=False)
     (folder / "1.parquet").write_bytes(content)
-    design = streamed._Design
+    design = streamed.BlockDesign
     for name in ("made", "standardised"):  # while it is learnt from, and while it is converted
         real = getattr(design, name)
 
