@@ -4,6 +4,7 @@ from .mutant import Mutant
 
 OTHER = "tests/unit/diagnose/test_other_starts.py::"
 PATH = "tests/unit/tune/test_from_network.py::"
+KRONECKER = "tests/unit/preconditioner/test_kronecker.py::"
 RULE = "tests/unit/diagnose/test_predictions.py::"
 PART = "tests/unit/networks/test_part.py::"
 HALF = "tests/unit/networks/test_networks_halving.py::"
@@ -12,6 +13,26 @@ PICTURED = "tests/unit/diagnose/test_pictured.py::"
 INJECTED = "tests/unit/sampler/test_injected.py::"
 
 NETWORKS = [
+    Mutant(
+        "kronecker: the mean of the rows in the place of their sum", "tune/kronecker.py",
+        "problem.num_data * np.asarray(square) + curvature", "np.asarray(square) + curvature",
+        KRONECKER + "test_of_outcomes_that_go_together_it_is_the_posterior_covariance",
+    ),
+    Mutant(
+        "kronecker: noise of D and not of its root", "preconditioner/kronecker.py",
+        "tuple(jnp.sqrt(s) for s in self.scale)", "self.scale", KRONECKER + "test_it_keeps_the_contract",
+    ),
+    Mutant(
+        "predictions: the rows that were given are not looked at", "probe/predictions.py",
+        "    if given is None:\n", "    if True:\n",
+        "tests/unit/networks/test_probe_rows.py::test_predictions_are_judged_at_the_rows_that_were_given",
+    ),
+    Mutant(
+        "other starts: what is predicted is found out inside compiled code", "run/other_starts.py",
+        "    return jax.vmap(lambda z: found.at(problem.target, z))(zs)",
+        "    found = predictions_of(problem)\n    return jax.vmap(lambda z: found.at(problem.target, z))(zs)",
+        KRONECKER + "test_a_network_learns_its_factors_and_goes_on_with_them",
+    ),
     Mutant(
         "injected: numbers that share a bit", "sampler/injected.py",
         "shifts = jnp.arange(0, 32, BITS, dtype=jnp.uint32)", "shifts = 3 * jnp.arange(8, dtype=jnp.uint32)",

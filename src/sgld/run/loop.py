@@ -261,7 +261,7 @@ def kernel_digest(kernel: Kernel, starts: Any) -> str:
     numbers = (
         kernel.gradient, kernel.preconditioner, kernel.sampler, kernel.step_size,
         kernel.temperature, jax.random.key_data(kernel.key), kernel.burn_in, kernel.thin, starts,
-        kernel.keep, kernel.batches, None if kernel.probe is None else kernel.probe.predictions.rows,
+        kernel.keep, kernel.batches,
     )  # fmt: skip
     data = kernel.problem.data
     always = data.numbers if isinstance(data, AlwaysIn) else None

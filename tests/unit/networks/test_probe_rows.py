@@ -68,5 +68,5 @@ def test_another_set_of_rows_is_no_way_to_go_on(tmp_path, monkeypatch):
         lambda w: -0.5 * jnp.sum(w**2), lambda w, row: -0.5 * ((row[1] - row[0] @ w) / 0.1) ** 2,
         predict=lambda w, row: row[0] @ w, predict_at=(FAR[0] + 1, FAR[1]),
     )  # fmt: skip
-    with pytest.raises(RunError):
+    with pytest.raises(RunError, match="begun with other values of the model"):
         sgld.resume(tmp_path / "run", posterior, (X, Y), np.zeros(3, np.float32), progress=False)
