@@ -59,7 +59,7 @@ def draws_to_go_on_to(
     found = [own for draws in seen for own in _by_region(problem, plan, draws, raw)]
     if ess is not None:
         share = min(float(np.nanmin(own.ess)) for own in found) / ess
-        wanted = _grown(share, done, MAX_GROWTH * setup.num_draws)
+        wanted = _grown(share, done, max(done, MAX_GROWTH * setup.num_draws // raw.every))
     else:
         wanted = max(draws_needed(own, ask.tolerance, setup.num_draws) for own in found)
         if wanted <= done and setup.exact:
