@@ -34,6 +34,11 @@ NETWORKS = [
         KRONECKER + "test_a_network_learns_its_factors_and_goes_on_with_them",
     ),
     Mutant(
+        "growth: draws that memory dropped were never made", "run/extend.py",
+        "MAX_GROWTH * setup.num_draws // raw.every", "MAX_GROWTH * setup.num_draws",
+        "tests/unit/tune/test_exact_chains.py::test_draws_that_memory_dropped_count_towards_the_most_that_are_gone_on_to",
+    ),
+    Mutant(
         "injected: numbers that share a bit", "sampler/injected.py",
         "shifts = jnp.arange(0, 32, BITS, dtype=jnp.uint32)", "shifts = 3 * jnp.arange(8, dtype=jnp.uint32)",
         INJECTED + "test_every_bit_of_a_word_is_in_one_number",

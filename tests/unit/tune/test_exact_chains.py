@@ -397,3 +397,16 @@ def test_a_run_whose_energies_decide_its_word_is_not_prolonged(energy, goes_on):
     )  # fmt: skip
     wanted = draws_to_go_on_to(problem, Plan(setup, Known()), request(), None, None, raw)
     assert (wanted > 40) is goes_on
+
+
+@pytest.mark.parametrize(("every", "wanted"), [(1, 1600), (4, 500), (32, 400)])
+def test_draws_that_memory_dropped_count_towards_the_most_that_are_gone_on_to(every, wanted):
+    """Of 40 planned at most 2,000 are made, of which one in `every` is kept; those there are stay."""
+    problem = prepare(sgld.Posterior(lambda x: -0.5 * jnp.sum(x**2)), None, np.zeros(2, np.float32))
+    setup = Setup(HMC(8.0), sgld.Full(), None, None, num_draws=40, num_chains=4)
+    z = np.random.default_rng(0).standard_normal((400, 4, 2)).astype(np.float32)
+    raw = loop.Raw(
+        z, np.ones(400), np.ones(400), failed_at=np.full(4, -1), num_steps=400 * every, last=z[-1],
+        every=every,
+    )  # fmt: skip
+    assert draws_to_go_on_to(problem, Plan(setup, Known()), request(), 1e9, None, raw) == wanted
