@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,7 @@ class Piece(NamedTuple):
     missing: np.ndarray | None = None  # [m], of a cell that is empty
 
 
+@runtime_checkable
 class Reader(Protocol):
     """Data that can be read from begin to end, once or more often.
 

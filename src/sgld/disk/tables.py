@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,6 +23,7 @@ MOST_ROWS = 2**17  # of a batch
 KINDS = {"boolean": np.dtype(bool), "text": np.dtype(np.int32)}
 
 
+@runtime_checkable
 class Batches(Protocol):
     """A table that can be read in batches, any number of times."""
 

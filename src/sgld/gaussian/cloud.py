@@ -66,7 +66,9 @@ def tops_of_cloud(
     return [(float(value[k]), tuple(z[k])) for k in tops]
 
 
-def _topping(v: Float[np.ndarray, "n d"], log_r: Values, value: Values, more: Numbers) -> Numbers:
+def _topping(
+    v: Float[np.ndarray, "n d"], log_r: Values, value: Values, more: Numbers
+) -> Int[np.ndarray, " k"]:
     """Those of `more` whose density is above all their neighbours'."""
     from scipy.spatial import KDTree
 

@@ -194,7 +194,9 @@ def rays(
     return found
 
 
-def _points(inside: Values, outside: Values) -> Float[np.ndarray, " both_sides"]:
+def _points(
+    inside: Float[np.ndarray, " near"], outside: Float[np.ndarray, " far"]
+) -> Float[np.ndarray, " both_sides"]:
     t = np.append(inside, outside)
     return np.concatenate([-t[::-1], [0.0], t])
 

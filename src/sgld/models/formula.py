@@ -75,7 +75,7 @@ class FormulaModel:
 
     family: Family
     posterior: Posterior
-    data: tuple[Any, ...] | None
+    data: Any
     names: tuple[str, ...]
     prior_text: tuple[str, ...]
     matrix: Float[np.ndarray, "d d"]

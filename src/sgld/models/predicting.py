@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -117,6 +117,7 @@ def _spread(values: np.ndarray, keep: Bool[np.ndarray, " m"]) -> np.ndarray:
     return out
 
 
+@runtime_checkable
 class Rows(Protocol):
     """A table that is read in pieces; `num_rows` is 0 where it is not known before that."""
 

@@ -67,7 +67,7 @@ class Probe:
     def kinetic(
         self, problem: Problem, sampler: Any, D: Any, z: Float[Array, "chain d"],
         moved: Float[Array, "chain d"], h: Array, T: Array,
-    ) -> Float[Array, "chain layer+2"]:  # fmt: skip
+    ) -> Float[Array, "chain place"]:  # fmt: skip
         """Temperatures over T of the layers, of the stiffest directions together, and of predictions.
 
         `moved` is the momentum at the draw z, or the gradient of its step, by the meter.

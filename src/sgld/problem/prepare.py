@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from ..checks import check_seed, is_number, positive_number, whole_number
 from ..data.contract import as_source
 from ..data.order import ORDERS
 from ..device import check_device
-from ..errors import UsageError, did_you_mean
+from ..errors import SGLDWarning, UsageError, did_you_mean
 from ..layout import Layout
 from ..mesh import together
 from ..module import for_modules, refuse_statistics, seal
@@ -72,7 +73,7 @@ def _given(posterior: Any, data: Any, init: Any, seed: int) -> tuple[Posterior, 
     refuse_statistics(init)
     init = seal(init)
     posterior = for_modules(posterior, init)
-    free = posterior.unconstrain(jax.tree.map(_inexact, init))
+    free = posterior.unconstrain(jax.tree.map(_inexact, _in_single(init)))
     layout = Layout.of(free)
     return posterior, data, layout, free
 
@@ -85,6 +86,17 @@ def _inexact(leaf: Any) -> Any:
     ):
         return leaf.astype(np.float32)
     return leaf
+
+
+def _in_single(init: Any) -> Any:
+    """Parameters in half precision as copies in float32, and a warning that says so: steps are smaller than their digits."""
+    narrow = lambda leaf: str(getattr(leaf, "dtype", "")) in ("float16", "bfloat16")  # noqa: E731
+    found = [leaf for leaf in jax.tree.leaves(init) if narrow(leaf)]
+    if not found:
+        return init
+    said = f"{len(found)} arrays of init are {found[0].dtype}: copies of them in float32 are sampled, and what is kept of them is float32."
+    warnings.warn(said, SGLDWarning, stacklevel=2)
+    return jax.tree.map(lambda leaf: leaf.astype(np.float32) if narrow(leaf) else leaf, init)
 
 
 def check_request(ask: Request, ess: Any) -> None:

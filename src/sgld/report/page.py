@@ -344,7 +344,7 @@ def _noise(draws: Draws) -> str:
         h_all = np.append(phase.step_size[:early], h)
         alpha = phase.along(steps, h_all, np.append(phase.temperature[:early], temperature))
         corrected = bool(draws.info["plan"].get("noise_correction"))
-        crossing = phase.step[0] if corrected else phase.crossing
+        crossing = int(phase.step[0]) if corrected else phase.crossing
         svgs.append(figures.noise_phase(steps, alpha, crossing))
         lead = _phase(phase, draws.info["plan"])
     if np.ptp(temperature) > 0:

@@ -42,6 +42,8 @@ def draws_to_go_on_to(
     """
     plan = as_thin(plan, raw)
     done, setup = raw.num_draws, plan.setup
+    if keep is not None and keep.moments:  # in batches of the draws that were planned
+        return done
     if setup.predictions and ess is None and raw.predicted is not None:
         return _until_predictions_mix(problem, plan, ask, raw)
     by_itself = is_auto(ask.num_draws) and is_auto(ask.step_size)

@@ -30,7 +30,7 @@ from .outcome import kept_draws, last_positions, reported_draws, sampling_only, 
 from .several import weighed
 from .sink import Raw
 
-__all__ = ["judged", "moments_of"]
+__all__ = ["judged", "moments_of", "summed_up"]
 
 CONFIRM = "confirm by sgld.step_halving, or keep the positions."
 UNKNOWN = (
@@ -45,12 +45,8 @@ def judged(
     """Draws of what was kept, or moments, with their verdict."""
     assert raw.last is not None
     if keep.moments:
-        draws = last_positions(problem, plan, raw, ask.seed, keep)
-        assert raw.moments is not None
-        moments = moments_of(raw.moments, int((raw.temperature > 0).sum()))
-        draws = replace(draws, moments=moments, info=info, plan=plan)
-        draws = within_support(problem, draws, raw.last[:, None], np.array([moments.num_draws - 1]))
-        return draws.with_verdict(_of_moments(draws, moments, ask.tolerance))
+        draws = summed_up(problem, plan, raw, keep, ask, info)
+        return draws.with_verdict(_of_moments(draws, ask.tolerance))
     draws = replace(kept_draws(problem, plan, raw, ask.seed, keep), info=info, plan=plan)
     if raw.z is None:
         last = np.array([draws.num_draws - 1])
@@ -67,6 +63,17 @@ def judged(
     verdict = assess(problem, plan, whole, z, gradient, ask.tolerance, ask.seed, raw.trajectories)
     draws = replace(draws, log_weight=whole.log_weight, info=whole.info)
     return draws.with_verdict(_of_both(draws, verdict, ask.tolerance))
+
+
+def summed_up(
+    problem: Problem, plan: Plan, raw: Raw, keep: Keep, ask: Request, info: dict[str, Any]
+) -> Draws:
+    """The last draws, with the moments of all."""
+    assert raw.moments is not None and raw.last is not None
+    draws = last_positions(problem, plan, raw, ask.seed, keep)
+    moments = moments_of(raw.moments, int((raw.temperature > 0).sum()))
+    draws = replace(draws, moments=moments, info=info, plan=plan)
+    return within_support(problem, draws, raw.last[:, None], np.array([moments.num_draws - 1]))
 
 
 def _of_both(draws: Draws, parameters: Verdict, tolerance: float) -> Verdict:
@@ -106,8 +113,9 @@ def _of_values(draws: Draws, tolerance: float) -> Verdict:
     return next((verdict for verdict in verdicts if verdict.reasons != (UNKNOWN,)), verdicts[0])
 
 
-def _of_moments(draws: Draws, moments: Moments, tolerance: float) -> Verdict:
-    healthy = draws.healthy
+def _of_moments(draws: Draws, tolerance: float) -> Verdict:
+    healthy, moments = draws.healthy, draws.moments
+    assert moments is not None
     if healthy.size == 0:
         return Verdict("biased", draws.failures)
     ess = moments.ess(healthy)

@@ -22,6 +22,7 @@ from ..probe.predictions import predictions_of
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..tune.network_lengths import most_kept
+from .judge_kept import summed_up
 from .kept import Keep
 from .other_starts import from_other_starts
 from .outcome import kept_draws, only, reported_draws, sampling_only, within_support
@@ -68,22 +69,25 @@ def judged_by_predictions(
     problem: Problem, plan: Plan, raw: Raw, ask: Request, info: dict[str, Any], keep: Keep | None
 ) -> Draws:
     """Draws of the run, or of what was kept of it, with the verdict in function space."""
-    if is_auto(ask.burn_in) and is_auto(ask.num_draws):
+    summed = keep is not None and keep.moments  # of all draws, so that all are judged
+    if is_auto(ask.burn_in) and is_auto(ask.num_draws) and not summed:
         most = most_kept(problem, plan.setup.num_chains)
         late, plan, raw = without_beginning(plan, raw, most)
     else:
         late = raw
-    if keep is not None:
-        draws = kept_draws(problem, plan, raw, ask.seed, keep)
-    else:
-        draws = reported_draws(problem, plan, raw, ask.seed)
     info = {**info, "plan": plan.describe()}
+    if keep is None:
+        draws = reported_draws(problem, plan, raw, ask.seed)
+    elif summed:
+        draws = summed_up(problem, plan, raw, keep, ask, info)
+    else:
+        draws = kept_draws(problem, plan, raw, ask.seed, keep)
     draws = replace(draws, info=info, plan=plan)
     raw, late = sampling_only(raw)[0], sampling_only(late)[0]
     assert raw.last is not None
     if raw.z is not None:
         draws = within_support(problem, draws, np.moveaxis(raw.z, 0, 1))
-    else:
+    elif not summed:
         draws = within_support(problem, draws, raw.last[:, None], np.array([draws.num_draws - 1]))
     if not draws.healthy.size:
         return draws.with_verdict(judge_predictions(_nothing_seen(problem, draws)))

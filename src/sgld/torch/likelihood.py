@@ -70,7 +70,10 @@ def called(
     """What the model gives for inputs by place or by name, in single precision at least."""
     by_name = isinstance(inputs, Mapping)
     arguments, named = ((), inputs) if by_name else (inputs, {})
-    found = network.output_of(torch.func.functional_call(model, weights, arguments, named))
+    held = network.in_every_place(model, weights)
+    found = network.output_of(
+        torch.func.functional_call(model, held, arguments, named, tie_weights=False)
+    )
     return found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "dropping",
     "exportable",
     "floating",
+    "in_every_place",
     "layer",
     "output_of",
     "outputs",
@@ -159,9 +160,26 @@ def _places(model: torch.nn.Module) -> set[str]:
     functional_call leaves weights of a draw behind in a module that is named twice.
     """
     return {
-        f"{path}.{key}" if path else key
+        _place(path, key)
         for path, module in model.named_modules()
         for key in (*module._parameters, *module._buffers)
+    }
+
+
+def _place(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def in_every_place(
+    model: torch.nn.Module, weights: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Weights by the names of `named_parameters`, under each place that holds one of them, each place once."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    return {
+        _place(path, key): weights[names[id(p)]]
+        for path, module in model.named_modules()
+        for key, p in module._parameters.items()
+        if p is not None and names[id(p)] in weights
     }
 
 

@@ -64,7 +64,7 @@ def marginal_levels(
     # D's variances are too large by up to the stiffest eigenvalue
     scale = (1 + laplace.departure) / T / of.variance
 
-    def squares(g: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " m+1"]:
+    def squares(g: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " measured"]:
         whole = np.sum(laplace.pull(g) ** 2) / T**2
         return np.append(scale * np.sum(of.gamma(g) ** 2, axis=0), whole)
 

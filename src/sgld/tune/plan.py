@@ -15,6 +15,7 @@ from ..gaussian.dense import Laplace
 from ..gaussian.known import NEAR, NOT_CONVERGED, Known, find_out
 from ..gaussian.lowrank import LowRankLaplace
 from ..gaussian.proper import check_resolved
+from ..probe.labels import check_labels
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
@@ -63,6 +64,7 @@ def make_plan(problem: Problem, ask: Request) -> Plan:
 
 def _of_network(problem: Problem, ask: Request, temperature: Schedule) -> Plan:
     """Of a run that is judged by predictions: no curvature is made, nor a mode looked for."""
+    check_labels(problem, ask.seed)
     by_itself = is_auto(ask.step_size)
     if by_itself:
         plan = from_network(problem, ask)

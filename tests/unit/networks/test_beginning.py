@@ -1,6 +1,6 @@
 """What is given back of a network's run: the draws after its beginning, by numbers and not as copies."""
 
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +9,7 @@ import pytest
 import sgld
 from sgld.draws.plan import Plan
 from sgld.draws.setup import Setup
+from sgld.problem.problem import Problem
 from sgld.run import outcome
 from sgld.run.judge_predictions import without_beginning
 from sgld.run.sink import Raw
@@ -16,10 +17,9 @@ from sgld.run.sink import Raw
 
 def raw_of(count):
     """Draws whose one number is which they are."""
-    made = {name: None for name in Raw.__dataclass_fields__}
     z = np.arange(count, dtype=np.float32).reshape(count, 1, 1)
     one = np.arange(count, dtype=np.float64)
-    return Raw(**{**made, "z": z, "step_size": one, "temperature": one, "value": ()})
+    return Raw(z, one, one, failed_at=np.full(1, -1), num_steps=count)
 
 
 @pytest.mark.parametrize(("count", "most"), [(90, 60), (91, 20), (100, 7)])
@@ -42,5 +42,5 @@ def test_of_many_weights_the_last_draw_is_looked_at_for_the_support(monkeypatch)
     monkeypatch.setattr(outcome, "_one_row", lambda _, z: seen.append(z) or np.zeros(z.shape[:2]))
     draws = sgld.Draws.of(jnp.zeros((2, 50)))
     z = np.arange(50.0)[None, :, None] * np.ones((2, 1, 1))
-    outcome.within_support(SimpleNamespace(array=np.asarray), draws, z)
+    outcome.within_support(Mock(Problem, array=np.asarray), draws, z)
     assert seen[0].shape == (2, 4, 1) and seen[0][0, -1, 0] == 49

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch_parts import F  # noqa: E402
 
 import sgld.torch as st  # noqa: E402
-from sgld.torch.likelihood import checked  # noqa: E402
+from sgld.torch.likelihood import called, checked  # noqa: E402
 from sgld.torch.prior import prior_of  # noqa: E402
 from sgld.torch.rows import read_rows  # noqa: E402
 from sgld.torch.target import Weights  # noqa: E402
@@ -42,6 +42,39 @@ def network(*more):
 def refused(sentence, model=None, loss=F.cross_entropy, data=None, error=UsageError, **given):
     with pytest.raises(error, match=sentence):
         st.sample(model or network(), loss, data or classes(), **{**SHORT, **given})
+
+
+class Shared(torch.nn.Module):
+    """A module under two names, and a weight in two modules."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = torch.nn.Linear(4, 4)
+        self.again, self.tied, self.last = self.first, torch.nn.Linear(4, 4), torch.nn.Linear(4, 3)
+        self.tied.weight = self.first.weight
+
+    def forward(self, x):
+        return self.last(self.tied(torch.tanh(self.again(torch.tanh(self.first(x))))))
+
+
+def test_weights_in_several_places_are_one_and_the_model_is_left_as_it_is():
+    model, data = Shared(), classes()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    weights = {name: torch.randn_like(p) for name, p in model.named_parameters()}
+    assert len(weights) == 5
+    wanted = Shared()
+    wanted.load_state_dict({**wanted.state_dict(), **weights, "again.weight": weights["first.weight"],
+                            "again.bias": weights["first.bias"], "tied.weight": weights["first.weight"]})  # fmt: skip
+    found = called(model, weights, (data[0],))
+    torch.testing.assert_close(found, wanted(data[0]))
+    ensemble = st.sample(model, F.cross_entropy, data, **SHORT)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+    state = ensemble.states[0]
+    assert all(
+        torch.equal(state[f"again.{key}"], state[f"first.{key}"]) for key in ("weight", "bias")
+    )
 
 
 def test_labels_of_floating_point_and_arguments_in_another_order_are_told():

@@ -1,0 +1,56 @@
+"""Labels that a network has no class for."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.errors import DataError
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((60, 4)).astype(np.float32)
+Y = RNG.integers(0, 3, 60).astype(np.int32)
+GROUP = RNG.integers(0, 5, 60).astype(np.int32)  # a whole number that is no label
+PRIOR = sgld.networks.normal_prior(1.0)
+NET = eqx.nn.Linear(4, 3, key=jax.random.key(0))
+PARAMS = {"w": np.zeros((3, 4), np.float32), "b": np.zeros(3, np.float32)}
+SHORT = {"step_size": 1e-3, "num_draws": 4, "thin": 1, "burn_in": 0, "progress": False}
+
+
+def of_a_module(net, row):
+    return jax.nn.log_softmax(net(row["x"]))[row["y"]]
+
+
+def logits(params, row):
+    return params["w"] @ row["x"] + params["b"]
+
+
+def of_logits(params, row):
+    return jax.nn.log_softmax(logits(params, row))[row["y"]]
+
+
+MODELS = {
+    "a module": (sgld.Posterior(PRIOR, of_a_module), NET),
+    "predict": (sgld.Posterior(PRIOR, of_logits, predict=logits), PARAMS),
+}
+
+
+def run(model, y):
+    posterior, init = MODELS[model]
+    return sgld.sample(posterior, {"x": X, "g": GROUP, "y": y}, init, **SHORT)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("label", [-1, 3, 7])
+def test_one_that_the_network_has_no_class_for_is_told_with_its_row(model, label):
+    wrong = Y.copy()
+    wrong[[41, 50]] = label
+    with pytest.raises(DataError, match=f"between 0 and 2, .*Got {label} in row 41 of 'y'"):
+        run(model, wrong)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_labels_within_the_classes_run_and_other_whole_numbers_may_be_any(model):
+    assert run(model, Y).num_draws == 4
