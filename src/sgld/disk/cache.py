@@ -231,9 +231,9 @@ class Cache:
 
 
 def stamp_of(path: Path) -> list[int]:
-    """What changes when a file is written to: size, time, place on the disk."""
+    """What changes when a file is written to: size, time, place on the disk, and the time that nobody can set back."""
     found = os.stat(path)
-    return [found.st_size, found.st_mtime_ns, found.st_ino]
+    return [found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns]
 
 
 def _stamps(folder: Path, manifest: dict[str, Any]) -> dict[str, list[int]]:

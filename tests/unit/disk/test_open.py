@@ -268,3 +268,20 @@ def test_the_folder_is_that_of_the_variable(npy, tmp_path, monkeypatch):
     monkeypatch.setenv("SGLD_DATA_CACHE", str(tmp_path / "named"))
     source = sgld.open(npy[0], progress=False)
     assert os.path.dirname(os.path.dirname(source.files.paths[0])) == str(tmp_path / "named")
+
+
+@pytest.mark.parametrize("whose", ["the file", "the cache"])
+def test_bytes_that_changed_while_size_and_time_stay_are_seen(opened, npy, tmp_path, whose):
+    os.utime(npy[1], ns=(10**18, 10**18))
+    opened(npy[1])
+    path = npy[1]
+    if whose == "the cache":
+        (path,) = (p for p in (tmp_path / "cache").glob("*/0.npy"))
+    found = os.stat(path)
+    content = bytearray(path.read_bytes())
+    content[-8:] = bytes(8)  # of the last row in the file
+    with open(path, "r+b") as file:
+        file.write(content)
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    expected = np.load(npy[1])
+    same(opened(npy[1]), InMemory.of(expected, 0))
