@@ -12,7 +12,10 @@ from typing import Self
 import beartype
 import jax
 import jaxtyping
+import numpy as np
 
+# JAX takes NumPy's arrays and numbers wherever it takes its own
+ARRAY = jax.Array | np.ndarray | np.generic
 BEARTYPE = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))  # 1 is a float
 
 
@@ -28,6 +31,9 @@ def check(function):
     for name, hint in list(function.__annotations__.items()):
         if hint in ("Self", Self):  # which beartype checks where it decorates whole classes alone
             del function.__annotations__[name]
+        elif isinstance(hint, str) and re.search(r"\bArray\b", hint):
+            function.__annotations__[name] = re.sub(r"\bArray\b", "ANY_ARRAY", hint)
+            function.__globals__["ANY_ARRAY"] = ARRAY
     checked = BEARTYPE(function)
     if function.__name__ != "__init__":
         return checked

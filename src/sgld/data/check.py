@@ -17,6 +17,14 @@ PyTree = Any
 
 COARSE = 1e-3  # of a column's sd, the rms of what float32 loses: data near 3e4 times their sd
 LOOKED_AT = 2**14  # rows for that
+AS_ARRAY = (
+    "__array__",
+    "__array_interface__",
+    "__array_struct__",
+    "__dlpack__",
+    "__buffer__",
+    "buffer_info",
+)
 
 
 def check_data(data: PyTree) -> PyTree:
@@ -30,7 +38,7 @@ def check_data(data: PyTree) -> PyTree:
     names = leaf_names(data)
     if not leaves:
         raise DataError("data holds no arrays; give a pytree of arrays with one row per datum.")
-    arrays = [np.asarray(leaf) for leaf in leaves]
+    arrays = [_as_array(*pair) for pair in zip(names, leaves, strict=True)]
     lengths = {name: a.shape[0] if a.ndim else None for name, a in zip(names, arrays, strict=True)}
     if None in lengths.values():
         scalar = next(name for name, length in lengths.items() if length is None)
@@ -48,6 +56,19 @@ def check_data(data: PyTree) -> PyTree:
         rounding.add(given, kept)
         rounding.check()
     return treedef.unflatten(held)
+
+
+def _as_array(name: str, leaf: Any) -> np.ndarray:
+    """A leaf that is an array; NumPy would ask anything else that has items for one after the other, some without end."""
+    known = isinstance(leaf, (str, bytes, bytearray, memoryview, range)) or any(
+        hasattr(leaf, way) for way in AS_ARRAY
+    )
+    if hasattr(leaf, "__getitem__") and not known:
+        raise DataError(
+            f"data leaf {name!r} is a {type(leaf).__name__}, which is no array; give arrays, or sgld.open(...) of "
+            "a data set whose rows are had one by one."
+        )
+    return np.asarray(leaf)
 
 
 class Rounding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import itertools
@@ -9,7 +10,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import DataError, UsageError, did_you_mean, first_line, need
 from .names import check_names
@@ -17,7 +18,16 @@ from .names import check_names
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["COMMAS", "GZIP", "Dialect", "csv_header", "dialect_of", "ragged", "read_delimited"]
+__all__ = [
+    "COMMAS",
+    "GZIP",
+    "Dialect",
+    "csv_header",
+    "dialect_of",
+    "ragged",
+    "read_delimited",
+    "unpacking",
+]
 
 SEPARATORS = (",", ";", "\t", "|")  # those looked for, in this order where they fit equally
 NAMES = {
@@ -83,7 +93,7 @@ def _head(path: Path) -> bytes:
     return head
 
 
-def _opened(path: Path) -> IO[bytes] | gzip.GzipFile:
+def _opened(path: Path) -> Any:
     with open(path, "rb") as file:
         zipped = file.read(2) == GZIP
     return gzip.open(path, "rb") if zipped else open(path, "rb")
@@ -198,8 +208,15 @@ def read_delimited(path: Path, sep: str | None = None, decimal: str = ".") -> py
 
     Raises: DataError for a file that is no text or no table, UsageError for `sep` and `decimal`.
     """
-    try:
+    with unpacking(path):
         return _read(path, dialect_of(path, sep, decimal))
+
+
+@contextlib.contextmanager
+def unpacking(path: Path) -> Iterator[None]:
+    """DataError where a gzip file ends too early, or holds other bytes than it says."""
+    try:
+        yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(
             f"{path} is a damaged gzip file ({first_line(error)}); copy it again."

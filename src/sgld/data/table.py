@@ -211,6 +211,11 @@ def existing(path: str | Path) -> Path:
         raise DataError(f"{path} is no regular file (a pipe, or a device); write its rows to one.")
     if not path.parent.is_dir():
         raise DataError(f"there is no file {path}, nor a folder {path.parent}; check the path.")
+    if set(path.name) & set("*?["):
+        raise DataError(
+            f"there is no file {path}; a pattern is not filled in: name the folder {path.parent}, a list of files, or a "
+            f"query, \"select * from '{path}'\"."
+        )
     siblings = [p.name for p in path.parent.iterdir() if {*FORMATS} & {*p.suffixes}]
     hint = did_you_mean(path.name, siblings)
     raise DataError(f"there is no file {path}; check the path.{hint}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.delimited import GZIP, csv_header, dialect_of, ragged
+from ..data.delimited import GZIP, csv_header, dialect_of, ragged, unpacking
 from ..data.names import check_names
 from ..data.table import FORMATS, check_parquet, existing, kind_of_file
 from ..errors import DataError, UsageError, first_line, need
@@ -136,7 +136,8 @@ def _plain(kind: Any) -> str:
 def _as_data_error(path: Path) -> Iterator[None]:
     arrow = need("pyarrow", "tables")
     try:
-        yield
+        with unpacking(path):
+            yield
     except (arrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise

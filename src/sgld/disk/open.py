@@ -37,6 +37,8 @@ def open(
     table: str | None = None,
     database: str | Path | None = None,
     missing: Literal["error", "drop"] = "error",
+    sep: str | None = None,
+    decimal: str = ".",
     seed: int = 0,
     cache: str | Path | None = None,
     progress: bool = True,
@@ -60,7 +62,9 @@ def open(
         array of them, a tuple or dict of these a tuple or dict. None: a dict of all columns by name.
         A column of texts becomes whole numbers, the place of each text among all of them, sorted.
       missing: "error" refuses a row with an empty cell (or NaN) in a column that is read, "drop"
-        leaves such rows out.
+        leaves such rows out (of a table alone: arrays and items must be whole).
+      sep, decimal: of files of text: what is between cells (None: comma, semicolon, tab or bar, whichever the
+        header has), and the decimal point.
       seed: of the shuffle; that of `sgld.sample`, for the draws it would give in memory.
       cache: the folder of caches; default: SGLD_DATA_CACHE, or the user's cache folder.
       progress: tell on standard error how far the conversion is, and how large its cache.
@@ -90,7 +94,7 @@ def open(
             + did_you_mean(missing, MISSING)
         )
     with told(progress), stage("data"):
-        asked = Asked(data, columns, table, database)
+        asked = Asked(data, columns, table, database, sep, decimal)
         return _opened(asked, missing, seed, Cache(cache), progress)
 
 
@@ -101,6 +105,13 @@ class Asked(NamedTuple):
     columns: Any = None
     table: str | None = None
     database: str | Path | None = None
+    sep: str | None = None
+    decimal: str = "."
+
+    @property
+    def as_text(self) -> dict[str, Any]:
+        """How files of text are written, where that was said."""
+        return {"sep": self.sep, "decimal": self.decimal} if self[4:] != (None, ".") else {}
 
 
 def _opened(asked: Asked, missing: str, seed: int, cache: Cache, progress: bool) -> OnDisk:
@@ -110,6 +121,7 @@ def _opened(asked: Asked, missing: str, seed: int, cache: Cache, progress: bool)
         "columns": repr(asked.columns), "table": asked.table, "seed": seed, "missing": missing,
         "query": asked.data if is_query(asked.data) else None,
         "x64": bool(jax.config.read("jax_enable_x64")),
+        **asked.as_text,
         "content": [cache.content(path, bytes_told) for path in paths],
     }  # fmt: skip
 
@@ -128,6 +140,10 @@ def _opened(asked: Asked, missing: str, seed: int, cache: Cache, progress: bool)
 def _reader_of(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Reader]]:
     """The files whose bytes decide the rows, and what makes the reader of them; no files: it must be read to be known."""
     data, columns = asked.data, asked.columns
+    paths = (data,) if _is_path(data) else data if isinstance(data, (list, tuple)) else ()
+    of_files = paths and all(map(_is_path, paths)) and not is_query(data)
+    if asked.as_text and not (of_files and all(kind_of_database(path) is None for path in paths)):
+        raise UsageError("sep and decimal are of files of text; leave them out.")
     found = _database(asked, cache)
     if found is not None:
         return found
@@ -139,10 +155,15 @@ def _reader_of(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Rea
             raise UsageError(
                 "columns is of tables; of .npy files give the paths in a tuple or dict instead."
             )
+        if asked.as_text:
+            raise UsageError(
+                "sep and decimal are of files of text, and .npy is none; leave them out."
+            )
         return [existing(leaf) for leaf in leaves], partial(Arrays, data)
-    if _is_path(data) or (isinstance(data, (list, tuple)) and data and all(map(_is_path, data))):
+    if of_files:
         files = table_files(data)
-        return files, lambda: TableReader(TableFiles(files, columns), columns)
+        return files, lambda: TableReader(TableFiles(files, columns, **asked.as_text), columns)
+    _refuse_what_is_held(data)
     if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")) or isinstance(data, dict):
         raise UsageError(
             "data must be a path, a list of paths, a tuple or dict of .npy paths, a query, or something with a length "
@@ -151,6 +172,21 @@ def _reader_of(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Rea
     if columns is not None:
         raise UsageError("columns is of tables; items are taken as they are.")
     return [], lambda: Items(data)
+
+
+def _refuse_what_is_held(data: Any) -> None:
+    """UsageError for what is in memory already, or holds several data sets."""
+    parts = jax.tree.leaves(data) if isinstance(data, (tuple, dict)) else []
+    if parts and any(hasattr(part, "shape") for part in parts):
+        raise UsageError(
+            f"a {type(data).__name__} of arrays is not opened: give arrays in memory as they are, sgld.sample(posterior, (x, "
+            "y), ...), and of files their paths, or one data set whose items are a datum each."
+        )
+    if (hasattr(data, "columns") and not hasattr(data, "ndim")) or hasattr(data, "iloc"):
+        raise UsageError(
+            f"a {type(data).__name__} is in memory already: give its columns as arrays to sgld.sample, or the table to "
+            "sgld.fit, or the file it is from to sgld.open."
+        )
 
 
 def _database(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Reader]] | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from ..data.cells import raise_all, written_number
 from ..data.check import Rounding
 from ..data.names import check_names
 from ..errors import DataError, need
@@ -58,11 +59,20 @@ class TableReader:
         self._losses = {name: Rounding(f"column {name!r} of {self.name}") for name in self._columns}
         first = 0
         for batch in self.table.batches(self._columns):
+            if batch.num_rows and not first:
+                self._refuse_numbers_in_words(batch)
             if batch.num_rows:
                 yield self._piece(batch, first)
             first += batch.num_rows
         for loss in self._losses.values():
             loss.check()
+
+    def _refuse_numbers_in_words(self, batch: pyarrow.RecordBatch) -> None:
+        """DataError for texts that are numbers or dates in another spelling: each would be a category."""
+        arrow = need("pyarrow", "tables")
+        names = [name for name in self._columns if self._kinds[name] == "text"]
+        cells = {name: arrow.chunked_array([batch.column(name)]) for name in names}
+        raise_all(written_number(name, column) for name, column in cells.items())
 
     def _piece(self, batch: pyarrow.RecordBatch, first: int) -> Piece:
         missing = np.zeros(batch.num_rows, bool)
@@ -102,6 +112,8 @@ def _kind(name: str, table: Batches) -> tuple[str, np.dtype]:
         return "number", np.dtype(np.float64)
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return "text", KINDS["text"]
+    if types.is_null(kind) and not table.num_rows:
+        raise DataError(f"{table.name} has no row; at least one is needed.")
     what = "no values at all" if types.is_null(kind) else f"{kind} values"
     raise DataError(
         f"column {name!r} of {table.name} holds {what}, where numbers, booleans or texts are needed; convert it, or "

@@ -186,7 +186,7 @@ def _r_hat(bulk: Block, distance: Block) -> Float[np.ndarray, " p"]:
     return np.where(two > one, two, one)  # distances that are all the same have none
 
 
-def _grouped(halves: Block) -> Block:
+def _grouped(halves: Block) -> Float[np.ndarray, "p halves drawn"]:
     """The halves of groups of chains, where there are many chains."""
     chains = halves.shape[1] // 2
     if chains <= MANY_CHAINS:

@@ -18,7 +18,15 @@ from .codec import decode, encode
 from .plan import Plan
 from .run_directory import RunDirectory
 
-__all__ = ["StoredPlan", "must_be_given", "not_the_same", "plan_of", "read_plan", "write_plan"]
+__all__ = [
+    "StoredPlan",
+    "is_planned",
+    "must_be_given",
+    "not_the_same",
+    "plan_of",
+    "read_plan",
+    "write_plan",
+]
 
 NAME = "setup.npz"
 
@@ -38,6 +46,11 @@ def write_plan(directory: RunDirectory, stored: StoredPlan, digests: Mapping[str
     content = encode(_bare(stored.plan), arrays, digests)
     arrays["starts"] = np.asarray(stored.starts)
     directory.write_arrays(NAME, {"plan": content, "attempt": stored.attempt}, arrays)
+
+
+def is_planned(directory: RunDirectory) -> bool:
+    """Whether what runs has been written: it samples, or has ended."""
+    return directory.read_arrays(NAME) is not None
 
 
 def read_plan(directory: RunDirectory, given: Callable[[str, str], Any]) -> StoredPlan | None:

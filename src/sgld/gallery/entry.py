@@ -82,8 +82,8 @@ class Check:
     def passed(self) -> bool:
         """Whether the error is within the limit; never where it is not a number."""
         if self.unit == "ratio":
-            return 1 / (1 + self.limit) <= self.error <= 1 + self.limit
-        return math.isfinite(self.error) and abs(self.error) <= self.limit
+            return bool(1 / (1 + self.limit) <= self.error <= 1 + self.limit)
+        return bool(math.isfinite(self.error) and abs(self.error) <= self.limit)
 
     @property
     def word(self) -> str:

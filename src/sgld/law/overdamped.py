@@ -26,7 +26,7 @@ from jaxtyping import Float
 
 __all__ = ["Law", "accumulated", "largest_step"]
 
-Matrix = Float[np.ndarray, "d d"]
+Matrix = Float[np.ndarray, "*laws d d"]
 
 
 def _mean_power(x: np.ndarray, count: int) -> np.ndarray:

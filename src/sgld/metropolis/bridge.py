@@ -42,7 +42,7 @@ class Bridge(NamedTuple):
     se: float
 
 
-def bridge(p: Float[np.ndarray, "chain draw"], q: Float[np.ndarray, " draw"]) -> Bridge:
+def bridge(p: Float[np.ndarray, "chain draw"], q: Float[np.ndarray, " other"]) -> Bridge:
     """From log p - log q at draws of p and at draws of q (-inf where p is 0)."""
     if not np.isfinite(p).all() or np.isnan(q).any() or not np.isfinite(q).any():
         return Bridge(float("nan"), float("inf"))

@@ -24,6 +24,7 @@ from ..disk.whole import TableSource
 from ..draws.draws import Draws
 from ..draws.origin import Origin
 from ..draws.plan import Plan
+from ..draws.plan_file import is_planned
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
 from ..errors import RunError, UsageError, did_you_mean, need
@@ -253,6 +254,11 @@ def resume(
     directory.take_up()
     if posterior is None and directory.path.is_dir() and not directory.finished():
         asked = directory.begun()
+        if asked.get("updates") and not is_planned(directory):
+            raise RunError(
+                f"{path} was stopped before the plan of this update was written, with nothing drawn yet; make it again: "
+                f"sgld update {asked['updates']} with the same rows, --out {path} --overwrite."
+            )
         if asked.get("kind") == "formula":
             model = model_of_run(asked)
             posterior, data = model.posterior, model.data

@@ -41,7 +41,7 @@ PyTree = Any
 LARGEST = 1e18  # of a prior's numbers
 
 
-def normal(mean: ArrayLike, sd: ArrayLike, x: Array | np.ndarray) -> Array:
+def normal(mean: ArrayLike, sd: ArrayLike, x: Array) -> Array:
     """log N(x; mean, sd^2), elementwise."""
     return -0.5 * ((x - mean) / sd) ** 2 - jnp.log(sd) - 0.5 * math.log(2 * math.pi)
 

@@ -230,6 +230,8 @@ class Streamed:
         if not parts:
             raise DataError(
                 f"every one of the {read:,} new rows has a missing cell in a column that is used."
+                if read
+                else "there is no new row; give a file that has some."
             )
         rows = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
         return rows, np.concatenate(numbers), read

@@ -205,7 +205,8 @@ def _changed(path: Path) -> float:
 def _element_names(kept: dict[str, Any]) -> tuple[str, ...]:
     """Of what `keep` returns, or of the parameters whose moments are kept."""
     names, shapes, dtypes = zip(*kept["leaves"], strict=True)
-    return tuple(Layout(jax.tree.structure([0] * len(names)), shapes, dtypes, names).element_names())  # fmt: skip
+    layout = Layout(jax.tree.structure([0] * len(names)), tuple(map(tuple, shapes)), dtypes, names)
+    return tuple(layout.element_names())
 
 
 def _moments(carry: list[np.ndarray], kept: dict[str, Any], count: int) -> Moments:

@@ -193,7 +193,7 @@ def within_support(problem: Problem, draws: Draws, z: Any, at: np.ndarray | None
     inside, status = (value > -np.inf) & (value < np.inf), list(draws.status)
     for chain in draws.healthy:
         if not inside[chain].all():
-            first = some[int(np.argmin(inside[chain]))]
+            first = int(some[int(np.argmin(inside[chain]))])
             if np.isposinf(value[chain][int(np.argmin(inside[chain]))]):
                 status[chain] = (
                     f"chain {chain} found a log density of +inf by draw {at[first]}, where no density can be; mend the "

@@ -40,7 +40,7 @@ def drawn(law: str, key: Array, count: int, dtype: Any) -> Float[Array, " count"
     return counted(words, dtype)[:count]
 
 
-def counted(words: UInt32[Array, " w"], dtype: Any) -> Float[Array, " 8w"]:
+def counted(words: UInt32[Array, " w"], dtype: Any) -> Float[Array, " numbers"]:
     """The number of ones in each 4 bits, less 2: word by word, the lowest bits first."""
     shifts = jnp.arange(0, 32, BITS, dtype=jnp.uint32)
     bits = (words[:, None] >> shifts[None, :]) & jnp.uint32(2**BITS - 1)

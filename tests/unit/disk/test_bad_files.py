@@ -1,6 +1,7 @@
 """What a disk can hold that is wrong: each is one sentence, and nothing is left behind."""
 
 import errno
+import gzip
 import os
 import subprocess
 import sys
@@ -174,7 +175,8 @@ def test_a_bad_number_far_inside_is_named_by_its_row(opened, tmp_path, monkeypat
     ("data", "given", "message"),
     [
         (5, {}, "Got int"),
-        ({"x": X}, {}, "Got dict"),
+        ({"x": 3}, {}, "Got dict"),
+        ({"x": X}, {}, "a dict of arrays is not opened"),
         (X, {"columns": "a"}, "items are taken as they are"),
         (X, {"missing": "keep"}, "missing must be one of error, drop"),
         (X, {"seed": -1.5}, "seed"),
@@ -183,6 +185,51 @@ def test_a_bad_number_far_inside_is_named_by_its_row(opened, tmp_path, monkeypat
 def test_arguments_that_cannot_be_meant(opened, data, given, message):
     with pytest.raises(UsageError, match=message):
         opened(data, **given)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ((X, X[:, 0]), r"a tuple of arrays is not opened: .* sgld\.sample\(posterior, \(x, y\)"),
+        (pa.table({"x": [1.0]}), "a Table is in memory already"),
+        (pa.table({"x": [1.0]}).to_pandas(), "a DataFrame is in memory already"),
+    ],
+)
+def test_what_is_in_memory_is_given_elsewhere(opened, data, message):
+    with pytest.raises(UsageError, match=message):
+        opened(data)
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_text_is_read_as_it_is_written(opened, tmp_path, ending):
+    path, content = tmp_path / f"t.{ending}", "x;y\n1,5;a\n2,5;b\n"
+    path.write_bytes(gzip.compress(content.encode()) if ending.endswith("gz") else content.encode())
+    with pytest.raises(DataError, match=r"'x' holds numbers with a decimal comma.*decimal=','"):
+        opened(path)
+    rows = opened(path, decimal=",", columns="x")
+    assert sorted(np.asarray(rows.take(np.arange(2))).tolist()) == [1.5, 2.5]
+    path.write_bytes(path.read_bytes().replace(b";", b"#"))
+    if ending == "csv":
+        assert opened(path, sep="#", decimal=",").columns["x"].mean == 2.0
+    with pytest.raises(UsageError, match="sep and decimal are of files of text"):
+        opened((X,), decimal=",")
+
+
+def test_a_gzip_file_that_was_cut_short(opened, tmp_path):
+    content = gzip.compress(b"x,y\n" + b"1.25,2.5\n" * 10_000)
+    for size in (len(content) // 2, len(content) - 4):
+        (tmp_path / "t.csv.gz").write_bytes(content[:size])
+        with pytest.raises(
+            DataError, match=r"t\.csv\.gz (is a damaged gzip file|cannot be read as csv)"
+        ):
+            opened(tmp_path / "t.csv.gz")
+
+
+def test_a_pattern_of_names_is_answered_with_what_to_write(opened, folder, tmp_path):
+    with pytest.raises(
+        DataError, match=r"a pattern is not filled in: name the folder .* or a query"
+    ):
+        opened(folder / "*.parquet")
 
 
 def test_names_that_are_not_there(opened, folder, tmp_path):

@@ -296,3 +296,32 @@ def test_a_row_that_holds_a_third_of_a_direction_turns_the_gaussian():
         )
         numbers = _of_matter(part, wider, 0)
         assert (numbers if found is None else list(numbers)) == found
+
+
+def test_an_update_that_was_stopped_before_its_plan_is_made_again_not_resumed(folder, monkeypatch):
+    """A plan from the start would give other draws than the update's."""
+
+    class Stopped(BaseException):
+        pass
+
+    def stop(*_):
+        raise Stopped
+
+    whole = update(folder / "old", folder / "new.parquet", out=folder / "whole", progress=False)
+    with monkeypatch.context() as patched:
+        patched.setattr("sgld.models.update._moved", stop)
+        with pytest.raises(Stopped):
+            update(folder / "old", folder / "new.parquet", out=folder / "stopped", progress=False)
+    with pytest.raises(
+        RunError, match=r"nothing drawn yet; make it again: sgld update .*old .*--overwrite"
+    ):
+        sgld.resume(folder / "stopped")
+    again = update(
+        folder / "old",
+        folder / "new.parquet",
+        out=folder / "stopped",
+        overwrite=True,
+        progress=False,
+    )
+    one, other = (fit.draws.position["coefficients"] for fit in (whole, again))
+    np.testing.assert_array_equal(one, other)
