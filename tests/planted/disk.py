@@ -9,6 +9,16 @@ WORKERS = "tests/unit/disk/test_workers.py::"
 
 DISK = [
     Mutant(
+        "cache: a file with its time set back is the same file", "disk/cache.py",
+        "found.st_ino, found.st_ctime_ns]", "found.st_ino]",
+        OPEN + "test_bytes_that_changed_while_size_and_time_stay_are_seen",
+    ),
+    Mutant(
+        "update: one that was stopped before its plan is resumed with another", "models/fit.py",
+        'if asked.get("updates") and not is_planned(directory):', "if False:",
+        "tests/unit/models/test_update.py::test_an_update_that_was_stopped_before_its_plan_is_made_again_not_resumed",
+    ),
+    Mutant(
         "workers: each adds the prior", "problem/spread.py",
         "Problem(_Likelihood(target), source)", "Problem(target, source)",
         WORKERS + "test_sums_are_those_of_one_process",

@@ -10,6 +10,7 @@ PART = "tests/unit/networks/test_part.py::"
 HALF = "tests/unit/networks/test_networks_halving.py::"
 
 PICTURED = "tests/unit/diagnose/test_pictured.py::"
+LABELS = "tests/unit/networks/test_labels.py::"
 INJECTED = "tests/unit/sampler/test_injected.py::"
 
 NETWORKS = [
@@ -37,6 +38,31 @@ NETWORKS = [
         "growth: draws that memory dropped were never made", "run/extend.py",
         "MAX_GROWTH * setup.num_draws // raw.every", "MAX_GROWTH * setup.num_draws",
         "tests/unit/tune/test_exact_chains.py::test_draws_that_memory_dropped_count_towards_the_most_that_are_gone_on_to",
+    ),
+    Mutant(
+        "labels: the class after the last is one", "probe/labels.py",
+        "(found >= count)", "(found > count)",
+        LABELS + "test_one_that_the_network_has_no_class_for_is_told_with_its_row",
+    ),
+    Mutant(
+        "labels: numbers of rows are those of the shuffle", "probe/labels.py",
+        "problem.source.original_rows(numbers[bad], seed)", "numbers[bad]",
+        LABELS + "test_one_that_the_network_has_no_class_for_is_told_with_its_row",
+    ),
+    Mutant(
+        "labels: where all classes are alike any number is one", "probe/labels.py",
+        "z + MOVED * jax.random.normal(jax.random.key(0), z.shape, z.dtype)", "z",
+        LABELS + "test_one_that_the_network_has_no_class_for_is_told_with_its_row",
+    ),
+    Mutant(
+        "moments: a run that keeps them goes on beyond its batches", "run/extend.py",
+        "if keep is not None and keep.moments:", "if False:",
+        "tests/unit/networks/test_summed_up.py::test_what_is_summed_up_in_batches_of_the_planned_draws_is_not_prolonged",
+    ),
+    Mutant(
+        "moments: of all draws, the last two thirds judged", "run/judge_predictions.py",
+        "and is_auto(ask.num_draws) and not summed:", "and is_auto(ask.num_draws):",
+        "tests/unit/networks/test_summed_up.py::test_of_what_is_summed_up_all_draws_are_judged",
     ),
     Mutant(
         "injected: numbers that share a bit", "sampler/injected.py",

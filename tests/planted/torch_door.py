@@ -351,4 +351,10 @@ TORCH_DOOR = [
         "if found is not first:", "if found is first or found is not first:",
         SAMPLE + "test_half_the_step_is_told_and_says_what_it_found",
     ),
+    Mutant(
+        "torch sample: a module under two names is swapped twice", "torch/likelihood.py",
+        "torch.func.functional_call(model, held, arguments, named, tie_weights=False)",
+        "torch.func.functional_call(model, weights, arguments, named)",
+        "tests/unit/torch_door/test_torch_sample_input.py::test_weights_in_several_places_are_one_and_the_model_is_left_as_it_is",
+    ),
 ]  # fmt: skip

@@ -43,6 +43,7 @@ R_HAT, MAX_R_HAT, R_HAT_SHARE = 1.05, 1.1, 0.95
 MIN_ESS = 100
 MAX_VARIATION = 0.02
 COLD, WARM, HOT = 0.97, 1.10, 1.15
+SEETHING = 3.0  # a temperature to which no noise of gradients brings a step that the library chose
 MAX_SE = 0.03
 BATCHES = 10  # of a chain's draws, whose means give a temperature's standard error
 MOST_SPLITS = 8  # chains up to which all ways to halve them are taken
@@ -266,9 +267,12 @@ def _cold(t: Temperature) -> str:
 
 
 def _hot(t: Temperature, seen: Seen) -> str:
+    remedy = SMALLER[seen.by_hand]
+    if not seen.by_hand and t.value > SEETHING:
+        remedy = f"scale inputs and outcomes to sds near 1, or {remedy[4:]}"
     return (
         f"the kinetic temperature of {_called(t)} is {t.value:.2f} where 1 is right, so predictions spread too "
-        f"far; {SMALLER[seen.by_hand]}."
+        f"far; {remedy}."
     )
 
 

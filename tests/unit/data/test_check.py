@@ -71,3 +71,29 @@ def test_a_sorted_column_is_judged_by_the_spread_of_all_its_pieces():
         loss.add(piece, piece.astype(np.float32))
     assert loss.seen.squares / loss.seen.count == pytest.approx(np.var(seconds))
     loss.check()
+
+
+class Rows:
+    """A data set as PyTorch's are: no IndexError ends it."""
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, i):
+        return float(i)
+
+
+@pytest.mark.parametrize("data", [Rows(), {"x": np.ones(10), "y": Rows()}])
+def test_a_data_set_is_not_asked_for_items_without_end(data):
+    with pytest.raises(
+        DataError, match=r"is a Rows, which is no array; give arrays, or sgld\.open"
+    ):
+        check_data(data)
+
+
+def test_whatever_numpy_knows_is_an_array():
+    class Made:
+        def __array__(self, dtype=None, copy=None):
+            return np.ones(3)
+
+    assert all(len(check_data(data)) == 3 for data in (Made(), range(3), memoryview(np.ones(3))))

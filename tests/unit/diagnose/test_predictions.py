@@ -56,6 +56,7 @@ def test_what_is_right_is_trusted_and_says_of_what(kind, said):
 @pytest.mark.parametrize("given, wanted, said", [
     ({"shift": 1.0}, "not mixed", "R-hat is"),
     ({"temperature": (1.0, 1.2, 1.0, 1.0)}, "biased", "layer 'b' is 1.20"),
+    ({"temperature": (1.0, 90.0, 1.0, 1.0)}, "biased", "scale inputs and outcomes to sds near 1"),
     ({"temperature": (1.0, 1.0, 1.0, 1.3)}, "biased", "the stiffest directions is 1.30"),
     ({"temperature": (1.0, 1.0, 1.0, 1.0, 1.3)}, "biased", "of the predictions is 1.30"),
     ({"temperature": (1.0, 1.0, 9.0, 1.0)}, "trusted", "predictions"),  # a layer of one weight

@@ -1,12 +1,13 @@
-"""Labels that a network has no class for."""
+"""Labels that a network has no class for, and weights in half precision."""
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sgld
-from sgld.errors import DataError
+from sgld.errors import DataError, SGLDWarning
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 4)).astype(np.float32)
@@ -14,7 +15,7 @@ Y = RNG.integers(0, 3, 60).astype(np.int32)
 GROUP = RNG.integers(0, 5, 60).astype(np.int32)  # a whole number that is no label
 PRIOR = sgld.networks.normal_prior(1.0)
 NET = eqx.nn.Linear(4, 3, key=jax.random.key(0))
-PARAMS = {"w": np.zeros((3, 4), np.float32), "b": np.zeros(3, np.float32)}
+PARAMS = {"w": jnp.zeros((3, 4)), "b": jnp.zeros(3)}
 SHORT = {"step_size": 1e-3, "num_draws": 4, "thin": 1, "burn_in": 0, "progress": False}
 
 
@@ -53,3 +54,16 @@ def test_one_that_the_network_has_no_class_for_is_told_with_its_row(model, label
 @pytest.mark.parametrize("model", MODELS)
 def test_labels_within_the_classes_run_and_other_whole_numbers_may_be_any(model):
     assert run(model, Y).num_draws == 4
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_in_half_precision_are_sampled_as_copies_in_float32_and_that_is_said(model, dtype):
+    posterior, init = MODELS[model]
+    narrow = jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_array(leaf) else leaf, init)
+    with pytest.warns(
+        SGLDWarning, match=f"2 arrays of init are {dtype}: copies of them in float32"
+    ):
+        draws = sgld.sample(posterior, {"x": X, "g": GROUP, "y": Y}, narrow, **SHORT)
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(draws.position)} == {"float32"}
+    assert jax.tree.leaves(narrow)[0].dtype == dtype  # the user's own are left as they are

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import sgld
+from sgld.run import judge_predictions
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 3)).astype(np.float32)
@@ -27,10 +28,22 @@ def test_moments_are_those_of_the_draws_and_so_is_the_word():
     assert moments.verdict.extra["predictions"] == draws.verdict.extra["predictions"]
 
 
+def test_of_what_is_summed_up_all_draws_are_judged(monkeypatch):
+    """Those of the beginning, which other runs leave out, are in the moments."""
+    left_out = []
+    monkeypatch.setattr(
+        judge_predictions, "without_beginning", lambda *given: left_out.append(given)
+    )
+    moments = run(keep="moments", max_steps=5_000)
+    assert not left_out and moments.verdict.judged
+
+
 def test_what_is_summed_up_in_batches_of_the_planned_draws_is_not_prolonged(monkeypatch):
     monkeypatch.setattr("sgld.run.extend.draws_suffice", lambda *_: False)
     moments = run(keep="moments", max_steps=20_000)
-    assert moments.moments.num_draws == moments.plan.setup.num_draws
+    setup = moments.plan.setup
+    assert moments.info["num_steps"] == setup.burn_in + setup.thin * (setup.num_draws - 1) + 1
+    assert moments.moments.num_draws == setup.num_draws
     assert np.all(
         np.abs(moments.sd() / np.sqrt(np.diag(np.linalg.inv(np.eye(3) + X.T @ X))) - 1) < 0.3
     )
