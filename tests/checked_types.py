@@ -6,7 +6,10 @@ must be answered by the library itself, in its own sentence, or the annotation i
 
 import functools
 import inspect
+import operator
 import re
+import types
+import typing
 from typing import Self
 
 import beartype
@@ -14,7 +17,7 @@ import jax
 import jaxtyping
 import numpy as np
 
-# JAX takes NumPy's arrays and numbers wherever it takes its own
+# JAX takes NumPy's arrays and numbers wherever it takes its own, and NumPy's whole numbers are whole numbers
 ARRAY = jax.Array | np.ndarray | np.generic
 BEARTYPE = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))  # 1 is a float
 
@@ -31,9 +34,8 @@ def check(function):
     for name, hint in list(function.__annotations__.items()):
         if hint in ("Self", Self):  # which beartype checks where it decorates whole classes alone
             del function.__annotations__[name]
-        elif isinstance(hint, str) and re.search(r"\bArray\b", hint):
-            function.__annotations__[name] = re.sub(r"\bArray\b", "ANY_ARRAY", hint)
-            function.__globals__["ANY_ARRAY"] = ARRAY
+        else:
+            function.__annotations__[name] = _wider(hint)
     checked = BEARTYPE(function)
     if function.__name__ != "__init__":
         return checked
@@ -44,6 +46,19 @@ def check(function):
         return None if _is_pytree(self) else checked(self, *args, **kwargs)
 
     return init
+
+
+def _wider(hint):
+    """The hint with NumPy's arrays and numbers where JAX's and Python's are asked for."""
+    if hint is int:
+        return int | np.integer
+    if hint is jax.Array:
+        return ARRAY | float
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return functools.reduce(operator.or_, map(_wider, typing.get_args(hint)))
+    if isinstance(hint, type) and issubclass(hint, jaxtyping.AbstractArray):
+        return hint.dtype[ARRAY, hint.dim_str] if hint.array_type is jax.Array else hint
+    return hint
 
 
 def _is_pytree(thing):

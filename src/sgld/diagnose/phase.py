@@ -108,7 +108,7 @@ def _compressed(white: Float[Array, "m d"]) -> Float[Array, "m m"]:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of a run that goes to infinity
-def _largest(white: Float[np.ndarray, "m d"], *, everything: bool) -> float:
+def _largest(white: Any, *, everything: bool) -> float:
     """The largest eigenvalue of the rows' covariance (divisor m - 1).
 
     From a sample, the direction comes from one half and the variance along it from the other:
@@ -126,7 +126,7 @@ def _largest(white: Float[np.ndarray, "m d"], *, everything: bool) -> float:
     return (_along(second, _direction(first)) + _along(first, _direction(second))) / 2
 
 
-def _direction(white: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " d"]:
+def _direction(white: Any) -> Any:
     """The power method, from the longest row."""
     centred = white - white.mean(0, keepdims=True)
     unit = lambda v: v / max(np.linalg.norm(v), 1e-30)  # noqa: E731
@@ -136,7 +136,7 @@ def _direction(white: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " d"]:
     return found
 
 
-def _along(white: Float[np.ndarray, "m d"], direction: Float[np.ndarray, " d"]) -> float:
+def _along(white: Any, direction: Any) -> float:
     return float(np.var((white - white.mean(0, keepdims=True)) @ direction, ddof=1))
 
 

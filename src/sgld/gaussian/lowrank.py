@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Real
 
 from ..preconditioner.fixed import LowRank
 from ..problem import sums
@@ -92,7 +92,7 @@ class LowRankLaplace:
         """D^{1/2} xi: draws' distances from the centre."""
         return self.scale * (xi + (xi @ self.Q * self.c) @ self.Q.T)
 
-    def pull(self, g: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
+    def pull(self, g: Real[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
         """(D^{1/2})^T g."""
         scaled = self.scale * g
         return scaled + (scaled @ self.Q * self.c) @ self.Q.T

@@ -13,6 +13,7 @@ the marginal by Laplace's approximation (Tierney & Kadane 1986).
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -34,7 +35,7 @@ NOTHING = -40.0  # log density below which no second moment lies, however far ou
 FINEST = 1.9**0.25  # from one point to the next
 
 
-def followed(problem: Problem, gaussian: Laplace, seen: list[Ray], T: float) -> list[Ray]:
+def followed(problem: Problem, gaussian: Any, seen: list[Ray], T: float) -> list[Ray]:
     """The rays with a bend in them, as profiles; the others are left out."""
     if not isinstance(gaussian, Laplace) or not 2 <= problem.dimension <= MOST:
         return []

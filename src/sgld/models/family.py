@@ -147,12 +147,12 @@ def _check_levels(y: np.ndarray, name: str) -> None:
         )
 
 
-def _log_odds(y: np.ndarray) -> float:
+def _log_odds(y: Any) -> float:
     probability = (y.sum() + 0.5) / (y.size + 1)
     return float(np.log(probability / (1 - probability)))
 
 
-def _log_mean(y: np.ndarray) -> float:
+def _log_mean(y: Any) -> float:
     return float(np.log((y.sum() + 0.5) / y.size))
 
 

@@ -224,7 +224,7 @@ def begin(
         return replace(draws, origin=Origin(posterior, data, kept=kept is not None))
 
 
-def _check_path(path: str | Path | None) -> None:
+def _check_path(path: Any) -> None:
     """UsageError where some processes are to write, or read, a run directory and others not."""
     other = differing(str(path is None))
     if other is not None:

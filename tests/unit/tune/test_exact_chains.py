@@ -1,7 +1,7 @@
 """Exact chains: warm-up, price, modes, and what is refused or tried again."""
 
 import shutil
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +17,7 @@ from sgld.gaussian import known as known_module
 from sgld.gaussian.beyond import Beyond
 from sgld.gaussian.dense import Laplace
 from sgld.gaussian.known import Known, find_out
+from sgld.gaussian.modes import KnownModes
 from sgld.layout import Layout
 from sgld.metropolis.ensemble import CHAINS, LONGEST, _leapfrogs, warmed_up
 from sgld.problem.operations import Price
@@ -198,23 +199,26 @@ def known(nu=0.0, modes=None):
 
 def test_what_is_affordable(monkeypatch):
     """Predicted from counted operations alone; nothing is learnt where it is not."""
-    monkeypatch.setattr(from_chains_module, "_on_all", lambda *args: "exact")
+    exact, batches = Mock(Plan), Mock(Plan)
+    monkeypatch.setattr(from_chains_module, "_on_all", lambda *args: exact)
     monkeypatch.setattr(from_chains_module, "_ensemble", lambda *args: None)
-    monkeypatch.setattr(from_chains_module, "_in_batches", lambda *args: "batches")
+    monkeypatch.setattr(from_chains_module, "_in_batches", lambda *args: batches)
     monkeypatch.setattr(from_chains_module, "gradient_price", lambda problem: of_rows(problem))
 
     def of_rows(problem):
         return Price(problem.num_data * (5e-9 + 5e-11 * problem.dimension), 5e-6)
 
     def chosen(rows, d, nu, *, first=True, modes=None, T=1.0, **given):
-        problem = Mock(num_data=rows, dimension=d)
+        problem = Mock(Problem, num_data=rows, dimension=d)
         problem.posterior.log_likelihood = None
         return from_chains(problem, request(**given), known(nu, modes), T, first=first)
 
-    assert chosen(200, 5, 0.2) == "exact" == chosen(0, 50, None)
+    modes = MagicMock(KnownModes)
+    modes.__len__.return_value = 1
+    assert chosen(200, 5, 0.2) is exact is chosen(0, 50, None)
     assert chosen(10_000, 20, 0.2) is None  # the Gaussian is asked first
-    assert chosen(10_000, 20, 0.2, first=False) == "exact" == chosen(10_000, 20, 5.0)
-    assert chosen(10_000, 20, 0.2, modes=np.zeros((1, 20))) == "exact"
+    assert chosen(10_000, 20, 0.2, first=False) is exact is chosen(10_000, 20, 5.0)
+    assert chosen(10_000, 20, 0.2, modes=modes) is exact
     assert chosen(10**6, 20, 0.2, first=False) is None and chosen(10**6, 300, 5.0) is None
     assert chosen(200, 5, 0.2, T=2.0) is None and chosen(200, 5, 0.2, sampler=sgld.SGLD()) is None
 
