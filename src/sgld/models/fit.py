@@ -256,8 +256,8 @@ def resume(
         asked = directory.begun()
         if asked.get("updates") and not is_planned(directory):
             raise RunError(
-                f"{path} was stopped before the plan of this update was written, with nothing drawn yet; make it again: "
-                f"sgld update {asked['updates']} with the same rows, --out {path} --overwrite."
+                f"{path} is an update of {asked['updates']} that was stopped before its plan was written, with nothing drawn "
+                "yet; update that run with the same rows again, and overwrite it with overwrite=True."
             )
         if asked.get("kind") == "formula":
             model = model_of_run(asked)

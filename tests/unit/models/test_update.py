@@ -313,7 +313,7 @@ def test_an_update_that_was_stopped_before_its_plan_is_made_again_not_resumed(fo
         with pytest.raises(Stopped):
             update(folder / "old", folder / "new.parquet", out=folder / "stopped", progress=False)
     with pytest.raises(
-        RunError, match=r"nothing drawn yet; make it again: sgld update .*old .*--overwrite"
+        RunError, match=r"an update of .*old that was stopped .*nothing drawn yet; .*overwrite=True"
     ):
         sgld.resume(folder / "stopped")
     again = update(
