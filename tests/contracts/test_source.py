@@ -284,6 +284,19 @@ def test_of_many_rows_it_is_still_seen_that_each_counts_once(monkeypatch):
         check_contract(Slipped.of(InMemory.build(np.arange(23.0), 5, "reshuffle"), "NaN"))
 
 
+@pytest.mark.parametrize("num_data", [11, 2**26])
+def test_what_a_look_at_many_rows_holds_does_not_grow_with_them(num_data, monkeypatch):
+    """A permutation of two billion rows would be 8 GB; of few rows single ones and the whole are batches too."""
+    monkeypatch.setattr(contract, "_whole_pass", lambda source: None)
+    looked, look = [], contract._batches
+    monkeypatch.setattr(contract, "_batches", lambda source: looked.append(source) or look(source))
+    check_contract(Made(num_data, num_data, "reshuffle"))
+    assert {source.order for source in looked} == set(ORDERS)
+    sizes = {source.batch_size for source in looked}
+    most = max(max(source.batch_size, source.num_blocks) for source in looked)
+    assert sizes == {1, 2, 11} if num_data == 11 else most <= 2**20
+
+
 # -- what is refused -------------------------------------------------------------------------
 
 

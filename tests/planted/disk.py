@@ -9,6 +9,11 @@ WORKERS = "tests/unit/disk/test_workers.py::"
 
 DISK = [
     Mutant(
+        "contract: the order of all rows is made to look at a source", "data/contract.py",
+        "least = -(-N // MOST_ENTRIES)", "least = 1",
+        "tests/contracts/test_source.py::test_what_a_look_at_many_rows_holds_does_not_grow_with_them",
+    ),
+    Mutant(
         "cache: a file with its time set back is the same file", "disk/cache.py",
         "found.st_ino, found.st_ctime_ns]", "found.st_ino]",
         OPEN + "test_bytes_that_changed_while_size_and_time_stay_are_seen",

@@ -36,6 +36,7 @@ MEMBERS = (
 TELLING = ("num_data", "chunk", "fetch", "with_batches")  # what arrays have not
 NUMBERS = 2**21  # of the rows that are looked at together
 PROBES = 16  # rows that vouch for a hash
+MOST_ENTRIES = 2**20  # blocks, and rows of a batch, whose order is looked at
 COUNTED = 2**24  # rows that are counted one by one, and looked at together where there are more
 SEED = 0x5EED  # of the keys that are added up
 
@@ -99,8 +100,10 @@ def check_contract(source: Any) -> None:
     _compiled(source, name)
     _hashes(source, name)
     try:
+        N = source.num_data
+        least = -(-N // MOST_ENTRIES)  # 1 but of very many rows, whose order is not made here
         for order in ORDERS:
-            for size in {1, min(2, source.num_data), source.num_data}:
+            for size in {least, min(least + 1, N), min(N, MOST_ENTRIES)}:
                 _batches(source.with_batches(size, order))
         largest = int(np.clip(NUMBERS // max(1, source.row_width), 1, source.num_data))
         unequal = -(-source.num_data // next(k for k in range(3, 99) if source.num_data % k))
