@@ -117,3 +117,16 @@ def test_a_folder_in_the_place_of_a_file_is_named_before_anything_goes(run, name
     with pytest.raises(RunError, match=rf"{name} is a folder|cannot be read|not a run directory"):
         sgld.sample(POSTERIOR, None, jnp.zeros(2), path=run, overwrite=True, **GIVEN)
     assert {p.name for p in run.iterdir()} == kept
+
+
+@pytest.mark.parametrize(("rows", "to", "what"), [(slice(4998, 4999), -1.0, "density"), (slice(0, 1000), 0.0, "gradient")])  # fmt: skip
+def test_rows_at_a_large_position_are_looked_at_before_the_first_step(rows, to, what):
+    """All rows' densities; the gradient of 4,096 of them: of 1,000 rows where it is not finite some are there."""
+    x = np.ones(5000, np.float32)
+    x[rows] = to
+    posterior = sgld.Posterior(
+        lambda w: -0.5 * jnp.sum(w**2), lambda w, x: jnp.sqrt(x + 0 * w[0]) - jnp.sum(w[:2] ** 2)
+    )
+    at = f"the {'log density' if what == 'density' else 'gradient of the log density'} at init is n"
+    with pytest.raises(UsageError, match=at):
+        sgld.sample(posterior, x, np.zeros(2**16, np.float32), step_size=1e-6, progress=False)

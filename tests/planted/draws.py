@@ -216,4 +216,9 @@ DRAWS = [
         "(end - start)).mean(axis=0)", "(end - start))[0]",
         BINS + "test_quantiles_of_several_chains_are_those_of_the_chains_together",
     ),
+    Mutant(
+        "moments: of a block of parameters about the means of the first", "draws/weighted.py",
+        "self.mean[here]) ** 2", "self.mean[: len(self.mean[here])]) ** 2",
+        "tests/unit/draws/test_weighted.py::test_moments_are_the_same_in_blocks_of_parameters",
+    ),
 ]  # fmt: skip

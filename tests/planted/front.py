@@ -30,4 +30,14 @@ FRONT = [
         "            self._out.clear()\n            yield", "            yield",
         STAGES + "test_what_is_printed_aside_has_a_line_of_its_own",
     ),
+    Mutant(
+        "start: of many weights the densities of the last rows are not looked at", "problem/prepare.py",
+        "value = sums.value(problem, z)", "value = sums.value(problem.first(SHOWN), z)",
+        "tests/laws/test_refusals.py::test_rows_at_a_large_position_are_looked_at_before_the_first_step",
+    ),
+    Mutant(
+        "start: of many weights no gradient is looked at", "problem/prepare.py",
+        "sums.value_and_gradient(problem.first(SHOWN), z)[1]", "z",
+        "tests/laws/test_refusals.py::test_rows_at_a_large_position_are_looked_at_before_the_first_step",
+    ),
 ]  # fmt: skip

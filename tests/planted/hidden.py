@@ -89,7 +89,7 @@ HIDDEN = [
     ),
     Mutant(
         "rare values: found and not judged by", "diagnose/assess.py",
-        "sd_se = np.fmax(found.sd_se, rare_error(problem, z[draws.healthy], ess, T))", "sd_se = found.sd_se",
+        "sd_se = np.fmax(found.sd_se, rare_error(problem, left, ess, T))", "sd_se = found.sd_se",
         RARE + "test_a_rare_loss_is_not_trusted_from_draws_that_missed_it",
     ),
     Mutant(

@@ -62,10 +62,11 @@ def assess(
     failures = draws.failures
     if draws.healthy.size == 0:
         return Verdict("biased", failures)
-    weights, values = draws.weights, draws.flat()[0]
+    weights, values, healthy = draws.weights, draws.flat()[0], draws.healthy
+    left = z if healthy.size == len(z) else z[healthy]  # not copied where all are
     strata = strata_of(draws, values)
     if strata is not None and trajectories is not None:
-        doubts = standing(plan.known, z[draws.healthy], exact=True, weights=weights)
+        doubts = standing(plan.known, left, exact=True, weights=weights)
         common = {
             "names": draws.names, "failures": failures, "nu": plan.known.nu, "tolerance": tolerance,
             "doubts": doubts,
@@ -83,26 +84,22 @@ def assess(
         other_modes=plan.known.other_modes,
         tolerance=tolerance,
         doubts=standing(
-            plan.known,
-            z[draws.healthy],
-            exact=plan.setup.exact,
-            began_there=plan.setup.starts is not None,
+            plan.known, left, exact=plan.setup.exact, began_there=plan.setup.starts is not None
         ),
         by_hand=plan.by_hand,
     )
     ess = np.nan_to_num(np.fmin(found.mixing.ess, found.mixing.ess_square))
     T = float(draws.temperature.flat[0])
-    sd_se = np.fmax(found.sd_se, rare_error(problem, z[draws.healthy], ess, T))
+    sd_se = np.fmax(found.sd_se, rare_error(problem, left, ess, T))
     if trajectories is not None and plan.setup.exact:
         tail = np.nan_to_num(weighted.pareto_k(found.values))
         doubtful = (tail >= exact.HEAVY) & (tail < tails.HEAVY)
-        tail[known_tails(problem, plan.known, z[draws.healthy], doubtful, T)] = 0.0
-        coarse = unresolved(problem, z[draws.healthy])
+        tail[known_tails(problem, plan.known, left, doubtful, T)] = 0.0
+        coarse = unresolved(problem, left)
         return judge_exact(Evidence(**evidence), trajectories, sd_se, tail, coarse)
-    healthy = draws.healthy
-    z = np.asarray(z, np.float64)[healthy]
-    why_not = _no_meter(plan.known, draws) or rounded(problem, z)
+    why_not = _no_meter(plan.known, draws) or rounded(problem, left)
     if why_not is None:
+        z = np.asarray(left, np.float64)
         # of a schedule the law at the draws, not that at its start
         problem = problem.at_temperature(problem.array(draws.temperature[healthy][0, 0]))
         own = None if gradient is None else np.asarray(gradient, np.float64)[healthy]

@@ -42,13 +42,13 @@ def rare_error(
     temperature: float = 1.0,
 ) -> Float[np.ndarray, " m"]:
     """The error of each reported sd as a share of it, where rare values make it; 0 elsewhere."""
+    none, d = np.zeros(len(ess)), z.shape[-1]
+    count = 2 ** int(np.log2(min(POINTS, max(1, NUMBERS // len(ess)))))
+    if not bends(problem) or d > MOST or z.size < 2 * d**2 or count < 2**10:
+        return none
     from scipy.stats import qmc  # half a second to import
 
-    flat, d = z.reshape(-1, z.shape[-1]).astype(np.float64), z.shape[-1]
-    none = np.zeros(len(ess))
-    count = 2 ** int(np.log2(min(POINTS, max(1, NUMBERS // len(ess)))))
-    if not bends(problem) or d > MOST or len(flat) < 2 * d or count < 2**10:
-        return none
+    flat = z.reshape(-1, d).astype(np.float64)
     mean, covariance = flat.mean(axis=0), np.atleast_2d(np.cov(flat.T))
     try:
         F = np.linalg.cholesky(covariance)

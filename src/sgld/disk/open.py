@@ -160,6 +160,11 @@ def _reader_of(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Rea
                 "sep and decimal are of files of text, and .npy is none; leave them out."
             )
         return [existing(leaf) for leaf in leaves], partial(Arrays, data)
+    if listed := _arrays_listed(data):
+        raise UsageError(
+            f"a list is the parts of a table, and {listed} is an array; give .npy files in a tuple or dict, one for each "
+            "leaf of a datum."
+        )
     if of_files:
         files = table_files(data)
         return files, lambda: TableReader(TableFiles(files, columns, **asked.as_text), columns)
@@ -204,6 +209,12 @@ def _database(asked: Asked, cache: Cache) -> tuple[list[Path], Callable[[], Read
     return files, lambda: TableReader(
         DuckDB(first, query, asked.table, cache.folder), asked.columns
     )
+
+
+def _arrays_listed(data: Any) -> str | None:
+    """The first .npy file of a list."""
+    parts = [str(part) for part in data if _is_path(part)] if isinstance(data, list) else []
+    return next((part for part in parts if part.lower().endswith(".npy")), None)
 
 
 def _is_path(value: Any) -> bool:

@@ -25,7 +25,7 @@ import scipy.fft
 from jaxtyping import Float
 from scipy.special import ndtri
 
-__all__ = ["Method", "Mixing", "ess", "mixing", "r_hat"]
+__all__ = ["BLOCK", "Method", "Mixing", "ess", "mixing", "r_hat", "side_by_side"]
 
 Values = Float[np.ndarray, "chain draw parameter"]
 PerParameter = Float[np.ndarray, " parameter"]
@@ -130,13 +130,18 @@ def _over_blocks(
             with np.errstate(divide="ignore", invalid="ignore"):
                 out[:, np.arange(count)[here][moving]] = function(x[moving], *own)
 
-    begins = range(0, count, size)
-    if len(begins) == 1:
-        one(0)
+    side_by_side(one, range(0, count, size))
+    return out
+
+
+def side_by_side(one: Callable[[int], None], begins: range) -> None:
+    """one(begin) of every block, in as many threads as there are processors."""
+    if len(begins) <= 1:
+        for begin in begins:
+            one(begin)
     else:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(one, begins))
-    return out
 
 
 def _halves(x: Block) -> Float[np.ndarray, "p chains half"]:
@@ -206,8 +211,10 @@ def _split_r_hat(x: Block) -> Float[np.ndarray, " p"]:
 def _gap(halves: Block) -> Float[np.ndarray, " p"]:
     """Between neighbouring means, the largest that no chain has one half on either side of.
 
-    Of a chain that drifts the halves are far apart too; it stands in no group.
+    Of a chain that drifts the halves are far apart too; it stands in no group. One chain has no gap.
     """
+    if halves.shape[1] < 4:
+        return np.zeros(len(halves))
     means, chains = halves.mean(axis=-1), halves.shape[1] // 2
     place = np.argsort(np.argsort(means, axis=1), axis=1)
     ends = np.sort(np.stack([place[:, :chains], place[:, -chains:]]), axis=0)
@@ -227,7 +234,8 @@ def _ess(x: Block) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
     length = scipy.fft.next_fast_len(2 * n, real=True)
     waves = np.asarray(scipy.fft.rfft(x - means, length))
     # the chains' spectra are summed before the way back, which is linear
-    power = np.square(np.real(waves)).sum(axis=1) + np.square(np.imag(waves)).sum(axis=1)
+    square = lambda part: np.einsum("pmf,pmf->pf", part, part)  # noqa: E731
+    power = square(np.real(waves)) + square(np.imag(waves))
     covariance = np.asarray(scipy.fft.irfft(power, length))[:, :n] / (n * m)
     alone = covariance[:, :1].copy()
     total = alone + means[..., 0].var(axis=1, ddof=1)[:, None]

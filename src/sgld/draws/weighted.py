@@ -161,7 +161,23 @@ class Estimates:
     @cached_property
     def sd(self) -> Float[np.ndarray, " parameter"]:
         """The root of the weighted variance."""
-        return np.sqrt(var(self.values, self.weights))
+        share = (self.weights**2).sum() / self.weights.sum() ** 2
+        second = self._central[0]
+        return np.sqrt(second / (1 - share)) if share < 1 else np.full_like(second, np.nan)
+
+    @cached_property
+    def _central(self) -> Float[np.ndarray, "2 parameter"]:
+        """Means of c^2 and c^4, of blocks of parameters side by side."""
+        out, size = np.empty((2, len(self.mean))), max(1, mixing.BLOCK // self.weights.size)
+
+        def one(begin: int) -> None:
+            here = slice(begin, begin + size)
+            squares = (self.values[..., here] - self.mean[here]) ** 2
+            out[0, here] = mean(squares, self.weights)
+            out[1, here] = mean(squares**2, self.weights)
+
+        mixing.side_by_side(one, range(0, len(self.mean), size))
+        return out
 
     @cached_property
     def squares(self) -> Values:
@@ -196,10 +212,9 @@ class Estimates:
     @cached_property
     def kurtosis(self) -> Float[np.ndarray, " parameter"]:
         """Mean c^4 / (mean c^2)^2: 3 for a Gaussian; NaN where the draws do not move."""
-        squares = (self.values - self.mean) ** 2
-        second = mean(squares, self.weights)
+        second, fourth = self._central
         with np.errstate(divide="ignore", invalid="ignore"):
-            return mean(squares**2, self.weights) / second**2
+            return fourth / second**2
 
     @cached_property
     def mean_se(self) -> Float[np.ndarray, " parameter"]:

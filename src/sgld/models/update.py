@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,9 @@ def update(
     more = None if new is None else TableSource.like(asked["data"], new, sep, decimal)
     with told(progress, SAMPLING):
         with stage("data"), reading(run):
-            grown = _grown_on_disk if is_on_disk(asked["data"]) else _grown
+            grown = (
+                partial(_grown_on_disk, progress=progress) if is_on_disk(asked["data"]) else _grown
+            )
             model, changed, source = grown(asked, more, rows)
             before, ask = plan_of(directory), asked_again(directory, asked, Given({}))
 
@@ -201,13 +204,13 @@ def _saying_what_changed(asked: dict[str, Any]) -> Iterator[None]:
 
 
 def _grown_on_disk(
-    asked: dict[str, Any], source: TableSource | None, rows: Int[np.ndarray, " m"]
+    asked: dict[str, Any], source: TableSource | None, rows: Int[np.ndarray, " m"], progress: bool
 ) -> tuple[FormulaModel, Changed, dict[str, Any]]:
     """The same of a design on the disk: of the old table no cell is read, but of levels where rows went."""
     stored, spec, seed, rows = asked["data"], asked["model"], int(asked["seed"]), np.sort(rows)
     parts, went = stored.get("parts", [stored]), None
     if len(rows):
-        old = streamed_of(stored, spec, seed).model(spec)
+        old = streamed_of(stored, spec, seed).model(spec, progress=False)
         check_drop(rows, old.num_data + old.num_dropped)
         went = _called_so(old, rows)
         all_gone = renumbered_drop(np.asarray(parts[-1].get("dropped", []), np.int64), rows)
@@ -220,7 +223,7 @@ def _grown_on_disk(
             new = {**source.as_json(streamed.digests()[-1]), **ON_DISK}
         if len(rows):
             streamed.check_levels(spec)
-    model = streamed.model(spec)
+    model = streamed.model(spec, progress)
     first = model.num_data + model.num_dropped - read
     told = as_grown({"path": stored["path"]}, new, rows)
     grown = {**told, "parts": parts if new is None else [*parts, new], **ON_DISK}

@@ -28,6 +28,7 @@ __all__ = [
     "log_density",
     "prior_curvature",
     "row_directions",
+    "value",
     "value_and_gradient",
 ]
 
@@ -74,6 +75,17 @@ def value_and_gradient(
     piece = lambda b: jax.value_and_grad(problem.log_likelihood)(z, b.rows, b.weight)  # noqa: E731
     likelihood, slope = _over_pieces(problem.source, problem.source.row_width, piece)
     return value + likelihood, gradient + slope
+
+
+@spread(prior=True)
+@jax.jit
+def value(problem: Problem, z: Float[Array, " d"]) -> Float[Array, ""]:
+    """Log posterior density at z, without the gradient: a third of the price."""
+    prior = problem.log_prior(z)
+    if not problem.has_rows:
+        return prior
+    piece = lambda b: problem.log_likelihood(z, b.rows, b.weight)  # noqa: E731
+    return prior + _over_pieces(problem.source, problem.source.row_width, piece)
 
 
 def log_density(problem: Problem, z: Float[Array, " d"]) -> Float[Array, ""]:

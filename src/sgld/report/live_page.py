@@ -11,7 +11,7 @@ from ..errors import plain
 from .canvas import shorten
 from .live import Live
 from .style import PAGE
-from .text import says
+from .text import ordinal, says
 
 __all__ = ["EVERY", "as_error_page", "as_lines", "as_page"]
 
@@ -53,7 +53,7 @@ def as_page(live: Live, name: str) -> str:
     for i in live.worst[:TRACED] if live.draws.shape[1] else []:
         chains = [list(enumerate(chain[::every, i])) for chain in live.draws[:6]]
         apart = every * live.every
-        figures.append(_figure(shorten(live.names[i], 40), chains, f"every {apart}. draw" if apart > 1 else "draws"))  # fmt: skip
+        figures.append(_figure(shorten(live.names[i], 40), chains, f"every {ordinal(apart)}draw"))  # fmt: skip
     note = _left_out(live, len(live.rows())) if live.rows() else ""
     body = (
         f'<section class="banner unknown" id="verdict"><p class="word">{says(live.state)}</p>'

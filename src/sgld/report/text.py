@@ -19,7 +19,16 @@ from ..draws.weighted import max_r_hat
 from ..models.rows import as_numbers
 from .canvas import printable
 
-__all__ = ["banner", "definitions", "layers", "says", "table", "what_was_asked", "what_was_chosen"]
+__all__ = [
+    "banner",
+    "definitions",
+    "layers",
+    "ordinal",
+    "says",
+    "table",
+    "what_was_asked",
+    "what_was_chosen",
+]
 
 MOST_ROWS = 400
 
@@ -171,7 +180,7 @@ def what_was_chosen(plan: dict[str, Any], info: dict[str, Any], last_step_size: 
             ("temperature", f"{plan['temperature']:g}" if "temperature" in plan else None),
             ("preconditioner", says(plan.get("preconditioner"))),
             ("burn-in", f"{plan.get('burn_in', 0):,} steps"),
-            ("thinning", f"a draw every {_ordinal(plan.get('thin', 1))}step"),
+            ("thinning", f"a draw every {ordinal(plan.get('thin', 1))}step"),
             ("steps", f"{steps:,} a chain{passes}" if steps else None),
             ("distance from Gaussian", _nu(plan.get("nu"))),
             ("predicted", _predicted(info.get("predicted"))),
@@ -192,7 +201,8 @@ def _step_size(first: float | None, last: float) -> str | None:
     return text.replace("e-0", "e\N{MINUS SIGN}")
 
 
-def _ordinal(thin: int) -> str:
+def ordinal(thin: int) -> str:
+    """Before the word that is counted: "3rd ", and nothing for 1."""
     ends = {1: "st", 2: "nd", 3: "rd"}
     end = "th" if thin % 100 in (11, 12, 13) else ends.get(thin % 10, "th")
     return "" if thin == 1 else f"{thin}{end} "

@@ -177,6 +177,7 @@ def test_a_bad_number_far_inside_is_named_by_its_row(opened, tmp_path, monkeypat
         (5, {}, "Got int"),
         ({"x": 3}, {}, "Got dict"),
         ({"x": X}, {}, "a dict of arrays is not opened"),
+        (["x.npy", "y.npy"], {}, r"x\.npy is an array; give \.npy files in a tuple or dict"),
         (X, {"columns": "a"}, "items are taken as they are"),
         (X, {"missing": "keep"}, "missing must be one of error, drop"),
         (X, {"seed": -1.5}, "seed"),

@@ -89,3 +89,14 @@ def test_independent_draws_have_the_textbooks_standard_errors(law, kurtosis):
     np.testing.assert_allclose(1 / np.sqrt(found.ess), 1 / np.sqrt(n), rtol=0.15)
     np.testing.assert_allclose(found.sd_se, np.sqrt((kurtosis - 1) / (4 * n)), rtol=0.15)
     np.testing.assert_allclose(found.sd, values.std((0, 1), ddof=1), rtol=1e-12)
+
+
+def test_moments_are_the_same_in_blocks_of_parameters(monkeypatch):
+    """Of weighted draws; the blocks do not divide the parameters evenly."""
+    rng = np.random.default_rng(1)
+    values, weights = rng.standard_normal((2, 50, 7)).astype(np.float32), rng.random((2, 50))
+    monkeypatch.setattr("sgld.draws.mixing.BLOCK", 3 * weights.size)
+    found, centred = weighted.Estimates(values, weights), values - weighted.mean(values, weights)
+    fourth = weighted.mean(centred**4, weights) / weighted.mean(centred**2, weights) ** 2
+    np.testing.assert_allclose(found.sd, np.sqrt(weighted.var(values, weights)), rtol=1e-12)
+    np.testing.assert_allclose(found.kurtosis, fourth, rtol=1e-12)

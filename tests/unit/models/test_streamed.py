@@ -234,7 +234,7 @@ def test_rows_are_dropped_as_if_they_had_never_been(tmp_path, monkeypatch):
                 assert found.manifest[name] == expected.manifest[name]
 
 
-def test_a_run_on_the_disk_forgets_rows(tmp_path):
+def test_a_run_on_the_disk_forgets_rows(tmp_path, capsys):
     """Dropped twice, and with more appended; what cannot be is a sentence, and writes nothing."""
     old, formula = made(), "count ~ x + town"
     folder, run = laid(tmp_path / "old", old), tmp_path / "run"
@@ -243,6 +243,7 @@ def test_a_run_on_the_disk_forgets_rows(tmp_path):
     sgld.fit(folder, formula, out=run, **few)
     less = update(run, drop=[17, 3], out=tmp_path / "less", progress=False)
     twice = update(tmp_path / "less", tmp_path / "new.parquet", drop=[0], out=tmp_path / "twice", progress=False)  # fmt: skip
+    assert capsys.readouterr().err == ""
     stay = pa.array(~np.isin(np.arange(N), [0, 3, 17]))
     table = pa.concat_tables([old.filter(stay), made(200, 1)])
     whole = FormulaModel.build(table, formula, "poisson", missing="drop")
@@ -251,7 +252,7 @@ def test_a_run_on_the_disk_forgets_rows(tmp_path):
     asked = RunDirectory(run).begun()
     held = FormulaModel.from_spec(asked["model"], old)
     row = np.isin(np.asarray(held.row_numbers), [3, 17])
-    _, changed, _ = updating._grown_on_disk(asked, None, np.array([17, 3]))
+    _, changed, _ = updating._grown_on_disk(asked, None, np.array([17, 3]), False)
     for ours, theirs in zip(jax.tree.leaves(changed.went), jax.tree.leaves(held.data), strict=True):
         np.testing.assert_allclose(np.sort(ours, 0), np.sort(np.asarray(theirs)[row], 0), rtol=3e-6, atol=3e-6)  # fmt: skip
     assert changed.gone.tolist() == [3, 17] and not len(changed.called)

@@ -146,6 +146,8 @@ def test_the_worst_of_many_parameters_are_shown():
     assert len(live.rows()) == SHOWN and "b77" in [name for name, _, _ in live.rows()]
     assert f"the {SHOWN} parameters that agree least, of 100" in as_lines(live)
     assert list(live.history())[-1][1].r_hat == pytest.approx(live.agreement.r_hat)
+    assert "every draw" in as_page(live, "run")
+    assert "every 22nd draw" in as_page(replace(live, every=22), "run")
 
 
 def test_a_chunk_is_read_once(tmp_path, monkeypatch):
