@@ -49,7 +49,8 @@ test-lowest: $(LOWEST)/.stamp
 		-W ignore::FutureWarning -W ignore::PendingDeprecationWarning --deselect $(LUCKY) $(LOWEST_TESTS)
 
 test-types: .venv/.stamp
-	SGLD_CHECK_TYPES=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not torch"
+	SGLD_CHECK_TYPES=1 $(BIN)/python -m pytest -n 2 --dist worksteal \
+		-m "not slow and not torch and not unchecked"
 
 mutants: .venv/.stamp
 	$(BIN)/python tests/mutants.py

@@ -38,6 +38,9 @@ Method = Literal["nuts", "hmc", "mala", "metropolis"]
 FamilyName = Literal[
     "gaussian", "student-t", "bernoulli", "binomial", "categorical", "poisson", "negative-binomial",
     "gamma",
+    # their other names
+    "normal", "linear", "ols", "lm", "robust", "student", "t", "logistic", "logit", "binary", "multinomial", "multiclass",
+    "softmax", "count", "negbin", "negbinomial", "nb",
 ]  # fmt: skip
 PlotKind = Literal["forest", "trace", "marginal", "pair", "ppc", "verdict"]
 PredictionKind = Literal["outcome", "mean", "class"]

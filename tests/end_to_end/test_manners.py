@@ -214,6 +214,7 @@ def test_predictions_carry_ids_and_are_of_the_kind_asked(packed, frame):
         (("--id", "sd", "--decimal", ","), "rename that of the table"),
     ],
 )
+@pytest.mark.unchecked
 def test_predictions_that_cannot_be(packed, frame, options, said):
     path, _ = packed
     frame.assign(sd=1).to_csv(path / "old.csv", index=False, sep=";", decimal=",")

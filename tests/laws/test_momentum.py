@@ -117,6 +117,7 @@ def test_one_step_is_the_matrix_of_the_paper(sampler, d):
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("gamma", [0.01, 1.0, 5.0])
+@pytest.mark.unchecked
 def test_the_flow_of_ubu_is_the_exact_one(gamma):
     """Its noise against the integral of exp(F s) diag(0, 2 gamma T) exp(F s)', by Van Loan's block."""
     t, T, sampler = 0.35, 1.7, sgld.UBU(gamma)

@@ -115,3 +115,11 @@ def test_sgld_asked_for_takes_a_step_by_its_own_rule(batches):
     plan = draws.plan.setup
     assert isinstance(plan.sampler, sgld.SGLD) and not plan.corrected and plan.predictions
     assert np.isfinite(draws.position["w"]).all()
+
+
+def test_draws_that_were_asked_for_are_not_dropped_where_more_are_wanted(monkeypatch):
+    """`ess=` goes on, and memory for what it adds ends; the draws of `num_draws` had theirs."""
+    monkeypatch.setattr("sgld.tune.network_lengths.MOST_NUMBERS", 2**10)
+    given = {"step_size": 5e-5, "sampler": sgld.BAOA(), "gradient": sgld.Full(), "burn_in": 100}
+    draws = run(num_draws=200, thin=2, num_chains=2, ess=4000, max_seconds=30, **given)
+    assert draws.num_draws >= 100 and draws.plan.setup.thin > 2  # every second of 200 at the least

@@ -290,4 +290,29 @@ NETWORKS = [
         "MANY_ERRORS = 3.0", "MANY_ERRORS = 1.5",
         "tests/unit/networks/test_held_back.py::test_three_standard_errors_are_the_limit",
     ),
+    Mutant(
+        "given: a noise that is not of the drift's matrix is taken", "preconditioner/given.py",
+        "apart > SAME or", "False or",
+        "tests/unit/preconditioner/test_given.py::test_what_is_not_one_matrix_is_refused",
+    ),
+    Mutant(
+        "given: a pullback that is not the noise's transpose is taken", "preconditioner/given.py",
+        "or turned > SAME", "or False",
+        "tests/unit/preconditioner/test_given.py::test_what_is_not_one_matrix_is_refused",
+    ),
+    Mutant(
+        "networks: draws that were asked for are dropped for those that ess= adds", "run/execute.py",
+        "max(setup.num_draws, held(problem, setup.num_chains))", "held(problem, setup.num_chains)",
+        "tests/laws/test_network_run.py::test_draws_that_were_asked_for_are_not_dropped_where_more_are_wanted",
+    ),
+    Mutant(
+        "labels: any that says nothing stays", "probe/labels.py",
+        "y >= 0 or not silent(y)", "not silent(y)",
+        "tests/unit/networks/test_labels.py::test_rows_of_a_negative_label_may_say_nothing",
+    ),
+    Mutant(
+        "labels: every negative one stays", "probe/labels.py",
+        "y >= 0 or not silent(y)", "y >= 0",
+        "tests/unit/networks/test_labels.py::test_one_that_the_network_has_no_class_for_is_told_with_its_row",
+    ),
 ]  # fmt: skip

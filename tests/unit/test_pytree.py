@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import sgld
@@ -108,7 +109,7 @@ def _posterior():
 
 def test_a_law_is_that_of_its_own_sampler():
     """Seen once in a suite: UBU's law was BAOA's, whose structure JAX took for UBU's."""
-    one = jnp.eye(1)
+    one = np.eye(1)
     law = Law.of(one, one, 0 * one)
     variance = [AffineLaw(law, s).covariance(0.16)[0, 0] for s in (sgld.BAOA(), sgld.UBU())]
     assert variance[0] == pytest.approx(1, abs=1e-9) and variance[1] < 1 - 1e-3

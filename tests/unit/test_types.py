@@ -57,14 +57,14 @@ def test_the_error_names_the_words_that_are_possible(reported):
 
 def test_the_words_are_those_that_run():
     from sgld.data.order import ORDERS
-    from sgld.models.family import FAMILIES
+    from sgld.models.family import ALIASES, FAMILIES
     from sgld.referee.reference import METHODS
     from sgld.variational.fit import FAMILIES as VARIATIONAL
     from sgld.variational.objective import KL_WEIGHTS
 
     assert set(get_args(typing.Order)) == set(ORDERS)
     assert set(get_args(typing.Method)) == set(METHODS)
-    assert set(get_args(typing.FamilyName)) == set(FAMILIES)
+    assert set(get_args(typing.FamilyName)) == {*FAMILIES, *ALIASES}
     assert set(get_args(typing.VariationalFamily)) == set(VARIATIONAL)
     assert set(get_args(typing.KLWeights)) == set(KL_WEIGHTS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -10,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
-from numpy.typing import ArrayLike
 
 from ..device import sent
 from ..pytree import as_pytree
@@ -63,7 +63,9 @@ class AlwaysIn(Source):
     order: str = field(metadata={"static": True})
 
     @classmethod
-    def of(cls, source: Source, numbers: ArrayLike) -> AlwaysIn:
+    def of(
+        cls, source: Source, numbers: Sequence[int] | Int[Array, " m"] | Int[np.ndarray, " m"]
+    ) -> AlwaysIn:
         """`source` with the rows of these numbers, no two the same, in every batch."""
         among, left = sent(numbers, np.int32), None
         if source.num_data <= LISTED:

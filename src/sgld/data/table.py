@@ -213,7 +213,7 @@ def existing(path: str | Path) -> Path:
         raise DataError(f"there is no file {path}, nor a folder {path.parent}; check the path.")
     if set(path.name) & set("*?["):
         raise DataError(
-            f"there is no file {path}; a pattern is not filled in: name the folder {path.parent}, a list of files, or a "
+            f"there is no file {path}; a pattern is not filled in: name the folder {path.parent}, or a "
             f"query, \"select * from '{path}'\"."
         )
     siblings = [p.name for p in path.parent.iterdir() if {*FORMATS} & {*p.suffixes}]

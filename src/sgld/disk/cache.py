@@ -224,7 +224,7 @@ class Cache:
                 done += len(part)
                 told(done, began.st_size)
         digest = found.hexdigest()
-        if stamp_of(path) == before and _now(memory.parent) - before[1] > RACY:
+        if stamp_of(path) == before and _now(memory.parent) - max(before[1], before[3]) > RACY:
             with contextlib.suppress(RunError):
                 write_json(memory, {"stamp": before, "sha256": digest})
         return digest

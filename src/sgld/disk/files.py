@@ -64,8 +64,9 @@ class TableFiles:
         self.paths = list(paths)
         self.name = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
         kind = kind_of_file(paths[0])
+        self.is_text = kind == "csv"
         csv = partial(_Csv, sep=sep, decimal=decimal, as_text=as_text)
-        if kind != "csv" and (sep is not None or decimal != "."):
+        if not self.is_text and (sep is not None or decimal != "."):
             raise UsageError(
                 f"sep and decimal are of files of text, and {paths[0]} is none; leave them out."
             )

@@ -88,6 +88,8 @@ def open(
       (400, 'trusted')
     """
     check_seed(seed)
+    if not (sep is None or isinstance(sep, str)) or not isinstance(decimal, str):
+        raise UsageError(f"sep and decimal must be text. Got {sep!r} and {decimal!r}.")
     if missing not in MISSING:
         raise UsageError(
             f"missing must be one of {', '.join(MISSING)}. Got {missing!r}."
@@ -187,7 +189,7 @@ def _refuse_what_is_held(data: Any) -> None:
             f"a {type(data).__name__} of arrays is not opened: give arrays in memory as they are, sgld.sample(posterior, (x, "
             "y), ...), and of files their paths, or one data set whose items are a datum each."
         )
-    if (hasattr(data, "columns") and not hasattr(data, "ndim")) or hasattr(data, "iloc"):
+    if any(hasattr(data, name) for name in ("iloc", "__dataframe__", "__arrow_c_stream__")):
         raise UsageError(
             f"a {type(data).__name__} is in memory already: give its columns as arrays to sgld.sample, or the table to "
             "sgld.fit, or the file it is from to sgld.open."

@@ -72,7 +72,15 @@ class TableReader:
         arrow = need("pyarrow", "tables")
         names = [name for name in self._columns if self._kinds[name] == "text"]
         cells = {name: arrow.chunked_array([batch.column(name)]) for name in names}
-        raise_all(written_number(name, column) for name, column in cells.items())
+        found = [written_number(name, column) for name, column in cells.items()]
+        if not getattr(
+            self.table, "is_text", False
+        ):  # how cells are written is nobody's choice here
+            cast = "make numbers of them in a query, or name the other columns in columns"
+            found = [
+                None if trouble is None else trouble._replace(remedy=cast) for trouble in found
+            ]
+        raise_all(found)
 
     def _piece(self, batch: pyarrow.RecordBatch, first: int) -> Piece:
         missing = np.zeros(batch.num_rows, bool)
@@ -112,7 +120,7 @@ def _kind(name: str, table: Batches) -> tuple[str, np.dtype]:
         return "number", np.dtype(np.float64)
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return "text", KINDS["text"]
-    if types.is_null(kind) and not table.num_rows:
+    if types.is_null(kind) and not any(batch.num_rows for batch in table.batches([name])):
         raise DataError(f"{table.name} has no row; at least one is needed.")
     what = "no values at all" if types.is_null(kind) else f"{kind} values"
     raise DataError(

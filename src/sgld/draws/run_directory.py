@@ -180,6 +180,8 @@ class RunDirectory:
             return f"read it: {self.call()}"
         if asked.get("kind") == "formula" and not asked.get("data"):
             return "fit its table again, which was in memory and is not stored."
+        if asked.get("updates") and (self.next() or not exists(self.path / "setup.npz")):
+            return f"update {asked['updates']} with the same rows again: nothing is drawn yet."
         return f"go on with it: {self.call()}"
 
     def next(self) -> dict[str, Any]:
@@ -193,10 +195,10 @@ class RunDirectory:
         """A sentence for whoever reads a run that is to be replaced."""
         if not self.next():
             return None
-        return (
-            f"another run is to replace the one in {self.path}, and has no plan yet: this is the one before, and "
-            f"{self.call()} goes on with the next."
-        )
+        what = f"another run is to replace the one in {self.path}, and has no plan yet: this is the one before"
+        if self.next().get("updates"):
+            return f"{what}; the next is an update, which is made again."
+        return f"{what}, and {self.call()} goes on with the next."
 
     def take_up(self) -> None:
         """Go on with the next run, where one is to replace this one."""
@@ -279,7 +281,7 @@ class RunDirectory:
         except FileNotFoundError as error:
             if name == "run.json" and self.next():
                 raise RunError(
-                    f"{self.path} was left while one run replaced another; go on with the next: {self.call()}"
+                    f"{self.path} was left while one run replaced another; {self.remedy()}"
                 ) from error
             raise RunError(f"{self.path} holds no {name}, so it is not a run directory.") from error
         if name != "run.json":

@@ -16,6 +16,7 @@ from ..draws.draws import Draws
 from ..errors import UsageError
 from ..posterior import Posterior
 from ..preconditioner.fixed import Scalar
+from ..preconditioner.given import given
 from ..problem.prepare import prepare
 from ..typing import Preconditioner
 from .energy import around, log_acceptance
@@ -104,7 +105,7 @@ def rejection_rate(
         raise UsageError(
             f"preconditioner must be Scalar, Diagonal, Dense or LowRank: a fixed D. Got {D!r}."
         )
-    D = D.prepare(problem.layout)
+    D = given(D, problem.layout)
     local = around(problem, problem.start)
     key = jax.random.fold_in(jax.random.key(seed), 6)
     xi = jax.random.normal(key, (num_proposals, zs.shape[1]), zs.dtype)

@@ -121,7 +121,10 @@ def update(
         )
     if new is None and (sep is not None or decimal is not None):
         raise UsageError("sep and decimal are of the file of new rows; give it, or leave them out.")
-    rows = np.asarray(list(drop), np.int64)
+    rows = np.asarray(list(drop))
+    if len(rows) and (rows.ndim != 1 or rows.dtype.kind not in "iu"):
+        raise UsageError(f"drop must hold whole numbers of rows. Got {list(drop)[:3]!r}.")
+    rows = rows.astype(np.int64)
     directory = RunDirectory(run)
     asked = directory.begun()
     if asked.get("kind") != "formula" or not directory.finished() or not asked.get("data"):

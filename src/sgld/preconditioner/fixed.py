@@ -84,7 +84,8 @@ class Diagonal:
     def prepare(self, layout: Layout) -> Diagonal:
         """Checked and flat: UsageError for a wrong shape or an entry that is not positive."""
         array = self.array
-        if jax.tree.structure(array) == layout.treedef:
+        flat = jax.tree.map(jnp.shape, array) == (layout.dimension,)
+        if not flat and jax.tree.structure(array) == layout.treedef:
             array = layout.ravel(array)
         array = np.asarray(array) if isinstance(array, (list, tuple)) else array
         if jax.tree.map(jnp.shape, array) != (layout.dimension,):

@@ -73,7 +73,8 @@ class Kronecker:
                 "give sgld.networks.kronecker(posterior, data, position)."
             )
         count, dtype = len(layout.shapes), layout.dtype
-        if not len(self.left) == len(self.right) == len(self.scale) == count:
+        factors = (self.left, self.right, self.scale)
+        if any(not isinstance(part, (tuple, list)) or len(part) != count for part in factors):
             raise UsageError(
                 f"Kronecker needs a left, a right and a scale for each of the position's {count} leaves."
             )
@@ -82,7 +83,7 @@ class Kronecker:
         ):
             shapes = [[] if part is None else [*np.shape(part)] for part in (U, V, s)]
             size, got = math.prod(shape), shapes[2]
-            square = U is None or shapes[:2] == [2 * got[:1], 2 * got[-1:]]
+            square = U is None or (len(got) == 2 and shapes[:2] == [2 * got[:1], 2 * got[-1:]])
             if math.prod(got) != size or (U is None) != (V is None) or not square:
                 raise UsageError(
                     f"Kronecker has factors of shapes {shapes[0]}, {shapes[1]} and {got} for leaf {name!r} of "

@@ -3,18 +3,21 @@
 Nobody says which part of a datum is its label. It is the whole number y for which
 
     log p(datum with y = k | theta) = log softmax(predict(theta, datum))[k]      k = 0, 1, ..., K - 1.
+
+A negative y for which the log likelihood is 0 says that there is no label, and stays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from ..errors import DataError
 from ..layout import leaf_names
@@ -49,7 +52,8 @@ def check_labels(problem: Problem, seed: int) -> None:
         classes = np.unique(np.linspace(0, count - 1, min(count, TRIED)).round().astype(int))
         apart = _apart(predictions, problem.target, problem.start, place, tuple(classes.tolist()))
         if float(apart) < SAME:
-            _within(problem, seed, _Leaf(place), name, count)
+            silent = partial(_says_nothing, predictions, problem, place)
+            _within(problem, seed, _Leaf(place), name, count, silent)
 
 
 def _first(rows: PyTree) -> PyTree:
@@ -61,20 +65,37 @@ def _apart(
     predictions: Predictions, target: Target, z: Array, place: int, classes: tuple[int, ...]
 ) -> Array:
     """What log likelihoods of the first row differ by from log probabilities, the leaf at `place` being its class."""
+    position, k = _moved(target, z), jnp.array(classes)
+    logp = jax.nn.log_softmax(predictions.of_position(target, position)[0])
+    found = _labelled(predictions, target, position, place, k)
+    apart = jnp.max(jnp.abs(found - logp[k]) / (1 + jnp.abs(logp[k])))
+    return jnp.where(jnp.ptp(logp[k]) > 100 * SAME, apart, jnp.inf)
+
+
+def _moved(target: Target, z: Array) -> PyTree:
+    """A position near the start: of weights that are all 0 every class has one probability."""
+    return target.position(z + MOVED * jax.random.normal(jax.random.key(0), z.shape, z.dtype))
+
+
+def _labelled(
+    predictions: Predictions, target: Target, position: PyTree, place: int, k: Int[Array, " m"]
+) -> Float[Array, " m"]:
+    """Log likelihoods of the first row with each of these labels."""
     likelihood = target.posterior.log_likelihood
     assert likelihood is not None
-    # of weights that are all 0 every class has one probability
-    position = target.position(z + MOVED * jax.random.normal(jax.random.key(0), z.shape, z.dtype))
     leaves, treedef = jax.tree.flatten(_first(predictions.rows))
-    logp = jax.nn.log_softmax(predictions.of_position(target, position)[0])
 
     def at(k: Array) -> Array:
         own = [*leaves[:place], k.astype(leaves[place].dtype), *leaves[place + 1 :]]
         return likelihood(position, treedef.unflatten(own))
 
-    k = jnp.array(classes)
-    apart = jnp.max(jnp.abs(jax.vmap(at)(k) - logp[k]) / (1 + jnp.abs(logp[k])))
-    return jnp.where(jnp.ptp(logp[k]) > 100 * SAME, apart, jnp.inf)
+    return jax.vmap(at)(k)
+
+
+def _says_nothing(predictions: Predictions, problem: Problem, place: int, label: int) -> bool:
+    target = problem.target
+    position = _moved(target, problem.start)
+    return float(_labelled(predictions, target, position, place, jnp.array([label]))[0]) == 0
 
 
 @as_pytree
@@ -89,9 +110,13 @@ def _looked_at(problem: Problem, leaf: _Leaf, rows: PyTree) -> Int[Array, " n"]:
     return jax.tree.leaves(rows)[leaf.place]
 
 
-def _within(problem: Problem, seed: int, leaf: _Leaf, name: str, count: int) -> None:
+def _within(
+    problem: Problem, seed: int, leaf: _Leaf, name: str, count: int, silent: Callable[[int], bool]
+) -> None:
+    silent = lru_cache(silent)
     for numbers, found in each_row(_looked_at, problem, leaf, 1):
         bad = (found < 0) | (found >= count)
+        bad[bad] = [y >= 0 or not silent(y) for y in found[bad].tolist()]
         if bad.any():
             rows = problem.source.original_rows(numbers[bad], seed)
             first = int(np.argmin(rows))

@@ -42,10 +42,15 @@ def with_probe_rows(posterior: Posterior, datum: Any) -> Posterior:
                 f"predict_at leaf {name!r} must have rows of shape {one.shape}, as the data have. Got an array of "
                 f"shape {array.shape}."
             )
-        rows.append(array.astype(one.dtype))
+        if array.dtype.kind not in "biuf":
+            raise UsageError(f"predict_at leaf {name!r} must hold numbers. Got {array.dtype}.")
         lengths.add(len(array))
-        if not np.isfinite(rows[-1]).all():
+        if not np.isfinite(array).all():
             raise DataError(f"predict_at leaf {name!r} holds a number that is not finite.")
+        with np.errstate(invalid="ignore"):  # of numbers beyond the type's
+            rows.append(array.astype(one.dtype))
+        if np.issubdtype(one.dtype, np.integer) and (rows[-1] != array).any():
+            raise UsageError(f"predict_at leaf {name!r} must hold whole numbers, as the data do.")
     if len(lengths) > 1 or 0 in lengths:
         raise UsageError(
             f"the arrays of predict_at must have one number of rows, at least 1. Got {sorted(lengths)}."

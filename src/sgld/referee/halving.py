@@ -138,7 +138,7 @@ class Halving:
 def step_halving(
     posterior: Posterior | Draws | Fit | Any,
     data: Any = None,
-    draws: Draws | None = None,
+    draws: Draws | Fit | None = None,
     *,
     seed: int | None = None,
     progress: bool = False,

@@ -226,7 +226,7 @@ def _attempt(
         seed=ask.seed,
         num_draws=setup.num_draws,
         more=partial(draws_to_go_on_to, problem, plan, ask, ess, host.keep),
-        most=held(problem, setup.num_chains)
+        most=max(setup.num_draws, held(problem, setup.num_chains))
         if setup.predictions and kernel.positions
         else math.inf,
         directory=host.directory,

@@ -9,6 +9,7 @@ from ..draws.setup import Setup
 from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
 from ..preconditioner.fixed import Scalar
+from ..preconditioner.given import given
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
@@ -20,8 +21,7 @@ __all__ = ["by_hand"]
 
 def by_hand(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
     """D = I, plain minibatches, reshuffled, no noise correction, in whatever is left open."""
-    D = Scalar(1.0) if is_auto(ask.preconditioner) else ask.preconditioner
-    D = D.prepare(problem.layout)
+    D = given(Scalar(1.0) if is_auto(ask.preconditioner) else ask.preconditioner, problem.layout)
     gradient, problem = plain_batches(problem, ask)
     always = None if is_auto(ask.always_in) else np.sort(np.asarray(ask.always_in, np.int64))
     problem = problem.with_always(always, ask.seed)

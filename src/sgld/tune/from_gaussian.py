@@ -16,6 +16,7 @@ from ..gradient.full import Full
 from ..law.affine import of_sampler
 from ..law.overdamped import Law, largest_step
 from ..preconditioner.fixed import Dense
+from ..preconditioner.given import given
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
@@ -50,7 +51,7 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
     laplace, nu = known.gaussian, known.nu
     assert isinstance(laplace, Laplace) and nu is not None
     dense = is_auto(ask.preconditioner)
-    D = None if dense else ask.preconditioner.prepare(problem.layout)
+    D = None if dense else given(ask.preconditioner, problem.layout)
     factor = laplace.factor
     if D is not None:
         small = problem.with_batches(min(DEFAULT_BATCH, problem.num_data), "reshuffle")

@@ -35,6 +35,7 @@ from ..gradient.full import Full
 from ..mesh import agreed
 from ..pace import Work
 from ..preconditioner.fixed import Diagonal
+from ..preconditioner.given import given
 from ..preconditioner.kronecker import Kronecker
 from ..probe.directions import stiffest
 from ..probe.layers import FEWEST_ENTRIES, Layers
@@ -221,7 +222,7 @@ def _metric(problem: Problem, ask: Request, zs: Array) -> Any:
     """D as asked for, or the diagonal of the chains' average."""
     learnt = isinstance(ask.preconditioner, Kronecker) and not ask.preconditioner.known
     if not is_auto(ask.preconditioner) and not learnt:
-        return ask.preconditioner.prepare(problem.layout)
+        return given(ask.preconditioner, problem.layout)
     rows = min(problem.num_data, FISHER_ROWS, max(FEWEST_ROWS, FISHER_NUMBERS // problem.dimension))
     if learnt:
         prior = np.mean([np.asarray(prior_curvature(problem, z)) for z in zs], axis=0)

@@ -18,6 +18,7 @@ from ..gaussian.noise import TUNING
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
 from ..preconditioner.fixed import Diagonal
+from ..preconditioner.given import given
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
@@ -48,7 +49,7 @@ def from_optimisers(problem: Problem, ask: Request, known: Known) -> Plan:
         squares = [np.asarray(squared_gradients(problem, problem.array(z))) for z in near]
         D = Diagonal(1 / (np.mean(squares, axis=0) + 1e-8)).prepare(problem.layout)
     else:
-        D = ask.preconditioner.prepare(problem.layout)
+        D = given(ask.preconditioner, problem.layout)
     matrix = settled(D, problem, near[0])
     stiffest = max(float(stiffness(problem, matrix, problem.array(z))) for z in near)
     h = ask.tolerance / max(1e-12, stiffest)

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..device import sent
+from ..errors import UsageError
 from ..preconditioner.kronecker import Kronecker, matrix_of
 from ..problem.problem import Problem
 from ..problem.rows import row_gradient
@@ -50,7 +51,12 @@ def learnt_factors(
 
 
 def _eigenvectors(problem: Problem, moment: Array) -> Array:
-    return problem.array(np.linalg.eigh(np.asarray(moment, np.float64))[1])
+    found = np.asarray(moment, np.float64)
+    if not np.isfinite(found).all():
+        raise UsageError(
+            "the rows' gradients are so large that their squares are not finite; scale inputs and outcomes to sds near 1."
+        )
+    return problem.array(np.linalg.eigh(found)[1])
 
 
 def _mean(problem: Problem, zs: Array, rows: int, turns: Any, shapes: Shapes) -> list[Any]:

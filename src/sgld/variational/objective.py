@@ -27,6 +27,7 @@ from ..posterior import Posterior
 from ..problem import sums
 from ..problem.prepare import prepare
 from ..problem.problem import Problem
+from ..problem.target import Target
 from ..typing import KLWeights, Number
 from .family import Family, Reparameterised, find_distributions, relaxed
 
@@ -94,7 +95,7 @@ def kl_weight(kind: KLWeights, b: Int[Array, ""] | int, num_blocks: int) -> Floa
 
 
 def block_objective(
-    problem: Problem, batch: Batch | None, weight: Array, z: Array, log_q: Array
+    problem: Problem | Target, batch: Batch | None, weight: Array, z: Array, log_q: Array
 ) -> tuple[Array, Array]:
     """F_b of one draw, and an unbiased estimate of the ELBO from the same numbers."""
     complexity = log_q - problem.log_prior(z)

@@ -58,6 +58,7 @@ def test_a_mesh_of_one_device_holds_what_memory_holds():
     np.testing.assert_array_equal(source.original_rows(np.arange(10), 5), plain.original_rows(np.arange(10), 5))  # fmt: skip
 
 
+@pytest.mark.unchecked
 def test_chains_that_a_mesh_does_not_divide():
     class Three:
         shape = {"chain": 3, "data": 1}  # noqa: RUF012

@@ -181,6 +181,7 @@ def test_a_bad_number_far_inside_is_named_by_its_row(opened, tmp_path, monkeypat
         (X, {"columns": "a"}, "items are taken as they are"),
         (X, {"missing": "keep"}, "missing must be one of error, drop"),
         (X, {"seed": -1.5}, "seed"),
+        (X, {"sep": 3}, "sep and decimal must be text. Got 3"),
     ],
 )
 def test_arguments_that_cannot_be_meant(opened, data, given, message):
@@ -199,6 +200,35 @@ def test_arguments_that_cannot_be_meant(opened, data, given, message):
 def test_what_is_in_memory_is_given_elsewhere(opened, data, message):
     with pytest.raises(UsageError, match=message):
         opened(data)
+
+
+def test_items_may_have_columns_of_their_own(opened):
+    class Rows:
+        columns = ("a", "b", "c")
+
+        def __len__(self):
+            return len(X)
+
+        def __getitem__(self, i):
+            return X[i]
+
+    assert opened(Rows()).num_data == len(X)
+
+
+def test_numbers_that_a_parquet_file_holds_as_text_are_not_of_its_spelling(opened, tmp_path):
+    pq.write_table(pa.table({"x": ["1,5", "2,5"], "y": [1.0, 2.0]}), tmp_path / "x.parquet")
+    with pytest.raises(
+        DataError, match=r"a decimal comma.*; make numbers of them in a query, or name the other"
+    ):
+        opened(tmp_path / "x.parquet")
+
+
+def test_a_query_whose_column_is_empty_has_rows(opened):
+    pytest.importorskip("duckdb")
+    with pytest.raises(DataError, match=r"column 'x' of .* holds no values at all"):
+        opened("select null as x, 1.0 as y from range(10)")
+    with pytest.raises(DataError, match="has no row"):
+        opened("select null as x from range(0)")
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])

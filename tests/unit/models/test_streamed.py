@@ -120,6 +120,7 @@ def test_workers_make_the_same_design(tmp_path, monkeypatch, formula, family, co
     assert seen[0] == 4 and sum(seen) >= 2 * N / 256 and mapped.workers is not None
 
 
+@pytest.mark.unchecked
 def test_passes_of_a_formula_are_mapped_over_workers(tmp_path):
     folder, seen = laid(tmp_path / "t", made()), []
     given = {"num_draws": 400, "progress": False}  # of 200, ESS is by luck above what is needed

@@ -121,6 +121,8 @@ def test_rows_that_say_something_else_are_searched_anew(folder):
         (UsageError, "nothing to update with", {}),
         (UsageError, "rows from 0 to 3999. Got 4000", {"drop": [4000]}),
         (UsageError, "no row twice", {"drop": [7, 7]}),
+        (UsageError, r"whole numbers of rows. Got \['a'\]", {"drop": ["a"]}),
+        (UsageError, r"whole numbers of rows. Got \[1.5\]", {"drop": [1.5]}),
         (DataError, "has no column 'z'", {"new": "lacks.parquet"}),
         (DataError, "other kinds of cells", {"new": "words.parquet"}),
     ],
@@ -316,6 +318,8 @@ def test_an_update_that_was_stopped_before_its_plan_is_made_again_not_resumed(fo
         RunError, match=r"an update of .*old that was stopped .*nothing drawn yet; .*overwrite=True"
     ):
         sgld.resume(folder / "stopped")
+    with pytest.raises(RunError, match=r"not finished; update .*old with the same rows again"):
+        sgld.load(folder / "stopped")
     again = update(
         folder / "old",
         folder / "new.parquet",

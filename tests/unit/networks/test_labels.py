@@ -56,6 +56,19 @@ def test_labels_within_the_classes_run_and_other_whole_numbers_may_be_any(model)
     assert run(model, Y).num_draws == 4
 
 
+def masked(params, row):
+    """Rows without a label say nothing; what they hold there is no class."""
+    known = (row["y"] >= 0) & (row["y"] < 3)
+    return jnp.where(known, of_logits(params, {**row, "y": jnp.clip(row["y"], 0, 2)}), 0.0)
+
+
+def test_rows_of_a_negative_label_may_say_nothing(monkeypatch):
+    monkeypatch.setitem(MODELS, "masked", (sgld.Posterior(PRIOR, masked, predict=logits), PARAMS))
+    assert run("masked", np.where(np.arange(60) % 7, Y, -1).astype(np.int32)).num_draws == 4
+    with pytest.raises(DataError, match="Got 3 in row 0 of 'y'"):  # as of labels from 1 on
+        run("masked", np.where(np.arange(60) % 7, Y, 3).astype(np.int32))
+
+
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_weights_in_half_precision_are_sampled_as_copies_in_float32_and_that_is_said(model, dtype):

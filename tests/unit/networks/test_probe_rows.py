@@ -40,6 +40,7 @@ def test_predictions_are_judged_at_the_rows_that_were_given():
         ((np.zeros((5, 3)), np.zeros(4)), "own", UsageError, "one number of rows"),
         ((np.zeros((0, 3)), np.zeros(0)), "own", UsageError, "at least 1"),
         ((np.full((5, 3), np.nan), np.zeros(5)), "own", DataError, "not finite"),
+        ((np.array([["a"] * 3]), np.zeros(1)), "own", UsageError, "must hold numbers. Got <U1"),
         ((np.zeros((5000, 3)), np.zeros(5000)), "own", UsageError, "give 4,096 rows at most"),
     ],
 )  # fmt: skip
@@ -47,6 +48,17 @@ def test_rows_that_cannot_be_meant_are_refused_before_the_first_step(rows, predi
     given = {} if predict else {"predict": None}
     with pytest.raises(kind, match=words):
         sample(rows, **given)
+
+
+@pytest.mark.parametrize("level", [0.5, 3e9])
+def test_whole_numbers_are_given_as_whole_numbers(level):
+    posterior = sgld.Posterior(
+        lambda w: -0.5 * jnp.sum(w**2), lambda w, row: -0.5 * (row[1] - w[row[0]]) ** 2,
+        predict=lambda w, row: w[row[0]], predict_at=(np.array([level]), np.zeros(1)),
+    )  # fmt: skip
+    data = (np.arange(40, dtype=np.int32) % 3, Y)
+    with pytest.raises(UsageError, match="must hold whole numbers, as the data do"):
+        sgld.sample(posterior, data, np.zeros(3, np.float32), step_size=1e-3, progress=False)
 
 
 def test_another_set_of_rows_is_no_way_to_go_on(tmp_path, monkeypatch):

@@ -80,6 +80,8 @@ def test_rows_are_drawn_once_and_counted_as_many():
     [
         (sgld.Kronecker(), "has no factors"),
         (sgld.Kronecker((None,), (None,), (np.ones(6),)), "2 leaves"),
+        (sgld.Kronecker(scale=(np.ones(6), np.ones(2))), "2 leaves"),
+        (sgld.Kronecker((np.eye(2), None), (np.eye(3), None), (np.ones(6), np.ones(2))), "leaf 'W'"),
         (sgld.Kronecker((np.eye(3), None), (np.eye(3), None), (np.ones((2, 3)), np.ones(2))), "leaf 'W'"),
         (sgld.Kronecker((None, None), (None, None), (np.ones(6), np.zeros(2))), "scale of leaf 'b' must be positive"),
     ],
@@ -87,6 +89,11 @@ def test_rows_are_drawn_once_and_counted_as_many():
 def test_factors_that_do_not_fit_are_refused(given, words):
     with pytest.raises(UsageError, match=words):
         sgld.sample(POSTERIOR, (X, Y), AT, step_size=1e-4, preconditioner=given, progress=False)
+
+
+def test_gradients_whose_squares_are_not_finite_are_told():
+    with pytest.raises(UsageError, match="scale inputs and outcomes"):
+        sgld.networks.kronecker(POSTERIOR, (1e12 * X, 1e12 * Y), AT)
 
 
 def test_a_network_learns_its_factors_and_goes_on_with_them(tmp_path):

@@ -242,6 +242,7 @@ def test_notes_count_the_users_rows_and_not_what_fills_them_up(rng):
     assert twice.draws_.info["num_data"] == 27
 
 
+@pytest.mark.unchecked
 def test_an_untrusted_fit_warns_once_with_the_verdict(monkeypatch):
     from sgld.sklearn import base
 
