@@ -113,4 +113,9 @@ DISK = [
         "counts &= batch.weight > 0", "pass",
         "tests/unit/tune/test_row_noise.py::test_rows_are_looked_at_in_pieces_of_any_size",
     ),
+    Mutant(
+        "cache: a file whose time was set back is remembered as it is just now", "disk/cache.py",
+        "- max(before[1], before[3]) > RACY", "- before[1] > RACY",
+        "tests/unit/disk/test_open.py::test_what_is_remembered_of_a_file_is_no_older_than_it",
+    ),
 ]  # fmt: skip

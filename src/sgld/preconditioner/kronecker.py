@@ -39,7 +39,8 @@ class Kronecker:
 
     Args:
       left, right: for every leaf in tree order [m, m] and [n, n]; None for a diagonal one.
-      scale: for every leaf s, [m, n] or flat.
+      scale: for every leaf s, [m, n], or flat of a diagonal one.
+      sizes: numbers of every leaf, which `prepare` fills in.
 
     Source: Martens & Grosse 2015 (the factors); George et al. 2018 (s in their basis).
 
