@@ -132,10 +132,7 @@ def folder(tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(400, 4)).astype(np.float32))
     for k in range(2):
         pq.write_table(table(300, k), tmp_path / f"{k}.parquet")
-    for (
-        path
-    ) in tmp_path.iterdir():  # old enough that their hashes are remembered, at the first look
-        os.utime(path, ns=(10**18, 10**18))
+    monkeypatch.setattr(cache, "RACY", -1.0)  # hashes are remembered at the first look
     return tmp_path
 
 
