@@ -32,9 +32,6 @@ class Own:
     def prepare(self, layout):
         return self
 
-    def scaled(self, share):
-        raise NotImplementedError  # of a step by hand nobody asks for it
-
     def drift(self, g):
         return ROOT @ (ROOT.T @ g)
 
