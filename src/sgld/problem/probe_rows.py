@@ -45,10 +45,10 @@ def with_probe_rows(posterior: Posterior, datum: Any) -> Posterior:
         if array.dtype.kind not in "biuf":
             raise UsageError(f"predict_at leaf {name!r} must hold numbers. Got {array.dtype}.")
         lengths.add(len(array))
-        if not np.isfinite(array).all():
-            raise DataError(f"predict_at leaf {name!r} holds a number that is not finite.")
-        with np.errstate(invalid="ignore"):  # of numbers beyond the type's
+        with np.errstate(invalid="ignore", over="ignore"):  # of numbers beyond the type's
             rows.append(array.astype(one.dtype))
+        if not (np.isfinite(array).all() and np.isfinite(rows[-1]).all()):
+            raise DataError(f"predict_at leaf {name!r} holds a number that is not finite.")
         if np.issubdtype(one.dtype, np.integer) and (rows[-1] != array).any():
             raise UsageError(f"predict_at leaf {name!r} must hold whole numbers, as the data do.")
     if len(lengths) > 1 or 0 in lengths:

@@ -40,6 +40,7 @@ def test_predictions_are_judged_at_the_rows_that_were_given():
         ((np.zeros((5, 3)), np.zeros(4)), "own", UsageError, "one number of rows"),
         ((np.zeros((0, 3)), np.zeros(0)), "own", UsageError, "at least 1"),
         ((np.full((5, 3), np.nan), np.zeros(5)), "own", DataError, "not finite"),
+        ((np.full((5, 3), 1e300), np.zeros(5)), "own", DataError, "not finite"),
         ((np.array([["a"] * 3]), np.zeros(1)), "own", UsageError, "must hold numbers. Got <U1"),
         ((np.zeros((5000, 3)), np.zeros(5000)), "own", UsageError, "give 4,096 rows at most"),
     ],
