@@ -35,7 +35,7 @@ import numpy as np
 import claims
 import sgld
 from problems.deceits import FAMILIES, Case
-from sgld.draws.weighted import pareto_k
+from sgld.draws.pareto import pareto_k
 from sgld.errors import SGLDError
 
 OFF_SD, OFF_MEAN = 0.15, 0.3

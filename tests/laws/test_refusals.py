@@ -9,7 +9,6 @@ import pytest
 import sgld
 from sgld.data.table import read_table
 from sgld.disk.whole import TableSource
-from sgld.draws.weighted import pareto_k
 from sgld.errors import DataError, RunError, UsageError
 
 POSTERIOR = sgld.Posterior(lambda z: -0.5 * jnp.sum(z**2))
@@ -98,15 +97,6 @@ def test_a_line_that_is_none_is_named(tmp_path, text):
     (tmp_path / "t.csv").write_bytes(text.encode())
     with pytest.raises(DataError, match="cannot be read as a table from line 3 on"):
         read_table(tmp_path / "t.csv")
-
-
-def test_a_tail_that_rounding_ends_has_no_k():
-    """A correlation that is 1 in single precision, say: ArviZ refuses all parameters for one."""
-    values = np.random.default_rng(0).standard_normal((4, 500, 3))
-    values[..., 1] = np.minimum(values[..., 1], -0.5)
-    k = pareto_k(values)
-    assert np.isnan(k[1]) and np.isfinite(k[[0, 2]]).all()
-    np.testing.assert_array_equal(k[[0, 2]], pareto_k(values[..., [0, 2]]))
 
 
 @pytest.mark.parametrize("name", ["run.json", "result.json", "setup.npz", "summary.json"])

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from ..draws import weighted
 from ..draws.draws import Draws
+from ..draws.pareto import pareto_k
 from ..draws.plan import Plan
 from ..draws.strata import strata_of
 from ..draws.verdict import Verdict
@@ -92,7 +93,7 @@ def assess(
     T = float(draws.temperature.flat[0])
     sd_se = np.fmax(found.sd_se, rare_error(problem, left, ess, T))
     if trajectories is not None and plan.setup.exact:
-        tail = np.nan_to_num(weighted.pareto_k(found.values))
+        tail = np.nan_to_num(pareto_k(found.values))
         doubtful = (tail >= exact.HEAVY) & (tail < tails.HEAVY)
         tail[known_tails(problem, plan.known, left, doubtful, T)] = 0.0
         coarse = unresolved(problem, left)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..draws import weighted
 from ..draws.draws import Draws
+from ..draws.pareto import pareto_k
 from ..draws.verdict import TAILS, Verdict
 from .rule import MAX_SE, Evidence, standing_doubts, too_heavy, unmixed
 
@@ -27,7 +27,7 @@ HEAVY = 0.15
 
 def heavy_tail(draws: Draws) -> str | None:
     """In words, where a tail is too heavy for its sd to be known from draws; else None."""
-    k = np.nan_to_num(weighted.pareto_k(draws.flat()[0]))
+    k = np.nan_to_num(pareto_k(draws.flat()[0]))
     worst = int(np.argmax(k))
     if k[worst] < HEAVY:
         return None

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.modes import Modes
+from ..draws.pareto import pareto_k
 from ..draws.strata import Strata
 from ..draws.verdict import MODES, Verdict
 from ..gaussian.proper import unresolved
@@ -61,7 +61,7 @@ def judge_several(
             **evidence, mean=own.mean, sd=own.sd, **own.mixing._asdict(), num_chains=int(chains.sum()),
         )  # fmt: skip
         coarse = unresolved(problem, z[chains])
-        tail = weighted.pareto_k(own.values)
+        tail = pareto_k(own.values)
         verdict = judge_exact(found, trajectories, own.sd_se, tail, coarse)
         if verdict.word != "trusted":
             return Verdict(

@@ -6,7 +6,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from ..draws.weighted import Estimates, pareto_k
+from ..draws.pareto import pareto_k
+from ..draws.weighted import Estimates
 
 __all__ = ["heavy_tails"]
 

@@ -25,7 +25,17 @@ import scipy.fft
 from jaxtyping import Float
 from scipy.special import ndtri
 
-__all__ = ["BLOCK", "Method", "Mixing", "ess", "mixing", "r_hat", "side_by_side"]
+__all__ = [
+    "BLOCK",
+    "Method",
+    "Mixing",
+    "ess",
+    "mixing",
+    "over_blocks",
+    "r_hat",
+    "side_by_side",
+    "tail_ess",
+]
 
 Values = Float[np.ndarray, "chain draw parameter"]
 PerParameter = Float[np.ndarray, " parameter"]
@@ -68,12 +78,12 @@ def mixing(values: Values, center: PerParameter) -> Mixing:
         apart = _r_hat(bulk, np.abs(halves - median[:, None, None]))
         return np.array([one, two, apart, np.fmin(one_alone, two_alone), _gap(halves)])
 
-    return Mixing(*_over_blocks(of, 5, values, np.asarray(center, np.float64)))
+    return Mixing(*over_blocks(of, 5, values, np.asarray(center, np.float64)))
 
 
 def ess(values: Values, method: Method) -> PerParameter:
     """Effective sample size: bulk, of the mean, or of the tails at 5% and 95%, the smaller."""
-    return _over_blocks(lambda x: _ESS[method](x)[None], 1, values)[0]
+    return over_blocks(lambda x: _ESS[method](x)[None], 1, values)[0]
 
 
 def r_hat(values: Values) -> PerParameter:
@@ -88,7 +98,7 @@ def r_hat(values: Values) -> PerParameter:
         bulk, median = _scores(halves)
         return _r_hat(bulk, np.abs(halves - median[:, None, None]))[None]
 
-    return _over_blocks(of, 1, values)[0]
+    return over_blocks(of, 1, values)[0]
 
 
 def _bulk(x: Block) -> Float[np.ndarray, " p"]:
@@ -99,16 +109,17 @@ def _mean(x: Block) -> Float[np.ndarray, " p"]:
     return _ess(_halves(x))[0]
 
 
-def _tail(x: Block) -> Float[np.ndarray, " p"]:
+def tail_ess(x: Block) -> Float[np.ndarray, " p"]:
+    """The smaller ESS of the two at TAILS."""
     low, high = np.quantile(x.reshape(len(x), -1), TAILS, axis=1)[..., None, None]
     within = [_ess(_halves((x <= q).astype(np.float64)))[0] for q in (low, high)]
     return np.minimum(*within)
 
 
-_ESS = {"bulk": _bulk, "mean": _mean, "tail": _tail}
+_ESS = {"bulk": _bulk, "mean": _mean, "tail": tail_ess}
 
 
-def _over_blocks(
+def over_blocks(
     function: Callable[..., np.ndarray], rows: int, values: Values, *others: PerParameter
 ) -> Float[np.ndarray, "rows parameter"]:
     """`function` of [p, chain, draw] (and of p entries of `others`) for all that move, side by side.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -24,7 +23,6 @@ __all__ = [
     "max_r_hat",
     "mcse_mean",
     "mean",
-    "pareto_k",
     "quantile",
     "r_hat",
     "var",
@@ -100,35 +98,6 @@ def max_r_hat(
     with np.errstate(divide="ignore", invalid="ignore"):
         limit = np.sqrt(1 + 2 * M / np.asarray(ess, np.float64) * q)
     return np.asarray(np.fmax(LEAST_R_HAT, limit))
-
-
-def pareto_k(values: Values) -> Float[np.ndarray, " parameter"]:
-    """Pareto k of the heavier tail: moments of order 1/k and above are infinite (Vehtari et al. 2024).
-
-    NaN where there are fewer than 5 draws in a tail, a fifth of them, or they are all one number, as
-    where rounding puts an end to a tail.
-    """
-    from arviz_stats.base.array import array_stats
-
-    # a parameter whose draws are all the same has none; ArviZ would warn
-    moving = np.ptp(values, axis=(0, 1)) > 0
-    out = np.full(values.shape[-1], np.nan)
-    if moving.any() and values.shape[1] >= 4 and values.shape[0] * values.shape[1] >= 25:
-        kept = np.asarray(values[..., moving], np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):  # tails of equal values have no k
-            out[moving] = _each(array_stats.pareto_khat, kept)
-    return out
-
-
-def _each(khat: Any, kept: Float[np.ndarray, "chain draw m"]) -> Float[np.ndarray, " m"]:
-    """k of every parameter, NaN where it has none: of all at once, as long as none is refused."""
-    try:
-        return khat(kept, chain_axis=0, draw_axis=1)
-    except ValueError:  # "All tail values are the same"
-        if kept.shape[-1] == 1:
-            return np.array([np.nan])
-    half = kept.shape[-1] // 2
-    return np.concatenate([_each(khat, kept[..., :half]), _each(khat, kept[..., half:])])
 
 
 def mcse_mean(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:

@@ -10,6 +10,7 @@ from ..diagnose import exact, tails
 from ..diagnose.rule import least_ess, separate
 from ..draws import weighted
 from ..draws.draws import Draws
+from ..draws.pareto import pareto_k
 from ..draws.plan import Plan
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
@@ -135,7 +136,7 @@ def draws_for_tails(found: weighted.Estimates, planned: int) -> int:
     heavier the longer it is watched, not lighter.
     """
     done = found.values.shape[1]
-    k = float(np.max(np.nan_to_num(weighted.pareto_k(found.values))))
+    k = float(np.max(np.nan_to_num(pareto_k(found.values))))
     uncertain = exact.HEAVY <= k < tails.HEAVY
     return max(done, GROWTH_FOR_TAILS * planned) if uncertain else done
 

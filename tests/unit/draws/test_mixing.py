@@ -1,4 +1,4 @@
-"""ESS and R-hat of all parameters at once: ArviZ's, to the last digits, and what chance allows."""
+"""ESS, R-hat and Pareto k of all parameters at once: ArviZ's, to the last digits, and what chance allows."""
 
 import warnings
 
@@ -8,6 +8,7 @@ from arviz_stats.base.array import array_stats
 
 from sgld.diagnose.rule import Evidence, unmixed
 from sgld.draws import mixing, weighted
+from sgld.draws.pareto import pareto_k
 from sgld.run.extend import draws_needed
 
 
@@ -58,6 +59,33 @@ def test_the_definitions_are_those_of_arviz(rng, chains, draws, monkeypatch):
     square = by_arviz(array_stats.ess, (values - center) ** 2, method="bulk")
     moving = np.isfinite(square) & np.isfinite(found.ess)
     np.testing.assert_allclose(found.ess_square[moving], square[moving], rtol=1e-10)
+
+
+@pytest.mark.parametrize(("chains", "draws"), [(1, 25), (4, 20), (5, 301), (2, 3001)])
+def test_pareto_k_is_that_of_arviz(rng, chains, draws, monkeypatch):
+    monkeypatch.setattr(mixing, "BLOCK", 5 * chains * draws)
+    values = np.concatenate(
+        [
+            autoregressions(0.5, rng, chains, draws, 3),
+            autoregressions(0.95, rng, chains, draws, 3),
+            rng.standard_cauchy((chains, draws, 3)),
+            rng.standard_t(3.0, (chains, draws, 3)) * [1e-30, 1.0, 1e30],
+        ],
+        axis=-1,
+    )
+    expected = by_arviz(array_stats.pareto_khat, values)
+    np.testing.assert_allclose(pareto_k(values), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_a_tail_that_rounding_ends_leaves_k_to_the_other(rng):
+    """A correlation that is 1 in single precision, say: ArviZ refuses all parameters for one."""
+    values = rng.standard_t(1.5, (4, 500, 3))
+    values[..., 1] = np.minimum(values[..., 1], -0.5)
+    values[..., 2] = np.clip(values[..., 2], -0.5, 0.5)
+    k = pareto_k(values)
+    assert k[1] == pytest.approx(0.67, abs=0.25) and np.isnan(k[2])
+    np.testing.assert_array_equal(k[:1], pareto_k(values[..., :1]))
+    assert np.isnan(pareto_k(values[:, :6])).all()
 
 
 def test_what_does_not_move_or_is_no_number_has_none(rng):
