@@ -59,6 +59,15 @@ def test_what_is_kept_is_the_function_of_the_same_runs_positions(held, monkeypat
     assert table["r_hat"] == whole.summary().parameters["a[0]"]["r_hat"]
 
 
+@pytest.mark.parametrize("short", [jnp.bfloat16, jnp.float8_e4m3fn, jnp.float16])
+def test_numbers_of_a_short_type_are_kept_and_stored(short, tmp_path):
+    draws = run(keep=lambda t: t["a"].astype(short), path=tmp_path / "run")
+    wide = jnp.float16 if short is jnp.float16 else jnp.float32
+    assert draws.position.dtype == wide
+    same(sgld.load(tmp_path / "run").position, draws.position)
+    same(draws.position, run().position["a"].astype(short).astype(wide))
+
+
 def test_the_values_of_a_loss_are_those_at_the_positions():
     whole, losses = run(), run(keep=loss)
     by_hand = jax.vmap(jax.vmap(loss))(whole.position)  # another compiled function: to rounding

@@ -1,8 +1,11 @@
 """A run goes on from what is stored: to the same bits, tuning nothing, and only from its own."""
 
+import importlib.util
 import json
+import linecache
 import shutil
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +17,7 @@ from sgld.draws.run_directory import RunDirectory
 from sgld.errors import RunError
 from sgld.files import read_arrays, write_arrays
 from sgld.run import execute
+from sgld.run.record import own_digest
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 3)).astype(np.float32)
@@ -127,6 +131,93 @@ def test_what_was_ones_own_is_asked_for_and_held_against_the_first(
     path = stopped(tmp_path / "run", **{"num_draws": 4000, **given})
     with pytest.raises(RunError, match=sentence):
         resume(path, **again)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Hotter(Mine):
+    """A sampler with a number that is structure, and shows at other temperatures alone."""
+
+    power: float = field(default=0.5, metadata={"static": True})
+
+    def step(self, state, grad, step_size, noise, *, preconditioner, temperature):
+        return super().step(
+            state, grad, step_size, noise * temperature ** (self.power - 0.5),
+            preconditioner=preconditioner, temperature=temperature,
+        )  # fmt: skip
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Own:
+    """A preconditioner of one's own, whose one number is structure."""
+
+    scale: float = field(default=1.0, metadata={"static": True})
+    adapts = False
+
+    def prepare(self, layout):
+        return self
+
+    def drift(self, gradient):
+        return self.scale * gradient
+
+    def noise(self, noise):
+        return self.scale**0.5 * noise
+
+    pullback = noise
+
+    def scaled(self, share):
+        return Own(self.scale * share)
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [("sampler", Hotter(), Hotter(power=0.75)), ("preconditioner", Own(), Own(0.25))],
+)
+def test_a_number_that_is_structure_is_held_against_the_first(tmp_path, name, one, other):
+    path = stopped(tmp_path / "run", **{"num_draws": 4000, **HAND, name: one})
+    with pytest.raises(RunError, match=f"{name} is not the {name}"):
+        resume(path, **{name: other})
+    assert resume(path, **{name: one}).num_draws == 4000
+
+
+def test_the_code_of_ones_own_class_is_held_against_the_first_but_for_comments(tmp_path):
+    """What no trace shows: of preconditioners and gradients nothing is traced."""
+    said = []
+    for number, note in (("2.0", ""), ("2.0", "  # twice"), ("3.0", "")):
+        text = f"import jax\n\n\n@jax.tree_util.register_static\nclass Part:\n    def drift(self, g):\n        return {number} * g{note}\n"
+        (tmp_path / "parts.py").write_text(text)
+        linecache.checkcache()
+        spec = importlib.util.spec_from_file_location("parts", tmp_path / "parts.py")
+        module = importlib.util.module_from_spec(spec)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(sys.modules, "parts", module)
+            spec.loader.exec_module(module)
+            said.append(own_digest(None, "preconditioner", module.Part()))
+    assert said[0] == said[1] != said[2]
+
+
+def inside(mean):
+    """A model whose numbers are bound to a function that is compiled by itself."""
+    part = jax.jit(lambda b: -0.5 * jnp.sum((b - mean) ** 2) / 6)
+    return sgld.Posterior(part, POSTERIOR.log_likelihood)
+
+
+def test_numbers_inside_compiled_functions_are_held_against_the_first(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "POSTERIOR", inside(np.zeros(3, np.float32)))
+    weigh = lambda a: jax.jit(lambda b: b @ a)  # noqa: E731
+    path = stopped(tmp_path / "run", keep=weigh(np.ones(3, np.float32)), **HAND)
+    again = {"progress": False, "keep": weigh(np.ones(3, np.float32))}
+    with pytest.raises(RunError, match="other values of the model"):
+        sgld.resume(path, inside(np.ones(3, np.float32)), (X, Y), START, **again)
+    with pytest.raises(RunError, match="other values of init"):
+        sgld.resume(path, POSTERIOR, (X, Y), START + 1, **again)
+    with pytest.raises(RunError, match="begun with a function as keep, and this is keep='moments'"):
+        resume(path, keep="moments")
+    with pytest.raises(RunError, match="another keep, of the same shapes"):
+        resume(path, keep=weigh(2 * np.ones(3, np.float32)))
+    same = inside(np.zeros(3, np.float32))
+    assert sgld.resume(path, same, (X, Y), START, **again).num_draws == HAND["num_draws"]
 
 
 def edited(path):

@@ -11,7 +11,7 @@ import pytest
 import sgld
 from sgld.errors import UsageError
 from sgld.problem.prepare import prepare
-from sgld.problem.repeatable import check_repeatable
+from sgld.traced import check_repeatable, digest, trace
 
 RNG, COUNT = np.random.default_rng(0), itertools.count()
 X = np.linspace(-1, 2, 40).astype(np.float32)
@@ -26,7 +26,10 @@ def prior(t):
 
 
 def check(likelihood, log_prior=prior):
-    check_repeatable(sgld.Posterior(log_prior, likelihood), jnp.ones(3), jnp.float32(0.3))
+    posterior = sgld.Posterior(log_prior, likelihood)
+    check_repeatable("log_prior", posterior.log_prior, jnp.ones(3))
+    if likelihood is not None:
+        check_repeatable("log_likelihood", posterior.log_likelihood, jnp.ones(3), jnp.float32(0.3))
 
 
 @pytest.mark.parametrize("likelihood", [
@@ -77,6 +80,39 @@ def _(primals, tangents):
 ])  # fmt: skip
 def test_functions_are_not(likelihood):
     check(likelihood)
+
+
+def in_a_loop(a):
+    return jax.jit(lambda t: jax.lax.scan(lambda c, _: (c * a, None), t, None, length=2)[0])
+
+
+@pytest.mark.parametrize("made", [
+    lambda a: lambda t: t * a,
+    lambda a: jax.jit(lambda t: t * a),
+    lambda a: jax.jit(lambda t: jax.jit(lambda u: u * a)(t) + 1),
+    lambda a: jax.vmap(in_a_loop(a[0])),
+    lambda a: jax.jit(lambda t: jax.lax.cond(t[0] > 0, lambda u: u * a, jnp.sin, t)),
+    lambda a: lambda t: t + jax.random.normal(jax.random.key(a.astype(int)[1]), t.shape),
+    lambda a: jax.jit(lambda t: t + jax.random.normal(jax.random.key(a.astype(int)[1]), t.shape)),
+], ids=["closed over", "compiled", "twice", "loop", "branch", "key", "compiled key"])  # fmt: skip
+def test_a_digest_holds_the_numbers_wherever_they_are_bound(made):
+    a, b = np.array([1.0, 2.0, 3.0], np.float32), np.array([1.5, 4.0, 3.0], np.float32)
+    once, again, other = (digest(trace(made(c), jnp.ones(3))) for c in (a, a.copy(), b))
+    assert once == again != other
+
+
+@pytest.mark.parametrize("name", ["step_size", "temperature", "keep"])
+def test_what_else_a_run_asks_is_a_function_of_its_arguments_too(name):
+    noisy = {
+        "step_size": lambda t: 1e-2 * (1 + RNG.random()) / (1 + t.astype(float)),
+        "temperature": lambda t: 1 + RNG.random() + 0 * t.astype(float),
+        "keep": lambda t: t + np.float32(RNG.random()),
+    }
+    with pytest.raises(UsageError, match=f"{name} is not a function of its arguments alone"):
+        sgld.sample(
+            sgld.Posterior(prior), None, jnp.zeros(2), progress=False,
+            **{"step_size": 0.1, name: noisy[name]},
+        )  # fmt: skip
 
 
 def test_a_chain_that_meets_a_density_of_inf_is_named():

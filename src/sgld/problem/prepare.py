@@ -21,13 +21,13 @@ from ..posterior import Posterior
 from ..release import count_posterior, tell_apart
 from ..schedule import as_schedule, check_values
 from ..schedule.values import MAX_STEP
+from ..traced import check_repeatable
 from . import sums
 from .cholesky import without_a_factor
 from .contract import check_contract
 from .functions import check_scalar, of_the_user
 from .probe_rows import with_probe_rows
 from .problem import Problem
-from .repeatable import check_repeatable
 from .request import Request, is_auto
 from .target import Target
 
@@ -197,9 +197,10 @@ def _check_model(problem: Problem) -> None:
         check_scalar("log_likelihood", likelihood, position, row)
     check_scalar("log_prior", posterior.log_prior, position)
     if posterior.names is None:  # formula models are ours
-        check_repeatable(posterior, position, row)
-    if problem.has_rows and posterior.names is None:
-        check_contract(posterior, position, row, problem.num_data)
+        check_repeatable("log_prior", posterior.log_prior, position)
+        if problem.has_rows:
+            check_repeatable("log_likelihood", posterior.log_likelihood, position, row)
+            check_contract(posterior, position, row, problem.num_data)
     with of_the_user("the gradient of the log density"):
         if problem.has_rows and problem.dimension >= LARGE and problem.num_data > SHOWN:
             value = sums.value(problem, z)

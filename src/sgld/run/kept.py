@@ -23,6 +23,7 @@ from ..module import as_module, seal
 from ..problem.problem import Problem
 from ..problem.request import Request
 from ..release import tell_apart
+from ..traced import check_repeatable
 from .moments import Batches
 
 __all__ = ["MOMENTS", "Keep", "as_keep", "check_moments"]
@@ -94,6 +95,7 @@ def as_keep(keep: Any, problem: Problem) -> Keep | None:
             f"{_shapes(first)[1]}, then {_shapes(second)[1]}."
         )
     layout = _layout(first)
+    check_repeatable("keep", lambda z: function(problem.target.reported(z)), problem.start)
     numbers = sum(math.prod(shape) for shape in layout.shapes)
     check_memory(
         LEAST_BYTES * numbers,
@@ -121,7 +123,13 @@ def _itself(position: Any) -> Any:
 
 
 def _of_module(function: Any, position: Any) -> Any:
-    return seal(function(as_module(position)))
+    return jax.tree.map(_in_single, seal(function(as_module(position))))
+
+
+def _in_single(x: Any) -> Any:
+    """A number of a type that NumPy has not, bfloat16 or float8, as float32: files hold NumPy's alone."""
+    short = jnp.issubdtype(jnp.result_type(x), jnp.floating) and x.dtype.kind == "V"
+    return x.astype(jnp.float32) if short else x
 
 
 def _tried(function: Any, problem: Problem) -> Any:

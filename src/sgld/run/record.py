@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
+import inspect
 import platform
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +27,7 @@ from ..problem.problem import Problem
 from ..problem.request import Request
 from ..release import tell_apart
 from ..schedule import as_schedule
+from ..traced import digest, trace, without_addresses
 from .kept import MOMENTS, Keep
 
 __all__ = [
@@ -66,6 +70,7 @@ def record(
         "machine": f"{platform.machine()} {jax.devices()[0].device_kind}",
         "seed": int(ask.seed),
         "data_hash": None if problem.data is None else fingerprint(problem.data),
+        "init_hash": hashlib.sha256(np.asarray(problem.start).tobytes()).hexdigest(),
         "model_hash": _model_hash(problem),
         "x64": bool(jax.config.read("jax_enable_x64")),
     }
@@ -108,6 +113,7 @@ class Given:
         return value.prepare(self.problem.layout) if name == "preconditioner" else value
 
 
+OURS = ("sgld", "builtins", "typing", "abc", "jax", "functools")
 OWN = ("sampler", "step_size", "temperature", "gradient", "preconditioner")
 
 
@@ -122,35 +128,43 @@ def own_digests(problem: Problem, ask: Request) -> dict[str, str]:
 
 
 def own_digest(problem: Problem, name: str, value: Any) -> str:
-    """SHA-256 of its type, its numbers, and of what it does where that can be traced."""
-    digest = hashlib.sha256(f"{type(value).__module__}.{type(value).__qualname__}".encode())
-    for leaf in jax.tree.leaves(value):
-        if not callable(leaf):
-            digest.update(np.asarray(leaf).tobytes())
+    """SHA-256 of its type's code, its numbers, and of what it does where that can be traced."""
+    said = [without_addresses(jax.tree.structure(value)), *map(_code, type(value).__mro__)]
+    numbers = [leaf for leaf in jax.tree.leaves(value) if not callable(leaf)]
     with contextlib.suppress(TypeError, ValueError, AttributeError):  # cannot be traced by itself
-        traced = _traced(problem, name, value)
-        digest.update(str(traced.jaxpr).encode())
-        for leaf in traced.consts:
-            digest.update(np.asarray(leaf).tobytes())
-    return digest.hexdigest()
+        said.append(digest(_traced(problem, name, value)))
+    found = hashlib.sha256("\n".join(said).encode())
+    for number in numbers:
+        found.update(np.asarray(number).tobytes())
+    return found.hexdigest()
+
+
+def _code(kind: type) -> str:
+    """A class of the user's by its name and, where there is one, its text without comments."""
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if kind.__module__.partition(".")[0] in OURS:
+        return name
+    with contextlib.suppress(OSError, TypeError, SyntaxError):  # written at a prompt
+        return name + ast.unparse(ast.parse(textwrap.dedent(inspect.getsource(kind))))
+    return name
 
 
 def _traced(problem: Problem, name: str, value: Any) -> Any:
     """A schedule's value at a step; a sampler's step on a Gaussian."""
     if name in ("step_size", "temperature"):
-        return jax.make_jaxpr(value)(jnp.int32(0))
+        return trace(value, jnp.int32(0))
     if name != "sampler":
         raise TypeError(name)
     d, count = problem.dimension, value.num_noises
-    z = jnp.zeros(d, problem.layout.dtype)
+    one = jnp.ones((), problem.layout.dtype)
     noise = jnp.zeros((d,) if count == 1 else (count, d), problem.layout.dtype)
 
-    def step(z: Any, noise: Any) -> Any:
+    def step(z: Any, h: Any, noise: Any, D: Any, T: Any) -> Any:
         return value.step(
-            value.init(z), lambda q: -q, 0.1, noise, preconditioner=Scalar(1.0), temperature=1.0
+            value.init(z), lambda q: -q, h, noise, preconditioner=Scalar(D), temperature=T
         )
 
-    return jax.make_jaxpr(step)(z, noise)
+    return trace(step, jnp.zeros(d, problem.layout.dtype), one, noise, one, one)
 
 
 def elsewhere(asked: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
@@ -166,32 +180,29 @@ def elsewhere(asked: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
 
 
 def _model_hash(problem: Problem) -> str:
-    """SHA-256 of the traced log density and of the numbers bound to it."""
+    """SHA-256 of the traced log density and predictions, and of the numbers bound to them."""
     target, z0 = problem.target, problem.start
     row = problem.source.take(sent([0], np.int32)) if problem.has_rows else None
 
-    def density(target, z, row):
-        value = target.log_prior(z)
-        return value if row is None else value + target.log_likelihood(z, row)
+    def model(target: Any, z: Any, row: Any) -> Any:
+        if row is None:
+            return target.log_prior(z)
+        density = target.log_prior(z) + target.log_likelihood(z, row)
+        predict = target.posterior.predict
+        if predict is None:
+            return density
+        return density, predict(target.position(z), jax.tree.map(lambda leaf: leaf[0], row))
 
-    traced = jax.make_jaxpr(density)(target, z0, row)
-    digest = hashlib.sha256(str(traced.jaxpr).encode())
-    for leaf in jax.tree.leaves((target, z0)):
-        digest.update(np.asarray(leaf).tobytes())
-    return digest.hexdigest()
+    return digest(trace(model, target, z0, row), *jax.tree.leaves(target))
 
 
 def _keep_hash(keep: Keep, problem: Problem) -> str:
     """SHA-256 of the traced function and of the numbers bound to it."""
 
-    def kept(function, z):
+    def kept(function: Any, z: Any) -> Any:
         return function(problem.target.reported(z))
 
-    traced = jax.make_jaxpr(kept)(keep.function, problem.start)
-    digest = hashlib.sha256(str(traced.jaxpr).encode())
-    for leaf in [*traced.consts, *jax.tree.leaves(keep.function)]:
-        digest.update(np.asarray(leaf).tobytes())
-    return digest.hexdigest()
+    return digest(trace(kept, keep.function, problem.start), *jax.tree.leaves(keep.function))
 
 
 def keep_again(directory: RunDirectory, asked: Mapping[str, Any], keep: Any) -> Any:
@@ -212,13 +223,20 @@ def keep_again(directory: RunDirectory, asked: Mapping[str, Any], keep: Any) -> 
 def _check_keep(directory: RunDirectory, before: Any, now: Any) -> None:
     if before == now:
         return
-    listed = lambda kept: ", ".join(  # noqa: E731
-        f"{name} {tuple(shape)} {dtype}" for name, shape, dtype in kept["leaves"]
-    )
-    if before["kind"] != now["kind"] or before["leaves"] != now["leaves"]:
+    if before["kind"] != now["kind"]:
+        kinds = {MOMENTS: f"keep={MOMENTS!r}", "function": "a function as keep"}
+        one, other = kinds[before["kind"]], kinds[now["kind"]]
         raise RunError(
-            f"{directory.path} was begun with a keep that returned {listed(before)}, and this one returns "
-            f"{listed(now)}; resume it with the same function."
+            f"{directory.path} was begun with {one}, and this is {other}; resume it with the same."
+        )
+    if before["leaves"] != now["leaves"]:
+        one, other = (
+            ", ".join(f"{name} {tuple(shape)} {dtype}" for name, shape, dtype in kept["leaves"])
+            for kept in (before, now)
+        )
+        raise RunError(
+            f"{directory.path} was begun with a keep that returned {one}, and this one returns "
+            f"{other}; resume it with the same function."
         )
     raise RunError(
         f"{directory.path} was begun with another keep, of the same shapes; resume it with the same."
@@ -227,7 +245,12 @@ def _check_keep(directory: RunDirectory, before: Any, now: Any) -> None:
 
 def check_unchanged(directory: RunDirectory, asked: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise RunError naming what changed since the run was begun."""
-    words = {"data_hash": "the data", "model_hash": "the model", "x64": "jax_enable_x64"}
+    words = {
+        "x64": "jax_enable_x64",
+        "data_hash": "the data",
+        "init_hash": "init",
+        "model_hash": "the model",
+    }
     for name, word in words.items():
         if asked.get(name) != now[name]:
             raise RunError(

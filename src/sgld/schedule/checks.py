@@ -9,6 +9,7 @@ from jax.tree_util import Partial
 
 from ..device import sent
 from ..errors import UsageError
+from ..traced import check_repeatable
 from ..typing import Number
 from .decay import Constant
 from .values import MAX_STEP, Schedule, number
@@ -62,6 +63,7 @@ def check_values(schedule: Schedule, num_steps: int, name: str) -> None:
         if isinstance(schedule, Constant):
             values = np.asarray(schedule(sent(steps)))
         else:
+            check_repeatable(name, schedule, sent(steps[0]), where="step 0")
             values = np.asarray(jax.vmap(lambda step: jnp.asarray(schedule(step)))(sent(steps)))
     except jax.errors.JAXTypeError as error:
         raise UsageError(
