@@ -189,17 +189,16 @@ def check_always(problem: Problem, ask: Request) -> None:
 def _check_model(problem: Problem) -> None:
     """The functions return scalars, and density and gradient are finite at the start."""
     posterior, z = problem.posterior, problem.start
-    position, row = problem.target.position(z), None
+    position, own = problem.target.position(z), posterior.names is None  # formula models are ours
+    check_scalar("log_prior", posterior.log_prior, position)
+    if own:
+        check_repeatable("log_prior", posterior.log_prior, position)
     if problem.has_rows:
-        row = problem.source.take(0)
-        likelihood = posterior.log_likelihood
+        row, likelihood = problem.source.take(0), posterior.log_likelihood
         assert likelihood is not None
         check_scalar("log_likelihood", likelihood, position, row)
-    check_scalar("log_prior", posterior.log_prior, position)
-    if posterior.names is None:  # formula models are ours
-        check_repeatable("log_prior", posterior.log_prior, position)
-        if problem.has_rows:
-            check_repeatable("log_likelihood", posterior.log_likelihood, position, row)
+        if own:
+            check_repeatable("log_likelihood", likelihood, position, row)
             check_contract(posterior, position, row, problem.num_data)
     with of_the_user("the gradient of the log density"):
         if problem.has_rows and problem.dimension >= LARGE and problem.num_data > SHOWN:
