@@ -225,19 +225,22 @@ class Draws:
     def _flat(self, h: Callable[[PyTree], PyTree] | None) -> tuple[np.ndarray, Callable]:
         if self.healthy.size == 0:
             raise RunError(f"there is nothing to summarise: {self.failures[0]}")
-        position = jax.tree.map(lambda leaf: leaf[self.healthy], self.position)
+        whole = self.healthy.size == self.num_chains  # then nothing is copied
+        position = jax.tree.map(lambda leaf: leaf if whole else leaf[self.healthy], self.position)
         values = position if h is None else jax.jit(jax.vmap(jax.vmap(h)))(position)
         leaves, treedef = jax.tree.flatten(values)
-        leaves = [np.asarray(leaf) for leaf in leaves]
         shapes = [leaf.shape[2:] for leaf in leaves]
         sizes = [int(np.prod(shape)) for shape in shapes]
-        flat = [np.asarray(a, np.float64).reshape(*a.shape[:2], -1) for a in leaves]
+        flat = np.empty((*leaves[0].shape[:2], sum(sizes)))
+        parts = np.split(flat, np.cumsum(sizes)[:-1], axis=-1)
+        for part, leaf in zip(parts, leaves, strict=True):
+            part[...] = np.asarray(leaf).reshape(part.shape)
 
         def restore(row: np.ndarray) -> PyTree:
             parts = np.split(row, np.cumsum(sizes)[:-1])
             return treedef.unflatten([p.reshape(s) for p, s in zip(parts, shapes, strict=True)])
 
-        return np.concatenate(flat, axis=-1), restore
+        return flat, restore
 
     def mean(self, h: Callable[[PyTree], PyTree] | None = None) -> PyTree:
         """Weighted mean of h(position).

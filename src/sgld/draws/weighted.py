@@ -149,11 +149,6 @@ class Estimates:
         return out
 
     @cached_property
-    def squares(self) -> Values:
-        """c^2 of every draw."""
-        return (self.values - self.mean) ** 2
-
-    @cached_property
     def mixing(self) -> mixing.Mixing:
         """ESS of theta and c^2, R-hat, and how far apart the chains are, in one pass."""
         found, share = mixing.mixing(self.values, self.mean), weight_share(self.weights)
@@ -197,7 +192,8 @@ class Estimates:
         if not heavy.any():
             return self.ess_square
         found = self.ess_square.copy()
-        found[heavy] = np.fmin(found[heavy], ess(self.squares[..., heavy], self.weights, "mean"))
+        squares = (self.values[..., heavy] - self.mean[heavy]) ** 2
+        found[heavy] = np.fmin(found[heavy], ess(squares, self.weights, "mean"))
         return found
 
     @cached_property
