@@ -147,7 +147,7 @@ DIAGNOSE = [
     ),
     Mutant(
         "rule: R-hat's limit by an ESS that falls as chains part", "diagnose/rule.py",
-        "alone = ess if e.ess_alone is None else e.ess_alone", "alone = ess",
+        "if self.ess_alone is None else self.ess_alone", "if True else self.ess_alone",
         MIXING + "test_half_of_the_chains_off_by_half_an_sd_are_found_among_many_parameters",
     ),
     Mutant(

@@ -203,8 +203,13 @@ SCALE = [
     ),
     Mutant(
         "watch: the limit of R-hat rises as the chains part", "report/live.py",
-        "if e.ess_alone is None else e.ess_alone", "if True else e.ess_alone",
+        "limit, ess = e.most_r_hat,", "limit, ess = weighted.max_r_hat(np.fmin(e.ess, e.ess_square), e.num_chains, len(e.names)),",
         LIVE + "test_the_limit_of_r_hat_is_that_of_the_verdict",
+    ),
+    Mutant(
+        "page: the limit of R-hat rises as the chains part", "report/text.py",
+        "weighted.max_r_hat(found.ess_alone,", "weighted.max_r_hat(found.ess,",
+        "tests/unit/report/test_page.py::test_the_limit_of_r_hat_is_the_verdicts",
     ),
     Mutant(
         "watch: a killed run goes on while any process has its number", "draws/lock.py",

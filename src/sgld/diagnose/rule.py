@@ -71,6 +71,16 @@ class Evidence:
     why_not: str | None = None  # why there is no meter, in a sentence
     by_hand: bool = True  # whether the step size was the user's
 
+    @property
+    def alone(self) -> Float[np.ndarray, " m"]:
+        """The ESS of the chains where they are; of all together, where that is not known."""
+        return np.fmin(self.ess, self.ess_square) if self.ess_alone is None else self.ess_alone
+
+    @property
+    def most_r_hat(self) -> Float[np.ndarray, " m"]:
+        """The R-hat up to which the chains may be of one law."""
+        return max_r_hat(self.alone, self.num_chains, len(self.names))
+
 
 def judge(e: Evidence) -> Verdict:
     """The first rule that applies."""
@@ -218,8 +228,7 @@ def unmixed(e: Evidence) -> list[str]:
     ess = np.fmin(e.ess, e.ess_square)
     if np.isnan(ess).all():
         return ["the draws are too few, or do not move; use more draws."]
-    alone = ess if e.ess_alone is None else e.ess_alone
-    limit = max_r_hat(alone, e.num_chains, len(e.names))
+    alone, limit = e.alone, e.most_r_hat
     over = np.nan_to_num(e.r_hat / limit, nan=0.0)
     if e.gap is not None:
         apart = np.where(separate(e.r_hat, limit, alone, e.gap, e.num_chains), e.gap, 0.0)

@@ -45,7 +45,7 @@ def verdict_plot(draws: Draws, parameters: np.ndarray, said: str) -> Figure:
     _ratios(axes[0], draws, parameters)
     y = np.arange(len(names))
     chains = max(1, len(draws.healthy))
-    highest = weighted.max_r_hat(np.maximum(found.ess, 1.0), chains, len(draws.names))
+    highest = weighted.max_r_hat(found.mixing.ess_alone, chains, len(draws.names))
     _numbers(axes[1], y, found.ess, "effective draws", np.full(len(y), limits.MIN_ESS), 0.0)
     _numbers(axes[2], y, np.asarray(found.mixing.r_hat), "R-hat", highest, 1.0)
     axes[0].set_yticks(y, [shorten(name, 24) for name in names], fontsize=9)

@@ -134,7 +134,7 @@ class Live:
         """The parameters to show: all where they are few, else those of the largest R-hat for its limit."""
         if len(self.names) <= SHOWN or not len(self.healthy):
             return np.arange(min(SHOWN, len(self.names)))
-        over = np.nan_to_num(self.evidence.r_hat / _limit(self.evidence), nan=-1.0)
+        over = np.nan_to_num(self.evidence.r_hat / self.evidence.most_r_hat, nan=-1.0)
         return np.sort(np.argsort(-over, kind="stable")[:SHOWN])
 
     @cached_property
@@ -151,7 +151,7 @@ class Live:
         if self.predicted is not None:
             return self._of_predictions(self.predicted[self.healthy, int(EARLY * count) : count])
         e = self.evidence if count == self.draws.shape[1] else self._evidence(count)
-        limit, ess = _limit(e), np.fmin(e.ess, e.ess_square)
+        limit, ess = e.most_r_hat, np.fmin(e.ess, e.ess_square)
         over = np.nan_to_num(e.r_hat / limit, nan=-1.0)
         worst = int(np.argmax(over))
         if np.isnan(ess).all():
@@ -231,9 +231,3 @@ class Live:
             f"{attempt}{self.count:,} of {self.wanted:,} draws of {self.num_chains} chains, step {self.step:,} of "
             f"{self.steps:,}{left}"
         )
-
-
-def _limit(e: Evidence) -> np.ndarray:
-    """The largest R-hat of each parameter that chance leaves, as `unmixed` has it."""
-    alone = np.fmin(e.ess, e.ess_square) if e.ess_alone is None else e.ess_alone
-    return weighted.max_r_hat(alone, e.num_chains, len(e.names))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 import numpy as np
 
 from ..diagnose import rule as limits
+from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.layers import HEADS, layer_rows, predictions_lines
 from ..draws.plan import Predicted
 from ..draws.summary import left_out
-from ..draws.weighted import max_r_hat
 from ..models.rows import as_numbers
 from .canvas import printable
 
@@ -224,10 +223,8 @@ def _plain_lines(notes: list[str] | None) -> str | None:
 
 def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
     """A row per parameter; cells that miss the verdict's limit are marked."""
-    chains = max(1, len(draws.healthy))
-    highest = partial(max_r_hat, num_chains=chains, num_parameters=len(parameters))
-    marked = {name: _missed(row, highest) for name, row in parameters.items()}
-    names = list(parameters)
+    names, highest = list(parameters), _highest(draws, set(parameters))
+    marked = {name: _missed(row, highest.get(name)) for name, row in parameters.items()}
     if len(names) > MOST_ROWS:
         names = sorted(names, key=lambda name: -len(marked[name]))[:MOST_ROWS]
         names = [name for name in parameters if name in set(names)]
@@ -274,8 +271,18 @@ def _name(name: str) -> str:
     return "<wbr>".join(map(says, re.split(r"(?<!^)(?=[:\[(])", name)))
 
 
-def _missed(row: dict[str, float | None], max_r_hat: Callable[[float], Any]) -> dict[str, str]:
-    """Column -> the limit it misses; that of R-hat depends on the ESS."""
+def _highest(draws: Draws, shown: set[str]) -> dict[str, float]:
+    """The R-hat up to which the verdict takes a parameter's chains for one; nothing without draws."""
+    if draws.moments is not None or draws.healthy.size == 0:
+        return {}
+    at = [i for i, name in enumerate(draws.names) if name in shown]
+    found = weighted.Estimates(draws.flat()[0][..., at], draws.weights).mixing
+    most = weighted.max_r_hat(found.ess_alone, draws.healthy.size, len(draws.names))
+    return {draws.names[i]: float(limit) for i, limit in zip(at, most, strict=True)}
+
+
+def _missed(row: dict[str, float | None], highest: float | None) -> dict[str, str]:
+    """Column -> the limit it misses."""
     missed: dict[str, str] = {}
 
     def value(name: str) -> float:
@@ -285,7 +292,7 @@ def _missed(row: dict[str, float | None], max_r_hat: Callable[[float], Any]) -> 
     for name in ("ess_bulk", "ess_tail"):
         if not value(name) >= limits.MIN_ESS:
             missed[name] = f"at least {limits.MIN_ESS}"
-    highest = float(max_r_hat(value("ess_bulk")))
+    highest = weighted.LEAST_R_HAT if highest is None else highest
     with np.errstate(divide="ignore", invalid="ignore"):
         shift = abs(value("mean") - value("mean_corrected")) / np.float64(value("sd_corrected"))
     if value("r_hat") > highest:
@@ -334,7 +341,7 @@ def _legend(any_marked: bool, columns: list[tuple[str, str]]) -> str:
     shown = {name for name, _ in columns}
     text = (
         ("Marked cells miss their limit: " if any_marked else "No cell misses its limit: ")
-        + f"ESS at least {limits.MIN_ESS} (for the verdict that of squares too), R-hat at most 1.01 (more where the ESS is small)"
+        + f"ESS at least {limits.MIN_ESS} (for the verdict that of squares too), R-hat at most {weighted.LEAST_R_HAT:g} (more where the ESS is small)"
     )
     if "sd_ratio" in shown:
         text += f", sd ratio within {limits.MAX_RATIO_ERROR:g} of 1, r² at least {limits.MIN_R2:g}"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.draws import weighted
 from sgld.draws.draws import Draws
 from sgld.draws.run_directory import RunDirectory
 from sgld.draws.storage import write_result
@@ -190,6 +191,18 @@ def test_cells_that_miss_their_limit_are_marked(tmp_path):
     assert marked[0][1:] == ["1.300 ± 0.010"] and marked[1] == ["0.200"] and marked[2] == ["–"]
     assert "Marked cells miss their limit" in page
     assert "No cell misses" in written(run(tmp_path / "good"))
+
+
+def test_the_limit_of_r_hat_is_the_verdicts(rng):
+    """The ESS of all falls as chains part: a limit by it would rise until nothing is marked."""
+    values = rng.standard_normal((4, 400, 2))
+    values[:2, :, 0] += 0.5
+    draws = Draws.of({"x": values})
+    rows = text.table(draws.summary().parameters, draws).split("<tr>")
+    at_most = re.findall(r'title="limit: at most ([0-9.]+)"', rows[2])
+    assert "x[0]" in rows[2] and "x[1]" in rows[3] and "limit: at most" not in rows[3]
+    alone = weighted.Estimates(values, draws.weights).mixing.ess_alone[0]
+    assert float(at_most[0]) == pytest.approx(float(weighted.max_r_hat(alone, 4, 2)), abs=1e-3)
 
 
 def test_draws_saved_by_hand_have_a_page(tmp_path):
