@@ -107,6 +107,57 @@ def test_thermostats_are_simulated():
         stationary_covariance(SGNHT(), 1.0, 0.1)
 
 
+class Counted(NamedTuple):
+    position: Any
+    count: Any
+
+
+@dataclass(frozen=True)
+class Bent:
+    """SGLD whose state counts steps; `slip` makes it another sampler, far away or later."""
+
+    slip: str = ""
+    num_noises = 1
+
+    def init(self, position):
+        return Counted(position, jnp.int32(0))
+
+    def step(self, state, grad, step_size, noise, *, preconditioner, temperature):
+        q, count, g = state.position, state.count, grad(state.position)
+        sd = jnp.sqrt(2 * step_size * temperature) * jnp.ones_like(q)
+        match self.slip:
+            case "clipped":
+                g = jnp.clip(g, -1e5, 1e5)
+            case "noise at even steps":
+                sd = jnp.where(count % 2 == 0, sd, 0.0)
+            case "less noise from step 1000 on":
+                sd = jnp.where(count < 1000, sd, 0.9 * sd)
+            case "noise 1.01, not affine":
+                sd = 1.01 * sd * (1 + 1e-6 * jnp.tanh(q))
+        moved = step_size * preconditioner.drift(g) + preconditioner.noise(sd * noise)
+        return Counted(q + moved, count + 1)
+
+
+def test_a_sampler_that_counts_is_simulated_too():
+    report = check_sampler(Bent())
+    assert report.is_affine and report.slope == pytest.approx(1, abs=0.15)
+    assert "errors of 1.0% would be seen" in report.checks[-1]
+
+
+@pytest.mark.parametrize(
+    ("slip", "message"),
+    [
+        ("clipped", r"by 0\.\d+ h D gradient, not 1, where the gradient is 1e\+08"),
+        ("noise at even steps", "simulations .* and variances .* where the truth"),
+        ("less noise from step 1000 on", "simulations .* and variances .* where the truth"),
+        ("noise 1.01, not affine", "simulations .* and variances .* where the truth"),
+    ],
+)
+def test_what_one_step_near_the_mode_does_not_show_is_caught(slip, message):
+    with pytest.raises(AssertionError, match=message):
+        check_sampler(Bent(slip))
+
+
 @pytest.mark.slow
 def test_slips_of_thermostats_are_caught():
     with pytest.raises(AssertionError, match="simulation"):

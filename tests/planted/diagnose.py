@@ -270,6 +270,16 @@ DIAGNOSE = [
         "tests/contracts/test_sampler.py::test_slips_are_caught",
     ),
     Mutant(
+        "check_sampler: a simulation may be off by what it was", "testing/sampler.py",
+        "EXACT = 0.01  #", "EXACT = 0.05  #",
+        "tests/contracts/test_sampler.py::test_what_one_step_near_the_mode_does_not_show_is_caught",
+    ),
+    Mutant(
+        "check_sampler: one step stands for those of a sampler that counts", "testing/sampler.py",
+        "(not affine or counts(sampler))", "not affine",
+        "tests/contracts/test_sampler.py::test_what_one_step_near_the_mode_does_not_show_is_caught",
+    ),
+    Mutant(
         "report: the spread of some rows is that of all", "report/check.py",
         "if totals.num_rows < made.num_data:", "if False:",
         "tests/unit/report/test_page.py::test_the_spread_fits_where_all_rows_say_so",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ __all__ = [
     "Affine",
     "affine",
     "bound",
+    "counts",
     "double",
     "gaussian",
     "name_of",
@@ -31,6 +33,8 @@ __all__ = [
 ]
 
 Matrix = Float[np.ndarray, "d d"]
+FAR = 1e4  # from the mode, in sds, a step must still be the same map
+COUNTED = 3  # steps after which it must be, where the state counts them
 
 
 class Affine(NamedTuple):
@@ -142,9 +146,15 @@ def _unbound(sampler: Any) -> Any:
     return sampler.sampler if isinstance(sampler, _Opaque) else sampler
 
 
-def _flat_state(sampler: Any, d: int) -> tuple[Any, Callable]:
-    """The state at the origin as a flat vector of its floating leaves, and the way back."""
-    leaves, treedef = jax.tree.flatten(sampler.init(jnp.zeros(d)))
+def counts(sampler: Any) -> bool:
+    """Whether the state holds more than floating-point numbers: a count of steps, a key."""
+    leaves = jax.tree.leaves(jax.eval_shape(_unbound(sampler).init, jnp.zeros(1)))
+    return not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves)
+
+
+def _flat(state: Any) -> tuple[Any, Callable]:
+    """The state as a flat vector of its floating leaves, and the way back."""
+    leaves, treedef = jax.tree.flatten(state)
     real = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
     flat, unravel = jax.flatten_util.ravel_pytree(list(itertools.compress(leaves, real)))
 
@@ -158,10 +168,10 @@ def _flat_state(sampler: Any, d: int) -> tuple[Any, Callable]:
 
 
 @jax.jit
-def _jacobians(sampler, J, mean, h, T, D, offset, noise, error):
-    """Value and Jacobians of one step, `offset` away from the state at the origin."""
+def _jacobians(sampler, J, mean, h, T, D, state, offset, noise, error):
+    """Value and Jacobians of one step, `offset` away from a state."""
     sampler = _unbound(sampler)
-    flat, rebuild = _flat_state(sampler, len(J))
+    flat, rebuild = _flat(state)
     shape = noise_shape(sampler, len(J))
 
     def step(vector, noise, error):
@@ -178,19 +188,29 @@ def _jacobians(sampler, J, mean, h, T, D, offset, noise, error):
 def affine(
     sampler: Any, J: Any, mean: Any, step_size: float, temperature: float, preconditioner: Any
 ) -> Affine:
-    """Jacobians of one step at two states; equal where the step is affine."""
+    """Jacobians of one step near the origin; equal far away, and after some steps, where the step is affine."""
     with jax.enable_x64(True):
-        d, count = len(J), int(np.prod(noise_shape(_unbound(sampler), len(J))))
+        d, shape = len(J), noise_shape(_unbound(sampler), len(J))
         h, T = np.float64(step_size), np.float64(temperature)
         arguments = (double(sampler), J, mean, h, T, double(preconditioner))
-        size = jax.eval_shape(lambda: _flat_state(_unbound(sampler), d)[0]).size
+        states = [_unbound(arguments[0]).init(jnp.zeros(d))]
+        for _ in range(COUNTED if counts(sampler) else 0):
+            states.append(
+                _unbound(arguments[0]).step(
+                    states[-1], gaussian(J, mean), h, np.zeros(shape),
+                    preconditioner=arguments[-1], temperature=T,
+                )
+            )  # fmt: skip
+        size, count = _flat(states[0])[0].size, math.prod(shape)
         zero = (np.zeros(size), np.zeros(count), np.zeros(d))
-        flat, value, (A, B, G), P = jax.tree.map(np.asarray, _jacobians(*arguments, *zero))
+        found = _jacobians(*arguments, states[0], *zero)
+        flat, value, (A, B, G), P = jax.tree.map(np.asarray, found)
         rng = np.random.default_rng(0)
-        other = (rng.standard_normal(size), 0.5 + rng.random(count), np.ones(d))
-        there = _jacobians(*arguments, *other)[2]
+        far = (FAR * rng.standard_normal(size), 0.5 + rng.random(count), np.ones(d))
         same = all(
-            np.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip((A, B, G), there, strict=True)
+            np.allclose(a, b, rtol=1e-9, atol=1e-12)
+            for state in states
+            for a, b in zip((A, B, G), _jacobians(*arguments, state, *far)[2], strict=True)
         )
         return Affine(A, B, G, value - A @ flat, P, same)
 

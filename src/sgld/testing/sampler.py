@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..release import tell_apart
 from .affine import (
     affine,
     bound,
+    counts,
     double,
     gaussian,
     name_of,
@@ -25,6 +27,10 @@ from .affine import (
 )
 
 __all__ = ["SamplerReport", "check_sampler"]
+
+LARGEST = 1e8  # gradient that a step is looked at with
+CHAINS, SPAN, FINE = 1024, 8.0, 0.0005  # of a simulation: SPAN is steps times step size
+EXACT = 0.01  # of an sd and of a variance: what a simulation at step size 0 may be off by
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,8 @@ def check_sampler(
       response: how far one tiny step from rest moves the position, in units of h D gradient:
         the step-size convention. 1 for SGLD; .5 for schemes that move by half a kick.
       temperatures: at which the law must be right.
-      simulate: check the law by simulation. None: only where the step is not affine.
+      simulate: check the law by simulation. None: only where the step is not affine, or the state holds
+        a count or a key, on which later steps may depend.
 
     Returns: SamplerReport. Raises AssertionError, in a sentence, at the first failure.
 
@@ -105,7 +112,7 @@ def check_sampler(
         checks.append(suite.mean())
         errors, slope, sentence = suite.bias(order, slope_tolerance, temperatures)
         checks += [sentence, suite.gradient_noise()]
-    if simulate or (simulate is None and not affine):
+    if simulate or (simulate is None and (not affine or counts(sampler))):
         checks.append(suite.simulation())
     steps = suite.STEPS if affine else ()
     return SamplerReport(suite.name, affine, steps, errors, slope, stable_to, tuple(checks))
@@ -244,17 +251,22 @@ class _SamplerSuite:
         return "a preconditioner is a change of coordinates"
 
     def convention(self, response: float) -> str:
-        """One tiny step from rest moves the position by response * h * D * gradient."""
-        h, D = 1e-8, _dense(self.L)
-        step = affine(self.bound, self.J, self.mean_, h, 1.0, D)
-        moved = step.P @ step.G / h
-        scale = float(np.sum(moved * (self.L @ self.L.T)) / np.sum((self.L @ self.L.T) ** 2))
-        if not np.allclose(moved, response * self.L @ self.L.T, rtol=1e-2, atol=1e-2):
-            raise self._fail(
-                f"a step moves the position by {scale:.3g} h D gradient, not {response:g}: the step "
-                "size must be the coefficient of the gradient of the full-data log posterior."
-            )
-        return f"the step size is the coefficient of the gradient (times {response:g})"
+        """One tiny step from rest moves the position by response * h * D * gradient, however large that is."""
+        h, D, rest = 1e-12, _dense(self.L), np.zeros_like(self._noises(1))
+        for size in (1.0, 1e4, LARGEST):
+            ways = size * np.eye(3)
+            means = np.linalg.solve(self.J, ways).T  # where the gradient at the origin is that way
+            moved = [
+                self._path(self.J, mean, np.zeros(3), rest, h, 1.0, D)[0] / h for mean in means
+            ]
+            wanted = ways @ self.L @ self.L.T
+            if not np.allclose(moved, response * wanted, rtol=1e-2, atol=1e-2 * size):
+                scale = float(np.sum(moved * wanted) / np.sum(wanted**2))
+                raise self._fail(
+                    f"a step moves the position by {scale:.3g} h D gradient, not {response:g}, where the gradient is "
+                    f"{size:g}: the step size must be the coefficient of the gradient of the full-data log posterior."
+                )
+        return f"the step size is the coefficient of the gradient (times {response:g}), of gradients up to {LARGEST:g}"
 
     def is_affine(self) -> bool:
         """Whether the Jacobians are the same everywhere."""
@@ -365,48 +377,71 @@ class _SamplerSuite:
         return "gradient noise vanishes with the step size"
 
     def simulation(self) -> str:
-        """Mean and variances of a long simulation on a Gaussian: the fallback."""
-        chains, steps, h = 512, 4000, 0.002
-        J, mean = np.diag([1.0, 2.0]), np.array([1.0, -1.0])
+        """Mean and variances of long simulations on a Gaussian, extrapolated to step size 0: the fallback."""
+        J, seen = np.array([1.0, 2.0]), 0.0
         for T in (1.0, 2.0):
-            second = self._simulate(J, mean, h, T, chains, steps)
-            # per chain: mean and mean square of the last half
-            truth = np.concatenate([np.zeros(2), T / np.diag(J)])
-            estimate = second.mean(0)
-            se = second.std(0) / np.sqrt(chains)
-            scale = np.concatenate([np.sqrt(T / np.diag(J)), T / np.diag(J)])
-            wrong = (np.abs(estimate - truth) > 4.5 * se + 0.05 * scale).any()
-            if wrong or not np.isfinite(estimate).all():
+            truth = np.concatenate([np.zeros(2), T / J])
+            scale = np.concatenate([np.sqrt(T / J), T / J])
+            (coarse, se), (fine, finer) = (self._simulate(J, h, T) for h in (4 * FINE, FINE))
+            limit = (
+                2 * fine - coarse
+            )  # of errors of order sqrt(h); those of order h have shrunk by four
+            tolerance = EXACT * scale + 4.5 * np.hypot(2 * finer, se)
+            if not (np.abs(limit - truth) <= tolerance).all():
                 raise self._fail(
-                    f"a simulation at step size {h:g} and temperature {T:g} gives mean errors "
-                    f"{estimate[:2]} and variances {estimate[2:]}, where the truth is 0 and {truth[2:]}."
+                    f"simulations at step sizes {4 * FINE:g} and {FINE:g} and temperature {T:g} tend to mean errors "
+                    f"{np.round(limit[:2], 4)} and variances {np.round(limit[2:], 4)}, where the truth is 0 and {truth[2:]}."
                 )
-        return "mean and variances of a simulation are right within 5%"
+            seen = max(seen, float((tolerance / scale)[2:].max()))
+        return f"mean and variances of simulations tend to the right ones: errors of {seen:.1%} would be seen"
 
-    def _simulate(self, J, mean, h, T, chains, steps) -> np.ndarray:
-        grad = gaussian(J.astype(np.float32), mean.astype(np.float32))
-        shape = noise_shape(self.sampler, 2)
-        scale = jnp.asarray(np.sqrt(T / np.diag(J)), jnp.float32)
-        h, T = jnp.float32(h), jnp.float32(T)
+    def _simulate(self, J, h, T) -> tuple[np.ndarray, np.ndarray]:
+        """Mean errors and variances, and their standard errors, by the second half of many chains.
+
+        SGLD, whose law is known, takes the same noise: what both owe to chance is subtracted.
+        """
+        mean = jnp.asarray([1.0, -1.0], jnp.float32)
+        shape, steps = noise_shape(self.sampler, 2), round(SPAN / h)
+        exact = T / (J * (1 - h * J / 2))
+        rows = math.prod(shape) // 2
+        key = jax.random.split(jax.random.key(0), CHAINS)
+        grad = gaussian(np.diag(J).astype(np.float32), mean)
+        a, start, h, T = (jnp.asarray(x, jnp.float32) for x in (J, np.sqrt(exact), h, T))
         D = Scalar(jnp.float32(1.0))
 
         def one(carry, i):
-            state, key, total = carry
+            state, known, key, total = carry
             xi = jax.random.normal(jax.random.fold_in(key, i), shape, jnp.float32)
             state = self.sampler.step(state, grad, h, xi, preconditioner=D, temperature=T)
-            x = state.position - jnp.asarray(mean, jnp.float32)
-            total = total + jnp.where(i >= steps // 2, jnp.concatenate([x, x * x]), 0.0)
-            return (state, key, total), None
+            known = known - h * a[None] * known + jnp.sqrt(2 * h * T) * xi.reshape(rows, 2)
+            x = jnp.concatenate([(state.position - mean)[None], known])
+            return (
+                state,
+                known,
+                key,
+                total + jnp.where(i >= steps // 2, jnp.stack([x, x * x]), 0.0),
+            ), None
 
         @jax.jit
         def run(key):
             first, key = jax.random.split(key)
-            start = jnp.asarray(mean, jnp.float32) + scale * jax.random.normal(first, (2,))
-            carry = (self.sampler.init(start), key, jnp.zeros(4))
+            x = start * jax.random.normal(first, (2,))
+            carry = (
+                self.sampler.init(mean + x),
+                jnp.tile(x, (rows, 1)),
+                key,
+                jnp.zeros((2, rows + 1, 2)),
+            )
             carry = jax.lax.scan(one, carry, jnp.arange(steps, dtype=jnp.int32))[0]
-            return carry[2] / (steps - steps // 2)
+            return carry[3] / (steps - steps // 2)
 
-        return np.asarray(jax.vmap(run)(jax.random.split(jax.random.key(0), chains)), np.float64)
+        moments = np.asarray(jax.vmap(run)(key), np.float64)
+        chance = moments[:, :, 1:] - np.array([np.zeros(2), exact])[:, None]
+        X = np.column_stack([np.ones(CHAINS), chance.reshape(CHAINS, -1)])
+        Y = moments[:, :, 0].reshape(CHAINS, 4)
+        fitted = np.linalg.pinv(X) @ Y
+        left = np.sum((Y - X @ fitted) ** 2, 0) / (CHAINS - X.shape[1])
+        return fitted[0], np.sqrt(left * np.linalg.pinv(X.T @ X)[0, 0])
 
 
 def _dense(L: np.ndarray) -> Dense:
