@@ -77,6 +77,8 @@ class Slipped(Source):
         return cls(source, slip, source.num_data, source.batch_size, source.order)
 
     def with_batches(self, batch_size, order):
+        if self._slip == "these batches":
+            return self
         return Slipped.of(self._source.with_batches(batch_size, order), self._slip)
 
     def take(self, rows):
@@ -99,12 +101,22 @@ class Slipped(Source):
             count = self._source.num_blocks
             return self._source.chunk((seed, chain), 0, count)[(step + np.arange(n)) % count]
         entries = self._source.chunk((seed, chain), step, n)
-        if self._slip == "never the first row":
+        if self._slip == "never the first row" and not self.uses_blocks:
             return np.maximum(entries, 1)
         if self._slip == "random blocks" and self.order in ("reshuffle", "symmetric"):
             blocks = self._source.with_batches(self.batch_size, "independent")
             return blocks.chunk(key, step, n)
-        if self._slip == "repeats":
+        if self._slip == "always the first":
+            return np.zeros_like(entries)
+        if self._slip == "one half" and self.is_independent:
+            return entries // 2
+        if self._slip == "beyond the last":
+            return entries + 1
+        if self._slip == "drawn anew":
+            return np.random.default_rng().integers(
+                0, self._source.num_blocks, entries.shape, np.int32
+            )
+        if self._slip == "repeats" and not self.uses_blocks:
             entries = entries.copy()
             entries[..., -1] = entries[..., 0]
         return entries
@@ -119,6 +131,10 @@ class Slipped(Source):
             return replace(batch, numbers=(batch.numbers + 1) % self.num_data)
         if self._slip == "rows drawn weigh too much" and not self.uses_blocks:
             return replace(batch, scale=batch.scale * 1.1)
+        if self._slip == "starts elsewhere" and self.uses_blocks:
+            return replace(batch, start=jnp.int32(0))
+        if self._slip == "rows drawn start somewhere" and not self.uses_blocks:
+            return replace(batch, start=batch.numbers[0])
         if self._slip == "no Batch":
             return batch.rows
         if self._slip == "NaN":
@@ -149,12 +165,47 @@ class Slipped(Source):
         ("no Batch", "reshuffle", "fetch must give a Batch"),
         ("NaN", "reshuffle", "holds NaN"),
         ("too many weights", "reshuffle", "leading axes"),
+        ("starts elsewhere", "subset", "is not where its batch's start says"),
+        ("rows drawn start somewhere", "reshuffle", "is not where its batch's start says"),
+        ("never the first row", "reshuffle", "order='replacement'.* equally often"),
+        ("repeats", "reshuffle", "order='subset'.* twice"),
     ],
 )
 def test_slips_are_caught(slip, order, message):
     source = InMemory.build(np.arange(23.0), 5, order)
     with pytest.raises(AssertionError, match=message):
         check_source(Slipped.of(source, slip))
+
+
+@pytest.mark.parametrize(
+    ("slip", "message"),
+    [
+        ("always the first", "with order 'reshuffle' .* every block exactly once in a pass"),
+        ("one half", "with order 'independent' .* one half of the blocks alone"),
+        ("beyond the last", "chunk gave block .*; they go from 0 to"),
+        ("drawn anew", r"the stretch \[1, \d+\) of chunk differs when it is made alone"),
+        (
+            "these batches",
+            r"with_batches\(1, 'replacement'\) gives a Slipped of num_data 23, batch_size 5",
+        ),
+    ],
+)
+def test_a_run_itself_refuses_what_its_order_cannot_be(slip, message):
+    source = InMemory.build({"x": np.arange(23.0)}, 5, "reshuffle")
+    with pytest.raises(UsageError, match=f"data, a Slipped: .*{message}"):
+        sgld.sample(MODEL, Slipped.of(source, slip), 0.0, progress=False)
+
+
+@pytest.mark.parametrize("method", ["take", "hash", "chunk", "fetch", "with_batches"])
+def test_what_a_method_raises_is_told_with_its_name(method):
+    def fails(*arguments):
+        raise KeyError("the third shard")
+
+    kind = type("Mine", (Made,), {method: fails})
+    jax.tree_util.register_dataclass(kind, [], ["num_data", "batch_size", "order"])
+    said = rf"data, a Mine: (with .*, )?{method} fails with KeyError \('the third shard'\)"
+    with pytest.raises(UsageError, match=said):
+        check_contract(kind(7, 7, "reshuffle"))
 
 
 def test_a_chain_has_its_own_order_in_a_run():
@@ -348,6 +399,11 @@ X = jnp.linspace(0.0, 1.0, 50)
     [
         (Bare(), UsageError, "Bare, lacks hash, chunk, fetch, with_batches"),
         (Unregistered(), UsageError, "is no pytree"),
+        (
+            Unregistered,
+            UsageError,
+            r"data is the class Unregistered; give a source: Unregistered\(",
+        ),
         (Held(X, "x", 51, 51, "reshuffle"), DataError, "says 51 rows, and there are fewer"),
         (Held(X, "x", 0, 1, "reshuffle"), UsageError, "num_data must be a static whole number"),
         (Held(X, "", 50, 5, "reshuffle"), UsageError, "hash\\(\\) must give a word"),

@@ -280,6 +280,11 @@ DIAGNOSE = [
         "tests/contracts/test_sampler.py::test_what_one_step_near_the_mode_does_not_show_is_caught",
     ),
     Mutant(
+        "check_source: a batch may start anywhere", "data/contract.py",
+        "placed = batch.numbers == batch.start + jnp.arange(m)", "placed = jnp.ones(m, bool)",
+        "tests/contracts/test_source.py::test_slips_are_caught",
+    ),
+    Mutant(
         "report: the spread of some rows is that of all", "report/check.py",
         "if totals.num_rows < made.num_data:", "if False:",
         "tests/unit/report/test_page.py::test_the_spread_fits_where_all_rows_say_so",

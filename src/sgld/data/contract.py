@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from functools import partial
+import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +18,7 @@ from jax.experimental import checkify
 from jaxtyping import Array, Bool, Float, Int
 
 from ..device import sent
-from ..errors import DataError, SGLDError, UsageError
+from ..errors import DataError, SGLDError, UsageError, first_line
 from ..mesh import DATA, together
 from .check import check_data
 from .memory import InMemory, digest
@@ -26,7 +28,15 @@ from .sharded import Sharded, lies_on
 from .shuffle import keys
 from .source import Batch, Source
 
-__all__ = ["as_source", "check_contract", "fingerprint", "is_source"]
+__all__ = [
+    "as_source",
+    "check_contract",
+    "fingerprint",
+    "in_batches",
+    "is_source",
+    "look",
+    "wrong_row",
+]
 
 MEMBERS = (
     "num_data", "batch_size", "order", "take", "hash", "chunk", "fetch", "with_batches",
@@ -36,6 +46,7 @@ MEMBERS = (
 TELLING = ("num_data", "chunk", "fetch", "with_batches")  # what arrays have not
 NUMBERS = 2**21  # of the rows that are looked at together
 PROBES = 16  # rows that vouch for a hash
+LOOKED = 64  # entries of an order, or two steps' where those are more
 MOST_ENTRIES = 2**20  # blocks, and rows of a batch, whose order is looked at
 COUNTED = 2**24  # rows that are counted one by one, and looked at together where there are more
 SEED = 0x5EED  # of the keys that are added up
@@ -97,23 +108,56 @@ def check_contract(source: Any) -> None:
     """UsageError for a source that cannot be run on, DataError for rows that cannot be."""
     name = type(source).__name__
     _members(source, name)
-    _compiled(source, name)
-    _hashes(source, name)
     try:
+        _compiled(source)
+        _hashes(source)
+        _rows(source)
         N = source.num_data
         least = -(-N // MOST_ENTRIES)  # 1 but of very many rows, whose order is not made here
         for order in ORDERS:
             for size in {least, min(least + 1, N), min(N, MOST_ENTRIES)}:
-                _batches(source.with_batches(size, order))
+                _batches(in_batches(source, size, order))
         largest = int(np.clip(NUMBERS // max(1, source.row_width), 1, source.num_data))
         unequal = -(-source.num_data // next(k for k in range(3, 99) if source.num_data % k))
         for size in {largest, min(largest, unequal)}:
-            _whole_pass(source.with_batches(size, "reshuffle"))
+            _whole_pass(in_batches(source, size, "reshuffle"))
     except SGLDError as error:
         raise type(error)(f"data, a {name}: {error}") from error
 
 
+@contextlib.contextmanager
+def _asked(method: str) -> Iterator[None]:
+    """What a source's own method raises, as UsageError."""
+    try:
+        yield
+    except (SGLDError, MemoryError):
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"{method} fails with {type(error).__name__} ({first_line(error)})."
+        ) from error
+
+
+def in_batches(source: Any, size: int, order: str) -> Any:
+    """The same rows in other batches. Raises UsageError where they are not."""
+    with _asked("with_batches"):
+        made = source.with_batches(size, order)
+    names = ("num_data", "batch_size", "order")
+    found, wanted = [getattr(made, name, None) for name in names], [source.num_data, size, order]
+    if found != wanted:
+        said = ", ".join(f"{name} {value!r}" for name, value in zip(names, found, strict=True))
+        raise UsageError(
+            f"with_batches({size}, {order!r}) gives a {type(made).__name__} of {said}; it must give the same "
+            "rows in those batches."
+        )
+    return made
+
+
 def _members(source: Any, name: str) -> None:
+    if isinstance(source, type):
+        raise UsageError(
+            f"data is the class {source.__name__}; give a source: {source.__name__}(...)."
+        )
     lacks = [m for m in MEMBERS if not (hasattr(type(source), m) or hasattr(source, m))]
     if lacks:
         raise UsageError(
@@ -122,7 +166,7 @@ def _members(source: Any, name: str) -> None:
         )
 
 
-def _compiled(source: Any, name: str) -> None:
+def _compiled(source: Any) -> None:
     """It passes into compiled code, and its sizes are known there."""
     seen: list[tuple[Any, ...]] = []
 
@@ -131,46 +175,59 @@ def _compiled(source: Any, name: str) -> None:
 
     if jax.tree_util.all_leaves([source]):
         raise UsageError(
-            f"data, a {name}, is no pytree, so that compiled code cannot take it; make it a frozen dataclass "
-            "under jax.tree_util.register_dataclass."
+            "it is no pytree, so that compiled code cannot take it; make it a frozen dataclass under "
+            "jax.tree_util.register_dataclass."
         )
     try:
         jax.jit(look)(source)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # what a property of theirs raises, too
         raise UsageError(
-            f"data, a {name}, cannot pass into compiled code: its leaves must be arrays, all else "
-            f"static ({str(error).splitlines()[0]})."
+            "it cannot pass into compiled code: its leaves must be arrays, all else static "
+            f"({first_line(error)})."
         ) from error
     num_data, batch_size, order = seen[0]
     for what, value in (("num_data", num_data), ("batch_size", batch_size)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UsageError(
-                f"data, a {name}: {what} must be a static whole number, at least 1. Got {value!r}."
-            )
+            raise UsageError(f"{what} must be a static whole number, at least 1. Got {value!r}.")
     check_batches(num_data, batch_size, order)
 
 
-def _hashes(source: Source, name: str) -> None:
+def _hashes(source: Source) -> None:
     """It says the same whenever it is asked."""
-    first, again = source.hash(), source.with_batches(1, "replacement").hash()
+    other = in_batches(source, 1, "replacement")
+    with _asked("hash"):
+        first, again = source.hash(), other.hash()
     if not isinstance(first, str) or not first:
-        raise UsageError(f"data, a {name}: hash() must give a word. Got {first!r}.")
+        raise UsageError(f"hash() must give a word. Got {first!r}.")
     if first != again:
         raise UsageError(
-            f"data, a {name}: hash() is {first!r}, and {again!r} in other batches; it must depend on the rows alone."
+            f"hash() is {first!r}, and {again!r} in other batches; it must depend on the rows alone."
+        )
+
+
+def _rows(source: Source) -> None:
+    """`take` gives rows, one and several, inside compiled code."""
+    with _asked("take"):
+        one, two = (
+            jax.eval_shape(type(source).take, source, jnp.zeros(shape, jnp.int32))
+            for shape in ((), (2,))
+        )
+    shapes = [[leaf.shape for leaf in jax.tree.leaves(rows)] for rows in (one, two)]
+    if not shapes[0] or shapes[1] != [(2, *shape) for shape in shapes[0]]:
+        raise UsageError(
+            f"take must give rows, leaves [...] for one number and [2, ...] for two. Got shapes {shapes[0]} and {shapes[1]}."
         )
 
 
 def _batches(source: Source) -> None:
     """Entries and batches have the shapes that a run hands on."""
     where = f"with order {source.order!r} and batches of {source.batch_size}"
-    chunk = np.asarray(source.chunk((0, 0), 0, 2))
-    if chunk.shape != (2, *source.entry_shape) or chunk.dtype != np.int32:
-        raise UsageError(
-            f"{where}, chunk gave {chunk.dtype} of shape {chunk.shape} for 2 steps, where int32 of shape "
-            f"{(2, *source.entry_shape)} is needed."
-        )
-    inside = jax.eval_shape(lambda s, x: s.fetch(x), source, jnp.asarray(chunk[0]))
+    try:
+        entry = _entries(source)[0]
+    except UsageError as error:
+        raise UsageError(f"{where}, {error}") from error
+    with _asked("fetch"):
+        inside = jax.eval_shape(type(source).fetch, source, jnp.asarray(entry))
     if not isinstance(inside, Batch):
         raise UsageError(f"fetch must give a Batch. Got {type(inside).__name__}.")
     count = inside.numbers.shape[0] if inside.numbers.ndim == 1 else None
@@ -185,6 +242,31 @@ def _batches(source: Source) -> None:
         )
 
 
+def _entries(source: Source) -> Int[np.ndarray, "n ..."]:
+    """The first of the order: there are such, they can be made again, and are not always the same."""
+    steps = max(2, LOOKED // math.prod(source.entry_shape))
+    shape = (steps, *source.entry_shape)
+    with _asked("chunk"):
+        found = np.asarray(source.chunk((0, 0), 0, steps))
+        again = np.asarray(source.chunk((0, 0), 1, steps - 1))
+    if found.shape != shape or found.dtype != np.int32:
+        raise UsageError(
+            f"chunk gave {found.dtype} of shape {found.shape} for {steps} steps, where int32 of shape {shape} is needed."
+        )
+    what, count = ("block", source.num_blocks) if source.uses_blocks else ("row", source.num_data)
+    wrong = found[(found < 0) | (found >= count)]
+    if wrong.size:
+        raise UsageError(f"chunk gave {what} {wrong[0]}; they go from 0 to {count - 1}.")
+    if not np.array_equal(found[1:], again):
+        raise UsageError(f"the stretch [1, {steps}) of chunk differs when it is made alone.")
+    if not source.is_independent:
+        if len(np.unique(found[:count])) < min(steps, count):
+            raise UsageError("chunk does not visit every block exactly once in a pass.")
+    elif count > 1 and len(np.unique(found < count / 2)) == 1:
+        raise UsageError(f"in {steps} steps chunk visits one half of the {what}s alone.")
+    return found
+
+
 class _Seen(NamedTuple):
     """Of JAX's arrays inside compiled code, of NumPy's outside."""
 
@@ -193,6 +275,7 @@ class _Seen(NamedTuple):
     scale: Any  # [K]
     finite: Any  # bool [K, m]
     same: Any  # bool [K, m]: as `take` gives them
+    placed: Any  # bool [K, m]: where `start` says
 
 
 def _whole_pass(source: Source) -> None:
@@ -203,17 +286,17 @@ def _whole_pass(source: Source) -> None:
     wrong = None
     for first in range(0, source.num_blocks, together):
         count = min(together, source.num_blocks - first)
-        look = jax.jit(checkify.checkify(partial(_look, count=count), errors=checkify.index_checks))
-        fault, seen = look(source, np.int32(first))
+        looked = jax.jit(checkify.checkify(look, errors=checkify.index_checks))
+        fault, seen = looked(source, np.arange(first, first + count, dtype=np.int32))
         told = fault.get()
         if told is not None:
             raise DataError(
-                f"num_data says {source.num_data} rows, and there are fewer: {told.splitlines()[0]}."
+                f"num_data says {source.num_data} rows, and there are fewer: {told.splitlines()[0].rstrip('. ')}."
             )
         seen = _Seen(*(np.asarray(part) for part in seen))
         _numbered(source, seen)
         counted.add(seen.numbers.ravel(), seen.weight.ravel().astype(float))
-        wrong = wrong or _wrong(seen)
+        wrong = wrong or wrong_row(seen)
     counted.check()
     if wrong is not None:
         raise DataError(wrong)
@@ -232,10 +315,15 @@ def _numbered(source: Source, seen: _Seen) -> None:
         )
 
 
-def _wrong(seen: _Seen) -> str | None:
+def wrong_row(seen: _Seen) -> str | None:
     """What is wrong with a row that counts, if any is."""
     counts = np.asarray(seen.weight) > 0
-    for good, what in ((seen.finite, "holds NaN or infinity"), (seen.same, "is one row of fetch and another of take")):  # fmt: skip
+    faults = (
+        (seen.finite, "holds NaN or infinity"),
+        (seen.same, "is one row of fetch and another of take"),
+        (seen.placed, "is not where its batch's start says"),
+    )
+    for good, what in faults:
         if not np.all(good | ~counts):
             return f"row {np.asarray(seen.numbers)[~np.asarray(good) & counts][0]} {what}."
     return None
@@ -297,11 +385,16 @@ def _sum(numbers: Int[np.ndarray, " m"]) -> int:
     return int(keys(numbers, SEED).sum(dtype=np.uint64))
 
 
-def _look(source: Source, first: Int[Array, ""], *, count: int) -> _Seen:
-    def one(k: Any) -> _Seen:
-        batch = source.fetch(k)
+def look(source: Source, entries: Int[Array, "n ..."]) -> _Seen:
+    """The batches of some entries, inside compiled code."""
+
+    def one(x: Any) -> _Seen:
+        batch = source.fetch(x)
         taken = source.take(batch.numbers)
         m = batch.numbers.shape[0]
+        placed = jnp.ones(m, bool)
+        if batch.start is not None:
+            placed = batch.numbers == batch.start + jnp.arange(m)
         weight = jnp.ones(m) if batch.weight is None else batch.weight
 
         def rowwise(test: Any, *trees: PyTree) -> Bool[Array, " m"]:
@@ -311,6 +404,6 @@ def _look(source: Source, first: Int[Array, ""], *, count: int) -> _Seen:
 
         same = rowwise(lambda a, b: a == b, batch.rows, taken)
         finite = rowwise(jnp.isfinite, batch.rows)
-        return _Seen(batch.numbers, weight, jnp.asarray(batch.scale, float), finite, same)
+        return _Seen(batch.numbers, weight, jnp.asarray(batch.scale, float), finite, same, placed)
 
-    return jax.lax.map(one, first + jnp.arange(count, dtype=jnp.int32))
+    return jax.lax.map(one, entries)

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..data.contract import check_contract
+from ..checks import check_seed, whole_number
+from ..data.contract import check_contract, in_batches, look, wrong_row
 from ..data.order import ORDERS
 from ..errors import SGLDError
 from ..release import tell_apart
@@ -54,7 +55,7 @@ def check_source(source: Any, *, seed: int = 0, steps: int | None = None) -> Sou
     `with_batches(batch_size, order)`. `sgld.sample` asks it itself, before the first step, whether it
     is whole, and whether a pass over all blocks gives every row once, as `take` gives it. Here all
     batches of every order are enumerated besides: sum_j scale weight_j is 1 for every row on average.
-    The order is looked at over many steps.
+    Every order is looked at over many steps.
 
     Args:
       source: small: every row is looked at, in batches of many sizes.
@@ -70,32 +71,42 @@ def check_source(source: Any, *, seed: int = 0, steps: int | None = None) -> Sou
       >>> len(sgld.testing.check_source(source).checks)
       6
     """
+    check_seed(seed)
+    if steps is not None:
+        whole_number("steps", steps)
     try:
         check_contract(source)
+        orders = [in_batches(source, source.batch_size, order) for order in ORDERS]
     except SGLDError as error:
         raise AssertionError(str(error)) from error
-    batches = f"{source.batch_size} of {source.num_data} rows"
-    name = f"{type(source).__name__}(order={source.order!r}, {batches})"
-    steps = steps or max(64, 6 * source.period)
     tell_apart(source)
-    suite = _SourceSuite(source, name, seed, steps)
-    checks = ["  whole: a pass over its blocks gives every row once"]
-    checks += [suite.batches(), suite.unbiased(), suite.cuts(), suite.chains()]
-    order = getattr(suite, source.order, None)
-    if order is not None:
-        checks.append(order())
-    return SourceReport(name, tuple(checks))
+    suite = _SourceSuite(source, seed, steps)
+    checks = [
+        "  whole: a pass over its blocks gives every row once",
+        suite.batches(),
+        suite.unbiased(),
+    ]
+    checks += suite.visits()
+    for other in orders:
+        _SourceSuite(other, seed, steps).visits()
+    return SourceReport(suite.name, tuple(checks))
 
 
 class _SourceSuite:
-    def __init__(self, source: Any, name: str, seed: int, steps: int) -> None:
-        self.source, self.name, self.seed, self.steps = source, name, seed, steps
-        self.entries = np.asarray(source.chunk((seed, 0), 0, steps))
-        if len(self.entries) != steps:
-            raise self._fail(f"chunk gave {len(self.entries)} entries for {steps} steps.")
+    def __init__(self, source: Any, seed: int, steps: int | None) -> None:
+        batches = f"{source.batch_size} of {source.num_data} rows"
+        self.name = f"{type(source).__name__}(order={source.order!r}, {batches})"
+        self.source, self.seed, self.steps = source, seed, steps or max(64, 6 * source.period)
+        self.entries = np.asarray(source.chunk((seed, 0), 0, self.steps))
+        if len(self.entries) != self.steps:
+            raise self._fail(f"chunk gave {len(self.entries)} entries for {self.steps} steps.")
 
     def _fail(self, sentence: str) -> AssertionError:
         return AssertionError(f"{self.name}: {sentence}")
+
+    def visits(self) -> list[str]:
+        """The order is what it is called, everywhere."""
+        return [self.cuts(), self.chains(), getattr(self, self.source.order)()]
 
     def batches(self) -> str:
         """The batches hold the rows they should, equally weighted in all."""
@@ -140,9 +151,11 @@ class _SourceSuite:
                 entries = _all_entries(source)
                 if entries is None:
                     continue
-                numbers, counts = map(np.asarray, _counted(source, jnp.asarray(entries)))
-                total = np.bincount(numbers.ravel(), counts.ravel().astype(float), size)
-                total /= len(entries)
+                seen = _look(source, jnp.asarray(entries))
+                if (wrong := wrong_row(seen)) is not None:
+                    raise self._fail(f"with order {order!r} and batches of {n}, {wrong}")
+                counts = np.asarray(seen.scale, float)[:, None] * np.asarray(seen.weight, float)
+                total = np.bincount(np.ravel(seen.numbers), counts.ravel(), size) / len(entries)
                 if not np.allclose(total, 1, rtol=1e-5):
                     row = int(np.argmax(np.abs(total - 1)))
                     raise self._fail(
@@ -233,16 +246,7 @@ class _SourceSuite:
         return f"  {what} are visited equally often"
 
 
-@jax.jit
-def _counted(source: Any, entries: Any) -> tuple[Any, Any]:
-    """The rows of every entry's batch, and how often each counts."""
-
-    def one(entry: Any) -> tuple[Any, Any]:
-        batch = source.fetch(entry)
-        weight = jnp.ones(batch.numbers.shape) if batch.weight is None else batch.weight
-        return batch.numbers, batch.scale * weight
-
-    return jax.vmap(one)(entries)
+_look = jax.jit(look)
 
 
 def _all_entries(source: Any) -> np.ndarray | None:
