@@ -109,6 +109,11 @@ REFEREE = [
         CONFIRM + "test_what_is_not_certain_leaves_the_word_and_is_told_once",
     ),
     Mutant(
+        "confirm: what is told takes the place of every reason that begins like it", "draws/verdict.py",
+        "if reason != before.get(by))", "if not reason.startswith(sentence[:12]))",
+        CONFIRM + "test_what_is_not_certain_takes_no_reason_from_what_was_decided",
+    ),
+    Mutant(
         "confirm: heavy tails are confirmed", "referee/confirm.py",
         "if heavy is not None:", "if False:", CONFIRM + "test_doubts_about_tails_stay",
     ),

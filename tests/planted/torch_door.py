@@ -219,6 +219,11 @@ TORCH_DOOR = [
         SAMPLE + "test_a_step_that_is_too_large_is_not_trusted",
     ),
     Mutant(
+        "torch sample: half the step where a reason speaks of a temperature", "torch/judging.py",
+        'None if found["too_warm"] is None else', 'None if "temperature" not in verdict.reasons[0] else',
+        SAMPLE + "test_the_step_is_halved_where_a_temperature_is_too_high_and_nowhere_else",
+    ),
+    Mutant(
         "torch sample: the noise of a resumed run begins anew", "torch/run_files.py",
         "noise.set_state(", "torch.Generator().set_state(",
         FILES + "test_a_killed_run_goes_on_bit_for_bit",

@@ -11,9 +11,9 @@ from ..draws import weighted
 from ..draws.verdict import Verdict
 from ..probe.predictions import CLASSES, Kind
 
-__all__ = ["BEGINS", "Change", "compared"]
+__all__ = ["HALF", "Change", "compared"]
 
-BEGINS = "half the step changes"  # what it found, in a verdict's reason
+HALF = "half the step"
 SAME_SD, SAME_PROBABILITY, SAME_MEAN = 0.05, 0.01, 0.15
 
 
@@ -55,7 +55,7 @@ class Change:
         where = f"means by {np.median(np.abs(self.mean_shift)):.2f} sd"
         if self.variation is not None:
             where = f"probabilities by {self.variation:.4f}"
-        return f"{BEGINS} predictions' sds by {100 * abs(ratio - 1):.0f}% and {where}"
+        return f"{HALF} changes predictions' sds by {100 * abs(ratio - 1):.0f}% and {where}"
 
     def verdict(self, first: Verdict, *, failed: bool = False) -> Verdict:
         """The first run's own where it is worse than `unknown`; else what half the step says.
@@ -64,7 +64,7 @@ class Change:
         """
         if first.word in ("biased", "not mixed"):
             return first
-        said, extra = self.said, {**first.extra, "confirmed_by": "half the step"}
+        said, extra = self.said, {**first.extra, "confirmed_by": HALF}
         if self.agrees and not failed:
             return Verdict("trusted", (f"{said}; single weights are not judged.",), extra=extra)
         if float(np.median(self.sd_ratio)) > 1 + SAME_SD:

@@ -50,8 +50,8 @@ MOST_SPLITS = 8  # chains up to which all ways to halve them are taken
 TOGETHER = 2**16  # weights whose draws are copied together
 STIFFEST, SPEEDS = "the stiffest directions", "the predictions"
 SMALLER = {
-    True: "use a smaller step_size, or a larger batch_size",
-    False: "use a smaller tolerance",
+    True: "a smaller step_size, or a larger batch_size",
+    False: "a smaller tolerance",
 }
 
 
@@ -247,7 +247,7 @@ def _rule(
     if doubt is not None:
         return (
             "unknown",
-            [f"{doubt}; confirm by {seen.halving}, or {SMALLER[seen.by_hand][4:]}."],
+            [f"{doubt}; confirm by {seen.halving}, or {SMALLER[seen.by_hand]}."],
             warm,
         )
     return "trusted", [_promise(seen.kind)], None
@@ -267,12 +267,11 @@ def _cold(t: Temperature) -> str:
 
 
 def _hot(t: Temperature, seen: Seen) -> str:
-    remedy = SMALLER[seen.by_hand]
-    if not seen.by_hand and t.value > SEETHING:
-        remedy = f"scale inputs and outcomes to sds near 1, or {remedy[4:]}"
+    seething = not seen.by_hand and t.value > SEETHING
+    first = "scale inputs and outcomes to sds near 1, or " if seething else ""
     return (
         f"the kinetic temperature of {_called(t)} is {t.value:.2f} where 1 is right, so predictions spread too "
-        f"far; {remedy}."
+        f"far; {first}use {SMALLER[seen.by_hand]}."
     )
 
 

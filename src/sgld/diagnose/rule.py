@@ -195,16 +195,16 @@ def _within(error: np.ndarray) -> str:
 
 def beyond_limits(
     names: tuple[str, ...], ratio: Float[np.ndarray, " m"], mean_error: Float[np.ndarray, " m"]
-) -> list[str]:
-    """What is beyond the limits, in words without an end: the worst sd, the worst mean."""
-    found = []
+) -> tuple[str | None, str | None]:
+    """The worst sd and the worst mean in words without an end, None where it is within the limits."""
+    sd = mean = None
     worst = int(np.argmax(np.abs(ratio - 1)))
     if abs(ratio[worst] - 1) > MAX_RATIO_ERROR:
-        found.append(f"sd of {names[worst]!r} is about {_too(ratio[worst])}")
+        sd = f"sd of {names[worst]!r} is about {_too(ratio[worst])}"
     worst = int(np.argmax(mean_error))
     if mean_error[worst] > MAX_MEAN_ERROR:
-        found.append(f"mean of {names[worst]!r} is about {mean_error[worst]:.2f} sd off")
-    return found
+        mean = f"mean of {names[worst]!r} is about {mean_error[worst]:.2f} sd off"
+    return sd, mean
 
 
 def _too(ratio: float) -> str:
@@ -338,14 +338,14 @@ def _wrong(e: Evidence, error: np.ndarray, mean_error: np.ndarray) -> tuple[Word
         ]
     reasons = []
     ratio = np.maximum(1 + np.sign(e.sd_ratio - 1) * error, 0.0)
-    for what in beyond_limits(e.names, ratio, mean_error):
-        if what.startswith("mean"):
-            reasons.append(f"{what}; use a longer burn_in or more draws.")
-            continue
+    sd, mean = beyond_limits(e.names, ratio, mean_error)
+    if sd is not None:
         if e.sd_ratio[worst] > 1 and e.noise_ratio is not None and e.noise_ratio > 0.05:
-            what += f": gradient noise is {_figure(e.noise_ratio)} times the injected noise"
+            sd += f": gradient noise is {_figure(e.noise_ratio)} times the injected noise"
         smaller = (
             "use a smaller step_size or a larger batch_size" if e.by_hand else SMALLER_TOLERANCE
         )
-        reasons.append(f"{what}; {smaller}.")
+        reasons.append(f"{sd}; {smaller}.")
+    if mean is not None:
+        reasons.append(f"{mean}; use a longer burn_in or more draws.")
     return "biased", reasons

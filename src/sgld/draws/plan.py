@@ -99,10 +99,10 @@ class Plan:
 
     @property
     def smaller_step(self) -> str:
-        """What to do about a step that is too large, in the words of whoever chose it."""
+        """What to use where a step is too large, in the words of whoever chose it."""
         if self.by_hand:
-            return "use a smaller step_size"
-        return "use a smaller tolerance, or NUTS: sgld.reference"
+            return "a smaller step_size"
+        return "a smaller tolerance, or NUTS: sgld.reference"
 
     def arguments(self) -> dict[str, Any]:
         """What to pass to `sgld.sample` to run this plan again, each item open to change.

@@ -8,7 +8,7 @@ unknown     the library cannot tell; never `trusted` when it does not know
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -63,6 +63,13 @@ class Verdict:
     def confirmed_by(self) -> str | None:
         """What the run was held against (NUTS, half the step), or None."""
         return self.extra.get("confirmed_by")
+
+    def told(self, by: str, sentence: str) -> Verdict:
+        """The same word, with what `by` found out in vain beside its reasons; only the last time is told."""
+        before = self.extra.get("told", {})
+        kept = tuple(reason for reason in self.reasons if reason != before.get(by))
+        extra = {**self.extra, "told": {**before, by: sentence}}
+        return replace(self, reasons=(*kept, sentence), extra=extra)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; what is not finite becomes None."""

@@ -25,6 +25,7 @@ import jax
 import numpy as np
 
 from ..diagnose.exact import heavy_tail
+from ..diagnose.halved import HALF
 from ..diagnose.rule import (
     MAX_MEAN_ERROR,
     MAX_RATIO_ERROR,
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from ..models.fitted import Fit
 
 __all__ = ["confirm"]
-
-HALF = "half the step"
 
 
 @overload
@@ -188,7 +187,7 @@ def _decided(draws: Draws, by: Draws, table: Comparison, method: str) -> Verdict
     certainly = (off > MAX_RATIO_ERROR + 3 * sd_se).any()
     if certainly or (mean_off > MAX_MEAN_ERROR + 3 * mean_se).any():
         worst = beyond_limits(draws.names, table.sd_ratio, mean_off)
-        reasons = tuple(f"held against {method}: {what}." for what in worst)
+        reasons = tuple(f"held against {method}: {what}." for what in worst if what is not None)
         return Verdict("biased", reasons, table.sd_ratio, sd_se)
     heavy = heavy_tail(by)
     if heavy is not None:  # no number of draws would tell
@@ -221,6 +220,4 @@ def _another(own: Verdict, by: str, found: Verdict, mean: np.ndarray, sd: np.nda
 
 def _told(own: Verdict, by: str, why: str) -> Verdict:
     """The run's own verdict, with what was found out in vain."""
-    start = f"held against {by}"
-    kept = tuple(reason for reason in own.reasons if not reason.startswith(start))
-    return replace(own, reasons=(*kept, f"{start}: {why}"))
+    return own.told(by, f"held against {by}: {why}")

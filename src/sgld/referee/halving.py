@@ -78,7 +78,7 @@ class Halving:
         runs = [run for run in (self.first, self.draws) if run is not None]
         found = {run.verdict.word: run.verdict.reasons for run in runs}
         word: Word
-        doubts, smaller = self.doubts(), "use a smaller step_size"
+        doubts, smaller = self.doubts(), "a smaller step_size"
         if self.first is not None and self.first.plan is not None:
             smaller = self.first.plan.smaller_step
         if "biased" in found or "not mixed" in found:
@@ -89,13 +89,13 @@ class Halving:
             np.any(off > MAX_RATIO_ERROR + 3 * sd_se)
             or np.any(mean_off > MAX_MEAN_ERROR + 3 * mean_se)
         ):
-            word, reason = "biased", f"{said}; {smaller}."
+            word, reason = "biased", f"{said}; use {smaller}."
         elif doubts:
             word, reason = "unknown", f"{said}, but {' and '.join(doubts.values())}."
         elif not finite or np.max(sd_se) > MAX_SE_ALONE or np.max(mean_se) > MAX_SE:
             word, reason = "unknown", f"{said}, too uncertain to tell; use more draws."
         elif np.any(off > MAX_RATIO_ERROR) or np.any(mean_off > MAX_MEAN_ERROR):
-            word, reason = "unknown", f"{said}, at the limit; use more draws, or {smaller[4:]}."
+            word, reason = "unknown", f"{said}, at the limit; use more draws, or {smaller}."
         else:
             word, reason = "trusted", f"{said}."
         return Verdict(word, (reason,), ratio, sd_se, extra={"doubts": list(doubts)})

@@ -165,7 +165,7 @@ def _status(problem: Problem, plan: Plan, raw: Raw, chain: int, seed: int) -> st
 
 
 def _smaller(plan: Plan, step_size: float) -> str:
-    return plan.smaller_step + (f" than {step_size:.3g}" if plan.by_hand else "")
+    return f"use {plan.smaller_step}" + (f" than {step_size:.3g}" if plan.by_hand else "")
 
 
 def _factor(problem: Problem, raw: Raw) -> str:
@@ -209,13 +209,13 @@ def within_support(problem: Problem, draws: Draws, z: Any, at: np.ndarray | None
 def _gone(problem: Problem, draws: Draws, z: np.ndarray, first: int, draw: int) -> str:
     """What became of a chain z [draw, d] that is where the density is 0 at its draw `first`."""
     there = np.abs(np.asarray(z[first], np.float64))
-    smaller = "use a smaller step_size" if draws.plan is None else draws.plan.smaller_step
+    smaller = "a smaller step_size" if draws.plan is None else draws.plan.smaller_step
     if there.max() > DIVERGED * (1 + np.abs(z[0]).max()):
         leaf = problem.layout.locate(int(np.argmax(there)))
-        return f"diverged: leaf {leaf!r} is at {there.max():.0e} by draw {draw}; {smaller}."
+        return f"diverged: leaf {leaf!r} is at {there.max():.0e} by draw {draw}; use {smaller}."
     return (
         f"{LEFT_SUPPORT} (log density -inf) by draw {draw}; give a bounded parameter its support with "
-        f"constraints= of sgld.Posterior, or {smaller}."
+        f"constraints= of sgld.Posterior, or use {smaller}."
     )
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from ..diagnose.halved import BEGINS, Change
+from ..diagnose.halved import HALF, Change
 from ..draws.verdict import Verdict
 from ..errors import UsageError
 from ..stages import stage, told
@@ -40,5 +39,4 @@ def _verdict(first: Verdict, change: Change, failed: bool) -> Verdict:
     found = change.verdict(first, failed=failed)
     if found is not first:
         return found
-    own = tuple(reason for reason in first.reasons if not reason.startswith(BEGINS))
-    return replace(first, reasons=(*own, f"{change.said}, which leaves it {first.word}."))
+    return first.told(HALF, f"{change.said}, which leaves it {first.word}.")

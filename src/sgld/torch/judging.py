@@ -74,11 +74,11 @@ def judged(chains: Chains, asked: Asked, others: OtherStarts | None = None) -> V
 
 
 def smaller(chains: Chains, verdict: Verdict) -> float | None:
-    """The step to try next, where it is chains that failed, or a temperature, that keep a run from being trusted."""
-    if (chains.record.failed_at >= 0).any():
+    """The step to try next, where it is chains that failed, or a temperature that is too high, that keep a run from being trusted."""
+    found = verdict.extra["predictions"]
+    if found["failed"]:
         return CAUTION * chains.motion.h
-    warm = verdict.word in ("biased", "unknown") and "temperature" in verdict.reasons[0]
-    return chains.motion.h / 2 if warm else None
+    return None if found["too_warm"] is None else chains.motion.h / 2
 
 
 def half_the_step(chains: Chains, asked: Asked) -> tuple[Change, bool]:

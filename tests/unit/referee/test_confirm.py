@@ -79,6 +79,14 @@ def test_what_is_not_certain_leaves_the_word_and_is_told_once():
     assert at_limit.word == "unknown" and "at the limit" in at_limit.reasons[1]
 
 
+def test_what_is_not_certain_takes_no_reason_from_what_was_decided():
+    biased = confirmed(scale=1.5)
+    assert biased.word == "biased" and biased.reasons[0].startswith("held against NUTS: sd of 'a'")
+    found = sgld.confirm(of(normal(0, scale=1.12), biased), nuts()).verdict
+    assert found.word == "biased" and found.reasons[:-1] == biased.reasons
+    assert "at the limit" in found.reasons[-1]
+
+
 def test_a_reference_that_is_not_trusted_decides_nothing():
     unmixed = Verdict("not mixed", ("the chains disagree.",))
     for scale in (1.0, 1.5):

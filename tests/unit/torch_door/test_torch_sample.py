@@ -6,11 +6,14 @@ import re
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import sgld
+from sgld.diagnose.predictions import Seen, judge_predictions
+from sgld.probe.layers import Layers
 
 torch = pytest.importorskip("torch")
 
@@ -337,6 +340,27 @@ def test_half_the_step_halves_the_heat():
     change, failed = half_the_step(*hot._run)
     assert not failed and not change.agrees
     assert np.median(change.sd_ratio) > 1.05
+
+
+@pytest.mark.parametrize(
+    "heat, share",
+    [({"b": 1.2}, 0.5), ({}, None), ({"noise": 3.0}, None), ({"failed": True}, 0.25)],
+    ids=["too warm", "right", "not known", "failed"],
+)
+def test_the_step_is_halved_where_a_temperature_is_too_high_and_nowhere_else(heat, share):
+    """A temperature that is not known within .03 is no reason: half the step would say as little."""
+    from sgld.torch.judging import smaller
+
+    rng = np.random.default_rng(0)
+    kinetic = 1 + heat.get("noise", 0.1) * rng.standard_normal((4, 200, 2))
+    kinetic[..., 1] += heat.get("b", 1.0) - 1
+    verdict = judge_predictions(Seen(
+        "means", rng.normal(size=(4, 200, 3, 1)), kinetic, np.full((4, 200), 1 / 800),
+        Layers(("a", "b"), (64, 64)), ("chain 1 ran away.",) if "failed" in heat else (),
+    ))  # fmt: skip
+    assert "temperature" in verdict.reasons[0] or not {"b", "noise"} & set(heat)
+    chains = SimpleNamespace(motion=SimpleNamespace(h=0.08))
+    assert smaller(chains, verdict) == (None if share is None else 0.08 * share)
 
 
 def test_stages_that_diverge_are_taken_back_with_a_smaller_step(monkeypatch):
