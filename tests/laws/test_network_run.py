@@ -7,7 +7,7 @@ import pytest
 import sgld
 from sgld.draws.run_directory import RunDirectory
 from sgld.pace import Work
-from sgld.tune import network_price as prices
+from sgld.tune import network_rule as rule
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((400, 3)).astype(np.float32)
@@ -37,7 +37,7 @@ def run(**given):
 @pytest.fixture
 def batches(monkeypatch):
     """No budget for full gradients."""
-    monkeypatch.setattr(prices, "FULL_SECONDS", 0.0)
+    monkeypatch.setattr(rule, "FULL_SECONDS", 0.0)
 
 
 class Stopped(Exception):
@@ -119,7 +119,7 @@ def test_sgld_asked_for_takes_a_step_by_its_own_rule(batches):
 
 def test_draws_that_were_asked_for_are_not_dropped_where_more_are_wanted(monkeypatch):
     """`ess=` goes on, and memory for what it adds ends; the draws of `num_draws` had theirs."""
-    monkeypatch.setattr("sgld.tune.network_lengths.MOST_NUMBERS", 2**10)
+    monkeypatch.setattr("sgld.tune.network_rule.MOST_NUMBERS", 2**10)
     given = {"step_size": 5e-5, "sampler": sgld.BAOA(), "gradient": sgld.Full(), "burn_in": 100}
     draws = run(num_draws=200, thin=2, num_chains=2, ess=4000, max_seconds=30, **given)
     assert draws.num_draws >= 100 and draws.plan.setup.thin > 2  # every second of 200 at the least

@@ -191,8 +191,8 @@ NETWORKS = [
         PATH + "test_the_noise_of_a_layer_is_its_batches_variance_in_the_metric",
     ),
     Mutant(
-        "networks: delta in the place of delta squared", "tune/from_network.py",
-        "float(sampler.friction) * allowed / max(V, 1e-12)) ** 2", "float(sampler.friction) * allowed / max(V, 1e-12))",
+        "networks: delta in the place of delta squared", "tune/network_rule.py",
+        "(2 * friction * heat / max(V, 1e-12)) ** 2", "(2 * friction * heat / max(V, 1e-12))",
         PATH + "test_else_the_step_is_the_largest_that_the_noise_allows",
     ),
     Mutant(
@@ -201,8 +201,8 @@ NETWORKS = [
         PATH + "test_the_stiffest_directions_are_eigenvectors_in_the_metric",
     ),
     Mutant(
-        "networks: a small layer's temperature is looked at", "diagnose/predictions.py",
-        "judged = [size >= least for size in sizes] +", "judged = [True for size in sizes] +",
+        "networks: a small layer's temperature is looked at", "probe/layers.py",
+        "tuple(size >= least for size in self.sizes)", "tuple(True for size in self.sizes)",
         RULE + "test_every_rule",
     ),
     Mutant(

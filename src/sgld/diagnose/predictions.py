@@ -24,7 +24,7 @@ from jaxtyping import Float
 
 from ..draws import weighted
 from ..draws.verdict import Verdict, Word
-from ..probe.layers import FEWEST_ENTRIES, Layers
+from ..probe.layers import Layers
 from ..probe.predictions import CLASSES, LIKELIHOODS, Kind
 from .other_starts import OtherStarts, numbers
 
@@ -181,14 +181,13 @@ def temperatures(seen: Seen) -> list[Temperature]:
         if len(means) > 1
         else np.full(values.shape[2], np.inf)
     )
-    sizes, beside = seen.layers.sizes, (STIFFEST, SPEEDS)
-    beside = beside[: values.shape[2] - len(sizes)]
-    names, least = (*seen.layers.names, *beside), min(FEWEST_ENTRIES, max(sizes))
-    judged = [size >= least for size in sizes] + [True] * len(beside)
+    names, beside = seen.layers.names, (STIFFEST, SPEEDS)
+    beside = beside[: values.shape[2] - len(names)]
+    judged = [*seen.layers.large] + [True] * len(beside)
     mean = values.mean(axis=(0, 1))
     return [
         Temperature(n, float(t), float(s), j)
-        for n, t, s, j in zip(names, mean, se, judged, strict=True)
+        for n, t, s, j in zip((*names, *beside), mean, se, judged, strict=True)
     ]
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..layout import Layout
 
-__all__ = ["FEWEST_ENTRIES", "Layers"]
+__all__ = ["Layers"]
 
 FEWEST_ENTRIES = 20  # of a layer whose temperature is looked at
 
@@ -37,6 +37,12 @@ class Layers:
         pairs = zip(layout.names, map(math.prod, layout.shapes), strict=True)
         names, sizes = zip(*((name, size) for name, size in pairs if size), strict=True)
         return cls(names, sizes)
+
+    @property
+    def large(self) -> tuple[bool, ...]:
+        """Which have entries enough for a temperature; the largest, where none has."""
+        least = min(FEWEST_ENTRIES, max(self.sizes))
+        return tuple(size >= least for size in self.sizes)
 
     @property
     def starts(self) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from ..probe.predictions import predictions_of
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..tune.network_lengths import most_kept
+from ..tune.network_rule import first_draw
 from .judge_kept import summed_up
 from .kept import Keep
 from .other_starts import from_other_starts
@@ -29,9 +30,6 @@ from .outcome import kept_draws, only, reported_draws, sampling_only, within_sup
 from .sink import Raw
 
 __all__ = ["draws_suffice", "judged_by_predictions", "without_beginning"]
-
-EARLY = 1 / 3  # of a run's steps, which are burn-in
-FEWEST = 20  # draws of a chain that are left in any case
 
 
 class Late(NamedTuple):
@@ -52,9 +50,7 @@ def without_beginning(plan: Plan, raw: Raw, most: int) -> Late:
     setup, burn_in = plan.setup, plan.setup.burn_in
     if setup.starts is None:
         return Late(raw, plan, raw)
-    steps = burn_in + setup.thin * raw.num_draws
-    first = max(0, -(-(int(EARLY * steps) - burn_in) // setup.thin))
-    first = max(0, min(first, raw.num_draws - FEWEST))
+    first = first_draw(burn_in, setup.thin, raw.num_draws)
     every = -(-(raw.num_draws - first) // max(most, setup.num_draws))
     rows = np.arange(raw.num_draws - 1, first - 1, -every)[::-1]
     moved = replace(

@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ..draws.setup import Setup
-from ..probe.directions import ITERATIONS, stiffest
+from ..probe.directions import stiffest
 from ..probe.layers import Layers
 from ..probe.predictions import predictions_of
 from ..probe.probe import Probe, meter_of
 from ..problem.problem import Problem
-from ..tune.from_network import curvature_rows
 from ..tune.metric import settled
+from ..tune.network_rule import curvature_rows, num_directions
 
 __all__ = ["make_probe"]
-
-DIRECTIONS, FEWEST = 16, 4
-SHARE = 0.05  # of a run's gradients, that its directions may cost
 
 
 def make_probe(problem: Problem, setup: Setup, starts: Any) -> Probe | None:
@@ -25,14 +22,9 @@ def make_probe(problem: Problem, setup: Setup, starts: Any) -> Probe | None:
         return None
     meter = None if setup.preconditioner.adapts else meter_of(setup.sampler)
     D = settled(setup.preconditioner, problem, starts[0])
-    rows = curvature_rows(problem)
-    count = min(_affordable(problem, setup, rows), problem.dimension)
-    directions, _ = stiffest(problem, D, starts, count=count, rows=rows)
-    return Probe(predictions_of(problem), directions, Layers.of(problem.layout), meter)
-
-
-def _affordable(problem: Problem, setup: Setup, rows: int) -> int:
-    """How many directions a run of this length pays for: each takes two gradients an iteration."""
+    rows = curvature_rows(problem.num_data, problem.dimension)
     steps = setup.burn_in + setup.thin * setup.num_draws
     gradients = steps * (setup.batch_size or problem.num_data)
-    return int(min(DIRECTIONS, max(FEWEST, SHARE * gradients / (2 * ITERATIONS * rows))))
+    count = num_directions(gradients, rows, problem.dimension)
+    directions, _ = stiffest(problem, D, starts, count=count, rows=rows)
+    return Probe(predictions_of(problem), directions, Layers.of(problem.layout), meter)

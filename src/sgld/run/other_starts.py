@@ -24,9 +24,9 @@ from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request
 from ..sampler.baoa import BAOA
+from ..tune import network_rule as rule
 from ..tune.estimator import plain_batches, prepared
 from ..tune.from_network import (
-    FISHER_ROWS,
     fisher,
     moved,
     optimiser_ends,
@@ -37,8 +37,6 @@ from ..tune.network_price import affordable
 
 __all__ = ["from_other_starts", "not_looked_for"]
 
-SEED = 7919  # added to the run's
-STRETCHES, STEPS = 8, 100  # after the stages; predictions are looked at after half of them
 _wanted: ContextVar[bool] = ContextVar("sgld_other_starts", default=True)
 
 
@@ -60,12 +58,12 @@ def from_other_starts(
     `ends` is where the chains of the run ended.
     """
     whole = problem.as_one_batch()
-    count = other_starts_affordable(whole, ask, STRETCHES * STEPS) if _wanted.get() else 0
+    count = other_starts_affordable(whole, ask) if _wanted.get() else 0
     if not count or problem.mesh is not None or not temperature > 0:
         return None
     ask = replace(
         ask, sampler="auto", step_size="auto", gradient="auto", preconditioner="auto", order="auto",
-        batch_size="auto", always_in="auto", num_chains=count, seed=ask.seed + SEED,
+        batch_size="auto", always_in="auto", num_chains=count, seed=ask.seed + rule.OTHERS_SEED,
     )  # fmt: skip
     gradient, batched = plain_batches(whole, ask)
     starts = optimiser_ends(whole, ask)
@@ -74,10 +72,11 @@ def from_other_starts(
     gradient = prepared(gradient, batched, starts[0])
     found = tuned(batched, ask, BAOA(), gradient, starts, temperature)
     z, seen, predictions = found.z, [], predictions_of(whole)
-    for number in range(STRETCHES):
-        at = (number + 2 * STRETCHES, STEPS, STRETCHES)  # past the stages, of 250 steps each
+    stretches, steps = rule.STRETCHES, rule.STRETCH_STEPS
+    for number in range(stretches):
+        at = (number + 2 * stretches, steps, stretches)  # past the stages, of 250 steps each
         z = moved(batched, ask, BAOA(), gradient, found.D, z, found.h, temperature, at)
-        if number >= STRETCHES // 2:
+        if number >= stretches // 2:
             seen.append(np.asarray(_predicted(predictions, whole, z)))
     predicted, last = np.stack(seen, axis=1), np.asarray(z, np.float64)
     good = np.isfinite(predicted).all(axis=(1, 2, 3)) & np.isfinite(last).all(axis=1)
@@ -97,7 +96,7 @@ def _predicted(
 
 def _log_mass(problem: Problem, z: Float[np.ndarray, " d"], temperature: float) -> float:
     """log p / T + (log det D) / 2, D as the plan's metric, at this place alone."""
-    place, rows = problem.array(z), min(problem.num_data, FISHER_ROWS)
+    place, rows = problem.array(z), min(problem.num_data, rule.FISHER_ROWS)
     squares = np.asarray(fisher(problem, place, sent(0, np.int32), rows=rows), np.float64)
     value = float(sums.log_density(problem, place)) / temperature
     return value - 0.5 * float(np.sum(np.log(np.maximum(squares, 1e-8))))

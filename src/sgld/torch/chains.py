@@ -18,24 +18,17 @@ import torch
 from ..deadline import enough
 from ..errors import RunError
 from ..pace import Work
+from ..tune import network_rule as rule
 from .dynamics import Motion, State, kinetic
 from .rows import Inputs
 from .target import Target
-from .tuning import ITERATIONS, Asked, Tuned, curvature_rows, price
+from .tuning import Asked, Tuned, price
 
 __all__ = ["Chains", "Lengths", "Record", "lengths", "most_draws", "num_directions"]
 
-# in units of delta; seconds as predicted; see tune/from_network
-BURN_IN, SPAN, DRAWS, RUN_SECONDS, GROWTH = 30.0, 270.0, 750, 30.0, 64
-RUN_SHARE = 0.25  # of max_seconds, that the planned steps are predicted to take at most
-PROBE_SHARE = 0.05  # of a run's gradients, that predictions at draws may cost
-DIRECTIONS, FEWEST_DIRECTIONS, DIRECTIONS_SHARE = 16, 4, 0.05
 MOST_PREDICTED = 2**25  # numbers of predictions that are kept
-MOST_WEIGHTS, MOST_KEPT, FEWEST_KEPT = 2**26, 200, 20  # of weights; draws of a chain
-FEWEST_DRAWS, LEAST_STEPS = (
-    20,
-    200,
-)  # of a run that is out of time; planned, of one whose time has a limit
+MOST_KEPT, FEWEST_KEPT = 200, 20  # draws of a chain
+FEWEST_DRAWS = 20  # of a run that is out of time
 
 
 @dataclass(frozen=True)
@@ -53,16 +46,13 @@ class Lengths:
 
 def lengths(target: Target, asked: Asked, h: float, batch_size: int | None) -> Lengths:
     """Burn-in and span by the step and the price of one, thinning by what predictions cost."""
-    delta = math.sqrt(h)
-    seconds = min(RUN_SECONDS, RUN_SHARE * (asked.max_seconds or math.inf))
-    fewest = 1000 if asked.max_seconds is None else LEAST_STEPS
+    seconds = rule.seconds_of(rule.RUN_SECONDS, rule.TORCH_RUN_SHARE, asked.max_seconds)
+    fewest = 1000 if asked.max_seconds is None else rule.LEAST_STEPS
     most = max(fewest, int(seconds / price(target, asked.chains, batch_size)))
-    burn_in = max(10, min(most // 10, math.ceil(BURN_IN / delta)))
-    span = max(40, min(most - burn_in, math.ceil(SPAN / delta)))
+    burn_in, span = rule.burn_in_and_span(math.sqrt(h), most)
     burn_in = burn_in if asked.burn_in is None else asked.burn_in
-    num_draws = min(DRAWS, span) if asked.num_draws is None else asked.num_draws
-    rows = batch_size or target.rows.num_data
-    least = math.ceil(64 / (3 * PROBE_SHARE * rows))
+    num_draws = min(rule.DRAWS, span) if asked.num_draws is None else asked.num_draws
+    least = rule.least_thin(batch_size or target.rows.num_data)
     thin = max(least, span // num_draws) if asked.thin is None else asked.thin
     if asked.num_draws is None:
         num_draws = min(num_draws, max(FEWEST_DRAWS, span // thin))
@@ -73,19 +63,18 @@ def most_draws(
     target: Target, asked: Asked, planned: Lengths, batch_size: int | None, width: int
 ) -> int:
     """Draws that a run may be prolonged to: by memory, and by price where time has no limit."""
-    most = min(MOST_PREDICTED // (asked.chains * width), GROWTH * planned.num_draws)
+    most = min(MOST_PREDICTED // (asked.chains * width), rule.GROWTH * planned.num_draws)
     if asked.max_seconds is None:
-        steps = int(RUN_SECONDS / price(target, asked.chains, batch_size))
+        steps = int(rule.RUN_SECONDS / price(target, asked.chains, batch_size))
         most = min(most, (steps - planned.burn_in) // planned.thin)
     return max(planned.num_draws, most)
 
 
 def num_directions(target: Target, found: Tuned, planned: Lengths) -> int:
-    """How many stiff directions a run of this length pays for: each takes two gradients an iteration."""
-    rows = found.batch_size or target.rows.num_data
-    gradients = planned.steps(planned.num_draws) * rows
-    share = DIRECTIONS_SHARE * gradients / (2 * ITERATIONS * curvature_rows(target))
-    return int(min(DIRECTIONS, max(FEWEST_DIRECTIONS, share), target.dimension))
+    """How many stiff directions a run of this length pays for."""
+    num_data, d = target.rows.num_data, target.dimension
+    gradients = planned.steps(planned.num_draws) * (found.batch_size or num_data)
+    return rule.num_directions(gradients, rule.curvature_rows(num_data, d), d)
 
 
 @dataclass
@@ -109,7 +98,7 @@ class Record:
     @classmethod
     def of(cls, chains: int, dimension: int) -> Record:
         """An empty one, with room for the draws of a chain that a run gives back, and as many before these."""
-        kept = min(MOST_KEPT, max(FEWEST_KEPT, MOST_WEIGHTS // (chains * dimension)))
+        kept = min(MOST_KEPT, max(FEWEST_KEPT, rule.MOST_NUMBERS // (chains * dimension)))
         # between room / 2 and room are held, of which a third is left out as burn-in
         return cls(2 * kept, np.full(chains, -1))
 

@@ -15,25 +15,19 @@ from ..diagnose.predictions import (
     temperatures,
 )
 from ..draws.verdict import Verdict
+from ..tune import network_rule as rule
 from .chains import MOST_KEPT, Chains, Lengths, most_draws
-from .tuning import CAUTION, Asked
+from .tuning import Asked
 
 __all__ = ["draws_wanted", "first_draw", "half_the_step", "judged", "smaller"]
 
-EARLY = 1 / 3  # of a run's steps, which are burn-in
-FEWEST = 20  # draws of a chain that are left in any case
-
 
 def first_draw(chains: Chains, asked: Asked) -> int:
-    """The draw from which a run counts: burn-in is a share of what it came to.
-
-    Where lengths were given, what was given is all there is.
-    """
+    """The draw from which a run counts; where lengths were given, what was given is all there is."""
     if asked.burn_in is not None or asked.num_draws is not None:
         return 0
-    planned, count = chains.lengths, chains.record.count
-    first = -(-(int(EARLY * planned.steps(count)) - planned.burn_in) // planned.thin)
-    return max(0, min(first, count - FEWEST))
+    planned = chains.lengths
+    return rule.first_draw(planned.burn_in, planned.thin, chains.record.count)
 
 
 def draws_wanted(chains: Chains, asked: Asked) -> int:
@@ -77,7 +71,7 @@ def smaller(chains: Chains, verdict: Verdict) -> float | None:
     """The step to try next, where it is chains that failed, or a temperature that is too high, that keep a run from being trusted."""
     found = verdict.extra["predictions"]
     if found["failed"]:
-        return CAUTION * chains.motion.h
+        return rule.CAUTION * chains.motion.h
     return None if found["too_warm"] is None else chains.motion.h / 2
 
 

@@ -9,27 +9,15 @@ import numpy as np
 import torch
 
 from ..diagnose.other_starts import OtherStarts
-from .chains import RUN_SECONDS, Chains
+from ..tune import network_rule as rule
+from .chains import Chains
 from .dynamics import Motion, Order, State
 from .target import Target
-from .tuning import (
-    BATCH_SIZE,
-    FEWEST_STEPS,
-    FISHER_ROWS,
-    MOST_PASSES,
-    STAGE_STEPS,
-    STAGES,
-    Asked,
-    generator_of,
-    price,
-    tuned,
-)
+from .tuning import Asked, generator_of, price, tuned
 
 __all__ = ["from_other_starts"]
 
-# see run/other_starts and tune/from_network
-SEED, STRETCHES, STEPS, STREAM = 7919, 8, 100, 15
-MOST, FEWEST, SHARE = 12, 4, 0.2
+STREAM = 15  # of the host's generator
 
 
 def from_other_starts(chains: Chains, asked: Asked, until: float) -> OtherStarts | None:
@@ -43,17 +31,17 @@ def from_other_starts(chains: Chains, asked: Asked, until: float) -> OtherStarts
     if not count or not chains.healthy.size:
         return None
     asked = replace(
-        asked, chains=count, seed=asked.seed + SEED, step_size=None,
-        batch_size=None if whole else min(BATCH_SIZE, target.rows.num_data),
+        asked, chains=count, seed=asked.seed + rule.OTHERS_SEED, step_size=None,
+        batch_size=None if whole else min(rule.BATCH_SIZE, target.rows.num_data),
     )  # fmt: skip
     found = tuned(target, asked, until)
     order = Order(target.rows, count, found.batch_size, asked.seed, STREAM)
     noise = generator_of(asked.seed, STREAM, found.z.device)
     motion, seen = Motion(target, order, found.root, found.h, noise), []
     state = State(found.z, torch.zeros_like(found.z))
-    for number in range(STRETCHES):
-        state = motion.moved(state, number * STEPS, STEPS)
-        if number >= STRETCHES // 2:
+    for number in range(rule.STRETCHES):
+        state = motion.moved(state, number * rule.STRETCH_STEPS, rule.STRETCH_STEPS)
+        if number >= rule.STRETCHES // 2:
             seen.append(target.predicted(state.z, probe).cpu().numpy())
     predicted = np.stack(seen, axis=1)
     good = np.isfinite(predicted).all(axis=(1, 2, 3)) & ~target.lost(state.z).cpu().numpy()
@@ -66,11 +54,12 @@ def from_other_starts(chains: Chains, asked: Asked, until: float) -> OtherStarts
 
 def _affordable(target: Target, asked: Asked, whole: bool) -> int:
     """How many are, all taking their steps together; 0 where too few are."""
-    size = min(BATCH_SIZE, target.rows.num_data)
-    optimiser = max(FEWEST_STEPS, MOST_PASSES * math.ceil(target.rows.num_data / size))
-    steps = STAGES * STAGE_STEPS + STRETCHES * STEPS
-    seconds = SHARE * min(RUN_SECONDS, (asked.max_seconds or math.inf) / 2)
-    for count in (MOST, (MOST + FEWEST) // 2, FEWEST):
+    size = min(rule.BATCH_SIZE, target.rows.num_data)
+    optimiser = max(rule.FEWEST_STEPS, rule.MOST_PASSES * math.ceil(target.rows.num_data / size))
+    steps = rule.STAGES * rule.STAGE_STEPS + rule.STRETCHES * rule.STRETCH_STEPS
+    seconds = rule.OTHERS_SHARE * rule.seconds_of(rule.RUN_SECONDS, 1 / 2, asked.max_seconds)
+    most, fewest = rule.OTHER_STARTS, rule.FEWEST_STARTS
+    for count in (most, (most + fewest) // 2, fewest):
         step = price(target, count, None if whole else size)
         if optimiser * price(target, count, size) + steps * step <= seconds:
             return count
@@ -80,7 +69,7 @@ def _affordable(target: Target, asked: Asked, whole: bool) -> int:
 def _log_mass(target: Target, z: torch.Tensor) -> np.ndarray:
     """log p + (log det D) / 2 of every chain, D as the plan's metric at its place alone."""
     num_data = target.rows.num_data
-    rows = min(num_data, FISHER_ROWS)
+    rows = min(num_data, rule.FISHER_ROWS)
     numbers = torch.arange(rows, device=z.device)
     squares = torch.stack([target.squares(place, numbers) for place in z]) * (num_data / rows)
     volume = -0.5 * (squares + target.prior.precision(z)).clamp(min=1e-8).log().sum(1)

@@ -20,9 +20,11 @@ from ..errors import DataError, RunError, UsageError
 from ..files import reading
 from ..foreign import DRAWING, answering
 from ..pace import Work
+from ..probe.predictions import FEWEST_ROWS, MOST_NUMBERS, PROBE_ROWS
 from ..stages import stage, told
+from ..tune import network_rule as rule
 from . import network
-from .chains import LEAST_STEPS, MOST_KEPT, Chains, Record, lengths, num_directions
+from .chains import MOST_KEPT, Chains, Record, lengths, num_directions
 from .dynamics import Motion, Order, State
 from .ensemble import Ensemble
 from .judging import draws_wanted, first_draw, judged, smaller
@@ -41,14 +43,13 @@ from .run_files import (
     read_probe,
 )
 from .target import Target, Weights
-from .tuning import BATCH_SIZE, LATEST, Asked, generator_of, price, stiffest, tuned
+from .tuning import Asked, generator_of, price, stiffest, tuned
 from .watch import say
 
 __all__ = ["resume", "sample"]
 
 AHEAD = ("data", "sampling", "verdict")  # stages
 VERDICT_SHARE = 0.1  # of max_seconds, which sampling leaves
-PROBE_ROWS, FEWEST_PROBE_ROWS, MOST_NUMBERS = 64, 8, 2**12
 MOST_ATTEMPTS, LEFT = 3, 0.4  # share of max_seconds that another attempt needs
 _STEP = "left out, the step is chosen; a learning rate of the mean loss is step_size = lr / (rows in all the data)"
 _PASSES = "what a run may take is max_seconds, or num_draws and thin; by itself it goes on until predictions have mixed"
@@ -262,7 +263,7 @@ class _Run:
         until = self.began + (1 - VERDICT_SHARE) * allowed
         if chains is None:
             with deadline(self.asked.max_seconds, until, self._least()), self._timed("tuning"):
-                chains = self._tuned(self.began + LATEST * allowed)
+                chains = self._tuned(self.began + rule.TUNED_BY * allowed)
         for attempt in range(MOST_ATTEMPTS + 1):
             with self._timed("sampling"):
                 chains.run(
@@ -290,9 +291,9 @@ class _Run:
 
     def _least(self) -> float:
         """Seconds that a run is predicted to take at least, of max_seconds: half of it is for what goes before sampling."""
-        steps = 2 * LEAST_STEPS  # optimisers are cut short, and few steps are sampled
-        each = price(self.target, self.asked.chains, self.asked.batch_size or BATCH_SIZE)
-        return max(LEAST, steps * each / (1 - LATEST - VERDICT_SHARE))
+        steps = 2 * rule.LEAST_STEPS  # optimisers are cut short, and few steps are sampled
+        each = price(self.target, self.asked.chains, self.asked.batch_size or rule.BATCH_SIZE)
+        return max(LEAST, steps * each / (1 - rule.TUNED_BY - VERDICT_SHARE))
 
     @property
     def _left_open(self) -> bool:
@@ -364,11 +365,10 @@ def _weights(model: Any) -> Weights:
 
 def _probe(target: Target) -> Inputs:
     """Of some of the data set's rows, fewer where each predicts many numbers."""
-    inputs = target.rows.first(PROBE_ROWS).inputs
     z = target.weights.flat(target.likelihood.model)[None]
     width = target.predicted(z, target.rows.first(1).inputs).shape[2]
-    fewer = max(FEWEST_PROBE_ROWS, MOST_NUMBERS // max(1, width))
-    return target.rows.first(min(PROBE_ROWS, fewer)).inputs if fewer < PROBE_ROWS else inputs
+    fewer = max(FEWEST_ROWS, MOST_NUMBERS // max(1, width))
+    return target.rows.first(min(PROBE_ROWS, fewer)).inputs
 
 
 def _usable(target: Target, inputs: Inputs) -> Inputs:

@@ -21,26 +21,15 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..data.order import generator
-from ..diagnose.predictions import FEWEST_ENTRIES
 from ..pace import Work
+from ..probe.directions import FLOOR, ITERATIONS
+from ..tune import network_rule as rule
 from .dynamics import FRICTION, Motion, Order, State
 from .target import Target
 
-__all__ = ["BATCH_SIZE", "CAUTION", "FEWEST_STEPS", "FISHER_ROWS", "ITERATIONS", "MOST_PASSES", "STAGES", "STAGE_STEPS", "Asked", "Tuned", "curvature_rows", "generator_of", "price", "stiffest", "tuned"]  # fmt: skip
+__all__ = ["Asked", "Tuned", "generator_of", "price", "stiffest", "tuned"]
 
 DECAYS = 0.9, 0.999  # of Adam's moments
-LEARNING_RATE = 1e-2  # at first; a half period of a cosine takes it to 0
-OPTIMISER_SECONDS, MOST_PASSES, FEWEST_STEPS, MOST_STEPS = 20.0, 60, 500, 20_000
-STAGES, STAGE_STEPS, STAGE_SECONDS = 4, 250, 4.0
-# of max_seconds, that optimisers and stages are predicted to take at most, and may
-OPTIMISER_SHARE, STAGE_SHARE, LATEST = 1 / 6, 1 / 20, 0.5
-FULL_SECONDS, FULL_STEPS = 30.0, 6_000  # predicted, of so many steps over all rows
-BATCH_SIZE, BATCHES = 100, 20
-STABLE = 0.5  # f = delta^2 lambda_1
-CAUTION = 0.25  # of h, after steps at which chains did not stay finite
-ITERATIONS, FLOOR = 8, 1e-6  # of power iteration; of the eigenvalues of unit rows' products
-FISHER_ROWS, CURVATURE_ROWS, FEWEST_ROWS = 1024, 1024, 64
-FISHER_NUMBERS, CURVATURE_NUMBERS = 2**26, 2**25  # rows x parameters that are looked at
 # seconds of a step: of its own, of a layer of the module, of a multiplication and addition
 STEP, LAYER, PRODUCT = 4e-4, 6e-5, {"cpu": 1e-10, "other": 2e-13}
 STARTS, ADAM, STAGE, NOISE = 11, 12, 13, 14  # streams of the host's generator
@@ -73,29 +62,29 @@ class Tuned:
 
 def tuned(target: Target, asked: Asked, until: float) -> Tuned:
     """All of the module docstring; past the time `until` optimisers and stages are cut short."""
-    size = min(BATCH_SIZE if asked.batch_size is None else asked.batch_size, target.rows.num_data)
+    size = min(asked.batch_size or rule.BATCH_SIZE, target.rows.num_data)
     z = _optimised(target, asked, size, until)
     whole = asked.batch_size is None and affordable(target, asked.chains)
     batch_size = None if whole or size == target.rows.num_data else size
     each = price(target, asked.chains, batch_size)
-    seconds = min(STAGE_SECONDS, STAGE_SHARE * (asked.max_seconds or math.inf))
-    steps = int(np.clip(seconds / each / STAGES, 20, STAGE_STEPS))
+    seconds = rule.seconds_of(rule.STAGE_SECONDS, rule.STAGE_SHARE, asked.max_seconds)
+    steps = int(np.clip(seconds / each / rule.STAGES, 20, rule.STAGE_STEPS))
     noise = generator_of(asked.seed, STAGE, z.device)
     order = Order(target.rows, asked.chains, batch_size, asked.seed, STAGE)
     caution = 1.0
     with Work("step size", until=until) as work:
-        for number in range(STAGES + 1):
+        for number in range(rule.STAGES + 1):
             root = metric(target, z)
             h = asked.step_size or caution * step_size(target, asked, root, z, batch_size)
-            if number == STAGES or work.late:
+            if number == rule.STAGES or work.late:
                 break
             motion, begin = Motion(target, order, root, h, noise), number * steps
             state = State(z, torch.zeros_like(z))
-            for first, count in work.pieces(begin, begin + steps, most=64, of=STAGES * steps):
+            for first, count in work.pieces(begin, begin + steps, most=64, of=rule.STAGES * steps):
                 state = motion.moved(state, first, count)
             lost = target.lost(state.z)[:, None]
             if bool(lost.any()):  # curvature is larger where they went: the stage goes for nothing
-                caution *= CAUTION
+                caution *= rule.CAUTION
             z = torch.where(lost, z, state.z)
     return Tuned(z, root, h, batch_size)
 
@@ -116,7 +105,7 @@ def price(target: Target, chains: int, batch_size: int | None) -> float:
 
 def affordable(target: Target, chains: int) -> bool:
     """Whether all rows are, at every step of long enough chains."""
-    return FULL_STEPS * price(target, chains, None) <= FULL_SECONDS
+    return rule.TORCH_FULL_STEPS * price(target, chains, None) <= rule.FULL_SECONDS
 
 
 def generator_of(seed: int, stream: int, device: torch.device) -> torch.Generator:
@@ -139,15 +128,15 @@ def _optimised(target: Target, asked: Asked, size: int, until: float) -> torch.T
     xi[0] = 0
     z = start + spread * torch.from_numpy(xi).to(start)
     order = Order(target.rows, asked.chains, size, asked.seed, ADAM)
-    seconds = min(OPTIMISER_SECONDS, OPTIMISER_SHARE * (asked.max_seconds or math.inf))
-    wanted = min(seconds / price(target, asked.chains, size), MOST_PASSES * order.num_batches)
-    steps = int(np.clip(wanted, FEWEST_STEPS, MOST_STEPS))
+    seconds = rule.seconds_of(rule.OPTIMISER_SECONDS, rule.OPTIMISER_SHARE, asked.max_seconds)
+    wanted = min(seconds / price(target, asked.chains, size), rule.MOST_PASSES * order.num_batches)
+    steps = int(np.clip(wanted, rule.FEWEST_STEPS, rule.MOST_STEPS))
     # written out: torch.optim takes seconds to import what it compiles with
     mean, square = torch.zeros_like(z), torch.zeros_like(z)
     with Work("optimising", until=until) as work:
         for first, count in work.pieces(0, steps):
             for step in range(first, first + count):
-                rate = 0.5 * LEARNING_RATE * (1 + math.cos(math.pi * step / steps))
+                rate = 0.5 * rule.LEARNING_RATE * (1 + math.cos(math.pi * step / steps))
                 g = target.gradient(z, order.at(step), order.scale)
                 mean.lerp_(g, 1 - DECAYS[0])
                 square.lerp_(g**2, 1 - DECAYS[1])
@@ -163,9 +152,8 @@ def _optimised(target: Target, asked: Asked, size: int, until: float) -> torch.T
 
 def metric(target: Target, z: torch.Tensor) -> torch.Tensor:
     """D^{1/2}, [d]: each chain has rows of its own, past the last of which they begin again."""
-    num_data, d = target.rows.num_data, target.dimension
-    rows = min(num_data, FISHER_ROWS, max(FEWEST_ROWS, FISHER_NUMBERS // d))
-    share = -(-rows // len(z))
+    num_data = target.rows.num_data
+    share = -(-rule.fisher_rows(num_data, target.dimension) // len(z))
     squares = torch.zeros_like(target.prior.scale)
     for chain, place in enumerate(z):
         numbers = (chain * share + torch.arange(share, device=z.device)) % num_data
@@ -173,20 +161,13 @@ def metric(target: Target, z: torch.Tensor) -> torch.Tensor:
     return (squares + target.prior.precision(z).mean(0)).clamp(min=1e-8).rsqrt()
 
 
-def curvature_rows(target: Target) -> int:
-    """Rows on which the stiffest directions are looked for."""
-    most = min(CURVATURE_ROWS, CURVATURE_NUMBERS // target.dimension)
-    return min(target.rows.num_data, max(FEWEST_ROWS, most))
-
-
 def step_size(
     target: Target, asked: Asked, root: torch.Tensor, z: torch.Tensor, batch_size: int | None
 ) -> float:
     """The largest h that noise and curvature allow where the chains are."""
     _, stiff = stiffest(target, root, z, min(2, target.dimension))
-    longest = STABLE / max(1e-12, float(stiff.max()))
     V = _noise(target, asked, root, z, batch_size)
-    return min((2 * FRICTION * 2 * asked.tolerance / max(V, 1e-12)) ** 2, longest)
+    return rule.largest_step(V, float(stiff.max()), asked.tolerance, FRICTION)
 
 
 def _noise(
@@ -197,14 +178,13 @@ def _noise(
         return 0.0
     order = Order(target.rows, len(z), batch_size, asked.seed, NOISE)
     total, squares = torch.zeros_like(z), torch.zeros_like(z)
-    for step in range(BATCHES):
+    for step in range(rule.BATCHES):
         g = root * target.gradient(z, order.at(step), order.scale)
         total, squares = total + g, squares + g**2
-    variance = (squares - total**2 / BATCHES) / (BATCHES - 1)
-    sizes = target.weights.layers.sizes
-    V = [float(part.mean()) for part in variance.split(list(sizes), 1)]
-    least = min(FEWEST_ENTRIES, max(sizes))
-    return max(v for v, size in zip(V, sizes, strict=True) if size >= least)
+    variance = (squares - total**2 / rule.BATCHES) / (rule.BATCHES - 1)
+    layers = target.weights.layers
+    V = [float(part.mean()) for part in variance.split(list(layers.sizes), 1)]
+    return max(v for v, large in zip(V, layers.large, strict=True) if large)
 
 
 def stiffest(
@@ -214,7 +194,7 @@ def stiffest(
 
     By block power iteration, as probe/directions.
     """
-    some = target.rows.first(curvature_rows(target))
+    some = target.rows.first(rule.curvature_rows(target.rows.num_data, target.dimension))
     times = target.curvature(z, some, target.rows.num_data / len(some.target), root)
     begin = torch.from_numpy(generator(0, STARTS, 1).standard_normal((count, target.dimension)))
     basis = _orthonormal(begin.to(z).expand(len(z), -1, -1))

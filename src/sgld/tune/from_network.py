@@ -14,7 +14,6 @@ temperature is 1 + h V / 2. Where all rows are affordable at every step there is
 
 from __future__ import annotations
 
-import math
 import time
 from typing import Any, NamedTuple
 
@@ -38,7 +37,7 @@ from ..preconditioner.fixed import Diagonal
 from ..preconditioner.given import given
 from ..preconditioner.kronecker import Kronecker
 from ..probe.directions import stiffest
-from ..probe.layers import FEWEST_ENTRIES, Layers
+from ..probe.layers import Layers
 from ..problem.operations import gradient_price, row_price
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
@@ -47,16 +46,14 @@ from ..sampler.baoa import BAOA
 from ..sampler.sgld import SGLD
 from ..schedule import as_schedule
 from ..stages import stage
+from . import network_rule as rule
 from .estimator import no_step, plain_batches, prepared
 from .from_optimisers import optimised
 from .kronecker import learnt_factors
 from .metric import settled
-from .network_lengths import RUN_SECONDS
 from .network_price import UPDATED, affordable, step_price
 
 __all__ = [
-    "FISHER_ROWS",
-    "curvature_rows",
     "fisher",
     "from_network",
     "is_network",
@@ -67,29 +64,15 @@ __all__ = [
     "tuned",
 ]
 
-OPTIMISER_SECONDS, MOST_PASSES, FEWEST_STEPS, MOST_STEPS = 20.0, 60, 500, 20_000
-# of max_seconds: what optimisers and stages are predicted to take at most, and what they and both may by the clock
-OPTIMISER_SHARE, STAGE_SHARE, OPTIMISED_BY, TUNED_BY = 1 / 6, 1 / 20, 0.3, 0.5
+OPTIMISED_BY = 0.3  # of max_seconds, what optimisers may take by the clock
 ARRIVING = 1500  # steps in which starts a prior's sd away come to the mode: after 500 one was 4 posterior sds off
-STAGES, STAGE_STEPS, STAGE_SECONDS = 4, 250, 4.0
-# where that buys no more than SHORT steps a stage, measuring after each costs more than the steps: a half as many of
+# where a stage can be of no more than SHORT steps, measuring after each costs more than the steps: a half as many of
 # twice the length. 1,000,000 weights begin 6 s sooner
 SHORT = 20
-CAUTION = 0.25  # of h, after a stage in which chains did not stay finite
 TRIALS = 4  # of the last h
-STABLE = 0.5  # f = delta^2 lambda_1
-BATCHES, FEWEST_BATCHES = 20, 8  # of which V_l is measured
-FISHER_ROWS, CURVATURE_ROWS, FEWEST_ROWS = 1024, 1024, 64
-# rows x parameters of the rows that are looked at
-FISHER_NUMBERS, CURVATURE_NUMBERS, NOISE_NUMBERS = (
-    2**26,
-    2**25,
-    2**25,
-)  # of noise, batches x chains x parameters
+FEWEST_BATCHES, NOISE_NUMBERS = 8, 2**25  # of which V_l is measured: batches x chains x parameters
 PIECE = 2**20  # numbers of gradients of single rows that are held together
-OTHER_STARTS, FEWEST_STARTS = 12, 4  # chains that a run's predictions are held against
 OTHERS_LEAST = 30.0  # max_seconds, of which the verdict's share is enough to compile them
-OTHERS_SHARE = 0.2  # of the seconds of a run, and half of that of max_seconds, that they may take
 
 
 def is_network(problem: Problem) -> bool:
@@ -136,7 +119,7 @@ def from_network(problem: Problem, ask: Request) -> Plan:
 
 def optimiser_ends(problem: Problem, ask: Request) -> np.ndarray:
     """Where chains of a network begin, [chain, d]."""
-    small = problem.with_batches(min(100, problem.num_data), "reshuffle")
+    small = problem.with_batches(min(rule.BATCH_SIZE, problem.num_data), "reshuffle")
     start = np.asarray(problem.start, np.float64)
     # a weight alone, or a layer that begins at 0, would be the same in all
     width = np.asarray(prior_curvature(problem, small.start), np.float64) ** -0.5
@@ -154,18 +137,19 @@ def prior_curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d
     return jnp.where(jnp.isfinite(found), jnp.maximum(found, 1e-6), 1.0)
 
 
-def other_starts_affordable(problem: Problem, ask: Request, steps: int) -> int:
-    """How many chains from other starts are, each of so many steps after the stages; 0 where too few are."""
+def other_starts_affordable(problem: Problem, ask: Request) -> int:
+    """How many chains from other starts are; 0 where too few are."""
     if ask.max_seconds is not None and ask.max_seconds < OTHERS_LEAST:
         return 0
-    small = problem.with_batches(min(100, problem.num_data), "reshuffle")
+    small = problem.with_batches(min(rule.BATCH_SIZE, problem.num_data), "reshuffle")
     optimiser = _passes(small, ask) * small.source.batch_size * row_price(problem)
     step = small.source.batch_size * row_price(problem)
     if affordable(problem, ask.chains()):
         step = gradient_price(problem).each
-    seconds = OTHERS_SHARE * min(RUN_SECONDS, (ask.max_seconds or np.inf) / 2)
-    count = int(min(OTHER_STARTS, seconds / (optimiser + (STAGES * STAGE_STEPS + steps) * step)))
-    return count if count >= FEWEST_STARTS else 0
+    steps = rule.STAGES * rule.STAGE_STEPS + rule.STRETCHES * rule.STRETCH_STEPS
+    seconds = rule.OTHERS_SHARE * rule.seconds_of(rule.RUN_SECONDS, 1 / 2, ask.max_seconds)
+    count = int(min(rule.OTHER_STARTS, seconds / (optimiser + steps * step)))
+    return count if count >= rule.FEWEST_STARTS else 0
 
 
 def has_rule(ask: Request) -> bool:
@@ -176,10 +160,11 @@ def has_rule(ask: Request) -> bool:
 
 def _passes(problem: Problem, ask: Request) -> int:
     """Steps of an optimiser, by the price of a step."""
-    seconds = min(OPTIMISER_SECONDS, OPTIMISER_SHARE * (ask.max_seconds or math.inf))
+    seconds = rule.seconds_of(rule.OPTIMISER_SECONDS, rule.OPTIMISER_SHARE, ask.max_seconds)
     price = problem.source.batch_size * row_price(problem) + UPDATED * problem.dimension
-    steps = min(seconds / (ask.chains() * price), max(MOST_PASSES * problem.num_blocks, ARRIVING))
-    return int(np.clip(steps, FEWEST_STEPS, MOST_STEPS))
+    most = max(rule.MOST_PASSES * problem.num_blocks, ARRIVING)
+    steps = min(seconds / (ask.chains() * price), most)
+    return int(np.clip(steps, rule.FEWEST_STEPS, rule.MOST_STEPS))
 
 
 class Tuned(NamedTuple):
@@ -192,29 +177,29 @@ def tuned(
     problem: Problem, ask: Request, sampler: Any, gradient: Any, ends: np.ndarray, T: float
 ) -> Tuned:
     """Short stages, each with the metric and the step that were measured where the last one ended."""
-    z, h, D, caution, until = problem.array(ends), 0.0, None, 1.0, past(TUNED_BY)
+    z, h, caution, until = problem.array(ends), 0.0, 1.0, past(rule.TUNED_BY)
+    D = matrix = None
     price = len(ends) * step_price(problem, gradient, problem.source.batch_size)
-    seconds = min(STAGE_SECONDS, STAGE_SHARE * (ask.max_seconds or math.inf))
-    stages, steps = STAGES, int(min(seconds / price / STAGES, STAGE_STEPS))
+    seconds = rule.seconds_of(rule.STAGE_SECONDS, rule.STAGE_SHARE, ask.max_seconds)
+    stages, steps = rule.STAGES, int(min(seconds / price / rule.STAGES, rule.STAGE_STEPS))
     if steps <= SHORT:
-        stages, steps = STAGES // 2, 2 * SHORT
+        stages, steps = rule.STAGES // 2, 2 * SHORT
     for number in range(stages + 1):
         D = _metric(problem, ask, z)
-        h = caution * step_size(problem, sampler, gradient, settled(D, problem, z[0]), z, ask)
+        matrix = settled(D, problem, z[0])
+        h = caution * step_size(problem, sampler, gradient, matrix, z, ask)
         if number == stages or agreed(time.monotonic() > until):
             break
-        matrix = settled(D, problem, z[0])
         new = moved(problem, ask, sampler, gradient, matrix, z, h, T, (number, steps, stages))
         lost = ~jnp.all(jnp.isfinite(new), axis=1)
         if bool(lost.any()):  # curvature is larger where they went: the stage goes for nothing
-            caution *= CAUTION
+            caution *= rule.CAUTION
         z = jnp.where(lost[:, None], z, new)
-    matrix = settled(D, problem, z[0])
     for _ in range(TRIALS):  # chains that move there, and stay where they were
         end = moved(problem, ask, sampler, gradient, matrix, z, h, T, (stages, steps, stages))
         if bool(jnp.isfinite(end).all()):
             break
-        h *= CAUTION
+        h *= rule.CAUTION
     return Tuned(z, D, h)
 
 
@@ -223,7 +208,7 @@ def _metric(problem: Problem, ask: Request, zs: Array) -> Any:
     learnt = isinstance(ask.preconditioner, Kronecker) and not ask.preconditioner.known
     if not is_auto(ask.preconditioner) and not learnt:
         return given(ask.preconditioner, problem.layout)
-    rows = min(problem.num_data, FISHER_ROWS, max(FEWEST_ROWS, FISHER_NUMBERS // problem.dimension))
+    rows = rule.fisher_rows(problem.num_data, problem.dimension)
     if learnt:
         prior = np.mean([np.asarray(prior_curvature(problem, z)) for z in zs], axis=0)
         return learnt_factors(problem, zs, prior, rows)
@@ -258,35 +243,26 @@ def fisher(
     return prior + squares * (problem.num_data / rows)
 
 
-def curvature_rows(problem: Problem) -> int:
-    """Rows on which the stiffest directions are looked for."""
-    most = min(CURVATURE_ROWS, CURVATURE_NUMBERS // problem.dimension)
-    return min(problem.num_data, max(FEWEST_ROWS, most))
-
-
 def step_size(
     problem: Problem, sampler: Any, gradient: Any, D: Any, zs: Array, ask: Request
 ) -> float:
     """The largest h that noise and curvature allow where the chains are."""
-    _, stiff = stiffest(problem, D, zs, count=2, rows=curvature_rows(problem))
-    longest = STABLE / max(1e-12, float(jnp.max(stiff)))
-    allowed = 2 * ask.tolerance
+    rows = rule.curvature_rows(problem.num_data, problem.dimension)
+    _, stiff = stiffest(problem, D, zs, count=2, rows=rows)
+    friction = None if isinstance(sampler, SGLD) else float(sampler.friction)
     V = _noise(problem, gradient, D, zs, ask.seed)
-    if isinstance(sampler, SGLD):
-        return min(2 * allowed / max(V, 1e-12), allowed * longest)
-    return min((2 * float(sampler.friction) * allowed / max(V, 1e-12)) ** 2, longest)
+    return rule.largest_step(V, float(jnp.max(stiff)), ask.tolerance, friction)
 
 
 def _noise(problem: Problem, gradient: Any, D: Any, zs: Array, seed: int) -> float:
     """V of the noisiest layer of those that are looked at."""
     if isinstance(gradient, Full):
         return 0.0
-    batches = int(np.clip(NOISE_NUMBERS // zs.size, FEWEST_BATCHES, BATCHES))
+    batches = int(np.clip(NOISE_NUMBERS // zs.size, FEWEST_BATCHES, rule.BATCHES))
     entries = sent(problem.source.chunk((seed, 2**31 - 3), 0, batches))
     layers = Layers.of(problem.layout)
     V = np.asarray(_layer_noise(problem, gradient, D, zs, entries, layers.sizes)).mean(axis=0)
-    large = np.array(layers.sizes) >= min(FEWEST_ENTRIES, max(layers.sizes))
-    return float(V[large].max())
+    return float(V[np.array(layers.large)].max())
 
 
 @jax.jit(static_argnames="sizes")

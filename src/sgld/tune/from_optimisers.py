@@ -24,6 +24,7 @@ from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
 from .estimator import plain_batches, prepared, sampler_of
 from .metric import settled
+from .network_rule import LEARNING_RATE
 
 __all__ = ["from_optimisers", "optimised"]
 
@@ -80,7 +81,7 @@ def optimised(
     ])  # fmt: skip
     gradient = Full() if not problem.has_rows else Minibatch()
     spread = np.where(spread > 0, spread, least)
-    optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, steps))
+    optimizer = optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, steps))
     ends = []
     for chain in range(ask.chains()):
         start = z0 + spread * rng.standard_normal(z0.size) * (chain > 0)

@@ -23,9 +23,9 @@ from ..sampler.hmc import HMC
 from ..sampler.injected import BITS, LAWS, excess_kurtosis
 from ..sampler.replica_exchange import ReplicaExchange
 from ..sampler.sgld import SGLD
-from .from_network import curvature_rows
 from .metric import settled
 from .network_price import batch_price
+from .network_rule import curvature_rows
 from .predict import NORMAL
 
 __all__ = ["check_noise", "with_noise"]
@@ -83,7 +83,8 @@ def _are_close(plan: Plan, problem: Problem) -> bool:
         setup.batch_size is not None and setup.order is not None
     ):  # as the step was found: nothing is compiled anew
         problem = problem.with_batches(setup.batch_size, setup.order)
-    _, stiff = stiffest(problem, D, starts, count=2, rows=curvature_rows(problem))
+    rows = curvature_rows(problem.num_data, problem.dimension)
+    _, stiff = stiffest(problem, D, starts, count=2, rows=rows)
     curvature, h = jnp.max(stiff), problem.array(setup.step_size(0))
     found = float(excess_kurtosis(setup.sampler, h, curvature))
     return bool(np.isfinite(found)) and -found <= MOST_EXCESS

@@ -10,19 +10,13 @@ from ..gradient.full import Full
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..sampler.sgld import SGLD
+from . import network_rule as rule
 from .network_price import step_price
 
-__all__ = ["RUN_SECONDS", "held", "most_draws", "most_kept", "network_lengths"]
+__all__ = ["held", "most_draws", "most_kept", "network_lengths"]
 
-# in units of delta: a parameter forgets itself after 2 or so in the best of metrics
-# (of what a run comes to, a third is left out as burn-in)
-BURN_IN, SPAN, DRAWS = 30.0, 270.0, 750
-RUN_SECONDS = 30.0  # predicted, of burn-in and draws as planned
-RUN_SHARE, LEAST_STEPS = 0.15, 200  # of max_seconds, that they may; and what they are nevertheless
-GROWTH = 64  # times the planned draws, that a run is prolonged to
 SHARED = 5e-6  # seconds of a step, whatever the model
-PROBE_SHARE = 0.05  # of a run's gradients, that predictions at draws may cost
-MOST_NUMBERS, FEWEST_DRAWS = 2**26, 28  # of all kept positions; draws of a chain
+FEWEST_DRAWS = 28  # of a chain that are kept in any case
 FEWEST_HELD = (
     40  # draws of a chain that there is room for in any case: half of them can still be judged
 )
@@ -37,18 +31,16 @@ def network_lengths(plan: Plan, problem: Problem, ask: Request) -> Plan:
     h = float(setup.step_size(0))
     rate = h if isinstance(setup.sampler, SGLD) else math.sqrt(h)
     price = SHARED + chains * step_price(problem, setup.gradient, setup.batch_size)
-    seconds = min(RUN_SECONDS, RUN_SHARE * (ask.max_seconds or math.inf))
-    most = max(1000 if ask.max_seconds is None else LEAST_STEPS, int(seconds / price))
-    burn_in = max(10, min(most // 10, math.ceil(BURN_IN / rate)))
-    span = max(40, min(most - burn_in, math.ceil(SPAN / rate)))
+    seconds = rule.seconds_of(rule.RUN_SECONDS, rule.RUN_SHARE, ask.max_seconds)
+    most = max(1000 if ask.max_seconds is None else rule.LEAST_STEPS, int(seconds / price))
+    burn_in, span = rule.burn_in_and_span(rate, most)
     if ask.max_steps is not None:
         burn_in = min(burn_in, ask.max_steps // 4)
         span = min(span, ask.max_steps - burn_in)
     burn_in = burn_in if is_auto(ask.burn_in) else int(ask.burn_in)
     num_draws = _planned(problem, ask, span) if is_auto(ask.num_draws) else int(ask.num_draws)
     rows = problem.num_data if isinstance(setup.gradient, Full) else setup.batch_size or 1
-    least = math.ceil(64 / (3 * PROBE_SHARE * rows))
-    thin = max(least, span // num_draws) if is_auto(ask.thin) else int(ask.thin)
+    thin = max(rule.least_thin(rows), span // num_draws) if is_auto(ask.thin) else int(ask.thin)
     if is_auto(ask.num_draws):
         num_draws = min(num_draws, max(1, span // thin))
     if ask.max_steps is not None:
@@ -67,21 +59,21 @@ def _planned(problem: Problem, ask: Request, span: int) -> int:
 
 def held(problem: Problem, chains: int) -> int:
     """Draws of a chain for which there is memory while it runs."""
-    most = 2 * MOST_NUMBERS // (chains * (problem.dimension + PREDICTED))
+    most = 2 * rule.MOST_NUMBERS // (chains * (problem.dimension + PREDICTED))
     return max(FEWEST_HELD, most)
 
 
 def most_draws(plan: Plan, problem: Problem, *, limited: bool) -> int:
     """Draws of a chain that a run may be prolonged to: where time has no limit, by memory and by price."""
     setup = plan.setup
-    most = GROWTH * setup.num_draws
+    most = rule.GROWTH * setup.num_draws
     if not limited:
         price = SHARED + setup.num_chains * step_price(problem, setup.gradient, setup.batch_size)
-        most = min(most, (int(RUN_SECONDS / price) - setup.burn_in) // setup.thin)
+        most = min(most, (int(rule.RUN_SECONDS / price) - setup.burn_in) // setup.thin)
         most = min(most, held(problem, setup.num_chains))
     return max(setup.num_draws, most)
 
 
 def most_kept(problem: Problem, chains: int) -> int:
     """Positions of a chain that a run gives back."""
-    return min(DRAWS, max(FEWEST_DRAWS, MOST_NUMBERS // (chains * problem.dimension)))
+    return min(rule.DRAWS, max(FEWEST_DRAWS, rule.MOST_NUMBERS // (chains * problem.dimension)))

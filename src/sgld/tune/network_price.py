@@ -7,16 +7,16 @@ from typing import Any
 from ..gradient.full import Full
 from ..problem.operations import gradient_price, row_price
 from ..problem.problem import Problem
+from . import network_rule as rule
 
 __all__ = ["UPDATED", "affordable", "batch_price", "step_price"]
 
-FULL_SECONDS, FULL_STEPS = 30.0, 20_000  # predicted, of so many full gradients of every chain
 UPDATED = 7e-9  # seconds of a number that an optimiser or a sampler moves, noise included
 
 
 def affordable(problem: Problem, chains: int) -> bool:
     """Whether full gradients are, for long enough chains."""
-    return chains * FULL_STEPS * gradient_price(problem).each <= FULL_SECONDS
+    return chains * rule.FULL_STEPS * gradient_price(problem).each <= rule.FULL_SECONDS
 
 
 def step_price(problem: Problem, gradient: Any, batch_size: int | None) -> float:

@@ -11,6 +11,7 @@ from sgld.probe.layers import Layers
 from sgld.probe.predictions import CLASSES, MEANS
 from sgld.run.other_starts import not_looked_for
 from sgld.tune import from_network as path
+from sgld.tune import network_rule as rule
 
 STARTS, DRAWS, ROWS = 12, 5, 40
 
@@ -99,17 +100,18 @@ def test_starts_differ_where_a_layer_is_one_weight_or_begins_at_zero():
     assert starts.min() < -0.5 and starts.max() > 0.5
 
 
-def test_few_rows_of_a_limit_on_time_leave_no_other_starts():
+def test_few_rows_of_a_limit_on_time_leave_no_other_starts(monkeypatch):
     from sgld.problem.prepare import prepare
     from sgld.problem.request import Request
 
     problem = prepare(TWO_LINES, (X, Y), {"w": jnp.array(0.0), "b": jnp.array(0.0)})
     ask = Request(*["auto"] * 2, 0.05, 1.0, *["auto"] * 8, 0)
-    assert path.other_starts_affordable(problem, ask, 800) == path.OTHER_STARTS
+    assert path.other_starts_affordable(problem, ask) == rule.OTHER_STARTS
     short = Request(*["auto"] * 2, 0.05, 1.0, *["auto"] * 8, 0, max_seconds=29.0)
-    assert path.other_starts_affordable(problem, short, 800) == 0
+    assert path.other_starts_affordable(problem, short) == 0
+    monkeypatch.setattr(rule, "STRETCH_STEPS", 10**9)
     long = Request(*["auto"] * 2, 0.05, 1.0, *["auto"] * 8, 0, max_seconds=1e4)
-    assert path.other_starts_affordable(problem, long, 10**10) == 0
+    assert path.other_starts_affordable(problem, long) == 0
 
 
 def test_a_stage_in_which_chains_fail_goes_for_nothing(monkeypatch):

@@ -11,10 +11,11 @@ torch.set_num_threads(1)
 
 import sgld.torch as st  # noqa: E402
 from sgld.networks import laplace_prior, normal_prior, student_t_prior  # noqa: E402
-from sgld.torch import judging, tuning  # noqa: E402
+from sgld.torch import judging  # noqa: E402
 from sgld.torch import other_starts as others  # noqa: E402
 from sgld.torch.prior import prior_of  # noqa: E402
 from sgld.torch.target import Weights  # noqa: E402
+from sgld.tune import network_rule as rule  # noqa: E402
 
 X = np.random.default_rng(6).uniform(-2, 2, (24, 1)).astype(np.float32)
 Y = np.where(np.arange(24) < 12, X[:, 0], -X[:, 0]).astype(np.float32)
@@ -26,8 +27,8 @@ def two_lines(outputs, target):
 
 
 def test_a_run_near_one_of_two_functions_is_unlike_others(monkeypatch):
-    monkeypatch.setattr(others, "STEPS", 20)
-    monkeypatch.setattr(tuning, "STAGE_STEPS", 40)
+    monkeypatch.setattr(rule, "STRETCH_STEPS", 20)
+    monkeypatch.setattr(rule, "STAGE_STEPS", 40)
     model = torch.nn.Linear(1, 1, bias=False)
     with torch.no_grad():
         model.weight.fill_(1.0)
@@ -37,7 +38,7 @@ def test_a_run_near_one_of_two_functions_is_unlike_others(monkeypatch):
     )  # fmt: skip
     chains, asked = ensemble._run
     found = others.from_other_starts(chains, asked, math.inf)
-    assert found is not None and found.tried >= others.FEWEST
+    assert found is not None and found.tried >= rule.FEWEST_STARTS
     verdict = judging.judged(chains, asked, found)
     unlike, tried = verdict.extra["predictions"]["other_starts"]
     assert 0 < unlike < tried

@@ -1,7 +1,9 @@
 """The plan of a network: metric, step and batches where the chains are, against closed forms."""
 
+import ast
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +22,7 @@ from sgld.problem.request import Request
 from sgld.tune import from_network as path
 from sgld.tune import network_lengths as lengths
 from sgld.tune import network_price as prices
+from sgld.tune import network_rule as rule
 
 FLAT = jnp.zeros(6)
 ROWS = 300
@@ -98,7 +101,7 @@ def test_the_noise_of_a_layer_is_its_batches_variance_in_the_metric():
     layers = Layers.of(problem.layout)
     draws = []
     for seed in range(12):
-        entries = jnp.asarray(problem.source.chunk((seed, 1), 0, path.BATCHES))
+        entries = jnp.asarray(problem.source.chunk((seed, 1), 0, rule.BATCHES))
         found = path._layer_noise(problem, sgld.Minibatch(), D, z, entries, layers.sizes)
         draws.append(np.asarray(found)[0])
     np.testing.assert_allclose(np.mean(draws), each.mean(), rtol=0.15)
@@ -118,11 +121,11 @@ def test_rows_that_are_affordable_are_all_taken_at_every_step():
     x, _ = data
     root = np.sqrt(np.asarray(plan.setup.preconditioner.array))
     stiff = np.linalg.eigvalsh(root[:, None] * (x.T @ x + np.eye(6) / 4) * root)[-1]
-    np.testing.assert_allclose(float(plan.setup.step_size(0)) * stiff, path.STABLE, rtol=0.02)
+    np.testing.assert_allclose(float(plan.setup.step_size(0)) * stiff, rule.STABLE, rtol=0.02)
 
 
 def test_else_the_step_is_the_largest_that_the_noise_allows(monkeypatch):
-    monkeypatch.setattr(prices, "FULL_SECONDS", 0.0)
+    monkeypatch.setattr(rule, "FULL_SECONDS", 0.0)
     posterior, data = linear()
     one, two = (planned(posterior, data, tolerance=t) for t in (0.01, 0.02))
     assert type(one.setup.gradient).__name__ == "Minibatch" and one.setup.batch_size == 100
@@ -179,11 +182,31 @@ def test_stages_are_left_out_past_half_of_the_time(monkeypatch):
     problem = prepare(posterior, data, FLAT)
     with deadline(1000.0, time.monotonic() + 250.0):  # sampling may go on to .8 of it
         path.from_network(problem, ASK)
-    assert taken == [path.STAGES]  # the trial of the step alone
+    assert taken == [rule.STAGES]  # the trial of the step alone
     taken.clear()
     with deadline(1000.0, time.monotonic() + 700.0):
         path.from_network(problem, ASK)
-    assert taken == [*range(path.STAGES), path.STAGES]
+    assert taken == [*range(rule.STAGES), rule.STAGES]
+
+
+def test_both_doors_go_by_one_rule():
+    """No number of the rule stands a second time where networks are tuned, in JAX or in PyTorch."""
+    root = Path(path.__file__).parents[1]
+    run = [
+        root / "run" / f"{name}.py" for name in ("other_starts", "judge_predictions", "measured")
+    ]
+    doors = [*(root / "torch").glob("*.py"), *(root / "tune").glob("*network*.py"), *run]
+    again = [
+        (file.name, target.id)
+        for file in doors
+        if file.name != "network_rule.py"
+        for line in ast.parse(file.read_text()).body
+        if isinstance(line, ast.Assign)
+        for target in ast.walk(line)
+        if isinstance(target, ast.Name) and isinstance(target.ctx, ast.Store)
+        and target.id != "__all__" and hasattr(rule, target.id)
+    ]  # fmt: skip
+    assert len(doors) > 20 and again == []
 
 
 def test_max_seconds_plans_fewer_steps(monkeypatch):
@@ -201,7 +224,7 @@ def test_max_seconds_plans_fewer_steps(monkeypatch):
         return setup.burn_in + setup.thin * setup.num_draws
 
     short, long, whole = steps(1.0), steps(60.0), steps(None)
-    assert short <= lengths.LEAST_STEPS < long <= 60 * lengths.RUN_SHARE / 0.0024 < whole
+    assert short <= rule.LEAST_STEPS < long <= 60 * rule.RUN_SHARE / 0.0024 < whole
 
 
 @pytest.mark.parametrize("dimension", [200_000, 5_000])
@@ -219,4 +242,4 @@ def test_with_max_seconds_time_ends_a_run_and_not_memory(monkeypatch, dimension)
     assert (
         planned >= 28 and most >= 5 * planned
     )  # with a directory, which holds draws of one thinning
-    assert lengths.most_draws(found, problem, limited=True) == lengths.GROWTH * planned
+    assert lengths.most_draws(found, problem, limited=True) == rule.GROWTH * planned
