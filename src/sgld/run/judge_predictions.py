@@ -18,7 +18,6 @@ from ..diagnose.predictions import (
 from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..probe.layers import Layers
-from ..probe.predictions import predictions_of
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..tune.network_lengths import most_kept
@@ -86,7 +85,7 @@ def judged_by_predictions(
     elif not summed:
         draws = within_support(problem, draws, raw.last[:, None], np.array([draws.num_draws - 1]))
     if not draws.healthy.size:
-        return draws.with_verdict(judge_predictions(_nothing_seen(problem, draws)))
+        return draws.with_verdict(judge_predictions(_nothing_seen(problem, late, draws)))
     seen = _seen_by(problem, plan, late, draws.healthy, draws.failures)
     verdict = judge_predictions(seen)
     if verdict.word in ("trusted", "unknown"):
@@ -114,19 +113,20 @@ def _seen_by(
     problem: Problem, plan: Plan, late: Raw, healthy: np.ndarray, failures: tuple[str, ...]
 ) -> Seen:
     """What the draws of these chains showed."""
-    assert late.predicted is not None
+    assert late.predicted is not None and late.kind is not None
     kinetic = None if late.kinetic is None else np.moveaxis(late.kinetic, 0, 1)[healthy]
     # a draw's weight is the step taken from it
     weights = np.broadcast_to(late.step_size, (len(healthy), late.num_draws)).astype(np.float64)
     return Seen(
-        predictions_of(problem).kind, np.moveaxis(late.predicted, 0, 1)[healthy], kinetic,
+        late.kind, np.moveaxis(late.predicted, 0, 1)[healthy], kinetic,
         weights / weights.sum(), Layers.of(problem.layout), failures, plan.by_hand,
         plan.setup.exact,
     )  # fmt: skip
 
 
-def _nothing_seen(problem: Problem, draws: Draws) -> Seen:
+def _nothing_seen(problem: Problem, late: Raw, draws: Draws) -> Seen:
+    assert late.kind is not None
     return Seen(
-        predictions_of(problem).kind, np.zeros((0, 0, 0, 0)), None, np.zeros((0, 0)),
+        late.kind, np.zeros((0, 0, 0, 0)), None, np.zeros((0, 0)),
         Layers.of(problem.layout), draws.failures,
     )  # fmt: skip

@@ -90,7 +90,8 @@ class _Chains:
         self.digest = kernel_digest(kernel, starts)
         carry = start(kernel, starts)
         self.slots = _slots(kernel, carry.state.position)
-        self.sink = Sink(directory)
+        probe = kernel.probe
+        self.sink = Sink(directory, None if probe is None else probe.predictions.kind)
         self.expect(num_draws)
         self.phases = Phases(kernel, seed, _steps_for(kernel, num_draws))
         self.carry = restore(self.sink, carry, self.phases, self.digest)

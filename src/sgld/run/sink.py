@@ -14,6 +14,7 @@ from ..draws.phase import Phase
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
 from ..mesh import differing, like, on_host, together
+from ..probe.predictions import Kind
 from ..sampler.confined import State as Confined
 from ..sampler.hmc import State as Hamiltonian
 from .chunk import Carry, Kept
@@ -42,7 +43,7 @@ class Raw:
     Attributes:
       z, gradient: in free coordinates.
       value: the leaves of what `keep` returned.
-      predicted, kinetic: of runs that are judged by predictions (probe/probe.py).
+      predicted, kinetic: of runs that are judged by predictions (probe/probe.py); kind: what those are.
       last: [chain, d], where the chains are now.
       moments: of the draws, where they alone were kept.
       trajectories: what those of Hamiltonian Monte Carlo say of their energies.
@@ -58,6 +59,7 @@ class Raw:
     value: tuple[np.ndarray, ...] = ()
     predicted: np.ndarray | None = None
     kinetic: np.ndarray | None = None
+    kind: Kind | None = None
     last: np.ndarray | None = None
     moments: BatchMoments | None = None
     phase: Phase | None = None
@@ -74,8 +76,8 @@ class Raw:
 class Sink:
     """The draws so far, in arrays with room for those to come: a draw is copied once."""
 
-    def __init__(self, directory: RunDirectory | None) -> None:
-        self.directory = directory
+    def __init__(self, directory: RunDirectory | None, kind: Kind | None) -> None:
+        self.directory, self.kind = directory, kind
         self.room = 0  # for so many draws
         self.rows: dict[str, np.ndarray] = {}
         self.count = 0
@@ -151,7 +153,7 @@ class Sink:
         return Raw(
             rows.pop("z", None), **rows, failed_at=on_host(carry.failed_at), num_steps=num_steps,
             value=value, last=np.array(state.position), moments=jax.tree.map(on_host, carry.moments),
-            trajectories=_trajectories(state), every=self.every,
+            trajectories=_trajectories(state), every=self.every, kind=self.kind,
         )  # fmt: skip
 
 

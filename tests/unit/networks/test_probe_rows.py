@@ -6,6 +6,9 @@ import pytest
 
 import sgld
 from sgld.errors import DataError, RunError, UsageError
+from sgld.probe import predictions
+from sgld.run import extend
+from sgld.run.other_starts import not_looked_for
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 3)).astype(np.float32)
@@ -28,6 +31,19 @@ def test_predictions_are_judged_at_the_rows_that_were_given():
     covariance = np.linalg.inv(np.eye(3) + X.T @ X / 0.01)
     w = draws.position.reshape(-1, 3) @ np.full(3, 9.0)
     assert abs(w.std() / np.sqrt(81 * covariance.sum()) - 1) < 0.15
+
+
+def test_what_predictions_are_is_asked_before_the_first_step_and_not_at_each_doubling(monkeypatch):
+    steps, began, real = [], [], predictions._is_one_vector
+    monkeypatch.setattr(
+        predictions, "_is_one_vector", lambda *given: steps.append(len(began)) or real(*given)
+    )
+    suffice = extend.draws_suffice
+    monkeypatch.setattr(extend, "draws_suffice", lambda *run: began.append(1) or suffice(*run))
+    with not_looked_for():
+        draws = sample(None, lambda w, row: row[0][:2] * w[:2], max_steps=1000)
+    assert draws.verdict.extra["predictions"]["kind"] == "means"
+    assert steps and not any(steps) and len(began) > 1
 
 
 @pytest.mark.parametrize(
