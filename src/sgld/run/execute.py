@@ -16,7 +16,6 @@ from jax.tree_util import Partial
 from ..data.order import generator
 from ..deadline import deadline, sampled_until
 from ..device import sent, stream_key
-from ..diagnose.assess import assess
 from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.plan_file import StoredPlan, read_plan, write_plan
@@ -45,6 +44,7 @@ from .again import another, revised
 from .chunk import Kernel
 from .extend import draws_to_go_on_to
 from .judge_kept import judged
+from .judge_parameters import judged_by_parameters
 from .judge_predictions import judged_by_predictions
 from .kept import Keep
 from .measured import make_probe
@@ -52,12 +52,8 @@ from .outcome import (
     as_thin,
     laplace_facts,
     modes_facts,
-    reported_draws,
-    sampling_only,
-    within_support,
 )
 from .record import Given, own_digests
-from .several import weighed
 
 __all__ = ["Host", "execute", "make_kernel", "prepared_again"]
 
@@ -98,7 +94,6 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
         running = _in_batches(problem, plan, ask.seed)
         if starts is None:
             plan = replace(plan, predicted=predicted(running, setup, kept))
-        if starts is None:
             with deadline(ask.max_seconds, until):
                 starts = _starts(running, plan, ask)
             _store(problem, ask, host, StoredPlan(plan, np.asarray(starts), len(attempts)))
@@ -260,15 +255,7 @@ def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Kee
         return judged_by_predictions(problem, plan, raw, ask, info, keep)
     if keep is not None:
         return judged(problem, plan, raw, keep, ask, info)
-    draws = reported_draws(problem, plan, raw, ask.seed)
-    raw, _ = sampling_only(raw)
-    assert raw.z is not None
-    z = np.moveaxis(raw.z, 0, 1)
-    draws = within_support(problem, replace(draws, info=info, plan=plan), z)
-    gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
-    draws = weighed(problem, plan, draws, z, ask.seed)
-    verdict = assess(problem, plan, draws, z, gradient, ask.tolerance, ask.seed, raw.trajectories)
-    return draws.with_verdict(verdict)
+    return judged_by_parameters(problem, plan, raw, ask, info)
 
 
 def make_kernel(

@@ -13,7 +13,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..diagnose.assess import assess
 from ..diagnose.rule import Evidence, judge
 from ..draws import weighted
 from ..draws.draws import Draws
@@ -24,10 +23,10 @@ from ..draws.strata import strata_of
 from ..draws.verdict import Verdict
 from ..problem.problem import Problem
 from ..problem.request import Request
+from .judge_parameters import judged_by_parameters
 from .kept import Keep
 from .moments import BatchMoments
-from .outcome import kept_draws, last_positions, reported_draws, sampling_only, within_support
-from .several import weighed
+from .outcome import kept_draws, last_positions, within_support
 from .sink import Raw
 
 __all__ = ["judged", "moments_of", "summed_up"]
@@ -52,17 +51,9 @@ def judged(
         last = np.array([draws.num_draws - 1])
         draws = within_support(problem, draws, raw.last[:, None], last)
         return draws.with_verdict(_of_values(draws, ask.tolerance))
-    whole = reported_draws(problem, plan, raw, ask.seed)
-    raw, _ = sampling_only(raw)
-    assert raw.z is not None
-    z = np.moveaxis(raw.z, 0, 1)
-    whole = within_support(problem, whole, z)
-    gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
-    draws = replace(draws, status=whole.status)
-    whole = weighed(problem, plan, replace(whole, info=info), z, ask.seed)
-    verdict = assess(problem, plan, whole, z, gradient, ask.tolerance, ask.seed, raw.trajectories)
-    draws = replace(draws, log_weight=whole.log_weight, info=whole.info)
-    return draws.with_verdict(_of_both(draws, verdict, ask.tolerance))
+    whole = judged_by_parameters(problem, plan, raw, ask, info)
+    draws = replace(draws, status=whole.status, log_weight=whole.log_weight, info=whole.info)
+    return draws.with_verdict(_of_both(draws, whole.verdict, ask.tolerance))
 
 
 def summed_up(
