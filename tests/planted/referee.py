@@ -65,8 +65,8 @@ REFEREE = [
         HALVED + "test_the_verdict_holds_the_run_against_step_0_and_not_against_half_the_step",
     ),
     Mutant(
-        "step-halving: the error of one run for that of two", "referee/halving.py",
-        "ratio * np.hypot(first.sd_se, second.sd_se)", "ratio * first.sd_se",
+        "step-halving: the error of one run for that of two", "draws/comparison.py",
+        "ratio * np.hypot(a.sd_se, b.sd_se)", "ratio * a.sd_se",
         HALF + "test_the_standard_errors_are_those_of_two_independent_runs",
     ),
     Mutant(
@@ -104,7 +104,7 @@ REFEREE = [
         CONFIRM + "test_doubts_about_modes_need_a_reference_that_began_in_several",
     ),
     Mutant(
-        "confirm: an uncertain difference is a word", "referee/confirm.py",
+        "confirm: an uncertain difference is a word", "referee/halving.py",
         "sd_se.max() > MAX_SE_ALONE or mean_se.max() > MAX_SE", "sd_se.max() > 1",
         CONFIRM + "test_what_is_not_certain_leaves_the_word_and_is_told_once",
     ),

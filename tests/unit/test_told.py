@@ -93,6 +93,14 @@ def test_a_chain_that_leaves_the_support_is_named():
     assert by_hand.plan.notes == ()  # no attempt with half the step
 
 
+def test_what_to_do_about_a_step_of_the_librarys_is_the_same_with_keep():
+    density = lambda t: jnp.where(t > 0, -0.5 * t**2, -jnp.inf)  # noqa: E731
+    given = {"init": 0.5, "sampler": sgld.SGLD(), "num_draws": 400}
+    whole, kept = sample(density, **given), sample(density, **given, keep=lambda t: {"t": t})
+    assert "left the support" in whole.status[0] and "use a smaller tolerance" in whole.status[0]
+    assert kept.status == whole.status
+
+
 def test_a_divergence_is_called_one_and_no_support_is_spoken_of():
     """At 1e19 the density is 0 in float32 too, but it was the step that led there."""
     away = sample(lambda t: -0.5 * t**2, init=1.0, step_size=2.1, num_draws=505, burn_in=0)

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..draws import weighted
+from ..draws.comparison import errors_of
 from ..draws.verdict import Verdict
 from ..probe.predictions import CLASSES, Kind
 
@@ -87,8 +88,5 @@ def compared(
         weighted.Estimates(v.reshape(*v.shape[:2], -1).astype(np.float64), w)
         for v, w in ((one, weights), (two, other_weights))
     )
-    ratio = first.sd / second.sd
-    return Change(
-        ratio, ratio * np.hypot(first.sd_se, second.sd_se), (first.mean - second.mean) / second.sd,
-        variation,
-    )  # fmt: skip
+    shift, ratio, _, ratio_se = errors_of(first, second)
+    return Change(ratio, ratio_se, shift, variation)

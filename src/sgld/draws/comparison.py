@@ -13,7 +13,7 @@ from ..errors import UsageError
 from . import weighted
 from .draws import Draws
 
-__all__ = ["Comparison", "compare"]
+__all__ = ["Comparison", "compare", "errors_of"]
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,18 @@ def compare(draws: Draws, reference: Draws) -> Comparison:
     order = [reference.names.index(name) for name in draws.names]
     a = weighted.Estimates(draws.flat()[0], draws.weights)
     b = weighted.Estimates(reference.flat()[0][..., order], reference.weights)
+    return Comparison(draws.names, *errors_of(a, b))
+
+
+def errors_of(a: weighted.Estimates, b: weighted.Estimates) -> tuple[np.ndarray, ...]:
+    """Of a against b, per parameter, not finite where b does not move.
+
+    Differences of means in sds of b, ratios of sds, and the standard errors of both.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = a.sd / b.sd
-        return Comparison(
-            draws.names, (a.mean - b.mean) / b.sd, ratio, np.hypot(a.mean_se, b.mean_se) / b.sd,
+        return (
+            (a.mean - b.mean) / b.sd, ratio, np.hypot(a.mean_se, b.mean_se) / b.sd,
             ratio * np.hypot(a.sd_se, b.sd_se),
         )  # fmt: skip
 

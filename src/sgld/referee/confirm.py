@@ -26,13 +26,7 @@ import numpy as np
 
 from ..diagnose.exact import heavy_tail
 from ..diagnose.halved import HALF
-from ..diagnose.rule import (
-    MAX_MEAN_ERROR,
-    MAX_RATIO_ERROR,
-    MAX_SE,
-    MAX_SE_ALONE,
-    beyond_limits,
-)
+from ..diagnose.rule import beyond_limits
 from ..draws import weighted
 from ..draws.comparison import Comparison, compare
 from ..draws.draws import Draws
@@ -41,7 +35,7 @@ from ..draws.storage import load, write_confirmation
 from ..draws.verdict import MODES, Verdict
 from ..errors import UsageError
 from .asked import draws_of
-from .halving import Halving
+from .halving import Halving, standing
 from .reference import TITLES
 
 if TYPE_CHECKING:
@@ -184,18 +178,16 @@ def _decided(draws: Draws, by: Draws, table: Comparison, method: str) -> Verdict
     if not all(np.isfinite(a).all() for a in (off, mean_off, sd_se, mean_se)):
         return "not every parameter moves."
     said = f"an sd is {100 * off.max():.0f}% and a mean {mean_off.max():.2f} sd off at most"
-    certainly = (off > MAX_RATIO_ERROR + 3 * sd_se).any()
-    if certainly or (mean_off > MAX_MEAN_ERROR + 3 * mean_se).any():
+    decided = standing(off, mean_off, sd_se, mean_se)
+    if decided == "off":
         worst = beyond_limits(draws.names, table.sd_ratio, mean_off)
         reasons = tuple(f"held against {method}: {what}." for what in worst if what is not None)
         return Verdict("biased", reasons, table.sd_ratio, sd_se)
     heavy = heavy_tail(by)
     if heavy is not None:  # no number of draws would tell
         return f"{said}, but {heavy}."
-    if sd_se.max() > MAX_SE_ALONE or mean_se.max() > MAX_SE:
-        return f"{said}, too uncertain to tell; use more draws."
-    if off.max() > MAX_RATIO_ERROR or mean_off.max() > MAX_MEAN_ERROR:
-        return f"{said}, at the limit; use more draws."
+    if decided != "right":
+        return f"{said}, {decided}; use more draws."
     if MODES in draws.verdict.doubts and by.info.get("num_modes", 1) < 2:
         return f"{said}, but its chains began in one of the modes alone."
     return Verdict("trusted", _confirmed(method, f"{said}."), table.sd_ratio, sd_se)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import numpy as np
@@ -13,6 +13,7 @@ from ..columns import columns
 from ..diagnose.exact import heavy_tail
 from ..diagnose.rule import MAX_MEAN_ERROR, MAX_RATIO_ERROR, MAX_SE, MAX_SE_ALONE
 from ..draws import weighted
+from ..draws.comparison import errors_of
 from ..draws.draws import Draws
 from ..draws.verdict import MODES, TAILS, Verdict, Word
 from ..errors import UsageError
@@ -22,13 +23,29 @@ from .asked import asked_about, draws_of
 if TYPE_CHECKING:
     from ..models.fitted import Fit
 
-__all__ = ["Halving", "step_halving"]
+__all__ = ["Halving", "standing", "step_halving"]
 
 TOLERANCE = 0.05  # how far h and h/2 may be apart, besides Monte Carlo error
 SURVIVING = {  # doubts that half the step does not answer
     MODES: "a known second mode need not have its weight",
     TAILS: "the tails are too heavy for an sd to be known from draws",
 }
+
+
+def standing(
+    off: np.ndarray, mean_off: np.ndarray, sd_se: np.ndarray, mean_se: np.ndarray
+) -> Literal["off", "too uncertain to tell", "at the limit", "right"]:
+    """How sds and means that are found to be so far off, with standard errors, stand to the limits of a verdict."""
+    finite = all(np.isfinite(a).all() for a in (off, mean_off, sd_se, mean_se))
+    if finite and (
+        np.any(off > MAX_RATIO_ERROR + 3 * sd_se) or np.any(mean_off > MAX_MEAN_ERROR + 3 * mean_se)
+    ):
+        return "off"
+    if not finite or sd_se.max() > MAX_SE_ALONE or mean_se.max() > MAX_SE:
+        return "too uncertain to tell"
+    if off.max() > MAX_RATIO_ERROR or mean_off.max() > MAX_MEAN_ERROR:
+        return "at the limit"
+    return "right"
 
 
 @dataclass(frozen=True)
@@ -84,18 +101,14 @@ class Halving:
         if "biased" in found or "not mixed" in found:
             word = "biased" if "biased" in found else "not mixed"
             return Verdict(word, found[word], ratio, sd_se)
-        finite = all(np.isfinite(a).all() for a in (ratio, mean_error, sd_se, mean_se))
-        if finite and (
-            np.any(off > MAX_RATIO_ERROR + 3 * sd_se)
-            or np.any(mean_off > MAX_MEAN_ERROR + 3 * mean_se)
-        ):
+        decided = standing(off, mean_off, sd_se, mean_se)
+        if decided == "off":
             word, reason = "biased", f"{said}; use {smaller}."
         elif doubts:
             word, reason = "unknown", f"{said}, but {' and '.join(doubts.values())}."
-        elif not finite or np.max(sd_se) > MAX_SE_ALONE or np.max(mean_se) > MAX_SE:
-            word, reason = "unknown", f"{said}, too uncertain to tell; use more draws."
-        elif np.any(off > MAX_RATIO_ERROR) or np.any(mean_off > MAX_MEAN_ERROR):
-            word, reason = "unknown", f"{said}, at the limit; use more draws, or {smaller}."
+        elif decided != "right":
+            also = f", or {smaller}" if decided == "at the limit" else ""
+            word, reason = "unknown", f"{said}, {decided}; use more draws{also}."
         else:
             word, reason = "trusted", f"{said}."
         return Verdict(word, (reason,), ratio, sd_se, extra={"doubts": list(doubts)})
@@ -210,10 +223,8 @@ def step_halving(
     extrapolate = (lambda a, b: (4 * b - a) / 3) if squared else (lambda a, b: 2 * b - a)
     mean = extrapolate(first.mean, second.mean)
     square = extrapolate(first.sd**2 + first.mean**2, second.sd**2 + second.mean**2)
-    ratio, sd = first.sd / second.sd, second.sd
+    shift, ratio, shift_se, ratio_se = errors_of(first, second)
     return Halving(
-        draws.names, ratio, ratio * np.hypot(first.sd_se, second.sd_se),
-        (second.mean - first.mean) / sd, np.hypot(first.mean_se, second.mean_se) / sd, mean,
-        np.sqrt(np.maximum(square - mean**2, 0)), half,
+        draws.names, ratio, ratio_se, -shift, shift_se, mean, np.sqrt(np.maximum(square - mean**2, 0)), half,
         4 / 3 if squared else 2.0, draws,
     )  # fmt: skip

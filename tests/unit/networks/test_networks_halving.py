@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.diagnose.halved import compared
 from sgld.errors import UsageError
 
 RNG = np.random.default_rng(0)
@@ -33,6 +34,14 @@ def test_full_gradients_of_a_good_step_agree():
     assert found.agrees and found.verdict.word == "trusted", found.verdict
     np.testing.assert_allclose(np.median(found.sd_ratio), 1, atol=0.05)
     assert found.draws.num_chains == draws.num_chains and found.variation is None
+
+
+def test_a_prediction_that_does_not_move_is_nothing_that_agrees():
+    values, weights = RNG.standard_normal((4, 300, 3, 1)), np.full((4, 300), 1 / 1200)
+    assert compared("means", values, values, weights, weights).agrees
+    values[:, :, 1] = 0.0
+    found = compared("means", values, values, weights, weights)
+    assert np.isnan(found.sd_ratio[1]) and not found.agrees
 
 
 def test_a_step_whose_sds_are_too_wide_does_not():
