@@ -267,7 +267,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: a learnt scale is that of one number too", "networks/learnt.py",
-        "if layer.leaf.size < 2:", "if layer.leaf.size < 1:",
+        "if leaf.size < 2:", "if leaf.size < 1:",
         "tests/unit/networks/test_learnt_prior.py::test_a_learnt_scale_is_integrated_out",
     ),
     Mutant(

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from ..checks import positive_number
 from ..pytree import as_pytree
-from .scales import checked_scales, layers, named_scales
+from .scales import checked_scales, named_scales, summed
 
 __all__ = ["LaplacePrior", "StudentTPrior", "laplace_prior", "student_t_prior"]
 
@@ -50,11 +50,7 @@ class LaplacePrior:
 
     def __call__(self, position: PyTree) -> Float[Array, ""]:
         """The log density of a position; raises as that of `normal_prior`."""
-        found = layers(position, self.scales, self.patterns, fan_in=self.fan_in)
-        total = jnp.zeros((), found[0].leaf.dtype)
-        for layer in found:
-            total += jnp.sum(stats.laplace.logpdf(layer.leaf, 0, layer.scale))
-        return total
+        return summed(self, position, lambda leaf, b: jnp.sum(stats.laplace.logpdf(leaf, 0, b)))
 
     def sd(self, position: PyTree) -> dict[str, float]:
         """The sd of every leaf of a position by name: sqrt(2) b.
@@ -93,12 +89,12 @@ class StudentTPrior:
 
     def __call__(self, position: PyTree) -> Float[Array, ""]:
         """The log density of a position; raises as that of `normal_prior`."""
-        found = layers(position, self.scales, self.patterns, fan_in=self.fan_in)
-        total = jnp.zeros((), found[0].leaf.dtype)
-        nu = jnp.asarray(self.degrees, total.dtype)
-        for layer in found:
-            total += jnp.sum(stats.t.logpdf(layer.leaf, nu, 0, layer.scale))
-        return total
+
+        def density(leaf: Array, s: Array) -> Float[Array, ""]:
+            nu = jnp.asarray(self.degrees, leaf.dtype)
+            return jnp.sum(stats.t.logpdf(leaf, nu, 0, s))
+
+        return summed(self, position, density)
 
     def sd(self, position: PyTree) -> dict[str, float]:
         """The sd of every leaf of a position by name: s sqrt(nu / (nu - 2)), infinite where nu is 2 or less.

@@ -23,7 +23,7 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
 from ..pytree import as_pytree
-from .scales import layers
+from .scales import layers, summed
 
 __all__ = ["LearntPrior", "normal_density"]
 
@@ -63,14 +63,13 @@ class LearntPrior:
 
     def __call__(self, position: PyTree) -> Float[Array, ""]:
         """The log density of a position; raises as that of `normal_prior`."""
-        found = layers(position, self.scales, self.patterns, fan_in=self.fan_in)
-        total = jnp.zeros((), found[0].leaf.dtype)
-        for layer in found:
-            if layer.leaf.size < 2:
-                total += normal_density(layer.leaf, layer.scale)
-            else:
-                total += t_density(layer.leaf, layer.scale, self.degrees)
-        return total
+
+        def density(leaf: Array, scale: Array) -> Float[Array, ""]:
+            if leaf.size < 2:
+                return normal_density(leaf, scale)
+            return t_density(leaf, scale, self.degrees)
+
+        return summed(self, position, density)
 
     def sd(self, position: PyTree) -> dict[str, float]:
         """What the weights of a position say of every leaf's sd: sqrt(E[s^2 | w]).

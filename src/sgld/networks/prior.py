@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..pytree import as_pytree
 from .learnt import LearntPrior, normal_density
-from .scales import checked_scales, layers, named_scales
+from .scales import checked_scales, named_scales, summed
 
 __all__ = ["NormalPrior", "normal_prior"]
 
@@ -51,11 +50,7 @@ class NormalPrior:
 
         Raises UsageError for a leaf that no pattern matches, and for a pattern without a leaf.
         """
-        found = layers(position, self.scales, self.patterns, fan_in=self.fan_in)
-        total = jnp.zeros((), found[0].leaf.dtype)
-        for layer in found:
-            total += normal_density(layer.leaf, layer.scale)
-        return total
+        return summed(self, position, normal_density)
 
     def sd(self, position: PyTree) -> dict[str, float]:
         """The sd of every leaf of a position by name, to be looked at.

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from ..errors import UsageError, did_you_mean
 from ..layout import leaf_names
 from ..module import seal
 
-__all__ = ["Layer", "checked_scales", "layers", "named_scales"]
+__all__ = ["Layer", "checked_scales", "layers", "named_scales", "summed"]
 
 
 class Layer(NamedTuple):
@@ -49,6 +49,17 @@ def layers(
         scale = jnp.asarray(scales[which]).astype(dtype) / math.sqrt(size)
         found.append(Layer(name, leaf.astype(dtype), scale, which, size))
     return found
+
+
+def summed(
+    prior: Any, position: Any, density: Callable[[Array, Array], Float[Array, ""]]
+) -> Float[Array, ""]:
+    """The log density of a position: that of every leaf in the prior's scale of it, added up; raises as `layers`."""
+    found = layers(position, prior.scales, prior.patterns, fan_in=prior.fan_in)
+    total = jnp.zeros((), found[0].leaf.dtype)
+    for layer in found:
+        total += density(layer.leaf, layer.scale)
+    return total
 
 
 def named_scales(

@@ -77,7 +77,8 @@ class Sink:
     """The draws so far, in arrays with room for those to come: a draw is copied once."""
 
     def __init__(self, directory: RunDirectory | None, kind: Kind | None) -> None:
-        self.directory, self.kind = directory, kind
+        self.directory = directory
+        self.kind: Kind | None = kind
         self.room = 0  # for so many draws
         self.rows: dict[str, np.ndarray] = {}
         self.count = 0
