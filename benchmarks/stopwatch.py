@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from sgld.gaussian import known, mode
-from sgld.run import execute, loop, phases, sample
+from sgld.run import execute, judge_parameters, loop, phases, sample
 from sgld.tune import from_gaussian
 
 PARTS = (
@@ -29,7 +29,7 @@ PARTS = (
     (loop, "run", "sampling"),
     (phases, "noise_level", "phase"),
     (execute, "draws_to_go_on_to", "whether more draws are needed"),
-    (execute, "assess", "verdict"),
+    (judge_parameters, "assess", "verdict"),
     (execute, "revised", "another attempt's plan"),
 )
 COMPILING = (

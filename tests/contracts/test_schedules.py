@@ -34,6 +34,7 @@ def test_schedule(schedule):
 
 
 CALLS = itertools.count()
+LATER = itertools.count()
 
 
 def late(step):
@@ -48,11 +49,12 @@ def late(step):
         (lambda step: 0.1 if step < 10 else 0.0, "that JAX can trace"),
         (lambda step: np.sqrt(1.0 + np.asarray(step)), "that JAX can trace"),
         (lambda step: jnp.full(2, 0.1), "one number per step"),
-        (lambda step: 0.1 + 0.01 * next(CALLS), "remember nothing"),
+        (lambda step: 0.1 + 0.01 * next(CALLS), "not a function of its arguments alone"),
+        (lambda step: 0.1 + 0.01 * (next(LATER) > 9), "remember nothing"),
         (lambda step: 0.1 if isinstance(step, int) else 0.2, "0.2 compiled, and 0.1"),
         (0.1, "a schedule is a function of the step"),
     ],
-    ids=["from 1", "late", "if", "numpy", "array", "state", "number", "no function"],
+    ids=["from 1", "late", "if", "numpy", "array", "state", "state later", "number", "no function"],
 )
 def test_slips_are_caught(schedule, message):
     with pytest.raises(AssertionError, match=message):

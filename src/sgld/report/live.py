@@ -17,7 +17,7 @@ from ..draws.moments import Moments
 from ..draws.plan import in_seconds
 from ..probe.layers import Layers
 from ..probe.predictions import CLASSES, MEANS
-from ..run.judge_predictions import EARLY
+from ..tune.network_rule import EARLY
 
 __all__ = ["Agreement", "Live", "State"]
 
