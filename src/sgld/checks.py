@@ -7,15 +7,36 @@ from typing import Any
 
 import numpy as np
 
-from .errors import UsageError
+from .errors import DataError, UsageError
 
-__all__ = ["check_seed", "fraction", "is_number", "positive", "positive_number", "whole_number"]
+__all__ = [
+    "check_interval",
+    "check_seed",
+    "check_tolerance",
+    "fraction",
+    "is_number",
+    "positive",
+    "positive_number",
+    "unmasked",
+    "whole_number",
+]
 
 
 def is_number(value: Any) -> bool:
     """Whether `value` is one real number, and no truth value."""
     real = isinstance(value, (int, float, np.integer, np.floating))
     return real and not isinstance(value, bool)
+
+
+def unmasked(name: str, value: Any) -> Any:
+    """`value`; DataError where it is an array with masked cells, of which `np.asarray` takes what stands under the mask."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        place = tuple(int(i) for i in np.argwhere(np.ma.getmaskarray(value))[0])
+        raise DataError(
+            f"{name} is a masked array whose cell {place} (counted from 0) is masked, one of "
+            f"{np.ma.count_masked(value)}; leave such rows out, or give numbers in their place."
+        )
+    return value
 
 
 def whole_number(name: str, value: Any, least: int = 1, remark: str = "") -> None:
@@ -53,3 +74,15 @@ def check_seed(seed: Any) -> None:
     whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
     if not whole or not 0 <= seed < 2**32:
         raise UsageError(f"seed must be a whole number from 0 to 2^32 - 1. Got {seed!r}.")
+
+
+def check_interval(checkpoint_every: Any) -> None:
+    """UsageError unless it is seconds between checkpoints, or 0: after every piece of the work."""
+    if checkpoint_every != 0:
+        positive("checkpoint_every", checkpoint_every, ", in seconds")
+
+
+def check_tolerance(tolerance: Any) -> None:
+    """UsageError unless `tolerance` is a relative error of at most one half."""
+    if not is_number(tolerance) or not 0 < tolerance <= 0.5:
+        raise UsageError(f"tolerance must lie in (0, 0.5]. Got {tolerance!r}.")

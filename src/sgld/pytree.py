@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 
 import jax
 
-__all__ = ["as_pytree", "mistakable", "types_of"]
+from .errors import UsageError
+
+__all__ = ["as_pytree", "check_compiled", "mistakable", "types_of"]
 
 T = TypeVar("T")
 _ours: set[type] = set()
@@ -54,6 +56,24 @@ def as_pytree(cls: type[T]) -> type[T]:
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     _ours.add(cls)
     return cls
+
+
+def check_compiled(what: str, value: Any) -> None:
+    """UsageError unless compiled code can take `value`: a pytree whose leaves are arrays, all else structure."""
+    if jax.tree_util.all_leaves([value]):
+        raise UsageError(
+            f"{what} is no pytree, so that compiled code cannot take it; make it a frozen dataclass under "
+            "jax.tree_util.register_dataclass."
+        )
+    for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
+        try:
+            jax.eval_shape(lambda _: None, leaf)
+        except Exception as error:  # what their own methods raise, too
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            raise UsageError(
+                f"{what} cannot pass into compiled code: its leaves must be arrays, all else static. Its {name} is "
+                f"{leaf!r}."
+            ) from error
 
 
 def mistakable(structure: Any) -> Iterator[Any]:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from ..checks import whole_number
 from ..errors import UsageError
 from ..gaussian.mode import NEWTON_LIMIT, newton_mode
 from ..gradient.full import Full
@@ -124,6 +125,9 @@ def find_map(
       >>> end(optax.chain(optax.sgd(0.01), into))[0]
       array([2.], dtype=float32)
     """
+    for name, value in (("batch_size", batch_size), ("num_steps", num_steps), ("record", record)):
+        if value is not None:
+            whole_number(name, value)
     problem = prepare(posterior, data, init, seed=seed)
     if batch_size is not None:
         problem = problem.with_batches(batch_size, order)

@@ -7,11 +7,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..checks import unmasked
 from ..errors import DataError
 from ..layout import leaf_names
 from .running import Running
 
-__all__ = ["Rounding", "check_data", "converted"]
+__all__ = ["Rounding", "check_data", "converted", "held_dtype"]
 
 PyTree = Any
 
@@ -68,7 +69,7 @@ def _as_array(name: str, leaf: Any) -> np.ndarray:
             f"data leaf {name!r} is a {type(leaf).__name__}, which is no array; give arrays, or sgld.open(...) of "
             "a data set whose rows are had one by one."
         )
-    return np.asarray(leaf)
+    return np.asarray(unmasked(f"data leaf {name!r}", leaf))
 
 
 class Rounding:
@@ -112,6 +113,12 @@ class Rounding:
             )
 
 
+def held_dtype(dtype: np.dtype) -> np.dtype:
+    """The type that JAX uses for numbers of this one, of which it knows none wider than 64 bits."""
+    wide = dtype.kind == "f" and dtype.itemsize > 8
+    return np.dtype(jax.dtypes.canonicalize_dtype("float64" if wide else dtype.newbyteorder("=")))
+
+
 def converted(name: str, array: np.ndarray, first: int = 0) -> np.ndarray:
     """An array of rows from number `first` on, in the precision JAX will use; DataError as `check_data`."""
     if array.dtype == bool:
@@ -120,7 +127,7 @@ def converted(name: str, array: np.ndarray, first: int = 0) -> np.ndarray:
         raise DataError(
             f"data leaf {name!r} has dtype {array.dtype}; encode it as real numbers first."
         )
-    target = np.dtype(jax.dtypes.canonicalize_dtype(array.dtype))
+    target = held_dtype(array.dtype)
     if np.issubdtype(array.dtype, np.integer):
         largest = max(abs(int(array.max())), abs(int(array.min())))
         if target.itemsize <= 4 and largest > 2**24:

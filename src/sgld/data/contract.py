@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..device import sent
 from ..errors import DataError, SGLDError, UsageError, first_line
 from ..mesh import DATA, together
+from ..pytree import check_compiled
 from .check import check_data
 from .memory import InMemory, digest
 from .on_disk import OnDisk
@@ -173,17 +174,12 @@ def _compiled(source: Any) -> None:
     def look(inside: Any) -> None:
         seen.append((inside.num_data, inside.batch_size, inside.order))
 
-    if jax.tree_util.all_leaves([source]):
-        raise UsageError(
-            "it is no pytree, so that compiled code cannot take it; make it a frozen dataclass under "
-            "jax.tree_util.register_dataclass."
-        )
+    check_compiled("it", source)
     try:
         jax.jit(look)(source)
     except Exception as error:  # what a property of theirs raises, too
         raise UsageError(
-            "it cannot pass into compiled code: its leaves must be arrays, all else static "
-            f"({first_line(error)})."
+            f"its sizes cannot be had inside compiled code: they must be static ({first_line(error)})."
         ) from error
     num_data, batch_size, order = seen[0]
     for what, value in (("num_data", num_data), ("batch_size", batch_size)):

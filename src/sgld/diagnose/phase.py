@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..checks import positive_number, whole_number
 from ..data.order import generator
 from ..errors import UsageError
 from ..mesh import on_host
@@ -160,9 +161,10 @@ class GradientStatistics:
         self, batch_size: int, *, replacement: bool = False
     ) -> Float[np.ndarray, "d d"]:
         """Cov(ghat) of a plain minibatch of n rows: N^2 V_S / n, times 1 - n/N without replacement."""
-        if not 1 <= batch_size <= self.num_data:
+        whole_number("batch_size", batch_size)
+        if batch_size > self.num_data:
             raise UsageError(
-                f"batch_size must lie between 1 and the number of rows, {self.num_data}. Got {batch_size}."
+                f"batch_size must be at most the number of rows, {self.num_data}. Got {batch_size}."
             )
         share = 1 / batch_size - (0 if replacement else 1 / self.num_data)
         return self.num_data**2 * share * self.covariance
@@ -177,10 +179,8 @@ class GradientStatistics:
         replacement: bool = True,
     ) -> float:
         """Welling & Teh's alpha, (h / 2T) lambda_max(D^{1/2}^T Cov(ghat) D^{1/2}) (sec. 4)."""
-        if not (step_size > 0 and temperature > 0):
-            raise UsageError(
-                f"step_size and temperature must be positive. Got {step_size} and {temperature}."
-            )
+        positive_number("step_size", step_size)
+        positive_number("temperature", temperature)
         D = Scalar(1.0) if preconditioner is None else preconditioner
         covariance = jnp.asarray(self.batch_covariance(batch_size, replacement=replacement))
         half = jax.vmap(D.pullback, in_axes=1, out_axes=1)(covariance)
@@ -220,10 +220,12 @@ def gradient_statistics(
     problem = prepare(posterior, data, position, seed=seed)
     if not problem.has_rows:
         raise UsageError("gradient_statistics needs data; a log density alone has no rows.")
-    if num_rows is not None and not 2 <= num_rows <= problem.num_data:
-        raise UsageError(
-            f"num_rows must lie between 2 and the number of rows, {problem.num_data}. Got {num_rows}."
-        )
+    if num_rows is not None:
+        whole_number("num_rows", num_rows, 2)
+        if num_rows > problem.num_data:
+            raise UsageError(
+                f"num_rows must be at most the number of rows, {problem.num_data}. Got {num_rows}."
+            )
     rows = np.arange(problem.num_data, dtype=np.int32)  # already in a random order
     rows = rows if num_rows is None else rows[:num_rows]
     found = np.asarray(scores(problem, problem.start, rows), np.float64)

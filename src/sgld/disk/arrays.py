@@ -10,7 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..data.check import Rounding, converted
+from ..checks import unmasked
+from ..data.check import Rounding, converted, held_dtype
 from ..data.names import listed
 from ..data.table import existing
 from ..errors import DataError, UsageError, first_line
@@ -129,7 +130,7 @@ def _precise(dtype: np.dtype, path: Path) -> np.dtype:
     """The type that JAX will use for numbers of this one."""
     if dtype.hasobject or dtype.names is not None or dtype.kind not in "biuf":
         raise DataError(f"{path} has dtype {dtype}; encode it as real numbers first.")
-    return np.dtype(jax.dtypes.canonicalize_dtype(dtype.newbyteorder("=")))
+    return held_dtype(dtype)
 
 
 class Items:
@@ -149,7 +150,7 @@ class Items:
                 f"{self.name} gives {first!r} as its item 0, where a pytree of numbers is needed."
             )
         names = leaf_names(first)
-        arrays = [converted(f"{name} of item 0", np.asarray(x)[None]) for name, x in zip(names, flat, strict=True)]  # fmt: skip
+        arrays = [converted(f"{name} of item 0", np.asarray(unmasked(f"{name!r} of item 0", x))[None]) for name, x in zip(names, flat, strict=True)]  # fmt: skip
         self.leaves = [Leaf(name, a.dtype, a.shape[1:]) for name, a in zip(names, arrays, strict=True)]  # fmt: skip
 
     def pieces(self) -> Iterator[Piece]:
@@ -174,7 +175,9 @@ class Items:
 
     def _some(self, begin: int, end: int) -> list[np.ndarray]:
         if self._sliced:
-            return [np.asarray(self.items[begin:end])]
+            return [
+                np.asarray(unmasked(f"rows {begin} to {end} of {self.name}", self.items[begin:end]))
+            ]
         rows = [self._leaves(i) for i in range(begin, end)]
         return [np.stack(column) for column in zip(*rows, strict=True)]
 
@@ -187,7 +190,10 @@ class Items:
                 f"item {i} of {self.name} has the leaves {listed(leaf_names(item))}, where item 0 has "
                 f"{listed([leaf.name for leaf in self.leaves])}; all must be alike."
             )
-        arrays = [np.asarray(x) for x in flat]
+        arrays = [
+            np.asarray(unmasked(f"{leaf.name!r} of item {i} of {self.name}", x))
+            for leaf, x in zip(self.leaves, flat, strict=True)
+        ]
         for leaf, array in zip(self.leaves, arrays, strict=True):
             if array.shape != leaf.shape:
                 raise DataError(

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ..checks import whole_number
 from ..errors import UsageError
 from ..problem import sums
 from ..problem.problem import Problem
@@ -52,8 +53,8 @@ class SVRG:
         if not problem.has_rows:
             raise UsageError("SVRG needs data; with data=None use gradient=Full().")
         period = problem.source.num_blocks if self.period is None else self.period
-        if period < 1:
-            raise UsageError(f"SVRG's period must be at least 1 step. Got {period}.")
+        number = period.item() if isinstance(period, jax.Array) else period
+        whole_number("SVRG's period", number, remark=" step")
         return SVRG(jnp.int32(period))
 
     def start(self, problem: Problem, z: Float[Array, " d"]) -> Memory:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..checks import positive
+from ..checks import is_number, positive
 from ..errors import UsageError
 from ..layout import Layout
 from ..pytree import as_pytree
@@ -41,8 +41,9 @@ def _diagonal(v: Float[Array, " d"], epsilon: Any) -> Diagonal:
 
 def _checked(name: str, epsilon: Any, decay: Any = 0.5) -> None:
     positive(f"{name}'s epsilon", epsilon)
-    if not 0 <= decay < 1:
-        raise UsageError(f"{name}'s decay must lie in [0, 1). Got {decay}.")
+    numbers = is_number(decay) or isinstance(decay, jax.Array)
+    if not numbers or not 0 <= decay < 1:
+        raise UsageError(f"{name}'s decay must lie in [0, 1). Got {decay!r}.")
 
 
 @as_pytree

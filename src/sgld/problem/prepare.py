@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from ..bridge.numpyro_model import opened
-from ..checks import check_seed, is_number, positive_number, whole_number
+from ..checks import check_seed, check_tolerance, is_number, positive_number, whole_number
 from ..data.contract import as_source
 from ..data.order import ORDERS
 from ..device import check_device
@@ -18,6 +18,7 @@ from ..layout import Layout
 from ..mesh import together
 from ..module import for_modules, refuse_statistics, seal
 from ..posterior import Posterior
+from ..pytree import check_compiled
 from ..release import count_posterior, tell_apart
 from ..schedule import as_schedule, check_values
 from ..schedule.values import MAX_STEP
@@ -119,8 +120,7 @@ def check_request(ask: Request, ess: Any) -> None:
         if value is not None:
             positive_number(name, value)
     check_seed(ask.seed)
-    if not is_number(ask.tolerance) or not 0 < ask.tolerance <= 0.5:
-        raise UsageError(f"tolerance must lie in (0, 0.5]. Got {ask.tolerance!r}.")
+    check_tolerance(ask.tolerance)
     if ask.tolerance < FINEST:
         raise UsageError(
             f"tolerance must be at least {FINEST:g}, which {2 / FINEST**2:.0e} effective draws would take. "
@@ -140,6 +140,7 @@ def check_request(ask: Request, ess: Any) -> None:
         if isinstance(value, type) or not hasattr(value, method):
             called = f"; call it: {value.__name__}()" if isinstance(value, type) else ""
             raise UsageError(f"{name} must be 'auto' or a {name} object. Got {value!r}{called}.")
+        check_compiled(f"the {name} {type(value).__name__}", value)
     for name, zero in (("step_size", False), ("temperature", True)):
         value = getattr(ask, name)
         schedule = None if is_auto(value) else as_schedule(value, name, zero=zero)

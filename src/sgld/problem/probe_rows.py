@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..checks import unmasked
 from ..errors import DataError, UsageError
 from ..layout import leaf_names
 from ..posterior import Posterior
@@ -36,7 +37,7 @@ def with_probe_rows(posterior: Posterior, datum: Any) -> Posterior:
         )
     names, rows, lengths = leaf_names(posterior.predict_at), [], set()
     for name, leaf, one in zip(names, given, own, strict=True):
-        array = np.asarray(leaf)
+        array = np.asarray(unmasked(f"predict_at leaf {name!r}", leaf))
         if array.shape[1:] != one.shape or not array.ndim:
             raise UsageError(
                 f"predict_at leaf {name!r} must have rows of shape {one.shape}, as the data have. Got an array of "

@@ -160,7 +160,7 @@ def _layout(result: Any) -> Layout:
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise UsageError(
                 f"keep's {name!r} has dtype {leaf.dtype}; draws are real numbers, so return "
-                f"{'its real and imaginary parts' if leaf.dtype.kind == 'c' else '.astype(float)'}."
+                f"{'its real and imaginary parts' if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else '.astype(float)'}."
             )
     shapes = tuple(leaf.shape for leaf in leaves)
     return Layout(treedef, shapes, tuple(str(leaf.dtype) for leaf in leaves), names)

@@ -22,6 +22,7 @@ from ..draws.codec import decode, encode_fields, from_text, to_text
 from ..draws.plan_file import must_be_given, not_the_same
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
+from ..gradient.estimate import Estimate
 from ..preconditioner.fixed import Scalar
 from ..problem.problem import Problem
 from ..problem.request import Request
@@ -33,6 +34,7 @@ from .kept import MOMENTS, Keep
 __all__ = [
     "Given",
     "asked_again",
+    "check_given",
     "check_unchanged",
     "elsewhere",
     "keep_again",
@@ -113,6 +115,29 @@ class Given:
         return value.prepare(self.problem.layout) if name == "preconditioner" else value
 
 
+def check_given(problem: Problem, ask: Request, given: Mapping[str, Any]) -> None:
+    """Raise RunError where a part that is stored, of this package's own, is given again and is another."""
+    for name, value in given.items():
+        stored = getattr(ask, name)
+        if value is None or value is stored:
+            continue
+        if name in ("step_size", "temperature"):
+            stored, value = (
+                x if isinstance(x, str) else as_schedule(x, name, zero=name == "temperature")
+                for x in (stored, value)
+            )
+        if not _same(stored, value):
+            raise not_the_same(name)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two parts have one type and the same numbers, in single precision."""
+    if type(one) is not type(other) or jax.tree.structure(one) != jax.tree.structure(other):
+        return False
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(a is b or np.array_equal(np.float32(a), np.float32(b)) for a, b in pairs)
+
+
 OURS = ("sgld", "builtins", "typing", "abc", "jax", "functools")
 OWN = ("sampler", "step_size", "temperature", "gradient", "preconditioner")
 
@@ -160,9 +185,8 @@ def _traced(problem: Problem, name: str, value: Any) -> Any:
     noise = jnp.zeros((d,) if count == 1 else (count, d), problem.layout.dtype)
 
     def step(z: Any, h: Any, noise: Any, D: Any, T: Any) -> Any:
-        return value.step(
-            value.init(z), lambda q: -q, h, noise, preconditioner=Scalar(D), temperature=T
-        )
+        grad = Estimate(lambda q: -0.5 * jnp.sum(q**2))
+        return value.step(value.init(z), grad, h, noise, preconditioner=Scalar(D), temperature=T)
 
     return trace(step, jnp.zeros(d, problem.layout.dtype), one, noise, one, one)
 

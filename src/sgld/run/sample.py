@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import Int
 
 from ..bridge.numpyro_model import opened
-from ..checks import positive
+from ..checks import check_interval
 from ..draws.draws import Draws
 from ..draws.kept import saying_what_is_kept
 from ..draws.origin import Origin
@@ -36,7 +36,7 @@ from ..tune.plan import make_plan
 from ..typing import Estimator, Noise, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
 from .kept import as_keep, check_moments
-from .record import Given, asked_again, check_unchanged, elsewhere, keep_again, record
+from .record import Given, asked_again, check_given, check_unchanged, elsewhere, keep_again, record
 
 __all__ = ["begin", "go_on", "sample"]
 
@@ -196,8 +196,7 @@ def begin(
     mesh = None if mesh is None else as_mesh(mesh)
     with in_step(mesh), told(progress and is_first(), SAMPLING), ExitStack() as held:
         with stage("data"), together():
-            if checkpoint_every != 0:  # after every chunk
-                positive("checkpoint_every", checkpoint_every, ", in seconds")
+            check_interval(checkpoint_every)
             posterior, data, init = opened(posterior, data, init)
         problem = _checked(posterior, data, init, ask, ess, mesh)
         kept = as_keep(keep, problem)
@@ -284,6 +283,8 @@ def go_on(
     """Go on with a killed or interrupted run; `sgld.models.fit.resume` knows formula runs too."""
     mesh = None if mesh is None else as_mesh(mesh)
     with in_step(mesh):
+        with together():
+            check_interval(checkpoint_every)
         directory, asked = _found(path, mesh)
     check_kind(directory)
     if directory.finished():
@@ -302,6 +303,8 @@ def go_on(
         with stage("data"), together():
             posterior, data, init = opened(posterior, data, init)
         problem = _checked(posterior, data, init, ask, ess, mesh)
+        with together():
+            check_given(problem, ask, given)
         kept = as_keep(keep_again(directory, asked, keep), problem)
         now = record(problem, ask, ess, kept)
         moved = elsewhere(asked, now)

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from ..checks import is_number, positive_number, whole_number
+from ..checks import check_tolerance, positive_number, unmasked, whole_number
 from ..draws.draws import Draws
 from ..errors import DataError, UsageError, did_you_mean
 from ..models.prior import parse_prior
@@ -62,6 +62,8 @@ class Estimator(BaseEstimator):
 
     def _rows(self, X: Any, y: Any, sample_weight: Any, *, first: bool, numeric: bool) -> tuple:
         """Checked arrays X [n, p], y [n] as they came, and weights [n]."""
+        for name, values in {"X": X, "y": y, "sample_weight": sample_weight}.items():
+            unmasked(name, values)
         _refuse_twins(X)
         with _naming_words(X):
             X, y = validate_data(self, X, y, reset=first, dtype=np.float64, y_numeric=numeric)
@@ -74,8 +76,7 @@ class Estimator(BaseEstimator):
 
     def _form(self, kind: Kind, labels: tuple[str, ...] = ()) -> Form:
         """The structure of the model, from the arguments."""
-        if not is_number(self.tolerance) or not 0 < self.tolerance <= 0.5:
-            raise UsageError(f"tolerance must lie in (0, 0.5]. Got {self.tolerance!r}.")
+        check_tolerance(self.tolerance)
         sizes = np.atleast_1d(np.asarray(self.hidden_layer_sizes, dtype=object))
         for size in sizes:
             whole_number("hidden_layer_sizes", size)
@@ -145,7 +146,7 @@ class Estimator(BaseEstimator):
 
     def _columns(self, X: Any) -> Float[np.ndarray, "n p"]:
         check_is_fitted(self)
-        with _naming_words(X):
+        with _naming_words(unmasked("X", X)):
             return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..checks import check_seed, fraction, positive, positive_number, whole_number
+from ..checks import check_interval, check_seed, check_tolerance, positive_number, whole_number
 from ..deadline import LEAST, deadline
 from ..draws.kept import saying_what_is_kept
 from ..draws.run_directory import RunDirectory
@@ -350,11 +350,8 @@ def _check(asked: Asked, checkpoint_every: float) -> None:
     for name, least in (("batch_size", 1), ("num_draws", 4), ("burn_in", 0), ("thin", 1)):
         if getattr(asked, name) is not None:
             whole_number(name, getattr(asked, name), least)
-    fraction("tolerance", asked.tolerance)
-    if asked.tolerance > 0.5:
-        raise UsageError(f"tolerance must be at most .5. Got {asked.tolerance}.")
-    if checkpoint_every != 0:  # after every piece of the work
-        positive("checkpoint_every", checkpoint_every, ", in seconds")
+    check_tolerance(asked.tolerance)
+    check_interval(checkpoint_every)
 
 
 def _weights(model: Any) -> Weights:

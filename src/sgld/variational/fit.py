@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from ..checks import whole_number
+from ..checks import positive_number, whole_number
 from ..errors import RunError, UsageError, did_you_mean
 from ..gaussian.dense import Laplace
 from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
@@ -156,10 +156,8 @@ def _check(family, optimizer, num_steps, batch_size, num_samples, kl_weights, in
         raise UsageError(
             f"optimizer must be an optax transformation, such as optax.adam(1e-2). Got {optimizer!r}."
         )
-    if init_sd is not None and not (
-        isinstance(init_sd, (int, float, np.floating)) and 0 < init_sd < np.inf
-    ):
-        raise UsageError(f"init_sd must be a positive number. Got {init_sd!r}.")
+    if init_sd is not None:
+        positive_number("init_sd", init_sd)
 
 
 def _laplace(problem: Problem) -> Laplace | None:
