@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -140,7 +141,10 @@ def check_request(ask: Request, ess: Any) -> None:
         if isinstance(value, type) or not hasattr(value, method):
             called = f"; call it: {value.__name__}()" if isinstance(value, type) else ""
             raise UsageError(f"{name} must be 'auto' or a {name} object. Got {value!r}{called}.")
-        check_compiled(f"the {name} {type(value).__name__}", value)
+        chosen = value
+        if is_auto(getattr(value, "noise_correction", None)):  # SGLD's, which the tuner chooses
+            chosen = dataclasses.replace(value, noise_correction=None)
+        check_compiled(f"the {name} {type(value).__name__}", chosen)
     for name, zero in (("step_size", False), ("temperature", True)):
         value = getattr(ask, name)
         schedule = None if is_auto(value) else as_schedule(value, name, zero=zero)
