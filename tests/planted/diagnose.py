@@ -89,7 +89,7 @@ DIAGNOSE = [
     Mutant(
         "evidence: ESS of theta where that of theta^2 belongs", "diagnose/assess.py",
         "**found.mixing._asdict(),",
-        "**found.mixing._replace(ess_square=found.ess)._asdict(),",
+        "**found.mixing._replace(ess_square=found.mixing.ess)._asdict(),",
         RUNS + "test_draws_that_alternate_count_by_their_squares",
     ),
     Mutant(
@@ -120,7 +120,7 @@ DIAGNOSE = [
         "evidence: the second gradient of r2 is the run's own again", "diagnose/assess.py",
         "second = _fresh_gradients(problem, estimator, z[:, at].reshape(-1, d), seed)",
         "second = first",
-        RUNS + "test_noisy_gradients_explain_a_gaussian_as_well_as_exact_ones",
+        RUNS + "test_a_runs_own_gradients_explain_where_all_rows_were_looked_at",
     ),
     Mutant(
         "evidence: the two gradients of r2 are at different draws", "diagnose/assess.py",

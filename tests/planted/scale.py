@@ -4,7 +4,6 @@ from .mutant import Mutant
 
 SHARDED = "tests/unit/data/test_sharded.py::"
 LIVE = "tests/unit/report/test_live.py::"
-MESH = "tests/end_to_end/test_mesh.py::"
 
 STREAMED = "tests/unit/models/test_streamed.py::"
 
@@ -12,7 +11,7 @@ SCALE = [
     Mutant(
         "mesh: a process whose rows are refused leaves the others waiting", "data/contract.py",
         "with together():  # what one process's rows may not be", "if True:  # what one process's rows may not be",
-        MESH + "test_what_one_process_is_refused_ends_all_with_the_same_sentence",
+        "tests/unit/test_together.py::test_what_the_rows_of_one_may_not_be_is_said_by_all",
     ),
     Mutant(
         "streamed: ends of a column may be rows that are not shown", "models/blockwise.py",
@@ -102,12 +101,17 @@ SCALE = [
     Mutant(
         "mesh: every device holds all rows", "data/sharded.py",
         "return NamedSharding(mesh, PartitionSpec(DATA))", "return NamedSharding(mesh, PartitionSpec())",
-        MESH + "test_every_device_holds_its_part_of_the_rows",
+        SHARDED + "test_each_of_four_devices_holds_a_fourth_of_the_rows",
     ),
     Mutant(
         "mesh: processes with different tables go on", "data/sharded.py",
-        "if word != said[0]), None)\n    if other is None", "if False), None)\n    if other is None",
-        MESH + "test_processes_with_different_rows_are_told_so",
+        "    if other is not None:\n        raise DataError(", "    if False:\n        raise DataError(",
+        SHARDED + "test_processes_with_other_rows_are_told_so",
+    ),
+    Mutant(
+        "mesh: processes with tables of one shape are taken for the same", "data/sharded.py",
+        "said = said_by_all(bytes.fromhex(source.hash()))", "pass",
+        SHARDED + "test_processes_with_other_rows_are_told_so",
     ),
     Mutant(
         "mesh: a refusal of one process is kept from the others", "mesh.py",
@@ -127,7 +131,7 @@ SCALE = [
     Mutant(
         "lengths: the last bit of a rate decides", "tune/lengths.py",
         "math.ceil(steps * (1 - 1e-6))", "math.ceil(steps)",
-        MESH + "test_four_devices_draw_what_one_draws",
+        "tests/unit/tune/test_lengths.py::test_the_last_bit_of_a_rate_decides_nothing",
     ),
     Mutant(
         "plan: passes are not divided among devices", "tune/scaling.py",

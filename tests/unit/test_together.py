@@ -1,5 +1,6 @@
 """What one process alone may be refused is said by all of them (with real ones: end_to_end/test_mesh.py)."""
 
+import contextlib
 import contextvars
 import threading
 
@@ -8,10 +9,11 @@ import numpy as np
 import pytest
 
 from sgld import mesh
-from sgld.errors import RunError, UsageError
+from sgld.data.contract import as_source
+from sgld.errors import DataError, RunError, UsageError
 
 
-def each(monkeypatch, bodies):
+def each(monkeypatch, bodies, around=mesh.together):
     """What every `process` raises, a thread each, whose collective is a barrier."""
     mine, said, found = threading.local(), [None] * len(bodies), [None] * len(bodies)
     barrier = threading.Barrier(len(bodies), timeout=10)
@@ -30,7 +32,7 @@ def each(monkeypatch, bodies):
         mine.rank = rank
         mesh._together.set(True)
         try:
-            with mesh.together():
+            with around():
                 bodies[rank]()
         except Exception as error:
             found[rank] = error
@@ -67,6 +69,14 @@ def test_a_refusal_of_one_is_that_of_all(monkeypatch, kind):
 def test_where_several_fail_all_say_what_the_first_says(monkeypatch):
     found = each(monkeypatch, [lambda: None, fails(RunError("one.")), fails(RunError("two."))])
     assert [str(error) for error in found] == ["one."] * 3
+
+
+def test_what_the_rows_of_one_may_not_be_is_said_by_all(monkeypatch):
+    one = mesh.as_mesh(jax.make_mesh((1, 1), ("chain", "data")))
+    tables = [np.array([1.0, 2.0]), np.array([1.0, np.nan])]
+    bodies = [lambda rows=rows: as_source(rows, 0, one) for rows in tables]
+    found = each(monkeypatch, bodies, around=contextlib.nullcontext)
+    assert [type(error) for error in found] == [DataError] * 2 and "holds nan" in str(found[0])
 
 
 def test_an_error_of_another_kind_is_named(monkeypatch):

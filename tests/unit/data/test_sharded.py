@@ -1,15 +1,18 @@
 """Rows over several devices: the batches are those of memory (that they stay apart: end_to_end/test_mesh.py)."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
+from jax.sharding import AbstractMesh
 
 from sgld.data.always import AlwaysIn
 from sgld.data.memory import InMemory
 from sgld.data.on_disk import Files, OnDisk
 from sgld.data.order import ORDERS
-from sgld.data.sharded import Names, Sharded, _taken_from
-from sgld.errors import UsageError
+from sgld.data.sharded import Names, Sharded, _taken_from, over_data
+from sgld.errors import DataError, UsageError
 from sgld.mesh import as_mesh, check_chains
 from sgld.testing import check_source
 
@@ -56,6 +59,25 @@ def test_a_mesh_of_one_device_holds_what_memory_holds():
     assert source.hash() == plain.hash()
     np.testing.assert_array_equal(source.take(np.arange(10)), plain.take(np.arange(10)))
     np.testing.assert_array_equal(source.original_rows(np.arange(10), 5), plain.original_rows(np.arange(10), 5))  # fmt: skip
+
+
+def test_each_of_four_devices_holds_a_fourth_of_the_rows():
+    assert over_data(AbstractMesh((2, 4), ("chain", "data"))).shard_shape((8, 3)) == (2, 3)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("differ", "told"),
+    [(0, r"\(here \(10,\)\); give all"), (1, r"\(here \(10,\) with other values\)")],
+)
+def test_processes_with_other_rows_are_told_so(monkeypatch, differ, told):
+    asked = itertools.count()  # first the shapes, then the digests
+    said_by_all = lambda word: [word, b"other" if next(asked) == differ else word]  # noqa: E731
+    monkeypatch.setattr("sgld.data.sharded.spans_processes", lambda mesh: True)
+    monkeypatch.setattr("sgld.data.sharded.said_by_all", said_by_all)
+    mesh = as_mesh(jax.make_mesh((1, 1), ("chain", "data")))
+    with pytest.raises(DataError, match="processes 0 and 1 were given different rows " + told):
+        Sharded.of(np.arange(10.0, dtype=np.float32), mesh)
 
 
 @pytest.mark.unchecked

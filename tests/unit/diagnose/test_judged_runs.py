@@ -80,3 +80,13 @@ def test_noisy_gradients_explain_a_gaussian_as_well_as_exact_ones(given, monkeyp
         posterior, x, x.mean(), step_size=2e-5, batch_size=50, thin=20, num_draws=2000, **given
     )
     assert draws.verdict.r2[0] > 0.9
+
+
+def test_a_runs_own_gradients_explain_where_all_rows_were_looked_at(monkeypatch):
+    """Of noise three times the signal's variance, which the second gradient does not share."""
+    monkeypatch.setattr(assess, "AFFORDABLE", 1000)
+    x = np.random.default_rng(0).standard_normal(3000).astype(np.float32)
+    posterior = sgld.Posterior(lambda t: 0.0 * t, lambda t, x: -0.5 * (x - t) ** 2)
+    given = {"gradient": sgld.Minibatch(), "order": "independent", "batch_size": 1000}
+    draws = run(posterior, x, x.mean(), **given)
+    assert draws.plan.surveyed and draws.verdict.r2[0] > 0.85

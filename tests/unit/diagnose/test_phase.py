@@ -135,7 +135,9 @@ def test_statistics_of_per_datum_gradients():
     eps = 2 * h  # Welling & Teh's
     assert alpha == pytest.approx(eps * ROWS**2 / (4 * n) * largest / T, rel=1e-5)
     assert found.alpha(h, ROWS, replacement=False) == 0
-    with pytest.raises(sgld.errors.UsageError, match="num_rows must be at most the number of rows, 6"):
+    with pytest.raises(
+        sgld.errors.UsageError, match="num_rows must be at most the number of rows, 6"
+    ):
         sgld.gradient_statistics(POSTERIOR, X, jnp.zeros(2), num_rows=7)
 
 

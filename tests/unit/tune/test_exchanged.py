@@ -44,7 +44,8 @@ def test_numbers_with_names_of_their_own_change_places(far):
     np.testing.assert_allclose(places[0], z[[2, 3, 0, 1]], rtol=1e-5)  # of fast, on, slow, up
 
 
-def test_the_search_begins_there():
+def test_the_search_begins_there(monkeypatch):
+    monkeypatch.setattr("sgld.gaussian.mode._wide_starts", lambda *given: [])
     problem = two_decays(3000, 0.05)
     base = gaussian_at_mode(problem)
     (other,) = other_modes(problem, base, np.random.default_rng(0))

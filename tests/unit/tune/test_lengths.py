@@ -7,6 +7,7 @@ import pytest
 import sgld
 from sgld.law.overdamped import Law
 from sgld.metropolis.matched import _gaussian_rejection as gaussian_rejection
+from sgld.tune.lengths import _whole
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
 UNCORRECTED = sgld.SGLD(None)
@@ -43,6 +44,10 @@ def test_what_is_left_of_the_start_after_burn_in_is_nothing():
     assert (1 - h) ** burn_in < 0.003 and burn_in < 20 / h
     lag = int(draws.step[1] - draws.step[0])
     assert 0.2 < (1 - h) ** lag < 0.5  # draws are kept about a time constant apart
+
+
+def test_the_last_bit_of_a_rate_decides_nothing():
+    assert _whole(np.nextafter(6 / 0.2, 31)) == 30 and _whole(30.01) == 31
 
 
 def test_all_chains_together_make_the_draws_that_a_tolerance_needs():
