@@ -377,7 +377,7 @@ TUNE = [
     Mutant(
         "resolution: a posterior sd as its own inverse", "gaussian/proper.py",
         "apart * np.sqrt(np.diag(curvature)", "apart / np.sqrt(np.diag(curvature)",
-        TOLD + "test_numbers_too_far_apart_for_the_posterior",
+        "tests/unit/tune/test_proper.py::test_an_sd_is_resolved_by_two_numbers_or_more",
     ),
     Mutant(
         "matched step: the energy of a Gaussian's proposals taken twice", "metropolis/matched.py",

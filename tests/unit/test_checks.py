@@ -36,6 +36,7 @@ def fitted(**how):
         (lambda: drawn(gradient=sgld.SVRG(period=0)), "SVRG's period must be a whole number"),
         (lambda: drawn(gradient=sgld.SVRG(period=2.5)), "SVRG's period .* step. Got 2.5."),
         (lambda: drawn(preconditioner=sgld.RMSprop(decay="x")), "Its decay is 'x'."),
+        (lambda: drawn(preconditioner=sgld.RMSprop(decay=jnp.float32(1))), r"decay must lie in"),
         (lambda: drawn(preconditioner=sgld.RMSprop(decay=1.0)), r"decay must lie in \[0, 1\). Got 1"),
         (lambda: fitted(init_sd=True), "init_sd must be a positive number. Got True."),
         (lambda: MOVES.batch_covariance(2.5), "batch_size must be a whole number"),

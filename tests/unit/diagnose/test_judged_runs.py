@@ -29,7 +29,7 @@ def test_draws_that_alternate_count_by_their_squares():
     ess = min(row["ess_bulk"] for row in draws.summary().parameters.values())
     assert ess > 1000
     assert draws.verdict.word == "not mixed"
-    assert "too few effective draws" in draws.verdict.reasons[0]
+    assert "where 400 are needed" in draws.verdict.reasons[0]  # not of their sd's error
 
 
 def test_the_meter_measures_the_weighted_draws():

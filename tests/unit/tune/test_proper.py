@@ -8,6 +8,8 @@ from numpyro.distributions import constraints
 import sgld
 from sgld.errors import UsageError
 from sgld.gaussian.known import find_out
+from sgld.gaussian.mode import gaussian_at_mode
+from sgld.gaussian.proper import check_resolved
 from sgld.problem.prepare import prepare
 
 ROWS = 10
@@ -38,3 +40,17 @@ def test_more_columns_than_rows_with_a_flat_prior_are_refused(columns):
 def test_what_is_proper_is_not(columns, precision):
     """With as many columns as rows and a flat prior the scale's own prior is its posterior."""
     find_out(wide(columns, precision), 0, 1.0, by_hand=False)
+
+
+@pytest.mark.parametrize(("sd", "resolved"), [(0.05, False), (0.1, True)])
+def test_an_sd_is_resolved_by_two_numbers_or_more(sd, resolved):
+    """Around 2^18 numbers of float32 are 1/32 apart."""
+    problem = prepare(
+        sgld.Posterior(lambda t: -0.5 * ((t - 2**18) / sd) ** 2), None, np.float32(2**18)
+    )
+    laplace = gaussian_at_mode(problem).gaussian
+    if resolved:
+        check_resolved(problem, laplace, 1.0)
+    else:
+        with pytest.raises(UsageError, match=r"sd of 'x' is about 0.05,.* are 0\.031 apart"):
+            check_resolved(problem, laplace, 1.0)
