@@ -8,6 +8,8 @@ READ = "tests/unit/data/test_table.py::"
 TABLES_TESTS = "tests/unit/models/test_tables.py::"
 PIECES = "tests/unit/models/test_fit.py::"
 FORMULA_TESTS = "tests/unit/models/test_formula.py::"
+MASKED = "tests/unit/data/test_masked.py::"
+OWN_PARTS = "tests/unit/test_own_parts.py::"
 FIGURE_TESTS = "tests/unit/report/test_figures.py::"
 
 MANNERS = [
@@ -97,5 +99,35 @@ MANNERS = [
         "spelling: signs of equality in brackets count", "models/spelling.py",
         "found = EQUALS.search(flat)", "found = EQUALS.search(formula)",
         "tests/unit/models/test_spelling.py",
+    ),
+    Mutant(
+        "handed over: what stands under a mask is data", "checks.py",
+        "isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value)", "False",
+        MASKED + "test_a_masked_cell_is_refused",
+    ),
+    Mutant(
+        "handed over: numbers wider than any of JAX keep their type", "data/check.py",
+        'wide = dtype.kind == "f" and dtype.itemsize > 8', "wide = False",
+        MASKED + "test_numbers_wider_than_any_of_jax_are_rounded",
+    ),
+    Mutant(
+        "handed over: a leaf that is no array goes on to the compiler", "pytree.py",
+        "jax.eval_shape(lambda _: None, leaf)", "pass",
+        OWN_PARTS + "test_what_cannot_run_destroys_nothing",
+    ),
+    Mutant(
+        "handed over: parts of no tree go on to the compiler", "pytree.py",
+        "if jax.tree_util.all_leaves([value]):", "if False:",
+        OWN_PARTS + "test_what_cannot_run_destroys_nothing",
+    ),
+    Mutant(
+        "resume: a stored part given anew is passed over", "run/record.py",
+        "if not _same(stored, value):", "if False:",
+        OWN_PARTS + "test_a_stored_part_that_is_given_again_is_the_same",
+    ),
+    Mutant(
+        "resume: parts of one type are the same", "run/record.py",
+        "return all(a is b or np.array_equal(np.float32(a), np.float32(b)) for a, b in pairs)", "return True",
+        OWN_PARTS + "test_a_stored_part_that_is_given_again_is_the_same",
     ),
 ]  # fmt: skip

@@ -300,6 +300,11 @@ TUNE = [
         LAW + "test_largest_step_spends_the_bias_it_was_given",
     ),
     Mutant(
+        "law: a step is asked near 0 alone whether it is affine", "law/affine.py",
+        "for s in (1.0, 1.0, 1e4)", "for s in (1.0, 1.0)",
+        "tests/unit/tune/test_affine.py::test_a_step_that_is_cut_off_far_out_is_not_affine",
+    ),
+    Mutant(
         "law of momentum: complex modes not conjugated", "law/affine.py",
         "np.outer(arrives[:, i], arrives[:, j].conj())", "np.outer(arrives[:, i], arrives[:, j])",
         AFFINE + "test_reshuffled_batches",

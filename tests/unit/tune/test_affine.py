@@ -45,6 +45,21 @@ def test_a_sampler_of_one_size_has_no_law(rows):
     assert not is_affine(Shaped(rows))
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class CutOff(Shaped):
+    """SGLD whose steps are no longer than 100 in any coordinate: affine but far out."""
+
+    def step(self, state, grad, step_size, noise, *, preconditioner, temperature):
+        xi = preconditioner.noise(jnp.sqrt(2 * step_size * temperature) * noise)
+        step = jnp.clip(step_size * preconditioner.drift(grad(state.position)), -100, 100)
+        return State(state.position + step + xi)
+
+
+def test_a_step_that_is_cut_off_far_out_is_not_affine():
+    assert not is_affine(CutOff())
+
+
 def test_a_run_with_a_sampler_of_one_size():
     posterior = sgld.Posterior(lambda q: -0.5 * jnp.sum(q**2))
     start = np.zeros(6, np.float32)
