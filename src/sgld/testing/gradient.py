@@ -18,6 +18,7 @@ from ..posterior import Posterior
 from ..problem.problem import Problem
 from ..problem.target import Target
 from ..release import tell_apart
+from .needs import check_needs
 
 __all__ = ["GradientReport", "check_gradient"]
 
@@ -88,6 +89,7 @@ def check_gradient(
       >>> bool(report.noise["reshuffle", 7].max() < 1e-6)
       True
     """
+    check_needs("gradient estimator", gradient, "prepare", "at")
     name = type(gradient).__name__
     if posterior is None:
         posterior, data, position = _poisson()

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from ..layout import Layout
 from ..release import tell_apart
 from .affine import double, name_of
+from .needs import check_needs
 
 __all__ = ["PreconditionerReport", "check_preconditioner"]
 
@@ -73,6 +74,7 @@ def check_preconditioner(
       >>> len(report.checks), report.matrix.tolist()
       (7, [[4.0, 2.0], [2.0, 2.0]])
     """
+    check_needs("preconditioner", preconditioner, "prepare")
     tell_apart(preconditioner)
     suite = _PreconditionerSuite(
         preconditioner, jnp.zeros(3) if position is None else position, rtol
@@ -99,7 +101,6 @@ class _PreconditionerSuite:
         self.given, self.name, self.rtol = preconditioner, name_of(preconditioner), rtol
         self.layout = Layout.of(position)
         self.z = self.layout.ravel(position)
-        self._need(preconditioner, "prepare")
         self.prepared = preconditioner.prepare(self.layout)
         rng = np.random.default_rng(3)
         shape = (HISTORY, self.layout.dimension)
@@ -108,21 +109,17 @@ class _PreconditionerSuite:
     def _fail(self, sentence: str) -> AssertionError:
         return AssertionError(f"{self.name}: {sentence}")
 
-    def _need(self, thing: Any, *names: str) -> None:
-        for name in names:
-            if not hasattr(thing, name):
-                raise self._fail(f"a preconditioner needs `{name}`.")
-
     def interface(self) -> str:
         """The contract's names are there."""
-        self._need(self.prepared, "adapts")
+        check_needs("preconditioner", self.prepared, "adapts")
         if self.prepared.adapts:
-            self._need(self.prepared, "start", "after", "at", "freeze", "gamma")
+            needed = ("start", "after", "at", "freeze", "gamma")
+            check_needs("preconditioner", self.prepared, *needed)
             for name in ("freeze", "gamma"):
                 if not isinstance(value := getattr(self.prepared, name), bool):
                     raise self._fail(f"{name} must be True or False. Got {value!r}.")
         else:
-            self._need(self.prepared, "drift", "noise", "pullback", "scaled")
+            check_needs("preconditioner", self.prepared, "drift", "noise", "pullback", "scaled")
         return "the contract's names are there"
 
     def columns(self, function: Callable) -> Matrix:
@@ -132,7 +129,7 @@ class _PreconditionerSuite:
 
     def matrix(self, D: Any) -> list[str]:
         """`drift`, `noise` and `pullback` are D, P and P^T with P P^T = D."""
-        self._need(D, "drift", "noise", "pullback")
+        check_needs("preconditioner", D, "drift", "noise", "pullback")
         functions = {"drift": D.drift, "noise": D.noise, "pullback": D.pullback}
         checks = [self._linear(functions)]
         drift, noise, pullback = (self.columns(function) for function in functions.values())

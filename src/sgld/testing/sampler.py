@@ -25,6 +25,7 @@ from .affine import (
     spectral_radius,
     stationary_covariance,
 )
+from .needs import check_needs
 
 __all__ = ["SamplerReport", "check_sampler"]
 
@@ -101,6 +102,7 @@ def check_sampler(
       >>> report.is_affine, round(report.slope, 1)
       (True, 1.0)
     """
+    check_needs("sampler", sampler, "num_noises", "init", "step")
     tell_apart(sampler)
     suite = _SamplerSuite(sampler)
     checks = [suite.interface(), suite.purity(), suite.scan_ready(), suite.cold()]
@@ -152,9 +154,6 @@ class _SamplerSuite:
 
     def interface(self) -> str:
         """The contract's names are there and a step keeps shapes."""
-        for name in ("num_noises", "init", "step"):
-            if not hasattr(self.sampler, name):
-                raise self._fail(f"a sampler needs `{name}`.")
         if not (isinstance(self.sampler.num_noises, int) and self.sampler.num_noises >= 0):
             raise self._fail(f"num_noises must be a whole number. Got {self.sampler.num_noises!r}.")
         position = jnp.arange(3.0)
