@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .checks import unmasked
 from .device import known_now, sent
@@ -90,6 +90,11 @@ class Layout:
         return sum(math.prod(shape) for shape in self.shapes)
 
     @property
+    def ends(self) -> Int[np.ndarray, " leaf"]:
+        """Where each leaf ends in the flat vector."""
+        return np.cumsum([math.prod(shape) for shape in self.shapes])
+
+    @property
     def dtype(self) -> Any:
         """The dtype of the flat vector: the widest of the leaves'."""
         with jax.numpy_dtype_promotion("standard"):
@@ -127,8 +132,7 @@ class Layout:
         """Positions on the host as `unravel` gives them; leaves are parts of `zs`, read-only and no copies."""
         zs = zs.view()
         zs.flags.writeable = False
-        ends = np.cumsum([math.prod(shape) for shape in self.shapes])
-        parts = np.split(zs, ends[:-1], axis=-1)
+        parts = np.split(zs, self.ends[:-1], axis=-1)
         leaves = [
             part.reshape(*zs.shape[:-1], *shape)
             for part, shape in zip(parts, self.shapes, strict=True)

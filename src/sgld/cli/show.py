@@ -90,13 +90,12 @@ def say_plan(run: Path, plan: Plan) -> None:
         "Scalar": "without a preconditioner",
     }.get(p["preconditioner"], p["preconditioner"])
     correction = ", noise corrected" if p["noise_correction"] else ""
-    steps = p["burn_in"] + p["thin"] * (p["num_draws"] - 1) + 1
     every = "every step" if p["thin"] == 1 else f"every {p['thin']} steps"
     chains = "chain" if p["num_chains"] == 1 else "chains"
     lines = [
         f"{p['sampler']}, {kind}{batches}{correction}",
         f"step size {p['step_size']:.3g} {scale}",
-        f"{p['num_chains']} {chains} of {steps:,} steps: {p['burn_in']:,} of burn-in, "
+        f"{p['num_chains']} {chains} of {plan.setup.steps():,} steps: {p['burn_in']:,} of burn-in, "
         f"then {p['num_draws']:,} draws, one {every}",
     ]
     if plan.predicted is not None:

@@ -59,6 +59,10 @@ class Setup:
         """Whether the run follows the posterior whatever its step size: no bias to be measured."""
         return isinstance(self.sampler, (HMC, ConfinedHMC)) and isinstance(self.gradient, Full)
 
+    def steps(self, num_draws: int | None = None) -> int:
+        """Of a chain, until so many draws are kept: by default all. A draw is the position before its step."""
+        return self.burn_in + self.thin * ((num_draws or self.num_draws) - 1) + 1
+
     def arguments(self) -> dict[str, Any]:
         """What to pass to `sgld.sample` for the same run, tuning nothing."""
         gradient = self.gradient

@@ -8,7 +8,6 @@ is the mode's, to rounding.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import permutations, product
@@ -73,11 +72,10 @@ def _prior(problem: Problem, zs: Any, center: Any) -> Any:
 
 def _of_parts(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
     """Pairs of coordinates, or of leaves, in each other's place, and some with their sign turned."""
-    sizes = [math.prod(shape) for shape in problem.layout.shapes]
     if problem.dimension <= UNSIGNED:
         shapes, parts = [()] * len(z), np.split(z, len(z))
     else:
-        shapes, parts = list(problem.layout.shapes), np.split(z, np.cumsum(sizes)[:-1])
+        shapes, parts = list(problem.layout.shapes), np.split(z, problem.layout.ends[:-1])
     if len(parts) > UNSIGNED:
         return
     signs = list(product((1.0, -1.0), repeat=len(parts)))
@@ -92,8 +90,7 @@ def _of_parts(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
 def _of_vectors(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
     """Blocks of a vector in other orders, from its start or up to its end: one component's numbers after the other's, or
     one number of all components after the other."""
-    ends = np.cumsum([math.prod(shape) for shape in problem.layout.shapes])
-    for end, shape in zip(ends, problem.layout.shapes, strict=True):
+    for end, shape in zip(problem.layout.ends, problem.layout.shapes, strict=True):
         if len(shape) != 1 or shape[0] > LONGEST:
             continue
         for count in range(2, MOST_BLOCKS + 1):
@@ -195,9 +192,9 @@ def _free(problem: Problem, position: PyTree) -> np.ndarray | None:
 
 def _with_signs(layout: Layout, z: np.ndarray, count: int) -> Iterator[np.ndarray]:
     """z, z with its single numbers negated, and z with columns of its matrices negated."""
-    ends = np.cumsum([math.prod(shape) for shape in layout.shapes])[:-1]
     leaves = [
-        leaf.reshape(shape) for leaf, shape in zip(np.split(z, ends), layout.shapes, strict=True)
+        leaf.reshape(shape)
+        for leaf, shape in zip(np.split(z, layout.ends[:-1]), layout.shapes, strict=True)
     ]
     yield z
     if count == 2 and () in layout.shapes:

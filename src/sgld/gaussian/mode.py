@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -244,8 +243,11 @@ def _wide_starts(
 ) -> list[Float[np.ndarray, " d"]]:
     d = near.center.size
     starts = [-near.center]
-    ends = np.cumsum([math.prod(shape) for shape in problem.layout.shapes])[:-1]
-    starts.append(np.concatenate([np.roll(leaf, 1) for leaf in np.split(near.center, ends)]))
+    starts.append(
+        np.concatenate(
+            [np.roll(leaf, 1) for leaf in np.split(near.center, problem.layout.ends[:-1])]
+        )
+    )
     for scale in SEARCH_SCALES if d <= FEW else SEARCH_SCALES[:1]:
         xi = rng.standard_normal(d)
         away = near.spread(scale * np.sqrt(d) / np.linalg.norm(xi) * xi)

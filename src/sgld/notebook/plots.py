@@ -30,7 +30,6 @@ MOST_CHAINS = 8  # with a line each
 MOST_DRAWS = 4000  # of a picture
 PAIR_DRAWS = 1500  # points
 DISCRETE = 40  # values of a whole-numbered outcome, up to which its frequencies are drawn
-LINE = 100  # letters
 
 
 def plot(

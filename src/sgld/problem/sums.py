@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -36,6 +35,7 @@ PIECE = 2**21  # numbers that one piece of rows may hold times the positions it 
 GROUP = 32  # positions whose gradients are taken together
 POINTS = 64  # and densities
 MANY = 256  # positions whose log densities are
+ROWS = 2**16  # of blocks that are looked at together
 
 
 def _pieces(source: Source, width: int) -> Source:
@@ -231,10 +231,8 @@ def prior_curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "d 
     return curvature(replace(problem, data=None), z)
 
 
-@partial(jax.jit, static_argnames=("batch_rows",))
-def block_gradients(
-    problem: Problem, z: Float[Array, " d"], *, batch_rows: int = 2**16
-) -> Float[Array, "K d"]:
+@jax.jit
+def block_gradients(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "K d"]:
     """The blocks' sums of grad log_likelihood_i(z), unscaled, one row per block.
 
     Rows that are in every batch count once per block, each time by their share of 1 / K.
@@ -246,7 +244,7 @@ def block_gradients(
         return jax.grad(problem.log_likelihood)(z, batch.rows, batch.weight)
 
     ks = jnp.arange(source.num_blocks, dtype=jnp.int32)
-    table = jax.lax.map(one, ks, batch_size=max(1, batch_rows // source.block_size))
+    table = jax.lax.map(one, ks, batch_size=max(1, ROWS // source.block_size))
     if isinstance(always, AlwaysIn):
         table += jax.grad(problem.log_likelihood)(z, always.held)[None] / source.num_blocks
     return table

@@ -11,18 +11,17 @@ __all__ = ["by_scale", "forest", "marginal", "noise_phase", "over_steps", "trace
 
 MOST_BINS = 50
 MOST_CHAINS = 8
+MOST_GROUPS = 4  # of intervals that share an axis
 TRACE_POINTS = 200
 LONG_NAME = 14  # of one line
 LONG_LINE = 22  # of two
 
 
-def by_scale(
-    low: Float[np.ndarray, " m"], high: Float[np.ndarray, " m"], *, most: int = 4
-) -> list[np.ndarray]:
+def by_scale(low: Float[np.ndarray, " m"], high: Float[np.ndarray, " m"]) -> list[np.ndarray]:
     """Indices of intervals that can share an axis with its zero, the furthest from zero first.
 
     An interval joins a group whose axis reaches to `top` where it reaches to a sixth of that,
-    or is wide enough to be read on it: a twentieth. The last of `most` groups takes what is
+    or is wide enough to be read on it: a twentieth. The last of MOST_GROUPS takes what is
     left. Order is kept within groups.
     """
     reach = np.maximum(np.abs(low), np.abs(high))
@@ -30,7 +29,7 @@ def by_scale(
     for i in np.argsort(-reach, kind="stable"):
         size = max(reach[i], 10 / 3 * (high[i] - low[i]))
         fits = [group for group in groups if 6 * size >= reach[group[0]]]
-        if not fits and len(groups) < most:
+        if not fits and len(groups) < MOST_GROUPS:
             groups.append([])
         (fits or groups[-1:])[0].append(int(i))
     return [np.sort(group) for group in groups]

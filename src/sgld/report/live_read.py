@@ -86,9 +86,8 @@ class Reader:
                 by_predictions = plan is not None and plan.setup.predictions
                 live = self._with_draws(replace(live, by_predictions=by_predictions), directory, asked, *found)  # fmt: skip
         if plan is not None:
-            setup = plan.setup
-            wanted = max(setup.num_draws, live.count)
-            steps = max(live.step, setup.burn_in + setup.thin * (wanted - 1) + 1)
+            wanted = max(plan.setup.num_draws, live.count)
+            steps = max(live.step, plan.setup.steps(wanted))
             live = replace(live, wanted=wanted, steps=steps)
         now = time.time()
         began, last = (_changed(directory.path / name) for name in ("setup.npz", "checkpoint.npz"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
@@ -41,9 +40,10 @@ def learnt_factors(
         for pair in _mean(problem, zs, rows, None, shapes)
     )
     squares = _mean(problem, zs, rows, turns, shapes)
-    ends = np.cumsum([math.prod(shape) for shape in problem.layout.shapes])[:-1]
     scale = []
-    for square, own, shape in zip(squares, np.split(prior, ends), shapes, strict=True):
+    for square, own, shape in zip(
+        squares, np.split(prior, problem.layout.ends[:-1]), shapes, strict=True
+    ):
         curvature = own if shape is None else own.mean()
         scale.append(1 / np.maximum(problem.num_data * np.asarray(square) + curvature, 1e-8))
     left, right = zip(*((None, None) if pair is None else pair for pair in turns), strict=True)
@@ -76,9 +76,10 @@ def _mean(problem: Problem, zs: Array, rows: int, turns: Any, shapes: Shapes) ->
 @partial(jax.jit, static_argnames=("shapes",))
 def _summed(problem: Problem, z: Array, numbers: Array, turns: Any, *, shapes: Shapes) -> list[Any]:
     g = jax.vmap(lambda row: row_gradient(problem, z, row))(numbers)
-    ends = np.cumsum([math.prod(shape) for shape in problem.layout.shapes])[:-1]
     found: list[Any] = []
-    for k, (G, shape) in enumerate(zip(jnp.split(g, ends, axis=1), shapes, strict=True)):
+    for k, (G, shape) in enumerate(
+        zip(jnp.split(g, problem.layout.ends[:-1], axis=1), shapes, strict=True)
+    ):
         if shape is None:
             found.append(None if turns is None else jnp.sum(G**2, axis=0))
             continue

@@ -39,7 +39,7 @@ AT_WORK = 32  # of a row whose gradient is taken, in each chain
 def predicted(problem: Problem, setup: Setup, kept: int | None = None) -> Predicted:
     """Of a run whose rows are in the setup's batches; `kept` as for `predicted_bytes`."""
     d, N, chains = problem.dimension, problem.num_data, setup.num_chains
-    steps = setup.burn_in + setup.thin * (setup.num_draws - 1) + 1
+    steps = setup.steps()
     whole, metric = gradient_price(problem), 0.0
     if type(setup.preconditioner).__name__ == "Dense":
         metric = 2 * METRIC * d**2
