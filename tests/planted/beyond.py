@@ -185,6 +185,13 @@ BEYOND_BUGS = [
         SHELLS + "test_no_chains_are_kept_in_more_modes_than_can_have_them",
     ),
     Mutant(
+        "modes: many are apart in their sds, whatever mass lies beyond",
+        "tune/from_modes.py",
+        "doubt.valley(gaussian.center) < VALLEY",
+        "False",
+        SHELLS + "test_no_chains_are_kept_in_more_modes_than_can_have_them",
+    ),
+    Mutant(
         "doubts: what a known mode explains is doubted still",
         "gaussian/known.py",
         "return found, modes, unexplained(problem, beyond.doubts, modes, T)",

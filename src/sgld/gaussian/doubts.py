@@ -44,3 +44,11 @@ class Doubt:
     modes: tuple[tuple[float, float], ...] = ()
     start: Float[np.ndarray, " d"] | None = None
     edge: float | None = None
+
+    def valley(self, center: Float[np.ndarray, " d"]) -> float:
+        """By how much the log density falls on the way from `center` to that mass; infinite where no way is known."""
+        if self.ray is None or self.at is None or self.toward is None:
+            return np.inf
+        far = float(self.toward @ (self.at - center))
+        way = self.ray.value[(self.ray.t * far >= 0) & (np.abs(self.ray.t) <= abs(far))]
+        return float(-way.min(initial=0.0))

@@ -34,6 +34,7 @@ MOST_MODES = 8  # that have chains of their own, 8 each
 LEAKY = 0.02
 
 ISOLATED = 10.0  # sds to the next mode, over which no free chain goes
+VALLEY = 10.0  # nats down to mass beyond, through which it does: 5 of a network, 80 of modes 30 sds apart
 
 Starts = Callable[[Laplace, int, int], Float[np.ndarray, "count d"]]
 
@@ -61,9 +62,17 @@ def in_modes(problem: Problem, known: Known, seed: int, starts: Starts) -> Setup
 
 
 def hopelessly_many(problem: Problem, known: Known) -> bool:
-    """Whether there are more modes than chains are kept in, and so far apart that none moves between them."""
-    modes = known.modes
+    """Whether there are more modes than chains are kept in, and so far apart that none moves between them.
+
+    That is in sds of the Gaussians at the modes, which tell nothing of a density that goes on without a valley far beyond
+    them, as of a network whose units may change places: chains move through there.
+    """
+    modes, gaussian = known.modes, known.gaussian
     if modes is None or len(modes) <= MOST_MODES:
+        return False
+    if gaussian is not None and any(
+        doubt.valley(gaussian.center) < VALLEY for doubt in known.doubts
+    ):
         return False
     at = [laplace_at(problem, z) for z in modes.z]
     if not all(gaussian.positive_definite for gaussian in at):

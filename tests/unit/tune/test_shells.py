@@ -1,5 +1,7 @@
 """Mass on all sides of the Gaussian: shells, and what a doubt about them takes to be settled."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,11 +12,13 @@ from sgld.diagnose.doubted import standing
 from sgld.gaussian import beyond, shells
 from sgld.gaussian import known as known_room
 from sgld.gaussian.dense import laplace_at
+from sgld.gaussian.doubts import Doubt
 from sgld.gaussian.known import find_out
 from sgld.gaussian.mode import gaussian_at_mode
 from sgld.gaussian.modes import KnownModes
-from sgld.gaussian.rays import rays
+from sgld.gaussian.rays import Ray, rays
 from sgld.problem.prepare import prepare
+from sgld.tune.from_modes import hopelessly_many
 
 
 def of(log_density, d):
@@ -167,3 +171,11 @@ def test_no_chains_are_kept_in_more_modes_than_can_have_them():
     draws = sgld.sample(posterior, None, 0.0, seed=0, progress=False)
     assert not draws.plan.setup.exact
     assert draws.verdict.word == "unknown" and "modes" in draws.verdict.reasons[0]
+    problem = prepare(posterior, None, np.float32(0))
+    known = find_out(problem, 0, 1.0, by_hand=False)
+    assert hopelessly_many(problem, known)
+    # mass that goes on far beyond a mode without a valley: the sds there tell nothing, chains move through it
+    ray = Ray(0, np.ones(1), np.arange(0.0, 9.0), np.full(9, -3.0))
+    far = Doubt("tails", "there is mass far out", 0.5, known.gaussian.center + 8, np.ones(1), ray)
+    assert far.valley(known.gaussian.center) == 3.0
+    assert not hopelessly_many(problem, replace(known, doubts=(far,)))
