@@ -15,6 +15,7 @@ __all__ = [
     "check_tolerance",
     "fraction",
     "is_number",
+    "plain",
     "positive",
     "positive_number",
     "unmasked",
@@ -26,6 +27,11 @@ def is_number(value: Any) -> bool:
     """Whether `value` is one real number, and no truth value."""
     real = isinstance(value, (int, float, np.integer, np.floating))
     return real and not isinstance(value, bool)
+
+
+def plain(value: Any) -> Any:
+    """The number in an array without axes; anything else as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def unmasked(name: str, value: Any) -> Any:
@@ -78,8 +84,10 @@ def check_seed(seed: Any) -> None:
 
 def check_interval(checkpoint_every: Any) -> None:
     """UsageError unless it is seconds between checkpoints, or 0: after every piece of the work."""
-    if checkpoint_every != 0:
-        positive("checkpoint_every", checkpoint_every, ", in seconds")
+    if not is_number(checkpoint_every) or not 0 <= checkpoint_every < math.inf:
+        raise UsageError(
+            f"checkpoint_every must be positive, in seconds, or 0. Got {checkpoint_every!r}."
+        )
 
 
 def check_tolerance(tolerance: Any) -> None:

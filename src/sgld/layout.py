@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .checks import unmasked
 from .device import known_now, sent
 from .errors import UsageError
 from .pytree import types_of
@@ -162,7 +161,7 @@ class Layout:
 
 def _array(name: str, leaf: Any) -> Array:
     try:
-        return jnp.asarray(unmasked(f"init leaf {name!r}", leaf))
+        return jnp.asarray(leaf)
     except TypeError as error:
         raise UsageError(
             f"init leaf {name!r} is {type(leaf).__name__}, which is no array; give arrays only "

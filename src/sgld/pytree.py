@@ -23,7 +23,7 @@ _ours: set[type] = set()
 
 
 def as_pytree(cls: type[T]) -> type[T]:
-    """Register a frozen dataclass: its fields are children, those with metadata `static` structure.
+    """Register a frozen dataclass: its fields are children; those with metadata `static`, and words, are structure.
 
     Example:
       >>> import dataclasses, jax
@@ -39,19 +39,23 @@ def as_pytree(cls: type[T]) -> type[T]:
     fields = [field for field in dataclasses.fields(cls) if field.init]  # pyright: ignore
     statics = tuple(field.name for field in fields if field.metadata.get("static", False))
     names = tuple(field.name for field in fields if field.name not in statics)
-    keys = tuple(jax.tree_util.GetAttrKey(name) for name in names)
 
     def flatten(x: Any):
-        return tuple(getattr(x, name) for name in names), tuple(getattr(x, n) for n in statics)
+        held = {name: getattr(x, name) for name in names}
+        words = tuple((name, part) for name, part in held.items() if isinstance(part, str))
+        children = tuple(part for part in held.values() if not isinstance(part, str))
+        return children, (*words, *((name, getattr(x, name)) for name in statics))
 
     def flatten_with_keys(x: Any):
-        children, static = flatten(x)
-        return tuple(zip(keys, children, strict=True)), static
+        children, structure = flatten(x)
+        keys = (jax.tree_util.GetAttrKey(name) for name in left(structure))
+        return tuple(zip(keys, children, strict=True)), structure
 
-    def unflatten(static: tuple[Any, ...], children: Any) -> T:
-        return cls(
-            **dict(zip(names, children, strict=True)), **dict(zip(statics, static, strict=True))
-        )
+    def left(structure: tuple[tuple[str, Any], ...]) -> list[str]:
+        return [name for name in names if name not in dict(structure)]
+
+    def unflatten(structure: tuple[tuple[str, Any], ...], children: Any) -> T:
+        return cls(**dict(structure), **dict(zip(left(structure), children, strict=True)))
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     _ours.add(cls)

@@ -121,13 +121,23 @@ MANNERS = [
         OWN_PARTS + "test_what_cannot_run_destroys_nothing",
     ),
     Mutant(
+        "handed over: words in a part are leaves", "pytree.py",
+        "words = tuple((name, part) for name, part in held.items() if isinstance(part, str))", "words = ()",
+        OWN_PARTS + "test_what_can_run_runs",
+    ),
+    Mutant(
         "resume: a stored part given anew is passed over", "run/record.py",
         "if not _same(stored, value):", "if False:",
         OWN_PARTS + "test_a_stored_part_that_is_given_again_is_the_same",
     ),
     Mutant(
+        "resume: a part in other words is another", "run/record.py",
+        "value = read_again(value)", "pass",
+        OWN_PARTS + "test_the_same_in_other_words_goes_on",
+    ),
+    Mutant(
         "resume: parts of one type are the same", "run/record.py",
-        "return all(a is b or np.array_equal(np.float32(a), np.float32(b)) for a, b in pairs)", "return True",
+        "return all(np.array_equal(np.float32(a), np.float32(b)) for a, b in pairs)", "return True",
         OWN_PARTS + "test_a_stored_part_that_is_given_again_is_the_same",
     ),
 ]  # fmt: skip

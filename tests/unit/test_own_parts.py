@@ -1,9 +1,11 @@
 """Parts that cannot run are refused before a finished run is overwritten, and those given again are the same."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import sgld
@@ -20,10 +22,10 @@ class Unregistered(sgld.SGLD):
 
 @as_pytree
 @dataclasses.dataclass(frozen=True)
-class Worded(sgld.SGLD):
+class Holding(sgld.SGLD):
     """A sampler with a leaf that is no number."""
 
-    word: str = "fast"
+    words: frozenset = frozenset(["fast"])
 
 
 class Flat:
@@ -33,6 +35,66 @@ class Flat:
 
     def prepare(self, layout):
         return self
+
+
+@as_pytree
+@dataclasses.dataclass(frozen=True)
+class Inside:
+    """A sampler that leaves its steps to another."""
+
+    sampler: Any
+
+    num_noises = 1
+
+    def init(self, position):
+        return self.sampler.init(position)
+
+    def step(self, *given, **named):
+        return self.sampler.step(*given, **named)
+
+
+class Later:
+    """A preconditioner that is one of ours once it knows the position, and is no pytree itself."""
+
+    def prepare(self, layout):
+        return sgld.Diagonal(jnp.ones(layout.dimension)).prepare(layout)
+
+
+class Rows:
+    """A gradient that is another once it knows the rows."""
+
+    remembers = False
+
+    def prepare(self, problem, center):
+        return sgld.Minibatch().prepare(problem, center)
+
+    def at(self, problem, x, memory=None):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        dict(preconditioner=Later()),
+        dict(preconditioner=sgld.Diagonal(np.ma.array([1.0, 2.0]))),
+        dict(preconditioner=sgld.RMSprop(decay=np.array(0.9))),
+        dict(sampler=Inside(sgld.SGLD())),
+        dict(sampler=sgld.ReplicaExchange((1.0, 4.0), sgld.SGLD())),
+        dict(gradient=Rows(), data=np.zeros((9, 2), np.float32)),
+        dict(gradient=sgld.SVRG(period=np.int64(3)), data=np.zeros((9, 2), np.float32)),
+        dict(gradient=sgld.SVRG(period=2**40), data=np.zeros((9, 2), np.float32)),
+        dict(step_size=lambda step: jnp.bfloat16(0.1)),
+    ],
+)
+def test_what_can_run_runs(part):
+    """What enters compiled code is what a part prepares; words in a part are structure."""
+    part = dict(part)
+    data = part.pop("data", None)
+    model = GAUSSIAN
+    if data is not None:
+        model = sgld.Posterior(model.log_prior, lambda t, x: -0.5 * jnp.sum((x - t) ** 2))
+    how = {"step_size": 0.05, "num_draws": 4, "num_chains": 1, **part}
+    assert sgld.sample(model, data, START, progress=False, **how).num_draws == 4
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +108,15 @@ def finished(tmp_path_factory):
     "part, said",
     [
         (dict(sampler=Unregistered()), "the sampler Unregistered is no pytree"),
-        (dict(sampler=Worded()), "the sampler Worded cannot pass into compiled code"),
+        (dict(sampler=Holding()), "the sampler Holding cannot pass into compiled code"),
         (dict(preconditioner=Flat()), "the preconditioner Flat is no pytree"),
         (dict(step_size=lambda step: 0.1j), "step_size must give real numbers. Got complex64"),
         (dict(keep=lambda t: jax.random.key(0)), r"keep's 'x' has dtype key<fry>"),
-        (dict(checkpoint_every="soon"), "checkpoint_every must be positive, in seconds. Got soon"),
+        (
+            dict(checkpoint_every="soon"),
+            "checkpoint_every must be positive, in seconds, or 0. Got 'soon'",
+        ),
+        (dict(checkpoint_every=[1.0, 2.0]), "checkpoint_every must be positive"),
     ],
 )
 def test_what_cannot_run_destroys_nothing(finished, part, said):
@@ -63,25 +129,32 @@ def test_what_cannot_run_destroys_nothing(finished, part, said):
 
 
 @pytest.fixture
-def stopped(tmp_path, monkeypatch):
-    """A run with parts of this package, stopped at its first checkpoint."""
+def stop(tmp_path, monkeypatch):
+    """A function that begins a run with parts of this package, and stops it where something is written."""
     from sgld.draws.run_directory import RunDirectory
 
-    write = RunDirectory.write_checkpoint
+    def begun(where="write_checkpoint", **parts):
+        write = getattr(RunDirectory, where)
 
-    def interrupted(self, *args):
-        write(self, *args)
-        raise KeyboardInterrupt
+        def interrupted(self, *args):
+            write(self, *args)
+            raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(RunDirectory, "write_checkpoint", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            sgld.sample(
-                GAUSSIAN, None, START, sampler=sgld.SGHMC(friction=0.2), step_size=0.1,
-                preconditioner=sgld.Diagonal(jnp.ones(2)), num_draws=40, path=tmp_path / "run",
-                checkpoint_every=0, progress=False,
-            )  # fmt: skip
-    return tmp_path / "run"
+        with monkeypatch.context() as patch:
+            patch.setattr(RunDirectory, where, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                sgld.sample(
+                    GAUSSIAN, None, START, num_draws=40, path=tmp_path / "run", checkpoint_every=0,
+                    progress=False, **{"step_size": 0.1, **parts},
+                )  # fmt: skip
+        return tmp_path / "run"
+
+    return begun
+
+
+@pytest.fixture
+def stopped(stop):
+    return stop(sampler=sgld.SGHMC(friction=0.2), preconditioner=sgld.Diagonal(jnp.ones(2)))
 
 
 @pytest.mark.parametrize(
@@ -98,6 +171,28 @@ def stopped(tmp_path, monkeypatch):
 def test_a_stored_part_that_is_given_again_is_the_same(stopped, given, said):
     with pytest.raises(RunError, match=said):
         sgld.resume(stopped, GAUSSIAN, None, START, progress=False, **given)
+
+
+LADDER = sgld.ReplicaExchange([1.0, 4.0], sgld.SGLD())
+
+
+@pytest.mark.parametrize(
+    "parts, given",
+    [
+        (dict(sampler=sgld.SGLD()), dict(sampler=sgld.SGLD())),
+        ({}, dict(sampler="auto", gradient="auto", preconditioner="auto")),
+        (dict(step_size="auto"), dict(schedule="auto")),
+        (dict(preconditioner=sgld.Diagonal([1.0, 2.0])), dict(preconditioner=sgld.Diagonal([1, 2]))),
+        (dict(sampler=LADDER), dict(sampler=sgld.ReplicaExchange((1.0, 4.0), sgld.SGLD()))),
+        (dict(step_size=np.float64(0.1), temperature=1), dict(schedule=0.1, temperature=1.0)),
+        (dict(preconditioner=sgld.RMSprop(decay=np.float32(0.5))), {}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("where", ["begin", "write_checkpoint"])
+def test_the_same_in_other_words_goes_on(stop, parts, given, where):
+    """Lists for tuples, numbers of NumPy's, and what was left to the library; stopped before there is a plan, too."""
+    draws = sgld.resume(stop(where, **parts), GAUSSIAN, None, START, progress=False, **given)
+    assert draws.num_draws == 40
 
 
 def test_what_is_given_again_and_the_same_goes_on(stopped):

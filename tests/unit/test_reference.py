@@ -393,10 +393,11 @@ def test_a_target_acceptance_is_raised_while_transitions_diverge_unless_it_is_gi
     for seed in range(1, 9):  # which seeds diverge is for the processor's rounding to say
         given["seed"] = seed
         by_hand = run(funnel, None, np.zeros(9, np.float32), target_acceptance=0.8, **given)
+        assert by_hand.info["target_acceptance"] == 0.8
         if by_hand.info["divergences"]:
             break
     by_itself = run(funnel, None, np.zeros(9, np.float32), **given)
-    assert by_hand.info["target_acceptance"] == 0.8 and by_hand.info["divergences"] > 0
+    assert by_hand.info["divergences"] > 0
     assert by_itself.info["target_acceptance"] in (0.95, 0.99)
     assert by_itself.info["divergences"] < by_hand.info["divergences"]
 

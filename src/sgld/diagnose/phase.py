@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..checks import positive_number, whole_number
+from ..checks import whole_number
 from ..data.order import generator
 from ..errors import UsageError
 from ..mesh import on_host
@@ -23,6 +23,7 @@ from ..preconditioner.fixed import Scalar
 from ..problem.prepare import prepare
 from ..problem.problem import Problem
 from ..problem.rows import scores
+from ..schedule.values import number
 
 __all__ = [
     "GradientStatistics",
@@ -179,8 +180,8 @@ class GradientStatistics:
         replacement: bool = True,
     ) -> float:
         """Welling & Teh's alpha, (h / 2T) lambda_max(D^{1/2}^T Cov(ghat) D^{1/2}) (sec. 4)."""
-        positive_number("step_size", step_size)
-        positive_number("temperature", temperature)
+        step_size = number(step_size, "step_size")
+        temperature = number(temperature, "temperature")
         D = Scalar(1.0) if preconditioner is None else preconditioner
         covariance = jnp.asarray(self.batch_covariance(batch_size, replacement=replacement))
         half = jax.vmap(D.pullback, in_axes=1, out_axes=1)(covariance)

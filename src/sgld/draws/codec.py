@@ -23,7 +23,7 @@ import numpy as np
 from ..device import sent
 from ..errors import RunError
 
-__all__ = ["decode", "encode", "encode_fields", "from_text", "to_text"]
+__all__ = ["decode", "encode", "encode_fields", "from_text", "read_again", "to_text"]
 
 KINDS = (
     "sgld.draws.plan", "sgld.draws.setup", "sgld.gaussian.dense", "sgld.gaussian.doubts", "sgld.gaussian.known",
@@ -130,7 +130,7 @@ def decode(stored: Any, arrays: Mapping[str, np.ndarray], given: Callable[[str, 
             raise RunError(f"{type(part).__name__} is nothing that is stored.")
         if "array" in part:
             array = arrays[part["array"]]
-            return array if part["host"] else sent(array)
+            return array[()] if part["host"] else sent(array)
         if "float" in part:
             return float(part["float"])
         if "tuple" in part:
@@ -145,6 +145,15 @@ def decode(stored: Any, arrays: Mapping[str, np.ndarray], given: Callable[[str, 
         return kind(**{key: one(value, depth + 1) for key, value in part["fields"].items()})
 
     return one(stored, 0)
+
+
+def read_again(value: Any) -> Any:
+    """`value` as it comes back from a file, lists as tuples say; what is not stored, as it is."""
+    arrays: dict[str, np.ndarray] = {}
+    try:
+        return decode(encode(value, arrays), arrays, lambda name, digest: None)
+    except _Own:
+        return value
 
 
 def _stored(module: str) -> bool:

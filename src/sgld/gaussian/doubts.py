@@ -45,10 +45,16 @@ class Doubt:
     start: Float[np.ndarray, " d"] | None = None
     edge: float | None = None
 
-    def valley(self, center: Float[np.ndarray, " d"]) -> float:
-        """By how much the log density falls on the way from `center` to that mass; infinite where no way is known."""
+    def valley(self, modes: Float[np.ndarray, "k d"]) -> float:
+        """By how much the log density falls on the way from the first of `modes` to that mass.
+
+        Infinite where no way is known, or none of the other modes lies as far on it.
+        """
         if self.ray is None or self.at is None or self.toward is None:
             return np.inf
+        center, others = modes[0], modes[1:]
         far = float(self.toward @ (self.at - center))
+        if not np.any((others - center) @ self.toward / far >= 1):
+            return np.inf
         way = self.ray.value[(self.ray.t * far >= 0) & (np.abs(self.ray.t) <= abs(far))]
         return float(-way.min(initial=0.0))

@@ -113,13 +113,14 @@ def check_resolved(problem: Problem, laplace: Laplace, temperature: float) -> No
         with np.errstate(invalid="ignore"):  # in sds, the other parameters given
             return np.nan_to_num(apart * np.sqrt(np.diag(curvature) / (temperature or 1.0)))
 
-    worst = int(np.argmax(share(laplace.curvature)))
-    if share(laplace.curvature)[worst] <= COARSE:
+    here = share(laplace.curvature)
+    if here.max() <= COARSE:
         return
-    there = np.asarray(sums.curvature(problem, problem.array(problem.start)), np.float64)
-    if share(there)[worst] > COARSE:
+    there = share(np.asarray(sums.curvature(problem, problem.array(problem.start)), np.float64))
+    worst = int(np.argmax(np.minimum(here, there)))
+    if min(here[worst], there[worst]) > COARSE:
         name = problem.layout.element_names()[worst]
-        sd = apart[worst] / share(laplace.curvature)[worst]
+        sd = apart[worst] / here[worst]
         raise UsageError(
             f"the posterior sd of {name!r} is about {sd:.2g}, and around {laplace.center[worst]:.6g} numbers of "
             f"{problem.layout.dtype} are {apart[worst]:.2g} apart; subtract an offset from the data, or use "

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..checks import whole_number
+from ..checks import plain, whole_number
 from ..errors import UsageError
 from ..problem import sums
 from ..problem.problem import Problem
 from ..pytree import as_pytree
+from ..schedule.values import MAX_STEP
 from .estimate import Estimate
 
 __all__ = ["SVRG"]
@@ -53,9 +54,8 @@ class SVRG:
         if not problem.has_rows:
             raise UsageError("SVRG needs data; with data=None use gradient=Full().")
         period = problem.source.num_blocks if self.period is None else self.period
-        number = period.item() if isinstance(period, jax.Array) else period
-        whole_number("SVRG's period", number, remark=" step")
-        return SVRG(jnp.int32(period))
+        whole_number("SVRG's period", period := plain(period), remark=" step")
+        return SVRG(jnp.int32(min(period, MAX_STEP)))  # a longer one never comes to its end
 
     def start(self, problem: Problem, z: Float[Array, " d"]) -> Memory:
         """The chain's start as its first centre."""

@@ -13,11 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..checks import is_number, positive
+from ..checks import is_number, plain, positive
 from ..errors import UsageError
 from ..layout import Layout
 from ..pytree import as_pytree
@@ -42,8 +41,8 @@ def _diagonal(v: Float[Array, " d"], epsilon: Any) -> Diagonal:
 
 def _checked(name: str, epsilon: Any, decay: Any = 0.5) -> None:
     positive(f"{name}'s epsilon", epsilon)
-    numbers = is_number(decay) or isinstance(decay, jax.Array)
-    if not numbers or not 0 <= decay < 1:
+    decay = plain(decay)
+    if not is_number(decay) or not 0 <= decay < 1:
         raise UsageError(f"{name}'s decay must lie in [0, 1). Got {decay!r}.")
 
 

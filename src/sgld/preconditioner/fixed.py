@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from ..checks import unmasked
 from ..device import sent
 from ..errors import UsageError
 from ..layout import Layout
@@ -83,7 +84,7 @@ class Diagonal:
 
     def prepare(self, layout: Layout) -> Diagonal:
         """Checked and flat: UsageError for a wrong shape or an entry that is not positive."""
-        array = self.array
+        array = unmasked("Diagonal", self.array)
         flat = jax.tree.map(jnp.shape, array) == (layout.dimension,)
         if not flat and jax.tree.structure(array) == layout.treedef:
             array = layout.ravel(array)
@@ -258,7 +259,7 @@ def _positive(name: str, values: np.ndarray, layout: Layout | None = None) -> No
 def _cholesky(matrix: Any) -> Any:
     if isinstance(matrix, Tracer):
         return jnp.linalg.cholesky(matrix)
-    array = np.asarray(matrix, np.float64)
+    array = np.asarray(unmasked("Dense", matrix), np.float64)
     if array.ndim != 2 or array.shape[0] != array.shape[1]:
         raise UsageError(f"Dense takes a square matrix. Got shape {array.shape}.")
     if not np.allclose(array, array.T, rtol=1e-4, atol=1e-6 * float(np.abs(array).max())):

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import UsageError
 from ..layout import Layout
+from ..pytree import check_compiled
 
 __all__ = ["given"]
 
@@ -24,6 +25,7 @@ def given(preconditioner: Any, layout: Layout) -> Any:
     posterior. UsageError then. Those that adapt have no matrix yet.
     """
     D = preconditioner.prepare(layout)
+    check_compiled(f"the preconditioner {type(preconditioner).__name__}", D)
     if getattr(D, "adapts", False):
         return D
     g, xi = np.random.default_rng(0).standard_normal((2, layout.dimension)).astype(layout.dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from typing import Any
 
@@ -10,7 +9,14 @@ import jax
 import numpy as np
 
 from ..bridge.numpyro_model import opened
-from ..checks import check_seed, check_tolerance, is_number, positive_number, whole_number
+from ..checks import (
+    check_seed,
+    check_tolerance,
+    is_number,
+    positive_number,
+    unmasked,
+    whole_number,
+)
 from ..data.contract import as_source
 from ..data.order import ORDERS
 from ..device import check_device
@@ -78,12 +84,15 @@ def _given(posterior: Any, data: Any, init: Any, seed: int) -> tuple[Posterior, 
     refuse_statistics(init)
     init = seal(init)
     posterior = for_modules(posterior, init)
-    free = posterior.unconstrain(jax.tree.map(_inexact, _in_single(init)))
+    free = posterior.unconstrain(jax.tree_util.tree_map_with_path(_inexact, _in_single(init)))
     layout = Layout.of(free)
     return posterior, data, layout, free
 
 
-def _inexact(leaf: Any) -> Any:
+def _inexact(path: Any, leaf: Any) -> Any:
+    if isinstance(leaf, np.ma.MaskedArray):
+        name = jax.tree_util.keystr(path, simple=True, separator=".") or "x"
+        leaf = np.asarray(unmasked(f"init leaf {name!r}", leaf))
     if (
         isinstance(leaf, np.ndarray)
         and leaf.dtype == np.float64
@@ -141,10 +150,8 @@ def check_request(ask: Request, ess: Any) -> None:
         if isinstance(value, type) or not hasattr(value, method):
             called = f"; call it: {value.__name__}()" if isinstance(value, type) else ""
             raise UsageError(f"{name} must be 'auto' or a {name} object. Got {value!r}{called}.")
-        chosen = value
-        if is_auto(getattr(value, "noise_correction", None)):  # SGLD's, which the tuner chooses
-            chosen = dataclasses.replace(value, noise_correction=None)
-        check_compiled(f"the {name} {type(value).__name__}", chosen)
+    if not is_auto(ask.sampler):  # of the others, what they prepare is compiled
+        check_compiled(f"the sampler {type(ask.sampler).__name__}", ask.sampler)
     for name, zero in (("step_size", False), ("temperature", True)):
         value = getattr(ask, name)
         schedule = None if is_auto(value) else as_schedule(value, name, zero=zero)

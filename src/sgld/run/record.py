@@ -18,7 +18,7 @@ import numpy as np
 
 from ..data.contract import fingerprint
 from ..device import sent
-from ..draws.codec import decode, encode_fields, from_text, to_text
+from ..draws.codec import decode, encode_fields, from_text, read_again, to_text
 from ..draws.plan_file import must_be_given, not_the_same
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
@@ -115,12 +115,13 @@ class Given:
         return value.prepare(self.problem.layout) if name == "preconditioner" else value
 
 
-def check_given(problem: Problem, ask: Request, given: Mapping[str, Any]) -> None:
+def check_given(ask: Request, given: Mapping[str, Any]) -> None:
     """Raise RunError where a part that is stored, of this package's own, is given again and is another."""
     for name, value in given.items():
         stored = getattr(ask, name)
         if value is None or value is stored:
             continue
+        value = read_again(value)
         if name in ("step_size", "temperature"):
             stored, value = (
                 x if isinstance(x, str) else as_schedule(x, name, zero=name == "temperature")
@@ -134,8 +135,10 @@ def _same(one: Any, other: Any) -> bool:
     """Whether two parts have one type and the same numbers, in single precision."""
     if type(one) is not type(other) or jax.tree.structure(one) != jax.tree.structure(other):
         return False
+    if isinstance(one, str):
+        return one == other
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    return all(a is b or np.array_equal(np.float32(a), np.float32(b)) for a, b in pairs)
+    return all(np.array_equal(np.float32(a), np.float32(b)) for a, b in pairs)
 
 
 OURS = ("sgld", "builtins", "typing", "abc", "jax", "functools")

@@ -74,7 +74,7 @@ def check_values(schedule: Schedule, num_steps: int, name: str) -> None:
         raise UsageError(
             f"{name} must give one number per step. Got an array of shape {values.shape[1:]}."
         )
-    if values.dtype.kind not in "biuf":
+    if not any(jnp.issubdtype(values.dtype, kind) for kind in (np.bool_, np.integer, np.floating)):
         raise UsageError(f"{name} must give real numbers. Got {values.dtype}.")
     bad = np.flatnonzero(~np.isfinite(values) | (values < 0))
     if bad.size:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from ..checks import fraction
+from ..checks import fraction, unmasked
 from ..errors import DataError, UsageError
 from .base import Estimator, joined
 from .model import Form, distinct
@@ -89,6 +89,10 @@ class SGLDRegressor(RegressorMixin, Estimator):
         X, y, weight = self._rows(X, y, sample_weight, first=first, numeric=True)
         rows = distinct(X, y, weight) if first else joined(self._seen, X, y, weight)
         return self._fit(rows, self._form("gaussian"), first=first)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R^2 of the posterior means of y, as of any regressor; DataError where cells of y are masked."""
+        return super().score(X, unmasked("y", y), sample_weight)
 
     def predict(
         self, X: Any, return_std: bool = False, return_interval: bool | float = False
@@ -210,6 +214,10 @@ class SGLDClassifier(ClassifierMixin, Estimator):
         """Posterior mean of each class's probability for every row of X, in the order of classes_."""
         X = self._columns(X)
         return self._predictor.probabilities(X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of rows whose class is predicted, as of any classifier; DataError where cells of y are masked."""
+        return super().score(X, unmasked("y", y), sample_weight)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class [n] for every row of X."""

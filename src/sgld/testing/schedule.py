@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import UsageError
 from ..release import tell_apart
 from ..schedule import check_values
+from .needs import check_needs
 
 __all__ = ["ScheduleReport", "check_schedule"]
 
@@ -68,6 +69,7 @@ def check_schedule(schedule: Any, *, num_steps: int = 10_000) -> ScheduleReport:
       (True, 3)
     """
     name = getattr(schedule, "__name__", type(schedule).__name__)
+    check_needs("schedule", schedule)
     if not callable(schedule):
         raise AssertionError(f"{name}: a schedule is a function of the step.")
     tell_apart(schedule)

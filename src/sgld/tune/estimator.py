@@ -17,6 +17,7 @@ from ..law.affine import AffineLaw, of_sampler
 from ..law.overdamped import Law
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
+from ..pytree import check_compiled
 from ..sampler.sgld import SGLD
 
 __all__ = [
@@ -100,7 +101,9 @@ def prepared(gradient: Any, problem: Problem, center: Any) -> Any:
         raise UsageError(
             f"{type(gradient).__name__} needs data; with data=None use gradient=Full()."
         )
-    return gradient.prepare(problem, None if center is None else problem.array(center))
+    found = gradient.prepare(problem, None if center is None else problem.array(center))
+    check_compiled(f"the gradient {type(gradient).__name__}", found)
+    return found
 
 
 def measure(

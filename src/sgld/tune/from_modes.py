@@ -64,15 +64,13 @@ def in_modes(problem: Problem, known: Known, seed: int, starts: Starts) -> Setup
 def hopelessly_many(problem: Problem, known: Known) -> bool:
     """Whether there are more modes than chains are kept in, and so far apart that none moves between them.
 
-    That is in sds of the Gaussians at the modes, which tell nothing of a density that goes on without a valley far beyond
-    them, as of a network whose units may change places: chains move through there.
+    That is in sds of the Gaussians at the modes, which tell nothing of a density that goes on without a valley far out
+    on the way to others, as of a network whose units may change places: chains move through there.
     """
-    modes, gaussian = known.modes, known.gaussian
+    modes = known.modes
     if modes is None or len(modes) <= MOST_MODES:
         return False
-    if gaussian is not None and any(
-        doubt.valley(gaussian.center) < VALLEY for doubt in known.doubts
-    ):
+    if any(doubt.valley(modes.z) < VALLEY for doubt in known.doubts):
         return False
     at = [laplace_at(problem, z) for z in modes.z]
     if not all(gaussian.positive_definite for gaussian in at):

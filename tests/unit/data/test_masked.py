@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpyro.distributions import constraints
 
 import sgld
 from sgld.data.check import check_data
@@ -13,6 +14,10 @@ HOLES = np.ma.masked_array(np.where(np.arange(40) == 7, 1e6, Y), mask=np.arange(
 MODEL = sgld.Posterior(
     lambda t: -0.5 * jnp.sum(t**2), lambda t, row: -0.5 * jnp.sum((row["y"] - t) ** 2)
 )
+BOUND = sgld.Posterior(
+    lambda t: -jnp.sum(t["s"]), lambda t, row: -t["s"][0] * row["y"] ** 2,
+    constraints={"s": constraints.positive},
+)  # fmt: skip
 SAID = r"masked array whose cell \(7,.* is masked, one of 1; leave such rows out"
 
 
@@ -49,6 +54,8 @@ def predicted():
         lambda: sgld.sample(MODEL, {"y": Y}, HOLES, progress=False),
         lambda: sgld.sample(predicted(), {"y": Y}, 0.0, progress=False),
         lambda: sgld.find_map(MODEL, {"y": HOLES}, 0.0, num_steps=2),
+        lambda: sgld.find_map(BOUND, {"y": Y}, {"s": HOLES}, num_steps=2),
+        lambda: sgld.SGLDRegressor().fit(Y[:, None], Y).score(Y[:, None], HOLES),
         lambda: sgld.SGLDRegressor().fit(HOLES[:, None], Y),
         lambda: sgld.SGLDRegressor().fit(Y[:, None], HOLES),
         lambda: sgld.SGLDRegressor().fit(Y[:, None], Y, sample_weight=HOLES + 2.0),
@@ -65,6 +72,11 @@ def test_a_masked_cell_is_refused(call):
 def test_a_masked_cell_of_a_data_set_is_refused(items, cell, tmp_path):
     with pytest.raises(DataError, match=cell):
         sgld.open(items, cache=tmp_path)
+
+
+def test_a_position_without_a_masked_cell_is_an_array():
+    mode = sgld.find_map(MODEL, {"y": Y}, np.ma.masked_array(np.ones(2), mask=False), num_steps=2)
+    assert mode.position.shape == (2,)
 
 
 def test_a_mask_without_a_masked_cell_is_an_array():

@@ -60,6 +60,21 @@ def test_a_step_that_is_cut_off_far_out_is_not_affine():
     assert not is_affine(CutOff())
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Adjusted(Shaped):
+    """Steps that are taken back where the density falls too far: of small ones all are kept."""
+
+    def step(self, state, grad, step_size, noise, *, preconditioner, temperature):
+        new = state.position + step_size * grad(state.position) + jnp.sqrt(step_size) * noise
+        kept = grad.log_density(new) > grad.log_density(state.position) - 1e12
+        return State(jnp.where(kept, new, state.position))
+
+
+def test_a_step_that_asks_for_the_density_is_not_affine():
+    assert not is_affine(Adjusted())
+
+
 def test_a_run_with_a_sampler_of_one_size():
     posterior = sgld.Posterior(lambda q: -0.5 * jnp.sum(q**2))
     start = np.zeros(6, np.float32)

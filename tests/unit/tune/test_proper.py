@@ -1,5 +1,7 @@
 """More columns than rows and a free scale: refused where improper, and only there."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -54,3 +56,18 @@ def test_an_sd_is_resolved_by_two_numbers_or_more(sd, resolved):
     else:
         with pytest.raises(UsageError, match=r"sd of 'x' is about 0.05,.* are 0\.031 apart"):
             check_resolved(problem, laplace, 1.0)
+
+
+def test_a_spike_at_the_mode_hides_no_other_parameter():
+    """One whose curvature at the start clears it, and a coarser one beside it that nothing clears."""
+    at = np.array([2**18, 2**18], np.float32)
+
+    def log_density(t):
+        spike = -0.5 * jnp.where(jnp.abs(t[0] - at[0]) < 4, 1e6, 1e-2) * (t[0] - at[0]) ** 2
+        return spike - 0.5 * ((t[1] - at[1]) / 0.05) ** 2
+
+    problem = prepare(sgld.Posterior(log_density), None, at + np.float32([64, 0]))
+    laplace = replace(gaussian_at_mode(problem).gaussian, center=at.astype(float))
+    laplace = replace(laplace, curvature=np.diag([1e6, 400.0]))
+    with pytest.raises(UsageError, match=r"sd of 'x\[1\]' is about 0.05"):
+        check_resolved(problem, laplace, 1.0)

@@ -177,5 +177,9 @@ def test_no_chains_are_kept_in_more_modes_than_can_have_them():
     # mass that goes on far beyond a mode without a valley: the sds there tell nothing, chains move through it
     ray = Ray(0, np.ones(1), np.arange(0.0, 9.0), np.full(9, -3.0))
     far = Doubt("tails", "there is mass far out", 0.5, known.gaussian.center + 8, np.ones(1), ray)
-    assert far.valley(known.gaussian.center) == 3.0
+    assert far.valley(known.modes.z) == 3.0
     assert not hopelessly_many(problem, replace(known, doubts=(far,)))
+    # not so mass that no other mode is on the way to, as in the tails of another parameter
+    aside = replace(far, at=known.modes.z[0] + 2 * np.ptp(known.modes.z))
+    assert aside.valley(known.modes.z) == np.inf
+    assert hopelessly_many(problem, replace(known, doubts=(aside,)))
