@@ -60,6 +60,8 @@ class SGLDRegressor(RegressorMixin, Estimator):
       >>> mean, sd = model.predict([[0.5]], return_std=True)
       >>> mean.round(1), sd.round(1)
       (array([2.]), array([0.1]))
+      >>> round(model.score(X, y), 1)
+      1.0
       >>> model.partial_fit(X + 0.01, y).coef_.round(1)  # 15 more rows
       array([2.])
     """
@@ -91,8 +93,16 @@ class SGLDRegressor(RegressorMixin, Estimator):
         return self._fit(rows, self._form("gaussian"), first=first)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R^2 of the posterior means of y, as of any regressor; DataError where cells of y are masked."""
-        return super().score(X, unmasked("y", y), sample_weight)
+        """R^2 of the posterior means of y, as of any regressor.
+
+        Args:
+          X: [n, p].
+          y: [n].
+          sample_weight: [n], not negative: what each row counts. None: 1.
+
+        Raises: DataError where cells of y or of sample_weight are masked.
+        """
+        return super().score(X, unmasked("y", y), unmasked("sample_weight", sample_weight))
 
     def predict(
         self, X: Any, return_std: bool = False, return_interval: bool | float = False
@@ -161,6 +171,8 @@ class SGLDClassifier(ClassifierMixin, Estimator):
       (array([[0.1, 0.9]]), 'trusted')
       >>> model.predict(X[:2, :3])
       array([0, 0])
+      >>> round(model.score(X[:, :3], y), 1)
+      0.9
       >>> few = SGLDClassifier(random_state=0)  # rows that come one part after another
       >>> few.partial_fit(X[:100, :3], y[:100], classes=[0, 1]).classes_
       array([0, 1])
@@ -216,8 +228,16 @@ class SGLDClassifier(ClassifierMixin, Estimator):
         return self._predictor.probabilities(X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of rows whose class is predicted, as of any classifier; DataError where cells of y are masked."""
-        return super().score(X, unmasked("y", y), sample_weight)
+        """Share of rows whose class is predicted, as of any classifier.
+
+        Args:
+          X: [n, p].
+          y: [n], classes.
+          sample_weight: [n], not negative: what each row counts. None: 1.
+
+        Raises: DataError where cells of y or of sample_weight are masked.
+        """
+        return super().score(X, unmasked("y", y), unmasked("sample_weight", sample_weight))
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class [n] for every row of X."""
