@@ -84,6 +84,7 @@ def check_seed(seed: Any) -> None:
 
 def check_interval(checkpoint_every: Any) -> None:
     """UsageError unless it is seconds between checkpoints, or 0: after every piece of the work."""
+    checkpoint_every = plain(checkpoint_every)
     if not is_number(checkpoint_every) or not 0 <= checkpoint_every < math.inf:
         raise UsageError(
             f"checkpoint_every must be positive, in seconds, or 0. Got {checkpoint_every!r}."

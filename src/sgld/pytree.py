@@ -42,8 +42,8 @@ def as_pytree(cls: type[T]) -> type[T]:
 
     def flatten(x: Any):
         held = {name: getattr(x, name) for name in names}
-        words = tuple((name, part) for name, part in held.items() if isinstance(part, str))
-        children = tuple(part for part in held.values() if not isinstance(part, str))
+        words = tuple((name, part) for name, part in held.items() if type(part) is str)
+        children = tuple(part for part in held.values() if type(part) is not str)
         return children, (*words, *((name, getattr(x, name)) for name in statics))
 
     def flatten_with_keys(x: Any):

@@ -122,22 +122,37 @@ MANNERS = [
     ),
     Mutant(
         "handed over: words in a part are leaves", "pytree.py",
-        "words = tuple((name, part) for name, part in held.items() if isinstance(part, str))", "words = ()",
+        "words = tuple((name, part) for name, part in held.items() if type(part) is str)", "words = ()",
         OWN_PARTS + "test_what_can_run_runs",
     ),
     Mutant(
+        "handed over: a class derived from SGLD is SGLD", "tune/estimator.py",
+        "sampler = dataclasses.replace(sampler, noise_correction=None if own else correction)", "sampler = SGLD(correction)",
+        OWN_PARTS + "test_a_class_derived_from_SGLD_keeps_its_own_step",
+    ),
+    Mutant(
+        "resume: a part of the user's own is passed over before there is a plan", "run/record.py",
+        'same = own_digest(problem, name, value) == written["digest"]', "same = True",
+        OWN_PARTS + "test_a_part_of_the_users_own_is_the_same_by_what_it_holds",
+    ),
+    Mutant(
+        "resume: what an object holds is not looked at", "run/record.py",
+        "yield from _numbers(part, depth + 1)", "pass",
+        OWN_PARTS + "test_a_part_of_the_users_own_is_the_same_by_what_it_holds",
+    ),
+    Mutant(
         "resume: a stored part given anew is passed over", "run/record.py",
-        "if not _same(stored, value):", "if False:",
+        "same = _same(stored, value)", "same = True",
         OWN_PARTS + "test_a_stored_part_that_is_given_again_is_the_same",
     ),
     Mutant(
         "resume: a part in other words is another", "run/record.py",
-        "value = read_again(value)", "pass",
+        "if all(isinstance(x, (list, tuple)) for x in (one, other)):", "if False:",
         OWN_PARTS + "test_the_same_in_other_words_goes_on",
     ),
     Mutant(
         "resume: parts of one type are the same", "run/record.py",
-        "return all(np.array_equal(np.float32(a), np.float32(b)) for a, b in pairs)", "return True",
+        "return np.array_equal(np.asarray(one, np.float32), np.asarray(other, np.float32))", "return True",
         OWN_PARTS + "test_a_stored_part_that_is_given_again_is_the_same",
     ),
 ]  # fmt: skip

@@ -11,7 +11,9 @@ import pytest
 import sgld
 from sgld.errors import RunError, UsageError
 from sgld.pytree import as_pytree
+from sgld.sampler.hmc import HMC
 
+BENT = sgld.Posterior(lambda t: -0.5 * t[0] ** 2 - 0.5 * (t[1] - t[0] ** 2) ** 2 / 0.01)
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
 START = jnp.zeros(2)
 
@@ -53,6 +55,21 @@ class Inside:
         return self.sampler.step(*given, **named)
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Derived(sgld.SGLD):
+    """A sampler that is SGLD but for its name; registered as JAX has it, where words are leaves."""
+
+
+@as_pytree
+@dataclasses.dataclass(frozen=True)
+class Hot(sgld.SGLD):
+    """SGLD with noise that is too much."""
+
+    def step(self, state, grad, step_size, noise, **given):
+        return super().step(state, grad, step_size, 1.5 * noise, **given)
+
+
 class Later:
     """A preconditioner that is one of ours once it knows the position, and is no pytree itself."""
 
@@ -79,6 +96,7 @@ class Rows:
         dict(preconditioner=sgld.Diagonal(np.ma.array([1.0, 2.0]))),
         dict(preconditioner=sgld.RMSprop(decay=np.array(0.9))),
         dict(sampler=Inside(sgld.SGLD())),
+        dict(sampler=Derived()),
         dict(sampler=sgld.ReplicaExchange((1.0, 4.0), sgld.SGLD())),
         dict(gradient=Rows(), data=np.zeros((9, 2), np.float32)),
         dict(gradient=sgld.SVRG(period=np.int64(3)), data=np.zeros((9, 2), np.float32)),
@@ -95,6 +113,27 @@ def test_what_can_run_runs(part):
         model = sgld.Posterior(model.log_prior, lambda t, x: -0.5 * jnp.sum((x - t) ** 2))
     how = {"step_size": 0.05, "num_draws": 4, "num_chains": 1, **part}
     assert sgld.sample(model, data, START, progress=False, **how).num_draws == 4
+
+
+def test_a_class_derived_from_SGLD_keeps_its_own_step():
+    """With everything left open, too: no closed law of SGLD's, and no correction of its noise."""
+    draws = sgld.sample(GAUSSIAN, None, START, sampler=Hot(), progress=False)
+    assert type(draws.plan.setup.sampler) is Hot and not draws.plan.setup.corrected
+    assert draws.verdict.word != "trusted"
+    by_hand = sgld.sample(GAUSSIAN, None, START, sampler=Hot(), step_size=0.05, progress=False)
+    assert by_hand.verdict.word != "trusted" and by_hand.position.std() > 1.2
+
+
+def test_a_class_derived_from_exact_chains_is_not_taken_for_exact():
+    @as_pytree
+    @dataclasses.dataclass(frozen=True)
+    class Own(HMC):
+        pass
+
+    exact = sgld.sample(BENT, None, START, progress=False, max_steps=200).plan.setup
+    assert exact.exact
+    own = dataclasses.replace(exact, sampler=Own(**vars(exact.sampler)))
+    assert not own.exact
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +172,7 @@ def stop(tmp_path, monkeypatch):
     """A function that begins a run with parts of this package, and stops it where something is written."""
     from sgld.draws.run_directory import RunDirectory
 
-    def begun(where="write_checkpoint", **parts):
+    def begun(where="write_checkpoint", model=GAUSSIAN, start=START, **parts):
         write = getattr(RunDirectory, where)
 
         def interrupted(self, *args):
@@ -144,7 +183,7 @@ def stop(tmp_path, monkeypatch):
             patch.setattr(RunDirectory, where, interrupted)
             with pytest.raises(KeyboardInterrupt):
                 sgld.sample(
-                    GAUSSIAN, None, START, num_draws=40, path=tmp_path / "run", checkpoint_every=0,
+                    model, None, start, num_draws=40, path=tmp_path / "run", checkpoint_every=0,
                     progress=False, **{"step_size": 0.1, **parts},
                 )  # fmt: skip
         return tmp_path / "run"
@@ -173,6 +212,7 @@ def test_a_stored_part_that_is_given_again_is_the_same(stopped, given, said):
         sgld.resume(stopped, GAUSSIAN, None, START, progress=False, **given)
 
 
+BEFORE_AND_AFTER = pytest.mark.parametrize("where", ["begin", "write_checkpoint"])  # a plan
 LADDER = sgld.ReplicaExchange([1.0, 4.0], sgld.SGLD())
 
 
@@ -186,13 +226,53 @@ LADDER = sgld.ReplicaExchange([1.0, 4.0], sgld.SGLD())
         (dict(sampler=LADDER), dict(sampler=sgld.ReplicaExchange((1.0, 4.0), sgld.SGLD()))),
         (dict(step_size=np.float64(0.1), temperature=1), dict(schedule=0.1, temperature=1.0)),
         (dict(preconditioner=sgld.RMSprop(decay=np.float32(0.5))), {}),
+        (dict(preconditioner=sgld.Diagonal(np.ones(2))), dict(preconditioner=sgld.Diagonal([1, 1]))),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("where", ["begin", "write_checkpoint"])
+@BEFORE_AND_AFTER
 def test_the_same_in_other_words_goes_on(stop, parts, given, where):
     """Lists for tuples, numbers of NumPy's, and what was left to the library; stopped before there is a plan, too."""
     draws = sgld.resume(stop(where, **parts), GAUSSIAN, None, START, progress=False, **given)
     assert draws.num_draws == 40
+
+
+class Factory:
+    """A preconditioner that is no pytree, and is one of ours or of the user's once it knows the position."""
+
+    def __init__(self, scale, of):
+        self.scale, self.of = scale, of
+
+    def prepare(self, layout):
+        return self.of(jnp.full(layout.dimension, self.scale)).prepare(layout)
+
+
+@as_pytree
+@dataclasses.dataclass(frozen=True)
+class Own(sgld.Diagonal):
+    """A preconditioner of the user's."""
+
+    def prepare(self, layout):
+        return self
+
+
+@pytest.mark.parametrize(
+    "of", [lambda s: Own(np.full(2, s)), lambda s: Factory(s, Own), lambda s: Factory(s, sgld.Diagonal)]
+)  # fmt: skip
+@BEFORE_AND_AFTER
+def test_a_part_of_the_users_own_is_the_same_by_what_it_holds(stop, of, where):
+    path = stop(where, preconditioner=of(1.0))
+    with pytest.raises(RunError, match="preconditioner is not the preconditioner"):
+        sgld.resume(path, GAUSSIAN, None, START, progress=False, preconditioner=of(4.0))
+    draws = sgld.resume(path, GAUSSIAN, None, START, progress=False, preconditioner=of(1.0))
+    assert draws.num_draws == 40
+
+
+@BEFORE_AND_AFTER
+def test_a_list_by_leaves_comes_back_as_a_list(stop, where):
+    model = sgld.Posterior(lambda t: -0.5 * sum(jnp.sum(part**2) for part in t))
+    start, D = [jnp.zeros(2), jnp.zeros(3)], sgld.Diagonal([jnp.ones(2), jnp.ones(3)])
+    path = stop(where, model, start, preconditioner=D)
+    assert sgld.resume(path, model, None, start, progress=False).num_draws == 40
 
 
 def test_what_is_given_again_and_the_same_goes_on(stopped):

@@ -22,6 +22,7 @@ from ..posterior import Posterior
 from ..problem import sums
 from ..problem.prepare import prepare
 from ..problem.problem import Problem
+from ..pytree import check_compiled
 from ..release import tell_apart
 from ..typing import Estimator, Optimizer, Order
 
@@ -170,6 +171,7 @@ def optimise(
             f"optimizer must be an optax transformation, such as optax.adam(1e-2). Got {optimizer!r}."
         )
     estimator: Any = gradient.prepare(problem, z)
+    check_compiled(f"the gradient {type(gradient).__name__}", estimator)
     memory = estimator.start(problem, z) if estimator.remembers else None
     rows = None if isinstance(estimator, Full) else problem.data
     if num_steps is None:

@@ -1,7 +1,7 @@
 """Objects of numbers as JSON and arrays, and back: no code is named that is not this package's own data.
 
     None, truth values, numbers, words      as they are
-    a list or tuple                         {"tuple": [...]}
+    a list, a tuple                         {"list": [...]}, {"tuple": [...]}
     an array                                {"array": name}, the array itself beside the JSON
     a dataclass of KINDS                    {"class": "sgld.sampler.baoa.BAOA", "fields": {...}}
     anything else a user gave               {"own": the argument's name, "digest": ...}: given again
@@ -23,7 +23,7 @@ import numpy as np
 from ..device import sent
 from ..errors import RunError
 
-__all__ = ["decode", "encode", "encode_fields", "from_text", "read_again", "to_text"]
+__all__ = ["decode", "encode", "encode_fields", "from_text", "to_text"]
 
 KINDS = (
     "sgld.draws.plan", "sgld.draws.setup", "sgld.gaussian.dense", "sgld.gaussian.doubts", "sgld.gaussian.known",
@@ -67,8 +67,8 @@ def encode(
             name = f"a{len(arrays)}"
             arrays[name] = array
             return {"array": name, "host": isinstance(part, (np.ndarray, np.generic))}
-        if isinstance(part, (list, tuple)) and type(part) in (list, tuple):
-            return {"tuple": [one(item) for item in part]}
+        if type(part) in (list, tuple):
+            return {type(part).__name__: [one(item) for item in part]}
         kind = type(part)
         if is_dataclass(part) and _stored(kind.__module__):
             parts = {f.name: field_of(f.name, getattr(part, f.name)) for f in fields(part)}
@@ -135,6 +135,8 @@ def decode(stored: Any, arrays: Mapping[str, np.ndarray], given: Callable[[str, 
             return float(part["float"])
         if "tuple" in part:
             return tuple(one(item, depth + 1) for item in part["tuple"])
+        if "list" in part:
+            return [one(item, depth + 1) for item in part["list"]]
         if "own" in part:
             return given(str(part["own"]), str(part["digest"]))
         module, _, name = str(part["class"]).rpartition(".")
@@ -145,15 +147,6 @@ def decode(stored: Any, arrays: Mapping[str, np.ndarray], given: Callable[[str, 
         return kind(**{key: one(value, depth + 1) for key, value in part["fields"].items()})
 
     return one(stored, 0)
-
-
-def read_again(value: Any) -> Any:
-    """`value` as it comes back from a file, lists as tuples say; what is not stored, as it is."""
-    arrays: dict[str, np.ndarray] = {}
-    try:
-        return decode(encode(value, arrays), arrays, lambda name, digest: None)
-    except _Own:
-        return value
 
 
 def _stored(module: str) -> bool:

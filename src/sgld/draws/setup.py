@@ -57,7 +57,7 @@ class Setup:
     @property
     def exact(self) -> bool:
         """Whether the run follows the posterior whatever its step size: no bias to be measured."""
-        return isinstance(self.sampler, (HMC, ConfinedHMC)) and isinstance(self.gradient, Full)
+        return type(self.sampler) in (HMC, ConfinedHMC) and isinstance(self.gradient, Full)
 
     def steps(self, num_draws: int | None = None) -> int:
         """Of a chain, until so many draws are kept: by default all. A draw is the position before its step."""

@@ -48,13 +48,13 @@ class Doubt:
     def valley(self, modes: Float[np.ndarray, "k d"]) -> float:
         """By how much the log density falls on the way from the first of `modes` to that mass.
 
-        Infinite where no way is known, or none of the other modes lies as far on it.
+        Infinite where no way is known, or none of the other modes lies on it, at least half as far.
         """
         if self.ray is None or self.at is None or self.toward is None:
             return np.inf
         center, others = modes[0], modes[1:]
         far = float(self.toward @ (self.at - center))
-        if not np.any((others - center) @ self.toward / far >= 1):
+        if not np.any((others - center) @ self.toward / far >= 0.5):
             return np.inf
         way = self.ray.value[(self.ray.t * far >= 0) & (np.abs(self.ray.t) <= abs(far))]
         return float(-way.min(initial=0.0))

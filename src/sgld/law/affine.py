@@ -206,6 +206,6 @@ def of_sampler(law: Law, sampler: Any) -> Law | AffineLaw | None:
     """The law of a sampler's steps, `law` being that of SGLD's; None where it has no closed form."""
     if isinstance(sampler, ReplicaExchange):
         sampler = sampler.sampler  # exchanges leave the cold chain's law as it is
-    if isinstance(sampler, SGLD):
+    if type(sampler) is SGLD:  # of a class derived from it, the step may be another
         return law
     return AffineLaw(law, sampler) if is_affine(sampler) else None

@@ -84,7 +84,7 @@ class Diagonal:
 
     def prepare(self, layout: Layout) -> Diagonal:
         """Checked and flat: UsageError for a wrong shape or an entry that is not positive."""
-        array = unmasked("Diagonal", self.array)
+        array = self.array
         flat = jax.tree.map(jnp.shape, array) == (layout.dimension,)
         if not flat and jax.tree.structure(array) == layout.treedef:
             array = layout.ravel(array)
@@ -205,6 +205,8 @@ class LowRank:
                 raise UsageError(
                     f"LowRank's U must be a matrix [d, r]. Got shape {np.shape(self.U)}."
                 )
+            for part in (self.diagonal, self.U):
+                unmasked("LowRank", part)
             _positive("LowRank's diagonal", np.asarray(self.diagonal, float))
             scaled = (
                 np.asarray(self.U, np.float64) / np.sqrt(np.asarray(self.diagonal, float))[:, None]

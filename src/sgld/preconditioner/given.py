@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..checks import unmasked
 from ..errors import UsageError
 from ..layout import Layout
 from ..pytree import check_compiled
@@ -24,6 +26,8 @@ def given(preconditioner: Any, layout: Layout) -> Any:
     Where they are not the same, the drift is of one matrix and the noise of another, and no step size makes that the
     posterior. UsageError then. Those that adapt have no matrix yet.
     """
+    for leaf in jax.tree.leaves(preconditioner):
+        unmasked(type(preconditioner).__name__, leaf)
     D = preconditioner.prepare(layout)
     check_compiled(f"the preconditioner {type(preconditioner).__name__}", D)
     if getattr(D, "adapts", False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -150,8 +151,11 @@ def check_request(ask: Request, ess: Any) -> None:
         if isinstance(value, type) or not hasattr(value, method):
             called = f"; call it: {value.__name__}()" if isinstance(value, type) else ""
             raise UsageError(f"{name} must be 'auto' or a {name} object. Got {value!r}{called}.")
-    if not is_auto(ask.sampler):  # of the others, what they prepare is compiled
-        check_compiled(f"the sampler {type(ask.sampler).__name__}", ask.sampler)
+    sampler = ask.sampler  # of the other parts, what they prepare is compiled
+    if is_auto(getattr(sampler, "noise_correction", None)) and dataclasses.is_dataclass(sampler):
+        sampler = dataclasses.replace(sampler, noise_correction=None)  # the tuner's choice
+    if not is_auto(sampler):
+        check_compiled(f"the sampler {type(sampler).__name__}", sampler)
     for name, zero in (("step_size", False), ("temperature", True)):
         value = getattr(ask, name)
         schedule = None if is_auto(value) else as_schedule(value, name, zero=zero)

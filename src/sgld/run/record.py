@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import hashlib
 import inspect
 import platform
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from ..data.contract import fingerprint
 from ..device import sent
-from ..draws.codec import decode, encode_fields, from_text, read_again, to_text
+from ..draws.codec import decode, encode_fields, from_text, to_text
 from ..draws.plan_file import must_be_given, not_the_same
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
@@ -115,32 +116,43 @@ class Given:
         return value.prepare(self.problem.layout) if name == "preconditioner" else value
 
 
-def check_given(ask: Request, given: Mapping[str, Any]) -> None:
-    """Raise RunError where a part that is stored, of this package's own, is given again and is another."""
+def check_given(
+    problem: Problem, asked: Mapping[str, Any], ask: Request, given: Mapping[str, Any]
+) -> None:
+    """Raise RunError where a part of run.json, this package's or the user's own, is given again and is another."""
     for name, value in given.items():
-        stored = getattr(ask, name)
-        if value is None or value is stored:
+        stored, written = getattr(ask, name), asked["request"][name]
+        if value is None:
             continue
-        value = read_again(value)
-        if name in ("step_size", "temperature"):
-            stored, value = (
-                x if isinstance(x, str) else as_schedule(x, name, zero=name == "temperature")
-                for x in (stored, value)
-            )
-        if not _same(stored, value):
+        if isinstance(written, dict) and "own" in written:
+            same = own_digest(problem, name, value) == written["digest"]
+        elif name in ("step_size", "temperature"):
+            zero = name == "temperature"
+            same = _same(*(x if isinstance(x, str) else as_schedule(x, name, zero=zero) for x in (stored, value)))  # fmt: skip
+        else:
+            same = _same(stored, value)
+        if not same:
             raise not_the_same(name)
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two parts have one type and the same numbers, in single precision."""
-    if type(one) is not type(other) or jax.tree.structure(one) != jax.tree.structure(other):
+    """Whether two parts have one type and the same words and numbers, in single precision; lists are as tuples."""
+    if dataclasses.is_dataclass(one):
+        names = [field.name for field in dataclasses.fields(one)]
+        return type(one) is type(other) and all(
+            _same(getattr(one, name), getattr(other, name)) for name in names
+        )
+    if any(x is None or isinstance(x, str) for x in (one, other)):
+        return type(one) is type(other) and one == other
+    if all(isinstance(x, (list, tuple)) for x in (one, other)):
+        return len(one) == len(other) and all(map(_same, one, other))
+    try:
+        return np.array_equal(np.asarray(one, np.float32), np.asarray(other, np.float32))
+    except (TypeError, ValueError):  # of another kind
         return False
-    if isinstance(one, str):
-        return one == other
-    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    return all(np.array_equal(np.float32(a), np.float32(b)) for a, b in pairs)
 
 
+DEEPEST = 12  # levels of objects in objects
 OURS = ("sgld", "builtins", "typing", "abc", "jax", "functools")
 OWN = ("sampler", "step_size", "temperature", "gradient", "preconditioner")
 
@@ -158,13 +170,25 @@ def own_digests(problem: Problem, ask: Request) -> dict[str, str]:
 def own_digest(problem: Problem, name: str, value: Any) -> str:
     """SHA-256 of its type's code, its numbers, and of what it does where that can be traced."""
     said = [without_addresses(jax.tree.structure(value)), *map(_code, type(value).__mro__)]
-    numbers = [leaf for leaf in jax.tree.leaves(value) if not callable(leaf)]
     with contextlib.suppress(TypeError, ValueError, AttributeError):  # cannot be traced by itself
         said.append(digest(_traced(problem, name, value)))
     found = hashlib.sha256("\n".join(said).encode())
-    for number in numbers:
-        found.update(np.asarray(number).tobytes())
+    for number in _numbers(value):
+        found.update(number.tobytes())
     return found.hexdigest()
+
+
+def _numbers(value: Any, depth: int = 0) -> Iterator[np.ndarray]:
+    """Numbers and words of a tree's leaves; of one that is another object, of what it holds."""
+    for leaf in jax.tree.leaves(value):
+        if callable(leaf) or depth > DEEPEST:
+            continue
+        array = np.asarray(leaf)
+        if array.dtype != object:
+            yield array
+        for name, part in sorted(getattr(leaf, "__dict__", {}).items()):
+            yield np.asarray(name)
+            yield from _numbers(part, depth + 1)
 
 
 def _code(kind: type) -> str:

@@ -304,7 +304,7 @@ def go_on(
             posterior, data, init = opened(posterior, data, init)
         problem = _checked(posterior, data, init, ask, ess, mesh)
         with together():
-            check_given(ask, given)
+            check_given(problem, asked, ask, given)
         kept = as_keep(keep_again(directory, asked, keep), problem)
         now = record(problem, ask, ess, kept)
         moved = elsewhere(asked, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -39,17 +40,18 @@ DEFAULT_BATCH = 100
 
 
 def sampler_of(ask: Request, correction: Any = None) -> Any:
-    """The sampler asked for, SGLD with `correction` where it was left open."""
+    """The sampler asked for, SGLD with `correction` where it was left open; a class derived from it, without."""
     sampler = SGLD() if is_auto(ask.sampler) else ask.sampler
     if isinstance(sampler, SGLD) and is_auto(sampler.noise_correction):
-        sampler = SGLD(correction)
+        own = type(sampler) is not SGLD  # its step is another
+        sampler = dataclasses.replace(sampler, noise_correction=None if own else correction)
     return sampler
 
 
 def allows_correction(ask: Request) -> bool:
     """Whether the injected noise may be corrected for the gradient's."""
     sampler = SGLD() if is_auto(ask.sampler) else ask.sampler
-    return isinstance(sampler, SGLD) and is_auto(sampler.noise_correction)
+    return type(sampler) is SGLD and is_auto(sampler.noise_correction)
 
 
 def is_centred(gradient: Any) -> bool:

@@ -47,7 +47,7 @@ from ..sampler.sgld import SGLD
 from ..schedule import as_schedule
 from ..stages import stage
 from . import network_rule as rule
-from .estimator import no_step, plain_batches, prepared
+from .estimator import no_step, plain_batches, prepared, sampler_of
 from .from_optimisers import optimised
 from .kronecker import learnt_factors
 from .metric import settled
@@ -98,9 +98,7 @@ def from_network(problem: Problem, ask: Request) -> Plan:
         )
     if not has_rule(ask):
         raise no_step(ask)
-    sampler = BAOA() if is_auto(ask.sampler) else ask.sampler
-    if isinstance(sampler, SGLD) and is_auto(sampler.noise_correction):
-        sampler = SGLD(noise_correction=None)
+    sampler = BAOA() if is_auto(ask.sampler) else sampler_of(ask)
     whole, chains = problem, ask.chains()
     gradient, problem = plain_batches(problem, ask)
     ends = optimiser_ends(problem, ask)
@@ -155,7 +153,7 @@ def other_starts_affordable(problem: Problem, ask: Request) -> int:
 def has_rule(ask: Request) -> bool:
     """Whether the step of the sampler asked for follows from temperatures, and its estimator forgets."""
     forgets = is_auto(ask.gradient) or not ask.gradient.remembers
-    return forgets and (is_auto(ask.sampler) or isinstance(ask.sampler, (BAOA, SGLD)))
+    return forgets and (is_auto(ask.sampler) or type(ask.sampler) in (BAOA, SGLD))
 
 
 def _passes(problem: Problem, ask: Request) -> int:

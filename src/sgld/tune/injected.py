@@ -75,7 +75,7 @@ def _are_much(plan: Plan, problem: Problem) -> bool:
 def _are_close(plan: Plan, problem: Problem) -> bool:
     """Whether counts leave the stiffest direction nearly normal, by a sampler whose step is linear."""
     setup = plan.setup
-    if not isinstance(setup.sampler, (BAOA, SGLD)) or setup.corrected:
+    if type(setup.sampler) not in (BAOA, SGLD) or setup.corrected:
         return False
     starts = problem.start[None] if setup.starts is None else problem.array(setup.starts)
     D = settled(setup.preconditioner, problem, starts[0])

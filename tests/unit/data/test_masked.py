@@ -14,6 +14,7 @@ HOLES = np.ma.masked_array(np.where(np.arange(40) == 7, 1e6, Y), mask=np.arange(
 MODEL = sgld.Posterior(
     lambda t: -0.5 * jnp.sum(t**2), lambda t, row: -0.5 * jnp.sum((row["y"] - t) ** 2)
 )
+LEAVES = sgld.Posterior(lambda t: -0.5 * jnp.sum(t["a"] ** 2))
 BOUND = sgld.Posterior(
     lambda t: -jnp.sum(t["s"]), lambda t, row: -t["s"][0] * row["y"] ** 2,
     constraints={"s": constraints.positive},
@@ -56,6 +57,11 @@ def predicted():
         lambda: sgld.find_map(MODEL, {"y": HOLES}, 0.0, num_steps=2),
         lambda: sgld.find_map(BOUND, {"y": Y}, {"s": HOLES}, num_steps=2),
         lambda: sgld.SGLDRegressor().fit(Y[:, None], Y).score(Y[:, None], HOLES),
+        lambda: sgld.sample(
+            MODEL, {"y": Y}, Y, preconditioner=sgld.Diagonal(HOLES), step_size=1e-3
+        ),
+        lambda: sgld.sample(LEAVES, None, {"a": Y}, preconditioner=sgld.Diagonal({"a": HOLES})),
+        lambda: sgld.LowRank(HOLES + 2.0, Y[:, None]),
         lambda: sgld.SGLDRegressor().fit(HOLES[:, None], Y),
         lambda: sgld.SGLDRegressor().fit(Y[:, None], HOLES),
         lambda: sgld.SGLDRegressor().fit(Y[:, None], Y, sample_weight=HOLES + 2.0),

@@ -180,6 +180,6 @@ def test_no_chains_are_kept_in_more_modes_than_can_have_them():
     assert far.valley(known.modes.z) == 3.0
     assert not hopelessly_many(problem, replace(known, doubts=(far,)))
     # not so mass that no other mode is on the way to, as in the tails of another parameter
-    aside = replace(far, at=known.modes.z[0] + 2 * np.ptp(known.modes.z))
+    aside = replace(far, at=known.modes.z[0] + 3 * np.ptp(known.modes.z))
     assert aside.valley(known.modes.z) == np.inf
     assert hopelessly_many(problem, replace(known, doubts=(aside,)))
