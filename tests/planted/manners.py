@@ -148,7 +148,7 @@ MANNERS = [
     Mutant(
         "resume: a part in other words is another", "run/record.py",
         "if all(isinstance(x, (list, tuple)) for x in (one, other)):", "if False:",
-        OWN_PARTS + "test_the_same_in_other_words_goes_on",
+        OWN_PARTS + "test_a_list_by_leaves_comes_back_as_a_list",
     ),
     Mutant(
         "resume: parts of one type are the same", "run/record.py",

@@ -272,7 +272,8 @@ def test_a_list_by_leaves_comes_back_as_a_list(stop, where):
     model = sgld.Posterior(lambda t: -0.5 * sum(jnp.sum(part**2) for part in t))
     start, D = [jnp.zeros(2), jnp.zeros(3)], sgld.Diagonal([jnp.ones(2), jnp.ones(3)])
     path = stop(where, model, start, preconditioner=D)
-    assert sgld.resume(path, model, None, start, progress=False).num_draws == 40
+    draws = sgld.resume(path, model, None, start, progress=False, preconditioner=D)
+    assert draws.num_draws == 40
 
 
 def test_what_is_given_again_and_the_same_goes_on(stopped):

@@ -151,8 +151,10 @@ def check_request(ask: Request, ess: Any) -> None:
         if isinstance(value, type) or not hasattr(value, method):
             called = f"; call it: {value.__name__}()" if isinstance(value, type) else ""
             raise UsageError(f"{name} must be 'auto' or a {name} object. Got {value!r}{called}.")
-    sampler = ask.sampler  # of the other parts, what they prepare is compiled
-    if is_auto(getattr(sampler, "noise_correction", None)) and dataclasses.is_dataclass(sampler):
+    sampler: Any = ask.sampler  # of the other parts, what they prepare is compiled
+    if is_auto(getattr(sampler, "noise_correction", None)) and hasattr(
+        sampler, "__dataclass_fields__"
+    ):
         sampler = dataclasses.replace(sampler, noise_correction=None)  # the tuner's choice
     if not is_auto(sampler):
         check_compiled(f"the sampler {type(sampler).__name__}", sampler)
