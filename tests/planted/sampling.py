@@ -23,7 +23,30 @@ LEARNS = "tests/laws/test_adaptive.py::test_every_step_by_hand_with_an_estimator
 
 PYTREE = "tests/unit/test_pytree.py::"
 
+TILES = "tests/unit/gradient/test_tiles.py::"
+
 SAMPLING = [
+    Mutant(
+        "tiles: rows that only fill the last one up count twice", "data/memory.py",
+        "own = first + jnp.arange(size) >= begin", "own = jnp.arange(size) >= 0",
+        TILES + "test_tiles_add_up_to_the_block",
+    ),
+    Mutant(
+        "tiles: the last one begins where it would, beyond the block", "data/memory.py",
+        "first = jnp.minimum(begin, self.block_size - size)", "first = begin",
+        TILES + "test_tiles_add_up_to_the_block",
+    ),
+    Mutant(
+        "tiles: they lie in the first block", "data/memory.py",
+        "start, weight = self.block_start(x) + first, self.block_weight(x)",
+        "start, weight = first, self.block_weight(x)",
+        TILES + "test_tiles_add_up_to_the_block",
+    ),
+    Mutant(
+        "estimate: the gradient at a step's position is that at every other", "gradient/estimate.py",
+        "if self.known is not None and z is self.known[0]:", "if self.known is not None:",
+        TILES + "test_a_known_gradient_is_not_taken_again",
+    ),
     Mutant(
         "loop: a run whose draws were dropped goes on at the old thinning", "run/loop.py",
         "self.kernel = replace(self.kernel, thin=2 * self.kernel.thin)", "pass",

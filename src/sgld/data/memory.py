@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from ..device import known_now, sent
 from ..pytree import as_pytree
@@ -63,6 +63,20 @@ class InMemory(Source):
         rows = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size), self.rows)
         numbers = jnp.minimum(start + jnp.arange(size, dtype=jnp.int32), self.num_data - 1)
         return Batch(rows, numbers, float(self.num_blocks), self.block_weight(x), start)
+
+    def tile(
+        self, x: Int[Array, ""], begin: Int[Array, ""], size: int
+    ) -> tuple[PyTree, Float[Array, " size"] | None]:
+        """Rows [begin, begin + size) of block x and their weights; 0 of what fills the last tile up."""
+        first = jnp.minimum(begin, self.block_size - size)
+        start, weight = self.block_start(x) + first, self.block_weight(x)
+        rows = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size), self.rows)
+        if weight is not None:
+            weight = jax.lax.dynamic_slice_in_dim(weight, first, size)
+        if self.block_size % size:
+            own = first + jnp.arange(size) >= begin
+            weight = jnp.where(own, 1.0 if weight is None else weight, 0.0)
+        return rows, weight
 
     def take(self, rows: Int[Array, "*m"] | int) -> PyTree:
         """Rows by number, on the host or inside compiled code."""

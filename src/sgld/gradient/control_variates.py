@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from ..errors import UsageError
 from ..problem import sums
 from ..problem.problem import Problem
+from ..problem.tiles import batch_likelihood
 from ..pytree import as_pytree
 from .estimate import Estimate
 
@@ -67,7 +68,7 @@ class ControlVariates:
     def at(self, problem: Problem, x: Array, memory: Any = None) -> Estimate:
         """The estimate on entry x of the data order: the batch's, tilted to be right at c."""
         batch = problem.source.fetch(x)
-        rows = lambda z: problem.log_likelihood(z, batch.rows, batch.weight)  # noqa: E731
+        rows = batch_likelihood(problem, x)
         if self.table is None or not problem.source.uses_blocks:
             at_center = jax.grad(rows)(self.center)
         else:

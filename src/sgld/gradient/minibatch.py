@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from jaxtyping import Array
 
 from ..problem.problem import Problem
+from ..problem.tiles import in_tiles
 from ..pytree import as_pytree
 from .estimate import Estimate
 
@@ -38,8 +39,9 @@ class Minibatch:
 
     def at(self, problem: Problem, x: Array, memory: Any = None) -> Estimate:
         """The estimate on entry x of the data order."""
-        batch = problem.source.fetch(x)
+        batch, tiled = problem.source.fetch(x), in_tiles(problem, x)
+        whole = lambda z: problem.estimated(z, batch)  # noqa: E731
         return Estimate(
-            lambda z: problem.estimated(z, batch),
+            whole if tiled is None else lambda z: problem.log_prior(z) + batch.scale * tiled(z),
             by_entry=batch.numbers.shape[0] == 1 and problem.dimension <= FEW,
         )

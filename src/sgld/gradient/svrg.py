@@ -13,6 +13,7 @@ from ..checks import plain, whole_number
 from ..errors import UsageError
 from ..problem import sums
 from ..problem.problem import Problem
+from ..problem.tiles import batch_likelihood
 from ..pytree import as_pytree
 from ..schedule.values import MAX_STEP
 from .estimate import Estimate
@@ -64,7 +65,7 @@ class SVRG:
     def at(self, problem: Problem, x: Array, memory: Memory) -> Estimate:
         """The estimate on entry x of the data order, around the chain's centre."""
         batch = problem.source.fetch(x)
-        rows = lambda z: problem.log_likelihood(z, batch.rows, batch.weight)  # noqa: E731
+        rows = batch_likelihood(problem, x)
         tilt = memory.total - batch.scale * jax.grad(rows)(memory.center)
         return Estimate(
             lambda z: (

@@ -247,6 +247,8 @@ def _step(kernel: Kernel, moving: tuple, inputs: tuple) -> tuple[tuple, tuple]:
     def one(state, memory, learnt, x, xi):
         z = state.position
         estimate = _estimate(kernel, x, memory, T)
+        if isinstance(estimate, Estimate) and (kernel.record_gradient or meter == "step"):
+            estimate = estimate.knowing(z)
         matrix, grad = kernel.preconditioner, estimate
         if kernel.preconditioner.adapts:
             matrix, learnt, grad = _adapted(kernel, estimate, learnt, z, T, step)
