@@ -50,7 +50,7 @@ def in_tiles(problem: Problem, x: Any) -> Callable[[Float[Array, " d"]], Float[A
             return problem.log_likelihood(z, rows, weight)
 
         add = lambda total, begin: (total + tile(z, begin), None)  # noqa: E731
-        zero = jnp.zeros((), problem.layout.dtype)
+        zero = jnp.zeros((), jax.eval_shape(tile, z, begins[0]).dtype)  # rows may be in double
         return jax.lax.scan(add, zero, begins)[0]
 
     return tiled

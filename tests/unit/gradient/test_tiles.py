@@ -1,5 +1,7 @@
 """A batch's likelihood one tile after the other is that of its rows at once."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -64,6 +66,15 @@ def test_estimators_that_are_centred_go_by_tiles_too(monkeypatch):
         monkeypatch.undo()
         whole, tiled = both(monkeypatch, of, gradient, 60)
         np.testing.assert_allclose(tiled, whole, rtol=1e-4, atol=1e-3)
+
+
+def test_rows_in_double_precision_and_positions_in_single(monkeypatch):
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        of = problem(97, 48)
+        double = jax.tree.map(lambda leaf: leaf.astype(np.float64), of.source.rows)
+        of = replace(of, data=replace(of.source, rows=double))
+        whole, tiled = both(monkeypatch, of, sgld.Minibatch(), 60)
+    np.testing.assert_allclose(tiled, whole, rtol=1e-4, atol=1e-3)
 
 
 def test_no_array_of_a_whole_block_is_made(monkeypatch):
