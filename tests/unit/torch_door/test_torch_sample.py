@@ -282,7 +282,7 @@ def test_max_seconds_is_honoured():
         model, F.cross_entropy, (x, y), prior_sd=1.0, max_seconds=8, num_draws=10**6, burn_in=5, thin=1,
         probe=x[:8], progress=False,
     )  # fmt: skip
-    assert 8 * 0.85 < time.monotonic() - began < 8 * 1.1
+    assert 8 * 0.85 < time.monotonic() - began < 8 * 1.2
     assert ensemble.verdict.judged and 20 <= ensemble.info["draws"] < 10**6
 
 
