@@ -21,11 +21,43 @@ AFFINE = "tests/laws/test_momentum.py::"
 SANDWICH = "tests/unit/approximate/test_sandwich_of_means.py::"
 TOLD = "tests/unit/test_told.py::"
 MODES = "tests/unit/tune/test_modes.py::"
+WIDE = "tests/unit/tune/test_wide.py::"
 
 FROM_MODES = "tests/unit/tune/test_from_modes.py::"
 EXCHANGE = "tests/laws/test_replica_exchange.py::"
 
 TUNE = [
+    Mutant(
+        "price: each chain reads the whole table by itself", "tune/price.py",
+        "own + fetched / chains", "own + fetched",
+        WIDE + "test_a_row_of_a_table_that_is_read_together_costs_less",
+    ),
+    Mutant(
+        "price: a corrected step of exact gradients, however far from a Gaussian", "tune/price.py",
+        "np.clip(4 * bias / np.sqrt(max(nu, 1e-12)), CORRECTED_STEP, EXACT_STEP)", "EXACT_STEP",
+        WIDE + "test_the_step_of_exact_gradients_leaves_half_of_the_tolerance",
+    ),
+    Mutant(
+        "mode: one curvature for all steps", "gaussian/mode.py",
+        "if not decrement < last / 4 or", "if",
+        WIDE + "test_a_curvature_that_no_longer_serves_is_taken_anew",
+    ),
+    Mutant(
+        "mode: a curvature for each step", "gaussian/mode.py",
+        "if many and plain:", "if False:",
+        WIDE + "test_one_curvature_serves_for_several_steps_to_the_same_mode",
+    ),
+    Mutant(
+        "lengths: as many draws of each of 64 chains as of 4", "tune/lengths.py",
+        "least = 4 * DEFAULT_DRAWS // num_chains if is_auto(ask.num_chains) else DEFAULT_DRAWS",
+        "least = DEFAULT_DRAWS",
+        WIDE + "test_by_default_64_chains_take_all_rows_and_every_step_is_a_draw",
+    ),
+    Mutant(
+        "run: long steps in blocks of hundreds", "run/chunk.py",
+        "return min(most, LONG) if long else most", "return most",
+        WIDE + "test_a_run_of_long_steps_is_of_few_blocks_more_than_it_needs",
+    ),
     Mutant(
         "bridge: p and q change places", "metropolis/bridge.py",
         "float(np.log(f.mean()) - np.log(g.mean()))", "float(np.log(g.mean()) - np.log(f.mean()))",
@@ -192,7 +224,7 @@ TUNE = [
     ),
     Mutant(
         "price: rows in every batch cost nothing", "tune/price.py",
-        "cost = (n + level.always + STEP_OVERHEAD)", "cost = (n + STEP_OVERHEAD)",
+        "rows, chains = n + level.always, 0", "rows, chains = n, 0",
         ROWS + "test_rows_are_put_into_every_batch_where_it_pays",
     ),
     Mutant(

@@ -85,7 +85,7 @@ def find_map(
       optimizer: an optax transformation (or one of its names, "sgd" with the learning rate
         as in optax.sgd(1e-5)); it sees the gradient of -log posterior of ALL the data,
         so that optax.sgd(h) is the handout's eq. (2.2) and (2.3). None: Newton's method
-        with the full batch up to 1000 parameters, else optax.adam.
+        with the full batch up to 2000 parameters, else optax.adam.
       gradient: the estimator, as for `sgld.sample`: SVRG(), SAGA(), ControlVariates() (its centre
         `init`, where none is given). None: Minibatch() with a batch_size, else Full().
       batch_size: rows per step (None: all); the rest of the likelihood is scaled up by N/n.

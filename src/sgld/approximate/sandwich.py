@@ -42,7 +42,7 @@ def sandwich(posterior: Posterior, data: Any, draws: Draws) -> Draws:
       posterior, data: those the draws were made from.
       draws: what `sgld.sample` returned.
 
-    Raises: UsageError without data, beyond 1000 parameters, where the curvature is not positive
+    Raises: UsageError without data, beyond 2000 parameters, where the curvature is not positive
     definite, where the draws are reported on another scale than they are sampled on, or where
     their temperature is not 1.
 

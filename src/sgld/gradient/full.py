@@ -12,10 +12,11 @@ from jaxtyping import Array
 from ..data.beside import each
 from ..data.source import Batch
 from ..problem.problem import Problem
+from ..problem.tiles import SHARED_TILE, in_tiles, tile_size
 from ..pytree import as_pytree
 from .estimate import Estimate
 
-__all__ = ["Full"]
+__all__ = ["Full", "goes_by_tiles"]
 
 ROWS = 2**16  # rows evaluated at once at the centre
 
@@ -53,7 +54,12 @@ class Full:
         """The exact log density, up to a constant; the entry x is not used."""
         if not problem.has_rows:
             return Estimate(problem.log_prior)
-        batch = problem.as_one_batch().source.fetch(jnp.int32(0))
+        whole = problem.as_one_batch()
+        if goes_by_tiles(self, problem):
+            tiled = in_tiles(whole, jnp.int32(0), SHARED_TILE)
+            assert tiled is not None
+            return Estimate(lambda z: problem.log_prior(z) + tiled(z))
+        batch = whole.source.fetch(jnp.int32(0))
         if self.base is None:
             return Estimate(
                 lambda z: problem.log_prior(z) + problem.log_likelihood(z, batch.rows, batch.weight)
@@ -67,6 +73,13 @@ class Full:
             return problem.log_prior(z) + jnp.sum(_moved(values, self.base, batch))
 
         return Estimate(relative)
+
+
+def goes_by_tiles(gradient: Any, problem: Problem) -> bool:
+    """Whether a step takes all rows, of so many numbers that they are read a tile at a time."""
+    if not isinstance(gradient, Full) or gradient.base is not None or not problem.has_rows:
+        return False
+    return tile_size(problem.as_one_batch(), SHARED_TILE) is not None
 
 
 def _moved(values: Array, base: Array, batch: Batch) -> Array:

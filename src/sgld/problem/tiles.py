@@ -18,9 +18,12 @@ from jaxtyping import Array, Float
 from ..data.memory import InMemory
 from .problem import Problem
 
-__all__ = ["batch_likelihood", "in_tiles"]
+__all__ = ["SHARED_TILE", "batch_likelihood", "in_tiles", "tile_size"]
 
 TILE = 2**17  # numbers in a tile's rows
+SHARED_TILE = (
+    2**21
+)  # and of all rows, which chains multiply together: shorter products are no faster
 FEWEST = 4  # tiles; fewer are one
 REREAD = 2  # parameters for each number of a row, up to which reading rows is what takes the time
 
@@ -34,9 +37,11 @@ def batch_likelihood(problem: Problem, x: Any) -> Callable[[Float[Array, " d"]],
     return lambda z: problem.log_likelihood(z, batch.rows, batch.weight)
 
 
-def in_tiles(problem: Problem, x: Any) -> Callable[[Float[Array, " d"]], Float[Array, ""]] | None:
-    """The same a tile at a time; None where that is no faster: of few numbers, or much work for each."""
-    size = _tile_size(problem)
+def in_tiles(
+    problem: Problem, x: Any, most: int | None = None
+) -> Callable[[Float[Array, " d"]], Float[Array, ""]] | None:
+    """The same a tile of `most` numbers at a time; None where that is no faster: of few numbers, or much work for each."""
+    size = tile_size(problem, most or TILE)
     if size is None:
         return None
     source: Any = problem.source
@@ -56,13 +61,13 @@ def in_tiles(problem: Problem, x: Any) -> Callable[[Float[Array, " d"]], Float[A
     return tiled
 
 
-def _tile_size(problem: Problem) -> int | None:
-    """Rows of a tile, as equal as can be; None where a batch is one."""
+def tile_size(problem: Problem, most: int) -> int | None:
+    """Rows of a tile of at most so many numbers, as equal as can be; None where a batch is one."""
     source = problem.source
     if type(source) is not InMemory or not source.uses_blocks:
         return None
     width = source.row_width
-    count = -(-source.block_size * width // TILE)
+    count = -(-source.block_size * width // most)
     if count < FEWEST or problem.dimension > REREAD * width:
         return None
     return -(-source.block_size // count)

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..gradient.estimate import Estimate
+from ..gradient.full import goes_by_tiles
 from ..probe.probe import Probe
 from ..problem.problem import Problem
 from ..pytree import as_pytree
@@ -33,7 +34,7 @@ from .moments import Batches, BatchMoments, begin_moments, with_draw
 __all__ = ["Carry", "Kept", "Kernel", "block_steps", "run_chunk", "start"]
 
 MAX_BLOCK = 512  # steps of noise drawn at once
-TRAJECTORIES = 8  # and of Hamiltonian Monte Carlo, each of which is many gradients
+LONG = 8  # and of long ones: a trajectory of many gradients, a gradient of a large table
 MAX_NUMBERS = 2**16  # normals drawn at once per chain, where more than one step fits
 
 
@@ -70,10 +71,11 @@ class Kernel:
 
     @property
     def block(self) -> int:
-        """B, the number of steps of a noise block; few where a step is a whole trajectory."""
+        """B, the number of steps of a noise block; few where a step is long, as a run is whole blocks."""
         most = block_steps(self.problem.dimension)
-        whole = isinstance(self.sampler, (HMC, ConfinedHMC))
-        return min(most, TRAJECTORIES) if whole else most
+        long = isinstance(self.sampler, (HMC, ConfinedHMC))
+        long = long or goes_by_tiles(self.gradient, self.problem)
+        return min(most, LONG) if long else most
 
     def kept(self, z: Float[Array, "chain d"]) -> Any:
         """What `keep` makes of every chain's position."""

@@ -107,8 +107,10 @@ def sample(
         is "reshuffle", but "independent" with control variates.
       batch_size: rows per step.
       num_chains: independent chains, each with its own data order; "auto": 4, or 64 where the
-        posterior is far from Gaussian, full gradients are cheap, and the library samples exactly.
-      num_draws: kept draws per chain ("auto": 1000, more for a small tolerance; 200 to 800 of 64 exact chains).
+        posterior is far from Gaussian, full gradients are cheap, and the library samples exactly, or
+        where every step takes all rows of a large table, which they read together.
+      num_draws: kept draws per chain ("auto": 1000 of 4 chains, as many together of 64, more for a small
+        tolerance; 200 to 800 of 64 exact chains).
       ess: go on until every parameter has this many effective draws.
       burn_in: steps before the first draw.
       thin: steps per kept draw.

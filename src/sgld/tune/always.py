@@ -62,7 +62,7 @@ def rows_note(
     """
     N = problem.num_data
     if isinstance(gradient, Full) and N > MANY:
-        return (f"so many of the {N:,} rows matter that every step takes all of them.",)
+        return (f"every step takes all {N:,} rows: batches that would cost less are too noisy.",)
     if always is None or not len(always):
         return ()
     share = _share(problem, laplace, always)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+from jaxtyping import Float
 
 from ..draws.plan import Plan
 from ..draws.setup import Setup
@@ -36,7 +37,7 @@ from .estimator import (
 from .levels import Levels, dense_levels, marginal_levels, no_noise
 from .metric import factor_of, settled
 from .misfit import misfit
-from .price import Choice, corrected_step, priced_choice
+from .price import CORRECTED_STEP, Choice, corrected_step, priced_choice, together
 
 __all__ = ["CORRECTABLE", "from_curvature", "from_lowrank"]
 
@@ -63,7 +64,8 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
     misfitting, always, notes = None, None, ()
     if not problem.has_rows:
         gradient = Full() if is_auto(ask.gradient) else ask.gradient
-        choice = Choice(gradient, 0, "independent", correctable, 0.0)
+        longest = CORRECTED_STEP if correctable else np.inf
+        choice = Choice(gradient, 0, "independent", correctable, 0.0, longest=longest)
     else:
         levels: tuple[Levels, Levels] = (no_noise, no_noise)
         survey = None
@@ -76,7 +78,8 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
                 partial(dense_levels, survey.plain, factor, thrown),
                 partial(dense_levels, survey.centred, factor, thrown),
             )
-        choice = priced_choice(problem.source, levels, ask, correctable, bias, T)
+        whole = together(problem, ask, nu, bias)
+        choice = priced_choice(problem.source, levels, ask, correctable, bias, T, whole=whole)
         if survey is not None:
             rows = rows_of(survey, choice.gradient, choice.always)
             notes = rows_note(problem, laplace, choice.gradient, rows)
@@ -85,11 +88,9 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
         problem = problem.with_always(always, ask.seed)
     gradient = prepared(choice.gradient, problem, laplace.center)
     measured = finite(measure(problem, gradient, laplace, T, ask.seed))
-    white = factor.T @ measured @ factor
-    values, turn = np.linalg.eigh(white)
     correction = None
     if choice.corrected:
-        values = np.maximum(values, 0.0)
+        values, turn = _variances(factor.T @ measured @ factor)
         h = min(choice.longest, corrected_step(values[-1], T))
         factor, correction = factor @ turn, problem.array(values)
     law = stationary_law(problem, laplace, factor, measured, sampler_of(ask))
@@ -99,12 +100,21 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
         D = Dense(laplace.covariance, factor).prepare(problem.layout)
     schedule = as_schedule(h, "step_size")
     setup = Setup(
-        sampler_of(ask, correction), gradient, D, schedule, *problem.batches, always=always
-    )
+        sampler_of(ask, correction), gradient, D, schedule, *problem.batches, num_chains=choice.chains,
+        always=always,
+    )  # fmt: skip
     surveyed = not isinstance(gradient, Full)
     return Plan(
         setup, known, problem.num_data, law, surveyed=surveyed, misfit=misfitting, notes=notes
     )
+
+
+def _variances(noise: Float[np.ndarray, "d d"]) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues, none below 0, and eigenvectors; those of exact gradients without a search for them."""
+    if not noise.any():
+        return np.zeros(len(noise)), np.eye(len(noise))
+    values, turn = np.linalg.eigh(noise)
+    return np.maximum(values, 0.0), turn
 
 
 def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
@@ -116,7 +126,7 @@ def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan
         raise no_step(ask)
     laplace, nu = known.gaussian, known.nu
     assert isinstance(laplace, LowRankLaplace) and nu is not None
-    bias, V, longest, always = ask.tolerance / 2, 0.0, np.inf, None
+    bias, V, longest, always, chains = ask.tolerance / 2, 0.0, np.inf, None, 0
     stiffest = 1 + laplace.departure
     gradient = Full() if is_auto(ask.gradient) else ask.gradient
     if problem.has_rows:
@@ -125,8 +135,10 @@ def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan
         if not isinstance(ask.gradient, Full):
             survey = row_noise(problem, laplace.tempered(T), ask.seed)
             levels = marginal_levels(problem, survey, laplace.tempered(T), T)
-        choice = priced_choice(problem.source, levels, ask, False, bias, T, 1 / stiffest)
+        whole, most = together(problem, ask, nu, bias), 1 / stiffest
+        choice = priced_choice(problem.source, levels, ask, False, bias, T, most, whole)
         gradient, V, longest = choice.gradient, finite(choice.noise), choice.longest
+        chains = choice.chains
         if survey is not None and choice.always:
             always = problem.called(rows_of(survey, gradient, choice.always), ask.seed)
         problem = in_batches(problem, choice.batch_size, choice.order, gradient)
@@ -137,7 +149,9 @@ def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan
     law = of_sampler(one, sampler_of(ask))
     h = min(largest_step(law, bias, T), 1 / stiffest, longest) / _caution(nu)
     D, schedule = laplace.metric.prepare(problem.layout), as_schedule(h, "step_size")
-    setup = Setup(sampler_of(ask), gradient, D, schedule, *problem.batches, always=always)
+    setup = Setup(
+        sampler_of(ask), gradient, D, schedule, *problem.batches, num_chains=chains, always=always
+    )
     surveyed = not isinstance(gradient, Full)
     return Plan(setup, known, problem.num_data, law, surveyed=surveyed)
 

@@ -13,17 +13,18 @@ from .exact_price import DRAWS
 
 __all__ = ["with_lengths"]
 
-DEFAULT_DRAWS = 1000
+DEFAULT_DRAWS = 1000  # of each of four chains
 SHORT, LONG = 10**5, 10**8  # most steps of a chain that the library takes by itself
 LEAST, MOST_ROW_STEPS = 2000, 2**26  # steps, and rows x steps, where an optimiser chose the starts
 MOST_DRAWS, FEWEST = 10**5, 50  # most draws, and those that max_steps leaves by less thinning
+FORGETS = 0.7  # share that a step forgets from which every step is a draw: nine tenths of an independent one
 ADAPTING = 1000  # least burn-in of an adaptive preconditioner
 
 
 def with_lengths(plan: Plan, ask: Request) -> Plan:
     """The plan with those of its setup."""
     setup = plan.setup
-    num_chains = ask.chains(setup.num_chains or CHAINS if setup.exact else 4)
+    num_chains = ask.chains(setup.num_chains or (CHAINS if setup.exact else 4))
     if setup.exact:
         return replace(
             plan, setup=replace(setup, num_chains=num_chains, **_exact(plan, ask, num_chains))
@@ -41,16 +42,18 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
     if not is_auto(ask.thin):
         thin = int(ask.thin)
     elif is_auto(ask.step_size):
-        thin = max(1, min(longest // DEFAULT_DRAWS, _whole(1 / rate)))
+        apart = 1 if rate >= FORGETS else _whole(1 / rate)
+        thin = max(1, min(longest // DEFAULT_DRAWS, apart))
     else:
         thin = 1
     num_draws = ask.num_draws
     if is_auto(num_draws):
         decay = (1 - min(rate, 1.0)) ** (2 * thin)
         needed = 2 / ask.tolerance**2 * (1 + decay) / (1 - decay) / num_chains
-        num_draws = max(DEFAULT_DRAWS, _whole(min(1.25 * needed, MOST_DRAWS)))
+        least = 4 * DEFAULT_DRAWS // num_chains if is_auto(ask.num_chains) else DEFAULT_DRAWS
+        num_draws = max(least, _whole(min(1.25 * needed, MOST_DRAWS)))
         if plan.law is None or not is_auto(ask.step_size):
-            num_draws = DEFAULT_DRAWS
+            num_draws = least
     if ask.max_steps is not None:
         if is_auto(ask.burn_in):
             burn_in = min(burn_in, ask.max_steps // 4)
