@@ -91,7 +91,7 @@ NETWORKS = [
     ),
     Mutant(
         "injected: exact chains accept by counts", "tune/from_chains.py",
-        'open_ and ask.noise != "binomial" and problem', "open_ and problem",
+        'open_ and ask.noise != "binomial" and dense_pays', "open_ and dense_pays",
         INJECTED + "test_exact_chains_are_not_chosen_where_counts_are_asked_for",
     ),
     Mutant(

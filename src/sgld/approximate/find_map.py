@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from ..checks import whole_number
 from ..errors import UsageError
-from ..gaussian.mode import NEWTON_LIMIT, newton_mode
+from ..gaussian.mode import dense_pays, newton_mode
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
 from ..pace import Work
@@ -85,7 +85,7 @@ def find_map(
       optimizer: an optax transformation (or one of its names, "sgd" with the learning rate
         as in optax.sgd(1e-5)); it sees the gradient of -log posterior of ALL the data,
         so that optax.sgd(h) is the handout's eq. (2.2) and (2.3). None: Newton's method
-        with the full batch up to 2000 parameters, else optax.adam.
+        with the full batch up to 1000 parameters, or 2000 where rows are few, else optax.adam.
       gradient: the estimator, as for `sgld.sample`: SVRG(), SAGA(), ControlVariates() (its centre
         `init`, where none is given). None: Minibatch() with a batch_size, else Full().
       batch_size: rows per step (None: all); the rest of the likelihood is scaled up by N/n.
@@ -134,7 +134,7 @@ def find_map(
         problem = problem.with_batches(batch_size, order)
     z = problem.start
     plain = optimizer is None and gradient is None and batch_size is None
-    if plain and problem.dimension <= NEWTON_LIMIT:
+    if plain and dense_pays(problem):
         found, value, steps, converged = newton_mode(problem, z, num_steps or 100)
         path = None
     else:

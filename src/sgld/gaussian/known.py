@@ -31,8 +31,8 @@ from .lowrank import (
 from .mode import (
     EMPTY,
     FEW,
-    NEWTON_LIMIT,
     AtMode,
+    dense_pays,
     gaussian_at_mode,
     more_modes,
     newton_mode,
@@ -116,7 +116,7 @@ def find_out(problem: Problem, seed: int, temperature: float, *, by_hand: bool) 
     `by_hand`: a step size was given, so that neither an improper posterior nor hundreds of passes
     over the data are the library's business.
     """
-    if problem.dimension <= NEWTON_LIMIT:
+    if dense_pays(problem):
         return _by_newton(problem, seed, temperature, check=not by_hand)
     if not by_hand and affordable(problem):
         return _by_lanczos(problem, seed, temperature)

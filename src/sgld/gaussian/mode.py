@@ -21,6 +21,7 @@ from .unshown import SEARCHED, beside
 __all__ = [
     "NEWTON_LIMIT",
     "AtMode",
+    "dense_pays",
     "gaussian_at_mode",
     "more_modes",
     "newton_mode",
@@ -41,7 +42,17 @@ CONVERGED = 1e-6  # a Newton decrement
 CHORDS = 20  # steps with one curvature
 PATIENCE = 25  # steps; a path in time of 103 states found its mode after 18
 EMPTY = np.zeros(0, np.int64)
-NEWTON_LIMIT = 2000  # parameters up to which a dense curvature is formed
+NEWTON_LIMIT = (
+    2000  # parameters up to which a dense curvature is formed, and without being asked for
+)
+# from so many parameters as long as it is of so many rows times squared parameters: a pass of seconds
+USUAL, AFFORDABLE = 1000, 2**37
+
+
+def dense_pays(problem: Problem) -> bool:
+    """Whether a dense curvature is formed without being asked for."""
+    d = problem.dimension
+    return d <= USUAL or (d <= NEWTON_LIMIT and problem.num_data * d**2 <= AFFORDABLE)
 
 
 @stage("mode")

@@ -33,7 +33,7 @@ from ..draws.origin import Origin
 from ..draws.verdict import Verdict
 from ..errors import UsageError, did_you_mean
 from ..gaussian.known import Known, surroundings
-from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
+from ..gaussian.mode import dense_pays, gaussian_at_mode
 from ..metropolis.energy import Around, around
 from ..posterior import Posterior
 from ..problem.prepare import prepare
@@ -178,7 +178,7 @@ def _centers(
     half of the chains at most. Around its start where there is no mode.
     """
     start = np.zeros((1, problem.dimension))
-    if problem.dimension > NEWTON_LIMIT:
+    if not dense_pays(problem):
         return around(problem, problem.start), Known(), 1, start
     at = gaussian_at_mode(problem)
     if not (at.converged and at.gaussian.positive_definite):

@@ -25,7 +25,7 @@ from ..draws.setup import Setup
 from ..gaussian.dense import Laplace, laplace_at
 from ..gaussian.diagonal import squared_gradients
 from ..gaussian.known import Known
-from ..gaussian.mode import NEWTON_LIMIT
+from ..gaussian.mode import dense_pays
 from ..gaussian.noise import TUNING
 from ..gaussian.row_noise import row_noise
 from ..gradient.control_variates import ControlVariates
@@ -64,7 +64,7 @@ def from_chains(
     """
     given = (ask.sampler, ask.gradient, ask.preconditioner, ask.batch_size, ask.order)
     open_ = all(is_auto(value) for value in given)
-    if not (open_ and ask.noise != "binomial" and problem.dimension <= NEWTON_LIMIT and T == 1):
+    if not (open_ and ask.noise != "binomial" and dense_pays(problem) and T == 1):
         return None
     if any(doubt.kind != "tails" for doubt in known.doubts):
         return (

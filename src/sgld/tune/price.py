@@ -75,7 +75,8 @@ def together(problem: Problem, ask: Request, nu: float, bias: float) -> Together
     if not isinstance(problem.source, InMemory) or problem.mesh is not None:
         return Together(step=step)
     width = problem.source.row_width
-    many = is_auto(ask.num_chains) and problem.num_data * width > LARGE
+    open_ = is_auto(ask.num_chains) and is_auto(ask.num_draws)  # 1000 draws are asked of 4 chains
+    many = open_ and problem.num_data * width > LARGE
     chains = CHAINS if many else ask.chains()
     own, fetched = row_price(problem), FETCHED * width
     return Together(CHAINS if many else 0, (own + fetched / chains) / (own + fetched), step)

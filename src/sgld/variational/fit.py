@@ -23,7 +23,7 @@ from jaxtyping import Array, Int
 from ..checks import positive_number, whole_number
 from ..errors import RunError, UsageError, did_you_mean
 from ..gaussian.dense import Laplace
-from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
+from ..gaussian.mode import NEWTON_LIMIT, dense_pays, gaussian_at_mode
 from ..pace import Work
 from ..posterior import Posterior
 from ..problem.prepare import prepare
@@ -162,7 +162,7 @@ def _check(family, optimizer, num_steps, batch_size, num_samples, kl_weights, in
 
 def _laplace(problem: Problem) -> Laplace | None:
     """The Gaussian at the mode near the start, where there is one."""
-    if problem.dimension > NEWTON_LIMIT:
+    if not dense_pays(problem):
         return None
     laplace, _, converged = gaussian_at_mode(problem)
     return laplace if converged and laplace.positive_definite else None
