@@ -34,7 +34,7 @@ TUNE = [
     ),
     Mutant(
         "price: a corrected step of exact gradients, however far from a Gaussian", "tune/price.py",
-        "np.clip(4 * bias / np.sqrt(max(nu, 1e-12)), CORRECTED_STEP, EXACT_STEP)", "EXACT_STEP",
+        "np.clip(most, CORRECTED_STEP, EXACT_STEP)", "EXACT_STEP",
         WIDE + "test_the_step_of_exact_gradients_leaves_half_of_the_tolerance",
     ),
     Mutant(

@@ -271,6 +271,6 @@ def _phase(problem: Problem, plan: Plan, draws: Draws, own: np.ndarray | None) -
     step = np.repeat(draws.step_size[draws.healthy].reshape(-1, 1), 1, axis=1)
     second = g.T @ (step * g) / len(g)
     error = second / (law.a[:, None] + law.a[None, :])
-    wrong = np.einsum("mi,ij,mj->m", law.out, error, law.out)
+    wrong = np.sum((law.out @ error) * law.out, axis=1)
     true = temperature * np.einsum("mi,i,mi->m", law.out, 1 / law.a, law.out)
     return {"excess": np.sqrt(1 + wrong / true) - 1, "noise_ratio": noise_ratio}

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from .histogram import Histogram
+from .mixing import GROUPS, MANY_CHAINS
 
 __all__ = ["Moments"]
 
@@ -60,10 +61,16 @@ class Moments:
             return self.var(chains) / self.mcse(chains) ** 2
 
     def r_hat(self, chains: Chains) -> Values:
-        """Gelman & Rubin's (1992) R-hat, of the means of whole chains; NaN for one chain."""
+        """Gelman & Rubin's (1992) R-hat, of the means of whole chains; NaN for one chain.
+
+        Of the means of GROUPS groups where chains are many, as `draws.mixing` has it.
+        """
         if len(chains) < 2:
             return np.full(self.chain_mean.shape[1], np.nan)
-        within = self.chain_square[chains].mean(axis=0, dtype=np.float64)
-        between = self.chain_mean[chains].astype(np.float64).var(axis=0, ddof=1)
+        groups = len(chains) if len(chains) <= MANY_CHAINS else GROUPS
+        chains = chains[: len(chains) // groups * groups].reshape(groups, -1)
+        means = self.chain_mean[chains].astype(np.float64)
+        square = self.chain_square[chains].mean(axis=1, dtype=np.float64) + means.var(axis=1)
+        within, between = square.mean(axis=0), means.mean(axis=1).var(axis=0, ddof=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.sqrt(1 + between / within)

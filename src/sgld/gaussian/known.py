@@ -31,6 +31,7 @@ from .lowrank import (
 from .mode import (
     EMPTY,
     FEW,
+    USUAL,
     AtMode,
     dense_pays,
     gaussian_at_mode,
@@ -116,7 +117,7 @@ def find_out(problem: Problem, seed: int, temperature: float, *, by_hand: bool) 
     `by_hand`: a step size was given, so that neither an improper posterior nor hundreds of passes
     over the data are the library's business.
     """
-    if dense_pays(problem):
+    if problem.dimension <= USUAL or (not by_hand and dense_pays(problem)):
         return _by_newton(problem, seed, temperature, check=not by_hand)
     if not by_hand and affordable(problem):
         return _by_lanczos(problem, seed, temperature)

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from scipy.linalg import cho_factor, cho_solve
 
 from ..problem import sums
+from ..problem.operations import gradient_price
 from ..problem.problem import Problem
 from ..stages import counted, stage
 from .dense import Laplace, laplace_at
@@ -42,17 +43,15 @@ CONVERGED = 1e-6  # a Newton decrement
 CHORDS = 20  # steps with one curvature
 PATIENCE = 25  # steps; a path in time of 103 states found its mode after 18
 EMPTY = np.zeros(0, np.int64)
-NEWTON_LIMIT = (
-    2000  # parameters up to which a dense curvature is formed, and without being asked for
-)
-# from so many parameters as long as it is of so many rows times squared parameters: a pass of seconds
-USUAL, AFFORDABLE = 1000, 2**37
+NEWTON_LIMIT = 2000  # parameters up to which a dense curvature is formed
+# and beyond so many, where nobody asked for it, in so many predicted seconds: 2,000 of 20,000 rows take 4
+USUAL, AFFORDABLE = 1000, 5.0
 
 
 def dense_pays(problem: Problem) -> bool:
     """Whether a dense curvature is formed without being asked for."""
     d = problem.dimension
-    return d <= USUAL or (d <= NEWTON_LIMIT and problem.num_data * d**2 <= AFFORDABLE)
+    return d <= USUAL or (d <= NEWTON_LIMIT and d * gradient_price(problem).each <= AFFORDABLE)
 
 
 @stage("mode")
@@ -69,7 +68,8 @@ def newton_mode(
     within .001 posterior sd; or where a step has `arrived` at a place that the caller knows. Where the curvature J is not positive definite, or a step
     does not raise the density, J + mu diag|J| is used with growing mu. With rows and many parameters, as
     in a network, a curvature that is indefinite PATIENCE steps on end is a saddle's, and the search stops;
-    one that is definite serves for further steps as long as they are good ones: it costs d gradients.
+    one that is definite serves for further steps as long as they are good ones: it costs d gradients. `steps`
+    are those with a curvature of their own; the last decrement may be by one of a place before.
     """
     array = problem.on_host
     at = lambda q: _Point(q, *sums.value_and_gradient(problem, array(q)))  # noqa: E731

@@ -122,7 +122,7 @@ class Law:
 
     def ratio_of(self, covariance: Matrix, temperature: float) -> Float[np.ndarray, " m"]:
         """sd of the reported parameters under a covariance S over that of the posterior; NaN of a constant."""
-        wrong = np.einsum("mi,ij,mj->m", self.out, covariance, self.out)
+        wrong = np.sum((self.out @ covariance) * self.out, axis=1)
         true = np.einsum("mi,i,mi->m", self.out, temperature / self.a, self.out)
         with np.errstate(invalid="ignore"):
             return np.sqrt(wrong / true)

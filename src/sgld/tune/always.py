@@ -86,4 +86,4 @@ def _share(
     some = replace(problem, data=InMemory.some(problem.source, rows))
     z, S = problem.array(laplace.center), laplace.covariance
     H = np.asarray(sums.curvature(some, z), np.float64) - np.asarray(sums.prior_curvature(some, z))
-    return np.clip(np.einsum("ij,jk,ki->i", S, H, S) / np.diag(S), 0.0, 1.0)
+    return np.clip(np.sum((S @ H) * S, axis=1) / np.diag(S), 0.0, 1.0)

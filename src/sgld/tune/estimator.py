@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 DEFAULT_BATCH = 100
+MOST = 10_000  # differences of two batches' gradients that their covariance is measured from
 
 
 def sampler_of(ask: Request, correction: Any = None) -> Any:
@@ -125,7 +126,7 @@ def measure(
         return np.zeros((d, d))
     if isinstance(gradient, Minibatch) and source.uses_blocks:
         return noise.block_noise(problem, laplace.center)
-    count = max(512, 10 * d, min(2048, 2**16 // d))
+    count = max(512, min(10 * d, MOST), min(2048, 2**16 // d))
     return noise.estimator_noise(problem, gradient, laplace.tempered(T or 1.0), seed, count)
 
 

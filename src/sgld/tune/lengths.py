@@ -17,7 +17,7 @@ DEFAULT_DRAWS = 1000  # of each of four chains
 SHORT, LONG = 10**5, 10**8  # most steps of a chain that the library takes by itself
 LEAST, MOST_ROW_STEPS = 2000, 2**26  # steps, and rows x steps, where an optimiser chose the starts
 MOST_DRAWS, FEWEST = 10**5, 50  # most draws, and those that max_steps leaves by less thinning
-FORGETS = 0.7  # share that a step forgets from which every step is a draw: nine tenths of an independent one
+FORGETS = 0.7  # share that a step forgets from which every step is a draw: for a variance .84 independent ones
 ADAPTING = 1000  # least burn-in of an adaptive preconditioner
 
 

@@ -10,27 +10,29 @@ import numpy as np
 from ..data.memory import InMemory
 from ..data.source import Source
 from ..gradient.control_variates import ControlVariates
-from ..gradient.full import Full
+from ..gradient.full import Full, goes_by_tiles
 from ..gradient.minibatch import Minibatch
 from ..law.affine import of_sampler
 from ..law.overdamped import Law, largest_step
 from ..problem.operations import row_price
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
+from ..sampler.sgld import SGLD
 from .estimator import is_centred, sampler_of
 from .levels import Level, Levels
 
 __all__ = ["FETCHED", "Choice", "Together", "corrected_step", "priced_choice", "together"]
 
 FETCHED = 5e-10  # seconds of a number of a row that is taken out of the table
-# numbers in a table beyond which full gradients are taken by more chains, and how many: a step of a chain at
-# 20,000 x 1,000 takes 3.4 ms of 4, 1.3 of 16, 1.1 of 32, .7 of 64
-LARGE, CHAINS = 2**23, 64
+# that take gradients of a large table together: a step of each at 20,000 x 1,000 takes 3.4 ms of 4, 1.3 of 16,
+# 1.1 of 32, .7 of 64; of a posterior that is nearly Gaussian, as each of so many goes a short way
+CHAINS, NEAR = 64, 0.3
 
 STEP_OVERHEAD = 32  # rows whose gradients cost as much as a step's fixed part
 # largest step under noise correction, in units of the posterior; .15: 1.75 times the steps
 CORRECTED_STEP = 0.3
-EXACT_STEP = 0.8  # and of exact gradients near a Gaussian
+# and of exact gradients near a Gaussian, for so much of an sd's error at most
+EXACT_STEP, TOLERATED = 0.8, 0.025
 STABLE = 0.5  # largest step times the curvature of a batch apart from that of all rows
 THROWN = 3.0  # sds that the largest row of a batch may move a chain by in a step
 WORTH = 0.9  # of the cost without them, that rows in every batch must get down to
@@ -69,16 +71,18 @@ def together(problem: Problem, ask: Request, nu: float, bias: float) -> Together
     A row costs a chain row_price + FETCHED width where it takes it by itself, row_price + FETCHED
     width / chains where all take it. With an exact gradient a corrected step h whitens to the variance
     1 + h (E U'' - 1) / 2, U'' the curvature over the metric's, and (E U'' - 1)^2 is at most nu: the
-    sd is within `bias` up to h = 4 bias / nu^{1/2}.
+    sd is within `bias` up to h = 4 bias / nu^{1/2}. Many chains where nobody asked for lengths of any.
     """
-    step = float(np.clip(4 * bias / np.sqrt(max(nu, 1e-12)), CORRECTED_STEP, EXACT_STEP))
+    most = 4 * min(bias, TOLERATED) / np.sqrt(max(nu, 1e-12))
+    step = float(np.clip(most, CORRECTED_STEP, EXACT_STEP))
     if not isinstance(problem.source, InMemory) or problem.mesh is not None:
         return Together(step=step)
-    width = problem.source.row_width
-    open_ = is_auto(ask.num_chains) and is_auto(ask.num_draws)  # 1000 draws are asked of 4 chains
-    many = open_ and problem.num_data * width > LARGE
+    lengths = (ask.num_chains, ask.num_draws, ask.burn_in, ask.thin)
+    many = all(map(is_auto, lengths)) and ask.max_steps is None and ask.max_seconds is None
+    many = many and type(sampler_of(ask)) is SGLD and nu < NEAR
+    many = many and goes_by_tiles(Full(), problem)
     chains = CHAINS if many else ask.chains()
-    own, fetched = row_price(problem), FETCHED * width
+    own, fetched = row_price(problem), FETCHED * problem.source.row_width
     return Together(CHAINS if many else 0, (own + fetched / chains) / (own + fetched), step)
 
 

@@ -78,7 +78,7 @@ def bayes_by_backprop(
       num_samples: draws of q per step; of Gaussians in antithetic pairs.
       kl_weights: of the blocks of a pass: "uniform" 1/K, or "geometric" 2^{K-b}/(2^K - 1).
       init_sd: sd of q at the start, in free coordinates, around init. None: start from the
-        Gaussian at the mode and optimise in its units (up to 2000 parameters, where there is
+        Gaussian at the mode and optimise in its units (up to 1000 parameters, or 2000 where rows are few, where there is
         one); elsewhere .05.
       seed: of everything random.
       progress: as for `sgld.sample`.

@@ -27,7 +27,9 @@ PROBLEM = prepare(MODEL, (X, Y), jnp.zeros(D))
 
 def request(**given):
     names = {name: "auto" for name in Request.__dataclass_fields__}
-    return Request(**{**names, "tolerance": 0.05, "seed": 0, **given})
+    return Request(
+        **{**names, "tolerance": 0.05, "seed": 0, "max_steps": None, "max_seconds": None, **given}
+    )
 
 
 def newton(start, y=Y):
@@ -68,28 +70,46 @@ def test_a_curvature_that_no_longer_serves_is_taken_anew(monkeypatch):
     assert np.sqrt((z - mode) @ J @ (z - mode)) < 0.01
 
 
-def test_a_row_of_a_table_that_is_read_together_costs_less(monkeypatch):
+def test_a_row_of_a_table_that_is_read_together_costs_less():
     own, fetched = row_price(PROBLEM), price.FETCHED * (D + 1)
     four = price.together(PROBLEM, request(), 1.0, 0.025)
     assert four.chains == 0 and four.step == price.CORRECTED_STEP
     assert four.row == pytest.approx((own + fetched / 4) / (own + fetched))
     assert price.together(PROBLEM, request(num_chains=2), 1.0, 0.025).row > four.row
-    monkeypatch.setattr(price, "LARGE", N * D)
-    many = price.together(PROBLEM, request(), 1.0, 0.025)
-    assert many.chains == price.CHAINS and many.row < four.row
-    assert price.together(PROBLEM, request(num_chains=2), 1.0, 0.025).chains == 0
 
 
 @pytest.mark.parametrize("nu, step", [(0.3, 0.3), (0.04, 0.5), (1e-6, 0.8), (0.0, 0.8)])
 def test_the_step_of_exact_gradients_leaves_half_of_the_tolerance(nu, step):
-    assert price.together(PROBLEM, request(), nu, 0.025).step == pytest.approx(step)
+    for bias in (0.025, 0.1):
+        assert price.together(PROBLEM, request(), nu, bias).step == pytest.approx(step)
+
+
+def test_a_dense_curvature_beyond_1000_parameters_is_one_of_seconds():
+    row = lambda b, x: -0.5 * (x @ b) ** 2  # noqa: E731
+    wide = sgld.Posterior(lambda b: -0.5 * jnp.sum(b**2), row)
+    few, many = (
+        prepare(wide, np.zeros((n, 1500), np.float32), jnp.zeros(1500)) for n in (100, 10**5)
+    )
+    assert search.dense_pays(few) and not search.dense_pays(many) and search.dense_pays(PROBLEM)
+    cubes = sgld.Posterior(lambda b: -jnp.sum(jnp.linalg.cholesky(jnp.outer(b, b) + jnp.eye(1500))))
+    assert not search.dense_pays(prepare(cubes, None, jnp.ones(1500)))
 
 
 @pytest.fixture
 def as_if_large(monkeypatch):
-    monkeypatch.setattr(price, "LARGE", 1)
     monkeypatch.setattr("sgld.gradient.full.SHARED_TILE", N * D // 4)
     monkeypatch.setattr(tiles, "SHARED_TILE", N * D // 4)
+
+
+@pytest.mark.usefixtures("as_if_large")
+def test_many_chains_are_taken_of_what_is_left_open_and_nearly_gaussian():
+    def chains(nu=0.1, **given):
+        return price.together(PROBLEM, request(**given), nu, 0.025).chains
+
+    assert chains() == chains(sampler=sgld.SGLD(None)) == price.CHAINS
+    assert chains(nu=0.3) == chains(sampler=sgld.BAOA()) == 0
+    for name in ("num_chains", "num_draws", "burn_in", "thin", "max_steps", "max_seconds"):
+        assert chains(**{name: 10}) == 0, name
 
 
 @pytest.mark.usefixtures("as_if_large")
