@@ -83,14 +83,14 @@ def fitted(problem: Problem, given: dict[str, Any]) -> sgld.Draws:
 
 
 def weights() -> Problem:
-    """More parameters than a dense curvature is formed for: 1,024 slopes, 200 rows."""
+    """More parameters than a dense curvature is formed for: 2,100 slopes, 200 rows."""
     rng = np.random.default_rng(51)
-    X = rng.standard_normal((200, 1024)).astype(np.float32)
+    X = rng.standard_normal((200, 2100)).astype(np.float32)
     y = X[:, :5].sum(1) + rng.standard_normal(200).astype(np.float32)
     posterior = sgld.Posterior(
         lambda b: -0.5 * jnp.sum(b**2), lambda b, row: -0.5 * (row[1] - row[0] @ b) ** 2
     )
-    return Problem("weights", posterior, (X, y), jnp.zeros(1024), None)
+    return Problem("weights", posterior, (X, y), jnp.zeros(2100), None)
 
 
 def module() -> Problem:

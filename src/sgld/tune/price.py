@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.memory import InMemory
 from ..data.source import Source
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full, goes_by_tiles
@@ -66,21 +65,20 @@ class Together(NamedTuple):
 
 
 def together(problem: Problem, ask: Request, nu: float, bias: float) -> Together:
-    """A table in memory is read once for all chains, by products of matrices.
+    """A large table in memory is read once for all chains, by products of matrices.
 
     A row costs a chain row_price + FETCHED width where it takes it by itself, row_price + FETCHED
     width / chains where all take it. With an exact gradient a corrected step h whitens to the variance
     1 + h (E U'' - 1) / 2, U'' the curvature over the metric's, and (E U'' - 1)^2 is at most nu: the
     sd is within `bias` up to h = 4 bias / nu^{1/2}. Many chains where nobody asked for lengths of any.
     """
+    if problem.mesh is not None or not goes_by_tiles(Full(), problem):
+        return Together()
     most = 4 * min(bias, TOLERATED) / np.sqrt(max(nu, 1e-12))
     step = float(np.clip(most, CORRECTED_STEP, EXACT_STEP))
-    if not isinstance(problem.source, InMemory) or problem.mesh is not None:
-        return Together(step=step)
     lengths = (ask.num_chains, ask.num_draws, ask.burn_in, ask.thin)
     many = all(map(is_auto, lengths)) and ask.max_steps is None and ask.max_seconds is None
     many = many and type(sampler_of(ask)) is SGLD and nu < NEAR
-    many = many and goes_by_tiles(Full(), problem)
     chains = CHAINS if many else ask.chains()
     own, fetched = row_price(problem), FETCHED * problem.source.row_width
     return Together(CHAINS if many else 0, (own + fetched / chains) / (own + fetched), step)

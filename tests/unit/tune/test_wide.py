@@ -42,6 +42,12 @@ def newton(start, y=Y):
     return b, J
 
 
+@pytest.fixture
+def as_if_large(monkeypatch):
+    monkeypatch.setattr("sgld.gradient.full.SHARED_TILE", N * D // 4)
+    monkeypatch.setattr(tiles, "SHARED_TILE", N * D // 4)
+
+
 def test_one_curvature_serves_for_several_steps_to_the_same_mode(monkeypatch):
     taken = []
     curvature = search.sums.curvature
@@ -70,6 +76,7 @@ def test_a_curvature_that_no_longer_serves_is_taken_anew(monkeypatch):
     assert np.sqrt((z - mode) @ J @ (z - mode)) < 0.01
 
 
+@pytest.mark.usefixtures("as_if_large")
 def test_a_row_of_a_table_that_is_read_together_costs_less():
     own, fetched = row_price(PROBLEM), price.FETCHED * (D + 1)
     four = price.together(PROBLEM, request(), 1.0, 0.025)
@@ -78,6 +85,7 @@ def test_a_row_of_a_table_that_is_read_together_costs_less():
     assert price.together(PROBLEM, request(num_chains=2), 1.0, 0.025).row > four.row
 
 
+@pytest.mark.usefixtures("as_if_large")
 @pytest.mark.parametrize("nu, step", [(0.3, 0.3), (0.04, 0.5), (1e-6, 0.8), (0.0, 0.8)])
 def test_the_step_of_exact_gradients_leaves_half_of_the_tolerance(nu, step):
     for bias in (0.025, 0.1):
@@ -93,12 +101,6 @@ def test_a_dense_curvature_beyond_1000_parameters_is_one_of_seconds():
     assert search.dense_pays(few) and not search.dense_pays(many) and search.dense_pays(PROBLEM)
     cubes = sgld.Posterior(lambda b: -jnp.sum(jnp.linalg.cholesky(jnp.outer(b, b) + jnp.eye(1500))))
     assert not search.dense_pays(prepare(cubes, None, jnp.ones(1500)))
-
-
-@pytest.fixture
-def as_if_large(monkeypatch):
-    monkeypatch.setattr("sgld.gradient.full.SHARED_TILE", N * D // 4)
-    monkeypatch.setattr(tiles, "SHARED_TILE", N * D // 4)
 
 
 @pytest.mark.usefixtures("as_if_large")
