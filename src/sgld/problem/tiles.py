@@ -21,9 +21,7 @@ from .problem import Problem
 __all__ = ["SHARED_TILE", "batch_likelihood", "in_tiles", "tile_size"]
 
 TILE = 2**17  # numbers in a tile's rows
-SHARED_TILE = (
-    2**21
-)  # and of all rows, which chains multiply together: shorter products are no faster
+SHARED_TILE = 2**21  # and of all rows, which chains multiply together
 FEWEST = 4  # tiles; fewer are one
 REREAD = 2  # parameters for each number of a row, up to which reading rows is what takes the time
 
