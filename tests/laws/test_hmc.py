@@ -9,7 +9,7 @@ from scipy import special, stats
 
 import sgld
 from sgld.gradient.estimate import Estimate
-from sgld.sampler.hmc import BITS, HMC, State, propose
+from sgld.sampler.hmc import BITS, HMC, At, State, propose
 
 FACTOR = np.array([[1.0, 0.0, 0.0], [0.8, 0.6, 0.0], [0.2, -0.5, 2.0]])
 D = sgld.Dense(jnp.asarray(FACTOR @ FACTOR.T, jnp.float32), jnp.asarray(FACTOR, jnp.float32))
@@ -23,7 +23,7 @@ def ring(q):
 def test_a_trajectory_is_blackjaxs_in_the_same_metric(count):
     """Its momenta are F^-T of ours, its inverse mass matrix F F^T."""
     q, p = jnp.array([0.7, -0.4, 1.1]), jnp.array([0.3, -1.2, 0.5])
-    end = propose(ring, q, p, 0.15, count, D)
+    found = propose(ring, At.start(q), p, 0.15, count, D)
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         metric = blackjax.mcmc.metrics.default_metric(jnp.asarray(D.matrix))
         step = blackjax.mcmc.integrators.velocity_verlet(ring, metric.kinetic_energy)
@@ -35,11 +35,15 @@ def test_a_trajectory_is_blackjaxs_in_the_same_metric(count):
         for _ in range(count):
             state = step(state, 0.15)
         ratio = first - energy(state)
+    end = found.end
     np.testing.assert_allclose(end.position, state.position, rtol=2e-5)
-    np.testing.assert_allclose(end.momentum, FACTOR.T @ state.momentum, rtol=1e-4, atol=1e-5)
-    assert float(end.log_ratio) == pytest.approx(float(ratio), abs=1e-5)
-    assert float(end.before) == pytest.approx(float(ring(q)))
-    assert float(end.after) == pytest.approx(float(ring(end.position)))
+    np.testing.assert_allclose(found.momentum, FACTOR.T @ state.momentum, rtol=1e-4, atol=1e-5)
+    assert float(found.log_ratio) == pytest.approx(float(ratio), abs=1e-5)
+    assert float(found.before) == pytest.approx(float(ring(q)))
+    assert float(end.log_density) == pytest.approx(float(ring(end.position)))
+    np.testing.assert_allclose(end.gradient, jax.grad(ring)(end.position), rtol=1e-6)
+    known = propose(ring, At(q, ring(q), jax.grad(ring)(q)), p, 0.15, count, D)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), known, found)
 
 
 GRID, LEVELS = 240, 24
@@ -100,6 +104,25 @@ def test_the_moments_of_a_skewed_target_over_many_steps():
     variance = np.mean(np.asarray(state.squares) / steps) + np.var(np.asarray(state.mean))
     assert variance == pytest.approx(3 * (4 * special.polygamma(1, 2.0) - 2), rel=0.1)
     assert int(state.divergences.sum()) == 0
+
+
+def test_a_trajectory_starts_from_what_the_last_one_found():
+    """The same end as with everything taken anew at its start, after refusals too."""
+    sampler, grad, chains = HMC(3.0), Estimate(ring), 6
+    state = jax.vmap(sampler.init)(jax.random.normal(jax.random.key(1), (chains, 3)))
+    step = jax.jit(jax.vmap(lambda s, xi: sampler.step(s, grad, 0.4, xi)))
+    refused = 0
+    for xi in jax.random.normal(jax.random.key(2), (40, chains, 2, 3)):
+        new = step(state, xi)
+        anew = step(state._replace(at=jax.vmap(At.start)(state.position)), xi)
+        np.testing.assert_allclose(new.position, anew.position, rtol=1e-5, atol=1e-5)
+        refused += int(jnp.sum(jnp.all(new.position == state.position, axis=1)))
+        found = ~jnp.isnan(new.at.log_density)  # a chain that was refused at once has found nothing
+        value, slope = jax.vmap(jax.value_and_grad(ring))(new.position[found])
+        np.testing.assert_allclose(new.at.log_density[found], value, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(new.at.gradient[found], slope, rtol=1e-4, atol=1e-4)
+        state = new
+    assert 5 < refused < 200 and bool(found.all())
 
 
 def test_lengths_run_through_all_up_to_the_longest_and_are_at_least_one():

@@ -94,6 +94,16 @@ SAMPLING = [
         HMC + "test_the_law_is_left_as_it_is",
     ),
     Mutant(
+        "HMC: a refused trajectory's gradient is kept", "sampler/hmc.py",
+        "for new, old in zip(end, self, strict=True)", "for new, old in zip(end, (*self[:2], end[2]), strict=True)",
+        HMC + "test_a_trajectory_starts_from_what_the_last_one_found",
+    ),
+    Mutant(
+        "HMC: no first kick from the gradient that is known", "sampler/hmc.py",
+        "jnp.where(fresh, 0.0, 0.5)", "jnp.where(fresh, 0.0, 0.0)",
+        HMC + "test_a_trajectory_starts_from_what_the_last_one_found",
+    ),
+    Mutant(
         "HMC: momenta in another metric than positions", "sampler/hmc.py",
         "delta * D.pullback(gradient)", "delta * D.noise(gradient)",
         HMC + "test_a_trajectory_is_blackjaxs_in_the_same_metric",

@@ -100,7 +100,7 @@ TUNE = [
     ),
     Mutant(
         "regions: chains may leave theirs", "sampler/confined.py",
-        "position = jnp.where(stays, new.position, state.position)", "position = new.position",
+        "state.inside.at.unless(stays, new.at)", "new.at",
         FROM_MODES + "test_chains_follow_the_density_of_their_region",
     ),
     Mutant(
@@ -428,7 +428,7 @@ TUNE = [
     ),
     Mutant(
         "ensemble: proposals are taken where they should be refused", "metropolis/ensemble.py",
-        "noise.log_uniform[number] <= ends.log_ratio", "noise.log_uniform[number] <= 0.0",
+        "noise.log_uniform[number] <= found.log_ratio", "noise.log_uniform[number] <= 0.0",
         EXACT + "test_an_ensemble_finds_a_gaussians_covariance_and_settles_there",
     ),
     Mutant(

@@ -76,9 +76,11 @@ class Trajectories:
         parts, shares = [], np.zeros((left.shape[1],) * 2)
         for g in np.unique(region):
             own = region == g
-            parts.append(
-                cls.of(type(state.inside)(*(np.asarray(a)[own] for a in state.inside)), dimension)
-            )
+            told = {
+                name: np.asarray(getattr(state.inside, name))[own]
+                for name in ("count", "divergences", "mean", "squares")
+            }
+            parts.append(cls.of(state.inside._replace(**told), dimension))
             shares[g] = left[own].sum(0) / max(parts[-1].num, 1)
         return cls(
             sum(part.num for part in parts), sum(part.divergences for part in parts),

@@ -24,7 +24,7 @@ from ..pace import Work
 from ..preconditioner.fixed import Dense
 from ..problem.problem import Problem
 from ..sampler.confined import Regions
-from ..sampler.hmc import HMC, propose
+from ..sampler.hmc import HMC, At, propose
 
 __all__ = ["CHAINS", "TRAJECTORIES", "Ensemble", "warmed_up"]
 
@@ -75,13 +75,12 @@ class _Noise(NamedTuple):
 
 
 class _Chains(NamedTuple):
-    """Positions and their log densities; moments of u since the middle of a round; ChEES's state.
+    """Where the chains are; moments of u since the middle of a round; ChEES's state.
 
     `left`: chains that would have left for each region since then; None where there are no regions.
     """
 
-    z: Float[Array, "chain d"]
-    log_density: Float[Array, " chain"]
+    at: At
     count: Float[Array, ""]
     first: Float[Array, " d"]
     second: Float[Array, "d d"]
@@ -103,34 +102,39 @@ def warmed_up(
     """
     d, at = zs.shape[1], 0
     noise, size, length = _noise(problem, zs.shape, seed), FIRST_STEP, SHORTEST
-    z, log_density = problem.array(zs), jnp.full(len(zs), -jnp.inf, problem.layout.dtype)
+    places = jax.vmap(At.start)(problem.array(zs))
     zero = lambda *shape: jnp.zeros(shape, problem.layout.dtype)  # noqa: E731
+
+    def after(trajectories: int, *, adapting: bool) -> _Chains:
+        white = _white(problem, places.position, factor)
+        chains = _Chains(
+            places, zero(), zero(d), zero(d, d), _adaptation(size, length, at),
+            None if regions is None else zero(int(np.max(regions.group)) + 1),
+        )  # fmt: skip
+        middle = at + trajectories // 2
+        for start, count in work.pieces(at, at + trajectories, of=TRAJECTORIES):
+            chains = jax.block_until_ready(_advance(
+                problem, gradient, white, noise, chains, regions,
+                jnp.int32(start), jnp.int32(count), jnp.int32(middle), jnp.bool_(adapting),
+            ))  # fmt: skip
+        return chains
+
     # BlackJAX mixes dtypes and ranks
     lax = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
     with lax[0], lax[1], Work("exact chains", units="trajectories") as work:
-        for number, trajectories in enumerate((*ROUNDS, SETTLED)):
-            white = _white(problem, z, factor)
-            chains = _Chains(
-                z, log_density, zero(), zero(d), zero(d, d), _adaptation(size, length, at),
-                None if regions is None else zero(int(np.max(regions.group)) + 1),
-            )  # fmt: skip
-            adapting, middle = jnp.bool_(number < len(ROUNDS)), at + trajectories // 2
-            for _, count in work.pieces(at, at + trajectories, of=TRAJECTORIES):
-                chains = jax.block_until_ready(_advance(
-                    problem, gradient, white, noise, chains, regions,
-                    jnp.int32(at), jnp.int32(count), jnp.int32(middle), adapting,
-                ))  # fmt: skip
-                at += count
-            z, log_density = chains.z, chains.log_density
-            if number < len(ROUNDS):
-                size = float(jnp.exp(chains.adaptation.log_step_size_moving_average))
-                length = float(jnp.exp(chains.adaptation.log_trajectory_length_moving_average))
-            if number + 1 < len(ROUNDS):
+        for trajectories in ROUNDS:
+            chains = after(trajectories, adapting=True)
+            places, at = chains.at, at + trajectories
+            size = float(jnp.exp(chains.adaptation.log_step_size_moving_average))
+            length = float(jnp.exp(chains.adaptation.log_trajectory_length_moving_average))
+            if at < sum(ROUNDS):
                 factor = factor @ _learnt(chains)
+        chains = after(SETTLED, adapting=False)
     leapfrogs = float(np.clip(length / size, 1, LONGEST))
     left = None if regions is None else np.asarray(chains.left) / float(chains.count)
     return Ensemble(
-        factor, size**2, leapfrogs, np.asarray(z, np.float64), np.asarray(log_density, np.float64), left
+        factor, size**2, leapfrogs, np.asarray(chains.at.position, np.float64),
+        np.nan_to_num(np.asarray(chains.at.log_density, np.float64), nan=-np.inf), left,
     )  # fmt: skip
 
 
@@ -189,20 +193,21 @@ def _advance(
     _, update = _chees()
 
     def trajectory(number: Array, chains: _Chains) -> _Chains:
-        z, state = chains.z, chains.adaptation
+        at, state = chains.at, chains.adaptation
         length = HMC(_leapfrogs(state.trajectory_length, state.step_size)).length(number)
-        one = lambda q, p: propose(log_density, q, p, state.step_size, length, white.D)  # noqa: E731
-        ends = jax.vmap(one)(z, noise.momentum[number])
-        accepted = noise.log_uniform[number] <= ends.log_ratio
+        one = lambda at, p: propose(log_density, at, p, state.step_size, length, white.D)  # noqa: E731
+        found = jax.vmap(one)(at, noise.momentum[number])
+        accepted = noise.log_uniform[number] <= found.log_ratio
+        z, ends = at.position, found.end.position
         counts, left = (number >= middle).astype(z.dtype), chains.left
         if regions is not None and left is not None:
-            here, there = jax.vmap(regions.of)(z), jax.vmap(regions.of)(ends.position)
+            here, there = jax.vmap(regions.of)(z), jax.vmap(regions.of)(ends)
             leaves = accepted & (here != there)
             left = left.at[there].add(jnp.where(leaves, counts, 0))
             accepted = accepted & (here == there)
-        new = jnp.where(accepted[:, None], ends.position, z)
-        rates = jnp.exp(jnp.minimum(ends.log_ratio, 0.0))
-        learnt = update(state, white(ends.position), ends.momentum, white(z), rates, ends.diverged)
+        new = jax.vmap(At.unless)(at, accepted, found.end)
+        rates = jnp.exp(jnp.minimum(found.log_ratio, 0.0))
+        learnt = update(state, white(ends), found.momentum, white(z), rates, found.diverged)
         log_length = jnp.maximum(learnt.log_trajectory_length_moving_average, np.log(SHORTEST))
         learnt = learnt._replace(
             trajectory_length=jnp.maximum(learnt.trajectory_length, SHORTEST),
@@ -211,10 +216,10 @@ def _advance(
         state = jax.tree.map(
             lambda a, b: jnp.where(adapting, jnp.asarray(a, b.dtype), b), learnt, state
         )
-        u = white(new)
+        u = white(new.position)
         return _Chains(
-            new, jnp.where(accepted, ends.after, ends.before), chains.count + counts * len(u),
-            chains.first + counts * jnp.sum(u, axis=0), chains.second + counts * (u.T @ u), state, left,
+            new, chains.count + counts * len(u), chains.first + counts * jnp.sum(u, axis=0),
+            chains.second + counts * (u.T @ u), state, left,
         )  # fmt: skip
 
     return jax.lax.fori_loop(at, at + count, trajectory, chains)

@@ -129,6 +129,7 @@ class ConfinedHMC:
         )
         region = self.regions.of(new.position)
         stays = region == state.region
-        position = jnp.where(stays, new.position, state.position)
+        at = state.inside.at.unless(stays, new.at)
         left = state.left.at[region].add(1 - stays.astype(jnp.int32))
-        return State(position, state.region, new._replace(position=position), left)
+        inside = new._replace(position=at.position, at=at)
+        return State(at.position, state.region, inside, left)

@@ -33,10 +33,28 @@ DIVERGED = 1000.0  # error of H / T from which a trajectory has left the energy'
 BITS = 16  # of the length's place; lengths come again after so many trajectories, 65,536
 
 
+class At(NamedTuple):
+    """A position with log p and its gradient there; log p is no number where they are yet to be taken."""
+
+    position: Float[Array, " d"]
+    log_density: Float[Array, ""]
+    gradient: Float[Array, " d"]
+
+    @classmethod
+    def start(cls, position: Float[Array, " d"]) -> At:
+        """Before anything was taken there."""
+        return cls(position, jnp.full((), jnp.nan, position.dtype), jnp.zeros_like(position))
+
+    def unless(self, accepted: Array, end: At) -> At:
+        """Here, or at the `end` of a trajectory where that is accepted."""
+        return At(*(jnp.where(accepted, new, old) for new, old in zip(end, self, strict=True)))
+
+
 class State(NamedTuple):
     """The position, and what all trajectories so far say: how many diverged, mean and squares of U.
 
-    `squares` is the sum of (U - mean)^2 over trajectories, U = -log p at their starts.
+    `squares` is the sum of (U - mean)^2 over trajectories, U = -log p at their starts. `at` is the position
+    with what the trajectory that ended there found, for the next one.
     """
 
     position: Float[Array, " d"]
@@ -44,18 +62,18 @@ class State(NamedTuple):
     divergences: Int[Array, ""]
     mean: Float[Array, ""]
     squares: Float[Array, ""]
+    at: At
 
 
 class Proposal(NamedTuple):
-    """The end of a trajectory, log p at its start and there, and log(ratio) = (H - H') / T.
+    """The end of a trajectory and the momentum there, log p at its start, and log(ratio) = (H - H') / T.
 
     The ratio of an end whose H' is no number is 0.
     """
 
-    position: Float[Array, " d"]
+    end: At
     momentum: Float[Array, " d"]
     before: Float[Array, ""]
-    after: Float[Array, ""]
     log_ratio: Float[Array, ""]
 
     @property
@@ -66,34 +84,43 @@ class Proposal(NamedTuple):
 
 def propose(
     log_density: Callable[[Float[Array, " d"]], Float[Array, ""]],
-    position: Float[Array, " d"],
+    start: At,
     momentum: Float[Array, " d"],
     delta: Float[Array, ""] | float,
     count: Int[Array, ""] | int,
     preconditioner: Any,
     temperature: Float[Array, ""] | float = 1.0,
 ) -> Proposal:
-    """`count` leapfrogs of time step delta: the equations above."""
-    D, both = preconditioner, jax.value_and_grad(log_density)
+    """`count` leapfrogs of time step delta: the equations above.
+
+    They need gradients alone, the first of which is the last of the trajectory before; log p, which can
+    take longer than its gradient (softplus, lgamma), is taken where they end.
+    """
+    D, slope = preconditioner, jax.grad(log_density)
+    fresh = jnp.isnan(start.log_density)
+    first = jnp.where(fresh, 0, 1)  # passes through the loops: one gradient to compile, not two
 
     def leapfrog(i: Array, carry: tuple) -> tuple:
-        # the first pass through the loop stays where it is: one gradient to compile, not two
-        q, p, before, _ = carry
+        q, p, _ = carry
         q = q + jnp.where(i > 0, delta, 0.0) * D.noise(p)
-        value, gradient = both(q)
+        gradient = slope(q)
         end = (i == 0) | (i == count)
         p = p + jnp.where(end, 0.5, 1.0) * delta * D.pullback(gradient)
-        return q, p, jnp.where(i == 0, value, before), value
+        return q, p, gradient
 
-    zero = jnp.zeros((), position.dtype)
-    q, p, before, after = jax.lax.fori_loop(
-        0, count + 1, leapfrog, (position, momentum, zero, zero)
-    )
+    q, p = start.position, momentum
+    p = p + jnp.where(fresh, 0.0, 0.5) * delta * D.pullback(start.gradient)
+    q, p, gradient = jax.lax.fori_loop(first, count + 1, leapfrog, (q, p, start.gradient))
+
+    def value(i: Array, last: tuple) -> tuple:
+        return last[1], log_density(jnp.where(i == 0, start.position, q))
+
+    before, after = jax.lax.fori_loop(first, 2, value, (start.log_density, start.log_density))
     # (|p|^2 - |p'|^2) / 2 as a product: nothing large cancels
     gained = after - before + 0.5 * jnp.sum((momentum - p) * (momentum + p))
     finite = jnp.isfinite(gained) & jnp.all(jnp.isfinite(q))
     ratio = jnp.where(finite, gained, -jnp.inf) / temperature
-    return Proposal(q, p, before, after, ratio)
+    return Proposal(At(q, after, gradient), p, before, ratio)
 
 
 @as_pytree
@@ -126,7 +153,7 @@ class HMC:
     def init(self, position: Float[Array, " d"]) -> State:
         """Before the first trajectory."""
         none, zero = jnp.int32(0), jnp.zeros((), position.dtype)
-        return State(position, none, none, zero, zero)
+        return State(position, none, none, zero, zero, At.start(position))
 
     def length(self, count: Int[Array, ""]) -> Int[Array, ""]:
         """Leapfrogs of trajectory `count`: ceil(v leapfrogs), v the van der Corput sequence."""
@@ -151,15 +178,15 @@ class HMC:
     ) -> State:
         """One trajectory, accepted where T log Phi(noise[1, 0]) <= H - H'. `grad` needs `.log_density`."""
         T, momentum = temperature, jnp.sqrt(temperature) * noise[0]
-        end = propose(
-            grad.log_density, state.position, momentum, jnp.sqrt(step_size),
-            self.length(state.count), preconditioner, T,
+        found = propose(
+            grad.log_density, state.at, momentum, jnp.sqrt(step_size), self.length(state.count),
+            preconditioner, T,
         )  # fmt: skip
-        accepted = jax.scipy.special.log_ndtr(noise[1, 0]) <= end.log_ratio
-        position = jnp.where(accepted, end.position, state.position)
+        accepted = jax.scipy.special.log_ndtr(noise[1, 0]) <= found.log_ratio
+        at = state.at.unless(accepted, found.end)
         count = state.count + 1
-        diverged = state.divergences + end.diverged.astype(jnp.int32)
-        away = -end.before - state.mean
+        diverged = state.divergences + found.diverged.astype(jnp.int32)
+        away = -found.before - state.mean
         mean = state.mean + away / count.astype(away.dtype)
-        squares = state.squares + away * (-end.before - mean)
-        return State(position, count, diverged, mean, squares)
+        squares = state.squares + away * (-found.before - mean)
+        return State(at.position, count, diverged, mean, squares, at)

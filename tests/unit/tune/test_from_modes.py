@@ -319,7 +319,9 @@ def test_a_mode_without_a_chain_is_named():
 def test_energies_are_judged_region_by_region():
     """Two regions whose log densities differ by 40: pooled, energies seem to change too slowly."""
     U = np.repeat([0.5, 40.5], 4)
-    states = Hamiltonian(np.zeros((8, 1)), np.full(8, 100), np.zeros(8, int), U, np.full(8, 50.0))
+    states = Hamiltonian(
+        np.zeros((8, 1)), np.full(8, 100), np.zeros(8, int), U, np.full(8, 50.0), None
+    )
     left = np.zeros((8, 2))
     left[:4, 1] = 2
     found = Trajectories.within(State(np.zeros((8, 1)), np.repeat([0, 1], 4), states, left), 1)
