@@ -429,7 +429,7 @@ TUNE = [
     Mutant(
         "ensemble: proposals are taken where they should be refused", "metropolis/ensemble.py",
         "noise.log_uniform[number] <= found.log_ratio", "noise.log_uniform[number] <= 0.0",
-        EXACT + "test_an_ensemble_finds_a_gaussians_covariance_and_settles_there",
+        EXACT + "test_chains_stay_where_there_is_density_while_they_adapt",
     ),
     Mutant(
         "exact chains: groups that hold chains of every mode", "tune/from_chains.py",

@@ -66,6 +66,13 @@ def test_an_ensemble_finds_a_gaussians_covariance_and_settles_there(warm):
     np.testing.assert_allclose(warm.log_density, exact, atol=1e-4)
 
 
+def test_chains_stay_where_there_is_density_while_they_adapt():
+    half = sgld.Posterior(lambda t: jnp.where(t[0] > 0, -0.5 * jnp.sum(t**2), -jnp.inf))
+    problem = Problem(Target(half, Layout.of(jnp.zeros(3))))
+    found = warmed_up(problem, sgld.Full(), np.abs(starts(8, 1.0)), np.eye(3), 0)
+    assert (found.zs[:, 0] > 0).all() and np.isfinite(found.log_density).all()
+
+
 def test_a_warm_up_depends_on_its_seed_alone_not_on_the_pieces(warm, monkeypatch):
     monkeypatch.setattr("sgld.pace.SECONDS", 1e-9)  # one trajectory at a time
     again = warmed_up(GAUSSIAN, sgld.Full(), starts(CHAINS, 3.0), np.eye(3), 0)
