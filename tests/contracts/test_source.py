@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sgld
-from sgld.data import always, contract
+from sgld.data import always, contract, counted
 from sgld.data.always import AlwaysIn
 from sgld.data.contract import check_contract, fingerprint
 from sgld.data.memory import InMemory
@@ -314,18 +314,20 @@ def test_estimators_are_unbiased_with_rows_that_are_in_every_batch(name):
     assert len(report.noise) == 11
 
 
-@pytest.mark.parametrize("counted", [2**24, 4], ids=["few rows", "many rows"])
+@pytest.mark.parametrize("few", [2**24, 4], ids=["few rows", "many rows"])
 @pytest.mark.parametrize("order", ORDERS)
-def test_rows_that_are_in_every_batch_are_certified(order, counted, monkeypatch):
+def test_rows_that_are_in_every_batch_are_certified(order, few, monkeypatch):
     """Of more rows than are counted one by one, too, and of more than have a mark each."""
-    monkeypatch.setattr(contract, "COUNTED", counted)
-    monkeypatch.setattr(always, "LISTED", counted)
+    monkeypatch.setattr(contract, "COUNTED", few)
+    monkeypatch.setattr(counted, "COUNTED", few)
+    monkeypatch.setattr(always, "LISTED", few)
     source = AlwaysIn.of(InMemory.build({"x": np.arange(11.0)}, 3, order), [2, 9])
     assert len(check_source(source).checks) == 6
 
 
 def test_of_many_rows_it_is_still_seen_that_each_counts_once(monkeypatch):
     monkeypatch.setattr(contract, "COUNTED", 4)
+    monkeypatch.setattr(counted, "COUNTED", 4)
     check_contract(InMemory.build(np.arange(23.0), 5, "reshuffle"))
     for slip in ("short batch at full weight", "numbers of others"):
         source = Slipped.of(InMemory.build(np.arange(23.0), 5, "reshuffle"), slip)

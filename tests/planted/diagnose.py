@@ -270,7 +270,7 @@ DIAGNOSE = [
         "tests/contracts/test_sampler.py::test_slips_are_caught",
     ),
     Mutant(
-        "check_sampler: a simulation may be off by what it was", "testing/sampler.py",
+        "check_sampler: a simulation may be off by what it was", "testing/simulated.py",
         "EXACT = 0.01  #", "EXACT = 0.05  #",
         "tests/contracts/test_sampler.py::test_what_one_step_near_the_mode_does_not_show_is_caught",
     ),

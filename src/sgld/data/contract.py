@@ -15,18 +15,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
 from ..device import sent
 from ..errors import DataError, SGLDError, UsageError, first_line
 from ..mesh import DATA, together
 from ..pytree import check_compiled
 from .check import check_data
+from .counted import COUNTED, Counted, Summed
 from .memory import InMemory, digest
 from .on_disk import OnDisk
 from .order import ORDERS, check_batches
 from .sharded import Sharded, lies_on
-from .shuffle import keys
 from .source import Batch, Source
 
 __all__ = [
@@ -49,8 +49,6 @@ NUMBERS = 2**21  # of the rows that are looked at together
 PROBES = 16  # rows that vouch for a hash
 LOOKED = 64  # entries of an order, or two steps' where those are more
 MOST_ENTRIES = 2**20  # blocks, and rows of a batch, whose order is looked at
-COUNTED = 2**24  # rows that are counted one by one, and looked at together where there are more
-SEED = 0x5EED  # of the keys that are added up
 
 PyTree = Any
 
@@ -278,7 +276,7 @@ def _whole_pass(source: Source) -> None:
     """Every row once in a pass over the blocks, finite, and the one that `take` gives."""
     few = source.num_data <= COUNTED
     together = source.num_blocks if few else max(1, COUNTED // source.block_size)
-    counted: _Counted | _Summed = _Counted(source.num_data) if few else _Summed(source.num_data)
+    counted = Counted(source.num_data) if few else Summed(source.num_data)
     wrong = None
     for first in range(0, source.num_blocks, together):
         count = min(together, source.num_blocks - first)
@@ -323,62 +321,6 @@ def wrong_row(seen: _Seen) -> str | None:
         if not np.all(good | ~counts):
             return f"row {np.asarray(seen.numbers)[~np.asarray(good) & counts][0]} {what}."
     return None
-
-
-class _Counted:
-    """How often each row counts."""
-
-    def __init__(self, num_data: int) -> None:
-        self.total = np.zeros(num_data)
-
-    def add(self, numbers: Int[np.ndarray, " m"], weight: Float[np.ndarray, " m"]) -> None:
-        """Some rows of a pass."""
-        self.total += np.bincount(numbers, weight, minlength=len(self.total))
-
-    def check(self) -> None:
-        """DataError unless each did once."""
-        wrong = np.flatnonzero(np.abs(self.total - 1) > 1e-4)
-        if wrong.size:
-            raise DataError(
-                f"row {wrong[0]} counts {self.total[wrong[0]]:.6g} times in a pass over all blocks, not once; is "
-                f"num_data, {len(self.total)}, what fetch goes through?"
-            )
-
-
-class _Summed:
-    """Whether each row counts once, of more rows than are counted one by one.
-
-    The keys of the rows that came are added up modulo 2^64, and those of all rows: the sums of two
-    different collections agree once in 2^64. Rows in every batch, a part in each, are counted.
-    """
-
-    def __init__(self, num_data: int) -> None:
-        self.num_data, self.sum, self.parts = num_data, 0, dict[int, float]()
-
-    def add(self, numbers: Int[np.ndarray, " m"], weight: Float[np.ndarray, " m"]) -> None:
-        """Some rows of a pass."""
-        self.sum += _sum(numbers[weight == 1])
-        for k in np.flatnonzero((weight != 1) & (weight != 0)).tolist():
-            row = int(numbers[k])
-            self.parts[row] = self.parts.get(row, 0.0) + float(weight[k])
-
-    def check(self) -> None:
-        """DataError unless each did once."""
-        whole = 0
-        for first in range(0, self.num_data, COUNTED):
-            rows = np.arange(first, min(first + COUNTED, self.num_data))
-            whole += _sum(rows)
-        held = np.array([row for row, part in self.parts.items() if abs(part - 1) < 1e-3], np.int64)
-        if len(held) < len(self.parts) or (self.sum + _sum(held) - whole) % 2**64:
-            raise DataError(
-                f"not every row counts once in a pass over all blocks; is num_data, {self.num_data}, what fetch "
-                "goes through?"
-            )
-
-
-def _sum(numbers: Int[np.ndarray, " m"]) -> int:
-    """Of the keys of rows, modulo 2^64."""
-    return int(keys(numbers, SEED).sum(dtype=np.uint64))
 
 
 def look(source: Source, entries: Int[Array, "n ..."]) -> _Seen:
