@@ -422,6 +422,11 @@ TUNE = [
         LENGTHS + "test_how_often_a_step_is_rejected_on_a_gaussian",
     ),
     Mutant(
+        "step: none is small enough, and one is taken", "tune/estimator.py",
+        "if np.max(np.abs(law.ratio(h, T) - 1)) <= bias:", "if h > 0:",
+        "tests/unit/test_own_parts.py::test_a_class_derived_from_SGLD_keeps_its_own_step",
+    ),
+    Mutant(
         "ensemble: the covariance of u for that of z", "metropolis/ensemble.py",
         "factor = factor @ _learnt(chains)", "factor = _learnt(chains)",
         EXACT + "test_an_ensemble_finds_a_gaussians_covariance_and_settles_there",

@@ -116,10 +116,9 @@ def test_what_can_run_runs(part):
 
 
 def test_a_class_derived_from_SGLD_keeps_its_own_step():
-    """With everything left open, too: no closed law of SGLD's, and no correction of its noise."""
-    draws = sgld.sample(GAUSSIAN, None, START, sampler=Hot(), progress=False)
-    assert type(draws.plan.setup.sampler) is Hot and not draws.plan.setup.corrected
-    assert draws.verdict.word != "trusted"
+    """With everything left open, too: neither SGLD's law nor its step, so that no step size makes it right."""
+    with pytest.raises(UsageError, match=r"no step size makes Hot follow .* is 1\.5 times"):
+        sgld.sample(GAUSSIAN, None, START, sampler=Hot(), progress=False)
     by_hand = sgld.sample(GAUSSIAN, None, START, sampler=Hot(), step_size=0.05, progress=False)
     assert by_hand.verdict.word != "trusted" and by_hand.position.std() > 1.2
 

@@ -15,7 +15,7 @@ from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
 from ..law.affine import AffineLaw, of_sampler
-from ..law.overdamped import Law
+from ..law.overdamped import Law, largest_step
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..pytree import check_compiled
@@ -27,6 +27,7 @@ __all__ = [
     "finite",
     "in_batches",
     "is_centred",
+    "largest_within",
     "measure",
     "no_step",
     "plain_batches",
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 DEFAULT_BATCH = 100
+SMALL = 1e-4  # times the longest stable step: where sds are told that no step makes right
 MOST = 10_000  # differences of two batches' gradients that their covariance is measured from
 
 
@@ -66,6 +68,21 @@ def no_step(ask: Request) -> UsageError:
     return UsageError(
         f"step_size must be given with {name}: its law has no closed form to choose one from; "
         f"try step_size=0.01 with preconditioner=sgld.Dense(posterior covariance), or sgld.BAOA()."
+    )
+
+
+def largest_within(law: Any, bias: float, T: float, ask: Request) -> float:
+    """The largest step whose sds are within `bias`. Raises UsageError where there is none, however small."""
+    h = largest_step(law, bias, T)
+    if np.max(np.abs(law.ratio(h, T) - 1)) <= bias:
+        return h
+    ratio = law.ratio(SMALL * law.longest / law.a.max(), T)
+    worst = float(ratio[np.argmax(np.abs(ratio - 1))])
+    name = type(sampler_of(ask)).__name__
+    raise UsageError(
+        f"no step size makes {name} follow the posterior: on its Gaussian an sd is {worst:.3g} times the right one "
+        "however small the step; mend its drift or its noise (sgld.testing.check_sampler says which), or give "
+        "step_size= by hand."
     )
 
 

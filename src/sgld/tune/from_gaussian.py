@@ -15,7 +15,7 @@ from ..gaussian.lowrank import LowRankLaplace
 from ..gaussian.row_noise import row_noise
 from ..gradient.full import Full
 from ..law.affine import of_sampler
-from ..law.overdamped import Law, largest_step
+from ..law.overdamped import Law
 from ..preconditioner.fixed import Dense
 from ..preconditioner.given import given
 from ..problem.problem import Problem
@@ -27,6 +27,7 @@ from .estimator import (
     allows_correction,
     finite,
     in_batches,
+    largest_within,
     measure,
     no_step,
     prepared,
@@ -95,7 +96,7 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
         factor, correction = factor @ turn, problem.array(values)
     law = stationary_law(problem, laplace, factor, measured, sampler_of(ask))
     if not choice.corrected:
-        h = min(choice.longest, largest_step(law, bias, T)) / _caution(nu)
+        h = min(choice.longest, largest_within(law, bias, T, ask)) / _caution(nu)
     if D is None:
         D = Dense(laplace.covariance, factor).prepare(problem.layout)
     schedule = as_schedule(h, "step_size")
@@ -147,7 +148,7 @@ def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan
     out = np.ones((laplace.marginals(problem).variance.size, 1))
     one = Law(np.ones(1), np.ones((1, 1)), np.array([[V]]), out, shuffled_period(problem))
     law = of_sampler(one, sampler_of(ask))
-    h = min(largest_step(law, bias, T), 1 / stiffest, longest) / _caution(nu)
+    h = min(largest_within(law, bias, T, ask), 1 / stiffest, longest) / _caution(nu)
     D, schedule = laplace.metric.prepare(problem.layout), as_schedule(h, "step_size")
     setup = Setup(
         sampler_of(ask), gradient, D, schedule, *problem.batches, num_chains=chains, always=always
