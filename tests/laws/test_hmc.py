@@ -42,7 +42,7 @@ def test_a_trajectory_is_blackjaxs_in_the_same_metric(count):
     assert float(found.before) == pytest.approx(float(ring(q)))
     assert float(end.log_density) == pytest.approx(float(ring(end.position)))
     np.testing.assert_allclose(end.gradient, jax.grad(ring)(end.position), rtol=1e-6)
-    known = propose(ring, At(q, ring(q), jax.grad(ring)(q)), p, 0.15, count, D)
+    known = propose(ring, At(q, ring(q), jax.grad(ring)(q), jnp.ones(())), p, 0.15, count, D)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), known, found)
 
 
@@ -123,6 +123,26 @@ def test_a_trajectory_starts_from_what_the_last_one_found():
         np.testing.assert_allclose(new.at.gradient[found], slope, rtol=1e-4, atol=1e-4)
         state = new
     assert 5 < refused < 200 and bool(found.all())
+
+
+def test_another_temperature_has_another_density():
+    """Of constrained parameters log p + T log|J|: what was found at T = 1 is not kept at T = 4."""
+    sampler = HMC(2.0)
+    at = lambda T: Estimate(lambda q: -jnp.sum(jnp.exp(q)) + T * jnp.sum(q))  # noqa: E731
+    state = sampler.init(jnp.array([0.3, -0.2]))
+    for T in (1.0, 4.0, 4.0, 2.0):
+        anew = state._replace(at=At.start(state.position))
+        xi = jnp.array([[0.7, -1.2], [-9.0, 0.0]])  # the second is refused by no energy
+        state, wanted = (sampler.step(s, at(T), 0.3, xi, temperature=T) for s in (state, anew))
+        np.testing.assert_allclose(state.position, wanted.position, rtol=1e-5)
+        np.testing.assert_allclose(state.at.log_density, wanted.at.log_density, rtol=1e-5)
+    refused = sampler.step(
+        state, at(3.0), 0.3, jnp.array([[0.7, -1.2], [9.0, 0.0]]), temperature=3.0
+    )
+    np.testing.assert_array_equal(refused.position, state.position)
+    assert (
+        float(refused.at.temperature) == 2.0
+    )  # what is there is of T = 2 still, and will be taken anew
 
 
 def test_lengths_run_through_all_up_to_the_longest_and_are_at_least_one():

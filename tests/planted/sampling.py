@@ -95,8 +95,13 @@ SAMPLING = [
     ),
     Mutant(
         "HMC: a refused trajectory's gradient is kept", "sampler/hmc.py",
-        "for new, old in zip(end, self, strict=True)", "for new, old in zip(end, (*self[:2], end[2]), strict=True)",
+        "for new, old in zip(end, self, strict=True)", "for new, old in zip(end, (*self[:2], *end[2:]), strict=True)",
         HMC + "test_a_trajectory_starts_from_what_the_last_one_found",
+    ),
+    Mutant(
+        "HMC: log p of another temperature is kept", "sampler/hmc.py",
+        "fresh = start.temperature != T", "fresh = jnp.isnan(start.temperature)",
+        HMC + "test_another_temperature_has_another_density",
     ),
     Mutant(
         "HMC: no first kick from the gradient that is known", "sampler/hmc.py",

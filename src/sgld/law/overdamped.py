@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-__all__ = ["Law", "accumulated", "largest_step"]
+__all__ = ["Law", "accumulated", "largest_step", "off"]
 
 Matrix = Float[np.ndarray, "*laws d d"]
 
@@ -128,6 +128,12 @@ class Law:
             return np.sqrt(wrong / true)
 
 
+def off(law: Any, h: float, temperature: float) -> float:
+    """By how much the sd ratio is off 1 where that is worst, of the parameters that are no constants."""
+    wrong = np.abs(law.ratio(h, temperature) - 1)
+    return float(np.max(wrong, where=~np.isnan(wrong), initial=0.0))
+
+
 def largest_step(law: Any, bias: float, temperature: float = 1.0) -> float:
     """The largest h whose sd ratio is within bias of 1 in every parameter, by bisection.
 
@@ -136,7 +142,7 @@ def largest_step(law: Any, bias: float, temperature: float = 1.0) -> float:
     low, high = 0.0, law.longest / law.a.max()
     for _ in range(60):
         middle = np.sqrt(low * high) if low > 0 else high / 4
-        if np.max(np.abs(law.ratio(middle, temperature) - 1)) <= bias:
+        if off(law, middle, temperature) <= bias:
             low = middle
         else:
             high = middle

@@ -34,16 +34,22 @@ BITS = 16  # of the length's place; lengths come again after so many trajectorie
 
 
 class At(NamedTuple):
-    """A position with log p and its gradient there; log p is no number where they are yet to be taken."""
+    """A position with log p and its gradient there, and the temperature at which they were taken.
+
+    Where they are yet to be taken the temperature is no number. That of constrained parameters changes
+    log p: it is that of p |J|^T in the free ones.
+    """
 
     position: Float[Array, " d"]
     log_density: Float[Array, ""]
     gradient: Float[Array, " d"]
+    temperature: Float[Array, ""]
 
     @classmethod
     def start(cls, position: Float[Array, " d"]) -> At:
         """Before anything was taken there."""
-        return cls(position, jnp.full((), jnp.nan, position.dtype), jnp.zeros_like(position))
+        none = jnp.full((), jnp.nan, position.dtype)
+        return cls(position, none, jnp.zeros_like(position), none)
 
     def unless(self, accepted: Array, end: At) -> At:
         """Here, or at the `end` of a trajectory where that is accepted."""
@@ -97,7 +103,8 @@ def propose(
     take longer than its gradient (softplus, lgamma), is taken where they end.
     """
     D, slope = preconditioner, jax.grad(log_density)
-    fresh = jnp.isnan(start.log_density)
+    T = jnp.asarray(temperature, start.position.dtype)
+    fresh = start.temperature != T
     first = jnp.where(fresh, 0, 1)  # passes through the loops: one gradient to compile, not two
 
     def leapfrog(i: Array, carry: tuple) -> tuple:
@@ -119,8 +126,8 @@ def propose(
     # (|p|^2 - |p'|^2) / 2 as a product: nothing large cancels
     gained = after - before + 0.5 * jnp.sum((momentum - p) * (momentum + p))
     finite = jnp.isfinite(gained) & jnp.all(jnp.isfinite(q))
-    ratio = jnp.where(finite, gained, -jnp.inf) / temperature
-    return Proposal(At(q, after, gradient), p, before, ratio)
+    ratio = jnp.where(finite, gained, -jnp.inf) / T
+    return Proposal(At(q, after, gradient, T), p, before, ratio)
 
 
 @as_pytree

@@ -15,7 +15,7 @@ from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
 from ..law.affine import AffineLaw, of_sampler
-from ..law.overdamped import Law, largest_step
+from ..law.overdamped import Law, largest_step, off
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..pytree import check_compiled
@@ -74,10 +74,10 @@ def no_step(ask: Request) -> UsageError:
 def largest_within(law: Any, bias: float, T: float, ask: Request) -> float:
     """The largest step whose sds are within `bias`. Raises UsageError where there is none, however small."""
     h = largest_step(law, bias, T)
-    if np.max(np.abs(law.ratio(h, T) - 1)) <= bias:
+    if off(law, h, T) <= bias:
         return h
     ratio = law.ratio(SMALL * law.longest / law.a.max(), T)
-    worst = float(ratio[np.argmax(np.abs(ratio - 1))])
+    worst = float(ratio[np.nanargmax(np.abs(ratio - 1))])
     name = type(sampler_of(ask)).__name__
     raise UsageError(
         f"no step size makes {name} follow the posterior: on its Gaussian an sd is {worst:.3g} times the right one "

@@ -87,3 +87,11 @@ def test_a_run_with_a_sampler_of_one_size():
     # h = .1 on a standard Gaussian: variance 1 / (1 - h / 2)
     np.testing.assert_allclose(draws.position.var(), 1 / 0.95, rtol=0.1)
     assert draws.status == ("ok",) * 4
+
+
+def test_a_constant_that_is_reported_leaves_the_step_to_the_others():
+    model = sgld.Posterior(
+        lambda t: -0.5 * jnp.sum(t**2), output=lambda t: {"x": t, "one": 1.0 + 0 * t[0]}
+    )
+    draws = sgld.sample(model, None, jnp.zeros(2), sampler=sgld.BAOA(), progress=False)
+    assert draws.info["plan"]["step_size"] > 0.01
