@@ -57,10 +57,8 @@ VALUES: tuple[Any, ...] = (
 )  # fmt: skip
 RUN_BY_CODE = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "ctypes.dlopen")  # fmt: skip
 SHARES = (0.3, 0.25, 0.1, 0.05, 0.15, 0.15)  # of the runs, in the order of DOORS
-SLOW, HUNG = (
-    1.0,
-    20,
-)  # seconds of CPU, or twice what a door takes for its whole run; seconds of the clock
+SLOW = 1.0  # seconds of CPU, or twice what a door takes for its whole run
+HUNG = 20  # seconds of the clock
 
 
 class Stopped(BaseException):
