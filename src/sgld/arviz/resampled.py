@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from ..draws.draws import Draws
+from ..draws.weighted import systematic
 
 __all__ = ["Chosen", "choose", "equal_weights"]
 
@@ -60,18 +61,11 @@ def choose(draws: Draws, most: int | None = None, *, weights: bool = True) -> Ch
         return Chosen(at, False)
     totals = w.sum(axis=1)
     if np.allclose(totals, totals[0], rtol=ALIKE):
-        rows = [_systematic(row, per_chain) + i * count for i, row in enumerate(w)]
+        rows = [systematic(row, per_chain) + i * count for i, row in enumerate(w)]
         return Chosen(np.stack(rows), True)
-    return Chosen(_systematic(w.ravel(), chains * per_chain).reshape(chains, per_chain), True)
+    return Chosen(systematic(w.ravel(), chains * per_chain).reshape(chains, per_chain), True)
 
 
 def equal_weights(weights: Float[np.ndarray, "chain draw"]) -> Bool[np.ndarray, "chain draw"]:
     """Where a weight is that of the heaviest draw, but for rounding."""
     return weights >= (1 - ALIKE) * weights.max()
-
-
-def _systematic(weights: Float[np.ndarray, " m"], count: int) -> Int[np.ndarray, " count"]:
-    """`count` indices: each of m as often as its share of the weight says, to within one."""
-    total = np.cumsum(weights)
-    places = (np.arange(count) + 0.5) / count * total[-1]
-    return np.minimum(np.searchsorted(total, places), weights.size - 1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.special import chdtri
 
 from . import mixing
@@ -25,6 +25,7 @@ __all__ = [
     "mean",
     "quantile",
     "r_hat",
+    "systematic",
     "var",
     "weight_share",
 ]
@@ -49,6 +50,13 @@ def var(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:
     spread = mean(centred**2, weights)
     share = (weights**2).sum() / weights.sum() ** 2
     return spread / (1 - share) if share < 1 else np.full_like(spread, np.nan)
+
+
+def systematic(weights: Float[np.ndarray, " m"], count: int) -> Int[np.ndarray, " count"]:
+    """`count` places that stand, with equal weights, for all m: each as often as its share says, to within one."""
+    total = np.cumsum(weights)
+    found = np.searchsorted(total, (np.arange(count) + 0.5) / count * total[-1])
+    return np.minimum(found, weights.size - 1)
 
 
 def quantile(values: Values, weights: Weights, q: float) -> Float[np.ndarray, " parameter"]:

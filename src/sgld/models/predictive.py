@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..checks import fraction
+from ..draws.weighted import systematic
 from ..errors import UsageError, did_you_mean
 from ..typing import PredictionKind
 from .family import Family
@@ -220,8 +221,7 @@ def _weigh(
 
 def _standing_for(weight: Float[np.ndarray, " S"], most: int) -> Int[np.ndarray, " count"] | slice:
     """At most so many draws that stand for all with equal weights, by systematic resampling."""
-    count = min(weight.size, most)
-    places = np.searchsorted(np.cumsum(weight), (np.arange(count) + 0.5) / count)
-    if count == weight.size and np.all(places == np.arange(count)):
+    places = systematic(weight, min(weight.size, most))
+    if places.size == weight.size and np.all(places == np.arange(places.size)):
         return slice(None)  # each once
-    return np.minimum(places, weight.size - 1)
+    return places

@@ -14,10 +14,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..draws.draws import Draws
+from ..draws.weighted import systematic
 from ..models.formula import FormulaModel
 from .totals import Totals
 
-__all__ = ["Replicated", "replicate", "representative"]
+__all__ = ["Replicated", "replicate"]
 
 MOST_DRAWS = 100
 MOST_ROWS = 5000  # pictured
@@ -57,14 +58,6 @@ class Replicated:
         totals = Totals.like(self.observed, self.mean)
         totals.add(self.observed, self.replicas, self.mean, self.num_rows)
         return totals
-
-
-def representative(weights: Float[np.ndarray, " m"], most: int) -> Int[np.ndarray, " S"]:
-    """At most `most` indices that stand, with equal weights, for draws of these weights."""
-    count = min(most, weights.size)
-    places = (np.arange(count) + 0.5) / count
-    found = np.searchsorted(np.cumsum(weights) / np.sum(weights), places)
-    return np.minimum(found, weights.size - 1)
 
 
 def replicate(
@@ -119,7 +112,8 @@ def _take(data: Any, rows: Int[np.ndarray, " n"]) -> Any:
 
 def _positions(model: FormulaModel, draws: Draws, most: int) -> Any:
     """At most `most` standardised positions, which stand for all with equal weights."""
-    chosen = representative(draws.weights.ravel(), most)
+    weights = draws.weights.ravel()
+    chosen = systematic(weights, min(most, weights.size))
 
     def pick(leaf: Any) -> np.ndarray:
         leaf = np.asarray(leaf)[draws.healthy]

@@ -100,3 +100,9 @@ def test_moments_are_the_same_in_blocks_of_parameters(monkeypatch):
     fourth = weighted.mean(centred**4, weights) / weighted.mean(centred**2, weights) ** 2
     np.testing.assert_allclose(found.sd, np.sqrt(weighted.var(values, weights)), rtol=1e-12)
     np.testing.assert_allclose(found.kurtosis, fourth, rtol=1e-12)
+
+
+def test_systematic_resampling_takes_each_draw_as_often_as_it_weighs():
+    assert weighted.systematic(np.array([0.0, 3.0, 0.0, 1.0]), 4).tolist() == [1, 1, 1, 3]
+    assert weighted.systematic(np.ones(1000), 1000).tolist() == list(range(1000))
+    assert weighted.systematic(np.ones(1000), 100).size == 100

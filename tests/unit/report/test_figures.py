@@ -182,12 +182,6 @@ def test_one_data_set_more_is_beyond_the_band_once_in_a_hundred_times(count, rng
     assert 0.005 < outside < 0.02
 
 
-def test_representative_draws_follow_the_weights():
-    weights = np.array([0.0, 3.0, 0.0, 1.0])
-    assert np.bincount(replicated.representative(weights, 4), minlength=4).tolist() == [0, 3, 0, 1]
-    assert replicated.representative(np.ones(1000), 100).size == 100
-
-
 def made(observed, replicas):
     return replicated.Replicated(
         observed, replicas, replicas.mean(axis=0), "y", observed.size, observed.size
