@@ -295,6 +295,10 @@ BY_HAND: tuple[dict[str, Any], ...] = tuple(
         (4.0, None, "BAOA", 600), (2.0, None, "BAOA", 600), (1e-4, None, "BAOA", 600),
         (0.2, None, "BAOA", 60), (0.5, 10, "SGLD", 600), (0.05, 10, "SGLD", 600),
         (1.0, None, "SGLD", 600),
+        (8.0, None, "BAOA", 600), (1.0, 5, "BAOA", 600), (0.2, 20, "BAOA", 600), (0.05, 5, "BAOA", 600),
+        (1e-3, None, "BAOA", 600), (0.5, None, "BAOA", 60), (0.1, 50, "BAOA", 200), (1.0, 100, "BAOA", 600),
+        (4.0, None, "SGLD", 600), (2.0, None, "SGLD", 600), (0.2, None, "SGLD", 600), (1.0, 20, "SGLD", 600),
+        (0.2, 5, "SGLD", 600), (0.02, 10, "SGLD", 600),
     )
 )  # fmt: skip
 

@@ -98,6 +98,8 @@ def newton_mode(
             return here.z, float(here.value), step, False
         decrement = float(np.asarray(here.gradient, np.float64) @ (there.z - here.z))
         here, plain = there, damping == 0.0
+        if not plain and decrement < 1e-6 * CONVERGED:  # on a saddle, which no step leaves
+            return here.z, float(here.value), step + 1, False
         damping = 0.0 if damping < 1e-2 else damping / 10
         # in float32 the decrement stops falling before it is tiny
         still = plain and (decrement < CONVERGED or (decrement < 1e-3 and decrement > 0.3 * last))

@@ -64,13 +64,16 @@ class State(NamedTuple):
 
 
 class _Metric(NamedTuple):
-    factor: Float[Array, "d d"]
+    """That of one region, taken from the products with all: of many chains they are one matrix product."""
+
+    factor: Float[Array, "region d d"]
+    region: Int[Array, ""]
 
     def noise(self, xi: Array) -> Array:
-        return self.factor @ xi
+        return jnp.einsum("kij,j->ki", self.factor, xi)[self.region]
 
     def pullback(self, g: Array) -> Array:
-        return g @ self.factor
+        return jnp.einsum("i,kij->kj", g, self.factor)[self.region]
 
 
 @as_pytree
@@ -123,7 +126,7 @@ class ConfinedHMC:
         temperature: Float[Array, ""] | float = 1.0,
     ) -> State:
         """One trajectory of HMC, refused where it ends in another region. `grad` needs `.log_density`."""
-        metric = _Metric(self.factor[state.region])
+        metric = _Metric(self.factor, state.region)
         new = HMC(self.leapfrogs).step(
             state.inside, grad, step_size, noise, preconditioner=metric, temperature=temperature
         )

@@ -76,6 +76,21 @@ def test_a_curvature_that_no_longer_serves_is_taken_anew(monkeypatch):
     assert np.sqrt((z - mode) @ J @ (z - mode)) < 0.01
 
 
+def test_the_search_leaves_a_saddle_alone():
+    """On it no damping finds a move, and 200 steps would have been 400 factors."""
+    two = sgld.Posterior(
+        lambda x: (
+            jnp.logaddexp(-0.5 * (x[0] - 6) ** 2, -0.5 * (x[0] + 6) ** 2)
+            - 0.5 * jnp.sum(x[1:] ** 2)
+        )
+    )
+    problem = prepare(two, None, jnp.ones(3))
+    z, _, steps, converged = search.newton_mode(problem, np.array([0.0, 1e-31, 0.0]), 50)
+    assert not converged and steps == 1
+    z, _, steps, converged = search.newton_mode(problem, np.array([1e-3, 1e-31, 0.0]), 200)
+    assert converged and abs(z[0] - 6) < 1e-3
+
+
 @pytest.mark.usefixtures("as_if_large")
 def test_a_row_of_a_table_that_is_read_together_costs_less():
     own, fetched = row_price(PROBLEM), price.FETCHED * (D + 1)
