@@ -222,7 +222,9 @@ def _unsealed(path: Path, content: bytes, arrays: Mapping[str, np.ndarray]) -> d
     except (ValueError, RecursionError) as error:
         raise RunError(f"{path} cannot be read: {_brief(error)}.") from error
     if seal != sealed:
-        raise RunError(f"{path} is not what was written: it was damaged, or edited.")
+        raise RunError(
+            f"{path} is not what was written: it was damaged, or edited; bring back a copy of it, or sample anew."
+        )
     return head
 
 

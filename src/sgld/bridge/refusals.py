@@ -180,7 +180,13 @@ def _check_shape(name: str, site: Site) -> None:
                 "numbers along it; give the plate the number of rows."
             )
     shape = jnp.shape(value)
-    got = np.broadcast_shapes(shape[: len(shape) - fn.event_dim], batch) if shape else batch
+    try:
+        got = np.broadcast_shapes(shape[: len(shape) - fn.event_dim], batch) if shape else batch
+    except ValueError:
+        raise UsageError(
+            f"the observed site {name!r} has values of shape {shape} and a distribution of batch shape {batch}, which "
+            "do not go together; give both one shape: as many outcomes as rows."
+        ) from None
     if site["cond_indep_stack"] and got != batch:
         raise UsageError(
             f"the observed site {name!r} has values of shape {shape} and a distribution of batch shape {batch}, which "

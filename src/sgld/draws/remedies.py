@@ -35,6 +35,7 @@ SPELLED = tuple(
         (rf"^({OPTIONS})(?= must | is of | is what | and ({OPTIONS}) are )", r"--\1"),
         (r"(?<=^--sep and )(decimal)(?= are )", r"--\1"),
         (r"sgld\.sandwich", "sgld summary {run} --sandwich"),
+        (r"named by sgld\.loo\b", "named by sgld.loo, in Python"),
         (r"sgld\.step_halving", "sgld halve {run}"),
         (r"sgld\.reference", "sgld reference {run}"),
         (

@@ -191,14 +191,18 @@ def _check(run: RunDirectory, result: dict[str, Any], name: str) -> None:
     try:
         found = list(digest_of(run.path / name))
     except FileNotFoundError:
-        raise RunError(f"{run.path} is damaged: {name} is missing.") from None
+        raise RunError(
+            f"{run.path} is damaged: {name} is missing; bring back a copy of it, or sample anew."
+        ) from None
     files = result.get("files")
     if not isinstance(files, dict) or files.get(name) != found:
         raise _not_as_written(run.path / name)
 
 
 def _not_as_written(path: Path) -> RunError:
-    return RunError(f"{path} is not what was written: it was damaged, or edited.")
+    return RunError(
+        f"{path} is not what was written: it was damaged, or edited; bring back a copy of it, or sample anew."
+    )
 
 
 def verify(path: str | Path) -> dict[str, int]:
@@ -224,7 +228,9 @@ def verify(path: str | Path) -> dict[str, int]:
         with reading(path):
             Verdict.from_dict(run.read("result.json")["verdict"])
         if run.read_arrays("draws.npz") is None:
-            raise RunError(f"{run.path} is damaged: draws.npz is missing.")
+            raise RunError(
+                f"{run.path} is damaged: draws.npz is missing; bring back a copy of it, or sample anew."
+            )
         names += ["result.json", "draws.npz"]
     elif run.finished():
         load(path)

@@ -81,6 +81,11 @@ def known(x, y):
     outcome(x, y)
 
 
+def plated(x, y):
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("y", dist.Poisson(jnp.exp(slope() * x)), obs=y)
+
+
 REFUSED = [
     (
         wrong_size,
@@ -98,6 +103,7 @@ REFUSED = [
     (nothing, (X, Y), "no numpyro.sample site"),
     (known, (X, Y), "no latent site"),
     (model, (X, Y[:, None]), r"'y' has values of shape \(99, 1\).*\(99, 99\)"),
+    (plated, (X, Y[:-1]), r"'y' has values of shape \(98,\).*as many outcomes as rows"),
     (model, (X,), r"takes \(x, y\).*missing a required argument: 'y'"),
     (model, (X, Y[:98]), "fails at its prior's median"),
 ]

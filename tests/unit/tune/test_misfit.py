@@ -56,3 +56,15 @@ def test_few_rows_and_a_strong_prior_are_no_sign_of_a_bad_model():
     found = plan(logistic, X, y)
     assert found.misfit is None
     assert not any("misspecified" in note for note in found.notes)
+
+
+def test_a_few_rows_that_do_not_belong_are_told_and_a_few_that_decide_are_not():
+    rng = np.random.default_rng(4)
+    X = np.column_stack([np.ones(2000), rng.standard_normal(2000)])
+    y = rng.poisson(np.exp(X @ np.array([-2.0, 0.3])))
+    y[:5] = 60
+    found = plan(poisson, X, y)
+    assert found.misfit is not None and found.misfit > 10
+    assert any("sgld.loo" in note for note in found.notes)
+    found = plan(logistic, X, np.arange(2000) < 3)
+    assert found.misfit is None
