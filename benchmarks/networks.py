@@ -3,6 +3,7 @@
     python benchmarks/networks.py [a] [b] [c]            sample, and compare with long HMC (a and b)
     python benchmarks/networks.py --mistuned [a] [b]     runs that are wrong on purpose: how many are `trusted`
     python benchmarks/networks.py --tuned, --mistuned NAMES of small_networks.py, or "small" [--seconds S] [--truths DIR]
+    python benchmarks/networks.py --orders [a] [b]       samplers and data orders at one step and batch
     python benchmarks/networks.py --torch                a through sgld.torch.sample, where PyTorch is
     python benchmarks/networks.py --sample               both in little: b, and six mistuned runs of it
 
@@ -282,6 +283,29 @@ def mistuned(names: list[str], share: float = 1.0) -> dict[str, Any]:
     return table
 
 
+def orders(names: list[str]) -> dict[str, Any]:
+    """BAOA, UBU and SGLD by data order, as many gradients for all: how hot plain batches of 50 rows leave predictions."""
+    table = {}
+    for name in names:
+        network = NETWORKS[name]()
+        well, *_ = run(network, progress=False)
+        truth, table[name] = truth_of(network, well), []
+        assert well.plan is not None
+        setup = well.plan.setup
+        for sampler in (sgld.BAOA(), sgld.UBU(), sgld.SGLD(noise_correction=None)):
+            for order in ("reshuffle", "symmetric", "independent", "replacement"):
+                draws, wall, _ = run(
+                    network, sampler=sampler, order=order, preconditioner=setup.preconditioner,
+                    step_size=0.1 * float(setup.step_size(0)), batch_size=50, gradient=sgld.Minibatch(),
+                    burn_in=4000, thin=100, num_draws=300, seed=1, progress=False,
+                )  # fmt: skip
+                found = against(moments(predictions(network, draws), network.classes), truth, network.classes)  # fmt: skip
+                kind = type(sampler).__name__
+                print(f"  {kind:5} {order:12} {wall:5.1f} s, {draws.verdict.word}, {_text(found)}", flush=True)  # fmt: skip
+                table[name].append({"sampler": kind, "order": order, "wall": wall, "word": draws.verdict.word, **found})  # fmt: skip
+    return table
+
+
 def _judged(
     network: Network, draws: sgld.Draws, truth: Predicted, scale: float, batch: int
 ) -> dict[str, Any]:
@@ -322,6 +346,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--mistuned", action="store_true")
     parser.add_argument("--tuned", action="store_true")
+    parser.add_argument("--orders", action="store_true")
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--truths", type=Path)
     parser.add_argument("--torch", action="store_true")
@@ -337,6 +362,8 @@ def main() -> None:
         found = {"typed": typed(["b"], 0.2), "mistuned": mistuned(["b"], 0.2)}
     elif asked.torch:
         found = {"torch": by_torch()}
+    elif asked.orders:
+        found = {"orders": orders(asked.names or ["b"])}
     elif asked.mistuned:
         found = {"mistuned": mistuned(asked.names or ["a", "b"])}
     else:

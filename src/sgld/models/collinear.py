@@ -21,11 +21,13 @@ __all__ = [
     "check_largest",
     "check_magnitudes",
     "check_own",
+    "hardly_apart",
 ]
 
 LARGEST = 1e30  # of a column's numbers, whose coefficients float32 shall hold
 SHOWN = 5  # columns of a kind that are named
 LEFT = 1e-10  # share of a column's variance that those before it leave, at least
+WORTH = 0.01  # rows: their numbers say less of a coefficient than the default priors, whatever the noise is but tiny
 
 
 class Facts(NamedTuple):
@@ -51,7 +53,7 @@ class Facts(NamedTuple):
     gram: Callable[[list[int]], Float[np.ndarray, "k k"]]
 
 
-def check_columns(x: Float[np.ndarray, "N p"], names: list[str]) -> None:
+def check_columns(x: Float[np.ndarray, "N p"], names: list[str]) -> tuple[str, ...]:
     """`check_facts` of a design in memory."""
     mean, scale = mean_and_sd(x, about_mean="Intercept" in names)
     largest = np.maximum(x.max(axis=0), -x.min(axis=0))
@@ -62,7 +64,7 @@ def check_columns(x: Float[np.ndarray, "N p"], names: list[str]) -> None:
         len(x), mean, scale, largest, np.ptp(x, axis=0), whole, x[0],
         partial(_twins, x), lambda kept: gram(x, kept, mean, scale),
     )  # fmt: skip
-    check_facts(facts, names)
+    return check_facts(facts, names)
 
 
 def _still(scale: Float[np.ndarray, " p"], largest: Float[np.ndarray, " p"]) -> np.ndarray:
@@ -70,8 +72,8 @@ def _still(scale: Float[np.ndarray, " p"], largest: Float[np.ndarray, " p"]) -> 
     return scale <= 1e-13 * largest
 
 
-def check_facts(facts: Facts, names: list[str]) -> None:
-    """Raises DataError naming every column that is constant, a duplicate or collinear, at once.
+def check_facts(facts: Facts, names: list[str]) -> tuple[str, ...]:
+    """Raises DataError naming every column that is constant, a duplicate or collinear, at once; a note on those that nearly are.
 
     `Intercept` is no constant column. Collinearity by Cholesky's sweep over the columns'
     correlations: what is left of a column after regression on those before it, as a share of its
@@ -99,18 +101,53 @@ def check_facts(facts: Facts, names: list[str]) -> None:
     )
     found += _first([f"{names[j]!r} is a duplicate of {names[i]!r}" for j, i in twins.items()])
     size = len(kept) + intercept
+    notes: tuple[str, ...] = ()
     if facts.num_rows >= size:
-        own = [names[j] for j in kept]
+        own, correlations = [names[j] for j in kept], facts.gram(kept)
         found += _first(
             [
                 f"{own[j]!r} is collinear: a linear combination of {_listed(own, others)}"
                 f"{' and the intercept' if intercept else ''}"
-                for j, others in _combinations(facts.gram(kept))
+                for j, others in _combinations(correlations)
             ]
         )
+        if not found:
+            notes = _hardly_apart(correlations, facts.num_rows, own)
     if found:
         subject, rest = ("column ", "it") if len(found) == 1 else ("columns ", "them")
         raise DataError(f"{subject}{', '.join(found)}; take {rest} out of the formula.")
+    return notes
+
+
+def hardly_apart(
+    x: Float[np.ndarray, "N p"],
+    names: list[str],
+    center: Float[np.ndarray, " p"],
+    scale: Float[np.ndarray, " p"],
+) -> tuple[str, ...]:
+    """The note of `check_columns`, on a design whose columns were checked before."""
+    columns = [j for j, name in enumerate(names) if name != "Intercept"]
+    if len(x) < len(names):
+        return ()
+    return _hardly_apart(gram(x, columns, center, scale), len(x), [names[j] for j in columns])
+
+
+def _hardly_apart(
+    gram: Float[np.ndarray, "k k"], num_rows: int, names: list[str]
+) -> tuple[str, ...]:
+    """A note on columns of which the others leave next to nothing: N / (R^{-1})_jj, in rows of a column by itself."""
+    try:
+        left = 1 / np.diag(np.linalg.inv(gram))
+    except np.linalg.LinAlgError:  # of fewer rows than were checked
+        return ()
+    which = np.flatnonzero(num_rows * left < WORTH)
+    if not len(which):
+        return ()
+    return (
+        f"columns {_listed(names, which)} are nearly combinations of each other: what the others leave of each is worth less "
+        f"than {WORTH:g} rows, so that the prior, not the data, decides how their coefficients share what they do "
+        "together; take one out of the formula, or center what is multiplied.",
+    )
 
 
 def _twins(x: Float[np.ndarray, "N p"], columns: list[int]) -> dict[int, int]:

@@ -32,7 +32,7 @@ from ..typing import PredictionKind
 from . import design as designs
 from .again import OtherColumns, learn_again
 from .blocks import give_back, mean_and_sd, standardised
-from .collinear import check_columns, check_magnitudes, check_own
+from .collinear import check_columns, check_magnitudes, check_own, hardly_apart
 from .family import Family, check_trials, find_family
 from .original import affine, prior_text
 from .predictive import predict_rows
@@ -130,7 +130,7 @@ class FormulaModel:
         check_own((*state["names"], *kind.dispersion))
         check_magnitudes(np.column_stack([y]), [state["outcome"]])
         check_magnitudes(x, state["names"])
-        check_columns(x, state["names"])
+        notes += check_columns(x, state["names"])
         intercept = "Intercept" in state["names"]
         center, scale = mean_and_sd(x, about_mean=intercept)
         if intercept:
@@ -182,6 +182,9 @@ class FormulaModel:
         if state["names"] != spec["design"]["names"]:
             raise OtherColumns(state["names"], spec["design"]["names"])
         notes = separated(kind.name, rows.levels or (), x, y, state, rows.extra)
+        notes += hardly_apart(
+            x, state["names"], np.asarray(spec["center"]), np.asarray(spec["scale"])
+        )
         model = cls._assemble(spec, _standardise(spec, x, y, rows.extra), notes)
         return replace(model, num_dropped=rows.num_dropped, row_numbers=rows.numbers)
 

@@ -209,6 +209,21 @@ def test_more_columns_than_rows_is_left_to_the_prior():
     assert FormulaModel.build(table, "n ~ .", "poisson").data[0].shape == (5, 9)
 
 
+def test_columns_that_the_data_hardly_tell_apart_are_named():
+    rng = np.random.default_rng(5)
+    x, other = rng.normal(size=53), rng.normal(size=53)
+    table = {"a": x, "b": x + 1e-3 * rng.normal(size=53), "c": other, "y": x + rng.normal(size=53)}
+    model = FormulaModel.build(pa.table(table), "y ~ a + b + c")
+    (note,) = model.posterior.notes
+    again = FormulaModel.from_spec(model.spec, pa.table(table))
+    assert tuple(again.posterior.notes) == (note,)
+    assert note.startswith("columns 'a', 'b' are nearly combinations") and "'c'" not in note
+    near = pa.table({**table, "b": x + 0.2 * rng.normal(size=53)})
+    assert not tuple(FormulaModel.build(near, "y ~ a + b + c").posterior.notes)
+    curve = pa.table({"x": rng.random(2000), "y": rng.normal(size=2000)})
+    assert not tuple(FormulaModel.build(curve, "y ~ x + I(x**2) + I(x**3)").posterior.notes)
+
+
 def test_predict_gaussian():
     model = FormulaModel.build(TABLE, "y ~ year + x")
     position = draws(model, 500)
