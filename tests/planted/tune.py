@@ -104,6 +104,26 @@ TUNE = [
         FROM_MODES + "test_chains_follow_the_density_of_their_region",
     ),
     Mutant(
+        "mode: a search stays on a saddle", "gaussian/mode.py",
+        "decrement < 1e-6 * CONVERGED:", "decrement < -1:",
+        "tests/unit/tune/test_wide.py::test_the_search_leaves_a_saddle_alone",
+    ),
+    Mutant(
+        "misfit: what a few rows decide is told or not the wrong way round", "tune/misfit.py",
+        "found < OF_A_FEW", "found > OF_A_FEW",
+        "tests/unit/tune/test_misfit.py::test_a_few_rows_that_do_not_belong_are_told_and_a_few_that_decide_are_not",
+    ),
+    Mutant(
+        "columns: those that are told apart are named", "models/collinear.py",
+        "num_rows * left < WORTH", "num_rows * left > WORTH",
+        "tests/unit/models/test_formula.py::test_columns_that_the_data_hardly_tell_apart_are_named",
+    ),
+    Mutant(
+        "regions: a gradient in the metric of another region", "sampler/confined.py",
+        'jnp.einsum("i,kij->kj", g, self.factor)[self.region]', 'jnp.einsum("i,kij->kj", g, self.factor)[0]',
+        FROM_MODES + "test_a_step_is_one_of_hmc_in_the_metric_of_its_region",
+    ),
+    Mutant(
         "regions: the nearest mode, whatever its height", "sampler/confined.py",
         "jnp.argmax(self.height - 0.5 *", "jnp.argmax(-0.5 *",
         FROM_MODES + "test_a_region_is_where_a_mode_s_own_approximation_is_the_largest",

@@ -15,6 +15,7 @@ from sgld.gradient.estimate import Estimate
 from sgld.metropolis.bridge import bridge, integral
 from sgld.problem.prepare import prepare
 from sgld.sampler.confined import ConfinedHMC, Regions, State
+from sgld.sampler.hmc import HMC
 from sgld.sampler.hmc import State as Hamiltonian
 from sgld.tune.from_modes import _merged
 
@@ -100,6 +101,21 @@ def confined(start, steps=400, chains=256):
 
     state, path = run(jax.random.key(0))
     return state, np.asarray(path, np.float64)[50:]
+
+
+def test_a_step_is_one_of_hmc_in_the_metric_of_its_region():
+    factor = jnp.array([[[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.2], [-0.3, 1.5]]])
+    centers = jnp.array([[-20.0, 0.0], [20.0, 0.0]])
+    regions = Regions(centers, jnp.stack([jnp.eye(2)] * 2), jnp.zeros(2), jnp.array([0, 1]))
+    grad = Estimate(lambda q: -0.5 * jnp.sum((q - centers[1]) ** 2 / jnp.array([1.0, 3.0])))
+    start, noise = jnp.array([20.5, -0.5]), jnp.array([[0.7, -1.1], [0.0, 0.0]])
+    confined = ConfinedHMC(4, regions, factor)
+    found = confined.step(confined.init(start), grad, 0.1, noise)
+    metric = sgld.Dense(factor[1] @ factor[1].T, factor[1])
+    hmc = HMC(4)
+    alone = hmc.step(hmc.init(start), grad, 0.1, noise, preconditioner=metric)
+    assert not np.allclose(found.position, start)
+    np.testing.assert_allclose(found.position, alone.position, rtol=1e-6)
 
 
 @pytest.mark.parametrize("start", [0.5, 1.5])
