@@ -2,6 +2,8 @@
 
     with deadline(max_seconds, until):
         ...  # every stage that begins in here, and every piece of work, is refused past `until`
+        with share(0.4):
+            ...  # the same past so much of max_seconds, with `Over`: whoever asks goes on with what there is
 
 The refusal says how many seconds will do, by what has passed and what is known to be left. Sampling looks at the clock by itself: what it has is returned. The clock only ends things: nothing
 is chosen by it, so that a run that is not stopped has the same bits with a limit and without. The optimisers
@@ -15,11 +17,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .errors import RunError
 
-__all__ = ["FOR_THE_VERDICT", "check_deadline", "deadline", "enough", "past", "sampled_until"]
+__all__ = [
+    "FOR_THE_VERDICT", "Over", "check_deadline", "deadline", "enough", "past", "sampled_until", "share",
+]  # fmt: skip
 
 FOR_THE_VERDICT = 0.2  # of max_seconds, which sampling leaves
 JUDGED, COMPILED = 0.05, 6.0  # of them, and seconds: what a verdict on predictions takes
@@ -36,6 +40,11 @@ class _Limit:
     seconds: float
     until: float
     least: float
+    shared: bool = False  # `until` is that of a share
+
+
+class Over(Exception):
+    """A share of max_seconds is over; nothing is wrong."""
 
 
 _limit: ContextVar[_Limit | None] = ContextVar("deadline", default=None)
@@ -54,6 +63,17 @@ def deadline(seconds: float | None, until: float, least: float = LEAST) -> Itera
         _limit.reset(token)
 
 
+@contextmanager
+def share(of: float) -> Iterator[None]:
+    """`Over` from `check_deadline` inside, past this share of max_seconds; nothing, where there is no limit."""
+    limit = _limit.get()
+    token = _limit.set(None if limit is None else replace(limit, until=past(of), shared=True))
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
 def check_deadline(stage: str, left: float = 0.0) -> None:
     """RunError, where the time is up; `left` are the seconds that the stage is known to need still."""
     limit = _limit.get()
@@ -63,6 +83,8 @@ def check_deadline(stage: str, left: float = 0.0) -> None:
 
     if not agreed(time.monotonic() > limit.until):
         return
+    if limit.shared:
+        raise Over
     passed = max(0.0, time.monotonic() - limit.until) + limit.seconds
     whole = (passed + left) / PASSED.get(stage, min(PASSED.values()))
     raise RunError(
@@ -77,12 +99,12 @@ def sampled_until(started: float, seconds: float, predictions: bool) -> float:
     return started + (1 - share) * seconds
 
 
-def past(share: float) -> float:
+def past(of: float) -> float:
     """The time (of time.monotonic) at which so much of max_seconds has passed; infinite where there is none."""
     limit = _limit.get()
     if limit is None:
         return math.inf
-    return limit.until - (1 - FOR_THE_VERDICT - share) * limit.seconds
+    return limit.until - (1 - FOR_THE_VERDICT - of) * limit.seconds
 
 
 def enough(seconds: float) -> str:

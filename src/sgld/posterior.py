@@ -46,6 +46,14 @@ def _as_pytree(function: Callable) -> Callable:
     return function
 
 
+def _log_concave(function: Any) -> bool:
+    """Whether a function says so, with all functions that are bound to it."""
+    if not isinstance(function, Partial):
+        return getattr(function, "log_concave", False) is True
+    bound = [value for value in (*function.args, *function.keywords.values()) if callable(value)]
+    return all(map(_log_concave, (function.func, *bound)))
+
+
 class Labels(tuple[str, ...]):
     """Names that are all equal to compiled code: other labels on the same model compile nothing."""
 
@@ -133,6 +141,22 @@ class Posterior:
         if self.constraints is not None and self.transform is None:
             object.__setattr__(self, "transform", Constraints.build(self.constraints))
             object.__setattr__(self, "constraints", None)
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether prior and likelihood are known to be log-concave in the position: one mode, and no heavy tail.
+
+        Of functions that say so themselves (`function.log_concave = True`), as a formula's do where it is so: there
+        no other mode is looked for. False says nothing.
+
+        Example:
+          >>> import sgld
+          >>> table = {"x": [1.0, 2.0, 3.0, 4.0], "y": [1, 0, 0, 1]}
+          >>> sgld.from_formula("y ~ x", table, family="bernoulli").posterior.log_concave
+          True
+        """
+        functions = [f for f in (self.log_prior, self.log_likelihood) if f is not None]
+        return self.transform is None and all(map(_log_concave, functions))
 
     def __repr__(self) -> str:
         what = (

@@ -28,7 +28,7 @@ from typing import Any
 from .cell import Cell, in_a_notebook
 from .deadline import check_deadline
 
-__all__ = ["SAMPLING", "aside", "counted", "stage", "told"]
+__all__ = ["SAMPLING", "aside", "check_time", "counted", "stage", "told"]
 
 SAMPLING = ("data", "mode", "curvature", "other modes", "rows", "sampling", "verdict")
 # seconds of each in `sgld demo`, with nothing compiled: what is still to come takes in proportion
@@ -76,15 +76,20 @@ def told(shown: bool, ahead: Sequence[str] = (), *, summary: bool = True) -> Ite
 def stage(name: str, *, whole: bool = False) -> Iterator[None]:
     """What is done inside is called `name`; with `whole`, stages inside it are not named."""
     check_deadline(name)
-    stages = _present.get()
-    if stages is None:
-        yield
-        return
-    stages.enter(name, whole)
+    stages, token = _present.get(), _named.set(name)
+    if stages is not None:
+        stages.enter(name, whole)
     try:
         yield
     finally:
-        stages.leave()
+        _named.reset(token)
+        if stages is not None:
+            stages.leave()
+
+
+def check_time() -> None:
+    """`check_deadline` of the present stage, for what takes long inside it."""
+    check_deadline(_named.get())
 
 
 def counted(
@@ -347,3 +352,4 @@ def _columns(stream: Any) -> int:
 
 
 _present: ContextVar[_Stages | None] = ContextVar("sgld_stages", default=None)
+_named: ContextVar[str] = ContextVar("sgld_stage", default="starting")

@@ -26,7 +26,40 @@ WIDE = "tests/unit/tune/test_wide.py::"
 FROM_MODES = "tests/unit/tune/test_from_modes.py::"
 EXCHANGE = "tests/laws/test_replica_exchange.py::"
 
+CONCAVE = "tests/unit/models/test_log_concave.py::"
+
 TUNE = [
+    Mutant(
+        "concave: a function answers for what is bound to it", "posterior.py",
+        "return all(map(_log_concave, (function.func, *bound)))", "return _log_concave(function.func)",
+        CONCAVE + "test_a_function_bound_to_one_that_is_not_makes_it_none",
+    ),
+    Mutant(
+        "concave: constraints change nothing", "posterior.py",
+        "return self.transform is None and all(map(", "return all(map(",
+        CONCAVE + "test_constraints_come_before_what_a_function_says",
+    ),
+    Mutant(
+        "concave: no posterior is looked around", "gaussian/known.py",
+        """if problem.posterior.log_concave:
+        return at, None, ()""", "return at, None, ()",
+        CONCAVE + "test_nothing_is_looked_for_where_there_can_be_nothing",
+    ),
+    Mutant(
+        "limits: a search that was cut short has found nothing", "gaussian/known.py",
+        "return at, None, (UNSEEN,)", "return at, None, ()",
+        LIMITS + "test_where_other_modes_have_had_their_share_of_the_time_draws_come_without_a_promise",
+    ),
+    Mutant(
+        "limits: a search goes on until all the time is up", "deadline.py",
+        "if limit.shared:", "if False:",
+        LIMITS + "test_where_other_modes_have_had_their_share_of_the_time_draws_come_without_a_promise",
+    ),
+    Mutant(
+        "limits: what nobody looked for is somewhere else", "gaussian/known.py",
+        'any(doubt.kind != "unseen" for doubt in self.doubts)', "bool(self.doubts)",
+        LIMITS + "test_the_search_for_other_modes_is_left_in_its_middle",
+    ),
     Mutant(
         "price: each chain reads the whole table by itself", "tune/price.py",
         "own + fetched / chains", "own + fetched",

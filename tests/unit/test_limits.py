@@ -1,17 +1,23 @@
 """Limits on steps and time, and the plan that a run directory keeps."""
 
+import itertools
 import json
 import re
 import time
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sgld
+from sgld import deadline as deadlines
 from sgld.deadline import check_deadline, deadline, sampled_until
 from sgld.errors import RunError, UsageError
+from sgld.gaussian.doubts import UNSEEN
+from sgld.gaussian.known import find_out
 from sgld.pace import Work
+from sgld.problem.prepare import prepare
 from sgld.run import loop
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
@@ -117,6 +123,41 @@ def test_a_verdict_on_predictions_is_left_a_twentieth_and_what_compiling_takes()
     assert sampled_until(5.0, 1000.0, predictions=True) == 5.0 + 1000 - 56
     assert sampled_until(5.0, 30.0, predictions=True) == 5.0 + 24  # never over a fifth
     assert sampled_until(5.0, np.inf, predictions=True) == np.inf
+
+
+def test_where_other_modes_have_had_their_share_of_the_time_draws_come_without_a_promise(
+    monkeypatch,
+):
+    monkeypatch.setattr(deadlines, "past", lambda of: -np.inf)
+    found = run(max_seconds=1e4)
+    assert found.verdict.word == "unknown"
+    assert "(max_seconds) other modes" in found.verdict.reasons[0]
+    assert "give more of it" in found.verdict.reasons[0]
+    assert "were not looked for" in " ".join(found.plan.notes)
+    # without a limit there is no share of it
+    np.testing.assert_array_equal(run().position, found.position)
+    assert run().verdict.word == "trusted"
+
+
+@pytest.mark.parametrize(("d", "shares"), [(3, (0.55, 0.7, 1.1)), (1001, (0.6,))])
+def test_the_search_for_other_modes_is_left_in_its_middle(d, shares, monkeypatch):
+    curved = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2) - 0.01 * jnp.sum(t**4))
+    problem = prepare(curved, None, jnp.ones(d))
+
+    def found(seconds):
+        clock = itertools.count()
+        ticking = SimpleNamespace(monotonic=lambda: float(next(clock)))
+        monkeypatch.setattr(deadlines, "time", ticking)
+        with deadline(seconds, 0.8 * seconds):
+            known = find_out(problem, 0, 1.0, by_hand=False)
+        return next(clock), known
+
+    whole, known = found(1e9)
+    assert known.doubts == ()
+    for share in shares:
+        _, known = found(share * whole / 0.4)
+        assert known.doubts == ((UNSEEN,) if share < 1 else ())
+        assert not known.elsewhere
 
 
 def test_time_that_is_not_up_changes_nothing():

@@ -6,11 +6,11 @@ import numpy as np
 from jaxtyping import Float
 
 from ..draws import weighted
-from ..gaussian.doubts import Doubt
+from ..gaussian.doubts import UNSEEN, Doubt
 from ..gaussian.known import Known
 from ..gaussian.rays import NEAR, within
 
-__all__ = ["standing"]
+__all__ = ["remedy", "standing"]
 
 SEEN = 0.5  # of what a ray promises, that draws must hold; of one parameter, whose ray is the density, by far most
 SEEN_ALONE = 0.8  # an sd is then right within 11%
@@ -40,6 +40,11 @@ def standing(
         for d in known.doubts
     )
     return tuple(d.sentence for d, gone in zip(known.doubts, settled, strict=True) if not gone)
+
+
+def remedy(doubt: str, otherwise: str) -> str:
+    """What to do about the sentence of a doubt: look again, where nobody looked."""
+    return "; give more of it" if doubt == UNSEEN.sentence else otherwise
 
 
 def _settled(

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from ..draws.draws import Draws
 from ..draws.pareto import pareto_k
 from ..draws.verdict import TAILS, Verdict
+from .doubted import remedy
 from .rule import MAX_SE, Evidence, standing_doubts, too_heavy, unmixed
 
 __all__ = ["Trajectories", "heavy_tail", "judge_exact"]
@@ -110,10 +111,9 @@ def judge_exact(
     if reasons:
         return Verdict("not mixed", tuple(reasons), extra=extra)
     if e.doubts:
-        return Verdict("unknown", (
-            f"exact sampler (HMC), but {e.doubts[0]}, which the chains have not seen so; compare with "
-            "sgld.reference, or give a prior that leaves that out.",
-        ), extra=extra)  # fmt: skip
+        seen = ", which the chains have not seen so; compare with sgld.reference, or give a prior that leaves that out"
+        told = e.doubts[0] + remedy(e.doubts[0], seen)
+        return Verdict("unknown", (f"exact sampler (HMC), but {told}.",), extra=extra)
     heavy, worst = np.nan_to_num(tail), int(np.argmax(np.nan_to_num(sd_se)))
     if heavy.max() >= HEAVY:
         name, k = e.names[int(np.argmax(heavy))], heavy.max()

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from ..draws.verdict import MODES, Verdict, Word
 from ..draws.weighted import MANY_CHAINS, max_r_hat
 from ..gaussian.far import far
+from .doubted import remedy
 
 __all__ = [
     "Evidence",
@@ -308,7 +309,7 @@ def _doubt(e: Evidence) -> str | None:
             "need not be its weight; compare with sgld.reference, or use sgld.ReplicaExchange()."
         )
     if e.doubts:
-        return f"{e.doubts[0]}; compare with NUTS: sgld.reference."
+        return e.doubts[0] + remedy(e.doubts[0], "; compare with NUTS: sgld.reference") + "."
     if e.nu is not None and not e.nu <= MAX_NU:
         return f"the posterior is {far(e.nu)}, where the bias meter is no guide; " + _ELSEWHERE
     worst = int(np.argmin(e.r2))

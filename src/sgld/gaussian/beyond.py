@@ -20,7 +20,7 @@ from .dense import Laplace, laplace_at
 from .doubts import Doubt
 from .mode import EMPTY, gaussian_at_mode
 from .modes import KnownModes
-from .unshown import NUMBERS, SHOWN, beside
+from .unshown import SHOWN, beside, shown_whole
 
 __all__ = ["Beyond", "look_beyond", "unexplained"]
 
@@ -188,8 +188,7 @@ def _holds(other: Laplace, z: np.ndarray | None) -> bool:
 
 def _some(problem: Problem, gaussian: Any, apart: Int[np.ndarray, " m"]) -> tuple[Problem, Any]:
     """A random choice of rows with those `apart`, and the Gaussian at their own mode; all of them, where they are few."""
-    rows, d = problem.num_data, problem.dimension
-    if rows <= SHOWN or rows * d <= NUMBERS or not isinstance(gaussian, Laplace):
+    if shown_whole(problem) or not isinstance(gaussian, Laplace):
         return problem, gaussian
     some = beside(problem, SHOWN, apart)
     at = gaussian_at_mode(some, gaussian.center)

@@ -10,9 +10,9 @@ from jaxtyping import Float
 
 from .rays import Ray
 
-__all__ = ["Doubt"]
+__all__ = ["UNSEEN", "Doubt"]
 
-Kind = Literal["gradient", "random", "infinite", "tails"]
+Kind = Literal["gradient", "random", "infinite", "tails", "unseen"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Doubt:
     Attributes:
       kind: "gradient", that of another function than the log density; "random", a density that is no
         function of the position alone; "infinite", a density of +inf somewhere; "tails", mass far
-        outside the Gaussian.
+        outside the Gaussian; "unseen", nobody looked.
       sentence: what was found, without an end.
       share: of the second moment beyond 4 sds, for tails; along `toward` on the side of `at`.
       at: free position z [d] where that mass, or that infinity, is.
@@ -58,3 +58,9 @@ class Doubt:
             return np.inf
         way = self.ray.value[(self.ray.t * far >= 0) & (np.abs(self.ray.t) <= abs(far))]
         return float(-way.min(initial=0.0))
+
+
+UNSEEN = Doubt(
+    "unseen",
+    "for want of time (max_seconds) other modes, and what lies far from this one, were not looked for to the end",
+)

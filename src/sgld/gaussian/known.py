@@ -13,13 +13,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..data.order import generator
+from ..deadline import Over, share
 from ..problem import sums
 from ..problem.problem import Problem
 from .beyond import look_beyond, unexplained
 from .center import at_the_mean, departure
 from .dense import Laplace
 from .diagonal import squared_gradients
-from .doubts import Doubt
+from .doubts import UNSEEN, Doubt
 from .far import far
 from .lowrank import (
     LowRankLaplace,
@@ -56,6 +57,7 @@ MOST_TOLD = 6  # masses in a sentence
 SEARCHES = 3  # for other modes, each from a heavier one that the last found
 TOLD = 3  # doubts in the notes
 MORE, ENOUGH = 4, 8  # searches among several modes, and modes of which more are not looked for
+LOOKED_UNTIL = 0.4  # of max_seconds: what is left is for draws
 OFF_THE_SADDLE = (0.1, -0.1, 1.0, -1.0, 10.0, -10.0)  # along the flattest direction
 
 
@@ -104,6 +106,11 @@ class Known:
             )
         notes = (*notes, *told, *_modes_note(self.modes), *_nonlinear_note(self.nu))
         return replace(self, notes=notes)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether there is mass, or may be, that the Gaussian does not show."""
+        return self.modes is not None or any(doubt.kind != "unseen" for doubt in self.doubts)
 
     @property
     def hopeless(self) -> bool:
@@ -157,8 +164,21 @@ def surroundings(
 ) -> tuple[AtMode, KnownModes | None, tuple[Doubt, ...]]:
     """The mode of most mass, all that matter where there are others, and what is doubted besides.
 
-    From a mode with a positive definite curvature.
+    From a mode with a positive definite curvature; a log-concave posterior has no other, nor a tail that its
+    curvature's distance from a Gaussian does not show.
     """
+    if problem.posterior.log_concave:
+        return at, None, ()
+    try:
+        with share(LOOKED_UNTIL):
+            return _surroundings(problem, at, seed, T)
+    except Over:
+        return at, None, (UNSEEN,)
+
+
+def _surroundings(
+    problem: Problem, at: AtMode, seed: int, T: float
+) -> tuple[AtMode, KnownModes | None, tuple[Doubt, ...]]:
     apart = unshown_rows(problem, at.gaussian, seed)
     beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING, 13), T, apart)
     found, modes = all_modes(problem, at, seed, T, beyond.tops, apart)
@@ -232,7 +252,7 @@ def flat(problem: Problem, gaussian: Laplace, temperature: float) -> bool:
 def _by_lanczos(problem: Problem, seed: int, T: float) -> Known:
     """The same for more parameters than a dense curvature is made for."""
     mode, value, converged = lowrank_mode(problem, np.asarray(problem.start, np.float64))
-    notes, modes = [], None
+    notes, modes, doubts = [], None, ()
     if not converged:
         notes.append(NOT_CONVERGED)
     squares = np.asarray(squared_gradients(problem, problem.array(mode)))
@@ -242,14 +262,26 @@ def _by_lanczos(problem: Problem, seed: int, T: float) -> Known:
             f"the curvature of {mode.size} parameters is known as diagonal plus rank {gaussian.c.size}: the "
             "meter may exaggerate bias."
         )
-        gaussian, value, modes = _all_lowrank_modes(problem, gaussian, value, seed, T)
+        gaussian, value, modes, doubts = _around_lowrank(problem, gaussian, value, seed, T)
     else:
         notes.append(_saddle_note(problem, gaussian))
-    known = _with_center(problem, Known(gaussian, value, modes=modes), seed, T)
-    if gaussian.positive_definite:
-        beyond = look_beyond(problem, gaussian, generator(seed, TUNING, 13), T)
-        known = replace(known, doubts=beyond.doubts)
+    known = _with_center(problem, Known(gaussian, value, modes=modes, doubts=doubts), seed, T)
     return known.telling(*notes)
+
+
+def _around_lowrank(
+    problem: Problem, gaussian: LowRankLaplace, value: float, seed: int, T: float
+) -> tuple[LowRankLaplace, float, KnownModes | None, tuple[Doubt, ...]]:
+    """What `surroundings` says, with the Gaussian at the mode of most mass and the log density there."""
+    if problem.posterior.log_concave:
+        return gaussian, value, None, ()
+    try:
+        with share(LOOKED_UNTIL):
+            found, there, modes = _all_lowrank_modes(problem, gaussian, value, seed, T)
+            beyond = look_beyond(problem, found, generator(seed, TUNING, 13), T)
+            return found, there, modes, beyond.doubts
+    except Over:
+        return gaussian, value, None, (UNSEEN,)
 
 
 def _all_lowrank_modes(

@@ -27,16 +27,18 @@ from jaxtyping import Array, Float, Int
 from ..data.memory import InMemory
 from ..data.order import generator
 from ..problem import sums
+from ..problem.operations import gradient_price
 from ..problem.problem import Problem
 from ..problem.rows import each_row
 from ..stages import stage
 from .dense import Laplace
 from .noise import TUNING
 
-__all__ = ["NUMBERS", "SEARCHED", "SHOWN", "beside", "unshown_rows"]
+__all__ = ["SEARCHED", "SHOWN", "beside", "shown_whole", "unshown_rows"]
 
-# rows looked at far out; all, where they and their parameters are as few numbers
-SHOWN, NUMBERS = 2048, 2**17
+# rows looked at far out; all, where they and their parameters are as few numbers, and a density of them as cheap (in
+# predicted seconds: of ten thousand densities .2 ms each take 2 s; of 8,000 log gamma functions they took 17)
+SHOWN, NUMBERS, DENSITY = 2048, 2**17, 2e-4
 SEARCHED = 10_000  # rows on which other modes are looked for
 ENOUGH = 12  # rows that show a direction: all of one side of two as many once in 2,000 times
 EVEN = 0.25  # of the rows that would point in each direction if all had as many
@@ -50,6 +52,14 @@ def beside(problem: Problem, count: int, apart: Int[np.ndarray, " m"]) -> Proble
     return replace(problem, data=InMemory.some(problem.source, numbers))
 
 
+def shown_whole(problem: Problem) -> bool:
+    """Whether all rows are looked at far out."""
+    rows = problem.num_data
+    if rows <= SHOWN:
+        return True
+    return rows * problem.dimension <= NUMBERS and gradient_price(problem).each <= DENSITY
+
+
 @stage("rows")
 def unshown_rows(problem: Problem, gaussian: Any, seed: int) -> Int[np.ndarray, " m"]:
     """The numbers of rows that are to be looked at beside the first ones, ascending; mostly none.
@@ -57,8 +67,8 @@ def unshown_rows(problem: Problem, gaussian: Any, seed: int) -> Int[np.ndarray, 
     Gradients are taken at a draw of the Gaussian: at the mode one row's may be 0.
     """
     none = np.zeros(0, np.int64)
-    N, d = problem.num_data, problem.dimension
-    if N <= SHOWN or (N <= SEARCHED and N * d <= NUMBERS) or not isinstance(gaussian, Laplace):
+    searched_whole = problem.num_data <= SEARCHED
+    if not isinstance(gaussian, Laplace) or (searched_whole and shown_whole(problem)):
         return none
     assert gaussian.factor is not None
     rng = generator(seed, TUNING, 14)

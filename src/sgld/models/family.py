@@ -89,8 +89,13 @@ def check_trials(kind: Family, trials: Any) -> None:
         raise UsageError(f"the {kind.name} family {needs}. Got trials={trials!r}.{other}")
 
 
-def _likelihood(density: Callable) -> Callable[[PyTree, PyTree], Array]:
-    """(position, datum) -> weight log p(y | eta), from density(eta, y, position, extra)."""
+def _likelihood(
+    density: Callable, *, log_concave: bool = False
+) -> Callable[[PyTree, PyTree], Array]:
+    """(position, datum) -> weight log p(y | eta), from density(eta, y, position, extra).
+
+    `log_concave`: in eta, of a family without dispersion; in the coefficients then, too.
+    """
 
     def log_likelihood(position: PyTree, datum: PyTree) -> Float[Array, ""]:
         x, y, *more = datum
@@ -102,6 +107,7 @@ def _likelihood(density: Callable) -> Callable[[PyTree, PyTree], Array]:
         return extra["weight"] * value if "weight" in extra else value
 
     log_likelihood.__name__ = density.__name__
+    log_likelihood.log_concave = log_concave
     return log_likelihood
 
 
@@ -232,7 +238,7 @@ STUDENT_T = Family(
 BERNOULLI = Family(
     "bernoulli",
     "log odds",
-    _likelihood(log_density.bernoulli),
+    _likelihood(log_density.bernoulli, log_concave=True),
     check=_check_bernoulli,
     centre=_log_odds,
     mean=lambda eta, given: expit(eta),
@@ -243,7 +249,7 @@ BERNOULLI = Family(
 BINOMIAL = Family(
     "binomial",
     "log odds of a trial",
-    _likelihood(log_density.binomial),
+    _likelihood(log_density.binomial, log_concave=True),
     check=_check_counts("binomial"),
     centre=lambda y: 0.0,
     mean=lambda eta, given: _size(eta, given) * expit(eta),
@@ -257,7 +263,7 @@ BINOMIAL = Family(
 CATEGORICAL = Family(
     "categorical",
     "log odds against the first level",
-    _likelihood(log_density.categorical),
+    _likelihood(log_density.categorical, log_concave=True),
     check=_check_levels,
     centre=_log_shares,
     mean=_probabilities,
@@ -269,7 +275,7 @@ CATEGORICAL = Family(
 POISSON = Family(
     "poisson",
     "log of the mean",
-    _likelihood(log_density.poisson),
+    _likelihood(log_density.poisson, log_concave=True),
     check=_check_counts("poisson"),
     centre=_log_mean,
     mean=lambda eta, given: np.exp(eta),

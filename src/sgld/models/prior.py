@@ -169,6 +169,11 @@ def original_log_prior(
     return jnp.sum(density(original)) + log_det + _log_prior_dispersions(dispersion, position)
 
 
+# in the coefficients, and with a density that is; where there are dispersions, a transform stands before them
+for _function in (normal, laplace, default_log_prior, original_log_prior):
+    _function.log_concave = True
+
+
 @as_pytree
 @dataclass(frozen=True)
 class Positive:

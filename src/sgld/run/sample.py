@@ -123,8 +123,9 @@ def sample(
       max_steps: of one chain, burn-in included, whatever the precision reached; one attempt is made.
       max_seconds: of tuning, sampling and verdict together, for which a fifth is left (of a network at
         most a twentieth and 6 s); one attempt is made. Sampling ends with the draws there are, and the
-        plan says so; RunError where the time is up before there are 20 of each chain. It chooses
-        nothing: what is drawn is the same without it, but of a network: optimisers and stages are
+        plan says so; RunError where the time is up before there are 20 of each chain. Where other
+        modes have been looked for until 40% of it has passed, the search ends and the verdict is `unknown`. It chooses
+        nothing else: what is drawn is the same without it, but of a network: optimisers and stages are
         predicted to take at most a sixth and a twentieth of it, and are cut short past half. A resumed
         run has the time anew.
       keep: a function of the position (as draws report it) that is kept INSTEAD of it, such as

@@ -208,7 +208,7 @@ def model_of(rows: Rows, form: Form, seed: int) -> Model:
     output = None if form.hidden else Partial(original, *standard.numbers)
     posterior = Posterior(
         _log_prior(form, init, standard, dispersion),
-        LIKELIHOODS[form.kind],
+        (LIKELIHOODS if form.hidden else {**LIKELIHOODS, **LINEAR})[form.kind],
         transform=Positive(form.dispersion) if form.dispersion else None,
         init={**init, **dispersion},
         output=output,
@@ -285,6 +285,16 @@ def categorical(position: PyTree, datum: PyTree) -> Float[Array, ""]:
     return weight * jax.nn.log_softmax(linear_predictor(position, x))[y.astype(jnp.int32)]
 
 
+def linear_bernoulli(position: PyTree, datum: PyTree) -> Float[Array, ""]:
+    """`bernoulli` without hidden layers."""
+    return bernoulli(position, datum)
+
+
+def linear_categorical(position: PyTree, datum: PyTree) -> Float[Array, ""]:
+    """`categorical` without hidden layers."""
+    return categorical(position, datum)
+
+
 def predicted_mean(position: PyTree, datum: PyTree) -> Array:
     """eta, the mean of a standardised outcome."""
     return linear_predictor(position, datum[0])
@@ -305,6 +315,7 @@ PREDICT = {
     "gaussian": predicted_mean, "bernoulli": predicted_pair, "categorical": predicted_classes,
 }  # fmt: skip
 LIKELIHOODS = {"gaussian": gaussian, "bernoulli": bernoulli, "categorical": categorical}
+LINEAR = {"bernoulli": linear_bernoulli, "categorical": linear_categorical}
 
 
 def original(
@@ -383,3 +394,8 @@ def on_weights(density: Partial, dispersion: PyTree, position: PyTree) -> Array:
 def _half_normal(scale: PyTree, position: PyTree) -> Array:
     parts = [normal(0.0, scale[name], position[name]) for name in scale]
     return sum(parts, start=jnp.zeros(()))
+
+
+# without hidden layers, whose likelihoods do not say so, and with a density that is; `original` is affine
+for _function in (*LINEAR.values(), independent, on_coefficients, on_slopes, original):
+    _function.log_concave = True

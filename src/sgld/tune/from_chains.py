@@ -66,13 +66,13 @@ def from_chains(
     open_ = all(is_auto(value) for value in given)
     if not (open_ and ask.noise != "binomial" and dense_pays(problem) and T == 1):
         return None
-    if any(doubt.kind != "tails" for doubt in known.doubts):
+    if any(doubt.kind not in ("tails", "unseen") for doubt in known.doubts):
         return (
             None  # where a jump costs trajectories, no step is short enough: adaptation never ends
         )
     if hopelessly_many(problem, known):
         return None  # each chain would stay where it began, at the price of all
-    alone = known.hopeless or known.modes is not None or bool(known.doubts) or not first
+    alone = known.hopeless or known.elsewhere or not first
     exact = exact_chains(gradient_price(problem), problem.dimension)
     if exact.seconds <= (MOST if alone else CHEAP):
         return _on_all(problem, ask, known, exact)

@@ -96,8 +96,7 @@ def _chosen(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
         return from_network(problem, ask)
     gaussian, nu = known.gaussian, known.nu
     dense = isinstance(gaussian, Laplace)
-    elsewhere = known.modes is not None or bool(known.doubts)
-    if dense and (nu is None or nu > NEAR or elsewhere):
+    if dense and (nu is None or nu > NEAR or known.elsewhere):
         plan = from_chains(problem, ask, known, T, first=True)
         if plan is not None:
             return plan
