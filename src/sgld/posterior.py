@@ -151,8 +151,12 @@ class Posterior:
 
         Example:
           >>> import sgld
-          >>> table = {"x": [1.0, 2.0, 3.0, 4.0], "y": [1, 0, 0, 1]}
-          >>> sgld.from_formula("y ~ x", table, family="bernoulli").posterior.log_concave
+          >>> def log_prior(theta):
+          ...     return -(theta**2) / 2
+          >>> sgld.Posterior(log_prior).log_concave
+          False
+          >>> log_prior.log_concave = True
+          >>> sgld.Posterior(log_prior).log_concave
           True
         """
         functions = [f for f in (self.log_prior, self.log_likelihood) if f is not None]

@@ -250,7 +250,7 @@ BEYOND_BUGS = [
     Mutant(
         "doubts: settled by chains on the other side",
         "diagnose/doubted.py",
-        "there = (np.sign(place) * t > NEAR)",
+        "there = (np.sign(place) * t > (doubt.edge or NEAR))",
         "there = (-np.sign(place) * t > NEAR)",
         BEYOND + "test_only_the_side_of_the_doubt_settles_it",
     ),

@@ -2,6 +2,7 @@
 
 from .mutant import Mutant
 
+VALLEYS = "tests/unit/tune/test_valleys.py::"
 CLOUD = "tests/unit/tune/test_cloud.py::"
 BEYOND = "tests/unit/tune/test_beyond.py::"
 RARE = "tests/unit/diagnose/test_rare.py::"
@@ -40,6 +41,41 @@ HIDDEN = [
         "cloud: what it finds is told and not searched from", "gaussian/beyond.py",
         "tops += cloud.tops_of_cloud(some, near, T)", "cloud.tops_of_cloud(some, near, T)",
         CLOUD + "test_a_needle_that_holds_half_the_mass_is_measured",
+    ),
+    Mutant(
+        "valleys: one step hides all others", "gaussian/valleys.py",
+        "len(found) < MOST", "len(found) < 1",
+        VALLEYS + "test_steps_on_both_sides_are_one_direction_and_across_each_other_two",
+    ),
+    Mutant(
+        "valleys: the first guess of a direction is good enough", "gaussian/valleys.py",
+        "        u = ways / np.linalg.norm(ways)\n", "",
+        VALLEYS + "test_a_step_in_any_direction_is_turned_to",
+    ),
+    Mutant(
+        "valleys: what is behind one counts from 4 sds on", "gaussian/valleys.py",
+        "ray.sides(near=edge)", "ray.sides()",
+        VALLEYS + "test_the_share_behind_a_valley_is_the_integral_there",
+    ),
+    Mutant(
+        "valleys: every rise is a hill", "gaussian/valleys.py",
+        "far.share > SHARE]", "far.share > 0]",
+        VALLEYS + "test_what_falls_rises_by_little_or_holds_little_is_no_valley",
+    ),
+    Mutant(
+        "valleys: the prior is held against no slope", "gaussian/valleys.py",
+        "- away @ slope", "- 0.0 * away @ slope",
+        VALLEYS + "test_the_prior_with_the_likelihoods_gaussian_is_the_density_where_that_is_one",
+    ),
+    Mutant(
+        "valleys: of many rows the prior is not looked at", "gaussian/beyond.py",
+        "ways += valleys.directions(valleys.of_prior(problem, gaussian, T), problem.dimension, rng)", "pass",
+        VALLEYS + "test_a_step_across_two_parameters_is_doubted_until_draws_have_been_there[200000-6]",
+    ),
+    Mutant(
+        "doubted: draws between a valley and 4 sds do not count", "diagnose/doubted.py",
+        "t > (doubt.edge or NEAR)", "t > NEAR",
+        VALLEYS + "test_a_step_across_two_parameters_is_doubted_until_draws_have_been_there[3000-20]",
     ),
     Mutant(
         "rays: hills within 4 sds are none", "gaussian/rays.py",

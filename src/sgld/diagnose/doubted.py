@@ -57,15 +57,15 @@ def _settled(
         return True
     if doubt.kind != "tails":
         return False
-    if doubt.edge is not None:
-        assert known.gaussian is not None
+    if doubt.toward is None:
+        assert doubt.edge is not None and known.gaussian is not None
         square = np.sum(known.gaussian.whiten(z) ** 2, axis=-1)
         far = np.sum(weights * np.where(square > doubt.edge**2, square, 0.0))
         return bool(far >= SEEN * doubt.share * np.sum(weights * square))
-    assert doubt.at is not None and doubt.toward is not None and known.gaussian is not None
+    assert doubt.at is not None and known.gaussian is not None
     t = (z - known.gaussian.center) @ doubt.toward
     place = float((doubt.at - known.gaussian.center) @ doubt.toward)
-    there = (np.sign(place) * t > NEAR) & ~within(t, doubt.modes)
+    there = (np.sign(place) * t > (doubt.edge or NEAR)) & ~within(t, doubt.modes)
     square = weights * t**2
     seen = SEEN if z.shape[-1] > 1 else SEEN_ALONE
     # held against what is not there: where the share is nearly all, half of what is far is nearly all too

@@ -15,11 +15,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..problem.problem import Problem
-from . import belonging, cloud, profiles, rays, shells
+from . import belonging, cloud, profiles, rays, shells, valleys
 from .dense import Laplace, laplace_at
 from .doubts import Doubt
 from .mode import EMPTY, gaussian_at_mode
 from .modes import KnownModes
+from .proper import named_direction
 from .unshown import SHOWN, beside, shown_whole
 
 __all__ = ["Beyond", "look_beyond", "unexplained"]
@@ -60,6 +61,7 @@ def look_beyond(
     seen = rays.rays(some, near, rng, T)
     around = shells.shells(some, near, rng, T) if problem.dimension > 1 else None
     doubts += _told(problem, gaussian, some, near, seen, around, rng, T)
+    doubts += _behind_valleys(problem, gaussian, some, near, seen, rng, T)
     tops = [(value, near.center + t * ray.direction) for ray in seen for t, value in ray.tops]
     tops = sorted(tops, key=lambda top: -top[0])[:FOLLOWED]
     tops += cloud.tops_of_cloud(some, near, T)
@@ -95,6 +97,62 @@ def _told(
         if found and found[0].share > PLATEAU:
             told += _doubts(problem, gaussian, found[0])
     return told
+
+
+def _behind_valleys(
+    problem: Problem, gaussian: Any, some: Problem, near: Any, seen: list[rays.Ray],
+    rng: np.random.Generator, T: float,
+) -> list[Doubt]:  # fmt: skip
+    """Mass that rays have behind a valley within `rays.NEAR` sds, and what lies behind one across parameters."""
+    if not isinstance(gaussian, Laplace):
+        return []
+    near_by = lambda ray: any(found.edge < rays.NEAR for found in valleys.behind(ray))  # noqa: E731
+    looked = list(filter(near_by, seen))[:LOOKED_AT]
+    if looked and some is not problem:
+        looked = rays.rays(problem, gaussian, rng, T, [ray.parameter for ray in looked])
+    ways = _across(problem, gaussian, some, near, rng, T) if problem.dimension > 1 else []
+    if ways:
+        looked += rays.rays(problem, gaussian, rng, T, along=np.array(ways))
+    found = [
+        _valley(problem, gaussian, ray, one, T) for ray in looked for one in valleys.behind(ray)
+    ]
+    told: list[Doubt] = []
+    ways: list[np.ndarray] = []
+    for doubt in sorted(found, key=lambda doubt: -doubt.share):
+        assert doubt.at is not None
+        way = gaussian.whiten(doubt.at) / np.linalg.norm(gaussian.whiten(doubt.at))
+        if not any(way @ other > valleys.ALIKE for other in ways):
+            told.append(doubt)
+            ways.append(way)
+    return told
+
+
+def _across(
+    problem: Problem, gaussian: Laplace, some: Problem, near: Laplace, rng: np.random.Generator, T: float,
+) -> list[Float[np.ndarray, " d"]]:  # fmt: skip
+    """Unit vectors of x, whitened by `gaussian`, along which some rows, or the whole prior, have a valley."""
+    hot, own = gaussian.tempered(T), near.tempered(T)
+    density = lambda x: rays.density(some, near.center, T, own.spread(x))  # noqa: E731
+    points = valleys.affordable(some)
+    ways = valleys.directions(density, problem.dimension, rng, points)
+    if some is not problem:
+        ways = [hot.whiten(hot.center + own.spread(u)) for u in ways]
+        ways += valleys.directions(valleys.of_prior(problem, gaussian, T), problem.dimension, rng)
+    return [u / np.linalg.norm(u) for u in ways]
+
+
+def _valley(
+    problem: Problem, gaussian: Laplace, ray: rays.Ray, found: valleys.Behind, T: float
+) -> Doubt:
+    """The doubt about what is behind it."""
+    at = gaussian.center + found.place * ray.direction
+    sentence = (
+        "far from the mode there is more than the Gaussian there shows: along "
+        f"{named_direction(problem, ray.direction)} the density rises again behind a valley {found.edge:.2g} sds away, "
+        f"and {100 * found.share:.0f}% of the second moment lie there, around {abs(found.place):.3g}"
+    )
+    toward = gaussian.curvature @ ray.direction / T
+    return Doubt("tails", sentence, found.share, at, toward, start=at, edge=found.edge)
 
 
 def _around(
@@ -137,7 +195,7 @@ def unexplained(
     for doubt in doubts:
         if doubt.ray is not None:
             left += _beside(doubt, modes.z[0], others, T)
-        elif doubt.edge is None or not any(_holds(gaussian, doubt.at) for gaussian, _ in others):
+        elif not any(_holds(gaussian, doubt.at) for gaussian, _ in others):
             left.append(doubt)
     return tuple(left)
 

@@ -26,13 +26,13 @@ class Doubt:
       sentence: what was found, without an end.
       share: of the second moment beyond 4 sds, for tails; along `toward` on the side of `at`.
       at: free position z [d] where that mass, or that infinity, is.
-      toward: covector w [d]: w (z - center) are the sds of the Gaussian by which z is off, for tails along one
-        parameter.
+      toward: covector w [d]: w (z - center) are the sds of the Gaussian by which z is off, for tails along a ray.
       ray: on which it was found, for tails along one parameter.
       modes: intervals of t on that ray where known modes explain what is there.
       start: free position z [d] on that ray, bent or not, from which chains may tell whether the mass is there;
         none of one parameter, whose ray is the density itself.
-      edge: whitened distance from the centre beyond which that mass is, for tails on all sides.
+      edge: whitened distance from the centre beyond which that mass is, for tails on all sides; the sds along
+        `toward`, for mass behind a valley.
     """
 
     kind: Kind

@@ -26,7 +26,7 @@ from ..problem import sums
 from ..problem.problem import Problem
 from ..stages import stage
 
-__all__ = ["ONE_SIDE", "SUSPICIOUS", "Far", "Ray", "rays", "within"]
+__all__ = ["ONE_SIDE", "SUSPICIOUS", "Far", "Ray", "density", "rays", "within"]
 
 NEAR = 4.0  # sds that the Gaussian is trusted with
 CLOSE = 1.5  # from which on a rise may be another mode's
@@ -46,6 +46,7 @@ FINE_INSIDE = np.arange(0.5, NEAR, 0.5)
 FINE_WORK = 2**29  # rows x parameters x points of all rays up to which these are taken
 WORK = 2**34  # rows x parameters x points: of more parameters some are looked at
 NUMBERS = 2**22  # of points that are held together
+ACROSS = -1  # for the parameter of a ray that is of several
 
 Values = Float[np.ndarray, " n"]
 
@@ -80,12 +81,12 @@ class Ray:
         """Of the second moment, beyond `NEAR` sds."""
         return sum(far.share for far in self.sides())
 
-    def sides(self, known: Sequence[tuple[float, float]] = ()) -> list[Far]:
-        """What lies beyond `NEAR` sds and outside of `known` intervals of t, where modes are: each side by itself.
+    def sides(self, known: Sequence[tuple[float, float]] = (), near: float = NEAR) -> list[Far]:
+        """What lies beyond `near` sds and outside of `known` intervals of t, where modes are: each side by itself.
 
         The side of more first; what is less than nothing to speak of is there too.
         """
-        masses = self._masses()
+        masses = self._masses(near)
         total = max(masses.far.sum() + masses.near, 1e-300)
         kept = ~within(masses.t, known)
         found = []
@@ -118,9 +119,9 @@ class Ray:
         mass, middle = self._moments(order)
         return float(np.sum(mass, where=np.abs(middle) > edge) / max(np.sum(mass), 1e-300))
 
-    def _masses(self) -> _Masses:
+    def _masses(self, near: float) -> _Masses:
         mass, middle = self._moments(2)
-        far = np.abs(middle) > NEAR
+        far = np.abs(middle) > near
         return _Masses(float(mass[~far].sum()), mass[far], middle[far])
 
     def _moments(self, order: int) -> tuple[Values, Values]:
@@ -161,25 +162,29 @@ def rays(
     rng: np.random.Generator,
     temperature: float = 1.0,
     parameters: list[int] | None = None,
+    along: Float[np.ndarray, "k d"] | None = None,
 ) -> list[Ray]:
-    """The rays of all parameters, or of `parameters`; of too many a random choice.
+    """The rays of all parameters, or of `parameters`; of too many a random choice. Or those `along` unit vectors of whitened x.
 
     `gaussian` is that of `problem` itself: in the units of a sharper one everything looks heavy.
     """
     d, center = problem.dimension, gaussian.center
     t = _points(np.asarray(INSIDE), OUTSIDE)
-    if parameters is None:
+    if along is not None:
+        chosen = np.full(len(along), ACROSS)
+    elif parameters is None:
         most = max(1, WORK // (len(t) * max(1, problem.num_data) * d))
         chosen = np.arange(d) if d <= most else np.sort(rng.choice(d, most, replace=False))
     else:
         chosen = np.asarray(parameters)
     if max(1, problem.num_data) * d * len(chosen) * 2 * len(FINE) <= FINE_WORK:
         t = _points(FINE_INSIDE, FINE)
-    density = partial(_density, problem, center, temperature)
-    directions = _directions(gaussian.tempered(temperature), chosen)
+    of = partial(density, problem, center, temperature)
+    hot = gaussian.tempered(temperature)
+    directions = _directions(hot, chosen) if along is None else hot.spread(along)
     at_once = max(1, NUMBERS // (len(t) * d))
     values = [
-        density((t[:, None] * some[:, None]).reshape(-1, d)).reshape(-1, len(t))
+        of((t[:, None] * some[:, None]).reshape(-1, d)).reshape(-1, len(t))
         for some in np.split(directions, range(at_once, len(directions), at_once))
     ]
     found = [
@@ -190,7 +195,7 @@ def rays(
     # the highest first: of a density that is noise there are many
     rises.sort(key=lambda rise: -found[rise[0]].value[rise[1]])
     for k, at in rises[:BRACKETS]:
-        found[k] = _followed(found[k], density, t[_bracket(at, len(t))])
+        found[k] = _followed(found[k], of, t[_bracket(at, len(t))])
     return found
 
 
@@ -209,7 +214,7 @@ def _directions(gaussian, chosen: np.ndarray) -> Float[np.ndarray, "k d"]:
     return columns / sds[:, None]
 
 
-def _density(
+def density(
     problem: Problem, center: np.ndarray, temperature: float, away: Float[np.ndarray, "m d"]
 ) -> Values:
     """(log p(center + away) - log p(center)) / T; -inf where it is no number."""

@@ -414,11 +414,11 @@ def test_a_narrow_mode_on_a_foot_is_met_by_its_rise():
 
 def test_rays_are_taken_a_few_at_a_time(monkeypatch):
     """Of 1,100 parameters all points at once were 3 GB; what is held does not change what is found."""
-    given, sizes, density = of(square, d=30), [], rays_room._density
+    given, sizes, density = of(square, d=30), [], rays_room.density
     whole = rays(*given, np.random.default_rng(1))
     monkeypatch.setattr(rays_room, "NUMBERS", 2**14)
     monkeypatch.setattr(
-        rays_room, "_density", lambda *given: (sizes.append(given[-1].size), density(*given))[1]
+        rays_room, "density", lambda *given: (sizes.append(given[-1].size), density(*given))[1]
     )
     parts = rays(*given, np.random.default_rng(1))
     assert len(sizes) > 1 and max(sizes) <= 2**14
