@@ -117,13 +117,13 @@ def _behind_valleys(
         _valley(problem, gaussian, ray, one, T) for ray in looked for one in valleys.behind(ray)
     ]
     told: list[Doubt] = []
-    ways: list[np.ndarray] = []
+    there: list[np.ndarray] = []
     for doubt in sorted(found, key=lambda doubt: -doubt.share):
         assert doubt.at is not None
         way = gaussian.whiten(doubt.at) / np.linalg.norm(gaussian.whiten(doubt.at))
-        if not any(way @ other > valleys.ALIKE for other in ways):
+        if not any(way @ other > valleys.ALIKE for other in there):
             told.append(doubt)
-            ways.append(way)
+            there.append(way)
     return told
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -169,11 +170,9 @@ def surroundings(
     """
     if problem.posterior.log_concave:
         return at, None, ()
-    try:
-        with share(LOOKED_UNTIL):
-            return _surroundings(problem, at, seed, T)
-    except Over:
-        return at, None, (UNSEEN,)
+    with suppress(Over), share(LOOKED_UNTIL):
+        return _surroundings(problem, at, seed, T)
+    return at, None, (UNSEEN,)
 
 
 def _surroundings(
@@ -275,13 +274,11 @@ def _around_lowrank(
     """What `surroundings` says, with the Gaussian at the mode of most mass and the log density there."""
     if problem.posterior.log_concave:
         return gaussian, value, None, ()
-    try:
-        with share(LOOKED_UNTIL):
-            found, there, modes = _all_lowrank_modes(problem, gaussian, value, seed, T)
-            beyond = look_beyond(problem, found, generator(seed, TUNING, 13), T)
-            return found, there, modes, beyond.doubts
-    except Over:
-        return gaussian, value, None, (UNSEEN,)
+    with suppress(Over), share(LOOKED_UNTIL):
+        found, there, modes = _all_lowrank_modes(problem, gaussian, value, seed, T)
+        beyond = look_beyond(problem, found, generator(seed, TUNING, 13), T)
+        return found, there, modes, beyond.doubts
+    return gaussian, value, None, (UNSEEN,)
 
 
 def _all_lowrank_modes(

@@ -35,17 +35,13 @@ SCALES, POINTS = (1.4, 2.0, 3.0), 1536  # sds of the points, and how many in all
 LEAST, SECONDS = 192, 1.0  # of them at least, and the predicted seconds that the others may take
 ABOVE, FEWEST = 1.0, 8  # excess of points that count, and how many there must be
 MOST, EXPLAINED = 4, 0.5  # directions; of the way to its edge, from which one explains points
-DRAWS, AROUND, ROUNDS = (
-    1024,
-    0.5,
-    3,
-)  # points at least, so many sds around a place on a ray, to turn it
+# points at least, so many sds around a place on a ray, and how often it is turned
+DRAWS, AROUND, ROUNDS = 1024, 0.5, 3
 REACH = np.arange(0.25, 12.01, 0.25)  # sds of the rays that are turned
 ALIKE = 0.8  # cosine of two directions from which they are one
 RISE = 1.0  # in log density, by which a hill stands above the valley
-SHARE = (
-    0.1  # of the second moment behind a valley that is suspicious: 5% of an sd, or .3 sds of a mean
-)
+# of the second moment behind a valley that is suspicious: 5% of an sd, or .3 sds of a mean
+SHARE = 0.1
 
 Density = Callable[[Float[np.ndarray, "m d"]], Float[np.ndarray, " m"]]
 

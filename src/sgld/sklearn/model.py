@@ -208,7 +208,7 @@ def model_of(rows: Rows, form: Form, seed: int) -> Model:
     output = None if form.hidden else Partial(original, *standard.numbers)
     posterior = Posterior(
         _log_prior(form, init, standard, dispersion),
-        (LIKELIHOODS if form.hidden else {**LIKELIHOODS, **LINEAR})[form.kind],
+        (LIKELIHOODS if form.hidden else LINEAR)[form.kind],
         transform=Positive(form.dispersion) if form.dispersion else None,
         init={**init, **dispersion},
         output=output,
@@ -315,7 +315,7 @@ PREDICT = {
     "gaussian": predicted_mean, "bernoulli": predicted_pair, "categorical": predicted_classes,
 }  # fmt: skip
 LIKELIHOODS = {"gaussian": gaussian, "bernoulli": bernoulli, "categorical": categorical}
-LINEAR = {"bernoulli": linear_bernoulli, "categorical": linear_categorical}
+LINEAR = {**LIKELIHOODS, "bernoulli": linear_bernoulli, "categorical": linear_categorical}
 
 
 def original(
@@ -397,5 +397,6 @@ def _half_normal(scale: PyTree, position: PyTree) -> Array:
 
 
 # without hidden layers, whose likelihoods do not say so, and with a density that is; `original` is affine
-for _function in (*LINEAR.values(), independent, on_coefficients, on_slopes, original):
+_CONCAVE = (linear_bernoulli, linear_categorical, independent, on_coefficients, on_slopes, original)
+for _function in _CONCAVE:
     _function.log_concave = True
