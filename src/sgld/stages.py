@@ -140,6 +140,15 @@ class _Count:
         return left if math.isfinite(left) else None
 
 
+@dataclass(frozen=True)
+class _Rest:
+    """Seconds to the end of this stage, which may have had its usual time, and of those after it."""
+
+    here: float
+    later: float = 0.0
+    overdue: bool = False
+
+
 @dataclass
 class _Open:
     """A stage that has begun and not ended."""
@@ -219,22 +228,26 @@ class _Stages:
         with self._lock:
             self._pass(now)
             here = self._open[-1] if self._open else self._last
-            elapsed, left = now - self._began, self._left(here, now)
+            elapsed, rest = now - self._began, self._left(here, now)
             times = _time(elapsed)
             bar = ""
-            if left is not None:
+            if rest is not None:
+                left = rest.here + rest.later
                 # never complete, and never back: the estimate may
                 self._share = max(self._share, min(0.99, elapsed / max(elapsed + left, 1e-9)))
                 bar = f"{self._out.bar(self._share)} {100 * self._share:3.0f}%  "
-                times += f", about {_time(left)} left"
+                if not rest.overdue:
+                    times += f", about {_time(left)} left"
+                elif rest.later:  # no promise that would grow while it waits
+                    times += f", about {_time(rest.later)} left or more"
             stage = f"{here.name} {_time(self._took.get(here.name, 0.0))}"
             return f"{bar}{times}   {stage}{f': {here.count}' if here.count else ''}"
 
-    def _left(self, here: _Open, now: float) -> float | None:
-        """Seconds to the end, from what stages have taken so far and what they take in SECONDS."""
+    def _left(self, here: _Open, now: float) -> _Rest | None:
+        """What is to come, from what stages have taken so far and what they take in SECONDS."""
         counted = None if here.count is None else here.count.left(now)
         if not self._ahead:
-            return counted
+            return None if counted is None else _Rest(counted)
         counted = counted if self._open else 0.0  # between two stages
         reached = [i for i, name in enumerate(self._ahead) if name in self._took]
         place = reached[-1] if reached else -1
@@ -242,10 +255,11 @@ class _Stages:
         passed = [name for name in ended if not self._open or name != here.name]
         usual = sum(SECONDS[name] for name in passed)
         slower = sum(self._took[name] for name in passed) / usual if passed else 1.0
+        later, overdue = slower * sum(SECONDS[name] for name in self._ahead[place + 1 :]), False
         if counted is None:  # one that takes longer than it should goes on for a while
             own, took = slower * SECONDS.get(here.name, 0.0), self._took.get(here.name, 0.0)
-            counted = max(own - took, took / 4)
-        return counted + slower * sum(SECONDS[name] for name in self._ahead[place + 1 :])
+            counted, overdue = max(own - took, took / 4), took > own
+        return _Rest(counted, later, overdue)
 
     def _summary(self, now: float) -> str:
         parts = [f"{name} {_time(took)}" for name, took in self._took.items() if took >= 0.05]

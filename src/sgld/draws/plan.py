@@ -32,8 +32,8 @@ class Predicted:
 
     def __str__(self) -> str:
         return (
-            f"{in_count(self.gradients)} gradients, {in_seconds(self.seconds)} of one core, "
-            f"{in_bytes(self.bytes)} of memory"
+            f"{in_count(self.gradients)} gradients, {in_seconds(self.seconds)} of one core for steps "
+            f"and verdict, compiling aside, {in_bytes(self.bytes)} of memory"
         )
 
 

@@ -103,5 +103,7 @@ def test_the_prediction_is_printed_with_the_plan_and_goes_with_the_draws():
     steps = draws.info["num_steps"]
     assert predicted.gradients == pytest.approx(draws.num_chains * steps)
     assert f"predicted         {predicted}" in str(told[0])
-    assert str(predicted).endswith("gradients, under a second of one core, 380 MiB of memory")
+    assert str(predicted).endswith(
+        "under a second of one core for steps and verdict, compiling aside, 380 MiB of memory"
+    )
     assert draws.info["predicted"]["seconds"] == predicted.seconds
