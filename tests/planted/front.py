@@ -17,7 +17,7 @@ FRONT = [
     ),
     Mutant(
         "stages: those to come take what they take on another problem", "stages.py",
-        "counted + slower * sum(", "counted + sum(",
+        "later, overdue = slower * sum(SECONDS", "later, overdue = sum(SECONDS",
         STAGES + "test_what_is_left_is_in_proportion_to_what_stages_took",
     ),
     Mutant(

@@ -28,7 +28,61 @@ EXCHANGE = "tests/laws/test_replica_exchange.py::"
 
 CONCAVE = "tests/unit/models/test_log_concave.py::"
 
+GUIDED = "tests/unit/tune/test_guided.py::"
+
 TUNE = [
+    Mutant(
+        "guided: curvature of all rows with the other sign", "tune/some_rows.py",
+        "curvature=-sums.curvature(problem, center) - curvature", "curvature=sums.curvature(problem, center) - curvature",
+        GUIDED + "test_a_guide_has_the_gradient_and_the_curvature_of_all_rows_at_its_centre",
+    ),
+    Mutant(
+        "guided: what some rows miss of the gradient is the gradient", "tune/some_rows.py",
+        "slope = sums.value_and_gradient(problem, center)[1] - gradient",
+        "slope = sums.value_and_gradient(problem, center)[1]",
+        GUIDED + "test_a_guide_has_the_gradient_and_the_curvature_of_all_rows_at_its_centre",
+    ),
+    Mutant(
+        "guided: what is missed of the curvature twice", "gradient/guide.py",
+        "0.5 * (self.curvature @ away)", "self.curvature @ away",
+        GUIDED + "test_a_guide_has_the_gradient_and_the_curvature_of_all_rows_at_its_centre",
+    ),
+    Mutant(
+        "guided: rows that stand out stand for others", "tune/some_rows.py",
+        "np.append(np.ones(len(apart)), np.full(len(others), share))",
+        "np.full(len(apart) + len(others), share)",
+        GUIDED + "test_its_rows_count_for_all_and_those_that_stand_out_once",
+    ),
+    Mutant(
+        "guided: a guide that is astray is followed", "tune/some_rows.py",
+        "np.std(away[ended]) < ASTRAY and away[dense].max() < MORE", "away[dense].max() < MORE",
+        GUIDED + "test_a_guide_that_is_astray_is_not_followed",
+    ),
+    Mutant(
+        "guided: mass that a guide does not lead to", "tune/some_rows.py",
+        "np.std(away[ended]) < ASTRAY and away[dense].max() < MORE", "np.std(away[ended]) < ASTRAY",
+        GUIDED + "test_a_guide_that_misses_mass_where_a_chain_began_is_not_followed",
+    ),
+    Mutant(
+        "guided: the rows that are followed accept", "gradient/full.py",
+        "return Estimate(relative, followed=guide)", "return Estimate(guide or relative, followed=guide)",
+        GUIDED + "test_all_rows_accept_in_the_run_itself",
+    ),
+    Mutant(
+        "guided: what is to be followed is not", "sampler/hmc.py",
+        "jax.grad(grad.followed or log_density)", "jax.grad(log_density)",
+        GUIDED + "test_a_trajectory_goes_back_along_the_way_it_came_whatever_it_follows",
+    ),
+    Mutant(
+        "guided: draws from the first trajectory on", "tune/from_chains.py",
+        "burn_in=SETTLING if found.guide is not None else 0", "burn_in=0",
+        GUIDED + "test_a_guided_run_is_exact_told_and_goes_on_where_it_was_stopped",
+    ),
+    Mutant(
+        "guided: the ends of trajectories cost nothing", "tune/exact_price.py",
+        "one *= share + ENDS / (5 * dimension**0.25)", "one *= share",
+        GUIDED + "test_its_price_is_that_of_the_ends_and_of_the_rows_that_are_followed",
+    ),
     Mutant(
         "concave: a function answers for what is bound to it", "posterior.py",
         "return all(map(_log_concave, (function.func, *bound)))", "return _log_concave(function.func)",
@@ -490,12 +544,13 @@ TUNE = [
     ),
     Mutant(
         "exact chains: groups that hold chains of every mode", "tune/from_chains.py",
-        "np.lexsort((found.log_density, nearest, np.arange(chains) >= chains - last))", "np.random.default_rng(0).permutation(CHAINS)",
+        "np.lexsort((found.log_density, nearest, np.arange(chains) >= chains - begun.far))", "np.random.default_rng(0).permutation(CHAINS)",
         EXACT + "test_groups_of_chains_are_of_modes_and_of_densities",
     ),
     Mutant(
         "exact chains: values at a centre of rows in another order", "gradient/full.py",
-        "return self if self.base is None else Full.around(problem, center)", "return self",
+        "return self if self.base is None else replace(self, base=Full.around(problem, center).base)",
+        "return self",
         EXACT + "test_rows_keep_their_values_at_a_centre_in_the_order_they_have",
     ),
     Mutant(

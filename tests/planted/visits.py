@@ -92,7 +92,7 @@ VISITS_BUGS = [
     Mutant(
         "visits: chains that began there are spread over all groups",
         "tune/from_chains.py",
-        "np.lexsort((found.log_density, nearest, np.arange(chains) >= chains - last))",
+        "np.lexsort((found.log_density, nearest, np.arange(chains) >= chains - begun.far))",
         "np.lexsort((found.log_density, nearest))",
         VISITS + "test_the_last_group_of_chains_begins_there_and_stays_the_last",
     ),

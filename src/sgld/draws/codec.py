@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 import jax
@@ -141,8 +141,9 @@ def decode(stored: Any, arrays: Mapping[str, np.ndarray], given: Callable[[str, 
             return given(str(part["own"]), str(part["digest"]))
         module, _, name = str(part["class"]).rpartition(".")
         kind = _kind(module, name)
-        known = {f.name for f in fields(kind)}
-        if set(part["fields"]) != known:
+        known, written = {f.name: f for f in fields(kind)}, set(part["fields"])
+        since = (known[name].default for name in known.keys() - written)  # an older version
+        if written - known.keys() or any(value is MISSING for value in since):
             raise RunError(f"{part['class']} has other fields in this version of sgld.")
         return kind(**{key: one(value, depth + 1) for key, value in part["fields"].items()})
 

@@ -22,13 +22,15 @@ class Estimate:
     entry by entry: the same gradient, faster for a few parameters and one row a step. `tempered` is
     the same estimate as a function of the temperature, where the target depends on it. `known` is
     the gradient at a position of a step, for whoever asks there again: XLA does not see that two loops over
-    rows are one.
+    rows are one. `followed` is a cheaper function for trajectories to follow, where there is one, whose ends
+    `log_density` accepts.
     """
 
     log_density: Callable[[Float[Array, " d"]], Float[Array, ""]]
     by_entry: bool = False
     tempered: Callable[[Any], Estimate] | None = None
     known: tuple[Float[Array, " d"], Float[Array, " d"]] | None = None
+    followed: Callable[[Float[Array, " d"]], Float[Array, ""]] | None = None
 
     def knowing(self, z: Float[Array, " d"]) -> Estimate:
         """The same with its gradient at z taken once."""

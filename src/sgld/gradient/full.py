@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import jax
@@ -27,7 +27,8 @@ class Full:
     """g(z) = grad log prior(z) + sum_i grad log_likelihood_i(z). N gradients a step, no noise.
 
     `base` is the library's own, for samplers that compare energies: the rows' log likelihoods at some
-    position. Differences from them, row by row, keep apart in float32 what large sums do not.
+    position. Differences from them, row by row, keep apart in float32 what large sums do not. `guide` is a
+    `Guide` for their trajectories, where all rows are many.
 
     Example:
       >>> import sgld
@@ -36,12 +37,13 @@ class Full:
     """
 
     base: Any = field(default=None, repr=False)
+    guide: Any = field(default=None, repr=False)
 
     remembers: ClassVar[bool] = False
 
     def prepare(self, problem: Problem, center: Array | None) -> Full:
         """`base` anew at the centre, where there was one: it belongs to the rows in their order."""
-        return self if self.base is None else Full.around(problem, center)
+        return self if self.base is None else replace(self, base=Full.around(problem, center).base)
 
     @classmethod
     def around(cls, problem: Problem, center: Array | None) -> Full:
@@ -72,7 +74,8 @@ class Full:
             values = jax.vmap(likelihood, (None, 0))(position, batch.rows)
             return problem.log_prior(z) + jnp.sum(_moved(values, self.base, batch))
 
-        return Estimate(relative)
+        guide = None if self.guide is None else self.guide.log_density(problem)
+        return Estimate(relative, followed=guide)
 
 
 def goes_by_tiles(gradient: Any, problem: Problem) -> bool:

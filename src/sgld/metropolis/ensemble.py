@@ -3,7 +3,8 @@
 Chains at many places at once learn from one another: the metric is the covariance of where all of
 them have been, the step size that at which they accept, and the length of trajectories the one that
 changes squared distances most (Hoffman, Radul & Sountsov 2021). Step and length are adapted by
-BlackJAX; a trajectory is that of `sampler.hmc`, as in the run. Needs exact gradients.
+BlackJAX; a trajectory is that of `sampler.hmc`, as in the run. Needs exact gradients, of the posterior or of
+what a guide has for it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from jaxtyping import Array, Float, Int
 from ..data.order import generator
 from ..gaussian.noise import TUNING
 from ..gradient.full import Full
+from ..gradient.guide import Guide
 from ..pace import Work
 from ..preconditioner.fixed import Dense
 from ..problem.problem import Problem
@@ -45,7 +47,8 @@ class Ensemble(NamedTuple):
     """A factor of the metric, step size h and longest trajectory in it, and where the chains are.
 
     `log_density` is that of zs up to a constant, -inf where a chain never moved. `left` is the share of
-    trajectories that were refused for ending in each region, where chains are kept in one.
+    trajectories that were refused for ending in each region, where chains are kept in one. `guide` is the one
+    whose density they have settled in, if that is not the posterior itself.
     """
 
     factor: Float[np.ndarray, "d d"]
@@ -54,6 +57,7 @@ class Ensemble(NamedTuple):
     zs: Float[np.ndarray, "chain d"]
     log_density: Float[np.ndarray, " chain"]
     left: Float[np.ndarray, " region"] | None = None
+    guide: Guide | None = None
 
 
 class _White(NamedTuple):
@@ -90,7 +94,7 @@ class _Chains(NamedTuple):
 
 def warmed_up(
     problem: Problem,
-    gradient: Full,
+    gradient: Full | Guide,
     zs: Float[np.ndarray, "chain d"],
     factor: Float[np.ndarray, "d d"],
     seed: int,
@@ -185,17 +189,17 @@ def _strongly_typed(number: Any) -> Array:
 
 @jax.jit
 def _advance(
-    problem: Problem, gradient: Full, white: _White, noise: _Noise, chains: _Chains,
+    problem: Problem, gradient: Full | Guide, white: _White, noise: _Noise, chains: _Chains,
     regions: Regions | None, at: Int[Array, ""], count: Int[Array, ""], middle: Int[Array, ""], adapting: Array,
 ) -> _Chains:  # fmt: skip
     """`count` trajectories of every chain from trajectory `at` on."""
-    log_density = gradient.at(problem, None).log_density
+    grad = gradient.at(problem, None)
     _, update = _chees()
 
     def trajectory(number: Array, chains: _Chains) -> _Chains:
         at, state = chains.at, chains.adaptation
         length = HMC(_leapfrogs(state.trajectory_length, state.step_size)).length(number)
-        one = lambda at, p: propose(log_density, at, p, state.step_size, length, white.D)  # noqa: E731
+        one = lambda at, p: propose(grad, at, p, state.step_size, length, white.D)  # noqa: E731
         found = jax.vmap(one)(at, noise.momentum[number])
         accepted = noise.log_uniform[number] <= found.log_ratio
         z, ends = at.position, found.end.position

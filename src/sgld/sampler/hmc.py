@@ -7,15 +7,14 @@ With delta = sqrt(h) and the momentum p in the coordinates of D^{1/2}, from p = 
     p     <- p + (delta / 2) (D^{1/2})^T grad(theta)
 
 and the end is accepted with probability min(1, exp((H - H') / T)), H = -log p(theta) + |p|^2 / 2 at
-the start and H' at the end. That leaves p(theta)^(1/T) as it is at any h and any L, as long as the gradient
-is exact. L = ceil(v leapfrogs) runs through v = 1/2, 1/4, 3/4, 1/8, 5/8, ..., the same for all chains at the same
+the start and H' at the end. That leaves p(theta)^(1/T) as it is at any h and any L, as long as log p
+is exact and the field that is followed a function of theta alone. L = ceil(v leapfrogs) runs through v = 1/2, 1/4, 3/4, 1/8, 5/8, ..., the same for all chains at the same
 step: lengths vary, so that no period of the target is ever met exactly, and no chain waits for
 another (Hoffman, Radul & Sountsov 2021).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ..gradient.estimate import Estimate
 from ..preconditioner.fixed import Scalar
 from ..pytree import as_pytree
 from .checks import require
@@ -89,7 +89,7 @@ class Proposal(NamedTuple):
 
 
 def propose(
-    log_density: Callable[[Float[Array, " d"]], Float[Array, ""]],
+    grad: Estimate,
     start: At,
     momentum: Float[Array, " d"],
     delta: Float[Array, ""] | float,
@@ -100,9 +100,11 @@ def propose(
     """`count` leapfrogs of time step delta: the equations above.
 
     They need gradients alone, the first of which is the last of the trajectory before; log p, which can
-    take longer than its gradient (softplus, lgamma), is taken where they end.
+    take longer than its gradient (softplus, lgamma), is taken where they end. Gradients may be those of a
+    density to follow instead (`grad.followed`): a leapfrog of any field preserves volume, and goes back.
     """
-    D, slope = preconditioner, jax.grad(log_density)
+    D, log_density = preconditioner, grad.log_density
+    slope = jax.grad(grad.followed or log_density)
     T = jnp.asarray(temperature, start.position.dtype)
     fresh = start.temperature != T
     first = jnp.where(fresh, 0, 1)  # passes through the loops: one gradient to compile, not two
@@ -186,7 +188,7 @@ class HMC:
         """One trajectory, accepted where T log Phi(noise[1, 0]) <= H - H'. `grad` needs `.log_density`."""
         T, momentum = temperature, jnp.sqrt(temperature) * noise[0]
         found = propose(
-            grad.log_density, state.at, momentum, jnp.sqrt(step_size), self.length(state.count),
+            grad, state.at, momentum, jnp.sqrt(step_size), self.length(state.count),
             preconditioner, T,
         )  # fmt: skip
         accepted = jax.scipy.special.log_ndtr(noise[1, 0]) <= found.log_ratio

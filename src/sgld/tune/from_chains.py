@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from jax.tree_util import Partial
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
-from ..data.memory import InMemory
 from ..data.order import generator
 from ..draws.mixing import GROUPS
 from ..draws.plan import Plan
@@ -46,11 +44,19 @@ from .exact_price import CHEAP, MOST, Exact, exact_chains
 from .from_modes import hopelessly_many, in_modes
 from .levels import dense_levels
 from .price import priced_choice
+from .some_rows import (
+    MOST_DIMENSIONS,
+    SETTLING,
+    SOME_ROWS,
+    followed,
+    guide_note,
+    guide_of,
+    guide_rows,
+    on_some,
+    rows_apart,
+)
 
 __all__ = ["from_chains"]
-
-SOME_ROWS = 2000  # that stand for all, where all are too many
-MOST_DIMENSIONS = 200  # then
 
 
 def from_chains(
@@ -73,9 +79,15 @@ def from_chains(
     if hopelessly_many(problem, known):
         return None  # each chain would stay where it began, at the price of all
     alone = known.hopeless or known.elsewhere or not first
-    exact = exact_chains(gradient_price(problem), problem.dimension)
+    price, some = gradient_price(problem), guide_rows(problem)
+    exact = exact_chains(price, problem.dimension)
     if exact.seconds <= (MOST if alone else CHEAP):
         return _on_all(problem, ask, known, exact)
+    if some is not None and alone:
+        exact = exact_chains(price, problem.dimension, some / problem.num_data)
+        plan = _on_all_guided(problem, ask, known, exact) if exact.seconds <= MOST else None
+        if plan is not None:
+            return plan
     if (
         first
         and known.hopeless
@@ -100,12 +112,31 @@ def _ensemble(
     chains: int = CHAINS,
     far: Sequence[Float[np.ndarray, " d"]] = (),
 ) -> Ensemble:
-    """Warmed-up chains from every centre, in the order of the centres near which they ended.
+    """Warmed-up chains from every centre, guided where that pays."""
+    begun = _begin(problem, known, seed, chains, far)
+    found = _guided(problem, known, seed, begun)
+    if found is None:
+        gradient = Full.around(problem, problem.array(begun.centers[0].z))
+        found = warmed_up(problem, gradient, begun.zs, begun.centers[0].factor, seed)
+    return _in_order(found, begun)
 
-    Chains near one centre are in the order of their log density: groups of neighbours then differ
-    as much as they can at the start, and if they still do at the end, the chains have not mixed. The last
-    group begins at the places `far` from all centres, if there are any.
-    """
+
+class _Begun(NamedTuple):
+    """Where chains begin, the last `far` of them at places far from all centres."""
+
+    zs: Float[np.ndarray, "chain d"]
+    centers: list[_Center]
+    far: int
+
+
+def _begin(
+    problem: Problem,
+    known: Known,
+    seed: int,
+    chains: int,
+    far: Sequence[Float[np.ndarray, " d"]] = (),
+) -> _Begun:
+    """Near every centre; the last group at the places `far` from all, if there are any."""
     centers = _centers(problem, known)[:chains]
     last = chains // GROUPS if far else 0
     zs = np.concatenate([
@@ -114,12 +145,31 @@ def _ensemble(
             zip(centers, np.array_split(np.arange(chains - last), len(centers)), strict=True)
         )
     ] + [far[k % len(far)][None] for k in range(last)])  # fmt: skip
-    gradient = Full.around(problem, problem.array(centers[0].z))
-    found = warmed_up(problem, gradient, zs, centers[0].factor, seed)
-    away = found.zs[:, None] - np.array([center.z for center in centers])
-    white = np.linalg.solve(found.factor, away.reshape(-1, zs.shape[1]).T)
+    return _Begun(zs, centers, last)
+
+
+def _guided(problem: Problem, known: Known, seed: int, begun: _Begun) -> Ensemble | None:
+    """Chains that follow a guide around the Gaussian's centre; None where there is another, or no guide leads."""
+    gaussian = known.gaussian
+    if gaussian is None or begun.far or [c.z is gaussian.center for c in begun.centers] != [True]:
+        return None
+    guide = guide_of(problem, known, seed)
+    if guide is None:
+        return None
+    return followed(problem, guide, begun.zs, begun.centers[0].factor, seed)
+
+
+def _in_order(found: Ensemble, begun: _Begun) -> Ensemble:
+    """By the centres near which the chains ended, and there by their log density.
+
+    Groups of neighbours then differ as much as they can at the start, and if they still do at the end,
+    the chains have not mixed.
+    """
+    chains, d = found.zs.shape
+    away = found.zs[:, None] - np.array([center.z for center in begun.centers])
+    white = np.linalg.solve(found.factor, away.reshape(-1, d).T)
     nearest = np.sum(white**2, axis=0).reshape(away.shape[:2]).argmin(axis=1)
-    order = np.lexsort((found.log_density, nearest, np.arange(chains) >= chains - last))
+    order = np.lexsort((found.log_density, nearest, np.arange(chains) >= chains - begun.far))
     return found._replace(zs=found.zs[order], log_density=found.log_density[order])
 
 
@@ -168,46 +218,31 @@ def _on_all(problem: Problem, ask: Request, known: Known, exact: Exact) -> Plan:
     if setup is not None:
         return Plan(setup, known, problem.num_data)
     far = [doubt.start for doubt in known.doubts if doubt.start is not None]
-    found = _ensemble(problem, known, ask.seed, exact.chains, far)
+    return _going_on(problem, known, exact, _ensemble(problem, known, ask.seed, exact.chains, far))
+
+
+def _on_all_guided(problem: Problem, ask: Request, known: Known, exact: Exact) -> Plan | None:
+    """The chains go on, all rows accepting what some of them propose; None where these do not stand for all."""
+    far = [doubt.start for doubt in known.doubts if doubt.start is not None]
+    begun = _begin(problem, known, ask.seed, exact.chains, far)
+    found = _guided(problem, known, ask.seed, begun)
+    return None if found is None else _going_on(problem, known, exact, _in_order(found, begun))
+
+
+def _going_on(problem: Problem, known: Known, exact: Exact, found: Ensemble) -> Plan:
     center = problem.start if known.gaussian is None else known.gaussian.center
+    gradient = replace(Full.around(problem, problem.array(center)), guide=found.guide)
     setup = Setup(
-        HMC(found.leapfrogs), Full.around(problem, problem.array(center)), _metric(found, problem),
-        as_schedule(found.step_size, "step_size"), *problem.as_one_batch().batches, num_draws=exact.draws,
-        num_chains=exact.chains, starts=found.zs,
+        HMC(found.leapfrogs), gradient, _metric(found, problem), as_schedule(found.step_size, "step_size"),
+        *problem.as_one_batch().batches, num_draws=exact.draws, num_chains=exact.chains, starts=found.zs,
+        burn_in=SETTLING if found.guide is not None else 0,
     )  # fmt: skip
-    return Plan(setup, known, problem.num_data)
-
-
-def on_some(problem: Problem, apart: Int[np.ndarray, " m"]) -> Problem:
-    """Some rows, each counting for as many as there are, and those that stand `apart`, which count once."""
-    few = np.arange(min(problem.num_data, SOME_ROWS + len(apart)))
-    others = np.setdiff1d(few, apart)[: SOME_ROWS - len(apart)]
-    share = (problem.num_data - len(apart)) / len(others)
-    weight = np.append(np.ones(len(apart)), np.full(len(others) + 1, share))  # and a spare one
-    some = InMemory.some(problem.source, np.append(apart, others))
-    some = replace(some, rows=(some.rows, problem.array(weight)))
-    likelihood = Partial(_weighted, problem.posterior.log_likelihood)
-    posterior = replace(problem.posterior, log_likelihood=likelihood)
-    return replace(problem, data=some, target=replace(problem.target, posterior=posterior))
-
-
-def _weighted(log_likelihood: Any, position: Any, datum: Any) -> Any:
-    row, weight = datum
-    return weight * log_likelihood(position, row)
-
-
-def _apart(problem: Problem, known: Known, seed: int) -> Int[np.ndarray, " m"]:
-    """Rows whose gradients, or differences of them, are the largest: a sample would not stand for them."""
-    gaussian = known.gaussian
-    if not isinstance(gaussian, Laplace) or not gaussian.positive_definite:
-        return np.zeros(0, np.int64)
-    survey = row_noise(problem, gaussian, seed)
-    return np.union1d(*(rows.numbers[: SOME_ROWS // 8] for rows in survey[:2]))
+    return Plan(setup, known, problem.num_data, notes=guide_note(problem, found.guide))
 
 
 def _in_batches(problem: Problem, ask: Request, known: Known) -> Plan:
     """Batches whose noise, measured where the chains on some rows ended, the tolerance allows."""
-    some = on_some(problem, _apart(problem, known, ask.seed))
+    some = on_some(problem, rows_apart(problem, known, ask.seed))
     found = _ensemble(some, known, ask.seed)
     D, bias = _metric(found, problem), ask.tolerance / 2
     step = matched_step(some, found.zs, D, bias, ask.seed)

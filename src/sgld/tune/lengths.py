@@ -87,7 +87,7 @@ def _check_long(ask: Request, rate: float) -> None:
 
 def _exact(plan: Plan, ask: Request, num_chains: int) -> dict[str, int]:
     """Of chains that have settled already: every trajectory is a draw."""
-    burn_in = 0 if is_auto(ask.burn_in) else int(ask.burn_in)
+    burn_in = plan.setup.burn_in if is_auto(ask.burn_in) else int(ask.burn_in)
     thin = 1 if is_auto(ask.thin) else int(ask.thin)
     if is_auto(ask.num_draws):
         planned = plan.setup.num_chains * plan.setup.num_draws or DRAWS

@@ -19,7 +19,7 @@ from ..gradient.saga import SAGA
 from ..problem.operations import Price, gradient_price, row_price
 from ..problem.problem import Problem
 from ..sampler.hmc import HMC
-from .exact_price import METRIC
+from .exact_price import ENDS, METRIC
 from .memory import draws_bytes
 from .price import FETCHED
 
@@ -46,7 +46,11 @@ def predicted(problem: Problem, setup: Setup, kept: int | None = None) -> Predic
     exact = isinstance(setup.gradient, Full) or not N
     times, price, rows = 1.0, whole, max(1, N)
     if isinstance(setup.sampler, HMC):
-        times = max(2.0, float(setup.sampler.leapfrogs) / 2 + 1.5)
+        times = float(setup.sampler.leapfrogs) / 2 + 1.5
+        guide = getattr(setup.gradient, "guide", None)
+        if guide is not None:
+            times = ENDS + times * len(guide.numbers) / N
+        times = max(2.0, times)
     elif not exact:
         rows = setup.batch_size or N
         one = row_price(problem) + FETCHED * problem.source.row_width

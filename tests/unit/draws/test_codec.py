@@ -5,12 +5,16 @@ import typing
 from dataclasses import fields, is_dataclass
 
 import numpy as np
+import pytest
 
 from sgld.draws import codec
+from sgld.errors import RunError
 from sgld.gaussian.doubts import Doubt
 from sgld.gaussian.known import Known
 from sgld.gaussian.modes import KnownModes
 from sgld.gaussian.rays import Ray
+from sgld.gradient.full import Full
+from sgld.gradient.guide import Guide
 
 
 def again(value):
@@ -27,6 +31,21 @@ def test_a_doubt_and_the_ray_it_was_found_on_are_stored():
     assert found.ray.tops == ray.tops and found.modes == doubt.modes and found.edge == 4.0
     np.testing.assert_array_equal(found.ray.t, ray.t)
     assert found.ray.share == ray.share
+
+
+def test_what_an_older_version_did_not_have_yet_is_left_at_its_default():
+    """Exact gradients of a run directory from before they had a guide; a field without a default is missing."""
+    arrays = {}
+    stored = codec.encode(Full(), arrays)
+    del stored["fields"]["guide"]
+    assert codec.decode(stored, arrays, lambda name, digest: None) == Full()
+    stored["fields"]["other"] = None
+    with pytest.raises(RunError, match="other fields"):
+        codec.decode(stored, arrays, lambda name, digest: None)
+    guide = codec.encode(Guide(*5 * [np.zeros(1)]), arrays)
+    guide["fields"].clear()
+    with pytest.raises(RunError, match="other fields"):
+        codec.decode(guide, arrays, lambda name, digest: None)
 
 
 def parts(kind, seen):

@@ -252,7 +252,7 @@ def test_where_gradients_are_dear_fewer_chains_are_taken():
     each = MOST / (5 * (64 * 350 + DRAWS))
     assert exact_chains(Price(0.999 * each, 0.0), 1)[:2] == (64, 200)
     few = exact_chains(Price(1.001 * each, 0.0), 1)
-    assert few[:2] == (16, 400) and few.seconds == pytest.approx(12_000 / 35_200 * MOST, rel=0.01)
+    assert few[:2] == (16, 240) and few.seconds == pytest.approx(9_440 / 35_200 * MOST, rel=0.01)
 
 
 def test_fewer_chains_are_warmed_up_and_go_on(monkeypatch):

@@ -17,9 +17,9 @@ from sgld.problem.problem import Problem
 from sgld.problem.request import Request
 from sgld.problem.target import Target
 from sgld.tune.from_chains import SOME_ROWS, from_chains
-from sgld.tune.from_chains import on_some as some_rows
 from sgld.tune.from_optimisers import from_optimisers
 from sgld.tune.plan import make_plan
+from sgld.tune.some_rows import on_some as some_rows
 
 N, D = 4000, 2
 RNG = np.random.default_rng(6)

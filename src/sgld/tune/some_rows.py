@@ -1,0 +1,154 @@
+"""Some rows that stand for all: a posterior of their own, and a `Guide` for trajectories."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, Float, Int
+
+from ..data.memory import InMemory
+from ..gaussian.dense import Laplace
+from ..gaussian.known import Known
+from ..gaussian.row_noise import row_noise
+from ..gradient.guide import Guide
+from ..metropolis.ensemble import Ensemble, warmed_up
+from ..problem import sums
+from ..problem.problem import Problem
+
+__all__ = [
+    "MOST_DIMENSIONS",
+    "SOME_ROWS",
+    "guide_note",
+    "guide_of",
+    "guide_rows",
+    "on_some",
+    "rows_apart",
+]
+
+SOME_ROWS = 2000  # that stand for all, where all are too many
+MOST_DIMENSIONS = 200  # then
+# of all rows, that a guide takes: a trajectory's few leapfrogs then cost less than the density at its end
+GUIDE_SHARE, LEAST_GUIDE = 1 / 20, 4000
+SETTLING = 20  # trajectories from the density of a guide to that of all rows
+ASTRAY = 0.5  # sd over chains of log p less what a guide has for it, from which too few ends are accepted
+MORE = 2.0  # nats by which log p may be above the guide's where chains begin or end, and are as dense: mass not led to
+WORTH = 5  # times as many rows, from which a guide pays for itself
+
+
+class _Some(NamedTuple):
+    """Numbers of rows, and how many each stands for."""
+
+    numbers: Int[np.ndarray, " m"]
+    weight: Float[np.ndarray, " m"]
+
+
+def on_some(problem: Problem, apart: Int[np.ndarray, " m"]) -> Problem:
+    """Some rows, each counting for as many as there are, and those that stand `apart`, which count once."""
+    taken = _taken(problem, apart, SOME_ROWS)
+    some = InMemory.some(problem.source, taken.numbers)
+    weight = np.append(taken.weight, taken.weight[-1])  # and a spare one
+    some = replace(some, rows=(some.rows, problem.array(weight)))
+    likelihood = Partial(_weighted, problem.posterior.log_likelihood)
+    posterior = replace(problem.posterior, log_likelihood=likelihood)
+    return replace(problem, data=some, target=replace(problem.target, posterior=posterior))
+
+
+def _taken(problem: Problem, apart: Int[np.ndarray, " m"], count: int) -> _Some:
+    few = np.arange(min(problem.num_data, count + len(apart)))
+    others = np.setdiff1d(few, apart)[: count - len(apart)]
+    share = (problem.num_data - len(apart)) / len(others)
+    weight = np.append(np.ones(len(apart)), np.full(len(others), share))
+    return _Some(np.append(apart, others), weight)
+
+
+def _weighted(log_likelihood: Any, position: Any, datum: Any) -> Any:
+    row, weight = datum
+    return weight * log_likelihood(position, row)
+
+
+def rows_apart(problem: Problem, known: Known, seed: int) -> Int[np.ndarray, " m"]:
+    """Rows whose gradients, or differences of them, are the largest: a sample would not stand for them."""
+    gaussian = known.gaussian
+    if not isinstance(gaussian, Laplace) or not gaussian.positive_definite:
+        return np.zeros(0, np.int64)
+    survey = row_noise(problem, gaussian, seed)
+    return np.union1d(*(rows.numbers[: SOME_ROWS // 8] for rows in survey[:2]))
+
+
+def guide_rows(problem: Problem) -> int | None:
+    """How many rows a guide takes; None where it would not pay, or rows are not all at hand."""
+    if problem.dimension > MOST_DIMENSIONS or problem.mesh is not None:
+        return None
+    if type(problem.data) is not InMemory:
+        return None
+    count = max(LEAST_GUIDE, int(GUIDE_SHARE * problem.num_data))
+    return count if problem.num_data >= WORTH * count else None
+
+
+def guide_of(problem: Problem, known: Known, seed: int) -> Guide | None:
+    """A guide around the Gaussian's centre; None where none pays."""
+    count, gaussian = guide_rows(problem), known.gaussian
+    if count is None or gaussian is None:
+        return None
+    taken = _taken(problem, rows_apart(problem, known, seed), count)
+    d, array = problem.dimension, problem.array
+    center = array(gaussian.center)
+    numbers = jnp.asarray(taken.numbers, jnp.int32)
+    bare = Guide(
+        numbers, array(taken.weight), center, jnp.zeros_like(center), array(np.zeros((d, d)))
+    )
+    gradient, curvature = _at_its_center(problem, bare)
+    slope = sums.value_and_gradient(problem, center)[1] - gradient
+    return replace(bare, slope=slope, curvature=-sums.curvature(problem, center) - curvature)
+
+
+def followed(
+    problem: Problem,
+    guide: Guide,
+    zs: Float[np.ndarray, "chain d"],
+    factor: Float[np.ndarray, "d d"],
+    seed: int,
+) -> Ensemble | None:
+    """Chains that have settled in the guide's density; None where it is not the posterior's there."""
+    found = warmed_up(problem, guide, zs, factor, seed)
+    if not np.isfinite(found.zs).all():
+        return None
+    places, ended = np.concatenate([found.zs, zs]), np.arange(2 * len(zs)) < len(zs)
+    said = np.asarray(_said(problem, guide, problem.array(places)), np.float64)
+    value = sums.differences(problem, places, np.asarray(guide.center, np.float64))
+    astray, dense = value - said, value >= value[ended].min()
+    away = astray - np.median(astray[ended])
+    leads = np.std(away[ended]) < ASTRAY and away[dense].max() < MORE
+    return found._replace(guide=guide) if leads else None
+
+
+@jax.jit
+def _said(problem: Problem, guide: Guide, zs: Float[Array, "chain d"]) -> Float[Array, " chain"]:
+    return jax.lax.map(guide.log_density(problem), zs)
+
+
+def guide_note(problem: Problem, guide: Guide | None) -> tuple[str, ...]:
+    """What trajectories follow, where that is not all rows."""
+    if guide is None:
+        return ()
+    return (
+        f"trajectories follow {len(guide.numbers):,} of {problem.num_data:,} rows, which stand for all; "
+        "their ends are accepted by all rows, which makes the draws exact.",
+    )
+
+
+@jax.jit
+def _at_its_center(
+    problem: Problem, guide: Guide
+) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    """Gradient and Hessian of log p~, a Hessian-vector product at a time."""
+    slope = jax.grad(guide.log_density(problem))
+    along = lambda v: jax.jvp(slope, (guide.center,), (v,))[1]  # noqa: E731
+    return slope(guide.center), jax.lax.map(
+        along, jnp.eye(guide.center.size, dtype=guide.center.dtype)
+    )

@@ -1,0 +1,228 @@
+"""Trajectories that follow some rows for all: what a guide says, and that the draws are exact whatever it says."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sgld
+from sgld.gaussian.dense import laplace_at
+from sgld.gaussian.known import Known
+from sgld.gradient.estimate import Estimate
+from sgld.gradient.full import Full
+from sgld.gradient.guide import Guide
+from sgld.preconditioner.fixed import Scalar
+from sgld.problem import sums
+from sgld.problem.operations import Price
+from sgld.problem.prepare import prepare
+from sgld.run import loop
+from sgld.sampler.hmc import HMC, At, propose
+from sgld.tune import from_chains, some_rows
+from sgld.tune.exact_price import ENDS, FEW_CHAINS, Exact, exact_chains, trajectory_seconds
+from sgld.tune.some_rows import followed, guide_of, guide_rows
+
+N, EVENTS = 20_000, 1
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=N).astype(np.float32)
+Y = np.zeros(N, np.float32)
+Y[RNG.choice(N, EVENTS, p=np.exp(X) / np.exp(X).sum(), replace=False)] = 1
+
+
+def log_likelihood(b, row):
+    eta = b[0] + b[1] * row[0]
+    return row[1] * eta - jax.nn.softplus(eta)
+
+
+POSTERIOR = sgld.Posterior(lambda b: -0.5 * jnp.sum((b / 4) ** 2), log_likelihood)
+MODE = np.array([-9.0, 0.8])
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return prepare(POSTERIOR, (X, Y), jnp.asarray(MODE, jnp.float32), seed=0)
+
+
+@pytest.fixture(scope="module")
+def known(problem):
+    return Known(laplace_at(problem, MODE))
+
+
+@pytest.fixture(scope="module")
+def guide(problem, known):
+    return guide_of(problem, known, 0)
+
+
+def test_a_guide_has_the_gradient_and_the_curvature_of_all_rows_at_its_centre(problem, guide):
+    said, center = guide.log_density(problem), guide.center
+    np.testing.assert_allclose(
+        jax.grad(said)(center), sums.value_and_gradient(problem, center)[1], rtol=1e-3, atol=1e-3
+    )
+    np.testing.assert_allclose(
+        jax.hessian(said)(center), -sums.curvature(problem, center), rtol=1e-3, atol=1e-4
+    )
+    bare = replace(guide, curvature=0 * guide.curvature).log_density(problem)
+    assert np.abs(jax.hessian(bare)(center) + sums.curvature(problem, center)).max() > 0.01
+
+
+def test_its_rows_count_for_all_and_those_that_stand_out_once(problem, guide):
+    weight, numbers = np.asarray(guide.weight), np.asarray(guide.numbers)
+    assert weight.sum() == pytest.approx(N, rel=1e-5) and len(set(numbers.tolist())) == len(numbers)
+    events = np.flatnonzero(np.asarray(problem.source.take(jnp.arange(N))[1]) == 1)
+    assert len(events) == EVENTS and set(events) <= set(numbers[weight == 1])
+    assert (weight == 1).sum() < len(weight) / 4
+
+
+def test_it_is_the_posterior_to_third_order(problem, guide, known):
+    zs = known.gaussian.draw(np.random.default_rng(0), 64)
+    said = jax.vmap(guide.log_density(problem))(problem.array(zs))
+    astray = sums.differences(problem, zs, MODE) - np.asarray(said)
+    shrunk = MODE + 0.5 * (zs - MODE)
+    nearer = np.asarray(jax.vmap(guide.log_density(problem))(problem.array(shrunk)))
+    half = sums.differences(problem, shrunk, MODE) - nearer
+    assert 0.002 < astray.std() < 0.15
+    assert 5 < astray.std() / half.std() < 20  # 8 of a third order alone
+
+
+@pytest.mark.parametrize(
+    ("rows", "d", "share"), [(19_999, 2, None), (20_000, 2, 4000), (10**6, 2, 50_000), (20_000, 201, None)]
+)  # fmt: skip
+def test_a_guide_is_taken_where_it_pays(rows, d, share):
+    posterior = sgld.Posterior(lambda b: -0.5 * jnp.sum(b**2), lambda b, y: -0.5 * (y - b[0]) ** 2)
+    of = prepare(posterior, np.zeros(rows, np.float32), jnp.zeros(d), seed=0)
+    assert guide_rows(of) == share
+
+
+def test_its_price_is_that_of_the_ends_and_of_the_rows_that_are_followed():
+    price, L = Price(1e-2, 0.0), 5 * 16**0.25
+    whole, guided = exact_chains(price, 16), exact_chains(price, 16, 0.05)
+    assert whole[:2] == guided[:2] == (FEW_CHAINS, 240)
+    assert guided.seconds / whole.seconds == pytest.approx((ENDS + 0.05 * L) / L)
+    assert whole.seconds == pytest.approx(590 * trajectory_seconds(price, 16, FEW_CHAINS))
+
+
+def exactly(q):
+    return -0.5 * jnp.sum(q**2)
+
+
+def far_off(q):
+    return -jnp.sum((q - 0.4) ** 2) - 0.1 * jnp.sum(q**4)
+
+
+MISLED = Estimate(exactly, followed=far_off)
+
+
+def test_a_trajectory_goes_back_along_the_way_it_came_whatever_it_follows():
+    """Reversible, and volume is preserved: the two that make Metropolis's answer exact."""
+    q, p = jnp.array([0.3, -1.0]), jnp.array([0.7, 0.2])
+    there = propose(MISLED, At.start(q), p, 0.3, 5, Scalar(1.0))
+    back = propose(MISLED, there.end, -there.momentum, 0.3, 5, Scalar(1.0))
+    np.testing.assert_allclose(back.end.position, q, atol=1e-6)
+    np.testing.assert_allclose(back.momentum, -p, atol=1e-6)
+    lost = exactly(there.end.position) - exactly(q) + 0.5 * jnp.sum(p**2 - there.momentum**2)
+    assert float(there.log_ratio) == pytest.approx(float(lost), abs=1e-5)
+    assert float(back.log_ratio) == pytest.approx(-float(lost), abs=1e-5)
+    assert abs(float(lost)) > 0.1  # misled indeed
+
+    def mapped(phase):
+        found = propose(MISLED, At.start(phase[:2]), phase[2:], 0.3, 5, Scalar(1.0))
+        return jnp.concatenate([found.end.position, found.momentum])
+
+    jacobian = jax.jacfwd(mapped)(jnp.concatenate([q, p]))
+    assert float(jnp.linalg.det(jacobian)) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_a_wrong_guide_leaves_the_law_as_it_is():
+    sampler, chains, steps = HMC(4.0), 4000, 12
+    rng = np.random.default_rng(0)
+    states = jax.vmap(sampler.init)(jnp.asarray(rng.normal(size=(chains, 1)), jnp.float32))
+
+    @jax.jit
+    def step(states, noise):
+        return jax.vmap(lambda s, xi: sampler.step(s, MISLED, 0.2, xi))(states, noise)
+
+    for _ in range(steps):
+        states = step(states, jnp.asarray(rng.normal(size=(chains, 2, 1)), jnp.float32))
+    x = np.asarray(states.position)[:, 0]
+    assert abs(x.mean()) < 4 / chains**0.5 and abs(x.var() - 1) < 4 * (2 / chains) ** 0.5
+
+
+def test_a_guide_that_is_astray_is_not_followed(problem, guide, known):
+    begun = known.gaussian.draw(np.random.default_rng(1), 8), known.gaussian.factor, 0
+    found = followed(problem, guide, *begun)
+    assert found.guide is guide and found.zs.shape == (8, 2)
+    wrong = replace(guide, slope=guide.slope + jnp.array([3.0, 0.0]))
+    assert followed(problem, wrong, *begun) is None
+    endless = replace(guide, curvature=guide.curvature + 10 * jnp.eye(2))
+    assert followed(problem, endless, *begun) is None
+
+
+def test_a_guide_that_misses_mass_where_a_chain_began_is_not_followed(
+    problem, guide, known, monkeypatch
+):
+    begun = known.gaussian.draw(np.random.default_rng(1), 8), known.gaussian.factor, 0
+    ordinary = sums.differences
+
+    def more(problem, places, center):
+        return ordinary(problem, places, center) + lifted * (np.arange(len(places)) == 8)
+
+    monkeypatch.setattr(some_rows.sums, "differences", more)
+    lifted = 1.0
+    assert followed(problem, guide, *begun) is not None
+    lifted = 30.0
+    assert followed(problem, guide, *begun) is None
+
+
+def grid():
+    """Mean and sd by quadrature, rows of one cell of x taken together at its mean."""
+    cell = np.round(X * 50).astype(int)
+    cell -= cell.min()
+    count = np.bincount(cell)
+    middle = np.bincount(cell, X) / np.maximum(count, 1)
+    b0, b1 = np.linspace(-22, -6, 201), np.linspace(-6, 6, 201)
+    a, b = (g.ravel() for g in np.meshgrid(b0, b1, indexing="ij"))
+    log_p = -(a**2 + b**2) / 32 + EVENTS * a + b * X[Y == 1].sum()
+    log_p -= np.logaddexp(0, a[:, None] + b[:, None] * middle) @ count
+    w = np.exp(log_p - log_p.max())
+    w /= w.sum()
+    mean = np.array([w @ a, w @ b])
+    return mean, np.sqrt([w @ (a - mean[0]) ** 2, w @ (b - mean[1]) ** 2])
+
+
+def test_a_guided_run_is_exact_told_and_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(from_chains, "exact_chains", lambda *args: Exact(16, 200, 1.0))
+    given = {"num_draws": 200, "progress": False, "checkpoint_every": 1e-9}
+    start = jnp.asarray([-9.0, 0.0], jnp.float32)
+    ordinary, chunks = loop._Chains._chunk, []
+
+    def stopped(self, *args):
+        if len(chunks) == 2:
+            raise KeyboardInterrupt
+        chunks.append(1)
+        ordinary(self, *args)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(loop._Chains, "_chunk", stopped)
+        sgld.sample(POSTERIOR, (X, Y), start, path=tmp_path / "run", **given)
+    whole = sgld.sample(POSTERIOR, (X, Y), start, **given)
+    again = sgld.resume(tmp_path / "run", POSTERIOR, (X, Y), start, progress=False)
+    np.testing.assert_array_equal(again.position, whole.position)
+    gradient = whole.plan.setup.gradient
+    assert isinstance(gradient.guide, Guide) and whole.plan.setup.burn_in == some_rows.SETTLING
+    assert "trajectories follow 4,000 of 20,000 rows" in whole.plan.notes[0]
+    assert whole.plan.setup.arguments()["gradient"].guide is None
+    mean, sd = grid()
+    np.testing.assert_allclose((whole.mean() - mean) / sd, 0, atol=0.08)
+    np.testing.assert_allclose(whole.sd() / sd, 1, atol=0.07)
+    assert whole.verdict.word == "trusted"
+
+
+def test_all_rows_accept_in_the_run_itself(problem, guide):
+    """Whatever is followed, `log_density` is that of all rows."""
+    grad = replace(Full.around(problem, guide.center), guide=guide).at(problem, None)
+    z = guide.center + jnp.array([2.0, 1.0])
+    plain = Full.around(problem, guide.center).at(problem, None)
+    assert float(grad.log_density(z)) == float(plain.log_density(z))
+    assert abs(float(grad.followed(z) - grad.followed(guide.center) - grad.log_density(z))) > 0.01
+    assert plain.followed is None
