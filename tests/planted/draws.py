@@ -176,6 +176,11 @@ DRAWS = [
         "tests/laws/test_faults.py::test_stopped_before_each_of_the_last_calls",
     ),
     Mutant(
+        "verify: a plan that is gone is as it was written", "draws/storage.py",
+        'is None and "plan" in asked:', 'is None and "plans" in asked:',
+        "tests/unit/draws/test_kept.py::test_a_finished_run_whose_plan_is_gone_is_not_as_it_was_written",
+    ),
+    Mutant(
         "result: another table is shown as the run's own", "draws/storage.py",
         "files.get(name) != found:", "name not in files:",
         "tests/laws/test_hostile_run.py::test_whatever_harm_is_done_to_one_file",

@@ -186,14 +186,18 @@ def _table(path: Path) -> dict[str, Any]:
     return found
 
 
+def _missing(run: RunDirectory, name: str) -> RunError:
+    return RunError(
+        f"{run.path} is damaged: {name} is missing; bring back a copy of it, or sample anew."
+    )
+
+
 def _check(run: RunDirectory, result: dict[str, Any], name: str) -> None:
     """RunError unless a file is the one that result.json was written with."""
     try:
         found = list(digest_of(run.path / name))
     except FileNotFoundError:
-        raise RunError(
-            f"{run.path} is damaged: {name} is missing; bring back a copy of it, or sample anew."
-        ) from None
+        raise _missing(run, name) from None
     files = result.get("files")
     if not isinstance(files, dict) or files.get(name) != found:
         raise _not_as_written(run.path / name)
@@ -223,14 +227,15 @@ def verify(path: str | Path) -> dict[str, int]:
         raise RunError(f"{path} is not a directory.")
     asked = run.begun()
     names = ["run.json", "setup.npz"]
-    run.read_arrays("setup.npz")
+    if (
+        run.read_arrays("setup.npz") is None and "plan" in asked
+    ):  # which is added once that is written
+        raise _missing(run, "setup.npz")
     if run.finished() and asked.get("kind") == "torch":
         with reading(path):
             Verdict.from_dict(run.read("result.json")["verdict"])
         if run.read_arrays("draws.npz") is None:
-            raise RunError(
-                f"{run.path} is damaged: draws.npz is missing; bring back a copy of it, or sample anew."
-            )
+            raise _missing(run, "draws.npz")
         names += ["result.json", "draws.npz"]
     elif run.finished():
         load(path)

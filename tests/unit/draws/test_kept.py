@@ -100,6 +100,14 @@ def test_errors_at_the_python_door_speak_python_and_at_the_shell_its_words(tmp_p
     assert set(verify(path)) == {"run.json", "setup.npz"}
 
 
+def test_a_finished_run_whose_plan_is_gone_is_not_as_it_was_written(tmp_path):
+    run(tmp_path / "run")
+    assert "setup.npz" in verify(tmp_path / "run")
+    (tmp_path / "run" / "setup.npz").unlink()
+    with pytest.raises(RunError, match=r"is damaged: setup\.npz is missing; bring back a copy"):
+        verify(tmp_path / "run")
+
+
 SHELL = {
     "overwrite it with overwrite=True, or go on with it: sgld.resume('a/b c')":
         "overwrite it (--overwrite), or go on with it: sgld resume a/b c",
