@@ -227,9 +227,8 @@ def verify(path: str | Path) -> dict[str, int]:
         raise RunError(f"{path} is not a directory.")
     asked = run.begun()
     names = ["run.json", "setup.npz"]
-    if (
-        run.read_arrays("setup.npz") is None and "plan" in asked
-    ):  # which is added once that is written
+    # the plan's words are added to run.json once setup.npz is written
+    if run.read_arrays("setup.npz") is None and "plan" in asked:
         raise _missing(run, "setup.npz")
     if run.finished() and asked.get("kind") == "torch":
         with reading(path):
