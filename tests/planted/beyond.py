@@ -339,11 +339,11 @@ BEYOND_BUGS = [
         UNSHOWN + "test_a_level_too_large_to_be_taken_whole_is_sampled_evenly",
     ),
     Mutant(
-        "unshown rows: looked for where the prior says it all",
+        "unshown rows: not looked for where the prior makes the curvature",
         "gaussian/unshown.py",
-        "matters = np.isfinite(share) & (np.abs(share) > MATTERS)",
-        "matters = np.isfinite(share)",
-        UNSHOWN + "test_where_the_prior_says_it_all_no_row_is_looked_for",
+        "finite = np.isfinite(share)",
+        "finite = np.isfinite(share) & (np.abs(share) > MATTERS)",
+        UNSHOWN + "test_one_row_is_taken_where_the_prior_makes_the_curvature",
     ),
     Mutant(
         "unshown rows: rays go without them",

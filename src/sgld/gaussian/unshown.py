@@ -7,7 +7,7 @@ with heavy tails it is next to nothing, and where such a row stands another mode
 
     v_i = F^T g_i / |F^T g_i|,   B = sum over a choice of rows of v_i v_i^T,
 
-B counts the rows that point in each direction. Where they are few, though all rows say more there than the prior, with
+B counts the rows that point in each direction. Where they are few, with
 W these directions, every row is taken by a chance of its leverage among all rows,
 
     c u_i^T (sum_j u_j u_j^T)^{-1} u_i,   u_i = W^T v_i,
@@ -42,7 +42,7 @@ SHOWN, NUMBERS, DENSITY = 2048, 2**17, 2e-4
 SEARCHED = 10_000  # rows on which other modes are looked for
 ENOUGH = 12  # rows that show a direction: all of one side of two as many once in 2,000 times
 EVEN = 0.25  # of the rows that would point in each direction if all had as many
-MATTERS = 0.1  # share of the curvature that rows make, from which they say something
+MATTERS = 0.1  # share of the curvature that rows make, from which they are counted by it
 TAKEN, MOST = 24.0, 2048  # rows that are taken for each direction, and for all
 
 
@@ -90,13 +90,15 @@ def unshown_rows(problem: Problem, gaussian: Any, seed: int) -> Int[np.ndarray, 
 def _unshown(
     problem: Problem, gaussian: Laplace, z: Float[Array, " d"], factor: Float[Array, "d d"]
 ) -> Float[np.ndarray, "d k"]:
-    """Directions in which few of the first rows point, though all rows matter there; whitened."""
+    """Directions in which few of the first rows point; whitened."""
     d = len(z)
     center = problem.array(gaussian.center)
     prior = np.asarray(sums.prior_curvature(problem, center), np.float64)
     share, ways = np.linalg.eigh(np.eye(d) - gaussian.pull(gaussian.pull(prior).T))
-    matters = np.isfinite(share) & (np.abs(share) > MATTERS)
-    ways = ways[:, matters] / np.sqrt(np.abs(share[matters]))
+    finite = np.isfinite(share)
+    # where the prior alone makes the curvature a row may say next to nothing here, and hold another mode elsewhere
+    by_rows = np.where(np.abs(share) > MATTERS, np.abs(share), 1.0)
+    ways = ways[:, finite] / np.sqrt(by_rows[finite])
     some = problem.first(SHOWN)
     pointing = ways.T @ np.asarray(sums.directions(some, z, factor), np.float64) @ ways
     rows, vectors = np.linalg.eigh(pointing)

@@ -133,10 +133,27 @@ def test_of_levels_of_one_row_that_row_is_taken():
     assert users_rows(problem, found) >= set(range(5)) and len(found) < 100
 
 
-def test_where_the_prior_says_it_all_no_row_is_looked_for(monkeypatch):
-    prior = lambda b: -0.5 * jnp.sum((b / 0.01) ** 2)  # noqa: E731
-    data, _ = table()
-    problem, at = posed(robust, data, prior=lambda b: prior(b[-1:]) + wide_prior(b[:-1]))
+def test_one_row_is_taken_where_the_prior_makes_the_curvature():
+    """An outlier under a contaminated normal: where the prior has the level it tells next to nothing, at 2.3 a mode is its own."""
+    data, rows = table(np.array([4.0]))
+
+    def likelihood(b, row):
+        x, level, y = row
+        e = y - b[-1]
+        normal = lambda sd: -0.5 * (e / sd) ** 2 - jnp.log(sd)  # noqa: E731
+        own = jnp.logaddexp(jnp.log(0.9) + normal(0.3), jnp.log(0.1) + normal(300.0))
+        return jnp.where(level > 0, own, -0.5 * (y - x @ b[:-1]) ** 2)
+
+    prior = lambda b: wide_prior(b[:-1]) - 0.5 * b[-1] ** 2  # noqa: E731
+    problem, at = posed(likelihood, data, prior=prior)
+    assert abs(at.gaussian.center[-1]) < 0.1
+    assert at.gaussian.covariance[-1, -1] == pytest.approx(1.0, abs=0.1)
+    assert users_rows(problem, unshown.unshown_rows(problem, at.gaussian, 1)) == set(rows.tolist())
+
+
+def test_of_a_parameter_that_no_row_has_none_is_taken(monkeypatch):
+    data, _ = table(np.zeros(0))
+    problem, at = posed(robust, data)
     monkeypatch.setattr(unshown, "_taken", None)
     assert not len(unshown.unshown_rows(problem, at.gaussian, 1))
 
