@@ -45,7 +45,7 @@ def test_one_display_is_replaced(shown, capsys):
             with stage(name):
                 time.sleep(0.12)
     (texts,) = shown
-    assert len(texts) > 3 and "data" in texts[0] and "left" in texts[-2]
+    assert len(texts) > 3 and "data" in texts[0] and "%" in texts[-2]
     assert "data 0.1 s, mode 0.1 s" in texts[-1] and capsys.readouterr().err == ""
 
 
