@@ -14,7 +14,7 @@ import pytest
 
 ORDER = ["data", "mode", "curvature", "other modes", "rows", "sampling", "verdict", "writing",
          "report"]  # fmt: skip
-STAGE = re.compile(r"[\d.]+ s(?:, about [^\r]*? left)?   ([a-z ]+?) [\d.]+ s")
+STAGE = re.compile(r"[\d.]+ s(?:, about [^\r]*? left(?: or more)?)?   ([a-z ]+?) [\d.]+ s")
 
 
 @pytest.fixture(scope="module")
