@@ -519,7 +519,7 @@ def test_interrupted_exits_130_says_how_to_go_on_and_does(stopped):
     paths, ends, statuses = stopped
     out, err = ends["interrupted"]
     assert statuses["interrupted"] == 130
-    assert "plan" in out and "verdict" not in out
+    assert "plan" in out and "trusted" not in out
     assert "sampling" in err  # the progress line
     assert "interrupted; " in err and " are kept" in err
     assert f"sgld resume {paths['interrupted']}" in err and "Traceback" not in err
