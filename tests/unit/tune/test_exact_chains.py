@@ -339,24 +339,10 @@ def test_a_resumed_second_attempt_is_the_same_to_the_bit(tmp_path, monkeypatch):
     assert again.info["plan"]["notes"] == first.info["plan"]["notes"]
 
 
-def test_exact_chains_that_were_stopped_go_on_to_the_same_bits(tmp_path, monkeypatch):
+def test_exact_chains_that_were_stopped_go_on_to_the_same_bits(tmp_path, goes_on_to_the_same_bits):
     """Positions, the place in the sequence of lengths, divergences and energies are in the checkpoint."""
-    given = {"num_draws": 200, "progress": False, "checkpoint_every": 1e-9}
-    whole = sgld.sample(sgld.Posterior(banana), None, jnp.zeros(2), **given)
-    ordinary, chunks = loop._Chains._chunk, []
-
-    def stopped(self, *args):
-        if len(chunks) == 2:
-            raise KeyboardInterrupt
-        chunks.append(1)
-        ordinary(self, *args)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(loop._Chains, "_chunk", stopped)
-        sgld.sample(sgld.Posterior(banana), None, jnp.zeros(2), path=tmp_path / "run", **given)
-    assert (tmp_path / "run" / "checkpoint.npz").exists()
-    again = sgld.resume(
-        tmp_path / "run", sgld.Posterior(banana), None, jnp.zeros(2), progress=False
+    whole, again = goes_on_to_the_same_bits(
+        tmp_path / "run", sgld.Posterior(banana), None, jnp.zeros(2), num_draws=200
     )
     np.testing.assert_array_equal(again.position, whole.position)
     assert again.verdict.extra == whole.verdict.extra

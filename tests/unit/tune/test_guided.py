@@ -17,7 +17,6 @@ from sgld.preconditioner.fixed import Scalar
 from sgld.problem import sums
 from sgld.problem.operations import Price
 from sgld.problem.prepare import prepare
-from sgld.run import loop
 from sgld.sampler.hmc import HMC, At, propose
 from sgld.tune import from_chains, some_rows
 from sgld.tune.exact_price import ENDS, FEW_CHAINS, Exact, exact_chains, trajectory_seconds
@@ -190,23 +189,14 @@ def grid():
     return mean, np.sqrt([w @ (a - mean[0]) ** 2, w @ (b - mean[1]) ** 2])
 
 
-def test_a_guided_run_is_exact_told_and_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+def test_a_guided_run_is_exact_told_and_goes_on_where_it_was_stopped(
+    tmp_path, monkeypatch, goes_on_to_the_same_bits
+):
     monkeypatch.setattr(from_chains, "exact_chains", lambda *args: Exact(16, 200, 1.0))
-    given = {"num_draws": 200, "progress": False, "checkpoint_every": 1e-9}
     start = jnp.asarray([-9.0, 0.0], jnp.float32)
-    ordinary, chunks = loop._Chains._chunk, []
-
-    def stopped(self, *args):
-        if len(chunks) == 2:
-            raise KeyboardInterrupt
-        chunks.append(1)
-        ordinary(self, *args)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(loop._Chains, "_chunk", stopped)
-        sgld.sample(POSTERIOR, (X, Y), start, path=tmp_path / "run", **given)
-    whole = sgld.sample(POSTERIOR, (X, Y), start, **given)
-    again = sgld.resume(tmp_path / "run", POSTERIOR, (X, Y), start, progress=False)
+    whole, again = goes_on_to_the_same_bits(
+        tmp_path / "run", POSTERIOR, (X, Y), start, num_draws=200
+    )
     np.testing.assert_array_equal(again.position, whole.position)
     gradient = whole.plan.setup.gradient
     assert isinstance(gradient.guide, Guide) and whole.plan.setup.burn_in == some_rows.SETTLING
