@@ -159,11 +159,11 @@ TABLES = {"diabetes": diabetes, "star98": star98, "fair": fair}
 
 
 def tables(splits: int, seconds: float) -> list[dict[str, Any]]:
-    """Every split of every table in turn; it begins none after its time."""
+    """The splits of every table in turn; it begins none after the table's share of the time."""
     began, rows = time.monotonic(), list[dict[str, Any]]()
-    for split in range(splits):
-        for name, load in TABLES.items():
-            if time.monotonic() - began > seconds:
+    for number, (name, load) in enumerate(TABLES.items(), start=1):
+        for split in range(splits):
+            if time.monotonic() - began > seconds * number / len(TABLES):
                 break
             x, y = load()
             order = np.random.default_rng(split).permutation(len(y))
