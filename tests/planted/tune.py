@@ -79,6 +79,16 @@ TUNE = [
         GUIDED + "test_a_guided_run_is_exact_told_and_goes_on_where_it_was_stopped",
     ),
     Mutant(
+        "guided: of several modes draws from the first trajectory on", "tune/from_modes.py",
+        "burn_in=0 if guide is None else SETTLING", "burn_in=0",
+        GUIDED + "test_what_was_led_settles_before_it_is_kept",
+    ),
+    Mutant(
+        "guided: what leads in one region leads in all", "tune/from_modes.py",
+        "        if led is None:\n            return None", "        if led is None:\n            continue",
+        GUIDED + "test_a_guide_that_does_not_lead_in_one_region_leads_in_none",
+    ),
+    Mutant(
         "guided: the ends of trajectories cost nothing", "tune/exact_price.py",
         "one *= share + ENDS / (5 * dimension**0.25)", "one *= share",
         GUIDED + "test_its_price_is_that_of_the_ends_and_of_the_rows_that_are_followed",

@@ -216,7 +216,8 @@ def _on_all(problem: Problem, ask: Request, known: Known, exact: Exact) -> Plan:
 
     setup = in_modes(problem, known, ask.seed, dispersed)
     if setup is not None:
-        return Plan(setup, known, problem.num_data)
+        notes = guide_note(problem, setup.gradient.guide)
+        return Plan(setup, known, problem.num_data, notes=notes)
     far = [doubt.start for doubt in known.doubts if doubt.start is not None]
     return _going_on(problem, known, exact, _ensemble(problem, known, ask.seed, exact.chains, far))
 

@@ -10,6 +10,8 @@ all are, they need no regions.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -19,12 +21,14 @@ from ..gaussian.dense import Laplace, laplace_at
 from ..gaussian.known import Known
 from ..gaussian.modes import apart
 from ..gradient.full import Full
+from ..gradient.guide import Guide
 from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
 from ..metropolis.weigh import places_of
 from ..preconditioner.fixed import Dense
 from ..problem.problem import Problem
 from ..sampler.confined import ConfinedHMC, Regions
 from ..schedule import as_schedule
+from .some_rows import SETTLING, followed, guide_of
 
 __all__ = ["hopelessly_many", "in_modes", "regions_of"]
 
@@ -50,9 +54,10 @@ def in_modes(problem: Problem, known: Known, seed: int, starts: Starts) -> Setup
     at = [laplace_at(problem, z) for z in modes.z]
     if not all(gaussian.positive_definite for gaussian in at):
         return None
+    guide = guide_of(problem, known, seed)
     regions = regions_of(problem, at, modes.log_density)
     while True:
-        found = _warmed_up(problem, at, regions, seed, starts)
+        found = _warmed_up(problem, at, regions, seed, starts, guide)
         group = _merged(regions.group, np.stack([_left(own) for own in found]))
         if group.max() == 0:
             return None
@@ -118,12 +123,19 @@ def _merged(
     return np.argsort(np.argsort(first))[numbers]
 
 
+class _Begun(NamedTuple):
+    """Where a region's chains begin, and the Gaussian at its first mode."""
+
+    zs: Float[np.ndarray, "n d"]
+    mode: Laplace
+
+
 def _warmed_up(
-    problem: Problem, at: list[Laplace], regions: Regions, seed: int, starts: Starts
-) -> list[Ensemble]:
-    """Ensembles of equally many chains, one in each region, from all of its modes."""
+    problem: Problem, at: list[Laplace], regions: Regions, seed: int, starts: Starts, guide: Guide | None
+) -> list[Ensemble]:  # fmt: skip
+    """Ensembles of equally many chains, one in each region, from all of its modes; guided, if in all of them."""
     group = np.asarray(regions.group)
-    count, found = CHAINS // (int(group.max()) + 1), []
+    count, begun = CHAINS // (int(group.max()) + 1), list[_Begun]()
     for g in range(int(group.max()) + 1):
         own = np.flatnonzero(group == g)
         shares = [len(part) for part in np.array_split(np.arange(count), len(own))]
@@ -131,8 +143,27 @@ def _warmed_up(
             _inside(problem, regions, g, at[k].center, starts(at[k], share, int(k)))
             for k, share in zip(own, shares, strict=True)
         ])  # fmt: skip
-        gradient = Full.around(problem, problem.array(at[own[0]].center))
-        found.append(warmed_up(problem, gradient, zs, _factor(at[own[0]]), seed, regions))
+        begun.append(_Begun(zs, at[own[0]]))
+    led = None if guide is None else _led(problem, guide, begun, regions, seed)
+    if led is not None:
+        return led
+    around = lambda z: Full.around(problem, problem.array(z))  # noqa: E731
+    return [
+        warmed_up(problem, around(mode.center), zs, _factor(mode), seed, regions)
+        for zs, mode in begun
+    ]
+
+
+def _led(
+    problem: Problem, guide: Guide, begun: list[_Begun], regions: Regions, seed: int
+) -> list[Ensemble] | None:
+    """The same, following the guide; None where it does not lead in one of the regions."""
+    found = []
+    for zs, mode in begun:
+        led = followed(problem, guide, zs, _factor(mode), seed, regions)
+        if led is None:
+            return None
+        found.append(led)
     return found
 
 
@@ -158,7 +189,9 @@ def _setup(problem: Problem, at: list[Laplace], regions: Regions, found: list[En
     zs = np.concatenate([own.zs[rows] for own, rows in zip(found, order, strict=True)])
     sampler = ConfinedHMC(max(own.leapfrogs for own in found), regions, problem.array(factors))
     metric = Dense(factors[0] @ factors[0].T, factors[0]).prepare(problem.layout)
+    guide = found[0].guide
+    gradient = replace(Full.around(problem, problem.array(at[0].center)), guide=guide)
     return Setup(
-        sampler, Full.around(problem, problem.array(at[0].center)), metric,
-        as_schedule(h, "step_size"), *problem.as_one_batch().batches, starts=zs,
+        sampler, gradient, metric, as_schedule(h, "step_size"), *problem.as_one_batch().batches,
+        starts=zs, burn_in=0 if guide is None else SETTLING,
     )  # fmt: skip

@@ -18,6 +18,7 @@ from ..gradient.full import Full
 from ..gradient.saga import SAGA
 from ..problem.operations import Price, gradient_price, row_price
 from ..problem.problem import Problem
+from ..sampler.confined import ConfinedHMC
 from ..sampler.hmc import HMC
 from .exact_price import ENDS, METRIC
 from .memory import draws_bytes
@@ -45,7 +46,7 @@ def predicted(problem: Problem, setup: Setup, kept: int | None = None) -> Predic
         metric = 2 * METRIC * d**2
     exact = isinstance(setup.gradient, Full) or not N
     times, price, rows = 1.0, whole, max(1, N)
-    if isinstance(setup.sampler, HMC):
+    if isinstance(setup.sampler, (HMC, ConfinedHMC)):
         times = float(setup.sampler.leapfrogs) / 2 + 1.5
         guide = getattr(setup.gradient, "guide", None)
         if guide is not None:

@@ -19,6 +19,7 @@ from ..gradient.guide import Guide
 from ..metropolis.ensemble import Ensemble, warmed_up
 from ..problem import sums
 from ..problem.problem import Problem
+from ..sampler.confined import Regions
 
 __all__ = [
     "MOST_DIMENSIONS",
@@ -113,9 +114,10 @@ def followed(
     zs: Float[np.ndarray, "chain d"],
     factor: Float[np.ndarray, "d d"],
     seed: int,
+    regions: Regions | None = None,
 ) -> Ensemble | None:
     """Chains that have settled in the guide's density; None where it is not the posterior's there."""
-    found = warmed_up(problem, guide, zs, factor, seed)
+    found = warmed_up(problem, guide, zs, factor, seed, regions)
     if not np.isfinite(found.zs).all():
         return None
     places, ended = np.concatenate([found.zs, zs]), np.arange(2 * len(zs)) < len(zs)

@@ -13,12 +13,14 @@ from sgld.gaussian.known import Known
 from sgld.gradient.estimate import Estimate
 from sgld.gradient.full import Full
 from sgld.gradient.guide import Guide
+from sgld.metropolis.ensemble import Ensemble
 from sgld.preconditioner.fixed import Scalar
 from sgld.problem import sums
 from sgld.problem.operations import Price
 from sgld.problem.prepare import prepare
+from sgld.sampler.confined import ConfinedHMC
 from sgld.sampler.hmc import HMC, At, propose
-from sgld.tune import from_chains, some_rows
+from sgld.tune import from_chains, from_modes, some_rows
 from sgld.tune.exact_price import ENDS, FEW_CHAINS, Exact, exact_chains, trajectory_seconds
 from sgld.tune.some_rows import followed, guide_of, guide_rows
 
@@ -216,3 +218,65 @@ def test_all_rows_accept_in_the_run_itself(problem, guide):
     assert float(grad.log_density(z)) == float(plain.log_density(z))
     assert abs(float(grad.followed(z) - grad.followed(guide.center) - grad.log_density(z))) > 0.01
     assert plain.followed is None
+
+
+# -- in several modes --------------------------------------------------------------------------
+
+
+def lone(y):
+    """log p(y | its level's mean m), contaminated normal: where most would have it, or where its prior has it."""
+    return lambda m: jnp.logaddexp(
+        jnp.log(0.98 / 0.3) - 0.5 * ((y - m) / 0.3) ** 2,
+        jnp.log(0.02 / 300) - 0.5 * ((y - m) / 300) ** 2,
+    )
+
+
+def test_chains_in_two_modes_follow_one_guide_and_go_on(tmp_path, goes_on_to_the_same_bits):
+    """One row of 20,000 has a level of its own, 4 prior sds off."""
+    alone = np.zeros(N, np.float32)
+    alone[N // 2] = 1
+    y = (0.5 + X + np.random.default_rng(0).normal(size=N)).astype(np.float32)
+    of_level = lone(4.0)
+
+    def likelihood(b, row):
+        x, alone, y = row
+        common = -0.5 * (y - b[0] - b[1] * x) ** 2
+        return jnp.where(alone > 0, of_level(b[2]), common)
+
+    posterior = sgld.Posterior(lambda b: -0.5 * b[2] ** 2, likelihood)
+    whole, again = goes_on_to_the_same_bits(
+        tmp_path / "run", posterior, (X, alone, y), jnp.zeros(3), num_draws=200
+    )
+    np.testing.assert_array_equal(again.position, whole.position)
+    setup = whole.plan.setup
+    assert isinstance(setup.sampler, ConfinedHMC) and isinstance(setup.gradient.guide, Guide)
+    assert setup.burn_in == some_rows.SETTLING
+    assert "trajectories follow 4,000 of 20,000 rows" in whole.plan.notes[0]
+    m = np.linspace(-8, 8, 100_001)
+    log_p = np.asarray(of_level(m), np.float64) - m**2 / 2
+    w = np.exp(log_p - log_p.max())
+    w /= w.sum()
+    mean, sd = w @ m, np.sqrt(w @ m**2 - (w @ m) ** 2)
+    assert abs(whole.mean()[2] - mean) < 0.05 * sd
+    assert whole.sd()[2] == pytest.approx(sd, rel=0.03)
+    assert whole.verdict.word == "trusted"
+
+
+def test_a_guide_that_does_not_lead_in_one_region_leads_in_none(problem, guide, monkeypatch):
+    begun = [from_modes._Begun(np.zeros((8, 2)), laplace_at(problem, MODE))] * 3
+    regions, led = object(), iter([1, None, 3])
+    monkeypatch.setattr(from_modes, "followed", lambda *args: args[-1] is regions and next(led))
+    assert from_modes._led(problem, guide, begun, regions, 0) is None
+    assert next(led) == 3
+    led = iter([1, 2, 3])
+    assert from_modes._led(problem, guide, begun, regions, 0) == [1, 2, 3]
+
+
+def test_what_was_led_settles_before_it_is_kept(problem, guide):
+    at = [laplace_at(problem, MODE)] * 2
+    regions = from_modes.regions_of(problem, at, np.zeros(2))
+    led = Ensemble(np.eye(2), 1.0, 3.0, np.zeros((8, 2)), np.zeros(8), guide=guide)
+    setup = from_modes._setup(problem, at, regions, [led, led])
+    assert setup.gradient.guide is guide and setup.burn_in == some_rows.SETTLING
+    alone = from_modes._setup(problem, at, regions, [led._replace(guide=None)] * 2)
+    assert alone.gradient.guide is None and alone.burn_in == 0
