@@ -76,14 +76,18 @@ def judge_several(
         return Verdict("unknown", (doubt,), extra={**extra, "doubts": [MODES]})
     ess = min(np.nanmin(np.fmin(own.ess, own.ess_square)) for own in strata.each.values())
     assert modes.mass_se is not None
-    shares = ", ".join(
-        f"{m:.3f} +- {se:.3f}" for m, se in zip(modes.mass, modes.mass_se, strict=True)
-    )
+    shares = ", ".join(_share(m, se) for m, se in zip(modes.mass, modes.mass_se, strict=True))
     return Verdict("trusted", (
         f"exact sampler (HMC) in {len(modes)} modes: no step-size bias, and the chains of each have mixed (ESS "
         f"at least {ess:.0f}, R-hat at most {np.nanmax(strata.r_hat):.3f}, no divergences); measured by bridge "
         f"sampling, the modes hold {shares} of the mass.",
     ), extra=extra)  # fmt: skip
+
+
+def _share(mass: float, se: float) -> str:
+    """To the first digit of its error, and three at least: .9023 +- .0003."""
+    places = int(np.clip(-np.floor(np.log10(max(se, 1e-9))), 3, 6))
+    return f"{mass:.{places}f} +- {se:.{places}f}"
 
 
 def _named(modes: Modes, g: int) -> str:
