@@ -270,6 +270,7 @@ def test_a_preconditioner_given_by_hand_is_kept():
     np.testing.assert_allclose(draws.plan.setup.preconditioner.array, 0.5)
 
 
+@pytest.mark.slow
 def test_a_second_mode_among_many_parameters_is_noticed():
     def density(x):  # modes at +-6 along the first axis
         return (
