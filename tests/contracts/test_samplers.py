@@ -23,3 +23,5 @@ ROWS = [
 def test_sampler(sampler, stated):
     report = check_sampler(sampler, **stated)
     assert report.is_affine == (not isinstance(sampler, (sgld.SGNHT, sgld.ReplicaExchange)))
+    if isinstance(sampler, sgld.SGNHT):
+        assert "simulation" in report.checks[-1]
