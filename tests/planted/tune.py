@@ -79,6 +79,11 @@ TUNE = [
         GUIDED + "test_a_guided_run_is_exact_told_and_goes_on_where_it_was_stopped",
     ),
     Mutant(
+        "guided: places beside the chains are not looked at", "tune/some_rows.py",
+        "np.concatenate([found.zs, zs, _beside(found, seed)])", "np.concatenate([found.zs, zs])",
+        GUIDED + "test_a_wedge_beside_the_chains_that_the_guide_misses_is_seen",
+    ),
+    Mutant(
         "guided: of several modes draws from the first trajectory on", "tune/from_modes.py",
         "burn_in=0 if guide is None else SETTLING", "burn_in=0",
         GUIDED + "test_what_was_led_settles_before_it_is_kept",

@@ -12,8 +12,10 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
 
 from ..data.memory import InMemory
+from ..data.order import generator
 from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
+from ..gaussian.noise import TUNING
 from ..gaussian.row_noise import row_noise
 from ..gradient.guide import Guide
 from ..metropolis.ensemble import Ensemble, warmed_up
@@ -38,6 +40,7 @@ GUIDE_SHARE, LEAST_GUIDE = 1 / 20, 4000
 SETTLING = 20  # trajectories from the density of a guide to that of all rows
 ASTRAY = 0.5  # sd over chains of log p less what a guide has for it, from which too few ends are accepted
 MORE = 2.0  # nats by which log p may be above the guide's where chains begin or end, and are as dense: mass not led to
+AROUND, BESIDE = 16, 1.5  # places around each chain's end that are looked at, sds away
 WORTH = 5  # times as many rows, from which a guide pays for itself
 
 
@@ -120,13 +123,27 @@ def followed(
     found = warmed_up(problem, guide, zs, factor, seed, regions)
     if not np.isfinite(found.zs).all():
         return None
-    places, ended = np.concatenate([found.zs, zs]), np.arange(2 * len(zs)) < len(zs)
+    places = np.concatenate([found.zs, zs, _beside(found, seed)])
+    ended = np.arange(len(places)) < len(zs)
     said = np.asarray(_said(problem, guide, problem.array(places)), np.float64)
     value = sums.differences(problem, places, np.asarray(guide.center, np.float64))
     astray, dense = value - said, value >= value[ended].min()
     away = astray - np.median(astray[ended])
     leads = np.std(away[ended]) < ASTRAY and away[dense].max() < MORE
     return found._replace(guide=guide) if leads else None
+
+
+def _beside(found: Ensemble, seed: int) -> Float[np.ndarray, "n d"]:
+    """Places around where chains ended, half of them away in two directions of the metric alone.
+
+    A row that says nothing where the chains are may make a wedge beside them: no gradient leads there.
+    """
+    chains, d = found.zs.shape
+    rng = generator(seed, TUNING, 15)
+    xi = BESIDE * rng.standard_normal((AROUND, chains, d))
+    planes = rng.permuted(np.broadcast_to(np.arange(d), xi.shape), axis=-1) < 2
+    xi[: AROUND // 2] *= planes[: AROUND // 2]
+    return (found.zs + xi @ found.factor.T).reshape(-1, d)
 
 
 @jax.jit

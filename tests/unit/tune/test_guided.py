@@ -175,6 +175,24 @@ def test_a_guide_that_misses_mass_where_a_chain_began_is_not_followed(
     assert followed(problem, guide, *begun) is None
 
 
+def test_a_wedge_beside_the_chains_that_the_guide_misses_is_seen(
+    problem, guide, known, monkeypatch
+):
+    """No chain begins or ends in it, and no gradient at the centre leads there."""
+    factor, center = known.gaussian.factor, np.asarray(guide.center, np.float64)
+    begun = center + 0.5 * np.random.default_rng(1).standard_normal((8, 2)) @ factor.T, factor, 0
+    ordinary, inside = sums.differences, []
+
+    def wedged(problem, places, at):
+        u = np.linalg.solve(factor, (places - center).T)
+        inside.append((u.sum(0) > 3) & (np.abs(u[0] - u[1]) < 1))
+        return ordinary(problem, places, at) + inside[-1] * np.sum(u**2, axis=0) / 2
+
+    monkeypatch.setattr(some_rows.sums, "differences", wedged)
+    assert followed(problem, guide, *begun) is None
+    assert not inside[0][:16].any()
+
+
 def grid():
     """Mean and sd by quadrature, rows of one cell of x taken together at its mean."""
     cell = np.round(X * 50).astype(int)
