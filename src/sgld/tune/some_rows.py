@@ -39,7 +39,7 @@ MOST_DIMENSIONS = 200  # then
 GUIDE_SHARE, LEAST_GUIDE = 1 / 20, 4000
 SETTLING = 20  # trajectories from the density of a guide to that of all rows
 ASTRAY = 0.5  # sd over chains of log p less what a guide has for it, from which too few ends are accepted
-MORE = 2.0  # nats by which log p may be above the guide's where chains begin or end, and are as dense: mass not led to
+MORE = 2.0  # nats by which log p may be above the guide's where chains begin, or beside where they end, if as dense: mass not led to
 AROUND, BESIDE = 16, 1.5  # places around each chain's end that are looked at, sds away
 WORTH = 5  # times as many rows, from which a guide pays for itself
 
