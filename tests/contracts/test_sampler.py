@@ -94,6 +94,7 @@ class SGNHT:
         return Thermostat(q, p, x + delta * (jnp.mean(jnp.abs(p) ** self.power) - temperature))
 
 
+@pytest.mark.slow
 def test_momentum_samplers_pass_as_they_are():
     report = check_sampler(BAOA(), order=None, stable_to=1.0)
     assert report.slope is None and max(report.errors) < 1e-9
@@ -136,6 +137,7 @@ class Bent:
         return Counted(q + moved, count + 1)
 
 
+@pytest.mark.slow
 def test_a_sampler_that_counts_is_simulated_too():
     report = check_sampler(Bent())
     assert report.is_affine and report.slope == pytest.approx(1, abs=0.15)

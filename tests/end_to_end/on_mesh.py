@@ -12,7 +12,9 @@ from pathlib import Path
 
 KIND, FOLDER = sys.argv[1], Path(sys.argv[2])
 DEVICES = {"devices": 4, "processes": 2}[KIND]
-os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
+os.environ["XLA_FLAGS"] = " ".join(
+    [os.environ.get("XLA_FLAGS", ""), f"--xla_force_host_platform_device_count={DEVICES}"]
+)
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402

@@ -17,7 +17,7 @@ PROGRAM = Path(__file__).with_name("on_mesh.py")
 
 
 def begun(*arguments):
-    environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_PLATFORMS")}
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     return subprocess.Popen(
         [sys.executable, str(PROGRAM), *map(str, arguments)],
@@ -30,23 +30,32 @@ def ended(process):
     assert process.returncode == 0, said[-3000:]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """What the programs wrote, which run once for all workers of the suite."""
+def once(tmp_path_factory, kind, runs):
+    """The folder that programs write to, which run once for all workers of the suite."""
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "mesh"
     shared.mkdir(exist_ok=True)
-    with open(shared / "lock", "w") as lock:
+    with open(shared / f"{kind}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (shared / "done").exists():
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = free.getsockname()[1]
-            ended(begun("devices", shared))
-            for process in [begun("processes", shared, port, rank) for rank in (0, 1)]:
+        if not (shared / f"{kind}.done").exists():
+            for process in [begun(kind, shared, *more) for more in runs]:
                 ended(process)
-            (shared / "done").touch()
+            (shared / f"{kind}.done").touch()
     return shared
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return once(tmp_path_factory, "devices", [()])
+
+
+@pytest.fixture(scope="module")
+def both(folder, tmp_path_factory):
+    """With what two processes wrote, too."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return once(tmp_path_factory, "processes", [(port, 0), (port, 1)])
 
 
 def apart(one, other):
@@ -62,11 +71,12 @@ def test_four_devices_draw_what_one_draws(folder, kind):
     assert apart(found[kind], found[name]) < 1e-6  # in float64; a sum's order is all that differs
 
 
-def test_two_processes_draw_what_one_device_draws_and_write_one_directory(folder):
-    one = np.load(folder / "devices.npz")["by_hand"]
+@pytest.mark.slow
+def test_two_processes_draw_what_one_device_draws_and_write_one_directory(both):
+    one = np.load(both / "devices.npz")["by_hand"]
     for rank in (0, 1):
-        assert apart(one, np.load(folder / f"process{rank}.npz")["two"]) < 1e-6
-    assert np.array_equal(sgld.load(folder / "shared").position, np.load(folder / "process0.npz")["two"])  # fmt: skip
+        assert apart(one, np.load(both / f"process{rank}.npz")["two"]) < 1e-6
+    assert np.array_equal(sgld.load(both / "shared").position, np.load(both / "process0.npz")["two"])  # fmt: skip
 
 
 def test_a_run_begun_on_four_devices_goes_on_on_one(folder):
@@ -104,13 +114,15 @@ def test_a_mesh_that_does_not_fit_is_answered_in_a_sentence(folder, what, senten
     assert sentence in json.loads((folder / "devices.json").read_text())["said"][what]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["fewer", "other"])
-def test_processes_with_different_rows_are_told_so(folder, what):
+def test_processes_with_different_rows_are_told_so(both, what):
     for rank in (0, 1):
-        said = json.loads((folder / f"process{rank}.json").read_text())[what]
+        said = json.loads((both / f"process{rank}.json").read_text())[what]
         assert said.startswith("DataError: processes 0 and 1 were given different rows"), said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "sentence"),
     [
@@ -122,16 +134,17 @@ def test_processes_with_different_rows_are_told_so(folder, what):
         ("tolerance", "UsageError: tolerance must lie in (0, 0.5]"),
     ],
 )
-def test_what_one_process_is_refused_ends_all_with_the_same_sentence(folder, what, sentence):
+def test_what_one_process_is_refused_ends_all_with_the_same_sentence(both, what, sentence):
     """The others would wait for it at the next sum until the runtime ends them."""
-    said = [json.loads((folder / f"process{rank}.json").read_text())[what] for rank in (0, 1)]
+    said = [json.loads((both / f"process{rank}.json").read_text())[what] for rank in (0, 1)]
     assert sentence in said[0] == said[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "sentence"), [("steps", "different states of"), ("runs", "different runs at")]
 )
-def test_processes_that_find_different_checkpoints_go_nowhere(folder, what, sentence):
+def test_processes_that_find_different_checkpoints_go_nowhere(both, what, sentence):
     for rank in (0, 1):
-        said = json.loads((folder / f"process{rank}.json").read_text())[what]
+        said = json.loads((both / f"process{rank}.json").read_text())[what]
         assert said.startswith(f"RunError: processes 0 and 1 found {sentence}"), said

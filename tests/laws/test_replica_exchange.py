@@ -155,6 +155,7 @@ def test_noisy_energies_are_refused_with_their_variance():
     assert said == pytest.approx(600 * 4 / 60 * ROWS.var(), rel=0.8)
 
 
+@pytest.mark.slow
 def test_exact_energies_of_any_estimator_are_not_refused():
     """All rows in one batch; control variates, which are exact where rows differ in a constant alone."""
     assert exchanged(sgld.Full()).num_draws == 50

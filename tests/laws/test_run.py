@@ -494,6 +494,7 @@ def mixture(**options):
     return draws
 
 
+@pytest.mark.slow
 def test_two_modes_are_weighed_where_the_run_is_trusted():
     draws = mixture()
     assert draws.verdict.word == "trusted"

@@ -167,6 +167,7 @@ def test_what_is_reported_is_the_output_under_its_names():
     assert draws.info["seconds"] > 0 and len(draws.info["step_size"]) == 4
 
 
+@pytest.mark.slow
 def test_the_seed_decides_and_other_chains_do_not():
     posterior, data, init, *_ = conjugate()
     few = {"num_draws": 60, "num_warmup": 60}

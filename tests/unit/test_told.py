@@ -40,6 +40,7 @@ def test_two_modes_in_one_dimension_are_weighed(apart):
     np.testing.assert_allclose(draws.modes.mass, [0.8, 0.2], atol=0.01)
 
 
+@pytest.mark.slow
 def test_components_that_can_change_places_are_weighed():
     y = np.concatenate([RNG.normal(-2, 1, 60), RNG.normal(2, 1, 140)]).astype(np.float32)
 

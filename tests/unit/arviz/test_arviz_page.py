@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 DOCS = Path(__file__).parents[3] / "docs"
 
 
@@ -14,6 +16,7 @@ def execute(name):
     return names
 
 
+@pytest.mark.slow
 def test_the_page_on_arviz(capsys):
     names = execute("arviz.md")
     printed = capsys.readouterr().out

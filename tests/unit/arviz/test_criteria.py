@@ -274,6 +274,7 @@ def test_what_has_no_loo_is_told_why(y, rng):
         sgld.loo(draws, {"t": 1}, y)
 
 
+@pytest.mark.slow
 def test_every_door_knows_its_posterior(tmp_path, y):
     """sample, a loaded run with its functions, fit, a loaded run of a table, the referee; not a pickle."""
     flat = sgld.Posterior(lambda t: -0.5 * (t / 10) ** 2, log_likelihood)

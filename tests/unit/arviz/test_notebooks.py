@@ -60,6 +60,7 @@ def test_every_cell_shows_something_and_nothing_empty():
                 assert kind != "stderr" and text.strip(), (kind, cell.source)
 
 
+@pytest.mark.slow
 def test_the_progress_line_ends_as_what_each_stage_took():
     """One display, replaced: of the run, then of nothing else."""
     first = code(book("density"))[0]

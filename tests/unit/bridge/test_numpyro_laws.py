@@ -149,6 +149,7 @@ def test_the_transforms_are_numpyros(x64, model, args, kwargs):
         np.testing.assert_allclose(value, free[name], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_deterministic_site_beside_a_cholesky_factor_is_reported_in_double():
     """`output=` is taken in double precision, and NumPyro's triangle of single ones was not."""
 

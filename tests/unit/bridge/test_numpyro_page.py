@@ -5,12 +5,14 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 import sgld
 
 PAGE = Path(__file__).parents[3] / "docs" / "numpyro.md"
 
 
+@pytest.mark.slow
 def test_the_page(capsys):
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) == 3

@@ -119,6 +119,7 @@ def test_many_classes_are_not_looked_at_one_by_one(rng):
     assert Choice.of(known.predict, Rows.of(known.log_likelihood, data), seal(wide)) is None
 
 
+@pytest.mark.slow
 def test_the_page_of_a_network_shows_its_predictions(tmp_path, rng):
     x = rng.normal(size=(40, 2)).astype(np.float32)
     y = (x[:, 0] > 0).astype(np.int32)

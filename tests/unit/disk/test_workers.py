@@ -64,7 +64,7 @@ def test_sums_are_those_of_one_process(rows, what):
         np.testing.assert_array_equal(other, third)
 
 
-@pytest.mark.parametrize("constrained", [False, True])
+@pytest.mark.parametrize("constrained", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_run_is_that_of_one_process(rows, constrained):
     """With a prior, and a Jacobian, that count once; compiled steps send nothing."""
     model, init = MODEL, jnp.zeros(3)

@@ -60,6 +60,7 @@ def test_visits_to_a_doctor(tmp_path):
     assert "physlm" in str(found.summary())
 
 
+@pytest.mark.slow
 def test_a_gaussian_run_with_its_sigma(tmp_path, rng):
     """Noise that grows with |x|: White's errors of the slope, 1.7 times the model's."""
     x = rng.normal(size=2000)

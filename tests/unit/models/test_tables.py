@@ -116,7 +116,9 @@ def test_original_and_standardised_positions_are_one_map(family, formula, more):
 @pytest.mark.parametrize(
     ("family", "formula", "more"),
     [
-        ("negative-binomial", "claims ~ x + offset(log(years))", {}),
+        pytest.param(
+            "negative-binomial", "claims ~ x + offset(log(years))", {}, marks=pytest.mark.slow
+        ),
         pytest.param("categorical", "kind ~ x", {}, marks=pytest.mark.slow),
     ],
 )

@@ -106,6 +106,7 @@ def test_an_updated_run_is_resumed_and_reported_as_any(folder, updated):
     assert "old.parquet + new.parquet" in page.read_text().replace(f"{folder}/", "")
 
 
+@pytest.mark.slow
 def test_rows_that_say_something_else_are_searched_anew(folder):
     strange = table(1500, 2)
     turned = strange.set_column(2, "y", pa.array(1 - strange["y"].to_numpy()))
@@ -271,6 +272,7 @@ def test_what_is_made_lies_beside_the_run(tmp_path, monkeypatch, run, made):
         _beside(Path("/"))
 
 
+@pytest.mark.slow
 def test_a_second_row_of_a_level_is_weighed_with_all_rows_anew(tmp_path):
     """It says what the first says, so it moves no centre, but halves the variance there."""
     one = levels(1, 1, ["c"])

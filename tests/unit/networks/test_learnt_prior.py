@@ -42,7 +42,10 @@ def test_a_learnt_scale_is_integrated_out(rng, x64):
         np.testing.assert_allclose(learnt, np.sqrt(mean), rtol=2e-2)
 
 
-@pytest.mark.parametrize("size", [0.05, 1.0, 8.0])
+@pytest.mark.parametrize(
+    "size",
+    [pytest.param(0.05, marks=pytest.mark.slow), 1.0, pytest.param(8.0, marks=pytest.mark.slow)],
+)
 def test_the_posterior_under_a_learnt_scale_is_the_closed_form(size):
     """Linear regression: given s all is Gaussian, and s is one number to integrate over."""
     rng = np.random.default_rng(5)

@@ -139,6 +139,7 @@ def test_what_is_no_floating_array_is_static_and_comes_back():
         assert jax.tree.structure(network) != jax.tree.structure(Network(other))
 
 
+@pytest.mark.slow
 def test_an_nnx_module_keeps_shared_weights_shared():
     net = Tied(nnx.Rngs(0))
     layout = Layout.of(Network(net))
@@ -153,6 +154,7 @@ def test_an_nnx_module_keeps_shared_weights_shared():
     np.testing.assert_array_equal(kernels, np.zeros((2, 2)))
 
 
+@pytest.mark.slow
 def test_nnx_linen_and_equinox_draw_the_same_numbers():
     """One linear layer, of which all three have the same leaves but for order and transposition."""
     kernel, bias = jnp.array([[0.1, -0.2], [0.3, 0.4]]), jnp.array([0.5, -0.5])

@@ -28,6 +28,7 @@ def run(h, **given):
     return sgld.sample(posterior(), (X, Y), jnp.zeros(3), step_size=h, **how)
 
 
+@pytest.mark.slow
 def test_full_gradients_of_a_good_step_agree():
     draws = run(1e-3, sampler=sgld.BAOA(), gradient=sgld.Full())
     found = sgld.networks.step_halving(posterior(), (X, Y), draws)
@@ -53,6 +54,7 @@ def test_a_step_whose_sds_are_too_wide_does_not():
     assert draws.verdict.word == found.verdict.word == "biased"
 
 
+@pytest.mark.slow
 def test_each_kind_of_run_has_its_own():
     draws = sgld.sample(posterior(False), (X, Y), jnp.zeros(3), progress=False, max_steps=200)
     with pytest.raises(UsageError, match="judged by their parameters"):

@@ -76,6 +76,7 @@ def test_masks_of_no_leaf_or_of_half_a_leaf_are_refused():
         part(init, {"a": np.array([True, False]), "b": False})
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_run_stays_as_it_is(tmp_path):
     draws = sgld.sample(
         POSTERIOR, table(), net(), where="layers[0]*", path=tmp_path / "run", **SHORT
@@ -116,6 +117,7 @@ def test_the_last_layer_of_a_dict_is_the_one_of_the_highest_number():
         sgld.networks.part(named, "last_layer")
 
 
+@pytest.mark.slow
 def test_a_part_of_no_network_is_judged_by_its_parameters():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((200, 2)).astype(np.float32)

@@ -33,6 +33,7 @@ def test_predictions_are_judged_at_the_rows_that_were_given():
     assert abs(w.std() / np.sqrt(81 * covariance.sum()) - 1) < 0.15
 
 
+@pytest.mark.slow
 def test_what_predictions_are_is_asked_before_the_first_step_and_not_at_each_doubling(monkeypatch):
     steps, began, real = [], [], predictions._is_one_vector
     monkeypatch.setattr(

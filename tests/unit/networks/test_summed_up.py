@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import sgld
 from sgld.run import judge_predictions
@@ -20,6 +21,7 @@ def run(**given):
     return sgld.sample(POSTERIOR, (X, Y), np.zeros(3, np.float32), progress=False, **given)
 
 
+@pytest.mark.slow
 def test_moments_are_those_of_the_draws_and_so_is_the_word():
     draws, moments = run(**HAND), run(**HAND, keep="moments")
     np.testing.assert_allclose(moments.mean(), draws.mean(), rtol=1e-4)

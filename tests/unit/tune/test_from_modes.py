@@ -257,6 +257,7 @@ def test_the_same_plan_again_holds_chains_in_the_same_modes(far):
     assert one.verdict.word != "trusted"
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_weighed_too_and_moments_are_not_trusted():
     draws = sample(mixture(**FAR), keep=lambda x: {"first": x[0]})
     assert draws.verdict.word == "trusted", draws.verdict

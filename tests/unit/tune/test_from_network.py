@@ -113,6 +113,7 @@ def planned(posterior, data, **given):
     ).plan
 
 
+@pytest.mark.slow
 def test_rows_that_are_affordable_are_all_taken_at_every_step():
     posterior, data = linear()
     plan = planned(posterior, data)

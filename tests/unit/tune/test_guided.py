@@ -249,6 +249,7 @@ def lone(y):
     )
 
 
+@pytest.mark.slow
 def test_chains_in_two_modes_follow_one_guide_and_go_on(tmp_path, goes_on_to_the_same_bits):
     """One row of 20,000 has a level of its own, 4 prior sds off."""
     alone = np.zeros(N, np.float32)
