@@ -31,6 +31,7 @@ __all__ = [
     "as_module",
     "for_modules",
     "holds_network",
+    "is_parameter",
     "refuse_statistics",
     "seal",
 ]
@@ -220,7 +221,7 @@ class Network:
 def _of_tree(module: Any) -> tuple[tuple, tuple[str, ...], Tree]:
     leaves, treedef = jax.tree.flatten(module)
     names = leaf_names(module)
-    parameter = [_is_parameter(name, leaf) for name, leaf in zip(names, leaves, strict=True)]
+    parameter = [is_parameter(name, leaf) for name, leaf in zip(names, leaves, strict=True)]
     pairs = list(zip(names, leaves, parameter, strict=True))
     held = tuple(None if is_one else Held(leaf) for _, leaf, is_one in pairs)
     arrays = tuple(leaf for _, leaf, is_one in pairs if is_one)
@@ -243,7 +244,8 @@ def _of_graph(module: Any) -> tuple[tuple, tuple[str, ...], Graph]:
     )
 
 
-def _is_parameter(name: str, leaf: Any) -> bool:
+def is_parameter(name: str, leaf: Any) -> bool:
+    """Whether a module's leaf is sampled: an array of floating point. Raises UsageError for a complex one."""
     if not isinstance(leaf, (np.ndarray, jax.Array)):
         return False
     if jnp.issubdtype(leaf.dtype, jnp.complexfloating):

@@ -225,7 +225,7 @@ def resume(
     versions of JAX, the run goes on too, not to the last bit the same; the draws' notes say so.
 
     Args:
-      path: a run directory. A finished one is loaded, whatever else is given.
+      path: a run directory. A finished one is loaded, its draws in the form of `init` where that is given.
       posterior, data, init: those the run was begun with; not needed for runs of `sgld fit`.
       sampler, temperature, gradient, preconditioner: those of the user's own, which are not stored;
         this package's are.

@@ -4,6 +4,7 @@ A network's weights are a position like any other: a pytree of arrays (a dict, t
 Flax linen module), or a module of Equinox or of Flax's nnx, given to `sgld.sample` as `init`.
 """
 
+from ..draws.stored import restore
 from ..module import Network, as_module
 from .entropy import Classes, classes
 from .halving import HalvedPredictions, step_halving
@@ -14,7 +15,6 @@ from .learnt import LearntPrior
 from .part import part
 from .prior import NormalPrior, normal_prior
 from .scoring import Scores, scores
-from .stored import restore
 
 __all__ = [
     "Classes",

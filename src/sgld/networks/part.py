@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import UsageError, did_you_mean
 from ..layout import leaf_names
-from ..module import Graph, Network, Part, seal
+from ..module import Graph, Network, Part, is_parameter, seal
 from ..pytree import types_of
 
 __all__ = ["LAST_LAYER", "part"]
@@ -45,7 +45,7 @@ def part(init: PyTree, where: str | Sequence[str] | PyTree) -> Network:
     """
     whole = seal(init)
     names, (leaves, treedef) = leaf_names(whole), jax.tree.flatten(whole)
-    chosen = _chosen(where, names, whole)
+    chosen = _chosen(where, names, whole, init)
     kind = f"part of {type(init).__name__}"
     build = Part.of(
         treedef, leaves, chosen, last=where == LAST_LAYER if isinstance(where, str) else False
@@ -54,7 +54,7 @@ def part(init: PyTree, where: str | Sequence[str] | PyTree) -> Network:
     return Network.tree_unflatten((tuple(n for n, _ in pairs), build, kind), (x for _, x in pairs))
 
 
-def _chosen(where: Any, names: list[str], whole: PyTree) -> list[bool]:
+def _chosen(where: Any, names: list[str], whole: PyTree, init: PyTree) -> list[bool]:
     """Whether each leaf is sampled."""
     patterns = [where] if isinstance(where, str) else where
     if isinstance(patterns, (list, tuple)) and all(isinstance(p, str) for p in patterns):
@@ -64,9 +64,8 @@ def _chosen(where: Any, names: list[str], whole: PyTree) -> list[bool]:
         alphabetical = graph or dict in types_of(jax.tree.structure(whole))
         found = [_matching(pattern, names, not alphabetical) for pattern in patterns]
         return [any(hits) for hits in zip(*found, strict=True)]
-    masks = [np.asarray(leaf) for leaf in jax.tree.leaves(where)]
-    same = jax.tree.structure(where) == jax.tree.structure(whole)
-    if len(masks) != len(names) or not (same or jax.tree.structure(seal(where)) == jax.tree.structure(whole)):  # fmt: skip
+    masks = _masks(where, init, whole)
+    if masks is None or len(masks) != len(names):
         raise UsageError(
             "where must be a pattern of names, several, 'last_layer', or True and False in the structure of "
             f"init, whose parameters are {_listed(names)}. Got {type(where).__name__}."
@@ -78,6 +77,23 @@ def _chosen(where: Any, names: list[str], whole: PyTree) -> list[bool]:
     if not any(masks):
         raise UsageError("where chooses no parameter; one at least must be True.")
     return [bool(mask) for mask in masks]
+
+
+def _masks(where: Any, init: PyTree, whole: PyTree) -> list[np.ndarray] | None:
+    """What a mask says of each parameter; None where its structure is another.
+
+    A mask of an Equinox module is a module of its form, with True or False, or None, at every leaf, also at
+    those that are no parameters (an activation): `jax.tree.map(eqx.is_array, net)`.
+    """
+    if jax.tree.structure(where) == jax.tree.structure(whole):
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(where)]
+    (given, form), (leaves, own) = (
+        jax.tree.flatten(tree, is_leaf=lambda leaf: leaf is None) for tree in (where, init)
+    )
+    if form != own:
+        return None
+    pairs = zip(given, leaves, strict=True)
+    return [np.asarray(bool(m) if m is None else m) for m, leaf in pairs if is_parameter("", leaf)]
 
 
 def _matching(pattern: str, names: list[str], ordered: bool) -> list[bool]:

@@ -7,6 +7,7 @@ returns; where it cannot be had, the log likelihood of each row stands for it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from jaxtyping import Array, Float
 from ..device import sent
 from ..errors import UsageError
 from ..module import Overheard
+from ..problem.functions import of_the_user
 from ..problem.problem import Problem
 from ..problem.target import Target
 from ..pytree import as_pytree
@@ -89,7 +91,7 @@ def predictions_of(problem: Problem) -> Predictions:
     elif predict is None:
         return Predictions(rows, None, LIKELIHOODS)
     else:
-        width = jax.eval_shape(whole.at, target, problem.start).shape[1]
+        width = _checked_width(target, predict, rows, problem.start)
     fewer = max(FEWEST_ROWS, MOST_NUMBERS // max(1, width))
     if given is not None and width * count > MOST_NUMBERS:
         raise UsageError(
@@ -101,6 +103,22 @@ def predictions_of(problem: Problem) -> Predictions:
     one_vector = width > 1 and _is_one_vector(target, predict, rows, problem.start)
     kind = CLASSES if one_vector and _are_classes(target, predict, rows, problem.start) else MEANS
     return Predictions(rows, predict, kind)
+
+
+def _checked_width(target: Target, predict: Any, rows: PyTree, z: Any) -> int:
+    """How many numbers the user's `predict` returns for a row; UsageError where that is none, or no real ones."""
+    row = jax.tree.map(lambda leaf: leaf[0], rows)
+    with of_the_user("predict"):
+        found = jax.tree.leaves(jax.eval_shape(lambda z: predict(target.position(z), row), z))
+    odd = [leaf.dtype for leaf in found if not jnp.issubdtype(leaf.dtype, jnp.floating)]
+    width = sum(math.prod(leaf.shape) for leaf in found)
+    if odd or not width:
+        got = str(odd[0]) if odd else f"shapes {[leaf.shape for leaf in found]}, no number at all"
+        raise UsageError(
+            "predict must return floating-point numbers for one datum: the mean, say, or the log probability of every "
+            f"class, not the class. Got {got}."
+        )
+    return width
 
 
 def _is_one_vector(target: Target, predict: Any, rows: PyTree, z: Any) -> bool:

@@ -18,6 +18,7 @@ __all__ = ["check_scalar", "of_the_user"]
 
 OURS = Path(__file__).resolve().parent.parent
 NOT_THEIRS = (str(OURS), str(Path(jax.__file__).parent), str(Path(np.__file__).parent), "<frozen")
+INSTALLED = {"site-packages", "dist-packages"}
 LONGEST_LINE = 100  # letters of a line of code that is shown
 SUMMED = {
     "log_prior": "; sum it.",
@@ -59,12 +60,17 @@ def of_the_user(name: str) -> Iterator[None]:
 
 
 def _their_line(error: BaseException) -> str:
-    """Where it was raised in code that is neither ours nor JAX's, and what stands there."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith(NOT_THEIRS):
-            line = f": {frame.line[:LONGEST_LINE]}" if frame.line else ""
-            return f" at line {frame.lineno} of {Path(frame.filename).name}{line}"
-    return ""
+    """Where it was raised in code that is neither ours nor JAX's, and what stands there.
+
+    The last line of the user's own, where there is one: a network's library is not where it is mended.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    others = [frame for frame in frames if not frame.filename.startswith(NOT_THEIRS)]
+    own = [frame for frame in others if INSTALLED.isdisjoint(Path(frame.filename).parts)] or others
+    if not own:
+        return ""
+    line = f": {own[-1].line[:LONGEST_LINE]}" if own[-1].line else ""
+    return f" at line {own[-1].lineno} of {Path(own[-1].filename).name}{line}"
 
 
 def _kind(found: Any) -> str:

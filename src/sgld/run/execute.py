@@ -36,7 +36,7 @@ from ..stages import aside, stage
 from ..tune.estimator import prepared
 from ..tune.memory import check_planned
 from ..tune.metric import settled
-from ..tune.network_lengths import held
+from ..tune.network_lengths import most_at_once
 from ..tune.plan import make_plan
 from ..tune.predict import predicted
 from . import loop
@@ -215,15 +215,16 @@ def _attempt(
     """Run a plan and judge what comes out; `problem` holds the rows in the run's batches."""
     setup = plan.setup
     kernel = make_kernel(problem, plan, ask.seed, host.keep, starts)
+    most: float = math.inf
+    if setup.predictions and kernel.positions:
+        most = most_at_once(plan, problem, on_disk=host.directory is not None)
     raw = loop.run(
         kernel,
         starts,
         seed=ask.seed,
         num_draws=setup.num_draws,
         more=partial(draws_to_go_on_to, problem, plan, ask, ess, host.keep),
-        most=max(setup.num_draws, held(problem, setup.num_chains))
-        if setup.predictions and kernel.positions
-        else math.inf,
+        most=most,
         directory=host.directory,
         checkpoint_every=host.checkpoint_every,
         until=until,
@@ -233,6 +234,11 @@ def _attempt(
     if raw.out_of_time:
         plan = plan.noted(
             f"the time of max_seconds = {ask.max_seconds:g} was up at {raw.num_draws} draws per chain."
+        )
+    elif ask.max_seconds is not None and host.directory is not None and raw.num_draws == most:
+        plan = plan.noted(
+            f"the {raw.num_draws} draws per chain that there is room for were there before max_seconds = "
+            f"{ask.max_seconds:g} was up: thin = {2 * setup.thin} goes on for twice the steps."
         )
     return _judged(problem, plan, raw, ask, host.keep)
 

@@ -83,8 +83,9 @@ def _until_predictions_mix(problem: Problem, plan: Plan, ask: Request, raw: loop
         problem, plan, ask, raw
     ):
         return done
-    most = most_draws(plan, problem, limited=ask.max_seconds is not None)
-    wanted = min(2 * done, max(done, most // raw.every))
+    wanted = 2 * done
+    if ask.max_seconds is None:
+        wanted = min(wanted, max(done, most_draws(plan, problem) // raw.every))
     if ask.max_steps is not None:
         wanted = min(wanted, 1 + (ask.max_steps - setup.burn_in - 1) // setup.thin)
     return max(done, wanted)

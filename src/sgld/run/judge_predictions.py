@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from ..diagnose.pictured import with_details
@@ -96,7 +97,22 @@ def judged_by_predictions(
     z = None if raw.z is None else np.moveaxis(raw.z, 0, 1)
     if z is not None and len(draws.healthy) < len(z):
         z = z[draws.healthy]
+    if z is not None and keep is None and problem.posterior.transform is not None:
+        z = _as_reported(draws, seen.layers, z)
     return draws.with_verdict(with_details(verdict, seen, z))
+
+
+def _as_reported(draws: Draws, layers: Layers, z: np.ndarray) -> np.ndarray:
+    """Positions of healthy chains as they are given back: a scale is positive in the table of layers, too.
+
+    A leaf that has other entries there, as a simplex has, stays as it is.
+    """
+    leaves = [leaf for leaf in jax.tree.leaves(draws.position) if leaf[0, 0].size]
+    found = z.copy()
+    for size, begin, leaf in zip(layers.sizes, layers.starts, leaves, strict=True):
+        if leaf[0, 0].size == size:
+            found[..., begin : begin + size] = leaf[draws.healthy].reshape(*z.shape[:2], size)
+    return found
 
 
 def draws_suffice(problem: Problem, plan: Plan, ask: Request, raw: Raw) -> bool:

@@ -20,6 +20,7 @@ from ..draws.origin import Origin
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import check_kind, load
+from ..draws.stored import restore
 from ..errors import DataError, RunError, UsageError
 from ..files import reading
 from ..foreign import DRAWING, answering
@@ -291,7 +292,7 @@ def go_on(
         directory, asked = _found(path, mesh)
     check_kind(directory)
     if directory.finished():
-        return load(path)
+        return _in_form_of(init, load(path))
     if posterior is None:
         raise RunError(
             f"{path} was begun from Python functions, which are not stored; call "
@@ -319,6 +320,17 @@ def go_on(
         with saying_what_is_kept(directory):
             draws = execute(problem, ask, ess, host)
         return replace(draws, origin=Origin(posterior, data, kept=kept is not None))
+
+
+def _in_form_of(init: Any, draws: Draws) -> Draws:
+    """A finished run's draws in the form of `init`, a module say, as those of a run that goes on have it.
+
+    As they were stored where their names or shapes are not its own: what was kept of positions, say.
+    """
+    try:
+        return draws if init is None else restore(draws, init)
+    except UsageError:
+        return draws
 
 
 def _found(path: str | Path, mesh: Mesh | None) -> tuple[RunDirectory, dict[str, Any]]:

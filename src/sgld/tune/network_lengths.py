@@ -13,7 +13,7 @@ from ..sampler.sgld import SGLD
 from . import network_rule as rule
 from .network_price import step_price
 
-__all__ = ["held", "most_draws", "most_kept", "network_lengths"]
+__all__ = ["held", "most_at_once", "most_draws", "most_kept", "network_lengths"]
 
 SHARED = 5e-6  # seconds of a step, whatever the model
 FEWEST_DRAWS = 28  # of a chain that are kept in any case
@@ -63,15 +63,23 @@ def held(problem: Problem, chains: int) -> int:
     return max(FEWEST_HELD, most)
 
 
-def most_draws(plan: Plan, problem: Problem, *, limited: bool) -> int:
-    """Draws of a chain that a run may be prolonged to: where time has no limit, by memory and by price."""
+def most_draws(plan: Plan, problem: Problem) -> int:
+    """Draws of a chain that a run may be prolonged to where time has no limit: by memory and by price."""
     setup = plan.setup
-    most = rule.GROWTH * setup.num_draws
-    if not limited:
-        price = SHARED + setup.num_chains * step_price(problem, setup.gradient, setup.batch_size)
-        most = min(most, (int(rule.RUN_SECONDS / price) - setup.burn_in) // setup.thin)
-        most = min(most, held(problem, setup.num_chains))
+    price = SHARED + setup.num_chains * step_price(problem, setup.gradient, setup.batch_size)
+    most = (int(rule.RUN_SECONDS / price) - setup.burn_in) // setup.thin
+    most = min(most, rule.GROWTH * setup.num_draws, held(problem, setup.num_chains))
     return max(setup.num_draws, most)
+
+
+def most_at_once(plan: Plan, problem: Problem, *, on_disk: bool) -> int:
+    """Draws of a chain that a run may hold; those beyond them make it drop every second one, or end where it is on disk.
+
+    What more of them would tell is little beside what it costs to hold and to judge them.
+    """
+    most = held(problem, plan.setup.num_chains)
+    most = most if on_disk else min(most, rule.GROWTH * plan.setup.num_draws)
+    return max(plan.setup.num_draws, most)
 
 
 def most_kept(problem: Problem, chains: int) -> int:

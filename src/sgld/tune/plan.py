@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
 from ..draws.plan import Plan
 from ..gaussian.dense import Laplace
 from ..gaussian.known import NEAR, NOT_CONVERGED, Known, find_out
@@ -71,10 +75,26 @@ def _of_network(problem: Problem, ask: Request, temperature: Schedule) -> Plan:
     else:
         plan = by_hand(problem, ask, Known(), float(temperature(0)))
     setup = replace(plan.setup, temperature=temperature, predictions=True)
-    plan = replace(plan, setup=setup, notes=tuple(problem.posterior.notes))
+    plan = replace(plan, setup=setup, notes=(*problem.posterior.notes, *_of_prior(problem)))
     check_exchange(problem, plan, ask)
     plan = with_noise(plan, problem, ask)
     return network_lengths(plan, problem, ask) if by_itself else with_lengths(plan, ask)
+
+
+def _of_prior(problem: Problem) -> tuple[str, ...]:
+    """A note where the prior of a network is the same at two places: no mode shows that nothing holds its weights."""
+    here = problem.start
+    if problem.posterior.transform is not None or np.any(_slope(problem, here)) or np.any(_slope(problem, here + 1)):  # fmt: skip
+        return ()
+    return (
+        "log_prior is the same everywhere: unless log_likelihood holds a prior, nothing keeps weights from going to "
+        "infinity, and there is no posterior (improper); sgld.networks.normal_prior(1.0) is one.",
+    )
+
+
+@jax.jit
+def _slope(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
+    return jax.grad(problem.log_prior)(z)
 
 
 def _of_matter(known: Known, plan: Plan) -> tuple[str, ...]:

@@ -199,8 +199,12 @@ def test_a_network_beside_a_constrained_scale_is_stored_and_comes_back(tmp_path)
     back = restore(loaded, net)
     assert jax.tree.structure(back.position) == jax.tree.structure(draws.position)
     np.testing.assert_array_equal(back.position["net"].weight, draws.position["net"].weight)
-    again = sgld.resume(path, model, table(), net)
-    np.testing.assert_array_equal(again.position["net"]["bias"], draws.position["net"].bias)
+    again = sgld.resume(path, model, table(), net)  # as a run that went on gives them
+    np.testing.assert_array_equal(again.position["net"].bias, draws.position["net"].bias)
+    assert set(sgld.resume(path).position["net"]) == {"weight", "bias"}
+    scale = next(row for row in draws.verdict.extra["layers"] if row["name"] == "sd")
+    assert scale["mean"] == pytest.approx(draws.position["sd"].mean(), rel=1e-5)
+    assert scale["sd"] == pytest.approx(draws.position["sd"].std(), rel=1e-4)
     with pytest.raises(UsageError, match="like does not hold the parameter 'sd'"):
         restore(loaded, {"net": net["net"]})
     wide = {**net, "net": eqx.nn.Linear(3, 1, key=jax.random.key(0))}

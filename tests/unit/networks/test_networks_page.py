@@ -16,7 +16,7 @@ def test_the_page(capsys):
     pytest.importorskip("equinox")
     text = PAGE.read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names = {}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
@@ -30,6 +30,8 @@ def test_the_page(capsys):
         # Monte Carlo error of 4 chains among many modes; another machine has other bits
         np.testing.assert_allclose(found, told, atol=0.015)
         assert re.sub(number, "", line).split()[:-2] == re.sub(number, "", same).split()[:-2]
+    noise = names["draws"]
+    assert 0 < float(noise.mean()["sd"]) < 1 and noise.verdict.word in ("trusted", "not mixed")
     warm, cold = names["sets"].values()
     logits, x = names["logits"], names["x"][100:]
     for draws, rows, wanted in ((warm, x, 0.105), (warm, 5 * x, 0.167), (cold, x, 0.002)):

@@ -7,6 +7,8 @@ import pytest
 
 import sgld
 from sgld.errors import UsageError
+from sgld.layout import leaf_names
+from sgld.module import seal
 from sgld.networks import as_module, normal_prior, part, restore
 
 eqx = pytest.importorskip("equinox")
@@ -66,6 +68,29 @@ def test_a_mask_of_a_dict():
 def test_what_chooses_nothing_is_refused(where, said):
     with pytest.raises(UsageError, match=said.replace("[", r"\[")):
         sgld.sample(POSTERIOR, table(), net(), where=where, **SHORT)
+
+
+def test_a_mask_of_a_module_is_made_as_masks_of_modules_are():
+    """An activation is a leaf of an Equinox module, too, and no parameter."""
+    net = eqx.nn.MLP(2, 1, 3, 1, key=jax.random.key(0))
+    nothing = jax.tree.map(lambda _: False, net)
+    bias = lambda m: m.layers[1].bias  # noqa: E731
+    one = ["layers[1].bias"]
+    for mask, chosen in (
+        (jax.tree.map(eqx.is_array, net), None),
+        (jax.tree.map(lambda _: True, net), None),
+        (eqx.tree_at(bias, nothing, True), one),
+        (
+            eqx.tree_at(bias, jax.tree.map(lambda _: False, eqx.filter(net, eqx.is_array)), True),
+            one,
+        ),
+    ):
+        found = leaf_names(part(net, mask))
+        assert found == (chosen or leaf_names(seal(net)))
+        both = part({"net": net, "sd": jnp.ones(())}, {"net": mask, "sd": False})
+        assert leaf_names(both) == [f"net.{name}" for name in found]
+    with pytest.raises(UsageError, match="where must be a pattern of names"):
+        part(net, jax.tree.map(lambda _: True, net.layers))
 
 
 def test_masks_of_no_leaf_or_of_half_a_leaf_are_refused():

@@ -100,3 +100,29 @@ def test_another_set_of_rows_is_no_way_to_go_on(tmp_path, monkeypatch):
     )  # fmt: skip
     with pytest.raises(RunError, match="begun with other values of the model"):
         sgld.resume(tmp_path / "run", posterior, (X, Y), np.zeros(3, np.float32), progress=False)
+
+
+@pytest.mark.parametrize(
+    ("predict", "words"),
+    [
+        (lambda w, row: jnp.argmax(row[0] * w), r"not the class\. Got int32"),
+        (lambda w, row: jnp.zeros((2, 0)), r"Got shapes \[\(2, 0\)\], no number at all"),
+        (lambda w, row: row[0] @ w[:2], "predict raised TypeError .* of test_probe_rows.py"),
+        (lambda w: w, "predict raised TypeError .* takes 1 positional argument"),
+    ],
+)
+def test_predictions_that_are_none_are_refused_before_the_first_step(predict, words):
+    with pytest.raises(UsageError, match=words):
+        sample(None, predict)
+
+
+@pytest.mark.parametrize("prior", [lambda w: jnp.zeros(()), lambda w: -0.5 * jnp.sum(w**2)])
+def test_a_prior_that_says_nothing_is_told(prior):
+    posterior = sgld.Posterior(
+        prior, lambda w, row: -0.5 * (row[1] - row[0] @ w) ** 2, predict=lambda w, row: row[0] @ w
+    )
+    draws = sgld.sample(
+        posterior, (X, Y), np.zeros(3, np.float32), step_size=1e-3, num_draws=9, progress=False
+    )
+    told = any("log_prior is the same everywhere" in note for note in draws.plan.notes)
+    assert told == (float(prior(jnp.ones(3))) == 0)

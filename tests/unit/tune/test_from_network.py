@@ -243,4 +243,6 @@ def test_with_max_seconds_time_ends_a_run_and_not_memory(monkeypatch, dimension)
     assert (
         planned >= 28 and most >= 5 * planned
     )  # with a directory, which holds draws of one thinning
-    assert lengths.most_draws(found, problem, limited=True) == rule.GROWTH * planned
+    in_memory = lengths.most_at_once(found, problem, on_disk=False)
+    assert in_memory == min(most, rule.GROWTH * planned)
+    assert lengths.most_at_once(found, problem, on_disk=True) == most

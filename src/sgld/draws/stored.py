@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..draws.draws import Draws
 from ..errors import UsageError
 from ..layout import leaf_names
 from ..module import seal
+from .draws import Draws
 
 __all__ = ["restore"]
 
