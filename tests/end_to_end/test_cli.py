@@ -275,6 +275,7 @@ def test_sandwich_intervals_name_their_target_and_are_not_trusted(finished):
     assert run("summary", finished[0], "--sandwich", "--strict").exit_code == 3
 
 
+@pytest.mark.slow
 def test_max_steps_is_kept_and_asked_again(folder):
     out = folder / "runs" / "limited"
     result = run("fit", folder / "rows.csv", "y ~ x", "--out", out, "--max-steps", "300", "--quiet")

@@ -206,7 +206,7 @@ CASES = {
 }  # fmt: skip
 
 FAST = {  # the rest are slow
-    "logistic_correlated", "banana_mild", "log_gamma", "visits_bernoulli", "temperature",
+    "logistic_correlated", "visits_bernoulli", "temperature",
     "symmetric", "SVRG", "by hand", "by hand, too long", "by hand, cycles", "by hand, RMSprop", "by hand, SGHMC",
     "by hand, SGNHT",
 }  # fmt: skip

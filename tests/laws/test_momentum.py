@@ -412,7 +412,12 @@ def simulate(sampler, delta, T=1.0, V=0.0, d=10, chains=64, steps=4000):
 
 
 @pytest.mark.parametrize(
-    ("sampler", "T"), [(sgld.SGNHT(), 0.1), (sgld.SGNHT(per_parameter=True), 1.0)], ids=repr
+    ("sampler", "T"),
+    [
+        (sgld.SGNHT(), 0.1),
+        pytest.param(sgld.SGNHT(per_parameter=True), 1.0, marks=pytest.mark.slow),
+    ],
+    ids=repr,
 )
 def test_the_thermostat_compensates_gradient_noise(sampler, T):
     """x settles at A + delta V / (2 T), which nobody told it; E[x^2] does not notice."""

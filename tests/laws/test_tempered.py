@@ -161,7 +161,7 @@ def test_every_estimator_adds_the_same_jacobian(gradient, T):
     agrees(draws, law, 0.07)
 
 
-@pytest.mark.parametrize("T", [0.01, 10.0])
+@pytest.mark.parametrize("T", [pytest.param(0.01, marks=pytest.mark.slow), 10.0])
 def test_the_handouts_regression_with_its_variance_constrained(T):
     """X3's data: p(beta, sigma^2 | data)^(1/T) is normal-inverse-gamma, phi' + p/2 + 1 = (phi + p/2 + 1) / T."""
     data, law = handout.problem()

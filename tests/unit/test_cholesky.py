@@ -41,6 +41,7 @@ def test_a_density_without_a_factor_is_not_accused():
     assert str(raised.value) == "the log density at init is nan; choose a start of finite density."
 
 
+@pytest.mark.slow
 def test_in_a_chain(capsys):
     """A step by hand that throws the noise to where the matrix is singular."""
     draws = sgld.sample(

@@ -139,15 +139,20 @@ def test_the_session_from_unknown_to_a_confirmed_word(tmp_path, monkeypatch):
         agree(
             done.stdout, session, [name for name in ("Intercept", "dose") if name in rows_of(said)]
         )
-        printed = without_numbers(done.stdout)
+        printed = without_worst(done.stdout)
         for line in said:
-            assert line == "..." or without_numbers(line) in printed, line
+            assert line == "..." or without_worst(line) in printed, line
     assert [s.split()[0] for s in sessions] == ["fit", "reference", "summary"]
 
 
 def rows_of(lines):
     """The parameters whose means and sds a session shows."""
     return [] if not any("ess_bulk" in line for line in lines) else list(rows("\n".join(lines)))
+
+
+def without_worst(text):
+    """The words, whichever parameter is the worst: other code of the same functions rounds otherwise."""
+    return without_numbers(re.sub(r"of '\w+'", "of one", text))
 
 
 def without_numbers(text):

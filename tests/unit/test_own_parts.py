@@ -123,6 +123,7 @@ def test_a_class_derived_from_SGLD_keeps_its_own_step():
     assert by_hand.verdict.word != "trusted" and by_hand.position.std() > 1.2
 
 
+@pytest.mark.slow
 def test_a_class_derived_from_exact_chains_is_not_taken_for_exact():
     @as_pytree
     @dataclasses.dataclass(frozen=True)

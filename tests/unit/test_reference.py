@@ -93,6 +93,7 @@ def logistic():
 
 
 TARGETS = (correlated, conjugate, regression, gamma, logistic)
+GATED = (conjugate, regression)
 
 
 def check(draws, mean, sd):
@@ -111,7 +112,10 @@ def check(draws, mean, sd):
 
 
 @pytest.mark.parametrize("method", ["nuts", "hmc"])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "target",
+    [t if t in GATED else pytest.param(t, marks=pytest.mark.slow) for t in TARGETS],
+)
 def test_nuts_and_hmc_against_closed_forms(target, method):
     posterior, data, init, mean, sd = target()
     draws = run(posterior, data, init, method=method, num_warmup=300)
@@ -181,6 +185,7 @@ def test_the_seed_decides_and_other_chains_do_not():
     np.testing.assert_allclose(a.position[:, 0], d.position[:2, 0], atol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_compiled")
 def test_new_numbers_compile_nothing():
     from sgld.referee import chains
@@ -232,6 +237,7 @@ def test_two_modes_are_not_mixed():
     assert draws.verdict.word == "not mixed"
 
 
+@pytest.mark.slow
 def test_divergences_are_not_mixed():
     """Neal's funnel."""
     posterior = sgld.Posterior(

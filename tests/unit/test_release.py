@@ -5,6 +5,7 @@ import gc
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import sgld
 from sgld import release
@@ -23,6 +24,7 @@ def compiled():
     return len(jax.devices()[0].client.live_executables())
 
 
+@pytest.mark.slow
 def test_what_was_compiled_for_posteriors_that_are_gone_is_given_back():
     release.release()
     before = compiled()

@@ -27,7 +27,7 @@ def normal(t, x):
     return -0.5 * (x - t) ** 2
 
 
-@pytest.mark.parametrize("apart", [4.0, 6.0])
+@pytest.mark.parametrize("apart", [4.0, pytest.param(6.0, marks=pytest.mark.slow)])
 def test_two_modes_in_one_dimension_are_weighed(apart):
     weights = jnp.log(jnp.array([0.8, 0.2]))
 
@@ -84,6 +84,7 @@ def test_tails_too_heavy_for_a_sd_are_never_trusted():
     assert "the tails of 'x' are too heavy for its sd" in str(draws.verdict)
 
 
+@pytest.mark.slow
 def test_a_chain_that_leaves_the_support_is_named():
     draws = sample(lambda t: jnp.where(t > 0, -0.5 * t**2, -jnp.inf), init=0.5)
     assert draws.verdict.word == "not mixed"
@@ -152,6 +153,7 @@ def test_the_target_of_a_failed_run_and_of_an_approximation():
     assert "target: q, a variational approximation" in str(q.draws(100).summary())
 
 
+@pytest.mark.slow
 def test_a_spike_at_the_mode_is_not_a_lack_of_precision():
     def centred(t):  # log tau ~ N(0, 2), eight effects ~ N(0.5, tau)
         return (

@@ -95,13 +95,13 @@ MODELS = [
     (linear, (X,), {"y": Y}),
     (explicit_size, (N, {"x": X, "y": Y}), {}),
     (subsample_primitive, (X, Y), {}),
-    (grouped, (GROUP, T, Y, 4), {}),
+    pytest.param(grouped, (GROUP, T, Y, 4), {}, marks=pytest.mark.slow),
     (two_plates, (X, COUNTS, Y), {}),
     (masked, (X, np.where(SEEN, Y, np.nan), SEEN), {}),
     (looking, (X, Y), {}),
     (two_outcomes, (X, np.stack([Y, -Y], 1)), {}),
 ]
-NAMES = [m[0].__name__ for m in MODELS]
+NAMES = [getattr(m, "values", m)[0].__name__ for m in MODELS]
 
 
 def whole(model):

@@ -8,6 +8,7 @@ import sgld
 from sgld.diagnose import assess
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", [sgld.SVRG(), sgld.SAGA()], ids=["SVRG", "SAGA"])
 def test_estimators_with_a_memory_are_judged_on_large_tables(gradient, monkeypatch):
     monkeypatch.setattr(assess, "AFFORDABLE", 1000)  # as if exact gradients cost too much

@@ -82,6 +82,7 @@ def test_a_gaussian_run_with_its_sigma(tmp_path, rng):
     assert np.all(found.position["sigma"] > 0)
 
 
+@pytest.mark.slow
 def test_what_is_refused(tmp_path):
     posterior = sgld.Posterior(lambda t: -0.5 * t**2, lambda t, x: -0.5 * (x - t) ** 2)
     x = np.arange(20.0)

@@ -279,6 +279,7 @@ def _counting(real, opened):
     return batches
 
 
+@pytest.mark.slow
 def test_a_run_on_the_disk_is_the_run_in_memory(tmp_path, monkeypatch):
     folder = laid(tmp_path / "t", made())
     on_disk = sgld.fit(folder, "count ~ x + town", family="poisson", out=tmp_path / "a", progress=False)  # fmt: skip

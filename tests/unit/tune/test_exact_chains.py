@@ -82,6 +82,7 @@ def test_a_warm_up_depends_on_its_seed_alone_not_on_the_pieces(warm, monkeypatch
     assert not np.allclose(other.zs, warm.zs)
 
 
+@pytest.mark.slow
 def test_a_banana_is_sampled_exactly():
     draws = sgld.sample(sgld.Posterior(banana), None, jnp.zeros(2), progress=False)
     exact = np.array([1.0, np.sqrt(0.25 + 0.25 * 2)])
@@ -104,7 +105,10 @@ def two_modes(apart, share, sd=1.0):
     return sgld.Posterior(log_density)
 
 
-@pytest.mark.parametrize(("share", "sd"), [(0.5, 1.0), (0.9, 1.0), (0.5, 0.5)])
+@pytest.mark.parametrize(
+    ("share", "sd"),
+    [(0.5, 1.0), *(pytest.param(*p, marks=pytest.mark.slow) for p in ((0.9, 1.0), (0.5, 0.5)))],
+)
 def test_chains_that_stay_in_modes_of_their_own_are_weighed(share, sd):
     """That half of the chains started in each is no evidence: what each holds is measured."""
     posterior = two_modes(12.0, share, sd)

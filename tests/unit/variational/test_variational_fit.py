@@ -81,6 +81,7 @@ def test_the_bar_says_what_it_does(monkeypatch, capsys):
     assert "optimising" in said and "20 steps" in said and "sampling" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_compiled")
 def test_new_numbers_compile_nothing():
     x, y = columns()
