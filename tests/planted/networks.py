@@ -301,9 +301,19 @@ NETWORKS = [
         "tests/unit/preconditioner/test_given.py::test_what_is_not_one_matrix_is_refused",
     ),
     Mutant(
-        "networks: draws that were asked for are dropped for those that ess= adds", "run/execute.py",
-        "max(setup.num_draws, held(problem, setup.num_chains))", "held(problem, setup.num_chains)",
+        "networks: draws that were asked for are dropped for those that ess= adds", "tune/network_lengths.py",
+        "return max(plan.setup.num_draws, most)", "return most",
         "tests/laws/test_network_run.py::test_draws_that_were_asked_for_are_not_dropped_where_more_are_wanted",
+    ),
+    Mutant(
+        "networks: max_seconds that is left is not used", "run/extend.py",
+        "if ask.max_seconds is None:", "if True:",
+        "tests/unit/tune/test_from_network.py::test_a_run_with_max_seconds_goes_on_until_they_are_over",
+    ),
+    Mutant(
+        "predictions: a class is one", "probe/predictions.py",
+        "if odd or not width:", "if not width:",
+        "tests/unit/networks/test_probe_rows.py::test_predictions_that_are_none_are_refused_before_the_first_step",
     ),
     Mutant(
         "labels: any that says nothing stays", "probe/labels.py",

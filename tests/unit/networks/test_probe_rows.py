@@ -113,7 +113,7 @@ def test_another_set_of_rows_is_no_way_to_go_on(tmp_path, monkeypatch):
 )
 def test_predictions_that_are_none_are_refused_before_the_first_step(predict, words):
     with pytest.raises(UsageError, match=words):
-        sample(None, predict)
+        sample(None, predict, step_size=1e-3, num_draws=9)
 
 
 @pytest.mark.parametrize("prior", [lambda w: jnp.zeros(()), lambda w: -0.5 * jnp.sum(w**2)])

@@ -4,6 +4,7 @@ import ast
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from sgld.probe.predictions import predictions_of
 from sgld.probe.probe import Probe
 from sgld.problem.prepare import prepare
 from sgld.problem.request import Request
+from sgld.run import extend
 from sgld.tune import from_network as path
 from sgld.tune import network_lengths as lengths
 from sgld.tune import network_price as prices
@@ -246,3 +248,17 @@ def test_with_max_seconds_time_ends_a_run_and_not_memory(monkeypatch, dimension)
     in_memory = lengths.most_at_once(found, problem, on_disk=False)
     assert in_memory == min(most, rule.GROWTH * planned)
     assert lengths.most_at_once(found, problem, on_disk=True) == most
+
+
+def test_a_run_with_max_seconds_goes_on_until_they_are_over(monkeypatch):
+    """2-3-1, 60 rows: it ended as `not mixed` after 3 of 40 seconds, at 64 times the draws that were planned."""
+    monkeypatch.setattr(extend, "draws_suffice", lambda *_: False)
+    posterior, data = linear()
+    problem = prepare(posterior, data, FLAT)
+    monkeypatch.setattr(path, "_passes", lambda *_: 10)
+    plan = lengths.network_lengths(path.from_network(problem, ASK), problem, ASK)
+    setup = replace(plan.setup, num_draws=10, predictions=True)
+    raw = SimpleNamespace(num_draws=640, every=1)
+    plan, limited = replace(plan, setup=setup), replace(ASK, max_seconds=40.0)
+    assert extend._until_predictions_mix(problem, plan, limited, raw) == 1280
+    assert extend._until_predictions_mix(problem, plan, ASK, raw) == 640
