@@ -235,7 +235,7 @@ def _attempt(
         plan = plan.noted(
             f"the time of max_seconds = {ask.max_seconds:g} was up at {raw.num_draws} draws per chain."
         )
-    elif ask.max_seconds is not None and host.directory is not None and raw.num_draws == most:
+    elif ask.max_seconds is not None and is_auto(ask.num_draws) and host.directory is not None and raw.num_draws == most:  # fmt: skip
         plan = plan.noted(
             f"the {raw.num_draws} draws per chain that there is room for were there before max_seconds = "
             f"{ask.max_seconds:g} was up: thin = {2 * setup.thin} goes on for twice the steps."

@@ -97,7 +97,8 @@ def judged_by_predictions(
     z = None if raw.z is None else np.moveaxis(raw.z, 0, 1)
     if z is not None and len(draws.healthy) < len(z):
         z = z[draws.healthy]
-    if z is not None and keep is None and problem.posterior.transform is not None:
+    constrained = problem.posterior.transform is not None and problem.posterior.output is None
+    if z is not None and keep is None and constrained:
         z = _as_reported(draws, seen.layers, z)
     return draws.with_verdict(with_details(verdict, seen, z))
 
@@ -108,6 +109,8 @@ def _as_reported(draws: Draws, layers: Layers, z: np.ndarray) -> np.ndarray:
     A leaf that has other entries there, as a simplex has, stays as it is.
     """
     leaves = [leaf for leaf in jax.tree.leaves(draws.position) if leaf[0, 0].size]
+    if len(leaves) != len(layers.sizes):
+        return z
     found = z.copy()
     for size, begin, leaf in zip(layers.sizes, layers.starts, leaves, strict=True):
         if leaf[0, 0].size == size:
