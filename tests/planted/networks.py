@@ -132,13 +132,18 @@ NETWORKS = [
     ),
     Mutant(
         "networks: other starts count wherever an optimiser was caught", "diagnose/other_starts.py",
-        "np.sum(apart & matters)", "np.sum(apart)",
+        "predicted) & matters)", "predicted))",
         OTHER + "test_starts_that_are_apart_and_matter_are_counted",
     ),
     Mutant(
         "networks: other starts must be apart at every row", "diagnose/other_starts.py",
-        ".mean(axis=1) > SHARE", ".mean(axis=1) > 1 - SHARE",
+        ".mean(axis=1) > share", ".mean(axis=1) > 1 - share",
         OTHER + "test_starts_that_are_apart_and_matter_are_counted",
+    ),
+    Mutant(
+        "networks: other starts are left before they predict what the run does", "diagnose/other_starts.py",
+        "FAR / 2, SHARE / 2).any()", "FAR / 2, SHARE / 2).all()",
+        OTHER + "test_starts_are_followed_on_until_they_predict_what_the_run_does",
     ),
     Mutant(
         "networks: nobody looks for other starts", "run/judge_predictions.py",

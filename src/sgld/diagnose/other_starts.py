@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ..probe.predictions import CLASSES, Kind
 
-__all__ = ["OtherStarts", "numbers"]
+__all__ = ["OtherStarts", "apart", "met", "numbers"]
 
 FAR, SHARE = 4.0, 0.03  # sds; of what is predicted
 LESS = 10.0  # in nats, that the mass may be smaller by, and still be looked at
@@ -36,12 +36,31 @@ def numbers(kind: Kind, predicted: Any) -> Float[np.ndarray, "chain draw number"
     return found.reshape(*found.shape[:2], -1)
 
 
+def apart(
+    kind: Kind, there: Float[np.ndarray, "start m k"], run: Float[np.ndarray, "chain draw m k"],
+    far: float = FAR, share: float = SHARE,
+) -> Bool[np.ndarray, " start"]:  # fmt: skip
+    """Which starts predict what no draw of the run does."""
+    drawn = numbers(kind, run).reshape(-1, there[0].size)
+    here = numbers(kind, there[:, None])[:, 0]
+    beyond = (here > drawn.max(axis=0)) | (here < drawn.min(axis=0))
+    beyond &= np.abs(here - drawn.mean(axis=0)) > far * drawn.std(axis=0)
+    return beyond.mean(axis=1) > share
+
+
+def met(
+    kind: Kind, there: Float[np.ndarray, "start m k"], run: Float[np.ndarray, "chain draw m k"]
+) -> bool:
+    """Whether single draws of the starts are all among the run's: half as far and as often is apart here."""
+    return not apart(kind, there, run, FAR / 2, SHARE / 2).any()
+
+
 @dataclass(frozen=True)
 class OtherStarts:
     """What chains from other starts predict, and how much mass there is where they are.
 
     Attributes:
-      predicted: as `Seen.predicted`; nothing that is not finite.
+      predicted: as a draw of `Seen.predicted`, averaged over the draws of a start; nothing that is not finite.
       log_mass: log p + (log det D) / 2 where each of them is.
       own: the same of the run's chains, averaged.
       dimension: d.
@@ -50,14 +69,14 @@ class OtherStarts:
       >>> import numpy as np
       >>> rng = np.random.default_rng(0)
       >>> run = rng.normal(size=(4, 100, 2, 1))
-      >>> there = np.stack([run[0, :5], run[0, :5] + 20])
+      >>> there = np.stack([run[0, 0], run[0, 0] + 20])
       >>> OtherStarts(there, np.zeros(2), 0.0, 3).unlike("means", run)
       1
       >>> OtherStarts(there, np.array([0.0, -30.0]), 0.0, 3).unlike("means", run)
       0
     """
 
-    predicted: Float[np.ndarray, "start draw m k"]
+    predicted: Float[np.ndarray, "start m k"]
     log_mass: Float[np.ndarray, " start"]
     own: float
     dimension: int
@@ -69,10 +88,5 @@ class OtherStarts:
 
     def unlike(self, kind: Kind, predicted: Float[np.ndarray, "chain draw m k"]) -> int:
         """How many are apart from everything that the run predicted, and matter."""
-        run = numbers(kind, predicted).reshape(-1, predicted[0, 0].size)
-        there = numbers(kind, self.predicted).mean(axis=1)
-        mean, sd = run.mean(axis=0), run.std(axis=0)
-        beyond = (there > run.max(axis=0)) | (there < run.min(axis=0))
-        apart = (beyond & (np.abs(there - mean) > FAR * sd)).mean(axis=1) > SHARE
         matters = self.log_mass >= self.own - LESS - np.sqrt(self.dimension)
-        return int(np.sum(apart & matters))
+        return int(np.sum(apart(kind, self.predicted, predicted) & matters))

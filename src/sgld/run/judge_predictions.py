@@ -92,7 +92,7 @@ def judged_by_predictions(
     if verdict.word in ("trusted", "unknown"):
         T = float(raw.temperature[-1])
         ends = np.asarray(raw.last, np.float64)[draws.healthy]
-        seen = replace(seen, others=from_other_starts(problem, ask, ends, T))
+        seen = replace(seen, others=from_other_starts(problem, ask, ends, T, seen))
         verdict = judge_predictions(seen)
     z = None if raw.z is None else np.moveaxis(raw.z, 0, 1)
     if z is not None and len(draws.healthy) < len(z):

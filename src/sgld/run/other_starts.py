@@ -2,7 +2,8 @@
 
 They go the way of a plan that is left to the library, whatever the run's own is: where an optimiser
 ends from a start of its own, some short stages that learn metric and step, and then a few
-stretches, after each of which predictions are looked at (diagnose/other_starts.py).
+stretches, after each of which predictions are looked at (diagnose/other_starts.py). Those that
+predict what the run does after one of the stages have shown what they can. As many go together as the run has chains: nothing is compiled anew.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..device import sent
-from ..diagnose.other_starts import OtherStarts
+from ..diagnose.other_starts import OtherStarts, met
+from ..diagnose.predictions import Seen
 from ..gradient.full import Full
 from ..probe.predictions import Predictions, predictions_of
 from ..problem import sums
@@ -51,40 +54,65 @@ def not_looked_for() -> Iterator[None]:
 
 
 def from_other_starts(
-    problem: Problem, ask: Request, ends: Float[np.ndarray, "chain d"], temperature: float
+    problem: Problem,
+    ask: Request,
+    ends: Float[np.ndarray, "chain d"],
+    temperature: float,
+    run: Seen,
 ) -> OtherStarts | None:
     """What they predict; None where too few are affordable, or none stayed finite.
 
-    `ends` is where the chains of the run ended.
+    `ends` is where the chains of the run ended, `run` what was seen of them.
     """
     whole = problem.as_one_batch()
     count = other_starts_affordable(whole, ask) if _wanted.get() else 0
     if not count or problem.mesh is not None or not temperature > 0:
         return None
+    together = min(count, max(ask.chains(), rule.FEWEST_STARTS))
     ask = replace(
         ask, sampler="auto", step_size="auto", gradient="auto", preconditioner="auto", order="auto",
-        batch_size="auto", always_in="auto", num_chains=count, seed=ask.seed + rule.OTHERS_SEED,
+        batch_size="auto", always_in="auto", num_chains=count - count % together,
+        seed=ask.seed + rule.OTHERS_SEED,
     )  # fmt: skip
     gradient, batched = plain_batches(whole, ask)
     starts = optimiser_ends(whole, ask)
     if affordable(whole, len(ends)):
         gradient, batched = Full(), whole
     gradient = prepared(gradient, batched, starts[0])
-    found = tuned(batched, ask, BAOA(), gradient, starts, temperature)
-    z, seen, predictions = found.z, [], predictions_of(whole)
-    stretches, steps = rule.STRETCHES, rule.STRETCH_STEPS
-    for number in range(stretches):
-        at = (number + 2 * stretches, steps, stretches)  # past the stages, of 250 steps each
-        z = moved(batched, ask, BAOA(), gradient, found.D, z, found.h, temperature, at)
-        if number >= stretches // 2:
-            seen.append(np.asarray(_predicted(predictions, whole, z)))
-    predicted, last = np.stack(seen, axis=1), np.asarray(z, np.float64)
-    good = np.isfinite(predicted).all(axis=(1, 2, 3)) & np.isfinite(last).all(axis=1)
+    found = [
+        _followed(
+            whole, batched, replace(ask, num_chains=together, seed=ask.seed + first), gradient,
+            starts[first : first + together], temperature, run,
+        )
+        for first in range(0, len(starts), together)
+    ]  # fmt: skip
+    predicted, last = (np.concatenate(part) for part in zip(*found, strict=True))
+    good = np.isfinite(predicted).all(axis=(1, 2)) & np.isfinite(last).all(axis=1)
     if not good.any():
         return None
     mass = lambda zs: np.array([_log_mass(whole, z, temperature) for z in zs])  # noqa: E731
     own = float(np.mean(mass(ends)))
     return OtherStarts(predicted[good], mass(last[good]), own, problem.dimension)
+
+
+def _followed(
+    whole: Problem, batched: Problem, ask: Request, gradient: Any, starts: np.ndarray, T: float,
+    run: Seen,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """What these starts come to predict, averaged, [start, m, k], and where they end."""
+    predictions, seen, stretches = predictions_of(whole), [], rule.STRETCHES
+    there = lambda z: np.asarray(_predicted(predictions, whole, z))  # noqa: E731
+    known = lambda z: met(run.kind, there(z), run.predicted)  # noqa: E731
+    found = tuned(batched, ask, BAOA(), gradient, starts, T, known)
+    z = found.z
+    if known(z):
+        return there(z), np.asarray(z, np.float64)
+    for number in range(stretches):
+        at = (number + 2 * stretches, rule.STRETCH_STEPS, stretches)  # past the stages, of 250 each
+        z = moved(batched, ask, BAOA(), gradient, found.D, z, found.h, T, at)
+        if number >= stretches // 2:
+            seen.append(there(z))
+    return np.mean(seen, axis=0), np.asarray(z, np.float64)
 
 
 @jax.jit

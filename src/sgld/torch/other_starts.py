@@ -43,8 +43,8 @@ def from_other_starts(chains: Chains, asked: Asked, until: float) -> OtherStarts
         state = motion.moved(state, number * rule.STRETCH_STEPS, rule.STRETCH_STEPS)
         if number >= rule.STRETCHES // 2:
             seen.append(target.predicted(state.z, probe).cpu().numpy())
-    predicted = np.stack(seen, axis=1)
-    good = np.isfinite(predicted).all(axis=(1, 2, 3)) & ~target.lost(state.z).cpu().numpy()
+    predicted = np.mean(seen, axis=0)
+    good = np.isfinite(predicted).all(axis=(1, 2)) & ~target.lost(state.z).cpu().numpy()
     if not good.any():
         return None
     own = float(_log_mass(target, chains.state.z[chains.healthy]).mean())

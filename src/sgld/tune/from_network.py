@@ -15,6 +15,7 @@ temperature is 1 + h V / 2. Where all rows are affordable at every step there is
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -172,9 +173,13 @@ class Tuned(NamedTuple):
 
 
 def tuned(
-    problem: Problem, ask: Request, sampler: Any, gradient: Any, ends: np.ndarray, T: float
-) -> Tuned:
-    """Short stages, each with the metric and the step that were measured where the last one ended."""
+    problem: Problem, ask: Request, sampler: Any, gradient: Any, ends: np.ndarray, T: float,
+    enough: Callable[[Array], bool] = lambda z: False,
+) -> Tuned:  # fmt: skip
+    """Short stages, each with the metric and the step that were measured where the last one ended.
+
+    Once they are `enough` where one has ended, there are no more.
+    """
     z, h, caution, until = problem.array(ends), 0.0, 1.0, past(rule.TUNED_BY)
     D = matrix = None
     price = len(ends) * step_price(problem, gradient, problem.source.batch_size)
@@ -193,6 +198,8 @@ def tuned(
         if bool(lost.any()):  # curvature is larger where they went: the stage goes for nothing
             caution *= rule.CAUTION
         z = jnp.where(lost[:, None], z, new)
+        if enough(z):
+            return Tuned(z, D, h)
     for _ in range(TRIALS):  # chains that move there, and stay where they were
         end = moved(problem, ask, sampler, gradient, matrix, z, h, T, (stages, steps, stages))
         if bool(jnp.isfinite(end).all()):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.diagnose.other_starts import OtherStarts
+from sgld.diagnose.other_starts import OtherStarts, met
 from sgld.diagnose.predictions import Seen, judge_predictions
 from sgld.probe.layers import Layers
 from sgld.probe.predictions import CLASSES, MEANS
@@ -30,7 +30,7 @@ def others(kind, shift, rows=ROWS, mass=0.0):
     values = run_of(kind)[0][rng.integers(400, size=(STARTS, DRAWS))]
     values[:3, :, :rows, 0] += shift
     log_mass = np.where(np.arange(STARTS) < 3, mass, 0.0)
-    return OtherStarts(values, log_mass, 0.0, 16)
+    return OtherStarts(values.mean(axis=1), log_mass, 0.0, 16)
 
 
 @pytest.mark.parametrize("kind", [MEANS, CLASSES])
@@ -45,6 +45,18 @@ def others(kind, shift, rows=ROWS, mass=0.0):
 ])  # fmt: skip
 def test_starts_that_are_apart_and_matter_are_counted(kind, given, unlike):
     assert others(kind, **given).unlike(kind, run_of(kind)) == unlike
+
+
+@pytest.mark.parametrize("kind", [MEANS, CLASSES])
+@pytest.mark.parametrize("given, known", [
+    ({"shift": 0.0}, True),
+    ({"shift": 12.0}, False),
+    ({"shift": 12.0, "rows": 1}, False),  # of 40: 1.5% do
+    ({"shift": 12.0, "mass": -100.0}, False),  # they may be on their way
+])  # fmt: skip
+def test_starts_are_followed_on_until_they_predict_what_the_run_does(kind, given, known):
+    there = others(kind, **given).predicted
+    assert met(kind, there, run_of(kind)) == known
 
 
 def test_a_run_that_missed_a_function_is_not_mixed():
