@@ -31,7 +31,7 @@ from ..sampler.hmc import HMC
 from ..sampler.injected import drawn
 from .moments import Batches, BatchMoments, begin_moments, with_draw
 
-__all__ = ["Carry", "Kept", "Kernel", "block_steps", "run_chunk", "start"]
+__all__ = ["Carry", "Kept", "Kernel", "block_steps", "room", "run_chunk", "start"]
 
 MAX_BLOCK = 512  # steps of noise drawn at once
 LONG = 8  # and of long ones: a trajectory of many gradients, a gradient of a large table
@@ -178,7 +178,7 @@ def run_chunk(
         state, memory, learnt = moving
         return Carry(state, memory, learnt, carry.step + size, failed_at, moments), kept
 
-    empty = _slots(kernel, carry, slots)
+    empty = room(kernel, carry, slots)
     return jax.lax.fori_loop(0, num_blocks, block, (carry, empty))
 
 
@@ -190,23 +190,23 @@ def _lost(z: Float[Array, "B chain d"]) -> Bool[Array, "B chain"]:
     return ~jnp.isfinite(z @ jnp.zeros(z.shape[-1], z.dtype))
 
 
-def _slots(kernel: Kernel, carry: Carry, count: int) -> Kept:
-    """Room for `count` draws."""
+def room(kernel: Kernel, carry: Carry, count: int) -> Kept:
+    """For `count` draws."""
     z, dtype = carry.state.position, kernel.problem.layout.dtype
-    room = lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype)  # noqa: E731
+    empty = lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype)  # noqa: E731
     value = None
     if kernel.keep is not None and kernel.batches is None:
-        value = jax.tree.map(room, jax.eval_shape(kernel.kept, z))
+        value = jax.tree.map(empty, jax.eval_shape(kernel.kept, z))
     one = jnp.zeros((), dtype)
     moved = None if kernel.probe is None or kernel.probe.meter is None else z
     probed = jax.eval_shape(kernel.probed, z, moved, one, one)
     return Kept(
         value,
-        room(z) if kernel.positions else None,
-        room(z) if kernel.record_gradient else None,
+        empty(z) if kernel.positions else None,
+        empty(z) if kernel.record_gradient else None,
         jnp.zeros(count, dtype),
         jnp.zeros(count, dtype),
-        *jax.tree.map(room, probed),
+        *jax.tree.map(empty, probed),
     )
 
 

@@ -25,7 +25,7 @@ from ..errors import RunError
 from ..gradient.full import Full
 from ..mesh import CHAIN, across, agreed, on_host
 from ..pace import Work
-from .chunk import Kernel, run_chunk, start
+from .chunk import Carry, Kernel, room, run_chunk, start
 from .phases import Phases
 from .sink import Raw, Sink, restore, rows_of
 
@@ -34,7 +34,7 @@ __all__ = ["Raw", "run"]
 ENTRY_NUMBERS = 2**19  # numbers of the data order sent at once
 SLOT_NUMBERS = 2**18  # numbers of kept draws returned at once, and more where draws are long:
 LONG_SLOTS, LONG_NUMBERS = 64, 2**22  # so many draws, of so many numbers together
-FEWEST_DRAWS = 20  # of a run that is out of time
+FEWEST_DRAWS = 4  # of a run that is out of time
 
 
 def run(
@@ -89,7 +89,7 @@ class _Chains:
         starts = across(on_host(starts), kernel.problem.mesh, CHAIN)
         self.digest = kernel_digest(kernel, starts)
         carry = start(kernel, starts)
-        self.slots = _slots(kernel, carry.state.position)
+        self.slots = _slots(kernel, carry)
         probe = kernel.probe
         self.sink = Sink(directory, None if probe is None else probe.predictions.kind)
         self.expect(num_draws)
@@ -117,10 +117,10 @@ class _Chains:
     def advance(self, work: Work, total: int, num_draws: int) -> bool:
         """Go on to step `total`; False where all chains failed or the time is up before."""
         kernel, B = self.kernel, self.kernel.block
-        room = max(1, self.slots * int(kernel.thin) // B)
+        most = max(1, self.slots * int(kernel.thin) // B)
         while self.step < total:
             stop = min(total, self.phases.next_after(self.step), self.order.ready(self.step, total))
-            pieces = work.pieces(self.step // B, -(-stop // B), most=room, of=-(-total // B))
+            pieces = work.pieces(self.step // B, -(-stop // B), most=most, of=-(-total // B))
             for _, blocks in pieces:
                 self._chunk(work, blocks, total)
                 if self.failed or (work.late and self.sink.count < num_draws):
@@ -188,12 +188,10 @@ class _Chains:
         return each * missing / (1 - FOR_THE_VERDICT)
 
 
-def _slots(kernel: Kernel, z: Any) -> int:
+def _slots(kernel: Kernel, carry: Carry) -> int:
     """Draws that one chunk may return: at least a block's, of bounded numbers together."""
-    kept: list[Any] = [z] * (kernel.positions + kernel.record_gradient)
-    if kernel.keep is not None and kernel.batches is None:
-        kept += jax.tree.leaves(jax.eval_shape(kernel.kept, z))
-    width = max(1, sum(math.prod(leaf.shape) for leaf in kept))
+    one = jax.eval_shape(lambda kernel, carry: room(kernel, carry, 1), kernel, carry)
+    width = sum(leaf.size for leaf in jax.tree.leaves(one))
     long = min(LONG_SLOTS, LONG_NUMBERS // width)
     return max(-(-kernel.block // int(kernel.thin)), SLOT_NUMBERS // width, long, 1)
 

@@ -28,7 +28,7 @@ __all__ = ["Chains", "Lengths", "Record", "lengths", "most_draws", "num_directio
 
 MOST_PREDICTED = 2**25  # numbers of predictions that are kept
 MOST_KEPT, FEWEST_KEPT = 200, 20  # draws of a chain
-FEWEST_DRAWS = 20  # of a run that is out of time
+FEWEST_DRAWS = 4  # of a run that is out of time
 
 
 @dataclass(frozen=True)
