@@ -181,6 +181,11 @@ NETWORKS = [
         OTHER + "test_a_stage_in_which_chains_fail_goes_for_nothing",
     ),
     Mutant(
+        "networks: a chain that ran away is kept as long as it is finite", "tune/from_network.py",
+        "return ~(after >= before - rule.most_fallen(problem.dimension, T))", "return ~jnp.isfinite(after)",
+        PATH + "test_a_chain_whose_density_fell_further_than_noise_takes_it_is_lost",
+    ),
+    Mutant(
         "networks: the metric forgets how many rows there are", "tune/from_network.py",
         "return prior + squares * (problem.num_data / rows)", "return prior + squares",
         PATH + "test_the_metric_is_that_of_the_rows_and_the_prior",

@@ -7,6 +7,7 @@ on some rows. There a step that is too long, or noise that is too large, shows f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from jaxtyping import Array, Float
 
 from ..problem.problem import Problem
 
-__all__ = ["ITERATIONS", "stiffest"]
+__all__ = ["ITERATIONS", "density_by", "stiffest"]
 
 ITERATIONS = 8
 FLOOR = 1e-6  # of the eigenvalues of unit rows' products
@@ -26,7 +27,6 @@ def stiffest(
     problem: Problem, D: Any, zs: Float[Array, "chain d"], *, count: int, rows: int
 ) -> tuple[Float[Array, "chain count d"], Float[Array, " chain"]]:
     """Orthonormal directions at every z, in the coordinates of D^{1/2}, and the largest eigenvalue there."""
-    # chain by chain: XLA runs a loop within a loop up to 17 times slower, by chance
     found = [_stiffest(problem, D, z, count=count, rows=rows) for z in zs]
     bases, values = zip(*found, strict=True)
     return jnp.stack(bases), jnp.stack(values)
@@ -36,13 +36,7 @@ def stiffest(
 def _stiffest(
     problem: Problem, D: Any, z: Float[Array, " d"], *, count: int, rows: int
 ) -> tuple[Float[Array, "count d"], Float[Array, ""]]:
-    if problem.has_rows:
-        some = problem.source.take(jnp.arange(min(rows, problem.num_data), dtype=jnp.int32))
-        scale = problem.num_data / min(rows, problem.num_data)
-        density = lambda q: problem.log_prior(q) + scale * problem.log_likelihood(q, some)  # noqa: E731
-    else:
-        density = problem.log_prior
-    _, products = jax.linearize(jax.grad(density), z)
+    _, products = jax.linearize(jax.grad(density_by(problem, rows)), z)
     times = lambda v: -D.pullback(products(D.noise(v)))  # noqa: E731
 
     def iterate(basis: Array, _: None) -> tuple[Array, Array]:
@@ -52,6 +46,15 @@ def _stiffest(
     start = jax.random.normal(jax.random.key(0), (count, z.size), z.dtype)
     basis, values = jax.lax.scan(iterate, _orthonormal(start), length=ITERATIONS)
     return basis, values[-1]
+
+
+def density_by(problem: Problem, rows: int) -> Callable[[Float[Array, " d"]], Float[Array, ""]]:
+    """log p of a position as the first rows give it, scaled up to all."""
+    if not problem.has_rows:
+        return problem.log_prior
+    some = problem.source.take(jnp.arange(min(rows, problem.num_data), dtype=jnp.int32))
+    scale = problem.num_data / min(rows, problem.num_data)
+    return lambda z: problem.log_prior(z) + scale * problem.log_likelihood(z, some)
 
 
 def _orthonormal(rows: Float[Array, "count d"]) -> Float[Array, "count d"]:

@@ -34,7 +34,7 @@ __all__ = ["Raw", "run"]
 ENTRY_NUMBERS = 2**19  # numbers of the data order sent at once
 SLOT_NUMBERS = 2**18  # numbers of kept draws returned at once, and more where draws are long:
 LONG_SLOTS, LONG_NUMBERS = 64, 2**22  # so many draws, of so many numbers together
-FEWEST_DRAWS = 4  # of a run that is out of time
+FEWEST_DRAWS, ADVISED = 4, 20  # of a run that is out of time; those that the seconds it asks for are for
 
 
 def run(
@@ -184,7 +184,7 @@ class _Chains:
         """Of max_seconds, until there are draws enough, at the pace so far."""
         step, time_then = self.began
         each = (time.monotonic() - time_then) / max(1, self.step - step)
-        missing = max(0, _steps_for(self.kernel, FEWEST_DRAWS) - self.step)
+        missing = max(0, _steps_for(self.kernel, ADVISED) - self.step)
         return each * missing / (1 - FOR_THE_VERDICT)
 
 

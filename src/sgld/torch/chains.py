@@ -28,7 +28,7 @@ __all__ = ["Chains", "Lengths", "Record", "lengths", "most_draws", "num_directio
 
 MOST_PREDICTED = 2**25  # numbers of predictions that are kept
 MOST_KEPT, FEWEST_KEPT = 200, 20  # draws of a chain
-FEWEST_DRAWS = 4  # of a run that is out of time
+FEWEST_DRAWS, ADVISED = 4, 20  # of a run that is out of time; those that the seconds it asks for are for
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Chains:
         """Of sampling, until there are draws enough, at the pace so far."""
         step, time_then = self._paced
         each = (time.monotonic() - time_then) / max(1, self.step - step)
-        return each * max(0, self.began + self.lengths.steps(FEWEST_DRAWS) - self.step)
+        return each * max(0, self.began + self.lengths.steps(ADVISED) - self.step)
 
     def _stretch(self, end: int) -> None:
         """To step `end`, with what is measured at the draws on the way."""

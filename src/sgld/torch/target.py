@@ -162,11 +162,12 @@ class Target:
         (g,) = torch.autograd.grad(self._totals(z, batch).sum(), z)
         return torch.add(self.prior.slope(z.detach()), g, alpha=scale).neg()
 
-    def log_density(self, z: torch.Tensor) -> torch.Tensor:
-        """Of the posterior but for a constant, [chain]."""
+    def log_density(self, z: torch.Tensor, rows: int | None = None) -> torch.Tensor:
+        """Of the posterior but for a constant, [chain]; by so many rows, scaled up, or by all."""
+        count = rows or self.rows.num_data
         with torch.no_grad():
-            rows = self.rows.first(self.rows.num_data)
-            return self.prior.log_density(z) - self._totals(z, rows)
+            total = self._totals(z, self.rows.first(count)) * (self.rows.num_data / count)
+            return self.prior.log_density(z) - total
 
     def loss_at(self, z: torch.Tensor) -> float:
         """Minus the log likelihood of a few rows at z [d]: a number that tells one loss from another."""

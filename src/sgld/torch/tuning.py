@@ -82,11 +82,18 @@ def tuned(target: Target, asked: Asked, until: float) -> Tuned:
             state = State(z, torch.zeros_like(z))
             for first, count in work.pieces(begin, begin + steps, most=64, of=rule.STAGES * steps):
                 state = motion.moved(state, first, count)
-            lost = target.lost(state.z)[:, None]
+            lost = (target.lost(state.z) | _fallen(target, z, state.z))[:, None]
             if bool(lost.any()):  # curvature is larger where they went: the stage goes for nothing
                 caution *= rule.CAUTION
             z = torch.where(lost, z, state.z)
     return Tuned(z, root, h, batch_size)
+
+
+def _fallen(target: Target, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    """Chains whose log p fell further than noise takes it, [chain]; nan is no less."""
+    rows = rule.curvature_rows(target.rows.num_data, target.dimension)
+    before, after = (target.log_density(z, rows) for z in (old, new))
+    return ~(after >= before - rule.most_fallen(target.dimension, 1.0))
 
 
 def price(target: Target, chains: int, batch_size: int | None) -> float:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..deadline import past
 from ..device import sent, stream_key
@@ -37,7 +37,7 @@ from ..pace import Work
 from ..preconditioner.fixed import Diagonal
 from ..preconditioner.given import given
 from ..preconditioner.kronecker import Kronecker
-from ..probe.directions import stiffest
+from ..probe.directions import density_by, stiffest
 from ..probe.layers import Layers
 from ..problem.operations import gradient_price, row_price
 from ..problem.problem import Problem
@@ -67,8 +67,8 @@ __all__ = [
 
 OPTIMISED_BY = 0.3  # of max_seconds, what optimisers may take by the clock
 ARRIVING = 1500  # steps in which starts a prior's sd away come to the mode: after 500 one was 4 posterior sds off
-# where a stage can be of no more than SHORT steps, measuring after each costs more than the steps: a half as many of
-# twice the length. 1,000,000 weights begin 6 s sooner
+# where a stage can be of no more than SHORT steps, measuring after each costs more than the steps: one of twice the
+# length. 1,000,000 weights begin 9 s sooner
 SHORT = 20
 TRIALS = 4  # of the last h
 FEWEST_BATCHES, NOISE_NUMBERS = 8, 2**25  # of which V_l is measured: batches x chains x parameters
@@ -186,7 +186,7 @@ def tuned(
     seconds = rule.seconds_of(rule.STAGE_SECONDS, rule.STAGE_SHARE, ask.max_seconds)
     stages, steps = rule.STAGES, int(min(seconds / price / rule.STAGES, rule.STAGE_STEPS))
     if steps <= SHORT:
-        stages, steps = rule.STAGES // 2, 2 * SHORT
+        stages, steps = 1, 2 * SHORT
     for number in range(stages + 1):
         D = _metric(problem, ask, z)
         matrix = settled(D, problem, z[0])
@@ -194,7 +194,7 @@ def tuned(
         if number == stages or agreed(time.monotonic() > until):
             break
         new = moved(problem, ask, sampler, gradient, matrix, z, h, T, (number, steps, stages))
-        lost = ~jnp.all(jnp.isfinite(new), axis=1)
+        lost = _lost(problem, z, new, T)
         if bool(lost.any()):  # curvature is larger where they went: the stage goes for nothing
             caution *= rule.CAUTION
         z = jnp.where(lost[:, None], z, new)
@@ -202,10 +202,23 @@ def tuned(
             return Tuned(z, D, h)
     for _ in range(TRIALS):  # chains that move there, and stay where they were
         end = moved(problem, ask, sampler, gradient, matrix, z, h, T, (stages, steps, stages))
-        if bool(jnp.isfinite(end).all()):
+        if not bool(_lost(problem, z, end, T).any()):
             break
         h *= rule.CAUTION
     return Tuned(z, D, h)
+
+
+def _lost(problem: Problem, old: Array, new: Array, T: float) -> Bool[Array, " chain"]:
+    """Chains whose steps were too long: from `old` to `new` log p fell further than noise takes it, or is not finite."""
+    rows = rule.curvature_rows(problem.num_data, problem.dimension)
+    found = [_density(problem, z, rows=rows) for z in (*old, *new)]
+    before, after = jnp.stack(found[: len(old)]), jnp.stack(found[len(old) :])
+    return ~(after >= before - rule.most_fallen(problem.dimension, T))
+
+
+@jax.jit(static_argnames="rows")
+def _density(problem: Problem, z: Float[Array, " d"], *, rows: int) -> Float[Array, ""]:
+    return density_by(problem, rows)(z)
 
 
 def _metric(problem: Problem, ask: Request, zs: Array) -> Any:
@@ -266,21 +279,20 @@ def _noise(problem: Problem, gradient: Any, D: Any, zs: Array, seed: int) -> flo
     batches = int(np.clip(NOISE_NUMBERS // zs.size, FEWEST_BATCHES, rule.BATCHES))
     entries = sent(problem.source.chunk((seed, 2**31 - 3), 0, batches))
     layers = Layers.of(problem.layout)
-    # chain by chain: XLA runs a loop within a loop up to 17 times slower, by chance
-    V = np.mean([_layer_noise(problem, gradient, D, z, entries, layers.sizes) for z in zs], axis=0)
+    V = np.asarray(_layer_noise(problem, gradient, D, zs, entries, layers.sizes)).mean(axis=0)
     return float(V[np.array(layers.large)].max())
 
 
 @jax.jit(static_argnames="sizes")
 def _layer_noise(
-    problem: Problem, gradient: Any, D: Any, z: Float[Array, " d"], entries: Array,
-    sizes: tuple[int, ...],
-) -> Float[Array, " layer"]:  # fmt: skip
+    problem: Problem, gradient: Any, D: Any, zs: Array, entries: Array, sizes: tuple[int, ...]
+) -> Float[Array, "chain layer"]:
+    # all chains at once: XLA adds a gradient to a vector of its own up to 17 times slower, by chance
     def add(sums: tuple[Array, Array], x: Array) -> tuple[tuple[Array, Array], None]:
-        g = D.pullback(gradient.at(problem, x)(z))
+        g = jax.vmap(lambda z: D.pullback(gradient.at(problem, x)(z)))(zs)
         return (sums[0] + g, sums[1] + g**2), None
 
-    zero = jnp.zeros_like(z)
+    zero = jnp.zeros_like(zs)
     (total, squares), _ = jax.lax.scan(add, (zero, zero), entries)
     mean = total / len(entries)
     variances = (squares - len(entries) * mean**2) / (len(entries) - 1)

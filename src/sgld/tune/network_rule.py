@@ -17,6 +17,7 @@ __all__ = [
     "fisher_rows",
     "largest_step",
     "least_thin",
+    "most_fallen",
     "num_directions",
     "seconds_of",
 ]
@@ -27,7 +28,8 @@ OPTIMISER_SECONDS, MOST_PASSES, FEWEST_STEPS, MOST_STEPS = 20.0, 60, 500, 20_000
 STAGES, STAGE_STEPS, STAGE_SECONDS = 4, 250, 4.0
 # of max_seconds: what optimisers and stages are predicted to take at most, and what both may by the clock
 OPTIMISER_SHARE, STAGE_SHARE, TUNED_BY = 1 / 6, 1 / 20, 0.5
-CAUTION = 0.25  # of h, after steps in which chains did not stay finite
+CAUTION = 0.25  # of h, after steps in which chains ran away:
+FALLEN = 10.0  # log p is lower by so many times d T
 STABLE = 0.5  # f = delta^2 lambda_1
 BATCHES = 20  # of which V_l is measured
 FISHER_ROWS, CURVATURE_ROWS, FEWEST_ROWS = 1024, 1024, 64
@@ -88,6 +90,11 @@ def burn_in_and_span(rate: float, most: int) -> tuple[int, int]:
 def least_thin(rows: int) -> int:
     """Steps of a draw, each over so many rows, that its predictions cost little beside."""
     return math.ceil(64 / (3 * PROBE_SHARE * rows))
+
+
+def most_fallen(dimension: int, T: float) -> float:
+    """What log p may be lower after a stage: from a mode to where mass is, d T / 2 of a Gaussian, and some more."""
+    return FALLEN * (dimension + 10) * max(1.0, T)
 
 
 def num_directions(gradients: int, rows: int, dimension: int) -> int:

@@ -78,6 +78,23 @@ def test_the_stiffest_directions_are_eigenvectors_in_the_metric():
     np.testing.assert_allclose(np.asarray(basis[0]) @ np.asarray(basis[0]).T, np.eye(2), atol=1e-4)
 
 
+def test_a_chain_whose_density_fell_further_than_noise_takes_it_is_lost():
+    """From the mode to a sphere of radius r in the posterior's own metric, log p falls by r^2 / 2."""
+    posterior, (x, y) = linear()
+    problem = prepare(posterior, (x, y), FLAT)
+    mean, covariance = truth(x, y)
+    root = np.linalg.cholesky(covariance)
+    most = rule.most_fallen(6, 1.0)
+    away = [root[:, 0] * np.sqrt(2 * share * most) for share in (0.0, 0.9, 1.1)]
+    old = np.tile(mean, (4, 1))
+    new = mean + np.array([*away, np.full(6, np.nan)])
+    found = path._lost(problem, problem.array(old), problem.array(new), 1.0)
+    assert found.tolist() == [False, False, True, True]
+    assert path._lost(problem, problem.array(new[2:3]), problem.array(old[:1]), 1.0).tolist() == [
+        False
+    ]
+
+
 def test_the_temperature_of_predictions_is_that_of_the_momentum_along_their_gradients():
     """Heat in one of six directions, which is all that is predicted: a sixth of it shows in the layer's."""
     posterior, data = linear()
