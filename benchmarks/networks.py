@@ -4,7 +4,7 @@
     python benchmarks/networks.py --mistuned [a] [b]     runs that are wrong on purpose: how many are `trusted`
     python benchmarks/networks.py --tuned, --mistuned NAMES of small_networks.py, or "small" [--seconds S] [--truths DIR]
     python benchmarks/networks.py --orders [a] [b]       samplers and data orders at one step and batch
-    python benchmarks/networks.py --torch                a through sgld.torch.sample, where PyTorch is
+    python benchmarks/networks.py --torch [a] [b] [c]    through sgld.torch.sample, where PyTorch is
     python benchmarks/networks.py --sample               both in little: b, and six mistuned runs of it
 
 a: digits, 64-32-10 relu, 2,410 weights, 1,500 rows; b: Friedman's regression, 10-50-1 tanh and an unknown
@@ -318,27 +318,35 @@ def _judged(
     return {"scale": scale, "batch": batch, "word": draws.verdict.word, "warmest": warmest, **found}
 
 
-def by_torch() -> dict[str, Any]:
-    """The digits through `sgld.torch.sample`, against the same truth."""
+def by_torch(names: list[str]) -> dict[str, Any]:
+    """The same through `sgld.torch.sample`, against the same truth."""
     import torch
 
-    network = a()
-    (x, y), held_back = network.data, torch.from_numpy(network.held_back)
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
-    began, before = time.perf_counter(), _cpu()
-    ensemble = sgld.torch.sample(
-        model, torch.nn.functional.cross_entropy,
-        (torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))), prior=_prior(),
-    )  # fmt: skip
-    wall, cpu = time.perf_counter() - began, _cpu() - before
-    print(f"a, PyTorch: {wall:.1f} s of wall, {cpu:.1f} s of CPU")
-    print(ensemble.summary())
-    well, *_ = run(network, progress=False)
-    values = torch.log_softmax(ensemble(held_back), -1).numpy()
-    row = against(moments(values, True), truth_of(network, well), True)
-    print("a, PyTorch: against HMC:", _text(row))
-    return {"a": {"wall": wall, "cpu": cpu, "word": ensemble.verdict.word, **row}}
+    from torch_networks import MODULES
+
+    table = {}
+    for name in names:
+        network = NETWORKS[name]()
+        (x, y), held_back = network.data, torch.from_numpy(network.held_back)
+        torch.manual_seed(0)
+        module = MODULES[name]()
+        limit = {"max_seconds": 120} if name == "c" else {}
+        began, before = time.perf_counter(), _cpu()
+        ensemble = sgld.torch.sample(
+            module.model, module.loss, (torch.from_numpy(x), torch.from_numpy(y).to(module.outcomes)),
+            prior=_prior(), **limit,
+        )  # fmt: skip
+        wall, cpu = time.perf_counter() - began, _cpu() - before
+        print(f"{name}, PyTorch: {wall:.1f} s of wall, {cpu:.1f} s of CPU; {ensemble.verdict}")
+        print(ensemble.summary())
+        table[name] = {"wall": wall, "cpu": cpu, "word": ensemble.verdict.word}
+        if name in TRAJECTORIES:
+            well, *_ = run(network, progress=False)
+            found = moments(module.predicted(ensemble(held_back)).numpy(), network.classes)
+            row = against(found, truth_of(network, well), network.classes)
+            print(f"{name}, PyTorch: against HMC:", _text(row))
+            table[name] |= row
+    return table
 
 
 def main() -> None:
@@ -361,7 +369,7 @@ def main() -> None:
     if asked.sample:
         found = {"typed": typed(["b"], 0.2), "mistuned": mistuned(["b"], 0.2)}
     elif asked.torch:
-        found = {"torch": by_torch()}
+        found = {"torch": by_torch(asked.names or ["a", "b", "c"])}
     elif asked.orders:
         found = {"orders": orders(asked.names or ["b"])}
     elif asked.mistuned:
