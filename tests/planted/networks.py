@@ -181,6 +181,11 @@ NETWORKS = [
         OTHER + "test_a_stage_in_which_chains_fail_goes_for_nothing",
     ),
     Mutant(
+        "networks: a chunk has room for as many predictions as for numbers that are kept", "run/loop.py",
+        "for leaf in jax.tree.leaves(one))", "for leaf in jax.tree.leaves((one.value, one.z, one.gradient)))",
+        PATH + "test_a_chunk_has_room_for_what_is_predicted_too",
+    ),
+    Mutant(
         "networks: a chain that ran away is kept as long as it is finite", "tune/from_network.py",
         "return ~(after >= before - rule.most_fallen(problem.dimension, T))", "return ~jnp.isfinite(after)",
         PATH + "test_a_chain_whose_density_fell_further_than_noise_takes_it_is_lost",
@@ -207,7 +212,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: the curvature without the metric", "probe/directions.py",
-        "-D.pullback(jax.jvp(gradient, (z,), (D.noise(v),))[1])", "-jax.jvp(gradient, (z,), (v,))[1]",
+        "-D.pullback(products(D.noise(v)))", "-products(v)",
         PATH + "test_the_stiffest_directions_are_eigenvectors_in_the_metric",
     ),
     Mutant(

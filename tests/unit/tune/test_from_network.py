@@ -20,7 +20,7 @@ from sgld.probe.predictions import predictions_of
 from sgld.probe.probe import Probe
 from sgld.problem.prepare import prepare
 from sgld.problem.request import Request
-from sgld.run import extend
+from sgld.run import extend, loop
 from sgld.tune import from_network as path
 from sgld.tune import network_lengths as lengths
 from sgld.tune import network_price as prices
@@ -279,3 +279,14 @@ def test_a_run_with_max_seconds_goes_on_until_they_are_over(monkeypatch):
     plan, limited = replace(plan, setup=setup), replace(ASK, max_seconds=40.0)
     assert extend._until_predictions_mix(problem, plan, limited, raw) == 1280
     assert extend._until_predictions_mix(problem, plan, ASK, raw) == 640
+
+
+def test_a_chunk_has_room_for_what_is_predicted_too(monkeypatch):
+    """Of one number that is kept there would be room for 65,536 draws, and as many predictions at 64 rows."""
+    posterior, data = linear()
+    returned, rows_of = [], loop.rows_of
+    sizes = lambda kept: sum(leaf.size for leaf in jax.tree.leaves(kept))  # noqa: E731
+    monkeypatch.setattr(loop, "rows_of", lambda kept, n: returned.append(sizes(kept)) or rows_of(kept, n))  # fmt: skip
+    how = {"step_size": 1e-4, "sampler": sgld.BAOA(), "gradient": sgld.Full(), "thin": 10}
+    sgld.sample(posterior, data, FLAT, **how, num_draws=30, keep=lambda b: b[0], progress=False)
+    assert 0 < max(returned) <= 2 * loop.SLOT_NUMBERS
