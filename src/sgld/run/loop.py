@@ -34,10 +34,8 @@ __all__ = ["Raw", "run"]
 ENTRY_NUMBERS = 2**19  # numbers of the data order sent at once
 SLOT_NUMBERS = 2**18  # numbers of kept draws returned at once, and more where draws are long:
 LONG_SLOTS, LONG_NUMBERS = 64, 2**22  # so many draws, of so many numbers together
-FEWEST_DRAWS, ADVISED = (
-    4,
-    20,
-)  # of a run that is out of time; those that the seconds it asks for are for
+FEWEST_DRAWS = 4  # of a run that is out of time
+ADVISED = 20  # draws that the seconds are for which it asks for
 
 
 def run(

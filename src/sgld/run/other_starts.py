@@ -3,7 +3,8 @@
 They go the way of a plan that is left to the library, whatever the run's own is: where an optimiser
 ends from a start of its own, some short stages that learn metric and step, and then a few
 stretches, after each of which predictions are looked at (diagnose/other_starts.py). Those that
-predict what the run does after one of the stages have shown what they can. As many go together as the run has chains: nothing is compiled anew.
+predict what the run does after one of the stages have shown what they can. As many go together as the
+run has chains: nothing is compiled anew.
 """
 
 from __future__ import annotations

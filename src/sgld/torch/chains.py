@@ -28,10 +28,8 @@ __all__ = ["Chains", "Lengths", "Record", "lengths", "most_draws", "num_directio
 
 MOST_PREDICTED = 2**25  # numbers of predictions that are kept
 MOST_KEPT, FEWEST_KEPT = 200, 20  # draws of a chain
-FEWEST_DRAWS, ADVISED = (
-    4,
-    20,
-)  # of a run that is out of time; those that the seconds it asks for are for
+FEWEST_DRAWS = 4  # of a run that is out of time
+ADVISED = 20  # draws that the seconds are for which it asks for
 
 
 @dataclass(frozen=True)
