@@ -3,7 +3,7 @@
 They go the way of a plan that is left to the library, whatever the run's own is: where an optimiser
 ends from a start of its own, some short stages that learn metric and step, and then a few
 stretches, after each of which predictions are looked at (diagnose/other_starts.py). Those that
-predict what the run does after one of the stages have shown what they can. As many go together as the
+predict what the run does after two stages have shown what they can. As many go together as the
 run has chains: nothing is compiled anew.
 """
 
@@ -103,10 +103,15 @@ def _followed(
     """What these starts come to predict, averaged, [start, m, k], and where they end."""
     predictions, seen, stretches = predictions_of(whole), [], rule.STRETCHES
     there = lambda z: np.asarray(_predicted(predictions, whole, z))  # noqa: E731
-    known = lambda z: met(run.kind, there(z), run.predicted)  # noqa: E731
+    looks: list[bool] = []
+
+    def known(z: Array) -> bool:  # twice, since one draw of a wide function may be among the run's
+        looks.append(met(run.kind, there(z), run.predicted))
+        return looks[-2:] == [True, True]
+
     found = tuned(batched, ask, BAOA(), gradient, starts, T, known)
     z = found.z
-    if known(z):
+    if looks[-2:] == [True, True]:
         return there(z), np.asarray(z, np.float64)
     for number in range(stretches):
         at = (number + 2 * stretches, rule.STRETCH_STEPS, stretches)  # past the stages, of 250 each
