@@ -146,6 +146,16 @@ NETWORKS = [
         OTHER + "test_starts_are_followed_on_until_they_predict_what_the_run_does",
     ),
     Mutant(
+        "networks: one look is enough for other starts", "run/other_starts.py",
+        "        return looks[-2:] == [True, True]", "        return looks[-1]",
+        OTHER + "test_two_looks_in_a_row_that_find_nothing_new_end_it_and_not_one",
+    ),
+    Mutant(
+        "networks: other starts are not followed whatever they predict", "run/other_starts.py",
+        "looks.append(met(run.kind, there(z), run.predicted))", "looks.append(True)",
+        OTHER + "test_two_looks_in_a_row_that_find_nothing_new_end_it_and_not_one",
+    ),
+    Mutant(
         "networks: nobody looks for other starts", "run/judge_predictions.py",
         'if verdict.word in ("trusted", "unknown"):', "if not verdict.word:",
         OTHER + "test_chains_that_began_at_one_of_two_functions",

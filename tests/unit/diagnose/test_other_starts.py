@@ -1,5 +1,7 @@
 """What chains from other starts say of a run: functions that all of its chains missed."""
 
+from types import SimpleNamespace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from sgld.diagnose.other_starts import OtherStarts, met
 from sgld.diagnose.predictions import Seen, judge_predictions
 from sgld.probe.layers import Layers
 from sgld.probe.predictions import CLASSES, MEANS
+from sgld.run import other_starts as starts
 from sgld.run.other_starts import not_looked_for
 from sgld.tune import from_network as path
 from sgld.tune import network_rule as rule
@@ -57,6 +60,30 @@ def test_starts_that_are_apart_and_matter_are_counted(kind, given, unlike):
 def test_starts_are_followed_on_until_they_predict_what_the_run_does(kind, given, known):
     there = others(kind, **given).predicted
     assert met(kind, there, run_of(kind)) == known
+
+
+@pytest.mark.parametrize("looks, followed", [
+    ([0, 0], False), ([1, 0, 0, 1], False), ([1, 0, 1, 0], True), ([0, 1, 1, 1], True), ([0], True),
+])  # fmt: skip
+def test_two_looks_in_a_row_that_find_nothing_new_end_it_and_not_one(monkeypatch, looks, followed):
+    """`looks`: what a start is away from the run after every stage."""
+    run, moves, seen = SimpleNamespace(kind=MEANS, predicted=run_of(MEANS)), [], []
+
+    def tuned(batched, ask, sampler, gradient, z, T, enough):
+        for away in looks:
+            seen.append(away)
+            z = np.full((1, 1), away)
+            if enough(z):
+                break
+        return path.Tuned(z, None, 0.1)
+
+    monkeypatch.setattr(starts, "tuned", tuned)
+    monkeypatch.setattr(starts, "moved", lambda *given: moves.append(1) or given[5])
+    monkeypatch.setattr(starts, "predictions_of", lambda whole: None)
+    monkeypatch.setattr(starts, "_predicted", lambda _, __, z: run.predicted[0, :1] + 12 * z[0, 0])
+    starts._followed(None, None, None, None, np.zeros((1, 1)), 1.0, run)
+    assert len(moves) == rule.STRETCHES * followed
+    assert seen == (looks if followed else looks[: looks.index(0) + 2])
 
 
 def test_a_run_that_missed_a_function_is_not_mixed():
