@@ -24,6 +24,21 @@ NETWORKS = [
         "tuple(jnp.sqrt(s) for s in self.scale)", "self.scale", KRONECKER + "test_it_keeps_the_contract",
     ),
     Mutant(
+        "predictions: sds are known as well as logits", "diagnose/predictions.py",
+        "        if self.sd_error > MAX_SD_ERROR:", "        if False:",
+        RULE + "test_sds_that_a_few_draws_make_up_are_not_promised_at_the_ess_of_logits",
+    ),
+    Mutant(
+        "predictions: the error of sds is that of log probabilities", "diagnose/predictions.py",
+        "estimates = weighted.Estimates(p[..., clear], seen.weights)", "pass",
+        RULE + "test_sds_that_a_few_draws_make_up_are_not_promised_at_the_ess_of_logits",
+    ),
+    Mutant(
+        "predictions: sds of what is promised anyway are waited for", "diagnose/predictions.py",
+        "> LEAST_SD", "> 0.0",
+        RULE + "test_sds_of_probabilities_that_are_promised_anyway_are_not_waited_for",
+    ),
+    Mutant(
         "predictions: the rows that were given are not looked at", "probe/predictions.py",
         "    if given is None:\n", "    if True:\n",
         "tests/unit/networks/test_probe_rows.py::test_predictions_are_judged_at_the_rows_that_were_given",

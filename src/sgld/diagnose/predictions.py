@@ -1,7 +1,8 @@
 """The verdict in function space: predictions at probe rows, and kinetic temperatures.
 
     not mixed   95% of R-hat over 1.05 or one over 1.1, an ESS under 100, probabilities of halves of
-                the chains apart by over .02 in total variation, or a temperature under .97
+                the chains apart by over .02 in total variation, sds whose Monte Carlo error is over
+                .075 of them (the median), or a temperature under .97
     biased      a layer, the 16 stiffest directions, or what is predicted, warmer than 1.15
     unknown     warmer than 1.10, or not known within .03: half the step tells (step halving)
     trusted     else: probabilities within .01 (means within .15 sd), sd within 10%
@@ -42,6 +43,8 @@ __all__ = [
 R_HAT, MAX_R_HAT, R_HAT_SHARE = 1.05, 1.1, 0.95
 MIN_ESS = 100
 MAX_VARIATION = 0.02
+MAX_SD_ERROR = 0.075  # half of what an sd that is `trusted` may be off by at most
+LEAST_SD = 0.01  # of a probability, which is promised within as much
 COLD, WARM, HOT = 0.97, 1.10, 1.15
 SEETHING = 3.0  # a temperature to which no noise of gradients brings a step that the library chose
 MAX_SE = 0.03
@@ -92,12 +95,17 @@ class Seen:
 
 @dataclass(frozen=True)
 class Mixed:
-    """How well predictions have mixed: quantiles of R-hat, the least ESS, the total variation."""
+    """How well predictions have mixed: quantiles of R-hat, the least ESS, the total variation, the error of sds.
+
+    An sd that a few draws make up, as that of a probability that is nearly always 0, is not known at
+    the ESS at which a logit's is: `sd_error` is the median Monte Carlo error, as a share of the sd.
+    """
 
     r_hat: float
     max_r_hat: float
     ess: float
     variation: float | None
+    sd_error: float
 
     @property
     def reasons(self) -> list[str]:
@@ -120,22 +128,31 @@ class Mixed:
                 f"halves of the chains give probabilities {self.variation:.3f} apart in total variation, where "
                 f"{MAX_VARIATION} is allowed; {more}."
             ]
+        if self.sd_error > MAX_SD_ERROR:
+            return [
+                f"a few draws make up much of the sds of predictions, which are known within {self.sd_error:.1%} "
+                f"(the median), where {MAX_SD_ERROR:.1%} is needed; use about "
+                f"{(self.sd_error / MAX_SD_ERROR) ** 2:.1f} times as many steps (max_seconds, num_draws or thin)."
+            ]
         return []
 
 
+UNKNOWN = Mixed(np.nan, np.nan, np.nan, None, np.nan)
+
+
 def mixed(seen: Seen) -> Mixed:
-    """R-hat and ESS of every number that is predicted, and how far halves of the chains are apart."""
-    values = seen.values
-    found = weighted.Estimates(values, seen.weights).mixing
+    """R-hat and ESS of every number that is predicted, how far halves of the chains are apart, the error of sds."""
+    estimates = weighted.Estimates(seen.values, seen.weights)
+    found = estimates.mixing
     with np.errstate(invalid="ignore"):
         ess = np.fmin(found.ess, found.ess_square)
     known = ~np.isnan(found.r_hat)
     if not known.any() or not np.isfinite(ess).any():
-        return Mixed(np.nan, np.nan, np.nan, None)
+        return UNKNOWN
     r_hat = found.r_hat[known]
     return Mixed(
         float(np.quantile(r_hat, R_HAT_SHARE)), float(r_hat.max()), float(np.nanmin(ess)),
-        _variation(seen),
+        _variation(seen), _sd_error(seen, estimates),
     )  # fmt: skip
 
 
@@ -157,6 +174,18 @@ def _variation(seen: Seen) -> float | None:
         one, two = (np.average(p[part], axis=0, weights=share[part]) for part in (half, other))
         found.append(0.5 * np.abs(one - two).sum(axis=-1).mean())
     return float(np.mean(found))
+
+
+def _sd_error(seen: Seen, estimates: weighted.Estimates) -> float:
+    """The median Monte Carlo error of the sds of what is predicted, as a share of them; of what `estimates` is, but for classes."""
+    if seen.kind == CLASSES:
+        p = np.exp(np.asarray(seen.predicted, np.float64))
+        p = p.reshape(*p.shape[:2], -1)
+        clear = np.sqrt(weighted.var(p, seen.weights)) > LEAST_SD
+        if not clear.any():
+            return 0.0
+        estimates = weighted.Estimates(p[..., clear], seen.weights)
+    return float(np.nanmedian(estimates.sd_se))
 
 
 @dataclass(frozen=True)
@@ -199,12 +228,12 @@ def known_well(warmth: list[Temperature]) -> bool:
 def judge_predictions(seen: Seen) -> Verdict:
     """The first rule that applies, and what was measured in `extra["predictions"]`."""
     warmth = temperatures(seen)
-    agreement = mixed(seen) if len(seen.predicted) else Mixed(np.nan, np.nan, np.nan, None)
+    agreement = mixed(seen) if len(seen.predicted) else UNKNOWN
     word, reasons, too_warm = _rule(seen, agreement, warmth)
     extra: dict[str, Any] = {
         "predictions": {
             "kind": seen.kind, "rows": seen.predicted.shape[2],
-            **{name: _number(getattr(agreement, name)) for name in ("r_hat", "max_r_hat", "ess", "variation")},
+            **{name: _number(getattr(agreement, name)) for name in ("r_hat", "max_r_hat", "ess", "variation", "sd_error")},
             "temperatures": {t.name: [_number(t.value), _number(t.se)] for t in warmth},
             "other_starts": None if seen.others is None else [_unlike(seen), seen.others.tried],
             "failed": bool(seen.failures),

@@ -84,6 +84,33 @@ def test_probabilities_that_differ_between_halves_of_the_chains():
     assert mixed(moved).variation == pytest.approx(one, abs=0.01)
 
 
+def rare(draws, seed=0, odds=-8.0):
+    """Independent probabilities that are next to 0 at most draws."""
+    rng = np.random.default_rng(seed)
+    odds = odds + 2.7 * rng.standard_normal((CHAINS, draws, ROWS))
+    values = np.stack([-np.logaddexp(0, -odds), -np.logaddexp(0, odds)], axis=-1)
+    kinetic = 1 + 0.02 * rng.standard_normal((CHAINS, draws, 4))
+    return Seen(CLASSES, values, kinetic, np.full((CHAINS, draws), 1 / (CHAINS * draws)), LAYERS)
+
+
+def test_sds_that_a_few_draws_make_up_are_not_promised_at_the_ess_of_logits():
+    few = judge_predictions(rare(300))
+    assert few.word == "not mixed" and "a few draws make up much of the sds" in few.reasons[0]
+    assert few.extra["predictions"]["ess"] > 900
+    assert judge_predictions(rare(6000)).word == "trusted"
+    # the error is what sds of runs of the same length differ by, as a share of them
+    sds = [np.exp(rare(1500, seed).predicted[..., 0]).std(axis=(0, 1)) for seed in range(60)]
+    assert mixed(rare(1500)).sd_error == pytest.approx(
+        np.median(np.std(sds, axis=0) / np.mean(sds, axis=0)), rel=0.35
+    )
+
+
+def test_sds_of_probabilities_that_are_promised_anyway_are_not_waited_for():
+    """Within .01 is promised of each, and these hardly differ from 0."""
+    found = mixed(rare(300, odds=-20.0))
+    assert found.sd_error == 0.0 and not found.reasons
+
+
 def test_few_draws_and_draws_that_stand_still():
     given = seen()
     assert given.kinetic is not None
