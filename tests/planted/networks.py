@@ -39,6 +39,16 @@ NETWORKS = [
         RULE + "test_sds_of_probabilities_that_are_promised_anyway_are_not_waited_for",
     ),
     Mutant(
+        "networks: layers known by their names are no network", "probe/layers.py",
+        "for place, _, name in matrices) > 1", "for place, _, name in matrices) > 9",
+        PATH + "test_layers_by_their_names_are_a_network_and_the_plan_asks_what_it_predicts",
+    ),
+    Mutant(
+        "networks: what predict raises is JAX's", "draws/draws.py",
+        "            jax.eval_shape(jax.vmap(jax.vmap(of_x)), self.position)", "            pass",
+        "tests/unit/networks/test_said.py::test_rows_of_another_width_are_told_with_the_users_line",
+    ),
+    Mutant(
         "predictions: the rows that were given are not looked at", "probe/predictions.py",
         "    if given is None:\n", "    if True:\n",
         "tests/unit/networks/test_probe_rows.py::test_predictions_are_judged_at_the_rows_that_were_given",

@@ -15,6 +15,7 @@ from ..checks import fraction
 from ..errors import RunError, UsageError, did_you_mean
 from ..layout import Layout
 from ..problem.problem import Problem
+from ..theirs import of_the_user, shapes_of
 from . import weighted
 from .origin import Origin
 from .prediction import Prediction
@@ -357,7 +358,8 @@ class Draws:
         Returns: Prediction(mean, sd, lower, upper), each of the shapes that f returns. That is the
         law of f alone: an outcome's own noise is f's to add.
 
-        Raises: UsageError for another interval; RunError where every chain failed.
+        Raises: UsageError for another interval, and what f raises, with its line; RunError where every
+        chain failed.
 
         Example:
           >>> import numpy as np, sgld
@@ -367,7 +369,10 @@ class Draws:
           (array([0., 4.]), array([0.    , 2.8284]))
         """
         fraction("interval", interval)
-        values, restore = self.flat(lambda position: f(position, x))
+        of_x = lambda position: f(position, x)  # noqa: E731
+        with of_the_user(f"f of x of shape {shapes_of(x)}"):
+            jax.eval_shape(jax.vmap(jax.vmap(of_x)), self.position)
+        values, restore = self.flat(of_x)
         tails = [(1 - interval) / 2, (1 + interval) / 2]
         lower, upper = (weighted.quantile(values, self.weights, q) for q in tails)
         sd = np.sqrt(weighted.var(values, self.weights))

@@ -24,6 +24,7 @@ from ..checks import positive
 from ..draws.draws import Draws
 from ..errors import UsageError
 from ..module import as_module
+from ..theirs import of_the_user, shapes_of
 
 __all__ = ["Classes", "classes"]
 
@@ -31,7 +32,7 @@ PyTree = Any
 NUMBERS_AT_ONCE = 2**21  # logits held at a time, over draws
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Classes:
     """Predictive probabilities [row, class] and their entropies [row], in nats.
 
@@ -44,12 +45,24 @@ class Classes:
       >>> found = sgld.networks.classes(draws, lambda p, x: p["b"] * x, np.ones((1, 1)))
       >>> found.entropy.round(2), found.aleatoric.round(2), found.epistemic.round(2)
       (array([0.69]), array([0.19]), array([0.5]))
+      >>> found
+      1 row, 2 classes; entropy 0.690 nats on average: aleatoric 0.191, epistemic 0.499
     """
 
     probabilities: Float[np.ndarray, "row class"]
     entropy: Float[np.ndarray, " row"]
     aleatoric: Float[np.ndarray, " row"]
     epistemic: Float[np.ndarray, " row"]
+
+    def __repr__(self) -> str:
+        rows, count = self.probabilities.shape
+        head = f"{rows:,} row{'s' * (rows != 1)}, {count:,} classes"
+        if not rows:
+            return head
+        parts = ", ".join(
+            f"{name} {getattr(self, name).mean():.3f}" for name in ("aleatoric", "epistemic")
+        )
+        return f"{head}; entropy {self.entropy.mean():.3f} nats on average: {parts}"
 
 
 def classes(
@@ -118,7 +131,8 @@ def _logits(draws: Draws, run: Callable, x: PyTree) -> Iterator[tuple[np.ndarray
     )
     rows = np.shape(jax.tree.leaves(x)[0])[0]
     one = jax.tree.map(lambda leaf: jnp.asarray(leaf[:1]), flat)
-    out = jax.eval_shape(run, one, x)
+    with of_the_user(f"f of x of shape {shapes_of(x)}"):
+        out = jax.eval_shape(run, one, x)
     if len(getattr(out, "shape", ())) != 3 or out.shape[1] != rows:
         shapes = [part.shape[1:] for part in jax.tree.leaves(out)]
         raise UsageError(

@@ -104,7 +104,7 @@ def _matching(pattern: str, names: list[str], ordered: bool) -> list[bool]:
     if not any(hits):
         raise UsageError(
             f"where names {pattern!r}, which is no parameter; the parameters are {_listed(names)}."
-            + did_you_mean(pattern, [*names, LAST_LAYER])
+            + did_you_mean(pattern, [*names, *(f"{_layer(name)}*" for name in names), LAST_LAYER])
         )
     return hits
 

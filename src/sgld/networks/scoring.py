@@ -132,6 +132,8 @@ def _labels(y: Any, rows: int, count: int) -> Int[np.ndarray, " row"]:
     labels = np.asarray(y)
     if labels.shape != (rows,):
         raise UsageError(f"y must be one class per row, [{rows}]. Got shape {labels.shape}.")
+    if not rows:
+        raise UsageError("x has no rows, of which there is no score; give one row at least.")
     if not np.issubdtype(labels.dtype, np.integer):
         raise UsageError(f"y must be whole numbers from 0. Got dtype {labels.dtype}.")
     bad = (labels < 0) | (labels >= count)

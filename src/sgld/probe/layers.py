@@ -11,9 +11,15 @@ from jaxtyping import Array, Float
 
 from ..layout import Layout
 
-__all__ = ["Layers"]
+__all__ = ["Layers", "is_of_layers"]
 
 FEWEST_ENTRIES = 20  # of a layer whose temperature is looked at
+BIAS_OF = {
+    "kernel": "bias",
+    "weight": "bias",
+    "w": "b",
+    "W": "b",
+}  # as Flax, Haiku and others name them
 
 
 @dataclass(frozen=True)
@@ -56,3 +62,18 @@ class Layers:
             for start, size in zip(self.starts, self.sizes, strict=True)
         ]
         return jnp.stack(parts, axis=-1)
+
+
+def is_of_layers(layout: Layout) -> bool:
+    """Whether a position is that of a network: at least two matrices with a bias beside them, by their names.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> dense = {"kernel": jnp.ones((2, 3)), "bias": jnp.zeros(3)}
+      >>> is_of_layers(Layout.of({"Dense_0": dense, "Dense_1": dense})), is_of_layers(Layout.of(dense))
+      (True, False)
+    """
+    parts = [name.rpartition(".") for name in layout.names]
+    there = {(place, name) for place, _, name in parts}
+    matrices = [part for part, shape in zip(parts, layout.shapes, strict=True) if len(shape) > 1]
+    return sum((place, BIAS_OF.get(name)) in there for place, _, name in matrices) > 1

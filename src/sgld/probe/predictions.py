@@ -19,10 +19,10 @@ from jaxtyping import Array, Float
 from ..device import sent
 from ..errors import UsageError
 from ..module import Overheard
-from ..problem.functions import of_the_user
 from ..problem.problem import Problem
 from ..problem.target import Target
 from ..pytree import as_pytree
+from ..theirs import of_the_user
 
 __all__ = ["CLASSES", "LIKELIHOODS", "MEANS", "PROBE_ROWS", "Kind", "Predictions", "predictions_of"]
 

@@ -30,11 +30,12 @@ from ..pytree import check_compiled
 from ..release import count_posterior, tell_apart
 from ..schedule import as_schedule, check_values
 from ..schedule.values import MAX_STEP
+from ..theirs import of_the_user
 from ..traced import check_repeatable
 from . import sums
 from .cholesky import without_a_factor
 from .contract import check_contract
-from .functions import check_scalar, of_the_user
+from .functions import check_scalar
 from .probe_rows import with_probe_rows
 from .problem import Problem
 from .request import Request, is_auto

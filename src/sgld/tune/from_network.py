@@ -38,7 +38,7 @@ from ..preconditioner.fixed import Diagonal
 from ..preconditioner.given import given
 from ..preconditioner.kronecker import Kronecker
 from ..probe.directions import density_by, stiffest
-from ..probe.layers import Layers
+from ..probe.layers import Layers, is_of_layers
 from ..problem.operations import gradient_price, row_price
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
@@ -77,8 +77,10 @@ OTHERS_LEAST = 30.0  # max_seconds, of which the verdict's share is enough to co
 
 
 def is_network(problem: Problem) -> bool:
-    """Whether predictions are what a run is judged by: the posterior knows them, and there are rows."""
-    return problem.has_rows and problem.posterior.predict is not None
+    """Whether predictions are what a run is judged by: the posterior knows them, or has layers; and there are rows."""
+    return problem.has_rows and (
+        problem.posterior.predict is not None or is_of_layers(problem.layout)
+    )
 
 
 def is_like_one(problem: Problem, known: Known) -> bool:

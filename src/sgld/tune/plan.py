@@ -75,10 +75,21 @@ def _of_network(problem: Problem, ask: Request, temperature: Schedule) -> Plan:
     else:
         plan = by_hand(problem, ask, Known(), float(temperature(0)))
     setup = replace(plan.setup, temperature=temperature, predictions=True)
-    plan = replace(plan, setup=setup, notes=(*problem.posterior.notes, *_of_prior(problem)))
+    notes = (*problem.posterior.notes, *_of_predict(problem), *_of_prior(problem))
+    plan = replace(plan, setup=setup, notes=notes)
     check_exchange(problem, plan, ask)
     plan = with_noise(plan, problem, ask)
     return network_lengths(plan, problem, ask) if by_itself else with_lengths(plan, ask)
+
+
+def _of_predict(problem: Problem) -> tuple[str, ...]:
+    """A note where a network is known by the names of its parameters alone."""
+    if problem.posterior.predict is not None:
+        return ()
+    return (
+        "init is taken for the layers of a network, and nothing says what it predicts; give "
+        "predict=lambda params, row: ... of sgld.Posterior, and the verdict is about that.",
+    )
 
 
 def _of_prior(problem: Problem) -> tuple[str, ...]:

@@ -290,3 +290,28 @@ def test_a_chunk_has_room_for_what_is_predicted_too(monkeypatch):
     how = {"step_size": 1e-4, "sampler": sgld.BAOA(), "gradient": sgld.Full(), "thin": 10}
     sgld.sample(posterior, data, FLAT, **how, num_draws=30, keep=lambda b: b[0], progress=False)
     assert 0 < max(returned) <= 2 * loop.SLOT_NUMBERS
+
+
+def test_layers_by_their_names_are_a_network_and_the_plan_asks_what_it_predicts():
+    """Flax's parameters, with nothing said of what they predict: no mode is looked for, for minutes."""
+    dense = lambda k, m: {"kernel": 0.3 * jnp.ones((k, m)), "bias": jnp.zeros(m)}  # noqa: E731
+    init = {"params": {"Dense_0": dense(2, 3), "Dense_1": dense(3, 1)}}
+
+    def log_likelihood(p, datum):
+        first, second = p["params"]["Dense_0"], p["params"]["Dense_1"]
+        hidden = jnp.tanh(datum[0] @ first["kernel"] + first["bias"])
+        return -0.5 * ((hidden @ second["kernel"] + second["bias"])[0] - datum[1]) ** 2
+
+    rng = np.random.default_rng(0)
+    data = (rng.normal(size=(40, 2)).astype("f"), rng.normal(size=40).astype("f"))
+    posterior = sgld.Posterior(sgld.networks.normal_prior(1.0), log_likelihood)
+    assert path.is_network(prepare(posterior, data, init))
+    by_hand = {"step_size": 1e-3, "burn_in": 10, "num_draws": 20, "progress": False}
+    draws = sgld.sample(posterior, data, init, **by_hand)
+    assert "predictions" in draws.verdict.extra
+    assert any("give predict=" in note for note in draws.plan.notes)
+    told = sgld.Posterior(
+        sgld.networks.normal_prior(1.0), log_likelihood, predict=lambda p, row: p["params"]["Dense_1"]["bias"]
+    )  # fmt: skip
+    draws = sgld.sample(told, data, init, **by_hand)
+    assert not any("give predict=" in note for note in draws.plan.notes)
