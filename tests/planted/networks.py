@@ -171,8 +171,28 @@ NETWORKS = [
         OTHER + "test_starts_are_followed_on_until_they_predict_what_the_run_does",
     ),
     Mutant(
+        "networks: other starts are all near init", "tune/from_network.py",
+        "    if elsewhere:", "    if False:",
+        OTHER + "test_a_wall_of_the_priors_own_does_not_hide_what_is_behind_it",
+    ),
+    Mutant(
+        "networks: no start on the other side of 0", "tune/prior_starts.py",
+        "near[k] if kind[k] == 1 else -near[k]", "near[k]",
+        OTHER + "test_of_three_starts_two_are_the_priors_one_of_them_from_the_other_side_of_0",
+    ),
+    Mutant(
+        "networks: starts are left early where following them is cheap", "run/other_starts.py",
+        "return not to_the_end and looks[-2:] == [True, True]", "return looks[-2:] == [True, True]",
+        OTHER + "test_two_looks_in_a_row_that_find_nothing_new_end_it_and_not_one",
+    ),
+    Mutant(
+        "networks: no more starts where they are cheap", "tune/from_network.py",
+        "max(rule.OTHER_STARTS, min(cheap, rule.MOST_STARTS))", "rule.OTHER_STARTS",
+        OTHER + "test_few_rows_of_a_limit_on_time_leave_no_other_starts",
+    ),
+    Mutant(
         "networks: one look is enough for other starts", "run/other_starts.py",
-        "        return looks[-2:] == [True, True]", "        return looks[-1]",
+        "        return not to_the_end and looks[-2:] == [True, True]", "        return not to_the_end and looks[-1]",
         OTHER + "test_two_looks_in_a_row_that_find_nothing_new_end_it_and_not_one",
     ),
     Mutant(
@@ -326,7 +346,7 @@ NETWORKS = [
         "tests/unit/networks/test_learnt_prior.py::test_heavy_tails_are_numpyros",
     ),
     Mutant(
-        "networks: a tail without curvature is taken for one without an end", "tune/from_network.py",
+        "networks: a tail without curvature is taken for one without an end", "tune/prior_starts.py",
         "found = jnp.where(-change > 1e-6, -change, slope**2)", "found = -change",
         "tests/unit/networks/test_learnt_prior.py::test_the_metric_of_a_network_knows_how_wide_heavy_tails_are",
     ),

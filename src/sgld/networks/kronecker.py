@@ -11,9 +11,9 @@ from ..errors import UsageError
 from ..posterior import Posterior
 from ..preconditioner.kronecker import Kronecker
 from ..problem.prepare import prepare
-from ..tune.from_network import prior_curvature
 from ..tune.kronecker import learnt_factors
 from ..tune.network_rule import FISHER_ROWS
+from ..tune.prior_starts import prior_curvature
 
 __all__ = ["kronecker"]
 

@@ -3,8 +3,8 @@
 They go the way of a plan that is left to the library, whatever the run's own is: where an optimiser
 ends from a start of its own, some short stages that learn metric and step, and then a few
 stretches, after each of which predictions are looked at (diagnose/other_starts.py). Those that
-predict what the run does after two stages have shown what they can. As many go together as the
-run has chains: nothing is compiled anew.
+predict what the run does after two stages have shown what they can, unless the whole way is cheap. As
+many go together as the run has chains: nothing is compiled anew.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def from_other_starts(
     `ends` is where the chains of the run ended, `run` what was seen of them.
     """
     whole = problem.as_one_batch()
-    count = other_starts_affordable(whole, ask) if _wanted.get() else 0
+    count, cheap = other_starts_affordable(whole, ask) if _wanted.get() else (0, False)
     if not count or problem.mesh is not None or not temperature > 0:
         return None
     together = min(count, max(ask.chains(), rule.FEWEST_STARTS))
@@ -76,14 +76,14 @@ def from_other_starts(
         seed=ask.seed + rule.OTHERS_SEED,
     )  # fmt: skip
     gradient, batched = plain_batches(whole, ask)
-    starts = optimiser_ends(whole, ask)
+    starts = optimiser_ends(whole, ask, elsewhere=True)
     if affordable(whole, len(ends)):
         gradient, batched = Full(), whole
     gradient = prepared(gradient, batched, starts[0])
     found = [
         _followed(
             whole, batched, replace(ask, num_chains=together, seed=ask.seed + first), gradient,
-            starts[first : first + together], temperature, run,
+            starts[first : first + together], temperature, run, cheap,
         )
         for first in range(0, len(starts), together)
     ]  # fmt: skip
@@ -98,7 +98,7 @@ def from_other_starts(
 
 def _followed(
     whole: Problem, batched: Problem, ask: Request, gradient: Any, starts: np.ndarray, T: float,
-    run: Seen,
+    run: Seen, to_the_end: bool,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """What these starts come to predict, averaged, [start, m, k], and where they end."""
     predictions, seen, stretches = predictions_of(whole), [], rule.STRETCHES
@@ -107,11 +107,11 @@ def _followed(
 
     def known(z: Array) -> bool:  # twice, since one draw of a wide function may be among the run's
         looks.append(met(run.kind, there(z), run.predicted))
-        return looks[-2:] == [True, True]
+        return not to_the_end and looks[-2:] == [True, True]
 
     found = tuned(batched, ask, BAOA(), gradient, starts, T, known)
     z = found.z
-    if looks[-2:] == [True, True]:
+    if not to_the_end and looks[-2:] == [True, True]:
         return there(z), np.asarray(z, np.float64)
     for number in range(stretches):
         at = (number + 2 * stretches, rule.STRETCH_STEPS, stretches)  # past the stages, of 250 each

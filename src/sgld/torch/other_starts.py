@@ -34,7 +34,7 @@ def from_other_starts(chains: Chains, asked: Asked, until: float) -> OtherStarts
         asked, chains=count, seed=asked.seed + rule.OTHERS_SEED, step_size=None,
         batch_size=None if whole else min(rule.BATCH_SIZE, target.rows.num_data),
     )  # fmt: skip
-    found = tuned(target, asked, until)
+    found = tuned(target, asked, until, elsewhere=True)
     order = Order(target.rows, count, found.batch_size, asked.seed, STREAM)
     noise = generator_of(asked.seed, STREAM, found.z.device)
     motion, seen = Motion(target, order, found.root, found.h, noise), []

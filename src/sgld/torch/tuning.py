@@ -60,10 +60,10 @@ class Tuned:
     batch_size: int | None
 
 
-def tuned(target: Target, asked: Asked, until: float) -> Tuned:
+def tuned(target: Target, asked: Asked, until: float, elsewhere: bool = False) -> Tuned:
     """All of the module docstring; past the time `until` optimisers and stages are cut short."""
     size = min(asked.batch_size or rule.BATCH_SIZE, target.rows.num_data)
-    z = _optimised(target, asked, size, until)
+    z = _optimised(target, asked, size, until, starts(target, asked, elsewhere))
     whole = asked.batch_size is None and affordable(target, asked.chains)
     batch_size = None if whole or size == target.rows.num_data else size
     each = price(target, asked.chains, batch_size)
@@ -122,8 +122,11 @@ def generator_of(seed: int, stream: int, device: torch.device) -> torch.Generato
     return found
 
 
-def _optimised(target: Target, asked: Asked, size: int, until: float) -> torch.Tensor:
-    """Where Adam ends for every chain, from the module's weights with as much again of what varies in a layer."""
+def starts(target: Target, asked: Asked, elsewhere: bool) -> torch.Tensor:
+    """The module's weights with as much again of what varies in a layer; `elsewhere`: as tune/prior_starts, too.
+
+    Of every three one is then of the prior, as wide as its scales, and one on the other side of 0.
+    """
     start = target.weights.flat(target.likelihood.model)
     spread = torch.cat([
         part.std(correction=0).expand(len(part)) for part in start.split(list(target.weights.layers.sizes))
@@ -133,7 +136,18 @@ def _optimised(target: Target, asked: Asked, size: int, until: float) -> torch.T
     spread = torch.where(spread > 0, spread, width.clamp(max=1.0))
     xi = generator(asked.seed, STARTS, 0).standard_normal((asked.chains, len(start)))
     xi[0] = 0
-    z = start + spread * torch.from_numpy(xi).to(start)
+    xi = torch.from_numpy(xi).to(start)
+    z = start + spread * xi
+    if elsewhere and len(start) <= rule.FROM_PRIOR:
+        z[1::3] = target.prior.scale * xi[1::3]
+        z[2::3] = -z[2::3]
+    return z
+
+
+def _optimised(
+    target: Target, asked: Asked, size: int, until: float, z: torch.Tensor
+) -> torch.Tensor:
+    """Where Adam ends for every chain, from its start."""
     order = Order(target.rows, asked.chains, size, asked.seed, ADAM)
     seconds = rule.seconds_of(rule.OPTIMISER_SECONDS, rule.OPTIMISER_SHARE, asked.max_seconds)
     wanted = min(seconds / price(target, asked.chains, size), rule.MOST_PASSES * order.num_batches)

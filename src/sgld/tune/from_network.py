@@ -49,10 +49,11 @@ from ..schedule import as_schedule
 from ..stages import stage
 from . import network_rule as rule
 from .estimator import no_step, plain_batches, prepared, sampler_of
-from .from_optimisers import optimised
+from .from_optimisers import optimised, starts_near
 from .kronecker import learnt_factors
 from .metric import settled
 from .network_price import UPDATED, affordable, step_price
+from .prior_starts import from_prior, prior_curvature
 
 __all__ = [
     "fisher",
@@ -61,7 +62,6 @@ __all__ = [
     "moved",
     "optimiser_ends",
     "other_starts_affordable",
-    "prior_curvature",
     "tuned",
 ]
 
@@ -118,30 +118,22 @@ def from_network(problem: Problem, ask: Request) -> Plan:
     return Plan(setup, num_data=problem.num_data)
 
 
-def optimiser_ends(problem: Problem, ask: Request) -> np.ndarray:
-    """Where chains of a network begin, [chain, d]."""
+def optimiser_ends(problem: Problem, ask: Request, elsewhere: bool = False) -> np.ndarray:
+    """Where chains of a network begin, [chain, d]; `elsewhere`: some where the prior alone comes to."""
     small = problem.with_batches(min(rule.BATCH_SIZE, problem.num_data), "reshuffle")
     start = np.asarray(problem.start, np.float64)
     # a weight alone, or a layer that begins at 0, would be the same in all
     width = np.asarray(prior_curvature(problem, small.start), np.float64) ** -0.5
-    return optimised(
-        small, ask, start, _passes(small, ask), np.minimum(width, 1.0), past(OPTIMISED_BY)
-    )
+    starts = starts_near(small, ask, start, np.minimum(width, 1.0))
+    if elsewhere:
+        starts = from_prior(small, starts, ask.seed)
+    return optimised(small, ask, starts, _passes(small, ask), past(OPTIMISED_BY))
 
 
-@jax.jit
-def prior_curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
-    """Its diagonal, where a prior's Hessian has no other entries."""
-    slope, change = jax.jvp(jax.grad(problem.log_prior), (z,), (jnp.ones_like(z),))
-    # where a prior is not convex, as in heavy tails, or has a kink, its slope says how wide it is
-    found = jnp.where(-change > 1e-6, -change, slope**2)
-    return jnp.where(jnp.isfinite(found), jnp.maximum(found, 1e-6), 1.0)
-
-
-def other_starts_affordable(problem: Problem, ask: Request) -> int:
-    """How many chains from other starts are; 0 where too few are."""
+def other_starts_affordable(problem: Problem, ask: Request) -> tuple[int, bool]:
+    """How many chains from other starts are, 0 where too few are; whether the longest look of all of them is cheap."""
     if ask.max_seconds is not None and ask.max_seconds < OTHERS_LEAST:
-        return 0
+        return 0, False
     small = problem.with_batches(min(rule.BATCH_SIZE, problem.num_data), "reshuffle")
     optimiser = _passes(small, ask) * small.source.batch_size * row_price(problem)
     step = small.source.batch_size * row_price(problem)
@@ -149,8 +141,10 @@ def other_starts_affordable(problem: Problem, ask: Request) -> int:
         step = gradient_price(problem).each
     steps = rule.STAGES * rule.STAGE_STEPS + rule.STRETCHES * rule.STRETCH_STEPS
     seconds = rule.OTHERS_SHARE * rule.seconds_of(rule.RUN_SECONDS, 1 / 2, ask.max_seconds)
-    count = int(min(rule.OTHER_STARTS, seconds / (optimiser + steps * step)))
-    return count if count >= rule.FEWEST_STARTS else 0
+    each = optimiser + steps * step
+    cheap = rule.CHEAP_SECONDS / each
+    count = int(min(max(rule.OTHER_STARTS, min(cheap, rule.MOST_STARTS)), seconds / each))
+    return (count, count <= cheap) if count >= rule.FEWEST_STARTS else (0, False)
 
 
 def has_rule(ask: Request) -> bool:

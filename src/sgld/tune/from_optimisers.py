@@ -26,7 +26,7 @@ from .estimator import plain_batches, prepared, sampler_of
 from .metric import settled
 from .network_rule import LEARNING_RATE
 
-__all__ = ["from_optimisers", "optimised"]
+__all__ = ["from_optimisers", "optimised", "starts_near"]
 
 SEARCH, SEARCH_PASSES = 1000, 20  # least steps of an optimiser, and passes over the data
 
@@ -45,7 +45,7 @@ def from_optimisers(problem: Problem, ask: Request, known: Known) -> Plan:
         steps = SEARCH
         if problem.has_rows:
             steps = int(np.clip(SEARCH_PASSES * problem.num_blocks, SEARCH, 10 * SEARCH))
-        starts = near = optimised(problem, ask, z0.astype(np.float64), steps)
+        starts = near = optimised(problem, ask, starts_near(problem, ask, z0), steps)
     if is_auto(ask.preconditioner):
         squares = [np.asarray(squared_gradients(problem, problem.array(z))) for z in near]
         D = Diagonal(1 / (np.mean(squares, axis=0) + 1e-8)).prepare(problem.layout)
@@ -61,17 +61,10 @@ def from_optimisers(problem: Problem, ask: Request, known: Known) -> Plan:
     return Plan(setup, known, problem.num_data)
 
 
-def optimised(
-    problem: Problem, ask: Request, z0: np.ndarray, steps: int, least: np.ndarray | float = 0.0,
-    until: float = math.inf,
-) -> np.ndarray:  # fmt: skip
-    """Where `steps` of Adam end, for every chain, from z0 with as much again of what varies within a leaf.
-
-    Where nothing varies, with `least`. By the time `until` (of time.monotonic) all are cut short, each with an
-    equal share of what is left when it begins.
-    """
-    import optax
-
+def starts_near(
+    problem: Problem, ask: Request, z0: np.ndarray, least: np.ndarray | float = 0.0
+) -> np.ndarray:
+    """z0, with as much again of what varies within a leaf in every chain but the first; where nothing varies, with `least`."""
     rng = generator(ask.seed, TUNING, 7)
     spread = np.concatenate([
         np.full(math.prod(shape), np.std(np.asarray(leaf)) if math.prod(shape) > 1 else 0.0)
@@ -79,23 +72,29 @@ def optimised(
             jax.tree.leaves(problem.layout.unravel(problem.array(z0))), problem.layout.shapes, strict=True
         )
     ])  # fmt: skip
-    gradient = Full() if not problem.has_rows else Minibatch()
     spread = np.where(spread > 0, spread, least)
+    xi = rng.standard_normal((ask.chains(), z0.size))
+    return z0.astype(np.float64) + spread * xi * (np.arange(ask.chains()) > 0)[:, None]
+
+
+def optimised(
+    problem: Problem, ask: Request, starts: np.ndarray, steps: int, until: float = math.inf
+) -> np.ndarray:
+    """Where `steps` of Adam end, for every chain from its start.
+
+    By the time `until` (of time.monotonic) all are cut short, each with an equal share of what is left when it
+    begins.
+    """
+    import optax
+
+    gradient = Full() if not problem.has_rows else Minibatch()
     optimizer = optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, steps))
     ends = []
-    for chain in range(ask.chains()):
-        start = z0 + spread * rng.standard_normal(z0.size) * (chain > 0)
+    for chain, start in enumerate(starts):
         now = time.monotonic()
-        own = now + max(0.0, until - now) / (ask.chains() - chain)
+        own = now + max(0.0, until - now) / (len(starts) - chain)
         end, *_ = optimise(
-            problem,
-            problem.array(start),
-            optimizer,
-            gradient,
-            steps,
-            None,
-            ask.seed + chain,
-            own,
-        )
+            problem, problem.array(start), optimizer, gradient, steps, None, ask.seed + chain, own,
+        )  # fmt: skip
         ends.append(np.asarray(end, np.float64))
     return np.array(ends)

@@ -54,6 +54,11 @@ EARLY, FEWEST_LATE = (
 )  # of a run's steps, which are burn-in; draws that are left in any case
 # chains that a run's predictions are held against, and what they may take of a run's seconds, or half of max_seconds
 OTHER_STARTS, FEWEST_STARTS, OTHERS_SHARE = 12, 4, 0.2
+# so many, each followed to its end, where they take no longer: a function of 3% of the mass is come to by one in ten
+MOST_STARTS, CHEAP_SECONDS = 48, 1.0
+FROM_PRIOR = (
+    2**14
+)  # parameters up to which some begin there: of more, init is as good a draw of a prior as any
 OTHERS_SEED = 7919  # added to the run's
 STRETCHES, STRETCH_STEPS = 8, 100  # after the stages; predictions are looked at after half of them
 

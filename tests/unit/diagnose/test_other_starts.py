@@ -11,10 +11,12 @@ from sgld.diagnose.other_starts import OtherStarts, met
 from sgld.diagnose.predictions import Seen, judge_predictions
 from sgld.probe.layers import Layers
 from sgld.probe.predictions import CLASSES, MEANS
+from sgld.problem.prepare import prepare
 from sgld.run import other_starts as starts
 from sgld.run.other_starts import not_looked_for
 from sgld.tune import from_network as path
 from sgld.tune import network_rule as rule
+from sgld.tune.prior_starts import from_prior
 
 STARTS, DRAWS, ROWS = 12, 5, 40
 
@@ -81,9 +83,13 @@ def test_two_looks_in_a_row_that_find_nothing_new_end_it_and_not_one(monkeypatch
     monkeypatch.setattr(starts, "moved", lambda *given: moves.append(1) or given[5])
     monkeypatch.setattr(starts, "predictions_of", lambda whole: None)
     monkeypatch.setattr(starts, "_predicted", lambda _, __, z: run.predicted[0, :1] + 12 * z[0, 0])
-    starts._followed(None, None, None, None, np.zeros((1, 1)), 1.0, run)
+    starts._followed(None, None, None, None, np.zeros((1, 1)), 1.0, run, False)
     assert len(moves) == rule.STRETCHES * followed
     assert seen == (looks if followed else looks[: looks.index(0) + 2])
+    moves.clear()
+    seen.clear()
+    starts._followed(None, None, None, None, np.zeros((1, 1)), 1.0, run, True)  # where it is cheap
+    assert len(moves) == rule.STRETCHES and seen == looks
 
 
 def test_a_run_that_missed_a_function_is_not_mixed():
@@ -140,17 +146,52 @@ def test_starts_differ_where_a_layer_is_one_weight_or_begins_at_zero():
 
 
 def test_few_rows_of_a_limit_on_time_leave_no_other_starts(monkeypatch):
-    from sgld.problem.prepare import prepare
     from sgld.problem.request import Request
 
     problem = prepare(TWO_LINES, (X, Y), {"w": jnp.array(0.0), "b": jnp.array(0.0)})
     ask = Request(*["auto"] * 2, 0.05, 1.0, *["auto"] * 8, 0)
-    assert path.other_starts_affordable(problem, ask) == rule.OTHER_STARTS
+    assert path.other_starts_affordable(problem, ask) == (rule.MOST_STARTS, True)
+    with monkeypatch.context() as patch:  # twelve are affordable, and not cheap
+        patch.setattr(rule, "CHEAP_SECONDS", 1e-6)
+        assert path.other_starts_affordable(problem, ask) == (rule.OTHER_STARTS, False)
     short = Request(*["auto"] * 2, 0.05, 1.0, *["auto"] * 8, 0, max_seconds=29.0)
-    assert path.other_starts_affordable(problem, short) == 0
+    assert path.other_starts_affordable(problem, short)[0] == 0
     monkeypatch.setattr(rule, "STRETCH_STEPS", 10**9)
     long = Request(*["auto"] * 2, 0.05, 1.0, *["auto"] * 8, 0, max_seconds=1e4)
-    assert path.other_starts_affordable(problem, long) == 0
+    assert path.other_starts_affordable(problem, long)[0] == 0
+
+
+def wall(p):
+    """A double well of the prior's own, 10 nats deep, beside N(0, 2)."""
+    return -10 * (p["c"] ** 2 / 2.25 - 1) ** 2 - 0.125 * jnp.sum(p["w"] ** 2)
+
+
+def test_of_three_starts_two_are_the_priors_one_of_them_from_the_other_side_of_0():
+    posterior = sgld.Posterior(wall, lambda p, row: 0.0 * row[1])
+    problem = prepare(posterior, (X, Y), {"c": jnp.array(1.5), "w": jnp.full(400, 3.0)})
+    near = np.tile(np.asarray(problem.start, np.float64), (6, 1))
+    found = from_prior(problem, near, seed=0)
+    assert (found[::3] == near[::3]).all()
+    c, w = found[:, 0], found[:, 1:]
+    assert (c[1::3] > 0.5).all() and (c[2::3] < -0.5).all()
+    for moved in w[np.array([1, 2, 4, 5])]:  # N(0, 2) is forgotten to begin at 3
+        assert abs(moved.mean()) < 0.4 and moved.std() == pytest.approx(2.0, rel=0.15)
+    bad = sgld.Posterior(lambda p: jnp.log(p["c"]), lambda p, row: 0.0 * row[1])
+    problem = prepare(bad, (X, Y), {"c": jnp.array(1.0), "w": jnp.zeros(4)})
+    near = np.tile(np.asarray(problem.start, np.float64), (3, 1))
+    assert (from_prior(problem, near, seed=0)[2] == near[2]).all()  # log(-1)
+
+
+def test_a_wall_of_the_priors_own_does_not_hide_what_is_behind_it():
+    posterior = sgld.Posterior(
+        lambda p: wall({"c": p["c"], "w": jnp.zeros(1)}) - 0.5 * p["b"] ** 2,
+        lambda p, row: -0.5 * (row[1] - p["b"] * row[0][0]) ** 2,
+        predict=lambda p, row: p["c"] + 0 * row[0][0],
+    )  # nothing is known of c, and half its mass is on either side
+    draws = sgld.sample(
+        posterior, (X, Y), {"c": jnp.array(1.5), "b": jnp.array(0.0)}, **{**HOW, "step_size": 1e-3}
+    )
+    assert draws.verdict.word == "not mixed" and "other starts" in draws.verdict.reasons[0]
 
 
 def test_a_stage_in_which_chains_fail_goes_for_nothing(monkeypatch):

@@ -1,6 +1,7 @@
 """Chains of a module from other starts: what they predict, and the mass where they are."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from sgld.torch import judging  # noqa: E402
 from sgld.torch import other_starts as others  # noqa: E402
 from sgld.torch.prior import prior_of  # noqa: E402
 from sgld.torch.target import Weights  # noqa: E402
+from sgld.torch.tuning import starts  # noqa: E402
 from sgld.tune import network_rule as rule  # noqa: E402
 
 X = np.random.default_rng(6).uniform(-2, 2, (24, 1)).astype(np.float32)
@@ -42,6 +44,21 @@ def test_a_run_near_one_of_two_functions_is_unlike_others(monkeypatch):
     verdict = judging.judged(chains, asked, found)
     unlike, tried = verdict.extra["predictions"]["other_starts"]
     assert 0 < unlike < tried
+
+
+def test_of_three_starts_one_is_of_the_prior_and_one_on_the_other_side_of_0():
+    model = torch.nn.Linear(200, 1)
+    with torch.no_grad():
+        model.weight.fill_(3.0)
+    weights = Weights.of(model)
+    target = SimpleNamespace(
+        weights=weights, likelihood=SimpleNamespace(model=model), prior=prior_of(normal_prior(0.5), None, None, weights)
+    )  # fmt: skip
+    asked = SimpleNamespace(chains=6, seed=0)
+    near, found = (starts(target, asked, elsewhere)[:, :200] for elsewhere in (False, True))
+    assert (found[::3] == near[::3]).all() and (found[2::3] == -near[2::3]).all()
+    assert abs(float(found[1].mean())) < 0.15
+    assert float(found[1].std()) == pytest.approx(0.5, rel=0.2)
 
 
 @pytest.mark.parametrize("prior", [

@@ -27,7 +27,7 @@ from sgld.torch.likelihood import checked  # noqa: E402
 from sgld.torch.prior import prior_of  # noqa: E402
 from sgld.torch.rows import read_rows  # noqa: E402
 from sgld.torch.target import Target, Weights  # noqa: E402
-from sgld.torch.tuning import Asked, _optimised, metric, stiffest  # noqa: E402
+from sgld.torch.tuning import Asked, _optimised, metric, starts, stiffest  # noqa: E402
 
 
 def target_of(model, loss, data, prior=None):
@@ -131,11 +131,13 @@ def test_chains_begin_where_adam_ends(monkeypatch):
     model, data, mean, covariance = linear()
     target = target_of(model, squares, data)
     asked = Asked(3, 0, 0.05, None, None, None, None, None, None)
-    found = _optimised(target, asked, 300, math.inf)
+    found = _optimised(target, asked, 300, math.inf, starts(target, asked, False))
     assert (np.abs(found.numpy() - mean) < 0.1 * np.sqrt(np.diag(covariance))).all()
     monkeypatch.setattr("sgld.tune.network_rule.FEWEST_STEPS", 1)
     monkeypatch.setattr("sgld.tune.network_rule.MOST_PASSES", 1)
-    first = _optimised(target, asked, 300, math.inf)  # one step: of length 1e-2 in every weight
+    first = _optimised(
+        target, asked, 300, math.inf, starts(target, asked, False)
+    )  # one step: of length 1e-2 in every weight
     start = target.weights.flat(model)
     np.testing.assert_allclose((first[0] - start).abs(), 1e-2, rtol=1e-4)
     assert not torch.equal(first[1], first[2])
