@@ -44,6 +44,21 @@ NETWORKS = [
         PATH + "test_layers_by_their_names_are_a_network_and_the_plan_asks_what_it_predicts",
     ),
     Mutant(
+        "networks: where chains ended is taken for draws", "networks/entropy.py",
+        "    draws.check_kept()\n", "",
+        "tests/unit/networks/test_said.py::test_where_each_chain_ended_is_no_set_of_draws",
+    ),
+    Mutant(
+        "networks: probabilities are logits", "networks/entropy.py",
+        "if i == 0 and _are_probabilities(logits):", "if False:",
+        "tests/unit/networks/test_said.py::test_probabilities_are_no_logits",
+    ),
+    Mutant(
+        "contract: a log likelihood may draw at random", "problem/contract.py",
+        "not drawn.isdisjoint(parts)", "False",
+        "tests/unit/test_contract.py::test_one_that_draws_random_numbers",
+    ),
+    Mutant(
         "networks: what predict raises is JAX's", "draws/draws.py",
         "            jax.eval_shape(jax.vmap(jax.vmap(of_x)), self.position)", "            pass",
         "tests/unit/networks/test_said.py::test_rows_of_another_width_are_told_with_the_users_line",
@@ -75,8 +90,28 @@ NETWORKS = [
         LABELS + "test_one_that_the_network_has_no_class_for_is_told_with_its_row",
     ),
     Mutant(
-        "labels: where all classes are alike any number is one", "probe/labels.py",
-        "z + MOVED * jax.random.normal(jax.random.key(0), z.shape, z.dtype)", "z",
+        "labels: what is no log probability of a class runs", "probe/labels.py",
+        "elif said.mistake is not None:", "elif False:",
+        LABELS + "test_what_is_no_log_probability_of_a_class_is_told_before_the_first_step",
+    ),
+    Mutant(
+        "labels: a constant makes probabilities that do not sum to 1", "probe/classes.py",
+        " and np.ptp(more[:, 0]) > 100 * SAME", "",
+        LABELS + "test_other_laws_of_whole_numbers_are_left_alone",
+    ),
+    Mutant(
+        "labels: logits that predict gives are means", "probe/predictions.py",
+        " or any(said.is_label for said in said_of(given, target, z))", "",
+        LABELS + "test_logits_that_predict_gives_are_classes_and_rows_held_back_have_them_too",
+    ),
+    Mutant(
+        "labels: rows held back may have any", "networks/held_back.py",
+        "    check_labels(others, 0)\n", "",
+        LABELS + "test_logits_that_predict_gives_are_classes_and_rows_held_back_have_them_too",
+    ),
+    Mutant(
+        "labels: where all classes are alike any number is one", "probe/classes.py",
+        "z + MOVED * jax.random.normal(jax.random.key(seed), z.shape, z.dtype)", "z",
         LABELS + "test_one_that_the_network_has_no_class_for_is_told_with_its_row",
     ),
     Mutant(

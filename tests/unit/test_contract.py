@@ -1,5 +1,6 @@
 """A likelihood that holds the prior, or is a mean, is refused before step 1; its kin are not."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -62,3 +63,28 @@ def test_the_door(tmp_path):
     with pytest.raises(UsageError, match="contains log_prior"):
         sgld.sample(posterior, X, START, path=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
+
+
+KEY = jax.random.key(0)
+MASK = jax.random.normal(KEY, (1,))
+
+
+def dropped(key):
+    return jnp.where(jax.random.bernoulli(key, 0.5), 1.0, 0.0)
+
+
+@pytest.mark.parametrize("key", [lambda: KEY, lambda: jax.random.key(1), lambda: jax.random.PRNGKey(2)])  # fmt: skip
+def test_one_that_draws_random_numbers(key):
+    """Dropout in training mode: of a key that does not change it is one mask, and no diagnostic sees it."""
+    with pytest.raises(UsageError, match=r"log_likelihood draws random numbers.*inference_mode"):
+        check(lambda q, x: -((x - dropped(key()) * q["a"]) ** 2))
+
+
+def test_what_is_drawn_before_or_not_used_may_stay():
+    check(lambda q, x: -((x - MASK[0] * q["a"]) ** 2))
+
+    def unused(q, x):
+        dropped(KEY)
+        return -((x - q["a"]) ** 2)
+
+    check(unused)

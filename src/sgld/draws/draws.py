@@ -215,13 +215,23 @@ class Draws:
           >>> values.shape, restore(values[0, 2])
           ((1, 3, 1), {'square': array(4.)})
         """
-        if self.moments is not None:
-            more = "" if self.moments.histogram is None else ", quantiles"
-            raise RunError(
-                f"this run kept moments and no draws: it has mean, var, sd{more} of the position, and its "
-                "summary; for more, sample with keep=function or without keep."
-            )
+        self.check_kept()
         return self._flat(h)
+
+    def check_kept(self) -> None:
+        """RunError where the run kept moments alone: `position` is where each chain ended, and no draws.
+
+        Example:
+          >>> import numpy as np, sgld
+          >>> sgld.Draws.of({"a": np.array([[0.0, 1.0, 2.0]])}).check_kept()
+        """
+        if self.moments is None:
+            return
+        more = "" if self.moments.histogram is None else ", quantiles"
+        raise RunError(
+            f"this run kept moments and no draws: it has mean, var, sd{more} of the position, and its "
+            "summary; for more, sample with keep=function or without keep."
+        )
 
     def _flat(self, h: Callable[[PyTree], PyTree] | None) -> tuple[np.ndarray, Callable]:
         if self.healthy.size == 0:

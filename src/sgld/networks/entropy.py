@@ -79,7 +79,8 @@ def classes(
       x: a pytree of arrays, rows first.
       batch_size: rows at once; None: all. Draws are taken a few at a time in any case.
 
-    Raises: UsageError for other shapes, and for logits that are not finite.
+    Raises: UsageError for other shapes, for probabilities, and for logits that are not finite; RunError of a run
+    that kept moments alone.
 
     Example:
       >>> import numpy as np, sgld
@@ -92,6 +93,7 @@ def classes(
     """
     if not isinstance(draws, Draws):
         raise UsageError(f"draws must be Draws. Got {type(draws).__name__}.")
+    draws.check_kept()
     if batch_size is not None:
         positive("batch_size", batch_size)
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(x)]
@@ -148,9 +150,20 @@ def _logits(draws: Draws, run: Callable, x: PyTree) -> Iterator[tuple[np.ndarray
         if not np.isfinite(logits).all():
             bad = int(np.argwhere(~np.isfinite(logits))[0, 1])
             raise UsageError(f"f gives logits that are not finite for row {bad}; look at that row.")
+        if i == 0 and _are_probabilities(logits):
+            raise UsageError(
+                "f must return logits, and its outputs are probabilities: none is negative, and each row's add up to 1; "
+                "leave the softmax out, or take its logarithm."
+            )
         if logits.shape[-1] == 1:
             logits = np.concatenate([np.zeros_like(logits), logits], axis=-1)
         yield weights[i : i + count], logits
+
+
+def _are_probabilities(outputs: np.ndarray) -> bool:
+    if outputs.shape[-1] < 2 or not outputs.size:
+        return False
+    return bool(outputs.min() >= 0 and np.abs(outputs.sum(axis=-1) - 1).max() < 1e-3)
 
 
 def _one(f: Callable, position: PyTree, x: PyTree) -> Any:

@@ -24,6 +24,7 @@ from ..columns import columns
 from ..draws.draws import Draws
 from ..errors import SGLDWarning, UsageError
 from ..posterior import Posterior
+from ..probe.labels import check_labels
 from ..problem.prepare import prepare
 from ..problem.request import Request
 from ..problem.target import Target
@@ -126,6 +127,7 @@ def held_back(
     """
     whole_number("networks", networks)
     check_seed(seed)
+    draws.check_kept()
     if posterior.log_likelihood is None:
         raise UsageError(
             "rows can be held back only where the posterior has a log likelihood of rows."
@@ -133,6 +135,7 @@ def held_back(
     problem, others = prepare(posterior, data, init, seed=seed), prepare(posterior, rows, init)
     if others.num_data < 2:
         raise UsageError(f"rows must be two at least. Got {others.num_data}.")
+    check_labels(others, 0)
     prior = posterior.log_prior
     light = replace(posterior, log_prior=lambda position: LIGHT * prior(position))
     ends = optimiser_ends(prepare(light, data, init, seed=seed), _request(networks, seed))

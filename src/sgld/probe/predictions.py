@@ -23,6 +23,7 @@ from ..problem.problem import Problem
 from ..problem.target import Target
 from ..pytree import as_pytree
 from ..theirs import of_the_user
+from .classes import said_of
 
 __all__ = ["CLASSES", "LIKELIHOODS", "MEANS", "PROBE_ROWS", "Kind", "Predictions", "predictions_of"]
 
@@ -131,8 +132,9 @@ def _is_one_vector(target: Target, predict: Any, rows: PyTree, z: Any) -> bool:
 def _are_classes(target: Target, predict: Any, rows: PyTree, z: Any) -> bool:
     """Whether predictions are log probabilities, or a log likelihood knows them up to a constant."""
     if not isinstance(predict, Overheard):
-        values = np.asarray(_log_sums(Predictions(rows, predict, MEANS), target, z))
-        return bool(np.all(np.abs(values) < 1e-3))
+        given = Predictions(rows, predict, MEANS)
+        sure = np.all(np.abs(np.asarray(_log_sums(given, target, z))) < 1e-3)
+        return bool(sure) or any(said.is_label for said in said_of(given, target, z))
     try:
         one, other = (np.asarray(_likelihoods(target, predict, rows, z, c)) for c in (0.0, SHIFT))
     except Exception:  # as above: of a network that returns no numbers to add to

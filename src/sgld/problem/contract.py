@@ -1,8 +1,8 @@
-"""What a log likelihood must not do: hold the prior, or be a mean. Read off its traced expression.
+"""What a log likelihood must not do: hold the prior, be a mean, or draw at random. Read off its traced expression.
 
 The library adds log_prior once and log_likelihood for every datum. A likelihood with the prior in
-it counts the prior N times, one divided by N counts the data once: both give a posterior that
-looks well and is wrong, and no diagnostic sees it.
+it counts the prior N times, one divided by N counts the data once, one with dropout switched on is of one
+fixed mask: all give a posterior that looks well and is wrong, and no diagnostic sees it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..errors import UsageError
@@ -17,12 +18,13 @@ from ..posterior import Posterior
 
 __all__ = ["check_contract"]
 
+RANDOM = ("random_bits", "threefry2x32")
 DISTINCT = 4  # operations from which an expression is nobody's by chance
 PyTree = Any
 
 
 def check_contract(posterior: Posterior, position: PyTree, datum: PyTree, num_data: int) -> None:
-    """UsageError where log_likelihood contains log_prior, or divides by the number of rows."""
+    """UsageError where log_likelihood contains log_prior, divides by the number of rows, or draws random numbers."""
     likelihood = posterior.log_likelihood
     assert likelihood is not None
     prior = jax.make_jaxpr(posterior.log_prior)(position)
@@ -34,7 +36,14 @@ def check_contract(posterior: Posterior, position: PyTree, datum: PyTree, num_da
     size = known.get(target, 0)
     seen: dict[Any, int] = {}
     rows = [("datum", i) for i in range(len(whole.jaxpr.invars) - count)]
-    (output,) = _expressions(whole, names + rows, seen)
+    drawn: set[Any] = set()
+    (output,) = _expressions(whole, names + rows, seen, drawn)
+    if output in drawn:
+        raise UsageError(
+            "log_likelihood draws random numbers, which are the same at every call: one fixed mask of dropout, say. Switch "
+            "dropout off (eqx.nn.inference_mode(net), net.eval() in nnx, deterministic=True in linen); what is meant to "
+            "stay is drawn once, before, and used as an array."
+        )
     if size >= DISTINCT and target in seen:
         raise UsageError(
             "log_likelihood contains log_prior, which the library adds once by itself, and would count "
@@ -48,8 +57,13 @@ def check_contract(posterior: Posterior, position: PyTree, datum: PyTree, num_da
         )
 
 
-def _expressions(closed: Any, inputs: list, seen: dict[Any, int]) -> list:
-    """The outputs as nested tuples; every expression on the way goes into `seen` with its size."""
+def _expressions(
+    closed: Any, inputs: list, seen: dict[Any, int], drawn: set[Any] | None = None
+) -> list:
+    """The outputs as nested tuples; every expression on the way goes into `seen` with its size.
+
+    Those that random numbers go into are put into `drawn`.
+    """
     jaxpr = closed.jaxpr
     values: dict[Any, Any] = dict(zip(jaxpr.invars, inputs, strict=True))
     values |= {
@@ -64,7 +78,7 @@ def _expressions(closed: Any, inputs: list, seen: dict[Any, int]) -> list:
         inner = eqn.params.get("jaxpr") or eqn.params.get("call_jaxpr")
         name = eqn.primitive.name
         if inner is not None and hasattr(inner, "consts") and name not in ("scan", "while", "cond"):
-            outputs = _expressions(inner, parts, seen)
+            outputs = _expressions(inner, parts, seen, drawn)
         else:
             # hashed, not nested: an expression used twice would double the depth each time
             own = hash((name, str(eqn.params), tuple(parts)))
@@ -73,6 +87,8 @@ def _expressions(closed: Any, inputs: list, seen: dict[Any, int]) -> list:
             ]
             size = 1 + sum(seen.get(part, 0) for part in parts)
             seen.update((output, size) for output in outputs)
+            if drawn is not None and (name in RANDOM or not drawn.isdisjoint(parts)):
+                drawn.update(outputs)
         values.update(zip(eqn.outvars, outputs, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
@@ -83,6 +99,8 @@ def _brief(part: Any) -> Any:
 
 
 def _constant(value: Any) -> tuple:
+    if jnp.issubdtype(jnp.result_type(value), jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
     array = np.asarray(value)
     if array.ndim == 0 and np.issubdtype(array.dtype, np.number):
         return ("constant", float(array))

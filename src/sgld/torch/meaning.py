@@ -51,7 +51,7 @@ def meaning_of(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> Meanin
 
 
 def check_factor(loss: Any, outputs: torch.Tensor, target: torch.Tensor, meaning: Meaning) -> None:
-    """UsageError for a loss times the number of rows: the probabilities of a row's classes add up to 1."""
+    """UsageError for a loss times the number of rows, or of the opposite sign: a row's probabilities add up to 1."""
     if meaning == "classes" and not target.is_floating_point() and outputs.shape[1] <= MANY_CLASSES:
         labels, spread = list(range(outputs.shape[1])), outputs.amax(1) - outputs.amin(1)
     elif meaning == "odds" and outputs[0].numel() == 1:
@@ -67,6 +67,12 @@ def check_factor(loss: Any, outputs: torch.Tensor, target: torch.Tensor, meaning
             "the loss must be minus the log likelihood of a row, or the mean over rows. Got one whose exp(-loss) adds up "
             f"to {total:.2g} over the {len(each)} classes of a row, where probabilities add up to 1: it looks multiplied, "
             "by the number of rows maybe, which sample does by itself; leave the factor out."
+        )
+    if total > (1 + ALIKE) * len(each):
+        raise UsageError(
+            "the loss must be minus the log likelihood of a row, or the mean over rows. Got one whose exp(-loss) adds up "
+            f"to {total:.3g} over the {len(each)} classes of a row, where no log likelihood, nor a share of one, adds up to "
+            f"more than {len(each)}: it has the opposite sign; return minus what it is."
         )
 
 

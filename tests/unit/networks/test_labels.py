@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.errors import DataError, SGLDWarning
+from sgld.errors import DataError, SGLDWarning, UsageError
+from sgld.probe.predictions import CLASSES, predictions_of
+from sgld.problem.prepare import prepare
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 4)).astype(np.float32)
@@ -54,6 +56,54 @@ def test_one_that_the_network_has_no_class_for_is_told_with_its_row(model, label
 @pytest.mark.parametrize("model", MODELS)
 def test_labels_within_the_classes_run_and_other_whole_numbers_may_be_any(model):
     assert run(model, Y).num_draws == 4
+
+
+MISTAKES = {
+    "opposite sign": lambda outputs, y: -jax.nn.log_softmax(outputs)[y],
+    "not its logarithm": lambda outputs, y: jax.nn.softmax(outputs)[y],
+    "do not sum to 1": lambda outputs, y: outputs[y],
+}
+
+
+@pytest.mark.parametrize("said", MISTAKES)
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_no_log_probability_of_a_class_is_told_before_the_first_step(
+    model, said, monkeypatch
+):
+    """Each of them ran for half a minute to end as not mixed, with the advice to take more steps."""
+    mistake = MISTAKES[said]
+    wrong = {
+        "a module": sgld.Posterior(PRIOR, lambda net, row: mistake(net(row["x"]), row["y"])),
+        "predict": sgld.Posterior(
+            PRIOR, lambda p, row: mistake(logits(p, row), row["y"]), predict=logits
+        ),
+    }
+    monkeypatch.setitem(MODELS, model, (wrong[model], MODELS[model][1]))
+    with pytest.raises(UsageError, match=f"of the label 'y'.*{said}.*log_softmax"):
+        run(model, Y)
+
+
+@pytest.mark.parametrize("likelihood", [
+    lambda outputs, y: 0.5 * jax.nn.log_softmax(outputs)[y],  # a row of half the weight
+    lambda outputs, y: jax.nn.log_softmax(outputs)[y] - 3.0,
+    lambda outputs, y: -0.5 * (outputs[0] - y.astype(jnp.float32)) ** 2,  # a count, and no label
+])  # fmt: skip
+def test_other_laws_of_whole_numbers_are_left_alone(likelihood, monkeypatch):
+    posterior = sgld.Posterior(
+        PRIOR, lambda p, row: likelihood(logits(p, row), row["y"]), predict=logits
+    )
+    monkeypatch.setitem(MODELS, "other", (posterior, PARAMS))
+    assert run("other", Y).num_draws == 4
+
+
+def test_logits_that_predict_gives_are_classes_and_rows_held_back_have_them_too():
+    posterior, init = MODELS["predict"]
+    data = {"x": X, "y": Y}
+    problem = prepare(posterior, data, init)
+    assert predictions_of(problem).kind == CLASSES
+    draws = sgld.sample(posterior, data, init, **SHORT)
+    with pytest.raises(DataError, match="between 0 and 2"):
+        sgld.networks.held_back(posterior, data, init, draws, {"x": X, "y": Y + 1})
 
 
 def masked(params, row):
