@@ -28,7 +28,9 @@ __all__ = [
 FOR_THE_VERDICT = 0.2  # of max_seconds, which sampling leaves
 JUDGED, COMPILED = 0.05, 6.0  # of them, and seconds: what a verdict on predictions takes
 # of all that a run takes, what has passed by the end of a stage: by the seconds of stages.py; no more of others
-PASSED = {"data": 0.2, "mode": 0.25, "curvature": 0.35, "other modes": 0.4, "rows": 0.6}
+PASSED = {
+    "data": 0.2, "mode": 0.25, "curvature": 0.35, "other modes": 0.4, "optimising": 0.4, "step size": 0.5, "rows": 0.6,
+}  # fmt: skip
 CAUTION, LEAST = 2.0, 5.0  # times what is expected; seconds, of which compiling may take most
 ROUND = (1, 2, 3, 5, 10)  # times a power of 10
 

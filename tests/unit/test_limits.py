@@ -82,7 +82,9 @@ def test_the_time_that_is_said_to_do_does():
 def test_the_time_that_is_said_to_do_covers_the_steps_that_are_missing(late):
     with pytest.raises(RunError, match="kept of 4 at least") as error:
         run(max_seconds=1e3, step_size=0.3, burn_in=10**9, num_draws=50)
-    assert seconds_named(error) > 5000  # and not twice what was given: a microsecond a step is more
+    assert (
+        seconds_named(error) > 2000
+    )  # and not twice what was given: a tenth of what a first chunk took is more
 
 
 def test_what_a_stage_needs_still_is_asked_for_too():

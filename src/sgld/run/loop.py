@@ -36,6 +36,9 @@ SLOT_NUMBERS = 2**18  # numbers of kept draws returned at once, and more where d
 LONG_SLOTS, LONG_NUMBERS = 64, 2**22  # so many draws, of so many numbers together
 FEWEST_DRAWS = 4  # of a run that is out of time
 ADVISED = 20  # draws that the seconds are for which it asks for
+STEPPING = (
+    0.1  # of the seconds of a first chunk, what its steps may have taken, where nothing else says
+)
 
 
 def run(
@@ -98,6 +101,9 @@ class _Chains:
         self.carry = restore(self.sink, carry, self.phases, self.digest)
         self.step, self.saved_at = int(self.carry.step), time.monotonic()
         self.began = self.step, time.monotonic()
+        self.warm: tuple[int, float] | None = (
+            None  # the step, and when, from which on all is compiled
+        )
         self.order = _Order(kernel, seed, len(starts))
         beside: AbstractContextManager[None] = nullcontext()
         if self.step < _steps_for(kernel, num_draws):
@@ -135,6 +141,7 @@ class _Chains:
         self.order.prepare(self.step, total)  # while the chunk computes
         self.order.ahead(self.step, blocks * kernel.block)
         self.carry = jax.block_until_ready(carry)
+        self.warm = self.warm or (self.step, time.monotonic())
         count = _draws_before(kernel, self.step) - first
         if count:
             rows = rows_of(kept, count)
@@ -183,8 +190,11 @@ class _Chains:
 
     def _more_seconds(self) -> float:
         """Of max_seconds, until there are draws enough, at the pace so far."""
-        step, time_then = self.began
-        each = (time.monotonic() - time_then) / max(1, self.step - step)
+        step, time_then = self.began if self.warm is None else self.warm
+        share = 1.0
+        if step == self.step:  # one chunk alone, and what it took was compiling for the most part
+            (step, time_then), share = self.began, STEPPING
+        each = share * (time.monotonic() - time_then) / max(1, self.step - step)
         missing = max(0, _steps_for(self.kernel, ADVISED) - self.step)
         return each * missing / (1 - FOR_THE_VERDICT)
 

@@ -28,6 +28,7 @@ from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request
 from ..sampler.baoa import BAOA
+from ..stages import stage
 from ..tune import network_rule as rule
 from ..tune.estimator import plain_batches, prepared
 from ..tune.from_network import (
@@ -70,6 +71,16 @@ def from_other_starts(
     if not count or problem.mesh is not None or not temperature > 0:
         return None
     together = min(count, max(ask.chains(), rule.FEWEST_STARTS))
+    with stage("other starts", whole=True):
+        return _looked_for(whole, ask, ends, temperature, run, (count, together, cheap))
+
+
+def _looked_for(
+    whole: Problem, ask: Request, ends: np.ndarray, temperature: float, run: Seen,
+    how: tuple[int, int, bool],
+) -> OtherStarts | None:  # fmt: skip
+    """`how` has how many starts there are, of how many together, and whether all are followed to their ends."""
+    count, together, cheap = how
     ask = replace(
         ask, sampler="auto", step_size="auto", gradient="auto", preconditioner="auto", order="auto",
         batch_size="auto", always_in="auto", num_chains=count - count % together,
@@ -93,7 +104,7 @@ def from_other_starts(
         return None
     mass = lambda zs: np.array([_log_mass(whole, z, temperature) for z in zs])  # noqa: E731
     own = float(np.mean(mass(ends)))
-    return OtherStarts(predicted[good], mass(last[good]), own, problem.dimension)
+    return OtherStarts(predicted[good], mass(last[good]), own, whole.dimension)
 
 
 def _followed(

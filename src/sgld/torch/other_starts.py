@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ..diagnose.other_starts import OtherStarts
+from ..stages import stage
 from ..tune import network_rule as rule
 from .chains import Chains
 from .dynamics import Motion, Order, State
@@ -20,6 +21,7 @@ __all__ = ["from_other_starts"]
 STREAM = 15  # of the host's generator
 
 
+@stage("other starts", whole=True)
 def from_other_starts(chains: Chains, asked: Asked, until: float) -> OtherStarts | None:
     """What they predict; None where too few are affordable, or none stayed finite.
 

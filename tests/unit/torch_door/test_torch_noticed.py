@@ -349,3 +349,24 @@ def test_one_pass_counts_rows_where_all_batches_have_one_size():
 
     (found,) = said(run)
     assert "Got 2000, where a pass has 200 rows: each would count 10 times" in found
+
+
+def test_a_loss_of_the_opposite_sign():
+    """Its chains go away to where rows are least probable, for as long as they are let."""
+    flipped = lambda outputs, target: -torch.nn.functional.cross_entropy(outputs, target)  # noqa: E731
+    model = torch.nn.Linear(3, 3)
+    x, y = torch.randn(40, 3), torch.arange(40) % 3
+    with pytest.raises(UsageError, match="it has the opposite sign"):
+        st.sample(model, flipped, (x, y), prior_sd=1.0, num_draws=4, step_size=1e-3, progress=False)
+    half = lambda outputs, target: 0.5 * torch.nn.functional.cross_entropy(outputs, target)  # noqa: E731
+    st.sample(
+        model,
+        half,
+        (x, y),
+        prior_sd=1.0,
+        num_draws=4,
+        step_size=1e-3,
+        burn_in=0,
+        thin=1,
+        progress=False,
+    )
