@@ -225,7 +225,8 @@ def resume(
     versions of JAX, the run goes on too, not to the last bit the same; the draws' notes say so.
 
     Args:
-      path: a run directory. A finished one is loaded, its draws in the form of `init` where that is given.
+      path: a run directory. A finished one is loaded as it is, its draws in the form of `init` where that is given;
+        nothing else is held against it.
       posterior, data, init: those the run was begun with; not needed for runs of `sgld fit`.
       sampler, temperature, gradient, preconditioner: those of the user's own, which are not stored;
         this package's are.
