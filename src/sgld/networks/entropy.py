@@ -46,7 +46,7 @@ class Classes:
       >>> found.entropy.round(2), found.aleatoric.round(2), found.epistemic.round(2)
       (array([0.69]), array([0.19]), array([0.5]))
       >>> found
-      1 row, 2 classes; entropy 0.690 nats on average: aleatoric 0.191, epistemic 0.499
+      1 row, 2 classes; entropy 0.693 nats on average: aleatoric 0.191, epistemic 0.502
     """
 
     probabilities: Float[np.ndarray, "row class"]
