@@ -95,9 +95,14 @@ NETWORKS = [
         LABELS + "test_what_is_no_log_probability_of_a_class_is_told_before_the_first_step",
     ),
     Mutant(
-        "labels: a constant makes probabilities that do not sum to 1", "probe/classes.py",
-        " and np.ptp(more[:, 0]) > 100 * SAME", "",
+        "labels: whatever grows with its class's output is taken for a logit", "probe/classes.py",
+        "if not self.is_label and self._are(self.outputs):", "if np.ptp(self.found - self.log_p, axis=1).max() < SAME:",
         LABELS + "test_other_laws_of_whole_numbers_are_left_alone",
+    ),
+    Mutant(
+        "networks: a start that arrived counts by what it passed", "diagnose/other_starts.py",
+        "np.where(home[:, None, None], looks[-1], np.mean(looks, axis=0))", "np.mean(looks, axis=0)",
+        OTHER + "test_a_start_that_was_long_on_its_way_and_arrived_is_no_other_function",
     ),
     Mutant(
         "labels: logits that predict gives are means", "probe/predictions.py",

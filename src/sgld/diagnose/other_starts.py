@@ -9,7 +9,8 @@ moved for a while, and what they predict is held against all that the run predic
     matters  log p + (log det D) / 2, a Gaussian's log mass but for a constant, is at most
              10 + sqrt(d) below the run's
 
-A start that is apart in a place of next to no mass, where an optimiser was caught, does no harm.
+A start that is apart in a place of next to no mass, where an optimiser was caught, does no harm, nor one that
+was on its way and has come to where the run is (`settled`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from jaxtyping import Bool, Float
 
 from ..probe.predictions import CLASSES, Kind
 
-__all__ = ["OtherStarts", "apart", "met", "numbers"]
+__all__ = ["OtherStarts", "apart", "met", "numbers", "settled"]
 
 FAR, SHARE = 4.0, 0.03  # sds; of what is predicted
 LESS = 10.0  # in nats, that the mass may be smaller by, and still be looked at
@@ -53,6 +54,17 @@ def met(
 ) -> bool:
     """Whether single draws of the starts are all among the run's: half as far and as often is apart here."""
     return not apart(kind, there, run, FAR / 2, SHARE / 2).any()
+
+
+def settled(
+    kind: Kind, looks: Float[np.ndarray, "look start m k"], run: Float[np.ndarray, "chain draw m k"]
+) -> Float[np.ndarray, "start m k"]:
+    """What starts predict, averaged over looks; of one that is among the run's draws at the last, what it predicts there.
+
+    It was on its way, which may have been long, and no function that it passed holds it.
+    """
+    home = ~apart(kind, looks[-1], run, FAR / 2, SHARE / 2)
+    return np.where(home[:, None, None], looks[-1], np.mean(looks, axis=0))
 
 
 @dataclass(frozen=True)

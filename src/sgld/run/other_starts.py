@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..device import sent
-from ..diagnose.other_starts import OtherStarts, met
+from ..diagnose.other_starts import OtherStarts, met, settled
 from ..diagnose.predictions import Seen
 from ..gradient.full import Full
 from ..probe.predictions import Predictions, predictions_of
@@ -129,7 +129,7 @@ def _followed(
         z = moved(batched, ask, BAOA(), gradient, found.D, z, found.h, T, at)
         if number >= stretches // 2:
             seen.append(there(z))
-    return np.mean(seen, axis=0), np.asarray(z, np.float64)
+    return settled(run.kind, np.array(seen), run.predicted), np.asarray(z, np.float64)
 
 
 @jax.jit

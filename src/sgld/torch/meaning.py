@@ -68,12 +68,27 @@ def check_factor(loss: Any, outputs: torch.Tensor, target: torch.Tensor, meaning
             f"to {total:.2g} over the {len(each)} classes of a row, where probabilities add up to 1: it looks multiplied, "
             "by the number of rows maybe, which sample does by itself; leave the factor out."
         )
-    if total > (1 + ALIKE) * len(each):
+    surer = (_rewarded(loss, outputs[row], target[row], k, meaning) for k in labels)
+    if total > (1 + ALIKE) * len(each) and all(
+        surer
+    ):  # of outputs that count the other way it is 1
         raise UsageError(
-            "the loss must be minus the log likelihood of a row, or the mean over rows. Got one whose exp(-loss) adds up "
-            f"to {total:.3g} over the {len(each)} classes of a row, where no log likelihood, nor a share of one, adds up to "
-            f"more than {len(each)}: it has the opposite sign; return minus what it is."
+            "the loss must be minus the log likelihood of a row, or the mean over rows. Got one that is larger the more "
+            "probable the model finds what a row's target is: it has the opposite sign; return minus what it is."
         )
+
+
+def _rewarded(
+    loss: Any, outputs: torch.Tensor, target: torch.Tensor, k: Any, meaning: Meaning
+) -> bool:
+    """Whether a row whose target is k loses more where the model is surer of k."""
+    surer, label = outputs.clone(), torch.full_like(target, k)
+    if meaning == "classes":
+        surer[:, k] += SHIFT
+    else:
+        surer += SHIFT if k == max(_outcomes(target)) else -SHIFT
+    before, after = (value_of(loss, some, label).sum() for some in (outputs, surer))
+    return bool(after > before)
 
 
 def check_no_probabilities(outputs: torch.Tensor, meaning: Meaning) -> None:

@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from ..diagnose.other_starts import OtherStarts
+from ..diagnose.other_starts import OtherStarts, settled
 from ..stages import stage
 from ..tune import network_rule as rule
 from .chains import Chains
 from .dynamics import Motion, Order, State
+from .judging import seen
 from .target import Target
 from .tuning import Asked, generator_of, price, tuned
 
@@ -32,6 +33,7 @@ def from_other_starts(chains: Chains, asked: Asked, until: float) -> OtherStarts
     count = _affordable(target, asked, whole)
     if not count or not chains.healthy.size:
         return None
+    run = seen(chains, asked).predicted
     asked = replace(
         asked, chains=count, seed=asked.seed + rule.OTHERS_SEED, step_size=None,
         batch_size=None if whole else min(rule.BATCH_SIZE, target.rows.num_data),
@@ -39,13 +41,13 @@ def from_other_starts(chains: Chains, asked: Asked, until: float) -> OtherStarts
     found = tuned(target, asked, until, elsewhere=True)
     order = Order(target.rows, count, found.batch_size, asked.seed, STREAM)
     noise = generator_of(asked.seed, STREAM, found.z.device)
-    motion, seen = Motion(target, order, found.root, found.h, noise), []
+    motion, looks = Motion(target, order, found.root, found.h, noise), []
     state = State(found.z, torch.zeros_like(found.z))
     for number in range(rule.STRETCHES):
         state = motion.moved(state, number * rule.STRETCH_STEPS, rule.STRETCH_STEPS)
         if number >= rule.STRETCHES // 2:
-            seen.append(target.predicted(state.z, probe).cpu().numpy())
-    predicted = np.mean(seen, axis=0)
+            looks.append(target.predicted(state.z, probe).cpu().numpy())
+    predicted = settled(target.kind, np.array(looks), run)
     good = np.isfinite(predicted).all(axis=(1, 2)) & ~target.lost(state.z).cpu().numpy()
     if not good.any():
         return None

@@ -262,7 +262,7 @@ def step_size(
 ) -> float:
     """The largest h that noise and curvature allow where the chains are."""
     rows = rule.curvature_rows(problem.num_data, problem.dimension)
-    _, stiff = stiffest(problem, D, zs, count=2, rows=rows)
+    _, stiff = stiffest(problem, D, zs, count=min(2, problem.dimension), rows=rows)
     friction = None if isinstance(sampler, SGLD) else float(sampler.friction)
     V = _noise(problem, gradient, D, zs, ask.seed)
     return rule.largest_step(V, float(jnp.max(stiff)), ask.tolerance, friction)

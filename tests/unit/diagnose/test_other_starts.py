@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.diagnose.other_starts import OtherStarts, met
+from sgld.diagnose.other_starts import OtherStarts, met, settled
 from sgld.diagnose.predictions import Seen, judge_predictions
 from sgld.probe.layers import Layers
 from sgld.probe.predictions import CLASSES, MEANS
@@ -62,6 +62,17 @@ def test_starts_that_are_apart_and_matter_are_counted(kind, given, unlike):
 def test_starts_are_followed_on_until_they_predict_what_the_run_does(kind, given, known):
     there = others(kind, **given).predicted
     assert met(kind, there, run_of(kind)) == known
+
+
+def test_a_start_that_was_long_on_its_way_and_arrived_is_no_other_function():
+    """The mass is that of where it ended, what it predicted on the way was far off."""
+    run = run_of(MEANS)
+    looks = np.stack([run[0, k : k + 2] for k in range(4)])  # [look, start, row, 1]
+    looks[:3, 0] += 40  # arrives at the last
+    looks[:, 1] += 40  # stays
+    there = settled(MEANS, looks, run)
+    assert (there[0] == looks[-1, 0]).all() and there[1] == pytest.approx(looks[:, 1].mean(axis=0))
+    assert OtherStarts(there, np.zeros(2), 0.0, 3).unlike(MEANS, run) == 1
 
 
 @pytest.mark.parametrize("looks, followed", [
@@ -192,6 +203,17 @@ def test_a_wall_of_the_priors_own_does_not_hide_what_is_behind_it():
         posterior, (X, Y), {"c": jnp.array(1.5), "b": jnp.array(0.0)}, **{**HOW, "step_size": 1e-3}
     )
     assert draws.verdict.word == "not mixed" and "other starts" in draws.verdict.reasons[0]
+
+
+def test_one_parameter_alone_has_a_step():
+    """Two of the stiffest directions were asked for, and of one there are no two."""
+    posterior = sgld.Posterior(
+        lambda p: -0.005 * p["w"][0] ** 2, lambda p, row: -0.5 * (row[1] - p["w"][0]) ** 2,
+        predict=lambda p, row: p["w"][0],
+    )  # fmt: skip
+    draws = sgld.sample(posterior, (X, Y), {"w": jnp.zeros(1)}, num_draws=200, progress=False)
+    assert not draws.failures
+    assert float(draws.sd()["w"][0]) == pytest.approx(1 / np.sqrt(24.01), rel=0.2)
 
 
 def test_a_stage_in_which_chains_fail_goes_for_nothing(monkeypatch):

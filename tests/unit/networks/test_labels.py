@@ -86,6 +86,10 @@ def test_what_is_no_log_probability_of_a_class_is_told_before_the_first_step(
 @pytest.mark.parametrize("likelihood", [
     lambda outputs, y: 0.5 * jax.nn.log_softmax(outputs)[y],  # a row of half the weight
     lambda outputs, y: jax.nn.log_softmax(outputs)[y] - 3.0,
+    # a second outcome; marks of a Poisson process; one against all
+    lambda outputs, y: jax.nn.log_softmax(outputs)[y] - 0.5 * (3 * outputs[1] - 1.0) ** 2,
+    lambda outputs, y: outputs[y] - 100.0 * jnp.exp(outputs).sum(),
+    lambda outputs, y: outputs[y] - jax.nn.softplus(outputs).sum(),
     lambda outputs, y: -0.5 * (outputs[0] - y.astype(jnp.float32)) ** 2,  # a count, and no label
 ])  # fmt: skip
 def test_other_laws_of_whole_numbers_are_left_alone(likelihood, monkeypatch):

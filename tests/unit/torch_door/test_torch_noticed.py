@@ -358,15 +358,11 @@ def test_a_loss_of_the_opposite_sign():
     x, y = torch.randn(40, 3), torch.arange(40) % 3
     with pytest.raises(UsageError, match="it has the opposite sign"):
         st.sample(model, flipped, (x, y), prior_sd=1.0, num_draws=4, step_size=1e-3, progress=False)
-    half = lambda outputs, target: 0.5 * torch.nn.functional.cross_entropy(outputs, target)  # noqa: E731
-    st.sample(
-        model,
-        half,
-        (x, y),
-        prior_sd=1.0,
-        num_draws=4,
-        step_size=1e-3,
-        burn_in=0,
-        thin=1,
-        progress=False,
-    )
+    losses = torch.nn.functional.cross_entropy
+    for right in (
+        lambda outputs, target: 0.5 * losses(outputs, target),
+        lambda outputs, target: losses(-outputs, target),  # distances, say
+        lambda outputs, target: losses(outputs, target, reduction="none") - 2.0,
+        lambda outputs, target: -torch.softmax(outputs, 1).gather(1, target[:, None])[:, 0],
+    ):
+        st.sample(model, right, (x, y), prior_sd=1.0, num_draws=4, step_size=1e-3, burn_in=0, thin=1, progress=False)  # fmt: skip
