@@ -18,20 +18,21 @@ __all__ = ["of_the_user", "shapes_of"]
 OURS = Path(__file__).resolve().parent
 NOT_THEIRS = (str(OURS), str(Path(jax.__file__).parent), str(Path(np.__file__).parent), "<frozen")
 INSTALLED = {"site-packages", "dist-packages"}
+COMPILED = "it is compiled by JAX: mend it there, and write it with jax.numpy."
 LONGEST_LINE = 100  # letters of a line of code that is shown
 
 
 @contextlib.contextmanager
-def of_the_user(name: str) -> Iterator[None]:
-    """What a user's function raises, as a UsageError that shows their own line."""
+def of_the_user(name: str, compiled: bool = True) -> Iterator[None]:
+    """What a user's function raises, as a UsageError that shows their own line; `compiled` by JAX, or as it is."""
     try:
         yield
     except (SGLDError, MemoryError):
         raise
     except Exception as error:
         raise UsageError(
-            f"{name} raised {type(error).__name__} ({first_line(error)}){_their_line(error)}; it is "
-            "compiled by JAX: mend it there, and write it with jax.numpy."
+            f"{name} raised {type(error).__name__} ({first_line(error)}){_their_line(error)}"
+            + (f"; {COMPILED}" if compiled else "; mend it there.")
         ) from error
 
 

@@ -204,7 +204,7 @@ def test_what_a_method_raises_is_told_with_its_name(method):
 
     kind = type("Mine", (Made,), {method: fails})
     jax.tree_util.register_dataclass(kind, [], ["num_data", "batch_size", "order"])
-    said = rf"data, a Mine: (with .*, )?{method} fails with KeyError \('the third shard'\)"
+    said = rf"data, a Mine: (with .*, )?{method} raised KeyError \('the third shard'\)"
     with pytest.raises(UsageError, match=said):
         check_contract(kind(7, 7, "reshuffle"))
 

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +19,7 @@ from ..device import sent
 from ..errors import DataError, SGLDError, UsageError, first_line
 from ..mesh import DATA, together
 from ..pytree import check_compiled
+from ..theirs import of_the_user
 from .check import check_data
 from .counted import COUNTED, Counted, Summed
 from .memory import InMemory, digest
@@ -124,22 +123,9 @@ def check_contract(source: Any) -> None:
         raise type(error)(f"data, a {name}: {error}") from error
 
 
-@contextlib.contextmanager
-def _asked(method: str) -> Iterator[None]:
-    """What a source's own method raises, as UsageError."""
-    try:
-        yield
-    except (SGLDError, MemoryError):
-        raise
-    except Exception as error:
-        raise UsageError(
-            f"{method} fails with {type(error).__name__} ({first_line(error)})."
-        ) from error
-
-
 def in_batches(source: Any, size: int, order: str) -> Any:
     """The same rows in other batches. Raises UsageError where they are not."""
-    with _asked("with_batches"):
+    with of_the_user("with_batches", compiled=False):
         made = source.with_batches(size, order)
     names = ("num_data", "batch_size", "order")
     found, wanted = [getattr(made, name, None) for name in names], [source.num_data, size, order]
@@ -189,7 +175,7 @@ def _compiled(source: Any) -> None:
 def _hashes(source: Source) -> None:
     """It says the same whenever it is asked."""
     other = in_batches(source, 1, "replacement")
-    with _asked("hash"):
+    with of_the_user("hash", compiled=False):
         first, again = source.hash(), other.hash()
     if not isinstance(first, str) or not first:
         raise UsageError(f"hash() must give a word. Got {first!r}.")
@@ -201,7 +187,7 @@ def _hashes(source: Source) -> None:
 
 def _rows(source: Source) -> None:
     """`take` gives rows, one and several, inside compiled code."""
-    with _asked("take"):
+    with of_the_user("take", compiled=False):
         one, two = (
             jax.eval_shape(type(source).take, source, jnp.zeros(shape, jnp.int32))
             for shape in ((), (2,))
@@ -220,7 +206,7 @@ def _batches(source: Source) -> None:
         entry = _entries(source)[0]
     except UsageError as error:
         raise UsageError(f"{where}, {error}") from error
-    with _asked("fetch"):
+    with of_the_user("fetch", compiled=False):
         inside = jax.eval_shape(type(source).fetch, source, jnp.asarray(entry))
     if not isinstance(inside, Batch):
         raise UsageError(f"fetch must give a Batch. Got {type(inside).__name__}.")
@@ -240,7 +226,7 @@ def _entries(source: Source) -> Int[np.ndarray, "n ..."]:
     """The first of the order: there are such, they can be made again, and are not always the same."""
     steps = max(2, LOOKED // math.prod(source.entry_shape))
     shape = (steps, *source.entry_shape)
-    with _asked("chunk"):
+    with of_the_user("chunk", compiled=False):
         found = np.asarray(source.chunk((0, 0), 0, steps))
         again = np.asarray(source.chunk((0, 0), 1, steps - 1))
     if found.shape != shape or found.dtype != np.int32:
