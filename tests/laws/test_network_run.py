@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld import pace
 from sgld.draws.run_directory import RunDirectory
 from sgld.pace import Work
+from sgld.run import chunk, execute, sink
 from sgld.tune import network_rule as rule
 
 RNG = np.random.default_rng(0)
@@ -40,7 +42,7 @@ def batches(monkeypatch):
     monkeypatch.setattr(rule, "FULL_SECONDS", 0.0)
 
 
-class Stopped(Exception):
+class Stopped(BaseException):
     """As a kill right after a write."""
 
 
@@ -61,6 +63,49 @@ def test_a_stopped_run_goes_on_to_the_same_bits_and_verdict(tmp_path, batches):
         np.testing.assert_array_equal(again.position[name], leaf)
     assert again.verdict.to_dict() == whole.verdict.to_dict()
     assert sgld.load(tmp_path / "run").verdict.to_dict() == whole.verdict.to_dict()
+
+
+def test_few_positions_are_those_of_the_same_run_wherever_it_is_stopped(tmp_path, monkeypatch):
+    """Of so many weights that memory ends there: all predictions are judged, every 2^k-th position is given back."""
+    monkeypatch.setattr(sink, "NUMBERS_PER_CHUNK", 1000)
+    monkeypatch.setattr(sink, "FEWEST_PER_CHUNK", 4)
+    monkeypatch.setattr(chunk, "MAX_BLOCK", 8)
+    monkeypatch.setattr(pace, "SECONDS", 1e-9)
+    given = {"step_size": 5e-5, "sampler": sgld.BAOA(), "gradient": sgld.Full(), "burn_in": 50, "thin": 2, "max_steps": 700}  # fmt: skip
+    whole = run(**given)
+    monkeypatch.setattr(execute, "held", lambda *_: 40)
+    few = run(**given)
+    at = np.searchsorted(whole.step, few.step)
+    assert whole.num_draws == 325 and few.num_draws == 21 and set(np.diff(few.step)) == {32}
+    assert few.plan.setup.thin == 32 and few.plan.setup.burn_in == few.step[0]
+    for name, leaf in whole.position.items():
+        np.testing.assert_array_equal(few.position[name], leaf[:, at])
+    one, other = few.verdict, whole.verdict
+    assert one.word == other.word and one.extra["predictions"] == other.extra["predictions"]
+    writes, write = [], RunDirectory.write_checkpoint
+
+    def stop(self, *arguments):
+        write(self, *arguments)
+        writes.append(1)
+        if len(writes) in (20, 50):
+            raise Stopped
+
+    how = {"path": tmp_path / "run", "checkpoint_every": 1e-9, **given}
+
+    def go_on():
+        path = tmp_path / "run"
+        return sgld.resume(path, POSTERIOR, (X, Y), INIT, progress=False, checkpoint_every=1e-9)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunDirectory, "write_checkpoint", stop)
+        with pytest.raises(Stopped):
+            run(**how)
+        with pytest.raises(Stopped):
+            go_on()
+        again = go_on()
+    for name, leaf in few.position.items():
+        np.testing.assert_array_equal(again.position[name], leaf)
+    assert again.verdict.to_dict() == few.verdict.to_dict()
 
 
 def test_a_run_that_the_clock_ends_is_judged_after_a_burn_in_of_a_third(monkeypatch, batches):

@@ -2,6 +2,7 @@
 
 from .mutant import Mutant
 
+BEGINNING = "tests/unit/networks/test_beginning.py::"
 OTHER = "tests/unit/diagnose/test_other_starts.py::"
 PATH = "tests/unit/tune/test_from_network.py::"
 KRONECKER = "tests/unit/preconditioner/test_kronecker.py::"
@@ -126,7 +127,7 @@ NETWORKS = [
     ),
     Mutant(
         "moments: of all draws, the last two thirds judged", "run/judge_predictions.py",
-        "and is_auto(ask.num_draws) and not summed:", "and is_auto(ask.num_draws):",
+        "    if is_auto(ask.num_draws) and not summed:", "    if is_auto(ask.num_draws):",
         "tests/unit/networks/test_summed_up.py::test_of_what_is_summed_up_all_draws_are_judged",
     ),
     Mutant(
@@ -187,8 +188,18 @@ NETWORKS = [
     ),
     Mutant(
         "networks: the speed of predictions without the metric", "probe/probe.py",
-        "along = jax.vmap(D.pullback)(self._slopes(problem, z))", "along = self._slopes(problem, z) + values",
-        PATH + "test_the_temperature_of_predictions_is_that_of_the_momentum_along_their_gradients",
+        "along = D.pullback(jax.grad(predicted)(z, *row_and_key))", "along = jax.grad(predicted)(z, *row_and_key)",
+        PATH + "test_of_many_weights_predictions_take_turns_and_every_row_has_its_turn",
+    ),
+    Mutant(
+        "networks: of many weights the temperature of two predictions alone", "probe/probe.py",
+        "turn = (draw * FEW + ", "turn = (0 * draw + ",
+        PATH + "test_of_many_weights_predictions_take_turns_and_every_row_has_its_turn",
+    ),
+    Mutant(
+        "networks: what is measured at a draw of many weights is free", "tune/network_lengths.py",
+        "    if SPEED_ROWS * d <= AT_ONCE:", "    if True:",
+        PATH + "test_draws_of_many_weights_are_few_enough_to_cost_little",
     ),
     Mutant(
         "networks: predictions may be as warm as they like", "diagnose/predictions.py",
@@ -251,24 +262,59 @@ NETWORKS = [
         OTHER + "test_starts_differ_where_a_layer_is_one_weight_or_begins_at_zero",
     ),
     Mutant(
-        "networks: the draws given back do not end with the last", "run/judge_predictions.py",
-        "slice(int(rows[0]), None, every)", "slice(first, None, every)",
-        "tests/unit/networks/test_beginning.py::test_the_last_two_thirds_are_given_back_up_to_the_last_draw",
+        "networks: the draws given back do not end with the last", "run/outcome.py",
+        "    begin += (len(numbers) - 1 - begin) % every\n", "",
+        BEGINNING + "test_the_last_two_thirds_are_given_back_up_to_the_last_draw",
+    ),
+    Mutant(
+        "networks: burn-in is given back where few positions are held", "run/judge_predictions.py",
+        "where_held(raw, first, every)", "where_held(raw, 0, every)",
+        BEGINNING + "test_of_draws_whose_positions_are_not_all_held_those_that_are_are_given_back",
+    ),
+    Mutant(
+        "networks: few positions beside the step sizes of the first draws", "run/outcome.py",
+        "only(raw, at if raw.held is None else rows)", "only(raw, at)",
+        BEGINNING + "test_of_draws_whose_positions_are_not_all_held_those_that_are_are_given_back",
+    ),
+    Mutant(
+        "networks: as many positions as predictions", "run/execute.py",
+        "        most_positions=most_positions,\n", "",
+        "tests/laws/test_network_run.py::test_few_positions_are_those_of_the_same_run_wherever_it_is_stopped",
+    ),
+    Mutant(
+        "networks: a checkpoint forgets which positions are held", "run/sink.py",
+        '"every": self.positions.every}', '"every": 1}',
+        "tests/laws/test_network_run.py::test_few_positions_are_those_of_the_same_run_wherever_it_is_stopped",
+    ),
+    Mutant(
+        "networks: positions that are no longer held come back", "run/positions.py",
+        "left = numbers % self.every == 0", "left = numbers >= 0",
+        "tests/unit/run/test_positions.py::test_parts_that_are_put_back_are_the_whole",
+    ),
+    Mutant(
+        "networks: a position is taken with its piece, not with its number", "run/positions.py",
+        "begin := self.count * self.every - first", "begin := max(0, self.count * self.every - first) // 2 * 2",
+        "tests/unit/run/test_positions.py::test_every_so_many_th_is_held_whatever_the_pieces",
     ),
     Mutant(
         "networks: the beginning of a run is judged, too", "run/judge_predictions.py",
         "only(raw, slice(first, None))", "only(raw, slice(0, None))",
-        "tests/unit/networks/test_beginning.py::test_the_last_two_thirds_are_given_back_up_to_the_last_draw",
+        BEGINNING + "test_the_last_two_thirds_are_given_back_up_to_the_last_draw",
     ),
     Mutant(
         "networks: the support is looked at before the last draw", "run/outcome.py",
         "np.linspace(0, z.shape[1] - 1, count)", "np.linspace(0, z.shape[1] - 2, count)",
-        "tests/unit/networks/test_beginning.py::test_of_many_weights_the_last_draw_is_looked_at_for_the_support",
+        BEGINNING + "test_of_many_weights_the_last_draw_is_looked_at_for_the_support",
     ),
     Mutant(
         "networks: memory ends a run whose time is not up", "tune/network_lengths.py",
-        "if ask.max_seconds is None:\n        return most\n", "return most\n",
+        "return 2 * rule.MOST_NUMBERS // (chains * PREDICTED)", "return 2 * rule.MOST_NUMBERS // (chains * PREDICTED) // 100",
         PATH + "test_with_max_seconds_time_ends_a_run_and_not_memory",
+    ),
+    Mutant(
+        "networks: positions are left out that were asked for", "tune/network_lengths.py",
+        "    if not is_auto(ask.num_draws):\n        return math.inf\n", "",
+        PATH + "test_positions_are_held_as_memory_allows_and_all_where_their_number_was_given",
     ),
     Mutant(
         "networks: a stage takes chains along that it lost", "tune/from_network.py",

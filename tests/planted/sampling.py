@@ -53,7 +53,7 @@ SAMPLING = [
         RUN + "test_a_run_that_outgrows_its_memory_keeps_every_second_draw_of_the_same_chain",
     ),
     Mutant(
-        "sink: of the draws, the odd ones are kept", "run/sink.py",
+        "sink: of the draws, the odd ones are kept", "run/positions.py",
         "values[2 * begin : 2 * end - 1 : 2]", "values[2 * begin - 1 : 2 * end - 2 : 2]",
         RUN + "test_a_run_that_outgrows_its_memory_keeps_every_second_draw_of_the_same_chain",
     ),

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..problem.problem import Problem
 from ..pytree import as_pytree
@@ -32,6 +32,9 @@ from .predictions import CLASSES, Predictions
 __all__ = ["Meter", "Probe", "meter_of"]
 
 SPEED_ROWS = 8  # of the probe rows, whose predictions' speeds are measured
+# numbers of their gradients at once, of a chain (of a million weights they are 128 MB of four chains, and most of what a
+# draw costs); of more, at every draw those of FEW rows by turns
+AT_ONCE, FEW = 2**18, 2
 
 Meter = Literal["momentum", "step"]
 
@@ -66,11 +69,11 @@ class Probe:
 
     def kinetic(
         self, problem: Problem, sampler: Any, D: Any, z: Float[Array, "chain d"],
-        moved: Float[Array, "chain d"], h: Array, T: Array,
+        moved: Float[Array, "chain d"], h: Array, T: Array, draw: Int[Array, ""],
     ) -> Float[Array, "chain place"]:  # fmt: skip
         """Temperatures over T of the layers, of the stiffest directions together, and of predictions.
 
-        `moved` is the momentum at the draw z, or the gradient of its step, by the meter.
+        `moved` is the momentum at the draw z of this number, or the gradient of its step, by the meter.
         """
 
         def one(z: Array, values: Array, directions: Array) -> Array:
@@ -78,10 +81,9 @@ class Probe:
                 values = D.pullback(values)
             each = self.layers.means(values**2)
             stiff = jnp.mean((directions @ values) ** 2)
-            along = jax.vmap(D.pullback)(self._slopes(problem, z))
-            lengths = jnp.sum(along**2, axis=1)
+            lengths, moves = self._along(problem, D, z, values, draw)
             felt = lengths > 0  # a row whose units are dead says nothing
-            speeds = jnp.where(felt, (along @ values) ** 2 / jnp.where(felt, lengths, 1), 0)
+            speeds = jnp.where(felt, moves**2 / jnp.where(felt, lengths, 1), 0)
             count = jnp.sum(felt, dtype=values.dtype)
             speed = jnp.where(count > 0, jnp.sum(speeds) / jnp.maximum(count, 1), stiff)
             return jnp.concatenate([each, stiff[None], speed[None]])
@@ -92,11 +94,17 @@ class Probe:
         decay = jnp.exp(-2 * sampler.friction * jnp.sqrt(h))
         return (squares + (squares - T * (1 - decay)) / decay) / 2 / T
 
-    def _slopes(self, problem: Problem, z: Float[Array, " d"]) -> Float[Array, "row d"]:
-        """The gradient at z of a prediction of each of some rows; of several numbers, of their sum with random weights."""
+    def _along(
+        self, problem: Problem, D: Any, z: Float[Array, " d"], values: Float[Array, " d"],
+        draw: Int[Array, ""],
+    ) -> tuple[Float[Array, " row"], Float[Array, " row"]]:  # fmt: skip
+        """|f_i' D^{1/2}|^2 and f_i' D^{1/2} values, f_i a prediction of each of some rows at z.
+
+        Of several numbers f_i is their sum with random weights.
+        """
         rows = jax.tree.map(lambda leaf: leaf[:SPEED_ROWS], self.predictions.rows)
 
-        def one(z: Array, row: Any, key: Array) -> Array:
+        def predicted(z: Array, row: Any, key: Array) -> Array:
             alone = replace(self.predictions, rows=jax.tree.map(lambda leaf: leaf[None], row))
             found = alone.at(problem.target, z)[0]
             weights = jax.random.normal(key, found.shape, found.dtype)
@@ -104,6 +112,13 @@ class Probe:
                 weights = weights - jnp.mean(weights)
             return jnp.dot(weights, found)
 
+        def one(row_and_key: tuple[Any, Array]) -> tuple[Array, Array]:
+            along = D.pullback(jax.grad(predicted)(z, *row_and_key))
+            return jnp.sum(along**2), along @ values
+
         count = jax.tree.leaves(rows)[0].shape[0]
         keys = jax.random.split(jax.random.key(0), count)
-        return jax.vmap(jax.grad(one), in_axes=(None, 0, 0))(z, rows, keys)
+        if count * z.size <= AT_ONCE:
+            return jax.vmap(one)((rows, keys))
+        turn = (draw * FEW + jnp.arange(min(FEW, count), dtype=draw.dtype)) % count
+        return jax.lax.map(one, jax.tree.map(lambda leaf: leaf[turn], (rows, keys)))

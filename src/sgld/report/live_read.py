@@ -109,6 +109,10 @@ class Reader:
         if kept.get("kind") == MOMENTS:
             moments, names = _moments(carry, kept, count), _element_names(kept)
             return replace(live, step=step, count=count, moments=moments, names=names, width=len(names))  # fmt: skip
+        if (
+            int(head.get("every", 1)) > 1
+        ):  # of few positions nothing is shown: predictions are what is judged
+            pending.pop("z", None)
         look = _Look.at(asked, pending, count)
         before, self._seen = self._seen, {}
         parts = [self._chunk(directory, first, end, look, before) for first, end in chunks]
@@ -129,7 +133,7 @@ class Reader:
         self, directory: RunDirectory, first: int, end: int, look: _Look, before: Seen
     ) -> dict[str, np.ndarray]:
         """What is looked at of a chunk, as it was seen before or from its file."""
-        key = (directory.id, f"{directory.attempt}-{first}-{end}")
+        key = (directory.id, f"{directory.attempt}-{first}-{end}-{len(look.source)}")
         every, rows = before.get(key, (0, {}))
         if not every or look.every % every:
             rows = look.of(directory.read_chunk(first, end), first)

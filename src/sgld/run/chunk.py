@@ -82,14 +82,16 @@ class Kernel:
         assert self.keep is not None
         return jax.vmap(lambda q: self.keep(self.problem.target.reported(q)))(z)
 
-    def probed(self, z: Float[Array, "chain d"], moved: Any, h: Array, T: Array) -> tuple[Any, Any]:
-        """Predictions and temperatures at a draw, None where they are not measured."""
+    def probed(
+        self, z: Float[Array, "chain d"], moved: Any, h: Array, T: Array, draw: Int[Array, ""]
+    ) -> tuple[Any, Any]:
+        """Predictions and temperatures at a draw of this number, None where they are not measured."""
         if self.probe is None:
             return None, None
         kinetic = None
         if moved is not None:
             kinetic = self.probe.kinetic(
-                self.problem, self.sampler, self.preconditioner, z, moved, h, T
+                self.problem, self.sampler, self.preconditioner, z, moved, h, T, draw
             )
         return self.probe.predicted(self.problem, z), kinetic
 
@@ -199,7 +201,7 @@ def room(kernel: Kernel, carry: Carry, count: int) -> Kept:
         value = jax.tree.map(empty, jax.eval_shape(kernel.kept, z))
     one = jnp.zeros((), dtype)
     moved = None if kernel.probe is None or kernel.probe.meter is None else z
-    probed = jax.eval_shape(kernel.probed, z, moved, one, one)
+    probed = jax.eval_shape(kernel.probed, z, moved, one, one, jnp.int32(0))
     return Kept(
         value,
         empty(z) if kernel.positions else None,
@@ -224,7 +226,7 @@ def _put(kernel: Kernel, sofar: tuple, rows: tuple, step: Array, first_draw: Arr
             assert kernel.batches is not None
             moments = with_draw(moments, value, jnp.where(T > 0, h, 0), kernel.batches.size)
             value = None
-        probed = kernel.probed(z, moved, h, T)
+        probed = kernel.probed(z, moved, h, T, draw)
         new = Kept(value, z if kernel.positions else None, g, h, T, *probed)
         write = partial(jax.lax.dynamic_update_index_in_dim, index=draw - first_draw, axis=0)
         return jax.tree.map(write, kept, new), moments

@@ -36,7 +36,7 @@ from ..stages import aside, stage
 from ..tune.estimator import prepared
 from ..tune.memory import check_planned
 from ..tune.metric import settled
-from ..tune.network_lengths import most_at_once
+from ..tune.network_lengths import held, most_at_once
 from ..tune.plan import make_plan
 from ..tune.predict import predicted
 from . import loop
@@ -89,11 +89,12 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
         setup = plan.setup
         check_chains(problem.mesh, setup.num_chains)
         check_values(setup.step_size, setup.thin * setup.num_draws, "step_size")
-        kept = _numbers_kept(host.keep, setup, problem)
-        check_planned(setup.num_chains, setup.num_draws, problem.dimension, kept)
+        kept, count = _numbers_kept(host.keep, setup, problem, ask)
+        check_planned(setup.num_chains, count, problem.dimension, kept)
         running = _in_batches(problem, plan, ask.seed)
         if starts is None:
-            plan = replace(plan, predicted=predicted(running, setup, kept))
+            each = -(-kept * count // setup.num_draws)
+            plan = replace(plan, predicted=predicted(running, setup, each))
             with deadline(ask.max_seconds, until):
                 starts = _starts(running, plan, ask)
             _store(problem, ask, host, StoredPlan(plan, np.asarray(starts), len(attempts)))
@@ -121,9 +122,14 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
     return draws
 
 
-def _numbers_kept(keep: Keep | None, setup: Setup, problem: Problem) -> int:
-    """Of a draw."""
-    return problem.dimension if keep is None else keep.numbers(setup, problem.dimension)
+def _numbers_kept(
+    keep: Keep | None, setup: Setup, problem: Problem, ask: Request
+) -> tuple[int, int]:
+    """Of a draw, and of how many draws of a chain as planned."""
+    d, chains, draws = problem.dimension, setup.num_chains, setup.num_draws
+    if keep is not None:
+        return keep.numbers(setup, d), draws
+    return d, int(min(draws, held(problem, ask, chains))) if setup.predictions else draws
 
 
 def _next(
@@ -215,9 +221,10 @@ def _attempt(
     """Run a plan and judge what comes out; `problem` holds the rows in the run's batches."""
     setup = plan.setup
     kernel = make_kernel(problem, plan, ask.seed, host.keep, starts)
-    most: float = math.inf
+    most = most_positions = math.inf
     if setup.predictions and kernel.positions:
-        most = most_at_once(plan, problem, on_disk=host.directory is not None)
+        most = most_at_once(plan, on_disk=host.directory is not None)
+        most_positions = held(problem, ask, setup.num_chains)
     raw = loop.run(
         kernel,
         starts,
@@ -225,6 +232,7 @@ def _attempt(
         num_draws=setup.num_draws,
         more=partial(draws_to_go_on_to, problem, plan, ask, ess, host.keep),
         most=most,
+        most_positions=most_positions,
         directory=host.directory,
         checkpoint_every=host.checkpoint_every,
         until=until,

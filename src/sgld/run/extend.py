@@ -18,7 +18,7 @@ from ..tune.network_lengths import most_draws
 from . import loop
 from .judge_predictions import draws_suffice
 from .kept import Keep
-from .outcome import as_thin, kept_draws, reported_draws
+from .outcome import as_thin, kept_draws, reported_draws, where_held
 from .several import regions_of_chains
 
 __all__ = ["draws_for_tails", "draws_needed", "draws_to_go_on_to"]
@@ -54,7 +54,7 @@ def draws_to_go_on_to(
         return (
             done  # the verdict is decided: it is a property of the posterior, which no draws change
         )
-    seen = [] if raw.z is None else [reported_draws(problem, plan, raw, ask.seed)]
+    seen = [] if raw.z is None else [reported_draws(problem, plan, where_held(raw)[0], ask.seed)]
     if raw.value and keep is not None:
         seen.append(kept_draws(problem, plan, raw, ask.seed, keep))
     if not seen or seen[0].healthy.size == 0:

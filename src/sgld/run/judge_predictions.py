@@ -26,7 +26,14 @@ from ..tune.network_rule import first_draw
 from .judge_kept import summed_up
 from .kept import Keep
 from .other_starts import from_other_starts
-from .outcome import kept_draws, only, reported_draws, sampling_only, within_support
+from .outcome import (
+    kept_draws,
+    only,
+    reported_draws,
+    sampling_only,
+    where_held,
+    within_support,
+)
 from .sink import Raw
 
 __all__ = ["draws_suffice", "judged_by_predictions", "without_beginning"]
@@ -40,25 +47,27 @@ class Late(NamedTuple):
     few: Raw
 
 
-def without_beginning(plan: Plan, raw: Raw, most: int) -> Late:
+def without_beginning(plan: Plan, raw: Raw, most: int, *, from_ask: bool = False) -> Late:
     """Burn-in is a share of what a run came to: it may have been prolonged, or stopped by the clock.
 
-    Of a run that was prolonged, `most` draws of a chain are given back.
+    Of a run that was prolonged, `most` draws of a chain are given back; of one whose positions are too many to be
+    held, those that are.
 
-    Where lengths were given, what was given is all there is.
+    Where lengths were given, what was given is all there is; `from_ask`: burn-in was.
     """
-    setup, burn_in = plan.setup, plan.setup.burn_in
-    if setup.starts is None:
+    setup, burn_in, first = plan.setup, plan.setup.burn_in, 0
+    if setup.starts is not None and not from_ask:
+        first = first_draw(burn_in, setup.thin, raw.num_draws)
+    elif raw.held is None:
         return Late(raw, plan, raw)
-    first = first_draw(burn_in, setup.thin, raw.num_draws)
-    every = -(-(raw.num_draws - first) // max(most, setup.num_draws))
-    rows = np.arange(raw.num_draws - 1, first - 1, -every)[::-1]
+    every = 1 if raw.held is not None else -(-(raw.num_draws - first) // max(most, setup.num_draws))
+    few, rows = where_held(raw, first, every)
+    apart = int(rows[1] - rows[0]) if len(rows) > 1 else 1
     moved = replace(
-        setup, burn_in=burn_in + int(rows[0]) * setup.thin, thin=setup.thin * every,
+        setup, burn_in=burn_in + int(rows[0]) * setup.thin, thin=setup.thin * apart,
         num_draws=len(rows),
     )  # fmt: skip
-    late, few = only(raw, slice(first, None)), only(raw, slice(int(rows[0]), None, every))
-    return Late(late, replace(plan, setup=moved), few)
+    return Late(only(raw, slice(first, None)), replace(plan, setup=moved), few)
 
 
 def judged_by_predictions(
@@ -66,11 +75,10 @@ def judged_by_predictions(
 ) -> Draws:
     """Draws of the run, or of what was kept of it, with the verdict in function space."""
     summed = keep is not None and keep.moments  # of all draws, so that all are judged
-    if is_auto(ask.burn_in) and is_auto(ask.num_draws) and not summed:
-        most = most_kept(problem, plan.setup.num_chains)
-        late, plan, raw = without_beginning(plan, raw, most)
-    else:
-        late = raw
+    late = raw
+    if is_auto(ask.num_draws) and not summed:
+        most, given = most_kept(problem, plan.setup.num_chains), not is_auto(ask.burn_in)
+        late, plan, raw = without_beginning(plan, raw, most, from_ask=given)
     info = {**info, "plan": plan.describe()}
     if keep is None:
         draws = reported_draws(problem, plan, raw, ask.seed)

@@ -49,6 +49,7 @@ def run(
     num_draws: int,
     more: Callable[[Raw], int] | None = None,
     most: float = math.inf,
+    most_positions: float = math.inf,
     directory: RunDirectory | None = None,
     checkpoint_every: float = 10.0,
     until: float = math.inf,
@@ -57,14 +58,17 @@ def run(
     """Run every chain until `num_draws` draws are kept, or as many as `more(raw)` asks for then.
 
     Where more than `most` are asked for, which memory has room for, every second one is dropped and the thinning
-    doubled, as often as need be; of a run with a directory, which says where its draws are, none is dropped.
+    doubled, as often as need be; of a run with a directory, which says where its draws are, none is dropped. Where
+    there is room for the positions of `most_positions` draws only, every second one of those is, wherever it is.
 
     Past the time `until` (of time.monotonic), which is that of `max_seconds`, the run ends with the draws it
     has; RunError where those are fewer than FEWEST_DRAWS. With a directory the run goes on from its checkpoint, if it
     holds one.
     """
     with Work("sampling", steps=kernel.block, until=until) as work:
-        chains = _Chains(kernel, starts, seed, num_draws, directory, checkpoint_every)
+        probe = kernel.probe
+        sink = Sink(directory, None if probe is None else probe.predictions.kind, most_positions)
+        chains = _Chains(kernel, starts, seed, num_draws, sink, checkpoint_every)
         while True:
             total = _steps_for(chains.kernel, num_draws)
             if not chains.advance(work, total, num_draws):
@@ -86,16 +90,14 @@ class _Chains:
     """All chains of a run, their draws so far, and what is measured on the way."""
 
     def __init__(
-        self, kernel: Kernel, starts: Any, seed: int, num_draws: int,
-        directory: RunDirectory | None, checkpoint_every: float,
+        self, kernel: Kernel, starts: Any, seed: int, num_draws: int, sink: Sink,
+        checkpoint_every: float,
     ) -> None:  # fmt: skip
-        self.kernel, self.checkpoint_every = kernel, checkpoint_every
+        self.kernel, self.sink, self.checkpoint_every = kernel, sink, checkpoint_every
         starts = across(on_host(starts), kernel.problem.mesh, CHAIN)
         self.digest = kernel_digest(kernel, starts)
         carry = start(kernel, starts)
         self.slots = _slots(kernel, carry)
-        probe = kernel.probe
-        self.sink = Sink(directory, None if probe is None else probe.predictions.kind)
         self.expect(num_draws)
         self.phases = Phases(kernel, seed, _steps_for(kernel, num_draws))
         self.carry = restore(self.sink, carry, self.phases, self.digest)

@@ -33,6 +33,7 @@ __all__ = [
     "only",
     "reported_draws",
     "sampling_only",
+    "where_held",
     "within_support",
 ]
 
@@ -57,13 +58,24 @@ def sampling_only(raw: Raw) -> tuple[Raw, np.ndarray]:
 
 
 def only(raw: Raw, rows: np.ndarray | slice) -> Raw:
-    """The draws of these numbers; of a slice nothing is copied."""
+    """The draws of these numbers; of a slice nothing is copied. Without positions where those of some alone are held."""
     left = lambda values: None if values is None else values[rows]  # noqa: E731
     return replace(
-        raw, z=left(raw.z), step_size=raw.step_size[rows], temperature=raw.temperature[rows],
-        gradient=left(raw.gradient), value=tuple(leaf[rows] for leaf in raw.value),
-        predicted=left(raw.predicted), kinetic=left(raw.kinetic),
+        raw, z=left(raw.z) if raw.held is None else None, held=None, step_size=raw.step_size[rows],
+        temperature=raw.temperature[rows], gradient=left(raw.gradient),
+        value=tuple(leaf[rows] for leaf in raw.value), predicted=left(raw.predicted),
+        kinetic=left(raw.kinetic),
     )  # fmt: skip
+
+
+def where_held(raw: Raw, first: int = 0, every: int = 1) -> tuple[Raw, np.ndarray]:
+    """Every so many-th, the last among them, of the draws from `first` on whose positions are held; and their numbers."""
+    numbers = np.arange(raw.num_draws) if raw.held is None else raw.held
+    begin = int(np.searchsorted(numbers, first))
+    begin += (len(numbers) - 1 - begin) % every
+    at, rows = slice(begin, None, every), numbers[begin::every]
+    z = None if raw.z is None else raw.z[at]
+    return replace(only(raw, at if raw.held is None else rows), z=z), rows
 
 
 def as_thin(plan: Plan, raw: Raw) -> Plan:
@@ -189,7 +201,13 @@ def within_support(problem: Problem, draws: Draws, z: Any, at: np.ndarray | None
     at = np.arange(z.shape[1]) if at is None else at
     count = int(np.clip(PIECE // max(1, z[:, :1].size), FEWEST_LOOKED_AT, LOOKED_AT))
     some = np.unique(np.linspace(0, z.shape[1] - 1, count).round().astype(int))
-    value = np.asarray(_one_row(problem, problem.array(z[:, some])))
+    if z[:, :1].size * len(some) <= PIECE // LOOKED_AT:
+        value = np.asarray(_one_row(problem, problem.array(z[:, some])))
+    else:  # many numbers are copied a draw at a time
+        each = [
+            [_one_row(problem, problem.array(chain[None, None, i])) for i in some] for chain in z
+        ]
+        value = np.array(each, np.float64)[..., 0, 0]
     inside, status = (value > -np.inf) & (value < np.inf), list(draws.status)
     for chain in draws.healthy:
         if not inside[chain].all():
@@ -229,12 +247,7 @@ def _one_row(problem: Problem, z: Any) -> Any:
             value += problem.log_likelihood(q, problem.source.take(jnp.arange(1)))
         return value
 
-    # all at once where that is not much: a loop takes as long again to compile
-    return (
-        jax.vmap(jax.vmap(one))(z)
-        if z.size <= PIECE // LOOKED_AT
-        else jax.lax.map(jax.vmap(one), z)
-    )
+    return jax.vmap(jax.vmap(one))(z)
 
 
 def laplace_facts(problem: Problem, known: Known) -> dict[str, Any] | None:

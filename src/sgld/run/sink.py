@@ -20,13 +20,14 @@ from ..sampler.hmc import State as Hamiltonian
 from .chunk import Carry, Kept
 from .moments import BatchMoments
 from .phases import Phases
+from .positions import Positions, halve, with_room
 
 __all__ = ["Raw", "Sink", "restore", "rows_of"]
 
 NUMBERS_PER_CHUNK = 2**16  # about, of a chunk on disk; of long draws more:
 FEWEST_PER_CHUNK, MOST_NUMBERS = 256, 2**22  # so many draws, but of no more numbers than that
-AHEAD = 4  # times the draws that are expected, which there is room for: a prolonged run copies none
 VALUE = "value"  # what begins the names of the leaves of a kept function's result
+HELD = "held"  # numbers of the draws whose positions are
 
 
 def chunk_rows(shape: tuple[int, ...]) -> int:
@@ -41,7 +42,7 @@ class Raw:
     """Kept draws: leading axis draw, then chain; None for what was not kept.
 
     Attributes:
-      z, gradient: in free coordinates.
+      z, gradient: in free coordinates; z of the draws with the numbers `held` alone, where it is not None.
       value: the leaves of what `keep` returned.
       predicted, kinetic: of runs that are judged by predictions (probe/probe.py); kind: what those are.
       last: [chain, d], where the chains are now.
@@ -66,6 +67,7 @@ class Raw:
     out_of_time: bool = False
     trajectories: Trajectories | None = None
     every: int = 1
+    held: np.ndarray | None = None
 
     @property
     def num_draws(self) -> int:
@@ -74,10 +76,16 @@ class Raw:
 
 
 class Sink:
-    """The draws so far, in arrays with room for those to come: a draw is copied once."""
+    """The draws so far, in arrays with room for those to come: a draw is copied once.
 
-    def __init__(self, directory: RunDirectory | None, kind: Kind | None) -> None:
+    Of their positions those of `most_positions` draws at most.
+    """
+
+    def __init__(
+        self, directory: RunDirectory | None, kind: Kind | None, most_positions: float = math.inf
+    ) -> None:
         self.directory = directory
+        self.positions = Positions(most_positions)
         self.kind: Kind | None = kind
         self.room = 0  # for so many draws
         self.rows: dict[str, np.ndarray] = {}
@@ -104,34 +112,45 @@ class Sink:
             self.flushed = end
 
     def _take(self, rows: dict[str, np.ndarray]) -> None:
-        size = len(rows["step_size"])
-        end = self.count + size
+        end = self.count + len(rows["step_size"])
         for name, values in rows.items():
-            held = self.rows.get(name)
-            if held is None or end > len(held):
-                larger = _room(max(end, self.room), values)
-                if held is not None:
-                    larger[: self.count] = held[: self.count]
-                self.rows[name] = held = larger
+            if name == "z":
+                self.positions.take(self.count, values, self.room)
+                continue
+            held = with_room(self.rows.get(name), self.count, max(end, self.room), values)
+            self.rows[name] = held
             held[self.count : end] = values
         self.count = end
 
+    def take_back(self, first: int, rows: dict[str, np.ndarray]) -> None:
+        """Draws from `first` on, as `_between` gave them."""
+        z, numbers = rows.pop("z", None), rows.pop(HELD, None)
+        self._take(rows)
+        if z is not None:
+            numbers = np.arange(first, self.count) if numbers is None else numbers
+            self.positions.put_back(numbers, z, self.room)
+
     def halve(self) -> None:
-        """Keep every second draw, from the first on; moved in pieces that do not overlap, which NumPy would copy."""
-        left = -(-self.count // 2)
+        """Keep every second draw, from the first on."""
         for values in self.rows.values():
-            begin = 1
-            while begin < left:
-                end = min(2 * begin, left)
-                values[begin:end] = values[2 * begin : 2 * end - 1 : 2]
-                begin = end
-        self.count, self.every = left, 2 * self.every
+            halve(values, self.count)
+        self.positions.drop_draws()
+        self.count, self.every = -(-self.count // 2), 2 * self.every
 
     def _between(self, first: int, end: int) -> dict[str, np.ndarray]:
-        return {name: values[first:end] for name, values in self.rows.items()}
+        rows = {name: values[first:end] for name, values in self.rows.items()}
+        found = self.positions.between(first, end)
+        if found is not None:
+            rows[HELD], rows["z"] = found
+        return rows
 
     def _per_chunk(self) -> int:
-        return min(chunk_rows(values.shape[1:]) for values in self.rows.values())
+        """Draws of a chunk, each with its position, or those with so many of them without."""
+        few = [chunk_rows(values.shape[1:]) for values in self.rows.values()]
+        width = self.positions.shape
+        if width is not None:
+            few.append(self.positions.every * chunk_rows(width))
+        return min(few)
 
     def checkpoint(self, carry: Carry, phases: Phases, digest: str) -> None:
         """Write the carry, and the draws that fill no chunk yet."""
@@ -139,7 +158,7 @@ class Sink:
         arrays = {f"carry{i}": on_host(leaf) for i, leaf in enumerate(jax.tree.leaves(carry))}
         pending = self._between(self.flushed, self.count)
         arrays |= {f"pending_{name}": values for name, values in pending.items()}
-        head = {"kernel": digest, "chunks": self.chunks}
+        head = {"kernel": digest, "chunks": self.chunks, "every": self.positions.every}
         with together():
             self.directory.write_checkpoint(head, {**arrays, **phases.arrays()})
 
@@ -150,20 +169,14 @@ class Sink:
             (n for n in rows if n.startswith(VALUE)), key=lambda n: int(n[len(VALUE) :])
         )
         value = tuple(rows.pop(name) for name in leaves)
+        held, z = rows.pop(HELD, None), rows.pop("z", None)
         state = jax.tree.map(on_host, carry.state)
         return Raw(
-            rows.pop("z", None), **rows, failed_at=on_host(carry.failed_at), num_steps=num_steps,
-            value=value, last=np.array(state.position), moments=jax.tree.map(on_host, carry.moments),
+            z, **rows, held=None if self.positions.every == 1 else held,
+            failed_at=on_host(carry.failed_at), num_steps=num_steps, value=value,
+            last=np.array(state.position), moments=jax.tree.map(on_host, carry.moments),
             trajectories=_trajectories(state), every=self.every, kind=self.kind,
         )  # fmt: skip
-
-
-def _room(count: int, like: np.ndarray) -> np.ndarray:
-    """For so many draws and some more: memory is the operating system's to give, and it gives what is written to."""
-    try:
-        return np.empty((AHEAD * count, *like.shape[1:]), like.dtype)
-    except MemoryError:  # where it gives no more than there is
-        return np.empty((count, *like.shape[1:]), like.dtype)
 
 
 def _trajectories(state: Any) -> Trajectories | None:
@@ -219,14 +232,14 @@ def _restored(
     try:
         restored = _carry(carry, arrays, directory)
         phases.restore(arrays)
+        sink.positions.every = max(1, int(head.get("every", 1)))
         for first, end in head["chunks"]:
-            rows = directory.read_chunk(first, end)
-            sink._take(rows)
+            sink.take_back(first, directory.read_chunk(first, end))
             sink.chunks.append([first, end])
         sink.flushed = sink.count
         pending = {k[len("pending_") :]: v for k, v in arrays.items() if k.startswith("pending_")}
         if pending:
-            sink._take(pending)
+            sink.take_back(sink.count, pending)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(
             f"{directory.path / 'checkpoint.npz'} is damaged: {error!r}; delete it to sample again from "

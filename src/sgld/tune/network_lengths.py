@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..draws.plan import Plan
 from ..gradient.full import Full
+from ..probe.probe import AT_ONCE, SPEED_ROWS
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..sampler.sgld import SGLD
@@ -16,13 +17,13 @@ from .network_price import step_price
 __all__ = ["held", "most_at_once", "most_draws", "most_kept", "network_lengths"]
 
 SHARED = 5e-6  # seconds of a step, whatever the model
-FEWEST_DRAWS = 28  # of a chain that are kept in any case
-FEWEST_HELD = (
-    40  # draws of a chain that there is room for in any case: half of them can still be judged
-)
-# where there is time to use up: times the planned draws that memory has room for, and draws planned at least
-ROOM, FEWEST_PLANNED = 8, 28
-PREDICTED = 1024  # numbers beside the position that a draw has, about
+# numbers of positions there is room for, and draws of a chain in any case: from half of them to all are held, of which a
+# third is burn-in. Of 1,006,510 weights a run then has 1.5 GB at its peak
+HELD, FEWEST_HELD = 3 * 2**25, 24
+PREDICTED = 1024  # numbers of a draw that predictions are, about
+# seconds of a number of a position at a draw, where single rows' gradients are longer than caches (probe/probe.py): of
+# 253,260 and 1,006,510 weights a draw took as long as .9 steps of 100 rows
+PROBED = 1.2e-8
 
 
 def network_lengths(plan: Plan, problem: Problem, ask: Request) -> Plan:
@@ -38,9 +39,13 @@ def network_lengths(plan: Plan, problem: Problem, ask: Request) -> Plan:
         burn_in = min(burn_in, ask.max_steps // 4)
         span = min(span, ask.max_steps - burn_in)
     burn_in = burn_in if is_auto(ask.burn_in) else int(ask.burn_in)
-    num_draws = _planned(problem, ask, span) if is_auto(ask.num_draws) else int(ask.num_draws)
+    num_draws = min(rule.DRAWS, span) if is_auto(ask.num_draws) else int(ask.num_draws)
     rows = problem.num_data if isinstance(setup.gradient, Full) else setup.batch_size or 1
-    thin = max(rule.least_thin(rows), span // num_draws) if is_auto(ask.thin) else int(ask.thin)
+    thin = (
+        int(ask.thin)
+        if not is_auto(ask.thin)
+        else max(_least_thin(plan, problem, rows), span // num_draws)
+    )
     if is_auto(ask.num_draws):
         num_draws = min(num_draws, max(1, span // thin))
     if ask.max_steps is not None:
@@ -49,18 +54,25 @@ def network_lengths(plan: Plan, problem: Problem, ask: Request) -> Plan:
     return replace(plan, setup=setup)
 
 
-def _planned(problem: Problem, ask: Request, span: int) -> int:
-    """Draws of a chain; so few, where there is time to use up, that memory does not end the run before."""
-    most = min(most_kept(problem, ask.chains()), span)
-    if ask.max_seconds is None:
-        return most
-    return min(most, max(FEWEST_PLANNED, held(problem, ask.chains()) // ROOM))
+def _least_thin(plan: Plan, problem: Problem, rows: int) -> int:
+    """Steps of a draw, that what is measured at it costs little beside."""
+    least, d = rule.least_thin(rows), problem.dimension
+    if SPEED_ROWS * d <= AT_ONCE:
+        return least
+    step = step_price(problem, plan.setup.gradient, plan.setup.batch_size)
+    return max(least, math.ceil(PROBED * d / (rule.PROBE_SHARE * step)))
 
 
-def held(problem: Problem, chains: int) -> int:
-    """Draws of a chain for which there is memory while it runs."""
-    most = 2 * rule.MOST_NUMBERS // (chains * (problem.dimension + PREDICTED))
-    return max(FEWEST_HELD, most)
+def held(problem: Problem, ask: Request, chains: int) -> float:
+    """Draws of a chain for whose positions there is memory while it runs: all where their number was given."""
+    if not is_auto(ask.num_draws):
+        return math.inf
+    return max(FEWEST_HELD, HELD // (chains * problem.dimension))
+
+
+def _predicted(chains: int) -> int:
+    """Draws of a chain for whose predictions there is."""
+    return 2 * rule.MOST_NUMBERS // (chains * PREDICTED)
 
 
 def most_draws(plan: Plan, problem: Problem) -> int:
@@ -68,20 +80,20 @@ def most_draws(plan: Plan, problem: Problem) -> int:
     setup = plan.setup
     price = SHARED + setup.num_chains * step_price(problem, setup.gradient, setup.batch_size)
     most = (int(rule.RUN_SECONDS / price) - setup.burn_in) // setup.thin
-    most = min(most, rule.GROWTH * setup.num_draws, held(problem, setup.num_chains))
+    most = min(most, rule.GROWTH * setup.num_draws, _predicted(setup.num_chains))
     return max(setup.num_draws, most)
 
 
-def most_at_once(plan: Plan, problem: Problem, *, on_disk: bool) -> int:
+def most_at_once(plan: Plan, *, on_disk: bool) -> int:
     """Draws of a chain that a run may hold; those beyond them make it drop every second one, or end where it is on disk.
 
     What more of them would tell is little beside what it costs to hold and to judge them.
     """
-    most = held(problem, plan.setup.num_chains)
+    most = _predicted(plan.setup.num_chains)
     most = most if on_disk else min(most, rule.GROWTH * plan.setup.num_draws)
     return max(plan.setup.num_draws, most)
 
 
 def most_kept(problem: Problem, chains: int) -> int:
     """Positions of a chain that a run gives back."""
-    return min(rule.DRAWS, max(FEWEST_DRAWS, rule.MOST_NUMBERS // (chains * problem.dimension)))
+    return min(rule.DRAWS, max(FEWEST_HELD // 2, rule.MOST_NUMBERS // (chains * problem.dimension)))

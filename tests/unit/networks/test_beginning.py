@@ -1,5 +1,6 @@
 """What is given back of a network's run: the draws after its beginning, by numbers and not as copies."""
 
+from dataclasses import replace
 from unittest.mock import Mock
 
 import jax.numpy as jnp
@@ -36,6 +37,23 @@ def test_the_last_two_thirds_are_given_back_up_to_the_last_draw(count, most):
     assert np.shares_memory(late.z, raw.z) and np.shares_memory(few.z, raw.z)
 
 
+@pytest.mark.parametrize(("most", "given"), [(100, 84), (6, 0)])
+def test_of_draws_whose_positions_are_not_all_held_those_that_are_are_given_back(most, given):
+    """The predictions of all of them are judged."""
+    setup = Setup(None, None, None, None, burn_in=0, thin=3, num_draws=200, starts=np.zeros((1, 1)))
+    whole, held = raw_of(250), np.arange(0, 250, 8)
+    raw = replace(whole, z=whole.z[::8], held=held)
+    late, plan, few = without_beginning(Plan(setup), raw, most, from_ask=not given)
+    assert late.step_size[0] == given and late.num_draws == 250 - given and late.z is None
+    numbers = few.z[:, 0, 0]
+    np.testing.assert_array_equal(few.step_size, numbers)
+    assert numbers[-1] == 248 and numbers[0] >= given and few.held is None
+    assert len(numbers) == len(held) - -(-given // 8) and plan.setup.thin == 3 * 8
+    assert (plan.setup.burn_in, plan.setup.num_draws) == (3 * numbers[0], len(numbers))
+    by_hand = Plan(replace(setup, starts=None))
+    assert without_beginning(by_hand, raw, 100).few.num_draws == len(held)
+
+
 def test_of_many_weights_the_last_draw_is_looked_at_for_the_support(monkeypatch):
     monkeypatch.setattr(outcome, "PIECE", 1)  # as if a draw had millions of numbers
     seen = []
@@ -43,4 +61,5 @@ def test_of_many_weights_the_last_draw_is_looked_at_for_the_support(monkeypatch)
     draws = sgld.Draws.of(jnp.zeros((2, 50)))
     z = np.arange(50.0)[None, :, None] * np.ones((2, 1, 1))
     outcome.within_support(Mock(Problem, array=np.asarray), draws, z)
-    assert seen[0].shape == (2, 4, 1) and seen[0][0, -1, 0] == 49
+    assert {z.shape for z in seen} == {(1, 1, 1)}
+    assert [float(z[0, 0, 0]) for z in seen] == 2 * [0, 16, 33, 49]

@@ -108,6 +108,17 @@ def test_moments_are_shown_as_they_are_so_far(tmp_path):
     assert whole.word() == f"finished: {draws.verdict}"
 
 
+def test_of_a_network_whose_positions_are_not_all_held_predictions_are_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr("sgld.run.execute.held", lambda *_: 50)
+    how = {"sampler": sgld.BAOA(), "gradient": sgld.Full()}
+    whole = stopped(tmp_path, PREDICTING, **how)
+    live = read_live(tmp_path / "live")
+    assert live.draws.shape[2] == 0 and live.predicted.shape[1] == live.count
+    assert live.word().startswith("predictions ") and live.agreement.wanted == 100
+    assert "of predictions" in as_page(live, "run") and as_lines(live)
+    assert whole.num_draws < 50
+
+
 def test_a_network_is_looked_at_by_its_predictions(tmp_path):
     stopped(tmp_path, PREDICTING, sampler=sgld.BAOA(), gradient=sgld.Full(), num_draws=3000)
     live = read_live(tmp_path / "live")

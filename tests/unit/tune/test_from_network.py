@@ -1,10 +1,12 @@
 """The plan of a network: metric, step and batches where the chains are, against closed forms."""
 
 import ast
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +16,14 @@ import pytest
 import sgld
 from sgld.approximate.find_map import optimise
 from sgld.deadline import deadline
+from sgld.draws.plan import Plan
+from sgld.draws.setup import Setup
 from sgld.probe.directions import stiffest
 from sgld.probe.layers import Layers
 from sgld.probe.predictions import predictions_of
 from sgld.probe.probe import Probe
 from sgld.problem.prepare import prepare
+from sgld.problem.problem import Problem
 from sgld.problem.request import Request
 from sgld.run import extend, loop
 from sgld.tune import from_network as path
@@ -106,8 +111,46 @@ def test_the_temperature_of_predictions_is_that_of_the_momentum_along_their_grad
     directions = problem.array(np.tile(np.eye(6)[1], (2, 1, 1)))
     probe = Probe(predictions_of(problem), directions, Layers.of(problem.layout), "momentum")
     momentum = problem.array(np.array([[3, 1, 1, 1, 1, 1], [0, 5, 1, 1, 1, 1]]))
-    found = probe.kinetic(problem, sgld.BAOA(), D, jnp.zeros((2, 6)), momentum, 1e-10, 1.0)
+    found = probe.kinetic(
+        problem, sgld.BAOA(), D, jnp.zeros((2, 6)), momentum, 1e-10, 1.0, jnp.int32(0)
+    )
     np.testing.assert_allclose(found, [[14 / 6, 1, 9], [29 / 6, 25, 0]], atol=1e-3)
+
+
+def test_of_many_weights_predictions_take_turns_and_every_row_has_its_turn(monkeypatch):
+    posterior, data = linear()
+    posterior = replace(posterior, predict=lambda b, row: row[0] @ b)
+    problem = prepare(posterior, data, FLAT)
+    D = sgld.Diagonal(np.array([4, 1, 2, 1, 1, 1], np.float32)).prepare(problem.layout)
+    directions = problem.array(np.tile(np.eye(6)[1], (2, 1, 1)))
+    probe = Probe(predictions_of(problem), directions, Layers.of(problem.layout), "momentum")
+    momentum, z = (
+        problem.array(np.array([[3, 1, 2, 1, -1, 1], [0, 5, 1, 1, 1, 1]])),
+        jnp.ones((2, 6)),
+    )
+    at = lambda draw: probe.kinetic(problem, sgld.BAOA(), D, z, momentum, 1e-10, 1.0, draw)  # noqa: E731
+    whole = at(jnp.int32(3))
+    along = np.asarray(probe.predictions.rows[0][:8]) * np.sqrt([4, 1, 2, 1, 1, 1])
+    speeds = (along @ np.asarray(momentum).T) ** 2 / np.sum(along**2, axis=1)[:, None]
+    np.testing.assert_allclose(whole[:, -1], speeds.mean(axis=0), rtol=1e-4)
+    monkeypatch.setattr("sgld.probe.probe.AT_ONCE", 0)
+    turns = np.array([at(jnp.int32(draw)) for draw in range(4)])
+    np.testing.assert_allclose(turns.mean(axis=0), whole, rtol=1e-5)
+    assert len(np.unique(turns[:, 0, -1])) == 4
+    np.testing.assert_array_equal(at(jnp.int32(5)), turns[1])
+
+
+def test_draws_of_many_weights_are_few_enough_to_cost_little():
+    """One of 1,006,510 weights took as long as 5 steps, and there was one every 5 steps."""
+    posterior, data = linear()
+    problem = prepare(posterior, data, FLAT)
+    setup = Setup(None, sgld.Minibatch(), None, None, batch_size=100)
+    assert lengths._least_thin(Plan(setup), problem, 100) == rule.least_thin(100) == 5
+    wide = replace(posterior, log_likelihood=lambda b, row: -0.5 * (row[1] - row[0] @ b[:6]) ** 2)
+    many = prepare(wide, data, np.zeros(10**5, np.float32))
+    thin = lengths._least_thin(Plan(setup), many, 100)
+    price = lengths.step_price(many, setup.gradient, 100)
+    assert thin > 5 and rule.PROBE_SHARE * thin * price >= lengths.PROBED * 10**5
 
 
 def test_the_noise_of_a_layer_is_its_batches_variance_in_the_metric():
@@ -247,24 +290,22 @@ def test_max_seconds_plans_fewer_steps(monkeypatch):
     assert short <= rule.LEAST_STEPS < long <= 60 * rule.RUN_SHARE / 0.0024 < whole
 
 
-@pytest.mark.parametrize("dimension", [200_000, 5_000])
-def test_with_max_seconds_time_ends_a_run_and_not_memory(monkeypatch, dimension):
+def test_with_max_seconds_time_ends_a_run_and_not_memory():
     """200,000 weights ended after 70 of 120 seconds, when 167 draws filled what there is of memory."""
-    monkeypatch.setattr(lengths, "PREDICTED", dimension)  # as if a draw had so many numbers
-    posterior, data = linear()
-    problem = prepare(posterior, data, FLAT)
-    monkeypatch.setattr(path, "_passes", lambda *_: 10)
-    plan = path.from_network(problem, ASK)
-    plan = replace(plan, setup=replace(plan.setup, step_size=lambda _: 1e-4))
-    ask = replace(ASK, max_seconds=120.0)
-    found = lengths.network_lengths(plan, problem, ask)
-    planned, most = found.setup.num_draws, lengths.held(problem, found.setup.num_chains)
-    assert (
-        planned >= 28 and most >= 5 * planned
-    )  # with a directory, which holds draws of one thinning
-    in_memory = lengths.most_at_once(found, problem, on_disk=False)
-    assert in_memory == min(most, rule.GROWTH * planned)
-    assert lengths.most_at_once(found, problem, on_disk=True) == most
+    plan = Plan(Setup(None, None, None, None, num_draws=750, num_chains=4))
+    assert lengths.most_at_once(plan, on_disk=True) > 40 * 750
+    assert lengths.most_at_once(plan, on_disk=False) == lengths.most_at_once(plan, on_disk=True)
+    few = replace(plan, setup=replace(plan.setup, num_draws=50))
+    assert lengths.most_at_once(few, on_disk=False) == rule.GROWTH * 50
+
+
+@pytest.mark.parametrize("d", [50, 10**5, 10**6])
+def test_positions_are_held_as_memory_allows_and_all_where_their_number_was_given(d):
+    problem = Mock(Problem, dimension=d)
+    room = lengths.held(problem, ASK, 4)
+    assert lengths.most_kept(problem, 4) <= room and 4 * d * room <= lengths.HELD
+    assert d < 10**6 or room >= 24
+    assert lengths.held(problem, replace(ASK, num_draws=1000), 4) == math.inf
 
 
 def test_a_run_with_max_seconds_goes_on_until_they_are_over(monkeypatch):
