@@ -188,7 +188,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: the speed of predictions without the metric", "probe/probe.py",
-        "along = D.pullback(jax.grad(predicted)(z, *row_and_key))", "along = jax.grad(predicted)(z, *row_and_key)",
+        "slope = D.pullback(jax.grad(predicted)(z, *row_and_key))", "slope = jax.grad(predicted)(z, *row_and_key)",
         PATH + "test_of_many_weights_predictions_take_turns_and_every_row_has_its_turn",
     ),
     Mutant(
@@ -200,6 +200,21 @@ NETWORKS = [
         "networks: what is measured at a draw of many weights is free", "tune/network_lengths.py",
         "    if SPEED_ROWS * d <= AT_ONCE:", "    if True:",
         PATH + "test_draws_of_many_weights_are_few_enough_to_cost_little",
+    ),
+    Mutant(
+        "networks: batches may warm predictions", "tune/from_network.py",
+        "    if heat <= rule.NOISY:", "    if True:",
+        PATH + "test_batches_that_warm_predictions_are_left_for_all_rows_where_there_is_time",
+    ),
+    Mutant(
+        "networks: the heat of predictions by the batch's mean", "tune/noise_of_predictions.py",
+        "D.pullback(g[0] - g[1])", "D.pullback(g[0])",
+        PATH + "test_the_heat_of_predictions_is_their_gradients_share_of_the_batches_variance",
+    ),
+    Mutant(
+        "networks: all rows whatever time there is", "tune/from_network.py",
+        "    if not affordable_path(whole, ask, h**0.5):", "    if False:",
+        PATH + "test_batches_that_warm_predictions_are_left_for_all_rows_where_there_is_time",
     ),
     Mutant(
         "networks: predictions may be as warm as they like", "diagnose/predictions.py",

@@ -29,7 +29,7 @@ from ..sampler.sgld import SGLD
 from .layers import Layers
 from .predictions import CLASSES, Predictions
 
-__all__ = ["Meter", "Probe", "meter_of"]
+__all__ = ["Meter", "Probe", "along", "meter_of"]
 
 SPEED_ROWS = 8  # of the probe rows, whose predictions' speeds are measured
 # numbers of their gradients at once, of a chain (of a million weights they are 128 MB of four chains, and most of what a
@@ -81,7 +81,7 @@ class Probe:
                 values = D.pullback(values)
             each = self.layers.means(values**2)
             stiff = jnp.mean((directions @ values) ** 2)
-            lengths, moves = self._along(problem, D, z, values, draw)
+            lengths, moves = along(self.predictions, problem, D, z, values, draw)
             felt = lengths > 0  # a row whose units are dead says nothing
             speeds = jnp.where(felt, moves**2 / jnp.where(felt, lengths, 1), 0)
             count = jnp.sum(felt, dtype=values.dtype)
@@ -94,31 +94,32 @@ class Probe:
         decay = jnp.exp(-2 * sampler.friction * jnp.sqrt(h))
         return (squares + (squares - T * (1 - decay)) / decay) / 2 / T
 
-    def _along(
-        self, problem: Problem, D: Any, z: Float[Array, " d"], values: Float[Array, " d"],
-        draw: Int[Array, ""],
-    ) -> tuple[Float[Array, " row"], Float[Array, " row"]]:  # fmt: skip
-        """|f_i' D^{1/2}|^2 and f_i' D^{1/2} values, f_i a prediction of each of some rows at z.
 
-        Of several numbers f_i is their sum with random weights.
-        """
-        rows = jax.tree.map(lambda leaf: leaf[:SPEED_ROWS], self.predictions.rows)
+def along(
+    predictions: Predictions, problem: Problem, D: Any, z: Float[Array, " d"],
+    values: Float[Array, " d"], draw: Int[Array, ""],
+) -> tuple[Float[Array, " row"], Float[Array, " row"]]:  # fmt: skip
+    """|f_i' D^{1/2}|^2 and f_i' D^{1/2} values, f_i a prediction of each of some rows at z.
 
-        def predicted(z: Array, row: Any, key: Array) -> Array:
-            alone = replace(self.predictions, rows=jax.tree.map(lambda leaf: leaf[None], row))
-            found = alone.at(problem.target, z)[0]
-            weights = jax.random.normal(key, found.shape, found.dtype)
-            if self.predictions.kind == CLASSES:
-                weights = weights - jnp.mean(weights)
-            return jnp.dot(weights, found)
+    Of several numbers f_i is their sum with random weights. `draw` says whose turn it is, where rows take turns.
+    """
+    rows = jax.tree.map(lambda leaf: leaf[:SPEED_ROWS], predictions.rows)
 
-        def one(row_and_key: tuple[Any, Array]) -> tuple[Array, Array]:
-            along = D.pullback(jax.grad(predicted)(z, *row_and_key))
-            return jnp.sum(along**2), along @ values
+    def predicted(z: Array, row: Any, key: Array) -> Array:
+        alone = replace(predictions, rows=jax.tree.map(lambda leaf: leaf[None], row))
+        found = alone.at(problem.target, z)[0]
+        weights = jax.random.normal(key, found.shape, found.dtype)
+        if predictions.kind == CLASSES:
+            weights = weights - jnp.mean(weights)
+        return jnp.dot(weights, found)
 
-        count = jax.tree.leaves(rows)[0].shape[0]
-        keys = jax.random.split(jax.random.key(0), count)
-        if count * z.size <= AT_ONCE:
-            return jax.vmap(one)((rows, keys))
-        turn = (draw * FEW + jnp.arange(min(FEW, count), dtype=draw.dtype)) % count
-        return jax.lax.map(one, jax.tree.map(lambda leaf: leaf[turn], (rows, keys)))
+    def one(row_and_key: tuple[Any, Array]) -> tuple[Array, Array]:
+        slope = D.pullback(jax.grad(predicted)(z, *row_and_key))
+        return jnp.sum(slope**2), slope @ values
+
+    count = jax.tree.leaves(rows)[0].shape[0]
+    keys = jax.random.split(jax.random.key(0), count)
+    if count * z.size <= AT_ONCE:
+        return jax.vmap(one)((rows, keys))
+    turn = (draw * FEW + jnp.arange(min(FEW, count), dtype=draw.dtype)) % count
+    return jax.lax.map(one, jax.tree.map(lambda leaf: leaf[turn], (rows, keys)))

@@ -75,7 +75,8 @@ def _of_network(problem: Problem, ask: Request, temperature: Schedule) -> Plan:
     else:
         plan = by_hand(problem, ask, Known(), float(temperature(0)))
     setup = replace(plan.setup, temperature=temperature, predictions=True)
-    notes = (*problem.posterior.notes, *_of_predict(problem), *_of_prior(problem))
+    own = plan.notes if by_itself else ()
+    notes = (*problem.posterior.notes, *own, *_of_predict(problem), *_of_prior(problem))
     plan = replace(plan, setup=setup, notes=notes)
     check_exchange(problem, plan, ask)
     plan = with_noise(plan, problem, ask)

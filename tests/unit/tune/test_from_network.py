@@ -30,6 +30,7 @@ from sgld.tune import from_network as path
 from sgld.tune import network_lengths as lengths
 from sgld.tune import network_price as prices
 from sgld.tune import network_rule as rule
+from sgld.tune import noise_of_predictions as heat
 
 FLAT = jnp.zeros(6)
 ROWS = 300
@@ -169,6 +170,51 @@ def test_the_noise_of_a_layer_is_its_batches_variance_in_the_metric():
     np.testing.assert_allclose(np.mean(draws), each.mean(), rtol=0.15)
 
 
+def test_the_heat_of_predictions_is_their_gradients_share_of_the_batches_variance():
+    posterior, (x, y) = linear()
+    problem = prepare(posterior, (x, y), FLAT).with_batches(10, "replacement")
+    scale = np.array([1, 2, 3, 1, 1, 1], np.float32)
+    D = sgld.Diagonal(scale).prepare(problem.layout)
+    z = problem.array(np.ones((8, 6)))
+    scores = (y - x.sum(1))[:, None] * x * np.sqrt(scale)
+    noise = ROWS**2 / 10 * np.cov(scores.T, bias=True)
+    along = np.asarray(predictions_of(problem).rows[0])[:8] * np.sqrt(scale)
+    V = np.mean(np.einsum("ri,ij,rj->r", along, noise, along) / np.sum(along**2, axis=1))
+    heats = [heat.heat_of_predictions(problem, sgld.Minibatch(), D, z, seed, 1e-3, 0.5) for seed in range(8)]  # fmt: skip
+    np.testing.assert_allclose(np.mean(heats), V * 1e-3, rtol=0.15)
+
+
+def test_batches_that_warm_predictions_are_left_for_all_rows_where_there_is_time(monkeypatch):
+    """Of 199,210 weights whose layers were at 1.01 predictions were at 20."""
+    posterior, data = linear()
+    problem = prepare(posterior, data, FLAT)
+    monkeypatch.setattr(rule, "FULL_SECONDS", 0.0)
+    monkeypatch.setattr(path, "_passes", lambda *_: 300)
+    monkeypatch.setattr(rule, "NOISY", math.inf)
+    noisy = path.from_network(problem, ASK)
+    assert isinstance(noisy.setup.gradient, sgld.Minibatch) and not noisy.notes
+    monkeypatch.setattr(rule, "NOISY", 0.0)
+    full = path.from_network(problem, ASK)
+    assert isinstance(full.setup.gradient, sgld.Full) and not full.notes
+    assert full.setup.batch_size == ROWS and full.setup.step_size(0) > noisy.setup.step_size(0)
+    monkeypatch.setattr(rule, "PATH", 1e12)
+    told = path.from_network(problem, ASK)
+    assert isinstance(told.setup.gradient, sgld.Minibatch)
+    assert "of 100 rows will warm predictions to a temperature of about 1" in told.notes[0]
+    given = path.from_network(problem, replace(ASK, batch_size=100))
+    assert isinstance(given.setup.gradient, sgld.Minibatch) and not given.notes
+
+
+def test_the_seconds_that_a_note_asks_for_are_enough():
+    posterior, data = linear()
+    problem = prepare(posterior, data, FLAT)
+    said = heat.warmed(problem, ASK, 100, 19.0, 1e-8)
+    seconds = float(said.split("max_seconds=")[1].split()[0])
+    assert "temperature of about 20" in said and not heat.affordable_path(problem, ASK, 1e-8)
+    assert heat.affordable_path(problem, replace(ASK, max_seconds=seconds), 1e-8)
+    assert not heat.affordable_path(problem, replace(ASK, max_seconds=seconds / 2), 1e-8)
+
+
 def planned(posterior, data, **given):
     return sgld.sample(
         posterior, data, FLAT, progress=False, **{"num_draws": 40, "max_steps": 400, **given}
@@ -189,6 +235,7 @@ def test_rows_that_are_affordable_are_all_taken_at_every_step():
 
 def test_else_the_step_is_the_largest_that_the_noise_allows(monkeypatch):
     monkeypatch.setattr(rule, "FULL_SECONDS", 0.0)
+    monkeypatch.setattr(rule, "NOISY", math.inf)
     posterior, data = linear()
     one, two = (planned(posterior, data, tolerance=t) for t in (0.01, 0.02))
     assert type(one.setup.gradient).__name__ == "Minibatch" and one.setup.batch_size == 100
