@@ -331,7 +331,10 @@ def test_estimators_are_unbiased_with_rows_that_are_in_every_batch(name):
     assert len(report.noise) == 11
 
 
-@pytest.mark.parametrize("few", [2**24, 4], ids=["few rows", "many rows"])
+@pytest.mark.parametrize(
+    "few",
+    [pytest.param(2**24, id="few rows", marks=pytest.mark.slow), pytest.param(4, id="many rows")],
+)
 @pytest.mark.parametrize("order", ORDERS)
 def test_rows_that_are_in_every_batch_are_certified(order, few, monkeypatch):
     """Of more rows than are counted one by one, too, and of more than have a mark each."""

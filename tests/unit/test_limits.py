@@ -141,7 +141,9 @@ def test_where_other_modes_have_had_their_share_of_the_time_draws_come_without_a
     assert run().verdict.word == "trusted"
 
 
-@pytest.mark.parametrize(("d", "shares"), [(3, (0.55, 0.7, 1.1)), (1001, (0.6,))])
+@pytest.mark.parametrize(
+    ("d", "shares"), [(3, (0.55, 0.7, 1.1)), pytest.param(1001, (0.6,), marks=pytest.mark.slow)]
+)
 def test_the_search_for_other_modes_is_left_in_its_middle(d, shares, monkeypatch):
     curved = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2) - 0.01 * jnp.sum(t**4))
     problem = prepare(curved, None, jnp.ones(d))
