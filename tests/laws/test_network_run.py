@@ -1,7 +1,5 @@
 """Runs that are judged by predictions: bits, resume, the clock, and the failures that must be caught."""
 
-import math
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -42,7 +40,6 @@ def run(**given):
 def batches(monkeypatch):
     """No budget for full gradients."""
     monkeypatch.setattr(rule, "FULL_SECONDS", 0.0)
-    monkeypatch.setattr(rule, "NOISY", math.inf)
 
 
 class Stopped(BaseException):

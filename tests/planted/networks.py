@@ -193,7 +193,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: of many weights the temperature of two predictions alone", "probe/probe.py",
-        "turn = (draw * FEW + ", "turn = (0 * draw + ",
+        "jax.random.fold_in(jax.random.key(1), draw)", "jax.random.key(1)",
         PATH + "test_of_many_weights_predictions_take_turns_and_every_row_has_its_turn",
     ),
     Mutant(
@@ -203,8 +203,8 @@ NETWORKS = [
     ),
     Mutant(
         "networks: batches may warm predictions", "tune/from_network.py",
-        "    if heat <= rule.NOISY:", "    if True:",
-        PATH + "test_batches_that_warm_predictions_are_left_for_all_rows_where_there_is_time",
+        "if heat > rule.NOISY else ()", "if heat > 1e3 else ()",
+        PATH + "test_batches_that_will_warm_predictions_are_told",
     ),
     Mutant(
         "networks: the heat of predictions by the batch's mean", "tune/noise_of_predictions.py",
@@ -212,9 +212,14 @@ NETWORKS = [
         PATH + "test_the_heat_of_predictions_is_their_gradients_share_of_the_batches_variance",
     ),
     Mutant(
-        "networks: all rows whatever time there is", "tune/from_network.py",
-        "    if not affordable_path(whole, ask, h**0.5):", "    if False:",
-        PATH + "test_batches_that_warm_predictions_are_left_for_all_rows_where_there_is_time",
+        "networks: of max_steps nothing is left for draws", "tune/network_lengths.py",
+        "thin = min(thin, max(1, span // least))", "thin = max(thin, max(1, span // least))",
+        PATH + "test_max_steps_leaves_draws_enough_of_many_weights",
+    ),
+    Mutant(
+        "networks: a damaged directory's positions are taken", "run/positions.py",
+        "        if wrong or few or", "        if False and wrong or few or",
+        "tests/unit/run/test_positions.py::test_a_directory_that_holds_other_positions_is_damaged",
     ),
     Mutant(
         "networks: predictions may be as warm as they like", "diagnose/predictions.py",
@@ -323,7 +328,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: memory ends a run whose time is not up", "tune/network_lengths.py",
-        "return 2 * rule.MOST_NUMBERS // (chains * PREDICTED)", "return 2 * rule.MOST_NUMBERS // (chains * PREDICTED) // 100",
+        "return max(FEWEST_HELD, 2 * rule.MOST_NUMBERS //", "return max(FEWEST_HELD, rule.MOST_NUMBERS // 50 //",
         PATH + "test_with_max_seconds_time_ends_a_run_and_not_memory",
     ),
     Mutant(

@@ -362,9 +362,4 @@ TORCH_DOOR = [
         "torch.func.functional_call(model, weights, arguments, named)",
         "tests/unit/torch_door/test_torch_sample_input.py::test_weights_in_several_places_are_one_and_the_model_is_left_as_it_is",
     ),
-    Mutant(
-        "torch: batches may warm predictions", "torch/tuning.py",
-        "if found.batch_size is None or heat_of_predictions(target, asked, found) <= rule.NOISY:", "if True:",
-        SAMPLE + "test_batches_that_warm_predictions_are_left_for_all_rows_where_there_is_time",
-    ),
 ]  # fmt: skip

@@ -46,7 +46,7 @@ MAX_VARIATION = 0.02
 MAX_SD_ERROR = 0.075  # half of what an sd that is `trusted` may be off by at most
 LEAST_SD = 0.01  # of a probability, which is promised within as much
 COLD, WARM, HOT = 0.97, 1.10, 1.15
-SEETHING = 3.0  # a temperature to which noise of batches brings a step that the library chose only for want of time
+SEETHING = 3.0  # a temperature to which no noise of gradients brings a step that the library chose
 MAX_SE = 0.03
 BATCHES = 10  # of a chain's draws, whose means give a temperature's standard error
 MOST_SPLITS = 8  # chains up to which all ways to halve them are taken
@@ -296,11 +296,7 @@ def _cold(t: Temperature) -> str:
 
 def _hot(t: Temperature, seen: Seen) -> str:
     seething = not seen.by_hand and t.value > SEETHING
-    first = (
-        "scale inputs and outcomes to sds near 1, give more time (max_seconds), or "
-        if seething
-        else ""
-    )
+    first = "scale inputs and outcomes to sds near 1, or " if seething else ""
     return (
         f"the kinetic temperature of {_called(t)} is {t.value:.2f} where 1 is right, so predictions spread too "
         f"far; {first}use {SMALLER[seen.by_hand]}."

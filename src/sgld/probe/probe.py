@@ -33,7 +33,7 @@ __all__ = ["Meter", "Probe", "along", "meter_of"]
 
 SPEED_ROWS = 8  # of the probe rows, whose predictions' speeds are measured
 # numbers of their gradients at once, of a chain (of a million weights they are 128 MB of four chains, and most of what a
-# draw costs); of more, at every draw those of FEW rows by turns
+# draw costs); of more, at every draw those of FEW rows by lot
 AT_ONCE, FEW = 2**18, 2
 
 Meter = Literal["momentum", "step"]
@@ -101,7 +101,7 @@ def along(
 ) -> tuple[Float[Array, " row"], Float[Array, " row"]]:  # fmt: skip
     """|f_i' D^{1/2}|^2 and f_i' D^{1/2} values, f_i a prediction of each of some rows at z.
 
-    Of several numbers f_i is their sum with random weights. `draw` says whose turn it is, where rows take turns.
+    Of several numbers f_i is their sum with random weights. `draw` says whose turn it is, where not all have theirs.
     """
     rows = jax.tree.map(lambda leaf: leaf[:SPEED_ROWS], predictions.rows)
 
@@ -121,5 +121,7 @@ def along(
     keys = jax.random.split(jax.random.key(0), count)
     if count * z.size <= AT_ONCE:
         return jax.vmap(one)((rows, keys))
-    turn = (draw * FEW + jnp.arange(min(FEW, count), dtype=draw.dtype)) % count
+    # by turns every second draw would tell of some alone
+    lot = jax.random.fold_in(jax.random.key(1), draw)
+    turn = jax.random.randint(lot, (FEW,), 0, count)
     return jax.lax.map(one, jax.tree.map(lambda leaf: leaf[turn], (rows, keys)))

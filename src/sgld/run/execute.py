@@ -223,7 +223,7 @@ def _attempt(
     kernel = make_kernel(problem, plan, ask.seed, host.keep, starts)
     most = most_positions = math.inf
     if setup.predictions and kernel.positions:
-        most = most_at_once(plan, on_disk=host.directory is not None)
+        most = most_at_once(plan, problem, on_disk=host.directory is not None)
         most_positions = held(problem, ask, setup.num_chains)
     raw = loop.run(
         kernel,

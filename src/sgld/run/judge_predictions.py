@@ -60,7 +60,9 @@ def without_beginning(plan: Plan, raw: Raw, most: int, *, from_ask: bool = False
         first = first_draw(burn_in, setup.thin, raw.num_draws)
     elif raw.held is None:
         return Late(raw, plan, raw)
-    every = 1 if raw.held is not None else -(-(raw.num_draws - first) // max(most, setup.num_draws))
+    held = raw.num_draws if raw.held is None else len(raw.held)
+    late = held - (first if raw.held is None else int(np.searchsorted(raw.held, first)))
+    every = -(-late // max(most, setup.num_draws))
     few, rows = where_held(raw, first, every)
     apart = int(rows[1] - rows[0]) if len(rows) > 1 else 1
     moved = replace(

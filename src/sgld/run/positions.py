@@ -80,6 +80,13 @@ class Positions:
             )
         self._put(z[left], expected)
 
+    def check(self, draws: int) -> None:
+        """Raises ValueError unless those of so many draws are held as `take` would hold them."""
+        few = self.every > 1 and self.count < 8  # half of the least room are there
+        wrong = self._values is not None and self.count != -(-draws // self.every)
+        if wrong or few or self.every & (self.every - 1):
+            raise ValueError(f"{self.count} positions of {draws} draws, every {self.every}-th")
+
     def drop_draws(self) -> None:
         """Every second draw is gone, and those that are left are counted anew."""
         if self.every > 1:

@@ -240,7 +240,8 @@ def _restored(
         pending = {k[len("pending_") :]: v for k, v in arrays.items() if k.startswith("pending_")}
         if pending:
             sink.take_back(sink.count, pending)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        sink.positions.check(sink.count)
+    except (LookupError, ArithmeticError, TypeError, ValueError, AttributeError) as error:
         raise RunError(
             f"{directory.path / 'checkpoint.npz'} is damaged: {error!r}; delete it to sample again from "
             "the first step."

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from ..errors import UsageError
@@ -221,21 +220,6 @@ class Target:
             found = self._each(lambda weights, rows, _: self.likelihood.outputs(weights, rows), z, batch)  # fmt: skip
         found = found.reshape(*found.shape[:2], -1).to(self.weights.dtype)
         return torch.log_softmax(found, -1) if self.likelihood.classes else found
-
-    def slopes(self, z: torch.Tensor, inputs: Inputs) -> list[torch.Tensor]:
-        """Gradients [chain, d] of a prediction of each of some rows; of several numbers, of their sum with random weights."""
-        at, batch = z.detach().requires_grad_(True), Batch(inputs, torch.empty(0), shared=True)
-        found = self._each(
-            lambda weights, rows, _: self.likelihood.outputs(weights, rows), at, batch
-        )
-        found = found.reshape(*found.shape[:2], -1).to(self.weights.dtype)
-        weights = torch.from_numpy(np.random.default_rng(0).standard_normal(found.shape[1:])).to(
-            found
-        )
-        if self.likelihood.classes:
-            weights = weights - weights.mean(1, keepdim=True)
-        sums = (found * weights).sum((0, 2))
-        return [torch.autograd.grad(one, at, retain_graph=True)[0] for one in sums]
 
     def _totals(self, z: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Minus the log likelihood of the batch, [chain]."""

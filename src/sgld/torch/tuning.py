@@ -23,7 +23,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from ..data.order import generator
 from ..pace import Work
 from ..probe.directions import FLOOR, ITERATIONS
-from ..probe.probe import SPEED_ROWS
 from ..tune import network_rule as rule
 from .dynamics import FRICTION, Motion, Order, State
 from .target import Target
@@ -31,10 +30,9 @@ from .target import Target
 __all__ = ["Asked", "Tuned", "generator_of", "price", "stiffest", "tuned"]
 
 DECAYS = 0.9, 0.999  # of Adam's moments
-TRIALS = 4  # of a step of all rows
 # seconds of a step: of its own, of a layer of the module, of a multiplication and addition
 STEP, LAYER, PRODUCT = 4e-4, 6e-5, {"cpu": 1e-10, "other": 2e-13}
-STARTS, ADAM, STAGE, NOISE, FULL = 11, 12, 13, 14, 19  # streams of the host's generator
+STARTS, ADAM, STAGE, NOISE = 11, 12, 13, 14  # streams of the host's generator
 
 
 @dataclass(frozen=True)
@@ -88,44 +86,7 @@ def tuned(target: Target, asked: Asked, until: float, elsewhere: bool = False) -
             if bool(lost.any()):  # curvature is larger where they went: the stage goes for nothing
                 caution *= rule.CAUTION
             z = torch.where(lost, z, state.z)
-    found = Tuned(z, root, h, batch_size)
-    if elsewhere or asked.batch_size is not None or asked.step_size is not None:
-        return found
-    return _without_noise(target, asked, found)
-
-
-def _without_noise(target: Target, asked: Asked, found: Tuned) -> Tuned:
-    """With all rows at every step, where noise of batches warms predictions and there is time: tune/noise_of_predictions."""
-    if found.batch_size is None or heat_of_predictions(target, asked, found) <= rule.NOISY:
-        return found
-    h = step_size(target, asked, found.root, found.z, None)
-    each = price(target, asked.chains, None)
-    if rule.seconds_of_path(h**0.5, each) > rule.seconds_for_path(asked.max_seconds):
-        return found
-    order = Order(target.rows, asked.chains, None, asked.seed, STAGE)
-    noise = generator_of(asked.seed, FULL, found.z.device)
-    for _ in range(TRIALS):
-        state = State(found.z, torch.zeros_like(found.z))
-        state = Motion(target, order, found.root, h, noise).moved(state, 0, rule.FULL_TRIAL)
-        if not bool((target.lost(state.z) | _fallen(target, found.z, state.z)).any()):
-            break
-        h *= rule.CAUTION
-    return Tuned(found.z, found.root, h, None)
-
-
-def heat_of_predictions(target: Target, asked: Asked, found: Tuned) -> float:
-    """Excess temperature of predictions by the noise of batches, as tune/noise_of_predictions."""
-    root, z = found.root, found.z
-    along = [root * slope for slope in target.slopes(z, target.rows.first(SPEED_ROWS).inputs)]
-    order = Order(target.rows, len(z), found.batch_size, asked.seed, NOISE)
-    V = torch.zeros_like(z[:, 0])
-    for pair in range(rule.PAIRS):
-        g, other = (target.gradient(z, order.at(2 * pair + i), order.scale) for i in (0, 1))
-        noise = root * (g - other)
-        for slope in along:
-            length = (slope**2).sum(1).clamp(min=1e-30)
-            V += (slope * noise).sum(1) ** 2 / length / (2 * rule.PAIRS * len(along))
-    return float(V.mean()) * found.h**0.5 / (2 * FRICTION)
+    return Tuned(z, root, h, batch_size)
 
 
 def _fallen(target: Target, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:

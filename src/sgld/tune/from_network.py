@@ -54,7 +54,7 @@ from .from_optimisers import optimised, starts_near
 from .kronecker import learnt_factors
 from .metric import settled
 from .network_price import UPDATED, affordable, step_price
-from .noise_of_predictions import affordable_path, heat_of_predictions, warmed
+from .noise_of_predictions import heat_of_predictions, warmed
 from .prior_starts import from_prior, prior_curvature
 
 __all__ = [
@@ -114,11 +114,8 @@ def from_network(problem: Problem, ask: Request) -> Plan:
     notes: tuple[str, ...] = ()
     with stage("step size"):
         found = tuned(problem, ask, sampler, gradient, ends, T)
-        noisy = isinstance(gradient, Minibatch) and isinstance(sampler, BAOA)
-        if noisy and is_auto(ask.gradient) and is_auto(ask.batch_size):
-            full, notes = _without_noise(problem, whole, ask, sampler, gradient, found, T)
-            if full is not None:
-                gradient, problem, found = Full(), whole, full
+        if isinstance(gradient, Minibatch) and isinstance(sampler, BAOA) and T > 0:
+            notes = _of_heat(problem, ask, float(sampler.friction), gradient, found, T)
     setup = Setup(
         sampler, gradient, found.D, as_schedule(found.h, "step_size"), *problem.batches,
         starts=np.asarray(found.z, np.float64), predictions=True,
@@ -126,21 +123,15 @@ def from_network(problem: Problem, ask: Request) -> Plan:
     return Plan(setup, num_data=problem.num_data, notes=notes)
 
 
-def _without_noise(
-    problem: Problem, whole: Problem, ask: Request, sampler: BAOA, gradient: Any, found: Tuned, T: float
-) -> tuple[Tuned | None, tuple[str, ...]]:  # fmt: skip
-    """The step of all rows, where noise of batches warms predictions and there is time; else a note where there is not."""
-    z, D, friction, size = found.z, found.D, float(sampler.friction), problem.source.batch_size
-    matrix = settled(D, problem, z[0])
-    heat = heat_of_predictions(problem, gradient, matrix, z, ask.seed, found.h**0.5, friction)
-    if heat <= rule.NOISY:
-        return None, ()
-    h = step_size(whole, sampler, Full(), matrix, z, ask)
-    if not affordable_path(whole, ask, h**0.5):
-        return None, (warmed(whole, ask, size, heat, h**0.5),)
-    return Tuned(
-        z, D, _tried(whole, ask, sampler, Full(), matrix, z, h, T, (0, rule.FULL_TRIAL, 1))
-    ), ()
+def _of_heat(
+    problem: Problem, ask: Request, friction: float, gradient: Any, found: Tuned, T: float
+) -> tuple[str, ...]:
+    """A note where noise of batches warms predictions; nothing where the time for tuning is over."""
+    if agreed(time.monotonic() > past(rule.TUNED_BY)):
+        return ()
+    matrix, delta = settled(found.D, problem, found.z[0]), found.h**0.5
+    heat = heat_of_predictions(problem, gradient, matrix, found.z, ask.seed, delta, friction) / T
+    return (warmed(problem.source.batch_size, heat),) if heat > rule.NOISY else ()
 
 
 def optimiser_ends(problem: Problem, ask: Request, elsewhere: bool = False) -> np.ndarray:
@@ -221,21 +212,12 @@ def tuned(
         z = jnp.where(lost[:, None], z, new)
         if enough(z):
             return Tuned(z, D, h)
-    stretch = (stages, steps, stages)
-    return Tuned(z, D, _tried(problem, ask, sampler, gradient, matrix, z, h, T, stretch))
-
-
-def _tried(
-    problem: Problem, ask: Request, sampler: Any, gradient: Any, matrix: Any, z: Array, h: float,
-    T: float, stretch: tuple[int, int, int],
-) -> float:  # fmt: skip
-    """h, or so much less that chains which move there, and stay where they were, are not lost."""
-    for _ in range(TRIALS):
-        end = moved(problem, ask, sampler, gradient, matrix, z, h, T, stretch)
+    for _ in range(TRIALS):  # chains that move there, and stay where they were
+        end = moved(problem, ask, sampler, gradient, matrix, z, h, T, (stages, steps, stages))
         if not bool(_lost(problem, z, end, T).any()):
             break
         h *= rule.CAUTION
-    return h
+    return Tuned(z, D, h)
 
 
 def _lost(problem: Problem, old: Array, new: Array, T: float) -> Bool[Array, " chain"]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import jax
+
 from ..draws.plan import Plan
 from ..gradient.full import Full
+from ..probe.predictions import predictions_of
 from ..probe.probe import AT_ONCE, SPEED_ROWS
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
@@ -20,7 +23,7 @@ SHARED = 5e-6  # seconds of a step, whatever the model
 # numbers of positions there is room for, and draws of a chain in any case: from half of them to all are held, of which a
 # third is burn-in. Of 1,006,510 weights a run then has 1.5 GB at its peak
 HELD, FEWEST_HELD = 3 * 2**25, 24
-PREDICTED = 1024  # numbers of a draw that predictions are, about
+PREDICTED = 1024  # numbers beside a position that a draw has at least, about
 # seconds of a number of a position at a draw, where single rows' gradients are longer than caches (probe/probe.py): of
 # 253,260 and 1,006,510 weights a draw took as long as .9 steps of 100 rows
 PROBED = 1.2e-8
@@ -41,11 +44,11 @@ def network_lengths(plan: Plan, problem: Problem, ask: Request) -> Plan:
     burn_in = burn_in if is_auto(ask.burn_in) else int(ask.burn_in)
     num_draws = min(rule.DRAWS, span) if is_auto(ask.num_draws) else int(ask.num_draws)
     rows = problem.num_data if isinstance(setup.gradient, Full) else setup.batch_size or 1
-    thin = (
-        int(ask.thin)
-        if not is_auto(ask.thin)
-        else max(_least_thin(plan, problem, rows), span // num_draws)
-    )
+    thin = max(_least_thin(plan, problem, rows), span // num_draws)
+    if ask.max_steps is not None:
+        least = rule.FEWEST_LATE if is_auto(ask.num_draws) else num_draws
+        thin = min(thin, max(1, span // least))
+    thin = thin if is_auto(ask.thin) else int(ask.thin)
     if is_auto(ask.num_draws):
         num_draws = min(num_draws, max(1, span // thin))
     if ask.max_steps is not None:
@@ -70,9 +73,11 @@ def held(problem: Problem, ask: Request, chains: int) -> float:
     return max(FEWEST_HELD, HELD // (chains * problem.dimension))
 
 
-def _predicted(chains: int) -> int:
+def _predicted(problem: Problem, chains: int) -> int:
     """Draws of a chain for whose predictions there is."""
-    return 2 * rule.MOST_NUMBERS // (chains * PREDICTED)
+    predictions = predictions_of(problem)
+    found = jax.eval_shape(lambda z: predictions.at(problem.target, z), problem.start)
+    return max(FEWEST_HELD, 2 * rule.MOST_NUMBERS // (chains * max(PREDICTED, found.size)))
 
 
 def most_draws(plan: Plan, problem: Problem) -> int:
@@ -80,16 +85,16 @@ def most_draws(plan: Plan, problem: Problem) -> int:
     setup = plan.setup
     price = SHARED + setup.num_chains * step_price(problem, setup.gradient, setup.batch_size)
     most = (int(rule.RUN_SECONDS / price) - setup.burn_in) // setup.thin
-    most = min(most, rule.GROWTH * setup.num_draws, _predicted(setup.num_chains))
+    most = min(most, rule.GROWTH * setup.num_draws, _predicted(problem, setup.num_chains))
     return max(setup.num_draws, most)
 
 
-def most_at_once(plan: Plan, *, on_disk: bool) -> int:
+def most_at_once(plan: Plan, problem: Problem, *, on_disk: bool) -> int:
     """Draws of a chain that a run may hold; those beyond them make it drop every second one, or end where it is on disk.
 
     What more of them would tell is little beside what it costs to hold and to judge them.
     """
-    most = _predicted(plan.setup.num_chains)
+    most = _predicted(problem, plan.setup.num_chains)
     most = most if on_disk else min(most, rule.GROWTH * plan.setup.num_draws)
     return max(plan.setup.num_draws, most)
 

@@ -19,9 +19,7 @@ __all__ = [
     "least_thin",
     "most_fallen",
     "num_directions",
-    "seconds_for_path",
     "seconds_of",
-    "seconds_of_path",
 ]
 
 BATCH_SIZE = 100
@@ -62,13 +60,8 @@ FROM_PRIOR = (
     2**14
 )  # parameters up to which some begin there: of more, init is as good a draw of a prior as any
 OTHERS_SEED = 7919  # added to the run's
-# excess temperature of predictions by noise of batches, from which on all rows are taken where there is time: for steps that
-# take chains so far, in units of delta, in a share of max_seconds
-NOISY, PATH, PATH_SHARE = 0.15, 4.0, 0.6
-PAIRS, FULL_TRIAL = (
-    16,
-    10,
-)  # of batches, of which that temperature is measured; steps of all rows that are tried
+# excess temperature of predictions by noise of batches, from which on it is told; pairs of batches of which it is measured
+NOISY, PAIRS = 0.15, 8
 STRETCHES, STRETCH_STEPS = 8, 100  # after the stages; predictions are looked at after half of them
 
 
@@ -104,16 +97,6 @@ def burn_in_and_span(rate: float, most: int) -> tuple[int, int]:
 def least_thin(rows: int) -> int:
     """Steps of a draw, each over so many rows, that its predictions cost little beside."""
     return math.ceil(64 / (3 * PROBE_SHARE * rows))
-
-
-def seconds_of_path(delta: float, price: float) -> float:
-    """Of steps of `price` that take chains as far as predictions forget."""
-    return max(LEAST_STEPS, math.ceil(PATH / delta)) * price
-
-
-def seconds_for_path(max_seconds: float | None) -> float:
-    """Those that there are."""
-    return RUN_SECONDS if max_seconds is None else PATH_SHARE * max_seconds
 
 
 def most_fallen(dimension: int, T: float) -> float:

@@ -56,6 +56,16 @@ def test_parts_that_are_put_back_are_the_whole():
         back.put_back(few.between(0, 130)[0], of(0, 1))
 
 
+def test_a_directory_that_holds_other_positions_is_damaged():
+    found, count = taken(32, [100])
+    found.check(count)
+    for every, held in ((2**40, 1), (3, 34), (4, 24), (4, 26)):
+        found.every, found.count = every, held
+        with pytest.raises(ValueError, match="positions of 100 draws"):
+            found.check(count)
+    Positions(32).check(count)  # of a run that holds none
+
+
 @pytest.mark.parametrize("room", [8, 1000])
 def test_where_every_second_draw_is_dropped_those_left_are_counted_anew(room):
     found, _ = taken(room, [100])

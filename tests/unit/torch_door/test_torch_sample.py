@@ -22,7 +22,6 @@ from torch_parts import F, linear, squares  # noqa: E402
 import sgld.torch as st  # noqa: E402
 from sgld import stages  # noqa: E402
 from sgld.torch import chains as torch_chains  # noqa: E402
-from sgld.torch import tuning  # noqa: E402
 from sgld.torch.dynamics import Order, State, baoa, kinetic  # noqa: E402
 from sgld.torch.likelihood import checked  # noqa: E402
 from sgld.torch.prior import prior_of  # noqa: E402
@@ -31,12 +30,10 @@ from sgld.torch.target import Target, Weights  # noqa: E402
 from sgld.torch.tuning import (  # noqa: E402
     Asked,
     _optimised,
-    heat_of_predictions,
     metric,
     starts,
     stiffest,
 )
-from sgld.tune import network_rule as rule  # noqa: E402
 
 
 def target_of(model, loss, data, prior=None):
@@ -183,30 +180,6 @@ class Branches(torch.nn.Module):
 
     def forward(self, x):
         return self.linear(x) if float(self.linear.bias.detach()) < 1e9 else x
-
-
-def test_batches_that_warm_predictions_are_left_for_all_rows_where_there_is_time(monkeypatch):
-    """As in JAX: the heat is the share of the batches' variance that is along gradients of predictions."""
-    model, data, *_ = linear()
-    target = target_of(model, squares, data)
-    x, y = (a.numpy() for a in data)
-    design, batch = np.column_stack([x, np.ones(len(x))]), 10
-    z, root = torch.ones(8, design.shape[1]), torch.linspace(0.5, 1.5, design.shape[1])
-    scores = (y.reshape(-1) - design.sum(1))[:, None] * design * root.numpy()
-    noise = len(x) ** 2 / batch * np.cov(scores.T)
-    along = design[:8] * root.numpy()
-    V = np.mean(np.einsum("ri,ij,rj->r", along, noise, along) / np.sum(along**2, axis=1))
-    asked = Asked(8, 0, 0.05, None, None, None, None, None, None)
-    found = tuning.Tuned(z, root, 1e-6, batch)
-    heats = [heat_of_predictions(target, replace(asked, seed=seed), found) for seed in range(6)]
-    np.testing.assert_allclose(np.mean(heats), V * 1e-3 / 2, rtol=0.2)
-    monkeypatch.setattr(rule, "NOISY", math.inf)
-    assert tuning._without_noise(target, asked, found) is found
-    monkeypatch.setattr(rule, "NOISY", 0.0)
-    full = tuning._without_noise(target, asked, found)
-    assert full.batch_size is None and full.h > found.h
-    monkeypatch.setattr(rule, "PATH", 1e12)
-    assert tuning._without_noise(target, asked, found) is found
 
 
 def test_a_module_that_vmap_cannot_take_is_called_chain_by_chain():

@@ -135,10 +135,12 @@ def test_of_many_weights_predictions_take_turns_and_every_row_has_its_turn(monke
     speeds = (along @ np.asarray(momentum).T) ** 2 / np.sum(along**2, axis=1)[:, None]
     np.testing.assert_allclose(whole[:, -1], speeds.mean(axis=0), rtol=1e-4)
     monkeypatch.setattr("sgld.probe.probe.AT_ONCE", 0)
-    turns = np.array([at(jnp.int32(draw)) for draw in range(4)])
-    np.testing.assert_allclose(turns.mean(axis=0), whole, rtol=1e-5)
-    assert len(np.unique(turns[:, 0, -1])) == 4
-    np.testing.assert_array_equal(at(jnp.int32(5)), turns[1])
+    turns = np.array(
+        [at(jnp.int32(draw)) for draw in range(0, 600, 2)]
+    )  # every second may be dropped
+    np.testing.assert_allclose(turns.mean(axis=0), whole, rtol=0.15)
+    assert len(np.unique(turns[:, 0, -1])) > 20
+    np.testing.assert_array_equal(at(jnp.int32(4)), turns[2])
 
 
 def test_draws_of_many_weights_are_few_enough_to_cost_little():
@@ -180,39 +182,36 @@ def test_the_heat_of_predictions_is_their_gradients_share_of_the_batches_varianc
     noise = ROWS**2 / 10 * np.cov(scores.T, bias=True)
     along = np.asarray(predictions_of(problem).rows[0])[:8] * np.sqrt(scale)
     V = np.mean(np.einsum("ri,ij,rj->r", along, noise, along) / np.sum(along**2, axis=1))
-    heats = [heat.heat_of_predictions(problem, sgld.Minibatch(), D, z, seed, 1e-3, 0.5) for seed in range(8)]  # fmt: skip
+    heats = [heat.heat_of_predictions(problem, sgld.Minibatch(), D, z, seed, 1e-3, 0.5) for seed in range(20)]  # fmt: skip
     np.testing.assert_allclose(np.mean(heats), V * 1e-3, rtol=0.15)
 
 
-def test_batches_that_warm_predictions_are_left_for_all_rows_where_there_is_time(monkeypatch):
+def test_batches_that_will_warm_predictions_are_told(monkeypatch):
     """Of 199,210 weights whose layers were at 1.01 predictions were at 20."""
     posterior, data = linear()
     problem = prepare(posterior, data, FLAT)
     monkeypatch.setattr(rule, "FULL_SECONDS", 0.0)
     monkeypatch.setattr(path, "_passes", lambda *_: 300)
-    monkeypatch.setattr(rule, "NOISY", math.inf)
-    noisy = path.from_network(problem, ASK)
-    assert isinstance(noisy.setup.gradient, sgld.Minibatch) and not noisy.notes
-    monkeypatch.setattr(rule, "NOISY", 0.0)
-    full = path.from_network(problem, ASK)
-    assert isinstance(full.setup.gradient, sgld.Full) and not full.notes
-    assert full.setup.batch_size == ROWS and full.setup.step_size(0) > noisy.setup.step_size(0)
-    monkeypatch.setattr(rule, "PATH", 1e12)
-    told = path.from_network(problem, ASK)
-    assert isinstance(told.setup.gradient, sgld.Minibatch)
-    assert "of 100 rows will warm predictions to a temperature of about 1" in told.notes[0]
-    given = path.from_network(problem, replace(ASK, batch_size=100))
-    assert isinstance(given.setup.gradient, sgld.Minibatch) and not given.notes
+    monkeypatch.setattr(path, "heat_of_predictions", lambda *_: 19.0)
+    told = path.from_network(problem, ASK).notes
+    assert "of 100 rows will warm predictions to a temperature of 20 or more, where 1" in told[0]
+    cold = path.from_network(problem, replace(ASK, temperature=2.0)).notes
+    assert "temperature of 10.5 or more, where 1 is" in cold[0]
+    for heat_found in (0.1, math.nan):
+        monkeypatch.setattr(path, "heat_of_predictions", lambda *_, found=heat_found: found)
+        assert path.from_network(problem, ASK).notes == ()
 
 
-def test_the_seconds_that_a_note_asks_for_are_enough():
+def test_max_steps_leaves_draws_enough_of_many_weights(monkeypatch):
+    monkeypatch.setattr(lengths, "_least_thin", lambda *_: 17)
     posterior, data = linear()
     problem = prepare(posterior, data, FLAT)
-    said = heat.warmed(problem, ASK, 100, 19.0, 1e-8)
-    seconds = float(said.split("max_seconds=")[1].split()[0])
-    assert "temperature of about 20" in said and not heat.affordable_path(problem, ASK, 1e-8)
-    assert heat.affordable_path(problem, replace(ASK, max_seconds=seconds), 1e-8)
-    assert not heat.affordable_path(problem, replace(ASK, max_seconds=seconds / 2), 1e-8)
+    monkeypatch.setattr(path, "_passes", lambda *_: 10)
+    plan = path.from_network(problem, ASK)
+    given = replace(ASK, max_steps=1000, num_draws=100)
+    assert lengths.network_lengths(plan, problem, given).setup.num_draws == 100
+    few = lengths.network_lengths(plan, problem, replace(ASK, max_steps=80)).setup
+    assert few.num_draws >= 20 and few.thin < 17
 
 
 def planned(posterior, data, **given):
@@ -235,7 +234,6 @@ def test_rows_that_are_affordable_are_all_taken_at_every_step():
 
 def test_else_the_step_is_the_largest_that_the_noise_allows(monkeypatch):
     monkeypatch.setattr(rule, "FULL_SECONDS", 0.0)
-    monkeypatch.setattr(rule, "NOISY", math.inf)
     posterior, data = linear()
     one, two = (planned(posterior, data, tolerance=t) for t in (0.01, 0.02))
     assert type(one.setup.gradient).__name__ == "Minibatch" and one.setup.batch_size == 100
@@ -339,11 +337,16 @@ def test_max_seconds_plans_fewer_steps(monkeypatch):
 
 def test_with_max_seconds_time_ends_a_run_and_not_memory():
     """200,000 weights ended after 70 of 120 seconds, when 167 draws filled what there is of memory."""
+    posterior, data = linear()
+    problem = prepare(posterior, data, FLAT)
     plan = Plan(Setup(None, None, None, None, num_draws=750, num_chains=4))
-    assert lengths.most_at_once(plan, on_disk=True) > 40 * 750
-    assert lengths.most_at_once(plan, on_disk=False) == lengths.most_at_once(plan, on_disk=True)
+    most = lengths.most_at_once(plan, problem, on_disk=True)
+    assert 40 * 750 < most == lengths.most_at_once(plan, problem, on_disk=False)
     few = replace(plan, setup=replace(plan.setup, num_draws=50))
-    assert lengths.most_at_once(few, on_disk=False) == rule.GROWTH * 50
+    assert lengths.most_at_once(few, problem, on_disk=False) == rule.GROWTH * 50
+    wide = replace(posterior, predict=lambda b, row: row[0] @ b * jnp.ones(64))
+    fewer = lengths.most_at_once(plan, prepare(wide, data, FLAT), on_disk=True)
+    assert fewer == most * 1024 // 4096
 
 
 @pytest.mark.parametrize("d", [50, 10**5, 10**6])
