@@ -137,7 +137,7 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """
     short, choices = str(name)[:MOST_QUOTED], list(choices)
     close = [choice for choice in choices if choice.casefold() == short.casefold()]
-    close = close or difflib.get_close_matches(short, choices, n=1, cutoff=0.5)
+    close = close or difflib.get_close_matches(short, choices, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

@@ -33,6 +33,8 @@ DRAWING = {
     **dict.fromkeys(("progress_bar", "progressbar", "verbose"), "progress"),
     **dict.fromkeys(("thinning", "thin_by"), "thin"),
     **dict.fromkeys(("minibatch_size", "subsample_size"), "batch_size"),
+    **dict.fromkeys(("run_dir", "output_dir", "save_dir"), "path"),
+    **dict.fromkeys(("epochs", "num_epochs", "num_steps", "n_steps"), "max_steps"),
 }
 
 

@@ -23,7 +23,7 @@ LONGEST_LINE = 100  # letters of a line of code that is shown
 
 
 @contextlib.contextmanager
-def of_the_user(name: str, compiled: bool = True) -> Iterator[None]:
+def of_the_user(name: str, compiled: bool = True, remedy: str = COMPILED) -> Iterator[None]:
     """What a user's function raises, as a UsageError that shows their own line; `compiled` by JAX, or as it is."""
     try:
         yield
@@ -32,7 +32,7 @@ def of_the_user(name: str, compiled: bool = True) -> Iterator[None]:
     except Exception as error:
         raise UsageError(
             f"{name} raised {type(error).__name__} ({first_line(error)}){_their_line(error)}"
-            + (f"; {COMPILED}" if compiled else "; mend it there.")
+            + (f"; {remedy}" if compiled else "; mend it there.")
         ) from error
 
 

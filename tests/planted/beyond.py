@@ -33,8 +33,8 @@ BEYOND_BUGS = [
     Mutant(
         "energies: rounding counts as a fault",
         "gaussian/belonging.py",
-        "LARGEST + _rounding(problem, zs, center), before",
-        "LARGEST, before",
+        "LARGEST + rounding(lines) +",
+        "LARGEST +",
         BEYOND + "test_rounding_is_no_fault",
     ),
     Mutant(

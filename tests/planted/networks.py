@@ -3,6 +3,10 @@
 from .mutant import Mutant
 
 BEGINNING = "tests/unit/networks/test_beginning.py::"
+AGAIN = "tests/unit/networks/test_looked_again.py::"
+SEEN_BESIDE = (
+    "tests/unit/diagnose/test_predictions.py::test_rules_of_what_is_seen_beside_the_probe_rows"
+)
 OTHER = "tests/unit/diagnose/test_other_starts.py::"
 PATH = "tests/unit/tune/test_from_network.py::"
 KRONECKER = "tests/unit/preconditioner/test_kronecker.py::"
@@ -60,8 +64,13 @@ NETWORKS = [
         "tests/unit/test_contract.py::test_one_that_draws_random_numbers",
     ),
     Mutant(
-        "networks: what predict raises is JAX's", "draws/draws.py",
-        "            jax.eval_shape(jax.vmap(jax.vmap(of_x)), self.position)", "            pass",
+        "networks: a part's draws fit any trunk", "draws/stored.py",
+        "    if None not in (before, now) and before != now:\n", "    if False:\n",
+        "tests/unit/networks/test_part.py::test_draws_of_a_part_are_not_put_onto_another_trunk",
+    ),
+    Mutant(
+        "networks: what predict raises is JAX's", "draws/prediction.py",
+        "        jax.eval_shape(jax.vmap(jax.vmap(of_x)), draws.position)", "        pass",
         "tests/unit/networks/test_said.py::test_rows_of_another_width_are_told_with_the_users_line",
     ),
     Mutant(
@@ -228,7 +237,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: other starts count wherever an optimiser was caught", "diagnose/other_starts.py",
-        "predicted) & matters)", "predicted))",
+        "predicted) & self.matters)", "predicted))",
         OTHER + "test_starts_that_are_apart_and_matter_are_counted",
     ),
     Mutant(
@@ -273,8 +282,49 @@ NETWORKS = [
     ),
     Mutant(
         "networks: nobody looks for other starts", "run/judge_predictions.py",
-        'if verdict.word in ("trusted", "unknown"):', "if not verdict.word:",
+        "    if verdict.word in GOOD:\n        seen, verdict", "    if not verdict.word:\n        seen, verdict",
         OTHER + "test_chains_that_began_at_one_of_two_functions",
+    ),
+    Mutant(
+        "networks: gradients of another function are not looked for", "run/judge_predictions.py",
+        "misses=0.0 if seen.exact else misses_of_gradients(problem, z)", "misses=0.0",
+        AGAIN + "test_a_run_by_another_functions_gradients_is_not_trusted",
+    ),
+    Mutant(
+        "networks: another function's gradients are trusted", "diagnose/predictions.py",
+        "if seen.misses > belonging.LARGEST:", "if seen.misses < 0:",
+        SEEN_BESIDE,
+    ),
+    Mutant(
+        "networks: many kinks are taken for jumps", "gaussian/belonging.py",
+        "OF_RISES = 0.01", "OF_RISES = 0.0",
+        AGAIN + "test_gradients_of_networks_belong_to_their_densities",
+    ),
+    Mutant(
+        "networks: other rows are those that are probed", "run/looked_again.py",
+        "others(len(jax.tree.leaves(found.rows)[0]), problem.num_data, gradients)",
+        "np.arange(len(jax.tree.leaves(found.rows)[0]))",
+        AGAIN + "test_a_few_rows_without_a_probe_row_in_which_chains_stand_apart_are_seen",
+    ),
+    Mutant(
+        "networks: the rows furthest apart are not those looked at again", "diagnose/other_rows.py",
+        "np.argsort(-each, kind=\"stable\")", "np.argsort(each, kind=\"stable\")",
+        "tests/unit/diagnose/test_other_rows.py",
+    ),
+    Mutant(
+        "networks: other starts may be unlike at one row", "diagnose/predictions.py",
+        "return max(unlike, seen.rows_unlike)", "return unlike",
+        SEEN_BESIDE,
+    ),
+    Mutant(
+        "networks: chains that began at one place are trusted by themselves", "diagnose/predictions.py",
+        "if seen.one_place and seen.others is None:", "if False:",
+        "tests/unit/diagnose/test_predictions.py::test_chains_that_began_at_one_place_are_trusted_where_others_were_looked_for",
+    ),
+    Mutant(
+        "networks: half the step settles what it does not look for", "diagnose/halved.py",
+        " or first.reasons[:1] in ((ALONE,), (UNLOOKED,))", "",
+        "tests/unit/diagnose/test_predictions.py::test_chains_that_began_at_one_place_are_trusted_where_others_were_looked_for",
     ),
     Mutant(
         "networks: a weight alone begins at one place in all chains", "tune/from_optimisers.py",

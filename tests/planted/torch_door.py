@@ -15,6 +15,7 @@ VALUES = ENSEMBLE + "test_values_are_those_of_the_mixture"
 
 SAMPLE = "tests/unit/torch_door/test_torch_sample.py::"
 FILES = "tests/unit/torch_door/test_torch_sample_files.py::"
+RESUME = "tests/unit/torch_door/test_torch_resume.py::"
 INPUT = "tests/unit/torch_door/test_torch_sample_input.py::"
 
 NOTICED = "tests/unit/torch_door/test_torch_noticed.py::"
@@ -195,7 +196,7 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch sample: the metric without the prior", "torch/tuning.py",
-        "(squares + target.prior.precision(z).mean(0))", "(squares + 0)",
+        "(squares + target.prior.narrowness(z).mean(0))", "(squares + 0)",
         SAMPLE + "test_metric_and_stiffest_direction_are_those_of_the_hessian",
     ),
     Mutant(
@@ -229,13 +230,44 @@ TORCH_DOOR = [
         FILES + "test_a_killed_run_goes_on_bit_for_bit",
     ),
     Mutant(
+        "torch sample: a resumed run decides at the draws it was stopped with", "torch/chains.py",
+        "        self._paced = self.step,", "        self.wanted = max(self.lengths.num_draws, self.record.count)\n        self._paced = self.step,",
+        RESUME + "test_lengths_left_open_end_where_they_would_have[open]",
+    ),
+    Mutant(
+        "torch sample: a resumed run tries as many steps again", "torch/run_files.py",
+        '("wanted", "began", "step", "tried")', '("wanted", "began", "step")',
+        RESUME + "test_lengths_left_open_end_where_they_would_have[open]",
+    ),
+    Mutant(
+        "torch sample: chains that all failed go on to the end of a piece", "torch/chains.py",
+        "while self.step < end and self.healthy.size:", "while self.step < end:",
+        RESUME + "test_lengths_left_open_end_where_they_would_have[failed]",
+    ),
+    Mutant(
+        "torch sample: a run killed while it tuned starts around other weights", "torch/sample.py",
+        "rows, weights, law, start)", "rows, weights, law)",
+        RESUME + "test_a_run_killed_while_it_tunes_tunes_anew",
+    ),
+    Mutant(
+        "torch sample: what a run was begun with goes with the run that it replaces", "draws/run_directory.py",
+        "            remove(self.path / NEXT)\n            remove(self.path / GIVEN)\n        remove",
+        "            remove(self.path / NEXT)\n        remove(self.path / GIVEN)\n        remove",
+        RESUME + "test_a_run_killed_before_its_first_draw_begins_anew",
+    ),
+    Mutant(
+        "torch sample: a checkpoint of another release is read", "torch/run_files.py",
+        '("kinetic" in arrays and arrays["kinetic"].shape[2:] != columns)', "not columns",
+        RESUME + "test_a_run_of_another_release_is_refused",
+    ),
+    Mutant(
         "torch sample: a run goes on with other rows", "torch/run_files.py",
         "if begun.get(name) != value:", 'if name != "rows" and begun.get(name) != value:',
         FILES + "test_other_rows_or_another_trunk_do_not_go_on",
     ),
     Mutant(
         "torch sample: what stands in a directory goes with a call that is refused", "torch/run_files.py",
-        "if failed and self._new is not None:", "if failed:",
+        "if failed and self._new:", "if failed:",
         FILES + "test_what_is_not_that_run_is_refused",
     ),
     Mutant(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.errors import UsageError
+from sgld.errors import UsageError, did_you_mean
 from sgld.foreign import DRAWING
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
@@ -19,6 +19,8 @@ SENTENCES = {
     "random_seed": "takes seed, not random_seed",
     "learning_rate": "takes step_size, not learning_rate",
     "num_drws": r"sample takes no num_drws\. Got num_drws=100\. Did you mean 'num_draws'\?",
+    "run_dir": "takes path, not run_dir",
+    "epochs": "takes max_steps, not epochs",
     "zzz": r"sample takes no zzz\. Got zzz=100\.$",
 }
 
@@ -46,6 +48,21 @@ def test_tables_answer_as_well():
         sgld.fit(TABLE, "y ~ x", chains=2)
     with pytest.raises(UsageError, match="fit takes out, not path"):
         sgld.fit(TABLE, "y ~ x", path="run")
+    with pytest.raises(UsageError, match="fit takes out, not run_dir"):
+        sgld.fit(TABLE, "y ~ x", run_dir="run")
+
+
+def test_a_resumed_part_is_given_as_init():
+    with pytest.raises(
+        UsageError,
+        match=r"resume takes no where\. Got where='last_layer'; give sgld\.networks\.part\(init, where\) as init\.$",
+    ):
+        sgld.resume("run", GAUSSIAN, None, 0.0, where="last_layer")
+
+
+@pytest.mark.parametrize("given", ["predictions", "run_dir", "keep"])
+def test_a_name_that_is_far_from_all_is_not_guessed(given):
+    assert did_you_mean(given, ["forest", "verdict", "burn_in", "seed"]) == ""
 
 
 def test_every_answer_names_an_argument_that_there_is():

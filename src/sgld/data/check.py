@@ -10,6 +10,7 @@ import numpy as np
 from ..checks import unmasked
 from ..errors import DataError
 from ..layout import leaf_names
+from ..pytree import types_of
 from .running import Running
 
 __all__ = ["Rounding", "check_data", "converted", "held_dtype"]
@@ -43,8 +44,9 @@ def check_data(data: PyTree) -> PyTree:
     lengths = {name: a.shape[0] if a.ndim else None for name, a in zip(names, arrays, strict=True)}
     if None in lengths.values():
         scalar = next(name for name, length in lengths.items() if length is None)
+        lists = ": give arrays, np.asarray(...), not lists" if list in types_of(treedef) else ""
         raise DataError(
-            f"data leaf {scalar!r} is a single number; every leaf needs a leading row axis."
+            f"data leaf {scalar!r} is a single number; every leaf needs a leading row axis{lists}."
         )
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())

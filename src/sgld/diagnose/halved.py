@@ -11,6 +11,7 @@ from ..draws import weighted
 from ..draws.comparison import errors_of
 from ..draws.verdict import Verdict
 from ..probe.predictions import CLASSES, Kind
+from .predictions import ALONE, UNLOOKED
 
 __all__ = ["HALF", "Change", "compared"]
 
@@ -63,8 +64,8 @@ class Change:
 
         `failed` says whether a chain of the second run did.
         """
-        if first.word in ("biased", "not mixed"):
-            return first
+        if first.word in ("biased", "not mixed") or first.reasons[:1] in ((ALONE,), (UNLOOKED,)):
+            return first  # half the step tells nothing of those
         said, extra = self.said, {**first.extra, "confirmed_by": HALF}
         if self.agrees and not failed:
             return Verdict("trusted", (f"{said}; single weights are not judged.",), extra=extra)

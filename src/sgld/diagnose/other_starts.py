@@ -75,30 +75,35 @@ class OtherStarts:
       predicted: as a draw of `Seen.predicted`, averaged over the draws of a start; nothing that is not finite.
       log_mass: log p + (log det D) / 2 where each of them is.
       own: the same of the run's chains, averaged.
-      dimension: d.
+      z: where they are.
 
     Example:
       >>> import numpy as np
       >>> rng = np.random.default_rng(0)
       >>> run = rng.normal(size=(4, 100, 2, 1))
       >>> there = np.stack([run[0, 0], run[0, 0] + 20])
-      >>> OtherStarts(there, np.zeros(2), 0.0, 3).unlike("means", run)
+      >>> z = np.zeros((2, 3))
+      >>> OtherStarts(there, np.zeros(2), 0.0, z).unlike("means", run)
       1
-      >>> OtherStarts(there, np.array([0.0, -30.0]), 0.0, 3).unlike("means", run)
+      >>> OtherStarts(there, np.array([0.0, -30.0]), 0.0, z).unlike("means", run)
       0
     """
 
     predicted: Float[np.ndarray, "start m k"]
     log_mass: Float[np.ndarray, " start"]
     own: float
-    dimension: int
+    z: Float[np.ndarray, "start d"]
 
     @property
     def tried(self) -> int:
         """How many starts there were."""
         return len(self.predicted)
 
+    @property
+    def matters(self) -> Bool[np.ndarray, " start"]:
+        """Which are where the mass is not far below the run's."""
+        return self.log_mass >= self.own - LESS - np.sqrt(self.z.shape[1])
+
     def unlike(self, kind: Kind, predicted: Float[np.ndarray, "chain draw m k"]) -> int:
         """How many are apart from everything that the run predicted, and matter."""
-        matters = self.log_mass >= self.own - LESS - np.sqrt(self.dimension)
-        return int(np.sum(apart(kind, self.predicted, predicted) & matters))
+        return int(np.sum(apart(kind, self.predicted, predicted) & self.matters))

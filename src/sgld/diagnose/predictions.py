@@ -2,8 +2,9 @@
 
     not mixed   95% of R-hat over 1.05 or one over 1.1, an ESS under 100, probabilities of halves of
                 the chains apart by over .02 in total variation, sds whose Monte Carlo error is over
-                .075 of them (the median), or a temperature under .97
-    biased      a layer, the 16 stiffest directions, or what is predicted, warmer than 1.15
+                .075 of them (the median), an R-hat over 1.2 at other rows, or a temperature under .97
+    biased      a layer, the 16 stiffest directions, or what is predicted, warmer than 1.15; or gradients
+                that are not the log density's
     unknown     warmer than 1.10, or not known within .03: half the step tells (step halving)
     trusted     else: probabilities within .01 (means within .15 sd), sd within 10%
 
@@ -25,11 +26,14 @@ from jaxtyping import Float
 
 from ..draws import weighted
 from ..draws.verdict import Verdict, Word
+from ..gaussian import belonging
 from ..probe.layers import Layers
 from ..probe.predictions import CLASSES, LIKELIHOODS, Kind
+from . import other_rows
 from .other_starts import OtherStarts, numbers
 
 __all__ = [
+    "SMALLER",
     "Mixed",
     "Seen",
     "Temperature",
@@ -52,6 +56,12 @@ BATCHES = 10  # of a chain's draws, whose means give a temperature's standard er
 MOST_SPLITS = 8  # chains up to which all ways to halve them are taken
 TOGETHER = 2**16  # weights whose draws are copied together
 STIFFEST, SPEEDS = "the stiffest directions", "the predictions"
+MORE = "use more steps (max_seconds, num_draws or thin), and look at other predictions"
+ALONE = "one chain cannot be held against another; use num_chains=4."
+UNLOOKED = (
+    "all chains began at one place, and whether there are functions that they missed was not looked for, for want of time; "
+    "give more max_seconds, or leave step_size to the library."
+)
 SMALLER = {
     True: "a smaller step_size, or a larger batch_size",
     False: "a smaller tolerance",
@@ -74,6 +84,10 @@ class Seen:
       exact: whether a Metropolis test makes every step size right.
       halving: what runs half the step, as the user calls it.
       others: chains from other starts; None where they were not looked for.
+      one_place: whether all chains began at one.
+      rows_r_hat: the largest at rows that are no probe rows; None where those were not looked at.
+      rows_unlike: chains from other starts that are unlike at one of those rows.
+      misses: of integrals of the gradient, of rises of the log density (gaussian/belonging.py).
     """
 
     kind: Kind
@@ -86,6 +100,10 @@ class Seen:
     exact: bool = False
     halving: str = "sgld.networks.step_halving"
     others: OtherStarts | None = None
+    one_place: bool = False
+    rows_r_hat: float | None = None
+    rows_unlike: int = 0
+    misses: float = 0.0
 
     @property
     def values(self) -> Float[np.ndarray, "chain draw number"]:
@@ -110,13 +128,12 @@ class Mixed:
     @property
     def reasons(self) -> list[str]:
         """Why they have not, the first that applies."""
-        more = "use more steps (max_seconds, num_draws or thin), and look at other predictions"
         if not np.isfinite(self.ess):
             return ["the predictions do not move, or the draws are too few; use more draws."]
         if self.r_hat > R_HAT or self.max_r_hat > MAX_R_HAT:
             return [
                 f"the chains' predictions disagree: R-hat is {self.r_hat:.3f} at its 95% quantile over rows and "
-                f"{self.max_r_hat:.3f} at most, where {R_HAT} and {MAX_R_HAT} are allowed; {more}."
+                f"{self.max_r_hat:.3f} at most, where {R_HAT} and {MAX_R_HAT} are allowed; {MORE}."
             ]
         if self.ess < MIN_ESS:
             return [
@@ -126,7 +143,7 @@ class Mixed:
         if self.variation is not None and self.variation > MAX_VARIATION:
             return [
                 f"halves of the chains give probabilities {self.variation:.3f} apart in total variation, where "
-                f"{MAX_VARIATION} is allowed; {more}."
+                f"{MAX_VARIATION} is allowed; {MORE}."
             ]
         if self.sd_error > MAX_SD_ERROR:
             return [
@@ -235,6 +252,7 @@ def judge_predictions(seen: Seen) -> Verdict:
             "kind": seen.kind, "rows": seen.predicted.shape[2],
             **{name: _number(getattr(agreement, name)) for name in ("r_hat", "max_r_hat", "ess", "variation", "sd_error")},
             "temperatures": {t.name: [_number(t.value), _number(t.se)] for t in warmth},
+            "other_rows": seen.rows_r_hat, "gradient_misses": _number(seen.misses),
             "other_starts": None if seen.others is None else [_unlike(seen), seen.others.tried],
             "failed": bool(seen.failures),
             "too_warm": None if too_warm is None else too_warm.name,
@@ -257,14 +275,26 @@ def _rule(
             [f"a prediction is not finite, of probe row {row} at draw {draw} of chain {chain}."],
             None,
         )
+    if len(seen.predicted) == 1:
+        return "unknown", [ALONE], None
     if agreement.reasons:
         return "not mixed", agreement.reasons, None
+    if seen.rows_r_hat is not None and seen.rows_r_hat > other_rows.MAX_R_HAT:
+        return "not mixed", [_at_other_rows(seen.rows_r_hat)], None
     unlike = _unlike(seen)
     if unlike:
         return "not mixed", [_elsewhere(unlike, seen)], None
+    if seen.misses > belonging.LARGEST:
+        return (
+            "biased",
+            [
+                f"{belonging.named_misfit(seen.misses)}; write it without, or give sampler=sgld.HMC(), which goes by the density."
+            ],
+            None,
+        )
     looked_at = [t for t in warmth if t.judged]
     if seen.exact:
-        return "trusted", [_promise(seen.kind)], None
+        return _unless_unseen(seen)
     cold = _beyond(looked_at, lambda t: COLD - t.value)
     if cold is not None:
         return "not mixed", [_cold(cold)], None
@@ -278,7 +308,21 @@ def _rule(
             [f"{doubt}; confirm by {seen.halving}, or {SMALLER[seen.by_hand]}."],
             warm,
         )
+    return _unless_unseen(seen)
+
+
+def _unless_unseen(seen: Seen) -> tuple[Word, list[str], None]:
+    """Trusted, unless nobody has looked further than the one place where all chains began."""
+    if seen.one_place and seen.others is None:
+        return "unknown", [UNLOOKED], None
     return "trusted", [_promise(seen.kind)], None
+
+
+def _at_other_rows(r_hat: float) -> str:
+    return (
+        f"the chains' predictions disagree at rows of the data that are not among the probe rows: R-hat is {r_hat:.3f} at "
+        f"most, where {other_rows.MAX_R_HAT} is allowed; {MORE}."
+    )
 
 
 def _beyond(warmth: list[Temperature], by: Callable[[Temperature], float]) -> Temperature | None:
@@ -326,8 +370,9 @@ def _doubt(warmth: list[Temperature]) -> tuple[str | None, Temperature | None]:
 
 
 def _unlike(seen: Seen) -> int:
-    """Chains from other starts that came to what this run has not seen."""
-    return 0 if seen.others is None else seen.others.unlike(seen.kind, seen.predicted)
+    """Chains from other starts that came to what this run has not seen, at probe rows or at others."""
+    unlike = 0 if seen.others is None else seen.others.unlike(seen.kind, seen.predicted)
+    return max(unlike, seen.rows_unlike)
 
 
 def _elsewhere(unlike: int, seen: Seen) -> str:

@@ -15,10 +15,9 @@ from ..checks import fraction
 from ..errors import RunError, UsageError, did_you_mean
 from ..layout import Layout
 from ..problem.problem import Problem
-from ..theirs import of_the_user, shapes_of
 from . import weighted
 from .origin import Origin
-from .prediction import Prediction
+from .prediction import Prediction, predict
 from .verdict import NOT_JUDGED, Verdict
 
 if TYPE_CHECKING:
@@ -356,7 +355,7 @@ class Draws:
         return self.quantile((1 - prob) / 2, h), self.quantile((1 + prob) / 2, h)
 
     def predict(
-        self, f: Callable[[PyTree, PyTree], PyTree], x: PyTree, interval: float = 0.9
+        self, f: Callable[[PyTree, PyTree], PyTree], x: PyTree = None, interval: float = 0.9
     ) -> Prediction:
         """Posterior mean, sd and interval of f(position, x): the Bayesian model average.
 
@@ -378,16 +377,7 @@ class Draws:
           >>> found.mean, found.sd.round(4)
           (array([0., 4.]), array([0.    , 2.8284]))
         """
-        fraction("interval", interval)
-        of_x = lambda position: f(position, x)  # noqa: E731
-        with of_the_user(f"f of x of shape {shapes_of(x)}"):
-            jax.eval_shape(jax.vmap(jax.vmap(of_x)), self.position)
-        values, restore = self.flat(of_x)
-        tails = [(1 - interval) / 2, (1 + interval) / 2]
-        lower, upper = (weighted.quantile(values, self.weights, q) for q in tails)
-        sd = np.sqrt(weighted.var(values, self.weights))
-        parts = (weighted.mean(values, self.weights), sd, lower, upper)
-        return Prediction(*(restore(part) for part in parts))
+        return predict(self, f, x, interval)
 
     @property
     def phase(self) -> Phase | None:

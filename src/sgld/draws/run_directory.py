@@ -9,6 +9,7 @@
     result.json        the verdict, and the seals of draws and table: the run is finished
     confirmation.json  another verdict on the same draws, from NUTS or half the step, and the seal of its table
     next.json          what was asked of a run that is to replace this one, until that has a plan
+    next.npz           what a run of PyTorch's was begun with, until it is in its setup.npz
     report.html, lock  a page for people; who is at work on the run
 
 Every file appears at once, whole and on the disk (`files`), and carries the id of its run. What a
@@ -16,7 +17,7 @@ process that is stopped at any instant leaves behind is one of these states, and
 does what stands beside it:
 
     no run.json                          no run: the directory was made, and nothing else
-    run.json                             begins anew
+    run.json                             begins anew (with next.npz, which is written before it)
     + setup.npz                          samples from the first step, and tunes nothing
     + chunks                             the same: no checkpoint counts on them; they are written again
     + checkpoint.npz                     goes on from it; chunks that it does not count on are written again
@@ -71,7 +72,7 @@ NAMES = (
     "confirmation.json",
     "report.html",
 )
-NEXT = "next.json"
+NEXT, GIVEN = "next.json", "next.npz"
 CHUNK = re.compile(r"\d{1,9}-\d{1,18}\.npz")
 # seconds beyond three checkpoints without a sign of life, after which a lock is stale
 SILENT = 60.0
@@ -108,9 +109,10 @@ class RunDirectory:
         try:
             if self.path.is_dir():
                 # a lock alone, or half a file, is what a process left that was stopped at once
-                names = [path.name for path in self.path.iterdir() if path.name != "lock"]
-                if any(not name.startswith(SCRATCH) for name in names):
-                    self._replace(overwrite)
+                names = sorted({path.name for path in self.path.iterdir()} - {"lock", GIVEN})
+                names = [name for name in names if not name.startswith(SCRATCH)]
+                if names:
+                    self._replace(overwrite, names[0])
             elif self.path.exists() or self.path.is_symlink():
                 raise RunError(f"{self.path} exists and is no directory; choose another.")
             else:
@@ -133,6 +135,7 @@ class RunDirectory:
         ):  # the sentence that follows says what was wrong first
             if self.replacing and exists(self.path / "run.json"):
                 remove(self.path / NEXT)
+                remove(self.path / GIVEN)
                 return
             self.replacing = False
             self.clear()
@@ -140,14 +143,17 @@ class RunDirectory:
             for path in reversed(self._made):
                 path.rmdir()
 
-    def _replace(self, overwrite: bool) -> None:
+    def _replace(self, overwrite: bool, holds: str) -> None:
+        """`holds`: the name of something in it."""
+        if not any({"format", "id"} <= self._told(name).keys() for name in ("run.json", NEXT)):
+            raise RunError(
+                f"{self.path} is not a run directory, and holds {holds!r}; choose another directory, or empty this one."
+            )
         if not overwrite:
             raise RunError(
                 f"{self.path} already exists; choose another directory, overwrite it with overwrite=True, or "
                 f"{self.remedy()}"
             )
-        if not any({"format", "id"} <= self._told(name).keys() for name in ("run.json", NEXT)):
-            raise RunError(f"{self.path} is not a run directory, so it is not overwritten.")
         self.lock()
         self.replacing = True
 
@@ -235,6 +241,7 @@ class RunDirectory:
             return
         if not self.replacing:
             remove(self.path / NEXT)
+            remove(self.path / GIVEN)
         remove(self.path / "checkpoint.npz")
         chunks = self.path / "chunks"
         real = chunks.is_dir() and not chunks.is_symlink()
@@ -295,11 +302,15 @@ class RunDirectory:
             self.settle()
             write_json(self.path / name, {**value, "run": self.id})
 
-    def begin(self, asked: Mapping[str, Any]) -> None:
-        """Write run.json, with an id of the run's own."""
+    def begin(
+        self, asked: Mapping[str, Any], given: Mapping[str, np.ndarray] | None = None
+    ) -> None:
+        """Write run.json, with an id of the run's own; arrays `given` that it takes to begin anew, too."""
         if not self.writes:
             return
         self._id = secrets.token_hex(8)
+        if given is not None:  # first: where run.json is, they are
+            write_arrays(self.path / GIVEN, {"run": self._id}, given)
         self._asked = {**asked, "format": FORMAT, "id": self._id}
         write_json(self.path / (NEXT if self.replacing else "run.json"), self._asked)
 
@@ -346,9 +357,16 @@ class RunDirectory:
             self.settle()
             write_arrays(self.path / name, {**head, "run": self.id}, arrays)
 
+    def given(self) -> dict[str, np.ndarray]:
+        """What `begin` was given, which is in setup.npz once there is one."""
+        found = self.read_arrays("setup.npz") or self.read_arrays(GIVEN)
+        if found is None:
+            raise RunError(f"{self.path / 'setup.npz'} is missing; make the run again.")
+        return found[1]
+
     def read_arrays(self, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         """Such a file, None where it is absent. Raises RunError where it is broken or another run's."""
-        if self.replacing:
+        if self.replacing and name != GIVEN:
             return None
         try:
             head, arrays = read_arrays(self.path / name)
@@ -383,7 +401,7 @@ class RunDirectory:
         """What `write_chunk` wrote. Raises RunError where it is missing, or is not that."""
         self._chunks()
         name = self._chunk(first)
-        again = f"delete {self.path / 'checkpoint.npz'} to sample again from the first step"
+        again = self._again
         try:
             found = self.read_arrays(name)
         except RunError as error:
@@ -402,6 +420,10 @@ class RunDirectory:
             raise RunError(f"{folder} is a symbolic link, which no folder of a run may be.")
         return folder
 
+    @property
+    def _again(self) -> str:
+        return f"delete {self.path / 'checkpoint.npz'} to sample again from the first step"
+
     def _chunk(self, first: int) -> str:
         return f"chunks/{self.attempt}-{first}.npz"
 
@@ -412,5 +434,8 @@ class RunDirectory:
 
     def read_checkpoint(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         """The last checkpoint of this attempt, or None."""
-        found = self.read_arrays("checkpoint.npz")
+        try:
+            found = self.read_arrays("checkpoint.npz")
+        except RunError as error:
+            raise RunError(f"{error} You may {self._again}.") from error
         return None if found is None or found[0].get("attempt") != self.attempt else found

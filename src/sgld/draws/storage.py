@@ -22,6 +22,7 @@ from .histogram import Histogram
 from .moments import Moments
 from .origin import Origin
 from .run_directory import RunDirectory
+from .stored import HELD, digest_of_held
 from .summary import TOLD
 from .verdict import NOT_JUDGED, Verdict
 
@@ -63,13 +64,13 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
         arrays |= {f"moments_{name}": getattr(moments, name) for name in OF_CHAINS}
         if moments.histogram is not None:
             arrays |= {f"bins_{name}": getattr(moments.histogram, name) for name in OF_BINS}
-    summary = draws.summary()
+    summary, held = draws.summary(), digest_of_held(draws.position)
     result = {
         "tree": _describe(draws.position),
         "names": list(draws.names),
         "status": list(draws.status),
         "verdict": draws.verdict.to_dict() if draws.verdict.judged else None,
-        "info": jsonable(draws.info),
+        "info": jsonable(draws.info if held is None else {**draws.info, HELD: held}),
         "moments": None if moments is None else {n: getattr(moments, n) for n in OF_RUN},
         "told": jsonable({name: summary.facts[name] for name in TOLD}),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +11,25 @@ import numpy as np
 
 from ..errors import UsageError
 from ..layout import leaf_names
-from ..module import seal
+from ..module import Network, Part, is_parameter, seal
 from .draws import Draws
 
-__all__ = ["restore"]
+__all__ = ["HELD", "digest_of_held", "restore"]
+
+HELD = "held"  # in the info of stored draws: the digest of what stayed as it was
+
+
+def digest_of_held(position: Any) -> str | None:
+    """SHA-256, in single precision, of the arrays that a part of a network leaves as they are; None of anything else."""
+    if not isinstance(position, Network) or not isinstance(position._build, Part):
+        return None
+    found = hashlib.sha256()
+    values = (held.value for held in position._build.held if held is not None)
+    for value in values:
+        if is_parameter("", value):
+            array = np.asarray(value, np.float32)
+            found.update(str(array.shape).encode() + array.tobytes())
+    return found.hexdigest()
 
 
 def restore(draws: Draws, like: Any) -> Draws:
@@ -26,7 +42,8 @@ def restore(draws: Draws, like: Any) -> Draws:
       draws: of `sgld.load`.
       like: what was given as `init`: a module, or any pytree of the same parameters.
 
-    Raises: UsageError where names or shapes are not those of `like`.
+    Raises: UsageError where names or shapes are not those of `like`, or the draws are of a part of a network
+    whose other parameters had other values.
 
     Example:
       >>> import numpy as np, sgld
@@ -43,13 +60,20 @@ def restore(draws: Draws, like: Any) -> Draws:
     odd = [name for name in (*names, *stored) if (name in names) != (name in stored)]
     if odd:
         where = "the draws do not hold" if odd[0] in names else "like does not hold"
-        raise UsageError(
-            f"{where} the parameter {odd[0]!r}; give what was given to sgld.sample as init."
-        )
+        given = "what was given to sgld.sample as init"
+        if HELD in draws.info:
+            given = f"sgld.networks.part of {given}, and of where"
+        raise UsageError(f"{where} the parameter {odd[0]!r}; give {given}.")
     for name, leaf in zip(names, jax.tree.leaves(like), strict=True):
         if stored[name].shape[2:] != np.shape(leaf):
             raise UsageError(
                 f"draws of {name!r} have shape {stored[name].shape[2:]}, and in like it is "
                 f"{np.shape(leaf)}; give what was given to sgld.sample as init."
             )
+    before, now = draws.info.get(HELD), digest_of_held(like)
+    if None not in (before, now) and before != now:
+        raise UsageError(
+            "the parameters that were not sampled have other values in like than they had in the run, so that it would "
+            "predict something else; give the part of the network that was given to sgld.sample."
+        )
     return replace(draws, position=treedef.unflatten([stored[name] for name in names]))

@@ -15,21 +15,31 @@ Measured (8 points, one panel): 1e-9 to 1e-4 on smooth densities, .02 with one L
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ..problem import sums
 from ..problem.problem import Problem
 from ..stages import stage
 
-__all__ = ["LARGEST", "PANELS", "Misfit", "misfit", "named_misfit"]
+__all__ = [
+    "BETWEEN_DRAWS", "LARGEST", "OF_RISES", "PANELS", "ROWS_BETWEEN", "Misfit", "lines_between", "misfit", "missed",
+    "named_misfit", "quadrature", "size_of",
+]  # fmt: skip
 
 DRAWS, NODES = 32, 8
 LARGEST = 0.05  # root mean square of the misfit in log density that is no fault
 PANELS = (8, 64)  # of the lines that are looked at again
 WORST = 4  # of the draws, which are
+# of a line between two draws of a run; the last for a kink as sharp as that of sqrt(f^2 + 1e-6)
+BETWEEN_DRAWS = (4, 16, 64)
+ROWS_BETWEEN = 128  # whose log density rises there
+# of rises there, that many kinks may leave: of networks with relu up to 3e-4 was left at the last, .3 of the weights of beta-NLL
+OF_RISES = 0.01
+LINES = (1 / 3, 2 / 3)  # where in a chain those draws are that lines to its last one begin with
 FALLS = 0.5  # a kink's share falls by more from one to the next: about 1/8
 
 
@@ -58,26 +68,63 @@ def misfit(
     zs = np.asarray(problem.array(gaussian.draw(rng, draws)), np.float64)
     rises = sums.differences(problem, zs, center)
     infinite = zs[np.argmax(rises)] if np.isposinf(rises).any() else None
-    apart = rises - _integral(problem, center, zs, 1)
+    size = missed(
+        rises,
+        lambda some, count: _integral(problem, center, zs[some], count),
+        lambda some: _rounding(problem, zs[some], center),
+        panels,
+    )
+    return Misfit(size, infinite)
+
+
+def missed(
+    rises: Float[np.ndarray, " n"],
+    integral: Callable[[Int[np.ndarray, " m"], int], Float[np.ndarray, " m"]],
+    rounding: Callable[[Int[np.ndarray, " m"]], float],
+    panels: tuple[int, ...] = PANELS,
+    share: float = 0.0,
+) -> float:
+    """Root mean square of what integrals of the gradient miss of rises of log density along lines; 0 for kinks.
+
+    Args:
+      integral: along the lines of these numbers, each cut into so many panels.
+      rounding: what it may do to the rises of these.
+      share: of their size, that is no fault.
+    """
+    lines = np.arange(len(rises))
+    apart = rises - integral(lines, 1)
     inside = np.isfinite(apart)
-    if np.count_nonzero(inside) < draws // 4:  # outside the support nothing is to be compared
-        return Misfit(0.0, infinite)
-    zs, rises, apart = zs[inside], rises[inside], apart[inside]
-    before = _size(apart)
+    if np.count_nonzero(inside) < len(rises) // 4:  # outside the support nothing is to be compared
+        return 0.0
+    lines, apart = lines[inside], apart[inside]
+    before = size_of(apart)
     if before <= LARGEST:
-        return Misfit(before, infinite)
+        return before
     worst = np.argsort(-np.abs(apart))[:WORST]
-    zs, rises, before = zs[worst], rises[worst], _size(apart[worst])
-    allowed, left = LARGEST + _rounding(problem, zs, center), before
+    lines, left = lines[worst], size_of(apart[worst])
+    allowed = LARGEST + rounding(lines) + share * size_of(rises[lines])
     for count in panels:
-        before, left = left, _size(rises - _integral(problem, center, zs, count))
+        before, left = left, size_of(rises[lines] - integral(lines, count))
         if not left > allowed:
-            return Misfit(0.0, infinite)
-    return Misfit(left if left > FALLS * before else 0.0, infinite)
+            return 0.0
+    return left if left > FALLS * before else 0.0
 
 
-def _size(apart: Float[np.ndarray, " n"]) -> float:
-    return float(np.sqrt(np.mean(apart**2)))
+def lines_between(
+    z: Float[np.ndarray, "draw chain d"],
+) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n d"]]:
+    """Where lines begin and end: at some draws of every chain, and at its last."""
+    last = len(z) - 1
+    numbers = [n for n in sorted({int(share * last) for share in LINES}) if n < last]
+    pairs = [(z[n, c], z[last, c]) for c in range(z.shape[1]) for n in numbers]
+    pairs = [(begin, end) for begin, end in pairs if (begin != end).any()]
+    begins, ends = zip(*pairs, strict=True) if pairs else ((), ())
+    return np.array(begins), np.array(ends)
+
+
+def size_of(rises: Float[np.ndarray, " n"]) -> float:
+    """Root mean square; what is infinite or no number is left out."""
+    return float(np.sqrt(np.mean(np.nan_to_num(rises, posinf=0.0, neginf=0.0) ** 2)))
 
 
 def named_misfit(size: float) -> str:
@@ -89,13 +136,18 @@ def named_misfit(size: float) -> str:
     )
 
 
+def quadrature(panels: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """Places on [0, 1] and their weights, of Gauss-Legendre in each of `panels`."""
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    at = ((nodes + 1) / 2 + np.arange(panels)[:, None]).ravel() / panels
+    return at, np.tile(weights / 2, panels) / panels
+
+
 def _integral(
     problem: Problem, center: Float[np.ndarray, " d"], zs: Float[np.ndarray, "n d"], panels: int
 ) -> Float[np.ndarray, " n"]:
     """int grad log p . dz along the lines from `center`, by Gauss-Legendre in each of `panels`."""
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    at = ((nodes + 1) / 2 + np.arange(panels)[:, None]).ravel() / panels
-    share = np.tile(weights / 2, panels) / panels
+    at, share = quadrature(panels)
     away = zs - center
     points = center + at[:, None, None] * away
     slopes = sums.gradients(problem, points.reshape(-1, center.size)).reshape(points.shape)
@@ -113,4 +165,4 @@ def _rounding(
     prior = abs(float(problem.log_prior(z)))
     rows = abs(float(sums.log_density(problem, z)) - prior) / np.sqrt(max(1, problem.num_data))
     terms = float(np.finfo(dtype).eps) * (prior + (rows if problem.has_rows else 0.0))
-    return 4 * (_size(np.nan_to_num(apart, posinf=0.0, neginf=0.0)) + terms)
+    return 4 * (size_of(apart) + terms)

@@ -56,7 +56,7 @@ __all__ = ["fit", "model_of_run", "predict", "resume", "sandwich_of_run"]
 SAMPLERS = ("sgld",)
 
 
-@answering({**DRAWING, "path": "out"})
+@answering({**DRAWING, **dict.fromkeys(("path", "run_dir", "output_dir", "save_dir"), "out")})
 def fit(
     data: Any,
     formula: str,
@@ -203,6 +203,10 @@ def model_of_run(run_json: dict[str, Any]) -> FormulaModel:
         return FormulaModel.from_spec(_part(run_json, "model"), table_again(source))
 
 
+@answering(
+    {"step_size": "schedule", "model": "posterior", "dataset": "data"},
+    {"where": "give sgld.networks.part(init, where) as init"},
+)
 def resume(
     path: str | Path,
     posterior: Posterior | None = None,

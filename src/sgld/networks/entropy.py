@@ -22,9 +22,9 @@ from scipy import special
 
 from ..checks import positive
 from ..draws.draws import Draws
+from ..draws.prediction import calling
 from ..errors import UsageError
 from ..module import as_module
-from ..theirs import of_the_user, shapes_of
 
 __all__ = ["Classes", "classes"]
 
@@ -133,7 +133,7 @@ def _logits(draws: Draws, run: Callable, x: PyTree) -> Iterator[tuple[np.ndarray
     )
     rows = np.shape(jax.tree.leaves(x)[0])[0]
     one = jax.tree.map(lambda leaf: jnp.asarray(leaf[:1]), flat)
-    with of_the_user(f"f of x of shape {shapes_of(x)}"):
+    with calling(draws, x):
         out = jax.eval_shape(run, one, x)
     if len(getattr(out, "shape", ())) != 3 or out.shape[1] != rows:
         shapes = [part.shape[1:] for part in jax.tree.leaves(out)]

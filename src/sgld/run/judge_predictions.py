@@ -18,13 +18,16 @@ from ..diagnose.predictions import (
 )
 from ..draws.draws import Draws
 from ..draws.plan import Plan
+from ..draws.verdict import Verdict
 from ..probe.layers import Layers
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
+from ..stages import stage
 from ..tune.network_lengths import most_kept
 from ..tune.network_rule import first_draw
 from .judge_kept import summed_up
 from .kept import Keep
+from .looked_again import misses_of_gradients, other_rows
 from .other_starts import from_other_starts
 from .outcome import (
     kept_draws,
@@ -37,6 +40,8 @@ from .outcome import (
 from .sink import Raw
 
 __all__ = ["draws_suffice", "judged_by_predictions", "without_beginning"]
+
+GOOD = ("trusted", "unknown")  # words of runs that are looked at again
 
 
 class Late(NamedTuple):
@@ -99,11 +104,8 @@ def judged_by_predictions(
         return draws.with_verdict(judge_predictions(_nothing_seen(problem, late, draws)))
     seen = _seen_by(problem, plan, late, draws.healthy, draws.failures)
     verdict = judge_predictions(seen)
-    if verdict.word in ("trusted", "unknown"):
-        T = float(raw.temperature[-1])
-        ends = np.asarray(raw.last, np.float64)[draws.healthy]
-        seen = replace(seen, others=from_other_starts(problem, ask, ends, T, seen))
-        verdict = judge_predictions(seen)
+    if verdict.word in GOOD:
+        seen, verdict = _looked_again(problem, plan, ask, seen, raw, draws.healthy)
     z = None if raw.z is None else np.moveaxis(raw.z, 0, 1)
     if z is not None and len(draws.healthy) < len(z):
         z = z[draws.healthy]
@@ -111,6 +113,34 @@ def judged_by_predictions(
     if z is not None and keep is None and constrained:
         z = _as_reported(draws, seen.layers, z)
     return draws.with_verdict(with_details(verdict, seen, z))
+
+
+def _looked_again(
+    problem: Problem, plan: Plan, ask: Request, seen: Seen, raw: Raw, healthy: np.ndarray
+) -> tuple[Seen, Verdict]:
+    """With what positions show of other rows and of gradients, and chains from other starts; the last where the rest is right."""
+    rows = None
+    if raw.z is not None and problem.mesh is None and problem.has_rows:
+        with stage("verdict"):
+            z = raw.z[:, healthy]
+            weights = np.broadcast_to(raw.step_size, z.shape[1::-1]).astype(np.float64)
+            rows = other_rows(
+                problem, z, raw.num_steps * (plan.setup.batch_size or problem.num_data)
+            )
+            seen = replace(
+                seen, misses=0.0 if seen.exact else misses_of_gradients(problem, z),
+                rows_r_hat=None if rows is None else rows.r_hat(weights / weights.sum()),
+            )  # fmt: skip
+    verdict = judge_predictions(seen)
+    if verdict.word in GOOD:
+        ends = np.asarray(raw.last, np.float64)[healthy]
+        others = from_other_starts(problem, ask, ends, float(raw.temperature[-1]), seen)
+        seen = replace(seen, others=others)
+        if rows is not None and others is not None:
+            with stage("verdict"):
+                seen = replace(seen, rows_unlike=rows.unlike(others.z[others.matters]))
+        verdict = judge_predictions(seen)
+    return seen, verdict
 
 
 def _as_reported(draws: Draws, layers: Layers, z: np.ndarray) -> np.ndarray:
@@ -135,6 +165,8 @@ def draws_suffice(problem: Problem, plan: Plan, ask: Request, raw: Raw) -> bool:
     if not healthy.any() or late.predicted is None:
         return True
     seen = _seen_by(problem, plan, late, np.flatnonzero(healthy), ())
+    if len(seen.predicted) == 1:
+        return known_well(temperatures(seen))  # R-hat will never be known
     return not mixed(seen).reasons and known_well(temperatures(seen))
 
 
@@ -149,7 +181,7 @@ def _seen_by(
     return Seen(
         late.kind, np.moveaxis(late.predicted, 0, 1)[healthy], kinetic,
         weights / weights.sum(), Layers.of(problem.layout), failures, plan.by_hand,
-        plan.setup.exact,
+        plan.setup.exact, one_place=plan.setup.starts is None,
     )  # fmt: skip
 
 

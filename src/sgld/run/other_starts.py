@@ -104,7 +104,7 @@ def _looked_for(
         return None
     mass = lambda zs: np.array([_log_mass(whole, z, temperature) for z in zs])  # noqa: E731
     own = float(np.mean(mass(ends)))
-    return OtherStarts(predicted[good], mass(last[good]), own, whole.dimension)
+    return OtherStarts(predicted[good], mass(last[good]), own, last[good])
 
 
 def _followed(

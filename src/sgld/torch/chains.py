@@ -21,6 +21,7 @@ from ..pace import Work
 from ..tune import network_rule as rule
 from .dynamics import Motion, State, kinetic
 from .rows import Inputs
+from .slopes import slopes_of
 from .target import Target
 from .tuning import Asked, Tuned, price
 
@@ -29,6 +30,9 @@ __all__ = ["Chains", "Lengths", "Record", "lengths", "most_draws", "num_directio
 MOST_PREDICTED = 2**25  # numbers of predictions that are kept
 MOST_KEPT, FEWEST_KEPT = 200, 20  # draws of a chain
 FEWEST_DRAWS = 4  # of a run that is out of time
+# rows whose gradients in a batch take as long as slopes of predictions at a draw (slopes.py): .5 to .9 steps of 100 rows of
+# networks of 26,506 to 1,526,410 weights
+SLOPES = 75
 ADVISED = 20  # draws that the seconds are for which it asks for
 
 
@@ -53,7 +57,9 @@ def lengths(target: Target, asked: Asked, h: float, batch_size: int | None) -> L
     burn_in, span = rule.burn_in_and_span(math.sqrt(h), most)
     burn_in = burn_in if asked.burn_in is None else asked.burn_in
     num_draws = min(rule.DRAWS, span) if asked.num_draws is None else asked.num_draws
-    least = rule.least_thin(batch_size or target.rows.num_data)
+    rows = batch_size or target.rows.num_data
+    as_many = max(rows, rule.BATCH_SIZE)  # calls cost as much as few rows
+    least = max(rule.least_thin(rows), math.ceil(SLOPES / (rule.PROBE_SHARE * as_many)))
     thin = max(least, span // num_draws) if asked.thin is None else asked.thin
     if asked.num_draws is None:
         num_draws = min(num_draws, max(FEWEST_DRAWS, span // thin))
@@ -83,7 +89,7 @@ class Record:
     """What is kept of all chains.
 
     Attributes:
-      predicted: [chain, row, k] of every draw; kinetic: [chain, layer + 1].
+      predicted: [chain, row, k] of every draw; kinetic: [chain, layer + 2].
       weights: [chain, d] of every `every`-th draw, the first one included.
       room: for so many weights, at least 2.
       failed_at: [chain], the step at which a chain was found to have run away, or -1.
@@ -135,6 +141,8 @@ class Chains:
       directions: [chain, k, d], orthonormal, in the coordinates of D^{1/2}.
       starts: [chain, d], where chains go on from that fail.
       lengths: from the step `began` on.
+      wanted: draws at which it is decided whether there are to be more, so that it depends on nothing else.
+      tried: steps that were tried before this one.
     """
 
     motion: Motion
@@ -144,9 +152,12 @@ class Chains:
     starts: torch.Tensor
     lengths: Lengths
     record: Record
+    wanted: int
     began: int = 0
     step: int = 0
-    _paced: tuple[int, float] = (0, 0.0)  # the step that `run` began with, and when
+    tried: int = 0
+    # the step that `run` began with, and when
+    _paced: tuple[int, float] = field(default=(0, 0.0), init=False)
 
     def run(
         self,
@@ -160,26 +171,25 @@ class Chains:
         `save(self, now)` is called after every piece of the work. False where the time, of `max_seconds`, was up
         before.
         """
-        wanted = max(self.lengths.num_draws, self.record.count)
         self._paced = self.step, time.monotonic()
         with Work("sampling", until=until) as work:
             work.said = f"h {self.motion.h:.3g}"
             while True:
-                if not self._advance(work, wanted, save, max_seconds):
+                if not self._advance(work, save, max_seconds):
                     return False
                 found = more(self)
-                if found <= wanted:
+                if found <= self.wanted:
                     return True
-                wanted = found
+                self.wanted = found
 
     def _advance(
-        self, work: Work, wanted: int, save: Callable[[Chains, bool], None], max_seconds: float
+        self, work: Work, save: Callable[[Chains, bool], None], max_seconds: float
     ) -> bool:
-        total = self.began + self.lengths.steps(wanted)
+        total = self.began + self.lengths.steps(self.wanted)
         for first, count in work.pieces(self.step, total):
             self._stretch(first + count)
             save(self, work.interrupted)
-            if (self.record.failed_at >= 0).all():
+            if not self.healthy.size:
                 return True
             if work.late and self.step < total:
                 if self.record.count < FEWEST_DRAWS:
@@ -198,8 +208,8 @@ class Chains:
         return each * max(0, self.began + self.lengths.steps(ADVISED) - self.step)
 
     def _stretch(self, end: int) -> None:
-        """To step `end`, with what is measured at the draws on the way."""
-        while self.step < end:
+        """To step `end`, or the draw at which no chain is left, with what is measured at the draws on the way."""
+        while self.step < end and self.healthy.size:
             ahead = self.began + self.lengths.steps(self.record.count + 1)
             stop = min(end, ahead)
             self.state = self.motion.moved(self.state, self.step, stop - self.step)
@@ -212,8 +222,12 @@ class Chains:
         target, bad = self.motion.target, self.motion.target.lost(z).cpu().numpy()
         failed = self.record.failed_at
         failed[bad & (failed < 0)] = self.step
-        heat = kinetic(p, self.directions, target.weights.layers, self.motion.h)
-        self.record.take(z, target.predicted(z, self.probe), heat)
+        predicted = target.predicted(z, self.probe)
+        slopes = self.motion.root * slopes_of(
+            target, z, self.probe, predicted.shape[2], self.record.count
+        )
+        heat = kinetic(p, self.directions, slopes, target.weights.layers, self.motion.h)
+        self.record.take(z, predicted, heat)
 
     @property
     def healthy(self) -> np.ndarray:
@@ -229,5 +243,6 @@ class Chains:
         motion = replace(self.motion, h=h)
         # steps go on to be counted, so that no order of the rows comes twice
         return replace(
-            self, motion=motion, state=state, lengths=planned, record=record, began=self.step
-        )
+            self, motion=motion, state=state, lengths=planned, record=record,
+            wanted=planned.num_draws, began=self.step, tried=self.tried + 1,
+        )  # fmt: skip

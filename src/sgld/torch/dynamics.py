@@ -49,15 +49,21 @@ def baoa(
 
 
 def kinetic(
-    p: torch.Tensor, directions: torch.Tensor, layers: Layers, h: float
+    p: torch.Tensor, directions: torch.Tensor, slopes: torch.Tensor, layers: Layers, h: float
 ) -> torch.Tensor:  # fmt: skip
-    """Temperatures of every layer, and of the stiffest directions together: [chain, layer + 1].
+    """Temperatures of every layer, of the stiffest directions together, and of predictions: [chain, layer + 2].
 
-    From p after the O step, A = p^2: the mean of it before and after, (A + (A - 1 + e^2) / e^2) / 2.
+    From p after the O step, A = p^2: the mean of it before and after, (A + (A - 1 + e^2) / e^2) / 2. Of a prediction
+    of slope f' in the coordinates of D^{1/2}, `slopes` [row, chain, d], A is (f' p)^2 / |f'|^2.
     """
     squares = [part.square().mean(1) for part in p.split(list(layers.sizes), 1)]
-    along = torch.einsum("ckd,cd->ck", directions, p).square().mean(1)
-    A, decay = torch.stack([*squares, along], 1), math.exp(-2 * FRICTION * math.sqrt(h))
+    stiff = torch.einsum("ckd,cd->ck", directions, p).square().mean(1)
+    lengths = slopes.square().sum(2)
+    speeds = torch.einsum("rcd,cd->rc", slopes, p).square() / lengths
+    speeds = speeds.nanmean(0)  # 0 / 0 of a row whose units are dead: it says nothing
+    speeds = torch.where(speeds.isfinite(), speeds, stiff)
+    A = torch.stack([*squares, stiff, speeds], 1)
+    decay = math.exp(-2 * FRICTION * math.sqrt(h))
     return (A + (A - (1 - decay)) / decay) / 2
 
 

@@ -23,8 +23,8 @@ from ..errors import UsageError
 from . import network
 from .base import require
 from .collected import check_entries, check_statistics, say_where_dropping, step_of
-from .predictive import Classes, Values, classes, values
-from .storage import read, write
+from .predictive import Classes, Values, check_values, classes, values
+from .storage import as_path, read, write
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -277,8 +277,8 @@ class Ensemble:
             output alone.
           batch_size: rows at once; None: all.
 
-        Raises: UsageError without draws, for interval outside (0, 1), or for a noise_sd that is
-        negative or has another shape.
+        Raises: UsageError without draws, of a run whose loss takes logits, for interval outside (0, 1),
+        or for a noise_sd that is negative or has another shape.
 
         Example:
           >>> import torch, sgld.torch
@@ -293,6 +293,7 @@ class Ensemble:
         """
         if not 0 < interval < 1:
             raise UsageError(f"interval must be above 0 and below 1. Got {interval}.")
+        check_values(self.info.get("outputs"))
         return values(
             self.outputs(x, batch_size=batch_size), self._normalised(), noise_sd, interval
         )
@@ -330,7 +331,7 @@ class Ensemble:
         Args:
           path: of the file, which is replaced where it exists; it appears when it is whole.
 
-        Raises: UsageError without draws; DataError for a dtype that numpy cannot hold.
+        Raises: UsageError without draws; DataError for a dtype that numpy cannot hold, or a file that cannot be written.
 
         Example:
           >>> import tempfile, torch, sgld.torch
@@ -345,7 +346,7 @@ class Ensemble:
         self._some_draws()
         judged = {"verdict": self.verdict.to_dict(), "info": self.info, "chains": self._chains}
         about = judged if self.verdict.judged else {}
-        write(Path(path), self.states, np.asarray(self._weights, np.float64), about)
+        write(as_path(path), self.states, np.asarray(self._weights, np.float64), about)
 
     @classmethod
     def load(cls, path: str | Path, model: torch.nn.Module) -> Ensemble:
@@ -356,7 +357,7 @@ class Ensemble:
             from `model`.
           model: the network that is called to predict.
 
-        Raises: DataError for no such file, or any other; UsageError for another architecture.
+        Raises: DataError for no such file, or any other; UsageError for no path, or another architecture.
 
         Example:
           >>> import torch, sgld.torch
@@ -364,12 +365,13 @@ class Ensemble:
           Traceback (most recent call last):
           sgld.errors.DataError: there is no file draws.npz; ...
         """
-        if Path(path).is_dir():
+        path = as_path(path)
+        if path.is_dir():
             from .result import ensemble_in
 
             return ensemble_in(path, model)
         ensemble = cls(model)
-        states, weights, about = read(Path(path))
+        states, weights, about = read(path)
         if about:
             ensemble.verdict, ensemble.info = Verdict.from_dict(about["verdict"]), about["info"]
             ensemble._chains = about["chains"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..diagnose.halved import Change, compared
-from ..diagnose.other_starts import OtherStarts
 from ..diagnose.pictured import with_details
 from ..diagnose.predictions import (
+    SMALLER,
     Seen,
     judge_predictions,
     known_well,
@@ -17,9 +19,13 @@ from ..diagnose.predictions import (
 from ..draws.verdict import Verdict
 from ..tune import network_rule as rule
 from .chains import MOST_KEPT, Chains, Lengths, most_draws
+from .looked_again import misses_of_gradients, other_rows
+from .other_starts import from_other_starts
 from .tuning import Asked
 
-__all__ = ["draws_wanted", "first_draw", "half_the_step", "judged", "smaller"]
+__all__ = ["draws_wanted", "first_draw", "half_the_step", "judged", "looked_further", "smaller"]
+
+GOOD = ("trusted", "unknown")  # words that are looked at again
 
 
 def first_draw(chains: Chains, asked: Asked) -> int:
@@ -44,7 +50,7 @@ def draws_wanted(chains: Chains, asked: Asked) -> int:
     return max(done, min(2 * done, most))
 
 
-def seen(chains: Chains, asked: Asked, others: OtherStarts | None = None) -> Seen:
+def seen(chains: Chains, asked: Asked) -> Seen:
     """What the draws of the chains that did not fail showed."""
     predicted = _predicted(chains, first_draw(chains, asked))
     kinetic = np.stack(chains.record.kinetic[first_draw(chains, asked) :], 1)[chains.healthy]
@@ -52,19 +58,37 @@ def seen(chains: Chains, asked: Asked, others: OtherStarts | None = None) -> See
     return Seen(
         target.kind, predicted, kinetic.astype(np.float64) if len(kinetic) else None,
         np.full(shape, 1 / max(1, np.prod(shape))), target.weights.layers,
-        _failures(chains.record.failed_at), asked.step_size is not None,
-        halving="ensemble.step_halving()", others=others,
+        _failures(chains.record.failed_at, asked), asked.step_size is not None,
+        halving="ensemble.step_halving()",
     )  # fmt: skip
 
 
-def judged(chains: Chains, asked: Asked, others: OtherStarts | None = None) -> Verdict:
-    """The verdict, with layers and pictured predictions in `extra`."""
-    found = seen(chains, asked, others)
-    verdict = judge_predictions(found)
+def judged(chains: Chains, asked: Asked) -> Verdict:
+    """The verdict by what was seen at draws alone."""
+    return judge_predictions(seen(chains, asked))
+
+
+def looked_further(chains: Chains, asked: Asked, first: Verdict, until: float) -> Verdict:
+    """The verdict, of a run that would be trusted by more looks, with layers and pictured predictions in `extra`."""
+    found, verdict = seen(chains, asked), first
     if not chains.healthy.size:
         return verdict
+    target = chains.motion.target
     _, z = chains.record.kept_from(first_draw(chains, asked), MOST_KEPT)
-    return with_details(verdict, found, z[chains.healthy])
+    z, rows = z[chains.healthy], None
+    if verdict.word in GOOD:
+        gradients = chains.step * (chains.motion.order.batch_size or target.rows.num_data)
+        rows = other_rows(target, chains.probe, z, gradients)
+        misses = misses_of_gradients(target, z)
+        r_hat = None if rows is None else rows.r_hat(np.full(z.shape[:2], 1 / z[..., 0].size))
+        found = replace(found, rows_r_hat=r_hat, misses=misses)
+        verdict = judge_predictions(found)
+    if verdict.word in GOOD:
+        others = from_other_starts(chains, asked, until, found.predicted)
+        unlike = 0 if rows is None or others is None else rows.unlike(others.z[others.matters])
+        found = replace(found, others=others, rows_unlike=unlike)
+        verdict = judge_predictions(found)
+    return with_details(verdict, found, z)
 
 
 def smaller(chains: Chains, verdict: Verdict) -> float | None:
@@ -99,9 +123,9 @@ def _predicted(chains: Chains, first: int) -> np.ndarray:
     return np.stack(chains.record.predicted[first:], 1)[chains.healthy]
 
 
-def _failures(failed_at: np.ndarray) -> tuple[str, ...]:
+def _failures(failed_at: np.ndarray, asked: Asked) -> tuple[str, ...]:
     return tuple(
-        f"chain {chain} ran away, beyond a million scales of its prior, by step {step}; use a smaller step_size."
+        f"chain {chain} ran away, beyond a million scales of its prior, by step {step}; use {SMALLER[asked.step_size is not None]}."
         for chain, step in enumerate(failed_at)
         if step >= 0
     )

@@ -85,10 +85,13 @@ def checked(model: Any, loss: Any, rows: Rows) -> Likelihood:
     weights are not finite.
     """
     _check_layers(model)
-    if not callable(loss):
+    if not callable(loss) or isinstance(loss, type):
+        got = type(loss).__name__
+        if isinstance(loss, type):
+            got = f"the class {loss.__name__}; give one of it, {loss.__name__}()"
         raise UsageError(
             "loss must be a function (outputs, target) -> one loss per row, or their mean, such as "
-            f"torch.nn.functional.cross_entropy. Got {type(loss).__name__}."
+            f"torch.nn.functional.cross_entropy. Got {got}."
         )
     batch = rows.first(FEW)
     with torch.no_grad():

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn.modules import batchnorm, dropout, instancenorm
+from torch.utils.data import Dataset
 
 from ..errors import UsageError, first_line
 
@@ -218,6 +219,8 @@ def check_shapes(state: dict[str, Any], expected: dict[str, Any]) -> None:
 def _as_input(x: Any, dtypes: set[torch.dtype]) -> torch.Tensor:
     """A tensor as it is, but in one of the network's floating dtypes; an array or list as one."""
     try:
+        if isinstance(x, Dataset):  # of some of which NumPy makes an array of one more axis
+            raise TypeError
         given = x if isinstance(x, torch.Tensor) else torch.as_tensor(np.array(x, np.float64))
     except (TypeError, ValueError):
         given = None

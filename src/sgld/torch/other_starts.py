@@ -13,7 +13,6 @@ from ..stages import stage
 from ..tune import network_rule as rule
 from .chains import Chains
 from .dynamics import Motion, Order, State
-from .judging import seen
 from .target import Target
 from .tuning import Asked, generator_of, price, tuned
 
@@ -23,17 +22,18 @@ STREAM = 15  # of the host's generator
 
 
 @stage("other starts", whole=True)
-def from_other_starts(chains: Chains, asked: Asked, until: float) -> OtherStarts | None:
+def from_other_starts(
+    chains: Chains, asked: Asked, until: float, run: np.ndarray
+) -> OtherStarts | None:
     """What they predict; None where too few are affordable, or none stayed finite.
 
-    Past the time `until` optimisers and stages are cut short.
+    Past the time `until` optimisers and stages are cut short; `run` is what the chains predicted.
     """
     target, probe = chains.motion.target, chains.probe
     whole = chains.motion.order.batch_size is None
     count = _affordable(target, asked, whole)
     if not count or not chains.healthy.size:
         return None
-    run = seen(chains, asked).predicted
     asked = replace(
         asked, chains=count, seed=asked.seed + rule.OTHERS_SEED, step_size=None,
         batch_size=None if whole else min(rule.BATCH_SIZE, target.rows.num_data),
@@ -52,8 +52,8 @@ def from_other_starts(chains: Chains, asked: Asked, until: float) -> OtherStarts
     if not good.any():
         return None
     own = float(_log_mass(target, chains.state.z[chains.healthy]).mean())
-    mass = _log_mass(target, state.z[torch.from_numpy(good).to(state.z.device)])
-    return OtherStarts(predicted[good], mass, own, target.dimension)
+    z = state.z[torch.from_numpy(good).to(state.z.device)]
+    return OtherStarts(predicted[good], _log_mass(target, z), own, z.cpu().numpy())
 
 
 def _affordable(target: Target, asked: Asked, whole: bool) -> int:
@@ -76,5 +76,5 @@ def _log_mass(target: Target, z: torch.Tensor) -> np.ndarray:
     rows = min(num_data, rule.FISHER_ROWS)
     numbers = torch.arange(rows, device=z.device)
     squares = torch.stack([target.squares(place, numbers) for place in z]) * (num_data / rows)
-    volume = -0.5 * (squares + target.prior.precision(z)).clamp(min=1e-8).log().sum(1)
+    volume = -0.5 * (squares + target.prior.narrowness(z)).clamp(min=1e-8).log().sum(1)
     return (target.log_density(z) + volume).double().cpu().numpy()

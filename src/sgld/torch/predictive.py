@@ -10,7 +10,7 @@ import torch
 
 from ..errors import UsageError
 
-__all__ = ["Classes", "Values", "classes", "values"]
+__all__ = ["Classes", "Values", "check_values", "classes", "values"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,6 +83,15 @@ def classes(
     assert mean is not None and aleatoric is not None
     entropy = torch.special.entr(mean).sum(-1)
     return Classes(mean, entropy, aleatoric, entropy - aleatoric)
+
+
+def check_values(meaning: str | None) -> None:
+    """UsageError where the loss of the run took outputs for logits (meaning.Meaning), which are no values of y."""
+    if meaning in ("classes", "odds"):
+        raise UsageError(
+            "the loss of this run takes logits, so that the outputs are no values of y; use predict_proba or predict_classes "
+            "for probabilities, or outputs for each draw's logits."
+        )
 
 
 def values(f: torch.Tensor, w: torch.Tensor, noise_sd: Any, interval: float) -> Values:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -66,6 +66,17 @@ class Prior:
             square = nu * s**2 + (w**2).sum(-1, keepdim=True) * (d > 0)
             parts.append((nu + d) / square)
         return torch.cat(parts, -1)
+
+    def narrowness(self, z: torch.Tensor) -> torch.Tensor:
+        """The precision that a metric goes by: no less than at the prior's own scale, however far out in a tail z is.
+
+        A tail is wider the further out chains are, and steps of its own width there take them further still.
+        """
+        return torch.maximum(self.precision(z), self.scale**-2)
+
+    def as_normal(self) -> Prior:
+        """With sds that are learnt at what they are held to be: integrated out, they make a peak at 0."""
+        return replace(self, kind="normal") if self.kind == "learnt" else self
 
     def log_density(self, z: torch.Tensor) -> torch.Tensor:
         """log p but for a constant, [chain]."""

@@ -1,7 +1,7 @@
 """A run of `sgld.torch.sample` on disk, in a run directory: sealed arrays and JSON, never a pickle.
 
 run.json         what was asked, and SHA-256 of the rows and of what is not sampled
-setup.npz        the probe rows
+setup.npz        the probe rows, and the weights that chains start around; next.npz until they are tuned
 checkpoint.npz   chains, metric, generator, and all that was kept so far
 draws.npz        the weights of a finished run's draws, [chain, draw, d]
 result.json      its verdict: the run is finished
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ import torch
 from ..draws.run_directory import RunDirectory
 from ..draws.verdict import Verdict
 from ..errors import RunError, UsageError
-from ..files import reading
+from ..files import exists, reading
 from .chains import Chains, Lengths, Record
 from .dynamics import Motion, Order, State
 from .rows import Inputs, Rows
 from .target import Target, Weights
 from .tuning import Asked, generator_of
+from .watch import say
 
 __all__ = ["KIND", "RUN", "Files", "Found", "finished_run", "of_torch"]
 
@@ -53,9 +55,7 @@ class Files:
     directory: RunDirectory | None
     every: float
     _due: float = field(default=0.0, init=False)
-    _new: Inputs | None = field(
-        default=None, init=False
-    )  # probe rows of a run that has written nothing yet
+    _new: bool = field(default=False, init=False)  # whether it began here, and has no setup.npz
 
     def begin(self, target: Target, asked: Asked, probe: Inputs, overwrite: bool) -> None:
         """Make the directory, hold it, and write what was asked."""
@@ -63,22 +63,25 @@ class Files:
             return
         self.directory.create(overwrite)
         self.directory.lock()
+        self._new = True
         self.directory.begin({
             "kind": KIND, "asked": asdict(asked), "checkpoint_every": self.every,
             "prior": target.prior.to_dict(), **_digests(target.likelihood.model, target.weights, target.rows),
-        })  # fmt: skip
-        self._new = probe
+        }, _given(target, probe))  # fmt: skip
+
+    def planned(self, chains: Chains) -> None:
+        """What was given, for good, and the first checkpoint; only now does a run that is replaced go."""
+        if self.directory is not None:
+            given = _given(chains.motion.target, chains.probe)
+            self.directory.write_arrays("setup.npz", {}, given)
+            self._new = False
+            self.save(chains, True)
 
     def save(self, chains: Chains, now: bool) -> None:
         """A checkpoint, where one is due or has to be written `now`."""
         began = time.monotonic()
         if self.directory is None or (began < self._due and not now):
             return
-        if self._new is not None:  # only now does a run that is replaced go
-            named = self._new.items() if isinstance(self._new, dict) else enumerate(self._new)
-            arrays = {f"probe.{name}": _array(leaf) for name, leaf in named}
-            self.directory.write_arrays("setup.npz", {}, arrays)
-            self._new = None
         write_checkpoint(self.directory, chains)
         self._due = began + max(self.every, COST * (time.monotonic() - began))
 
@@ -97,7 +100,7 @@ class Files:
         """Give the directory back; of a call that failed before there was anything to go on from nothing is left."""
         if self.directory is None:
             return
-        if failed and self._new is not None:
+        if failed and self._new:
             self.directory.discard()
         self.directory.unlock()
 
@@ -117,6 +120,9 @@ def finished_run(directory: RunDirectory) -> Found:
     of_torch(directory)
     if not directory.finished():
         raise RunError(f"{directory.path} is not finished; {directory.remedy()}")
+    said = directory.said_of_next()
+    if said is not None:
+        say(said)
     result, found = directory.read("result.json"), directory.read_arrays("draws.npz")
     if found is None:
         raise RunError(f"{directory.path / 'draws.npz'} is missing; make the run again.")
@@ -127,35 +133,57 @@ def finished_run(directory: RunDirectory) -> Found:
         )  # fmt: skip
 
 
+def tidied(directory: RunDirectory) -> Path:
+    """Where a finished run is, without what a process left that was killed when it was."""
+    if exists(directory.path / "checkpoint.npz"):
+        with suppress(RunError, OSError), directory:  # in use, or not to be written
+            directory.remove_chunks()
+    return directory.path
+
+
 def check_unchanged(
     path: Path, begun: dict[str, Any], model: torch.nn.Module, weights: Weights, rows: Rows
 ) -> None:
     """UsageError where model or data set are not those that the run was begun with."""
     said = {
-        "weights": "the parameters that are sampled",
-        "rest": "the module's other parameters or buffers",
-        "rows": "the data set",
+        "weights": "other parameters to sample",
+        "rest": "other values of the module's other parameters or buffers",
+        "rows": "another data set",
     }
     for name, value in _digests(model, weights, rows).items():
         if begun.get(name) != value:
-            raise UsageError(
-                f"{path} was begun with others: {said[name]} are not the same; give the same."
-            )
+            raise UsageError(f"{path} was begun with {said[name]}; give the same.")
 
 
 def _digests(model: torch.nn.Module, weights: Weights, rows: Rows) -> dict[str, Any]:
     return {"weights": weights.described(), "rest": weights.rest(model), "rows": rows.digest()}
 
 
-def read_probe(directory: RunDirectory, like: Inputs) -> Inputs:
-    """The probe rows that the run was begun with."""
-    found = directory.read_arrays("setup.npz")
-    if found is None:
-        raise RunError(f"{directory.path / 'setup.npz'} is missing; make the run again.")
-    named = like.items() if isinstance(like, dict) else enumerate(like)
+def _given(target: Target, probe: Inputs) -> dict[str, np.ndarray]:
+    """What `read_given` gives back."""
+    named = probe.items() if isinstance(probe, dict) else enumerate(probe)
+    return {
+        "start": _array(target.start),
+        **{f"probe.{name}": _array(leaf) for name, leaf in named},
+    }
+
+
+def read_given(
+    directory: RunDirectory, start: torch.Tensor, probe: Inputs
+) -> tuple[torch.Tensor, Inputs]:
+    """The weights and the probe rows that the run was begun with, as the ones given are."""
+    found = directory.given()
+    if "start" not in found:
+        raise _of_another_release(directory)
+    named = probe.items() if isinstance(probe, dict) else enumerate(probe)
     with reading(directory.path):
-        leaves = {name: _tensor(found[1][f"probe.{name}"], leaf) for name, leaf in named}
-    return leaves if isinstance(like, dict) else tuple(leaves.values())  # pyright: ignore[reportReturnType]
+        leaves = {name: _tensor(found[f"probe.{name}"], leaf) for name, leaf in named}
+        start = _tensor(found["start"], start).reshape(start.shape)
+    return start, leaves if isinstance(probe, dict) else tuple(leaves.values())  # pyright: ignore[reportReturnType]
+
+
+def _of_another_release(directory: RunDirectory) -> RunError:
+    return RunError(f"{directory.path} was begun by another release of sgld; make the run again.")
 
 
 def write_checkpoint(directory: RunDirectory, chains: Chains) -> None:
@@ -163,7 +191,8 @@ def write_checkpoint(directory: RunDirectory, chains: Chains) -> None:
     motion, record = chains.motion, chains.record
     head = {
         "h": motion.h, "batch_size": motion.order.batch_size, "lengths": asdict(chains.lengths),
-        "began": chains.began, "step": chains.step, "every": record.every, "room": record.room,
+        "wanted": chains.wanted, "began": chains.began, "step": chains.step, "tried": chains.tried,
+        "every": record.every, "room": record.room,
         "loss": motion.target.loss_at(chains.starts[0]),
     }  # fmt: skip
     arrays = {
@@ -186,6 +215,9 @@ def read_checkpoint(
     if found is None:
         return None
     head, arrays = found
+    columns = (len(target.weights.layers.sizes) + 2,)
+    if "wanted" not in head or ("kinetic" in arrays and arrays["kinetic"].shape[2:] != columns):
+        raise _of_another_release(directory)
     with reading(directory.path / "checkpoint.npz"):
         begun = float(head["loss"])
         there = target.loss_at(torch.from_numpy(arrays["starts"][0].copy()).to(target.prior.scale))
@@ -209,7 +241,8 @@ def read_checkpoint(
         )
         return Chains(
             motion, State(place("z"), place("p")), probe, place("directions"),
-            place("starts"), Lengths(**head["lengths"]), record, int(head["began"]), int(head["step"]),
+            place("starts"), Lengths(**head["lengths"]), record,
+            **{name: int(head[name]) for name in ("wanted", "began", "step", "tried")},
         )  # fmt: skip
 
 

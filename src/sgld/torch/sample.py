@@ -14,6 +14,7 @@ import torch
 
 from ..checks import check_interval, check_seed, check_tolerance, positive_number, whole_number
 from ..deadline import LEAST, deadline
+from ..diagnose.predictions import SMALLER
 from ..draws.kept import saying_what_is_kept
 from ..draws.run_directory import RunDirectory
 from ..errors import DataError, RunError, UsageError
@@ -27,9 +28,8 @@ from . import network
 from .chains import MOST_KEPT, Chains, Record, lengths, num_directions
 from .dynamics import Motion, Order, State
 from .ensemble import Ensemble
-from .judging import draws_wanted, first_draw, judged, smaller
+from .judging import draws_wanted, first_draw, judged, looked_further, smaller
 from .likelihood import checked
-from .other_starts import from_other_starts
 from .prior import Prior, prior_of
 from .result import ensemble_of
 from .rows import Inputs, probe_inputs, read_rows
@@ -40,7 +40,8 @@ from .run_files import (
     check_unchanged,
     of_torch,
     read_checkpoint,
-    read_probe,
+    read_given,
+    tidied,
 )
 from .target import Target, Weights
 from .tuning import Asked, generator_of, price, stiffest, tuned
@@ -62,7 +63,9 @@ OTHERS = {
     "friction": "it is chosen; leave it out",
     "num_data": "it is the number of rows of the data set",
     "temperature": "it is 1, the posterior's; sgld.torch.SGLD in a training loop takes another",
-    **dict.fromkeys(("epochs", "num_epochs", "num_steps", "max_steps"), _PASSES),
+    **dict.fromkeys(("epochs", "num_epochs", "num_steps", "n_steps", "max_steps"), _PASSES),
+    "where": "what is not to be sampled is frozen before: parameter.requires_grad_(False)",
+    "keep": "an Ensemble keeps the weights, and its outputs(x) are what each draw gives",
 }  # what training loops take, and this call does not
 
 
@@ -176,7 +179,7 @@ def resume(
     *,
     progress: bool = True,
 ) -> Ensemble:
-    """Go on with a run of `sgld.torch.sample` that was stopped, from its last checkpoint.
+    """Go on with a run of `sgld.torch.sample` that was stopped, from its last checkpoint, or its beginning.
 
     On the same device and version of torch the draws are those of a run that was not stopped, bit for
     bit; max_seconds begins anew. Of a finished run, what it drew.
@@ -199,9 +202,10 @@ def resume(
     began, directory = time.monotonic(), RunDirectory(path)
     if not directory.path.is_dir():
         raise RunError(f"{path} is not a directory.")
+    directory.take_up()
     begun = of_torch(directory)
     if directory.finished() and dataset is None:
-        return Ensemble.load(path, model)
+        return Ensemble.load(tidied(directory), model)
     with reading(directory.path):
         asked, every = Asked(**begun["asked"]), float(begun["checkpoint_every"])
     with told(progress, AHEAD):
@@ -210,12 +214,12 @@ def resume(
             rows = read_rows(dataset, weights.device, asked.seed, network.floating(model))
             check_unchanged(directory.path, begun, model, weights, rows)
         if directory.finished():
-            return Ensemble.load(path, model)
+            return Ensemble.load(tidied(directory), model)
         with stage("data"):
+            start, inputs = read_given(directory, weights.flat(model), rows.inputs)
             with reading(directory.path):
-                law = Prior.from_dict(begun["prior"], weights.flat(model))
-            target = Target(checked(model, loss, rows), rows, weights, law)
-            inputs = read_probe(directory, rows.inputs)
+                law = Prior.from_dict(begun["prior"], start)
+            target = Target(checked(model, loss, rows), rows, weights, law, start)
         files = Files(directory, every)
         with _held(files):
             directory.lock()
@@ -264,7 +268,7 @@ class _Run:
         if chains is None:
             with deadline(self.asked.max_seconds, until, self._least()), self._timed("tuning"):
                 chains = self._tuned(self.began + rule.TUNED_BY * allowed)
-        for attempt in range(MOST_ATTEMPTS + 1):
+        while True:
             with self._timed("sampling"):
                 chains.run(
                     lambda run: draws_wanted(run, self.asked), until, self.files.save, allowed
@@ -273,15 +277,13 @@ class _Run:
                 verdict = judged(chains, self.asked)
             early = allowed == math.inf or time.monotonic() < until - LEFT * allowed
             h = smaller(chains, verdict)
-            if attempt == MOST_ATTEMPTS or h is None or not (self._left_open and early):
+            if chains.tried == MOST_ATTEMPTS or h is None or not (self._left_open and early):
                 break
             planned = lengths(self.target, self.asked, h, chains.motion.order.batch_size)
             chains = chains.again(planned, h)
             self.files.save(chains, True)
         with Work("verdict") as work, self._timed("verdict"):  # Ctrl-C is heard when all is written
-            if verdict.word in ("trusted", "unknown"):
-                others = from_other_starts(chains, self.asked, self.began + allowed)
-                verdict = judged(chains, self.asked, others)
+            verdict = looked_further(chains, self.asked, verdict, self.began + allowed)
             found = self._found(chains, verdict)
             self.files.finish(found)
             work.check()
@@ -313,8 +315,10 @@ class _Run:
         )  # fmt: skip
         record = Record.of(asked.chains, target.dimension)
         state = State(found.z, torch.zeros_like(found.z))
-        chains = Chains(motion, state, self.probe, directions, found.z, planned, record)
-        self.files.save(chains, True)
+        chains = Chains(
+            motion, state, self.probe, directions, found.z, planned, record, planned.num_draws
+        )
+        self.files.planned(chains)
         return chains
 
     def _found(self, chains: Chains, verdict: Any) -> Found:
@@ -322,8 +326,8 @@ class _Run:
         healthy = chains.healthy
         if not healthy.size:
             raise RunError(
-                f"every chain ran away, beyond a million scales of its prior, the first by step {chains.record.failed_at.min()}; use a smaller "
-                "step_size, where you gave one."
+                f"every chain ran away, beyond a million scales of its prior, the first by step {chains.record.failed_at.min()}; use "
+                f"{SMALLER[self.asked.step_size is not None]}."
             )
         _, weights = chains.record.kept_from(first, MOST_KEPT)
         order = chains.motion.order
@@ -362,15 +366,14 @@ def _weights(model: Any) -> Weights:
 
 def _probe(target: Target) -> Inputs:
     """Of some of the data set's rows, fewer where each predicts many numbers."""
-    z = target.weights.flat(target.likelihood.model)[None]
-    width = target.predicted(z, target.rows.first(1).inputs).shape[2]
+    width = target.predicted(target.start[None], target.rows.first(1).inputs).shape[2]
     fewer = max(FEWEST_ROWS, MOST_NUMBERS // max(1, width))
     return target.rows.first(min(PROBE_ROWS, fewer)).inputs
 
 
 def _usable(target: Target, inputs: Inputs) -> Inputs:
     """Probe rows of the user's; DataError where the module's first outputs for them are not finite."""
-    found = target.predicted(target.weights.flat(target.likelihood.model)[None], inputs)
+    found = target.predicted(target.start[None], inputs)
     bad = ~torch.isfinite(found[0]).all(1)
     if bool(bad.any()):
         raise DataError(f"the model's output for probe row {int(bad.int().argmax())} is not finite.")  # fmt: skip

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from ..draws.verdict import Verdict
-from ..errors import DataError
+from ..errors import DataError, UsageError
 
-__all__ = ["read", "write"]
+__all__ = ["as_path", "read", "write"]
 
 _FORMAT = "sgld.torch.Ensemble 1"
 _PLAIN = {
@@ -25,6 +25,15 @@ _PLAIN = {
     )
 }  # fmt: skip
 _AS_BITS = {str(torch.bfloat16): torch.bfloat16}  # numpy has no such numbers: their 16 bits
+
+
+def as_path(path: Any) -> Path:
+    """UsageError unless it is one."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise UsageError(
+            f"path must be that of a file or a run directory, as in Ensemble.load(path, model). Got {type(path).__name__}."
+        )
+    return Path(path)
 
 
 def write(
@@ -46,11 +55,17 @@ def write(
         entries.append({"name": name, "dtype": dtype, **({"shared": True} if shared else {})})
     text = json.dumps({"format": _FORMAT, "entries": entries, **({"run": about} if about else {})})
     arrays["about"] = np.frombuffer(text.encode(), np.uint8)
+    if path.is_dir():
+        raise UsageError(
+            f"path must be that of a file, and {path} is a directory; give {path / 'draws.npz'}."
+        )
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with beside.open("wb") as file:
             np.savez(file, weights=weights, **arrays)  # pyright: ignore[reportArgumentType]
         beside.replace(path)
+    except OSError as error:
+        raise DataError(f"{path} could not be written: {error.strerror}.") from error
     finally:
         beside.unlink(missing_ok=True)
 

@@ -23,7 +23,7 @@ from ..probe.layers import Layers
 from ..probe.predictions import CLASSES, MEANS, Kind
 from .likelihood import Likelihood
 from .prior import Prior
-from .rows import Batch, Inputs, Rows
+from .rows import Batch, Inputs, Rows, mapped
 
 __all__ = ["Target", "Weights"]
 
@@ -132,13 +132,18 @@ class Target:
 
     Attributes:
       prior: of the flat vectors.
+      start: the weights that chains start around, [d]: the module's own, unless it is given.
       together: whether all chains are in one call of the module.
       exact: whether second derivatives are those of autograd; else differences of gradients.
     """
 
-    def __init__(self, likelihood: Likelihood, rows: Rows, weights: Weights, prior: Prior) -> None:
+    def __init__(
+        self, likelihood: Likelihood, rows: Rows, weights: Weights, prior: Prior,
+        start: torch.Tensor | None = None,
+    ) -> None:  # fmt: skip
         self.likelihood, self.rows, self.weights = likelihood, rows, weights
         self.prior = prior
+        self.start = weights.flat(likelihood.model) if start is None else start
         self.together, self.exact = True, True
         self.together = self._vmap_is_right()
 
@@ -161,6 +166,11 @@ class Target:
         z = z.detach().requires_grad_(True)
         (g,) = torch.autograd.grad(self._totals(z, batch).sum(), z)
         return torch.add(self.prior.slope(z.detach()), g, alpha=scale).neg()
+
+    def value(self, z: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Of the prior and of the rows of a batch, each once: the log density whose `gradient` has scale 1, [chain]."""
+        with torch.no_grad():
+            return self.prior.log_density(z) - self._totals(z, batch)
 
     def log_density(self, z: torch.Tensor, rows: int | None = None) -> torch.Tensor:
         """Of the posterior but for a constant, [chain]; by so many rows, scaled up, or by all."""
@@ -215,9 +225,20 @@ class Target:
 
     def predicted(self, z: torch.Tensor, inputs: Inputs) -> torch.Tensor:
         """At rows that all chains share: log probabilities or means, [chain, row, k]."""
-        batch = Batch(inputs, torch.empty(0), shared=True)
         with torch.no_grad():
-            found = self._each(lambda weights, rows, _: self.likelihood.outputs(weights, rows), z, batch)  # fmt: skip
+            return self._predicted(z, Batch(inputs, torch.empty(0), shared=True))
+
+    def slopes(self, z: torch.Tensor, inputs: Inputs, weights: torch.Tensor) -> torch.Tensor:
+        """Gradients [row, chain, d] of what every chain predicts at each of some rows, times `weights` [row, k]."""
+        rows, chains = len(weights), len(z)
+        many = z.detach().repeat(rows, 1).requires_grad_(True)
+        own = mapped(lambda leaf: leaf.repeat_interleave(chains, 0)[:, None], inputs)
+        found = self._predicted(many, Batch(own, torch.zeros(rows * chains), shared=False))
+        total = (found.reshape(rows, chains, -1) * weights[:, None]).sum()
+        return torch.autograd.grad(total, many)[0].reshape(rows, chains, -1)
+
+    def _predicted(self, z: torch.Tensor, batch: Batch) -> torch.Tensor:
+        found = self._each(lambda weights, rows, _: self.likelihood.outputs(weights, rows), z, batch)  # fmt: skip
         found = found.reshape(*found.shape[:2], -1).to(self.weights.dtype)
         return torch.log_softmax(found, -1) if self.likelihood.classes else found
 
@@ -249,10 +270,9 @@ class Target:
 
     def _vmap_is_right(self) -> bool:
         """Whether the module can be called for all chains at once, and gives the same."""
-        start = self.weights.flat(self.likelihood.model)
-        z = torch.stack([start, 0.9 * start])
+        z = torch.stack([self.start, 0.9 * self.start])
         n = min(4, self.rows.num_data // 2)
-        numbers = torch.arange(2 * n, device=start.device).reshape(2, n)
+        numbers = torch.arange(2 * n, device=z.device).reshape(2, n)
         found = []
         for self.together in (False, True):
             try:

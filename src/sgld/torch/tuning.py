@@ -6,12 +6,14 @@ Every chain begins where an Adam of its own ended and takes four short stages, b
     V_l    variance of a batch's gradient in D per parameter of layer l, from 20 batches
     delta  min(2 gamma tau / max_l V_l, sqrt(f / lambda_1)),    h = delta^2
 
-are measured where the chains are; then they are frozen. tau is twice the tolerance, lambda_1 the largest
-curvature in D. What a step costs is counted in operations: the clock chooses nothing.
+are measured where the chains are (of a prior with heavy tails, no further out than its scales); then they
+are frozen. tau is twice the tolerance, lambda_1 the largest curvature in D. What a step costs is counted in
+operations: the clock chooses nothing.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -123,11 +125,11 @@ def generator_of(seed: int, stream: int, device: torch.device) -> torch.Generato
 
 
 def starts(target: Target, asked: Asked, elsewhere: bool) -> torch.Tensor:
-    """The module's weights with as much again of what varies in a layer; `elsewhere`: as tune/prior_starts, too.
+    """The target's start with as much again of what varies in a layer; `elsewhere`: as tune/prior_starts, too.
 
     Of every three one is then of the prior, as wide as its scales, and one on the other side of 0.
     """
-    start = target.weights.flat(target.likelihood.model)
+    start = target.start
     spread = torch.cat([
         part.std(correction=0).expand(len(part)) for part in start.split(list(target.weights.layers.sizes))
     ])  # fmt: skip
@@ -147,7 +149,9 @@ def starts(target: Target, asked: Asked, elsewhere: bool) -> torch.Tensor:
 def _optimised(
     target: Target, asked: Asked, size: int, until: float, z: torch.Tensor
 ) -> torch.Tensor:
-    """Where Adam ends for every chain, from its start."""
+    """Where Adam ends for every chain, from its start, with sds that are learnt at what they are held to be."""
+    held = copy.copy(target)
+    held.prior = target.prior.as_normal()
     order = Order(target.rows, asked.chains, size, asked.seed, ADAM)
     seconds = rule.seconds_of(rule.OPTIMISER_SECONDS, rule.OPTIMISER_SHARE, asked.max_seconds)
     wanted = min(seconds / price(target, asked.chains, size), rule.MOST_PASSES * order.num_batches)
@@ -158,7 +162,7 @@ def _optimised(
         for first, count in work.pieces(0, steps):
             for step in range(first, first + count):
                 rate = 0.5 * rule.LEARNING_RATE * (1 + math.cos(math.pi * step / steps))
-                g = target.gradient(z, order.at(step), order.scale)
+                g = held.gradient(z, order.at(step), order.scale)
                 mean.lerp_(g, 1 - DECAYS[0])
                 square.lerp_(g**2, 1 - DECAYS[1])
                 first_moment, second = (
@@ -179,7 +183,7 @@ def metric(target: Target, z: torch.Tensor) -> torch.Tensor:
     for chain, place in enumerate(z):
         numbers = (chain * share + torch.arange(share, device=z.device)) % num_data
         squares += target.squares(place, numbers) * (num_data / share) / len(z)
-    return (squares + target.prior.precision(z).mean(0)).clamp(min=1e-8).rsqrt()
+    return (squares + target.prior.narrowness(z).mean(0)).clamp(min=1e-8).rsqrt()
 
 
 def step_size(

@@ -7,9 +7,10 @@ chain begins where an optimiser of its own ended and takes a few short stages, a
     V_l    variance of a batch's gradient in D per parameter of layer l, from a few batches
     delta  min(2 gamma tau / max_l V_l, sqrt(f / lambda_1)),    h = delta^2
 
-are measured where the chains are; then they are frozen. tau is the kinetic temperature that gradient
-noise may add (2 tolerance), lambda_1 the largest curvature in D, gamma BAOA's friction. SGLD's
-temperature is 1 + h V / 2. Where all rows are affordable at every step there is no noise.
+are measured where the chains are (of a prior with heavy tails, no further out than its scales); then they
+are frozen. tau is the kinetic temperature that gradient noise may add (2 tolerance), lambda_1 the largest
+curvature in D, gamma BAOA's friction. SGLD's temperature is 1 + h V / 2. Where all rows are affordable at
+every step there is no noise.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from .kronecker import learnt_factors
 from .metric import settled
 from .network_price import UPDATED, affordable, step_price
 from .noise_of_predictions import heat_of_predictions, warmed
-from .prior_starts import from_prior, prior_curvature
+from .prior_starts import as_normal, from_prior, narrowness, prior_curvature
 
 __all__ = [
     "fisher",
@@ -143,7 +144,7 @@ def optimiser_ends(problem: Problem, ask: Request, elsewhere: bool = False) -> n
     starts = starts_near(small, ask, start, np.minimum(width, 1.0))
     if elsewhere:
         starts = from_prior(small, starts, ask.seed)
-    return optimised(small, ask, starts, _passes(small, ask), past(OPTIMISED_BY))
+    return optimised(as_normal(small), ask, starts, _passes(small, ask), past(OPTIMISED_BY))
 
 
 def other_starts_affordable(problem: Problem, ask: Request) -> tuple[int, bool]:
@@ -240,7 +241,7 @@ def _metric(problem: Problem, ask: Request, zs: Array) -> Any:
         return given(ask.preconditioner, problem.layout)
     rows = rule.fisher_rows(problem.num_data, problem.dimension)
     if learnt:
-        prior = np.mean([np.asarray(prior_curvature(problem, z)) for z in zs], axis=0)
+        prior = np.mean([np.asarray(narrowness(problem, z)) for z in zs], axis=0)
         return learnt_factors(problem, zs, prior, rows)
     share = -(-rows // len(zs))  # rows of its own for every chain
     each = [
@@ -255,11 +256,11 @@ def _metric(problem: Problem, ask: Request, zs: Array) -> Any:
 def fisher(
     problem: Problem, z: Float[Array, " d"], first: Array, *, rows: int
 ) -> Float[Array, " d"]:
-    """Diagonal of the empirical Fisher information plus the prior's curvature.
+    """Diagonal of the empirical Fisher information plus the prior's curvature, as `narrowness` has it.
 
     Of so many rows from the `first` on, scaled up; past the last row they begin again.
     """
-    prior = prior_curvature(problem, z)
+    prior = narrowness(problem, z)
     together = min(rows, max(1, PIECE // z.size))
 
     def add(i: Array, total: Array) -> Array:

@@ -9,6 +9,9 @@ at both, and what lies between may be a wall of the prior's own.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +24,7 @@ from ..problem.problem import Problem
 from ..sampler.baoa import BAOA
 from .network_rule import FROM_PRIOR
 
-__all__ = ["from_prior", "prior_curvature"]
+__all__ = ["as_normal", "from_prior", "narrowness", "prior_curvature"]
 
 STEPS, DELTA = 500, 0.2
 STREAM = 18
@@ -38,6 +41,39 @@ def prior_curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d
     # where a prior is not convex, as in heavy tails, or has a kink, its slope says how wide it is
     found = jnp.where(-change > 1e-6, -change, slope**2)
     return jnp.where(jnp.isfinite(found), jnp.maximum(found, 1e-6), 1.0)
+
+
+def narrowness(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
+    """The prior's curvature that a metric goes by: in a heavy tail, no less than a normal prior of its scales has.
+
+    A tail is wider the further out chains are, and steps of its own width there take them further still.
+    """
+    found, normal = prior_curvature(problem, z), as_normal(problem, tails=True)
+    if normal is problem:
+        return found
+    return jnp.maximum(found, prior_curvature(normal, problem.start))
+
+
+def as_normal(problem: Problem, tails: bool = False) -> Problem:
+    """With sds that a prior learns at what they are held to be; `tails`: Student's t as normal, too.
+
+    An sd that is integrated out makes a peak at 0, where a network predicts the same of all rows.
+    """
+    from ..networks.heavy import StudentTPrior
+    from ..networks.learnt import LearntPrior
+    from ..networks.prior import NormalPrior
+
+    # bound to a function, as a module's is, a prior is a part of a pytree
+    log_prior, heavy = problem.posterior.log_prior, lambda part: isinstance(part, kinds)
+    kinds = (LearntPrior, StudentTPrior) if tails else (LearntPrior,)
+    if not any(map(heavy, jax.tree.leaves(log_prior, is_leaf=heavy))):
+        return problem
+
+    def normal(part: Any) -> Any:
+        return NormalPrior(part.scales, part.patterns, part.fan_in) if heavy(part) else part
+
+    posterior = replace(problem.posterior, log_prior=jax.tree.map(normal, log_prior, is_leaf=heavy))
+    return replace(problem, target=replace(problem.target, posterior=posterior))
 
 
 def from_prior(problem: Problem, near: Float[np.ndarray, "m d"], seed: int) -> np.ndarray:

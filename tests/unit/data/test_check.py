@@ -23,6 +23,13 @@ def test_rows_that_float32_would_round_are_refused(offset, sd):
         check_data({"x": RNG.standard_normal(100), "y": y})
 
 
+def test_lists_of_numbers_are_no_arrays():
+    with pytest.raises(DataError, match=r"'\[1\]\[0\]' is .* axis: give arrays, np\.asarray\("):
+        check_data((np.ones((2, 3)), [0, 1]))
+    with pytest.raises(DataError, match=r"'\[1\]' is a single number; .* leading row axis\.$"):
+        check_data((np.ones((2, 3)), 1.0))
+
+
 def test_the_column_is_named():
     x = RNG.standard_normal((100, 3))
     x[:, 1] += 1e7

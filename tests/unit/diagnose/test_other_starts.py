@@ -35,7 +35,7 @@ def others(kind, shift, rows=ROWS, mass=0.0):
     values = run_of(kind)[0][rng.integers(400, size=(STARTS, DRAWS))]
     values[:3, :, :rows, 0] += shift
     log_mass = np.where(np.arange(STARTS) < 3, mass, 0.0)
-    return OtherStarts(values.mean(axis=1), log_mass, 0.0, 16)
+    return OtherStarts(values.mean(axis=1), log_mass, 0.0, np.zeros((len(values), 16)))
 
 
 @pytest.mark.parametrize("kind", [MEANS, CLASSES])
@@ -72,7 +72,7 @@ def test_a_start_that_was_long_on_its_way_and_arrived_is_no_other_function():
     looks[:, 1] += 40  # stays
     there = settled(MEANS, looks, run)
     assert (there[0] == looks[-1, 0]).all() and there[1] == pytest.approx(looks[:, 1].mean(axis=0))
-    assert OtherStarts(there, np.zeros(2), 0.0, 3).unlike(MEANS, run) == 1
+    assert OtherStarts(there, np.zeros(2), 0.0, np.zeros((2, 3))).unlike(MEANS, run) == 1
 
 
 @pytest.mark.parametrize("looks, followed", [

@@ -1,6 +1,7 @@
 """The verdict in function space: every rule, by what it is for."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.diagnose.halved import Change
+from sgld.diagnose.other_starts import OtherStarts
 from sgld.diagnose.predictions import Seen, judge_predictions, mixed, temperatures
 from sgld.draws.plan import Plan
 from sgld.draws.setup import Setup
@@ -21,6 +24,7 @@ from sgld.run.again import another
 
 LAYERS = Layers(("a", "b", "tiny"), (40, 20, 1))
 CHAINS, DRAWS, ROWS = 4, 400, 6
+OTHERS = OtherStarts(np.zeros((6, ROWS, 1)), np.zeros(6), 0.0, np.zeros((6, 3)))
 
 
 def seen(
@@ -279,3 +283,29 @@ def test_the_step_is_halved_where_a_temperature_is_too_high_and_nowhere_else(giv
     # where chains failed, curvature is much larger than where it was measured
     failed = ["quarter"] if "failures" in given else []
     assert another(plan, left_to_us, verdict, []) == (["halve"] if warm else failed)
+
+
+def test_rules_of_what_is_seen_beside_the_probe_rows():
+    found = word(rows_r_hat=1.21)
+    assert found[0] == "not mixed" and "not among the probe rows" in found[1]
+    assert word(rows_r_hat=1.19)[0] == "trusted"
+    assert word(rows_unlike=3, others=OTHERS)[0] == "not mixed"
+    found = word(misses=0.06)
+    assert found[0] == "biased" and "not that of the log density" in found[1]
+    assert word(misses=0.05)[0] == "trusted"
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_chains_that_began_at_one_place_are_trusted_where_others_were_looked_for(exact):
+    alone = judge_predictions(seen(one_place=True, exact=exact))
+    assert alone.word == "unknown" and "began at one place" in alone.reasons[0]
+    assert judge_predictions(seen(one_place=True, exact=exact, others=OTHERS)).word == "trusted"
+    agrees = Change(np.ones(3), np.full(3, 0.01), np.zeros(3), None)
+    assert agrees.verdict(alone) is alone  # half the step does not look for them
+
+
+def test_one_chain_is_said_to_be_one():
+    given = seen()
+    one = replace(given, predicted=given.predicted[:1], kinetic=given.kinetic[:1], weights=given.weights[:1] * 4)  # fmt: skip
+    found = judge_predictions(one)
+    assert (found.word, found.reasons) == ("unknown", ("one chain cannot be held against another; use num_chains=4.",))  # fmt: skip

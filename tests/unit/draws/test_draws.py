@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -104,6 +105,25 @@ def test_predict_and_arguments(rng):
     for call in (lambda: draws.quantile(1.5), lambda: draws.interval(1.0)):
         with pytest.raises(UsageError):
             call()
+
+
+def test_predict_says_what_is_amiss_with_f_and_x(tmp_path):
+    draws = sgld.Draws.of({"weight": np.ones((4, 9, 2))})
+    with pytest.raises(UsageError, match=r"f must be a function .*predict\(f, x\)\. Got ndarray"):
+        draws.predict(np.ones((3, 2)))
+    module = lambda net, x: net(x)  # noqa: E731
+    loaded = sgld.load(draws.save(tmp_path / "run"))
+    with pytest.raises(
+        UsageError, match=r"was a module, give sgld\.networks\.restore\(draws, init\)"
+    ):
+        loaded.predict(module, np.ones((3, 2)))
+    with pytest.raises(UsageError, match="mend it there"):
+        draws.predict(module, np.ones((3, 2)))
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(UsageError, match=r"give its numbers, x\.to_numpy\(\)"):
+        draws.predict(
+            lambda p, x: jnp.dot(x, p["weight"]), pandas.DataFrame({"a": [1.0], "b": 2.0})
+        )
 
 
 def test_arviz_gets_weights_step_sizes_and_temperatures(weighted_draws):

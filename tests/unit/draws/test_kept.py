@@ -100,6 +100,33 @@ def test_errors_at_the_python_door_speak_python_and_at_the_shell_its_words(tmp_p
     assert set(verify(path)) == {"run.json", "setup.npz"}
 
 
+@pytest.mark.parametrize("holds", [".DS_Store", "chunks", "run.json"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_that_is_no_run_is_never_called_one(tmp_path, holds, overwrite):
+    (tmp_path / "run").mkdir()
+    if holds == "chunks":
+        (tmp_path / "run" / holds).mkdir()
+    else:
+        (tmp_path / "run" / holds).write_text('{"epochs": 3}')
+    with pytest.raises(
+        RunError, match=f"run is not a run directory, and holds '{holds}'; choose another"
+    ):
+        RunDirectory(tmp_path / "run").create(overwrite)
+    assert (tmp_path / "run" / holds).exists()
+
+
+def test_a_damaged_checkpoint_says_what_to_delete(tmp_path):
+    directory = RunDirectory(tmp_path / "run")
+    directory.create(False)
+    directory.begin({})
+    directory.write_checkpoint({}, {"z": np.ones(99)})
+    assert directory.read_checkpoint() is not None
+    file = tmp_path / "run" / "checkpoint.npz"
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(RunError, match=r"cannot be read: .* You may delete .*checkpoint\.npz to"):
+        directory.read_checkpoint()
+
+
 def test_a_finished_run_whose_plan_is_gone_is_not_as_it_was_written(tmp_path):
     run(tmp_path / "run")
     assert "setup.npz" in verify(tmp_path / "run")

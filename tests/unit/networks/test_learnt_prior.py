@@ -126,3 +126,42 @@ def test_the_metric_of_a_network_knows_how_wide_heavy_tails_are():
         found = np.asarray(fisher(problem, z, jnp.int32(0), rows=8))
         width = max(prior.sd({"w": z})["w"], 0.5)
         assert (found > 0.01 / width**2).all() and (found < 30 / width**2).all(), (prior, found)
+
+
+@pytest.mark.parametrize("far", [1.0, 1e2, 1e6])
+@pytest.mark.parametrize(
+    "prior", [student_t_prior(0.5, degrees=1.0), normal_prior(0.5, learnt=True)],
+    ids=lambda prior: type(prior).__name__,
+)  # fmt: skip
+def test_the_metric_of_a_network_is_of_the_order_of_the_prior_however_far_out(prior, far):
+    """Where chains were far, D was wider: steps took them further, to 3 million scales of what was 'trusted'."""
+    from sgld.problem.prepare import prepare
+    from sgld.tune.from_network import fisher
+
+    posterior = sgld.Posterior(prior, lambda w, row: 0.0 * jnp.sum(w) * row)
+    problem = prepare(posterior, np.ones(8, np.float32), jnp.full(40, 0.1))
+    z = far * jax.random.normal(jax.random.key(0), (40,))
+    assert (np.asarray(fisher(problem, z, jnp.int32(0), rows=8)) > 0.9 / 0.5**2).all()
+
+
+def test_optimisers_of_a_network_climb_with_the_scales_as_they_are_held_to_be():
+    """Integrated out, they make a peak at 0, where a network predicts the same of all rows and nothing is learnt."""
+    from sgld.problem.prepare import prepare
+    from sgld.problem.request import Request
+    from sgld.tune.from_network import optimiser_ends
+
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((20, 3)).astype(np.float32)
+    auto = "auto"
+    ask = Request(auto, auto, 0.05, 1.0, auto, auto, auto, auto, 2, auto, auto, auto, 0)
+    learnt, normal = (
+        optimiser_ends(
+            prepare(
+                sgld.Posterior(prior, lambda w, row: -0.5 * (row[0] - row @ w) ** 2),
+                x, jnp.full(3, 0.1), seed=0,
+            ),
+            ask,
+        )
+        for prior in (normal_prior(0.5, learnt=True), normal_prior(0.5))
+    )  # fmt: skip
+    np.testing.assert_allclose(learnt, normal, rtol=1e-4)

@@ -117,6 +117,22 @@ def test_the_rest_of_a_run_stays_as_it_is(tmp_path):
     )
 
 
+def test_draws_of_a_part_are_not_put_onto_another_trunk(tmp_path):
+    position = jax.tree.map(lambda leaf: jnp.stack([leaf] * 6)[None], part(net(), "last_layer"))
+    draws = sgld.Draws.of(position)
+    loaded = sgld.load(draws.save(tmp_path / "run"))
+    other = eqx.tree_at(lambda n: n.layers[0].bias, net(), jnp.ones(5))
+    assert restore(loaded, part(net(), "last_layer")).position.layers[0].bias.shape == (5,)
+    with pytest.raises(UsageError, match="not sampled have other values in like than they had"):
+        restore(loaded, part(other, "last_layer"))
+    with pytest.raises(UsageError, match=r"do not hold .* give sgld\.networks\.part of what"):
+        restore(loaded, net())
+    saved_again = sgld.load(loaded.save(tmp_path / "again"))
+    with pytest.raises(UsageError, match="have other values in like"):
+        restore(saved_again, part(other, "last_layer"))
+    restore(sgld.Draws.of(loaded.position), part(other, "last_layer"))  # of an older version
+
+
 def test_the_last_layer_is_a_regression_on_features_with_its_closed_form():
     x, y = table()
     draws = sgld.sample(POSTERIOR, (x, y), net(), where="last_layer", progress=False)

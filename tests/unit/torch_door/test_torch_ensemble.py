@@ -151,7 +151,8 @@ def test_rows_come_as_arrays_and_lists_too(dtype):
     wanted = ensemble.outputs(torch.tensor(rows).to(dtype))
     for given in (rows, np.array(rows), np.array(rows, np.float32), torch.tensor(rows).double()):
         assert torch.equal(ensemble.outputs(given), wanted)
-    for given in ("rows", None, 3.0, {"x": rows}, [[1.0], [2.0, 3.0]]):
+    dataset = torch.utils.data.TensorDataset(torch.tensor(rows, dtype=torch.float32))
+    for given in ("rows", None, 3.0, {"x": rows}, [[1.0], [2.0, 3.0]], dataset):
         with pytest.raises(UsageError, match=f"^x must be .* Got {type(given).__name__}"):
             ensemble.outputs(given)
 

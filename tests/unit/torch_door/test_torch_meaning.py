@@ -97,7 +97,10 @@ def test_classes_and_single_log_odds_have_probabilities_and_several_answers_none
     x, y = rows()
     positive = (x > 0).float()
     for outputs, loss, target in ((3, F.cross_entropy, y), (1, binary, positive[:, :1])):
-        found = st.sample(linear(outputs), loss, (x, target), **SHORT).predict_proba(x)
+        ensemble = st.sample(linear(outputs), loss, (x, target), **SHORT)
+        found = ensemble.predict_proba(x)
+        with pytest.raises(UsageError, match=r"takes logits, .* use predict_proba"):
+            ensemble.predict_values(x)
         assert found.shape == (60, max(2, outputs))
     several = st.sample(linear(4), functools.partial(binary, reduction="none"), (x, positive), **SHORT)  # fmt: skip
     with pytest.raises(UsageError, match=r"each of the 4 outputs.*\.sigmoid\(\)\.mean\(0\)"):

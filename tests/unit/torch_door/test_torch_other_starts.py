@@ -39,11 +39,10 @@ def test_a_run_near_one_of_two_functions_is_unlike_others(monkeypatch):
         progress=False,
     )  # fmt: skip
     chains, asked = ensemble._run
-    found = others.from_other_starts(chains, asked, math.inf)
+    run = judging.seen(chains, asked)
+    found = others.from_other_starts(chains, asked, math.inf, run.predicted)
     assert found is not None and found.tried >= rule.FEWEST_STARTS
-    verdict = judging.judged(chains, asked, found)
-    unlike, tried = verdict.extra["predictions"]["other_starts"]
-    assert 0 < unlike < tried
+    assert 0 < found.unlike(run.kind, run.predicted) < found.tried
 
 
 def test_of_three_starts_one_is_of_the_prior_and_one_on_the_other_side_of_0():
@@ -52,7 +51,7 @@ def test_of_three_starts_one_is_of_the_prior_and_one_on_the_other_side_of_0():
         model.weight.fill_(3.0)
     weights = Weights.of(model)
     target = SimpleNamespace(
-        weights=weights, likelihood=SimpleNamespace(model=model), prior=prior_of(normal_prior(0.5), None, None, weights)
+        weights=weights, start=weights.flat(model), prior=prior_of(normal_prior(0.5), None, None, weights)
     )  # fmt: skip
     asked = SimpleNamespace(chains=6, seed=0)
     near, found = (starts(target, asked, elsewhere)[:, :200] for elsewhere in (False, True))

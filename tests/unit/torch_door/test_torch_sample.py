@@ -204,10 +204,11 @@ def test_the_kinetic_temperature_is_one_where_the_momentum_has_its_law():
     for _ in range(400):  # heat that comes in between two O steps: 1.3 before, less after
         before = math.sqrt(1.3) * torch.randn(4, 100, generator=generator)
         after = math.sqrt(decay) * before + math.sqrt(1 - decay) * torch.randn(4, 100, generator=generator)  # fmt: skip
-        values.append(kinetic(after, torch.eye(100)[:16].expand(4, -1, -1), layers, h))
+        directions, slopes = torch.eye(100)[:16].expand(4, -1, -1), 3 * torch.eye(100)[:20, None].expand(-1, 4, -1)  # fmt: skip
+        values.append(kinetic(after, directions, slopes, layers, h))
     found = torch.stack(values).mean((0, 1))
     wanted = (1.3 + 1 + 0.3 * decay) / 2
-    np.testing.assert_allclose(found, [wanted] * 3, rtol=0.02)
+    np.testing.assert_allclose(found, [wanted] * 4, rtol=0.02)
 
 
 def test_a_pass_visits_rows_once_and_resumes_anywhere():

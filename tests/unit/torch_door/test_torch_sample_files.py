@@ -74,10 +74,12 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path, monkeypatch, short_tuning):
     finished = st.resume(tmp_path / "run", model, squares, None)
     held = st.resume(tmp_path / "run", model, squares, data, progress=False)
     assert torch.equal(held.states[0]["weight"], finished.states[0]["weight"])
-    with pytest.raises(UsageError, match="was begun with others: the data set"):
+    with pytest.raises(UsageError, match="was begun with another data set; give the same"):
         st.resume(tmp_path / "run", model, squares, (data[0], data[1] + 1), progress=False)
     model.bias.requires_grad_(False)
-    with pytest.raises(UsageError, match="the parameters that are sampled are not the same"):
+    with pytest.raises(
+        UsageError, match="was begun with other parameters to sample; give the same"
+    ):
         st.resume(tmp_path / "run", model, squares, data, progress=False)
     model.bias.requires_grad_(True)
     assert len(finished) == len(whole)
@@ -127,7 +129,7 @@ def test_other_rows_or_another_trunk_do_not_go_on(tmp_path, monkeypatch, short_t
         small(tmp_path / "run")
     monkeypatch.setattr(Files, "save", save)
     model, (x, y), *_ = linear(120)
-    with pytest.raises(ValueError, match="the data set are not the same"):
+    with pytest.raises(ValueError, match="was begun with another data set; give the same"):
         st.resume(tmp_path / "run", model, squares, (x, y + 1), progress=False)
     halved = lambda outputs, target: squares(outputs, target) / 2  # noqa: E731
     with pytest.raises(
@@ -136,7 +138,9 @@ def test_other_rows_or_another_trunk_do_not_go_on(tmp_path, monkeypatch, short_t
         st.resume(tmp_path / "run", model, halved, (x, y), progress=False)
     assert (tmp_path / "run" / "checkpoint.npz").exists()
     model.bias.requires_grad_(False)
-    with pytest.raises(ValueError, match="the parameters that are sampled are not the same"):
+    with pytest.raises(
+        ValueError, match="was begun with other parameters to sample; give the same"
+    ):
         st.resume(tmp_path / "run", model, squares, (x, y), progress=False)
 
 

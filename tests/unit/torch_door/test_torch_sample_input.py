@@ -237,6 +237,13 @@ def test_what_training_loops_call_it():
     refused("sample takes num_draws, not num_samples", num_samples=9)
     refused("sample takes chains, not num_chains", num_chains=2)
     refused("max_seconds, or num_draws", epochs=3)
+    refused("sample takes path, not run_dir", run_dir="q")
+    refused(r"takes no where\. .* frozen before: .*requires_grad_\(False\)\.$", where="last_layer")
+    refused(r"takes no keep\. .* its outputs\(x\) are what each draw gives\.$", keep=len)
+    refused(
+        r"the class CrossEntropyLoss; give one of it, CrossEntropyLoss\(\)\.",
+        loss=torch.nn.CrossEntropyLoss,
+    )
     refused("Did you mean 'prior_sd'", prior_ds=1.0)
 
 

@@ -36,6 +36,18 @@ def test_an_ensemble_is_saved_and_loaded(tmp_path):
         st.Ensemble.load(path, torch.nn.Linear(3, 3))
 
 
+def test_paths_that_are_no_files_are_answered(tmp_path):
+    ensemble = drawn(torch.nn.Linear(3, 3))
+    with pytest.raises(UsageError, match=r"is a directory; give .*draws\.npz\."):
+        ensemble.save(tmp_path)
+    with pytest.raises(DataError, match="none/draws could not be written: No such file"):
+        ensemble.save(tmp_path / "none" / "draws")
+    assert not list(tmp_path.iterdir())
+    for call in (ensemble.save, lambda path: st.Ensemble.load(path, "draws.npz")):
+        with pytest.raises(UsageError, match=r"as in Ensemble\.load\(path, model\)\. Got Linear"):
+            call(torch.nn.Linear(3, 3))
+
+
 class Trap:
     def __reduce__(self):
         return (pytest.fail, ("a pickle was loaded",))

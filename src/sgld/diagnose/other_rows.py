@@ -1,0 +1,121 @@
+"""Whether chains predict alike at rows that no probe row stands for.
+
+Of 500 rows six may be of a kind that none of 64 chosen by chance is, and chains may stand in different
+functions there although they agree everywhere else, or all in one of two. So a few draws of every chain predict far
+more rows (glances), and those where most is suspected are predicted by all draws:
+
+    R-hat       where chains are furthest apart beside their own draws: over 1.2 at most, since it is the
+                largest of thousands of numbers
+    unlike      chains from other starts (diagnose/other_starts.py) that are beyond 4 sds of the run's draws,
+                and beyond every one of them, at one row: a quarter of them, and 3 at least
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..draws import weighted
+from ..probe.predictions import Kind
+from .other_starts import FAR, numbers
+
+__all__ = ["MAX_R_HAT", "TOGETHER", "OtherRows", "others"]
+
+ROWS, TOGETHER = 4096, 256  # that are looked at, and in one piece
+NUMBERS = 2**24  # of all predictions of the glances
+MAX_R_HAT = 1.2
+GLANCES = 8  # draws of a chain that predict all rows
+SHARE = 0.02  # of a run's gradients, each as dear as 3 predictions, that the glances may cost
+FEWEST_ROWS = 256  # that are looked at in any case
+WORST = 8  # rows that all draws predict
+FEWEST, PART = 3, 0.25  # of the other starts, that are unlike at one row
+
+Predict = Callable[
+    [Float[np.ndarray, "chain draw d"], Int[np.ndarray, " m"]],
+    Float[np.ndarray, "chain draw m k"],
+]
+
+
+def others(probed: int, num_data: int, gradients: int) -> Int[np.ndarray, " m"]:
+    """The numbers of rows that are looked at, in a random order of which the first are `probed`.
+
+    Args:
+      gradients: of rows, that a chain of the run took.
+    """
+    affordable = int(3 * SHARE * gradients) // GLANCES
+    return np.arange(probed, min(num_data, probed + max(FEWEST_ROWS, min(ROWS, affordable))))
+
+
+@dataclass(frozen=True)
+class OtherRows:
+    """Rows by their numbers, and what a few draws predict there.
+
+    Attributes:
+      predict: what positions predict at rows.
+      z: positions of the run's draws.
+      rows: numbers.
+      glances: what GLANCES draws of every chain predict at all of them.
+
+    Example:
+      >>> import numpy as np
+      >>> z = np.random.default_rng(0).normal(size=(4, 50, 2))
+      >>> z[1, :, 1] += 20  # what rows from 7 on predict
+      >>> predict = lambda z, rows: np.where(rows < 7, z[..., :1], z[..., 1:])[..., None]
+      >>> found = OtherRows.of("means", predict, z, np.arange(20))
+      >>> found.r_hat(np.full((4, 50), 1 / 200)) > MAX_R_HAT
+      True
+      >>> OtherRows.of("means", predict, z, np.arange(7)).r_hat(np.full((4, 50), 1 / 200)) > MAX_R_HAT
+      False
+    """
+
+    kind: Kind
+    predict: Predict
+    z: Float[np.ndarray, "chain draw d"]
+    rows: Int[np.ndarray, " m"]
+    glances: Float[np.ndarray, "chain draw m k"]
+
+    @classmethod
+    def of(
+        cls, kind: Kind, predict: Predict, z: Float[np.ndarray, "chain draw d"], rows: Int[np.ndarray, " m"]
+    ) -> OtherRows | None:  # fmt: skip
+        """None where there are no rows, or too few draws or chains to tell."""
+        chains, draws = z.shape[:2]
+        if not len(rows) or chains < 2 or draws < GLANCES:
+            return None
+        few = z[:, np.linspace(0, draws - 1, GLANCES).astype(int)]
+        width = predict(few[:1, :1], rows[:1]).shape[-1]
+        rows = rows[: max(1, NUMBERS // (GLANCES * chains * width))]
+        return cls(kind, predict, z, rows, predict(few, rows))
+
+    def r_hat(self, weights: Float[np.ndarray, "chain draw"]) -> float | None:
+        """The largest, where chains are furthest apart beside their own draws; None where nothing moves."""
+        values = numbers(self.kind, self.glances)
+        between, within = values.mean(axis=1).var(axis=0), values.var(axis=1).mean(axis=0)
+        apart = self._worst(between / np.maximum(within, np.finfo(np.float64).tiny))
+        predicted = numbers(self.kind, self.predict(self.z, apart))
+        found = weighted.Estimates(predicted, weights).mixing.r_hat
+        return None if np.isnan(found).all() else float(np.nanmax(found))
+
+    def unlike(self, there: Float[np.ndarray, "start d"]) -> int:
+        """How many of the starts, at these positions, are unlike at one row; 0 where they are too few to say."""
+        if not len(there):
+            return 0
+        values = numbers(self.kind, self.predict(there[None], self.rows))[0]
+        glances = numbers(self.kind, self.glances).reshape(-1, values.shape[1])
+        beyond = np.abs(values - glances.mean(axis=0)) > FAR * glances.std(axis=0)
+        apart = self._worst(beyond.sum(axis=0))
+        here = numbers(self.kind, self.predict(there[None], apart))[0]
+        run = numbers(self.kind, self.predict(self.z, apart)).reshape(-1, here.shape[1])
+        beyond = np.abs(here - run.mean(axis=0)) > FAR * run.std(axis=0)
+        beyond &= (here > run.max(axis=0)) | (here < run.min(axis=0))
+        most = int(beyond.sum(axis=0).max())
+        return most if most >= max(FEWEST, PART * len(there)) else 0
+
+    def _worst(self, suspicion: Any) -> Int[np.ndarray, " w"]:
+        """The rows with the largest of these numbers, [m k]."""
+        each = np.asarray(suspicion).reshape(len(self.rows), -1).max(axis=1)
+        return self.rows[np.argsort(-each, kind="stable")[:WORST]]
