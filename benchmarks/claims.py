@@ -63,11 +63,22 @@ def store(name: str, figures: dict[str, Figure], command: str | None = None) -> 
     """Write figures as measured now; others of the table stay, with the commit they came from."""
     table = stored(name)
     mark = {"commit": commit(), "date": time.strftime("%Y-%m-%d"), "origin": "measured"}
-    command = command or " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    command = command or " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *_asked()])
     for figure, value in figures.items():
         table["figures"][figure] = {"value": value, "command": command, **mark}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(table, indent=1) + "\n")
+
+
+def _asked() -> list[str]:
+    """The options of this run, without a folder of this machine."""
+    kept: list[str] = []
+    for word in sys.argv[1:]:
+        if Path(word).is_absolute():
+            kept.pop()
+        else:
+            kept.append(word)
+    return kept
 
 
 class _Both(io.StringIO):

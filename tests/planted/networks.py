@@ -69,6 +69,11 @@ NETWORKS = [
         "tests/unit/networks/test_part.py::test_draws_of_a_part_are_not_put_onto_another_trunk",
     ),
     Mutant(
+        "networks: a finished run of a part is resumed with any trunk", "run/sample.py",
+        "        if HELD in draws.info:\n            raise\n", "",
+        "tests/unit/networks/test_part.py::test_a_finished_run_of_a_part_is_not_resumed_with_another_trunk",
+    ),
+    Mutant(
         "networks: what predict raises is JAX's", "draws/prediction.py",
         "        jax.eval_shape(jax.vmap(jax.vmap(of_x)), draws.position)", "        pass",
         "tests/unit/networks/test_said.py::test_rows_of_another_width_are_told_with_the_users_line",

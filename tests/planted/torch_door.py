@@ -22,7 +22,18 @@ NOTICED = "tests/unit/torch_door/test_torch_noticed.py::"
 MEANING = "tests/unit/torch_door/test_torch_meaning.py::"
 ROWS = "tests/unit/torch_door/test_torch_rows.py::"
 
+TIED = FILES + "test_a_tied_parameter_that_is_sampled_is_no_part_of_the_rest"
+HEAD = INPUT + "test_a_frozen_trunk_with_a_bayesian_head"
+
 TORCH_DOOR = [
+    Mutant(
+        "networks: torch: a finished run is loaded onto any trunk", "torch/run_files.py",
+        "        _check_same(directory.path, \"rest\", begun, _rest(model, ran.names))\n", "        pass\n", HEAD,
+    ),
+    Mutant(
+        "networks: torch: a tied parameter that is sampled is of the trunk", "torch/run_files.py",
+        "        if id(value) in sampled or", "        if key in names or", TIED,
+    ),
     Mutant(
         "torch SGLD: noise of half the variance", "torch/optimisers.py",
         "theta.add_(self._noise(p).to(theta.dtype), alpha=math.sqrt(2 * h * T))",

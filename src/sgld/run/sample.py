@@ -20,7 +20,7 @@ from ..draws.origin import Origin
 from ..draws.plan import Plan
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import check_kind, load
-from ..draws.stored import restore
+from ..draws.stored import HELD, restore
 from ..errors import DataError, RunError, UsageError
 from ..files import reading
 from ..foreign import DRAWING, answering
@@ -325,11 +325,14 @@ def go_on(
 def _in_form_of(init: Any, draws: Draws) -> Draws:
     """A finished run's draws in the form of `init`, a module say, as those of a run that goes on have it.
 
-    As they were stored where their names or shapes are not its own: what was kept of positions, say.
+    As they were stored where their names or shapes are not its own: what was kept of positions, say. Draws of a
+    part of a network are never those of another: UsageError.
     """
     try:
         return draws if init is None else restore(draws, init)
     except UsageError:
+        if HELD in draws.info:
+            raise
         return draws
 
 

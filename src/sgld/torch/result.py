@@ -56,8 +56,8 @@ def ensemble_of(model: torch.nn.Module, found: Found) -> Ensemble:
 
 
 def ensemble_in(path: str | Path, model: torch.nn.Module) -> Ensemble:
-    """The draws of a finished run directory."""
-    return ensemble_of(model, finished_run(RunDirectory(path)))
+    """The draws of a finished run directory; UsageError for a model that is another where it was not sampled."""
+    return ensemble_of(model, finished_run(RunDirectory(path), model))
 
 
 def summary_of(verdict: Verdict, info: dict[str, Any], kept: int) -> str:

@@ -9,6 +9,7 @@ result.json      its verdict: the run is finished
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from contextlib import suppress
@@ -35,6 +36,11 @@ __all__ = ["KIND", "RUN", "Files", "Found", "finished_run", "of_torch"]
 KIND = "torch"
 RUN = 15  # the stream of the rows' order and of the noise of a run
 SAME_LOSS = 1e-4  # of a few rows, to rounding on another machine
+OTHERS = {
+    "weights": "other parameters to sample",
+    "rest": "other values of the module's other parameters or buffers",
+    "rows": "another data set",
+}
 COST = 20  # a checkpoint is written at most once in so many times as it took
 
 
@@ -113,11 +119,11 @@ def of_torch(directory: RunDirectory) -> dict[str, Any]:
     return begun
 
 
-def finished_run(directory: RunDirectory) -> Found:
-    """What `Files.finish` wrote; RunError where the run is not finished."""
+def finished_run(directory: RunDirectory, model: torch.nn.Module) -> Found:
+    """What `Files.finish` wrote; RunError where the run is not finished, UsageError for another frozen trunk."""
     if not directory.path.is_dir():
         raise RunError(f"{directory.path} is not a directory.")
-    of_torch(directory)
+    begun = of_torch(directory)
     if not directory.finished():
         raise RunError(f"{directory.path} is not finished; {directory.remedy()}")
     said = directory.said_of_next()
@@ -127,10 +133,13 @@ def finished_run(directory: RunDirectory) -> Found:
     if found is None:
         raise RunError(f"{directory.path / 'draws.npz'} is missing; make the run again.")
     with reading(directory.path):
-        return Found(
+        ran = Found(
             found[1]["weights"], tuple(result["names"]), Verdict.from_dict(result["verdict"]),
             dict(result["info"]),
         )  # fmt: skip
+    if set(ran.names) <= {name for name, _ in model.named_parameters()}:
+        _check_same(directory.path, "rest", begun, _rest(model, ran.names))
+    return ran
 
 
 def tidied(directory: RunDirectory) -> Path:
@@ -145,18 +154,34 @@ def check_unchanged(
     path: Path, begun: dict[str, Any], model: torch.nn.Module, weights: Weights, rows: Rows
 ) -> None:
     """UsageError where model or data set are not those that the run was begun with."""
-    said = {
-        "weights": "other parameters to sample",
-        "rest": "other values of the module's other parameters or buffers",
-        "rows": "another data set",
-    }
     for name, value in _digests(model, weights, rows).items():
-        if begun.get(name) != value:
-            raise UsageError(f"{path} was begun with {said[name]}; give the same.")
+        _check_same(path, name, begun, value)
+
+
+def _check_same(path: Path, name: str, begun: dict[str, Any], value: Any) -> None:
+    if begun.get(name) != value:
+        raise UsageError(f"{path} was begun with {OTHERS[name]}; give the same.")
 
 
 def _digests(model: torch.nn.Module, weights: Weights, rows: Rows) -> dict[str, Any]:
-    return {"weights": weights.described(), "rest": weights.rest(model), "rows": rows.digest()}
+    return {
+        "weights": weights.described(),
+        "rest": _rest(model, weights.names),
+        "rows": rows.digest(),
+    }
+
+
+def _rest(model: torch.nn.Module, names: tuple[str, ...]) -> str:
+    """SHA-256 of all of the module that is not sampled; a parameter that is tied has several keys, and is one."""
+    sampled = {id(p) for name, p in model.named_parameters() if name in names}
+    found = hashlib.sha256()
+    for key, value in sorted(model.state_dict(keep_vars=True).items()):
+        if id(value) in sampled or not isinstance(value, torch.Tensor):
+            continue
+        bits = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        found.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
+        found.update(bits.numpy().tobytes())
+    return found.hexdigest()
 
 
 def _given(target: Target, probe: Inputs) -> dict[str, np.ndarray]:

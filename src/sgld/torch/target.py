@@ -9,7 +9,6 @@ serves all chains, and one backward pass; a module that vmap cannot take is call
 
 from __future__ import annotations
 
-import hashlib
 import math
 import warnings
 from collections.abc import Callable
@@ -104,17 +103,6 @@ class Weights:
         """Name, shape and dtype of each, JSON-ready."""
         each = zip(self.names, self.shapes, self.dtypes, strict=True)
         return [[name, list(shape), str(dtype)] for name, shape, dtype in each]
-
-    def rest(self, model: torch.nn.Module) -> str:
-        """SHA-256 of all of the module that is not sampled."""
-        found = hashlib.sha256()
-        for name, value in sorted(model.state_dict().items()):
-            if name in self.names or not isinstance(value, torch.Tensor):
-                continue
-            bits = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-            found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-            found.update(bits.numpy().tobytes())
-        return found.hexdigest()
 
     def named(self, z: torch.Tensor) -> dict[str, torch.Tensor]:
         """[..., d] as tensors [..., *shape] by name, in the dtypes of the module."""

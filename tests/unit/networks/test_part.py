@@ -171,3 +171,14 @@ def test_a_part_of_no_network_is_judged_by_its_parameters():
     draws = sgld.sample(posterior, (x, y), start, where="beta", progress=False)
     assert draws.verdict.word == "trusted" and "predictions" not in draws.verdict.extra
     assert draws.verdict.sd_ratio is not None
+
+
+def test_a_finished_run_of_a_part_is_not_resumed_with_another_trunk(tmp_path):
+    one = {"step_size": 1e-4, "num_draws": 4, "burn_in": 0, "thin": 1, "num_chains": 2}
+    init, path = part(net(), "last_layer"), tmp_path / "run"
+    sgld.sample(POSTERIOR, table(), init, sampler=sgld.BAOA(), path=path, progress=False, **one)
+    again = sgld.resume(path, POSTERIOR, table(), init, progress=False)
+    assert again.position.layers[1].weight.shape[:2] == (2, 4)
+    other = eqx.tree_at(lambda n: n.layers[0].bias, net(), jnp.ones(5))
+    with pytest.raises(UsageError, match="have other values in like"):
+        sgld.resume(path, POSTERIOR, table(), part(other, "last_layer"), progress=False)

@@ -144,6 +144,33 @@ def test_other_rows_or_another_trunk_do_not_go_on(tmp_path, monkeypatch, short_t
         st.resume(tmp_path / "run", model, squares, (x, y), progress=False)
 
 
+class Tied(torch.nn.Module):
+    """A parameter under two names, and a buffer."""
+
+    def __init__(self, value, shift=0.5):
+        super().__init__()
+        self.one = torch.nn.Linear(3, 1)
+        self.other = torch.nn.Linear(3, 1)
+        torch.nn.init.constant_(self.one.weight, value)
+        self.other.weight = self.one.weight
+        self.register_buffer("shift", torch.tensor(shift))
+
+    def forward(self, x):
+        return self.one(x) + self.other(x) + self.shift
+
+
+def test_a_tied_parameter_that_is_sampled_is_no_part_of_the_rest(tmp_path, short_tuning):
+    _, data, *_ = linear(120)
+    given = {"prior_sd": 1.0, "num_draws": 8, "burn_in": 4, "thin": 1, "progress": False}
+    st.sample(Tied(0.1), squares, data, path=tmp_path / "run", **given)
+    assert len(st.Ensemble.load(tmp_path / "run", Tied(7.0))) == 32  # sampled: any will do
+    assert len(st.resume(tmp_path / "run", Tied(7.0), squares, data, progress=False)) == 32
+    with pytest.raises(
+        UsageError, match=r"was begun with other values of .* buffers; give the same"
+    ):
+        st.Ensemble.load(tmp_path / "run", Tied(0.1, shift=0.6))
+
+
 def test_saved_draws_keep_their_verdict(tmp_path, short_tuning):
     ensemble = small()
     ensemble.save(tmp_path / "draws.npz")

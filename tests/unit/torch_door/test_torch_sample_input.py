@@ -309,6 +309,8 @@ def test_a_frozen_trunk_with_a_bayesian_head(tmp_path):
     assert again.states[0]["trunk.0.weight"] is again.states[1]["trunk.0.weight"]
     of_directory = st.Ensemble.load(tmp_path / "run", model)
     assert torch.equal(of_directory(inputs), ensemble(inputs))
+    with pytest.raises(UsageError, match=r"other values of the module's other .* buffers"):
+        st.Ensemble.load(tmp_path / "run", other)
     with pytest.raises(UsageError, match=r"an object with logits\. Got Output"):
         model.forward = lambda **kwargs: Output()
         st.sample(model, F.cross_entropy, rows, **SHORT)
