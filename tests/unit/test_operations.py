@@ -18,6 +18,24 @@ def test_products_count_their_multiplications():
     assert priced(jnp.dot, VECTOR, VECTOR).each == pytest.approx(100 * operations.PRODUCT)
 
 
+def test_convolutions_and_pooling_count_their_windows():
+    image, kernel = (
+        jax.ShapeDtypeStruct((1, 3, 8, 8), "float32"),
+        jax.ShapeDtypeStruct((5, 3, 3, 3), "float32"),
+    )
+    convolved = lambda x, w: jax.lax.conv_general_dilated(x, w, (1, 1), "SAME")  # noqa: E731
+    made, each = 5 * 8 * 8, 3 * 3 * 3
+    assert priced(convolved, image, kernel).each == pytest.approx(
+        made * each * operations.CONVOLVED
+    )
+    window = (1, 1, 2, 2)
+    pooled = lambda x: jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, window, "VALID")  # noqa: E731
+    there = 3 * 4 * 4 * 4 * operations.WINDOWED
+    assert priced(pooled, image).each == pytest.approx(there)
+    back = priced(jax.grad(lambda x: jnp.sum(pooled(x))), image).each - there
+    assert back == pytest.approx(3 * 4 * 4 * 4 * operations.SELECTED, rel=0.01)
+
+
 def test_factors_count_as_cubes_and_solutions_by_their_columns():
     cubes = {"cholesky": jnp.linalg.cholesky, "eigh": lambda A: jnp.linalg.eigh(A)[1]}
     for name, function in cubes.items():

@@ -77,7 +77,7 @@ def normal_prior(
         "params.Dense_0.kernel". `*` stands for any text and `?` for one character; the first
         pattern that matches counts, so that the widest comes last.
       fan_in: divide the sd of weights, leaves of two or more axes, by sqrt(inputs of a unit):
-        of "kernel" [..., in, out] as in Flax, of "weight" [out, in, ...] as in Equinox and
+        of "kernel" [..., in, out] as in Flax, of "weight" ("weight_ih") [out, in, ...] as in Equinox and
         PyTorch. Layers stacked along a leading axis are not seen: give their sd by hand.
       learnt: each layer's sd is not known, but of the order of what `scales` gives it, and is learnt
         with the weights (`LearntPrior`).

@@ -122,7 +122,9 @@ def _fan_in(name: str, shape: tuple[int, ...]) -> int:
         return 1
     if kind == "kernel":
         return math.prod(shape[:-1])
-    if kind == "weight":
+    if (
+        kind == "weight" or kind.startswith("weight_") or kind.endswith("_weight")
+    ):  # of a GRU, in_proj
         return math.prod(shape[1:])
     raise UsageError(
         f"the fan in of {name!r} {list(shape)} is not known, which is told from the names 'weight' "

@@ -27,6 +27,11 @@ NUMBER = (
     1e-10  # of a number that addition, exp, a comparison or a sum makes or reads, fused as they are
 )
 PRODUCT = 2.5e-11  # of a multiplication and addition in a product of matrices
+CONVOLVED = 1.2e-10  # of one in a convolution, whose kernels differ from chain to chain
+WINDOWED, SELECTED = (
+    1e-9,
+    1.5e-8,
+)  # of a number in a window that is pooled, and on the way back from its largest
 MATRIX = 5e-7  # of a call of LAPACK
 TURNS = 10  # of a loop whose end depends on its numbers
 OF_A_NUMBER = {  # of the functions that take long, and of what does not run through memory
@@ -162,7 +167,11 @@ def _own(equation: Any) -> float | None:
         return PRODUCT * made * math.prod(ins[0][axis] for axis in contracted)
     if name == "conv_general_dilated":
         features = equation.params["dimension_numbers"].rhs_spec[0]
-        return PRODUCT * made * math.prod(ins[1]) / max(1, ins[1][features])
+        return CONVOLVED * made * math.prod(ins[1]) / max(1, ins[1][features])
+    if name.startswith("reduce_window"):
+        return WINDOWED * made * math.prod(equation.params["window_dimensions"])
+    if name.startswith("select_and"):  # _scatter_add, _gather_add
+        return SELECTED * math.prod(ins[0]) * math.prod(equation.params["window_dimensions"])
     if name in FACTORISED:
         *many, m, n = ins[0]
         return math.prod(many) * (MATRIX + FACTORISED[name] * m * n * min(m, n))

@@ -71,6 +71,8 @@ def test_fan_in_of_the_libraries():
     cases = [
         (eqx.nn.Linear(16, 3, key=jax.random.key(0)), "weight", 16),
         (eqx.nn.Conv2d(4, 3, kernel_size=3, key=jax.random.key(0)), "weight", 36),
+        (eqx.nn.GRUCell(4, 3, key=jax.random.key(0)), "weight_ih", 4),
+        ({"in_proj_weight": jnp.ones((6, 2))}, "in_proj_weight", 2),
         (nnx.Linear(16, 3, rngs=nnx.Rngs(0)), "kernel", 16),
         ({"kernel": jnp.ones((3, 3, 4, 2)), "bias": jnp.ones(2)}, "kernel", 36),
     ]
@@ -78,8 +80,9 @@ def test_fan_in_of_the_libraries():
         assert prior.sd(layer)[name] == pytest.approx(size**-0.5)
         if name == "kernel":
             assert prior.sd(layer)["bias"] == 1
-    with pytest.raises(UsageError, match=r"fan in of 'w' \[2, 2\] is not known"):
-        prior({"w": jnp.ones((2, 2))})
+    for name in ("w", "weights"):
+        with pytest.raises(UsageError, match=rf"fan in of '{name}' \[2, 2\] is not known"):
+            prior({name: jnp.ones((2, 2))})
 
 
 def test_a_bracket_is_an_index():
