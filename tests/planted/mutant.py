@@ -17,4 +17,4 @@ class Mutant(NamedTuple):
     @property
     def needs_torch(self) -> bool:
         """Whether its tests run where PyTorch is installed, and nowhere else."""
-        return self.file.startswith("torch/")
+        return self.tests.startswith("tests/unit/torch_door/")

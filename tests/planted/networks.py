@@ -292,12 +292,12 @@ NETWORKS = [
     ),
     Mutant(
         "networks: gradients of another function are not looked for", "run/judge_predictions.py",
-        "misses=0.0 if seen.exact else misses_of_gradients(problem, z)", "misses=0.0",
+        "misses=misses_of_gradients(problem, z, until)", "misses=0.0",
         AGAIN + "test_a_run_by_another_functions_gradients_is_not_trusted",
     ),
     Mutant(
         "networks: another function's gradients are trusted", "diagnose/predictions.py",
-        "if seen.misses > belonging.LARGEST:", "if seen.misses < 0:",
+        "seen.misses > belonging.LARGEST:", "seen.misses < 0:",
         SEEN_BESIDE,
     ),
     Mutant(
@@ -328,8 +328,28 @@ NETWORKS = [
     ),
     Mutant(
         "networks: half the step settles what it does not look for", "diagnose/halved.py",
-        " or first.reasons[:1] in ((ALONE,), (UNLOOKED,))", "",
-        "tests/unit/diagnose/test_predictions.py::test_chains_that_began_at_one_place_are_trusted_where_others_were_looked_for",
+        "        if unseen is not None:  #", "        if False:  #",
+        "tests/unit/diagnose/test_predictions.py::test_half_the_step_settles_a_doubt_and_nothing_that_nobody_looked_for",
+    ),
+    Mutant(
+        "networks: no time to see what gradients are is trust in them", "diagnose/predictions.py",
+        "    return UNCHECKED if", "    return None if", SEEN_BESIDE,
+    ),
+    Mutant(
+        "networks: few draws at other rows are held against what many are", "diagnose/other_rows.py",
+        "        return max(MAX_R_HAT, ", "        return min(MAX_R_HAT, ",
+        "tests/unit/diagnose/test_other_rows.py::test_of_few_draws_more_is_left_to_chance",
+    ),
+    Mutant(
+        "networks: half precision is looked at as if it were not", "run/looked_again.py",
+        'if "f16[" in str(', 'if "f17[" in str(',
+        AGAIN + "test_the_rounding_of_half_precision_is_not_taken_for_a_jump",
+    ),
+    Mutant(
+        "networks: torch: a run to come takes what the one before was begun with", "draws/run_directory.py",
+        "                    remove(self.path / self._given)\n",
+        "                    [remove(p) for p in self.path.iterdir() if GIVEN.fullmatch(p.name)]\n",
+        "tests/unit/torch_door/test_torch_resume.py::test_a_run_that_was_to_replace_one_killed_while_it_tuned_takes_nothing_of_it",
     ),
     Mutant(
         "networks: a weight alone begins at one place in all chains", "tune/from_optimisers.py",

@@ -262,8 +262,7 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch sample: what a run was begun with goes with the run that it replaces", "draws/run_directory.py",
-        "            remove(self.path / NEXT)\n            remove(self.path / GIVEN)\n        remove",
-        "            remove(self.path / NEXT)\n        remove(self.path / GIVEN)\n        remove",
+        "folder is self.path and not self.replacing and GIVEN", "folder is self.path and GIVEN",
         RESUME + "test_a_run_killed_before_its_first_draw_begins_anew",
     ),
     Mutant(

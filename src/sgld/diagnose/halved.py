@@ -11,7 +11,6 @@ from ..draws import weighted
 from ..draws.comparison import errors_of
 from ..draws.verdict import Verdict
 from ..probe.predictions import CLASSES, Kind
-from .predictions import ALONE, UNLOOKED
 
 __all__ = ["HALF", "Change", "compared"]
 
@@ -64,8 +63,11 @@ class Change:
 
         `failed` says whether a chain of the second run did.
         """
-        if first.word in ("biased", "not mixed") or first.reasons[:1] in ((ALONE,), (UNLOOKED,)):
-            return first  # half the step tells nothing of those
+        if first.word in ("biased", "not mixed"):
+            return first
+        unseen = first.extra.get("predictions", {}).get("unseen")
+        if unseen is not None:  # half the step tells nothing of that
+            return Verdict("unknown", (unseen,), extra=first.extra)
         said, extra = self.said, {**first.extra, "confirmed_by": HALF}
         if self.agrees and not failed:
             return Verdict("trusted", (f"{said}; single weights are not judged.",), extra=extra)

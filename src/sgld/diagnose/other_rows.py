@@ -5,7 +5,7 @@ functions there although they agree everywhere else, or all in one of two. So a 
 more rows (glances), and those where most is suspected are predicted by all draws:
 
     R-hat       where chains are furthest apart beside their own draws: over 1.2 at most, since it is the
-                largest of thousands of numbers
+                largest of thousands of numbers; of few draws over what chance makes of so many
     unlike      chains from other starts (diagnose/other_starts.py) that are beyond 4 sds of the run's draws,
                 and beyond every one of them, at one row: a quarter of them, and 3 at least
 """
@@ -99,6 +99,13 @@ class OtherRows:
         predicted = numbers(self.kind, self.predict(self.z, apart))
         found = weighted.Estimates(predicted, weights).mixing.r_hat
         return None if np.isnan(found).all() else float(np.nanmax(found))
+
+    @property
+    def allowed(self) -> float:
+        """The R-hat up to which it may be chance, if draws are independent."""
+        chains, draws = self.z.shape[:2]
+        count = self.glances[0, 0].size
+        return max(MAX_R_HAT, float(weighted.max_r_hat(chains * draws, chains, count)))
 
     def unlike(self, there: Float[np.ndarray, "start d"]) -> int:
         """How many of the starts, at these positions, are unlike at one row; 0 where they are too few to say."""

@@ -2,7 +2,7 @@
 
     not mixed   95% of R-hat over 1.05 or one over 1.1, an ESS under 100, probabilities of halves of
                 the chains apart by over .02 in total variation, sds whose Monte Carlo error is over
-                .075 of them (the median), an R-hat over 1.2 at other rows, or a temperature under .97
+                .075 of them (the median), an R-hat over 1.2 at other rows (more, of few draws), or a temperature under .97
     biased      a layer, the 16 stiffest directions, or what is predicted, warmer than 1.15; or gradients
                 that are not the log density's
     unknown     warmer than 1.10, or not known within .03: half the step tells (step halving)
@@ -59,9 +59,10 @@ STIFFEST, SPEEDS = "the stiffest directions", "the predictions"
 MORE = "use more steps (max_seconds, num_draws or thin), and look at other predictions"
 ALONE = "one chain cannot be held against another; use num_chains=4."
 UNLOOKED = (
-    "all chains began at one place, and whether there are functions that they missed was not looked for, for want of time; "
-    "give more max_seconds, or leave step_size to the library."
+    "all chains began at one place, and whether there are functions that they missed was not looked for, for want of time or over several "
+    "devices; give more max_seconds, or leave step_size to the library."
 )
+UNCHECKED = "whether gradients are those of the log density was not seen, for want of time; give more max_seconds."
 SMALLER = {
     True: "a smaller step_size, or a larger batch_size",
     False: "a smaller tolerance",
@@ -86,8 +87,11 @@ class Seen:
       others: chains from other starts; None where they were not looked for.
       one_place: whether all chains began at one.
       rows_r_hat: the largest at rows that are no probe rows; None where those were not looked at.
+      rows_allowed: up to which that may be chance.
       rows_unlike: chains from other starts that are unlike at one of those rows.
-      misses: of integrals of the gradient, of rises of the log density (gaussian/belonging.py).
+      misses: of integrals of the gradient, of rises of the log density (gaussian/belonging.py); None where
+        that was not looked at, nan where there was no time to.
+      by_density: what else to use where the gradient is of another function, in the words of the door.
     """
 
     kind: Kind
@@ -102,8 +106,10 @@ class Seen:
     others: OtherStarts | None = None
     one_place: bool = False
     rows_r_hat: float | None = None
+    rows_allowed: float = other_rows.MAX_R_HAT
     rows_unlike: int = 0
-    misses: float = 0.0
+    misses: float | None = None
+    by_density: str = ", or give sampler=sgld.HMC(), which goes by the density"
 
     @property
     def values(self) -> Float[np.ndarray, "chain draw number"]:
@@ -254,7 +260,7 @@ def judge_predictions(seen: Seen) -> Verdict:
             "temperatures": {t.name: [_number(t.value), _number(t.se)] for t in warmth},
             "other_rows": seen.rows_r_hat, "gradient_misses": _number(seen.misses),
             "other_starts": None if seen.others is None else [_unlike(seen), seen.others.tried],
-            "failed": bool(seen.failures),
+            "unseen": _unseen(seen), "failed": bool(seen.failures),
             "too_warm": None if too_warm is None else too_warm.name,
         }
     }  # fmt: skip
@@ -279,19 +285,14 @@ def _rule(
         return "unknown", [ALONE], None
     if agreement.reasons:
         return "not mixed", agreement.reasons, None
-    if seen.rows_r_hat is not None and seen.rows_r_hat > other_rows.MAX_R_HAT:
-        return "not mixed", [_at_other_rows(seen.rows_r_hat)], None
+    if seen.rows_r_hat is not None and seen.rows_r_hat > seen.rows_allowed:
+        return "not mixed", [_at_other_rows(seen.rows_r_hat, seen.rows_allowed)], None
     unlike = _unlike(seen)
     if unlike:
         return "not mixed", [_elsewhere(unlike, seen)], None
-    if seen.misses > belonging.LARGEST:
-        return (
-            "biased",
-            [
-                f"{belonging.named_misfit(seen.misses)}; write it without, or give sampler=sgld.HMC(), which goes by the density."
-            ],
-            None,
-        )
+    if seen.misses is not None and seen.misses > belonging.LARGEST:
+        said = f"{belonging.named_misfit(seen.misses)}; write it without{seen.by_density}."
+        return "biased", [said], None
     looked_at = [t for t in warmth if t.judged]
     if seen.exact:
         return _unless_unseen(seen)
@@ -312,16 +313,25 @@ def _rule(
 
 
 def _unless_unseen(seen: Seen) -> tuple[Word, list[str], None]:
-    """Trusted, unless nobody has looked further than the one place where all chains began."""
+    unseen = _unseen(seen)
+    return (
+        ("trusted", [_promise(seen.kind)], None) if unseen is None else ("unknown", [unseen], None)
+    )
+
+
+def _unseen(seen: Seen) -> str | None:
+    """Why a run that is right in all that was seen is not trusted, nor after half the step: what nobody has looked at."""
+    if len(seen.predicted) == 1:
+        return ALONE
     if seen.one_place and seen.others is None:
-        return "unknown", [UNLOOKED], None
-    return "trusted", [_promise(seen.kind)], None
+        return UNLOOKED
+    return UNCHECKED if seen.misses is not None and np.isnan(seen.misses) else None
 
 
-def _at_other_rows(r_hat: float) -> str:
+def _at_other_rows(r_hat: float, allowed: float) -> str:
     return (
         f"the chains' predictions disagree at rows of the data that are not among the probe rows: R-hat is {r_hat:.3f} at "
-        f"most, where {other_rows.MAX_R_HAT} is allowed; {MORE}."
+        f"most, where {allowed:.3g} is allowed; {MORE}."
     )
 
 

@@ -9,7 +9,7 @@
     result.json        the verdict, and the seals of draws and table: the run is finished
     confirmation.json  another verdict on the same draws, from NUTS or half the step, and the seal of its table
     next.json          what was asked of a run that is to replace this one, until that has a plan
-    next.npz           what a run of PyTorch's was begun with, until it is in its setup.npz
+    next-ID.npz        what the run of this id, PyTorch's, was begun with, until it is in its setup.npz
     report.html, lock  a page for people; who is at work on the run
 
 Every file appears at once, whole and on the disk (`files`), and carries the id of its run. What a
@@ -17,7 +17,7 @@ process that is stopped at any instant leaves behind is one of these states, and
 does what stands beside it:
 
     no run.json                          no run: the directory was made, and nothing else
-    run.json                             begins anew (with next.npz, which is written before it)
+    run.json                             begins anew (with next-ID.npz, which is written before it)
     + setup.npz                          samples from the first step, and tunes nothing
     + chunks                             the same: no checkpoint counts on them; they are written again
     + checkpoint.npz                     goes on from it; chunks that it does not count on are written again
@@ -72,7 +72,7 @@ NAMES = (
     "confirmation.json",
     "report.html",
 )
-NEXT, GIVEN = "next.json", "next.npz"
+NEXT, GIVEN = "next.json", re.compile(r"next-[0-9a-f]{16}\.npz")
 CHUNK = re.compile(r"\d{1,9}-\d{1,18}\.npz")
 # seconds beyond three checkpoints without a sign of life, after which a lock is stale
 SILENT = 60.0
@@ -109,8 +109,8 @@ class RunDirectory:
         try:
             if self.path.is_dir():
                 # a lock alone, or half a file, is what a process left that was stopped at once
-                names = sorted({path.name for path in self.path.iterdir()} - {"lock", GIVEN})
-                names = [name for name in names if not name.startswith(SCRATCH)]
+                names = sorted({path.name for path in self.path.iterdir()} - {"lock"})
+                names = [n for n in names if not n.startswith(SCRATCH) and not GIVEN.fullmatch(n)]
                 if names:
                     self._replace(overwrite, names[0])
             elif self.path.exists() or self.path.is_symlink():
@@ -135,7 +135,8 @@ class RunDirectory:
         ):  # the sentence that follows says what was wrong first
             if self.replacing and exists(self.path / "run.json"):
                 remove(self.path / NEXT)
-                remove(self.path / GIVEN)
+                if self._id is not None:
+                    remove(self.path / self._given)
                 return
             self.replacing = False
             self.clear()
@@ -241,14 +242,14 @@ class RunDirectory:
             return
         if not self.replacing:
             remove(self.path / NEXT)
-            remove(self.path / GIVEN)
         remove(self.path / "checkpoint.npz")
         chunks = self.path / "chunks"
         real = chunks.is_dir() and not chunks.is_symlink()
         for folder in (self.path, chunks) if real else (self.path,):
             for path in folder.iterdir():
                 chunk = folder is chunks and CHUNK.fullmatch(path.name)
-                if chunk or path.name.startswith(SCRATCH):
+                given = folder is self.path and not self.replacing and GIVEN.fullmatch(path.name)
+                if chunk or given or path.name.startswith(SCRATCH):
                     remove(path)
         if real:
             with contextlib.suppress(OSError):  # of somebody else's file in it
@@ -310,7 +311,7 @@ class RunDirectory:
             return
         self._id = secrets.token_hex(8)
         if given is not None:  # first: where run.json is, they are
-            write_arrays(self.path / GIVEN, {"run": self._id}, given)
+            write_arrays(self.path / self._given, {"run": self._id}, given)
         self._asked = {**asked, "format": FORMAT, "id": self._id}
         write_json(self.path / (NEXT if self.replacing else "run.json"), self._asked)
 
@@ -359,14 +360,14 @@ class RunDirectory:
 
     def given(self) -> dict[str, np.ndarray]:
         """What `begin` was given, which is in setup.npz once there is one."""
-        found = self.read_arrays("setup.npz") or self.read_arrays(GIVEN)
+        found = self.read_arrays("setup.npz") or self.read_arrays(self._given)
         if found is None:
             raise RunError(f"{self.path / 'setup.npz'} is missing; make the run again.")
         return found[1]
 
     def read_arrays(self, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         """Such a file, None where it is absent. Raises RunError where it is broken or another run's."""
-        if self.replacing and name != GIVEN:
+        if self.replacing and name != self._given:
             return None
         try:
             head, arrays = read_arrays(self.path / name)
@@ -419,6 +420,13 @@ class RunDirectory:
         if folder.is_symlink():
             raise RunError(f"{folder} is a symbolic link, which no folder of a run may be.")
         return folder
+
+    @property
+    def _given(self) -> str:
+        name = f"next-{self.id}.npz"
+        if not GIVEN.fullmatch(name):  # run.json may be a stranger's
+            raise RunError(f"{self.path / 'run.json'} names no id of a run; make the run again.")
+        return name
 
     @property
     def _again(self) -> str:

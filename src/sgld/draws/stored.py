@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..errors import UsageError
 from ..layout import leaf_names
-from ..module import Network, Part, is_parameter, seal
+from ..module import Network, Part, seal
 from .draws import Draws
 
 __all__ = ["HELD", "digest_of_held", "restore"]
@@ -26,8 +27,9 @@ def digest_of_held(position: Any) -> str | None:
     found = hashlib.sha256()
     values = (held.value for held in position._build.held if held is not None)
     for value in values:
-        if is_parameter("", value):
-            array = np.asarray(value, np.float32)
+        if isinstance(value, (np.ndarray, jax.Array)) and jnp.issubdtype(value.dtype, jnp.inexact):
+            complex_too = jnp.issubdtype(value.dtype, jnp.complexfloating)
+            array = np.asarray(value, np.complex64 if complex_too else np.float32)
             found.update(str(array.shape).encode() + array.tobytes())
     return found.hexdigest()
 
@@ -62,7 +64,7 @@ def restore(draws: Draws, like: Any) -> Draws:
         where = "the draws do not hold" if odd[0] in names else "like does not hold"
         given = "what was given to sgld.sample as init"
         if HELD in draws.info:
-            given = f"sgld.networks.part of {given}, and of where"
+            given = "sgld.networks.part(init, where) of the init and the where of the run"
         raise UsageError(f"{where} the parameter {odd[0]!r}; give {given}.")
     for name, leaf in zip(names, jax.tree.leaves(like), strict=True):
         if stored[name].shape[2:] != np.shape(leaf):

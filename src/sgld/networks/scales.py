@@ -17,6 +17,10 @@ from ..module import seal
 
 __all__ = ["Layer", "checked_scales", "layers", "named_scales", "summed"]
 
+# of weights [out, in, ...] in Equinox and PyTorch that are not called "weight"
+RECURRENT = ("weight_ih", "weight_hh", "weight_hr")
+PROJECTIONS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+
 
 class Layer(NamedTuple):
     """A leaf of a position, the scale that a prior has for its entries, and where that is from.
@@ -122,9 +126,7 @@ def _fan_in(name: str, shape: tuple[int, ...]) -> int:
         return 1
     if kind == "kernel":
         return math.prod(shape[:-1])
-    if (
-        kind == "weight" or kind.startswith("weight_") or kind.endswith("_weight")
-    ):  # of a GRU, in_proj
+    if kind == "weight" or kind.startswith(RECURRENT) or kind in PROJECTIONS:
         return math.prod(shape[1:])
     raise UsageError(
         f"the fan in of {name!r} {list(shape)} is not known, which is told from the names 'weight' "

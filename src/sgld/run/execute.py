@@ -102,7 +102,7 @@ def execute(problem: Problem, ask: Request, ess: int | None, host: Host) -> Draw
             with aside():
                 host.on_plan(plan)
         end = sampled_until(started, allowed, setup.predictions)
-        draws = _attempt(running, plan, starts, ask, ess, host, end)
+        draws = _attempt(running, plan, starts, ask, ess, host, (end, started + allowed))
         found = _next(problem, plan, ask, draws, attempts, host.keep)
         if found is None:
             break
@@ -216,9 +216,12 @@ def _attempt(
     ask: Request,
     ess: int | None,
     host: Host,
-    until: float,
+    until: tuple[float, float],
 ) -> Draws:
-    """Run a plan and judge what comes out; `problem` holds the rows in the run's batches."""
+    """Run a plan and judge what comes out; `problem` holds the rows in the run's batches.
+
+    `until` are the times (of time.monotonic) at which sampling ends, and the call.
+    """
     setup = plan.setup
     kernel = make_kernel(problem, plan, ask.seed, host.keep, starts)
     most = most_positions = math.inf
@@ -235,7 +238,7 @@ def _attempt(
         most_positions=most_positions,
         directory=host.directory,
         checkpoint_every=host.checkpoint_every,
-        until=until,
+        until=until[0],
         max_seconds=math.inf if ask.max_seconds is None else ask.max_seconds,
     )
     plan = as_thin(plan, raw)
@@ -248,11 +251,13 @@ def _attempt(
             f"the {raw.num_draws} draws per chain that there is room for were there before max_seconds = "
             f"{ask.max_seconds:g} was up: thin = {2 * setup.thin} goes on for twice the steps."
         )
-    return _judged(problem, plan, raw, ask, host.keep)
+    return _judged(problem, plan, raw, ask, host.keep, until[1])
 
 
 @stage("verdict")
-def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Keep | None) -> Draws:
+def _judged(
+    problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Keep | None, until: float
+) -> Draws:
     """What came out of a run, with its verdict."""
     info = {
         "num_data": problem.num_data or None,
@@ -266,7 +271,7 @@ def _judged(problem: Problem, plan: Plan, raw: loop.Raw, ask: Request, keep: Kee
         "phase": None if raw.phase is None else raw.phase.to_dict(),
     }
     if plan.setup.predictions and raw.predicted is not None:
-        return judged_by_predictions(problem, plan, raw, ask, info, keep)
+        return judged_by_predictions(problem, plan, raw, ask, info, keep, until)
     if keep is not None:
         return judged(problem, plan, raw, keep, ask, info)
     return judged_by_parameters(problem, plan, raw, ask, info)

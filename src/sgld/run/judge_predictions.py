@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -42,6 +43,7 @@ from .sink import Raw
 __all__ = ["draws_suffice", "judged_by_predictions", "without_beginning"]
 
 GOOD = ("trusted", "unknown")  # words of runs that are looked at again
+MOST_LOOKED_AT = 200  # draws of a chain, by whose positions they are
 
 
 class Late(NamedTuple):
@@ -78,9 +80,10 @@ def without_beginning(plan: Plan, raw: Raw, most: int, *, from_ask: bool = False
 
 
 def judged_by_predictions(
-    problem: Problem, plan: Plan, raw: Raw, ask: Request, info: dict[str, Any], keep: Keep | None
-) -> Draws:
-    """Draws of the run, or of what was kept of it, with the verdict in function space."""
+    problem: Problem, plan: Plan, raw: Raw, ask: Request, info: dict[str, Any], keep: Keep | None,
+    until: float = math.inf,
+) -> Draws:  # fmt: skip
+    """Draws of the run, or of what was kept of it, with the verdict in function space, by the time `until` if it can be."""
     summed = keep is not None and keep.moments  # of all draws, so that all are judged
     late = raw
     if is_auto(ask.num_draws) and not summed:
@@ -105,7 +108,7 @@ def judged_by_predictions(
     seen = _seen_by(problem, plan, late, draws.healthy, draws.failures)
     verdict = judge_predictions(seen)
     if verdict.word in GOOD:
-        seen, verdict = _looked_again(problem, plan, ask, seen, raw, draws.healthy)
+        seen, verdict = _looked_again(problem, plan, ask, seen, raw, draws.healthy, until)
     z = None if raw.z is None else np.moveaxis(raw.z, 0, 1)
     if z is not None and len(draws.healthy) < len(z):
         z = z[draws.healthy]
@@ -116,21 +119,29 @@ def judged_by_predictions(
 
 
 def _looked_again(
-    problem: Problem, plan: Plan, ask: Request, seen: Seen, raw: Raw, healthy: np.ndarray
+    problem: Problem,
+    plan: Plan,
+    ask: Request,
+    seen: Seen,
+    raw: Raw,
+    healthy: np.ndarray,
+    until: float,
 ) -> tuple[Seen, Verdict]:
     """With what positions show of other rows and of gradients, and chains from other starts; the last where the rest is right."""
     rows = None
     if raw.z is not None and problem.mesh is None and problem.has_rows:
         with stage("verdict"):
-            z = raw.z[:, healthy]
-            weights = np.broadcast_to(raw.step_size, z.shape[1::-1]).astype(np.float64)
+            few = np.unique(np.linspace(0, len(raw.z) - 1, MOST_LOOKED_AT).astype(int))
+            z = raw.z[np.ix_(few, healthy)]
+            weights = np.broadcast_to(raw.step_size[few], z.shape[1::-1]).astype(np.float64)
             rows = other_rows(
                 problem, z, raw.num_steps * (plan.setup.batch_size or problem.num_data)
             )
-            seen = replace(
-                seen, misses=0.0 if seen.exact else misses_of_gradients(problem, z),
-                rows_r_hat=None if rows is None else rows.r_hat(weights / weights.sum()),
-            )  # fmt: skip
+            if rows is not None:
+                r_hat = rows.r_hat(weights / weights.sum())
+                seen = replace(seen, rows_r_hat=r_hat, rows_allowed=rows.allowed)
+            if not seen.exact:
+                seen = replace(seen, misses=misses_of_gradients(problem, z, until))
     verdict = judge_predictions(seen)
     if verdict.word in GOOD:
         ends = np.asarray(raw.last, np.float64)[healthy]

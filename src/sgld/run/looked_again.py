@@ -7,6 +7,8 @@ are another function's, and chains that follow these agree with one another.
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..deadline import Over
 from ..device import sent
 from ..diagnose.other_rows import TOGETHER, OtherRows, others
 from ..gaussian.belonging import (
@@ -30,7 +33,6 @@ from ..gaussian.belonging import (
 from ..probe.predictions import Predictions, predictions_of
 from ..problem.problem import Problem
 from ..problem.rows import row_values
-from ..stages import check_time
 
 __all__ = ["misses_of_gradients", "other_rows"]
 
@@ -71,7 +73,6 @@ def _at_rows(
         there = replace(found, rows=problem.source.take(sent(full, np.int32)))
         parts = []
         for begin in range(0, len(flat), size):
-            check_time()
             part = flat[np.arange(begin, begin + size) % len(flat)]
             parts.append(np.asarray(_predicted(there, problem, problem.on_host(part))))
         pieces.append(np.concatenate(parts)[: len(flat), : len(some)])
@@ -86,13 +87,21 @@ def _predicted(
     return jax.lax.map(lambda z: found.at(problem.target, z), zs)
 
 
-def misses_of_gradients(problem: Problem, z: Float[np.ndarray, "draw chain d"]) -> float:
-    """Root mean square of what integrated gradients miss of rises of log density, in nats of some rows."""
+def misses_of_gradients(
+    problem: Problem, z: Float[np.ndarray, "draw chain d"], until: float = math.inf
+) -> float | None:
+    """Root mean square of what integrated gradients miss of rises of log density, in nats of some rows.
+
+    nan where the time `until` (of time.monotonic) came first; None where the density is computed in half precision,
+    whose rounding is as large.
+    """
     begins, ends = lines_between(z)
     if not len(begins):
         return 0.0
     some = problem.first(min(problem.num_data, ROWS_BETWEEN)) if problem.has_rows else problem
     some = some.as_one_batch() if some.has_rows else some
+    if "f16[" in str(jax.make_jaxpr(_density)(some, some.start)):  # float16 or bfloat16
+        return None
     on_host = lambda values: np.asarray(values, np.float64)  # noqa: E731
 
     def rises(zs: np.ndarray, lines: Any) -> np.ndarray:
@@ -100,14 +109,24 @@ def misses_of_gradients(problem: Problem, z: Float[np.ndarray, "draw chain d"]) 
 
     def integral(lines: np.ndarray, panels: int) -> np.ndarray:
         away = some.on_host(begins[lines]), some.on_host(ends[lines])
-        return on_host(_integrals(some, *away, panels=panels))
+        total = np.zeros(len(lines))
+        for nodes in zip(
+            *(some.on_host(part.reshape(panels, -1)) for part in quadrature(panels)), strict=True
+        ):
+            if time.monotonic() > until:
+                raise Over
+            total += on_host(_integrals(some, *away, *nodes))
+        return total
 
     def rounding(lines: np.ndarray) -> float:
         dtype = problem.layout.dtype
         beside = np.nextafter(ends[lines].astype(dtype), np.inf)
         return 4 * size_of(rises(beside, lines) - rises(ends[lines], lines))
 
-    return missed(rises(ends, slice(None)), integral, rounding, BETWEEN_DRAWS, OF_RISES)
+    try:
+        return missed(rises(ends, slice(None)), integral, rounding, BETWEEN_DRAWS, OF_RISES)
+    except Over:
+        return math.nan
 
 
 @jax.jit
@@ -127,23 +146,24 @@ def _rises(
     return jax.lax.map(one, (begins, ends))
 
 
-@partial(jax.jit, static_argnames="panels")
-def _integrals(
-    some: Problem, begins: Float[Array, "n d"], ends: Float[Array, "n d"], *, panels: int
-) -> Float[Array, " n"]:
-    """int grad log p . dz from each begin to its end."""
-    at, share = (jnp.asarray(values, begins.dtype) for values in quadrature(panels))
+def _density(some: Problem, z: Float[Array, " d"]) -> Float[Array, ""]:
+    if not some.has_rows:
+        return some.log_prior(z)
+    rows = some.source.take(jnp.arange(some.num_data, dtype=jnp.int32))
+    return some.log_prior(z) + some.log_likelihood(z, rows)
 
-    def density(z: Array) -> Array:
-        if not some.has_rows:
-            return some.log_prior(z)
-        rows = some.source.take(jnp.arange(some.num_data, dtype=jnp.int32))
-        return some.log_prior(z) + some.log_likelihood(z, rows)
+
+@jax.jit
+def _integrals(
+    some: Problem, begins: Float[Array, "n d"], ends: Float[Array, "n d"], at: Float[Array, " k"],
+    share: Float[Array, " k"],
+) -> Float[Array, " n"]:  # fmt: skip
+    """int grad log p . dz from each begin to its end, the part of these nodes."""
 
     def one(pair: tuple[Array, Array]) -> Array:
         begin, end = pair
         away = end - begin
-        slope = lambda t: jnp.vdot(jax.grad(density)(begin + t * away), away)  # noqa: E731
+        slope = lambda t: jnp.vdot(jax.grad(partial(_density, some))(begin + t * away), away)  # noqa: E731
         return jnp.sum(share * jax.lax.map(slope, at))
 
     return jax.lax.map(one, (begins, ends))

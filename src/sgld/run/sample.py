@@ -244,9 +244,9 @@ def _nothing_left(directory: RunDirectory | None) -> Iterator[None]:
         yield
     except Exception as error:
         if directory is not None:
-            refused = isinstance(error, (UsageError, DataError))
-            planned = not directory.replacing and (directory.path / "setup.npz").exists()
-            if refused or not planned:
+            there = lambda name: not directory.replacing and (directory.path / name).exists()  # noqa: E731
+            refused = isinstance(error, (UsageError, DataError)) and not there("draws.npz")
+            if refused or not there("setup.npz"):
                 directory.discard()
         raise
 

@@ -59,7 +59,7 @@ def seen(chains: Chains, asked: Asked) -> Seen:
         target.kind, predicted, kinetic.astype(np.float64) if len(kinetic) else None,
         np.full(shape, 1 / max(1, np.prod(shape))), target.weights.layers,
         _failures(chains.record.failed_at, asked), asked.step_size is not None,
-        halving="ensemble.step_halving()",
+        halving="ensemble.step_halving()", by_density="",
     )  # fmt: skip
 
 
@@ -79,9 +79,10 @@ def looked_further(chains: Chains, asked: Asked, first: Verdict, until: float) -
     if verdict.word in GOOD:
         gradients = chains.step * (chains.motion.order.batch_size or target.rows.num_data)
         rows = other_rows(target, chains.probe, z, gradients)
-        misses = misses_of_gradients(target, z)
-        r_hat = None if rows is None else rows.r_hat(np.full(z.shape[:2], 1 / z[..., 0].size))
-        found = replace(found, rows_r_hat=r_hat, misses=misses)
+        found = replace(found, misses=misses_of_gradients(target, z, until))
+        if rows is not None:
+            r_hat = rows.r_hat(np.full(z.shape[:2], 1 / z[..., 0].size))
+            found = replace(found, rows_r_hat=r_hat, rows_allowed=rows.allowed)
         verdict = judge_predictions(found)
     if verdict.word in GOOD:
         others = from_other_starts(chains, asked, until, found.predicted)

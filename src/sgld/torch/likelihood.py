@@ -24,8 +24,9 @@ from .meaning import (
 )
 from .rows import Inputs, Rows
 
-__all__ = ["Likelihood", "checked"]
+__all__ = ["Likelihood", "checked", "in_half_precision"]
 
+HALF = frozenset({torch.float16, torch.bfloat16})
 FEW = 8  # rows that the model is called with twice
 SOME = 16  # rows, and classes, whose own losses are held against that of all of them
 LOOKED_AT = 4096  # rows of which the model's first outputs are looked at
@@ -68,13 +69,28 @@ def called(
     model: torch.nn.Module, weights: dict[str, torch.Tensor], inputs: Inputs
 ) -> torch.Tensor:
     """What the model gives for inputs by place or by name, in single precision at least."""
+    found = _as_given(model, weights, inputs)
+    return found.float() if found.dtype in HALF else found
+
+
+def in_half_precision(
+    model: torch.nn.Module, weights: dict[str, torch.Tensor], inputs: Inputs
+) -> bool:
+    """Whether its weights are, or what it gives: of autocast, say."""
+    with torch.no_grad():
+        given = _as_given(model, weights, inputs)
+    return not HALF.isdisjoint([given.dtype, *(w.dtype for w in weights.values())])
+
+
+def _as_given(
+    model: torch.nn.Module, weights: dict[str, torch.Tensor], inputs: Inputs
+) -> torch.Tensor:
     by_name = isinstance(inputs, Mapping)
     arguments, named = ((), inputs) if by_name else (inputs, {})
     held = network.in_every_place(model, weights)
-    found = network.output_of(
+    return network.output_of(
         torch.func.functional_call(model, held, arguments, named, tie_weights=False)
     )
-    return found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
 
 
 def checked(model: Any, loss: Any, rows: Rows) -> Likelihood:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import time
 from functools import partial
 
 import numpy as np
 import torch
 
+from ..deadline import Over
 from ..diagnose.other_rows import TOGETHER, OtherRows, others
 from ..gaussian.belonging import (
     BETWEEN_DRAWS,
@@ -48,11 +51,17 @@ def _predicted(target: Target, z: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return np.concatenate(pieces, axis=2)
 
 
-def misses_of_gradients(target: Target, z: np.ndarray) -> float:
-    """Root mean square of what integrated gradients miss of rises of log density, in nats of some rows."""
+def misses_of_gradients(target: Target, z: np.ndarray, until: float = math.inf) -> float | None:
+    """Root mean square of what integrated gradients miss of rises of log density, in nats of some rows.
+
+    nan where the time `until` (of time.monotonic) came first; None where the module computes in half precision,
+    whose rounding is as large.
+    """
     begins, ends = lines_between(np.moveaxis(z, 0, 1))
     if not len(begins):
         return 0.0
+    if target.narrow:
+        return None
     batch = target.rows.first(ROWS_BETWEEN)
     to = lambda values: torch.from_numpy(np.ascontiguousarray(values)).to(target.prior.scale)  # noqa: E731
 
@@ -62,15 +71,20 @@ def misses_of_gradients(target: Target, z: np.ndarray) -> float:
 
     def integral(lines: np.ndarray, panels: int) -> np.ndarray:
         begin, away = to(begins[lines]), to(ends[lines] - begins[lines])
-        each = [
-            share * (target.gradient(begin + at * away, batch, 1.0) * away).sum(1).double()
-            for at, share in zip(*quadrature(panels), strict=True)
-        ]
-        return torch.stack(each).sum(0).cpu().numpy()
+        total = np.zeros(len(lines))
+        for at, share in zip(*quadrature(panels), strict=True):
+            if time.monotonic() > until:
+                raise Over
+            slope = (target.gradient(begin + at * away, batch, 1.0) * away).sum(1)
+            total += share * slope.double().cpu().numpy()
+        return total
 
     def rounding(lines: np.ndarray) -> float:
         there = to(ends[lines])
         beside = torch.nextafter(there, torch.full_like(there, torch.inf)).cpu().numpy()
         return 4 * size_of(rises(beside, ends[lines]))
 
-    return missed(rises(ends, begins), integral, rounding, BETWEEN_DRAWS, OF_RISES)
+    try:
+        return missed(rises(ends, begins), integral, rounding, BETWEEN_DRAWS, OF_RISES)
+    except Over:
+        return math.nan

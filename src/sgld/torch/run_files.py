@@ -1,7 +1,7 @@
 """A run of `sgld.torch.sample` on disk, in a run directory: sealed arrays and JSON, never a pickle.
 
 run.json         what was asked, and SHA-256 of the rows and of what is not sampled
-setup.npz        the probe rows, and the weights that chains start around; next.npz until they are tuned
+setup.npz        the probe rows, and the weights that chains start around; next-ID.npz until they are tuned
 checkpoint.npz   chains, metric, generator, and all that was kept so far
 draws.npz        the weights of a finished run's draws, [chain, draw, d]
 result.json      its verdict: the run is finished

@@ -20,7 +20,7 @@ import torch
 from ..errors import UsageError
 from ..probe.layers import Layers
 from ..probe.predictions import CLASSES, MEANS, Kind
-from .likelihood import Likelihood
+from .likelihood import Likelihood, in_half_precision
 from .prior import Prior
 from .rows import Batch, Inputs, Rows, mapped
 
@@ -144,6 +144,12 @@ class Target:
     def kind(self) -> Kind:
         """Of the predictions."""
         return CLASSES if self.likelihood.classes else MEANS
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the module computes in half precision."""
+        named = self.weights.named(self.start)
+        return in_half_precision(self.likelihood.model, named, self.rows.first(1).inputs)
 
     def lost(self, z: torch.Tensor) -> torch.Tensor:
         """Chains that are not finite, or a million scales of the prior away, [chain]."""

@@ -31,6 +31,19 @@ def test_three_rows_of_thousands_in_which_one_chain_stands_elsewhere(kind):
     assert of(z, ROWS[ROWS < 1234], kind).r_hat(EVEN) < 1.05
 
 
+@pytest.mark.parametrize(("draws", "most"), [(12, 1.5), (20, 1.3), (200, MAX_R_HAT)])
+def test_of_few_draws_more_is_left_to_chance(draws, most):
+    """A limit of 1.2 at twelve draws was passed by most runs of independent ones."""
+    even, rng = np.full((4, draws), 1 / (4 * draws)), np.random.default_rng(1)
+    slopes = rng.normal(size=(100, 1500))
+    for _ in range(10):
+        z = rng.normal(size=(4, draws, 100))
+        found = OtherRows.of(
+            MEANS, lambda z, rows: (z @ slopes[:, rows])[..., None], z, np.arange(1500)
+        )
+        assert found.r_hat(even) <= found.allowed <= most
+
+
 def test_chains_from_other_starts_are_unlike_where_a_quarter_is_at_one_row():
     z = RNG.normal(size=(4, 200, 2))
     there = RNG.normal(size=(12, 2))

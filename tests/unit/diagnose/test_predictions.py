@@ -292,7 +292,11 @@ def test_rules_of_what_is_seen_beside_the_probe_rows():
     assert word(rows_unlike=3, others=OTHERS)[0] == "not mixed"
     found = word(misses=0.06)
     assert found[0] == "biased" and "not that of the log density" in found[1]
-    assert word(misses=0.05)[0] == "trusted"
+    assert "sgld.HMC()" in found[1] and "HMC" not in word(misses=0.06, by_density="")[1]
+    assert word(misses=0.05)[0] == word(misses=None)[0] == "trusted"
+    found = word(misses=np.nan)
+    assert found[0] == "unknown" and "for want of time; give more max_seconds" in found[1]
+    assert word(rows_r_hat=1.25, rows_allowed=1.3)[0] == "trusted"
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -301,7 +305,18 @@ def test_chains_that_began_at_one_place_are_trusted_where_others_were_looked_for
     assert alone.word == "unknown" and "began at one place" in alone.reasons[0]
     assert judge_predictions(seen(one_place=True, exact=exact, others=OTHERS)).word == "trusted"
     agrees = Change(np.ones(3), np.full(3, 0.01), np.zeros(3), None)
-    assert agrees.verdict(alone) is alone  # half the step does not look for them
+    assert agrees.verdict(alone) == alone  # half the step does not look for them
+
+
+@pytest.mark.parametrize("unseen", [{"one_place": True}, {"misses": np.nan}])
+@pytest.mark.parametrize("doubt", [{"noise": 3.0}, {"temperature": (1.12,) * 4}])
+def test_half_the_step_settles_a_doubt_and_nothing_that_nobody_looked_for(unseen, doubt):
+    agrees = Change(np.ones(3), np.full(3, 0.01), np.zeros(3), None)
+    first, other = (judge_predictions(seen(**doubt, **more)) for more in ({}, unseen))
+    assert first.word == other.word == "unknown" and first.reasons == other.reasons
+    assert agrees.verdict(first).word == "trusted"
+    found = agrees.verdict(other)
+    assert found.word == "unknown" and "want of time" in found.reasons[0]
 
 
 def test_one_chain_is_said_to_be_one():

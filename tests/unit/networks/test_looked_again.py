@@ -1,5 +1,7 @@
 """Two looks more at a run that would be trusted: gradients along lines, rows that no probe row stands for."""
 
+import time
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -27,10 +29,10 @@ def problem_of(log_likelihood, net, rows=300):
     return prepare(posterior, (x, y), net)
 
 
-def misses(log_likelihood, net, rows=300, apart=0.5, seed=0):
+def misses(log_likelihood, net, rows=300, apart=0.5, seed=0, **until):
     problem = problem_of(log_likelihood, net, rows)
     z = apart * np.random.default_rng(seed).normal(size=(10, 4, problem.dimension))
-    return misses_of_gradients(problem, z)
+    return misses_of_gradients(problem, z, **until)
 
 
 def squares(net, row):
@@ -70,6 +72,20 @@ def test_gradients_of_networks_belong_to_their_densities(log_likelihood, net, ro
 def test_gradients_of_another_function_are_found(log_likelihood, net):
     for apart in (0.5, 2.0):
         assert misses(log_likelihood, net, apart=apart) > LARGEST
+
+
+def test_there_is_an_end_of_it_when_the_time_is_up():
+    assert np.isnan(misses(rounded, network(), until=time.monotonic()))
+    assert misses(squares, network(), until=time.monotonic() + 600) <= LARGEST
+
+
+def in_half_precision(net, row):
+    half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16) if eqx.is_array(leaf) else leaf, net)
+    return -0.5 * ((row[1] - half(row[0].astype(jnp.bfloat16)).astype(jnp.float32)) / 0.1) ** 2
+
+
+def test_the_rounding_of_half_precision_is_not_taken_for_a_jump():
+    assert misses(in_half_precision, network()) is None
 
 
 def test_a_run_by_another_functions_gradients_is_not_trusted():

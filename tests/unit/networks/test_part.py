@@ -125,7 +125,9 @@ def test_draws_of_a_part_are_not_put_onto_another_trunk(tmp_path):
     assert restore(loaded, part(net(), "last_layer")).position.layers[0].bias.shape == (5,)
     with pytest.raises(UsageError, match="not sampled have other values in like than they had"):
         restore(loaded, part(other, "last_layer"))
-    with pytest.raises(UsageError, match=r"do not hold .* give sgld\.networks\.part of what"):
+    with pytest.raises(
+        UsageError, match=r"do not hold .* give sgld\.networks\.part\(init, where\) of the init"
+    ):
         restore(loaded, net())
     saved_again = sgld.load(loaded.save(tmp_path / "again"))
     with pytest.raises(UsageError, match="have other values in like"):
@@ -171,6 +173,17 @@ def test_a_part_of_no_network_is_judged_by_its_parameters():
     draws = sgld.sample(posterior, (x, y), start, where="beta", progress=False)
     assert draws.verdict.word == "trusted" and "predictions" not in draws.verdict.extra
     assert draws.verdict.sd_ratio is not None
+
+
+def test_a_run_whose_frozen_arrays_are_complex_or_keys_is_kept(tmp_path):
+    init = {
+        "a": jnp.zeros(3), "f": jnp.ones(3, jnp.complex64), "k": jax.random.key(0), "n": jnp.arange(3),
+    }  # fmt: skip
+    position = jax.tree.map(lambda leaf: jnp.stack([leaf] * 6)[None], part(init, "a"))
+    loaded = sgld.load(sgld.Draws.of(position).save(tmp_path / "run"))
+    assert restore(loaded, part(init, "a")).position["a"].shape == (1, 6, 3)
+    with pytest.raises(UsageError, match="have other values in like"):
+        restore(loaded, part({**init, "f": 1j * init["f"]}, "a"))
 
 
 def test_a_finished_run_of_a_part_is_not_resumed_with_another_trunk(tmp_path):

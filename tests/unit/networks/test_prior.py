@@ -80,7 +80,7 @@ def test_fan_in_of_the_libraries():
         assert prior.sd(layer)[name] == pytest.approx(size**-0.5)
         if name == "kernel":
             assert prior.sd(layer)["bias"] == 1
-    for name in ("w", "weights"):
+    for name in ("w", "weights", "weight_1", "hidden_weight"):
         with pytest.raises(UsageError, match=rf"fan in of '{name}' \[2, 2\] is not known"):
             prior({name: jnp.ones((2, 2))})
 

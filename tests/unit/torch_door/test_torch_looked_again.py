@@ -1,5 +1,7 @@
 """A module's gradients along lines between draws, and rows that no probe row stands for."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ import sgld.torch as st  # noqa: E402
 from sgld.gaussian.belonging import LARGEST  # noqa: E402
 from sgld.torch.likelihood import checked  # noqa: E402
 from sgld.torch.looked_again import misses_of_gradients, other_rows  # noqa: E402
+from sgld.torch.network import floating  # noqa: E402
 from sgld.torch.prior import prior_of  # noqa: E402
 from sgld.torch.rows import read_rows  # noqa: E402
 from sgld.torch.target import Target, Weights  # noqa: E402
@@ -29,7 +32,7 @@ def network(outputs=1, unit=torch.nn.Tanh):
 
 def of(loss, model, x=X):
     weights = Weights.of(model)
-    rows = read_rows((x, Y), torch.device("cpu"), 0)
+    rows = read_rows((x, Y), torch.device("cpu"), 0, floating(model))
     return Target(checked(model, loss, rows), rows, weights, prior_of(None, 1.0, None, weights))
 
 
@@ -50,6 +53,32 @@ def test_gradients_that_are_another_functions_are_found(loss, model, belongs):
     target = of(loss, model)
     z = 0.5 * RNG.normal(size=(4, 10, target.dimension)).astype(np.float32)
     assert (misses_of_gradients(target, z) <= LARGEST) == belongs
+
+
+def test_there_is_an_end_of_it_when_the_time_is_up():
+    target = of(rounded, network())
+    z = 0.5 * RNG.normal(size=(4, 10, target.dimension)).astype(np.float32)
+    assert np.isnan(misses_of_gradients(target, z, time.monotonic()))
+
+
+class Cast(torch.nn.Module):
+    """Float32 weights, computed with in half precision."""
+
+    def __init__(self):
+        super().__init__()
+        self.inside = network()
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.inside(x)
+
+
+@pytest.mark.parametrize("model", [network().to(torch.bfloat16), Cast()])
+def test_the_rounding_of_half_precision_is_not_taken_for_a_jump(model):
+    sharp = lambda outputs, target: squares(outputs.float(), target) / 0.01  # noqa: E731
+    target = of(sharp, model)
+    z = 0.5 * RNG.normal(size=(4, 10, target.dimension)).astype(np.float32)
+    assert misses_of_gradients(target, z) is None
 
 
 def test_a_run_by_another_functions_gradients_is_not_trusted():

@@ -154,6 +154,29 @@ def test_a_run_killed_while_it_tunes_tunes_anew(tmp_path, monkeypatch, quick):
     assert {p.name for p in path.iterdir()} == FILES
 
 
+def test_a_run_that_was_to_replace_one_killed_while_it_tuned_takes_nothing_of_it(
+    tmp_path, monkeypatch, quick
+):
+    whole, path = made(), tmp_path / "run"
+
+    def stops(*_):
+        raise Killed
+
+    def refuses(*_):
+        raise RunError("no.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sampling, "tuned", stops)
+        patch.setattr(Files, "close", lambda self, failed: self.directory.unlock())
+        with pytest.raises(Killed):
+            made(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(sampling, "tuned", refuses)
+        with pytest.raises(RunError, match="no"):
+            made(path, seed=1, overwrite=True)
+    same(gone_on(path), whole)  # the first one
+
+
 @pytest.mark.parametrize("older", [False, True])
 def test_a_run_killed_before_its_first_draw_begins_anew(tmp_path, monkeypatch, quick, older):
     monkeypatch.setattr(sampling, "draws_wanted", lambda run, asked: run.record.count)
