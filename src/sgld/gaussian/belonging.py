@@ -26,7 +26,7 @@ from ..problem.problem import Problem
 from ..stages import stage
 
 __all__ = [
-    "BETWEEN_DRAWS", "LARGEST", "OF_RISES", "PANELS", "ROWS_BETWEEN", "Misfit", "lines_between", "misfit", "missed",
+    "BETWEEN_DRAWS", "LARGEST", "OF_RISES", "PANELS", "ROWS_BETWEEN", "WORST", "Misfit", "lines_between", "misfit", "missed",
     "named_misfit", "quadrature", "size_of",
 ]  # fmt: skip
 

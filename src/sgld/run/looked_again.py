@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,6 +26,7 @@ from ..gaussian.belonging import (
     BETWEEN_DRAWS,
     OF_RISES,
     ROWS_BETWEEN,
+    WORST,
     lines_between,
     missed,
     quadrature,
@@ -102,31 +104,43 @@ def misses_of_gradients(
     some = some.as_one_batch() if some.has_rows else some
     if "f16[" in str(jax.make_jaxpr(_density)(some, some.start)):  # float16 or bfloat16
         return None
-    on_host = lambda values: np.asarray(values, np.float64)  # noqa: E731
 
-    def rises(zs: np.ndarray, lines: Any) -> np.ndarray:
-        return on_host(_rises(some, some.on_host(begins[lines]), some.on_host(zs)))
+    def rises(to: np.ndarray, lines: np.ndarray) -> np.ndarray:
+        return _in_fours(
+            lambda k: _rises(some, some.on_host(begins[k]), some.on_host(to[k])), lines
+        )
 
     def integral(lines: np.ndarray, panels: int) -> np.ndarray:
-        away = some.on_host(begins[lines]), some.on_host(ends[lines])
-        total = np.zeros(len(lines))
-        for nodes in zip(
-            *(some.on_host(part.reshape(panels, -1)) for part in quadrature(panels)), strict=True
-        ):
-            if time.monotonic() > until:
-                raise Over
-            total += on_host(_integrals(some, *away, *nodes))
-        return total
+        nodes = [some.on_host(part.reshape(panels, -1)) for part in quadrature(panels)]
+
+        def along(k: np.ndarray) -> np.ndarray:
+            begin, end, total = some.on_host(begins[k]), some.on_host(ends[k]), np.zeros(len(k))
+            for at, share in zip(*nodes, strict=True):
+                if time.monotonic() > until:
+                    raise Over
+                total += np.asarray(_integrals(some, begin, end, at, share), np.float64)
+            return total
+
+        return _in_fours(along, lines)
 
     def rounding(lines: np.ndarray) -> float:
-        dtype = problem.layout.dtype
-        beside = np.nextafter(ends[lines].astype(dtype), np.inf)
-        return 4 * size_of(rises(beside, lines) - rises(ends[lines], lines))
+        beside = np.nextafter(ends.astype(problem.layout.dtype), np.inf)
+        return 4 * size_of(rises(beside, lines) - rises(ends, lines))
 
     try:
-        return missed(rises(ends, slice(None)), integral, rounding, BETWEEN_DRAWS, OF_RISES)
+        return missed(
+            rises(ends, np.arange(len(ends))), integral, rounding, BETWEEN_DRAWS, OF_RISES
+        )
     except Over:
         return math.nan
+
+
+def _in_fours(
+    f: Callable[[Int[np.ndarray, " k"]], Any], lines: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"]:
+    """f of some lines after others, always of as many, so that it is compiled once."""
+    parts = [np.resize(lines[at : at + WORST], WORST) for at in range(0, len(lines), WORST)]
+    return np.concatenate([np.asarray(f(part), np.float64) for part in parts])[: len(lines)]
 
 
 @jax.jit
