@@ -10,19 +10,20 @@ import numpy as np
 from ..draws import weighted
 from ..draws.verdict import Verdict
 from ..probe.predictions import CLASSES, LIKELIHOODS
-from .predictions import Seen, layer_rows
+from .predictions import Seen
 
 __all__ = ["with_details"]
 
 TRACES, CHAINS, POINTS = 6, 8, 100  # numbers, the worst of them; chains; draws of a chain
 DIGITS = 5
+TOGETHER = 2**16  # weights whose draws are copied together
 
 
 def with_details(verdict: Verdict, seen: Seen, z: np.ndarray | None) -> Verdict:
     """The verdict with `extra["layers"]`, of weights z [chain, draw, d], and `extra["predictions"]["pictured"]`."""
     extra = dict(verdict.extra)
     if z is not None:
-        extra["layers"] = layer_rows(seen, verdict, z)
+        extra["layers"] = _layers(seen, verdict, z)
     if seen.predicted.size and np.isfinite(seen.predicted).all():
         extra["predictions"] = {**extra["predictions"], "pictured": pictured(seen)}
     return replace(verdict, extra=extra)
@@ -70,3 +71,25 @@ def _traces(seen: Seen, predicted: np.ndarray) -> list[dict[str, Any]]:
 def _short(values: np.ndarray) -> list[float]:
     """With few digits: they are for pictures."""
     return [float(f"{value:.{DIGITS}g}") for value in np.asarray(values)]
+
+
+def _layers(seen: Seen, verdict: Verdict, z: np.ndarray) -> list[dict[str, Any]]:
+    """Of every layer: weights, mean and sd of one of them, temperature; z [chain, draw, d]."""
+    warmth = verdict.extra["predictions"]["temperatures"]
+    found = []
+    for name, size, begin in zip(
+        seen.layers.names, seen.layers.sizes, seen.layers.starts, strict=True
+    ):
+        here = z[..., begin : begin + size]
+        found.append({
+            "name": name, "weights": size, "mean": float(here.mean(dtype=np.float64)),
+            "sd": float(np.sqrt(_variances(here).mean(dtype=np.float64))),
+            "temperature": (warmth.get(name) or [None])[0],
+        })  # fmt: skip
+    return found
+
+
+def _variances(z: np.ndarray) -> np.ndarray:
+    """Of every weight over all chains and draws; nothing as large as z is copied."""
+    pieces = [z[..., at : at + TOGETHER] for at in range(0, z.shape[-1], TOGETHER)]
+    return np.concatenate([piece.reshape(-1, piece.shape[-1]).var(axis=0) for piece in pieces])

@@ -39,7 +39,6 @@ __all__ = [
     "Temperature",
     "judge_predictions",
     "known_well",
-    "layer_rows",
     "mixed",
     "temperatures",
 ]
@@ -54,7 +53,6 @@ SEETHING = 3.0  # a temperature to which no noise of gradients brings a step tha
 MAX_SE = 0.03
 BATCHES = 10  # of a chain's draws, whose means give a temperature's standard error
 MOST_SPLITS = 8  # chains up to which all ways to halve them are taken
-TOGETHER = 2**16  # weights whose draws are copied together
 STIFFEST, SPEEDS = "the stiffest directions", "the predictions"
 MORE = "use more steps (max_seconds, num_draws or thin), and look at other predictions"
 ALONE = "one chain cannot be held against another; use num_chains=4."
@@ -409,25 +407,3 @@ def _promise(kind: Kind) -> str:
 
 def _number(value: float | None) -> float | None:
     return None if value is None or not np.isfinite(value) else float(value)
-
-
-def layer_rows(seen: Seen, verdict: Verdict, z: np.ndarray) -> list[dict[str, Any]]:
-    """Of every layer: weights, mean and sd of one of them, temperature; z [chain, draw, d]."""
-    warmth = verdict.extra["predictions"]["temperatures"]
-    found = []
-    for name, size, begin in zip(
-        seen.layers.names, seen.layers.sizes, seen.layers.starts, strict=True
-    ):
-        here = z[..., begin : begin + size]
-        found.append({
-            "name": name, "weights": size, "mean": float(here.mean(dtype=np.float64)),
-            "sd": float(np.sqrt(_variances(here).mean(dtype=np.float64))),
-            "temperature": (warmth.get(name) or [None])[0],
-        })  # fmt: skip
-    return found
-
-
-def _variances(z: np.ndarray) -> np.ndarray:
-    """Of every weight over all chains and draws; nothing as large as z is copied."""
-    pieces = [z[..., at : at + TOGETHER] for at in range(0, z.shape[-1], TOGETHER)]
-    return np.concatenate([piece.reshape(-1, piece.shape[-1]).var(axis=0) for piece in pieces])
