@@ -1,8 +1,10 @@
 # make demo: the posterior of a real regression, its table, verdict and page of pictures
 # make test: the tests that every change must pass
 export PYTHON ?= python3
+# a module is compiled once, by the first that imports it: of what pip installs, most never is
+unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP_INSTALL := -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test test-all test-lowest test-types mutants check bench claims docs clean
 
@@ -20,8 +22,9 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check -c constraints
 demo: .venv/.stamp
 	$(BIN)/sgld demo --out runs/demo --overwrite
 
-# most of a test is compiling, which takes a quarter less without these two; test-all compiles as users' runs do
-QUICKLY := XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+# most of a test is compiling, which takes a third less with these three; test-all compiles as users' runs do
+QUICKLY := XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 \
+	--xla_backend_optimization_level=1"
 
 test: .venv/.stamp
 	$(QUICKLY) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not torch"
@@ -61,7 +64,7 @@ mutants: .venv/.stamp
 check: .venv/.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright --pythonpath $(BIN)/python $(shell find src -name '*.py' -not -path 'src/sgld/torch/*')
+	$(BIN)/pyright --threads 2 --pythonpath $(BIN)/python $(shell find src -name '*.py' -not -path 'src/sgld/torch/*')
 	@tests/torch_door.sh checked $(BIN)/pyright --pythonpath .venv-torch/bin/python src/sgld/torch
 
 bench: .venv/.stamp
