@@ -17,6 +17,7 @@ HALF = "tests/unit/networks/test_networks_halving.py::"
 PICTURED = "tests/unit/diagnose/test_pictured.py::"
 LABELS = "tests/unit/networks/test_labels.py::"
 INJECTED = "tests/unit/sampler/test_injected.py::"
+THREEFRY = "tests/unit/sampler/test_threefry.py::"
 
 NETWORKS = [
     Mutant(
@@ -148,6 +149,21 @@ NETWORKS = [
         "injected: numbers that share a bit", "sampler/injected.py",
         "shifts = jnp.arange(0, 32, BITS, dtype=jnp.uint32)", "shifts = 3 * jnp.arange(8, dtype=jnp.uint32)",
         INJECTED + "test_every_bit_of_a_word_is_in_one_number",
+    ),
+    Mutant(
+        "injected: a round of the generator is left out", "sampler/threefry.py",
+        "for rotation in ROTATIONS[turn % 2]:", "for rotation in ROTATIONS[turn % 2][: 4 - turn // 4]:",
+        THREEFRY + "test_words_and_normals_are_jax_s_to_the_bit",
+    ),
+    Mutant(
+        "injected: a number is made anew for each that reads it", "sampler/threefry.py",
+        "return jax.lax.cond(always, make, lambda _: jnp.zeros(like.shape, like.dtype), keys)", "return make(keys)",
+        THREEFRY + "test_numbers_are_made_once_whoever_reads_them",
+    ),
+    Mutant(
+        "injected: one chain's numbers for all", "sampler/threefry.py",
+        "first, second = jax.random.key_data(key)", "first, second = jax.random.key_data(key)[0], jnp.uint32(7)",
+        THREEFRY + "test_words_and_normals_are_jax_s_to_the_bit",
     ),
     Mutant(
         "injected: counts however long the step", "tune/injected.py",

@@ -29,6 +29,7 @@ from ..pytree import as_pytree
 from ..sampler.confined import ConfinedHMC
 from ..sampler.hmc import HMC
 from ..sampler.injected import drawn
+from ..sampler.threefry import once
 from .moments import Batches, BatchMoments, begin_moments, with_draw
 
 __all__ = ["Carry", "Kept", "Kernel", "block_steps", "room", "run_chunk", "start"]
@@ -306,9 +307,10 @@ def _noise(kernel: Kernel, chains: Array, block: Array) -> Float[Array, "B chain
     count, d = kernel.sampler.num_noises, kernel.problem.dimension
     shape = (kernel.block, d) if count == 1 else (kernel.block, count, d)
 
-    def one(chain):
-        key = jax.random.fold_in(jax.random.fold_in(kernel.key, chain), block)
-        return drawn(kernel.noise, key, math.prod(shape), kernel.problem.layout.dtype)
-
+    keyed = lambda chain: jax.random.fold_in(jax.random.fold_in(kernel.key, chain), block)  # noqa: E731
     # one long vector of a chain: the same numbers drawn in `shape` take XLA longer to compile
-    return jnp.moveaxis(jax.vmap(one)(chains).reshape(len(chains), *shape), 0, 1)
+    of = partial(drawn, kernel.noise, count=math.prod(shape), dtype=kernel.problem.layout.dtype)
+    keys = jax.vmap(keyed)(chains)
+    # those of one step stand in the step's own expressions
+    numbers = once(of, keys) if kernel.block == 1 else of(keys)
+    return jnp.moveaxis(numbers.reshape(len(chains), *shape), 0, 1)

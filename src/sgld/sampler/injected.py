@@ -23,6 +23,7 @@ from jaxtyping import Array, Float, UInt32
 
 from ..preconditioner.fixed import Scalar
 from ..typing import Noise
+from . import threefry
 
 __all__ = ["BITS", "LAWS", "counted", "drawn", "excess_kurtosis"]
 
@@ -32,12 +33,12 @@ EXCESS = -2 / BITS  # kappa
 RESPONSE = 2**12  # steps after which a coordinate has forgotten its noise
 
 
-def drawn(law: str, key: Array, count: int, dtype: Any) -> Float[Array, " count"]:
-    """`count` independent numbers of mean 0 and variance 1."""
+def drawn(law: str, keys: Array, count: int, dtype: Any) -> Float[Array, "key count"]:
+    """Of every key `count` independent numbers of mean 0 and variance 1."""
     if law == "normal":
-        return jax.random.normal(key, (count,), dtype)
-    words = jax.random.bits(key, (-(-count * BITS // 32),), jnp.uint32)
-    return counted(words, dtype)[:count]
+        return threefry.normal(keys, count, dtype)
+    words = threefry.once(lambda keys: threefry.bits(keys, -(-count * BITS // 32)), keys)
+    return jax.vmap(lambda words: counted(words, dtype)[:count])(words)
 
 
 def counted(words: UInt32[Array, " w"], dtype: Any) -> Float[Array, " numbers"]:

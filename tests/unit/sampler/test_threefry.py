@@ -1,0 +1,56 @@
+"""Random numbers that are JAX's own, written out."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sgld.sampler import threefry
+from sgld.sampler.injected import drawn
+
+
+def keys(impl=None):
+    return jax.random.split(jax.random.key(2**31 + 5, impl=impl), 3)
+
+
+def of_jax(draw, keys):
+    return jax.vmap(draw)(keys)
+
+
+@pytest.mark.parametrize("count", [1, 2, 1001, 70_000])
+def test_words_and_normals_are_jax_s_to_the_bit(count):
+    np.testing.assert_array_equal(
+        jax.jit(lambda keys: threefry.bits(keys, count))(keys()),
+        of_jax(lambda key: jax.random.bits(key, (count,), jnp.uint32), keys()),
+    )
+    np.testing.assert_array_equal(
+        jax.jit(lambda keys: threefry.normal(keys, count, jnp.float32))(keys()),
+        of_jax(lambda key: jax.random.normal(key, (count,), jnp.float32), keys()),
+    )
+
+
+@pytest.mark.parametrize("impl", [None, "rbg"])
+def test_doubles_and_other_generators_are_jax_s(impl, monkeypatch):
+    monkeypatch.setattr(threefry, "_words", None)  # not asked
+    with jax.enable_x64(True), jax.threefry_partitionable(impl is not None):
+        dtype = jnp.float64 if impl is None else jnp.float32
+        np.testing.assert_array_equal(
+            threefry.normal(keys(impl), 5, dtype),
+            of_jax(lambda key: jax.random.normal(key, (5,), dtype), keys(impl)),
+        )
+        np.testing.assert_array_equal(
+            threefry.bits(keys(impl), 5),
+            of_jax(lambda key: jax.random.bits(key, (5,), jnp.uint32), keys(impl)),
+        )
+
+
+@pytest.mark.parametrize("noise", ["normal", "binomial"])
+def test_numbers_are_made_once_whoever_reads_them(noise):
+    """Where no branch is left every reader takes the generator's rounds again: eight times the price."""
+
+    def twice(keys):
+        numbers = threefry.once(lambda keys: drawn(noise, keys, 64, jnp.float32), keys)
+        return numbers, jnp.sort(numbers), numbers[::2] ** 2
+
+    assert "conditional" in jax.jit(twice).lower(keys()).compile().as_text()
+    np.testing.assert_array_equal(jax.jit(twice)(keys())[0], drawn(noise, keys(), 64, jnp.float32))
