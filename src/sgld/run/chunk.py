@@ -309,8 +309,9 @@ def _noise(kernel: Kernel, chains: Array, block: Array) -> Float[Array, "B chain
 
     keyed = lambda chain: jax.random.fold_in(jax.random.fold_in(kernel.key, chain), block)  # noqa: E731
     # one long vector of a chain: the same numbers drawn in `shape` take XLA longer to compile
-    of = partial(drawn, kernel.noise, count=math.prod(shape), dtype=kernel.problem.layout.dtype)
+    count, dtype = math.prod(shape), kernel.problem.layout.dtype
+    of = lambda keys: drawn(kernel.noise, keys, block, count, dtype)  # noqa: E731
     keys = jax.vmap(keyed)(chains)
     # those of one step stand in the step's own expressions
-    numbers = once(of, keys) if kernel.block == 1 else of(keys)
+    numbers = once(of, keys, block) if kernel.block == 1 else of(keys)
     return jnp.moveaxis(numbers.reshape(len(chains), *shape), 0, 1)

@@ -33,11 +33,11 @@ EXCESS = -2 / BITS  # kappa
 RESPONSE = 2**12  # steps after which a coordinate has forgotten its noise
 
 
-def drawn(law: str, keys: Array, count: int, dtype: Any) -> Float[Array, "key count"]:
-    """Of every key `count` independent numbers of mean 0 and variance 1."""
+def drawn(law: str, keys: Array, block: Array, count: int, dtype: Any) -> Float[Array, "key count"]:
+    """Of every key, of this block of steps, `count` independent numbers of mean 0 and variance 1."""
     if law == "normal":
         return threefry.normal(keys, count, dtype)
-    words = threefry.once(lambda keys: threefry.bits(keys, -(-count * BITS // 32)), keys)
+    words = threefry.once(lambda keys: threefry.bits(keys, -(-count * BITS // 32)), keys, block)
     return jax.vmap(lambda words: counted(words, dtype)[:count])(words)
 
 

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, UInt32
 __all__ = ["bits", "normal", "once"]
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+COUNTERS = 2**32  # of one word; JAX goes on in the other
 PARITY = 0x1BD11BDA  # Skein's, of the third word of the key
 
 
@@ -32,7 +33,7 @@ def bits(keys: Array, count: int) -> UInt32[Array, "key count"]:
     def written_out(keys: Array) -> UInt32[Array, "key count"]:
         return jax.vmap(lambda key: _words(key, count))(keys)
 
-    if not _is_threefry(keys):
+    if not _is_threefry(keys) or count > COUNTERS:
         return theirs(keys)
     return jax.lax.platform_dependent(keys, cpu=written_out, default=theirs)
 
@@ -46,23 +47,23 @@ def normal(keys: Array, count: int, dtype: Any) -> Float[Array, "key count"]:
     def written_out(keys: Array) -> Float[Array, "key count"]:
         return jax.vmap(lambda key: _normals(_words(key, count)))(keys)
 
-    if dtype != jnp.float32 or not _is_threefry(keys):
+    if dtype != jnp.float32 or not _is_threefry(keys) or count > COUNTERS:
         return theirs(keys)
     return jax.lax.platform_dependent(keys, cpu=written_out, default=theirs)
 
 
-def once(make: Callable[[Array], Array], keys: Array) -> Array:
+def once(make: Callable[[Array], Array], keys: Array, block: Array) -> Array:
     """`make(keys)`, kept in memory: XLA would make a number anew for each that reads it.
 
-    Not so the result of a branch, of which XLA does not see that it is always taken.
+    Not so the result of a branch of which XLA does not see that it is always taken. `block`, no
+    less than 0, is not of the keys, which a mesh lays over its devices.
     """
 
-    def kept(keys: Array) -> Array:
+    def kept(keys: Array, block: Array) -> Array:
         like = jax.eval_shape(make, keys)
-        always = (jax.random.key_data(keys).ravel()[0] | np.uint32(1)) > 0
-        return jax.lax.cond(always, make, lambda _: jnp.zeros(like.shape, like.dtype), keys)
+        return jax.lax.cond(block >= 0, make, lambda _: jnp.zeros(like.shape, like.dtype), keys)
 
-    return jax.lax.platform_dependent(keys, cpu=kept, default=make)
+    return jax.lax.platform_dependent(keys, block, cpu=kept, default=lambda keys, _: make(keys))
 
 
 def _is_threefry(keys: Array) -> bool:

@@ -27,7 +27,7 @@ from .price import FETCHED
 __all__ = ["predicted", "predicted_bytes"]
 
 SHARED, STEP = 5e-7, 1e-7  # seconds of a step: of all chains together, and of each
-NORMAL, COUNTED = 1.2e-8, 6e-9  # of a normal drawn, used and kept, and of a count of bits
+NORMAL, COUNTED = 6e-9, 3e-9  # of a normal drawn, used and kept, and of a count of bits
 JUDGED = 6e-7  # of a number of a draw that is kept: ESS, R-hat, quantiles
 BASE = 380 * 2**20  # JAX, its compiled functions, the interpreter
 ROWS = 6  # times the rows: the user's, shuffled, on the device, pieces of them at work

@@ -35,7 +35,9 @@ def test_every_bit_of_a_word_is_in_one_number(nibble):
 
 @pytest.mark.parametrize("count", [1, 8, 13])
 def test_as_many_as_asked_for_and_another_key_gives_others(count):
-    first, second = drawn("binomial", jax.vmap(jax.random.key)(jnp.arange(2)), count, jnp.float32)
+    first, second = drawn(
+        "binomial", jax.vmap(jax.random.key)(jnp.arange(2)), jnp.int32(0), count, jnp.float32
+    )
     assert first.shape == (count,) and first.dtype == jnp.float32
     assert count < 8 or not np.array_equal(first, second)
 
