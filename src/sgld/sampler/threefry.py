@@ -26,30 +26,18 @@ PARITY = 0x1BD11BDA  # Skein's, of the third word of the key
 
 def bits(keys: Array, count: int) -> UInt32[Array, "key count"]:
     """`jax.random.bits(key, (count,), uint32)` of every key."""
-
-    def theirs(keys: Array) -> UInt32[Array, "key count"]:
-        return jax.vmap(lambda key: jax.random.bits(key, (count,), jnp.uint32))(keys)
-
-    def written_out(keys: Array) -> UInt32[Array, "key count"]:
-        return jax.vmap(lambda key: _words(key, count))(keys)
-
-    if not _is_threefry(keys) or count > COUNTERS:
-        return theirs(keys)
-    return jax.lax.platform_dependent(keys, cpu=written_out, default=theirs)
+    return _of_each(
+        keys, count, jnp.uint32,
+        lambda key: _words(key, count), lambda key: jax.random.bits(key, (count,), jnp.uint32),
+    )  # fmt: skip
 
 
 def normal(keys: Array, count: int, dtype: Any) -> Float[Array, "key count"]:
     """`jax.random.normal(key, (count,), dtype)` of every key."""
-
-    def theirs(keys: Array) -> Float[Array, "key count"]:
-        return jax.vmap(lambda key: jax.random.normal(key, (count,), dtype))(keys)
-
-    def written_out(keys: Array) -> Float[Array, "key count"]:
-        return jax.vmap(lambda key: _normals(_words(key, count)))(keys)
-
-    if dtype != jnp.float32 or not _is_threefry(keys) or count > COUNTERS:
-        return theirs(keys)
-    return jax.lax.platform_dependent(keys, cpu=written_out, default=theirs)
+    return _of_each(
+        keys, count, dtype,
+        lambda key: _normals(_words(key, count)), lambda key: jax.random.normal(key, (count,), dtype),
+    )  # fmt: skip
 
 
 def once(make: Callable[[Array], Array], keys: Array, block: Array) -> Array:
@@ -66,9 +54,18 @@ def once(make: Callable[[Array], Array], keys: Array, block: Array) -> Array:
     return jax.lax.platform_dependent(keys, block, cpu=kept, default=lambda keys, _: make(keys))
 
 
-def _is_threefry(keys: Array) -> bool:
-    """With the counters of `_words`: JAX can be told to number its words in another way."""
-    return str(jax.random.key_impl(keys)) == "threefry2x32" and jax.threefry_partitionable.value
+def _of_each(
+    keys: Array,
+    count: int,
+    dtype: Any,
+    ours: Callable[[Array], Array],
+    theirs: Callable[[Array], Array],
+) -> Array:
+    """Of every key, by `ours` where those are JAX's: it can be told to number its words in another way."""
+    threefry = str(jax.random.key_impl(keys)) == "threefry2x32" and jax.threefry_partitionable.value
+    if not threefry or count > COUNTERS or jnp.dtype(dtype).itemsize != 4:
+        return jax.vmap(theirs)(keys)
+    return jax.lax.platform_dependent(keys, cpu=jax.vmap(ours), default=jax.vmap(theirs))
 
 
 def _normals(words: UInt32[Array, " n"]) -> Float[Array, " n"]:
