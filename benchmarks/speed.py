@@ -79,6 +79,7 @@ class Contender:
     name: str
     of_length: workloads.Timed
     chains: int = 1
+    again: bool = False  # a second call right behind the first, whose memory the process still has
 
     def size(self, seconds: float, shortest: int) -> None:
         steps = shortest
@@ -92,6 +93,8 @@ class Contender:
             steps = max(steps + 1, round(grown))
 
     def per_chain_step(self) -> float:
+        if self.again:
+            self.call()
         return _seconds(self.call) / (self.call.steps * self.chains)
 
 
@@ -290,7 +293,8 @@ def race_w3(rounds: int, seconds: float) -> Iterator[tuple[list[Row], list[Targe
     contenders = [
         Contender("sgld", own_loop(prepare(work, 1))),
         Contender("sgld, normals", own_loop(prepare(work, 1, noise="normal"))),
-        Contender("sgld.sample, again", whole_call(work)),
+        Contender("sgld.sample", whole_call(work)),
+        Contender("sgld.sample, again", whole_call(work), again=True),
         Contender(QUIET, own_loop(prepare(work, 1, sampler=Noiseless()))),
         Contender(PEER, workloads.blackjax_scan(work, 1)),
         Contender("naive scan", workloads.naive_scan(work, 1)),
@@ -302,7 +306,7 @@ def race_w3(rounds: int, seconds: float) -> Iterator[tuple[list[Row], list[Targe
         [
             Target(f"{group}: x BlackJAX", rows[0].ratios[PEER], 2.5),
             Target(f"{group}: times slower than without noise", slower, None, 1.5),
-            Target(f"{group}: a second sgld.sample, x BlackJAX", rows[2].ratios[PEER], 1.3),
+            Target(f"{group}: a second sgld.sample, x BlackJAX", rows[3].ratios[PEER], 1.3),
             Target(f"{group}: share of the rate without noise", rows[0].ratios[QUIET], 0.7),
         ],
     )

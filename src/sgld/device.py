@@ -16,11 +16,13 @@ from typing import Any
 import jax
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from .errors import UsageError, first_line
 
-__all__ = ["check_device", "compiling", "known_now", "sent", "stream_key"]
+__all__ = ["check_device", "compiling", "known_now", "sent", "sent_rows", "stream_key"]
+
+ALIGNED = 64  # bytes, to which XLA has its arrays begin
 
 
 def check_device() -> None:
@@ -66,6 +68,17 @@ def sent(values: Any, dtype: Any = None, *, owned: bool = False) -> Array:
     except (RuntimeError, AssertionError):
         check_device()  # says so, where that is what is wrong
         raise
+
+
+def sent_rows(values: Any, rows: Int[np.ndarray, " m"]) -> Array:
+    """values[rows] on the device, copied once: a CPU takes memory that is aligned as it lies."""
+    values = np.asarray(values)
+    shape, size = (len(rows), *values.shape[1:]), values[:1].nbytes * len(rows)
+    memory = np.empty(size + ALIGNED, np.uint8)
+    begin = -memory.ctypes.data % ALIGNED
+    taken = memory[begin : begin + size].view(values.dtype).reshape(shape)
+    np.take(values, rows, axis=0, out=taken, mode="clip")  # which copies straight into `out`
+    return sent(taken, owned=True)
 
 
 def known_now(*values: Any) -> bool:

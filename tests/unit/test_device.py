@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sgld.device import compiling, sent, stream_key
+from sgld import device
+from sgld.device import compiling, sent, sent_rows, stream_key
 
 
 @pytest.fixture
@@ -27,6 +28,24 @@ def noting(names, function):
         return function(backend, computation, *arguments, **named)
 
     return noted
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32, np.bool_, jnp.bfloat16])
+def test_rows_are_copied_once_and_compile_nothing(compiled, kind, monkeypatch):
+    taken = []
+    monkeypatch.setattr(device, "sent", lambda x, **k: taken.append(x) or sent(x, **k))
+    values, rows = np.arange(5 * 7 * 3).reshape(5, 7, 3).astype(kind), np.array([4, 0, 2, 2])
+    expected = values[rows]
+    array = sent_rows(values, rows)
+    values[:] = 0
+    assert array.dtype == kind and np.array_equal(np.asarray(array), expected)
+    assert compiled == []
+    if jax.default_backend() == "cpu":  # whose array is the memory that was filled
+        assert array.unsafe_buffer_pointer() == taken[0].ctypes.data
+
+
+def test_rows_of_no_columns_are_sent():
+    assert sent_rows(np.ones((3, 0), np.float32), np.array([2, 1])).shape == (2, 0)
 
 
 def test_what_is_sent_is_a_copy_of_this_dtype_and_compiles_nothing(compiled):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..device import known_now, sent
+from ..device import known_now, sent, sent_rows
 from ..pytree import as_pytree
 from .order import check_batches
 from .shuffle import shuffled
@@ -41,7 +41,7 @@ class InMemory(Source):
         check_batches(num_data, batch_size, order)
         permutation = shuffled(num_data, seed)
         permutation = np.append(permutation, permutation[:1])
-        rows = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[permutation]), data)
+        rows = jax.tree.map(lambda leaf: sent_rows(leaf, permutation), data)
         return cls(rows, num_data, int(batch_size), order)
 
     @classmethod
