@@ -281,8 +281,11 @@ def _rule(
         )
     if len(seen.predicted) == 1:
         return "unknown", [ALONE], None
+    looked_at = [t for t in warmth if t.judged]
+    hot = None if seen.exact else _beyond(looked_at, lambda t: t.value - HOT)
     if agreement.reasons:
-        return "not mixed", agreement.reasons, None
+        too_far = [] if hot is None else [f"{_spread(hot)}, which more steps do not mend."]
+        return "not mixed", agreement.reasons + too_far, None
     if seen.rows_r_hat is not None and seen.rows_r_hat > seen.rows_allowed:
         return "not mixed", [_at_other_rows(seen.rows_r_hat, seen.rows_allowed)], None
     unlike = _unlike(seen)
@@ -291,13 +294,11 @@ def _rule(
     if seen.misses is not None and seen.misses > belonging.LARGEST:
         said = f"{belonging.named_misfit(seen.misses)}; write it without{seen.by_density}."
         return "biased", [said], None
-    looked_at = [t for t in warmth if t.judged]
     if seen.exact:
         return _unless_unseen(seen)
     cold = _beyond(looked_at, lambda t: COLD - t.value)
     if cold is not None:
         return "not mixed", [_cold(cold)], None
-    hot = _beyond(looked_at, lambda t: t.value - HOT)
     if hot is not None:
         return "biased", [_hot(hot, seen)], hot
     doubt, warm = _doubt(looked_at)
@@ -349,10 +350,11 @@ def _cold(t: Temperature) -> str:
 def _hot(t: Temperature, seen: Seen) -> str:
     seething = not seen.by_hand and t.value > SEETHING
     first = "scale inputs and outcomes to sds near 1, or " if seething else ""
-    return (
-        f"the kinetic temperature of {_called(t)} is {t.value:.2f} where 1 is right, so predictions spread too "
-        f"far; {first}use {SMALLER[seen.by_hand]}."
-    )
+    return f"{_spread(t)}; {first}use {SMALLER[seen.by_hand]}."
+
+
+def _spread(t: Temperature) -> str:
+    return f"the kinetic temperature of {_called(t)} is {t.value:.2f} where 1 is right, so predictions spread too far"
 
 
 def _doubt(warmth: list[Temperature]) -> tuple[str | None, Temperature | None]:

@@ -75,6 +75,17 @@ def test_every_rule(given, wanted, said):
     assert found == wanted and said in reason
 
 
+@pytest.mark.parametrize("exact, told", [(False, 2), (True, 1)])
+def test_of_chains_that_have_not_mixed_it_is_said_that_they_are_too_warm_as_well(exact, told):
+    verdict = judge_predictions(seen(shift=1.0, temperature=(1.0, 19.9, 1.0, 1.0), exact=exact))
+    assert verdict.word == "not mixed" and "R-hat is" in verdict.reasons[0]
+    assert len(verdict.reasons) == told
+    assert exact or verdict.reasons[1] == (
+        "the kinetic temperature of layer 'b' is 19.90 where 1 is right, so predictions spread too far, which "
+        "more steps do not mend."
+    )
+
+
 def test_probabilities_that_differ_between_halves_of_the_chains():
     """R-hat of logits that are far out says little of what they are odds of."""
     given = seen(kind=CLASSES, width=2)
