@@ -25,7 +25,14 @@ ROWS = "tests/unit/torch_door/test_torch_rows.py::"
 TIED = FILES + "test_a_tied_parameter_that_is_sampled_is_no_part_of_the_rest"
 HEAD = INPUT + "test_a_frozen_trunk_with_a_bayesian_head"
 
+PADDING = "tests/unit/torch_door/test_torch_padding.py::"
+
 TORCH_DOOR = [
+    Mutant(
+        "networks: torch: rows of padding move", "torch/target.py",
+        "torch.where(self.padding[0], self.padding[1], z)", "z",
+        PADDING + "test_the_gradient_is_that_of_the_density[False]",
+    ),
     Mutant(
         "networks: torch: a finished run is loaded onto any trunk", "torch/run_files.py",
         "        _check_same(directory.path, \"rest\", begun, _rest(model, ran.names))\n", "        pass\n", HEAD,

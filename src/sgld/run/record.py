@@ -304,8 +304,10 @@ def check_unchanged(directory: RunDirectory, asked: dict[str, Any], now: dict[st
     }
     for name, word in words.items():
         if asked.get(name) != now[name]:
+            part = ", which is sgld.networks.part(init, where)" if asked.get("part") else ""
             raise RunError(
-                f"{directory.path} was begun with other values of {word}; resume it with the same."
+                f"{directory.path} was begun with other values of {word}; resume it with the same"
+                f"{part if word == 'init' else ''}."
             )
     _check_keep(directory, asked.get("keep"), now["keep"])
     for package, version in now["versions"].items():

@@ -158,14 +158,15 @@ def sample(
       >>> print(draws.verdict.word)
       trusted
     """
+    asked: dict[str, Any] = {"kind": "sample"}
     if where is not None:
-        init = _of_part(posterior, init, where)
+        init, asked["part"] = _of_part(posterior, init, where), True
     ask = Request(
         sampler, step_size, tolerance, temperature, gradient, preconditioner, order, batch_size,
         num_chains, num_draws, burn_in, thin, seed, max_steps, max_seconds, always_in, noise,
     )  # fmt: skip
     return begin(
-        posterior, data, init, ask, ess, {"kind": "sample"}, path=path, overwrite=overwrite,
+        posterior, data, init, ask, ess, asked, path=path, overwrite=overwrite,
         progress=progress, checkpoint_every=checkpoint_every, keep=keep, mesh=mesh,
     )  # fmt: skip
 

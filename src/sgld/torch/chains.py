@@ -227,7 +227,7 @@ class Chains:
             target, z, self.probe, predicted.shape[2], self.record.count
         )
         heat = kinetic(p, self.directions, slopes, target.weights.layers, self.motion.h)
-        self.record.take(z, predicted, heat)
+        self.record.take(target.weights.placed(z), predicted, heat)
 
     @property
     def healthy(self) -> np.ndarray:

@@ -26,6 +26,7 @@ __all__ = [
     "layer",
     "output_of",
     "outputs",
+    "padding_rows",
     "running_statistics",
 ]
 
@@ -43,6 +44,18 @@ def dropping(model: torch.nn.Module) -> str | None:
         if module.training and isinstance(share, (int, float)) and share > 0:
             return layer(name, module)
     return None
+
+
+def padding_rows(model: torch.nn.Module) -> dict[str, int]:
+    """Of each parameter that an embedding looks rows up in, the row that stands for padding, which training leaves as it is."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    return {
+        names[id(module.weight)]: module.padding_idx
+        for module in model.modules()
+        if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag))
+        and module.padding_idx is not None
+        and id(module.weight) in names
+    }
 
 
 def layer(name: str, module: torch.nn.Module) -> str:

@@ -263,10 +263,13 @@ class _Run:
 
     def ensemble(self, chains: Chains | None) -> Ensemble:
         """Tune, unless there are chains to go on with; sample, again where the momentum is too warm; judge."""
+        with stage("data"):
+            least = self._least()
+        self.took["data"] = time.monotonic() - self.began
         allowed = math.inf if self.asked.max_seconds is None else self.asked.max_seconds
         until = self.began + (1 - VERDICT_SHARE) * allowed
         if chains is None:
-            with deadline(self.asked.max_seconds, until, self._least()), self._timed("tuning"):
+            with deadline(self.asked.max_seconds, until, least), self._timed("tuning"):
                 chains = self._tuned(self.began + rule.TUNED_BY * allowed)
         while True:
             with self._timed("sampling"):
@@ -330,11 +333,13 @@ class _Run:
                 f"{SMALLER[self.asked.step_size is not None]}."
             )
         _, weights = chains.record.kept_from(first, MOST_KEPT)
-        order = chains.motion.order
+        order, seconds = chains.motion.order, time.monotonic() - self.began
+        before = {name: took for name, took in self.took.items() if name != "verdict"}
         info = {
             "chains": len(healthy), "draws": chains.record.count - first, "steps": chains.step,
             "rows": self.target.rows.num_data, "batch_size": order.batch_size or self.target.rows.num_data,
-            "outputs": self.target.likelihood.meaning, "step_size": chains.motion.h, "seconds": time.monotonic() - self.began, "took": dict(self.took),
+            "outputs": self.target.likelihood.meaning, "step_size": chains.motion.h, "seconds": seconds,
+            "took": {**before, "verdict": seconds - sum(before.values())},
         }  # fmt: skip
         return Found(weights[healthy], self.target.weights.names, verdict, info)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from ..errors import UsageError
 from ..probe.layers import Layers
 from ..probe.predictions import CLASSES, MEANS, Kind
 from .likelihood import Likelihood, in_half_precision
+from .network import padding_rows
 from .prior import Prior
 from .rows import Batch, Inputs, Rows, mapped
 
@@ -40,12 +41,15 @@ class Weights:
     Attributes:
       names, shapes, dtypes: of each.
       dtype: of the vector: float64 where a parameter is, else float32.
+      padding: entries of an embedding's row of padding, [d], and the module's own, which they keep: no
+        gradient comes to them, and what is drawn for them is the prior's and is seen by nobody. None without.
     """
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
     dtypes: tuple[torch.dtype, ...]
     device: torch.device
+    padding: tuple[torch.Tensor, torch.Tensor] | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, model: torch.nn.Module) -> Weights:
@@ -66,12 +70,20 @@ class Weights:
             if not bool(torch.isfinite(p).all()):
                 raise UsageError(f"weights must be finite. Got nan or inf in {name!r}.")
         parts = found.values()
-        return cls(
+        own = cls(
             tuple(found),
             tuple(p.shape for p in parts),
             tuple(p.dtype for p in parts),
             devices.pop(),
         )
+        rows = padding_rows(model)
+        if not rows.keys() & found.keys():
+            return own
+        still = {name: torch.zeros_like(p, dtype=torch.bool) for name, p in found.items()}
+        for name in rows.keys() & found.keys():
+            still[name][rows[name]] = True
+        mask = torch.cat([part.reshape(-1) for part in still.values()])
+        return replace(own, padding=(mask, own.flat(model)))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -104,9 +116,13 @@ class Weights:
         each = zip(self.names, self.shapes, self.dtypes, strict=True)
         return [[name, list(shape), str(dtype)] for name, shape, dtype in each]
 
+    def placed(self, z: torch.Tensor) -> torch.Tensor:
+        """[..., d] with rows of padding as the module has them."""
+        return z if self.padding is None else torch.where(self.padding[0], self.padding[1], z)
+
     def named(self, z: torch.Tensor) -> dict[str, torch.Tensor]:
         """[..., d] as tensors [..., *shape] by name, in the dtypes of the module."""
-        parts = z.split([math.prod(shape) for shape in self.shapes], -1)
+        parts = self.placed(z).split([math.prod(shape) for shape in self.shapes], -1)
         return {
             name: part.reshape(*z.shape[:-1], *shape).to(dtype)
             for name, part, shape, dtype in zip(

@@ -1,15 +1,19 @@
 """Parts of a network: what is sampled, what stays, and the exact law of a last layer."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import sgld
-from sgld.errors import UsageError
+from sgld.draws.run_directory import RunDirectory
+from sgld.errors import RunError, UsageError
 from sgld.layout import leaf_names
 from sgld.module import seal
 from sgld.networks import as_module, normal_prior, part, restore
+from sgld.run.record import check_unchanged
 
 eqx = pytest.importorskip("equinox")
 SHORT = {"step_size": 1e-3, "num_draws": 8, "burn_in": 3, "num_chains": 2, "batch_size": 10, "progress": False}  # fmt: skip
@@ -189,7 +193,17 @@ def test_a_run_whose_frozen_arrays_are_complex_or_keys_is_kept(tmp_path):
 def test_a_finished_run_of_a_part_is_not_resumed_with_another_trunk(tmp_path):
     one = {"step_size": 1e-4, "num_draws": 4, "burn_in": 0, "thin": 1, "num_chains": 2}
     init, path = part(net(), "last_layer"), tmp_path / "run"
-    sgld.sample(POSTERIOR, table(), init, sampler=sgld.BAOA(), path=path, progress=False, **one)
+    sgld.sample(
+        POSTERIOR, table(), net(), where="last_layer", sampler=sgld.BAOA(), path=path,
+        progress=False, **one,
+    )  # fmt: skip
+    with pytest.raises(UsageError, match=r"give sgld.networks.part\(init, where\)"):
+        sgld.resume(path, POSTERIOR, table(), net(), progress=False)
+    asked = json.loads((path / "run.json").read_text())
+    with pytest.raises(RunError, match=r"same, which is sgld.networks.part\(init, where\)\.$"):
+        check_unchanged(
+            RunDirectory(path), asked, {**asked, "init_hash": "another"}
+        )  # of one that was stopped
     again = sgld.resume(path, POSTERIOR, table(), init, progress=False)
     assert again.position.layers[1].weight.shape[:2] == (2, 4)
     other = eqx.tree_at(lambda n: n.layers[0].bias, net(), jnp.ones(5))
