@@ -9,7 +9,7 @@ chain begins where an optimiser of its own ended and takes a few short stages, a
 
 are measured where the chains are (of a prior with heavy tails, no further out than its scales); then they
 are frozen. tau is the kinetic temperature that gradient noise may add (2 tolerance), lambda_1 the largest
-curvature in D, gamma BAOA's friction. SGLD's temperature is 1 + h V / 2. Where all rows are affordable at
+curvature in D, gamma BAOA's friction, f one half, less of a tolerance below the default. SGLD's temperature is 1 + h V / 2. Where all rows are affordable at
 every step there is no noise.
 """
 

@@ -30,7 +30,7 @@ STAGES, STAGE_STEPS, STAGE_SECONDS = 4, 250, 4.0
 OPTIMISER_SHARE, STAGE_SHARE, TUNED_BY = 1 / 6, 1 / 20, 0.5
 CAUTION = 0.25  # of h, after steps in which chains ran away:
 FALLEN = 10.0  # log p is lower by so many times d T
-STABLE = 0.5  # f = delta^2 lambda_1
+STABLE, USUAL = 0.5, 0.05  # f = delta^2 lambda_1, at this tolerance and above
 BATCHES = 20  # of which V_l is measured
 FISHER_ROWS, CURVATURE_ROWS, FEWEST_ROWS = 1024, 1024, 64
 FISHER_NUMBERS, CURVATURE_NUMBERS = 2**26, 2**25  # rows x parameters that are looked at
@@ -85,6 +85,9 @@ def largest_step(V: float, stiffest: float, tolerance: float, friction: float | 
     heat, longest = 2 * tolerance, STABLE / max(1e-12, stiffest)
     if friction is None:
         return min(2 * heat / max(V, 1e-12), heat * longest)
+    longest *= min(
+        1.0, tolerance / USUAL
+    )  # what a step adds to the temperature is of order h lambda_1
     return min((2 * friction * heat / max(V, 1e-12)) ** 2, longest)
 
 

@@ -233,6 +233,17 @@ def test_rows_that_are_affordable_are_all_taken_at_every_step():
     np.testing.assert_allclose(float(plan.setup.step_size(0)) * stiff, rule.STABLE, rtol=0.02)
 
 
+@pytest.mark.parametrize(("V", "friction"), [(0.0, 1.0), (50.0, 1.0), (0.0, None), (50.0, None)])
+def test_a_smaller_tolerance_makes_the_step_smaller(V, friction):
+    """Also where no noise of batches bounds it, as a hot verdict advises."""
+    found = [
+        rule.largest_step(V, 2.0, tolerance, friction) for tolerance in (0.2, 0.05, 0.025, 0.01)
+    ]
+    assert found[1] > found[2] > found[3] > 0
+    if V == 0 and friction:
+        assert found == pytest.approx([0.25, 0.25, 0.125, 0.05])
+
+
 def test_else_the_step_is_the_largest_that_the_noise_allows(monkeypatch):
     monkeypatch.setattr(rule, "FULL_SECONDS", 0.0)
     posterior, data = linear()
