@@ -68,7 +68,7 @@ def summary_of(verdict: Verdict, info: dict[str, Any], kept: int) -> str:
     if info:
         took = ", ".join(f"{name} {seconds:.1f}" for name, seconds in info["took"].items())
         lines.append(
-            f"{info['chains']} chains x {info['draws']} draws ({kept} kept in all), {info['steps']:,} steps of "
+            f"{info['chains']} chains x {info['draws']} draws (weights of {kept} kept), {info['steps']:,} steps of "
             f"{info['batch_size']:,} of {info['rows']:,} rows, delta {math.sqrt(info['step_size']):.3g}; "
             f"{info['seconds']:.1f} s: {took}"
         )
