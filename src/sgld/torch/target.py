@@ -116,6 +116,10 @@ class Weights:
         each = zip(self.names, self.shapes, self.dtypes, strict=True)
         return [[name, list(shape), str(dtype)] for name, shape, dtype in each]
 
+    def starting(self, start: torch.Tensor) -> Weights:
+        """With rows of padding that have the values of [d]: a resumed run's, whatever the module has by then."""
+        return self if self.padding is None else replace(self, padding=(self.padding[0], start))
+
     def placed(self, z: torch.Tensor) -> torch.Tensor:
         """[..., d] with rows of padding as the module has them."""
         return z if self.padding is None else torch.where(self.padding[0], self.padding[1], z)
@@ -145,9 +149,9 @@ class Target:
         self, likelihood: Likelihood, rows: Rows, weights: Weights, prior: Prior,
         start: torch.Tensor | None = None,
     ) -> None:  # fmt: skip
-        self.likelihood, self.rows, self.weights = likelihood, rows, weights
-        self.prior = prior
+        self.likelihood, self.rows, self.prior = likelihood, rows, prior
         self.start = weights.flat(likelihood.model) if start is None else start
+        self.weights = weights.starting(self.start)
         self.together, self.exact = True, True
         self.together = self._vmap_is_right()
 

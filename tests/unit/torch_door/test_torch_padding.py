@@ -81,6 +81,27 @@ def test_others_have_their_law_and_it_is_what_it_was_in_every_draw():
     assert float(found.sd[2]) == 0.0 and float(found.mean[2]) == pytest.approx(HELD)
 
 
+def test_a_run_that_goes_on_has_the_row_that_it_began_with(tmp_path):
+    model, data, given = Effects(), rows(), {"step_size": 0.01, "burn_in": 5, "thin": 1}
+    st.sample(
+        model,
+        squares,
+        data,
+        prior_sd=1.0,
+        num_draws=20,
+        progress=False,
+        path=tmp_path / "run",
+        **given,
+    )
+    other = Effects()
+    with torch.no_grad():
+        other.effects.weight[2] = 0.0
+    back = st.resume(tmp_path / "run", other, squares, data, progress=False)
+    assert all(state["effects.weight"][2] == np.float32(HELD) for state in back.states)
+    weights = Weights.of(other).starting(torch.full((4,), HELD))
+    assert float(weights.named(torch.zeros(1, 4))["effects.weight"][0, 2]) == np.float32(HELD)
+
+
 def test_the_seconds_of_what_was_done_add_up():
     model, data = Effects(), rows()
     ensemble = st.sample(
