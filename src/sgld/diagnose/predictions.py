@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..draws import weighted
+from ..draws.layers import VAST
 from ..draws.verdict import Verdict, Word
 from ..gaussian import belonging
 from ..probe.layers import Layers
@@ -354,7 +355,8 @@ def _hot(t: Temperature, seen: Seen) -> str:
 
 
 def _spread(t: Temperature) -> str:
-    return f"the kinetic temperature of {_called(t)} is {t.value:.2f} where 1 is right, so predictions spread too far"
+    value = f"{t.value:.2f}" if t.value < VAST else f"{t.value:.3g}"
+    return f"the kinetic temperature of {_called(t)} is {value} where 1 is right, so predictions spread too far"
 
 
 def _doubt(warmth: list[Temperature]) -> tuple[str | None, Temperature | None]:

@@ -10,9 +10,10 @@ import numpy as np
 
 from ..columns import columns
 
-__all__ = ["HEADS", "MOST_LINES", "layer_rows", "layer_table", "predictions_lines"]
+__all__ = ["HEADS", "MOST_LINES", "VAST", "layer_rows", "layer_table", "predictions_lines"]
 
 Layer = Mapping[str, Any]
+VAST = 1000.0  # a temperature that is told by its first digits
 HEADS = ("layer", "weights", "mean", "sd", "temperature")
 MOST_LINES = 15
 
@@ -39,7 +40,7 @@ def layer_rows(layers: Sequence[Layer]) -> list[list[str]]:
     return [
         [
             str(layer["name"]), f"{layer['weights']:,}", _text(layer["mean"], ".4g"),
-            _text(layer["sd"], ".4g"), _text(layer["temperature"], ".3f"),
+            _text(layer["sd"], ".4g"), _warmth(layer["temperature"]),
         ] for layer in shown
     ]  # fmt: skip
 
@@ -68,10 +69,7 @@ def predictions_lines(found: Mapping[str, Any]) -> list[str]:
     stiff = list(found["temperatures"].items())[-1:]
     return [
         text,
-        *(
-            f"temperature of {name}: {_text(t, '.3f')} +- {_text(se, '.3f')}"
-            for name, (t, se) in stiff
-        ),
+        *(f"temperature of {name}: {_warmth(t)} +- {_warmth(se)}" for name, (t, se) in stiff),
     ]
 
 
@@ -94,6 +92,10 @@ def _together(name: str, parts: Sequence[Layer]) -> Layer:
         "sd": float(np.sqrt(np.average([part["sd"] ** 2 for part in parts], weights=size))),
         "temperature": max(known) if known else None,
     }
+
+
+def _warmth(value: float | None) -> str:
+    return _text(value, ".3f" if value is None or value < VAST else ".3g")
 
 
 def _text(value: float | None, form: str) -> str:

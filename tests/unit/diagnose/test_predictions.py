@@ -13,6 +13,7 @@ import sgld
 from sgld.diagnose.halved import Change
 from sgld.diagnose.other_starts import OtherStarts
 from sgld.diagnose.predictions import Seen, judge_predictions, mixed, temperatures
+from sgld.draws.layers import layer_rows
 from sgld.draws.plan import Plan
 from sgld.draws.setup import Setup
 from sgld.draws.verdict import Verdict
@@ -61,6 +62,7 @@ def test_what_is_right_is_trusted_and_says_of_what(kind, said):
     ({"shift": 1.0}, "not mixed", "R-hat is"),
     ({"temperature": (1.0, 1.2, 1.0, 1.0)}, "biased", "layer 'b' is 1.20"),
     ({"temperature": (1.0, 90.0, 1.0, 1.0)}, "biased", "scale inputs and outcomes to sds near 1"),
+    ({"temperature": (1.0, 2.75e8, 1.0, 1.0)}, "biased", "is 2.75e+08 where 1 is right"),
     ({"temperature": (1.0, 1.0, 1.0, 1.3)}, "biased", "the stiffest directions is 1.30"),
     ({"temperature": (1.0, 1.0, 1.0, 1.0, 1.3)}, "biased", "of the predictions is 1.30"),
     ({"temperature": (1.0, 1.0, 9.0, 1.0)}, "trusted", "predictions"),  # a layer of one weight
@@ -84,6 +86,12 @@ def test_of_chains_that_have_not_mixed_it_is_said_that_they_are_too_warm_as_well
         "the kinetic temperature of layer 'b' is 19.90 where 1 is right, so predictions spread too far, which "
         "more steps do not mend."
     )
+
+
+def test_a_vast_temperature_does_not_widen_the_table():
+    layer = {"name": "a", "weights": 4, "mean": 0.0, "sd": 1.0}
+    rows = layer_rows([{**layer, "temperature": t} for t in (1.0, 999.0, 274744977.431)])
+    assert [row[-1] for row in rows] == ["1.000", "999.000", "2.75e+08"]
 
 
 def test_probabilities_that_differ_between_halves_of_the_chains():
