@@ -264,7 +264,7 @@ class _Run:
     def ensemble(self, chains: Chains | None) -> Ensemble:
         """Tune, unless there are chains to go on with; sample, again where the momentum is too warm; judge."""
         with stage("data"):
-            least = self._least()
+            least = self._least() if chains is None else 0.0  # a run that goes on is tuned
         self.took["data"] = time.monotonic() - self.began
         allowed = math.inf if self.asked.max_seconds is None else self.asked.max_seconds
         until = self.began + (1 - VERDICT_SHARE) * allowed

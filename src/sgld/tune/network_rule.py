@@ -85,9 +85,8 @@ def largest_step(V: float, stiffest: float, tolerance: float, friction: float | 
     heat, longest = 2 * tolerance, STABLE / max(1e-12, stiffest)
     if friction is None:
         return min(2 * heat / max(V, 1e-12), heat * longest)
-    longest *= min(
-        1.0, tolerance / USUAL
-    )  # what a step adds to the temperature is of order h lambda_1
+    # what a step adds to the temperature is of order h lambda_1
+    longest *= min(1.0, tolerance / USUAL)
     return min((2 * friction * heat / max(V, 1e-12)) ** 2, longest)
 
 
