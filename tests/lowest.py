@@ -13,7 +13,9 @@ import tomllib
 from pathlib import Path
 
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
-REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[[\w,-]+\])?>=(?P<lowest>[\d.]+)(,<[\d.]+)?")
+REQUIREMENT = re.compile(
+    r"(?P<name>[\w.-]+)(\[[\w,-]+\])?>=(?P<lowest>[\d.]+)(,<[\d.]+)?(; python_version .*)?"
+)
 
 
 def lowest(pyproject: dict) -> dict[str, str]:

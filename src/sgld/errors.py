@@ -168,6 +168,9 @@ def need(module: str, extra: str) -> ModuleType:
       >>> need("json", "cli").dumps([1])
       '[1]'
     """
+    from .versions import check_requirements
+
+    check_requirements(extra)
     try:
         with warnings.catch_warnings():
             # of tqdm, which NumPyro imports for a progress bar of its own: in every notebook without ipywidgets

@@ -330,7 +330,7 @@ class Constraints:
             leaf = jnp.asarray(leaf)
             if not isinstance(leaf, Tracer):
                 _check_inside(name, leaf, bijection.codomain)
-            free.append(bijection._inverse(leaf))
+            free.append(bijection.inv(leaf))
         return treedef.unflatten(free)
 
     def log_det(self, free: PyTree) -> Float[Array, ""]:

@@ -19,6 +19,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
 from .errors import UsageError
+from .versions import bound_constants
 
 __all__ = ["check_repeatable", "digest", "trace", "without_addresses"]
 
@@ -68,10 +69,8 @@ def _value(closed: ClosedJaxpr, arguments: tuple[Any, ...]) -> np.ndarray:
 
 def _bound(inside: Any) -> Iterator[Any]:
     """Numbers of an expression, and of the functions in it that were compiled by themselves."""
-    if isinstance(inside, ClosedJaxpr):
-        yield from inside.consts
-        yield from _bound(inside.jaxpr)
-    elif isinstance(inside, Jaxpr):
+    if isinstance(inside, (ClosedJaxpr, Jaxpr)):
+        yield from bound_constants(inside)
         for equation in inside.eqns:
             yield from _bound(tuple(equation.params.values()))
     elif isinstance(inside, (tuple, list)):

@@ -268,6 +268,46 @@ def test_a_setup_that_is_not_the_runs_own_is_refused(tmp_path, damage, sentence)
         resume(path)
 
 
+OTHER_JAX = {"jax": "0.8.0", "jaxlib": "0.8.0"}
+
+
+def begun_under(path, **changes):
+    """Rewrite run.json and the checkpoint as another version of JAX would have left them."""
+    directory = RunDirectory(path)
+    head, arrays = directory.read_checkpoint()
+    with directory:
+        directory.write_checkpoint({**head, "kernel": "other last bits"}, arrays)
+    now = directory.begun()["versions"] | OTHER_JAX
+    directory.add(versions=now, model_hash="what another version prints", **changes)
+
+
+@pytest.mark.parametrize("kind", ["everything left open", "a sampler of one's own"])
+def test_a_run_of_another_jax_is_resumed_by_the_values_of_its_model(tmp_path, kind):
+    """What JAX prints of a function, and last bits, differ between versions; values do not."""
+    given, again = KINDS[kind]
+    begun_under(stopped(tmp_path / "run", **given))
+    draws = resume(tmp_path / "run", **again)
+    assert any("jax 0.8.0 before" in note for note in draws.plan.notes)
+    assert draws.num_draws >= 1000
+
+
+def test_a_run_of_another_jax_refuses_another_model(tmp_path):
+    begun_under(stopped(tmp_path / "run"))
+    wider = sgld.Posterior(
+        lambda b: -0.5 * jnp.sum(b**2) / 9,
+        lambda b, row: row[1] * (row[0] @ b) - jnp.logaddexp(0.0, row[0] @ b),
+    )
+    with pytest.raises(RunError, match="begun with other values of the model"):
+        sgld.resume(tmp_path / "run", wider, (X, Y), START, progress=False)
+
+
+def test_without_stored_values_the_text_of_a_model_decides(tmp_path):
+    """Runs of the first versions store no values."""
+    begun_under(stopped(tmp_path / "run"), model_values=None)
+    with pytest.raises(RunError, match="begun with other values of the model"):
+        resume(tmp_path / "run")
+
+
 def test_a_run_that_goes_on_elsewhere_says_so(tmp_path):
     path = stopped(tmp_path / "run", **HAND)
     RunDirectory(path).add(machine="a ship's computer")

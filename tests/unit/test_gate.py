@@ -51,6 +51,8 @@ def test_a_python_without_the_pinned_pytorch_is_named(with_make):
         ("echo $1", 0),
         ("test $1 != check", 1),
         ("test $1 != test", 1),
+        ("test $1 != test-latest", 1),
+        ("echo 'latest: not tested (no python3.12)'", 1),
         ("echo 'torch door: not tested (ERROR: no network)'", 1),
         ("echo 'torch door: not tested (PyTorch is pinned for Python 3.11. This is 3.13)'", 1),
         ("echo 'torch door: not tested (PyTorch is pinned for Python 3.11. This is 3.12)'", 0),

@@ -33,7 +33,7 @@ from .resampled import Chosen, choose
 from .result import Criterion
 from .subject import Pointwise, check_target, subject_of
 
-__all__ = ["Difference", "difference", "loo", "waic"]
+__all__ = ["Difference", "difference", "differences", "loo", "waic"]
 
 MOST_ROWS = 10_000  # that are all taken: some 3 seconds of PSIS
 SUBSAMPLE = 1000
@@ -268,6 +268,16 @@ def difference(
     squares = (every**2).sum() + total * (exact**2 - about**2).mean()
     spread = squares - (estimate**2 - variance) / total
     return Difference(float(estimate), float(np.sqrt(variance)), float(np.sqrt(max(0.0, spread))))
+
+
+def differences(best: Criterion, other: Criterion) -> Difference:
+    """Return how much higher the elpd of `best` is than that of another model of the same rows."""
+    apart = best.elpd_i - other.elpd_i
+    if best.approximation is None or other.approximation is None:
+        se = np.sqrt(len(apart) * apart.var())
+        return Difference(float(best.elpd - other.elpd), 0.0, float(se))
+    about = best.approximation - other.approximation
+    return difference(apart, about[best.numbers], about)
 
 
 def _result(

@@ -12,9 +12,10 @@ from jaxtyping import Int
 
 from ..checks import check_seed, whole_number
 from ..draws.draws import Draws
-from ..errors import MissingExtra, RunError, SGLDWarning, UsageError
+from ..errors import RunError, SGLDWarning, UsageError
 from ..layout import leaf_names
 from ..stages import stage, told
+from ..versions import legacy_inference_data
 from .resampled import Chosen, choose
 from .subject import ROW, Subject, subject_of
 
@@ -44,15 +45,9 @@ def to_arviz(draws: Draws, posterior: Any = None, data: Any = None, **how: Any) 
 
 def to_inferencedata(draws: Draws, posterior: Any = None, data: Any = None, **how: Any) -> Any:
     """`Draws.to_inferencedata`."""
-    try:
-        from arviz import InferenceData  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
-    except ImportError as error:
-        raise MissingExtra(
-            "to_inferencedata is for ArviZ before 1.0, which is not installed here: pip install 'arviz<1'. ArviZ from "
-            "1.0 on takes draws.to_arviz()."
-        ) from error
+    container = legacy_inference_data()
     with told(how.pop("progress", True), summary=False):
-        return InferenceData(**groups(draws, posterior, data, **how))
+        return container(**groups(draws, posterior, data, **how))
 
 
 def groups(

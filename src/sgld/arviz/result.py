@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +11,7 @@ from jaxtyping import Float, Int
 
 from ..draws.draws import Draws
 from ..errors import UsageError
+from ..versions import compare_weights, elpd_data
 
 if TYPE_CHECKING:
     import pandas
@@ -71,7 +71,6 @@ class Criterion:
 
         With `subsample_alone` as if there were no other rows than those that were taken.
         """
-        from arviz_stats.utils import ELPDData
         from xarray import DataArray
 
         about = None if subsample_alone else self.approximation
@@ -83,14 +82,15 @@ class Criterion:
             out[np.searchsorted(every, self.numbers)] = values
             return DataArray(out, dims=["row"], coords={"row": every}, name=name)
 
-        return ELPDData(
-            self.kind, self.elpd, self.se, self.p, self.num_draws, len(every), "log",
-            bool(len(self.bad_rows)), self.limit, full(self.elpd_i, "elpd_i"),
-            full(self.pareto_k, "pareto_k") if self.kind == "loo" else None,  # pyright: ignore[reportArgumentType]
-            subsampling_se=self.subsampling_se if some else None,  # pyright: ignore[reportArgumentType]
-            subsample_size=len(self.numbers) if some else None,  # pyright: ignore[reportArgumentType]
-            loo_subsample_observations=self.numbers if some else None,  # pyright: ignore[reportArgumentType]
-            elpd_loo_approx=None if about is None else DataArray(about, dims=["row"]),  # pyright: ignore[reportArgumentType]
+        subsample = {
+            "subsampling_se": self.subsampling_se, "subsample_size": len(self.numbers),
+            "loo_subsample_observations": self.numbers, "elpd_loo_approx": DataArray(about, dims=["row"]),
+        } if some else None  # fmt: skip
+        return elpd_data(
+            self.kind, subsample, elpd=self.elpd, se=self.se, p=self.p, n_samples=self.num_draws,
+            n_data_points=len(every), scale="log", warning=bool(len(self.bad_rows)), good_k=self.limit,
+            elpd_i=full(self.elpd_i, "elpd_i"),
+            pareto_k=full(self.pareto_k, "pareto_k") if self.kind == "loo" else None,
         )  # fmt: skip
 
     def lines(self) -> list[str]:
@@ -139,7 +139,12 @@ class Criterion:
 def compare_models(
     models: Mapping[str, Any], *, method: Literal["stacking", "bb-pseudo-bma", "pseudo-bma"] = "stacking"
 ) -> pandas.DataFrame:  # fmt: skip
-    """Models of the same rows side by side, the best first, by ArviZ's `compare`.
+    """Compare models of the same rows, the best first.
+
+        elpd_diff = elpd_best - elpd,    dse = sqrt(N var_i(elpd_best_i - elpd_i))
+
+    The table is the same with every supported ArviZ, whose `compare` gives the weights alone. Of
+    subsamples the differences are those of the difference estimator (Magnusson et al. 2020).
 
     Args:
       models: by name: what `sgld.loo` found of each, or draws, or what `sgld.fit` returned, of which
@@ -147,8 +152,10 @@ def compare_models(
         than each elpd is.
       method: of the weights.
 
-    Returns: ArviZ's table: `elpd`, `p`, `elpd_diff` to the best, `weight`, `se`, `dse` of the
-    difference, and `warning` where a Pareto k is above its limit; of subsamples `subsampling_dse`.
+    Returns: a table with a row for each model, numbers not rounded: `rank`, from 0; `elpd`; `p`;
+    `elpd_diff`, how much lower elpd is than that of the best (never negative without a subsample);
+    `weight`; `se` of elpd; `dse` of elpd_diff; `warning`, whether a Pareto k is above its limit; of
+    subsamples `subsampling_dse`, the part of dse that the subsample adds.
 
     Raises: UsageError for fewer than two models, for models of other rows or another outcome (a
     density of log(y) is none of y), or as `sgld.loo`.
@@ -165,8 +172,6 @@ def compare_models(
       >>> list(found.index), bool(found.elpd_diff.iloc[1] > 4 * found.dse.iloc[1])
       (['y ~ x', 'y ~ 1'], True)
     """
-    from arviz_stats.loo import compare
-
     from .criteria import loo
 
     if method not in METHODS:
@@ -185,14 +190,32 @@ def compare_models(
             continue
         found[name] = loo(model if isinstance(model, Draws) else getattr(model, "draws", model))
     _check_alike(found)
-    with warnings.catch_warnings():  # of pandas, about what ArviZ calls in it
-        warnings.simplefilter("ignore", DeprecationWarning)
-        table = compare({name: one.to_arviz() for name, one in found.items()}, method=method)
-        if any(one.approximation is not None for one in found.values()):
-            # the weights of a subsample are those of its rows: ArviZ's meet the NaN of all others
-            alone = {name: one.to_arviz(subsample_alone=True) for name, one in found.items()}
-            table["weight"] = compare(alone, method=method)["weight"]
-    return table
+    return _table(found, method)
+
+
+def _table(found: Mapping[str, Criterion], method: str) -> pandas.DataFrame:
+    """The rows of `compare_models`, in the order of elpd."""
+    import pandas
+
+    from .criteria import differences
+
+    # the weights of a subsample are those of its rows: ArviZ's meet the NaN of all others
+    weight = compare_weights(
+        {name: one.to_arviz(subsample_alone=True) for name, one in found.items()}, method
+    )
+    ranked = sorted(found, key=lambda name: -found[name].elpd)
+    best = found[ranked[0]]
+    rows = []
+    for rank, name in enumerate(ranked):
+        one = found[name]
+        apart = differences(best, one)
+        rows.append({
+            "rank": rank, "elpd": one.elpd, "p": one.p, "elpd_diff": apart.total,
+            "weight": float(weight[name]), "se": one.se, "dse": apart.se,
+            "warning": bool(len(one.bad_rows)), "subsampling_dse": apart.subsampling_se,
+        })  # fmt: skip
+    table = pandas.DataFrame(rows, index=pandas.Index(ranked))
+    return table if best.approximation is not None else table.drop(columns="subsampling_dse")
 
 
 def _check_alike(found: dict[str, Criterion]) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..data.check import Rounding
 from ..errors import UsageError, need
 from ..posterior import Labels, Posterior
+from ..versions import same_precision
 
 __all__ = ["from_pymc"]
 
@@ -30,8 +36,11 @@ def from_pymc(model: Any) -> tuple[Posterior, dict[str, np.ndarray]]:
     Returns: `(posterior, init)`, for `sgld.sample(posterior)`; `init` is PyMC's own start, a dict by the
     names of the free variables.
 
-    Raises: UsageError for what is no PyMC model, and for discrete variables, by name. MissingExtra
-    without PyMC.
+    Notes: the density is evaluated in float32 unless `jax_enable_x64` is on. PyTensor's JAX backend
+    turns that setting on when it is imported; it is restored here.
+
+    Raises: UsageError for an object that is not a PyMC model, and for discrete variables, by name.
+    DataError for observed values that float32 would round away. MissingExtra without PyMC.
 
     Example:
       >>> import sgld
@@ -51,7 +60,9 @@ def from_pymc(model: Any) -> tuple[Posterior, dict[str, np.ndarray]]:
                 f"the variable {variable.name!r} is discrete and has no gradient; sum it out (pymc.Mixture, or "
                 "pymc_extras.marginalize)."
             )
-    graph = need("pymc.sampling.jax", "pymc").get_jaxified_graph
+    _check_rounding(model)
+    with same_precision():
+        graph = need("pymc.sampling.jax", "pymc").get_jaxified_graph
     density = graph(inputs=model.value_vars, outputs=[model.logp()])
     default = need("pymc.util", "pymc").get_default_varnames
     reported = default(model.unobserved_value_vars, include_transformed=False)
@@ -62,12 +73,39 @@ def from_pymc(model: Any) -> tuple[Posterior, dict[str, np.ndarray]]:
         return [jnp.asarray(position[name]) for name in free]
 
     def log_density(position: dict[str, Any]) -> Any:
-        return density(*values(position))[0]
+        with _single_precision():
+            return density(*values(position))[0]
 
     def output(position: dict[str, Any]) -> dict[str, Any]:
-        return dict(zip(names, shown(*values(position)), strict=True))
+        with _single_precision():
+            return dict(zip(names, shown(*values(position)), strict=True))
 
     start = model.initial_point()
     init = {name: np.asarray(start[name], float) for name in free}
     posterior = Posterior(log_density, init=init, output=output, notes=Labels([FULL]))
     return posterior, init
+
+
+def _check_rounding(model: Any) -> None:
+    """Raise DataError if float32 rounds away what sets the rows of the model's data apart."""
+    if jax.config.read("jax_enable_x64"):
+        return
+    observed = {rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    for name, variable in {**observed, **{v.name: v for v in model.data_vars}}.items():
+        # a constant of the graph, or a pymc.Data container
+        held = (
+            variable.get_value() if hasattr(variable, "get_value") else getattr(variable, "data", 0)
+        )
+        values = np.asarray(held)
+        if values.dtype.kind == "f" and values.ndim:
+            rounding = Rounding(f"the data {name!r}")
+            rounding.add(values, values.astype(np.float32))
+            rounding.check()
+
+
+@contextlib.contextmanager
+def _single_precision() -> Iterator[None]:
+    """Silence JAX where PyTensor asks for float64 and `jax_enable_x64` is off."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Explicitly requested dtype .*64", UserWarning)
+        yield

@@ -93,6 +93,7 @@ class RunDirectory:
         self.path, self.writes = Path(path), writes
         exists(self.path)  # or says why that cannot be known
         self.attempt = 0
+        self.elsewhere = False  # whether other versions, or another machine, resume it
         self.checkpoint_every = 10.0
         self._lock = Lock(self.path)
         self._id: str | None = None

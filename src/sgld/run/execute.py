@@ -165,7 +165,7 @@ def _begun(
     """
     stored = None
     if host.directory is not None:
-        given = Given(host.given, problem)
+        given = Given(host.given, problem, comparable=host.moved is None)
         stored = read_plan(host.directory, given.checked)
     plan, at = (host.planned(problem, ask), 0) if stored is None else (stored.plan, stored.attempt)
     for attempt in attempts[at:]:

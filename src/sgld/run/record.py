@@ -41,6 +41,7 @@ __all__ = [
     "keep_again",
     "own_digests",
     "record",
+    "same_jax",
 ]
 
 
@@ -75,6 +76,7 @@ def record(
         "data_hash": None if problem.data is None else fingerprint(problem.data),
         "init_hash": hashlib.sha256(np.asarray(problem.start).tobytes()).hexdigest(),
         "model_hash": _model_hash(problem),
+        "model_values": _model_values(problem),
         "x64": bool(jax.config.read("jax_enable_x64")),
     }
 
@@ -92,10 +94,14 @@ def asked_again(directory: RunDirectory, asked: Mapping[str, Any], given: Given)
 
 @dataclass(frozen=True)
 class Given:
-    """What a user gives again, because it was of his own: by the name of `sgld.sample`'s argument."""
+    """What a user gives again, by the name of `sgld.sample`'s argument.
+
+    `comparable`: whether digests of functions can be compared, which needs one version of JAX.
+    """
 
     values: Mapping[str, Any]
     problem: Problem | None = None
+    comparable: bool = True
 
     def raw(self, name: str, digest: str) -> Any:
         """As it was given."""
@@ -108,7 +114,7 @@ class Given:
         """As a setup holds it. Raises RunError unless it is the one that the run was begun with."""
         value = self.raw(name, digest)
         assert self.problem is not None
-        if own_digest(self.problem, name, value) != digest:
+        if self.comparable and own_digest(self.problem, name, value) != digest:
             raise not_the_same(name)
         tell_apart(value)
         if name in ("step_size", "temperature"):
@@ -125,7 +131,7 @@ def check_given(
         if value is None:
             continue
         if isinstance(written, dict) and "own" in written:
-            same = own_digest(problem, name, value) == written["digest"]
+            same = not same_jax(asked) or own_digest(problem, name, value) == written["digest"]
         elif name in ("step_size", "temperature"):
             zero = name == "temperature"
             same = _same(*(x if isinstance(x, str) else as_schedule(x, name, zero=zero) for x in (stored, value)))  # fmt: skip
@@ -152,6 +158,8 @@ def _same(one: Any, other: Any) -> bool:
         return False
 
 
+NEAR_START = 0.5  # how far from the start the values of a model are compared
+ROUNDED = 1e-4  # relative difference of values that versions of JAX leave in single precision
 DEEPEST = 12  # levels of objects in objects
 OURS = ("sgld", "builtins", "typing", "abc", "jax", "functools")
 OWN = ("sampler", "step_size", "temperature", "gradient", "preconditioner")
@@ -247,6 +255,24 @@ def _model_hash(problem: Problem) -> str:
     return digest(trace(model, target, z0, row), *jax.tree.leaves(target))
 
 
+def _model_values(problem: Problem) -> list[float] | None:
+    """The log prior and the first row's log likelihood near the start; None for a formula's model.
+
+    What JAX prints of a model differs between its versions; its values differ by rounding alone.
+    """
+    if problem.posterior.names is not None:  # made of what run.json holds
+        return None
+    z = problem.start + NEAR_START * np.cos(np.arange(problem.dimension, dtype=np.float32))
+    row = problem.source.take(sent([0], np.int32)) if problem.has_rows else None
+    return [float(value) for value in _values_at(problem.target, z, row)]
+
+
+@jax.jit
+def _values_at(target: Any, z: Any, row: Any) -> tuple[Any, ...]:
+    prior = target.log_prior(z)
+    return (prior,) if row is None else (prior, jnp.sum(target.log_likelihood(z, row)))
+
+
 def _keep_hash(keep: Keep, problem: Problem) -> str:
     """SHA-256 of the traced function and of the numbers bound to it."""
 
@@ -271,8 +297,24 @@ def keep_again(directory: RunDirectory, asked: Mapping[str, Any], keep: Any) -> 
     return MOMENTS if before == MOMENTS and keep is None else keep
 
 
-def _check_keep(directory: RunDirectory, before: Any, now: Any) -> None:
-    if before == now:
+def same_jax(asked: Mapping[str, Any]) -> bool:
+    """Return whether a run was begun under this version of JAX: others print functions differently."""
+    return asked.get("versions", {}).get("jax") == jax.__version__
+
+
+def _same_values(before: list[float] | None, now: list[float] | None) -> bool:
+    """Return whether a model has the values that were stored, up to rounding."""
+    if before is None or now is None:
+        return False
+    return np.allclose(before, now, rtol=ROUNDED, atol=ROUNDED, equal_nan=True)
+
+
+def _without_hash(kept: Any) -> dict[str, Any]:
+    return {name: value for name, value in (kept or {}).items() if name != "hash"}
+
+
+def _check_keep(directory: RunDirectory, before: Any, now: Any, same: bool) -> None:
+    if before == now or (not same and _without_hash(before) == _without_hash(now)):
         return
     if before["kind"] != now["kind"]:
         kinds = {MOMENTS: f"keep={MOMENTS!r}", "function": "a function as keep"}
@@ -303,13 +345,16 @@ def check_unchanged(directory: RunDirectory, asked: dict[str, Any], now: dict[st
         "model_hash": "the model",
     }
     for name, word in words.items():
-        if asked.get(name) != now[name]:
+        same = asked.get(name) == now[name]
+        if name == "model_hash" and not same_jax(asked):
+            same = same or _same_values(asked.get("model_values"), now["model_values"])
+        if not same:
             part = ", which is sgld.networks.part(init, where)" if asked.get("part") else ""
             raise RunError(
                 f"{directory.path} was begun with other values of {word}; resume it with the same"
                 f"{part if word == 'init' else ''}."
             )
-    _check_keep(directory, asked.get("keep"), now["keep"])
+    _check_keep(directory, asked.get("keep"), now["keep"], same_jax(asked))
     for package, version in now["versions"].items():
         before = str(asked.get("versions", {}).get(package))
         if before.split(".")[0] != version.split(".")[0]:

@@ -313,6 +313,7 @@ def go_on(
         kept = as_keep(keep_again(directory, asked, keep), problem)
         now = record(problem, ask, ess, kept)
         moved = elsewhere(asked, now)
+        directory.elsewhere = moved is not None
         facts = asked.get("facts") or {}
         host = Host(directory, checkpoint_every, given=given, moved=moved, keep=kept, facts=facts)
         with together():

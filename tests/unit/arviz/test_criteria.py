@@ -62,7 +62,9 @@ def test_loo_is_that_of_arviz_on_what_arviz_is_given(y, rng):
     )
     np.testing.assert_allclose(ours.elpd_i, theirs.elpd_i, atol=1e-6)
     np.testing.assert_allclose(ours.pareto_k, theirs.pareto_k, atol=1e-6)
-    np.testing.assert_allclose([ours.elpd, ours.se, ours.p], [theirs.elpd, theirs.se, theirs.p])
+    np.testing.assert_allclose([ours.elpd, ours.p], [theirs.elpd, theirs.p])
+    # arviz-stats divides the sum of squares by N up to 1.2 and by N - 1 since
+    assert any(np.isclose(ours.se * factor, theirs.se) for factor in (1, np.sqrt(250 / 249)))
     kept = ours.to_arviz()
     assert kept.elpd == ours.elpd and not kept.warning and kept.n_data_points == 250
 

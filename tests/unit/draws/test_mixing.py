@@ -74,7 +74,11 @@ def test_pareto_k_is_that_of_arviz(rng, chains, draws, monkeypatch):
         axis=-1,
     )
     expected = by_arviz(array_stats.pareto_khat, values)
-    np.testing.assert_allclose(pareto_k(values), expected, rtol=1e-8, atol=1e-10)
+    found = pareto_k(values)
+    if chains * draws < 100:  # arviz-stats 1.3 refuses so short tails, 0.8 does not
+        assert np.isfinite(found).all()
+        found = np.where(np.isnan(expected), np.nan, found)
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
 
 
 def test_a_tail_that_rounding_ends_leaves_k_to_the_other(rng):

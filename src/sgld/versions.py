@@ -1,0 +1,199 @@
+"""Check the versions of other libraries, and hold what differs between the supported ones.
+
+Every other module uses only what all supported versions share. Each entry here names the versions it
+was tried with; `tests/unit/test_versions.py` holds one test for each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .errors import MissingExtra, SGLDWarning
+
+if TYPE_CHECKING:
+    from arviz_stats.utils import ELPDData
+
+__all__ = [
+    "bound_constants", "check_requirements", "compare_weights", "elpd_data", "legacy_inference_data",
+    "same_precision", "warn_of_slow_scatter",
+]  # fmt: skip
+
+DISTRIBUTION = "sgld"
+SLOW_SCATTER = ("0.10.2", "0.11.0")  # of jaxlib: jax issue 38806
+REQUIREMENT = re.compile(
+    r"(?P<name>[\w.-]+)(?:\[[\w,-]+\])?(?P<bounds>[^;]*)(?:;.*extra *== *['\"](?P<extra>[\w-]+))?"
+)
+
+
+# -- which versions are installed ----------------------------------------------------------------
+
+
+@functools.cache
+def check_requirements(extra: str | None = None) -> None:
+    """Raise MissingExtra if a library that sgld needs is missing or older than its lower bound.
+
+    Args:
+      extra: the extra whose libraries are checked; None for those that every use of sgld needs.
+
+    Raises: MissingExtra, with the pip command that installs the library.
+
+    Example:
+      >>> from sgld.versions import check_requirements
+      >>> check_requirements()
+    """
+    from importlib import metadata  # 50 ms: not for `import sgld`
+
+    for name, lowest in _requirements(extra):
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError as error:
+            if extra is not None:  # the import that follows says what is missing
+                continue
+            raise MissingExtra(
+                f"sgld needs {name}, which is not installed: pip install '{name}>={lowest}'"
+            ) from error
+        if _numbers(version) < _numbers(lowest):
+            raise MissingExtra(
+                f"sgld needs {name} {lowest} or newer; {version} is installed: "
+                f"pip install --upgrade '{name}>={lowest}'"
+            )
+
+
+def _requirements(extra: str | None) -> Iterator[tuple[str, str]]:
+    """Yield the name and the lower bound of each library that an extra needs."""
+    from importlib import metadata
+
+    try:
+        required = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:  # run from its source, not installed
+        return
+    for text in required:
+        found = REQUIREMENT.match(text)
+        lowest = found and re.search(r">=\s*([\w.]+)", found["bounds"])
+        if found and lowest and found["extra"] == extra and found["name"] != DISTRIBUTION:
+            yield found["name"], lowest[1]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: (0, 12, 0, 1) for "0.12.0.1"."""
+    leading = re.match(r"[\d.]*\d", version)
+    return tuple(map(int, leading[0].split("."))) if leading else ()
+
+
+# -- JAX 0.8 to 0.12 -----------------------------------------------------------------------------
+
+
+def bound_constants(jaxpr: Any) -> tuple[Any, ...]:
+    """Return the constants that an expression holds by itself.
+
+    Before JAX 0.11 a `Jaxpr` has none and a `ClosedJaxpr` has them; since then the two are one class.
+    """
+    return tuple(getattr(jaxpr, "consts", ()))
+
+
+@contextlib.contextmanager
+def same_precision() -> Iterator[None]:
+    """Restore `jax_enable_x64` on exit: importing PyTensor's JAX backend turns it on for all code."""
+    import jax
+
+    before = jax.config.read("jax_enable_x64")
+    try:
+        yield
+    finally:
+        jax.config.update("jax_enable_x64", before)
+
+
+@functools.cache
+def warn_of_slow_scatter() -> None:
+    """Warn once if sums by index are slow on this device with the installed jaxlib.
+
+    With jaxlib 0.10.2 and 0.11.0 a CUDA device adds float32 values at repeated indices in a
+    compare-and-swap loop: 100 to 2,000 times slower (https://github.com/jax-ml/jax/issues/38806).
+    The gradient of `a[group]` is such a sum.
+    """
+    from importlib import metadata
+
+    import jax
+
+    version = metadata.version("jaxlib")
+    if version in SLOW_SCATTER and jax.devices()[0].platform in ("gpu", "cuda"):
+        warnings.warn(
+            f"jaxlib {version} adds values at repeated indices slowly on CUDA devices (up to 2,000 times); models with "
+            "group effects, such as a[group], are affected. Install jax and jaxlib 0.10.1, or 0.11.1 or newer.",
+            SGLDWarning,
+            stacklevel=2,
+        )
+
+
+# -- arviz-stats 0.8 and 1.3, arviz before 1.0 -----------------------------------------------------
+
+
+def elpd_data(kind: str, subsample: Mapping[str, Any] | None, **fields: Any) -> ELPDData:
+    """Return ArviZ's container of a criterion.
+
+    Args:
+      kind: "loo" or "waic".
+      subsample: the fields of a criterion that was computed at some rows; None at all rows.
+      fields: those of every criterion.
+
+    Raises: MissingExtra for an arviz-stats with another container.
+    """
+    from arviz_stats import utils
+
+    given: dict[str, Any] = {**fields, **(subsample or {})}
+    try:
+        if hasattr(utils, "ELPDDataLOOSubsample"):  # 1.3: a class for each criterion, none for WAIC
+            name = "ELPDDataLOOSubsample" if subsample else "ELPDDataLOO"
+            return getattr(utils, name if kind == "loo" else "ELPDData")(
+                **(given if kind == "loo" else fields)
+            )
+        return utils.ELPDData(kind=kind, **given)
+    except TypeError as error:
+        raise _untried("arviz-stats", "0.8 to 1.3") from error
+
+
+def compare_weights(criteria: Mapping[str, ELPDData], method: str) -> Any:
+    """Return the weight of each model by ArviZ's `compare`, a pandas Series by name, not rounded."""
+    from arviz_stats.loo import compare
+
+    exact = {"round_to": "none"} if "round_to" in inspect.signature(compare).parameters else {}
+    with warnings.catch_warnings():  # of pandas, about what ArviZ calls in it
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return compare(dict(criteria), method=method, **exact)["weight"]
+
+
+def legacy_inference_data() -> Any:
+    """Return the class `InferenceData` of ArviZ before 1.0.
+
+    Raises: MissingExtra where no such ArviZ is installed, with what to use instead.
+    """
+    try:
+        import arviz  # pyright: ignore[reportMissingImports]
+
+        version = getattr(arviz, "__version__", "0")
+    except ImportError:
+        version = None
+    if version is None or _numbers(version) >= (1,):
+        found = "none is installed" if version is None else f"{version} is installed"
+        raise MissingExtra(
+            f"to_inferencedata is for ArviZ before 1.0; {found}. Use draws.to_arviz() with ArviZ 1.0 or newer, or "
+            "install an older one: pip install 'arviz<1'."
+        )
+    return arviz.InferenceData  # pyright: ignore[reportPossiblyUnboundVariable]
+
+
+def _untried(name: str, tried: str) -> MissingExtra:
+    from importlib import metadata
+
+    version = metadata.version(name)
+    newest = tried.split()[-1]
+    return MissingExtra(
+        f"{name} {version} is installed, and this part of sgld was written for {tried}: "
+        f"pip install '{name}=={newest}.*'"
+    )
