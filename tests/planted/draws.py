@@ -12,9 +12,30 @@ REPLACING = (
     "tests/laws/test_faults.py::test_a_run_that_replaces_another_stopped_before_its_first_calls"
 )
 BINS = "tests/laws/test_histogram.py::"
+CODEC, OLDER = (f"tests/unit/draws/test_{name}.py::" for name in ("codec", "older_runs"))
 STORED = "tests/unit/draws/test_stored_order.py::"
 
 DRAWS = [
+    Mutant(
+        "tags: a class is found by the last word of any path", "draws/tags.py",
+        "FORMER.get(written, written)", 'written.rpartition(".")[2]',
+        CODEC + "test_a_file_that_names_anything_else_makes_no_object",
+    ),
+    Mutant(
+        "tags: a user's class is taken for that of the same name", "draws/tags.py",
+        "next((tag for tag in tags if class_of(tag) is kind), None)", "next(tags, None)",
+        CODEC + "test_a_class_of_the_same_name_is_not_taken_for_that_of_the_library",
+    ),
+    Mutant(
+        "resume: digests of older versions are not recognised", "run/record.py",
+        "forms = (stable_name, former_name)", "forms = (stable_name,)",
+        OLDER + "test_the_digest_of_a_part_names_no_module",
+    ),
+    Mutant(
+        "resume: digests depend on the modules of held classes", "run/record.py",
+        "return OUR_CLASS.sub(renamed, text)", "return text",
+        OLDER + "test_the_digest_of_a_part_names_no_module",
+    ),
     Mutant(
         "overwrite: the run that is replaced goes at once", "draws/run_directory.py",
         "        self.lock()\n        self.replacing = True", "        self.lock()\n        self.clear()",

@@ -132,7 +132,7 @@ MANNERS = [
     ),
     Mutant(
         "resume: a part of the user's own is passed over before there is a plan", "run/record.py",
-        'own_digest(problem, name, value) == written["digest"]', "True",
+        'has_digest(problem, name, value, written["digest"])', "True",
         OWN_PARTS + "test_a_part_of_the_users_own_is_the_same_by_what_it_holds",
     ),
     Mutant(

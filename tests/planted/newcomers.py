@@ -24,8 +24,8 @@ NEWCOMERS = [
         "tests/unit/test_stages.py::test_what_is_left_goes_down_while_one_piece_of_the_work_is_computed",
     ),
     Mutant(
-        "plan files: rays are not stored", "draws/codec.py",
-        '"sgld.gaussian.rays", ', "",
+        "plan files: rays are not stored", "draws/tags.py",
+        '"Ray": "', '"Ray": "" and "',
         "tests/unit/draws/test_codec.py::test_a_doubt_and_the_ray_it_was_found_on_are_stored",
     ),
     Mutant(

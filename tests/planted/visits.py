@@ -105,9 +105,9 @@ VISITS_BUGS = [
     ),
     Mutant(
         "visits: a plan with a ray cannot be stored",
-        "draws/codec.py",
-        '"sgld.gaussian.rays", ',
-        "",
+        "draws/tags.py",
+        '"Ray": "',
+        '"Ray": "" and "',
         VISITS + "test_a_run_with_a_doubt_on_a_ray_is_stored",
     ),
     Mutant(

@@ -3,7 +3,7 @@
     None, truth values, numbers, words      as they are
     a list, a tuple                         {"list": [...]}, {"tuple": [...]}
     an array                                {"array": name}, the array itself beside the JSON
-    a dataclass of KINDS                    {"class": "sgld.sampler.baoa.BAOA", "fields": {...}}
+    a dataclass that has a tag (tags.py)    {"class": "BAOA", "fields": {...}}
     anything else a user gave               {"own": the argument's name, "digest": ...}: given again
 
 A stranger's file can therefore make objects of this package out of numbers, and nothing else.
@@ -12,7 +12,6 @@ A stranger's file can therefore make objects of this package out of numbers, and
 from __future__ import annotations
 
 import base64
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
@@ -22,14 +21,10 @@ import numpy as np
 
 from ..device import sent
 from ..errors import RunError
+from .tags import class_of, tag_of
 
 __all__ = ["decode", "encode", "encode_fields", "from_text", "to_text"]
 
-KINDS = (
-    "sgld.draws.plan", "sgld.draws.setup", "sgld.gaussian.dense", "sgld.gaussian.doubts", "sgld.gaussian.known",
-    "sgld.gaussian.lowrank", "sgld.gaussian.modes", "sgld.gaussian.rays", "sgld.gradient.", "sgld.law.",
-    "sgld.preconditioner.", "sgld.sampler.", "sgld.schedule.",
-)  # fmt: skip
 DEEPEST = 12  # levels of objects in objects
 
 
@@ -70,9 +65,10 @@ def encode(
         if type(part) in (list, tuple):
             return {type(part).__name__: [one(item) for item in part]}
         kind = type(part)
-        if is_dataclass(part) and _stored(kind.__module__):
+        tag = tag_of(kind) if is_dataclass(part) else None
+        if tag is not None:
             parts = {f.name: field_of(f.name, getattr(part, f.name)) for f in fields(part)}
-            return {"class": f"{kind.__module__}.{kind.__qualname__}", "fields": parts}
+            return {"class": tag, "fields": parts}
         raise _Own(f"{kind.__module__}.{kind.__qualname__}")
 
     return one(value)
@@ -139,8 +135,9 @@ def decode(stored: Any, arrays: Mapping[str, np.ndarray], given: Callable[[str, 
             return [one(item, depth + 1) for item in part["list"]]
         if "own" in part:
             return given(str(part["own"]), str(part["digest"]))
-        module, _, name = str(part["class"]).rpartition(".")
-        kind = _kind(module, name)
+        kind = class_of(str(part["class"]))
+        if kind is None:
+            raise RunError(f"{part['class']} is not known to this version of sgld.")
         known, written = {f.name: f for f in fields(kind)}, set(part["fields"])
         since = (known[name].default for name in known.keys() - written)  # an older version
         if written - known.keys() or any(value is MISSING for value in since):
@@ -148,22 +145,3 @@ def decode(stored: Any, arrays: Mapping[str, np.ndarray], given: Callable[[str, 
         return kind(**{key: one(value, depth + 1) for key, value in part["fields"].items()})
 
     return one(stored, 0)
-
-
-def _stored(module: str) -> bool:
-    return any(
-        f"{module}.".startswith(kind) if kind[-1] == "." else module == kind for kind in KINDS
-    )
-
-
-def _kind(module: str, name: str) -> Any:
-    """The dataclass of that name, if it is one of this package's data types."""
-    if not _stored(module) or not name.isidentifier():
-        raise RunError(f"{module}.{name} is not known to this version of sgld.")
-    try:
-        kind = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise RunError(f"{module}.{name} is not known to this version of sgld.") from error
-    if not (isinstance(kind, type) and is_dataclass(kind) and kind.__module__ == module):
-        raise RunError(f"{module}.{name} is not known to this version of sgld.")
-    return kind

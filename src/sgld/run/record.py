@@ -8,8 +8,10 @@ import dataclasses
 import hashlib
 import inspect
 import platform
+import re
+import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +24,7 @@ from ..device import sent
 from ..draws.codec import decode, encode_fields, from_text, to_text
 from ..draws.plan_file import must_be_given, not_the_same
 from ..draws.run_directory import RunDirectory
+from ..draws.tags import former_name, stable_name
 from ..errors import RunError
 from ..gradient.estimate import Estimate
 from ..preconditioner.fixed import Scalar
@@ -114,7 +117,7 @@ class Given:
         """As a setup holds it. Raises RunError unless it is the one that the run was begun with."""
         value = self.raw(name, digest)
         assert self.problem is not None
-        if self.comparable and own_digest(self.problem, name, value) != digest:
+        if self.comparable and not has_digest(self.problem, name, value, digest):
             raise not_the_same(name)
         tell_apart(value)
         if name in ("step_size", "temperature"):
@@ -131,7 +134,7 @@ def check_given(
         if value is None:
             continue
         if isinstance(written, dict) and "own" in written:
-            same = not same_jax(asked) or own_digest(problem, name, value) == written["digest"]
+            same = not same_jax(asked) or has_digest(problem, name, value, written["digest"])
         elif name in ("step_size", "temperature"):
             zero = name == "temperature"
             same = _same(*(x if isinstance(x, str) else as_schedule(x, name, zero=zero) for x in (stored, value)))  # fmt: skip
@@ -161,7 +164,9 @@ def _same(one: Any, other: Any) -> bool:
 NEAR_START = 0.5  # how far from the start the values of a model are compared
 ROUNDED = 1e-4  # relative difference of values that versions of JAX leave in single precision
 DEEPEST = 12  # levels of objects in objects
-OURS = ("sgld", "builtins", "typing", "abc", "jax", "functools")
+PACKAGE = __name__.partition(".")[0]
+OUR_CLASS = re.compile(rf"<class '({PACKAGE}\.[\w.]+)\.(\w+)'>")
+OTHERS = ("builtins", "typing", "abc", "jax", "functools")  # whose code is not the user's either
 OWN = ("sampler", "step_size", "temperature", "gradient", "preconditioner")
 
 
@@ -176,14 +181,36 @@ def own_digests(problem: Problem, ask: Request) -> dict[str, str]:
 
 
 def own_digest(problem: Problem, name: str, value: Any) -> str:
-    """SHA-256 of its type's code, its numbers, and of what it does where that can be traced."""
-    said = [without_addresses(jax.tree.structure(value)), *map(_code, type(value).__mro__)]
+    """Return the SHA-256 of a part's code, of its numbers, and of what it does where JAX can trace it."""
+    return _digest_named(problem, name, value, stable_name)
+
+
+def has_digest(problem: Problem, name: str, value: Any, digest: str) -> bool:
+    """Return whether a part has the digest that a run stores, in the form of this version or of an older one."""
+    forms = (stable_name, former_name)
+    return any(_digest_named(problem, name, value, form) == digest for form in forms)
+
+
+def _digest_named(problem: Problem, name: str, value: Any, name_of: Callable[[type], str]) -> str:
+    """Return the digest of a part in which `name_of` names the classes of this library."""
+    structure = _without_modules(without_addresses(jax.tree.structure(value)), name_of)
+    said = [structure, *(_code(kind, name_of) for kind in type(value).__mro__)]
     with contextlib.suppress(TypeError, ValueError, AttributeError):  # cannot be traced by itself
         said.append(digest(_traced(problem, name, value)))
     found = hashlib.sha256("\n".join(said).encode())
     for number in _numbers(value):
         found.update(number.tobytes())
     return found.hexdigest()
+
+
+def _without_modules(text: str, name_of: Callable[[type], str]) -> str:
+    """Return a printed structure in which `name_of` names the classes of this library."""
+
+    def renamed(found: re.Match[str]) -> str:
+        kind = getattr(sys.modules.get(found[1]), found[2], None)
+        return f"<class '{name_of(kind)}'>" if isinstance(kind, type) else found[0]
+
+    return OUR_CLASS.sub(renamed, text)
 
 
 def _numbers(value: Any, depth: int = 0) -> Iterator[np.ndarray]:
@@ -199,10 +226,13 @@ def _numbers(value: Any, depth: int = 0) -> Iterator[np.ndarray]:
             yield from _numbers(part, depth + 1)
 
 
-def _code(kind: type) -> str:
-    """A class of the user's by its name and, where there is one, its text without comments."""
+def _code(kind: type, name_of: Callable[[type], str]) -> str:
+    """Return the name of a class, and the text of a class of the user's without comments, where it has one."""
+    library = kind.__module__.partition(".")[0]
+    if library == PACKAGE:
+        return name_of(kind)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    if kind.__module__.partition(".")[0] in OURS:
+    if library in OTHERS:
         return name
     with contextlib.suppress(OSError, TypeError, SyntaxError):  # written at a prompt
         return name + ast.unparse(ast.parse(textwrap.dedent(inspect.getsource(kind))))

@@ -44,6 +44,6 @@ __all__ = [
     "robbins_monro",
 ]
 
-# run.json and pickles name these by this folder, however its files are cut
+# pickles name these classes by this package, whichever of its modules defines them
 for _kind in (Constant, CosineCycles, CycleTemperature, Polynomial, Power, RobbinsMonro, Scaled):
     _kind.__module__ = __name__

@@ -2,12 +2,13 @@
 
 import importlib
 import typing
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 
 import numpy as np
 import pytest
 
-from sgld.draws import codec
+import sgld
+from sgld.draws import codec, tags
 from sgld.errors import RunError
 from sgld.gaussian.doubts import Doubt
 from sgld.gaussian.known import Known
@@ -68,4 +69,41 @@ def test_every_part_of_what_is_known_is_of_a_kind_that_is_stored():
     for kind in (Known, Doubt, KnownModes):
         parts(kind, seen)
     assert Ray in seen
-    assert [kind for kind in seen if not codec._stored(kind.__module__)] == []
+    assert [kind for kind in seen if tags.tag_of(kind) is None] == []
+
+
+@pytest.mark.parametrize("tag", tags.CLASSES)
+def test_a_tag_names_one_dataclass_of_this_library(tag):
+    kind = tags.class_of(tag)
+    assert isinstance(kind, type) and is_dataclass(kind)
+    assert kind.__module__.startswith("sgld.")
+    assert tags.tag_of(kind) == tag
+
+
+def test_what_is_written_names_no_module():
+    stored = codec.encode(Known(doubts=(), nu=1.0), {})
+    assert stored["class"] == "Known"
+    assert codec.encode(sgld.BAOA(), {})["class"] == "BAOA"
+
+
+@dataclass(frozen=True)
+class BAOA:
+    """A class of a user's that has the name of a class of the library."""
+
+
+def test_a_class_of_the_same_name_is_not_taken_for_that_of_the_library():
+    assert tags.tag_of(BAOA) is None
+    with pytest.raises(codec._Own):
+        codec.encode(BAOA(), {})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "subprocess.Popen", "Popen", "sgld.files.remove", "sgld.draws.run_directory.RunDirectory",
+        "RunDirectory", "elsewhere.BAOA", "sgld.sampler.baoa:BAOA", "sgld.sampler.baoa.State", "",
+    ],
+)  # fmt: skip
+def test_a_file_that_names_anything_else_makes_no_object(name):
+    with pytest.raises(RunError, match="is not known to this version"):
+        codec.decode({"class": name, "fields": {}}, {}, lambda name, digest: None)

@@ -1,0 +1,154 @@
+"""Short names of the classes that run directories store, independent of the modules that define them.
+
+A run directory names a class by its tag, for example "BAOA", and never by the path of a module. A module
+or a class may therefore move or change its name: CLASSES then names the new place under the same tag.
+
+Versions up to commit 0de9404 wrote the path of the module, for example "sgld.sampler.baoa.BAOA". FORMER
+lists these paths as they were then, and never changes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__all__ = ["CLASSES", "FORMER", "class_of", "former_name", "stable_name", "tag_of"]
+
+# every class that a file may name, by its tag: "module:class"
+CLASSES = {
+    "AdaGrad": "sgld.preconditioner.adaptive:AdaGrad",
+    "AffineLaw": "sgld.law.affine:AffineLaw",
+    "BAOA": "sgld.sampler.baoa:BAOA",
+    "ConfinedHMC": "sgld.sampler.confined:ConfinedHMC",
+    "Constant": "sgld.schedule:Constant",
+    "ControlVariates": "sgld.gradient.control_variates:ControlVariates",
+    "CosineCycles": "sgld.schedule:CosineCycles",
+    "CycleTemperature": "sgld.schedule:CycleTemperature",
+    "Dense": "sgld.preconditioner.fixed:Dense",
+    "Diagonal": "sgld.preconditioner.fixed:Diagonal",
+    "Doubt": "sgld.gaussian.doubts:Doubt",
+    "Estimate": "sgld.gradient.estimate:Estimate",
+    "Full": "sgld.gradient.full:Full",
+    "Guide": "sgld.gradient.guide:Guide",
+    "HMC": "sgld.sampler.hmc:HMC",
+    "Known": "sgld.gaussian.known:Known",
+    "KnownModes": "sgld.gaussian.modes:KnownModes",
+    "Kronecker": "sgld.preconditioner.kronecker:Kronecker",
+    "Laplace": "sgld.gaussian.dense:Laplace",
+    "Law": "sgld.law.overdamped:Law",
+    "LowRank": "sgld.preconditioner.fixed:LowRank",
+    "LowRankLaplace": "sgld.gaussian.lowrank:LowRankLaplace",
+    "Minibatch": "sgld.gradient.minibatch:Minibatch",
+    "Plan": "sgld.draws.plan:Plan",
+    "Polynomial": "sgld.schedule:Polynomial",
+    "Power": "sgld.schedule:Power",
+    "Predicted": "sgld.draws.plan:Predicted",
+    "Ray": "sgld.gaussian.rays:Ray",
+    "Regions": "sgld.sampler.confined:Regions",
+    "ReplicaExchange": "sgld.sampler.replica_exchange:ReplicaExchange",
+    "RMSprop": "sgld.preconditioner.adaptive:RMSprop",
+    "RobbinsMonro": "sgld.schedule:RobbinsMonro",
+    "SAGA": "sgld.gradient.saga:SAGA",
+    "Scalar": "sgld.preconditioner.fixed:Scalar",
+    "Scaled": "sgld.schedule:Scaled",
+    "Setup": "sgld.draws.setup:Setup",
+    "SGHMC": "sgld.sampler.sghmc:SGHMC",
+    "SGLD": "sgld.sampler.sgld:SGLD",
+    "SGNHT": "sgld.sampler.sgnht:SGNHT",
+    "SVRG": "sgld.gradient.svrg:SVRG",
+    "UBU": "sgld.sampler.ubu:UBU",
+}
+
+# classes by the module that older versions wrote; those of sgld.typing are in digests alone
+_FORMER_MODULES = {
+    "sgld.draws.plan": "Plan Predicted",
+    "sgld.draws.setup": "Setup",
+    "sgld.gaussian.dense": "Laplace",
+    "sgld.gaussian.doubts": "Doubt",
+    "sgld.gaussian.known": "Known",
+    "sgld.gaussian.lowrank": "LowRankLaplace",
+    "sgld.gaussian.modes": "KnownModes",
+    "sgld.gaussian.rays": "Ray",
+    "sgld.gradient.control_variates": "ControlVariates",
+    "sgld.gradient.estimate": "Estimate",
+    "sgld.gradient.full": "Full",
+    "sgld.gradient.guide": "Guide",
+    "sgld.gradient.minibatch": "Minibatch",
+    "sgld.gradient.saga": "SAGA",
+    "sgld.gradient.svrg": "SVRG",
+    "sgld.law.affine": "AffineLaw",
+    "sgld.law.overdamped": "Law",
+    "sgld.preconditioner.adaptive": "AdaGrad RMSprop",
+    "sgld.preconditioner.fixed": "Dense Diagonal LowRank Scalar",
+    "sgld.preconditioner.kronecker": "Kronecker",
+    "sgld.sampler.baoa": "BAOA",
+    "sgld.sampler.confined": "ConfinedHMC Regions",
+    "sgld.sampler.hmc": "HMC",
+    "sgld.sampler.replica_exchange": "ReplicaExchange",
+    "sgld.sampler.sghmc": "SGHMC",
+    "sgld.sampler.sgld": "SGLD",
+    "sgld.sampler.sgnht": "SGNHT",
+    "sgld.sampler.ubu": "UBU",
+    "sgld.schedule": "Constant CosineCycles CycleTemperature Polynomial Power RobbinsMonro Scaled",
+    "sgld.typing": "Estimator Preconditioner Sampler",
+}
+FORMER = {
+    f"{module}.{name}": name for module, names in _FORMER_MODULES.items() for name in names.split()
+}
+_PATH_OF = {tag: path for path, tag in FORMER.items()}
+
+
+def class_of(written: str) -> Any:
+    """Return the class that a file names, by its tag or by its path of older versions; None for any other name.
+
+    Example:
+      >>> from sgld.draws.tags import class_of
+      >>> class_of("BAOA") is class_of("sgld.sampler.baoa.BAOA")
+      True
+      >>> class_of("subprocess.Popen") is None
+      True
+    """
+    where = CLASSES.get(FORMER.get(written, written))
+    if where is None:
+        return None
+    module, _, name = where.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def tag_of(kind: type) -> str | None:
+    """Return the tag of a class; None for a class that is not stored.
+
+    Example:
+      >>> import sgld
+      >>> from sgld.draws.tags import tag_of
+      >>> tag_of(sgld.BAOA), tag_of(dict)
+      ('BAOA', None)
+    """
+    name = f":{kind.__qualname__}"
+    tags = (tag for tag, where in CLASSES.items() if where.endswith(name))
+    return next((tag for tag in tags if class_of(tag) is kind), None)
+
+
+def stable_name(kind: type) -> str:
+    """Return a name of a class of this library that stays the same when its module moves.
+
+    Example:
+      >>> import sgld
+      >>> from sgld.draws.tags import stable_name
+      >>> stable_name(sgld.BAOA)
+      'sgld:BAOA'
+    """
+    return f"sgld:{tag_of(kind) or kind.__qualname__}"
+
+
+def former_name(kind: type) -> str:
+    """Return the name of a class of this library in the digests of versions up to commit 0de9404.
+
+    Example:
+      >>> import sgld
+      >>> from sgld.draws.tags import former_name
+      >>> former_name(sgld.BAOA)
+      'sgld.sampler.baoa.BAOA'
+    """
+    name = tag_of(kind) or kind.__qualname__
+    return _PATH_OF.get(name, f"{kind.__module__}.{kind.__qualname__}")
