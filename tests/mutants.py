@@ -1,8 +1,11 @@
 """Plant real bugs, one at a time, and see the fast suite fail on each.
 
     python tests/mutants.py                 all of them; the last line is `K of K killed`
-    python tests/mutants.py temperature     those whose name or file holds the word
+    python tests/mutants.py temperature     those whose name or file contains the word
     python tests/mutants.py --jobs 1        one at a time, on a machine that has other work
+
+A mutant names its text alone. The script finds the one file of src/sgld that contains the text, so that
+files may move and change their names.
 
 A mutant is killed by a failed assertion of the tests named beside it, within 15 seconds of this
 machine's time: the clock's, or the processor's where that is less because others work beside it.
@@ -89,7 +92,8 @@ class Suite:
 
     def judge(self, mutant: Mutant, python: str) -> tuple[bool, str, float]:
         """Whether the mutant dies, by what, and the seconds it took."""
-        path = self.root / "src" / "sgld" / mutant.file
+        (place,) = places_of(mutant)
+        path = self.root / "src" / "sgld" / place
         text = path.read_text()
         path.write_text(text.replace(mutant.old, mutant.new))
         try:
@@ -106,17 +110,33 @@ class Suite:
         return True, f"killed by {failed[1]}", seconds
 
 
+@cache
+def sources() -> dict[str, str]:
+    """Return the text of every file of src/sgld, by its path in there."""
+    folder = ROOT / "src" / "sgld"
+    return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*.py"))}
+
+
+@cache
+def places_of(mutant: Mutant) -> list[str]:
+    """Return the file of each occurrence of a mutant's old text: of one that can be planted, one file."""
+    return [file for file, text in sources().items() for _ in range(text.count(mutant.old))]
+
+
 def misplaced(mutants: list[Mutant]) -> list[str]:
-    """Those that cannot be planted: the old text is not in the file, or not once; where it is now."""
-    room = ROOT / "src" / "sgld"
-    texts = {str(path.relative_to(room)): path.read_text() for path in room.rglob("*.py")}
+    """Return a sentence on each mutant whose old text does not occur exactly once in src/sgld."""
     found = []
     for mutant in mutants:
-        times = texts.get(mutant.file, "").count(mutant.old)
-        if times != 1:
-            places = ", ".join(f for f, text in texts.items() if mutant.old in text) or "nowhere"
-            found.append(f"{mutant.name}: {times} times in {mutant.file}; the text is in {places}")
+        places = places_of(mutant)
+        if len(places) != 1:
+            where = ", ".join(places) or "no file"
+            found.append(f"{mutant.name}: the text must occur once; it occurs in {where}.")
     return found
+
+
+def chosen_by(words: Iterable[str], mutants: list[Mutant]) -> list[Mutant]:
+    """Return the mutants whose name or file contains every word."""
+    return [m for m in mutants if all(word in " ".join([m.name, *places_of(m)]) for word in words)]
 
 
 @cache
@@ -182,8 +202,8 @@ def judged(suites: list[Suite], mutants: list[Mutant]) -> int:
 
 
 def main(words: list[str], jobs: int) -> int:
-    """Plant and judge the mutants whose name or file holds every word."""
-    chosen = [m for m in MUTANTS if all(word in f"{m.name} {m.file}" for word in words)]
+    """Plant and judge the mutants whose name or file contains every word."""
+    chosen = chosen_by(words, MUTANTS)
     lost = misplaced(chosen)
     if lost:
         print("\n".join(lost), "these cannot be planted", sep="\n")
@@ -209,7 +229,7 @@ def main(words: list[str], jobs: int) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Plant bugs; a fast test must fail on each.")
-    parser.add_argument("words", nargs="*", help="only mutants whose name or file holds these")
+    parser.add_argument("words", nargs="*", help="only mutants whose name or file contains these")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (default 2)")
     given = parser.parse_args()
     sys.exit(main(given.words, max(1, given.jobs)))

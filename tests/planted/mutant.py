@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 
 class Mutant(NamedTuple):
-    """One bug: where in src/sgld, the exact text, what takes its place, and the tests that must notice."""
+    """A bug: a text that stands once in all of src/sgld, its replacement, and the tests that must notice."""
 
     name: str
-    file: str
     old: str
     new: str
     tests: str
