@@ -26,12 +26,23 @@ sys.path.insert(0, str(FOLDER))
 import write_runs  # noqa: E402
 
 SUMMARIES = json.loads((FOLDER / "summaries.json").read_text())
+JAX = json.loads((FOLDER / "auto" / "run.json").read_text())["versions"]["jax"]
 SAME_NUMBERS = 1e-3  # of the draws, on a machine or a version of JAX whose rounding differs
 
 
 def copied(name, tmp_path):
     """Return a copy of a stored run, which the test may change."""
     return Path(shutil.copytree(FOLDER / name, tmp_path / name))
+
+
+def resumed(name, path):
+    """Return what a run resumes to; skip where another JAX reads the user's functions as others."""
+    try:
+        return write_runs.resume(name, path)
+    except RunError as error:
+        if jax.__version__ == JAX:
+            raise
+        pytest.skip(f"the run was begun with jax {JAX}, and this is {jax.__version__}: {error}")
 
 
 def table(summary):
@@ -54,13 +65,13 @@ def test_an_interrupted_run_resumes_to_the_bits_of_the_uninterrupted_run(
     """A machine whose rounding differs from that of the older run resumes to nearly the same numbers."""
     monkeypatch.chdir(FOLDER)  # where the table of the formula is
     before = numbers(sgld.load(copied(name, tmp_path)))
-    resumed = numbers(write_runs.resume(name, copied(f"{name}_interrupted", tmp_path)))
-    if all(map(np.array_equal, before, resumed)):
+    after = numbers(resumed(name, copied(f"{name}_interrupted", tmp_path)))
+    if all(map(np.array_equal, before, after)):
         return
     run = write_runs.fit if name in write_runs.FITTED else write_runs.sample
     fresh = numbers(run(name, tmp_path / "fresh"))
     assert not all(map(np.array_equal, before, fresh)), "this machine does compute the same bits"
-    for one, other in zip(before, resumed, strict=True):
+    for one, other in zip(before, after, strict=True):
         np.testing.assert_allclose(other, one, rtol=SAME_NUMBERS, atol=SAME_NUMBERS)
 
 
@@ -85,8 +96,7 @@ def test_a_part_that_is_given_again_is_recognised_after_the_modules_have_moved(
     """The digests of the older version name the modules of the classes that a user's part derives from."""
     for kind in (sgld.SGLD, sgld.Scalar):
         monkeypatch.setattr(kind, "__module__", "sgld.elsewhere")
-    draws = write_runs.resume("own", copied("own_interrupted", tmp_path))
-    assert draws.num_draws == 200
+    assert resumed("own", copied("own_interrupted", tmp_path)).num_draws == 200
 
 
 @jax.tree_util.register_dataclass
@@ -129,6 +139,7 @@ def test_a_new_run_names_no_module(tmp_path):
     assert re.findall(r"sgld\.\w+\.\w+", text) == []
 
 
+@pytest.mark.skipif(jax.__version__ != JAX, reason="the functions of the run are read as others")
 def test_a_part_that_differs_from_that_of_the_older_run_is_refused(tmp_path):
     path = copied("own_interrupted", tmp_path)
     again = {**write_runs.OWN_AGAIN, "sampler": write_runs.own_parts.Damped(None, 0.25)}
