@@ -113,7 +113,9 @@ def former_digest(part):
     kind = type(part)
     path = f"{kind.__module__}.{kind.__qualname__}"
     text = ast.unparse(ast.parse(inspect.getsource(kind)))
-    said = [str(jax.tree.structure(part)), path + text, "sgld.sampler.sgld.SGLD", "builtins.object"]
+    here, then = f"{sgld.BAOA.__module__}.BAOA", "sgld.sampler.baoa.BAOA"
+    structure = str(jax.tree.structure(part)).replace(here, then)
+    said = [structure, path + text, "sgld.sampler.sgld.SGLD", "builtins.object"]
     return hashlib.sha256("\n".join(said).encode()).hexdigest()
 
 
