@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "bound_constants", "check_requirements", "compare_weights", "elpd_data", "legacy_inference_data",
-    "same_precision", "warn_of_slow_scatter",
+    "same_precision", "warn_of_slow_versions",
 ]  # fmt: skip
 
 DISTRIBUTION = "sgld"
-SLOW_SCATTER = ("0.10.2", "0.11.0")  # of jaxlib: jax issue 38806
+SLOW_SCATTER = ("0.10.2", "0.11.0")  # of jaxlib, on CUDA devices
+SLOW_LOOPS = ("0.11.1",)  # of jaxlib, on a CPU
 REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(?:\[[\w,-]+\])?(?P<bounds>[^;]*)(?:;.*extra *== *['\"](?P<extra>[\w-]+))?"
 )
@@ -110,25 +111,29 @@ def same_precision() -> Iterator[None]:
 
 
 @functools.cache
-def warn_of_slow_scatter() -> None:
-    """Warn once if sums by index are slow on this device with the installed jaxlib.
+def warn_of_slow_versions() -> None:
+    """Warn once if the installed jaxlib is known to be slow on this device.
 
     With jaxlib 0.10.2 and 0.11.0 a CUDA device adds float32 values at repeated indices in a
     compare-and-swap loop: 100 to 2,000 times slower (https://github.com/jax-ml/jax/issues/38806).
-    The gradient of `a[group]` is such a sum.
+    The gradient of `a[group]` is such a sum. With jaxlib 0.11.1 a CPU copies all that a loop has
+    stored whenever it stores a small array: a scan of n steps takes time in n^2.
     """
     from importlib import metadata
 
     import jax
 
-    version = metadata.version("jaxlib")
-    if version in SLOW_SCATTER and jax.devices()[0].platform in ("gpu", "cuda"):
-        warnings.warn(
-            f"jaxlib {version} adds values at repeated indices slowly on CUDA devices (up to 2,000 times); models with "
-            "group effects, such as a[group], are affected. Install jax and jaxlib 0.10.1, or 0.11.1 or newer.",
-            SGLDWarning,
-            stacklevel=2,
+    version, platform = metadata.version("jaxlib"), jax.devices()[0].platform
+    slow = None
+    if version in SLOW_SCATTER and platform in ("gpu", "cuda"):
+        slow = (
+            "adds values at repeated indices slowly on CUDA devices (up to 2,000 times), as models with group effects "
+            "such as a[group] do. Install jax and jaxlib 0.10.1 or 0.11.2"
         )
+    elif version in SLOW_LOOPS and platform == "cpu":
+        slow = "runs long loops slowly on a CPU (7 times for 100,000 draws). Install jax and jaxlib 0.11.0 or 0.11.2"
+    if slow is not None:
+        warnings.warn(f"jaxlib {version} {slow} or newer.", SGLDWarning, stacklevel=2)
 
 
 # -- arviz-stats 0.8 and 1.3, arviz before 1.0 -----------------------------------------------------

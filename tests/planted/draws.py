@@ -248,9 +248,29 @@ DRAWS = [
         "tests/unit/draws/test_weighted.py::test_moments_are_the_same_in_blocks_of_parameters",
     ),
     Mutant(
+        "versions: a library that is too old is taken",
+        "if _numbers(version) < _numbers(lowest):", "if False:",
+        "tests/unit/test_versions.py::test_an_old_or_missing_library_is_named_with_the_command",
+    ),
+    Mutant(
+        "compare_models: the best model is subtracted from itself",
+        "apart = differences(best, one)", "apart = differences(best, best)",
+        "tests/unit/test_versions.py::test_the_table_of_models_is_the_same_with_every_arviz",
+    ),
+    Mutant(
+        "compare_models: weights are those of rows that were not taken",
+        "one.to_arviz(subsample_alone=True) for", "one.to_arviz() for",
+        "tests/unit/test_versions.py::test_weights_of_a_subsample_are_not_equal",
+    ),
+    Mutant(
+        "resume: a run of another JAX takes any model",
+        "return np.allclose(before, now, rtol=ROUNDED", "return True or np.allclose(before, now, rtol=ROUNDED",
+        "tests/laws/test_resume.py::test_a_run_of_another_jax_refuses_another_model",
+    ),
+    Mutant(
         "digest: numbers inside functions that were compiled by themselves are left out",
-        "        yield from _bound(inside.jaxpr)",
-        "        yield from ()",
+        "        for equation in inside.eqns:\n            yield from _bound(tuple(",
+        "        for equation in ():\n            yield from _bound(tuple(",
         "tests/unit/test_repeatable.py::test_a_digest_holds_the_numbers_wherever_they_are_bound",
     ),
     Mutant(

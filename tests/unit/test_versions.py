@@ -18,10 +18,10 @@ from sgld.errors import MissingExtra, SGLDWarning, need
 @pytest.fixture(autouse=True)
 def asked_again():
     """Forget what was checked: each test changes what is installed."""
-    for function in (versions.check_requirements, versions.warn_of_slow_scatter):
+    for function in (versions.check_requirements, versions.warn_of_slow_versions):
         function.cache_clear()
     yield
-    for function in (versions.check_requirements, versions.warn_of_slow_scatter):
+    for function in (versions.check_requirements, versions.warn_of_slow_versions):
         function.cache_clear()
 
 
@@ -89,15 +89,15 @@ def test_constants_are_found_in_every_form_of_an_expression():
 
 @pytest.mark.parametrize(("version", "platform", "warned"), [
     ("0.10.2", "gpu", True), ("0.11.0", "cuda", True), ("0.10.2", "cpu", False),
-    ("0.10.1", "gpu", False), ("0.11.1", "gpu", False),
+    ("0.10.1", "gpu", False), ("0.11.1", "gpu", False), ("0.11.1", "cpu", True), ("0.12.0.1", "cpu", False),
 ])  # fmt: skip
-def test_slow_sums_by_index_are_announced_once(installed, monkeypatch, version, platform, warned):
+def test_slow_versions_are_announced_once(installed, monkeypatch, version, platform, warned):
     installed("jaxlib", version)
     monkeypatch.setattr(jax, "devices", lambda: [types.SimpleNamespace(platform=platform)])
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         for _ in range(2):
-            versions.warn_of_slow_scatter()
+            versions.warn_of_slow_versions()
     assert [one.category for one in seen] == [SGLDWarning] * warned
     assert all(f"jaxlib {version}" in str(one.message) for one in seen)
 

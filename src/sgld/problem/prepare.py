@@ -32,7 +32,7 @@ from ..schedule import as_schedule, check_values
 from ..schedule.values import MAX_STEP
 from ..theirs import of_the_user
 from ..traced import check_repeatable
-from ..versions import warn_of_slow_scatter
+from ..versions import warn_of_slow_versions
 from . import sums
 from .cholesky import without_a_factor
 from .contract import check_contract
@@ -72,7 +72,7 @@ def _given(posterior: Any, data: Any, init: Any, seed: int) -> tuple[Posterior, 
     """Posterior, data, and the free position that a search begins with."""
     check_seed(seed)
     check_device()
-    warn_of_slow_scatter()
+    warn_of_slow_versions()
     posterior, data, init = opened(posterior, data, init)
     if not isinstance(posterior, Posterior):
         raise UsageError(f"posterior must be an sgld.Posterior. Got {type(posterior).__name__}.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.modules import batchnorm, dropout, instancenorm
+from torch import nn
 from torch.utils.data import Dataset
 
 from ..errors import UsageError, first_line
@@ -31,6 +31,10 @@ __all__ = [
 ]
 
 ALONE = 2**24  # networks x weights x rows that one thread takes
+PER_ROW = nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d
+DROPOUT = (
+    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
+)  # fmt: skip
 REMEDY = (
     "use GroupNorm or LayerNorm, whose output depends on the row alone, or train with the layer "
     "in eval() mode, so that its statistics are constants."
@@ -40,7 +44,7 @@ REMEDY = (
 def dropping(model: torch.nn.Module) -> str | None:
     """The first layer with dropout in training mode."""
     for name, module in model.named_modules():
-        share = getattr(module, "p" if isinstance(module, dropout._DropoutNd) else "dropout", 0)
+        share = getattr(module, "p" if isinstance(module, DROPOUT) else "dropout", 0)
         if module.training and isinstance(share, (int, float)) and share > 0:
             return layer(name, module)
     return None
@@ -176,8 +180,13 @@ def _places(model: torch.nn.Module) -> set[str]:
     return {
         _place(path, key)
         for path, module in model.named_modules()
-        for key in (*module._parameters, *module._buffers)
+        for key, _ in (*_own(module.named_parameters), *_own(module.named_buffers))
     }
+
+
+def _own(named: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield what a module holds itself, an entry with two names twice."""
+    return named(recurse=False, remove_duplicate=False)
 
 
 def _place(path: str, key: str) -> str:
@@ -192,8 +201,8 @@ def in_every_place(
     return {
         _place(path, key): weights[names[id(p)]]
         for path, module in model.named_modules()
-        for key, p in module._parameters.items()
-        if p is not None and names[id(p)] in weights
+        for key, p in _own(module.named_parameters)
+        if names[id(p)] in weights
     }
 
 
@@ -201,8 +210,8 @@ def running_statistics(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Copies of the running statistics by name; UsageError where they would go on changing."""
     kept = {}
     for name, module in model.named_modules():
-        per_row = isinstance(module, instancenorm._InstanceNorm)
-        if not isinstance(module, batchnorm._NormBase):
+        per_row = isinstance(module, PER_ROW)
+        if not (hasattr(module, "running_mean") and hasattr(module, "track_running_stats")):
             continue
         tracked = module.running_mean is not None
         if not tracked and per_row:
