@@ -34,6 +34,8 @@ def check(likelihood, prior=log_prior):
         lambda t, x: one(t, x) + log_prior(t),
         lambda t, x: log_prior(t) + one(t, x) - 1.0,
         lambda t, x: jnp.where(x > 0, one(t, x) + log_prior(t), 0.0),
+        jax.jit(lambda t, x: one(t, x) + log_prior(t)),
+        jax.checkpoint(lambda t, x: one(t, x) + log_prior(t)),
     ],
 )
 def test_a_likelihood_with_the_prior_in_it(likelihood):
@@ -52,6 +54,8 @@ def test_a_mean_likelihood(likelihood):
 def test_what_is_allowed():
     check(one)
     check(lambda t, x: one(t, x) / 3)
+    summed = lambda a: jax.lax.reduce(a, 0.0, lambda a, b: a + b + 0.0, (0,))  # noqa: E731
+    check(lambda t, x: summed(one(t, x)[None]))  # its own expression is of two numbers
     check(lambda t, x: norm.logpdf(x, t["a"], 2.0))  # the prior's density, of another thing
     # an exponential family's own -t^2/2 is not the prior's, though it reads the same
     check(lambda t, x: -0.5 * t["a"] ** 2 + x * t["a"], lambda t: -0.5 * t["a"] ** 2)

@@ -51,6 +51,14 @@ def test_a_square_is_a_product_and_another_power_is_none():
     assert square == pytest.approx(100 * operations.NUMBER) and other > 10 * square
 
 
+def test_what_newer_versions_write_in_one_equation_costs_as_much_as_in_several():
+    """As with JAX 0.10.2, which has neither `one_minus_square` nor `polynomial`."""
+    slope = priced(jax.grad(lambda x: jnp.sum(jnp.tanh(x))), VECTOR)
+    assert slope.each == pytest.approx(1.1e-7) and slope.shared == pytest.approx(1.2e-7)
+    cubic = priced(lambda x: jnp.polyval(jnp.arange(1.0, 5.0), x), VECTOR)
+    assert cubic.each == pytest.approx(8 * 100 * operations.NUMBER, rel=0.3)
+
+
 def test_loops_count_their_turns_and_conditions_all_branches():
     def scan(x):
         return jax.lax.scan(lambda c, v: (c + jnp.exp(v), None), 0.0, x)[0]

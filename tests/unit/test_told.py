@@ -81,7 +81,12 @@ def test_starts_of_the_search_are_the_mirror_the_exchange_and_both_sides():
 def test_tails_too_heavy_for_a_sd_are_never_trusted():
     draws = sample(lambda t: -2.0 * jnp.log1p(t**2 / 3), init=0.5)  # Student-t, 3 degrees
     assert draws.verdict.word == "unknown"
-    assert "the tails of 'x' are too heavy for its sd" in str(draws.verdict)
+    # chains see the tails if they come far enough out; last bits decide. Else rays along the parameter tell
+    seen = (
+        "the tails of 'x' are too heavy for its sd",
+        "far from the mode there is more than the Gaussian",
+    )
+    assert any(sentence in str(draws.verdict) for sentence in seen)
 
 
 @pytest.mark.slow

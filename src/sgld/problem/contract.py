@@ -15,9 +15,11 @@ import numpy as np
 
 from ..errors import UsageError
 from ..posterior import Posterior
+from ..versions import bound_constants
 
 __all__ = ["check_contract"]
 
+LOOPS = ("scan", "while", "cond")
 RANDOM = ("random_bits", "threefry2x32")
 DISTINCT = 4  # operations from which an expression is nobody's by chance
 PyTree = Any
@@ -64,20 +66,19 @@ def _expressions(
 
     Those that random numbers go into are put into `drawn`.
     """
-    jaxpr = closed.jaxpr
+    jaxpr = getattr(closed, "jaxpr", closed)
     values: dict[Any, Any] = dict(zip(jaxpr.invars, inputs, strict=True))
-    values |= {
-        var: _constant(const) for var, const in zip(jaxpr.constvars, closed.consts, strict=True)
-    }
+    constants = bound_constants(closed)
+    values |= {var: _constant(const) for var, const in zip(jaxpr.constvars, constants, strict=True)}
 
     def read(atom: Any) -> Any:
         return _constant(atom.val) if hasattr(atom, "val") else values[atom]
 
     for eqn in jaxpr.eqns:
         parts = [read(atom) for atom in eqn.invars]
-        inner = eqn.params.get("jaxpr") or eqn.params.get("call_jaxpr")
+        inner = _called(eqn)
         name = eqn.primitive.name
-        if inner is not None and hasattr(inner, "consts") and name not in ("scan", "while", "cond"):
+        if inner is not None:
             outputs = _expressions(inner, parts, seen, drawn)
         else:
             # hashed, not nested: an expression used twice would double the depth each time
@@ -91,6 +92,22 @@ def _expressions(
                 drawn.update(outputs)
         values.update(zip(eqn.outvars, outputs, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def _called(eqn: Any) -> Any:
+    """Return the expression that an equation evaluates once, of its own arguments; None if there is none.
+
+    Of `jax.checkpoint` it is a `Jaxpr`, of `jax.jit` a `ClosedJaxpr`; since JAX 0.11 the two are one class.
+    """
+    inner = eqn.params.get("jaxpr") or eqn.params.get("call_jaxpr")
+    jaxpr = getattr(inner, "jaxpr", inner)
+    if eqn.primitive.name in LOOPS or not hasattr(jaxpr, "eqns"):
+        return None
+    own, called = (
+        [[getattr(v.aval, "shape", None) for v in variables] for variables in both]
+        for both in ((eqn.invars, eqn.outvars), (jaxpr.invars, jaxpr.outvars))
+    )
+    return inner if own == called else None  # a reduction, say, evaluates its own of two numbers
 
 
 def _brief(part: Any) -> Any:
