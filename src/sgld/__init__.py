@@ -166,7 +166,7 @@ __all__ = ["__version__", *(n for n in (*_WHERE, *_MODULES) if n not in _EXTRAS)
 
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
-        from .versions import check_requirements
+        from .errors import check_requirements
 
         check_requirements()
         value = getattr(importlib.import_module(f".{_WHERE[name]}", __name__), name)

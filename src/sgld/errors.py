@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
+import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "SGLDError",
     "SGLDWarning",
     "UsageError",
+    "check_requirements",
     "did_you_mean",
     "first_line",
     "need",
@@ -23,6 +26,10 @@ __all__ = [
 
 
 MOST_LETTERS = 2000  # of a sentence; what it quotes may have millions
+DISTRIBUTION = "sgld"
+REQUIREMENT = re.compile(
+    r"(?P<name>[\w.-]+)(?:\[[\w,-]+\])?(?P<bounds>[^;]*)(?:;.*extra *== *['\"](?P<extra>[\w-]+))?"
+)
 MOST_QUOTED = 200  # of what another package says
 
 
@@ -168,8 +175,6 @@ def need(module: str, extra: str) -> ModuleType:
       >>> need("json", "cli").dumps([1])
       '[1]'
     """
-    from .versions import check_requirements
-
     check_requirements(extra)
     try:
         with warnings.catch_warnings():
@@ -183,3 +188,55 @@ def need(module: str, extra: str) -> ModuleType:
         raise MissingExtra(
             f"{missing} is needed for this; install it with: pip install 'sgld[{extra}]'"
         ) from error
+
+
+@functools.cache
+def check_requirements(extra: str | None = None) -> None:
+    """Raise MissingExtra if a library that sgld needs is missing or older than its lower bound.
+
+    Args:
+      extra: the extra whose libraries are checked; None for those that every use of sgld needs.
+
+    Raises: MissingExtra, with the pip command that installs the library.
+
+    Example:
+      >>> from sgld.errors import check_requirements
+      >>> check_requirements()
+    """
+    from importlib import metadata  # 50 ms: not for `import sgld`
+
+    for name, lowest in _requirements(extra):
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError as error:
+            if extra is not None:  # the import that follows says what is missing
+                continue
+            raise MissingExtra(
+                f"sgld needs {name}, which is not installed: pip install '{name}>={lowest}'"
+            ) from error
+        if version_numbers(version) < version_numbers(lowest):
+            raise MissingExtra(
+                f"sgld needs {name} {lowest} or newer; {version} is installed: "
+                f"pip install --upgrade '{name}>={lowest}'"
+            )
+
+
+def _requirements(extra: str | None) -> Iterator[tuple[str, str]]:
+    """Yield the name and the lower bound of each library that an extra needs."""
+    from importlib import metadata
+
+    try:
+        required = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:  # run from its source, not installed
+        return
+    for text in required:
+        found = REQUIREMENT.match(text)
+        lowest = found and re.search(r">=\s*([\w.]+)", found["bounds"])
+        if found and lowest and found["extra"] == extra and found["name"] != DISTRIBUTION:
+            yield found["name"], lowest[1]
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: (0, 12, 0, 1) for "0.12.0.1"."""
+    leading = re.match(r"[\d.]*\d", version)
+    return tuple(map(int, leading[0].split("."))) if leading else ()

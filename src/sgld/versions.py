@@ -1,4 +1,4 @@
-"""Check the versions of other libraries, and hold what differs between the supported ones.
+"""Hold what differs between the supported versions of other libraries.
 
 Every other module uses only what all supported versions share. Each entry here names the versions it
 was tried with; `tests/unit/test_versions.py` holds one test for each.
@@ -9,82 +9,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import re
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .errors import MissingExtra, SGLDWarning
+from .errors import MissingExtra, SGLDWarning, version_numbers
 
 if TYPE_CHECKING:
     from arviz_stats.utils import ELPDData
 
 __all__ = [
-    "bound_constants", "check_requirements", "compare_weights", "elpd_data", "legacy_inference_data",
+    "bound_constants", "compare_weights", "elpd_data", "legacy_inference_data",
     "same_precision", "warn_of_slow_versions",
 ]  # fmt: skip
 
-DISTRIBUTION = "sgld"
 SLOW_SCATTER = ("0.10.2", "0.11.0")  # of jaxlib, on CUDA devices
 SLOW_LOOPS = ("0.11.1",)  # of jaxlib, on a CPU
-REQUIREMENT = re.compile(
-    r"(?P<name>[\w.-]+)(?:\[[\w,-]+\])?(?P<bounds>[^;]*)(?:;.*extra *== *['\"](?P<extra>[\w-]+))?"
-)
-
-
-# -- which versions are installed ----------------------------------------------------------------
-
-
-@functools.cache
-def check_requirements(extra: str | None = None) -> None:
-    """Raise MissingExtra if a library that sgld needs is missing or older than its lower bound.
-
-    Args:
-      extra: the extra whose libraries are checked; None for those that every use of sgld needs.
-
-    Raises: MissingExtra, with the pip command that installs the library.
-
-    Example:
-      >>> from sgld.versions import check_requirements
-      >>> check_requirements()
-    """
-    from importlib import metadata  # 50 ms: not for `import sgld`
-
-    for name, lowest in _requirements(extra):
-        try:
-            version = metadata.version(name)
-        except metadata.PackageNotFoundError as error:
-            if extra is not None:  # the import that follows says what is missing
-                continue
-            raise MissingExtra(
-                f"sgld needs {name}, which is not installed: pip install '{name}>={lowest}'"
-            ) from error
-        if _numbers(version) < _numbers(lowest):
-            raise MissingExtra(
-                f"sgld needs {name} {lowest} or newer; {version} is installed: "
-                f"pip install --upgrade '{name}>={lowest}'"
-            )
-
-
-def _requirements(extra: str | None) -> Iterator[tuple[str, str]]:
-    """Yield the name and the lower bound of each library that an extra needs."""
-    from importlib import metadata
-
-    try:
-        required = metadata.requires(DISTRIBUTION) or []
-    except metadata.PackageNotFoundError:  # run from its source, not installed
-        return
-    for text in required:
-        found = REQUIREMENT.match(text)
-        lowest = found and re.search(r">=\s*([\w.]+)", found["bounds"])
-        if found and lowest and found["extra"] == extra and found["name"] != DISTRIBUTION:
-            yield found["name"], lowest[1]
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version: (0, 12, 0, 1) for "0.12.0.1"."""
-    leading = re.match(r"[\d.]*\d", version)
-    return tuple(map(int, leading[0].split("."))) if leading else ()
 
 
 # -- JAX 0.8 to 0.12 -----------------------------------------------------------------------------
@@ -184,7 +124,7 @@ def legacy_inference_data() -> Any:
         version = getattr(arviz, "__version__", "0")
     except ImportError:
         version = None
-    if version is None or _numbers(version) >= (1,):
+    if version is None or version_numbers(version) >= (1,):
         found = "none is installed" if version is None else f"{version} is installed"
         raise MissingExtra(
             f"to_inferencedata is for ArviZ before 1.0; {found}. Use draws.to_arviz() with ArviZ 1.0 or newer, or "

@@ -249,7 +249,7 @@ DRAWS = [
     ),
     Mutant(
         "versions: a library that is too old is taken",
-        "if _numbers(version) < _numbers(lowest):", "if False:",
+        "if version_numbers(version) < version_numbers(lowest):", "if False:",
         "tests/unit/test_versions.py::test_an_old_or_missing_library_is_named_with_the_command",
     ),
     Mutant(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld import versions
+from sgld import errors, versions
 from sgld.arviz.criteria import difference
 from sgld.errors import MissingExtra, SGLDWarning, need
 
@@ -18,10 +18,10 @@ from sgld.errors import MissingExtra, SGLDWarning, need
 @pytest.fixture(autouse=True)
 def asked_again():
     """Forget what was checked: each test changes what is installed."""
-    for function in (versions.check_requirements, versions.warn_of_slow_versions):
+    for function in (errors.check_requirements, versions.warn_of_slow_versions):
         function.cache_clear()
     yield
-    for function in (versions.check_requirements, versions.warn_of_slow_versions):
+    for function in (errors.check_requirements, versions.warn_of_slow_versions):
         function.cache_clear()
 
 
@@ -49,7 +49,7 @@ def installed(monkeypatch):
 
 def test_what_is_installed_here_is_enough():
     for extra in (None, "tables", "cli", "report", "numpyro", "sklearn", "duckdb"):
-        versions.check_requirements(extra)
+        errors.check_requirements(extra)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_is_installed_here_is_enough():
 def test_an_old_or_missing_library_is_named_with_the_command(installed, name, version, message):
     installed(name, version)
     if message is None:
-        return versions.check_requirements()
+        return errors.check_requirements()
     with pytest.raises(MissingExtra, match=message):
         sgld.__getattr__("Posterior")
     return None
