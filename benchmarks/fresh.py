@@ -22,11 +22,11 @@ from scipy.stats import qmc
 
 import sgld
 from problems.binary import columns
+from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.gaussian.dense import Laplace
 from sgld.gaussian.mode import gaussian_at_mode
 from sgld.gaussian.row_noise import row_noise
-from sgld.layout import Layout
 from sgld.problem.problem import Problem
 from sgld.problem.target import Target
 

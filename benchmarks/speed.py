@@ -30,13 +30,13 @@ import numpy as np
 import claims
 import sgld
 import workloads
+from sgld.core.progress import told
 from sgld.diagnose.assess import assess
 from sgld.draws.run_directory import RunDirectory
 from sgld.problem import prepare as problems
 from sgld.problem.request import Request
 from sgld.run import execute, loop, outcome
 from sgld.run.chunk import Kernel, run_chunk, start
-from sgld.stages import told
 from sgld.tune.plan import make_plan
 from workloads import THIN, Workload
 

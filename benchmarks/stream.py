@@ -200,7 +200,7 @@ def looped(rows: Any, batch: int, meshes: Iterable[Any]) -> list[Callable[..., N
     import jax.numpy as jnp
 
     import sgld
-    from sgld.mesh import as_mesh
+    from sgld.core.devices import as_mesh
     from sgld.problem.prepare import prepare
     from sgld.problem.request import Request
     from sgld.run import execute, loop

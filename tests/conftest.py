@@ -51,7 +51,7 @@ def pytest_runtest_setup(item):
 def pytest_collection_finish():
     """What is imported and collected stays until the end: no search for garbage looks at it again.
 
-    Compiling makes many objects, and `sgld.release` searches whenever it lets go of what was compiled.
+    Compiling makes many objects, and `sgld.core.pytrees` searches whenever it lets go of what was compiled.
     """
     gc.collect()
     gc.freeze()
@@ -73,12 +73,12 @@ def rng():
 def nothing_compiled():
     """Nothing of this package is compiled yet: for a test that counts what is.
 
-    What the posteriors of earlier tests left may be let go of at any new one (`sgld.release`), so
+    What the posteriors of earlier tests left may be let go of at any new one (`sgld.core.pytrees`), so
     that a count which began before them can go down.
     """
-    from sgld import release
+    from sgld.core import pytrees
 
-    release.release()
+    pytrees.release()
 
 
 @pytest.fixture

@@ -20,9 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
+from .core.pytrees import as_pytree, leaf_names, types_of
 from .errors import UsageError
-from .layout import leaf_names
-from .pytree import as_pytree, types_of
 
 __all__ = [
     "Network",

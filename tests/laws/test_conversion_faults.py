@@ -15,7 +15,7 @@ import test_faults
 from test_faults import Stopped
 
 import sgld
-from sgld import files
+from sgld.core import files
 from sgld.disk import arrays, cache, fewer, merged, spill
 from sgld.disk.whole import TableSource
 from sgld.models import streamed

@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld import files, pace
-from sgld.draws import lock, run_directory, storage
+from sgld.core import files
+from sgld.core import files as lock
+from sgld.core import work as pace
+from sgld.draws import run_directory, storage
 from sgld.draws.verdict import Verdict
 from sgld.errors import RunError
 from sgld.run import sink

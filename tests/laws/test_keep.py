@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld import pace
+from sgld.core import work as pace
 from sgld.draws import weighted
 from sgld.errors import RunError, UsageError
 from sgld.run import kept, loop

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.files import read_arrays, write_arrays
 from sgld.draws.run_directory import RunDirectory
 from sgld.errors import RunError
-from sgld.files import read_arrays, write_arrays
 from sgld.run import execute
 from sgld.run.record import own_digest
 

@@ -397,7 +397,7 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch sample: half the step on all threads",
-        "told(progress, AHEAD), few_threads(chains.motion.target, asked):", "told(progress, AHEAD):",
+        'told(progress, HALVING_AHEAD), few_threads(chains.motion.target, asked):', 'told(progress, HALVING_AHEAD):',
         SAMPLE + "test_half_the_step_is_told_and_says_what_it_found",
     ),
     Mutant(

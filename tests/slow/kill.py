@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 import sgld
-from sgld import files  # imported before the processes part
+from sgld.core import files  # imported before the processes part
 from sgld.disk import cache
 from sgld.disk.whole import TableSource
 from sgld.draws import plan_file, storage  # noqa: F401

@@ -35,12 +35,12 @@ import pyarrow.csv
 from typer.testing import CliRunner
 
 import sgld
-from sgld import pace
 from sgld.cli import app
+from sgld.core import work
+from sgld.core.files import digest_of, read_arrays, read_json, write_arrays, write_json
 from sgld.draws.run_directory import RunDirectory
 from sgld.draws.storage import table_of, verify
 from sgld.errors import SGLDError, SGLDWarning
-from sgld.files import digest_of, read_arrays, read_json, write_arrays, write_json
 from sgld.models import streamed
 from sgld.models.fit import fit, predict, sandwich_of_run
 from sgld.run import sink
@@ -125,7 +125,7 @@ def stop(path: Path) -> None:
     """A run with chunks and a checkpoint, as a kill leaves it."""
     write, kept = (
         RunDirectory.write_checkpoint,
-        (sink.NUMBERS_PER_CHUNK, sink.FEWEST_PER_CHUNK, pace.SECONDS),
+        (sink.NUMBERS_PER_CHUNK, sink.FEWEST_PER_CHUNK, work.SECONDS),
     )
     written: list[None] = []
 
@@ -136,7 +136,7 @@ def stop(path: Path) -> None:
             raise Stopped
 
     RunDirectory.write_checkpoint = write_and_stop  # type: ignore[method-assign]
-    sink.NUMBERS_PER_CHUNK, sink.FEWEST_PER_CHUNK, pace.SECONDS = 100, 20, 1e-9
+    sink.NUMBERS_PER_CHUNK, sink.FEWEST_PER_CHUNK, work.SECONDS = 100, 20, 1e-9
     try:
         sgld.sample(
             POSTERIOR,
@@ -150,7 +150,7 @@ def stop(path: Path) -> None:
         pass
     finally:
         RunDirectory.write_checkpoint = write  # type: ignore[method-assign]
-        sink.NUMBERS_PER_CHUNK, sink.FEWEST_PER_CHUNK, pace.SECONDS = kept
+        sink.NUMBERS_PER_CHUNK, sink.FEWEST_PER_CHUNK, work.SECONDS = kept
 
 
 # -- harm --------------------------------------------------------------------------------------

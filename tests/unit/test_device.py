@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sgld import device
-from sgld.device import compiling, sent, sent_rows, stream_key
+from sgld.core import devices
+from sgld.core.devices import compiling, sent, sent_rows, stream_key
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def noting(names, function):
 @pytest.mark.parametrize("kind", [np.float32, np.int32, np.bool_, jnp.bfloat16])
 def test_rows_are_copied_once_and_compile_nothing(compiled, kind, monkeypatch):
     taken = []
-    monkeypatch.setattr(device, "sent", lambda x, **k: taken.append(x) or sent(x, **k))
+    monkeypatch.setattr(devices, "sent", lambda x, **k: taken.append(x) or sent(x, **k))
     values, rows = np.arange(5 * 7 * 3).reshape(5, 7, 3).astype(kind), np.array([4, 0, 2, 2])
     expected = values[rows]
     array = sent_rows(values, rows)

@@ -18,7 +18,7 @@ MODULES = sorted(
 # the pages of docs/ that a test executes use the same doors
 LONG = {
     "sgld.arviz.criteria", "sgld.arviz.result", "sgld.models.update", "sgld.networks.halving",
-    "sgld.networks.held_back", "sgld.sklearn.estimators",
+    "sgld.inference.network_scores", "sgld.sklearn.estimators",
 }  # fmt: skip
 
 

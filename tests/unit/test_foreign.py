@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.user_code import DRAWING
 from sgld.errors import UsageError, did_you_mean
-from sgld.foreign import DRAWING
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
 TABLE = {"x": np.arange(9.0), "y": np.arange(9.0)}

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sgld.core.pytrees import Layout, leaf_names
 from sgld.errors import UsageError
-from sgld.layout import Layout, leaf_names
 
 POSITION = {"w": [jnp.arange(6.0).reshape(2, 3)], "s": jnp.float32(9.0)}
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.pytrees import as_pytree
 from sgld.errors import RunError, UsageError
-from sgld.pytree import as_pytree
 from sgld.sampler.hmc import HMC
 
 BENT = sgld.Posterior(lambda t: -0.5 * t[0] ** 2 - 0.5 * (t[1] - t[0] ** 2) ** 2 / 0.01)

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from sgld import pace
-from sgld.pace import Work
+from sgld.core import work as pace
+from sgld.core.work import Work
 
 
 class Clock:

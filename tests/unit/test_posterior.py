@@ -9,8 +9,8 @@ import pytest
 from jax.tree_util import Partial
 
 import sgld
+from sgld.core.pytrees import Layout
 from sgld.errors import UsageError
-from sgld.layout import Layout
 from sgld.problem.target import Target
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld import pytree, release
+from sgld.core import pytrees
 from sgld.errors import UsageError
 from sgld.law.affine import AffineLaw
 from sgld.law.overdamped import Law
@@ -25,7 +25,7 @@ def ours():
     for module in pkgutil.walk_packages(sgld.__path__, "sgld."):
         if not module.name.startswith(("sgld.torch", "sgld.cli")):
             importlib.import_module(module.name)
-    return sorted(pytree._ours, key=lambda cls: (cls.__module__, cls.__qualname__))
+    return sorted(pytrees._ours, key=lambda cls: (cls.__module__, cls.__qualname__))
 
 
 def empty(cls):
@@ -70,24 +70,24 @@ class Half:
 def test_types_of_the_users_that_jax_may_mistake_are_told_apart(monkeypatch):
     """Registered as JAX's documents say, they have one structure there: what was compiled goes."""
     released = []
-    monkeypatch.setattr(release, "release", lambda: (released.append(1), release._told.clear()))
-    release._told.clear()
-    release.tell_apart(Double(), "auto", 0.1, None)
-    release.tell_apart(Double(3.0))
+    monkeypatch.setattr(pytrees, "release", lambda: (released.append(1), pytrees._told.clear()))
+    pytrees._told.clear()
+    pytrees.tell_apart(Double(), "auto", 0.1, None)
+    pytrees.tell_apart(Double(3.0))
     assert not released, "numbers are no type"
     same = jax.tree.structure(Double()) == jax.tree.structure(Half())
-    release.tell_apart([Half()])
+    pytrees.tell_apart([Half()])
     assert bool(released) == same
-    release.tell_apart(sgld.BAOA(), sgld.UBU())
-    release.tell_apart(Half())
+    pytrees.tell_apart(sgld.BAOA(), sgld.UBU())
+    pytrees.tell_apart(Half())
     assert len(released) == same
 
 
 @pytest.mark.parametrize("door", ["sample", "check_schedule", "find_map"])
 def test_every_door_tells_them_apart(door, monkeypatch):
     released = []
-    monkeypatch.setattr(release, "release", lambda: (released.append(1), release._told.clear()))
-    release._told.clear()
+    monkeypatch.setattr(pytrees, "release", lambda: (released.append(1), pytrees._told.clear()))
+    pytrees._told.clear()
 
     def through(thing):
         if door == "check_schedule":
@@ -97,7 +97,7 @@ def test_every_door_tells_them_apart(door, monkeypatch):
         else:
             sgld.find_map(_posterior(), None, 0.0, gradient=thing)
 
-    release.tell_apart(Double())
+    pytrees.tell_apart(Double())
     with contextlib.suppress(UsageError, AttributeError):  # no sampler, no gradient estimator
         through(Half())
     assert bool(released) == (jax.tree.structure(Double()) == jax.tree.structure(Half()))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld import release
+from sgld.core import pytrees
 from sgld.problem.prepare import prepare
 
 DATA = np.linspace(-1.0, 3.0, 40, dtype=np.float32)
@@ -26,16 +26,18 @@ def compiled():
 
 @pytest.mark.slow
 def test_what_was_compiled_for_posteriors_that_are_gone_is_given_back():
-    release.release()
+    pytrees.release()
     before = compiled()
-    for _ in range(release.MOST):
+    for _ in range(pytrees.MOST_POSTERIORS):
         prepare(sgld.Posterior(*functions()), DATA, 0.0)
     once = compiled() - before
-    assert once >= release.MOST, "nothing was compiled: the test sees nothing"
-    for _ in range(3 * release.MOST):
+    assert once >= pytrees.MOST_POSTERIORS, "nothing was compiled: the test sees nothing"
+    for _ in range(3 * pytrees.MOST_POSTERIORS):
         prepare(sgld.Posterior(*functions()), DATA, 0.0)
-    assert compiled() - before <= once + release.MOST, "compiled functions are held for ever"
-    release.release()
+    assert compiled() - before <= once + pytrees.MOST_POSTERIORS, (
+        "compiled functions are held for ever"
+    )
+    pytrees.release()
     assert compiled() - before <= 4
 
 
@@ -55,10 +57,10 @@ def test_what_the_user_compiled_and_a_posterior_of_late_are_kept():
     posterior = sgld.Posterior(log_density)
     prepare(posterior, None, jnp.zeros(3))
     before = len(traced)
-    for _ in range(release.MOST // 2):
+    for _ in range(pytrees.MOST_POSTERIORS // 2):
         log_prior, log_likelihood = functions()
         prepare(sgld.Posterior(log_prior, log_likelihood), DATA, 0.0)
     at = len(traced)
-    release.release()
+    pytrees.release()
     mine(jnp.float32(2.0))
     assert len(traced) == at == before, "the user's own function was compiled again"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.user_code import check_repeatable, digest, trace
 from sgld.errors import UsageError
 from sgld.problem.prepare import prepare
-from sgld.traced import check_repeatable, digest, trace
 
 RNG, COUNT = np.random.default_rng(0), itertools.count()
 X = np.linspace(-1, 2, 40).astype(np.float32)

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from sgld import stages
-from sgld.pace import Work
-from sgld.stages import aside, counted, stage, told
+from sgld.core import progress
+from sgld.core.progress import aside, counted, stage, told
+from sgld.core.work import Work
 
 
 class Terminal(io.StringIO):
@@ -30,8 +30,8 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def terminal(monkeypatch):
     out = Terminal()
-    monkeypatch.setattr(stages, "sys", SimpleNamespace(stderr=out, modules={}))
-    monkeypatch.setattr(stages._Line, "every", 0.005)
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=out, modules={}))
+    monkeypatch.setattr(progress._Line, "every", 0.005)
     return out
 
 
@@ -40,8 +40,8 @@ class Clock:
 
     def __init__(self, monkeypatch, ahead=()):
         self.now = 100.0
-        monkeypatch.setattr(stages.time, "monotonic", lambda: self.now)
-        self.stages = stages._Stages(stages._Line(Terminal(), lambda: 80), ahead)
+        monkeypatch.setattr(progress.time, "monotonic", lambda: self.now)
+        self.stages = progress._Stages(progress._Line(Terminal(), lambda: 80), ahead)
 
     def spend(self, name, seconds):
         self.stages.enter(name, False)
@@ -89,7 +89,7 @@ def test_nothing_is_complete_before_the_end(terminal):
 
 
 def test_a_line_is_as_long_as_the_terminal_is_wide(terminal, monkeypatch):
-    monkeypatch.setattr(stages, "_columns", lambda stream: 30)
+    monkeypatch.setattr(progress, "_columns", lambda stream: 30)
     with told(True, ("mode",)), stage("mode"):
         counted(1, 2, "steps", said="said " * 50)
         wait_for(terminal, "about")
@@ -130,7 +130,7 @@ def test_an_error_leaves_an_empty_line_and_no_summary(terminal):
         wait_for(terminal, "mode")
         raise ValueError
     assert re.search(r"\r +\r$", terminal.getvalue())
-    assert stages._present.get() is None
+    assert progress._present.get() is None
 
 
 def test_what_stages_took_stays_only_where_it_is_asked_for(terminal):
@@ -142,19 +142,19 @@ def test_what_stages_took_stays_only_where_it_is_asked_for(terminal):
 
 def test_a_line_moves_before_jax_is_there():
     """The import of JAX takes a second or two, in which a terminal is not left alone."""
-    code = "import sys, sgld.stages, sgld.pace; print([m for m in ('jax', 'numpy') if m in sys.modules])"
+    code = "import sys, sgld.core.progress, sgld.core.work; print([m for m in ('jax', 'numpy') if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
 
 
 def test_without_a_terminal_a_line_every_ten_seconds_and_none_for_a_short_call(monkeypatch):
     out = io.StringIO()
-    monkeypatch.setattr(stages, "sys", SimpleNamespace(stderr=out, modules={}))
-    assert stages._Lines.every == 10
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=out, modules={}))
+    assert progress._Lines.every == 10
     with told(True), stage("mode"):
         pass
     assert out.getvalue() == ""
-    monkeypatch.setattr(stages._Lines, "every", 0.02)
+    monkeypatch.setattr(progress._Lines, "every", 0.02)
     with told(True, ("mode",)), stage("mode"):
         while out.getvalue().count("\n") < 3:
             time.sleep(0.005)
@@ -166,12 +166,12 @@ def test_without_a_terminal_a_line_every_ten_seconds_and_none_for_a_short_call(m
 
 def test_a_closed_stream_stops_nothing(monkeypatch):
     out = Terminal()
-    monkeypatch.setattr(stages, "sys", SimpleNamespace(stderr=out, modules={}))
-    monkeypatch.setattr(stages._Line, "every", 0.005)
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=out, modules={}))
+    monkeypatch.setattr(progress._Line, "every", 0.005)
     with told(True), stage("mode"):
         out.close()
         time.sleep(0.03)
-    monkeypatch.setattr(stages, "sys", SimpleNamespace(stderr=None, modules={}))
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=None, modules={}))
     with told(True), stage("mode"):
         pass
 
@@ -179,9 +179,9 @@ def test_a_closed_stream_stops_nothing(monkeypatch):
 def test_a_whole_stage_keeps_its_name_and_its_count(monkeypatch):
     clock = Clock(monkeypatch)
     clock.stages.enter("other modes", True)
-    clock.stages.count(stages._Count(3, 12, "starts", 0.0, "", 1e9))
+    clock.stages.count(progress._Count(3, 12, "starts", 0.0, "", 1e9))
     clock.stages.enter("mode", False)
-    clock.stages.count(stages._Count(1, 5, "steps", 0.0, "", 1e9))
+    clock.stages.count(progress._Count(1, 5, "steps", 0.0, "", 1e9))
     assert "other modes" in clock.text() and "3 of 12 starts" in clock.text()
     clock.stages.leave()
     clock.stages.leave()
@@ -189,16 +189,16 @@ def test_a_whole_stage_keeps_its_name_and_its_count(monkeypatch):
 
 def test_what_is_left_is_in_proportion_to_what_stages_took(monkeypatch):
     ahead = ("mode", "curvature", "sampling")
-    usual = [stages.SECONDS[name] for name in ahead]
+    usual = [progress.SECONDS[name] for name in ahead]
     clock = Clock(monkeypatch, ahead)
     clock.spend("mode", 10 * usual[0])  # ten times as slow
     assert clock.left() == pytest.approx(10 * (usual[1] + usual[2]), abs=0.6)
     clock.spend("curvature", 10 * usual[1])
     clock.stages.enter("sampling", False)
     clock.now += 1
-    clock.stages.count(stages._Count(250, 1000, "steps", 50.0, "", float("inf")))
+    clock.stages.count(progress._Count(250, 1000, "steps", 50.0, "", float("inf")))
     assert clock.left() == pytest.approx(15, abs=0.6)  # counted: 750 at 50 a second
-    clock.stages.count(stages._Count(250, 1000, "steps", 50.0, "", clock.now + 4))
+    clock.stages.count(progress._Count(250, 1000, "steps", 50.0, "", clock.now + 4))
     assert clock.left() == pytest.approx(4, abs=0.1)  # max_seconds
 
 
@@ -206,7 +206,7 @@ def test_what_is_left_goes_down_while_one_piece_of_the_work_is_computed(monkeypa
     """An estimate that never moves is worse than none."""
     clock = Clock(monkeypatch)
     clock.stages.enter("sampling", False)
-    monkeypatch.setattr(stages, "_present", SimpleNamespace(get=lambda: clock.stages))
+    monkeypatch.setattr(progress, "_present", SimpleNamespace(get=lambda: clock.stages))
     counted(250, 1000, "steps", rate=50.0)
     assert clock.left() == pytest.approx(15, abs=0.6)
     clock.now += 10
@@ -221,7 +221,7 @@ def test_the_share_never_goes_back(monkeypatch):
     shares = []
     for done, rate in ((10, 100.0), (500, 1000.0), (510, 1.0), (990, 1000.0), (1000, 1000.0)):
         clock.now += 1
-        clock.stages.count(stages._Count(done, 1000, "steps", rate, "", float("inf")))
+        clock.stages.count(progress._Count(done, 1000, "steps", rate, "", float("inf")))
         shares.append(int(re.search(r"(\d+)%", clock.text())[1]))
     assert shares == sorted(shares) and shares[0] < 20 and 80 < shares[-1] < 100
 
@@ -240,7 +240,7 @@ def test_a_stage_that_takes_longer_than_usual_promises_only_what_comes_after_it(
 
 def test_work_is_a_stage_that_counts_its_units(monkeypatch):
     clock = Clock(monkeypatch)
-    token = stages._present.set(clock.stages)
+    token = progress._present.set(clock.stages)
     try:
         with Work("sampling", steps=512) as work:
             texts = []
@@ -248,7 +248,7 @@ def test_work_is_a_stage_that_counts_its_units(monkeypatch):
                 texts.append(clock.text())
             texts.append(clock.text())
     finally:
-        stages._present.reset(token)
+        progress._present.reset(token)
     assert "sampling" in texts[0] and "0 of 4,096 steps" in texts[0]
     assert "4,096 of 4,096 steps" in texts[-1]
     assert not any("of 1 steps" in text for text in texts)

@@ -8,12 +8,12 @@ import jax
 import numpy as np
 import pytest
 
-from sgld import mesh
+from sgld.core import devices
 from sgld.data.contract import as_source
 from sgld.errors import DataError, RunError, UsageError
 
 
-def each(monkeypatch, bodies, around=mesh.together):
+def each(monkeypatch, bodies, around=devices.together):
     """What every `process` raises, a thread each, whose collective is a barrier."""
     mine, said, found = threading.local(), [None] * len(bodies), [None] * len(bodies)
     barrier = threading.Barrier(len(bodies), timeout=10)
@@ -30,7 +30,7 @@ def each(monkeypatch, bodies, around=mesh.together):
 
     def run(rank):
         mine.rank = rank
-        mesh._together.set(True)
+        devices._together.set(True)
         try:
             with around():
                 bodies[rank]()
@@ -72,7 +72,7 @@ def test_where_several_fail_all_say_what_the_first_says(monkeypatch):
 
 
 def test_what_the_rows_of_one_may_not_be_is_said_by_all(monkeypatch):
-    one = mesh.as_mesh(jax.make_mesh((1, 1), ("chain", "data")))
+    one = devices.as_mesh(jax.make_mesh((1, 1), ("chain", "data")))
     tables = [np.array([1.0, 2.0]), np.array([1.0, np.nan])]
     bodies = [lambda rows=rows: as_source(rows, 0, one) for rows in tables]
     found = each(monkeypatch, bodies, around=contextlib.nullcontext)
@@ -86,5 +86,5 @@ def test_an_error_of_another_kind_is_named(monkeypatch):
 
 
 def test_a_process_alone_raises_what_it_raised():
-    with pytest.raises(KeyError), mesh.together():
+    with pytest.raises(KeyError), devices.together():
         raise KeyError("x")

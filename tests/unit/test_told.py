@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.pytrees import Layout
 from sgld.errors import UsageError
 from sgld.gaussian import mode
 from sgld.gaussian.dense import laplace_at
-from sgld.layout import Layout
 from sgld.problem.problem import Problem
 from sgld.problem.target import Target
 

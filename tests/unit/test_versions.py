@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld import errors, versions
+from sgld import errors
 from sgld.arviz.criteria import difference
+from sgld.core import versions
 from sgld.errors import MissingExtra, SGLDWarning, need
 
 

@@ -12,18 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..checks import whole_number
+from ..core.pytrees import check_compiled, tell_apart
+from ..core.validation import whole_number
+from ..core.work import Work
 from ..errors import UsageError
 from ..gaussian.mode import dense_pays, newton_mode
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
-from ..pace import Work
 from ..posterior import Posterior
 from ..problem import sums
 from ..problem.prepare import prepare
 from ..problem.problem import Problem
-from ..pytree import check_compiled
-from ..release import tell_apart
 from ..typing import Estimator, Optimizer, Order
 
 __all__ = ["Mode", "find_map", "optimise"]

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import jax.numpy as jnp
 import numpy as np
 
-from ..checks import whole_number
+from ..core.validation import whole_number
 from ..data.order import generator
 from ..draws.draws import Draws
 from ..draws.verdict import Verdict

@@ -25,10 +25,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import logsumexp
 
-from ..checks import check_seed, whole_number
+from ..core.progress import counted, stage, told
+from ..core.validation import check_seed, whole_number
 from ..draws.draws import Draws
 from ..errors import UsageError
-from ..stages import counted, stage, told
 from .resampled import Chosen, choose
 from .result import Criterion
 from .subject import Pointwise, check_target, subject_of

@@ -10,12 +10,12 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from ..checks import check_seed, whole_number
+from ..core.progress import stage, told
+from ..core.pytrees import leaf_names
+from ..core.validation import check_seed, whole_number
+from ..core.versions import legacy_inference_data
 from ..draws.draws import Draws
 from ..errors import RunError, SGLDWarning, UsageError
-from ..layout import leaf_names
-from ..stages import stage, told
-from ..versions import legacy_inference_data
 from .resampled import Chosen, choose
 from .subject import ROW, Subject, subject_of
 

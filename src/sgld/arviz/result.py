@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..core.versions import compare_weights, elpd_data
 from ..draws.draws import Draws
 from ..errors import UsageError
-from ..versions import compare_weights, elpd_data
 
 if TYPE_CHECKING:
     import pandas

@@ -11,10 +11,10 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..core.devices import sent
 from ..data.check import check_data
 from ..data.contract import as_source, is_source
 from ..data.source import Source
-from ..device import sent
 
 __all__ = ["Rows"]
 

@@ -12,11 +12,11 @@ from jaxtyping import Float, Int
 
 from ..bridge.numpyro_model import opened
 from ..bridge.program import Density, Report
+from ..core.pytrees import leaf_names
 from ..draws.draws import Draws
 from ..draws.origin import known_of
 from ..draws.summary import target_of
 from ..errors import UsageError
-from ..layout import leaf_names
 from ..module import for_modules
 from ..posterior import Posterior
 from .choice import Choice

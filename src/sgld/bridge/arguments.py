@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..checks import is_number
+from ..core.validation import is_number
 from ..errors import UsageError, did_you_mean, need
 
 __all__ = ["Arguments", "Leaf", "name_of", "spread", "unwrapped"]

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..core.pytrees import as_pytree
 from ..errors import UsageError
 from ..posterior import Constraints, Transform
-from ..pytree import as_pytree
 from .program import Program
 from .sites import Site
 

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..core.pytrees import as_pytree
 from ..module import Held
-from ..pytree import as_pytree
 from .arguments import Arguments
 from .sites import Latents, Site, log_prob, plate_sizes, run, sample_sites
 

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..core.versions import same_precision
 from ..data.check import Rounding
 from ..errors import UsageError, need
 from ..posterior import Labels, Posterior
-from ..versions import same_precision
 
 __all__ = ["from_pymc"]
 

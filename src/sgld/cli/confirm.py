@@ -88,10 +88,10 @@ def halve(
 
 def _asked(run: Path, function: str) -> tuple[Draws, FormulaModel]:
     """Draws and model of a finished run of `sgld fit`."""
+    from ..core.progress import stage
     from ..draws.run_directory import RunDirectory
     from ..draws.storage import load
     from ..models.fit import model_of_run
-    from ..stages import stage
 
     with stage("data"):
         done, asked = load(run), RunDirectory(run).begun()
@@ -108,8 +108,8 @@ def _confirm(
     run: Path, found: Draws | Halving, said: Any, quiet: bool, as_json: bool, strict: bool
 ) -> None:
     """Store what was found, and print what is said of it, and the run's verdict."""
+    from ..core.progress import aside, stage
     from ..referee.confirm import confirm
-    from ..stages import aside, stage
 
     with stage("verdict"):
         confirm(run, found)

@@ -201,7 +201,7 @@ def fit(
 def _fit(
     data: str | Path, formula: str, out: Path, arguments: dict[str, Any], quiet: bool, as_json: bool
 ) -> None:
-    from ..stages import SAMPLING
+    from ..core.progress import SAMPLING
 
     silent = quiet or as_json
     say: dict[str, Any] = {}
@@ -224,11 +224,11 @@ def resume(
     strict: Strict = False,
 ) -> None:
     """Go on with a killed or interrupted run, to the same draws as an uninterrupted one."""
-    from ..stages import SAMPLING
+    from ..core.progress import SAMPLING
 
     silent = quiet or as_json
     with at_work(silent, "models.fit", (*SAMPLING, "report")) as models:
-        from ..checks import positive
+        from ..core.validation import positive
 
         positive("checkpoint_every", checkpoint_every, ", in seconds")
         models.resume(run, progress=not silent, checkpoint_every=checkpoint_every)

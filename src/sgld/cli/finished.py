@@ -46,7 +46,7 @@ def summary(
     sd_ratio is the run's sd over the posterior's, as the bias meter predicts it: 1 is right.
     """
     if sandwich:
-        from ..stages import stage
+        from ..core.progress import stage
 
         with at_work(quiet or as_json, "models.fit") as models, stage("sandwich"):
             found = models.sandwich_of_run(run).summary()
@@ -96,7 +96,7 @@ def verify(run: Run) -> None:
 @command("sgld report run/")
 def report(run: Run) -> None:
     """Write report.html, one file that needs nothing else, and print its path."""
-    from ..stages import stage
+    from ..core.progress import stage
 
     with at_work(False, "report.page") as page, stage("report"):
         content_of(run)  # raises where there is nothing to report
@@ -141,8 +141,8 @@ def predict(
     sd and interval are of the outcome itself, its noise included (--kind mean: of its expectation).
     A bernoulli run adds `probability`. A row with a missing cell is left empty.
     """
-    from ..files import exists
-    from ..stages import stage
+    from ..core.files import exists
+    from ..core.progress import stage
 
     if out.suffix.lower() not in TABLE_SUFFIXES:
         raise UsageError(f"--out must end in {' or '.join(TABLE_SUFFIXES)}. Got {str(out)!r}.")
@@ -163,7 +163,7 @@ def _write_tables(tables: Iterator[Any], out: Path) -> tuple[list[str], int, int
     import pyarrow.csv
     import pyarrow.parquet
 
-    from ..files import written
+    from ..core.files import written
 
     first = next(tables)
     rows = empty = 0

@@ -84,7 +84,7 @@ def update(
     Centre and metric are the run's, moved by what the rows that came or went say; prior and
     standardisation are those of the first fit. The verdict is measured as ever.
     """
-    from ..stages import SAMPLING
+    from ..core.progress import SAMPLING
 
     made, silent = _beside(run) if out is None else out, quiet or as_json
     with at_work(silent, "models.update", (*SAMPLING, "report")) as models:

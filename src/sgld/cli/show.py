@@ -39,8 +39,8 @@ def at_work(silent: bool, module: str, ahead: Sequence[str] = ()) -> Iterator[An
     Ctrl-C in the middle of an import of JAX would kill, or be lost: `Work` hears it after. What each stage took
     stays where stages are `ahead`.
     """
-    from ..pace import Work
-    from ..stages import told
+    from ..core.progress import told
+    from ..core.work import Work
 
     with told(not silent, ahead, summary=bool(ahead)):
         with Work("data") as work:
@@ -63,7 +63,7 @@ def say_model(data: str | Path, model: FormulaModel) -> None:
 
         typer.echo(f"{model.spec['design']['outcome']}: {as_numbers(model.spec['words'])}")
     priors = [line.split(" ~ ", 1) for line in model.prior_text[:MOST_PRIORS]]
-    from ..columns import columns
+    from ..core.text import columns
 
     lines = columns([[name, f"~ {law}"] for name, law in priors], left=(0, 1))
     left = len(model.prior_text) - len(priors)
@@ -113,7 +113,7 @@ def _say(title: str, lines: Any) -> None:
 
 def finish(run: Path, quiet: bool, as_json: bool, model: FormulaModel | None = None) -> None:
     """What a run ends with: the table, the verdict, and the report."""
-    from ..stages import aside
+    from ..core.progress import aside
 
     with aside():
         if not (quiet or as_json):
@@ -124,7 +124,7 @@ def finish(run: Path, quiet: bool, as_json: bool, model: FormulaModel | None = N
 
 def write_page(run: Path, silent: bool, model: FormulaModel | None = None) -> None:
     """Write the report and say where it is; its failure loses nothing. `model`: with its rows, where read."""
-    from ..stages import aside, stage
+    from ..core.progress import aside, stage
 
     try:
         with stage("report"):
@@ -165,7 +165,7 @@ def content_of(run: Path) -> dict[str, Any]:
 
 def show(run: Path, quiet: bool, as_json: bool) -> None:
     """The table and the verdict, the verdict alone, or summary.json."""
-    from ..files import reading
+    from ..core.files import reading
 
     with reading(run):
         _show(run, quiet, as_json)

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from ..device import sent
-from ..pytree import as_pytree
+from ..core.devices import sent
+from ..core.pytrees import as_pytree
 from .source import Batch, Source
 
 __all__ = ["AlwaysIn"]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..pytree import as_pytree
+from ..core.pytrees import as_pytree
 from .memory import digest
 from .source import Batch, Source
 

@@ -7,10 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..checks import unmasked
+from ..core.pytrees import leaf_names, types_of
+from ..core.validation import unmasked
 from ..errors import DataError
-from ..layout import leaf_names
-from ..pytree import types_of
 from .running import Running
 
 __all__ = ["Rounding", "check_data", "converted", "held_dtype"]

@@ -15,11 +15,10 @@ import numpy as np
 from jax.experimental import checkify
 from jaxtyping import Array, Bool, Int
 
-from ..device import sent
+from ..core.devices import DATA, sent, together
+from ..core.pytrees import check_compiled
+from ..core.user_code import of_the_user
 from ..errors import DataError, SGLDError, UsageError, first_line
-from ..mesh import DATA, together
-from ..pytree import check_compiled
-from ..theirs import of_the_user
 from .check import check_data
 from .counted import COUNTED, Counted, Summed
 from .memory import InMemory, digest

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..device import known_now, sent, sent_rows
-from ..pytree import as_pytree
+from ..core.devices import known_now, sent, sent_rows
+from ..core.pytrees import as_pytree
 from .order import check_batches
 from .shuffle import shuffled
 from .source import Batch, Source

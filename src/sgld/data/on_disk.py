@@ -20,9 +20,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int
 
-from ..ceiling import check_memory, free_memory, gib
+from ..core.devices import check_memory, free_memory, gib
+from ..core.pytrees import as_pytree
 from ..errors import DataError
-from ..pytree import as_pytree
 from .memory import InMemory
 from .source import Batch, Source
 from .workers import Workers

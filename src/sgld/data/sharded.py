@@ -21,11 +21,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
 
-from ..device import known_now, sent
+from ..core.devices import DATA, known_now, on_host, said_by_all, sent, spans_processes
+from ..core.pytrees import as_pytree, leaf_names
 from ..errors import DataError, UsageError
-from ..layout import leaf_names
-from ..mesh import DATA, on_host, said_by_all, spans_processes
-from ..pytree import as_pytree
 from .memory import digest
 from .on_disk import OnDisk
 from .shuffle import keys, shuffled

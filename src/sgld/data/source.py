@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..pytree import as_pytree
+from ..core.pytrees import as_pytree
 from .order import check_batches, entries
 
 __all__ = ["Batch", "Source"]

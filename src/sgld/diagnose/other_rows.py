@@ -29,7 +29,7 @@ ROWS, TOGETHER = 4096, 256  # that are looked at, and in one piece
 NUMBERS = 2**24  # of all predictions of the glances
 MAX_R_HAT = 1.2
 GLANCES = 8  # draws of a chain that predict all rows
-SHARE = 0.02  # of a run's gradients, each as dear as 3 predictions, that the glances may cost
+ROW_SHARE = 0.02  # of a run's gradients, each as dear as 3 predictions, that the glances may cost
 FEWEST_ROWS = 256  # that are looked at in any case
 WORST = 8  # rows that all draws predict
 FEWEST, PART = 3, 0.25  # of the other starts, that are unlike at one row
@@ -46,7 +46,7 @@ def others(probed: int, num_data: int, gradients: int) -> Int[np.ndarray, " m"]:
     Args:
       gradients: of rows, that a chain of the run took.
     """
-    affordable = int(3 * SHARE * gradients) // GLANCES
+    affordable = int(3 * ROW_SHARE * gradients) // GLANCES
     return np.arange(probed, min(num_data, probed + max(FEWEST_ROWS, min(ROWS, affordable))))
 
 

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..checks import whole_number
+from ..core.devices import on_host
+from ..core.validation import whole_number
 from ..data.order import generator
 from ..errors import UsageError
-from ..mesh import on_host
 from ..posterior import Posterior
 from ..preconditioner.fixed import Scalar
 from ..problem.prepare import prepare

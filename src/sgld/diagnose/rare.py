@@ -29,7 +29,7 @@ from .reported import bends, through
 __all__ = ["rare_error"]
 
 POINTS, NUMBERS = 2**14, 2**24  # at most, and times what is reported
-MOST = 50  # dimensions: of more, the weights say little
+MOST_RARE_DIMENSIONS = 50  # dimensions: of more, the weights say little
 EXPECTED = 25.0  # effective draws that make half of the variance: a sd within 5%
 ASKED, ROW_POINTS = 512, 2**27  # points that the density is asked at, and times the rows
 KNOWN = 20.0  # points that the weights must be worth
@@ -44,7 +44,7 @@ def rare_error(
     """The error of each reported sd as a share of it, where rare values make it; 0 elsewhere."""
     none, d = np.zeros(len(ess)), z.shape[-1]
     count = 2 ** int(np.log2(min(POINTS, max(1, NUMBERS // len(ess)))))
-    if not bends(problem) or d > MOST or z.size < 2 * d**2 or count < 2**10:
+    if not bends(problem) or d > MOST_RARE_DIMENSIONS or z.size < 2 * d**2 or count < 2**10:
         return none
     from scipy.stats import qmc  # half a second to import
 

@@ -70,7 +70,9 @@ def judge_several(
                 extra=extra,
             )
     doubt = (
-        _absent(modes, strata) or _one_way(modes, strata, trajectories) or _uncertain(modes, strata)
+        _absent(modes, strata)
+        or _one_way(modes, strata, trajectories)
+        or _uncertain_masses(modes, strata)
     )
     if doubt is not None:
         return Verdict("unknown", (doubt,), extra={**extra, "doubts": [MODES]})
@@ -126,7 +128,7 @@ def _one_way(modes: Modes, strata: Strata, trajectories: Trajectories) -> str | 
     return None
 
 
-def _uncertain(modes: Modes, strata: Strata) -> str | None:
+def _uncertain_masses(modes: Modes, strata: Strata) -> str | None:
     """A sentence where the masses are not known well enough."""
     assert modes.mass_se is not None
     se = np.sqrt(np.diag(strata.covariance))

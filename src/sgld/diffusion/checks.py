@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Array
 from numpy.typing import ArrayLike
 
-from .. import checks
+from ..core import validation
 from ..errors import UsageError
 
 Coefficient = Callable[[Array, Array], ArrayLike]  # of (x, t)
@@ -24,7 +24,7 @@ def positive(**numbers: Any) -> None:
             raise UsageError(f"{name} must be a whole number. Got {value!r}.")
         if isinstance(value, Tracer):
             continue
-        checks.positive(name, value)
+        validation.positive(name, value)
 
 
 def floating(x: ArrayLike) -> Array:

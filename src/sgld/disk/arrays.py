@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..checks import unmasked
+from ..core.pytrees import leaf_names
+from ..core.validation import unmasked
 from ..data.check import Rounding, converted, held_dtype
 from ..data.names import listed
 from ..data.table import existing
 from ..errors import DataError, UsageError, first_line
-from ..layout import leaf_names
 from .columns import Leaf, Learned
 from .reader import Piece
 from .spill import HELD

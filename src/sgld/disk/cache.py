@@ -31,9 +31,9 @@ try:
 except ImportError:  # no advisory locks on this platform
     fcntl = None
 
-from ..compilation import user_folder
+from ..core.compilation import user_folder
+from ..core.files import SCRATCH, flush_folder, read_json, remove, write_json
 from ..errors import DataError, RunError
-from ..files import SCRATCH, flush_folder, read_json, remove, write_json
 
 __all__ = ["Cache", "Writer", "key_of", "stamp_of"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ceiling import gib
+from ..core.devices import gib
 from ..errors import DataError
 from .cache import Writer
 from .columns import Leaf, as_json

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..ceiling import gib
+from ..core.devices import gib
+from ..core.progress import aside, counted
 from ..data.on_disk import Files, OnDisk
 from ..errors import DataError
-from ..stages import aside, counted
 from .cache import Cache, key_of, stamp_of
 from .columns import from_json
 from .convert import DROPPED

@@ -25,7 +25,9 @@ from .spill import Spill
 
 __all__ = ["merge"]
 
-HELD = 2**22  # bytes of rows that are laid together: few, which stay in the processor's cache
+MERGED_HELD = (
+    2**22
+)  # bytes of rows that are laid together: few, which stay in the processor's cache
 
 Told = Callable[[int, int], Any]
 
@@ -105,7 +107,7 @@ def _in_order(
     widths = [leaf.width for leaf in reader.leaves]
     order = np.load(before.folder / "order.npy", mmap_mode="r")
     files = [np.load(before.folder / f"{i}.npy", mmap_mode="r") for i in range(len(widths))]
-    size = max(1, HELD // (8 + sum(widths)))
+    size = max(1, MERGED_HELD // (8 + sum(widths)))
     coming = _Coming(spill, widths)
     for at in range(0, len(order), size):
         numbers = np.array(order[at : at + size], np.int64)

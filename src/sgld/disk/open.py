@@ -9,11 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 
-from ..checks import check_seed
+from ..core.progress import stage, told
+from ..core.validation import check_seed
 from ..data.on_disk import OnDisk
 from ..data.table import existing
 from ..errors import UsageError, did_you_mean
-from ..stages import stage, told
 from .arrays import Arrays, Items
 from .cache import Cache, stamp_of
 from .columns import structure_of

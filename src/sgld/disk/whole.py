@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..ceiling import check_memory
+from ..core.devices import check_memory
 from ..data.names import check_names
 from ..data.table import content_hash, existing, kind_of_file, read_table
 from ..errors import DataError, RunError, UsageError, need

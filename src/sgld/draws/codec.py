@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..device import sent
+from ..core.devices import sent
 from ..errors import RunError
 from .tags import class_of, tag_of
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..columns import columns
+from ..core.text import columns
 from ..errors import UsageError
 from . import weighted
 from .draws import Draws
@@ -47,14 +47,14 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """{name: {"mean_error", "sd_ratio", "mean_error_se", "sd_ratio_se"}}; NaN becomes None."""
         return {
-            name: {column: _number(getattr(self, column)[i]) for column in COLUMNS}
+            name: {column: _number(getattr(self, column)[i]) for column in COMPARISON_COLUMNS}
             for i, name in enumerate(self.names)
         }
 
     def __str__(self) -> str:
         head = ["", "mean error", "+-", "sd ratio", "+-"]
         body = [
-            [name, *(f"{getattr(self, column)[i]:.3f}" for column in COLUMNS)]
+            [name, *(f"{getattr(self, column)[i]:.3f}" for column in COMPARISON_COLUMNS)]
             for i, name in enumerate(self.names)
         ]
         lines = columns([head, *body])
@@ -76,7 +76,7 @@ class Comparison:
         return view(self)
 
 
-COLUMNS = ("mean_error", "mean_error_se", "sd_ratio", "sd_ratio_se")
+COMPARISON_COLUMNS = ("mean_error", "mean_error_se", "sd_ratio", "sd_ratio_se")
 
 
 def compare(draws: Draws, reference: Draws) -> Comparison:

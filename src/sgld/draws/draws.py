@@ -11,9 +11,9 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..checks import fraction
+from ..core.pytrees import Layout
+from ..core.validation import fraction
 from ..errors import RunError, UsageError, did_you_mean
-from ..layout import Layout
 from ..problem.problem import Problem
 from . import weighted
 from .origin import Origin

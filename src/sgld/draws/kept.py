@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ..core.files import exists
 from ..errors import SGLDError
-from ..files import exists
 from .run_directory import RunDirectory
 
 __all__ = ["kept", "saying_what_is_kept"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..columns import columns
+from ..core.text import columns
 
 __all__ = ["HEADS", "MOST_LINES", "VAST", "layer_rows", "layer_table", "predictions_lines"]
 
@@ -39,8 +39,8 @@ def layer_rows(layers: Sequence[Layer]) -> list[list[str]]:
         shown = [*shown[: MOST_LINES - 1], _together(f"{len(rest)} more", rest)]
     return [
         [
-            str(layer["name"]), f"{layer['weights']:,}", _text(layer["mean"], ".4g"),
-            _text(layer["sd"], ".4g"), _warmth(layer["temperature"]),
+            str(layer["name"]), f"{layer['weights']:,}", _layer_text(layer["mean"], ".4g"),
+            _layer_text(layer["sd"], ".4g"), _warmth(layer["temperature"]),
         ] for layer in shown
     ]  # fmt: skip
 
@@ -61,8 +61,8 @@ def predictions_lines(found: Mapping[str, Any]) -> list[str]:
        'temperature of the stiffest directions: 1.020 +- 0.010']
     """
     text = (
-        f"predictions ({found['kind']}) at {found['rows']} rows: R-hat {_text(found['r_hat'], '.3f')} (95%), "
-        f"{_text(found['max_r_hat'], '.3f')} (all), ESS {_text(found['ess'], '.0f')}"
+        f"predictions ({found['kind']}) at {found['rows']} rows: R-hat {_layer_text(found['r_hat'], '.3f')} (95%), "
+        f"{_layer_text(found['max_r_hat'], '.3f')} (all), ESS {_layer_text(found['ess'], '.0f')}"
     )
     if found.get("variation") is not None:
         text += f", total variation between halves of the chains {found['variation']:.4f}"
@@ -95,8 +95,8 @@ def _together(name: str, parts: Sequence[Layer]) -> Layer:
 
 
 def _warmth(value: float | None) -> str:
-    return _text(value, ".3f" if value is None or value < VAST else ".3g")
+    return _layer_text(value, ".3f" if value is None or value < VAST else ".3g")
 
 
-def _text(value: float | None, form: str) -> str:
+def _layer_text(value: float | None, form: str) -> str:
     return "-" if value is None or not np.isfinite(value) else format(value, form)

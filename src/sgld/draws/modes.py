@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..columns import columns
+from ..core.text import columns
 
 __all__ = ["Modes"]
 
@@ -66,7 +66,7 @@ class Modes:
             "names": list(self.names),
             **{
                 name: None if (value := getattr(self, name)) is None else np.asarray(value).tolist()
-                for name in _ARRAYS
+                for name in _MODE_ARRAYS
             },
         }
 
@@ -75,7 +75,7 @@ class Modes:
         """The inverse of `to_dict`; what is not finite was stored as null."""
         arrays: dict[str, Any] = {
             name: None if stored[name] is None else np.array(stored[name], kind)
-            for name, kind in _ARRAYS.items()
+            for name, kind in _MODE_ARRAYS.items()
         }
         return cls(tuple(stored["names"]), **arrays)
 
@@ -100,6 +100,6 @@ class Modes:
         return [f"{len(self)} modes, masses {how}{beside}", *columns([head, *rows])]
 
 
-_ARRAYS: dict[str, Any] = {
+_MODE_ARRAYS: dict[str, Any] = {
     "position": float, "log_density": float, "mass": float, "covariance": float, "group": int, "chain": int,
 }  # fmt: skip

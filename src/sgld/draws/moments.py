@@ -13,7 +13,7 @@ from .mixing import GROUPS, MANY_CHAINS
 __all__ = ["Moments"]
 
 Chains = Int[np.ndarray, " ok"]
-Values = Float[np.ndarray, " parameter"]
+MomentValues = Float[np.ndarray, " parameter"]
 
 
 @dataclass(frozen=True)
@@ -37,30 +37,30 @@ class Moments:
     num_draws: int
     histogram: Histogram | None = None
 
-    def mean(self, chains: Chains) -> Values:
+    def mean(self, chains: Chains) -> MomentValues:
         """The mean over these chains, which weigh the same."""
         return self.chain_mean[chains].mean(axis=0, dtype=np.float64)
 
-    def var(self, chains: Chains) -> Values:
+    def var(self, chains: Chains) -> MomentValues:
         """The variance over these chains' draws, with the divisor of weighted draws."""
         means = self.chain_mean[chains].astype(np.float64)
         square = self.chain_square[chains].mean(axis=0, dtype=np.float64) + means.var(axis=0)
         share = self.squared_weights / self.weight**2 / len(chains)
         return square / (1 - share) if share < 1 else np.full_like(square, np.nan)
 
-    def mcse(self, chains: Chains) -> Values:
+    def mcse(self, chains: Chains) -> MomentValues:
         """Monte Carlo standard error of the mean, by the means of batches of draws."""
         if self.num_batches < 2:
             return np.full(self.chain_mean.shape[1], np.nan)
         square = self.between[chains].mean(axis=0, dtype=np.float64)
         return np.sqrt(square / ((self.num_batches - 1) * len(chains)))
 
-    def ess(self, chains: Chains) -> Values:
+    def ess(self, chains: Chains) -> MomentValues:
         """Effective draws for the mean, (sd / mcse)^2: NaN for a parameter that does not move."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.var(chains) / self.mcse(chains) ** 2
 
-    def r_hat(self, chains: Chains) -> Values:
+    def r_hat(self, chains: Chains) -> MomentValues:
         """Gelman & Rubin's (1992) R-hat, of the means of whole chains; NaN for one chain.
 
         Of the means of GROUPS groups where chains are many, as `draws.mixing` has it.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..files import reading
+from ..core.files import reading
 
 __all__ = ["Origin", "known_of"]
 

@@ -20,7 +20,7 @@ from .mixing import PerParameter, Values, over_blocks, tail_ess
 
 __all__ = ["pareto_k"]
 
-FEWEST = 25  # draws: 5 in a tail
+FEWEST_TAIL_DRAWS = 25  # draws: 5 in a tail
 Tail = Float[np.ndarray, "p place"]
 
 
@@ -30,7 +30,7 @@ def pareto_k(values: Values) -> PerParameter:
     NaN where there are fewer than 5 draws in a tail, a fifth of them. A tail that begins with ties, or
     is one number, as where rounding puts an end to it, has none.
     """
-    if values.shape[0] * values.shape[1] < FEWEST:
+    if values.shape[0] * values.shape[1] < FEWEST_TAIL_DRAWS:
         return np.full(values.shape[-1], np.nan)
 
     def of(x: Float[np.ndarray, "p chain draw"]) -> np.ndarray:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from ..checks import fraction
+from ..core.user_code import COMPILED, of_the_user, shapes_of
+from ..core.validation import fraction
 from ..errors import UsageError
-from ..theirs import COMPILED, of_the_user, shapes_of
 from . import weighted
 
 if TYPE_CHECKING:

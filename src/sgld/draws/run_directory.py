@@ -46,9 +46,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import RunError, UsageError
-from ..files import (  # fmt: skip
+from ..core.files import (
     SCRATCH,
+    Lock,
     exists,
     flush_folder,
     read_arrays,
@@ -57,7 +57,7 @@ from ..files import (  # fmt: skip
     write_arrays,
     write_json,
 )
-from .lock import Lock
+from ..errors import RunError, UsageError
 
 __all__ = ["FORMAT", "RunDirectory"]
 

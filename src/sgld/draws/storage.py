@@ -14,9 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..core.files import as_json, digest_of, exists, reading, remove, write_atomic
+from ..core.pytrees import leaf_names
 from ..errors import RunError, SGLDWarning, first_line
-from ..files import as_json, digest_of, exists, reading, remove, write_atomic
-from ..layout import leaf_names
 from .draws import Draws
 from .histogram import Histogram
 from .moments import Moments

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..core.pytrees import leaf_names
 from ..errors import UsageError
-from ..layout import leaf_names
 from ..module import Network, Part, seal
 from .draws import Draws
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..columns import columns
+from ..core.text import columns
 from . import weighted
 from .layers import layer_table, predictions_lines
 from .modes import Modes

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..checks import check_seed
-from ..device import check_device
+from ..core.devices import check_device
+from ..core.files import write_atomic
+from ..core.progress import aside, counted, stage, told
+from ..core.validation import check_seed
 from ..errors import MissingExtra, SGLDError, UsageError, did_you_mean, need
-from ..files import write_atomic
-from ..stages import aside, counted, stage, told
 from .data import Table, own_table
 from .entry import Check, Entry
 from .needs import lacking
@@ -26,7 +26,7 @@ __all__ = ["NAMES", "Result", "make"]
 
 NAMES = tuple(f"X{i}" for i in range(1, 12))
 OWN = "X9"  # takes a reader's own table
-FRAME = ("data", "draw", "entry", "make", "needs", "page")  # what no page shows of this folder
+FRAME = ("make", "page")  # what no page shows of this folder
 
 
 @dataclass(frozen=True)

@@ -27,23 +27,23 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
     nuts = json.loads((Path(__file__).parent / "x5_nuts.json").read_text())
     days, (replicates, steps) = np.array(nuts["days"]), (20, 2_000) if quick else (100, 5_000)
     vi = x5_hybrid.hybrid(replicates, steps, seed)
-    full = x5_model.full(400 if quick else 2_000, seed)
-    printed, whole = x5_hybrid.paths(vi, days), x5_model.paths(full, days)
+    full = x5_model.sample_latents(400 if quick else 2_000, seed)
+    printed, whole = x5_hybrid.paths(vi, days), x5_model.latent_paths(full, days)
     checks = [
         Check.in_value("NUTS: mean of σ, the document's .09 to .10", 0.095, nuts["sigma"]["mean"], 0.005),
         Check.in_value("NUTS: median of ν, the document's 9 to 10", 9.5, nuts["nu"]["quantiles"][49], 1.0),
         *compare("BAOA", nuts, full, whole, quick),
         *compare("hybrid, as printed", nuts, vi, printed, quick, x5_hybrid.UNDER),
     ]  # fmt: skip
-    again = x5_model.nuts(150 if quick else 300, seed)
+    again = x5_model.sample_nuts(150 if quick else 300, seed)
     checks += [
         Check.in_sd(f"NUTS here, short: mean of {sign}", nuts[name]["mean"], again.mean()[name],
                     nuts[name]["sd"], 0.4) for name, sign in (("sigma", "σ"), ("nu", "ν"))
     ]  # fmt: skip
     sections = (
         x5_page.model(nuts, full, vi),
-        x5_page.printed(nuts, vi, printed, replicates, steps),
-        x5_page.whole(nuts, full, whole),
+        x5_page.printed_section(nuts, vi, printed, replicates, steps),
+        x5_page.whole_section(nuts, full, whole),
     )
     return Entry(TITLE, LEAD, sections, tuple(checks))
 

@@ -58,7 +58,7 @@ def problem() -> tuple[sgld.Posterior, dict[str, Any]]:
     return posterior, {"nu": jnp.float32(10.0), "sigma": sigma, "z": jnp.asarray(z, jnp.float32)}
 
 
-def nuts(draws: int, seed: int) -> sgld.Draws:
+def sample_nuts(draws: int, seed: int) -> sgld.Draws:
     """NUTS with log sigma and log nu in units of about their posterior sds, as z is already.
 
     Chains start dispersed by 1: in log sigma that is ten sds, and those that begin at a sigma of
@@ -80,7 +80,7 @@ def nuts(draws: int, seed: int) -> sgld.Draws:
     return replace(found, position=jax.vmap(jax.vmap(position))(found.position))
 
 
-def full(draws: int, seed: int) -> sgld.Draws:
+def sample_latents(draws: int, seed: int) -> sgld.Draws:
     """All latents as parameters: BAOA with D the squared posterior scales, a step by hand."""
     posterior, init = problem()
     # of log nu, log sigma
@@ -91,7 +91,7 @@ def full(draws: int, seed: int) -> sgld.Draws:
     )  # fmt: skip
 
 
-def paths(draws: sgld.Draws, days: np.ndarray) -> np.ndarray:
+def latent_paths(draws: sgld.Draws, days: np.ndarray) -> np.ndarray:
     """s on `days` of what `full` returns, [chain, draw, day]."""
     count = len(draws.position["nu"])
     chains = (jax.tree.map(lambda leaf, c=c: leaf[c], draws.position) for c in range(count))

@@ -67,7 +67,9 @@ def model(nuts: Any, full: sgld.Draws, vi: sgld.Draws) -> Section:
     ), (band("Volatility exp(s), NUTS", np.array(nuts["days"]), quantiles), *laws), KEY[:2])  # fmt: skip
 
 
-def printed(nuts: Any, vi: sgld.Draws, s: np.ndarray, replicates: int, steps: int) -> Section:
+def printed_section(
+    nuts: Any, vi: sgld.Draws, s: np.ndarray, replicates: int, steps: int
+) -> Section:
     """The hybrid."""
     sigma = np.asarray(vi.position["sigma"])[0]
     return Section("As printed: SGLD with reparameterised latents", (
@@ -85,7 +87,7 @@ def printed(nuts: Any, vi: sgld.Draws, s: np.ndarray, replicates: int, steps: in
               level=nuts["sigma"]["mean"], xlabel="step", width=WIDE, height=200)), KEY)  # fmt: skip
 
 
-def whole(nuts: Any, full: sgld.Draws, s: np.ndarray) -> Section:
+def whole_section(nuts: Any, full: sgld.Draws, s: np.ndarray) -> Section:
     """All latents sampled."""
     rows = full.summary().to_dict()["parameters"]
     gradients = full.num_chains * full.info["num_steps"]

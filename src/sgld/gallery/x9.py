@@ -26,9 +26,11 @@ NEEDS = ("sklearn",)  # the cancer data
 def run(quick: bool = False, seed: int = 0, data: Table | None = None) -> Entry:
     """The three experiments; the regression on `data` where given."""
     truth = json.loads((Path(__file__).parent / "x9_nuts.json").read_text())
-    noises, crossing = x9_noise.crossing(50_000 if quick else 1_000_000, seed)
+    noises, crossing = x9_noise.noise_crossing(50_000 if quick else 1_000_000, seed)
     known = truth if data is None else x9_referee.referee(data, 150 if quick else 400, seed)
-    joints, regression = x9_logistic.regression(known, data, seed)
-    distances, components = x9_ica.components(truth["amari"], 5_000 if quick else 50_000, seed)
+    joints, regression = x9_logistic.logistic_regression(known, data, seed)
+    distances, components = x9_ica.independent_components(
+        truth["amari"], 5_000 if quick else 50_000, seed
+    )
     checks = (*noises, *joints, *distances)
     return Entry(TITLE, LEAD, (crossing, regression, components), checks)

@@ -14,7 +14,7 @@ from sgld.gallery import Check, Section
 from sgld.gallery.data import columns
 from sgld.gallery.draw import COLOURS, WIDE, lines
 
-from ..pytree import as_pytree
+from ..core.pytrees import as_pytree
 
 
 class State(NamedTuple):
@@ -90,7 +90,7 @@ def unmix(x: np.ndarray, steps: int, seed: int) -> sgld.Draws:
     )  # fmt: skip
 
 
-def components(exact: Any, steps: int, seed: int) -> tuple[list[Check], Section]:
+def independent_components(exact: Any, steps: int, seed: int) -> tuple[list[Check], Section]:
     """Both mixtures; `exact` has NUTS's Amari distances."""
     checks, distances, panels = [], {}, []
     for name, (x, A) in mixtures().items():

@@ -55,7 +55,7 @@ def chances(w: np.ndarray, X: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-np.clip(w.astype(float) @ X.T, -500, 500)))
 
 
-def regression(truth: Any, own: Table | None, seed: int) -> tuple[list[Check], Section]:
+def logistic_regression(truth: Any, own: Table | None, seed: int) -> tuple[list[Check], Section]:
     """Log joint and accuracy against sweeps, four chains; `truth` is NUTS's."""
     name, *table = own or ("scikit-learn's breast cancer data", *cancer())
     train, (X, y) = split(*table)

@@ -12,7 +12,7 @@ from sgld.gallery import Check, Section, x4_model
 from sgld.gallery.draw import COLOURS, WIDE, Panel, lines
 
 
-def crossing(updates: int, seed: int) -> tuple[list[Check], Section]:
+def noise_crossing(updates: int, seed: int) -> tuple[list[Check], Section]:
     """The mixture of X4 with batches of 1: both noises along the run, and the rejection rate."""
     posterior = sgld.Posterior(x4_model.log_prior, x4_model.log_likelihood)
     data = x4_model.DATA.astype(np.float32)

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..core.progress import stage
 from ..problem import sums
 from ..problem.problem import Problem
-from ..stages import stage
 
 __all__ = [
     "BETWEEN_DRAWS", "LARGEST", "OF_RISES", "PANELS", "ROWS_BETWEEN", "WORST", "Misfit", "lines_between", "misfit", "missed",

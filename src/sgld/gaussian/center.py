@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Float
 
+from ..core.progress import stage
 from ..problem import sums
 from ..problem.problem import Problem
-from ..stages import stage
 from .dense import Laplace
 from .lowrank import LowRankLaplace
 

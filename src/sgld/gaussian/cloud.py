@@ -18,9 +18,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import ndtri
 
+from ..core.progress import stage
 from ..problem import sums
 from ..problem.problem import Problem
-from ..stages import stage
 
 __all__ = ["tops_of_cloud"]
 

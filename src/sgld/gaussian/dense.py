@@ -10,9 +10,9 @@ from typing import NamedTuple, Self
 import numpy as np
 from jaxtyping import Float
 
+from ..core.progress import stage
 from ..problem import sums
 from ..problem.problem import Problem
-from ..stages import stage
 
 __all__ = ["Laplace", "laplace_at"]
 

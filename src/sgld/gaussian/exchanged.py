@@ -17,8 +17,8 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..core.pytrees import Layout
 from ..errors import SGLDError
-from ..layout import Layout
 from ..problem import sums
 from ..problem.problem import Problem
 from .dense import Laplace

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..core.progress import Over, share
 from ..data.order import generator
-from ..deadline import Over, share
 from ..problem import sums
 from ..problem.problem import Problem
 from .beyond import look_beyond, unexplained

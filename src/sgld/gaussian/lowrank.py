@@ -22,10 +22,10 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Real
 
+from ..core.progress import stage
 from ..preconditioner.fixed import LowRank
 from ..problem import sums
 from ..problem.problem import Problem
-from ..stages import stage
 from .dense import Marginals
 
 __all__ = [

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..core.devices import sent
+from ..core.progress import stage
 from ..data.order import generator
-from ..device import sent
 from ..problem import sums
 from ..problem.problem import Problem
-from ..stages import stage
 from .dense import Laplace
 
 __all__ = [

@@ -31,7 +31,7 @@ GAIN = 1.0  # in log density, from which a ray is followed
 AT_ONCE = 4  # sides of rays, the most promising ones,
 FEW, OF_MANY = 20, 2  # and of more parameters than this so many
 STEPS, ENOUGH = 12, 1e-2  # of Newton's method at each point, and a gain that is none
-NOTHING = -40.0  # log density below which no second moment lies, however far out
+NO_SECOND_MOMENT = -40.0  # log density below which no second moment lies, however far out
 FINEST = 1.9**0.25  # from one point to the next
 
 
@@ -74,10 +74,10 @@ def _bent(
         there = np.interp(side * LOOKED_AT, seen[k].t, np.nan_to_num(seen[k].value, neginf=-1e30))
         if problem.dimension <= FEW:
             each = each + [
-                _wider(problem, gaussian, z, others) if value > NOTHING else 0.0
+                _wider(problem, gaussian, z, others) if value > NO_SECOND_MOMENT else 0.0
                 for z, value in zip(around, there, strict=True)
             ]
-        gains.append(float(np.max(np.where(there + each > NOTHING, each, 0.0))))
+        gains.append(float(np.max(np.where(there + each > NO_SECOND_MOMENT, each, 0.0))))
     order = np.argsort(-np.array(gains))
     return [sides[k] for k in order if gains[k] > GAIN]
 
@@ -110,7 +110,7 @@ def _profile(
         ts.append(float(t))
         zs.append(z.copy())
         values.append(float(value + base - _half_log_det(J)))
-        if value < NOTHING:
+        if value < NO_SECOND_MOMENT:
             break
     if not ts:
         return np.ones(1), np.full(1, -np.inf), z[None]

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..core.pytrees import Layout
 from ..errors import UsageError
-from ..layout import Layout
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.target import Target

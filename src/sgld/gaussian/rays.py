@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ..core.progress import stage
 from ..problem import sums
 from ..problem.problem import Problem
-from ..stages import stage
 
 __all__ = ["ONE_SIDE", "SUSPICIOUS", "Far", "Ray", "density", "rays", "within"]
 

@@ -24,12 +24,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..core.devices import sent
+from ..core.progress import stage
 from ..data.order import generator
-from ..device import sent
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.rows import each_row, row_gradient
-from ..stages import stage
 from .dense import Laplace
 from .noise import TUNING
 
@@ -38,7 +38,7 @@ __all__ = ["RowNoise", "row_noise"]
 DRAWS = 4  # at which all rows are looked at, and those that stand out once more
 PROJECTED = 16  # numbers that a row's gradient is projected to, where it has more
 LARGEST, OTHERS = 1024, 2048  # rows whose gradients are kept, the largest and a sample of the rest
-NUMBERS = 2**23  # in the gradients that are kept
+ROW_GRADIENT_NUMBERS = 2**23  # in the gradients that are kept
 PIECE = 2**20  # numbers in the gradients of rows that are taken together
 
 
@@ -98,8 +98,12 @@ def row_noise(problem: Problem, laplace: Any, seed: int) -> Survey:
     if d > PROJECTED:
         sketch = rng.standard_normal((PROJECTED, d)) / np.sqrt(PROJECTED)
     zs, center = laplace.draw(rng, DRAWS), array(laplace.center)
-    seen = _all_rows(problem, array(zs), center, array(laplace.spread(sketch).T), NUMBERS // d)
-    plain, centred = ((top[:-1], _others(N, top[:-1], rng, NUMBERS // d)) for top in seen.numbers)
+    seen = _all_rows(
+        problem, array(zs), center, array(laplace.spread(sketch).T), ROW_GRADIENT_NUMBERS // d
+    )
+    plain, centred = (
+        (top[:-1], _others(N, top[:-1], rng, ROW_GRADIENT_NUMBERS // d)) for top in seen.numbers
+    )
     each = max(DRAWS, OTHERS // max(1, len(centred[0])))
     rows = np.concatenate([*plain, np.repeat(centred[0], each), centred[1]])
     zs = laplace.draw(rng, len(rows))

@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ..core.progress import stage
 from ..problem import sums
 from ..problem.problem import Problem
-from ..stages import stage
 from .rays import NEAR
 
 __all__ = ["HEAVY", "Shells", "shells"]

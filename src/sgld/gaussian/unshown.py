@@ -24,13 +24,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..core.progress import stage
 from ..data.memory import InMemory
 from ..data.order import generator
 from ..problem import sums
 from ..problem.operations import gradient_price
 from ..problem.problem import Problem
 from ..problem.rows import each_row
-from ..stages import stage
 from .dense import Laplace
 from .noise import TUNING
 

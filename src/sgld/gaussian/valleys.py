@@ -22,21 +22,21 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ..core.progress import stage
 from ..problem import sums
 from ..problem.operations import gradient_price
 from ..problem.problem import Problem
-from ..stages import stage
 from .dense import Laplace
 from .rays import CLOSE, Ray
 
 __all__ = ["Behind", "affordable", "behind", "directions", "of_prior"]
 
-SCALES, POINTS = (1.4, 2.0, 3.0), 1536  # sds of the points, and how many in all
+SCALES, VALLEY_POINTS = (1.4, 2.0, 3.0), 1536  # sds of the points, and how many in all
 LEAST, SECONDS = 192, 1.0  # of them at least, and the predicted seconds that the others may take
-ABOVE, FEWEST = 1.0, 8  # excess of points that count, and how many there must be
+VALLEY_EXCESS, FEWEST = 1.0, 8  # excess of points that count, and how many there must be
 MOST, EXPLAINED = 4, 0.5  # directions; of the way to its edge, from which one explains points
 # points at least, so many sds around a place on a ray, and how often it is turned
-DRAWS, AROUND, ROUNDS = 1024, 0.5, 3
+DRAWS, AROUND, VALLEY_ROUNDS = 1024, 0.5, 3
 REACH = np.arange(0.25, 12.01, 0.25)  # sds of the rays that are turned
 ALIKE = 0.8  # cosine of two directions from which they are one
 RISE = 1.0  # in log density, by which a hill stands above the valley
@@ -90,13 +90,13 @@ def of_prior(problem: Problem, gaussian: Laplace, T: float) -> Density:
 
 @stage("other modes", whole=True)
 def directions(
-    density: Density, d: int, rng: np.random.Generator, points: int = POINTS
+    density: Density, d: int, rng: np.random.Generator, points: int = VALLEY_POINTS
 ) -> list[Float[np.ndarray, " d"]]:
     """Unit vectors u of whitened x along which `density` rises behind a valley."""
     scale = np.repeat(SCALES, points // len(SCALES))[:, None]
     x = scale * rng.standard_normal((len(scale), d))
     excess = density(x) + np.sum(x**2, 1) / 2
-    left = np.isfinite(excess) & (excess > ABOVE)
+    left = np.isfinite(excess) & (excess > VALLEY_EXCESS)
     found: list[np.ndarray] = []
     while left.sum() >= FEWEST and len(found) < MOST:
         xi = (x / scale)[left]
@@ -113,7 +113,7 @@ def directions(
 
 def affordable(problem: Problem) -> int:
     """How many points are looked at: fewer of a density that takes long."""
-    return int(np.clip(SECONDS / gradient_price(problem).each, LEAST, POINTS))
+    return int(np.clip(SECONDS / gradient_price(problem).each, LEAST, VALLEY_POINTS))
 
 
 def _turned(
@@ -125,13 +125,13 @@ def _turned(
     others to theirs.
     """
     ways = np.zeros_like(u)
-    for _ in range(ROUNDS):
+    for _ in range(VALLEY_ROUNDS):
         edge = _climbs(density, u)
         if edge is None:
             return None
         xi = rng.standard_normal((max(DRAWS, 4 * len(u)), len(u)))
         x = edge * u + AROUND * xi
-        beyond = density(x) + np.sum(x**2, 1) / 2 > ABOVE
+        beyond = density(x) + np.sum(x**2, 1) / 2 > VALLEY_EXCESS
         if not FEWEST <= beyond.sum() <= len(xi) - FEWEST:
             break
         ways += xi[beyond].mean(0) - xi[~beyond].mean(0)

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..core.pytrees import as_pytree
 from ..errors import UsageError
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.tiles import batch_likelihood
-from ..pytree import as_pytree
 from .estimate import Estimate
 
 __all__ = ["ControlVariates"]

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..core.pytrees import as_pytree
 from ..data.beside import each
 from ..data.source import Batch
 from ..problem.problem import Problem
 from ..problem.tiles import SHARED_TILE, in_tiles, tile_size
-from ..pytree import as_pytree
 from .estimate import Estimate
 
 __all__ = ["Full", "goes_by_tiles"]

@@ -18,7 +18,7 @@ from typing import Any
 
 from jaxtyping import Array, Float
 
-from ..pytree import as_pytree
+from ..core.pytrees import as_pytree
 from .estimate import Estimate
 
 __all__ = ["Guide"]

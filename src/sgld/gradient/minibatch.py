@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from jaxtyping import Array
 
+from ..core.pytrees import as_pytree
 from ..problem.problem import Problem
 from ..problem.tiles import in_tiles
-from ..pytree import as_pytree
 from .estimate import Estimate
 
 __all__ = ["Minibatch"]

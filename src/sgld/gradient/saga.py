@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ..core.pytrees import as_pytree
 from ..data.source import Source
 from ..errors import UsageError
 from ..problem.problem import Problem
 from ..problem.rows import row_gradient
-from ..pytree import as_pytree
 from .estimate import Estimate
 
 __all__ = ["SAGA"]

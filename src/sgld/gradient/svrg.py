@@ -9,13 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..checks import plain, whole_number
+from ..core.pytrees import as_pytree
+from ..core.validation import MAX_STEP, plain, whole_number
 from ..errors import UsageError
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.tiles import batch_likelihood
-from ..pytree import as_pytree
-from ..schedule.values import MAX_STEP
 from .estimate import Estimate
 
 __all__ = ["SVRG"]

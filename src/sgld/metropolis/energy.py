@@ -9,13 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..core.pytrees import Layout, as_pytree
 from ..data.beside import Beside, each
-from ..layout import Layout
 from ..posterior import Posterior
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.target import Target
-from ..pytree import as_pytree
 
 __all__ = ["Around", "around", "log_acceptance", "mala_move"]
 

@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..core.work import Work
 from ..data.order import generator
 from ..gaussian.noise import TUNING
 from ..gradient.full import Full
 from ..gradient.guide import Guide
-from ..pace import Work
 from ..preconditioner.fixed import Dense
 from ..problem.problem import Problem
 from ..sampler.confined import Regions

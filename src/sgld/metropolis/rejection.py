@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..checks import positive, whole_number
+from ..core.validation import positive, whole_number
 from ..draws.draws import Draws
 from ..errors import UsageError
 from ..posterior import Posterior

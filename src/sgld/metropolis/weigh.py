@@ -8,13 +8,13 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..core.progress import stage
 from ..data.order import generator
 from ..draws import mixing
 from ..gaussian.modes import KnownModes
 from ..problem import sums
 from ..problem.problem import Problem
 from ..sampler.confined import Regions
-from ..stages import stage
 from .bridge import FEWEST, integral
 from .energy import around
 

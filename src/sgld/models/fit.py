@@ -16,7 +16,10 @@ from jax.sharding import Mesh
 from jaxtyping import ArrayLike
 
 from ..approximate.sandwich import sandwich
-from ..checks import positive
+from ..core.files import reading
+from ..core.progress import SAMPLING, stage, told
+from ..core.user_code import DRAWING, answering
+from ..core.validation import positive
 from ..data.table import as_table
 from ..data.workers import Workers
 from ..disk.grown import table_again
@@ -28,12 +31,9 @@ from ..draws.plan_file import is_planned
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
 from ..errors import RunError, UsageError, did_you_mean, need
-from ..files import reading
-from ..foreign import DRAWING, answering
 from ..posterior import Posterior
 from ..problem.request import Request
 from ..run import sample as runs
-from ..stages import SAMPLING, stage, told
 from ..typing import (
     Estimator,
     FamilyName,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..core.progress import stage
 from ..data.table import as_table
 from ..draws.draws import Draws
 from ..draws.summary import Summary
 from ..draws.verdict import Verdict
-from ..stages import stage
 from ..typing import PlotKind, PredictionKind
 from .formula import FormulaModel
 

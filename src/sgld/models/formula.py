@@ -23,9 +23,9 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
 
+from ..core.devices import sent
 from ..data.on_disk import OnDisk
 from ..data.table import as_table, check_named
-from ..device import sent
 from ..errors import need
 from ..posterior import Labels, Posterior
 from ..typing import PredictionKind

@@ -27,7 +27,7 @@ from jaxtyping import Array, ArrayLike, Float
 from scipy import special, stats
 from scipy.linalg import cho_factor, cho_solve
 
-from ..checks import positive
+from ..core.validation import positive
 from ..errors import DataError, UsageError
 from ..posterior import Posterior
 

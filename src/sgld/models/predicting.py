@@ -11,7 +11,8 @@ import jax
 import numpy as np
 from jaxtyping import Bool
 
-from ..checks import fraction
+from ..core.progress import counted
+from ..core.validation import fraction
 from ..data.cells import renumbered
 from ..data.names import check_names
 from ..data.table import check_named
@@ -20,7 +21,6 @@ from ..disk.chained import Chained
 from ..disk.whole import TableSource
 from ..draws.draws import Draws
 from ..errors import DataError, need
-from ..stages import counted
 from ..typing import PredictionKind
 from .formula import FormulaModel
 from .predictive import check_kind, predict_rows

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..checks import fraction
+from ..core.validation import fraction
 from ..draws.weighted import systematic
 from ..errors import UsageError, did_you_mean
 from ..typing import PredictionKind

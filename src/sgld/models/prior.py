@@ -23,8 +23,8 @@ from jax.scipy.special import gammaln
 from jax.tree_util import Partial
 from jaxtyping import Array, ArrayLike, Float
 
+from ..core.pytrees import as_pytree
 from ..errors import UsageError, did_you_mean
-from ..pytree import as_pytree
 
 __all__ = [
     "DISPERSIONS",

@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from ..ceiling import check_memory
+from ..core.devices import check_memory
 from ..errors import DataError, UsageError, need
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
+from ..core.files import read_json, write_json
 from ..data.cells import renumbered
 from ..data.workers import Workers
 from ..disk.cache import Cache, key_of, stamp_of
@@ -38,7 +39,6 @@ from ..disk.merged import merge
 from ..disk.reader import Piece
 from ..disk.whole import TableSource
 from ..errors import DataError, RunError, UsageError
-from ..files import read_json, write_json
 from .again import OtherColumns
 from .block_design import BlockDesign
 from .blocks import give_back

@@ -24,6 +24,8 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
+from ..core.files import reading
+from ..core.progress import SAMPLING, stage, told
 from ..data.memory import InMemory
 from ..data.on_disk import OnDisk
 from ..data.order import generator
@@ -35,7 +37,6 @@ from ..draws.plan import Plan
 from ..draws.plan_file import plan_of
 from ..draws.run_directory import RunDirectory
 from ..errors import DataError, RunError, UsageError
-from ..files import reading
 from ..gaussian.dense import Laplace
 from ..gaussian.noise import TUNING
 from ..gradient.control_variates import ControlVariates
@@ -46,7 +47,6 @@ from ..problem.rows import row_gradients
 from ..run import sample as runs
 from ..run.execute import prepared_again
 from ..run.record import Given, asked_again
-from ..stages import SAMPLING, stage, told
 from ..tune.plan import make_plan
 from .again import OtherColumns
 from .design import LEARNT

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from ..checks import positive
+from ..core.validation import positive
 from ..draws.draws import Draws
 from ..draws.prediction import calling
 from ..errors import UsageError

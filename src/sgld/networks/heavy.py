@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jax.scipy import stats
 from jaxtyping import Array, Float
 
-from ..checks import positive_number
-from ..pytree import as_pytree
+from ..core.pytrees import as_pytree
+from ..core.validation import positive_number
 from .scales import checked_scales, named_scales, summed
 
 __all__ = ["LaplacePrior", "StudentTPrior", "laplace_prior", "student_t_prior"]

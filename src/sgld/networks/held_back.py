@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import logsumexp
 
-from ..checks import check_seed, whole_number
-from ..columns import columns
+from ..core.text import columns
+from ..core.validation import check_seed, whole_number
 from ..draws.draws import Draws
 from ..errors import SGLDWarning, UsageError
 from ..posterior import Posterior

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import whole_number
+from ..core.validation import whole_number
 from ..errors import UsageError
 from ..posterior import Posterior
 from ..preconditioner.kronecker import Kronecker

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
-from ..pytree import as_pytree
+from ..core.pytrees import as_pytree
 from .scales import layers, summed
 
 __all__ = ["LearntPrior", "normal_density"]

@@ -10,10 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..core.pytrees import leaf_names, types_of
 from ..errors import UsageError, did_you_mean
-from ..layout import leaf_names
 from ..module import Graph, Network, Part, is_parameter, seal
-from ..pytree import types_of
 
 __all__ = ["LAST_LAYER", "part"]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from jaxtyping import Array, Float
 
-from ..pytree import as_pytree
+from ..core.pytrees import as_pytree
 from .learnt import LearntPrior, normal_density
 from .scales import checked_scales, named_scales, summed
 

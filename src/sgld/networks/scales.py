@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..core.pytrees import leaf_names
 from ..errors import UsageError, did_you_mean
-from ..layout import leaf_names
 from ..module import seal
 
 __all__ = ["Layer", "checked_scales", "layers", "named_scales", "summed"]

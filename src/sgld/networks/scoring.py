@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..checks import whole_number
-from ..columns import columns
+from ..core.text import columns
+from ..core.validation import whole_number
 from ..draws.draws import Draws
 from ..errors import UsageError
 from .entropy import classes

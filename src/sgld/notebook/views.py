@@ -9,13 +9,13 @@ import jax
 import numpy as np
 
 from ..arviz.result import Criterion
+from ..core.pytrees import leaf_names
 from ..draws.comparison import Comparison
 from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.prediction import Prediction
 from ..draws.summary import Summary, target_of
 from ..draws.verdict import Verdict
-from ..layout import leaf_names
 from ..models.fitted import Fit
 from ..report.text import banner, layers, says, table, what_was_asked, what_was_chosen
 from .style import framed

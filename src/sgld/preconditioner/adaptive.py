@@ -16,10 +16,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..checks import is_number, plain, positive
+from ..core.pytrees import Layout, as_pytree
+from ..core.validation import is_number, plain, positive
 from ..errors import UsageError
-from ..layout import Layout
-from ..pytree import as_pytree
 from .fixed import Diagonal
 
 __all__ = ["AdaGrad", "RMSprop"]

@@ -11,11 +11,10 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ..checks import unmasked
-from ..device import sent
+from ..core.devices import sent
+from ..core.pytrees import Layout, as_pytree
+from ..core.validation import unmasked
 from ..errors import UsageError
-from ..layout import Layout
-from ..pytree import as_pytree
 
 __all__ = ["Dense", "Diagonal", "LowRank", "Scalar"]
 

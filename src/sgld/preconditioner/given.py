@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..checks import unmasked
+from ..core.pytrees import Layout, check_compiled
+from ..core.validation import unmasked
 from ..errors import UsageError
-from ..layout import Layout
-from ..pytree import check_compiled
 
 __all__ = ["given"]
 

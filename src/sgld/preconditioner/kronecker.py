@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..core.pytrees import Layout, as_pytree
 from ..errors import UsageError
-from ..layout import Layout
-from ..pytree import as_pytree
 from .fixed import _of_dtype, _positive
 
 __all__ = ["Kronecker", "matrix_of"]
@@ -46,7 +45,7 @@ class Kronecker:
 
     Example:
       >>> import jax.numpy as jnp, sgld
-      >>> from sgld.layout import Layout
+      >>> from sgld.core.pytrees import Layout
       >>> turn = jnp.array([[0.0, -1.0], [1.0, 0.0]])
       >>> D = sgld.Kronecker((turn,), (jnp.eye(1),), (jnp.array([[1.0], [4.0]]),))
       >>> D, e = D.prepare(Layout.of(jnp.zeros((2, 1)))), jnp.array([1.0, 0.0])

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..layout import leaf_names
+from ..core.pytrees import leaf_names
 from ..problem.target import Target
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from ..core.pytrees import as_pytree
 from ..errors import DataError, UsageError
 from ..problem.problem import Problem
 from ..problem.rows import each_row
-from ..pytree import as_pytree
 from .classes import moved, of_labels, said_of
 from .predictions import Predictions, predictions_of
 

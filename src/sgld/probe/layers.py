@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..layout import Layout
+from ..core.pytrees import Layout
 
 __all__ = ["Layers", "is_of_layers"]
 
@@ -28,7 +28,7 @@ class Layers:
 
     Example:
       >>> import jax.numpy as jnp
-      >>> from sgld.layout import Layout
+      >>> from sgld.core.pytrees import Layout
       >>> layers = Layers.of(Layout.of({"a": jnp.zeros((2, 2)), "b": jnp.zeros(1)}))
       >>> layers.means(jnp.array([1.0, 1.0, 3.0, 3.0, 7.0]))
       Array([2., 7.], dtype=float32)

@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..device import sent
+from ..core.devices import sent
+from ..core.pytrees import as_pytree
+from ..core.user_code import of_the_user
 from ..errors import UsageError
 from ..module import Overheard
 from ..problem.problem import Problem
 from ..problem.target import Target
-from ..pytree import as_pytree
-from ..theirs import of_the_user
 from .classes import said_of
 
 __all__ = ["CLASSES", "LIKELIHOODS", "MEANS", "PROBE_ROWS", "Kind", "Predictions", "predictions_of"]

@@ -22,8 +22,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ..core.pytrees import as_pytree
 from ..problem.problem import Problem
-from ..pytree import as_pytree
 from ..sampler.baoa import BAOA
 from ..sampler.sgld import SGLD
 from .layers import Layers

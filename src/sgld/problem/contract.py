@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..core.versions import bound_constants
 from ..errors import UsageError
 from ..posterior import Posterior
-from ..versions import bound_constants
 
 __all__ = ["check_contract"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ..core.user_code import of_the_user
 from ..errors import UsageError
-from ..theirs import of_the_user
 
 __all__ = ["check_scalar"]
 

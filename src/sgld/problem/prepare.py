@@ -10,7 +10,11 @@ import jax
 import numpy as np
 
 from ..bridge.numpyro_model import opened
-from ..checks import (
+from ..core.devices import check_device, together
+from ..core.pytrees import Layout, check_compiled, count_posterior, tell_apart
+from ..core.user_code import check_repeatable, of_the_user
+from ..core.validation import (
+    MAX_STEP,
     check_seed,
     check_tolerance,
     is_number,
@@ -18,21 +22,13 @@ from ..checks import (
     unmasked,
     whole_number,
 )
+from ..core.versions import warn_of_slow_versions
 from ..data.contract import as_source
 from ..data.order import ORDERS
-from ..device import check_device
 from ..errors import SGLDWarning, UsageError, did_you_mean
-from ..layout import Layout
-from ..mesh import together
 from ..module import for_modules, refuse_statistics, seal
 from ..posterior import Posterior
-from ..pytree import check_compiled
-from ..release import count_posterior, tell_apart
 from ..schedule import as_schedule, check_values
-from ..schedule.values import MAX_STEP
-from ..theirs import of_the_user
-from ..traced import check_repeatable
-from ..versions import warn_of_slow_versions
 from . import sums
 from .cholesky import without_a_factor
 from .contract import check_contract

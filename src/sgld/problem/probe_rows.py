@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..checks import unmasked
+from ..core.pytrees import leaf_names
+from ..core.validation import unmasked
 from ..errors import DataError, UsageError
-from ..layout import leaf_names
 from ..posterior import Posterior
 
 __all__ = ["with_probe_rows"]

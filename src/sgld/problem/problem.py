@@ -15,13 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..core.pytrees import Layout, as_pytree
 from ..data.always import AlwaysIn
 from ..data.memory import InMemory
 from ..data.on_disk import OnDisk
 from ..data.source import Batch, Source
-from ..layout import Layout
 from ..posterior import Posterior
-from ..pytree import as_pytree
 from .target import Target
 
 __all__ = ["Problem"]

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..mesh import on_host
-from ..stages import counted
+from ..core.devices import on_host
+from ..core.progress import counted
 from .problem import Problem
 from .spread import seen_by_workers, spread_over
 

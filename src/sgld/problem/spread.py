@@ -19,13 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..core.devices import known_now
+from ..core.files import read_json
+from ..core.pytrees import as_pytree
 from ..data.always import AlwaysIn
 from ..data.memory import InMemory
 from ..data.on_disk import OnDisk
-from ..device import known_now
 from ..errors import DataError, RunError, UsageError, first_line, need
-from ..files import read_json
-from ..pytree import as_pytree
 from .problem import Problem
 
 __all__ = ["seen_by_workers", "spread", "spread_over"]
@@ -86,7 +86,7 @@ def spread(*, prior: bool) -> Callable[[F], F]:
             rows = spread_over(problem)
             if rows is None or not known_now(problem, arguments):
                 return function(problem, *arguments)
-            parts = _mapped(rows, problem, _pieces(rows), called, arguments)
+            parts = _mapped(rows, problem, _worker_pieces(rows), called, arguments)
             total = jax.tree.map(
                 lambda *values: sum(np.asarray(v, np.float64) for v in values), *parts
             )
@@ -107,7 +107,7 @@ def seen_by_workers(
     rows: OnDisk, problem: Problem, look: Callable[..., Any], given: Any, width: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """As `each_row`, of rows that workers look at; held at once is what they saw of TOGETHER pieces."""
-    pieces = _pieces(rows)
+    pieces = _worker_pieces(rows)
     for first in range(0, len(pieces), TOGETHER):
         some = pieces[first : first + TOGETHER]
         found = _mapped(rows, problem, some, _look_at_all, (look, given, width))
@@ -123,7 +123,7 @@ def _look_at_all(problem: Problem, look: Callable[..., Any], given: Any, width: 
     return np.concatenate([what for _, what in seen])[order]
 
 
-def _pieces(rows: OnDisk) -> list[tuple[int, int]]:
+def _worker_pieces(rows: OnDisk) -> list[tuple[int, int]]:
     size = max(1, SENT // max(1, rows.row_width))
     return [(at, min(at + size, rows.num_data)) for at in range(0, rows.num_data, size)]
 

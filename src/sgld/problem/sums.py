@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..core.progress import check_time
 from ..data.always import AlwaysIn
 from ..data.source import Source
-from ..stages import check_time
 from .problem import Problem
 from .rows import row_values
 from .spread import spread

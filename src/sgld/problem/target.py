@@ -10,9 +10,8 @@ import jax.flatten_util
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..layout import Layout
+from ..core.pytrees import Layout, as_pytree
 from ..posterior import Posterior
-from ..pytree import as_pytree
 
 __all__ = ["Target"]
 

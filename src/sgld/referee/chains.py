@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..pace import Work
+from ..core.work import Work
 from ..problem import sums
 from ..problem.problem import Problem
 from . import adaptation

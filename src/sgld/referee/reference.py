@@ -23,8 +23,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..ceiling import check_memory
-from ..checks import fraction, whole_number
+from ..core.devices import check_memory
+from ..core.progress import stage, told
+from ..core.validation import fraction, whole_number
 from ..diagnose.doubted import standing
 from ..diagnose.rule import Evidence, unmixed
 from ..draws import weighted
@@ -38,7 +39,6 @@ from ..metropolis.energy import Around, around
 from ..posterior import Posterior
 from ..problem.prepare import prepare
 from ..problem.problem import Problem
-from ..stages import stage, told
 from ..typing import Method
 from .asked import asked_about
 from .chains import run

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..columns import columns as in_columns
+from ..core.text import columns as in_columns
 from ..errors import plain
 from .canvas import shorten
 from .live import Live

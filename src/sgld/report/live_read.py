@@ -20,13 +20,13 @@ import jax.flatten_util
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..core.files import reading
+from ..core.pytrees import Layout
 from ..draws.moments import Moments
 from ..draws.plan_file import plan_of
 from ..draws.remedies import at_the_shell
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
-from ..files import reading
-from ..layout import Layout
 from ..models.formula import FormulaModel
 from ..run.histogram import MOST, Bins
 from ..run.judge_kept import moments_of
@@ -41,7 +41,7 @@ PARAMETERS = 256  # that are looked at, where there are more
 NUMBERS = 2**21  # of all chains, that are looked at
 AGAIN = 3  # times that a directory is read whose run writes meanwhile
 
-Seen = dict[
+LiveSeen = dict[
     tuple[str, str], tuple[int, dict[str, np.ndarray]]
 ]  # by run and chunk: every which draw, and those
 
@@ -56,7 +56,7 @@ class Reader:
 
     def __init__(self, run: str | Path) -> None:
         self.run = run
-        self._seen: Seen = {}
+        self._seen: LiveSeen = {}
 
     def read(self) -> Live:
         """What there is now. Raises RunError where it is no run, or is damaged."""
@@ -130,7 +130,7 @@ class Reader:
         )  # fmt: skip
 
     def _chunk(
-        self, directory: RunDirectory, first: int, end: int, look: _Look, before: Seen
+        self, directory: RunDirectory, first: int, end: int, look: _Look, before: LiveSeen
     ) -> dict[str, np.ndarray]:
         """What is looked at of a chunk, as it was seen before or from its file."""
         key = (directory.id, f"{directory.attempt}-{first}-{end}-{len(look.source)}")

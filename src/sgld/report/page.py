@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from ..core.files import reading, write_atomic
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.phase import Phase
@@ -22,7 +23,6 @@ from ..draws.run_directory import RunDirectory
 from ..draws.storage import load, table_of
 from ..draws.summary import target_of
 from ..errors import SGLDError
-from ..files import reading, write_atomic
 from ..models.formula import FormulaModel
 from . import check, figures, modes, predictions
 from .replicated import Replicated, replicate

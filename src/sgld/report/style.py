@@ -29,16 +29,16 @@ LIGHT_WORDS = "--good: #1b7a43; --bad: #b3261e; --warn: #9a5b00; --doubt: #4a5a8
 DARK_WORDS = "--good: #6fd399; --bad: #ff8a80; --warn: #f5bf5b; --doubt: #a9b8ea; --miss: #5a2f1c;"
 
 
-def _variables(colours: dict[str, str]) -> str:
+def _page_variables(colours: dict[str, str]) -> str:
     return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
 
 
-_LIGHT = f"{_variables(COLOURS)} {LIGHT_WORDS} color-scheme: light;"
-_DARK = f"{_variables(DARK)} {DARK_WORDS} color-scheme: dark;"
+_PAGE_LIGHT = f"{_page_variables(COLOURS)} {LIGHT_WORDS} color-scheme: light;"
+_PAGE_DARK = f"{_page_variables(DARK)} {DARK_WORDS} color-scheme: dark;"
 
 _STYLE = f"""
-:root {{ {_LIGHT} }}
-@media screen and (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}
+:root {{ {_PAGE_LIGHT} }}
+@media screen and (prefers-color-scheme: dark) {{ :root {{ {_PAGE_DARK} }} }}
 """ + """
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }

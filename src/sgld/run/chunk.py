@@ -21,11 +21,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from ..core.pytrees import as_pytree
 from ..gradient.estimate import Estimate
 from ..gradient.full import goes_by_tiles
 from ..probe.probe import Probe
 from ..problem.problem import Problem
-from ..pytree import as_pytree
 from ..sampler.confined import ConfinedHMC
 from ..sampler.hmc import HMC
 from ..sampler.injected import drawn

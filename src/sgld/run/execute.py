@@ -13,9 +13,10 @@ import jax
 import numpy as np
 from jax.tree_util import Partial
 
+from ..core.devices import check_chains, sent, stream_key, together
+from ..core.progress import aside, deadline, sampled_until, stage
+from ..core.work import Work
 from ..data.order import generator
-from ..deadline import deadline, sampled_until
-from ..device import sent, stream_key
 from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.plan_file import StoredPlan, read_plan, write_plan
@@ -25,14 +26,11 @@ from ..draws.storage import jsonable, write_result
 from ..gaussian.known import NEAR
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
-from ..mesh import check_chains, together
-from ..pace import Work
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..sampler.confined import ConfinedHMC
 from ..schedule import check_values
-from ..stages import aside, stage
 from ..tune.estimator import prepared
 from ..tune.memory import check_planned
 from ..tune.metric import settled

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from ..core.progress import stage
 from ..diagnose.pictured import with_details
 from ..diagnose.predictions import (
     Seen,
@@ -23,7 +24,6 @@ from ..draws.verdict import Verdict
 from ..probe.layers import Layers
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
-from ..stages import stage
 from ..tune.network_lengths import most_kept
 from ..tune.network_rule import first_draw
 from .judge_kept import summed_up

@@ -15,15 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from ..ceiling import check_memory
+from ..core.devices import check_memory
+from ..core.pytrees import Layout, leaf_names, tell_apart
+from ..core.user_code import check_repeatable
 from ..draws.setup import Setup
 from ..errors import UsageError, did_you_mean
-from ..layout import Layout, leaf_names
 from ..module import as_module, seal
 from ..problem.problem import Problem
 from ..problem.request import Request
-from ..release import tell_apart
-from ..traced import check_repeatable
 from .moments import Batches
 
 __all__ = ["MOMENTS", "Keep", "as_keep", "check_moments"]

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..deadline import Over
-from ..device import sent
+from ..core.devices import sent
+from ..core.progress import Over
 from ..diagnose.other_rows import TOGETHER, OtherRows, others
 from ..gaussian.belonging import (
     BETWEEN_DRAWS,

@@ -17,14 +17,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..core.devices import CHAIN, across, agreed, compiling, on_host
+from ..core.progress import FOR_THE_VERDICT, enough
+from ..core.work import Work
 from ..data.always import AlwaysIn
-from ..deadline import FOR_THE_VERDICT, enough
-from ..device import compiling
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
 from ..gradient.full import Full
-from ..mesh import CHAIN, across, agreed, on_host
-from ..pace import Work
 from .chunk import Carry, Kernel, room, run_chunk, start
 from .phases import Phases
 from .sink import Raw, Sink, restore, rows_of

@@ -19,7 +19,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..device import sent
+from ..core.devices import sent
+from ..core.progress import stage
 from ..diagnose.other_starts import OtherStarts, met, settled
 from ..diagnose.predictions import Seen
 from ..gradient.full import Full
@@ -28,7 +29,6 @@ from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.request import Request
 from ..sampler.baoa import BAOA
-from ..stages import stage
 from ..tune import network_rule as rule
 from ..tune.estimator import plain_batches, prepared
 from ..tune.from_network import (
@@ -113,7 +113,7 @@ def _followed(
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """What these starts come to predict, averaged, [start, m, k], and where they end."""
     predictions, seen, stretches = predictions_of(whole), [], rule.STRETCHES
-    there = lambda z: np.asarray(_predicted(predictions, whole, z))  # noqa: E731
+    there = lambda z: np.asarray(_predicted_of_others(predictions, whole, z))  # noqa: E731
     looks: list[bool] = []
 
     def known(z: Array) -> bool:  # twice, since one draw of a wide function may be among the run's
@@ -133,7 +133,7 @@ def _followed(
 
 
 @jax.jit
-def _predicted(
+def _predicted_of_others(
     found: Predictions, problem: Problem, zs: Float[Array, "chain d"]
 ) -> Float[Array, "chain m k"]:
     return jax.vmap(lambda z: found.at(problem.target, z))(zs)

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..device import sent
+from ..core.devices import sent
+from ..core.pytrees import Layout
 from ..draws.draws import Draws
 from ..draws.modes import Modes
 from ..draws.plan import Plan
@@ -17,7 +18,6 @@ from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
 from ..gaussian.modes import KnownModes
 from ..gradient.full import Full
-from ..layout import Layout
 from ..problem.cholesky import without_a_factor
 from ..problem.problem import Problem
 from .kept import Keep

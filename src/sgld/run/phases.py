@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..device import sent
+from ..core.devices import sent
 from ..diagnose.phase import noise_level, probe_cost, rows_for
 from ..draws.phase import Phase
 from ..gradient.full import Full

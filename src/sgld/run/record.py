@@ -19,8 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..core.devices import sent
+from ..core.pytrees import tell_apart
+from ..core.user_code import digest, trace, without_addresses
 from ..data.contract import fingerprint
-from ..device import sent
 from ..draws.codec import decode, encode_fields, from_text, to_text
 from ..draws.plan_file import must_be_given, not_the_same
 from ..draws.run_directory import RunDirectory
@@ -30,9 +32,7 @@ from ..gradient.estimate import Estimate
 from ..preconditioner.fixed import Scalar
 from ..problem.problem import Problem
 from ..problem.request import Request
-from ..release import tell_apart
 from ..schedule import as_schedule
-from ..traced import digest, trace, without_addresses
 from .kept import MOMENTS, Keep
 
 __all__ = [

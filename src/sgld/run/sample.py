@@ -13,7 +13,11 @@ from jax.sharding import Mesh
 from jaxtyping import Int
 
 from ..bridge.numpyro_model import opened
-from ..checks import check_interval
+from ..core.devices import as_mesh, check_chains, differing, in_step, is_first, together
+from ..core.files import reading
+from ..core.progress import SAMPLING, aside, stage, told
+from ..core.user_code import DRAWING, answering
+from ..core.validation import check_interval
 from ..draws.draws import Draws
 from ..draws.kept import saying_what_is_kept
 from ..draws.origin import Origin
@@ -22,15 +26,11 @@ from ..draws.run_directory import RunDirectory
 from ..draws.storage import check_kind, load
 from ..draws.stored import HELD, restore
 from ..errors import DataError, RunError, UsageError
-from ..files import reading
-from ..foreign import DRAWING, answering
-from ..mesh import as_mesh, check_chains, differing, in_step, is_first, together
 from ..posterior import Posterior
 from ..problem.prepare import check_always, check_batch, check_request, prepare
 from ..problem.problem import Problem
 from ..problem.request import Request
 from ..schedule import as_schedule
-from ..stages import SAMPLING, aside, stage, told
 from ..tune.injected import check_noise
 from ..tune.memory import check_asked
 from ..tune.plan import make_plan

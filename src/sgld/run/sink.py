@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..core.devices import differing, like, on_host, together
 from ..diagnose.exact import Trajectories
 from ..draws.phase import Phase
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
-from ..mesh import differing, like, on_host, together
 from ..probe.predictions import Kind
 from ..sampler.confined import State as Confined
 from ..sampler.hmc import State as Hamiltonian

@@ -19,8 +19,8 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..pytree import as_pytree
-from .checks import require
+from ..core.pytrees import as_pytree
+from ..core.validation import require
 from .hmc import HMC
 from .hmc import State as Hamiltonian
 

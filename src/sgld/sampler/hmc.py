@@ -22,10 +22,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ..core.pytrees import as_pytree
+from ..core.validation import require
 from ..gradient.estimate import Estimate
 from ..preconditioner.fixed import Scalar
-from ..pytree import as_pytree
-from .checks import require
 
 __all__ = ["HMC", "Proposal", "propose"]
 

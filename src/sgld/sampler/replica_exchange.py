@@ -28,10 +28,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..core.pytrees import as_pytree
+from ..core.validation import require
 from ..errors import UsageError
 from ..preconditioner.fixed import Scalar
-from ..pytree import as_pytree
-from .checks import require
 from .sgld import SGLD
 
 __all__ = ["ReplicaExchange"]

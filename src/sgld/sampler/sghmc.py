@@ -17,9 +17,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..core.pytrees import as_pytree
+from ..core.validation import require
 from ..preconditioner.fixed import Scalar
-from ..pytree import as_pytree
-from .checks import require
 
 __all__ = ["SGHMC"]
 

@@ -21,8 +21,8 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..core.pytrees import as_pytree
 from ..preconditioner.fixed import Scalar
-from ..pytree import as_pytree
 
 __all__ = ["SGLD"]
 

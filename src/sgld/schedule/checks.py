@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from ..device import sent
+from ..core.devices import sent
+from ..core.user_code import check_repeatable
+from ..core.validation import MAX_STEP
 from ..errors import UsageError
-from ..traced import check_repeatable
 from ..typing import Number
 from .decay import Constant
-from .values import MAX_STEP, Schedule, number
+from .values import Schedule, number
 
 __all__ = ["as_schedule", "check_values"]
 

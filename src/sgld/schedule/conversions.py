@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..pytree import as_pytree
+from ..core.pytrees import as_pytree
 from ..typing import Number
 from .checks import as_schedule
 from .cycles import CosineCycles

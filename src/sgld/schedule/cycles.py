@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..core.pytrees import as_pytree
+from ..core.validation import MAX_STEP
 from ..errors import UsageError
-from ..pytree import as_pytree
 from ..typing import Number
 from .decay import Constant
-from .values import MAX_STEP, Step, Value, is_traced, number, real
+from .values import Step, Value, is_traced, number, real
 
 __all__ = ["CosineCycles", "CycleTemperature", "cosine_cycles"]
 

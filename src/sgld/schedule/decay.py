@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 
-from ..device import known_now, sent
+from ..core.devices import known_now, sent
+from ..core.pytrees import as_pytree
 from ..errors import UsageError
-from ..pytree import as_pytree
 from ..typing import Number
 from .values import Step, Value, dtype_of, number, real
 

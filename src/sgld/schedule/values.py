@@ -14,12 +14,11 @@ from jaxtyping import Array, Float, Int
 
 from ..errors import UsageError
 
-__all__ = ["MAX_STEP", "Schedule", "Step", "Value", "dtype_of", "is_traced", "number", "real"]
+__all__ = ["Schedule", "Step", "Value", "dtype_of", "is_traced", "number", "real"]
 
 Schedule = Callable[[Any], Any]
 Step = Int[Array, "*steps"] | int
 Value = Float[Array, "*steps"]
-MAX_STEP = 2**31 - 1
 
 
 def is_traced(*numbers: Any) -> bool:

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from ..checks import check_tolerance, positive_number, unmasked, whole_number
+from ..core.validation import check_tolerance, positive_number, unmasked, whole_number
 from ..draws.draws import Draws
 from ..errors import DataError, UsageError, did_you_mean
 from ..models.prior import parse_prior

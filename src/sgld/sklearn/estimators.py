@@ -9,7 +9,7 @@ from jaxtyping import Float
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from ..checks import fraction, unmasked
+from ..core.validation import fraction, unmasked
 from ..errors import DataError, UsageError
 from .base import Estimator, joined
 from .model import Form, distinct

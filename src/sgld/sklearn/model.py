@@ -25,7 +25,7 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
-from ..device import sent
+from ..core.devices import sent
 from ..models.formula import PRIOR_SCALE
 from ..models.prior import Positive, normal
 from ..posterior import Labels, Posterior

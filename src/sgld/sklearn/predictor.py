@@ -16,7 +16,7 @@ from .model import Kind, Standard
 __all__ = ["Predictor"]
 
 PyTree = Any
-DRAWS = 4000  # that a prediction is averaged over, at most
+PREDICTIVE_DRAWS = 4000  # that a prediction is averaged over, at most
 CELLS = 4_000_000  # numbers held at once
 
 
@@ -40,7 +40,9 @@ class Predictor:
     def of(cls, kind: Kind, draws: Draws, standard: Standard | None) -> Predictor:
         """From at most DRAWS of the healthy chains' draws, evenly spaced."""
         weight = draws.weights.ravel()
-        at = np.unique(np.linspace(0, weight.size - 1, min(DRAWS, weight.size)).round().astype(int))
+        at = np.unique(
+            np.linspace(0, weight.size - 1, min(PREDICTIVE_DRAWS, weight.size)).round().astype(int)
+        )
 
         def flat(leaf: Any) -> np.ndarray:
             leaf = np.asarray(leaf)[draws.healthy]

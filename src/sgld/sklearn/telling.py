@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..stages import SAMPLING, told
+from ..core.progress import SAMPLING, told
 
 __all__ = ["told_of_fit"]
 

@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import solve_discrete_lyapunov
 
+from ..core.pytrees import tell_apart
 from ..gradient.estimate import Estimate
 from ..preconditioner.fixed import Scalar
-from ..release import tell_apart
 
 __all__ = [
     "Affine",

@@ -12,12 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from ..core.pytrees import Layout, tell_apart
 from ..data.contract import as_source
-from ..layout import Layout
 from ..posterior import Posterior
 from ..problem.problem import Problem
 from ..problem.target import Target
-from ..release import tell_apart
 from .needs import check_needs
 
 __all__ = ["GradientReport", "check_gradient"]

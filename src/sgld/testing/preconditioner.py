@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..layout import Layout
-from ..release import tell_apart
+from ..core.pytrees import Layout, tell_apart
 from .affine import double, name_of
 from .needs import check_needs
 

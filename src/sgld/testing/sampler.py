@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..core.pytrees import tell_apart
 from ..gradient.estimate import Estimate
 from ..preconditioner.fixed import Dense, Diagonal, Scalar
-from ..release import tell_apart
 from .affine import (
     affine,
     bound,

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..core.pytrees import tell_apart
 from ..errors import UsageError
-from ..release import tell_apart
 from ..schedule import check_values
 from .needs import check_needs
 

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..checks import check_seed, whole_number
+from ..core.pytrees import tell_apart
+from ..core.validation import check_seed, whole_number
 from ..data.contract import check_contract, in_batches, look, wrong_row
 from ..data.order import ORDERS
 from ..errors import SGLDError
-from ..release import tell_apart
 
 __all__ = ["SourceReport", "check_source"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from ..checks import check_seed, whole_number
+from ..core.validation import check_seed, whole_number
 from ..errors import UsageError
 
 __all__ = ["Batches"]

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from ..deadline import enough
+from ..core.progress import enough
+from ..core.work import Work
 from ..errors import RunError
-from ..pace import Work
 from ..tune import network_rule as rule
 from .dynamics import Motion, State, kinetic
 from .rows import Inputs

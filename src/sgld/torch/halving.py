@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.progress import stage, told
 from ..diagnose.halved import HALF, Change
 from ..draws.verdict import Verdict
 from ..errors import UsageError
-from ..stages import stage, told
 from .judging import half_the_step
 from .sample import few_threads
 
 __all__ = ["halved"]
 
-AHEAD = ("sampling", "verdict")
+HALVING_AHEAD = ("sampling", "verdict")
 
 
 def halved(first: Verdict, run: Any, progress: bool) -> Verdict:
@@ -28,7 +28,7 @@ def halved(first: Verdict, run: Any, progress: bool) -> Verdict:
             "step_halving needs a run of sgld.torch.sample that was made in this session; run it again."
         )
     chains, asked = run
-    with told(progress, AHEAD), few_threads(chains.motion.target, asked):
+    with told(progress, HALVING_AHEAD), few_threads(chains.motion.target, asked):
         change, failed = half_the_step(chains, asked)
         with stage("verdict"):
             return _verdict(first, change, failed)

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from ..deadline import Over
+from ..core.progress import Over
 from ..diagnose.other_rows import TOGETHER, OtherRows, others
 from ..gaussian.belonging import (
     BETWEEN_DRAWS,
@@ -32,7 +32,7 @@ def other_rows(target: Target, probe: Inputs, z: np.ndarray, gradients: int) -> 
     if probed > target.rows.num_data or not _is_own(target, probe, probed):
         return None
     rows = others(probed, target.rows.num_data, gradients)
-    return OtherRows.of(target.kind, partial(_predicted, target), z, rows)
+    return OtherRows.of(target.kind, partial(_predicted_again, target), z, rows)
 
 
 def _is_own(target: Target, probe: Inputs, probed: int) -> bool:
@@ -41,7 +41,7 @@ def _is_own(target: Target, probe: Inputs, probed: int) -> bool:
     return all(torch.equal(own[name], probe[name]) for name in names)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
-def _predicted(target: Target, z: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _predicted_again(target: Target, z: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """What draws predict at rows of these numbers, [chain, draw, m, k], in pieces of both."""
     scale, pieces = target.prior.scale, []
     for part in np.split(rows, range(TOGETHER, len(rows), TOGETHER)):

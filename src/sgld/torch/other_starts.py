@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from ..core.progress import stage
 from ..diagnose.other_starts import OtherStarts, settled
-from ..stages import stage
 from ..tune import network_rule as rule
 from .chains import Chains
 from .dynamics import Motion, Order, State

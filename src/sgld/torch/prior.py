@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from ..checks import is_number
+from ..core.validation import is_number
 from ..errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Prior", "prior_of"]
 
-Kind = Literal["normal", "learnt", "laplace", "student t"]
+PriorKind = Literal["normal", "learnt", "laplace", "student t"]
 LEAST = 1e-6  # of a curvature that is gone by
 
 
@@ -39,7 +39,7 @@ class Prior:
       degrees: nu, of "learnt" and "student t".
     """
 
-    kind: Kind
+    kind: PriorKind
     scale: torch.Tensor
     sizes: tuple[int, ...]
     degrees: float = math.inf
@@ -136,7 +136,7 @@ def prior_of(prior: Any, prior_sd: Any, prior_precision: Any, weights: Weights) 
                 f"prior_sd must be a number, or {{pattern: sd}}. Got {type(prior_sd).__name__}."
             )
         prior = normal_prior(prior_sd)
-    kinds: dict[type, Kind] = {
+    kinds: dict[type, PriorKind] = {
         NormalPrior: "normal", LearntPrior: "learnt", LaplacePrior: "laplace", StudentTPrior: "student t",
     }  # fmt: skip
     if type(prior) not in kinds:

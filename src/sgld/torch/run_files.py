@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..core.files import exists, reading
 from ..draws.run_directory import RunDirectory
 from ..draws.verdict import Verdict
 from ..errors import RunError, UsageError
-from ..files import exists, reading
 from .chains import Chains, Lengths, Record
 from .dynamics import Motion, Order, State
 from .rows import Inputs, Rows

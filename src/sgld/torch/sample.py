@@ -12,17 +12,22 @@ from typing import Any
 
 import torch
 
-from ..checks import check_interval, check_seed, check_tolerance, positive_number, whole_number
-from ..deadline import LEAST, deadline
+from ..core.files import reading
+from ..core.progress import LEAST, deadline, stage, told
+from ..core.user_code import DRAWING, answering
+from ..core.validation import (
+    check_interval,
+    check_seed,
+    check_tolerance,
+    positive_number,
+    whole_number,
+)
+from ..core.work import Work
 from ..diagnose.predictions import SMALLER
 from ..draws.kept import saying_what_is_kept
 from ..draws.run_directory import RunDirectory
 from ..errors import DataError, RunError, UsageError
-from ..files import reading
-from ..foreign import DRAWING, answering
-from ..pace import Work
 from ..probe.predictions import FEWEST_ROWS, MOST_NUMBERS, PROBE_ROWS
-from ..stages import stage, told
 from ..tune import network_rule as rule
 from . import network
 from .chains import MOST_KEPT, Chains, Record, lengths, num_directions

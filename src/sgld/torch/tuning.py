@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from ..core.work import Work
 from ..data.order import generator
-from ..pace import Work
 from ..probe.directions import FLOOR, ITERATIONS
 from ..tune import network_rule as rule
 from .dynamics import FRICTION, Motion, Order, State

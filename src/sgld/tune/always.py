@@ -19,7 +19,7 @@ from .levels import dense_levels, marginal_levels
 
 __all__ = ["rows_note", "rows_of", "standing_out"]
 
-MANY = 1000  # rows beyond which exact gradients are no matter of course
+MANY_ROWS = 1000  # rows beyond which exact gradients are no matter of course
 TOLD = 0.15  # of what is known of a parameter, from which rows are told of
 JUMP = 3.0  # sds that a row of a meter's batch may move one gradient by
 
@@ -61,7 +61,7 @@ def rows_note(
     these rows: 1 where nothing else tells of it.
     """
     N = problem.num_data
-    if isinstance(gradient, Full) and N > MANY:
+    if isinstance(gradient, Full) and N > MANY_ROWS:
         return (f"every step takes all {N:,} rows: batches that would cost less are too noisy.",)
     if always is None or not len(always):
         return ()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from ..core.pytrees import check_compiled
 from ..errors import UsageError
 from ..gaussian import noise
 from ..gaussian.dense import Laplace
@@ -18,7 +19,6 @@ from ..law.affine import AffineLaw, of_sampler
 from ..law.overdamped import Law, largest_step, off
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
-from ..pytree import check_compiled
 from ..sampler.sgld import SGLD
 
 __all__ = [

@@ -14,8 +14,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..core.devices import sent
 from ..data.order import generator
-from ..device import sent
 from ..draws.plan import Plan
 from ..errors import UsageError
 from ..gaussian.noise import TUNING

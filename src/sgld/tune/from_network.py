@@ -24,8 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..deadline import past
-from ..device import sent, stream_key
+from ..core.devices import agreed, sent, stream_key
+from ..core.progress import past, stage
+from ..core.work import Work
 from ..draws.plan import Plan
 from ..draws.setup import Setup
 from ..errors import UsageError
@@ -34,8 +35,6 @@ from ..gaussian.mode import FEW
 from ..gaussian.noise import TUNING
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
-from ..mesh import agreed
-from ..pace import Work
 from ..preconditioner.fixed import Diagonal
 from ..preconditioner.given import given
 from ..preconditioner.kronecker import Kronecker
@@ -48,7 +47,6 @@ from ..problem.rows import row_gradient
 from ..sampler.baoa import BAOA
 from ..sampler.sgld import SGLD
 from ..schedule import as_schedule
-from ..stages import stage
 from . import network_rule as rule
 from .estimator import no_step, plain_batches, prepared, sampler_of
 from .from_optimisers import optimised, starts_near

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..device import sent
+from ..core.devices import sent
 from ..errors import UsageError
 from ..preconditioner.kronecker import Kronecker, matrix_of
 from ..problem.problem import Problem

@@ -14,7 +14,7 @@ from .exact_price import DRAWS
 __all__ = ["with_lengths"]
 
 DEFAULT_DRAWS = 1000  # of each of four chains
-SHORT, LONG = 10**5, 10**8  # most steps of a chain that the library takes by itself
+SHORT_RUN, LONG = 10**5, 10**8  # most steps of a chain that the library takes by itself
 LEAST, MOST_ROW_STEPS = 2000, 2**26  # steps, and rows x steps, where an optimiser chose the starts
 MOST_DRAWS, FEWEST = 10**5, 50  # most draws, and those that max_steps leaves by less thinning
 FORGETS = 0.7  # share that a step forgets from which every step is a draw: for a variance .84 independent ones
@@ -31,7 +31,7 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
         )
     rate = _rate(plan, ask.tolerance)
     # where nothing is promised anyway, nobody waits for billions of steps
-    longest = SHORT if plan.known.hopeless or setup.starts is not None else LONG
+    longest = SHORT_RUN if plan.known.hopeless or setup.starts is not None else LONG
     if setup.starts is not None and setup.batch_size is not None:
         longest = max(LEAST, min(longest, MOST_ROW_STEPS // setup.batch_size))
     if plan.law is not None and not is_auto(ask.step_size) and ask.max_steps is None:

@@ -15,7 +15,7 @@ from ..problem.problem import Problem
 
 __all__ = ["Level", "Levels", "dense_levels", "marginal_levels", "no_noise"]
 
-MANY = 100  # parameters beyond which the largest eigenvalue is found alone
+MANY_PARAMETERS = 100  # parameters beyond which the largest eigenvalue is found alone
 
 
 class Level(NamedTuple):
@@ -81,7 +81,7 @@ def marginal_levels(
 def _largest(covariance: Float[np.ndarray, "d d"]) -> float:
     """The largest eigenvalue; by Lanczos' method where all of them take long."""
     d = len(covariance)
-    if d <= MANY or not covariance.any():
+    if d <= MANY_PARAMETERS or not covariance.any():
         return float(np.linalg.eigvalsh(covariance)[-1])
     from scipy.sparse.linalg import eigsh  # a third of a second: not for small models
 

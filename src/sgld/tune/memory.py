@@ -8,7 +8,7 @@ the verdict looks at it: of more than a thousand parameters at some at a time. M
 
 from __future__ import annotations
 
-from ..ceiling import check_memory
+from ..core.devices import check_memory
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 
@@ -17,7 +17,7 @@ __all__ = ["check_asked", "check_planned", "draws_bytes"]
 KEPT, KEPT_OF_MANY, MANY = 112, 40, 1000  # bytes of each number of a draw, and beyond so many
 CARRIED = 80.0  # of each number of a chain's position: starts, carry, what is sent of it
 LEAST_DRAWS = 20  # of a chain, whatever was left open
-CHAINS = 4
+FEWEST_CHAINS = 4
 
 
 def draws_bytes(num_chains: int, num_draws: int, width: int) -> int:
@@ -27,7 +27,7 @@ def draws_bytes(num_chains: int, num_draws: int, width: int) -> int:
 
 def check_asked(problem: Problem, ask: Request, kept: int | None = None) -> None:
     """UsageError where what was asked takes more memory than there is, whatever the plan will be."""
-    chains = CHAINS if is_auto(ask.num_chains) else ask.num_chains
+    chains = FEWEST_CHAINS if is_auto(ask.num_chains) else ask.num_chains
     draws = LEAST_DRAWS if is_auto(ask.num_draws) else ask.num_draws
     if ask.max_steps is not None:  # and so no more draws than that
         draws = min(draws, ask.max_steps)

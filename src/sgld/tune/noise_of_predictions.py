@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..device import sent
+from ..core.devices import sent
 from ..probe.predictions import Predictions, predictions_of
 from ..probe.probe import along
 from ..problem.problem import Problem
@@ -30,12 +30,12 @@ def heat_of_predictions(
 ) -> float:  # fmt: skip
     """T_f - 1 of BAOA's steps; `problem` holds the rows in the run's batches."""
     entries = sent(problem.source.chunk((seed, 2**31 - 5), 0, 2 * rule.PAIRS))
-    V = _noise(problem, predictions_of(problem), gradient, D, zs, entries)
+    V = _prediction_noise(problem, predictions_of(problem), gradient, D, zs, entries)
     return float(jnp.mean(V)) * delta / (2 * friction)
 
 
 @jax.jit
-def _noise(
+def _prediction_noise(
     problem: Problem, predictions: Predictions, gradient: Any, D: Any, zs: Array, entries: Array
 ) -> Float[Array, " chain"]:
     """V_f at every z, from the differences of pairs of batches."""

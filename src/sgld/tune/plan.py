@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..core.progress import stage
 from ..draws.plan import Plan
 from ..gaussian.dense import Laplace
 from ..gaussian.known import NEAR, NOT_CONVERGED, Known, find_out
@@ -23,7 +24,6 @@ from ..probe.labels import check_labels
 from ..problem.problem import Problem
 from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
-from ..stages import stage
 from ..typing import Schedule
 from .by_hand import by_hand
 from .exchange import check_exchange

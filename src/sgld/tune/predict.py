@@ -32,7 +32,7 @@ JUDGED = 6e-7  # of a number of a draw that is kept: ESS, R-hat, quantiles
 BASE = 380 * 2**20  # JAX, its compiled functions, the interpreter
 ROWS = 6  # times the rows: the user's, shuffled, on the device, pieces of them at work
 NOISE = 16  # of a normal
-STEPS, NUMBERS = 512, 2**16  # of a chain's normals that are drawn at once, at most
+STEPS, PREDICTED_NUMBERS = 512, 2**16  # of a chain's normals that are drawn at once, at most
 DENSE = 80  # of a number of a dense matrix
 AT_WORK = 32  # of a row whose gradient is taken, in each chain
 
@@ -78,7 +78,7 @@ def predicted_bytes(problem: Problem, setup: Setup, kept: int | None = None) -> 
     draws = draws_bytes(chains, setup.num_draws, d if kept is None else kept)
     batch = N if isinstance(setup.gradient, Full) else setup.batch_size or 0
     table = 4 * N * d if isinstance(setup.gradient, SAGA) and setup.gradient.features is None else 0
-    noise = NOISE * max(d, min(STEPS * d, NUMBERS))
+    noise = NOISE * max(d, min(STEPS * d, PREDICTED_NUMBERS))
     each = noise + AT_WORK * (batch + d) + table
     dense = DENSE * d**2 if type(setup.preconditioner).__name__ == "Dense" else 0
     return BASE + ROWS * rows + draws + chains * each + dense

@@ -25,7 +25,7 @@ __all__ = ["FETCHED", "Choice", "Together", "corrected_step", "priced_choice", "
 FETCHED = 5e-10  # seconds of a number of a row that is taken out of the table
 # that take gradients of a large table together: a step of each at 20,000 x 1,000 takes 3.4 ms of 4, 1.3 of 16,
 # 1.1 of 32, .7 of 64; of a posterior that is nearly Gaussian, as each of so many goes a short way
-CHAINS, NEAR = 64, 0.3
+SHARED_CHAINS, NEAR = 64, 0.3
 
 STEP_OVERHEAD = 32  # rows whose gradients cost as much as a step's fixed part
 # largest step under noise correction, in units of the posterior; .15: 1.75 times the steps
@@ -79,9 +79,9 @@ def together(problem: Problem, ask: Request, nu: float, bias: float) -> Together
     lengths = (ask.num_chains, ask.num_draws, ask.burn_in, ask.thin)
     many = all(map(is_auto, lengths)) and ask.max_steps is None and ask.max_seconds is None
     many = many and type(sampler_of(ask)) is SGLD and nu < NEAR
-    chains = CHAINS if many else ask.chains()
+    chains = SHARED_CHAINS if many else ask.chains()
     own, fetched = row_price(problem), FETCHED * problem.source.row_width
-    return Together(CHAINS if many else 0, (own + fetched / chains) / (own + fetched), step)
+    return Together(SHARED_CHAINS if many else 0, (own + fetched / chains) / (own + fetched), step)
 
 
 def priced_choice(

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..device import stream_key
+from ..core.devices import stream_key
 from ..gaussian.noise import TUNING
 from ..preconditioner.fixed import Diagonal
 from ..problem.problem import Problem

@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..columns import columns as in_columns
+from ..core.pytrees import Layout
+from ..core.text import columns as in_columns
 from ..data.memory import InMemory
 from ..draws.plan import in_bytes, in_count, in_seconds
 from ..errors import UsageError
 from ..gaussian.center import DRAWS
-from ..layout import Layout
 from ..posterior import Posterior
 from ..problem.operations import priced, row_price
 from ..problem.problem import Problem

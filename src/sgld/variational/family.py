@@ -24,10 +24,9 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
+from ..core.pytrees import Layout, as_pytree
 from ..errors import UsageError, need
-from ..layout import Layout
 from ..problem.problem import Problem
-from ..pytree import as_pytree
 
 __all__ = [
     "Family",

@@ -20,15 +20,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from ..checks import positive_number, whole_number
+from ..core.progress import stage, told
+from ..core.validation import positive_number, whole_number
+from ..core.work import Work
 from ..errors import RunError, UsageError, did_you_mean
 from ..gaussian.dense import Laplace
 from ..gaussian.mode import NEWTON_LIMIT, dense_pays, gaussian_at_mode
-from ..pace import Work
 from ..posterior import Posterior
 from ..problem.prepare import prepare
 from ..problem.problem import Problem
-from ..stages import stage, told
 from ..typing import KLWeights, Optimizer, VariationalFamily
 from .family import FullRank, MeanField, Reparameterised, relaxed
 from .objective import KL_WEIGHTS, block_objective, elbo_values, kl_weight

@@ -20,7 +20,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from ..checks import fraction, positive, whole_number
+from ..core.validation import fraction, positive, whole_number
 from ..data.source import Batch
 from ..errors import UsageError, need
 from ..posterior import Posterior
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 KL_WEIGHTS: tuple[KLWeights, ...] = get_args(KLWeights)
-STREAM = 9  # of the seed: draws at which the ELBO is measured
+ELBO_STREAM = 9  # of the seed: draws at which the ELBO is measured
 
 PyTree = Any
 
@@ -122,7 +122,7 @@ def elbo_values(
     seed: int,
 ) -> Elbo:
     """log p(data, z) - log q(z) at `num_samples` draws of q, on all rows."""
-    key = jax.random.fold_in(jax.random.key(seed), STREAM)
+    key = jax.random.fold_in(jax.random.key(seed), ELBO_STREAM)
     joint, log_q = _values(problem, family, params, key, num_samples=num_samples)
     values = np.asarray(joint, np.float64) - np.asarray(log_q, np.float64)
     se = values.std(ddof=1) / np.sqrt(num_samples) if num_samples > 1 else np.nan

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..checks import check_seed, whole_number
+from ..core.validation import check_seed, whole_number
 from ..diagnose import stein
 from ..diagnose.rule import MAX_EXCESS, MAX_MEAN_ERROR, MIN_R2
 from ..draws.draws import Draws
@@ -27,8 +27,11 @@ __all__ = ["Variational", "judge"]
 
 MOMENT_DRAWS = 20_000  # for moments that have no closed form: 1% of an sd, .5% of the sd
 METER_CHAINS, METER_DRAWS = 4, 64  # draws at which full gradients are taken
-STREAM = 8  # of the seed: draws of q
-BLOCK, NUMBERS = 1024, 1 << 22  # draws, and numbers, that one call of the compiled function gives
+DRAWS_STREAM = 8  # of the seed: draws of q
+DRAWS_BLOCK, NUMBERS = (
+    1024,
+    1 << 22,
+)  # draws, and numbers, that one call of the compiled function gives
 
 PyTree = Any
 
@@ -128,8 +131,8 @@ def draw_many(
     """Draws of q in free coordinates."""
     check_seed(seed)
     d, total = problem.dimension, shape[0] * shape[1]
-    key = jax.random.fold_in(jax.random.key(seed), STREAM)
-    block = int(np.clip(NUMBERS // d, 1, BLOCK))
+    key = jax.random.fold_in(jax.random.key(seed), DRAWS_STREAM)
+    block = int(np.clip(NUMBERS // d, 1, DRAWS_BLOCK))
     parts = [
         np.asarray(_draw(problem, family, params, key, jnp.int32(first), block=block))
         for first in range(0, total, block)

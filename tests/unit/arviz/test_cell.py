@@ -6,8 +6,7 @@ import types
 
 import pytest
 
-from sgld.cell import in_a_notebook
-from sgld.stages import stage, told
+from sgld.core.progress import in_a_notebook, stage, told
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def shown(monkeypatch):
     monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
     monkeypatch.setitem(sys.modules, "IPython", notebook)
     monkeypatch.setitem(sys.modules, "IPython.display", types.SimpleNamespace(display=display))
-    monkeypatch.setattr("sgld.cell.Cell.every", 0.02)
+    monkeypatch.setattr("sgld.core.progress.Cell.every", 0.02)
     assert in_a_notebook()
     return displays
 
@@ -58,7 +57,7 @@ def test_a_run_that_fails_says_where(shown):
 
 
 def test_a_call_that_is_over_at_once_leaves_nothing(shown, monkeypatch):
-    monkeypatch.setattr("sgld.cell.Cell.every", 5.0)
+    monkeypatch.setattr("sgld.core.progress.Cell.every", 5.0)
     with told(True), stage("data"):
         pass
     assert shown == []

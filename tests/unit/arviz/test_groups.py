@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import sgld
-from sgld import stages
+from sgld.core import progress
 from sgld.draws.origin import Origin
 from sgld.errors import MissingExtra, RunError, SGLDWarning, UsageError
 from sgld.models.family import FAMILIES
@@ -324,9 +324,9 @@ def test_inferencedata_is_made_of_the_same_groups(rng, monkeypatch):
 
 def test_a_terminal_sees_what_is_computed(table, monkeypatch, capsys):
     seen = []
-    inner = stages._Stages.enter
+    inner = progress._Stages.enter
     monkeypatch.setattr(
-        stages._Stages, "enter", lambda self, *given: seen.append(given[0]) or inner(self, *given)
+        progress._Stages, "enter", lambda self, *given: seen.append(given[0]) or inner(self, *given)
     )
     draws = made_up(FormulaModel.build(table, OUTCOMES["gaussian"], "gaussian"))
     draws.to_arviz(max_bytes=10**4)

@@ -93,7 +93,9 @@ def test_two_looks_in_a_row_that_find_nothing_new_end_it_and_not_one(monkeypatch
     monkeypatch.setattr(starts, "tuned", tuned)
     monkeypatch.setattr(starts, "moved", lambda *given: moves.append(1) or given[5])
     monkeypatch.setattr(starts, "predictions_of", lambda whole: None)
-    monkeypatch.setattr(starts, "_predicted", lambda _, __, z: run.predicted[0, :1] + 12 * z[0, 0])
+    monkeypatch.setattr(
+        starts, "_predicted_of_others", lambda _, __, z: run.predicted[0, :1] + 12 * z[0, 0]
+    )
     starts._followed(None, None, None, None, np.zeros((1, 1)), 1.0, run, False)
     assert len(moves) == rule.STRETCHES * followed
     assert seen == (looks if followed else looks[: looks.index(0) + 2])

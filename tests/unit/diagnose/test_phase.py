@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld import pace
+from sgld.core import work
+from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.diagnose import phase
 from sgld.diagnose.phase import noise_level, rows_for
 from sgld.draws.phase import Phase
-from sgld.layout import Layout
 from sgld.problem.problem import Problem
 from sgld.problem.target import Target
 from sgld.run import chunk, phases
@@ -180,7 +180,7 @@ def test_every_sampler_and_preconditioner_is_recorded_per_chain(sampler, D, monk
     np.testing.assert_allclose(phase.step_size[phase.step <= 500], 0.1, rtol=1e-6)
     assert phase.alpha[0].max() > 10 * phase.alpha[-1].max()
     assert "phase: " in str(draws.summary())
-    monkeypatch.setattr(pace, "SECONDS", 1e-9)  # chunks of one block
+    monkeypatch.setattr(work, "SECONDS", 1e-9)  # chunks of one block
     again = sgld.sample(POSTERIOR, X, jnp.ones(2), **settings).phase
     np.testing.assert_array_equal(again.level, phase.level)
 

@@ -12,8 +12,8 @@ from numpyro.distributions import constraints
 from on_disk_rows import MODEL, X, Y
 
 import sgld
+from sgld.core.files import read_json, write_json
 from sgld.errors import DataError, RunError, UsageError
-from sgld.files import read_json, write_json
 from sgld.problem import spread, sums
 from sgld.problem.prepare import prepare
 

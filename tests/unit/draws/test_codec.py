@@ -100,7 +100,7 @@ def test_a_class_of_the_same_name_is_not_taken_for_that_of_the_library():
 @pytest.mark.parametrize(
     "name",
     [
-        "subprocess.Popen", "Popen", "sgld.files.remove", "sgld.draws.run_directory.RunDirectory",
+        "subprocess.Popen", "Popen", "sgld.core.files.remove", "sgld.draws.run_directory.RunDirectory",
         "RunDirectory", "elsewhere.BAOA", "sgld.sampler.baoa:BAOA", "sgld.sampler.baoa.State", "",
     ],
 )  # fmt: skip

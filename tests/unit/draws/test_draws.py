@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.files import read_arrays
 from sgld.draws import weighted
 from sgld.draws.verdict import Verdict
 from sgld.errors import RunError, UsageError
-from sgld.files import read_arrays
 
 
 def draws_of(position, weights=None, **fields):

@@ -174,7 +174,7 @@ def spoken(path):
 
 
 # live.py is what `sgld watch` shows, remedies.py the dictionary, the gallery has a page and one command of its own
-ITS_OWN = ("cli/", "report/live.py", "draws/remedies.py", "gallery/", "report/style.py", "notebook/style.py",
+ITS_OWN = ("interfaces/cli/", "report/live.py", "draws/remedies.py", "gallery/", "report/style.py", "notebook/style.py",
            "report/page.py", "report/live_page.py", "cell.py")  # fmt: skip
 WORDS = re.compile(
     r"(?<![\w-])--[a-z]|\bsgld (?:fit|resume|predict|update|summary|reference|halve|report)\b"

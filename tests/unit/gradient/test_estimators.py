@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.errors import UsageError
-from sgld.layout import Layout
 from sgld.problem import sums
 from sgld.problem.problem import Problem
 from sgld.problem.target import Target

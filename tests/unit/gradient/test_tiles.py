@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.gradient.estimate import Estimate
-from sgld.layout import Layout
 from sgld.problem import tiles
 from sgld.problem.problem import Problem
 from sgld.problem.target import Target

@@ -176,7 +176,7 @@ def test_what_many_rows_teach_is_learnt_from_some(tmp_path, monkeypatch):
 @pytest.mark.parametrize("place", ["begin", "middle", "end"])
 def test_appended_rows_are_laid_among_the_others_as_if_all_were_read(tmp_path, monkeypatch, place):
     """Bit for bit the files of the whole table, whatever memory holds at once."""
-    monkeypatch.setattr("sgld.disk.merged.HELD", {"begin": 9000, "middle": 50_000, "end": 2**26}[place])  # fmt: skip
+    monkeypatch.setattr("sgld.disk.merged.MERGED_HELD", {"begin": 9000, "middle": 50_000, "end": 2**26}[place])  # fmt: skip
     old, new = laid(tmp_path / "old", made()), laid(tmp_path / "new", made(400, 1), 1)
     formula = "y ~ x + town"
     first = Streamed([TableSource.of(old)], formula, "gaussian", NOTHING, 3)

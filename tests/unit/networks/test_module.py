@@ -9,8 +9,8 @@ import pytest
 
 import sgld
 from sgld import module as module_of
+from sgld.core.pytrees import Layout, leaf_names
 from sgld.errors import UsageError
-from sgld.layout import Layout, leaf_names
 from sgld.module import Held, refuse_statistics
 from sgld.networks import Network, as_module, normal_prior, restore
 from sgld.problem.prepare import prepare

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.pytrees import leaf_names
 from sgld.draws.run_directory import RunDirectory
 from sgld.errors import RunError, UsageError
-from sgld.layout import leaf_names
 from sgld.module import seal
 from sgld.networks import as_module, normal_prior, part, restore
 from sgld.run.record import check_unchanged
@@ -49,7 +49,7 @@ def test_the_leaves_that_are_sampled(where, names):
     assert float(found(row)) == float(net()(row))
     moved = jax.tree.map(lambda leaf: leaf + 1, found)
     for name, old, new in zip(
-        sgld.layout.leaf_names(sgld.module.seal(net())),
+        sgld.core.pytrees.leaf_names(sgld.module.seal(net())),
         jax.tree.leaves(sgld.module.seal(net())),
         jax.tree.leaves(sgld.module.seal(as_module(moved))),
         strict=True,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.pytrees import Layout
 from sgld.errors import UsageError
-from sgld.layout import Layout
 
 MATRIX = np.array([[4.0, 2.0, 0.0], [2.0, 3.0, 1.0], [0.0, 1.0, 2.0]])
 LAYOUT = Layout.of({"a": jnp.zeros(()), "b": jnp.zeros(2)})

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.pytrees import Layout
 from sgld.errors import UsageError
-from sgld.layout import Layout
 from sgld.preconditioner.given import given
 
 RNG = np.random.default_rng(0)

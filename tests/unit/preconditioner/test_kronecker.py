@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.pytrees import Layout
 from sgld.errors import UsageError
-from sgld.layout import Layout
 from sgld.testing import check_preconditioner
 
 RNG = np.random.default_rng(0)

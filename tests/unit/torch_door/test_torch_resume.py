@@ -6,8 +6,8 @@ from contextlib import nullcontext
 
 import pytest
 
+from sgld.core.files import read_arrays, write_arrays
 from sgld.errors import RunError, SGLDWarning
-from sgld.files import read_arrays, write_arrays
 
 torch = pytest.importorskip("torch")
 
@@ -99,7 +99,7 @@ def test_lengths_left_open_end_where_they_would_have(tmp_path, monkeypatch, quic
     with monkeypatch.context() as patch:
         patch.setattr(Files, "save", saves)
         patch.setattr(Files, "finish", finishes)
-        patch.setattr("sgld.pace.SECONDS", 0.0)  # pieces of one step
+        patch.setattr("sgld.core.work.SECONDS", 0.0)  # pieces of one step
         same(made(tmp_path / "run"), whole)
     assert len(copies) == len(moments) + 1
     for name in copies:
@@ -109,7 +109,7 @@ def test_lengths_left_open_end_where_they_would_have(tmp_path, monkeypatch, quic
 def killed_in(call, monkeypatch, at):
     """Of what is renamed and removed in the call, the `at`-th is not any more; whether it came to that."""
     import sgld.draws.run_directory as directory
-    from sgld import files
+    from sgld.core import files
 
     left = [at]
 

@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 from torch_parts import F, linear, squares  # noqa: E402
 
 import sgld.torch as st  # noqa: E402
-from sgld import stages  # noqa: E402
+from sgld.core import progress  # noqa: E402
 from sgld.torch import chains as torch_chains  # noqa: E402
 from sgld.torch.dynamics import Order, State, baoa, kinetic  # noqa: E402
 from sgld.torch.likelihood import checked  # noqa: E402
@@ -306,9 +306,9 @@ def test_half_the_step_confirms_or_refutes():
 
 
 def test_half_the_step_is_told_and_says_what_it_found(capsys, monkeypatch):
-    monkeypatch.setattr("sgld.stages._Lines.every", 0.05)
-    said, write = threading.Event(), stages._Lines.write
-    monkeypatch.setattr(stages._Lines, "write", lambda self, text: ("sampling" in text and said.set(), write(self, text)))  # fmt: skip
+    monkeypatch.setattr("sgld.core.progress._Lines.every", 0.05)
+    said, write = threading.Event(), progress._Lines.write
+    monkeypatch.setattr(progress._Lines, "write", lambda self, text: ("sampling" in text and said.set(), write(self, text)))  # fmt: skip
     model, data, *_ = linear(100)
     short = st.sample(
         model, squares, data, prior_sd=1.0, step_size=0.1, num_draws=10, thin=4, burn_in=5, progress=False,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.pytrees import Layout
 from sgld.diagnose.exact import Trajectories
 from sgld.draws.plan import Plan
 from sgld.draws.setup import Setup
@@ -18,7 +19,6 @@ from sgld.gaussian.beyond import Beyond
 from sgld.gaussian.dense import Laplace
 from sgld.gaussian.known import Known, find_out
 from sgld.gaussian.modes import KnownModes
-from sgld.layout import Layout
 from sgld.metropolis.ensemble import CHAINS, LONGEST, _leapfrogs, warmed_up
 from sgld.problem.operations import Price
 from sgld.problem.prepare import prepare
@@ -74,7 +74,7 @@ def test_chains_stay_where_there_is_density_while_they_adapt():
 
 
 def test_a_warm_up_depends_on_its_seed_alone_not_on_the_pieces(warm, monkeypatch):
-    monkeypatch.setattr("sgld.pace.SECONDS", 1e-9)  # one trajectory at a time
+    monkeypatch.setattr("sgld.core.work.SECONDS", 1e-9)  # one trajectory at a time
     again = warmed_up(GAUSSIAN, sgld.Full(), starts(CHAINS, 3.0), np.eye(3), 0)
     for one, other in zip(warm, again, strict=True):
         np.testing.assert_array_equal(one, other)

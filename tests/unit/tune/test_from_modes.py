@@ -308,17 +308,19 @@ def test_a_mass_is_told_to_the_first_digit_of_its_error(mass, se, said):
 
 def test_a_mass_that_is_not_known_is_named_with_its_error():
     told = modes([0.3, 0.7], spread(0.03), np.repeat([0, 1], 4))
-    said = several._uncertain(told, strata([0.3, 0.7], spread(0.03)))
+    said = several._uncertain_masses(told, strata([0.3, 0.7], spread(0.03)))
     assert said is not None and said.startswith("the mass of mode 1 is 0.3 +- 0.03")
-    assert several._uncertain(told, strata([0.3, 0.7], spread(0.005))) is None
+    assert several._uncertain_masses(told, strata([0.3, 0.7], spread(0.005))) is None
 
 
 def test_a_small_mass_far_away_must_be_known_the_better():
     """.002 +- .001 at 300 sds: an sd of 13 that may be 9 or 16."""
     told = modes([0.998, 0.002], spread(0.001), np.repeat([0, 1], 4))
-    said = several._uncertain(told, strata([0.998, 0.002], spread(0.001), (0.0, 300.0)))
+    said = several._uncertain_masses(told, strata([0.998, 0.002], spread(0.001), (0.0, 300.0)))
     assert said.startswith("the mass of mode 2 is 0.002 +- 0.001, so that an sd is known within")
-    assert several._uncertain(told, strata([0.998, 0.002], spread(0.001), (0.0, 3.0))) is None
+    assert (
+        several._uncertain_masses(told, strata([0.998, 0.002], spread(0.001), (0.0, 3.0))) is None
+    )
 
 
 @pytest.mark.parametrize(

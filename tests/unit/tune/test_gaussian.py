@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.pytrees import Layout
 from sgld.gaussian.dense import laplace_at
-from sgld.layout import Layout
 from sgld.problem.problem import Problem
 from sgld.problem.target import Target
 

@@ -9,6 +9,7 @@ import pytest
 from jax.tree_util import Partial
 
 import sgld
+from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.gaussian import lowrank
 from sgld.gaussian.center import departure
@@ -16,7 +17,6 @@ from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.known import Known
 from sgld.gaussian.lowrank import LowRankLaplace, lowrank_laplace, lowrank_mode
 from sgld.gaussian.row_noise import row_noise
-from sgld.layout import Layout
 from sgld.problem.problem import Problem, Target
 from sgld.problem.request import Request
 from sgld.tune.from_gaussian import from_lowrank

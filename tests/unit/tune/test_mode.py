@@ -7,6 +7,7 @@ import pytest
 import scipy.optimize
 
 import sgld
+from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.data.order import ORDERS
 from sgld.draws.plan import Plan
@@ -16,7 +17,6 @@ from sgld.gaussian.center import departure
 from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.known import NOT_CONVERGED, Known
 from sgld.gradient.full import Full
-from sgld.layout import Layout
 from sgld.problem.problem import Problem
 from sgld.problem.target import Target
 from sgld.sampler.hmc import HMC

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.gaussian import noise
 from sgld.gaussian.dense import laplace_at
-from sgld.layout import Layout
 from sgld.problem.problem import Problem
 from sgld.problem.target import Target
 

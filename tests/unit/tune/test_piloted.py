@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.gaussian import known, mode
 from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.known import Known
 from sgld.gaussian.mode import newton_mode
-from sgld.layout import Layout
 from sgld.metropolis.matched import matched_step
 from sgld.problem.problem import Problem
 from sgld.problem.request import Request

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.core.pytrees import Layout
 from sgld.data.always import AlwaysIn
 from sgld.data.memory import InMemory
 from sgld.diagnose import assess
@@ -14,7 +15,6 @@ from sgld.errors import UsageError
 from sgld.gaussian import row_noise as of_rows
 from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.row_noise import row_noise
-from sgld.layout import Layout
 from sgld.problem import rows as rows_of_a_problem
 from sgld.problem.problem import Problem
 from sgld.problem.request import Request
@@ -165,7 +165,7 @@ def test_where_all_rows_matter_every_step_takes_them():
 def test_levels_in_many_dimensions_are_the_same_eigenvalues(monkeypatch, heavy):
     _, laplace, survey = heavy
     one = [level.variance for level in dense_levels(survey.centred, laplace.factor, 1.0)]
-    monkeypatch.setattr("sgld.tune.levels.MANY", 1)
+    monkeypatch.setattr("sgld.tune.levels.MANY_PARAMETERS", 1)
     two = [level.variance for level in dense_levels(survey.centred, laplace.factor, 1.0)]
     np.testing.assert_allclose(one, two, rtol=1e-6)
     assert one == sorted(one, reverse=True) and one[0] > 20 * one[-1]

@@ -124,7 +124,7 @@ def test_many_chains_are_taken_of_what_is_left_open_and_nearly_gaussian():
     def chains(nu=0.1, **given):
         return price.together(PROBLEM, request(**given), nu, 0.025).chains
 
-    assert chains() == chains(sampler=sgld.SGLD(None)) == price.CHAINS
+    assert chains() == chains(sampler=sgld.SGLD(None)) == price.SHARED_CHAINS
     assert chains(nu=0.3) == chains(sampler=sgld.BAOA()) == 0
     for name in ("num_chains", "num_draws", "burn_in", "thin", "max_steps", "max_seconds"):
         assert chains(**{name: 10}) == 0, name

@@ -12,7 +12,7 @@ from numpyro.distributions import constraints
 from regression_in_closed_form import REGRESSION, START, UsageError, columns, exact, run
 
 import sgld
-from sgld import pace, stages
+from sgld.core import progress, work
 from sgld.variational import Reparameterised, fit, reparameterised_gradient, scale_mixture_prior
 
 
@@ -64,7 +64,7 @@ def test_no_bit_depends_on_the_calls(monkeypatch):
     x, y = columns()
     how = dict(batch_size=25, num_steps=300)
     one = run(REGRESSION, (x, y), START, **how)
-    monkeypatch.setattr(pace, "SECONDS", 1e-9)  # every call as short as may be
+    monkeypatch.setattr(work, "SECONDS", 1e-9)  # every call as short as may be
     two = run(REGRESSION, (x, y), START, **how)
     np.testing.assert_array_equal(one.elbo_trace, two.elbo_trace)
     np.testing.assert_array_equal(one.mean, two.mean)
@@ -75,7 +75,7 @@ def test_no_bit_depends_on_the_calls(monkeypatch):
 def test_the_bar_says_what_it_does(monkeypatch, capsys):
     x, y = columns()
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setattr(stages._Line, "every", 0.001)
+    monkeypatch.setattr(progress._Line, "every", 0.001)
     sgld.bayes_by_backprop(REGRESSION, (x, y), START, num_steps=20)
     said = capsys.readouterr().err
     assert "optimising" in said and "20 steps" in said and "sampling" not in said

@@ -1,4 +1,15 @@
-"""Devices that share a run: a mesh with the axes "chain" and "data", on JAX's own runtime.
+"""From the host to the device without a compiled function, and compiling beside other work.
+
+Every `jnp` call outside compiled code is a function that JAX traces, compiles and keeps for each
+new shape: 10 to 20 ms of a first call each, `jnp.asarray` of a NumPy array not excepted. What
+only moves numbers is therefore sent, and what comes in twos and threes is one compiled function.
+
+What the machine can give, and refusals before more than that is asked for.
+
+Memory is predicted from shapes before any is taken. A prediction counts what is held at once, and
+refuses what is beyond what is free: close to that, the operating system may still end a run.
+
+Devices that share a run: a mesh with the axes "chain" and "data", on JAX's own runtime.
 
 Compiled code is written for one device and partitioned by XLA: arrays say how they lie, [chain, ...]
 over the axis "chain", rows over the axis "data", and the collectives follow. Nothing here moves a
@@ -8,19 +19,23 @@ clock decides is decided by the first (`agreed`), and the host reads what lies e
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
-from .errors import DataError, RunError, SGLDError, UsageError
+from ..errors import DataError, RunError, SGLDError, UsageError, first_line
 
 __all__ = [
     "CHAIN",
@@ -29,15 +44,174 @@ __all__ = [
     "agreed",
     "as_mesh",
     "check_chains",
+    "check_device",
+    "check_memory",
+    "compiling",
     "differing",
+    "free_memory",
+    "gib",
     "in_step",
     "is_first",
+    "known_now",
     "like",
     "on_host",
     "said_by_all",
+    "sent",
+    "sent_rows",
     "spans_processes",
+    "stream_key",
     "together",
 ]
+
+
+ALIGNED = 64  # bytes, to which XLA has its arrays begin
+
+
+def check_device() -> None:
+    """UsageError where JAX finds none of the platforms that it was told to use."""
+    try:
+        jax.devices()
+    except (
+        Exception
+    ) as error:  # RuntimeError of one that fails, AssertionError of one that is unknown
+        asked = getattr(jax.config, "jax_platforms", None)  # of the state, which has no stub
+        raise UsageError(
+            f"JAX finds no device where JAX_PLATFORMS = {asked} asks for one ({first_line(error)}); leave it "
+            "unset, or install the version of JAX for that device."
+        ) from error
+
+
+@contextlib.contextmanager
+def compiling(function: Any, *arguments: Any, **named: Any) -> Iterator[None]:
+    """Compile a jitted function for a call with these arguments, while what is inside is done.
+
+    XLA lets go of the interpreter while it compiles. The call that comes later finds the function
+    compiled; nothing is donated, and what goes wrong here goes wrong there, where it is answered.
+    """
+    double = jax.config.read("jax_enable_x64")  # which a thread does not inherit
+
+    def compile_() -> None:
+        with contextlib.suppress(Exception), jax.enable_x64(double):
+            function.lower(*arguments, **named).compile()
+
+    thread = threading.Thread(target=compile_, name="sgld-compiling")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def sent(values: Any, dtype: Any = None, *, owned: bool = False) -> Array:
+    """A copy of `values` on the device; `owned`: of an array that nobody else writes to."""
+    # a copy, because on a CPU the device's array would be the host's own memory
+    try:
+        return jax.device_put(np.asarray(values, dtype) if owned else np.array(values, dtype))
+    except (RuntimeError, AssertionError):
+        check_device()  # says so, where that is what is wrong
+        raise
+
+
+def sent_rows(values: Any, rows: Int[np.ndarray, " m"]) -> Array:
+    """values[rows] on the device, copied once: a CPU takes memory that is aligned as it lies."""
+    values = np.asarray(values)
+    shape, size = (len(rows), *values.shape[1:]), values[:1].nbytes * len(rows)
+    memory = np.empty(size + ALIGNED, np.uint8)
+    begin = -memory.ctypes.data % ALIGNED
+    taken = memory[begin : begin + size].view(values.dtype).reshape(shape)
+    np.take(values, rows, axis=0, out=taken, mode="clip")  # which copies straight into `out`
+    return sent(taken, owned=True)
+
+
+def known_now(*values: Any) -> bool:
+    """Whether these are numbers already, not the placeholders of a function that is being compiled."""
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
+
+
+def stream_key(seed: int, stream: int) -> Array:
+    """fold_in(key(seed), stream), as one compiled function."""
+    return _folded(np.uint32(seed), np.uint32(stream))
+
+
+@partial(jax.jit, inline=True)
+def _folded(seed: Any, stream: Any) -> Array:
+    return jax.random.fold_in(jax.random.key(seed), stream)
+
+
+# -- ceiling -------------------------------------------------------------------------------
+
+
+GROUPS = Path("/sys/fs/cgroup")
+LIMITS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))  # fmt: skip
+
+
+def free_memory() -> float:
+    """Bytes that this process may still take; infinity where the platform does not say."""
+    return min(_of_the_machine(), _of_the_group(), _of_the_process())
+
+
+def check_memory(needed: float, what: str, remedy: str) -> None:
+    """UsageError where `what` would take more bytes than there are.
+
+    Args:
+      needed: bytes, predicted.
+      what: takes them; the sentence begins with it.
+      remedy: what to do about it; ends the sentence.
+
+    Example:
+      >>> from sgld.core.devices import check_memory
+      >>> check_memory(2.0**20, "1,000 draws", "ask for fewer")
+    """
+    free = free_memory()
+    if needed > free:
+        raise UsageError(
+            f"{what} would take {gib(needed)} of memory, and {gib(free)} are free; {remedy}."
+        )
+
+
+def gib(size: float) -> str:
+    """Bytes in words."""
+    if size < 2**26:
+        return f"{size / 2**20:,.3g} MiB"
+    return f"{size / 2**30:,.3g} GiB" if size < 2**50 else f"{size / 2**30:.1e} GiB"
+
+
+def _of_the_machine() -> float:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024.0 * int(line.split()[1])
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        import os
+
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return float("inf")
+
+
+def _of_the_group() -> float:
+    """Of a container."""
+    for limit, used in LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # no such group, or "max"
+            return float(int((GROUPS / limit).read_text()) - int((GROUPS / used).read_text()))
+    return float("inf")
+
+
+def _of_the_process() -> float:
+    """Under `ulimit -v`."""
+    try:
+        import resource
+
+        most, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if most == resource.RLIM_INFINITY:
+            return float("inf")
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        return float(most - pages * resource.getpagesize())
+    except (ImportError, OSError, ValueError, IndexError):
+        return float("inf")
+
+
+# -- mesh ----------------------------------------------------------------------------------
+
 
 CHAIN, DATA = "chain", "data"
 MADE_BY = 'make it with jax.make_mesh((c, d), ("chain", "data"))'

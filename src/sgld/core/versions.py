@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .errors import MissingExtra, SGLDWarning, version_numbers
+from ..errors import MissingExtra, SGLDWarning, version_numbers
 
 if TYPE_CHECKING:
     from arviz_stats.utils import ELPDData

@@ -15,7 +15,7 @@ def columns(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list
       left: columns whose cells stand at the left; the others, numbers, stand at the right.
 
     Example:
-      >>> from sgld.columns import columns
+      >>> from sgld.core.text import columns
       >>> print("\\n".join(columns([["", "mean"], ["alpha", "1.5"], ["b", "-10.25"]])))
                mean
       alpha     1.5

@@ -1,15 +1,20 @@
-"""What a user's numbers must be; the answer is one sentence that names the argument and its value."""
+"""What a user's numbers must be; the answer is one sentence that names the argument and its value.
+
+What a sampler's numbers must be, answered when it is made.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .errors import DataError, UsageError
+from ..errors import DataError, UsageError
 
 __all__ = [
+    "MAX_STEP",
     "check_interval",
     "check_seed",
     "check_tolerance",
@@ -18,6 +23,7 @@ __all__ = [
     "plain",
     "positive",
     "positive_number",
+    "require",
     "unmasked",
     "whole_number",
 ]
@@ -95,3 +101,26 @@ def check_tolerance(tolerance: Any) -> None:
     """UsageError unless `tolerance` is a relative error of at most one half."""
     if not is_number(tolerance) or not 0 < tolerance <= 0.5:
         raise UsageError(f"tolerance must lie in (0, 0.5]. Got {tolerance!r}.")
+
+
+# -- checks --------------------------------------------------------------------------------
+
+
+def require(name: str, value: Any, holds: Callable[[Any], Any], what: str) -> None:
+    """UsageError unless `holds(value)`.
+
+    Only numbers that a user writes are looked at: JAX makes samplers anew from its own arrays,
+    tracers and placeholders, zeros for tangents among them.
+    """
+    if isinstance(value, str):
+        raise UsageError(f"{name} must be {what}. Got {value!r}.")
+    if isinstance(value, (int, float, np.ndarray, np.generic)) and not isinstance(value, bool):
+        number = np.asarray(value, float)
+        if not (np.isfinite(number).all() and np.all(holds(number))):
+            raise UsageError(f"{name} must be {what}. Got {value}.")
+
+
+# -- MAX STEP ------------------------------------------------------------------------------
+
+
+MAX_STEP = 2**31 - 1

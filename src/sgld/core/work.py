@@ -23,8 +23,7 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
-from .deadline import check_deadline
-from .stages import counted, stage
+from .progress import check_deadline, counted, stage
 
 __all__ = ["Work"]
 
@@ -123,7 +122,7 @@ class Work:
 
 def _agreed(value: Any) -> Any:
     """What the first process says (mesh.py), which is only then imported, and JAX with it."""
-    from .mesh import agreed
+    from .devices import agreed
 
     return agreed(value)
 

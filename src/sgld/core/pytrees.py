@@ -1,0 +1,351 @@
+"""Dataclasses as pytrees whose structures differ when their types do.
+
+`jax.tree_util.register_dataclass` makes structures that compare equal for any two types with the same
+fields' values (seen in JAX 0.10: BAOA(1.0) and UBU(1.0)). Compiled functions are kept by structure,
+and only the hash, of which a lookup compares seven bits, stood between a call and what was compiled
+for another type: about one pair in a hundred was mistaken, silently.
+
+A position as one flat vector and back.
+
+Inside the library a position is a vector z of length d; a user's position is any
+pytree of floating-point arrays. `Layout` is the hashable description of the latter,
+so that two positions of the same shape share one compiled function.
+
+Compiled functions given back: those of the posteriors of late are kept, and no more.
+
+JAX keeps what it compiled for as long as the process lives, and with it the functions of the user it
+was compiled for: every posterior of new functions adds some 20 MB. A loop over posteriors, as a
+notebook's or a sweep's, so has no end of memory. Whatever this package compiled is let go of once
+MOST more posteriors were seen; a posterior that comes again is then compiled again. What the user
+compiled is left alone. So it is where a type of the user's could be taken for another (`tell_apart`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import gc
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..errors import UsageError
+from .devices import known_now, sent
+
+__all__ = [
+    "MOST_POSTERIORS",
+    "Layout",
+    "as_pytree",
+    "check_compiled",
+    "count_posterior",
+    "leaf_names",
+    "mistakable",
+    "release",
+    "tell_apart",
+    "types_of",
+]
+
+
+T = TypeVar("T")
+_ours: set[type] = set()
+
+
+def as_pytree(cls: type[T]) -> type[T]:
+    """Register a frozen dataclass: its fields are children; those with metadata `static`, and words, are structure.
+
+    Example:
+      >>> import dataclasses, jax
+      >>> from sgld.core.pytrees import as_pytree
+      >>> @as_pytree
+      ... @dataclasses.dataclass(frozen=True)
+      ... class Pair:
+      ...     a: float
+      ...     b: float
+      >>> jax.tree.map(lambda x: 2 * x, Pair(1.0, 2.0))
+      Pair(a=2.0, b=4.0)
+    """
+    fields = [field for field in dataclasses.fields(cls) if field.init]  # pyright: ignore
+    statics = tuple(field.name for field in fields if field.metadata.get("static", False))
+    names = tuple(field.name for field in fields if field.name not in statics)
+
+    def flatten(x: Any):
+        held = {name: getattr(x, name) for name in names}
+        words = tuple((name, part) for name, part in held.items() if type(part) is str)
+        children = tuple(part for part in held.values() if type(part) is not str)
+        return children, (*words, *((name, getattr(x, name)) for name in statics))
+
+    def flatten_with_keys(x: Any):
+        children, structure = flatten(x)
+        keys = (jax.tree_util.GetAttrKey(name) for name in left(structure))
+        return tuple(zip(keys, children, strict=True)), structure
+
+    def left(structure: tuple[tuple[str, Any], ...]) -> list[str]:
+        return [name for name in names if name not in dict(structure)]
+
+    def unflatten(structure: tuple[tuple[str, Any], ...], children: Any) -> T:
+        return cls(**dict(structure), **dict(zip(left(structure), children, strict=True)))
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    _ours.add(cls)
+    return cls
+
+
+def check_compiled(what: str, value: Any) -> None:
+    """UsageError unless compiled code can take `value`: a pytree whose leaves are arrays, all else structure."""
+    if jax.tree_util.all_leaves([value]):
+        raise UsageError(
+            f"{what} is no pytree, so that compiled code cannot take it; make it a frozen dataclass under "
+            "jax.tree_util.register_dataclass."
+        )
+    for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
+        try:
+            jax.eval_shape(lambda _: None, leaf)
+        except Exception as error:  # what their own methods raise, too
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            raise UsageError(
+                f"{what} cannot pass into compiled code: its leaves must be arrays, all else static. Its {name} is "
+                f"{leaf!r}."
+            ) from error
+
+
+def mistakable(structure: Any) -> Iterator[Any]:
+    """What there is in a structure of dataclasses that were registered otherwise: the user's."""
+    node = structure.node_data()
+    if node is not None and dataclasses.is_dataclass(node[0]) and node[0] not in _ours:
+        yield structure
+    for child in structure.children():
+        yield from mistakable(child)
+
+
+def types_of(structure: Any) -> tuple[Any, ...]:
+    """The types of a structure's nodes, which comparing structures may overlook."""
+    node = structure.node_data()
+    below = (kind for child in structure.children() for kind in types_of(child))
+    return (None if node is None else node[0], *below)
+
+
+# -- layout --------------------------------------------------------------------------------
+
+
+PyTree = Any
+
+
+def leaf_names(tree: PyTree) -> list[str]:
+    """Readable names of a pytree's leaves: `beta`, `net.w[0]`, or `x` for a bare array."""
+    names = []
+    for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        text = ""
+        for key in path:
+            if isinstance(key, jax.tree_util.DictKey):
+                text += f".{key.key}"
+            elif isinstance(key, jax.tree_util.GetAttrKey):
+                text += f".{key.name}"
+            elif isinstance(key, jax.tree_util.SequenceKey):
+                text += f"[{key.idx}]"
+            else:
+                text += f".{key}"
+        names.append(text.lstrip(".") or "x")
+    return names
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Tree structure, shapes and dtypes of a position; `ravel` and `unravel` convert.
+
+    `kinds` are the structure's types, which comparing structures may overlook.
+    """
+
+    treedef: Any
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    names: tuple[str, ...]
+    kinds: tuple[Any, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kinds", types_of(self.treedef))
+
+    @classmethod
+    def of(cls, position: PyTree) -> Layout:
+        """The layout of `position`. Raises UsageError where a leaf is not floating point."""
+        leaves, treedef = jax.tree.flatten(position)
+        names = tuple(leaf_names(position))
+        if not leaves:
+            raise UsageError("init is an empty position; give at least one array of parameters.")
+        arrays = []
+        for name, leaf in zip(names, leaves, strict=True):
+            array = _array(name, leaf)
+            if not jnp.issubdtype(array.dtype, jnp.floating):
+                remedy = "write 0.0 instead of 0"
+                if array.ndim or not isinstance(leaf, (int, np.integer)):
+                    remedy = "leave it out of init where it is none, or convert it"
+                raise UsageError(
+                    f"init leaf {name!r} has dtype {array.dtype}; parameters must be floating point, "
+                    f"so {remedy}."
+                )
+            arrays.append(array)
+        return cls(
+            treedef, tuple(a.shape for a in arrays), tuple(str(a.dtype) for a in arrays), names
+        )
+
+    @property
+    def dimension(self) -> int:
+        """The number of parameters, d."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def ends(self) -> Int[np.ndarray, " leaf"]:
+        """Where each leaf ends in the flat vector."""
+        return np.cumsum([math.prod(shape) for shape in self.shapes])
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the flat vector: the widest of the leaves'."""
+        with jax.numpy_dtype_promotion("standard"):
+            return jnp.result_type(*self.dtypes)
+
+    def ravel(self, position: PyTree) -> Float[Array, " d"]:
+        """The flat vector of `position`, leaves in tree order, each in row-major order."""
+        leaves, treedef = jax.tree.flatten(position)
+        if treedef != self.treedef:
+            raise UsageError(f"the position has structure {treedef}; expected {self.treedef}.")
+        for name, leaf, shape in zip(self.names, leaves, self.shapes, strict=True):
+            if jnp.shape(leaf) != shape:
+                raise UsageError(f"leaf {name!r} has shape {jnp.shape(leaf)}; expected {shape}.")
+        if known_now(leaves):
+            return sent(np.concatenate([np.ravel(np.asarray(leaf)) for leaf in leaves]), self.dtype)
+        parts = [jnp.ravel(jnp.asarray(leaf, self.dtype)) for leaf in leaves]
+        return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+
+    def array(self, values: Any) -> Array:
+        """`values` as an array of the flat vector's dtype, converted on the host."""
+        return sent(values, self.dtype)
+
+    def unravel(self, z: Float[Array, "*batch d"]) -> PyTree:
+        """The position (or batch of positions, leading axes kept) held in flat vectors."""
+        sizes = [math.prod(shape) for shape in self.shapes]
+        # the gradient of a split is one concatenation, that of slices a padded sum of a vector for every leaf
+        parts = jax.lax.split(z, sizes, axis=z.ndim - 1)
+        leaves = [
+            part.reshape(*z.shape[:-1], *shape).astype(dtype)
+            for part, shape, dtype in zip(parts, self.shapes, self.dtypes, strict=True)
+        ]
+        return jax.tree.unflatten(self.treedef, leaves)
+
+    def unravelled(self, zs: Float[np.ndarray, "*batch d"]) -> PyTree:
+        """Positions on the host as `unravel` gives them; leaves are parts of `zs`, read-only and no copies."""
+        zs = zs.view()
+        zs.flags.writeable = False
+        parts = np.split(zs, self.ends[:-1], axis=-1)
+        leaves = [
+            part.reshape(*zs.shape[:-1], *shape)
+            for part, shape in zip(parts, self.shapes, strict=True)
+        ]
+        return jax.tree.unflatten(self.treedef, leaves)
+
+    def in_double(self) -> Layout:
+        """The same, of positions in double precision."""
+        return replace(self, dtypes=("float64",) * len(self.dtypes))
+
+    def element_names(self) -> list[str]:
+        """One name per flat entry: `beta[0]`, `beta[1]`, `sigma` ..."""
+        names: list[str] = []
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            names += [name + index for index in _indices(shape)]
+        return names
+
+    def locate(self, index: int) -> str:
+        """The leaf that holds flat entry `index`."""
+        start = 0
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            start += math.prod(shape)
+            if index < start:
+                return name
+        raise IndexError(index)
+
+
+def _array(name: str, leaf: Any) -> Array:
+    try:
+        return jnp.asarray(leaf)
+    except TypeError as error:
+        raise UsageError(
+            f"init leaf {name!r} is {type(leaf).__name__}, which is no array; give arrays only "
+            "(of a Flax linen module, what its init returns)."
+        ) from error
+
+
+def _indices(shape: Sequence[int]) -> list[str]:
+    if not shape:
+        return [""]
+    *outer, last = shape
+    grid = ["["]
+    for size in outer:
+        ends = [f"{i}," for i in range(size)]
+        grid = [prefix + end for prefix in grid for end in ends]
+    ends = [f"{i}]" for i in range(last)]
+    return [prefix + end for prefix in grid for end in ends]
+
+
+# -- release -------------------------------------------------------------------------------
+
+
+MOST_POSTERIORS = (
+    8  # posteriors, of different functions or shapes, whose compiled functions are kept
+)
+# compared, not hashed: the hash of a pytree's structure leaves its functions out
+_seen: list[tuple[Any, tuple[Any, ...]]] = []
+_told: list[
+    tuple[Any, tuple[Any, ...]]
+] = []  # structures of the user's types, and the types in them
+
+
+def count_posterior(problem: Any) -> None:
+    """Note a problem that something is compiled for, and release what was compiled for those before."""
+    tell_apart(problem)
+    leaves, structure = jax.tree.flatten(problem)
+    shapes = tuple((getattr(leaf, "shape", ()), str(getattr(leaf, "dtype", ""))) for leaf in leaves)
+    if (structure, shapes) in _seen:
+        return
+    if len(_seen) >= MOST_POSTERIORS:
+        release()
+    _seen.append((structure, shapes))
+
+
+def tell_apart(*things: Any) -> None:
+    """Release what was compiled for another type that could be mistaken for one of these."""
+    for thing in things:
+        for structure in mistakable(jax.tree.structure(thing)):
+            kinds = types_of(structure)
+            same = [seen for known, seen in _told if known == structure]
+            if any(seen != kinds for seen in same):
+                release()
+            if kinds not in same:
+                _told.append((structure, kinds))
+
+
+def release() -> None:
+    """Let go of all that this package compiled; calls that run go on.
+
+    Example:
+      >>> from sgld.core.pytrees import release
+      >>> release()
+    """
+    _seen.clear()
+    _told.clear()
+    for name, module in list(sys.modules.items()):
+        if module is None or name.split(".")[0] != "sgld":
+            continue
+        for value in list(vars(module).values()):
+            if hasattr(value, "clear_cache") and hasattr(value, "lower"):  # a jitted function
+                value.clear_cache()
+    gc.collect()  # traced functions refer to one another
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # of a C library that is not GNU's
+            ctypes.CDLL(None).malloc_trim(0)
