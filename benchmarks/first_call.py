@@ -57,7 +57,7 @@ main()
 LEAST = """
 import jax
 jax.device_put(0.0).block_until_ready()
-from sgld.data.table import bundled, read_table
+from sgld.data.tables import bundled, read_table
 read_table(bundled("randhie"))
 """
 SESSIONS = {"three parameters": MODEL, "100,000 x 50": LOGISTIC, "demo": DEMO, "least": LEAST}

@@ -12,7 +12,7 @@ import time
 import pyarrow as pa
 
 import sgld
-from sgld.data.table import bundled, read_table
+from sgld.data.tables import bundled, read_table
 from sgld.models.formula import FormulaModel
 
 PREDICTORS = "lncoins + idp + lpi + fmde + physlm + disea + hlthg + hlthf + hlthp"

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from .arviz.result import compare_models as compare_models
     from .bridge.numpyro_model import from_numpyro as from_numpyro
     from .bridge.pymc_model import from_pymc as from_pymc
+    from .data.open import open as open
     from .diagnose.phase import gradient_statistics as gradient_statistics
-    from .disk.open import open as open
     from .draws.comparison import compare as compare
     from .draws.draws import Draws as Draws
     from .draws.storage import load as load
@@ -93,7 +93,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "Posterior": "posterior",
-    "open": "disk.open",
+    "open": "data.open",
     "from_numpyro": "bridge.numpyro_model",
     "from_pymc": "bridge.pymc_model",
     "sample": "run.sample",

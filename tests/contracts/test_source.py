@@ -11,12 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sgld
-from sgld.data import always, contract, counted
-from sgld.data.always import AlwaysIn
-from sgld.data.contract import check_contract, fingerprint
-from sgld.data.memory import InMemory
-from sgld.data.order import ORDERS
-from sgld.data.source import Source
+from sgld.data import memory, validate
+from sgld.data.memory import AlwaysIn, InMemory
+from sgld.data.source import ORDERS, Source
+from sgld.data.validate import check_contract, fingerprint
 from sgld.draws.run_directory import RunDirectory
 from sgld.errors import DataError, RunError, UsageError
 from sgld.run.record import check_unchanged
@@ -338,16 +336,16 @@ def test_estimators_are_unbiased_with_rows_that_are_in_every_batch(name):
 @pytest.mark.parametrize("order", ORDERS)
 def test_rows_that_are_in_every_batch_are_certified(order, few, monkeypatch):
     """Of more rows than are counted one by one, too, and of more than have a mark each."""
-    monkeypatch.setattr(contract, "COUNTED", few)
-    monkeypatch.setattr(counted, "COUNTED", few)
-    monkeypatch.setattr(always, "LISTED", few)
+    monkeypatch.setattr(validate, "COUNTED", few)
+    monkeypatch.setattr(validate, "COUNTED", few)
+    monkeypatch.setattr(memory, "LISTED", few)
     source = AlwaysIn.of(InMemory.build({"x": np.arange(11.0)}, 3, order), [2, 9])
     assert len(check_source(source).checks) == 6
 
 
 def test_of_many_rows_it_is_still_seen_that_each_counts_once(monkeypatch):
-    monkeypatch.setattr(contract, "COUNTED", 4)
-    monkeypatch.setattr(counted, "COUNTED", 4)
+    monkeypatch.setattr(validate, "COUNTED", 4)
+    monkeypatch.setattr(validate, "COUNTED", 4)
     check_contract(InMemory.build(np.arange(23.0), 5, "reshuffle"))
     for slip in ("short batch at full weight", "numbers of others"):
         source = Slipped.of(InMemory.build(np.arange(23.0), 5, "reshuffle"), slip)
@@ -360,9 +358,9 @@ def test_of_many_rows_it_is_still_seen_that_each_counts_once(monkeypatch):
 @pytest.mark.parametrize("num_data", [11, 2**22])
 def test_what_a_look_at_many_rows_holds_does_not_grow_with_them(num_data, monkeypatch):
     """A permutation of a billion rows would be 4 GB; of few rows single ones and the whole are batches too."""
-    monkeypatch.setattr(contract, "_whole_pass", lambda source: None)
-    looked, look = [], contract._batches
-    monkeypatch.setattr(contract, "_batches", lambda source: looked.append(source) or look(source))
+    monkeypatch.setattr(validate, "_whole_pass", lambda source: None)
+    looked, look = [], validate._batches
+    monkeypatch.setattr(validate, "_batches", lambda source: looked.append(source) or look(source))
     check_contract(Made(num_data, num_data, "reshuffle"))
     assert {source.order for source in looked} == set(ORDERS)
     sizes = {source.batch_size for source in looked}

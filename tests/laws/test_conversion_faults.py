@@ -16,8 +16,8 @@ from test_faults import Stopped
 
 import sgld
 from sgld.core import files
-from sgld.disk import arrays, cache, fewer, merged, spill
-from sgld.disk.whole import TableSource
+from sgld.data import arrays, cache, convert, readers
+from sgld.data.table_source import TableSource
 from sgld.models import streamed
 
 FORMULA = "y ~ x + town"
@@ -61,7 +61,7 @@ class Disk(test_faults.Disk):
 
 def run_on(disk, work):
     """`work()` on that disk; whether it came to its end."""
-    begin, remove, end = cache.Writer.__init__, shutil.rmtree, spill.Spill.__exit__
+    begin, remove, end = cache.Writer.__init__, shutil.rmtree, readers.Spill.__exit__
 
     def begun(writer, path):
         disk._about(f"make {path.name}")
@@ -81,9 +81,9 @@ def run_on(disk, work):
         patch.setattr(shutil, "rmtree", lambda path, **how: disk.dead or remove(path, **how))
         patch.setattr(cache.Writer, "__init__", begun)
         patch.setattr(cache.Writer, "write", disk.of("write", cache.Writer.write))
-        patch.setattr(spill.Spill, "__enter__", disk.of("make", spill.Spill.__enter__))
-        patch.setattr(spill.Spill, "add", disk.of("write", spill.Spill.add))
-        patch.setattr(spill.Spill, "__exit__", ended)
+        patch.setattr(readers.Spill, "__enter__", disk.of("make", readers.Spill.__enter__))
+        patch.setattr(readers.Spill, "add", disk.of("write", readers.Spill.add))
+        patch.setattr(readers.Spill, "__exit__", ended)
         try:
             work()
         except Stopped:
@@ -126,7 +126,7 @@ WORK = {
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    for module in (arrays, fewer, merged, spill):
+    for module in (arrays, convert, convert, readers):
         monkeypatch.setattr(module, "HELD", 6000)
     monkeypatch.setattr(streamed, "ROWS", 150)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(400, 4)).astype(np.float32))

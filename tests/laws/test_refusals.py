@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.data.table import read_table
-from sgld.disk.whole import TableSource
+from sgld.data.table_source import TableSource
+from sgld.data.tables import read_table
 from sgld.errors import DataError, RunError, UsageError
 
 POSTERIOR = sgld.Posterior(lambda z: -0.5 * jnp.sum(z**2))

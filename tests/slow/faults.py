@@ -25,7 +25,7 @@ import test_faults
 from test_faults import GIVEN, Disk, check, other, run_on
 
 import sgld
-from sgld.disk import cache as caches
+from sgld.data import cache as caches
 from sgld.models import streamed
 from sgld.models.fit import resume
 

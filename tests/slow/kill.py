@@ -27,8 +27,8 @@ import numpy as np
 
 import sgld
 from sgld.core import files  # imported before the processes part
-from sgld.disk import cache
-from sgld.disk.whole import TableSource
+from sgld.data import cache
+from sgld.data.table_source import TableSource
 from sgld.draws import plan_file, storage  # noqa: F401
 from sgld.models import streamed
 from sgld.models.fit import fit, resume

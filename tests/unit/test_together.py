@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sgld.core import devices
-from sgld.data.contract import as_source
+from sgld.data.validate import as_source
 from sgld.errors import DataError, RunError, UsageError
 
 

@@ -56,7 +56,7 @@ def test_the_error_names_the_words_that_are_possible(reported):
 
 
 def test_the_words_are_those_that_run():
-    from sgld.data.order import ORDERS
+    from sgld.data.source import ORDERS
     from sgld.models.family import ALIASES, FAMILIES
     from sgld.referee.reference import METHODS
     from sgld.variational.fit import FAMILIES as VARIATIONAL

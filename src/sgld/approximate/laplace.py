@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core.validation import whole_number
-from ..data.order import generator
+from ..data.source import generator
 from ..draws.draws import Draws
 from ..draws.verdict import Verdict
 from ..errors import UsageError

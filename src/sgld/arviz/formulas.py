@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.on_disk import OnDisk
+from ..data.mapped import OnDisk
 from ..models.formula import FormulaModel
 from ..models.prior_draws import prior_draws
 from .rows import Rows

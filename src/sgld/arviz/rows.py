@@ -12,9 +12,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..core.devices import sent
-from ..data.check import check_data
-from ..data.contract import as_source, is_source
 from ..data.source import Source
+from ..data.validate import as_source, check_data, is_source
 
 __all__ = ["Rows"]
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core.versions import same_precision
-from ..data.check import Rounding
+from ..data.validate import Rounding
 from ..errors import UsageError, need
 from ..posterior import Labels, Posterior
 

@@ -47,7 +47,7 @@ def demo(
     RAND health insurance experiment: visits to a doctor in 20190 person-years, Poisson. A demo
     that stands at --out already is made again.
     """
-    from ..data.table import bundled
+    from ..data.tables import bundled
 
     path = bundled("randhie")
     arguments = {"family": "poisson", "overwrite": overwrite or _is_demo(out, path)}

@@ -24,16 +24,15 @@ from jaxtyping import Array, Int
 from ..core.devices import DATA, known_now, on_host, said_by_all, sent, spans_processes
 from ..core.pytrees import as_pytree, leaf_names
 from ..errors import DataError, UsageError
-from .memory import digest
-from .on_disk import OnDisk
-from .shuffle import keys, shuffled
+from .mapped import OnDisk
+from .memory import digest, keys, shuffled
 from .source import Batch, Source
 
 __all__ = ["Sharded", "lies_on"]
 
 ALIGNED = 64  # bytes, at which XLA takes the host's memory as it is
 PIECE = 2**16  # rows of a file taken at once
-LARGEST = 2**24  # of an integer, where x64 is off: data/check.py
+LARGEST = 2**24  # of an integer, where x64 is off: data/validate.py
 
 PyTree = Any
 

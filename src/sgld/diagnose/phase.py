@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from ..core.devices import on_host
 from ..core.validation import whole_number
-from ..data.order import generator
+from ..data.source import generator
 from ..errors import UsageError
 from ..posterior import Posterior
 from ..preconditioner.fixed import Scalar

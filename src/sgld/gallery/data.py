@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..data.table import bundled
+from ..data.tables import bundled
 from ..errors import DataError, need
 
 __all__ = ["Table", "cancer", "columns", "load_table", "own_table"]

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..core.progress import Over, share
-from ..data.order import generator
+from ..data.source import generator
 from ..problem import sums
 from ..problem.problem import Problem
 from .beyond import look_beyond, unexplained

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from ..core.devices import sent
 from ..core.progress import stage
-from ..data.order import generator
+from ..data.source import generator
 from ..problem import sums
 from ..problem.problem import Problem
 from .dense import Laplace

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, Int
 
 from ..core.devices import sent
 from ..core.progress import stage
-from ..data.order import generator
+from ..data.source import generator
 from ..problem import sums
 from ..problem.problem import Problem
 from ..problem.rows import each_row, row_gradient

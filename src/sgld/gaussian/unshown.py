@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, Int
 
 from ..core.progress import stage
 from ..data.memory import InMemory
-from ..data.order import generator
+from ..data.source import generator
 from ..problem import sums
 from ..problem.operations import gradient_price
 from ..problem.problem import Problem

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..core.pytrees import as_pytree
-from ..data.beside import each
+from ..data.memory import each
 from ..data.source import Batch
 from ..problem.problem import Problem
 from ..problem.tiles import SHARED_TILE, in_tiles, tile_size

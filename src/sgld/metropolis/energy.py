@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..core.pytrees import Layout, as_pytree
-from ..data.beside import Beside, each
+from ..data.memory import Beside, each
 from ..posterior import Posterior
 from ..problem import sums
 from ..problem.problem import Problem

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..core.work import Work
-from ..data.order import generator
+from ..data.source import generator
 from ..gaussian.noise import TUNING
 from ..gradient.full import Full
 from ..gradient.guide import Guide

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..core.progress import stage
-from ..data.order import generator
+from ..data.source import generator
 from ..draws import mixing
 from ..gaussian.modes import KnownModes
 from ..problem import sums

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.cells import renumbered
+from ..data.delimited import renumbered
 from ..errors import DataError
 from .again import OtherColumns, learn_again
 from .blockwise import Block

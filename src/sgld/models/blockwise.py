@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
-from ..data.shuffle import keys
-from ..data.table import check_named
-from ..disk.chained import Chained
+from ..data.memory import keys
+from ..data.table_source import Chained
+from ..data.tables import check_named
 from ..errors import DataError, need
 from .design import LEARNT, columns_of, parse
 from .expression import check_expression

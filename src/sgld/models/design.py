@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..data.cells import is_number
+from ..data.delimited import is_number
 from ..errors import DataError, UsageError, did_you_mean, first_line, need
 from .blocks import ROWS, blocks
 from .expression import FUNCTIONS, check_expression

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from ..data.on_disk import OnDisk
-from ..data.table import as_table
-from ..data.workers import Workers
-from ..disk.whole import TableSource
+from ..data.mapped import OnDisk, Workers
+from ..data.table_source import TableSource
+from ..data.tables import as_table
 from ..errors import RunError, UsageError
 from .family import check_trials, find_family
 from .formula import FormulaModel

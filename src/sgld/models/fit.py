@@ -20,10 +20,9 @@ from ..core.files import reading
 from ..core.progress import SAMPLING, stage, told
 from ..core.user_code import DRAWING, answering
 from ..core.validation import positive
-from ..data.table import as_table
-from ..data.workers import Workers
-from ..disk.grown import table_again
-from ..disk.whole import TableSource
+from ..data.mapped import Workers
+from ..data.table_source import TableSource, table_again
+from ..data.tables import as_table
 from ..draws.draws import Draws
 from ..draws.origin import Origin
 from ..draws.plan import Plan
@@ -302,7 +301,7 @@ def sandwich_of_run(run: str | Path) -> Draws:
     Example:
       >>> import tempfile
       >>> from sgld.models.fit import fit, sandwich_of_run
-      >>> from sgld.data.table import bundled
+      >>> from sgld.data.tables import bundled
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     draws = fit(
       ...         bundled("randhie"), "mdvis ~ physlm", family="poisson", out=folder + "/run",

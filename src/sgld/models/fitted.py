@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.progress import stage
-from ..data.table import as_table
+from ..data.tables import as_table
 from ..draws.draws import Draws
 from ..draws.summary import Summary
 from ..draws.verdict import Verdict
@@ -84,7 +84,7 @@ class Fit:
 
         Raises: DataError for the rows, UsageError for `kind` and `prob`.
         """
-        from ..disk.whole import TableSource
+        from ..data.table_source import TableSource
         from .predicting import Predicting, rows_in
 
         seed, path = int(self.asked.get("seed", 0)), isinstance(new, (str, Path))

@@ -24,8 +24,8 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
 
 from ..core.devices import sent
-from ..data.on_disk import OnDisk
-from ..data.table import as_table, check_named
+from ..data.mapped import OnDisk
+from ..data.tables import as_table, check_named
 from ..errors import need
 from ..posterior import Labels, Posterior
 from ..typing import PredictionKind

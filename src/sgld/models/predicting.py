@@ -13,12 +13,11 @@ from jaxtyping import Bool
 
 from ..core.progress import counted
 from ..core.validation import fraction
-from ..data.cells import renumbered
-from ..data.names import check_names
-from ..data.table import check_named
-from ..disk.cache import stamp_of
-from ..disk.chained import Chained
-from ..disk.whole import TableSource
+from ..data.cache import stamp_of
+from ..data.delimited import renumbered
+from ..data.source import check_names
+from ..data.table_source import Chained, TableSource
+from ..data.tables import check_named
 from ..draws.draws import Draws
 from ..errors import DataError, need
 from ..typing import PredictionKind

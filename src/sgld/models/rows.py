@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..data.cells import is_number, renumbered, written_number
-from ..data.table import check_named, column_array
+from ..data.delimited import is_number, renumbered, written_number
+from ..data.tables import check_named, column_array
 from ..errors import DataError, UsageError, did_you_mean, need
 from .design import Learnt, columns_of, learn
 from .family import Family

@@ -6,7 +6,7 @@
 
 Three times over the table, the last one written and shuffled; what was learnt and what was made are kept
 in the cache, by the bytes of the table, and a second fit of the same formula makes neither. Rows that were
-appended to a table whose design is there are made alone, and laid among the others (disk/merged.py). Blocks
+appended to a table whose design is there are made alone, and laid among the others (data/convert.py). Blocks
 are made here, or each at a worker: these are the same functions of the same blocks, and what they made comes back
 in the blocks' order, so that no bit depends on workers.
 """
@@ -26,18 +26,22 @@ import numpy as np
 from jaxtyping import Int
 
 from ..core.files import read_json, write_json
-from ..data.cells import renumbered
-from ..data.workers import Workers
-from ..disk.cache import Cache, key_of, stamp_of
-from ..disk.chained import Chained
-from ..disk.columns import Leaf, Learned
-from ..disk.convert import convert
-from ..disk.databases import DuckDB
-from ..disk.fewer import fewer
-from ..disk.kept import Kept, bytes_told, check_unchanged, kept_rows, rows_told
-from ..disk.merged import merge
-from ..disk.reader import Piece
-from ..disk.whole import TableSource
+from ..data.cache import Cache, key_of, stamp_of
+from ..data.convert import (
+    Kept,
+    bytes_told,
+    check_unchanged,
+    convert,
+    fewer,
+    kept_rows,
+    merge,
+    rows_told,
+)
+from ..data.databases import DuckDB
+from ..data.delimited import renumbered
+from ..data.mapped import Workers
+from ..data.readers import Leaf, Learned, Piece
+from ..data.table_source import Chained, TableSource
 from ..errors import DataError, RunError, UsageError
 from .again import OtherColumns
 from .block_design import BlockDesign

@@ -26,12 +26,11 @@ from jaxtyping import Int
 
 from ..core.files import reading
 from ..core.progress import SAMPLING, stage, told
+from ..data.convert import check_drop, renumbered_drop
+from ..data.mapped import OnDisk
 from ..data.memory import InMemory
-from ..data.on_disk import OnDisk
-from ..data.order import generator
-from ..disk.fewer import check_drop, renumbered_drop
-from ..disk.grown import appended, as_grown, table_again, without
-from ..disk.whole import TableSource
+from ..data.source import generator
+from ..data.table_source import TableSource, appended, as_grown, table_again, without
 from ..draws.origin import Origin
 from ..draws.plan import Plan
 from ..draws.plan_file import plan_of
@@ -107,7 +106,7 @@ def update(
     Example:
       >>> import tempfile, numpy as np, sgld
       >>> from sgld.models.update import update
-      >>> from sgld.data.table import bundled
+      >>> from sgld.data.tables import bundled
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     fit = sgld.fit(bundled("randhie"), "mdvis ~ physlm", family="poisson",
       ...                    out=folder + "/run", progress=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.cells import Trouble, missing_cells, raise_all, trouble_of, written_number
+from ..data.delimited import Trouble, missing_cells, raise_all, trouble_of, written_number
 from ..errors import need
 from .size import MOST_LEVELS, is_text
 

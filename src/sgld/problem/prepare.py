@@ -23,8 +23,8 @@ from ..core.validation import (
     whole_number,
 )
 from ..core.versions import warn_of_slow_versions
-from ..data.contract import as_source
-from ..data.order import ORDERS
+from ..data.source import ORDERS
+from ..data.validate import as_source
 from ..errors import SGLDWarning, UsageError, did_you_mean
 from ..module import for_modules, refuse_statistics, seal
 from ..posterior import Posterior

@@ -16,9 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..core.pytrees import Layout, as_pytree
-from ..data.always import AlwaysIn
-from ..data.memory import InMemory
-from ..data.on_disk import OnDisk
+from ..data.mapped import OnDisk
+from ..data.memory import AlwaysIn, InMemory
 from ..data.source import Batch, Source
 from ..posterior import Posterior
 from .target import Target

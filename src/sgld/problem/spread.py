@@ -22,9 +22,8 @@ from jaxtyping import Array, Float
 from ..core.devices import known_now
 from ..core.files import read_json
 from ..core.pytrees import as_pytree
-from ..data.always import AlwaysIn
-from ..data.memory import InMemory
-from ..data.on_disk import OnDisk
+from ..data.mapped import OnDisk
+from ..data.memory import AlwaysIn, InMemory
 from ..errors import DataError, RunError, UsageError, first_line, need
 from .problem import Problem
 

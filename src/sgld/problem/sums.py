@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..core.progress import check_time
-from ..data.always import AlwaysIn
+from ..data.memory import AlwaysIn
 from ..data.source import Source
 from .problem import Problem
 from .rows import row_values

@@ -16,7 +16,7 @@ from jax.tree_util import Partial
 from ..core.devices import check_chains, sent, stream_key, together
 from ..core.progress import aside, deadline, sampled_until, stage
 from ..core.work import Work
-from ..data.order import generator
+from ..data.source import generator
 from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.plan_file import StoredPlan, read_plan, write_plan

@@ -20,7 +20,7 @@ import numpy as np
 from ..core.devices import CHAIN, across, agreed, compiling, on_host
 from ..core.progress import FOR_THE_VERDICT, enough
 from ..core.work import Work
-from ..data.always import AlwaysIn
+from ..data.memory import AlwaysIn
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
 from ..gradient.full import Full

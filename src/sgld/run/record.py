@@ -22,7 +22,7 @@ import numpy as np
 from ..core.devices import sent
 from ..core.pytrees import tell_apart
 from ..core.user_code import digest, trace, without_addresses
-from ..data.contract import fingerprint
+from ..data.validate import fingerprint
 from ..draws.codec import decode, encode_fields, from_text, to_text
 from ..draws.plan_file import must_be_given, not_the_same
 from ..draws.run_directory import RunDirectory

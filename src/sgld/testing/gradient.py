@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..core.pytrees import Layout, tell_apart
-from ..data.contract import as_source
+from ..data.validate import as_source
 from ..posterior import Posterior
 from ..problem.problem import Problem
 from ..problem.target import Target

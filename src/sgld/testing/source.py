@@ -14,8 +14,8 @@ import numpy as np
 
 from ..core.pytrees import tell_apart
 from ..core.validation import check_seed, whole_number
-from ..data.contract import check_contract, in_batches, look, wrong_row
-from ..data.order import ORDERS
+from ..data.source import ORDERS
+from ..data.validate import check_contract, in_batches, look, wrong_row
 from ..errors import SGLDError
 
 __all__ = ["SourceReport", "check_source"]

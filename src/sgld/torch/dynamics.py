@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..data.order import generator
+from ..data.source import generator
 from ..probe.layers import Layers
 from .rows import Batch, Rows
 from .target import Target

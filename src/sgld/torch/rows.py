@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from ..data.order import generator
+from ..data.source import generator
 from ..errors import DataError, UsageError, first_line
 from .network import as_known
 from .watch import say

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ..data.order import generator
+from ..data.source import generator
 from ..probe.probe import AT_ONCE, FEW, SPEED_ROWS
 from .rows import Inputs, mapped
 from .target import Target

@@ -23,7 +23,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..core.work import Work
-from ..data.order import generator
+from ..data.source import generator
 from ..probe.directions import FLOOR, ITERATIONS
 from ..tune import network_rule as rule
 from .dynamics import FRICTION, Motion, Order, State

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..core.devices import sent
-from ..data.order import generator
+from ..data.source import generator
 from ..draws.plan import Plan
 from ..errors import UsageError
 from ..gaussian.noise import TUNING

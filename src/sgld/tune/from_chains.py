@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..data.order import generator
+from ..data.source import generator
 from ..draws.mixing import GROUPS
 from ..draws.plan import Plan
 from ..draws.setup import Setup

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from ..approximate.find_map import optimise
-from ..data.order import generator
+from ..data.source import generator
 from ..draws.plan import Plan
 from ..draws.setup import Setup
 from ..gaussian.diagonal import squared_gradients, stiffness

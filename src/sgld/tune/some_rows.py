@@ -12,7 +12,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
 
 from ..data.memory import InMemory
-from ..data.order import generator
+from ..data.source import generator
 from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
 from ..gaussian.noise import TUNING

@@ -6,7 +6,7 @@ import pyarrow.parquet
 import pytest
 
 import sgld
-from sgld.data.check import Rounding, check_data
+from sgld.data.validate import Rounding, check_data
 from sgld.errors import DataError
 
 RNG = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import pytest
 from numpyro.distributions import constraints
 
 import sgld
-from sgld.data.check import check_data
+from sgld.data.validate import check_data
 from sgld.errors import DataError
 
 Y = np.linspace(-1.0, 1.0, 40)

@@ -8,11 +8,10 @@ import pytest
 from jax.sharding import AbstractMesh
 
 from sgld.core.devices import as_mesh, check_chains
-from sgld.data.always import AlwaysIn
-from sgld.data.memory import InMemory
-from sgld.data.on_disk import Files, OnDisk
-from sgld.data.order import ORDERS
+from sgld.data.mapped import Files, OnDisk
+from sgld.data.memory import AlwaysIn, InMemory
 from sgld.data.sharded import Names, Sharded, _taken_from, over_data
+from sgld.data.source import ORDERS
 from sgld.errors import DataError, UsageError
 from sgld.testing import check_source
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sgld.data.memory import InMemory
-from sgld.data.shuffle import keys, shuffled
+from sgld.data.memory import InMemory, keys, shuffled
 
 
 def python_key(row, seed):
@@ -30,7 +29,7 @@ def test_keys_are_the_equations(seed):
 
 def test_the_mix_is_splitmix():
     """Vigna's splitmix64.c from the state 0 gives these; here each is mix(k g)."""
-    from sgld.data.shuffle import GAMMA, _mix
+    from sgld.data.memory import GAMMA, _mix
 
     with np.errstate(over="ignore"):
         states = np.arange(1, 4).astype(np.uint64) * GAMMA

@@ -6,7 +6,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from sgld.data.table import as_table, bundled, column_array, content_hash, read_table
+from sgld.data.tables import as_table, bundled, column_array, content_hash, read_table
 from sgld.errors import DataError
 
 TABLE = pa.table({"x": [1.5, 2.5, 3.5], "n": [1, 2, 3], "g": ["a", "b", "a"]})

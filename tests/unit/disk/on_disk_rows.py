@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 import sgld
-from sgld.disk import open as opening
+from sgld.data import open as opening
 
 N = 3000
 RNG = np.random.default_rng(0)

@@ -17,11 +17,11 @@ import pytest
 from on_disk_rows import MODEL, NAMES, TABLE, N, X, Y, conversions, same
 
 import sgld
+from sgld.data import cache as caches
+from sgld.data import convert as converting
+from sgld.data import open as opening
+from sgld.data import readers
 from sgld.data.memory import InMemory
-from sgld.disk import cache as caches
-from sgld.disk import convert as converting
-from sgld.disk import open as opening
-from sgld.disk import spill
 from sgld.errors import DataError, UsageError
 
 
@@ -103,7 +103,7 @@ def test_a_parquet_file_whose_middle_is_damaged(opened, folder, tmp_path):
 
 
 def test_csv_rows_that_are_ragged_and_types_that_do_not_last(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr("sgld.disk.files.CSV_BLOCK", 500)
+    monkeypatch.setattr("sgld.data.table_files.CSV_BLOCK", 500)
     path = tmp_path / "t.csv"
     lines = [f"{i},{i}" for i in range(500)]
     path.write_text("a,b\n" + "\n".join(lines) + "\n1,2,3\n")
@@ -163,7 +163,7 @@ def test_arrays_that_no_run_can_take(opened, tmp_path, array, message):
 
 
 def test_a_bad_number_far_inside_is_named_by_its_row(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr("sgld.disk.arrays.HELD", 1000)
+    monkeypatch.setattr("sgld.data.arrays.HELD", 1000)
     x = X.copy()
     x[2345, 1] = np.inf
     np.save(tmp_path / "x.npy", x)
@@ -311,7 +311,7 @@ def test_a_file_that_changes_while_it_is_read(opened, folder, tmp_path, monkeypa
 
 def test_an_array_that_is_cut_short_while_it_is_read(opened, tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", X)
-    monkeypatch.setattr("sgld.disk.arrays.HELD", 12000)
+    monkeypatch.setattr("sgld.data.arrays.HELD", 12000)
     told = opening.rows_told
 
     def meanwhile(done, total):
@@ -404,14 +404,14 @@ class Full:
 
 def test_a_disk_that_is_full_at_any_write(opened, tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", X)
-    monkeypatch.setattr(spill, "HELD", 9000)
-    monkeypatch.setattr("sgld.disk.arrays.HELD", 9000)
+    monkeypatch.setattr(readers, "HELD", 9000)
+    monkeypatch.setattr("sgld.data.arrays.HELD", 9000)
     room = 0
     while True:
         with pytest.MonkeyPatch.context() as patch:
             disk = Full(room)
             patch.setattr(caches.Writer, "write", disk.of(caches.Writer.write))
-            patch.setattr(spill.Spill, "add", disk.of(spill.Spill.add))
+            patch.setattr(readers.Spill, "add", disk.of(readers.Spill.add))
             try:
                 source = opened(tmp_path / "x.npy")
             except DataError as error:
@@ -427,7 +427,7 @@ def test_a_disk_that_is_full_at_any_write(opened, tmp_path, monkeypatch):
 KILLED = """
 import os, signal, sys
 import numpy as np, sgld
-from sgld.disk import arrays, cache, open as opening, spill
+from sgld.data import arrays, cache, open as opening, readers as spill
 arrays.HELD = spill.HELD = 9000
 where, count = sys.argv[2], int(sys.argv[3])
 def killing(function):

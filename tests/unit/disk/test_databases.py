@@ -9,8 +9,8 @@ import pytest
 from test_open import NAMES, TABLE, N, X, Y, conversions, same
 
 import sgld
+from sgld.data import databases
 from sgld.data.memory import InMemory
-from sgld.disk import databases
 from sgld.errors import DataError, MissingExtra, UsageError
 
 

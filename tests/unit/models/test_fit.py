@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 import sgld
-from sgld.data.table import read_table
+from sgld.data.tables import read_table
 from sgld.errors import DataError, RunError, UsageError
 from sgld.models import predicting
 from sgld.models.fit import fit, model_of_run, predict

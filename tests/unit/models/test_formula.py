@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import scipy.stats
 
-from sgld.data.table import bundled, read_table
+from sgld.data.tables import bundled, read_table
 from sgld.errors import DataError, UsageError
 from sgld.models import again, predictive
 from sgld.models.family import find_family

@@ -8,7 +8,7 @@ import pyarrow.csv
 import pytest
 
 import sgld
-from sgld.data.table import bundled, read_table
+from sgld.data.tables import bundled, read_table
 from sgld.errors import RunError, UsageError
 from sgld.models.fit import fit, sandwich_of_run
 

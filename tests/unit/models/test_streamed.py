@@ -12,10 +12,10 @@ import pytest
 
 import sgld
 import sgld.models.update as updating
-from sgld.data.shuffle import shuffled
-from sgld.data.workers import Workers
-from sgld.disk.fewer import renumbered_drop
-from sgld.disk.whole import TableSource
+from sgld.data.convert import renumbered_drop
+from sgld.data.mapped import Workers
+from sgld.data.memory import shuffled
+from sgld.data.table_source import TableSource
 from sgld.draws.run_directory import RunDirectory
 from sgld.errors import DataError, RunError, UsageError
 from sgld.models import blockwise, doors, streamed
@@ -34,7 +34,7 @@ def small(monkeypatch, tmp_path):
     monkeypatch.setattr(streamed, "ROWS", 256)
     monkeypatch.setattr(streamed, "LARGE", 1)
     monkeypatch.setattr(blockwise, "FEW", 16)
-    monkeypatch.setattr("sgld.disk.tables.MOST_ROWS", 700)
+    monkeypatch.setattr("sgld.data.readers.MOST_ROWS", 700)
     monkeypatch.setenv("SGLD_DATA_CACHE", str(tmp_path / "cache"))
 
 
@@ -176,7 +176,7 @@ def test_what_many_rows_teach_is_learnt_from_some(tmp_path, monkeypatch):
 @pytest.mark.parametrize("place", ["begin", "middle", "end"])
 def test_appended_rows_are_laid_among_the_others_as_if_all_were_read(tmp_path, monkeypatch, place):
     """Bit for bit the files of the whole table, whatever memory holds at once."""
-    monkeypatch.setattr("sgld.disk.merged.MERGED_HELD", {"begin": 9000, "middle": 50_000, "end": 2**26}[place])  # fmt: skip
+    monkeypatch.setattr("sgld.data.convert.MERGED_HELD", {"begin": 9000, "middle": 50_000, "end": 2**26}[place])  # fmt: skip
     old, new = laid(tmp_path / "old", made()), laid(tmp_path / "new", made(400, 1), 1)
     formula = "y ~ x + town"
     first = Streamed([TableSource.of(old)], formula, "gaussian", NOTHING, 3)
@@ -201,7 +201,7 @@ def places_of(folder):
 
 def test_rows_are_dropped_as_if_they_had_never_been(tmp_path, monkeypatch):
     """Bit for bit the files of the table without them, made from the cache, from the tables, and with more appended."""
-    monkeypatch.setattr("sgld.disk.fewer.HELD", 20_000)
+    monkeypatch.setattr("sgld.data.convert.HELD", 20_000)
     old, new, formula = made(), made(400, 1), "y ~ x + town"
     folder, more = laid(tmp_path / "old", old), laid(tmp_path / "new", new, 1)
     x, rng = old["x"].to_numpy(zero_copy_only=False), np.random.default_rng(2)
@@ -283,7 +283,7 @@ def _counting(real, opened):
 def test_a_run_on_the_disk_is_the_run_in_memory(tmp_path, monkeypatch):
     folder = laid(tmp_path / "t", made())
     on_disk = sgld.fit(folder, "count ~ x + town", family="poisson", out=tmp_path / "a", progress=False)  # fmt: skip
-    assert on_disk.draws.verdict.word == "trusted" and isinstance(on_disk.model.data, sgld.data.on_disk.OnDisk)  # fmt: skip
+    assert on_disk.draws.verdict.word == "trusted" and isinstance(on_disk.model.data, sgld.data.mapped.OnDisk)  # fmt: skip
     monkeypatch.setattr(streamed, "LARGE", 2**40)
     held = sgld.fit(folder, "count ~ x + town", family="poisson", progress=False)
     a, b = (fit.draws.position["coefficients"] for fit in (on_disk, held))
@@ -337,7 +337,7 @@ def test_a_query_that_names_its_files_is_asked_anew(tmp_path, monkeypatch):
     for seed in (0, 1):  # another table under the same query
         laid(folder, made(seed=seed))
         fit = sgld.fit(query, "y ~ x", out=tmp_path / f"run{seed}", **few)
-        assert isinstance(fit.model.data, sgld.data.on_disk.OnDisk)
+        assert isinstance(fit.model.data, sgld.data.mapped.OnDisk)
         held = FormulaModel.build(
             made(seed=seed).filter(pc.field("k") < 2), "y ~ x", missing="drop"
         )
@@ -362,7 +362,7 @@ def test_a_text_is_read_as_its_user_says(tmp_path):
     held = FormulaModel.build(table, "y ~ x + year", missing="drop")
     few = {"step_size": 1e-4, "num_draws": 20, "progress": False}
     fit = sgld.fit(tmp_path / "t.csv", "y ~ x + year", decimal=",", sep=";", out=tmp_path / "run", **few)  # fmt: skip
-    assert isinstance(fit.model.data, sgld.data.on_disk.OnDisk)
+    assert isinstance(fit.model.data, sgld.data.mapped.OnDisk)
     np.testing.assert_allclose(fit.model.spec["center"], held.spec["center"], rtol=1e-9)
     again = model_of_run(RunDirectory(tmp_path / "run").begun())
     assert again.data.hash() == fit.model.data.hash()
@@ -462,7 +462,7 @@ def test_a_full_disk_under_a_design_is_told(tmp_path, monkeypatch):
     def full(*given):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("sgld.disk.spill.Spill.add", full)
+    monkeypatch.setattr("sgld.data.readers.Spill.add", full)
     with pytest.raises(
         DataError, match=r"is full: the shuffled rows need twice their size .* cache="
     ):

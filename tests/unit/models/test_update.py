@@ -11,8 +11,7 @@ import pytest
 
 import sgld
 from sgld.cli.scale import _beside
-from sgld.disk.grown import as_grown
-from sgld.disk.whole import TableSource
+from sgld.data.table_source import TableSource, as_grown
 from sgld.draws.plan_file import plan_of
 from sgld.draws.run_directory import RunDirectory
 from sgld.errors import DataError, RunError, UsageError
@@ -148,7 +147,7 @@ def test_a_run_of_functions_is_not_updated(tmp_path):
 
 def test_a_forged_list_of_parts_is_damage(folder, tmp_path):
     asked = json.loads((folder / "old" / "run.json").read_text())
-    from sgld.disk.grown import table_again
+    from sgld.data.table_source import table_again
 
     for parts in ([], [asked["data"]] * 3, "x"):
         with pytest.raises(RunError, match="damaged"):

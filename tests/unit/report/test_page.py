@@ -245,7 +245,7 @@ def test_a_formula_run_is_checked_against_its_data(tmp_path, family):
     file = tmp_path / "rows.csv"
     lines = [f"{y},{v}" for y, v in zip(outcome, x, strict=True)]
     file.write_text("\n".join(["y,x", *lines]) + "\n")
-    from sgld.data.table import content_hash, read_table
+    from sgld.data.tables import content_hash, read_table
 
     model = FormulaModel.build(read_table(file), "y ~ x", family)
     place = {"poisson": (0, 1), "gaussian": (5, 1, 1), "bernoulli": (0, 1)}[family]

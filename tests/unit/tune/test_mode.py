@@ -9,7 +9,7 @@ import scipy.optimize
 import sgld
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
-from sgld.data.order import ORDERS
+from sgld.data.source import ORDERS
 from sgld.draws.plan import Plan
 from sgld.draws.setup import Setup
 from sgld.errors import UsageError

@@ -7,8 +7,7 @@ import pytest
 
 import sgld
 from sgld.core.pytrees import Layout
-from sgld.data.always import AlwaysIn
-from sgld.data.memory import InMemory
+from sgld.data.memory import AlwaysIn, InMemory
 from sgld.diagnose import assess
 from sgld.diagnose.phase import noise_level
 from sgld.errors import UsageError

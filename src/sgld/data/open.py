@@ -11,18 +11,15 @@ import jax
 
 from ..core.progress import stage, told
 from ..core.validation import check_seed
-from ..data.on_disk import OnDisk
-from ..data.table import existing
 from ..errors import UsageError, did_you_mean
 from .arrays import Arrays, Items
 from .cache import Cache, stamp_of
-from .columns import structure_of
-from .convert import convert
+from .convert import bytes_told, check_unchanged, convert, kept_rows, rows_told
 from .databases import DuckDB, SQLite, database_files, is_query, kind_of_database
-from .files import TableFiles, table_files
-from .kept import bytes_told, check_unchanged, kept_rows, rows_told
-from .reader import Reader
-from .tables import TableReader
+from .mapped import OnDisk
+from .readers import Reader, TableReader, structure_of
+from .table_files import TableFiles, table_files
+from .tables import existing
 
 __all__ = ["open"]
 

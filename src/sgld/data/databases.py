@@ -9,9 +9,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.table import existing
 from ..errors import DataError, UsageError, did_you_mean, first_line, need
-from .tables import batch_rows
+from .readers import batch_rows
+from .tables import existing
 
 if TYPE_CHECKING:
     import pyarrow

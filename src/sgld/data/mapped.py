@@ -4,6 +4,10 @@ On a CPU an array of JAX may be the host's own memory, and a memory map is that:
 that the operating system reads when they are touched, and drops when it needs room. So a run on a file
 is the run on arrays, bit for bit, and what it takes of memory does not grow with the file. A reader
 thread asks for the pages of the next steps' batches while those of the present are computed.
+
+Moments and range of numbers that come piece by piece, in float64.
+
+Workers that passes over rows on disk are mapped over: Dask's, Ray's, those of an executor; no scheduler of ours.
 """
 
 from __future__ import annotations
@@ -11,8 +15,9 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,12 +27,106 @@ from jaxtyping import Array, Int
 
 from ..core.devices import check_memory, free_memory, gib
 from ..core.pytrees import as_pytree
-from ..errors import DataError
+from ..errors import DataError, RunError, SGLDError, UsageError, first_line
 from .memory import InMemory
 from .source import Batch, Source
-from .workers import Workers
 
-__all__ = ["Files", "OnDisk"]
+__all__ = ["Files", "OnDisk", "Running", "Workers"]
+
+
+# -- running -------------------------------------------------------------------------------
+
+
+@dataclass
+class Running:
+    """Of columns [n, ...], over all pieces, by the sums of Chan, Golub & LeVeque (1979).
+
+    Attributes:
+      count: rows.
+      mean, least, most: of each column.
+      squares: sums of squared deviations from the mean.
+    """
+
+    count: int = 0
+    mean: Any = 0.0
+    squares: Any = 0.0
+    least: Any = np.inf
+    most: Any = -np.inf
+
+    def add(self, values: np.ndarray) -> None:
+        """The next rows, one or more."""
+        values = values.astype(np.float64)
+        count, mean = len(values), values.mean(axis=0)
+        apart, whole = mean - self.mean, self.count + len(values)
+        self.squares += ((values - mean) ** 2).sum(axis=0) + apart**2 * self.count * count / whole
+        self.mean, self.count = self.mean + apart * count / whole, whole
+        self.least = np.minimum(self.least, values.min(axis=0))
+        self.most = np.maximum(self.most, values.max(axis=0))
+
+
+# -- workers -------------------------------------------------------------------------------
+
+
+class Workers:
+    """A function map(function, items) -> results in their order. Compiled code asks nothing of it: any two are equal.
+
+    Args:
+      given: such a function; a client of Dask's (`map` and `gather`); or what has such a `map`, as an executor of
+        `concurrent.futures` and a pool of `multiprocessing` or Ray have.
+
+    Raises: UsageError for anything else.
+    """
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+        self._map: Callable[[Any, Any], Any] = given
+        if callable(getattr(given, "map", None)):
+            self._map = _of_client(given) if hasattr(given, "gather") else given.map
+        elif not callable(given):
+            raise UsageError(
+                "workers must be a client of Dask's, an executor or pool with a map, or a function map(function, items). "
+                f"Got {type(given).__name__}."
+            )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Workers)
+
+    def __hash__(self) -> int:
+        return hash(Workers)
+
+    def __repr__(self) -> str:
+        return f"Workers({type(self.given).__name__})"
+
+    def __call__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """function(item) of every item. RunError where the workers fail."""
+        try:
+            found = list(self._map(function, items))
+        except SGLDError:
+            raise
+        except Exception as error:
+            raise RunError(
+                f"the workers failed: {type(error).__name__} ({first_line(error)}); see to it that each has this version "
+                "of sgld and what the posterior uses, and go on with sgld.resume."
+            ) from error
+        if len(found) != len(items):
+            raise RunError(
+                f"the workers gave {len(found)} results for {len(items)} pieces; their map must give one each, in order."
+            )
+        return found
+
+
+def _of_client(client: Any) -> Callable[[Any, Sequence[Any]], list[Any]]:
+    def mapped(function: Any, items: Sequence[Any]) -> list[Any]:
+        with warnings.catch_warnings():  # rows that are sent are sent once
+            warnings.filterwarnings("ignore", "Sending large graph")
+            # pure: results would be kept, and looked up by hashing every argument
+            return client.gather(client.map(function, items, pure=False))
+
+    return mapped
+
+
+# -- on disk -------------------------------------------------------------------------------
+
 
 AT_ONCE = 2**23  # bytes that are asked for together
 MOST_ASKED = 2**16  # batches, or rows, that are asked for ahead of a chunk

@@ -12,13 +12,11 @@ import numpy as np
 
 from ..core.pytrees import leaf_names
 from ..core.validation import unmasked
-from ..data.check import Rounding, converted, held_dtype
-from ..data.names import listed
-from ..data.table import existing
 from ..errors import DataError, UsageError, first_line
-from .columns import Leaf, Learned
-from .reader import Piece
-from .spill import HELD
+from .readers import HELD, Leaf, Learned, Piece
+from .source import listed
+from .tables import existing
+from .validate import Rounding, converted, held_dtype
 
 __all__ = ["Arrays", "Items"]
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.delimited import GZIP, csv_header, dialect_of, ragged, unpacking
-from ..data.names import check_names
-from ..data.table import FORMATS, check_parquet, existing, kind_of_file
 from ..errors import DataError, UsageError, first_line, need
-from .tables import batch_rows
+from .delimited import GZIP, csv_header, dialect_of, ragged, unpacking
+from .readers import batch_rows
+from .source import check_names
+from .tables import FORMATS, check_parquet, existing, kind_of_file
 
 if TYPE_CHECKING:
     import pyarrow

@@ -1,26 +1,36 @@
-"""Whole tables, held in memory: what a formula is read against, from all that `sgld.open` reads tables of."""
+"""Whole tables, held in memory: what a formula is read against, from all that `sgld.open` reads tables of.
+
+Several tables read one after the other, in batches, as one: the first's columns, found by name; some rows left out.
+
+A table that has grown, or lost rows, since a run was made from it: told in run.json by its parts.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from jaxtyping import Int
+
 from ..core.devices import check_memory
-from ..data.names import check_names
-from ..data.table import content_hash, existing, kind_of_file, read_table
 from ..errors import DataError, RunError, UsageError, need
 from .cache import stamp_of
+from .convert import check_drop
 from .databases import DuckDB, SQLite, database_files, is_query, kind_of_database
-from .files import TableFiles, table_files
+from .source import check_names
+from .table_files import TableFiles, table_files
+from .tables import content_hash, existing, kind_of_file, read_table
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from .tables import Batches
+    from .readers import Batches
 
-__all__ = ["TableSource", "plain_type"]
+__all__ = ["Chained", "TableSource", "appended", "as_grown", "plain_type", "table_again", "without"]
+
 
 STORED = ("table", "database", "sep", "decimal")  # beside the path, in run.json
 CELL = 16  # bytes of a cell while a table is put together
@@ -30,7 +40,7 @@ class TableSource(NamedTuple):
     """Where a table is read from: a file, a folder, a database, or a query.
 
     `database` is the file that a query is asked of, `table` of a database that has several, `sep`
-    and `decimal` of a file of text (`sgld.data.table.read_table`), of which `batches` takes the
+    and `decimal` of a file of text (`sgld.data.tables.read_table`), of which `batches` takes the
     columns `as_text` letter by letter.
     """
 
@@ -225,3 +235,131 @@ def _parts(stored: Any) -> list[dict[str, Any]]:
         found = [part for part in stored["parts"][1:] if isinstance(part, dict)] + found
         stored = stored["parts"][0]
     return [stored, *found] if isinstance(stored, dict) else found
+
+
+# -- chained -------------------------------------------------------------------------------
+
+
+class Chained:
+    """The rows of the sources in turn, whatever the order of their columns.
+
+    Args:
+      dropped: of each source, the numbers, from 0, of those rows of the table up to its end that are no longer there;
+        none: all are.
+    """
+
+    def __init__(
+        self, sources: Sequence[TableSource], spill: Path | None,
+        dropped: Sequence[Int[np.ndarray, " m"]] = (),
+    ) -> None:  # fmt: skip
+        self._parts = [source.batches(spill) for source in sources]
+        first = self._parts[0]
+        self.name = " + ".join(part.name for part in self._parts)
+        self.schema = {name: plain_type(kind) for name, kind in first.schema.items()}
+        counts = [part.num_rows for part in self._parts]
+        self._dropped = dropped or [np.zeros(0, np.int64)] * len(counts)
+        self.num_rows = sum(counts) - sum(map(len, self._dropped)) if all(counts) else 0
+        for part in self._parts[1:]:
+            for name in self.schema:
+                if name not in part.schema:
+                    raise DataError(
+                        f"{part.name} has no column {name!r}, which the run's table has; give it there."
+                    )
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+        """All rows of these columns, with the first table's types."""
+        yield from self._up_to(len(self._parts) - 1, list(columns))
+
+    def _up_to(self, last: int, names: list[str]) -> Iterator[pyarrow.RecordBatch]:
+        """The rows of the sources up to that number, without those that were dropped then."""
+        arrow, gone, first = need("pyarrow", "tables"), self._dropped[last], 0
+        for batch in self._with(last, names):
+            end = first + batch.num_rows
+            here = gone[np.searchsorted(gone, first) : np.searchsorted(gone, end)] - first
+            if len(here):
+                left = np.ones(batch.num_rows, bool)
+                left[here] = False
+                batch = batch.filter(arrow.array(left))
+            yield batch
+            first = end
+
+    def _with(self, last: int, names: list[str]) -> Iterator[pyarrow.RecordBatch]:
+        """The rows of the sources before that number, and then all of its own."""
+        arrow, part = need("pyarrow", "tables"), self._parts[last]
+        if last:
+            yield from self._up_to(last - 1, names)
+        for batch in part.batches(names):
+            cells = [self._cast(part.name, name, batch.column(name)) for name in names]
+            yield arrow.record_batch(cells, names=names)
+
+    def _cast(self, part: str, name: str, cells: Any) -> Any:
+        kind = self.schema[name]
+        if cells.type == kind:
+            return cells
+        arrow = need("pyarrow", "tables")
+        try:
+            return cells.cast(kind)
+        except (arrow.ArrowException, ValueError) as error:
+            raise DataError(
+                f"{part} has other kinds of cells than the run's table ({str(error).splitlines()[0]}); write them alike."
+            ) from error
+
+
+# -- grown ---------------------------------------------------------------------------------
+
+
+MOST_PARTS = 1000  # of parts, of a table that grew so often
+
+
+def appended(first: pyarrow.Table, second: pyarrow.Table, name: str) -> pyarrow.Table:
+    """The rows of both, by the columns of the first. DataError where the second lacks one, or has other cells."""
+    arrow = need("pyarrow", "tables")
+    for column in first.column_names:
+        if column not in second.column_names:
+            raise DataError(
+                f"{name} has no column {column!r}, which the run's table has; give it there."
+            )
+    try:
+        cast = second.select(first.column_names).cast(first.schema)
+    except (arrow.ArrowException, ValueError) as error:
+        raise DataError(
+            f"{name} has other kinds of cells than the run's table ({str(error).splitlines()[0]}); write them alike."
+        ) from error
+    return arrow.concat_tables([first, cast])
+
+
+def without(table: pyarrow.Table, rows: Int[np.ndarray, " m"]) -> pyarrow.Table:
+    """The other rows. UsageError for numbers that are no rows, or are there twice, and where none would be left."""
+    check_drop(rows, table.num_rows)
+    left = np.ones(table.num_rows, bool)
+    left[rows] = False
+    return table.filter(need("pyarrow", "tables").array(left))
+
+
+def as_grown(
+    first: dict[str, Any], second: dict[str, Any] | None, dropped: Int[np.ndarray, " m"]
+) -> dict[str, Any]:
+    """For run.json: rows of `first` were dropped, and those of `second` appended."""
+    parts = [first] if second is None else [first, second]
+    return {
+        "path": " + ".join(str(part["path"]) for part in parts),
+        "parts": parts,
+        "dropped": [int(row) for row in dropped],
+    }
+
+
+def table_again(stored: dict[str, Any], depth: int = 0) -> Callable[[], pyarrow.Table]:
+    """A function that reads the table that a run.json tells of, its parts found to be the same. Either raises RunError."""
+    if "parts" not in stored:
+        return TableSource.again(stored)
+    parts = stored["parts"]
+    if depth > MOST_PARTS or not isinstance(parts, list) or not 1 <= len(parts) <= 2:
+        raise RunError("run.json is damaged: its data have no parts.")
+    before, dropped = table_again(parts[0], depth + 1), np.asarray(stored["dropped"], np.int64)
+    added = TableSource.again(parts[1]) if len(parts) == 2 else None
+
+    def read() -> pyarrow.Table:
+        table = without(before(), dropped)
+        return table if added is None else appended(table, added(), "a part")
+
+    return read

@@ -15,9 +15,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..errors import DataError, UsageError, did_you_mean, first_line, need
-from .cells import raise_all, trouble_of
-from .delimited import read_delimited
-from .names import check_names, listed
+from .delimited import raise_all, read_delimited, trouble_of
+from .source import check_names, listed
 
 if TYPE_CHECKING:
     import pyarrow

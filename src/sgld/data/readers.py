@@ -1,0 +1,480 @@
+"""Columns of a table that is read in batches of rows, as the leaves of a datum.
+
+Columns of a table as leaves of a datum, and what is learned of them on the way to the disk.
+
+What the conversion asks of data: leaves, and their rows in pieces.
+
+The external shuffle: rows come in pieces in the order of a file, and go in the order of their keys.
+
+    in     each piece is sorted by key and written to the end of one scratch file, with the places at
+           which the first bits of the keys change
+    out    the parts of all pieces whose keys begin with the same bits are read, and sorted
+
+so that memory holds one piece, or one range of keys, and every row is written once and read once.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import numpy as np
+from jaxtyping import Int, UInt8
+
+from ..errors import DataError, UsageError, did_you_mean, need
+from .delimited import raise_all, written_number
+from .mapped import Running
+from .memory import keys
+from .source import check_names, listed
+from .validate import Rounding
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = [
+    "HELD",
+    "Batches",
+    "Leaf",
+    "Learned",
+    "Piece",
+    "Reader",
+    "Spill",
+    "TableReader",
+    "as_json",
+    "batch_rows",
+    "from_json",
+    "structure_of",
+]
+
+
+# -- columns -------------------------------------------------------------------------------
+
+
+MOST_CATEGORIES = 2**20
+PyTree = Any
+
+
+@dataclass(frozen=True)
+class Column:
+    """What is known of a column of a table whose rows are on disk.
+
+    Attributes:
+      name: of the column.
+      kind: "number", "integer", "boolean" or "text".
+      missing: rows that were left out because this cell was empty.
+      mean, sd, least, most: of the others, in float64; NaN of texts.
+      categories: of texts, sorted: a row holds the place of its text among them.
+    """
+
+    name: str
+    kind: str
+    missing: int = 0
+    mean: float = math.nan
+    sd: float = math.nan
+    least: float = math.nan
+    most: float = math.nan
+    categories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A leaf of the datum: one column, several side by side, or an array of its own."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...] = ()
+    columns: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Bytes of a row."""
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+def structure_of(columns: Any, names: Sequence[str]) -> tuple[Any, list[str | tuple[str, ...]]]:
+    """The datum's structure, and of each leaf the name of its column, or the names of several.
+
+    `columns` None is a dict of all. Raises UsageError for what names no columns, DataError for
+    columns that there are not.
+    """
+    if columns is None:
+        columns = {name: name for name in names}
+    is_leaf = lambda part: _is_list(part) or not isinstance(part, (dict, tuple))  # noqa: E731
+    found, treedef = jax.tree.flatten(columns, is_leaf=is_leaf)
+    leaves: list[str | tuple[str, ...]] = []
+    for leaf in found:
+        if not isinstance(leaf, str) and not _is_list(leaf):
+            raise UsageError(
+                "columns must be names, lists of names (which become one array), or a tuple or dict of these. "
+                f"Got {leaf!r}."
+            )
+        leaves.append(leaf if isinstance(leaf, str) else tuple(leaf))
+    if not leaves:
+        raise UsageError(f"columns names no column. Got {columns!r}.")
+    for name in (n for leaf in leaves for n in ((leaf,) if isinstance(leaf, str) else leaf)):
+        if name not in names:
+            raise DataError(
+                f"there is no column {name!r}; the columns are {listed(list(names))}."
+                + did_you_mean(name, names)
+            )
+    return treedef, leaves
+
+
+def _is_list(part: Any) -> bool:
+    return isinstance(part, list) and bool(part) and all(isinstance(name, str) for name in part)
+
+
+def leaves_of(
+    wanted: list[str | tuple[str, ...]], dtypes: dict[str, np.dtype], texts: set[str]
+) -> list[Leaf]:
+    """The leaves, in the precision that JAX will use; columns side by side have the type that holds all."""
+    leaves = []
+    for part in wanted:
+        names = (part,) if isinstance(part, str) else part
+        told = texts.intersection(names)
+        if told and not isinstance(part, str):
+            raise DataError(
+                f"column {min(told)!r} holds text, and no number of an array; name it by itself, and it becomes "
+                "the place of each text among all of them."
+            )
+        dtype = np.result_type(*(dtypes[name] for name in names))
+        dtype = np.dtype(jax.dtypes.canonicalize_dtype(dtype))
+        shape = () if isinstance(part, str) else (len(names),)
+        leaves.append(Leaf(", ".join(names), dtype, shape, names))
+    return leaves
+
+
+@dataclass
+class Learned:
+    """What is learned of one column, piece by piece."""
+
+    name: str
+    kind: str
+    missing: int = 0
+    numbers: Running = field(default_factory=Running)
+    codes: dict[str, int] = field(default_factory=dict)  # in the order of appearance
+
+    def add(self, values: np.ndarray) -> None:
+        """The next cells, none of them empty."""
+        if len(values):
+            self.numbers.add(values)
+
+    def coded(self, texts: list[str], places: np.ndarray) -> np.ndarray:
+        """The codes of `texts[places]`, int32, in the order of appearance."""
+        for text in texts:
+            self.codes.setdefault(text, len(self.codes))
+        if len(self.codes) > MOST_CATEGORIES:
+            raise DataError(
+                f"column {self.name!r} has more than {MOST_CATEGORIES:,} different texts, which is no category; "
+                "leave it out of columns."
+            )
+        return np.array([self.codes[text] for text in texts], np.int32)[places]
+
+    def sorted_codes(self) -> np.ndarray | None:
+        """By code in order of appearance, the place among all texts; None of a column of numbers."""
+        if self.kind != "text":
+            return None
+        places = np.empty(len(self.codes), np.int32)
+        for place, text in enumerate(sorted(self.codes)):
+            places[self.codes[text]] = place
+        return places
+
+    def column(self) -> Column:
+        """What was learned."""
+        found = self.numbers
+        if self.kind == "text" or not found.count:
+            return Column(self.name, self.kind, self.missing, categories=tuple(sorted(self.codes)))
+        sd = math.sqrt(found.squares / found.count)
+        numbers = (float(found.mean), sd, float(found.least), float(found.most))
+        return Column(self.name, self.kind, self.missing, *numbers)
+
+
+def as_json(column: Column) -> dict[str, Any]:
+    """A column for a manifest: JSON has no NaN."""
+    numbers = {k: v for k, v in asdict(column).items() if not (isinstance(v, float) and math.isnan(v))}  # fmt: skip
+    return {**numbers, "categories": list(column.categories)}
+
+
+def from_json(value: dict[str, Any]) -> Column:
+    """What `as_json` made."""
+    return Column(**{**value, "categories": tuple(value["categories"])})
+
+
+# -- reader --------------------------------------------------------------------------------
+
+
+class Piece(NamedTuple):
+    """Some rows in the order of the data: an array [m, ...] of every leaf, and which rows to leave out."""
+
+    leaves: list[np.ndarray]
+    missing: np.ndarray | None = None  # [m], of a cell that is empty
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """Data that can be read from begin to end, once or more often.
+
+    Attributes:
+      name: what sentences call the data.
+      leaves: in the order of `treedef`, with the types that JAX will use.
+      learned: of the columns of a table, while it is read.
+      num_rows: 0 where they are known at the end only.
+    """
+
+    name: str
+    treedef: Any
+    leaves: list[Leaf]
+    learned: list[Learned]
+    num_rows: int
+
+    def pieces(self) -> Iterator[Piece]:
+        """All rows, in pieces of bounded memory. Raises DataError for what cannot be read."""
+        ...
+
+
+# -- spill ---------------------------------------------------------------------------------
+
+
+HELD = 2**26  # bytes of rows that are held at once
+BITS = 12  # of a key: so many ranges can be told apart
+
+
+class Spill:
+    """Records of one size, [m, width] bytes, and the numbers of their rows, from `first` on; `with` removes the file."""
+
+    def __init__(self, path: Path, width: int, seed: int, first: int = 0) -> None:
+        self.path, self.width, self.seed, self.first = path, width, seed, first
+        self.count = 0
+        self._starts: list[int] = []  # of the pieces, in records
+        self._edges: list[np.ndarray] = []  # in each piece, where a range of keys begins
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Spill:
+        self._file = open(self.path, "x+b")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:  # fmt: skip
+        assert self._file is not None
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+    def add(
+        self, records: UInt8[np.ndarray, "m width"], called: Int[np.ndarray, " m"] | None = None
+    ) -> None:
+        """The next rows: they are numbered on, or `called` so."""
+        assert self._file is not None
+        if called is None:
+            called = self.first + np.arange(self.count, self.count + len(records))
+        own = keys(called, self.seed)
+        order = np.argsort(own)
+        first = np.arange(2**BITS + 1, dtype=np.float64) * 2.0 ** (64 - BITS)
+        edges = np.searchsorted(own[order], first[:-1].astype(np.uint64))
+        self._starts.append(self.count)
+        self._edges.append(np.append(edges, len(records)).astype(np.int32))
+        numbers = called[order].astype("<i8")
+        laid = np.empty((len(records), 8 + self.width), np.uint8)
+        laid[:, :8] = numbers[:, None].view(np.uint8)
+        laid[:, 8:] = records[order]
+        self._file.write(laid.data)
+        self.count += len(records)
+
+    def in_order(self) -> Iterator[tuple[Int[np.ndarray, " m"], UInt8[np.ndarray, "m width"]]]:
+        """All rows in the order of their keys, some at a time: their numbers, and their records."""
+        assert self._file is not None
+        self._file.flush()
+        edges = np.asarray(self._edges, np.int64).reshape(-1, 2**BITS + 1)
+        whole = edges.sum(0)  # rows whose keys come before a range
+        most = max(1, HELD // (8 + self.width))
+        begin = 0
+        while begin < 2**BITS:
+            end = int(np.searchsorted(whole, whole[begin] + most, side="right")) - 1
+            end = min(2**BITS, max(begin + 1, end))
+            if whole[end] > whole[begin]:
+                yield self._range(edges[:, begin], edges[:, end])
+            begin = end
+
+    def _range(self, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of the pieces from `begin` up to `end`, sorted by key."""
+        assert self._file is not None
+        width = 8 + self.width
+        laid = np.empty((int((end - begin).sum()), width), np.uint8)
+        at = 0
+        for start, a, b in zip(self._starts, begin.tolist(), end.tolist(), strict=True):
+            part = laid[at : at + b - a].reshape(-1).data
+            if os.preadv(self._file.fileno(), [part], (start + a) * width) != (b - a) * width:
+                raise DataError(f"{self.path} was cut short while it was read; try again.")
+            at += b - a
+        numbers = np.ascontiguousarray(laid[:, :8]).view("<i8").reshape(-1)
+        order = np.argsort(keys(numbers, self.seed))
+        return numbers[order], laid[order, 8:]
+
+
+# -- tables --------------------------------------------------------------------------------
+
+
+MOST_ROWS = 2**17  # of a batch
+KINDS = {"boolean": np.dtype(bool), "text": np.dtype(np.int32)}
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """A table that can be read in batches, any number of times."""
+
+    name: str
+    schema: dict[str, Any]  # the columns' Arrow types, by name
+    num_rows: int  # 0 where it is not known
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+        """All rows of these columns."""
+        ...
+
+
+class TableReader:
+    """Some columns of a table as the leaves of a datum."""
+
+    def __init__(self, table: Batches, columns: Any) -> None:
+        self.table, self.name, self.num_rows = table, table.name, table.num_rows
+        check_names(list(table.schema), table.name)
+        self.treedef, wanted = structure_of(columns, list(table.schema))
+        named = [n for leaf in wanted for n in ((leaf,) if isinstance(leaf, str) else leaf)]
+        self._columns = list(dict.fromkeys(named))
+        kinds = {name: _kind(name, table) for name in self._columns}
+        self._kinds = {name: kind for name, (kind, _) in kinds.items()}
+        texts = {name for name, kind in self._kinds.items() if kind == "text"}
+        self.leaves = leaves_of(wanted, {name: dtype for name, (_, dtype) in kinds.items()}, texts)
+        self.learned: list[Learned] = []
+        self._losses: dict[str, Rounding] = {}
+
+    def pieces(self) -> Iterator[Piece]:
+        """All rows; what is learned of their columns begins anew."""
+        self.learned = [Learned(name, self._kinds[name]) for name in self._columns]
+        self._losses = {name: Rounding(f"column {name!r} of {self.name}") for name in self._columns}
+        first = 0
+        for batch in self.table.batches(self._columns):
+            if batch.num_rows and not first:
+                self._refuse_numbers_in_words(batch)
+            if batch.num_rows:
+                yield self._piece(batch, first)
+            first += batch.num_rows
+        for loss in self._losses.values():
+            loss.check()
+
+    def _refuse_numbers_in_words(self, batch: pyarrow.RecordBatch) -> None:
+        """DataError for texts that are numbers or dates in another spelling: each would be a category."""
+        arrow = need("pyarrow", "tables")
+        names = [name for name in self._columns if self._kinds[name] == "text"]
+        cells = {name: arrow.chunked_array([batch.column(name)]) for name in names}
+        found = [written_number(name, column) for name, column in cells.items()]
+        if not getattr(
+            self.table, "is_text", False
+        ):  # how cells are written is nobody's choice here
+            cast = "make numbers of them in a query, or name the other columns in columns"
+            found = [
+                None if trouble is None else trouble._replace(remedy=cast) for trouble in found
+            ]
+        raise_all(found)
+
+    def _piece(self, batch: pyarrow.RecordBatch, first: int) -> Piece:
+        missing = np.zeros(batch.num_rows, bool)
+        values: dict[str, np.ndarray] = {}
+        for learned in self.learned:
+            cells = batch.column(learned.name)
+            values[learned.name], empty = _cells(learned, cells)
+            learned.missing += int(empty.sum())
+            missing |= empty
+        stay = ~missing
+        for learned in self.learned:
+            found = values[learned.name]
+            if learned.kind != "text":
+                _check_cells(self.name, learned, found, stay, first)
+                learned.add(found[stay])
+        leaves = []
+        for leaf in self.leaves:
+            parts = [values[name].astype(leaf.dtype) for name in leaf.columns]
+            for name, part in zip(leaf.columns, parts, strict=True):
+                self._losses[name].add(values[name][stay], part[stay])
+            leaves.append(np.stack(parts, axis=1) if leaf.shape else parts[0])
+        return Piece(leaves, missing if missing.any() else None)
+
+
+def _kind(name: str, table: Batches) -> tuple[str, np.dtype]:
+    """What a column holds, and the type of NumPy's that holds its cells."""
+    types, kind = need("pyarrow", "tables").types, table.schema[name]
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if types.is_boolean(kind):
+        return "boolean", KINDS["boolean"]
+    if types.is_integer(kind):
+        return "integer", np.dtype(kind.to_pandas_dtype())
+    if types.is_floating(kind):
+        return "number", np.dtype(kind.to_pandas_dtype())
+    if types.is_decimal(kind):
+        return "number", np.dtype(np.float64)
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "text", KINDS["text"]
+    if types.is_null(kind) and not any(batch.num_rows for batch in table.batches([name])):
+        raise DataError(f"{table.name} has no row; at least one is needed.")
+    what = "no values at all" if types.is_null(kind) else f"{kind} values"
+    raise DataError(
+        f"column {name!r} of {table.name} holds {what}, where numbers, booleans or texts are needed; convert it, or "
+        "name the other columns in columns."
+    )
+
+
+def _cells(learned: Learned, cells: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The cells of a batch as numbers, and which of them are empty; what stands there then is any number."""
+    arrow = need("pyarrow", "tables")
+    empty = np.asarray(cells.is_null(nan_is_null=learned.kind == "number"))
+    if learned.kind == "text":
+        if not arrow.types.is_dictionary(cells.type):
+            cells = cells.dictionary_encode()
+        places = cells.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        texts = cells.dictionary.to_pylist()
+        used = np.unique(places[~empty])  # a dictionary may hold texts that no row has
+        codes = np.zeros(max(len(texts), 1), np.int32)
+        codes[used] = learned.coded([texts[i] for i in used], np.arange(len(used)))
+        return codes[places], empty
+    if arrow.types.is_dictionary(cells.type):
+        cells = cells.dictionary_decode()
+    if arrow.types.is_decimal(cells.type):
+        cells = cells.cast(arrow.float64())
+    if cells.null_count:
+        cells = cells.fill_null(False if learned.kind == "boolean" else 0)
+    return cells.to_numpy(zero_copy_only=False), empty
+
+
+def _check_cells(
+    name: str, learned: Learned, cells: np.ndarray, stay: np.ndarray, first: int
+) -> None:
+    """DataError for a number that is infinite, or more than the precision of a run can hold."""
+    import jax
+
+    if learned.kind == "boolean":
+        return
+    target = np.dtype(jax.dtypes.canonicalize_dtype(cells.dtype))
+    if learned.kind == "number":
+        with np.errstate(over="ignore"):  # that is what is looked for
+            bad = ~np.isfinite(cells.astype(target)) & stay
+        why = "which is no finite number of " + str(target)
+    else:
+        bad = (np.abs(cells.astype(np.float64)) > 2.0**24) & stay & (target.itemsize <= 4)
+        why = "above 2^24, which float32 arithmetic would round"
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise DataError(
+            f"column {learned.name!r} of {name} is {cells[row]} in data row {first + row + 1}, {why}; rescale it, or "
+            "leave that row out."
+        )
+
+
+def batch_rows(columns: int) -> int:
+    """Rows of a batch of so many columns."""
+    return max(1, min(MOST_ROWS, HELD // (16 * max(1, columns))))
