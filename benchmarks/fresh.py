@@ -27,8 +27,7 @@ from sgld.data.memory import InMemory
 from sgld.gaussian.dense import Laplace
 from sgld.gaussian.mode import gaussian_at_mode
 from sgld.gaussian.row_noise import row_noise
-from sgld.problem.problem import Problem
-from sgld.problem.target import Target
+from sgld.model.problem import Problem, Target
 
 __all__ = ["FRESH", "KINDS", "Case", "case"]
 

@@ -152,7 +152,7 @@ def predictions(network: Network, draws: sgld.Draws) -> np.ndarray:
 
 def hmc(network: Network, draws: sgld.Draws, trajectories: int, seed: int = 1) -> np.ndarray:
     """Predictions of Metropolis-adjusted HMC of 8 chains from optimisers' ends, in the run's metric."""
-    from sgld.problem.prepare import prepare
+    from sgld.model.prepare import prepare
 
     problem = prepare(network.posterior, network.data, network.init)
     rows = problem.source.take(jnp.arange(problem.num_data))

@@ -26,7 +26,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 import sgld
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 
 MEMBERS, CHAINS, KEPT, MASKS, DROPPED, MOST_PASSES, ADAM = 10, 4, 200, 300, 0.1, 400, 0.01
 SHARES = (1.0, 0.3, 0.1, 0.03, 0.01)  # of the largest stable step

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import sgld
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 
 PARTICLES, LEAPFROGS, MOVES, LAST_MOVES, EFFECTIVE = 600, 12, 3, 12, 0.6
 

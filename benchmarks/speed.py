@@ -33,8 +33,8 @@ import workloads
 from sgld.core.progress import told
 from sgld.diagnose.assess import assess
 from sgld.draws.run_directory import RunDirectory
-from sgld.problem import prepare as problems
-from sgld.problem.request import Request
+from sgld.model import prepare as problems
+from sgld.model.problem import Request
 from sgld.run import execute, loop, outcome
 from sgld.run.chunk import Kernel, run_chunk, start
 from sgld.tune.plan import make_plan

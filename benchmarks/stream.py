@@ -201,8 +201,8 @@ def looped(rows: Any, batch: int, meshes: Iterable[Any]) -> list[Callable[..., N
 
     import sgld
     from sgld.core.devices import as_mesh
-    from sgld.problem.prepare import prepare
-    from sgld.problem.request import Request
+    from sgld.model.prepare import prepare
+    from sgld.model.problem import Request
     from sgld.run import execute, loop
     from sgld.tune.plan import make_plan
 

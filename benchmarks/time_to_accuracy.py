@@ -40,7 +40,7 @@ import sgld
 import workloads
 from sgld.draws import weighted
 from sgld.gaussian import dense, mode
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 from sgld.referee import chains
 from sgld.referee.reference import _centers
 from stopwatch import Stopwatch

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from .arviz.criteria import loo as loo
     from .arviz.criteria import waic as waic
     from .arviz.result import compare_models as compare_models
-    from .bridge.numpyro_model import from_numpyro as from_numpyro
-    from .bridge.pymc_model import from_pymc as from_pymc
     from .data.open import open as open
     from .diagnose.phase import gradient_statistics as gradient_statistics
     from .draws.comparison import compare as compare
@@ -41,10 +39,12 @@ if TYPE_CHECKING:
     from .gradient.saga import SAGA as SAGA
     from .gradient.svrg import SVRG as SVRG
     from .metropolis.rejection import rejection_rate as rejection_rate
+    from .model.numpyro import from_numpyro as from_numpyro
+    from .model.posterior import Posterior as Posterior
+    from .model.pymc import from_pymc as from_pymc
     from .models.fit import fit as fit
     from .models.fit import resume as resume
     from .models.fitted import Fit as Fit
-    from .posterior import Posterior as Posterior
     from .preconditioner.adaptive import AdaGrad as AdaGrad
     from .preconditioner.adaptive import RMSprop as RMSprop
     from .preconditioner.fixed import Dense as Dense
@@ -92,10 +92,10 @@ if TYPE_CHECKING:
     from .variational.result import Variational as Variational
 
 _WHERE = {
-    "Posterior": "posterior",
+    "Posterior": "model.posterior",
     "open": "data.open",
-    "from_numpyro": "bridge.numpyro_model",
-    "from_pymc": "bridge.pymc_model",
+    "from_numpyro": "model.numpyro",
+    "from_pymc": "model.pymc",
     "sample": "run.sample",
     "fit": "models.fit",
     "Fit": "models.fitted",

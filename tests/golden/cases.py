@@ -51,7 +51,7 @@ class _Planned(Exception):
 
 def planned(problem: Problem, given: dict[str, Any]) -> dict[str, Any]:
     """The plan that `sgld.sample` makes of these arguments, without running it."""
-    from sgld.problem.request import Request
+    from sgld.model.problem import Request
     from sgld.run.sample import begin
 
     def stop(plan: Any) -> None:

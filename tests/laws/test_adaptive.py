@@ -8,8 +8,7 @@ import pytest
 import sgld
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
-from sgld.problem.problem import Problem
-from sgld.problem.target import Target
+from sgld.model.problem import Problem, Target
 from sgld.run import chunk
 
 N = 10

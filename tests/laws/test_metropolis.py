@@ -7,7 +7,7 @@ import pytest
 
 import sgld
 from sgld.metropolis.energy import around, log_acceptance
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 
 D = 3
 MATRIX = np.array([[1.0, 0.3, 0.0], [0.3, 0.5, -0.1], [0.0, -0.1, 0.8]])

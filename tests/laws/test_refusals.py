@@ -44,7 +44,7 @@ def test_a_run_is_replaced_once_there_is_a_plan(run):
     def look(plan):
         seen.update(content(run))
 
-    from sgld.problem.request import Request
+    from sgld.model.problem import Request
     from sgld.run.sample import begin
 
     ask = Request(

@@ -13,8 +13,7 @@ from sgld.core import work
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.draws.run_directory import RunDirectory
-from sgld.problem.problem import Problem
-from sgld.problem.target import Target
+from sgld.model.problem import Problem, Target
 from sgld.run import chunk, loop, sink
 
 N = 23

@@ -17,8 +17,8 @@ from scipy import stats
 import sgld
 from sgld.gallery import handout
 from sgld.gradient.estimate import Estimate
-from sgld.problem import sums
-from sgld.problem.prepare import prepare
+from sgld.model import sums
+from sgld.model.prepare import prepare
 
 A, B = 3.0, 2.0
 GAMMA = sgld.Posterior(lambda s: (A - 1) * jnp.log(s) - B * s, constraints=constraints.positive)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.problem.cholesky import without_a_factor
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare, without_a_factor
 
 X = np.linspace(0, 1, 30).astype(np.float32)
 

@@ -8,7 +8,7 @@ from jax.scipy.stats import norm
 
 import sgld
 from sgld.errors import UsageError
-from sgld.problem.contract import check_contract
+from sgld.model.prepare import check_contract
 
 X = np.linspace(-1, 2, 40).astype(np.float32)
 

@@ -17,7 +17,7 @@ from sgld.core.work import Work
 from sgld.errors import RunError, UsageError
 from sgld.gaussian.doubts import UNSEEN
 from sgld.gaussian.known import find_out
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 from sgld.run import loop
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))

@@ -11,7 +11,7 @@ from jax.tree_util import Partial
 import sgld
 from sgld.core.pytrees import Layout
 from sgld.errors import UsageError
-from sgld.problem.target import Target
+from sgld.model.problem import Target
 
 
 class Log:

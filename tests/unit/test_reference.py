@@ -12,8 +12,8 @@ from numpyro.distributions import constraints
 from scipy import stats
 
 import sgld
+from sgld.model.prepare import prepare
 from sgld.models.nig import nig
-from sgld.problem.prepare import prepare
 from sgld.referee import adaptation
 from sgld.referee.reference import _centers
 

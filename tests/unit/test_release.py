@@ -9,7 +9,7 @@ import pytest
 
 import sgld
 from sgld.core import pytrees
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 
 DATA = np.linspace(-1.0, 3.0, 40, dtype=np.float32)
 

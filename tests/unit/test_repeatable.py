@@ -11,7 +11,7 @@ import pytest
 import sgld
 from sgld.core.user_code import check_repeatable, digest, trace
 from sgld.errors import UsageError
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 
 RNG, COUNT = np.random.default_rng(0), itertools.count()
 X = np.linspace(-1, 2, 40).astype(np.float32)

@@ -12,8 +12,7 @@ from sgld.core.pytrees import Layout
 from sgld.errors import UsageError
 from sgld.gaussian import mode
 from sgld.gaussian.dense import laplace_at
-from sgld.problem.problem import Problem
-from sgld.problem.target import Target
+from sgld.model.problem import Problem, Target
 
 RNG = np.random.default_rng(0)
 

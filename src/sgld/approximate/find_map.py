@@ -19,10 +19,10 @@ from ..errors import UsageError
 from ..gaussian.mode import dense_pays, newton_mode
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
-from ..posterior import Posterior
-from ..problem import sums
-from ..problem.prepare import prepare
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.posterior import Posterior
+from ..model.prepare import prepare
+from ..model.problem import Problem
 from ..typing import Estimator, Optimizer, Order
 
 __all__ = ["Mode", "find_map", "optimise"]

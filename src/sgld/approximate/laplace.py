@@ -18,10 +18,10 @@ from ..gaussian.dense import Laplace, laplace_at
 from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
 from ..gaussian.noise import TUNING
 from ..gaussian.proper import named_direction
-from ..posterior import Posterior
-from ..problem import sums
-from ..problem.prepare import prepare
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.posterior import Posterior
+from ..model.prepare import prepare
+from ..model.problem import Problem
 from ..typing import Centre
 from .find_map import Mode
 

@@ -21,10 +21,10 @@ from ..draws.draws import Draws
 from ..draws.verdict import Verdict
 from ..errors import UsageError
 from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
-from ..posterior import Posterior
-from ..problem.prepare import prepare
-from ..problem.problem import Problem
-from ..problem.rows import scores
+from ..model.posterior import Posterior
+from ..model.prepare import prepare
+from ..model.problem import Problem
+from ..model.sums import scores
 
 __all__ = ["sandwich"]
 

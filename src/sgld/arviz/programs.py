@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..bridge.program import Density, Prior, Program, Report
-from ..bridge.sites import Site, log_prob, plate_sizes, sample_sites
-from ..posterior import Posterior
+from ..model.numpyro_plates import Density, Prior, Program, Report
+from ..model.numpyro_sites import Site, log_prob, plate_sizes, sample_sites
+from ..model.posterior import Posterior
 from .choice import MOST_LEVELS
 from .rows import CELLS, Rows
 from .subject import Subject

@@ -10,15 +10,15 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..bridge.numpyro_model import opened
-from ..bridge.program import Density, Report
 from ..core.pytrees import leaf_names
 from ..draws.draws import Draws
 from ..draws.origin import known_of
 from ..draws.summary import target_of
 from ..errors import UsageError
-from ..module import for_modules
-from ..posterior import Posterior
+from ..model.modules import for_modules
+from ..model.numpyro import opened
+from ..model.numpyro_plates import Density, Report
+from ..model.posterior import Posterior
 from .choice import Choice
 from .rows import Rows
 

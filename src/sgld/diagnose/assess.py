@@ -22,8 +22,8 @@ from ..gaussian.proper import rounded, unresolved
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
 from ..law.affine import AffineLaw
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 from ..sampler.replica_exchange import ReplicaExchange
 from ..tune.always import standing_out
 from ..tune.estimator import is_centred

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
 from ..gaussian.rays import NEAR, rays
-from ..problem.problem import Problem
+from ..model.problem import Problem
 from .reported import bends
 
 __all__ = ["known_tails"]

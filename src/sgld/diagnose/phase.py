@@ -18,11 +18,11 @@ from ..core.devices import on_host
 from ..core.validation import whole_number
 from ..data.source import generator
 from ..errors import UsageError
-from ..posterior import Posterior
+from ..model.posterior import Posterior
+from ..model.prepare import prepare
+from ..model.problem import Problem
+from ..model.sums import scores
 from ..preconditioner.fixed import Scalar
-from ..problem.prepare import prepare
-from ..problem.problem import Problem
-from ..problem.rows import scores
 from ..schedule.values import number
 
 __all__ = [

@@ -22,8 +22,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 from .reported import bends, through
 
 __all__ = ["rare_error"]

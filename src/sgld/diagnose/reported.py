@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..draws import weighted
-from ..problem.problem import Problem
+from ..model.problem import Problem
 from .stein import Corrected
 
 __all__ = ["bends", "on_the_reported_scale", "through"]

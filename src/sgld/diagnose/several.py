@@ -21,7 +21,7 @@ from ..draws.pareto import pareto_k
 from ..draws.strata import Strata
 from ..draws.verdict import MODES, Verdict
 from ..gaussian.proper import unresolved
-from ..problem.problem import Problem
+from ..model.problem import Problem
 from .exact import Trajectories, judge_exact
 from .rule import MAX_MEAN_ERROR, MAX_SE, Evidence
 

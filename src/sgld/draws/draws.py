@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from ..core.pytrees import Layout
 from ..core.validation import fraction
 from ..errors import RunError, UsageError, did_you_mean
-from ..problem.problem import Problem
+from ..model.problem import Problem
 from . import weighted
 from .origin import Origin
 from .prediction import Prediction, predict
@@ -123,13 +123,13 @@ class Draws:
         """Draws at free positions of a problem, as they are reported.
 
         Args:
-          problem: of `sgld.problem.prepare`, whose target constrains and reports them.
+          problem: of `sgld.model.prepare`, whose target constrains and reports them.
           zs: free positions [chain, draw, d].
           fields: any attribute of Draws.
 
         Example:
           >>> import numpy as np, sgld
-          >>> from sgld.problem.prepare import prepare
+          >>> from sgld.model.prepare import prepare
           >>> problem = prepare(sgld.Posterior(lambda t: -0.5 * t**2), None, 0.0)
           >>> sgld.Draws.at(problem, np.ones((2, 5, 1), np.float32)).position.shape
           (2, 5)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core.pytrees import leaf_names
 from ..errors import UsageError
-from ..module import Network, Part, seal
+from ..model.modules import Network, Part, seal
 from .draws import Draws
 
 __all__ = ["HELD", "digest_of_held", "restore"]

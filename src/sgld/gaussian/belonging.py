@@ -22,8 +22,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..core.progress import stage
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 
 __all__ = [
     "BETWEEN_DRAWS", "LARGEST", "OF_RISES", "PANELS", "ROWS_BETWEEN", "WORST", "Misfit", "lines_between", "misfit", "missed",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..problem.problem import Problem
+from ..model.problem import Problem
 from . import belonging, cloud, profiles, rays, shells, valleys
 from .dense import Laplace, laplace_at
 from .doubts import Doubt

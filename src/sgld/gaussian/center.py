@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..core.progress import stage
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 from .dense import Laplace
 from .lowrank import LowRankLaplace
 

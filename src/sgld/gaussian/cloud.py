@@ -19,8 +19,8 @@ from jaxtyping import Float, Int
 from scipy.special import ndtri
 
 from ..core.progress import stage
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 
 __all__ = ["tops_of_cloud"]
 

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..core.progress import stage
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 
 __all__ = ["Laplace", "laplace_at"]
 

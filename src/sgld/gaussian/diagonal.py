@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..problem.problem import Problem
-from ..problem.rows import row_gradient
+from ..model.problem import Problem
+from ..model.sums import row_gradient
 
 __all__ = ["largest_eigenvalue", "squared_gradients", "stiffness"]
 

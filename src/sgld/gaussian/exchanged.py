@@ -19,8 +19,8 @@ from jaxtyping import Float
 
 from ..core.pytrees import Layout
 from ..errors import SGLDError
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 from .dense import Laplace
 from .modes import SEPARATE
 

@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 
 from ..core.progress import Over, share
 from ..data.source import generator
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 from .beyond import look_beyond, unexplained
 from .center import at_the_mean, departure
 from .dense import Laplace

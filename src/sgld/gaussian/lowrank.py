@@ -23,9 +23,9 @@ import numpy as np
 from jaxtyping import Array, Float, Real
 
 from ..core.progress import stage
+from ..model import sums
+from ..model.problem import Problem
 from ..preconditioner.fixed import LowRank
-from ..problem import sums
-from ..problem.problem import Problem
 from .dense import Marginals
 
 __all__ = [

@@ -10,9 +10,9 @@ from jaxtyping import Float, Int
 from scipy.linalg import cho_factor, cho_solve
 
 from ..core.progress import counted, stage
-from ..problem import sums
-from ..problem.operations import gradient_price
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.cost import gradient_price
+from ..model.problem import Problem
 from .dense import Laplace, laplace_at
 from .exchanged import exchanges
 from .modes import SEPARATE

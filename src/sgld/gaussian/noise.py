@@ -11,8 +11,8 @@ from jaxtyping import Float
 from ..core.devices import sent
 from ..core.progress import stage
 from ..data.source import generator
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 from .dense import Laplace
 
 __all__ = [

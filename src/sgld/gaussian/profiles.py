@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 from .dense import Laplace
 from .rays import OUTSIDE, Ray
 

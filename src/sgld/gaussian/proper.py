@@ -12,9 +12,8 @@ from jaxtyping import Array, Float
 
 from ..core.pytrees import Layout
 from ..errors import UsageError
-from ..problem import sums
-from ..problem.problem import Problem
-from ..problem.target import Target
+from ..model import sums
+from ..model.problem import Problem, Target
 from .dense import Laplace
 
 __all__ = ["check_proper", "check_resolved", "named_direction", "rounded", "unresolved"]

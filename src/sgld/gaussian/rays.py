@@ -23,8 +23,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..core.progress import stage
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 
 __all__ = ["ONE_SIDE", "SUSPICIOUS", "Far", "Ray", "density", "rays", "within"]
 

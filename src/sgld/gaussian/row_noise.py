@@ -27,9 +27,9 @@ from jaxtyping import Array, Float, Int
 from ..core.devices import sent
 from ..core.progress import stage
 from ..data.source import generator
-from ..problem import sums
-from ..problem.problem import Problem
-from ..problem.rows import each_row, row_gradient
+from ..model import sums
+from ..model.problem import Problem
+from ..model.sums import each_row, row_gradient
 from .dense import Laplace
 from .noise import TUNING
 

@@ -27,10 +27,10 @@ from jaxtyping import Array, Float, Int
 from ..core.progress import stage
 from ..data.memory import InMemory
 from ..data.source import generator
-from ..problem import sums
-from ..problem.operations import gradient_price
-from ..problem.problem import Problem
-from ..problem.rows import each_row
+from ..model import sums
+from ..model.cost import gradient_price
+from ..model.problem import Problem
+from ..model.sums import each_row
 from .dense import Laplace
 from .noise import TUNING
 

@@ -23,9 +23,9 @@ import numpy as np
 from jaxtyping import Float
 
 from ..core.progress import stage
-from ..problem import sums
-from ..problem.operations import gradient_price
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.cost import gradient_price
+from ..model.problem import Problem
 from .dense import Laplace
 from .rays import CLOSE, Ray
 

@@ -12,8 +12,8 @@ from jaxtyping import Array
 from ..core.pytrees import as_pytree
 from ..data.memory import each
 from ..data.source import Batch
-from ..problem.problem import Problem
-from ..problem.tiles import SHARED_TILE, in_tiles, tile_size
+from ..model.problem import Problem
+from ..model.sums import SHARED_TILE, in_tiles, tile_size
 from .estimate import Estimate
 
 __all__ = ["Full", "goes_by_tiles"]

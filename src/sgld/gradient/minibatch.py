@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from jaxtyping import Array
 
 from ..core.pytrees import as_pytree
-from ..problem.problem import Problem
-from ..problem.tiles import in_tiles
+from ..model.problem import Problem
+from ..model.sums import in_tiles
 from .estimate import Estimate
 
 __all__ = ["Minibatch"]

@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, Int
 from ..core.pytrees import as_pytree
 from ..data.source import Source
 from ..errors import UsageError
-from ..problem.problem import Problem
-from ..problem.rows import row_gradient
+from ..model.problem import Problem
+from ..model.sums import row_gradient
 from .estimate import Estimate
 
 __all__ = ["SAGA"]

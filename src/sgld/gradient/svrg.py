@@ -12,9 +12,9 @@ from jaxtyping import Array, Float, Int
 from ..core.pytrees import as_pytree
 from ..core.validation import MAX_STEP, plain, whole_number
 from ..errors import UsageError
-from ..problem import sums
-from ..problem.problem import Problem
-from ..problem.tiles import batch_likelihood
+from ..model import sums
+from ..model.problem import Problem
+from ..model.sums import batch_likelihood
 from .estimate import Estimate
 
 __all__ = ["SVRG"]

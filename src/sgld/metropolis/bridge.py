@@ -23,8 +23,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..draws import mixing
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 from .energy import around
 
 __all__ = ["Bridge", "bridge", "integral"]

@@ -11,10 +11,9 @@ from jaxtyping import Array, Float
 
 from ..core.pytrees import Layout, as_pytree
 from ..data.memory import Beside, each
-from ..posterior import Posterior
-from ..problem import sums
-from ..problem.problem import Problem
-from ..problem.target import Target
+from ..model import sums
+from ..model.posterior import Posterior
+from ..model.problem import Problem, Target
 
 __all__ = ["Around", "around", "log_acceptance", "mala_move"]
 

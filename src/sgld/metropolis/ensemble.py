@@ -23,8 +23,8 @@ from ..data.source import generator
 from ..gaussian.noise import TUNING
 from ..gradient.full import Full
 from ..gradient.guide import Guide
+from ..model.problem import Problem
 from ..preconditioner.fixed import Dense
-from ..problem.problem import Problem
 from ..sampler.confined import Regions
 from ..sampler.hmc import HMC, At, propose
 

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from ..model.problem import Problem
 from ..preconditioner.fixed import Dense
-from ..problem.problem import Problem
 from .energy import around, log_acceptance
 
 __all__ = ["matched_step"]

@@ -14,10 +14,10 @@ from jaxtyping import Array
 from ..core.validation import positive, whole_number
 from ..draws.draws import Draws
 from ..errors import UsageError
-from ..posterior import Posterior
+from ..model.posterior import Posterior
+from ..model.prepare import prepare
 from ..preconditioner.fixed import Scalar
 from ..preconditioner.given import given
-from ..problem.prepare import prepare
 from ..typing import Preconditioner
 from .energy import around, log_acceptance
 

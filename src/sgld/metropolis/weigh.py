@@ -12,8 +12,8 @@ from ..core.progress import stage
 from ..data.source import generator
 from ..draws import mixing
 from ..gaussian.modes import KnownModes
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 from ..sampler.confined import Regions
 from .bridge import FEWEST, integral
 from .energy import around

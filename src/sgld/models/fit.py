@@ -30,8 +30,8 @@ from ..draws.plan_file import is_planned
 from ..draws.run_directory import RunDirectory
 from ..draws.storage import load
 from ..errors import RunError, UsageError, did_you_mean, need
-from ..posterior import Posterior
-from ..problem.request import Request
+from ..model.posterior import Posterior
+from ..model.problem import Request
 from ..run import sample as runs
 from ..typing import (
     Estimator,

@@ -27,7 +27,7 @@ from ..core.devices import sent
 from ..data.mapped import OnDisk
 from ..data.tables import as_table, check_named
 from ..errors import need
-from ..posterior import Labels, Posterior
+from ..model.posterior import Labels, Posterior
 from ..typing import PredictionKind
 from . import design as designs
 from .again import OtherColumns, learn_again

@@ -29,7 +29,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from ..core.validation import positive
 from ..errors import DataError, UsageError
-from ..posterior import Posterior
+from ..model.posterior import Posterior
 
 __all__ = ["NIG", "nig"]
 

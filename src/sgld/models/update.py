@@ -39,10 +39,9 @@ from ..errors import DataError, RunError, UsageError
 from ..gaussian.dense import Laplace
 from ..gaussian.noise import TUNING
 from ..gradient.control_variates import ControlVariates
-from ..problem import sums
-from ..problem.problem import Problem
-from ..problem.request import Request
-from ..problem.rows import row_gradients
+from ..model import sums
+from ..model.problem import Problem, Request
+from ..model.sums import row_gradients
 from ..run import sample as runs
 from ..run.execute import prepared_again
 from ..run.record import Given, asked_again

@@ -5,15 +5,20 @@ Flax linen module), or a module of Equinox or of Flax's nnx, given to `sgld.samp
 """
 
 from ..draws.stored import restore
-from ..module import Network, as_module
+from ..model.modules import Network, as_module, part
+from ..model.network_priors import (
+    LaplacePrior,
+    LearntPrior,
+    NormalPrior,
+    StudentTPrior,
+    laplace_prior,
+    normal_prior,
+    student_t_prior,
+)
 from .entropy import Classes, classes
 from .halving import HalvedPredictions, step_halving
-from .heavy import LaplacePrior, StudentTPrior, laplace_prior, student_t_prior
 from .held_back import HeldBack, held_back
 from .kronecker import kronecker
-from .learnt import LearntPrior
-from .part import part
-from .prior import NormalPrior, normal_prior
 from .scoring import Scores, scores
 
 __all__ = [

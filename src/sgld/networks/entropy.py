@@ -24,7 +24,7 @@ from ..core.validation import positive
 from ..draws.draws import Draws
 from ..draws.prediction import calling
 from ..errors import UsageError
-from ..module import as_module
+from ..model.modules import as_module
 
 __all__ = ["Classes", "classes"]
 

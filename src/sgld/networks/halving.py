@@ -13,10 +13,10 @@ from ..diagnose.halved import Change, compared
 from ..draws.draws import Draws
 from ..draws.verdict import Verdict
 from ..errors import UsageError
-from ..posterior import Posterior
+from ..model.posterior import Posterior
+from ..model.prepare import prepare
+from ..model.problem import Target
 from ..probe.predictions import Predictions, predictions_of
-from ..problem.prepare import prepare
-from ..problem.target import Target
 from ..run.other_starts import not_looked_for
 from ..run.sample import sample
 from ..sampler.sgld import SGLD

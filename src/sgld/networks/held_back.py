@@ -23,11 +23,10 @@ from ..core.text import columns
 from ..core.validation import check_seed, whole_number
 from ..draws.draws import Draws
 from ..errors import SGLDWarning, UsageError
-from ..posterior import Posterior
+from ..model.posterior import Posterior
+from ..model.prepare import prepare
+from ..model.problem import Request, Target
 from ..probe.labels import check_labels
-from ..problem.prepare import prepare
-from ..problem.request import Request
-from ..problem.target import Target
 from ..tune.from_network import optimiser_ends
 
 __all__ = ["HeldBack", "held_back"]

@@ -8,9 +8,9 @@ import numpy as np
 
 from ..core.validation import whole_number
 from ..errors import UsageError
-from ..posterior import Posterior
+from ..model.posterior import Posterior
+from ..model.prepare import prepare
 from ..preconditioner.kronecker import Kronecker
-from ..problem.prepare import prepare
 from ..tune.kronecker import learnt_factors
 from ..tune.network_rule import FISHER_ROWS
 from ..tune.prior_starts import prior_curvature

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..core.pytrees import leaf_names
-from ..problem.target import Target
+from ..model.problem import Target
 
 if TYPE_CHECKING:
     from .predictions import Predictions

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..problem.problem import Problem
+from ..model.problem import Problem
 
 __all__ = ["ITERATIONS", "density_by", "stiffest"]
 

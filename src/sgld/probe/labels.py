@@ -17,8 +17,8 @@ from jaxtyping import Array, Int
 
 from ..core.pytrees import as_pytree
 from ..errors import DataError, UsageError
-from ..problem.problem import Problem
-from ..problem.rows import each_row
+from ..model.problem import Problem
+from ..model.sums import each_row
 from .classes import moved, of_labels, said_of
 from .predictions import Predictions, predictions_of
 

@@ -20,9 +20,8 @@ from ..core.devices import sent
 from ..core.pytrees import as_pytree
 from ..core.user_code import of_the_user
 from ..errors import UsageError
-from ..module import Overheard
-from ..problem.problem import Problem
-from ..problem.target import Target
+from ..model.modules import Overheard
+from ..model.problem import Problem, Target
 from .classes import said_of
 
 __all__ = ["CLASSES", "LIKELIHOODS", "MEANS", "PROBE_ROWS", "Kind", "Predictions", "predictions_of"]

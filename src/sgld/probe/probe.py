@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..core.pytrees import as_pytree
-from ..problem.problem import Problem
+from ..model.problem import Problem
 from ..sampler.baoa import BAOA
 from ..sampler.sgld import SGLD
 from .layers import Layers

@@ -6,11 +6,11 @@ from typing import Any
 
 import jax
 
-from ..bridge.numpyro_model import opened
 from ..draws.draws import Draws
 from ..draws.origin import known_of
 from ..errors import UsageError
-from ..posterior import Posterior
+from ..model.numpyro import opened
+from ..model.posterior import Posterior
 
 __all__ = ["asked_about", "draws_of"]
 

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..core.work import Work
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 from . import adaptation
 
 __all__ = ["Trace", "run"]

@@ -17,7 +17,7 @@ from ..draws.comparison import errors_of
 from ..draws.draws import Draws
 from ..draws.verdict import MODES, TAILS, Verdict, Word
 from ..errors import UsageError
-from ..posterior import Posterior
+from ..model.posterior import Posterior
 from .asked import asked_about, draws_of
 
 if TYPE_CHECKING:

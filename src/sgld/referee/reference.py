@@ -36,9 +36,9 @@ from ..errors import UsageError, did_you_mean
 from ..gaussian.known import Known, surroundings
 from ..gaussian.mode import dense_pays, gaussian_at_mode
 from ..metropolis.energy import Around, around
-from ..posterior import Posterior
-from ..problem.prepare import prepare
-from ..problem.problem import Problem
+from ..model.posterior import Posterior
+from ..model.prepare import prepare
+from ..model.problem import Problem
 from ..typing import Method
 from .asked import asked_about
 from .chains import run

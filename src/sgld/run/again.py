@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from ..draws.plan import Plan
 from ..draws.verdict import Verdict
-from ..problem.problem import Problem
-from ..problem.request import Request, is_auto
+from ..model.problem import Problem, Request, is_auto
 from ..schedule import as_schedule
 from ..tune.from_chains import from_chains
 from ..tune.lengths import with_lengths

@@ -24,8 +24,8 @@ from jaxtyping import Array, Bool, Float, Int
 from ..core.pytrees import as_pytree
 from ..gradient.estimate import Estimate
 from ..gradient.full import goes_by_tiles
+from ..model.problem import Problem
 from ..probe.probe import Probe
-from ..problem.problem import Problem
 from ..sampler.confined import ConfinedHMC
 from ..sampler.hmc import HMC
 from ..sampler.injected import drawn

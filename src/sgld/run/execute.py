@@ -26,9 +26,8 @@ from ..draws.storage import jsonable, write_result
 from ..gaussian.known import NEAR
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
-from ..problem import sums
-from ..problem.problem import Problem
-from ..problem.request import Request, is_auto
+from ..model import sums
+from ..model.problem import Problem, Request, is_auto
 from ..sampler.confined import ConfinedHMC
 from ..schedule import check_values
 from ..tune.estimator import prepared

@@ -12,8 +12,7 @@ from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.pareto import pareto_k
 from ..draws.plan import Plan
-from ..problem.problem import Problem
-from ..problem.request import Request, is_auto
+from ..model.problem import Problem, Request, is_auto
 from ..tune.network_lengths import most_draws
 from . import loop
 from .judge_predictions import draws_suffice

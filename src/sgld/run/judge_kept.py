@@ -21,8 +21,7 @@ from ..draws.moments import Moments
 from ..draws.plan import Plan
 from ..draws.strata import strata_of
 from ..draws.verdict import Verdict
-from ..problem.problem import Problem
-from ..problem.request import Request
+from ..model.problem import Problem, Request
 from .judge_parameters import judged_by_parameters
 from .kept import Keep
 from .moments import BatchMoments

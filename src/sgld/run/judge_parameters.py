@@ -10,8 +10,7 @@ import numpy as np
 from ..diagnose.assess import assess
 from ..draws.draws import Draws
 from ..draws.plan import Plan
-from ..problem.problem import Problem
-from ..problem.request import Request
+from ..model.problem import Problem, Request
 from .outcome import reported_draws, sampling_only, within_support
 from .several import weighed
 from .sink import Raw

@@ -21,9 +21,8 @@ from ..diagnose.predictions import (
 from ..draws.draws import Draws
 from ..draws.plan import Plan
 from ..draws.verdict import Verdict
+from ..model.problem import Problem, Request, is_auto
 from ..probe.layers import Layers
-from ..problem.problem import Problem
-from ..problem.request import Request, is_auto
 from ..tune.network_lengths import most_kept
 from ..tune.network_rule import first_draw
 from .judge_kept import summed_up

@@ -20,9 +20,8 @@ from ..core.pytrees import Layout, leaf_names, tell_apart
 from ..core.user_code import check_repeatable
 from ..draws.setup import Setup
 from ..errors import UsageError, did_you_mean
-from ..module import as_module, seal
-from ..problem.problem import Problem
-from ..problem.request import Request
+from ..model.modules import as_module, seal
+from ..model.problem import Problem, Request
 from .moments import Batches
 
 __all__ = ["MOMENTS", "Keep", "as_keep", "check_moments"]

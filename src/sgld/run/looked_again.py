@@ -32,9 +32,9 @@ from ..gaussian.belonging import (
     quadrature,
     size_of,
 )
+from ..model.problem import Problem
+from ..model.sums import row_values
 from ..probe.predictions import Predictions, predictions_of
-from ..problem.problem import Problem
-from ..problem.rows import row_values
 
 __all__ = ["misses_of_gradients", "other_rows"]
 

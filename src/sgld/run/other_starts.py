@@ -24,10 +24,9 @@ from ..core.progress import stage
 from ..diagnose.other_starts import OtherStarts, met, settled
 from ..diagnose.predictions import Seen
 from ..gradient.full import Full
+from ..model import sums
+from ..model.problem import Problem, Request
 from ..probe.predictions import Predictions, predictions_of
-from ..problem import sums
-from ..problem.problem import Problem
-from ..problem.request import Request
 from ..sampler.baoa import BAOA
 from ..tune import network_rule as rule
 from ..tune.estimator import plain_batches, prepared

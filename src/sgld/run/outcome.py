@@ -18,8 +18,8 @@ from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
 from ..gaussian.modes import KnownModes
 from ..gradient.full import Full
-from ..problem.cholesky import without_a_factor
-from ..problem.problem import Problem
+from ..model.prepare import without_a_factor
+from ..model.problem import Problem
 from .kept import Keep
 from .sink import Raw
 

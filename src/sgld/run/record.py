@@ -29,9 +29,8 @@ from ..draws.run_directory import RunDirectory
 from ..draws.tags import former_name, stable_name
 from ..errors import RunError
 from ..gradient.estimate import Estimate
+from ..model.problem import Problem, Request
 from ..preconditioner.fixed import Scalar
-from ..problem.problem import Problem
-from ..problem.request import Request
 from ..schedule import as_schedule
 from .kept import MOMENTS, Keep
 

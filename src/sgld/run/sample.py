@@ -12,7 +12,6 @@ from typing import Any, Literal
 from jax.sharding import Mesh
 from jaxtyping import Int
 
-from ..bridge.numpyro_model import opened
 from ..core.devices import as_mesh, check_chains, differing, in_step, is_first, together
 from ..core.files import reading
 from ..core.progress import SAMPLING, aside, stage, told
@@ -26,10 +25,10 @@ from ..draws.run_directory import RunDirectory
 from ..draws.storage import check_kind, load
 from ..draws.stored import HELD, restore
 from ..errors import DataError, RunError, UsageError
-from ..posterior import Posterior
-from ..problem.prepare import check_always, check_batch, check_request, prepare
-from ..problem.problem import Problem
-from ..problem.request import Request
+from ..model.numpyro import opened
+from ..model.posterior import Posterior
+from ..model.prepare import check_always, check_batch, check_request, prepare
+from ..model.problem import Problem, Request
 from ..schedule import as_schedule
 from ..tune.injected import check_noise
 from ..tune.memory import check_asked
@@ -173,7 +172,7 @@ def sample(
 
 def _of_part(posterior: Any, init: Any, where: Any) -> Any:
     """Some of the parameters, where they start."""
-    from ..networks.part import part
+    from ..model.modules import part
 
     init = getattr(posterior, "init", None) if init is None else init
     if init is None:

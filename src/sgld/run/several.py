@@ -13,8 +13,8 @@ from ..draws.plan import Plan
 from ..gaussian.dense import laplace_at
 from ..gaussian.modes import KnownModes
 from ..metropolis.weigh import counted, places_of, weigh
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 from ..sampler.confined import ConfinedHMC, Regions
 from ..tune.from_modes import regions_of
 from .outcome import modes_told

@@ -26,9 +26,9 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from ..core.devices import sent
+from ..model.posterior import Labels, Posterior
 from ..models.formula import PRIOR_SCALE
 from ..models.prior import Positive, normal
-from ..posterior import Labels, Posterior
 
 __all__ = ["Form", "Kind", "Model", "Rows", "Standard", "distinct", "model_of", "rounded"]
 

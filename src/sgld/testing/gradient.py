@@ -14,9 +14,8 @@ from jaxtyping import Float
 
 from ..core.pytrees import Layout, tell_apart
 from ..data.validate import as_source
-from ..posterior import Posterior
-from ..problem.problem import Problem
-from ..problem.target import Target
+from ..model.posterior import Posterior
+from ..model.problem import Problem, Target
 from .needs import check_needs
 
 __all__ = ["GradientReport", "check_gradient"]

@@ -116,10 +116,14 @@ def prior_of(prior: Any, prior_sd: Any, prior_precision: Any, weights: Weights) 
       prior_sd: a number, or {pattern: sd}.
       prior_precision: a number.
     """
-    from ..networks.heavy import LaplacePrior, StudentTPrior
-    from ..networks.learnt import LearntPrior
-    from ..networks.prior import NormalPrior, normal_prior
-    from ..networks.scales import named_scales
+    from ..model.network_priors import (
+        LaplacePrior,
+        LearntPrior,
+        NormalPrior,
+        StudentTPrior,
+        named_scales,
+        normal_prior,
+    )
 
     if sum(given is not None for given in (prior, prior_sd, prior_precision)) != 1:
         raise UsageError(

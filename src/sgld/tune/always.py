@@ -12,8 +12,8 @@ from ..data.memory import InMemory
 from ..gaussian.dense import Laplace
 from ..gaussian.row_noise import Survey, row_noise
 from ..gradient.full import Full
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 from .estimator import is_centred
 from .levels import dense_levels, marginal_levels
 

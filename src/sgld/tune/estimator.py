@@ -17,8 +17,7 @@ from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
 from ..law.affine import AffineLaw, of_sampler
 from ..law.overdamped import Law, largest_step, off
-from ..problem.problem import Problem
-from ..problem.request import Request, is_auto
+from ..model.problem import Problem, Request, is_auto
 from ..sampler.sgld import SGLD
 
 __all__ = [

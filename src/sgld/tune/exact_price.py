@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..metropolis.ensemble import CHAINS, TRAJECTORIES
-from ..problem.operations import Price
+from ..model.cost import Price
 
 __all__ = ["CHEAP", "DRAWS", "MOST", "Exact", "exact_chains"]
 

@@ -20,8 +20,7 @@ from ..draws.plan import Plan
 from ..errors import UsageError
 from ..gaussian.noise import TUNING
 from ..gradient.full import Full
-from ..problem.problem import Problem
-from ..problem.request import Request
+from ..model.problem import Problem, Request
 from ..sampler.replica_exchange import ReplicaExchange
 
 __all__ = ["check_exchange", "exact_energies"]

@@ -31,11 +31,10 @@ from ..gradient.full import Full
 from ..law.overdamped import Law, largest_step
 from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
 from ..metropolis.matched import matched_step
+from ..model import sums
+from ..model.cost import gradient_price
+from ..model.problem import Problem, Request, is_auto
 from ..preconditioner.fixed import Dense
-from ..problem import sums
-from ..problem.operations import gradient_price
-from ..problem.problem import Problem
-from ..problem.request import Request, is_auto
 from ..sampler.hmc import HMC
 from ..schedule import as_schedule
 from .always import rows_of

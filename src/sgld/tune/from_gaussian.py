@@ -16,10 +16,9 @@ from ..gaussian.row_noise import row_noise
 from ..gradient.full import Full
 from ..law.affine import of_sampler
 from ..law.overdamped import Law
+from ..model.problem import Problem, Request, is_auto
 from ..preconditioner.fixed import Dense
 from ..preconditioner.given import given
-from ..problem.problem import Problem
-from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
 from .always import rows_note, rows_of
 from .estimator import (

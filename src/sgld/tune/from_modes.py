@@ -24,8 +24,8 @@ from ..gradient.full import Full
 from ..gradient.guide import Guide
 from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
 from ..metropolis.weigh import places_of
+from ..model.problem import Problem
 from ..preconditioner.fixed import Dense
-from ..problem.problem import Problem
 from ..sampler.confined import ConfinedHMC, Regions
 from ..schedule import as_schedule
 from .some_rows import SETTLING, followed, guide_of

@@ -35,15 +35,14 @@ from ..gaussian.mode import FEW
 from ..gaussian.noise import TUNING
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
+from ..model.cost import gradient_price, row_price
+from ..model.problem import Problem, Request, is_auto
+from ..model.sums import row_gradient
 from ..preconditioner.fixed import Diagonal
 from ..preconditioner.given import given
 from ..preconditioner.kronecker import Kronecker
 from ..probe.directions import density_by, stiffest
 from ..probe.layers import Layers, is_of_layers
-from ..problem.operations import gradient_price, row_price
-from ..problem.problem import Problem
-from ..problem.request import Request, is_auto
-from ..problem.rows import row_gradient
 from ..sampler.baoa import BAOA
 from ..sampler.sgld import SGLD
 from ..schedule import as_schedule

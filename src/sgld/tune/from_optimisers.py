@@ -17,10 +17,9 @@ from ..gaussian.known import Known
 from ..gaussian.noise import TUNING
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
+from ..model.problem import Problem, Request, is_auto
 from ..preconditioner.fixed import Diagonal
 from ..preconditioner.given import given
-from ..problem.problem import Problem
-from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
 from .estimator import plain_batches, prepared, sampler_of
 from .metric import settled

@@ -14,9 +14,8 @@ import numpy as np
 
 from ..draws.plan import Plan
 from ..errors import UsageError, did_you_mean
+from ..model.problem import Problem, Request, is_auto
 from ..probe.directions import stiffest
-from ..problem.problem import Problem
-from ..problem.request import Request, is_auto
 from ..sampler.baoa import BAOA
 from ..sampler.confined import ConfinedHMC
 from ..sampler.hmc import HMC

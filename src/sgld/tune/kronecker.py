@@ -12,9 +12,9 @@ from jaxtyping import Array, Float
 
 from ..core.devices import sent
 from ..errors import UsageError
+from ..model.problem import Problem
+from ..model.sums import row_gradient
 from ..preconditioner.kronecker import Kronecker, matrix_of
-from ..problem.problem import Problem
-from ..problem.rows import row_gradient
 
 __all__ = ["learnt_factors"]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..draws.plan import Plan
 from ..errors import UsageError
 from ..metropolis.ensemble import CHAINS
-from ..problem.request import Request, is_auto
+from ..model.problem import Request, is_auto
 from .exact_price import DRAWS
 
 __all__ = ["with_lengths"]

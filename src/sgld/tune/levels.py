@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from ..gaussian.lowrank import LowRankLaplace
 from ..gaussian.row_noise import RowNoise, Survey
-from ..problem.problem import Problem
+from ..model.problem import Problem
 
 __all__ = ["Level", "Levels", "dense_levels", "marginal_levels", "no_noise"]
 

@@ -9,8 +9,7 @@ the verdict looks at it: of more than a thousand parameters at some at a time. M
 from __future__ import annotations
 
 from ..core.devices import check_memory
-from ..problem.problem import Problem
-from ..problem.request import Request, is_auto
+from ..model.problem import Problem, Request, is_auto
 
 __all__ = ["check_asked", "check_planned", "draws_bytes"]
 

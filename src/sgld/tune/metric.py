@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
-from ..problem.problem import Problem
+from ..model.problem import Problem
 
 __all__ = ["factor_of", "settled"]
 

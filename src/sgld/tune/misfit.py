@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..gaussian.dense import Laplace
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 
 __all__ = ["misfit", "misfit_notes"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..gradient.full import Full
-from ..problem.operations import gradient_price, row_price
-from ..problem.problem import Problem
+from ..model.cost import gradient_price, row_price
+from ..model.problem import Problem
 from . import network_rule as rule
 
 __all__ = ["UPDATED", "affordable", "batch_price", "step_price"]

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..core.devices import sent
+from ..model.problem import Problem
 from ..probe.predictions import Predictions, predictions_of
 from ..probe.probe import along
-from ..problem.problem import Problem
 from . import network_rule as rule
 
 __all__ = ["heat_of_predictions", "warmed"]

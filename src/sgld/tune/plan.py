@@ -20,9 +20,8 @@ from ..gaussian.dense import Laplace
 from ..gaussian.known import NEAR, NOT_CONVERGED, Known, find_out
 from ..gaussian.lowrank import LowRankLaplace
 from ..gaussian.proper import check_resolved
+from ..model.problem import Problem, Request, is_auto
 from ..probe.labels import check_labels
-from ..problem.problem import Problem
-from ..problem.request import Request, is_auto
 from ..schedule import as_schedule
 from ..typing import Schedule
 from .by_hand import by_hand

@@ -16,8 +16,8 @@ from ..draws.plan import Predicted
 from ..draws.setup import Setup
 from ..gradient.full import Full
 from ..gradient.saga import SAGA
-from ..problem.operations import Price, gradient_price, row_price
-from ..problem.problem import Problem
+from ..model.cost import Price, gradient_price, row_price
+from ..model.problem import Problem
 from ..sampler.confined import ConfinedHMC
 from ..sampler.hmc import HMC
 from .exact_price import ENDS, METRIC

@@ -13,9 +13,8 @@ from ..gradient.full import Full, goes_by_tiles
 from ..gradient.minibatch import Minibatch
 from ..law.affine import of_sampler
 from ..law.overdamped import Law, largest_step
-from ..problem.operations import row_price
-from ..problem.problem import Problem
-from ..problem.request import Request, is_auto
+from ..model.cost import row_price
+from ..model.problem import Problem, Request, is_auto
 from ..sampler.sgld import SGLD
 from .estimator import is_centred, sampler_of
 from .levels import Level, Levels

@@ -19,8 +19,8 @@ from jaxtyping import Array, Float
 
 from ..core.devices import stream_key
 from ..gaussian.noise import TUNING
+from ..model.problem import Problem
 from ..preconditioner.fixed import Diagonal
-from ..problem.problem import Problem
 from ..sampler.baoa import BAOA
 from .network_rule import FROM_PRIOR
 
@@ -59,9 +59,7 @@ def as_normal(problem: Problem, tails: bool = False) -> Problem:
 
     An sd that is integrated out makes a peak at 0, where a network predicts the same of all rows.
     """
-    from ..networks.heavy import StudentTPrior
-    from ..networks.learnt import LearntPrior
-    from ..networks.prior import NormalPrior
+    from ..model.network_priors import LearntPrior, NormalPrior, StudentTPrior
 
     # bound to a function, as a module's is, a prior is a part of a pytree
     log_prior, heavy = problem.posterior.log_prior, lambda part: isinstance(part, kinds)

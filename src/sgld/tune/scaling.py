@@ -20,11 +20,10 @@ from ..data.memory import InMemory
 from ..draws.plan import in_bytes, in_count, in_seconds
 from ..errors import UsageError
 from ..gaussian.center import DRAWS
-from ..posterior import Posterior
-from ..problem.operations import priced, row_price
-from ..problem.problem import Problem
-from ..problem.sums import PIECE
-from ..problem.target import Target
+from ..model.cost import priced, row_price
+from ..model.posterior import Posterior
+from ..model.problem import Problem, Target
+from ..model.sums import PIECE
 
 __all__ = ["Devices", "Scaled", "scaled"]
 

@@ -19,8 +19,8 @@ from ..gaussian.noise import TUNING
 from ..gaussian.row_noise import row_noise
 from ..gradient.guide import Guide
 from ..metropolis.ensemble import Ensemble, warmed_up
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 from ..sampler.confined import Regions
 
 __all__ = [

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 
 from ..core.pytrees import Layout, as_pytree
 from ..errors import UsageError, need
-from ..problem.problem import Problem
+from ..model.problem import Problem
 
 __all__ = [
     "Family",

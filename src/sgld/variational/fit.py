@@ -26,9 +26,9 @@ from ..core.work import Work
 from ..errors import RunError, UsageError, did_you_mean
 from ..gaussian.dense import Laplace
 from ..gaussian.mode import NEWTON_LIMIT, dense_pays, gaussian_at_mode
-from ..posterior import Posterior
-from ..problem.prepare import prepare
-from ..problem.problem import Problem
+from ..model.posterior import Posterior
+from ..model.prepare import prepare
+from ..model.problem import Problem
 from ..typing import KLWeights, Optimizer, VariationalFamily
 from .family import FullRank, MeanField, Reparameterised, relaxed
 from .objective import KL_WEIGHTS, block_objective, elbo_values, kl_weight

@@ -23,11 +23,10 @@ from jaxtyping import Array, Float, Int
 from ..core.validation import fraction, positive, whole_number
 from ..data.source import Batch
 from ..errors import UsageError, need
-from ..posterior import Posterior
-from ..problem import sums
-from ..problem.prepare import prepare
-from ..problem.problem import Problem
-from ..problem.target import Target
+from ..model import sums
+from ..model.posterior import Posterior
+from ..model.prepare import prepare
+from ..model.problem import Problem, Target
 from ..typing import KLWeights, Number
 from .family import Family, Reparameterised, find_distributions, relaxed
 

@@ -18,8 +18,8 @@ from ..draws.draws import Draws
 from ..draws.summary import Summary
 from ..draws.verdict import Verdict, Word
 from ..gaussian.dense import Laplace
-from ..problem import sums
-from ..problem.problem import Problem
+from ..model import sums
+from ..model.problem import Problem
 from .family import Family, FullRank, MeanField
 from .objective import Elbo
 

@@ -8,7 +8,7 @@ from scipy import stats
 import sgld
 from sgld.diagnose.known_tails import known_tails
 from sgld.gaussian.known import find_out
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 
 
 def student(nu, d=1):

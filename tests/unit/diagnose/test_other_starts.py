@@ -9,9 +9,9 @@ import pytest
 import sgld
 from sgld.diagnose.other_starts import OtherStarts, met, settled
 from sgld.diagnose.predictions import Seen, judge_predictions
+from sgld.model.prepare import prepare
 from sgld.probe.layers import Layers
 from sgld.probe.predictions import CLASSES, MEANS
-from sgld.problem.prepare import prepare
 from sgld.run import other_starts as starts
 from sgld.run.other_starts import not_looked_for
 from sgld.tune import from_network as path
@@ -159,7 +159,7 @@ def test_starts_differ_where_a_layer_is_one_weight_or_begins_at_zero():
 
 
 def test_few_rows_of_a_limit_on_time_leave_no_other_starts(monkeypatch):
-    from sgld.problem.request import Request
+    from sgld.model.problem import Request
 
     problem = prepare(TWO_LINES, (X, Y), {"w": jnp.array(0.0), "b": jnp.array(0.0)})
     ask = Request(*["auto"] * 2, 0.05, 1.0, *["auto"] * 8, 0)

@@ -13,8 +13,7 @@ from sgld.data.memory import InMemory
 from sgld.diagnose import phase
 from sgld.diagnose.phase import noise_level, rows_for
 from sgld.draws.phase import Phase
-from sgld.problem.problem import Problem
-from sgld.problem.target import Target
+from sgld.model.problem import Problem, Target
 from sgld.run import chunk, phases
 
 ROWS = 6

@@ -17,10 +17,10 @@ from sgld.draws.layers import layer_rows
 from sgld.draws.plan import Plan
 from sgld.draws.setup import Setup
 from sgld.draws.verdict import Verdict
+from sgld.model.prepare import prepare
+from sgld.model.problem import Request
 from sgld.probe.layers import Layers
 from sgld.probe.predictions import CLASSES, LIKELIHOODS, MEANS, predictions_of
-from sgld.problem.prepare import prepare
-from sgld.problem.request import Request
 from sgld.run.again import another
 
 LAYERS = Layers(("a", "b", "tiny"), (40, 20, 1))

@@ -7,7 +7,7 @@ import pytest
 
 import sgld
 from sgld.diagnose.rare import rare_error
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 
 RNG = np.random.default_rng(0)
 ESS = 10_000.0

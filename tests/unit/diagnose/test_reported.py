@@ -11,7 +11,7 @@ from sgld.diagnose.reported import bends, on_the_reported_scale
 from sgld.diagnose.stein import Corrected
 from sgld.diagnose.tails import heavy_tails
 from sgld.draws.weighted import Estimates
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 
 SCALE = 1.5
 LOGNORMAL = prepare(

@@ -7,7 +7,7 @@ from numpyro.distributions import constraints
 
 import sgld
 from sgld.gaussian.proper import rounded, unresolved
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 
 RNG = np.random.default_rng(0)
 

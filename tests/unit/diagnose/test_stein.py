@@ -10,7 +10,7 @@ import pytest
 from sgld.diagnose.stein import corrected_moments, explained
 from sgld.draws.weighted import mean, var
 from sgld.gaussian.dense import Laplace
-from sgld.problem.problem import Problem
+from sgld.model.problem import Problem
 
 MODE = np.array([1.0, -2.0, 0.5])
 J = np.array([[4.0, 1.0, 0.3], [1.0, 2.0, -0.4], [0.3, -0.4, 1.0]])

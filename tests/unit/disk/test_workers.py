@@ -14,8 +14,9 @@ from on_disk_rows import MODEL, X, Y
 import sgld
 from sgld.core.files import read_json, write_json
 from sgld.errors import DataError, RunError, UsageError
-from sgld.problem import spread, sums
-from sgld.problem.prepare import prepare
+from sgld.model import sums
+from sgld.model import sums as spread
+from sgld.model.prepare import prepare
 
 pytest.importorskip("cloudpickle", reason="what is sent to workers is pickled by it")
 Z = np.array([0.3, -0.2, 0.1], np.float32)

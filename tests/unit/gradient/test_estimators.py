@@ -9,9 +9,8 @@ import sgld
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.errors import UsageError
-from sgld.problem import sums
-from sgld.problem.problem import Problem
-from sgld.problem.target import Target
+from sgld.model import sums
+from sgld.model.problem import Problem, Target
 
 ROWS = np.random.default_rng(0).normal(size=(101, 2)).astype(np.float32)
 POSTERIOR = sgld.Posterior(

@@ -11,9 +11,8 @@ import sgld
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.gradient.estimate import Estimate
-from sgld.problem import tiles
-from sgld.problem.problem import Problem
-from sgld.problem.target import Target
+from sgld.model import sums
+from sgld.model.problem import Problem, Target
 
 WIDTH = 6  # five columns and an outcome
 MODEL = sgld.Posterior(
@@ -42,10 +41,10 @@ def both(monkeypatch, problem, gradient, numbers):
         one = lambda z, k: gradient.at(problem, k, memory)(z)  # noqa: E731
         return jax.vmap(lambda k: jax.vmap(one, (0, None))(zs, k))(blocks)
 
-    assert tiles.in_tiles(problem, blocks[0]) is None
+    assert sums.in_tiles(problem, blocks[0]) is None
     whole = every(zs)
-    monkeypatch.setattr(tiles, "TILE", numbers)
-    assert tiles.in_tiles(problem, blocks[0]) is not None
+    monkeypatch.setattr(sums, "TILE", numbers)
+    assert sums.in_tiles(problem, blocks[0]) is not None
     return whole, every(zs)
 
 
@@ -79,7 +78,7 @@ def test_rows_in_double_precision_and_positions_in_single(monkeypatch):
 
 def test_no_array_of_a_whole_block_is_made(monkeypatch):
     of = problem(96, 48)
-    monkeypatch.setattr(tiles, "TILE", 60)
+    monkeypatch.setattr(sums, "TILE", 60)
     gradient = sgld.Minibatch()
     compiled = jax.jit(lambda k, z: gradient.at(of, k)(z)).lower(jnp.int32(0), of.start).compile()
     assert "f32[48,5]" not in compiled.as_text()
@@ -87,14 +86,14 @@ def test_no_array_of_a_whole_block_is_made(monkeypatch):
 
 
 def test_much_work_a_number_and_orders_of_rows_are_whole():
-    assert tiles.in_tiles(problem(10**6, 10**5), jnp.int32(0)) is not None
-    assert tiles.in_tiles(problem(10**6, 10**4), jnp.int32(0)) is None
+    assert sums.in_tiles(problem(10**6, 10**5), jnp.int32(0)) is not None
+    assert sums.in_tiles(problem(10**6, 10**4), jnp.int32(0)) is None
     of = problem(10**6, 10**5, "subset")
-    assert tiles.in_tiles(of, jnp.zeros(10**5, jnp.int32)) is None
+    assert sums.in_tiles(of, jnp.zeros(10**5, jnp.int32)) is None
     wide = Layout.of(np.zeros(2 * WIDTH + 1, np.float32))
     target = Target(MODEL, wide, wide.array(1.0))
     of = Problem(target, problem(10**6, 10**5).data)
-    assert tiles.in_tiles(of, jnp.int32(0)) is None
+    assert sums.in_tiles(of, jnp.int32(0)) is None
 
 
 def test_a_known_gradient_is_not_taken_again():

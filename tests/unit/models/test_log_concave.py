@@ -12,10 +12,10 @@ from numpyro.distributions import constraints
 
 import sgld
 from sgld.gaussian import known
+from sgld.model import sums
+from sgld.model.prepare import prepare
 from sgld.models.formula import FormulaModel
 from sgld.models.prior import parse_prior, student_t
-from sgld.problem import sums
-from sgld.problem.prepare import prepare
 from sgld.sklearn.model import Form, Rows, model_of
 
 rng = np.random.default_rng(5)

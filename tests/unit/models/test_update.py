@@ -17,9 +17,9 @@ from sgld.draws.run_directory import RunDirectory
 from sgld.errors import DataError, RunError, UsageError
 from sgld.gaussian import known
 from sgld.gaussian.dense import Laplace
+from sgld.model.prepare import prepare
 from sgld.models.fit import predict
 from sgld.models.update import _of_matter, update
-from sgld.problem.prepare import prepare
 
 N, MORE = 4000, 400
 FORMULA = "y ~ x + z"

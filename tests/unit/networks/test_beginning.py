@@ -10,7 +10,7 @@ import pytest
 import sgld
 from sgld.draws.plan import Plan
 from sgld.draws.setup import Setup
-from sgld.problem.problem import Problem
+from sgld.model.problem import Problem
 from sgld.run import outcome
 from sgld.run.judge_predictions import without_beginning
 from sgld.run.sink import Raw

@@ -8,9 +8,9 @@ import pytest
 
 import sgld
 from sgld.errors import DataError, SGLDWarning, UsageError
+from sgld.model.prepare import prepare
 from sgld.probe.labels import check_labels
 from sgld.probe.predictions import CLASSES, predictions_of
-from sgld.problem.prepare import prepare
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 4)).astype(np.float32)

@@ -116,7 +116,7 @@ def test_refusals():
 
 def test_the_metric_of_a_network_knows_how_wide_heavy_tails_are():
     """Of weights that the data say nothing of, D is the prior's variance, but for a small factor."""
-    from sgld.problem.prepare import prepare
+    from sgld.model.prepare import prepare
     from sgld.tune.from_network import fisher
 
     z = jnp.array([0.3, -2.0, 5.0, 0.01])
@@ -135,7 +135,7 @@ def test_the_metric_of_a_network_knows_how_wide_heavy_tails_are():
 )  # fmt: skip
 def test_the_metric_of_a_network_is_of_the_order_of_the_prior_however_far_out(prior, far):
     """Where chains were far, D was wider: steps took them further, to 3 million scales of what was 'trusted'."""
-    from sgld.problem.prepare import prepare
+    from sgld.model.prepare import prepare
     from sgld.tune.from_network import fisher
 
     posterior = sgld.Posterior(prior, lambda w, row: 0.0 * jnp.sum(w) * row)
@@ -146,8 +146,8 @@ def test_the_metric_of_a_network_is_of_the_order_of_the_prior_however_far_out(pr
 
 def test_optimisers_of_a_network_climb_with_the_scales_as_they_are_held_to_be():
     """Integrated out, they make a peak at 0, where a network predicts the same of all rows and nothing is learnt."""
-    from sgld.problem.prepare import prepare
-    from sgld.problem.request import Request
+    from sgld.model.prepare import prepare
+    from sgld.model.problem import Request
     from sgld.tune.from_network import optimiser_ends
 
     rng = np.random.default_rng(0)

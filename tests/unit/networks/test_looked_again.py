@@ -10,7 +10,7 @@ import pytest
 
 import sgld
 from sgld.gaussian.belonging import LARGEST
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 from sgld.run.looked_again import misses_of_gradients, other_rows
 
 RNG = np.random.default_rng(0)

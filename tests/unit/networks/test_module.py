@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld import module as module_of
 from sgld.core.pytrees import Layout, leaf_names
 from sgld.errors import UsageError
-from sgld.module import Held, refuse_statistics
+from sgld.model import modules as module_of
+from sgld.model.modules import Held, refuse_statistics
+from sgld.model.prepare import prepare
 from sgld.networks import Network, as_module, normal_prior, restore
-from sgld.problem.prepare import prepare
 
 eqx = pytest.importorskip("equinox")
 flax = pytest.importorskip("flax")

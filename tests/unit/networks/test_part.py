@@ -11,7 +11,7 @@ import sgld
 from sgld.core.pytrees import leaf_names
 from sgld.draws.run_directory import RunDirectory
 from sgld.errors import RunError, UsageError
-from sgld.module import seal
+from sgld.model.modules import seal
 from sgld.networks import as_module, normal_prior, part, restore
 from sgld.run.record import check_unchanged
 
@@ -49,9 +49,9 @@ def test_the_leaves_that_are_sampled(where, names):
     assert float(found(row)) == float(net()(row))
     moved = jax.tree.map(lambda leaf: leaf + 1, found)
     for name, old, new in zip(
-        sgld.core.pytrees.leaf_names(sgld.module.seal(net())),
-        jax.tree.leaves(sgld.module.seal(net())),
-        jax.tree.leaves(sgld.module.seal(as_module(moved))),
+        sgld.core.pytrees.leaf_names(sgld.model.modules.seal(net())),
+        jax.tree.leaves(sgld.model.modules.seal(net())),
+        jax.tree.leaves(sgld.model.modules.seal(as_module(moved))),
         strict=True,
     ):
         np.testing.assert_array_equal(new, np.asarray(old) + np.float32(name in names))

@@ -22,7 +22,7 @@ import sgld
 from sgld import SGLDClassifier, SGLDRegressor
 from sgld.draws.verdict import Verdict
 from sgld.errors import DataError, UsageError
-from sgld.problem import sums
+from sgld.model import sums
 from sgld.run.chunk import run_chunk
 from sgld.sklearn import draws_of
 from sgld.tune.misfit import misfit_notes

@@ -15,7 +15,7 @@ from sgld.gaussian.known import Known, find_out
 from sgld.gaussian.mode import gaussian_at_mode
 from sgld.gaussian.modes import KnownModes
 from sgld.gaussian.rays import rays
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4)).astype(np.float32)

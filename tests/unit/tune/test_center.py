@@ -12,7 +12,7 @@ from sgld.errors import UsageError
 from sgld.gaussian.center import ACCEPTED, at_the_mean
 from sgld.gaussian.dense import Laplace, laplace_at
 from sgld.gaussian.lowrank import lowrank_laplace
-from sgld.problem.problem import Problem, Target
+from sgld.model.problem import Problem, Target
 
 
 def problem_of(log_density, *numbers, d):

@@ -8,7 +8,7 @@ import pytest
 import sgld
 from sgld.gaussian.cloud import FEW, LOW, tops_of_cloud
 from sgld.gaussian.mode import gaussian_at_mode
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 
 
 def of(log_density, d):

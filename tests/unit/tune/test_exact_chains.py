@@ -20,11 +20,9 @@ from sgld.gaussian.dense import Laplace
 from sgld.gaussian.known import Known, find_out
 from sgld.gaussian.modes import KnownModes
 from sgld.metropolis.ensemble import CHAINS, LONGEST, _leapfrogs, warmed_up
-from sgld.problem.operations import Price
-from sgld.problem.prepare import prepare
-from sgld.problem.problem import Problem
-from sgld.problem.request import Request
-from sgld.problem.target import Target
+from sgld.model.cost import Price
+from sgld.model.prepare import prepare
+from sgld.model.problem import Problem, Request, Target
 from sgld.run import loop
 from sgld.run.again import another
 from sgld.run.extend import draws_to_go_on_to

@@ -10,7 +10,7 @@ import sgld
 from sgld.gaussian.exchanged import exchanges
 from sgld.gaussian.known import all_modes
 from sgld.gaussian.mode import gaussian_at_mode, other_modes
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 
 
 def two_decays(n, noise, far=0.0):

@@ -15,7 +15,7 @@ from sgld.draws.modes import Modes
 from sgld.draws.strata import Strata, strata_of
 from sgld.gradient.estimate import Estimate
 from sgld.metropolis.bridge import bridge, integral
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 from sgld.sampler.confined import ConfinedHMC, Regions, State
 from sgld.sampler.hmc import HMC
 from sgld.sampler.hmc import State as Hamiltonian

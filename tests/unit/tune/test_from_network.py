@@ -18,13 +18,12 @@ from sgld.approximate.find_map import optimise
 from sgld.core.progress import deadline
 from sgld.draws.plan import Plan
 from sgld.draws.setup import Setup
+from sgld.model.prepare import prepare
+from sgld.model.problem import Problem, Request
 from sgld.probe.directions import stiffest
 from sgld.probe.layers import Layers
 from sgld.probe.predictions import predictions_of
 from sgld.probe.probe import Probe
-from sgld.problem.prepare import prepare
-from sgld.problem.problem import Problem
-from sgld.problem.request import Request
 from sgld.run import extend, loop
 from sgld.tune import from_network as path
 from sgld.tune import network_lengths as lengths

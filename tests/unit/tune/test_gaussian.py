@@ -7,8 +7,7 @@ import pytest
 import sgld
 from sgld.core.pytrees import Layout
 from sgld.gaussian.dense import laplace_at
-from sgld.problem.problem import Problem
-from sgld.problem.target import Target
+from sgld.model.problem import Problem, Target
 
 SD, MEAN = np.array([0.01, 1.0, 200.0]), np.array([0.05, -2.0, 300.0])
 CORRELATION = np.array([[1.0, 0.8, -0.3], [0.8, 1.0, 0.1], [-0.3, 0.1, 1.0]])

@@ -14,10 +14,10 @@ from sgld.gradient.estimate import Estimate
 from sgld.gradient.full import Full
 from sgld.gradient.guide import Guide
 from sgld.metropolis.ensemble import Ensemble
+from sgld.model import sums
+from sgld.model.cost import Price
+from sgld.model.prepare import prepare
 from sgld.preconditioner.fixed import Scalar
-from sgld.problem import sums
-from sgld.problem.operations import Price
-from sgld.problem.prepare import prepare
 from sgld.sampler.confined import ConfinedHMC
 from sgld.sampler.hmc import HMC, At, propose
 from sgld.tune import from_chains, from_modes, some_rows

@@ -17,8 +17,7 @@ from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.known import Known
 from sgld.gaussian.lowrank import LowRankLaplace, lowrank_laplace, lowrank_mode
 from sgld.gaussian.row_noise import row_noise
-from sgld.problem.problem import Problem, Target
-from sgld.problem.request import Request
+from sgld.model.problem import Problem, Request, Target
 from sgld.tune.from_gaussian import from_lowrank
 from sgld.tune.levels import Level, marginal_levels
 from sgld.tune.price import priced_choice

@@ -17,8 +17,7 @@ from sgld.gaussian.center import departure
 from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.known import NOT_CONVERGED, Known
 from sgld.gradient.full import Full
-from sgld.problem.problem import Problem
-from sgld.problem.target import Target
+from sgld.model.problem import Problem, Target
 from sgld.sampler.hmc import HMC
 from sgld.tune.plan import _of_matter
 

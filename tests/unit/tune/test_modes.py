@@ -10,7 +10,7 @@ from sgld.draws.modes import Modes
 from sgld.gaussian.known import find_out
 from sgld.gaussian.mode import AtMode, gaussian_at_mode
 from sgld.gaussian.modes import apart, known_modes
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 from sgld.run.outcome import modes_facts
 
 NARROW, SHARE = 0.1, 0.01  # in eight dimensions e^13.8 times as dense, and a hundredth of the mass

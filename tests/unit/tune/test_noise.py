@@ -11,8 +11,7 @@ from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.gaussian import noise
 from sgld.gaussian.dense import laplace_at
-from sgld.problem.problem import Problem
-from sgld.problem.target import Target
+from sgld.model.problem import Problem, Target
 
 N, D, PRIOR = 60, 2, 4.0
 RNG = np.random.default_rng(3)

@@ -13,9 +13,7 @@ from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.known import Known
 from sgld.gaussian.mode import newton_mode
 from sgld.metropolis.matched import matched_step
-from sgld.problem.problem import Problem
-from sgld.problem.request import Request
-from sgld.problem.target import Target
+from sgld.model.problem import Problem, Request, Target
 from sgld.tune.from_chains import SOME_ROWS, from_chains
 from sgld.tune.from_optimisers import from_optimisers
 from sgld.tune.plan import make_plan

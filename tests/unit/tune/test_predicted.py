@@ -9,8 +9,8 @@ import pytest
 import sgld
 from sgld.draws.plan import in_bytes, in_count, in_seconds
 from sgld.draws.setup import Setup
-from sgld.problem.prepare import prepare
-from sgld.problem.request import Request
+from sgld.model.prepare import prepare
+from sgld.model.problem import Request
 from sgld.run import sample as runs
 from sgld.sampler.hmc import HMC
 from sgld.tune import predict

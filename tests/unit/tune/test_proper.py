@@ -12,7 +12,7 @@ from sgld.errors import UsageError
 from sgld.gaussian.known import find_out
 from sgld.gaussian.mode import gaussian_at_mode
 from sgld.gaussian.proper import check_resolved
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 
 ROWS = 10
 

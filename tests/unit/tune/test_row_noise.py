@@ -14,10 +14,8 @@ from sgld.errors import UsageError
 from sgld.gaussian import row_noise as of_rows
 from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.row_noise import row_noise
-from sgld.problem import rows as rows_of_a_problem
-from sgld.problem.problem import Problem
-from sgld.problem.request import Request
-from sgld.problem.target import Target
+from sgld.model import sums as rows_of_a_problem
+from sgld.model.problem import Problem, Request, Target
 from sgld.tune.levels import Level, dense_levels
 from sgld.tune.price import priced_choice
 

@@ -8,7 +8,7 @@ import pytest
 import sgld
 from sgld.errors import UsageError
 from sgld.gaussian import row_noise
-from sgld.problem import sums
+from sgld.model import sums
 from sgld.tune.scaling import scaled
 
 

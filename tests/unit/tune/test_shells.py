@@ -17,7 +17,7 @@ from sgld.gaussian.known import find_out
 from sgld.gaussian.mode import gaussian_at_mode
 from sgld.gaussian.modes import KnownModes
 from sgld.gaussian.rays import Ray, rays
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 from sgld.tune.from_modes import hopelessly_many
 
 

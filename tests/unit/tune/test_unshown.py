@@ -10,8 +10,8 @@ from sgld.gaussian import unshown
 from sgld.gaussian.beyond import look_beyond
 from sgld.gaussian.known import all_modes, find_out
 from sgld.gaussian.mode import gaussian_at_mode
-from sgld.problem import sums
-from sgld.problem.prepare import prepare
+from sgld.model import sums
+from sgld.model.prepare import prepare
 
 N, D = 50_000, 4
 APART = np.array([0.0, 0.5, -0.5, 1.0, 30.0, 30.5, 29.5, 31.0])

@@ -12,8 +12,8 @@ from sgld.gaussian import valleys
 from sgld.gaussian.known import find_out
 from sgld.gaussian.mode import gaussian_at_mode
 from sgld.gaussian.rays import Ray
-from sgld.problem import sums
-from sgld.problem.prepare import prepare
+from sgld.model import sums
+from sgld.model.prepare import prepare
 
 AT, UP, DOWN = 3.3, 6.2, 4.5
 

@@ -15,7 +15,7 @@ from sgld.gaussian.doubts import Doubt
 from sgld.gaussian.known import Known, find_out
 from sgld.gaussian.mode import gaussian_at_mode
 from sgld.metropolis.ensemble import Ensemble
-from sgld.problem.prepare import prepare
+from sgld.model.prepare import prepare
 from sgld.run.extend import draws_for_tails
 from sgld.tune import from_chains
 

@@ -8,10 +8,10 @@ import pytest
 import sgld
 from sgld.gaussian import mode as search
 from sgld.gradient.full import goes_by_tiles
-from sgld.problem import tiles
-from sgld.problem.operations import row_price
-from sgld.problem.prepare import prepare
-from sgld.problem.request import Request
+from sgld.model import sums
+from sgld.model.cost import row_price
+from sgld.model.prepare import prepare
+from sgld.model.problem import Request
 from sgld.run import chunk
 from sgld.tune import price
 
@@ -45,7 +45,7 @@ def newton(start, y=Y):
 @pytest.fixture
 def as_if_large(monkeypatch):
     monkeypatch.setattr("sgld.gradient.full.SHARED_TILE", N * D // 4)
-    monkeypatch.setattr(tiles, "SHARED_TILE", N * D // 4)
+    monkeypatch.setattr(sums, "SHARED_TILE", N * D // 4)
 
 
 def test_one_curvature_serves_for_several_steps_to_the_same_mode(monkeypatch):

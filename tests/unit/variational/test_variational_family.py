@@ -14,7 +14,7 @@ from regression_in_closed_form import run, stats_normal
 from scipy import stats
 
 import sgld
-from sgld.problem.problem import Problem
+from sgld.model.problem import Problem
 from sgld.variational import FullRank, MeanField, Reparameterised, fit, scale_mixture_prior
 from sgld.variational.family import inverse_softplus
 

@@ -30,7 +30,7 @@ def test_blocks_give_the_same_optimum_as_their_sum():
     K = source.num_blocks
     assert K == 5
     layout = sgld.core.pytrees.Layout.of(START)
-    target = sgld.problem.target.Target(REGRESSION, layout)
+    target = sgld.model.problem.Target(REGRESSION, layout)
     z, log_q = jnp.array([0.3, -0.2, 1.0]), jnp.float32(1.7)
     likelihoods = jax.vmap(log_likelihood, (None, 0))(z, (jnp.asarray(x), jnp.asarray(y)))
     free = float(log_q - log_prior(z)) - float(likelihoods.sum())

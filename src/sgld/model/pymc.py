@@ -14,7 +14,7 @@ import numpy as np
 from ..core.versions import same_precision
 from ..data.validate import Rounding
 from ..errors import UsageError, need
-from ..posterior import Labels, Posterior
+from .posterior import Labels, Posterior
 
 __all__ = ["from_pymc"]
 

@@ -21,8 +21,8 @@ from jax.core import Tracer
 from jax.tree_util import Partial
 from jaxtyping import Array, ArrayLike, Float
 
-from .core.pytrees import as_pytree, leaf_names
-from .errors import UsageError, did_you_mean, need
+from ..core.pytrees import as_pytree, leaf_names
+from ..errors import UsageError, did_you_mean, need
 
 __all__ = ["Posterior", "Transform"]
 

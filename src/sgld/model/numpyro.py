@@ -11,13 +11,31 @@ import jax
 import numpy as np
 
 from ..errors import UsageError, need
-from ..posterior import Labels, Posterior
-from .arguments import Arguments, name_of, spread, unwrapped
-from .constrained import transform_of
-from .program import Density, Likelihood, Prior, Program, Report
-from .refusals import check_sites, discrete, traced
-from .rows import Found, by_rows, find_rows, packed
-from .sites import Latents, Site, first_line
+from .numpyro_plates import (
+    Density,
+    Found,
+    Likelihood,
+    Prior,
+    Program,
+    Report,
+    by_rows,
+    find_rows,
+    packed,
+    transform_of,
+)
+from .numpyro_sites import (
+    Arguments,
+    Latents,
+    Site,
+    check_sites,
+    discrete,
+    first_line,
+    name_of,
+    spread,
+    traced,
+    unwrapped,
+)
+from .posterior import Labels, Posterior
 
 __all__ = ["from_numpyro", "opened"]
 

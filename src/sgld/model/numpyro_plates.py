@@ -1,0 +1,517 @@
+"""A NumPyro model as functions of a position: log prior, log likelihood of one row, full density.
+
+    log p(theta, y) = sum over sites outside the row plates  log p(site | theta)
+                    + sum over rows i, over sites inside      log p(site_i | theta)
+
+The first sum is the log prior, the second the rows' log likelihoods: the model is run with ONE row
+of every argument that has one per row, and its row plates hold one member.
+
+From free numbers to a model's constrained sites, and back.
+
+Where the support of a site is made of numbers, NumPyro's bijection of it serves. Where it is made of
+other sites, or of data, the bijection is read off a run of the model.
+
+Which plates are over rows, and whether one row at a time says the same as all of them.
+
+A plate is over rows where sites inside it are observed, none inside is latent, and arguments of the
+model have its size as leading axis. Everything else about a model is found by running it: at several
+positions, in double precision, every row by itself must have the log density that it has among all,
+and the sites outside must not see that the other rows are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..core.pytrees import as_pytree
+from ..errors import UsageError
+from .modules import Held
+from .numpyro_sites import (
+    Arguments,
+    Latents,
+    Site,
+    first_line,
+    log_prob,
+    plate_sizes,
+    run,
+    sample_sites,
+)
+from .posterior import Constraints, Transform
+
+__all__ = [
+    "Density",
+    "Form",
+    "Found",
+    "Likelihood",
+    "Prior",
+    "Program",
+    "Report",
+    "by_rows",
+    "find_rows",
+    "packed",
+    "row_name",
+    "transform_of",
+]
+
+
+PyTree = Any
+MISSING = " is NaN"  # beside the name of a row leaf that holds some
+
+
+def row_name(name: str) -> str:
+    """The name of the leaf that says which of a row's numbers are NaN."""
+    return name + MISSING
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is static of a program.
+
+    Attributes:
+      model: the user's.
+      treedef: of its arguments.
+      slots: for each argument's leaf, what stands there: ("row", name), a leaf of the data;
+        ("number", k), an array; ("held", value), what is no array, or one that must be concrete.
+      plates: the row plates.
+      blank: shape and dtype of each row leaf, all rows of it, where no site outside the row plates
+        looks at their values; None where one does, and they are numbers too.
+      dropped: latent sites that are neither sampled nor counted (`Latents`).
+      summed: discrete latent sites of the rows, and the values they can take.
+    """
+
+    model: Callable
+    treedef: Any
+    slots: tuple[tuple[str, Any], ...]
+    plates: frozenset[str] = frozenset()
+    blank: tuple[tuple[str, tuple[int, ...], str], ...] | None = ()
+    dropped: tuple[str, ...] = ()
+    summed: tuple[tuple[str, tuple[float, ...]], ...] = ()
+
+
+@as_pytree
+@dataclass(frozen=True)
+class Program:
+    """A model with its arguments, ready to be run at any position.
+
+    Attributes:
+      numbers: the arrays among the arguments, but for rows.
+      whole: all rows, by name, where a site outside the row plates looks at them; else nothing.
+    """
+
+    numbers: tuple[Any, ...]
+    whole: dict[str, Any]
+    form: Form = field(metadata={"static": True})
+
+    @classmethod
+    def of(
+        cls, model: Callable, arguments: Arguments, latents: Latents, *, rows: tuple[str, ...] = (),
+        plates: frozenset[str] = frozenset(), concrete: bool = False,
+    ) -> Program:  # fmt: skip
+        """A program whose arguments of names `rows` are rows; with `concrete`, its numbers are static."""
+        slots, numbers, blank = [], [], []
+        for leaf in arguments.leaves:
+            if leaf.name in rows:
+                assert leaf.array is not None
+                slots.append(("row", leaf.name))
+                blank.append((leaf.name, leaf.array.shape, str(leaf.array.dtype)))
+            elif leaf.array is None or concrete:
+                slots.append(("held", Held(leaf.value)))
+            else:
+                slots.append(("number", len(numbers)))
+                numbers.append(leaf.array)
+        summed = tuple((name, tuple(values.tolist())) for name, values in latents.summed.items())
+        form = Form(
+            model, arguments.treedef, tuple(slots), plates, tuple(blank), latents.dropped, summed
+        )
+        return cls(tuple(numbers), {}, form)
+
+    def at(
+        self, position: Mapping[str, Any], rows: Mapping[str, Any] | None = None, *,
+        one: bool = False, inner: Any = None,
+    ) -> dict[str, Site]:  # fmt: skip
+        """The model's sites at a position: with `one`, of one row `rows`, else of all.
+
+        Without `rows` those that the program holds are taken, or zeros where nobody looks.
+        """
+        if rows is None:
+            rows = self.whole or self._blank()
+        values = []
+        for kind, what in self.form.slots:
+            if kind == "held":
+                values.append(what.value)
+            elif kind == "number":
+                values.append(jnp.asarray(self.numbers[what]))
+            else:
+                row = _restored(rows, what)
+                values.append(row[None] if one else row)
+        args, kwargs = jax.tree.unflatten(self.form.treedef, values)
+        plates = self.form.plates if one else frozenset()
+        position = {name: jnp.asarray(value) for name, value in position.items()}
+        return run(self.form.model, args, kwargs, position, rows=plates, inner=inner)
+
+    def _blank(self) -> dict[str, Array]:
+        return {
+            name: jnp.zeros(shape, _canonical(dtype))
+            for name, shape, dtype in self.form.blank or ()
+        }
+
+    def inside(self, sites: Mapping[str, Site]) -> dict[str, Site]:
+        """The sample sites in the row plates."""
+        return {n: s for n, s in self._counted(sites).items() if self._row_frames(s)}
+
+    def outside(self, sites: Mapping[str, Site]) -> dict[str, Site]:
+        """All other sample sites."""
+        return {n: s for n, s in self._counted(sites).items() if not self._row_frames(s)}
+
+    def _counted(self, sites: Mapping[str, Site]) -> dict[str, Site]:
+        every = {**sample_sites(sites, observed=True), **sample_sites(sites, observed=False)}
+        return {name: site for name, site in every.items() if name not in self.form.dropped}
+
+    def _row_frames(self, site: Site) -> set[str]:
+        return {frame.name for frame in site["cond_indep_stack"]} & self.form.plates
+
+    def log_prior(self, sites: Mapping[str, Site]) -> Float[Array, ""]:
+        """The sum of the log densities of the sites outside the row plates."""
+        sizes = plate_sizes(sites)
+        return _sum(log_prob(site, sizes) for site in self.outside(sites).values())
+
+    def log_likelihood(self, sites: Mapping[str, Site]) -> Float[Array, ""]:
+        """The sum of the log densities of the sites inside the row plates."""
+        sizes = plate_sizes(sites)
+        inside = self.inside(sites).values()
+        return _sum(log_prob(site, sizes, self.form.plates) for site in inside)
+
+    def by_row(self, sites: Mapping[str, Site]) -> Float[Array, " N"]:
+        """The log densities inside the row plates, summed for each row; of a run with all rows."""
+        sizes = plate_sizes(sites)
+        total: Any = 0.0
+        for site in self.inside(sites).values():
+            value = log_prob(site, sizes)
+            (frame,) = [f for f in site["cond_indep_stack"] if f.name in self.form.plates]
+            axis = value.ndim + frame.dim
+            others = tuple(k for k in range(value.ndim) if k != axis)
+            total = total + jnp.sum(value, axis=others)
+        return total
+
+
+def _restored(rows: Mapping[str, Any], name: str) -> Array:
+    value = jnp.asarray(rows[name])
+    missing = rows.get(row_name(name))
+    return value if missing is None else jnp.where(missing, jnp.nan, value)
+
+
+def _canonical(dtype: str) -> Any:
+    return jax.dtypes.canonicalize_dtype(np.dtype(dtype))
+
+
+def _sum(values: Any) -> Float[Array, ""]:
+    return sum((jnp.sum(value) for value in values), start=jnp.zeros(()))
+
+
+@as_pytree
+@dataclass(frozen=True)
+class Prior:
+    """log_prior of a Posterior: all sites outside the row plates."""
+
+    program: Program
+
+    def __call__(self, position: PyTree) -> Float[Array, ""]:  # noqa: D102
+        return self.program.log_prior(self.program.at(position))
+
+
+@as_pytree
+@dataclass(frozen=True)
+class Likelihood:
+    """log_likelihood of a Posterior: the sites inside the row plates, of one row, discrete ones summed out."""
+
+    program: Program
+
+    def __call__(self, position: PyTree, datum: PyTree) -> Float[Array, ""]:  # noqa: D102
+        summed = self.program.form.summed
+
+        def at(values: Mapping[str, Array]) -> Float[Array, ""]:
+            sites = self.program.at({**position, **values}, datum, one=True)
+            return self.program.log_likelihood(sites)
+
+        if not summed:
+            return at({})
+        grid = np.meshgrid(*(np.array(values) for _, values in summed), indexing="ij")
+        combined = {
+            name: jnp.asarray(g.reshape(-1, 1)) for (name, _), g in zip(summed, grid, strict=True)
+        }
+        return jax.nn.logsumexp(jax.vmap(at)(combined))
+
+
+@as_pytree
+@dataclass(frozen=True)
+class Density:
+    """Log density of a Posterior without rows: all sites."""
+
+    program: Program
+
+    def __call__(self, position: PyTree) -> Float[Array, ""]:  # noqa: D102
+        sites = self.program.at(position)
+        return self.program.log_prior(sites) + self.program.log_likelihood(sites)
+
+
+@as_pytree
+@dataclass(frozen=True)
+class Report:
+    """output of a Posterior: the position and deterministic sites."""
+
+    program: Program
+    names: tuple[str, ...] = field(metadata={"static": True})
+
+    def __call__(self, position: PyTree) -> PyTree:  # noqa: D102
+        sites = self.program.at(position)
+        return {**position, **{name: sites[name]["value"] for name in self.names}}
+
+
+# -- constrained ---------------------------------------------------------------------------
+
+
+def transform_of(latent: Mapping[str, Site], program: Program) -> Transform | None:
+    """The transform of a model's latent sites; None where all are unconstrained."""
+    from numpyro.distributions import biject_to, constraints
+
+    supports = {name: site["fn"].support for name, site in latent.items()}
+    for name, support in supports.items():
+        try:
+            biject_to(support)
+        except NotImplementedError as error:  # what NumPyro raises where it knows no bijection
+            raise UsageError(
+                f"the latent site {name!r} has the support {support}, to which there is no bijection from free "
+                "numbers; write it with another distribution, or with numpyro.handlers.reparam "
+                "(ProjectedNormalReparam for a sphere)."
+            ) from error
+    if all(support is constraints.real for support in supports.values()):
+        return None
+    numbers = (int, float)
+    if all(isinstance(x, numbers) for s in supports.values() for x in jax.tree.leaves(s)):
+        return Constraints.build(supports)
+    return Supported(program, tuple(sorted(supports)))
+
+
+@as_pytree
+@dataclass(frozen=True)
+class Supported:
+    """Each site's bijection onto its support at the values of the sites before it."""
+
+    program: Program
+    names: tuple[str, ...] = field(metadata={"static": True})
+
+    def forward(self, free: PyTree) -> PyTree:
+        """Constrained values."""
+        return self._walk(free, lambda t, x: (t(x), t(x)))[0]
+
+    def inverse(self, position: PyTree) -> PyTree:
+        """Free values."""
+        return self._walk(position, lambda t, y: (y, t._inverse(jnp.asarray(y))))[0]
+
+    def log_det(self, free: PyTree) -> Float[Array, ""]:
+        """The sum over sites of log |d position / d free|."""
+
+        def one(t: Any, x: Any) -> tuple[Any, Any]:
+            y = t(x)
+            return y, jnp.sum(t.log_abs_det_jacobian(x, y))
+
+        return sum(self._walk(free, one)[0].values(), start=jnp.zeros(()))
+
+    def _walk(self, given: PyTree, step: Callable) -> tuple[dict[str, Any], Any]:
+        """`step(bijection, given value) -> (the site's value, what is kept)` at every latent site."""
+        from numpyro.distributions import biject_to
+        from numpyro.primitives import Messenger
+
+        kept: dict[str, Any] = {}
+
+        class Walk(Messenger):
+            def process_message(self, msg: Site) -> None:
+                if msg["type"] == "sample" and msg["name"] in given and not msg["is_observed"]:
+                    bijection = biject_to(msg["fn"].support)
+                    msg["value"], kept[msg["name"]] = step(bijection, given[msg["name"]])
+
+        sites = self.program.at({}, inner=Walk)
+        return {name: kept[name] for name in self.names}, sites
+
+
+# -- rows ----------------------------------------------------------------------------------
+
+
+POINTS = 3
+ROWS_AT_ONCE = 4096
+EACH = 1e-4  # of a row's log density, where a model computes in single precision
+ALL = 1e-2  # of the log density of all rows, in nats: nobody sees it in a posterior
+ROUNDING = 1e-6  # of all rows' log densities, where nothing is computed in double precision
+
+
+@dataclass(frozen=True)
+class RowPlates:
+    """Plates over the same rows, their size, and the arguments that have a row for each member."""
+
+    plates: frozenset[str]
+    size: int
+    rows: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A program by rows that was found right, or why there is none."""
+
+    program: Program | None = None
+    reason: str = ""
+    deterministic: tuple[str, ...] = ()  # sites that do not change with the rows
+
+
+def find_rows(arguments: Arguments, sites: Mapping[str, Site]) -> RowPlates | str:
+    """The row plates of a model, the largest ones; or a sentence's end that says why there are none."""
+    sampled = Latents.of(sites).sampled
+    held = {f.name: name for name, site in sampled.items() for f in site["cond_indep_stack"]}
+    sizes = plate_sizes(sites)
+    observed = sample_sites(sites, observed=True).values()
+    over = list(dict.fromkeys(f.name for site in observed for f in site["cond_indep_stack"]))
+    if not over:
+        return (
+            "no observed site is inside a plate; put them into numpyro.plate(name, number of rows) and give "
+            "the data as arguments of the model"
+        )
+    free = [name for name in over if name not in held]
+    if not free:
+        return f"plate {over[0]!r} holds the latent site {held[over[0]]!r} beside observed ones"
+    lengths = {leaf.length for leaf in arguments.leaves}
+    known = [name for name in free if sizes[name] in lengths]
+    if not known:
+        return (
+            f"no argument of the model has {sizes[free[0]]} rows, the size of plate {free[0]!r}; give the data as "
+            "arrays among its arguments"
+        )
+    size = max(sizes[name] for name in known)
+    rows = tuple(leaf.name for leaf in arguments.leaves if leaf.length == size)
+    return RowPlates(frozenset(n for n in free if sizes[n] == size), size, rows)
+
+
+def packed(arguments: Arguments, rows: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """The rows as data: by the names of the arguments; of those with NaN, where they are."""
+    data: dict[str, np.ndarray] = {}
+    for leaf in arguments.leaves:
+        if leaf.name not in rows:
+            continue
+        assert leaf.array is not None
+        missing = np.isnan(leaf.array) if np.issubdtype(leaf.array.dtype, np.floating) else None
+        data[leaf.name] = leaf.array
+        if missing is not None and missing.any():
+            data[leaf.name] = np.where(missing, 0.0, leaf.array).astype(leaf.array.dtype)
+            data[row_name(leaf.name)] = missing
+    return data
+
+
+def by_rows(
+    model: Any, arguments: Arguments, latents: Latents, found: RowPlates,
+    transform: Transform | None, init: PyTree,
+) -> Found:  # fmt: skip
+    """The program that runs the model one row at a time, checked at every row; or why there is none."""
+    program = Program.of(model, arguments, latents, rows=found.rows, plates=found.plates)
+    data = packed(arguments, found.rows)
+    given = (program, data, latents, transform, init)
+    try:
+        # of arrays that the model closes over JAX keeps the precision in which it meets them, as long as
+        # anybody holds what was made of them
+        held = _both.trace(*_doubled(*given))
+        try:
+            with jax.enable_x64(True):
+                whole, alone = _compared(*given)
+        except (ValueError, RuntimeError, TypeError):
+            whole, alone = _compared(*given)
+        del held
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
+        return Found(
+            reason="it looks at values of its arguments (np.unique or int() of an array, say), which is not possible "
+            "with one row at a time; give what it makes of them, a number of groups, as an argument"
+        )
+    except Exception as error:  # whatever a model does with one row instead of all
+        return Found(reason=f"run with one row at a time it fails: {first_line(error)}")
+    differs = _differing(whole["rows"], alone["rows"])
+    if differs is not None:
+        return Found(
+            reason=f"row {differs} has another log density alone than among all: rows depend on one another, "
+            "or on numbers made of all rows; make those outside the model and give them as arguments"
+        )
+    if _differing(whole["prior"][:, None], alone["prior"][:, None]) is not None:
+        # a site outside the plates looks at the rows, as a prior scaled by the outcome's mean does
+        form = replace(program.form, blank=None)
+        program = replace(program, whole=data, form=form)
+    same = [n for n in whole["sites"] if _differing(whole["sites"][n], alone["sites"][n]) is None]
+    return Found(program, deterministic=tuple(same))
+
+
+def _compared(
+    program: Program, data: dict[str, np.ndarray], latents: Latents,
+    transform: Transform | None, init: PyTree,
+) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
+    """Log densities of rows and of the rest, and deterministic sites: of the whole model, of one row alone."""
+    return jax.tree.map(np.asarray, _both(*_doubled(program, data, latents, transform, init)))
+
+
+def _doubled(
+    program: Program, data: dict[str, np.ndarray], latents: Latents,
+    transform: Transform | None, init: PyTree,
+) -> tuple[Any, ...]:  # fmt: skip
+    """What `_both` is given, in double precision where that is on."""
+    double = lambda x: x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x  # noqa: E731
+    program, data, init = jax.tree.map(lambda x: double(np.asarray(x)), (program, data, init))
+    form = program.form
+    blank = tuple((n, s, str(data[n].dtype)) for n, s, _ in form.blank or ())
+    program = replace(program, form=replace(form, blank=blank))
+    free = init if transform is None else transform.inverse(init)
+    rng = np.random.default_rng(0)
+    points = jax.tree.map(lambda x: x + rng.uniform(-1.0, 1.0, (POINTS, *np.shape(x))), free)
+    size = len(jax.tree.leaves(data)[0])
+    summed = {name: rng.choice(values, size) for name, values in latents.summed.items()}
+    return program, data, summed, transform, points
+
+
+@jax.jit
+def _both(
+    program: Program, data: PyTree, summed: PyTree, transform: Transform | None, points: PyTree
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """At every point: of a run of all rows; and of each row's own run, and one without rows."""
+
+    def told(sites: Mapping[str, Site], rows: Any) -> dict[str, Any]:
+        fixed = {n: jnp.ravel(s["value"]) for n, s in sites.items() if s["type"] == "deterministic"}
+        return {"rows": rows, "prior": program.log_prior(sites), "sites": fixed}
+
+    def one(free: PyTree) -> tuple[dict[str, Any], dict[str, Any]]:
+        position = free if transform is None else transform.forward(free)
+
+        def row(given: tuple[PyTree, PyTree]) -> Any:
+            own = {name: value[None] for name, value in given[1].items()}
+            return program.log_likelihood(program.at({**position, **own}, given[0], one=True))
+
+        everywhere = {**position, **summed}
+        sites = program.at(everywhere, data)
+        each = jax.lax.map(row, (data, summed), batch_size=ROWS_AT_ONCE)
+        return told(sites, program.by_row(sites)), told(program.at(everywhere), each)
+
+    return jax.lax.map(one, points)
+
+
+def _differing(whole: np.ndarray, alone: np.ndarray) -> int | None:
+    """The first column [point, column] that differs, None where all are the same."""
+    if whole.shape != alone.shape:
+        return 0
+    same = (whole == alone) | (np.isnan(whole) & np.isnan(alone))
+    with np.errstate(invalid="ignore"):
+        apart = np.where(same, 0.0, np.abs(whole - alone))
+        wrong = ~(apart <= EACH * (1 + np.abs(whole)))
+    if wrong.any():
+        return int(np.argmax(wrong.any(axis=0)))
+    total = np.abs(np.sum(np.where(same, 0.0, whole - alone), axis=1))
+    exact = whole.dtype == np.float64
+    allowed = ALL if exact else ALL + ROUNDING * np.sum(np.where(same, 0.0, np.abs(whole)), axis=1)
+    return int(np.argmax(apart.max(axis=0))) if (total > allowed).any() else None

@@ -1,0 +1,509 @@
+"""What a user gave, checked before anything is computed: every mistake is answered here.
+
+What a log likelihood must not do: hold the prior, be a mean, or draw at random. Read off its traced expression.
+
+The library adds log_prior once and log_likelihood for every datum. A likelihood with the prior in
+it counts the prior N times, one divided by N counts the data once, one with dropout switched on is of one
+fixed mask: all give a posterior that looks well and is wrong, and no diagnostic sees it.
+
+Functions of the user's own: what they must return.
+
+Rows of the user's own at which a run is judged by predictions.
+
+A Cholesky factor inside the model that is not finite: in float32 a nearly singular matrix has none.
+
+JAX answers with NaN, in every parameter at once; which parameter leads there is found by moving one
+at a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..core.devices import check_device, together
+from ..core.pytrees import Layout, check_compiled, count_posterior, leaf_names, tell_apart
+from ..core.user_code import check_repeatable, of_the_user
+from ..core.validation import (
+    MAX_STEP,
+    check_seed,
+    check_tolerance,
+    is_number,
+    positive_number,
+    unmasked,
+    whole_number,
+)
+from ..core.versions import bound_constants, warn_of_slow_versions
+from ..data.source import ORDERS
+from ..data.validate import as_source
+from ..errors import DataError, SGLDWarning, UsageError, did_you_mean
+from ..schedule import as_schedule, check_values
+from . import sums
+from .modules import for_modules, refuse_statistics, seal
+from .numpyro import opened
+from .posterior import Posterior
+from .problem import Problem, Request, Target, is_auto
+
+__all__ = [
+    "check_always",
+    "check_batch",
+    "check_contract",
+    "check_request",
+    "prepare",
+    "without_a_factor",
+]
+
+
+# -- contract ------------------------------------------------------------------------------
+
+
+LOOPS = ("scan", "while", "cond")
+RANDOM = ("random_bits", "threefry2x32")
+DISTINCT = 4  # operations from which an expression is nobody's by chance
+PyTree = Any
+
+
+def check_contract(posterior: Posterior, position: PyTree, datum: PyTree, num_data: int) -> None:
+    """UsageError where log_likelihood contains log_prior, divides by the number of rows, or draws random numbers."""
+    likelihood = posterior.log_likelihood
+    assert likelihood is not None
+    prior = jax.make_jaxpr(posterior.log_prior)(position)
+    whole = jax.make_jaxpr(likelihood)(position, datum)
+    count = len(prior.jaxpr.invars)
+    names = [("position", i) for i in range(count)]
+    known: dict[Any, int] = {}
+    (target,) = _expressions(prior, names, known)
+    size = known.get(target, 0)
+    seen: dict[Any, int] = {}
+    rows = [("datum", i) for i in range(len(whole.jaxpr.invars) - count)]
+    drawn: set[Any] = set()
+    (output,) = _expressions(whole, names + rows, seen, drawn)
+    if output in drawn:
+        raise UsageError(
+            "log_likelihood draws random numbers, which are the same at every call: one fixed mask of dropout, say. Switch "
+            "dropout off (eqx.nn.inference_mode(net), net.eval() in nnx, deterministic=True in linen); what is meant to "
+            "stay is drawn once, before, and used as an array."
+        )
+    if size >= DISTINCT and target in seen:
+        raise UsageError(
+            "log_likelihood contains log_prior, which the library adds once by itself, and would count "
+            f"{num_data} times; leave the prior out of log_likelihood."
+        )
+    if num_data >= DISTINCT and _divides(output, num_data):
+        raise UsageError(
+            f"log_likelihood divides by the number of rows, {num_data}; return the log likelihood of "
+            "one datum as it is: the library sums over rows (where a mean is meant, as over draws that stand "
+            "for an expectation, give its factor as a column of the data)."
+        )
+
+
+def _expressions(
+    closed: Any, inputs: list, seen: dict[Any, int], drawn: set[Any] | None = None
+) -> list:
+    """The outputs as nested tuples; every expression on the way goes into `seen` with its size.
+
+    Those that random numbers go into are put into `drawn`.
+    """
+    jaxpr = getattr(closed, "jaxpr", closed)
+    values: dict[Any, Any] = dict(zip(jaxpr.invars, inputs, strict=True))
+    constants = bound_constants(closed)
+    values |= {var: _constant(const) for var, const in zip(jaxpr.constvars, constants, strict=True)}
+
+    def read(atom: Any) -> Any:
+        return _constant(atom.val) if hasattr(atom, "val") else values[atom]
+
+    for eqn in jaxpr.eqns:
+        parts = [read(atom) for atom in eqn.invars]
+        inner = _called(eqn)
+        name = eqn.primitive.name
+        if inner is not None:
+            outputs = _expressions(inner, parts, seen, drawn)
+        else:
+            # hashed, not nested: an expression used twice would double the depth each time
+            own = hash((name, str(eqn.params), tuple(parts)))
+            outputs = [
+                (name, own, k, tuple(_brief(p) for p in parts)) for k in range(len(eqn.outvars))
+            ]
+            size = 1 + sum(seen.get(part, 0) for part in parts)
+            seen.update((output, size) for output in outputs)
+            if drawn is not None and (name in RANDOM or not drawn.isdisjoint(parts)):
+                drawn.update(outputs)
+        values.update(zip(eqn.outvars, outputs, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _called(eqn: Any) -> Any:
+    """Return the expression that an equation evaluates once, of its own arguments; None if there is none.
+
+    Of `jax.checkpoint` it is a `Jaxpr`, of `jax.jit` a `ClosedJaxpr`; since JAX 0.11 the two are one class.
+    """
+    inner = eqn.params.get("jaxpr") or eqn.params.get("call_jaxpr")
+    jaxpr = getattr(inner, "jaxpr", inner)
+    if eqn.primitive.name in LOOPS or not hasattr(jaxpr, "eqns"):
+        return None
+    own, called = (
+        [[getattr(v.aval, "shape", None) for v in variables] for variables in both]
+        for both in ((eqn.invars, eqn.outvars), (jaxpr.invars, jaxpr.outvars))
+    )
+    return inner if own == called else None  # a reduction, say, evaluates its own of two numbers
+
+
+def _brief(part: Any) -> Any:
+    """A constant's value; of anything else, what tells it from others."""
+    return part if part[0] == "constant" else part[:2]
+
+
+def _constant(value: Any) -> tuple:
+    if jnp.issubdtype(jnp.result_type(value), jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
+    array = np.asarray(value)
+    if array.ndim == 0 and np.issubdtype(array.dtype, np.number):
+        return ("constant", float(array))
+    return ("constant", hash((array.shape, array.tobytes())))
+
+
+def _divides(output: Any, num_data: int) -> bool:
+    """Whether the last operation is a division by N, or a product with 1/N."""
+    if len(output) != 4 or output[0] not in ("div", "mul"):
+        return False
+    numbers = [part[1] for part in output[3] if part[0] == "constant"]
+    wanted = num_data if output[0] == "div" else 1 / num_data
+    return any(isinstance(v, float) and abs(v / wanted - 1) < 1e-6 for v in numbers)
+
+
+# -- functions -----------------------------------------------------------------------------
+
+
+SUMMED = {
+    "log_prior": "; sum it.",
+    "log_likelihood": ", of ONE datum; the library sums over rows.",
+}
+
+
+def check_scalar(name: str, function: Callable, *arguments: Any) -> None:
+    """UsageError unless a function returns one floating-point number; nothing is computed."""
+    with of_the_user(name):
+        found = jax.eval_shape(function, *arguments)
+    shape, dtype = getattr(found, "shape", None), getattr(found, "dtype", None)
+    if shape is None or dtype is None:
+        raise UsageError(
+            f"{name} must return one number. Got {_kind(found)}; return an array of no axes."
+        )
+    if shape != ():
+        raise UsageError(
+            f"{name} must return one number. Got an array of shape {shape}{SUMMED[name]}"
+        )
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise UsageError(
+            f"{name} must return a floating-point number. Got {dtype}; return 0.0 instead of 0, or convert it."
+        )
+
+
+def _kind(found: Any) -> str:
+    return "nothing" if found is None else f"a {type(found).__name__}"
+
+
+# -- probe rows ----------------------------------------------------------------------------
+
+
+def with_probe_rows(posterior: Posterior, datum: Any) -> Posterior:
+    """The posterior, its `predict_at` as arrays like the data's, of which `datum` is one.
+
+    Raises UsageError where the rows are not like the data's, or nothing is judged by predictions; DataError where they
+    hold what is no number.
+    """
+    if posterior.predict_at is None:
+        return posterior
+    if datum is None or posterior.predict is None:
+        raise UsageError(
+            "predict_at holds rows at which predictions are judged, and this run is judged by its parameters; give "
+            "predict= too, or leave predict_at out."
+        )
+    given, structure = jax.tree.flatten(posterior.predict_at)
+    own, expected = jax.tree.flatten(datum)
+    if structure != expected:
+        raise UsageError(
+            f"predict_at must be rows like the data's, with every array of a datum: {expected}. Got {structure}."
+        )
+    names, rows, lengths = leaf_names(posterior.predict_at), [], set()
+    for name, leaf, one in zip(names, given, own, strict=True):
+        array = np.asarray(unmasked(f"predict_at leaf {name!r}", leaf))
+        if array.shape[1:] != one.shape or not array.ndim:
+            raise UsageError(
+                f"predict_at leaf {name!r} must have rows of shape {one.shape}, as the data have. Got an array of "
+                f"shape {array.shape}."
+            )
+        if array.dtype.kind not in "biuf":
+            raise UsageError(f"predict_at leaf {name!r} must hold numbers. Got {array.dtype}.")
+        lengths.add(len(array))
+        with np.errstate(invalid="ignore", over="ignore"):  # of numbers beyond the type's
+            rows.append(array.astype(one.dtype))
+        if not (np.isfinite(array).all() and np.isfinite(rows[-1]).all()):
+            raise DataError(f"predict_at leaf {name!r} holds a number that is not finite.")
+        if np.issubdtype(one.dtype, np.integer) and (rows[-1] != array).any():
+            raise UsageError(f"predict_at leaf {name!r} must hold whole numbers, as the data do.")
+    if len(lengths) > 1 or 0 in lengths:
+        raise UsageError(
+            f"the arrays of predict_at must have one number of rows, at least 1. Got {sorted(lengths)}."
+        )
+    return replace(posterior, predict_at=structure.unflatten(rows))
+
+
+# -- cholesky ------------------------------------------------------------------------------
+
+
+MOVES = (1.0, 2.0, 4.0, 8.0, 16.0)  # of the scale, on either side
+MOST = 200  # parameters that are moved one by one
+
+
+def without_a_factor(
+    problem: Problem, z: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"], unit: str
+) -> str:
+    """What is said of a Cholesky factor that is not finite at z, or near it; "" where none is taken.
+
+    Names the parameter that, moved alone by the fewest scales, makes the density finite where it is
+    not, or the other way round.
+    """
+    if not _takes_one(problem):
+        return ""
+    name = ""
+    if z.size <= MOST:
+        name = _moved_alone(problem, np.asarray(z, np.float64), scale, unit)
+    return (
+        f"the model takes a Cholesky factor, which is not finite in {problem.layout.dtype} where the matrix is "
+        f"nearly singular{name}; add to the matrix's diagonal, or set jax_enable_x64"
+    )
+
+
+def _takes_one(problem: Problem) -> bool:
+    return "cholesky" in str(jax.make_jaxpr(sums.log_density)(problem, problem.start))
+
+
+def _moved_alone(problem: Problem, z: np.ndarray, scale: np.ndarray, unit: str) -> str:
+    finite = bool(_finite(problem, problem.array(z[None]))[0])
+    for size in MOVES:
+        away = size * np.diag(scale)
+        changed = _finite(problem, problem.array(z + np.concatenate([away, -away]))) != finite
+        if changed.any():
+            name = problem.layout.element_names()[int(np.argmax(changed)) % z.size]
+            becomes = "no longer finite" if finite else "finite"
+            return f" (it is {becomes} with {name!r} moved by {size:g}{unit})"
+    return ""
+
+
+def _finite(problem: Problem, zs: Float[Array, "m d"]) -> np.ndarray:
+    return np.isfinite(np.asarray(_values(problem, zs)))
+
+
+@jax.jit
+def _values(problem: Problem, zs: Any) -> Any:
+    return jax.lax.map(lambda z: sums.log_density(problem, z), zs)
+
+
+# -- prepare -------------------------------------------------------------------------------
+
+
+HOTTEST = 1e9  # temperature
+FINEST = 1e-6  # tolerance
+MIN_STEPS = 100  # of a chain that is to say anything
+# entries from which on the gradient at the start is that of the first rows, SHOWN of them: of all it took a tenth of
+# a run of 2,000 steps with 478,410 weights, and their density a twentieth
+LARGE, SHOWN = 2**16, 4096
+
+
+def prepare(
+    posterior: Posterior, data: Any, init: Any, *, seed: int = 0, mesh: Any = None
+) -> Problem:
+    """The problem of a call, all rows in one batch. Raises UsageError and DataError."""
+    with together():  # of several processes none waits for the rows of one that is refused here
+        posterior, data, layout, free = _given(posterior, data, init, seed)
+    source = None if data is None else as_source(data, seed, mesh)
+    posterior = with_probe_rows(posterior, None if source is None else source.take(0))
+    problem = Problem(
+        Target(posterior, layout, layout.array(1.0)), source, layout.ravel(free), mesh
+    )
+    count_posterior(problem)
+    _check_model(problem)
+    return problem
+
+
+def _given(posterior: Any, data: Any, init: Any, seed: int) -> tuple[Posterior, Any, Layout, Any]:
+    """Posterior, data, and the free position that a search begins with."""
+    check_seed(seed)
+    check_device()
+    warn_of_slow_versions()
+    posterior, data, init = opened(posterior, data, init)
+    if not isinstance(posterior, Posterior):
+        raise UsageError(f"posterior must be an sgld.Posterior. Got {type(posterior).__name__}.")
+    if (data is None) != (posterior.log_likelihood is None):
+        raise UsageError(
+            "data is None, but the posterior has a log_likelihood; pass the data."
+            if data is None
+            else "data was given, but the posterior has no log_likelihood; pass data=None, or give one."
+        )
+    init = posterior.init if init is None else init
+    if init is None:
+        raise UsageError("init is missing: give a position (a pytree of arrays) to start from.")
+    refuse_statistics(init)
+    init = seal(init)
+    posterior = for_modules(posterior, init)
+    free = posterior.unconstrain(jax.tree_util.tree_map_with_path(_inexact, _in_single(init)))
+    layout = Layout.of(free)
+    return posterior, data, layout, free
+
+
+def _inexact(path: Any, leaf: Any) -> Any:
+    if isinstance(leaf, np.ma.MaskedArray):
+        name = jax.tree_util.keystr(path, simple=True, separator=".") or "x"
+        leaf = np.asarray(unmasked(f"init leaf {name!r}", leaf))
+    if (
+        isinstance(leaf, np.ndarray)
+        and leaf.dtype == np.float64
+        and not jax.config.read("jax_enable_x64")
+    ):
+        return leaf.astype(np.float32)
+    return leaf
+
+
+def _in_single(init: Any) -> Any:
+    """Parameters in half precision as copies in float32, and a warning that says so: steps are smaller than their digits."""
+    narrow = lambda leaf: str(getattr(leaf, "dtype", "")) in ("float16", "bfloat16")  # noqa: E731
+    found = [leaf for leaf in jax.tree.leaves(init) if narrow(leaf)]
+    if not found:
+        return init
+    said = f"{len(found)} arrays of init are {found[0].dtype}: copies of them in float32 are sampled, and what is kept of them is float32."
+    warnings.warn(said, SGLDWarning, stacklevel=2)
+    return jax.tree.map(lambda leaf: leaf.astype(np.float32) if narrow(leaf) else leaf, init)
+
+
+def check_request(ask: Request, ess: Any) -> None:
+    """UsageError for the first argument that cannot be meant."""
+    for name in ("num_chains", "num_draws", "batch_size", "thin", "burn_in"):
+        value = getattr(ask, name)
+        least = 0 if name == "burn_in" else 1
+        if is_auto(value):
+            continue
+        whole_number(name, value, least)
+        if name == "burn_in" and value > MAX_STEP:
+            raise UsageError(f"burn_in must be at most {MAX_STEP:,}. Got {value:.3g}.")
+    if ask.max_steps is not None:
+        burn_in = 0 if isinstance(ask.burn_in, str) else ask.burn_in
+        whole_number("max_steps", ask.max_steps, max(MIN_STEPS, burn_in + 1), ", burn-in included")
+    for name, value in (("max_seconds", ask.max_seconds), ("ess", ess)):
+        if value is not None:
+            positive_number(name, value)
+    check_seed(ask.seed)
+    check_tolerance(ask.tolerance)
+    if ask.tolerance < FINEST:
+        raise UsageError(
+            f"tolerance must be at least {FINEST:g}, which {2 / FINEST**2:.0e} effective draws would take. "
+            f"Got {ask.tolerance!r}."
+        )
+    if ask.order not in (*ORDERS, "auto"):
+        raise UsageError(
+            f"order must be 'auto' or one of {', '.join(ORDERS)}. Got {ask.order!r}."
+            + did_you_mean(ask.order, ORDERS)
+        )
+    tell_apart(ask.sampler, ask.gradient, ask.preconditioner, ask.step_size, ask.temperature)
+    contracts = {"sampler": "step", "gradient": "at", "preconditioner": "prepare"}
+    for name, method in contracts.items():
+        value = getattr(ask, name)
+        if is_auto(value):
+            continue
+        if isinstance(value, type) or not hasattr(value, method):
+            called = f"; call it: {value.__name__}()" if isinstance(value, type) else ""
+            raise UsageError(f"{name} must be 'auto' or a {name} object. Got {value!r}{called}.")
+    sampler: Any = ask.sampler  # of the other parts, what they prepare is compiled
+    if is_auto(getattr(sampler, "noise_correction", None)) and hasattr(
+        sampler, "__dataclass_fields__"
+    ):
+        sampler = dataclasses.replace(sampler, noise_correction=None)  # the tuner's choice
+    if not is_auto(sampler):
+        check_compiled(f"the sampler {type(sampler).__name__}", sampler)
+    for name, zero in (("step_size", False), ("temperature", True)):
+        value = getattr(ask, name)
+        schedule = None if is_auto(value) else as_schedule(value, name, zero=zero)
+        if schedule is not None and not is_number(value):
+            with of_the_user(name):
+                check_values(schedule, 0, name)
+    if is_number(ask.temperature) and ask.temperature > HOTTEST:
+        raise UsageError(
+            f"temperature must be at most {HOTTEST:g}: of posterior^(1/T) nothing is left. Got {ask.temperature:g}."
+        )
+    if is_auto(ask.step_size) and is_number(ask.temperature) and ask.temperature == 0:
+        raise UsageError(
+            "temperature is 0 at every step, where there is no noise and so no draws to choose a step for; use "
+            "sgld.find_map for the mode, or give step_size."
+        )
+
+
+def check_batch(problem: Problem, batch_size: int | str) -> None:
+    """UsageError for a batch of more rows than there are."""
+    if problem.has_rows and not isinstance(batch_size, str) and batch_size > problem.num_data:
+        raise UsageError(
+            f"batch_size must be at most the number of rows, {problem.num_data}. Got {batch_size}."
+        )
+
+
+def check_always(problem: Problem, ask: Request) -> None:
+    """UsageError for numbers of rows that cannot be in every batch."""
+    if is_auto(ask.always_in):
+        return
+    if is_auto(ask.step_size):
+        raise UsageError(
+            "always_in must be 'auto' where step_size is: both are chosen together; give step_size too."
+        )
+    rows = np.asarray(ask.always_in)
+    whole = rows.ndim == 1 and (rows.size == 0 or np.issubdtype(rows.dtype, np.integer))
+    if not whole or len(np.unique(rows)) != len(rows):
+        raise UsageError(
+            f"always_in must be numbers of rows, no two the same. Got {ask.always_in!r}."
+        )
+    outside = rows[(rows < 0) | (rows >= problem.num_data)]
+    if outside.size:
+        raise UsageError(
+            f"always_in must hold numbers from 0 to {problem.num_data - 1}. Got {outside[0]}."
+        )
+
+
+def _check_model(problem: Problem) -> None:
+    """The functions return scalars, and density and gradient are finite at the start."""
+    posterior, z = problem.posterior, problem.start
+    position, own = problem.target.position(z), posterior.names is None  # formula models are ours
+    check_scalar("log_prior", posterior.log_prior, position)
+    if own:
+        check_repeatable("log_prior", posterior.log_prior, position)
+    if problem.has_rows:
+        row, likelihood = problem.source.take(0), posterior.log_likelihood
+        assert likelihood is not None
+        check_scalar("log_likelihood", likelihood, position, row)
+        if own:
+            check_repeatable("log_likelihood", likelihood, position, row)
+            check_contract(posterior, position, row, problem.num_data)
+    with of_the_user("the gradient of the log density"):
+        if problem.has_rows and problem.dimension >= LARGE and problem.num_data > SHOWN:
+            value = sums.value(problem, z)
+            gradient = sums.value_and_gradient(problem.first(SHOWN), z)[1]
+        else:
+            value, gradient = sums.value_and_gradient(problem, z)
+    if not np.isfinite(float(value)):
+        factor = without_a_factor(problem, np.asarray(z), np.ones(z.size), "")
+        raise UsageError(
+            f"the log density at init is {float(value)}{factor and ': ' + factor}; choose a start of "
+            "finite density."
+        )
+    bad = ~np.isfinite(np.asarray(gradient))
+    if bad.any():
+        leaf = problem.layout.locate(int(np.argmax(bad)))
+        raise UsageError(
+            f"the gradient of the log density at init is not finite in leaf {leaf!r}; choose another "
+            "start, or make the log density differentiable there."
+        )
