@@ -56,12 +56,12 @@ if TYPE_CHECKING:
     from .referee.halving import step_halving as step_halving
     from .referee.reference import reference as reference
     from .run.sample import sample as sample
-    from .sampler.baoa import BAOA as BAOA
-    from .sampler.replica_exchange import ReplicaExchange as ReplicaExchange
-    from .sampler.sghmc import SGHMC as SGHMC
-    from .sampler.sgld import SGLD as SGLD
-    from .sampler.sgnht import SGNHT as SGNHT
-    from .sampler.ubu import UBU as UBU
+    from .samplers.baoa import BAOA as BAOA
+    from .samplers.replica_exchange import ReplicaExchange as ReplicaExchange
+    from .samplers.sghmc import SGHMC as SGHMC
+    from .samplers.sgld import SGLD as SGLD
+    from .samplers.sgnht import SGNHT as SGNHT
+    from .samplers.ubu import UBU as UBU
     from .schedule import (
         constant as constant,
     )
@@ -117,12 +117,12 @@ _WHERE = {
     "sandwich": "approximate.sandwich",
     "bayes_by_backprop": "variational.fit",
     "Variational": "variational.result",
-    "SGLD": "sampler.sgld",
-    "SGHMC": "sampler.sghmc",
-    "BAOA": "sampler.baoa",
-    "UBU": "sampler.ubu",
-    "SGNHT": "sampler.sgnht",
-    "ReplicaExchange": "sampler.replica_exchange",
+    "SGLD": "samplers.sgld",
+    "SGHMC": "samplers.sghmc",
+    "BAOA": "samplers.baoa",
+    "UBU": "samplers.ubu",
+    "SGNHT": "samplers.sgnht",
+    "ReplicaExchange": "samplers.replica_exchange",
     "Full": "gradient.full",
     "Minibatch": "gradient.minibatch",
     "ControlVariates": "gradient.control_variates",

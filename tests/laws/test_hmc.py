@@ -9,7 +9,7 @@ from scipy import special, stats
 
 import sgld
 from sgld.gradient.estimate import Estimate
-from sgld.sampler.hmc import BITS, HMC, At, State, propose
+from sgld.samplers.hmc import BITS, HMC, At, State, propose
 
 FACTOR = np.array([[1.0, 0.0, 0.0], [0.8, 0.6, 0.0], [0.2, -0.5, 2.0]])
 D = sgld.Dense(jnp.asarray(FACTOR @ FACTOR.T, jnp.float32), jnp.asarray(FACTOR, jnp.float32))

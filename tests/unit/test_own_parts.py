@@ -11,7 +11,7 @@ import pytest
 import sgld
 from sgld.core.pytrees import as_pytree
 from sgld.errors import RunError, UsageError
-from sgld.sampler.hmc import HMC
+from sgld.samplers.hmc import HMC
 
 BENT = sgld.Posterior(lambda t: -0.5 * t[0] ** 2 - 0.5 * (t[1] - t[0] ** 2) ** 2 / 0.01)
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))

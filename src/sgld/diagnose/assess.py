@@ -24,7 +24,7 @@ from ..gradient.full import Full
 from ..law.affine import AffineLaw
 from ..model import sums
 from ..model.problem import Problem
-from ..sampler.replica_exchange import ReplicaExchange
+from ..samplers.replica_exchange import ReplicaExchange
 from ..tune.always import standing_out
 from ..tune.estimator import is_centred
 from . import exact, stein, tails

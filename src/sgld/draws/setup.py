@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 
 from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
-from ..sampler.confined import ConfinedHMC
-from ..sampler.hmc import HMC
+from ..samplers.confined_hmc import ConfinedHMC
+from ..samplers.hmc import HMC
 
 __all__ = ["Setup"]
 

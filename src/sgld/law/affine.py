@@ -23,8 +23,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..preconditioner.fixed import Scalar
-from ..sampler.replica_exchange import ReplicaExchange
-from ..sampler.sgld import SGLD
+from ..samplers.replica_exchange import ReplicaExchange
+from ..samplers.sgld import SGLD
 from .overdamped import Law, accumulated
 
 __all__ = ["AffineLaw", "is_affine", "of_sampler"]

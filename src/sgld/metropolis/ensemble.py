@@ -25,8 +25,8 @@ from ..gradient.full import Full
 from ..gradient.guide import Guide
 from ..model.problem import Problem
 from ..preconditioner.fixed import Dense
-from ..sampler.confined import Regions
-from ..sampler.hmc import HMC, At, propose
+from ..samplers.confined_hmc import Regions
+from ..samplers.hmc import HMC, At, propose
 
 __all__ = ["CHAINS", "TRAJECTORIES", "Ensemble", "warmed_up"]
 

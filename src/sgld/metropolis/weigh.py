@@ -14,7 +14,7 @@ from ..draws import mixing
 from ..gaussian.modes import KnownModes
 from ..model import sums
 from ..model.problem import Problem
-from ..sampler.confined import Regions
+from ..samplers.confined_hmc import Regions
 from .bridge import FEWEST, integral
 from .energy import around
 

@@ -19,7 +19,7 @@ from ..model.problem import Target
 from ..probe.predictions import Predictions, predictions_of
 from ..run.other_starts import not_looked_for
 from ..run.sample import sample
-from ..sampler.sgld import SGLD
+from ..samplers.sgld import SGLD
 
 __all__ = ["HalvedPredictions", "step_halving"]
 

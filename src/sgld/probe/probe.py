@@ -24,8 +24,8 @@ from jaxtyping import Array, Float, Int
 
 from ..core.pytrees import as_pytree
 from ..model.problem import Problem
-from ..sampler.baoa import BAOA
-from ..sampler.sgld import SGLD
+from ..samplers.baoa import BAOA
+from ..samplers.sgld import SGLD
 from .layers import Layers
 from .predictions import CLASSES, Predictions
 

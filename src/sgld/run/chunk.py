@@ -26,10 +26,9 @@ from ..gradient.estimate import Estimate
 from ..gradient.full import goes_by_tiles
 from ..model.problem import Problem
 from ..probe.probe import Probe
-from ..sampler.confined import ConfinedHMC
-from ..sampler.hmc import HMC
-from ..sampler.injected import drawn
-from ..sampler.threefry import once
+from ..samplers.confined_hmc import ConfinedHMC
+from ..samplers.hmc import HMC
+from ..samplers.noise import drawn, once
 from .moments import Batches, BatchMoments, begin_moments, with_draw
 
 __all__ = ["Carry", "Kept", "Kernel", "block_steps", "room", "run_chunk", "start"]

@@ -28,7 +28,7 @@ from ..gradient.control_variates import ControlVariates
 from ..gradient.full import Full
 from ..model import sums
 from ..model.problem import Problem, Request, is_auto
-from ..sampler.confined import ConfinedHMC
+from ..samplers.confined_hmc import ConfinedHMC
 from ..schedule import check_values
 from ..tune.estimator import prepared
 from ..tune.memory import check_planned

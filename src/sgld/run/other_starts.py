@@ -27,7 +27,7 @@ from ..gradient.full import Full
 from ..model import sums
 from ..model.problem import Problem, Request
 from ..probe.predictions import Predictions, predictions_of
-from ..sampler.baoa import BAOA
+from ..samplers.baoa import BAOA
 from ..tune import network_rule as rule
 from ..tune.estimator import plain_batches, prepared
 from ..tune.from_network import (

@@ -15,7 +15,7 @@ from ..gaussian.modes import KnownModes
 from ..metropolis.weigh import counted, places_of, weigh
 from ..model import sums
 from ..model.problem import Problem
-from ..sampler.confined import ConfinedHMC, Regions
+from ..samplers.confined_hmc import ConfinedHMC, Regions
 from ..tune.from_modes import regions_of
 from .outcome import modes_told
 

@@ -15,8 +15,8 @@ from ..draws.phase import Phase
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
 from ..probe.predictions import Kind
-from ..sampler.confined import State as Confined
-from ..sampler.hmc import State as Hamiltonian
+from ..samplers.confined_hmc import State as Confined
+from ..samplers.hmc import State as Hamiltonian
 from .chunk import Carry, Kept
 from .moments import BatchMoments
 from .phases import Phases

@@ -18,7 +18,7 @@ from ..gradient.minibatch import Minibatch
 from ..law.affine import AffineLaw, of_sampler
 from ..law.overdamped import Law, largest_step, off
 from ..model.problem import Problem, Request, is_auto
-from ..sampler.sgld import SGLD
+from ..samplers.sgld import SGLD
 
 __all__ = [
     "DEFAULT_BATCH",

@@ -21,7 +21,7 @@ from ..errors import UsageError
 from ..gaussian.noise import TUNING
 from ..gradient.full import Full
 from ..model.problem import Problem, Request
-from ..sampler.replica_exchange import ReplicaExchange
+from ..samplers.replica_exchange import ReplicaExchange
 
 __all__ = ["check_exchange", "exact_energies"]
 

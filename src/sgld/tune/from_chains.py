@@ -35,7 +35,7 @@ from ..model import sums
 from ..model.cost import gradient_price
 from ..model.problem import Problem, Request, is_auto
 from ..preconditioner.fixed import Dense
-from ..sampler.hmc import HMC
+from ..samplers.hmc import HMC
 from ..schedule import as_schedule
 from .always import rows_of
 from .estimator import in_batches, prepared, sampler_of, shuffled_period

@@ -26,7 +26,7 @@ from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
 from ..metropolis.weigh import places_of
 from ..model.problem import Problem
 from ..preconditioner.fixed import Dense
-from ..sampler.confined import ConfinedHMC, Regions
+from ..samplers.confined_hmc import ConfinedHMC, Regions
 from ..schedule import as_schedule
 from .some_rows import SETTLING, followed, guide_of
 

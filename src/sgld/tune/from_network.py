@@ -43,8 +43,8 @@ from ..preconditioner.given import given
 from ..preconditioner.kronecker import Kronecker
 from ..probe.directions import density_by, stiffest
 from ..probe.layers import Layers, is_of_layers
-from ..sampler.baoa import BAOA
-from ..sampler.sgld import SGLD
+from ..samplers.baoa import BAOA
+from ..samplers.sgld import SGLD
 from ..schedule import as_schedule
 from . import network_rule as rule
 from .estimator import no_step, plain_batches, prepared, sampler_of

@@ -16,12 +16,12 @@ from ..draws.plan import Plan
 from ..errors import UsageError, did_you_mean
 from ..model.problem import Problem, Request, is_auto
 from ..probe.directions import stiffest
-from ..sampler.baoa import BAOA
-from ..sampler.confined import ConfinedHMC
-from ..sampler.hmc import HMC
-from ..sampler.injected import BITS, LAWS, excess_kurtosis
-from ..sampler.replica_exchange import ReplicaExchange
-from ..sampler.sgld import SGLD
+from ..samplers.baoa import BAOA
+from ..samplers.confined_hmc import ConfinedHMC
+from ..samplers.hmc import HMC
+from ..samplers.noise import BITS, LAWS, excess_kurtosis
+from ..samplers.replica_exchange import ReplicaExchange
+from ..samplers.sgld import SGLD
 from .metric import settled
 from .network_price import batch_price
 from .network_rule import curvature_rows

@@ -12,7 +12,7 @@ from ..gradient.full import Full
 from ..model.problem import Problem, Request, is_auto
 from ..probe.predictions import predictions_of
 from ..probe.probe import AT_ONCE, SPEED_ROWS
-from ..sampler.sgld import SGLD
+from ..samplers.sgld import SGLD
 from . import network_rule as rule
 from .network_price import step_price
 

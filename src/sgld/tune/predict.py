@@ -18,8 +18,8 @@ from ..gradient.full import Full
 from ..gradient.saga import SAGA
 from ..model.cost import Price, gradient_price, row_price
 from ..model.problem import Problem
-from ..sampler.confined import ConfinedHMC
-from ..sampler.hmc import HMC
+from ..samplers.confined_hmc import ConfinedHMC
+from ..samplers.hmc import HMC
 from .exact_price import ENDS, METRIC
 from .memory import draws_bytes
 from .price import FETCHED

@@ -15,7 +15,7 @@ from ..law.affine import of_sampler
 from ..law.overdamped import Law, largest_step
 from ..model.cost import row_price
 from ..model.problem import Problem, Request, is_auto
-from ..sampler.sgld import SGLD
+from ..samplers.sgld import SGLD
 from .estimator import is_centred, sampler_of
 from .levels import Level, Levels
 

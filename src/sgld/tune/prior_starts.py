@@ -21,7 +21,7 @@ from ..core.devices import stream_key
 from ..gaussian.noise import TUNING
 from ..model.problem import Problem
 from ..preconditioner.fixed import Diagonal
-from ..sampler.baoa import BAOA
+from ..samplers.baoa import BAOA
 from .network_rule import FROM_PRIOR
 
 __all__ = ["as_normal", "from_prior", "narrowness", "prior_curvature"]

@@ -21,7 +21,7 @@ from ..gradient.guide import Guide
 from ..metropolis.ensemble import Ensemble, warmed_up
 from ..model import sums
 from ..model.problem import Problem
-from ..sampler.confined import Regions
+from ..samplers.confined_hmc import Regions
 
 __all__ = [
     "MOST_DIMENSIONS",

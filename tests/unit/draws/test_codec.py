@@ -101,7 +101,7 @@ def test_a_class_of_the_same_name_is_not_taken_for_that_of_the_library():
     "name",
     [
         "subprocess.Popen", "Popen", "sgld.core.files.remove", "sgld.draws.run_directory.RunDirectory",
-        "RunDirectory", "elsewhere.BAOA", "sgld.sampler.baoa:BAOA", "sgld.sampler.baoa.State", "",
+        "RunDirectory", "elsewhere.BAOA", "sgld.samplers.baoa:BAOA", "sgld.samplers.baoa.State", "",
     ],
 )  # fmt: skip
 def test_a_file_that_names_anything_else_makes_no_object(name):

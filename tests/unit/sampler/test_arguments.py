@@ -7,7 +7,7 @@ import pytest
 
 import sgld
 from sgld.errors import UsageError
-from sgld.sampler.ubu import _minus_tanh
+from sgld.samplers.ubu import _minus_tanh
 
 
 @pytest.mark.parametrize(

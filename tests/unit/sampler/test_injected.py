@@ -10,7 +10,7 @@ from scipy.stats import kurtosis
 
 import sgld
 from sgld.errors import UsageError
-from sgld.sampler.injected import counted, drawn, excess_kurtosis
+from sgld.samplers.noise import counted, drawn, excess_kurtosis
 
 
 def test_all_values_of_four_bits_have_mean_0_variance_1_and_excess_kurtosis_minus_a_half():

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sgld.sampler import threefry
-from sgld.sampler.injected import drawn
+from sgld.samplers import noise as threefry
+from sgld.samplers.noise import drawn
 
 
 def keys(impl=None):

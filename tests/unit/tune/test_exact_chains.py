@@ -26,7 +26,7 @@ from sgld.model.problem import Problem, Request, Target
 from sgld.run import loop
 from sgld.run.again import another
 from sgld.run.extend import draws_to_go_on_to
-from sgld.sampler.hmc import HMC
+from sgld.samplers.hmc import HMC
 from sgld.tune import from_chains as from_chains_module
 from sgld.tune import plan as plan_module
 from sgld.tune.exact_price import DRAWS, MOST, Exact, exact_chains

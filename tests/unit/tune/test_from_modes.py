@@ -16,9 +16,9 @@ from sgld.draws.strata import Strata, strata_of
 from sgld.gradient.estimate import Estimate
 from sgld.metropolis.bridge import bridge, integral
 from sgld.model.prepare import prepare
-from sgld.sampler.confined import ConfinedHMC, Regions, State
-from sgld.sampler.hmc import HMC
-from sgld.sampler.hmc import State as Hamiltonian
+from sgld.samplers.confined_hmc import ConfinedHMC, Regions, State
+from sgld.samplers.hmc import HMC
+from sgld.samplers.hmc import State as Hamiltonian
 from sgld.tune.from_modes import _merged
 
 RNG = np.random.default_rng(0)

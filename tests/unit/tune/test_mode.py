@@ -18,7 +18,7 @@ from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.known import NOT_CONVERGED, Known
 from sgld.gradient.full import Full
 from sgld.model.problem import Problem, Target
-from sgld.sampler.hmc import HMC
+from sgld.samplers.hmc import HMC
 from sgld.tune.plan import _of_matter
 
 X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)

@@ -12,7 +12,7 @@ from sgld.draws.setup import Setup
 from sgld.model.prepare import prepare
 from sgld.model.problem import Request
 from sgld.run import sample as runs
-from sgld.sampler.hmc import HMC
+from sgld.samplers.hmc import HMC
 from sgld.tune import predict
 from sgld.tune.predict import predicted_bytes
 

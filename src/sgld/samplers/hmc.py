@@ -143,7 +143,7 @@ class HMC:
     Example:
       >>> import jax.numpy as jnp
       >>> from sgld.gradient.estimate import Estimate
-      >>> from sgld.sampler.hmc import HMC
+      >>> from sgld.samplers.hmc import HMC
       >>> sampler = HMC(leapfrogs=4)
       >>> grad = Estimate(lambda q: -0.5 * jnp.sum(q**2))
       >>> state = sampler.init(jnp.array([1.0, -1.0]))
