@@ -45,18 +45,18 @@ if TYPE_CHECKING:
     from .models.fit import fit as fit
     from .models.fit import resume as resume
     from .models.fitted import Fit as Fit
-    from .preconditioner.adaptive import AdaGrad as AdaGrad
-    from .preconditioner.adaptive import RMSprop as RMSprop
-    from .preconditioner.fixed import Dense as Dense
-    from .preconditioner.fixed import Diagonal as Diagonal
-    from .preconditioner.fixed import LowRank as LowRank
-    from .preconditioner.fixed import Scalar as Scalar
-    from .preconditioner.kronecker import Kronecker as Kronecker
     from .referee.confirm import confirm as confirm
     from .referee.halving import step_halving as step_halving
     from .referee.reference import reference as reference
     from .run.sample import sample as sample
     from .samplers.baoa import BAOA as BAOA
+    from .samplers.preconditioners.adaptive import AdaGrad as AdaGrad
+    from .samplers.preconditioners.adaptive import RMSprop as RMSprop
+    from .samplers.preconditioners.fixed import Dense as Dense
+    from .samplers.preconditioners.fixed import Diagonal as Diagonal
+    from .samplers.preconditioners.fixed import LowRank as LowRank
+    from .samplers.preconditioners.fixed import Scalar as Scalar
+    from .samplers.preconditioners.kronecker import Kronecker as Kronecker
     from .samplers.replica_exchange import ReplicaExchange as ReplicaExchange
     from .samplers.sghmc import SGHMC as SGHMC
     from .samplers.sgld import SGLD as SGLD
@@ -128,13 +128,13 @@ _WHERE = {
     "ControlVariates": "gradient.control_variates",
     "SVRG": "gradient.svrg",
     "SAGA": "gradient.saga",
-    "Scalar": "preconditioner.fixed",
-    "Diagonal": "preconditioner.fixed",
-    "Dense": "preconditioner.fixed",
-    "LowRank": "preconditioner.fixed",
-    "Kronecker": "preconditioner.kronecker",
-    "RMSprop": "preconditioner.adaptive",
-    "AdaGrad": "preconditioner.adaptive",
+    "Scalar": "samplers.preconditioners.fixed",
+    "Diagonal": "samplers.preconditioners.fixed",
+    "Dense": "samplers.preconditioners.fixed",
+    "LowRank": "samplers.preconditioners.fixed",
+    "Kronecker": "samplers.preconditioners.kronecker",
+    "RMSprop": "samplers.preconditioners.adaptive",
+    "AdaGrad": "samplers.preconditioners.adaptive",
     "constant": "schedule",
     "cosine_cycles": "schedule",
     "from_learning_rate": "schedule",

@@ -129,7 +129,7 @@ class Preconditioner(Protocol):
 
     A matrix has `drift(g)` = D g, `noise(xi)` = D^{1/2} xi and `pullback(g)` = (D^{1/2})^T g. One
     that learns has `adapts = True`, `start(z)`, the memory at a chain's start z [d], `after(memory, g)` with
-    g [d] the gradient of the mean log density, and `at(memory)`, the matrix. `sgld.preconditioner` has
+    g [d] the gradient of the mean log density, and `at(memory)`, the matrix. `sgld.samplers.preconditioners` has
     the contract, `sgld.testing.check_preconditioner` holds it.
 
     Example:

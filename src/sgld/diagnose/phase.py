@@ -22,7 +22,7 @@ from ..model.posterior import Posterior
 from ..model.prepare import prepare
 from ..model.problem import Problem
 from ..model.sums import scores
-from ..preconditioner.fixed import Scalar
+from ..samplers.preconditioners.fixed import Scalar
 from ..schedule.values import number
 
 __all__ = [

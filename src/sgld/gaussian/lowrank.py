@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Real
 from ..core.progress import stage
 from ..model import sums
 from ..model.problem import Problem
-from ..preconditioner.fixed import LowRank
+from ..samplers.preconditioners.fixed import LowRank
 from .dense import Marginals
 
 __all__ = [

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..preconditioner.fixed import Scalar
+from ..samplers.preconditioners.fixed import Scalar
 from ..samplers.replica_exchange import ReplicaExchange
 from ..samplers.sgld import SGLD
 from .overdamped import Law, accumulated

@@ -24,9 +24,9 @@ from ..gaussian.noise import TUNING
 from ..gradient.full import Full
 from ..gradient.guide import Guide
 from ..model.problem import Problem
-from ..preconditioner.fixed import Dense
 from ..samplers.confined_hmc import Regions
 from ..samplers.hmc import HMC, At, propose
+from ..samplers.preconditioners.fixed import Dense
 
 __all__ = ["CHAINS", "TRAJECTORIES", "Ensemble", "warmed_up"]
 

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..model.problem import Problem
-from ..preconditioner.fixed import Dense
+from ..samplers.preconditioners.fixed import Dense
 from .energy import around, log_acceptance
 
 __all__ = ["matched_step"]

@@ -16,8 +16,7 @@ from ..draws.draws import Draws
 from ..errors import UsageError
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
-from ..preconditioner.fixed import Scalar
-from ..preconditioner.given import given
+from ..samplers.preconditioners.fixed import Scalar, given
 from ..typing import Preconditioner
 from .energy import around, log_acceptance
 

@@ -10,7 +10,7 @@ from ..core.validation import whole_number
 from ..errors import UsageError
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
-from ..preconditioner.kronecker import Kronecker
+from ..samplers.preconditioners.kronecker import Kronecker
 from ..tune.kronecker import learnt_factors
 from ..tune.network_rule import FISHER_ROWS
 from ..tune.prior_starts import prior_curvature

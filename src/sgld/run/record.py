@@ -30,7 +30,7 @@ from ..draws.tags import former_name, stable_name
 from ..errors import RunError
 from ..gradient.estimate import Estimate
 from ..model.problem import Problem, Request
-from ..preconditioner.fixed import Scalar
+from ..samplers.preconditioners.fixed import Scalar
 from ..schedule import as_schedule
 from .kept import MOMENTS, Keep
 

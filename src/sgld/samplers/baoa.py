@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from ..core.pytrees import as_pytree
 from ..core.validation import require
-from ..preconditioner.fixed import Scalar
+from .preconditioners.fixed import Scalar
 
 __all__ = ["BAOA"]
 

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int
 from ..core.pytrees import as_pytree
 from ..core.validation import require
 from ..gradient.estimate import Estimate
-from ..preconditioner.fixed import Scalar
+from .preconditioners.fixed import Scalar
 
 __all__ = ["HMC", "Proposal", "propose"]
 

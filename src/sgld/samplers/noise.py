@@ -31,8 +31,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, UInt32
 
-from ..preconditioner.fixed import Scalar
 from ..typing import Noise
+from .preconditioners.fixed import Scalar
 
 __all__ = ["BITS", "LAWS", "bits", "counted", "drawn", "excess_kurtosis", "normal", "once"]
 

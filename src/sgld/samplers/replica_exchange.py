@@ -31,7 +31,7 @@ from jaxtyping import Array, Float
 from ..core.pytrees import as_pytree
 from ..core.validation import require
 from ..errors import UsageError
-from ..preconditioner.fixed import Scalar
+from .preconditioners.fixed import Scalar
 from .sgld import SGLD
 
 __all__ = ["ReplicaExchange"]

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..core.pytrees import as_pytree
-from ..preconditioner.fixed import Scalar
+from .preconditioners.fixed import Scalar
 
 __all__ = ["SGLD"]
 

@@ -16,7 +16,7 @@ from scipy.linalg import solve_discrete_lyapunov
 
 from ..core.pytrees import tell_apart
 from ..gradient.estimate import Estimate
-from ..preconditioner.fixed import Scalar
+from ..samplers.preconditioners.fixed import Scalar
 
 __all__ = [
     "Affine",

@@ -60,7 +60,7 @@ def check_preconditioner(
     `rtol` sqrt(D_ii D_jj), so that the unit of a coordinate changes nothing in what is certified.
 
     Args:
-      preconditioner: an object of the contract in `sgld.preconditioner`, as a user gives it.
+      preconditioner: an object of the contract in `sgld.samplers.preconditioners`, as a user gives it.
       position: what it is prepared for: a pytree, by default three parameters.
       rtol: of an entry, in the position's precision.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.pytrees import tell_apart
 from ..gradient.estimate import Estimate
-from ..preconditioner.fixed import Dense, Diagonal, Scalar
+from ..samplers.preconditioners.fixed import Dense, Diagonal, Scalar
 from .affine import (
     affine,
     bound,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..preconditioner.fixed import Scalar
+from ..samplers.preconditioners.fixed import Scalar
 from .affine import gaussian, noise_shape
 
 __all__ = ["simulated"]

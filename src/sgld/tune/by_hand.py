@@ -9,8 +9,7 @@ from ..draws.setup import Setup
 from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
 from ..model.problem import Problem, Request, is_auto
-from ..preconditioner.fixed import Scalar
-from ..preconditioner.given import given
+from ..samplers.preconditioners.fixed import Scalar, given
 from ..schedule import as_schedule
 from .estimator import measure, plain_batches, prepared, sampler_of, stationary_law
 from .metric import factor_of, settled

@@ -34,8 +34,8 @@ from ..metropolis.matched import matched_step
 from ..model import sums
 from ..model.cost import gradient_price
 from ..model.problem import Problem, Request, is_auto
-from ..preconditioner.fixed import Dense
 from ..samplers.hmc import HMC
+from ..samplers.preconditioners.fixed import Dense
 from ..schedule import as_schedule
 from .always import rows_of
 from .estimator import in_batches, prepared, sampler_of, shuffled_period

@@ -17,8 +17,7 @@ from ..gradient.full import Full
 from ..law.affine import of_sampler
 from ..law.overdamped import Law
 from ..model.problem import Problem, Request, is_auto
-from ..preconditioner.fixed import Dense
-from ..preconditioner.given import given
+from ..samplers.preconditioners.fixed import Dense, given
 from ..schedule import as_schedule
 from .always import rows_note, rows_of
 from .estimator import (

@@ -25,8 +25,8 @@ from ..gradient.guide import Guide
 from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
 from ..metropolis.weigh import places_of
 from ..model.problem import Problem
-from ..preconditioner.fixed import Dense
 from ..samplers.confined_hmc import ConfinedHMC, Regions
+from ..samplers.preconditioners.fixed import Dense
 from ..schedule import as_schedule
 from .some_rows import SETTLING, followed, guide_of
 

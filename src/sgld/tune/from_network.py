@@ -38,12 +38,11 @@ from ..gradient.minibatch import Minibatch
 from ..model.cost import gradient_price, row_price
 from ..model.problem import Problem, Request, is_auto
 from ..model.sums import row_gradient
-from ..preconditioner.fixed import Diagonal
-from ..preconditioner.given import given
-from ..preconditioner.kronecker import Kronecker
 from ..probe.directions import density_by, stiffest
 from ..probe.layers import Layers, is_of_layers
 from ..samplers.baoa import BAOA
+from ..samplers.preconditioners.fixed import Diagonal, given
+from ..samplers.preconditioners.kronecker import Kronecker
 from ..samplers.sgld import SGLD
 from ..schedule import as_schedule
 from . import network_rule as rule

@@ -18,8 +18,7 @@ from ..gaussian.noise import TUNING
 from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
 from ..model.problem import Problem, Request, is_auto
-from ..preconditioner.fixed import Diagonal
-from ..preconditioner.given import given
+from ..samplers.preconditioners.fixed import Diagonal, given
 from ..schedule import as_schedule
 from .estimator import plain_batches, prepared, sampler_of
 from .metric import settled

@@ -14,7 +14,7 @@ from ..core.devices import sent
 from ..errors import UsageError
 from ..model.problem import Problem
 from ..model.sums import row_gradient
-from ..preconditioner.kronecker import Kronecker, matrix_of
+from ..samplers.preconditioners.kronecker import Kronecker, matrix_of
 
 __all__ = ["learnt_factors"]
 

@@ -20,8 +20,8 @@ from jaxtyping import Array, Float
 from ..core.devices import stream_key
 from ..gaussian.noise import TUNING
 from ..model.problem import Problem
-from ..preconditioner.fixed import Diagonal
 from ..samplers.baoa import BAOA
+from ..samplers.preconditioners.fixed import Diagonal
 from .network_rule import FROM_PRIOR
 
 __all__ = ["as_normal", "from_prior", "narrowness", "prior_curvature"]

@@ -11,7 +11,7 @@ import pytest
 import sgld
 from sgld.core.pytrees import Layout
 from sgld.errors import UsageError
-from sgld.preconditioner.given import given
+from sgld.samplers.preconditioners.fixed import given
 
 RNG = np.random.default_rng(0)
 LAYOUT = Layout.of(jnp.zeros((2, 3)))

@@ -49,7 +49,7 @@ def test_a_step_is_that_of_the_jax_sampler():
     with jax.enable_x64(True):
         import jax.numpy as jnp
 
-        from sgld.preconditioner.fixed import Diagonal
+        from sgld.samplers.preconditioners.fixed import Diagonal
 
         rng = np.random.default_rng(1)
         z, p, xi, root = (rng.standard_normal((2, 5)) for _ in range(4))

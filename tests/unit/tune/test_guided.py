@@ -17,9 +17,9 @@ from sgld.metropolis.ensemble import Ensemble
 from sgld.model import sums
 from sgld.model.cost import Price
 from sgld.model.prepare import prepare
-from sgld.preconditioner.fixed import Scalar
 from sgld.samplers.confined_hmc import ConfinedHMC
 from sgld.samplers.hmc import HMC, At, propose
+from sgld.samplers.preconditioners.fixed import Scalar
 from sgld.tune import from_chains, from_modes, some_rows
 from sgld.tune.exact_price import ENDS, FEW_CHAINS, Exact, exact_chains, trajectory_seconds
 from sgld.tune.some_rows import followed, guide_of, guide_rows

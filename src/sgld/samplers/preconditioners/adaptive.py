@@ -16,9 +16,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..core.pytrees import Layout, as_pytree
-from ..core.validation import is_number, plain, positive
-from ..errors import UsageError
+from ...core.pytrees import Layout, as_pytree
+from ...core.validation import is_number, plain, positive
+from ...errors import UsageError
 from .fixed import Diagonal
 
 __all__ = ["AdaGrad", "RMSprop"]

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..core.pytrees import Layout, as_pytree
-from ..errors import UsageError
+from ...core.pytrees import Layout, as_pytree
+from ...errors import UsageError
 from .fixed import _of_dtype, _positive
 
 __all__ = ["Kronecker", "matrix_of"]
