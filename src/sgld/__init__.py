@@ -58,34 +58,18 @@ if TYPE_CHECKING:
     from .samplers.preconditioners.fixed import Scalar as Scalar
     from .samplers.preconditioners.kronecker import Kronecker as Kronecker
     from .samplers.replica_exchange import ReplicaExchange as ReplicaExchange
+    from .samplers.schedules import constant as constant
+    from .samplers.schedules import cosine_cycles as cosine_cycles
+    from .samplers.schedules import from_learning_rate as from_learning_rate
+    from .samplers.schedules import from_welling_teh as from_welling_teh
+    from .samplers.schedules import polynomial as polynomial
+    from .samplers.schedules import polynomial_between as polynomial_between
+    from .samplers.schedules import power as power
+    from .samplers.schedules import robbins_monro as robbins_monro
     from .samplers.sghmc import SGHMC as SGHMC
     from .samplers.sgld import SGLD as SGLD
     from .samplers.sgnht import SGNHT as SGNHT
     from .samplers.ubu import UBU as UBU
-    from .schedule import (
-        constant as constant,
-    )
-    from .schedule import (
-        cosine_cycles as cosine_cycles,
-    )
-    from .schedule import (
-        from_learning_rate as from_learning_rate,
-    )
-    from .schedule import (
-        from_welling_teh as from_welling_teh,
-    )
-    from .schedule import (
-        polynomial as polynomial,
-    )
-    from .schedule import (
-        polynomial_between as polynomial_between,
-    )
-    from .schedule import (
-        power as power,
-    )
-    from .schedule import (
-        robbins_monro as robbins_monro,
-    )
     from .sklearn.estimators import SGLDClassifier as SGLDClassifier
     from .sklearn.estimators import SGLDRegressor as SGLDRegressor
     from .variational.fit import bayes_by_backprop as bayes_by_backprop
@@ -135,14 +119,14 @@ _WHERE = {
     "Kronecker": "samplers.preconditioners.kronecker",
     "RMSprop": "samplers.preconditioners.adaptive",
     "AdaGrad": "samplers.preconditioners.adaptive",
-    "constant": "schedule",
-    "cosine_cycles": "schedule",
-    "from_learning_rate": "schedule",
-    "from_welling_teh": "schedule",
-    "polynomial": "schedule",
-    "polynomial_between": "schedule",
-    "power": "schedule",
-    "robbins_monro": "schedule",
+    "constant": "samplers.schedules",
+    "cosine_cycles": "samplers.schedules",
+    "from_learning_rate": "samplers.schedules",
+    "from_welling_teh": "samplers.schedules",
+    "polynomial": "samplers.schedules",
+    "polynomial_between": "samplers.schedules",
+    "power": "samplers.schedules",
+    "robbins_monro": "samplers.schedules",
     "SGLDRegressor": "sklearn",
     "SGLDClassifier": "sklearn",
 }

@@ -20,7 +20,7 @@ from sgld.draws.summary import Summary
 from sgld.draws.verdict import Verdict, Word
 from sgld.models.fit import fit
 from sgld.referee.halving import Halving
-from sgld.schedule import Constant, CosineCycles, Polynomial, Power
+from sgld.samplers.schedules import Constant, CosineCycles, Polynomial, Power
 
 posterior = sgld.Posterior(lambda t: -0.5 * t**2, lambda t, x: -0.5 * (x - t) ** 2)
 data, init = np.zeros(5), 0.0

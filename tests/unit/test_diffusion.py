@@ -18,7 +18,7 @@ from sgld.diffusion import (
     stationary_distribution,
 )
 from sgld.errors import UsageError
-from sgld.schedule import constant, polynomial, power
+from sgld.samplers.schedules import constant, polynomial, power
 
 
 def new_key():

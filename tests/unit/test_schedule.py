@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from sgld.errors import UsageError
-from sgld.schedule import (
+from sgld.samplers.schedules import (
     Constant,
     as_schedule,
     check_values,

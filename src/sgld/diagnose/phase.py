@@ -23,7 +23,7 @@ from ..model.prepare import prepare
 from ..model.problem import Problem
 from ..model.sums import scores
 from ..samplers.preconditioners.fixed import Scalar
-from ..schedule.values import number
+from ..samplers.schedules.decay import number
 
 __all__ = [
     "GradientStatistics",

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from numpy.typing import ArrayLike
 
 from ..errors import UsageError
-from ..schedule import RobbinsMonro, Schedule, as_schedule, check_values, robbins_monro
+from ..samplers.schedules import RobbinsMonro, Schedule, as_schedule, check_values, robbins_monro
 from ..typing import Number
 from .checks import floating, positive
 
@@ -67,7 +67,7 @@ def robbins_monro_root(
     Example: h_n = 1 / (n + 1) makes the iterate the mean of all observations.
       >>> import jax
       >>> from sgld.diffusion import robbins_monro_root
-      >>> from sgld.schedule import power
+      >>> from sgld.samplers.schedules import power
       >>> noisy = lambda x, key: x - 1 + jax.random.normal(key)
       >>> search = robbins_monro_root(noisy, 5.0, power(1.0, 1.0), num_steps=10_000,
       ...                             key=jax.random.key(0), g=lambda x: x - 1)

@@ -45,7 +45,7 @@ from ..core.versions import bound_constants, warn_of_slow_versions
 from ..data.source import ORDERS
 from ..data.validate import as_source
 from ..errors import DataError, SGLDWarning, UsageError, did_you_mean
-from ..schedule import as_schedule, check_values
+from ..samplers.schedules import as_schedule, check_values
 from . import sums
 from .modules import for_modules, refuse_statistics, seal
 from .numpyro import opened

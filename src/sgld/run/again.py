@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..draws.plan import Plan
 from ..draws.verdict import Verdict
 from ..model.problem import Problem, Request, is_auto
-from ..schedule import as_schedule
+from ..samplers.schedules import as_schedule
 from ..tune.from_chains import from_chains
 from ..tune.lengths import with_lengths
 from ..tune.network_lengths import network_lengths

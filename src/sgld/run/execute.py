@@ -29,7 +29,7 @@ from ..gradient.full import Full
 from ..model import sums
 from ..model.problem import Problem, Request, is_auto
 from ..samplers.confined_hmc import ConfinedHMC
-from ..schedule import check_values
+from ..samplers.schedules import check_values
 from ..tune.estimator import prepared
 from ..tune.memory import check_planned
 from ..tune.metric import settled

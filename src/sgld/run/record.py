@@ -31,7 +31,7 @@ from ..errors import RunError
 from ..gradient.estimate import Estimate
 from ..model.problem import Problem, Request
 from ..samplers.preconditioners.fixed import Scalar
-from ..schedule import as_schedule
+from ..samplers.schedules import as_schedule
 from .kept import MOMENTS, Keep
 
 __all__ = [

@@ -29,7 +29,7 @@ from ..model.numpyro import opened
 from ..model.posterior import Posterior
 from ..model.prepare import check_always, check_batch, check_request, prepare
 from ..model.problem import Problem, Request
-from ..schedule import as_schedule
+from ..samplers.schedules import as_schedule
 from ..tune.injected import check_noise
 from ..tune.memory import check_asked
 from ..tune.plan import make_plan

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.pytrees import tell_apart
 from ..errors import UsageError
-from ..schedule import check_values
+from ..samplers.schedules import check_values
 from .needs import check_needs
 
 __all__ = ["ScheduleReport", "check_schedule"]
@@ -57,7 +57,7 @@ def check_schedule(schedule: Any, *, num_steps: int = 10_000) -> ScheduleReport:
     several chains see the same values.
 
     Args:
-      schedule: a function of the step: one of `sgld.schedule`, of optax, or your own.
+      schedule: a function of the step: one of `sgld.samplers.schedules`, of optax, or your own.
       num_steps: the last step it must serve.
 
     Returns: ScheduleReport. Raises AssertionError, in a sentence, at the first failure.

@@ -10,7 +10,7 @@ from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
 from ..model.problem import Problem, Request, is_auto
 from ..samplers.preconditioners.fixed import Scalar, given
-from ..schedule import as_schedule
+from ..samplers.schedules import as_schedule
 from .estimator import measure, plain_batches, prepared, sampler_of, stationary_law
 from .metric import factor_of, settled
 

@@ -36,7 +36,7 @@ from ..model.cost import gradient_price
 from ..model.problem import Problem, Request, is_auto
 from ..samplers.hmc import HMC
 from ..samplers.preconditioners.fixed import Dense
-from ..schedule import as_schedule
+from ..samplers.schedules import as_schedule
 from .always import rows_of
 from .estimator import in_batches, prepared, sampler_of, shuffled_period
 from .exact_price import CHEAP, MOST, Exact, exact_chains

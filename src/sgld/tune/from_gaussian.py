@@ -18,7 +18,7 @@ from ..law.affine import of_sampler
 from ..law.overdamped import Law
 from ..model.problem import Problem, Request, is_auto
 from ..samplers.preconditioners.fixed import Dense, given
-from ..schedule import as_schedule
+from ..samplers.schedules import as_schedule
 from .always import rows_note, rows_of
 from .estimator import (
     DEFAULT_BATCH,

@@ -27,7 +27,7 @@ from ..metropolis.weigh import places_of
 from ..model.problem import Problem
 from ..samplers.confined_hmc import ConfinedHMC, Regions
 from ..samplers.preconditioners.fixed import Dense
-from ..schedule import as_schedule
+from ..samplers.schedules import as_schedule
 from .some_rows import SETTLING, followed, guide_of
 
 __all__ = ["hopelessly_many", "in_modes", "regions_of"]

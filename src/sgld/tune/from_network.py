@@ -43,8 +43,8 @@ from ..probe.layers import Layers, is_of_layers
 from ..samplers.baoa import BAOA
 from ..samplers.preconditioners.fixed import Diagonal, given
 from ..samplers.preconditioners.kronecker import Kronecker
+from ..samplers.schedules import as_schedule
 from ..samplers.sgld import SGLD
-from ..schedule import as_schedule
 from . import network_rule as rule
 from .estimator import no_step, plain_batches, prepared, sampler_of
 from .from_optimisers import optimised, starts_near

@@ -19,7 +19,7 @@ from ..gradient.full import Full
 from ..gradient.minibatch import Minibatch
 from ..model.problem import Problem, Request, is_auto
 from ..samplers.preconditioners.fixed import Diagonal, given
-from ..schedule import as_schedule
+from ..samplers.schedules import as_schedule
 from .estimator import plain_batches, prepared, sampler_of
 from .metric import settled
 from .network_rule import LEARNING_RATE

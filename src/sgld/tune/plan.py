@@ -22,7 +22,7 @@ from ..gaussian.lowrank import LowRankLaplace
 from ..gaussian.proper import check_resolved
 from ..model.problem import Problem, Request, is_auto
 from ..probe.labels import check_labels
-from ..schedule import as_schedule
+from ..samplers.schedules import as_schedule
 from ..typing import Schedule
 from .by_hand import by_hand
 from .exchange import check_exchange

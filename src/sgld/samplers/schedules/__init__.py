@@ -16,12 +16,28 @@ MCMC for Bayesian deep learning" (cosine cycles).
 
 from __future__ import annotations
 
-from .checks import as_schedule, check_values
-from .conditions import RobbinsMonro, robbins_monro
-from .conversions import Scaled, from_learning_rate, from_welling_teh
-from .cycles import CosineCycles, CycleTemperature, cosine_cycles
-from .decay import Constant, Polynomial, Power, constant, polynomial, polynomial_between, power
-from .values import Schedule
+from .decay import (
+    Constant,
+    CosineCycles,
+    CycleTemperature,
+    Polynomial,
+    Power,
+    Schedule,
+    constant,
+    cosine_cycles,
+    polynomial,
+    polynomial_between,
+    power,
+)
+from .robbins_monro import (
+    RobbinsMonro,
+    Scaled,
+    as_schedule,
+    check_values,
+    from_learning_rate,
+    from_welling_teh,
+    robbins_monro,
+)
 
 __all__ = [
     "Constant",
