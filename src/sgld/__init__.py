@@ -33,11 +33,6 @@ if TYPE_CHECKING:
     from .draws.comparison import compare as compare
     from .draws.draws import Draws as Draws
     from .draws.storage import load as load
-    from .gradient.control_variates import ControlVariates as ControlVariates
-    from .gradient.full import Full as Full
-    from .gradient.minibatch import Minibatch as Minibatch
-    from .gradient.saga import SAGA as SAGA
-    from .gradient.svrg import SVRG as SVRG
     from .metropolis.rejection import rejection_rate as rejection_rate
     from .model.numpyro import from_numpyro as from_numpyro
     from .model.posterior import Posterior as Posterior
@@ -50,6 +45,11 @@ if TYPE_CHECKING:
     from .referee.reference import reference as reference
     from .run.sample import sample as sample
     from .samplers.baoa import BAOA as BAOA
+    from .samplers.gradients.control_variates import SVRG as SVRG
+    from .samplers.gradients.control_variates import ControlVariates as ControlVariates
+    from .samplers.gradients.full import Full as Full
+    from .samplers.gradients.full import Minibatch as Minibatch
+    from .samplers.gradients.saga import SAGA as SAGA
     from .samplers.preconditioners.adaptive import AdaGrad as AdaGrad
     from .samplers.preconditioners.adaptive import RMSprop as RMSprop
     from .samplers.preconditioners.fixed import Dense as Dense
@@ -107,11 +107,11 @@ _WHERE = {
     "UBU": "samplers.ubu",
     "SGNHT": "samplers.sgnht",
     "ReplicaExchange": "samplers.replica_exchange",
-    "Full": "gradient.full",
-    "Minibatch": "gradient.minibatch",
-    "ControlVariates": "gradient.control_variates",
-    "SVRG": "gradient.svrg",
-    "SAGA": "gradient.saga",
+    "Full": "samplers.gradients.full",
+    "Minibatch": "samplers.gradients.full",
+    "ControlVariates": "samplers.gradients.control_variates",
+    "SVRG": "samplers.gradients.control_variates",
+    "SAGA": "samplers.gradients.saga",
     "Scalar": "samplers.preconditioners.fixed",
     "Diagonal": "samplers.preconditioners.fixed",
     "Dense": "samplers.preconditioners.fixed",

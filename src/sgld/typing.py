@@ -93,7 +93,7 @@ class Estimator(Protocol):
 
     One that learns along a chain has `remembers = True`, `start(problem, z)`, which gives the memory at
     the chain's start z [d], and `after(problem, x, memory, z, step)`, which gives that after a step
-    that began at z. `sgld.gradient` has the contract, `sgld.testing.check_gradient` holds it.
+    that began at z. `sgld.samplers.gradients` has the contract, `sgld.testing.check_gradient` holds it.
 
     Example:
       >>> import sgld

@@ -8,7 +8,7 @@ import pytest
 from scipy import special, stats
 
 import sgld
-from sgld.gradient.estimate import Estimate
+from sgld.samplers.gradients.full import Estimate
 from sgld.samplers.hmc import BITS, HMC, At, State, propose
 
 FACTOR = np.array([[1.0, 0.0, 0.0], [0.8, 0.6, 0.0], [0.2, -0.5, 2.0]])

@@ -16,9 +16,9 @@ from scipy import stats
 
 import sgld
 from sgld.gallery import handout
-from sgld.gradient.estimate import Estimate
 from sgld.model import sums
 from sgld.model.prepare import prepare
+from sgld.samplers.gradients.full import Estimate
 
 A, B = 3.0, 2.0
 GAMMA = sgld.Posterior(lambda s: (A - 1) * jnp.log(s) - B * s, constraints=constraints.positive)

@@ -17,12 +17,11 @@ from ..core.validation import whole_number
 from ..core.work import Work
 from ..errors import UsageError
 from ..gaussian.mode import dense_pays, newton_mode
-from ..gradient.full import Full
-from ..gradient.minibatch import Minibatch
 from ..model import sums
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
 from ..model.problem import Problem
+from ..samplers.gradients.full import Full, Minibatch
 from ..typing import Estimator, Optimizer, Order
 
 __all__ = ["Mode", "find_map", "optimise"]

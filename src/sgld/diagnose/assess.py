@@ -19,14 +19,13 @@ from ..gaussian.known import Known
 from ..gaussian.lowrank import LowRankLaplace
 from ..gaussian.noise import estimates
 from ..gaussian.proper import rounded, unresolved
-from ..gradient.control_variates import ControlVariates
-from ..gradient.full import Full
 from ..law.affine import AffineLaw
 from ..model import sums
 from ..model.problem import Problem
+from ..samplers.gradients.control_variates import ControlVariates, is_centred
+from ..samplers.gradients.full import Full
 from ..samplers.replica_exchange import ReplicaExchange
 from ..tune.always import standing_out
-from ..tune.estimator import is_centred
 from . import exact, stein, tails
 from .doubted import standing
 from .exact import Trajectories, judge_exact

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RunError, SGLDError
-from ..gradient.control_variates import ControlVariates
+from ..samplers.gradients.control_variates import ControlVariates
 from .codec import decode, encode
 from .plan import Plan
 from .run_directory import RunDirectory

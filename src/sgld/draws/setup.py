@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..gradient.control_variates import ControlVariates
-from ..gradient.full import Full
 from ..samplers.confined_hmc import ConfinedHMC
+from ..samplers.gradients.control_variates import ControlVariates
+from ..samplers.gradients.full import Full
 from ..samplers.hmc import HMC
 
 __all__ = ["Setup"]

@@ -21,10 +21,10 @@ from jaxtyping import Array, Float, Int
 from ..core.work import Work
 from ..data.source import generator
 from ..gaussian.noise import TUNING
-from ..gradient.full import Full
-from ..gradient.guide import Guide
 from ..model.problem import Problem
 from ..samplers.confined_hmc import Regions
+from ..samplers.gradients.control_variates import Guide
+from ..samplers.gradients.full import Full
 from ..samplers.hmc import HMC, At, propose
 from ..samplers.preconditioners.fixed import Dense
 

@@ -38,13 +38,13 @@ from ..draws.run_directory import RunDirectory
 from ..errors import DataError, RunError, UsageError
 from ..gaussian.dense import Laplace
 from ..gaussian.noise import TUNING
-from ..gradient.control_variates import ControlVariates
 from ..model import sums
 from ..model.problem import Problem, Request
 from ..model.sums import row_gradients
 from ..run import sample as runs
 from ..run.execute import prepared_again
 from ..run.record import Given, asked_again
+from ..samplers.gradients.control_variates import ControlVariates
 from ..tune.plan import make_plan
 from .again import OtherColumns
 from .design import LEARNT

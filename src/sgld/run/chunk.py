@@ -22,11 +22,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..core.pytrees import as_pytree
-from ..gradient.estimate import Estimate
-from ..gradient.full import goes_by_tiles
 from ..model.problem import Problem
 from ..probe.probe import Probe
 from ..samplers.confined_hmc import ConfinedHMC
+from ..samplers.gradients.full import Estimate, goes_by_tiles
 from ..samplers.hmc import HMC
 from ..samplers.noise import drawn, once
 from .moments import Batches, BatchMoments, begin_moments, with_draw

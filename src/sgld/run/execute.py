@@ -24,11 +24,11 @@ from ..draws.run_directory import RunDirectory
 from ..draws.setup import Setup
 from ..draws.storage import jsonable, write_result
 from ..gaussian.known import NEAR
-from ..gradient.control_variates import ControlVariates
-from ..gradient.full import Full
 from ..model import sums
 from ..model.problem import Problem, Request, is_auto
 from ..samplers.confined_hmc import ConfinedHMC
+from ..samplers.gradients.control_variates import ControlVariates
+from ..samplers.gradients.full import Full
 from ..samplers.schedules import check_values
 from ..tune.estimator import prepared
 from ..tune.memory import check_planned

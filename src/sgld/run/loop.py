@@ -23,7 +23,7 @@ from ..core.work import Work
 from ..data.memory import AlwaysIn
 from ..draws.run_directory import RunDirectory
 from ..errors import RunError
-from ..gradient.full import Full
+from ..samplers.gradients.full import Full
 from .chunk import Carry, Kernel, room, run_chunk, start
 from .phases import Phases
 from .sink import Raw, Sink, restore, rows_of

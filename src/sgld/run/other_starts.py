@@ -23,11 +23,11 @@ from ..core.devices import sent
 from ..core.progress import stage
 from ..diagnose.other_starts import OtherStarts, met, settled
 from ..diagnose.predictions import Seen
-from ..gradient.full import Full
 from ..model import sums
 from ..model.problem import Problem, Request
 from ..probe.predictions import Predictions, predictions_of
 from ..samplers.baoa import BAOA
+from ..samplers.gradients.full import Full
 from ..tune import network_rule as rule
 from ..tune.estimator import plain_batches, prepared
 from ..tune.from_network import (

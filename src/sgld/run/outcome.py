@@ -17,9 +17,9 @@ from ..draws.plan import Plan
 from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
 from ..gaussian.modes import KnownModes
-from ..gradient.full import Full
 from ..model.prepare import without_a_factor
 from ..model.problem import Problem
+from ..samplers.gradients.full import Full
 from .kept import Keep
 from .sink import Raw
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..core.devices import sent
 from ..diagnose.phase import noise_level, probe_cost, rows_for
 from ..draws.phase import Phase
-from ..gradient.full import Full
+from ..samplers.gradients.full import Full
 from .chunk import Carry, Kernel
 
 __all__ = ["Phases"]

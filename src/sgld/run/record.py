@@ -28,8 +28,8 @@ from ..draws.plan_file import must_be_given, not_the_same
 from ..draws.run_directory import RunDirectory
 from ..draws.tags import former_name, stable_name
 from ..errors import RunError
-from ..gradient.estimate import Estimate
 from ..model.problem import Problem, Request
+from ..samplers.gradients.full import Estimate
 from ..samplers.preconditioners.fixed import Scalar
 from ..samplers.schedules import as_schedule
 from .kept import MOMENTS, Keep

@@ -88,7 +88,7 @@ class ConfinedHMC:
 
     Example:
       >>> import jax.numpy as jnp
-      >>> from sgld.gradient.estimate import Estimate
+      >>> from sgld.samplers.gradients.full import Estimate
       >>> from sgld.samplers.confined_hmc import ConfinedHMC, Regions
       >>> one = jnp.ones((2, 1, 1))                       # two modes, at -5 and 5
       >>> regions = Regions(jnp.array([[-5.0], [5.0]]), one, jnp.zeros(2), jnp.array([0, 1]))

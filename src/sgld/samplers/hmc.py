@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int
 
 from ..core.pytrees import as_pytree
 from ..core.validation import require
-from ..gradient.estimate import Estimate
+from .gradients.full import Estimate
 from .preconditioners.fixed import Scalar
 
 __all__ = ["HMC", "Proposal", "propose"]
@@ -142,7 +142,7 @@ class HMC:
 
     Example:
       >>> import jax.numpy as jnp
-      >>> from sgld.gradient.estimate import Estimate
+      >>> from sgld.samplers.gradients.full import Estimate
       >>> from sgld.samplers.hmc import HMC
       >>> sampler = HMC(leapfrogs=4)
       >>> grad = Estimate(lambda q: -0.5 * jnp.sum(q**2))

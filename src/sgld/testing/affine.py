@@ -15,7 +15,7 @@ from jaxtyping import Float
 from scipy.linalg import solve_discrete_lyapunov
 
 from ..core.pytrees import tell_apart
-from ..gradient.estimate import Estimate
+from ..samplers.gradients.full import Estimate
 from ..samplers.preconditioners.fixed import Scalar
 
 __all__ = [

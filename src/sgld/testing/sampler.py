@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core.pytrees import tell_apart
-from ..gradient.estimate import Estimate
+from ..samplers.gradients.full import Estimate
 from ..samplers.preconditioners.fixed import Dense, Diagonal, Scalar
 from .affine import (
     affine,

@@ -11,10 +11,10 @@ from jaxtyping import Float, Int
 from ..data.memory import InMemory
 from ..gaussian.dense import Laplace
 from ..gaussian.row_noise import Survey, row_noise
-from ..gradient.full import Full
 from ..model import sums
 from ..model.problem import Problem
-from .estimator import is_centred
+from ..samplers.gradients.control_variates import is_centred
+from ..samplers.gradients.full import Full
 from .levels import dense_levels, marginal_levels
 
 __all__ = ["rows_note", "rows_of", "standing_out"]

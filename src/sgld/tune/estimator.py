@@ -12,12 +12,11 @@ from ..core.pytrees import check_compiled
 from ..errors import UsageError
 from ..gaussian import noise
 from ..gaussian.dense import Laplace
-from ..gradient.control_variates import ControlVariates
-from ..gradient.full import Full
-from ..gradient.minibatch import Minibatch
 from ..law.affine import AffineLaw, of_sampler
 from ..law.overdamped import Law, largest_step, off
 from ..model.problem import Problem, Request, is_auto
+from ..samplers.gradients.control_variates import ControlVariates
+from ..samplers.gradients.full import Full, Minibatch
 from ..samplers.sgld import SGLD
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "allows_correction",
     "finite",
     "in_batches",
-    "is_centred",
     "largest_within",
     "measure",
     "no_step",
@@ -54,11 +52,6 @@ def allows_correction(ask: Request) -> bool:
     """Whether the injected noise may be corrected for the gradient's."""
     sampler = SGLD() if is_auto(ask.sampler) else ask.sampler
     return type(sampler) is SGLD and is_auto(sampler.noise_correction)
-
-
-def is_centred(gradient: Any) -> bool:
-    """Whether an estimator's noise is that of differences from gradients it knows."""
-    return isinstance(gradient, ControlVariates) or gradient.remembers
 
 
 def no_step(ask: Request) -> UsageError:

@@ -19,8 +19,8 @@ from ..data.source import generator
 from ..draws.plan import Plan
 from ..errors import UsageError
 from ..gaussian.noise import TUNING
-from ..gradient.full import Full
 from ..model.problem import Problem, Request
+from ..samplers.gradients.full import Full
 from ..samplers.replica_exchange import ReplicaExchange
 
 __all__ = ["check_exchange", "exact_energies"]

@@ -26,14 +26,14 @@ from ..gaussian.known import Known
 from ..gaussian.mode import dense_pays
 from ..gaussian.noise import TUNING
 from ..gaussian.row_noise import row_noise
-from ..gradient.control_variates import ControlVariates
-from ..gradient.full import Full
 from ..law.overdamped import Law, largest_step
 from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
 from ..metropolis.matched import matched_step
 from ..model import sums
 from ..model.cost import gradient_price
 from ..model.problem import Problem, Request, is_auto
+from ..samplers.gradients.control_variates import ControlVariates
+from ..samplers.gradients.full import Full
 from ..samplers.hmc import HMC
 from ..samplers.preconditioners.fixed import Dense
 from ..samplers.schedules import as_schedule

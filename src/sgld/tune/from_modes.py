@@ -20,12 +20,12 @@ from ..draws.setup import Setup
 from ..gaussian.dense import Laplace, laplace_at
 from ..gaussian.known import Known
 from ..gaussian.modes import apart
-from ..gradient.full import Full
-from ..gradient.guide import Guide
 from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
 from ..metropolis.weigh import places_of
 from ..model.problem import Problem
 from ..samplers.confined_hmc import ConfinedHMC, Regions
+from ..samplers.gradients.control_variates import Guide
+from ..samplers.gradients.full import Full
 from ..samplers.preconditioners.fixed import Dense
 from ..samplers.schedules import as_schedule
 from .some_rows import SETTLING, followed, guide_of

@@ -33,14 +33,13 @@ from ..errors import UsageError
 from ..gaussian.known import Known
 from ..gaussian.mode import FEW
 from ..gaussian.noise import TUNING
-from ..gradient.full import Full
-from ..gradient.minibatch import Minibatch
 from ..model.cost import gradient_price, row_price
 from ..model.problem import Problem, Request, is_auto
 from ..model.sums import row_gradient
 from ..probe.directions import density_by, stiffest
 from ..probe.layers import Layers, is_of_layers
 from ..samplers.baoa import BAOA
+from ..samplers.gradients.full import Full, Minibatch
 from ..samplers.preconditioners.fixed import Diagonal, given
 from ..samplers.preconditioners.kronecker import Kronecker
 from ..samplers.schedules import as_schedule

@@ -15,9 +15,8 @@ from ..draws.setup import Setup
 from ..gaussian.diagonal import squared_gradients, stiffness
 from ..gaussian.known import Known
 from ..gaussian.noise import TUNING
-from ..gradient.full import Full
-from ..gradient.minibatch import Minibatch
 from ..model.problem import Problem, Request, is_auto
+from ..samplers.gradients.full import Full, Minibatch
 from ..samplers.preconditioners.fixed import Diagonal, given
 from ..samplers.schedules import as_schedule
 from .estimator import plain_batches, prepared, sampler_of

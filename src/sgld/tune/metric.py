@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..gradient.full import Full
-from ..gradient.minibatch import Minibatch
 from ..model.problem import Problem
+from ..samplers.gradients.full import Full, Minibatch
 
 __all__ = ["factor_of", "settled"]
 

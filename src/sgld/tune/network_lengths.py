@@ -8,10 +8,10 @@ from dataclasses import replace
 import jax
 
 from ..draws.plan import Plan
-from ..gradient.full import Full
 from ..model.problem import Problem, Request, is_auto
 from ..probe.predictions import predictions_of
 from ..probe.probe import AT_ONCE, SPEED_ROWS
+from ..samplers.gradients.full import Full
 from ..samplers.sgld import SGLD
 from . import network_rule as rule
 from .network_price import step_price

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..gradient.full import Full
 from ..model.cost import gradient_price, row_price
 from ..model.problem import Problem
+from ..samplers.gradients.full import Full
 from . import network_rule as rule
 
 __all__ = ["UPDATED", "affordable", "batch_price", "step_price"]

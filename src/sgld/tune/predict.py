@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from ..draws.plan import Predicted
 from ..draws.setup import Setup
-from ..gradient.full import Full
-from ..gradient.saga import SAGA
 from ..model.cost import Price, gradient_price, row_price
 from ..model.problem import Problem
 from ..samplers.confined_hmc import ConfinedHMC
+from ..samplers.gradients.full import Full
+from ..samplers.gradients.saga import SAGA
 from ..samplers.hmc import HMC
 from .exact_price import ENDS, METRIC
 from .memory import draws_bytes

@@ -8,15 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data.source import Source
-from ..gradient.control_variates import ControlVariates
-from ..gradient.full import Full, goes_by_tiles
-from ..gradient.minibatch import Minibatch
 from ..law.affine import of_sampler
 from ..law.overdamped import Law, largest_step
 from ..model.cost import row_price
 from ..model.problem import Problem, Request, is_auto
+from ..samplers.gradients.control_variates import ControlVariates, is_centred
+from ..samplers.gradients.full import Full, Minibatch, goes_by_tiles
 from ..samplers.sgld import SGLD
-from .estimator import is_centred, sampler_of
+from .estimator import sampler_of
 from .levels import Level, Levels
 
 __all__ = ["FETCHED", "Choice", "Together", "corrected_step", "priced_choice", "together"]

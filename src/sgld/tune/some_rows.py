@@ -17,11 +17,11 @@ from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
 from ..gaussian.noise import TUNING
 from ..gaussian.row_noise import row_noise
-from ..gradient.guide import Guide
 from ..metropolis.ensemble import Ensemble, warmed_up
 from ..model import sums
 from ..model.problem import Problem
 from ..samplers.confined_hmc import Regions
+from ..samplers.gradients.control_variates import Guide
 
 __all__ = [
     "MOST_DIMENSIONS",

@@ -14,8 +14,8 @@ from sgld.gaussian.doubts import Doubt
 from sgld.gaussian.known import Known
 from sgld.gaussian.modes import KnownModes
 from sgld.gaussian.rays import Ray
-from sgld.gradient.full import Full
-from sgld.gradient.guide import Guide
+from sgld.samplers.gradients.control_variates import Guide
+from sgld.samplers.gradients.full import Full
 
 
 def again(value):

@@ -10,9 +10,9 @@ import pytest
 import sgld
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
-from sgld.gradient.estimate import Estimate
 from sgld.model import sums
 from sgld.model.problem import Problem, Target
+from sgld.samplers.gradients.full import Estimate
 
 WIDTH = 6  # five columns and an outcome
 MODEL = sgld.Posterior(

@@ -13,10 +13,10 @@ from sgld.diagnose import assess, several
 from sgld.diagnose.exact import Trajectories
 from sgld.draws.modes import Modes
 from sgld.draws.strata import Strata, strata_of
-from sgld.gradient.estimate import Estimate
 from sgld.metropolis.bridge import bridge, integral
 from sgld.model.prepare import prepare
 from sgld.samplers.confined_hmc import ConfinedHMC, Regions, State
+from sgld.samplers.gradients.full import Estimate
 from sgld.samplers.hmc import HMC
 from sgld.samplers.hmc import State as Hamiltonian
 from sgld.tune.from_modes import _merged

@@ -10,14 +10,13 @@ import pytest
 import sgld
 from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.known import Known
-from sgld.gradient.estimate import Estimate
-from sgld.gradient.full import Full
-from sgld.gradient.guide import Guide
 from sgld.metropolis.ensemble import Ensemble
 from sgld.model import sums
 from sgld.model.cost import Price
 from sgld.model.prepare import prepare
 from sgld.samplers.confined_hmc import ConfinedHMC
+from sgld.samplers.gradients.control_variates import Guide
+from sgld.samplers.gradients.full import Estimate, Full
 from sgld.samplers.hmc import HMC, At, propose
 from sgld.samplers.preconditioners.fixed import Scalar
 from sgld.tune import from_chains, from_modes, some_rows

@@ -16,8 +16,8 @@ from sgld.errors import UsageError
 from sgld.gaussian.center import departure
 from sgld.gaussian.dense import laplace_at
 from sgld.gaussian.known import NOT_CONVERGED, Known
-from sgld.gradient.full import Full
 from sgld.model.problem import Problem, Target
+from sgld.samplers.gradients.full import Full
 from sgld.samplers.hmc import HMC
 from sgld.tune.plan import _of_matter
 

@@ -7,12 +7,12 @@ import pytest
 
 import sgld
 from sgld.gaussian import mode as search
-from sgld.gradient.full import goes_by_tiles
 from sgld.model import sums
 from sgld.model.cost import row_price
 from sgld.model.prepare import prepare
 from sgld.model.problem import Request
 from sgld.run import chunk
+from sgld.samplers.gradients.full import goes_by_tiles
 from sgld.tune import price
 
 N, D = 3000, 150
@@ -44,7 +44,7 @@ def newton(start, y=Y):
 
 @pytest.fixture
 def as_if_large(monkeypatch):
-    monkeypatch.setattr("sgld.gradient.full.SHARED_TILE", N * D // 4)
+    monkeypatch.setattr("sgld.samplers.gradients.full.SHARED_TILE", N * D // 4)
     monkeypatch.setattr(sums, "SHARED_TILE", N * D // 4)
 
 

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..core.pytrees import as_pytree
-from ..data.source import Source
-from ..errors import UsageError
-from ..model.problem import Problem
-from ..model.sums import row_gradient
-from .estimate import Estimate
+from ...core.pytrees import as_pytree
+from ...data.source import Source
+from ...errors import UsageError
+from ...model.problem import Problem
+from ...model.sums import row_gradient
+from .full import Estimate
 
 __all__ = ["SAGA"]
 

@@ -1,0 +1,188 @@
+"""The exact gradient of the full-data log posterior: every row at every step.
+
+What an estimator gives at one step: an estimate of the log density, and its gradient.
+
+The plain minibatch estimate (Robbins & Monro 1951; Welling & Teh 2011, eq. 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...core.pytrees import as_pytree
+from ...data.memory import each
+from ...data.source import Batch
+from ...model.problem import Problem
+from ...model.sums import SHARED_TILE, in_tiles, tile_size
+
+__all__ = ["Estimate", "Full", "Minibatch", "goes_by_tiles"]
+
+
+# -- estimate ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A function of position whose gradient estimates that of the full-data log posterior.
+
+    Calling it gives the gradient, [d] -> [d]; `log_density` is the function itself, up to
+    a constant of the step, for samplers that compare energies. `by_entry` differentiates
+    entry by entry: the same gradient, faster for a few parameters and one row a step. `tempered` is
+    the same estimate as a function of the temperature, where the target depends on it. `known` is
+    the gradient at a position of a step, for whoever asks there again: XLA does not see that two loops over
+    rows are one. `followed` is a cheaper function for trajectories to follow, where there is one, whose ends
+    `log_density` accepts.
+    """
+
+    log_density: Callable[[Float[Array, " d"]], Float[Array, ""]]
+    by_entry: bool = False
+    tempered: Callable[[Any], Estimate] | None = None
+    known: tuple[Float[Array, " d"], Float[Array, " d"]] | None = None
+    followed: Callable[[Float[Array, " d"]], Float[Array, ""]] | None = None
+
+    def knowing(self, z: Float[Array, " d"]) -> Estimate:
+        """The same with its gradient at z taken once."""
+        return replace(self, known=(z, self(z)))
+
+    def at_temperature(self, temperature: Any) -> Estimate:
+        """The estimate of the target log p + T log |J|; at T = 0 that of log p alone."""
+        return self if self.tempered is None else self.tempered(temperature)
+
+    def __call__(self, z: Float[Array, " d"]) -> Float[Array, " d"]:
+        """The gradient at z."""
+        if self.known is not None and z is self.known[0]:
+            return self.known[1]
+        if not self.by_entry:
+            return jax.grad(self.log_density)(z)
+        # XLA computes what the entries of a short vector share once per entry; scalars share it
+        entries = jax.grad(lambda parts: self.log_density(jnp.stack(parts)))(tuple(z))
+        return jnp.stack(entries)
+
+
+# -- full ----------------------------------------------------------------------------------
+
+
+ROWS = 2**16  # rows evaluated at once at the centre
+
+
+@as_pytree
+@dataclass(frozen=True)
+class Full:
+    """g(z) = grad log prior(z) + sum_i grad log_likelihood_i(z). N gradients a step, no noise.
+
+    `base` is the library's own, for samplers that compare energies: the rows' log likelihoods at some
+    position. Differences from them, row by row, keep apart in float32 what large sums do not. `guide` is a
+    `Guide` for their trajectories, where all rows are many.
+
+    Example:
+      >>> import sgld
+      >>> sgld.Full()
+      Full()
+    """
+
+    base: Any = field(default=None, repr=False)
+    guide: Any = field(default=None, repr=False)
+
+    remembers: ClassVar[bool] = False
+
+    def prepare(self, problem: Problem, center: Array | None) -> Full:
+        """`base` anew at the centre, where there was one: it belongs to the rows in their order."""
+        return self if self.base is None else replace(self, base=Full.around(problem, center).base)
+
+    @classmethod
+    def around(cls, problem: Problem, center: Array | None) -> Full:
+        """With the values of the problem's rows at the `center` [d]; without either nothing to keep."""
+        if not problem.has_rows or center is None:
+            return cls()
+        return cls(_values(problem, center))
+
+    def at(self, problem: Problem, x: Array | None, memory: Any = None) -> Estimate:
+        """The exact log density, up to a constant; the entry x is not used."""
+        if not problem.has_rows:
+            return Estimate(problem.log_prior)
+        whole = problem.as_one_batch()
+        if goes_by_tiles(self, problem):
+            tiled = in_tiles(whole, jnp.int32(0), SHARED_TILE)
+            assert tiled is not None
+            return Estimate(lambda z: problem.log_prior(z) + tiled(z))
+        batch = whole.source.fetch(jnp.int32(0))
+        if self.base is None:
+            return Estimate(
+                lambda z: problem.log_prior(z) + problem.log_likelihood(z, batch.rows, batch.weight)
+            )
+
+        def relative(z: Array) -> Array:
+            position = problem.target.position(z)
+            likelihood = problem.posterior.log_likelihood
+            assert likelihood is not None
+            values = jax.vmap(likelihood, (None, 0))(position, batch.rows)
+            return problem.log_prior(z) + jnp.sum(_moved(values, self.base, batch))
+
+        guide = None if self.guide is None else self.guide.log_density(problem)
+        return Estimate(relative, followed=guide)
+
+
+def goes_by_tiles(gradient: Any, problem: Problem) -> bool:
+    """Whether a step takes all rows, of so many numbers that they are read a tile at a time."""
+    if not isinstance(gradient, Full) or gradient.base is not None or not problem.has_rows:
+        return False
+    return tile_size(problem.as_one_batch(), SHARED_TILE) is not None
+
+
+def _moved(values: Array, base: Array, batch: Batch) -> Array:
+    """The rows' differences from `base`; 0 of what only fills the batch up."""
+    if batch.start is not None:  # all rows as they are numbered
+        return values - base
+    moved = values - base[batch.numbers]
+    return moved if batch.weight is None else jnp.where(batch.weight > 0, moved, 0.0)
+
+
+@jax.jit
+def _values(problem: Problem, center: Array) -> Array:
+    position = problem.target.position(center)
+    likelihood = problem.posterior.log_likelihood
+    assert likelihood is not None
+    values = each(problem.source, lambda row: likelihood(position, row), ROWS)
+    return jnp.where(jnp.isfinite(values), values, 0.0)
+
+
+# -- minibatch -----------------------------------------------------------------------------
+
+
+FEW = 4  # parameters up to which a step of one row is differentiated entry by entry
+
+
+@as_pytree
+@dataclass(frozen=True)
+class Minibatch:
+    """g(z) = grad log prior(z) + K sum_{i in block} grad log_likelihood_i(z).
+
+    K = N/n for rows drawn at random, the number of blocks for blocks. Unbiased; its
+    covariance is K^2 times that of the block sums.
+
+    Example:
+      >>> import sgld
+      >>> sgld.Minibatch()
+      Minibatch()
+    """
+
+    remembers: ClassVar[bool] = False
+
+    def prepare(self, problem: Problem, center: Array | None) -> Minibatch:
+        """Nothing to prepare."""
+        return self
+
+    def at(self, problem: Problem, x: Array, memory: Any = None) -> Estimate:
+        """The estimate on entry x of the data order."""
+        batch, tiled = problem.source.fetch(x), in_tiles(problem, x)
+        whole = lambda z: problem.estimated(z, batch)  # noqa: E731
+        return Estimate(
+            whole if tiled is None else lambda z: problem.log_prior(z) + batch.scale * tiled(z),
+            by_entry=batch.numbers.shape[0] == 1 and problem.dimension <= FEW,
+        )
