@@ -32,8 +32,8 @@ import sgld
 from fresh import FRESH, KINDS, Case, case
 from sgld.draws import weighted
 from sgld.errors import SGLDError
-from sgld.law.affine import of_sampler
-from sgld.law.overdamped import Law, largest_step
+from sgld.samplers.stationary.affine import of_sampler
+from sgld.samplers.stationary.overdamped import Law, largest_step
 from sgld.tune.estimator import shuffled_period
 from sgld.tune.metric import factor_of, settled
 from verdict_tables import figures, report

@@ -16,9 +16,9 @@ import scipy.stats
 import sgld
 from sgld.data.memory import InMemory
 from sgld.errors import UsageError
-from sgld.law.affine import AffineLaw, is_affine
-from sgld.law.overdamped import Law, largest_step
 from sgld.samplers.gradients.full import Estimate
+from sgld.samplers.stationary.affine import AffineLaw, is_affine
+from sgld.samplers.stationary.overdamped import Law, largest_step
 from sgld.testing import stationary_covariance
 
 TEMPERATURES = (0.1, 1.0, 4.0)

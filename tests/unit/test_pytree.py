@@ -16,8 +16,8 @@ import pytest
 import sgld
 from sgld.core import pytrees
 from sgld.errors import UsageError
-from sgld.law.affine import AffineLaw
-from sgld.law.overdamped import Law
+from sgld.samplers.stationary.affine import AffineLaw
+from sgld.samplers.stationary.overdamped import Law
 
 
 def ours():

@@ -19,12 +19,12 @@ from ..gaussian.known import Known
 from ..gaussian.lowrank import LowRankLaplace
 from ..gaussian.noise import estimates
 from ..gaussian.proper import rounded, unresolved
-from ..law.affine import AffineLaw
 from ..model import sums
 from ..model.problem import Problem
 from ..samplers.gradients.control_variates import ControlVariates, is_centred
 from ..samplers.gradients.full import Full
 from ..samplers.replica_exchange import ReplicaExchange
+from ..samplers.stationary.affine import AffineLaw
 from ..tune.always import standing_out
 from . import exact, stein, tails
 from .doubted import standing

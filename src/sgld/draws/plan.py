@@ -9,8 +9,8 @@ import numpy as np
 
 from ..errors import UsageError
 from ..gaussian.known import Known
-from ..law.affine import AffineLaw
-from ..law.overdamped import Law
+from ..samplers.stationary.affine import AffineLaw
+from ..samplers.stationary.overdamped import Law
 from .setup import Setup
 
 __all__ = ["Plan", "Predicted", "in_bytes", "in_count", "in_seconds"]

@@ -17,7 +17,7 @@ __all__ = ["CLASSES", "FORMER", "class_of", "former_name", "stable_name", "tag_o
 # every class that a file may name, by its tag: "module:class"
 CLASSES = {
     "AdaGrad": "sgld.samplers.preconditioners.adaptive:AdaGrad",
-    "AffineLaw": "sgld.law.affine:AffineLaw",
+    "AffineLaw": "sgld.samplers.stationary.affine:AffineLaw",
     "BAOA": "sgld.samplers.baoa:BAOA",
     "ConfinedHMC": "sgld.samplers.confined_hmc:ConfinedHMC",
     "Constant": "sgld.samplers.schedules:Constant",
@@ -35,7 +35,7 @@ CLASSES = {
     "KnownModes": "sgld.gaussian.modes:KnownModes",
     "Kronecker": "sgld.samplers.preconditioners.kronecker:Kronecker",
     "Laplace": "sgld.gaussian.dense:Laplace",
-    "Law": "sgld.law.overdamped:Law",
+    "Law": "sgld.samplers.stationary.overdamped:Law",
     "LowRank": "sgld.samplers.preconditioners.fixed:LowRank",
     "LowRankLaplace": "sgld.gaussian.lowrank:LowRankLaplace",
     "Minibatch": "sgld.samplers.gradients.full:Minibatch",

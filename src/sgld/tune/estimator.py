@@ -12,12 +12,12 @@ from ..core.pytrees import check_compiled
 from ..errors import UsageError
 from ..gaussian import noise
 from ..gaussian.dense import Laplace
-from ..law.affine import AffineLaw, of_sampler
-from ..law.overdamped import Law, largest_step, off
 from ..model.problem import Problem, Request, is_auto
 from ..samplers.gradients.control_variates import ControlVariates
 from ..samplers.gradients.full import Full, Minibatch
 from ..samplers.sgld import SGLD
+from ..samplers.stationary.affine import AffineLaw, of_sampler
+from ..samplers.stationary.overdamped import Law, largest_step, off
 
 __all__ = [
     "DEFAULT_BATCH",

@@ -26,7 +26,6 @@ from ..gaussian.known import Known
 from ..gaussian.mode import dense_pays
 from ..gaussian.noise import TUNING
 from ..gaussian.row_noise import row_noise
-from ..law.overdamped import Law, largest_step
 from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
 from ..metropolis.matched import matched_step
 from ..model import sums
@@ -37,6 +36,7 @@ from ..samplers.gradients.full import Full
 from ..samplers.hmc import HMC
 from ..samplers.preconditioners.fixed import Dense
 from ..samplers.schedules import as_schedule
+from ..samplers.stationary.overdamped import Law, largest_step
 from .always import rows_of
 from .estimator import in_batches, prepared, sampler_of, shuffled_period
 from .exact_price import CHEAP, MOST, Exact, exact_chains

@@ -13,12 +13,12 @@ from ..gaussian.dense import Laplace
 from ..gaussian.known import Known
 from ..gaussian.lowrank import LowRankLaplace
 from ..gaussian.row_noise import row_noise
-from ..law.affine import of_sampler
-from ..law.overdamped import Law
 from ..model.problem import Problem, Request, is_auto
 from ..samplers.gradients.full import Full
 from ..samplers.preconditioners.fixed import Dense, given
 from ..samplers.schedules import as_schedule
+from ..samplers.stationary.affine import of_sampler
+from ..samplers.stationary.overdamped import Law
 from .always import rows_note, rows_of
 from .estimator import (
     DEFAULT_BATCH,

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data.source import Source
-from ..law.affine import of_sampler
-from ..law.overdamped import Law, largest_step
 from ..model.cost import row_price
 from ..model.problem import Problem, Request, is_auto
 from ..samplers.gradients.control_variates import ControlVariates, is_centred
 from ..samplers.gradients.full import Full, Minibatch, goes_by_tiles
 from ..samplers.sgld import SGLD
+from ..samplers.stationary.affine import of_sampler
+from ..samplers.stationary.overdamped import Law, largest_step
 from .estimator import sampler_of
 from .levels import Level, Levels
 

@@ -22,9 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..samplers.preconditioners.fixed import Scalar
-from ..samplers.replica_exchange import ReplicaExchange
-from ..samplers.sgld import SGLD
+from ..preconditioners.fixed import Scalar
+from ..replica_exchange import ReplicaExchange
+from ..sgld import SGLD
 from .overdamped import Law, accumulated
 
 __all__ = ["AffineLaw", "is_affine", "of_sampler"]
