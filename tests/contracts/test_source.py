@@ -18,8 +18,8 @@ from sgld.data.validate import check_contract, fingerprint
 from sgld.draws.run_directory import RunDirectory
 from sgld.errors import DataError, RunError, UsageError
 from sgld.run.record import check_unchanged
+from sgld.samplers.certify.parts import _poisson as poisson
 from sgld.testing import check_gradient, check_source
-from sgld.testing.gradient import _poisson as poisson
 
 
 def static():

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..core.pytrees import tell_apart
-from ..core.validation import check_seed, whole_number
-from ..data.source import ORDERS
-from ..data.validate import check_contract, in_batches, look, wrong_row
-from ..errors import SGLDError
+from ...core.pytrees import tell_apart
+from ...core.validation import check_seed, whole_number
+from ...data.source import ORDERS
+from ...data.validate import check_contract, in_batches, look, wrong_row
+from ...errors import SGLDError
 
 __all__ = ["SourceReport", "check_source"]
 

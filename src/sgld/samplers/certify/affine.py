@@ -1,4 +1,7 @@
-"""The step on a Gaussian target as an affine map, by its Jacobians in double precision."""
+"""The step on a Gaussian target as an affine map, by its Jacobians in double precision.
+
+That a part has what its contract names, asked before anything is done with it.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,15 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import solve_discrete_lyapunov
 
-from ..core.pytrees import tell_apart
-from ..samplers.gradients.full import Estimate
-from ..samplers.preconditioners.fixed import Scalar
+from ...core.pytrees import tell_apart
+from ..gradients.full import Estimate
+from ..preconditioners.fixed import Scalar
 
 __all__ = [
     "Affine",
     "affine",
     "bound",
+    "check_needs",
     "counts",
     "double",
     "gaussian",
@@ -31,6 +35,7 @@ __all__ = [
     "spectral_radius",
     "stationary_covariance",
 ]
+
 
 Matrix = Float[np.ndarray, "d d"]
 FAR = 1e4  # from the mode, in sds, a step must still be the same map
@@ -236,3 +241,15 @@ def double(tree: Any) -> Any:
         return leaf
 
     return jax.tree.map(widen, tree)
+
+
+# -- needs ---------------------------------------------------------------------------------
+
+
+def check_needs(kind: str, part: Any, *names: str) -> None:
+    """AssertionError unless `part`, a sampler say, is an object that has all of these."""
+    if isinstance(part, type):
+        raise AssertionError(f"{part.__name__} is a class; give a {kind}: {part.__name__}(...).")
+    for name in names:
+        if not hasattr(part, name):
+            raise AssertionError(f"{type(part).__name__}: a {kind} needs `{name}`.")

@@ -1,0 +1,1 @@
+"""The public contract suites: samplers, sources, gradients, preconditioners, schedules."""
