@@ -22,11 +22,11 @@ from scipy.stats import qmc
 
 import sgld
 from problems.binary import columns
+from sgld.approximation.gradient_noise import row_noise
+from sgld.approximation.laplace import Laplace
+from sgld.approximation.mode import gaussian_at_mode
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
-from sgld.gaussian.dense import Laplace
-from sgld.gaussian.mode import gaussian_at_mode
-from sgld.gaussian.row_noise import row_noise
 from sgld.model.problem import Problem, Target
 
 __all__ = ["FRESH", "KINDS", "Case", "case"]

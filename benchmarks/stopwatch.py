@@ -9,7 +9,8 @@ from typing import Any
 
 import jax
 
-from sgld.gaussian import known, mode
+from sgld.approximation import mode
+from sgld.gaussian import known
 from sgld.run import execute, judge_parameters, loop, phases, sample
 from sgld.tune import from_gaussian
 

@@ -38,8 +38,8 @@ import numpy as np
 import claims
 import sgld
 import workloads
+from sgld.approximation import laplace, mode
 from sgld.draws import weighted
-from sgld.gaussian import dense, mode
 from sgld.model.prepare import prepare
 from sgld.referee import chains
 from sgld.referee.reference import _centers
@@ -74,7 +74,7 @@ def mode_and_curvature(work: workloads.Workload) -> dict[str, float]:
     checked = time.perf_counter()
     found, _, steps, _ = mode.newton_mode(ready, ready.start)
     searched = time.perf_counter()
-    dense.laplace_at(ready, found)
+    laplace.laplace_at(ready, found)
     ended = time.perf_counter()
     return {
         "checks": checked - began, "mode": searched - checked, "curvature": ended - searched,

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from . import torch as torch
     from . import typing as typing
     from . import variational as variational
-    from .approximate.find_map import Mode as Mode
-    from .approximate.find_map import find_map as find_map
     from .approximate.laplace import laplace as laplace
     from .approximate.sandwich import sandwich as sandwich
+    from .approximation.mode import Mode as Mode
+    from .approximation.mode import find_map as find_map
     from .arviz.criteria import loo as loo
     from .arviz.criteria import waic as waic
     from .arviz.result import compare_models as compare_models
@@ -96,8 +96,8 @@ _WHERE = {
     "compare_models": "arviz.result",
     "gradient_statistics": "diagnose.phase",
     "laplace": "approximate.laplace",
-    "find_map": "approximate.find_map",
-    "Mode": "approximate.find_map",
+    "find_map": "approximation.mode",
+    "Mode": "approximation.mode",
     "sandwich": "approximate.sandwich",
     "bayes_by_backprop": "variational.fit",
     "Variational": "variational.result",

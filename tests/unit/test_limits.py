@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.approximation.known import UNSEEN
 from sgld.core import progress as deadlines
 from sgld.core.progress import check_deadline, deadline, sampled_until
 from sgld.core.work import Work
 from sgld.errors import RunError, UsageError
-from sgld.gaussian.doubts import UNSEEN
 from sgld.gaussian.known import find_out
 from sgld.model.prepare import prepare
 from sgld.run import loop

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.approximation import mode
+from sgld.approximation.laplace import laplace_at
 from sgld.core.pytrees import Layout
 from sgld.errors import UsageError
-from sgld.gaussian import mode
-from sgld.gaussian.dense import laplace_at
 from sgld.model.problem import Problem, Target
 
 RNG = np.random.default_rng(0)

@@ -8,22 +8,21 @@ from typing import Any, get_args
 import jax.numpy as jnp
 import numpy as np
 
+from ..approximation.gradient_noise import TUNING
+from ..approximation.laplace import Laplace, laplace_at
+from ..approximation.low_rank import at_the_mean, departure
+from ..approximation.mode import NEWTON_LIMIT, Mode, gaussian_at_mode
+from ..approximation.propriety import named_direction
 from ..core.validation import whole_number
 from ..data.source import generator
 from ..draws.draws import Draws
 from ..draws.verdict import Verdict
 from ..errors import UsageError
-from ..gaussian.center import at_the_mean, departure
-from ..gaussian.dense import Laplace, laplace_at
-from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
-from ..gaussian.noise import TUNING
-from ..gaussian.proper import named_direction
 from ..model import sums
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
 from ..model.problem import Problem
 from ..typing import Centre
-from .find_map import Mode
 
 __all__ = ["laplace"]
 

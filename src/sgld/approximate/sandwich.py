@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from ..approximation.mode import NEWTON_LIMIT, gaussian_at_mode
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.verdict import Verdict
 from ..errors import UsageError
-from ..gaussian.mode import NEWTON_LIMIT, gaussian_at_mode
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
 from ..model.problem import Problem

@@ -8,24 +8,23 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from ..approximation.gradient_noise import estimates, standing_out
+from ..approximation.known import Known
+from ..approximation.laplace import Laplace
+from ..approximation.low_rank import LowRankLaplace
+from ..approximation.propriety import rounded, unresolved
 from ..draws import weighted
 from ..draws.draws import Draws
 from ..draws.pareto import pareto_k
 from ..draws.plan import Plan
 from ..draws.strata import strata_of
 from ..draws.verdict import Verdict
-from ..gaussian.dense import Laplace
-from ..gaussian.known import Known
-from ..gaussian.lowrank import LowRankLaplace
-from ..gaussian.noise import estimates
-from ..gaussian.proper import rounded, unresolved
 from ..model import sums
 from ..model.problem import Problem
 from ..samplers.gradients.control_variates import ControlVariates, is_centred
 from ..samplers.gradients.full import Full
 from ..samplers.replica_exchange import ReplicaExchange
 from ..samplers.stationary.affine import AffineLaw
-from ..tune.always import standing_out
 from . import exact, stein, tails
 from .doubted import standing
 from .exact import Trajectories, judge_exact

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from ..approximation.known import UNSEEN, Doubt, Known
+from ..approximation.rays import NEAR, within
 from ..draws import weighted
-from ..gaussian.doubts import UNSEEN, Doubt
-from ..gaussian.known import Known
-from ..gaussian.rays import NEAR, within
 
 __all__ = ["remedy", "standing"]
 

@@ -2,7 +2,7 @@
 
 The error of a sd rests on the fourth moment, of which draws of a heavy tail miss what they have not visited; Pareto
 k is read off some hundred draws, +- .03 at best, and is not believed where it may be the .25 of an infinite fourth
-moment. But where the ray of a parameter (gaussian/rays.py) holds as much of the second moment far out as
+moment. But where the ray of a parameter (approximation/rays.py) holds as much of the second moment far out as
 draws do, the density along it stands for the marginal's, and
 
     unseen = int_{|t| > farthest draw} t^4 p(t) dt / int t^4 p(t) dt
@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..gaussian.dense import Laplace
-from ..gaussian.known import Known
-from ..gaussian.rays import NEAR, rays
+from ..approximation.known import Known
+from ..approximation.laplace import Laplace
+from ..approximation.rays import NEAR, rays
 from ..model.problem import Problem
 from .reported import bends
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from ..approximation.known import far
 from ..draws.verdict import MODES, Verdict, Word
 from ..draws.weighted import MANY_CHAINS, max_r_hat
-from ..gaussian.far import far
 from .doubted import remedy
 
 __all__ = [

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from ..approximation.propriety import unresolved
 from ..draws.draws import Draws
 from ..draws.modes import Modes
 from ..draws.pareto import pareto_k
 from ..draws.strata import Strata
 from ..draws.verdict import MODES, Verdict
-from ..gaussian.proper import unresolved
 from ..model.problem import Problem
 from .exact import Trajectories, judge_exact
 from .rule import MAX_MEAN_ERROR, MAX_SE, Evidence

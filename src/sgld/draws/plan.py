@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..approximation.known import Known
 from ..errors import UsageError
-from ..gaussian.known import Known
 from ..samplers.stationary.affine import AffineLaw
 from ..samplers.stationary.overdamped import Law
 from .setup import Setup

@@ -14,14 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..approximation import rays
+from ..approximation import rays as profiles
+from ..approximation.influential_rows import SHOWN, beside, shown_whole
+from ..approximation.known import Doubt
+from ..approximation.laplace import Laplace, laplace_at
+from ..approximation.mode import EMPTY, gaussian_at_mode
+from ..approximation.modes import KnownModes
+from ..approximation.propriety import named_direction
 from ..model.problem import Problem
-from . import belonging, cloud, profiles, rays, shells, valleys
-from .dense import Laplace, laplace_at
-from .doubts import Doubt
-from .mode import EMPTY, gaussian_at_mode
-from .modes import KnownModes
-from .proper import named_direction
-from .unshown import SHOWN, beside, shown_whole
+from . import belonging, cloud, shells, valleys
 
 __all__ = ["Beyond", "look_beyond", "unexplained"]
 

@@ -6,31 +6,28 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..core.progress import Over, share
-from ..data.source import generator
-from ..model import sums
-from ..model.problem import Problem
-from .beyond import look_beyond, unexplained
-from .center import at_the_mean, departure
-from .dense import Laplace
-from .diagonal import squared_gradients
-from .doubts import UNSEEN, Doubt
-from .far import far
-from .lowrank import (
+from ..approximation.gradient_noise import TUNING
+from ..approximation.influential_rows import unshown_rows
+from ..approximation.known import HOPELESS, NOT_CONVERGED, UNSEEN, Doubt, Known
+from ..approximation.laplace import Laplace
+from ..approximation.low_rank import (  # fmt: skip
     LowRankLaplace,
     affordable,
+    at_the_mean,
+    departure,
     lowrank_laplace,
     lowrank_mode,
     lowrank_modes,
-)  # fmt: skip
-from .mode import (
+    squared_gradients,
+)
+from ..approximation.mode import (
     EMPTY,
     FEW,
     USUAL,
@@ -41,82 +38,23 @@ from .mode import (
     newton_mode,
     other_modes,
 )
-from .modes import KnownModes, known_modes
-from .noise import TUNING
-from .proper import check_proper, named_direction
-from .unshown import unshown_rows
+from ..approximation.modes import KnownModes, known_modes
+from ..approximation.propriety import check_proper, named_direction
+from ..core.progress import Over, share
+from ..data.source import generator
+from ..model import sums
+from ..model.problem import Problem
+from .beyond import look_beyond, unexplained
 
-__all__ = ["HOPELESS", "NEAR", "NOT_CONVERGED", "Known", "find_out", "surroundings"]
+__all__ = ["find_out", "surroundings"]
 
-NEAR = 0.1  # nu below which the Gaussian at the mode says all; at .05 a mild banana takes 2.5 times the steps
-NOT_CONVERGED = "the search for the mode did not converge; start closer, or rescale."
-HOPELESS = 1.0  # nu from which nothing is promised
 PILOT_ROWS, FEW_ROWS = 10_000, 10  # rows of the first search, where there are that many times more
 ALIKE = 1.0  # log volume between a mode and its image, of rounding
 FALLS = 100.0  # log density that no mode loses an sd away on both sides; a bent one, as a banana's, a few
-MOST_TOLD = 6  # masses in a sentence
 SEARCHES = 3  # for other modes, each from a heavier one that the last found
-TOLD = 3  # doubts in the notes
 MORE, ENOUGH = 4, 8  # searches among several modes, and modes of which more are not looked for
 LOOKED_UNTIL = 0.4  # of max_seconds: what is left is for draws
 OFF_THE_SADDLE = (0.1, -0.1, 1.0, -1.0, 10.0, -10.0)  # along the flattest direction
-
-
-@dataclass(frozen=True)
-class Known:
-    """What was found out about a posterior.
-
-    Attributes:
-      gaussian: with the curvature at the mode, dense or diagonal plus low rank, and its centre at
-        the mean, or at the mode where that is the better one; None where none was made. Not
-        positive definite at a saddle.
-      log_density: at the mode.
-      nu: distance from a Gaussian, 0 for one (`gaussian.center`), at the Gaussian's centre; None
-        where there is no Gaussian.
-      nu_at_mode: the same at the mode.
-      modes: all modes that were found, the one of most mass first, which the Gaussian is at; None
-        where there is one.
-      doubts: what speaks against the Gaussian, and against meters that are built on it.
-      notes: sentences for the user.
-    """
-
-    gaussian: Laplace | LowRankLaplace | None = None
-    log_density: float = float("nan")
-    nu: float | None = None
-    nu_at_mode: float | None = None
-    modes: KnownModes | None = None
-    doubts: tuple[Doubt, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def usable(self) -> bool:
-        """Whether there is a Gaussian with a positive definite curvature."""
-        return self.gaussian is not None and self.gaussian.positive_definite
-
-    @property
-    def other_modes(self) -> int:
-        """How many."""
-        return 0 if self.modes is None else len(self.modes) - 1
-
-    def telling(self, *notes: str) -> Known:
-        """With `notes`, and what is to be said of other modes and of nu."""
-        told, left = [f"{doubt.sentence}." for doubt in self.doubts[:TOLD]], self.doubts[TOLD:]
-        if left:
-            told.append(
-                f"{len(left)} more place{'s' if len(left) > 1 else ''} of this kind {'were' if len(left) > 1 else 'was'} found."
-            )
-        notes = (*notes, *told, *_modes_note(self.modes), *_nonlinear_note(self.nu))
-        return replace(self, notes=notes)
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether there is mass, or may be, that the Gaussian does not show."""
-        return self.modes is not None or any(doubt.kind != "unseen" for doubt in self.doubts)
-
-    @property
-    def hopeless(self) -> bool:
-        """Whether nothing can be promised from the Gaussian: nu is unknown, or too large."""
-        return self.nu is None or not self.nu <= HOPELESS
 
 
 def find_out(problem: Problem, seed: int, temperature: float, *, by_hand: bool) -> Known:
@@ -338,20 +276,3 @@ def _saddle_note(problem: Problem, gaussian: Laplace | LowRankLaplace) -> str:
         f"{gaussian.smallest:.2g}) along {named_direction(problem, gaussian.flattest)}: no "
         "Gaussian there is a guide to the posterior."
     )
-
-
-def _modes_note(modes: KnownModes | None) -> tuple[str, ...]:
-    if modes is None:
-        return ()
-    shares = ", ".join(f"{share:.2g}" for share in modes.mass[:MOST_TOLD])
-    more = ", ..." if len(modes) > MOST_TOLD else ""
-    return (
-        f"the posterior has at least {len(modes)} modes, which hold {shares}{more} of its mass by Laplace's "
-        "approximation.",
-    )
-
-
-def _nonlinear_note(nu: float | None) -> tuple[str, ...]:
-    if nu is None or nu <= HOPELESS:
-        return ()
-    return (f"the posterior is {far(nu)}: the Gaussian at its centre is no guide to it.",)

@@ -21,10 +21,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ..approximation.rays import NEAR
 from ..core.progress import stage
 from ..model import sums
 from ..model.problem import Problem
-from .rays import NEAR
 
 __all__ = ["HEAVY", "Shells", "shells"]
 

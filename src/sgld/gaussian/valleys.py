@@ -22,12 +22,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ..approximation.laplace import Laplace
+from ..approximation.rays import CLOSE, Ray
 from ..core.progress import stage
 from ..model import sums
 from ..model.cost import gradient_price
 from ..model.problem import Problem
-from .dense import Laplace
-from .rays import CLOSE, Ray
 
 __all__ = ["Behind", "affordable", "behind", "directions", "of_prior"]
 

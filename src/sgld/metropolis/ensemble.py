@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ..approximation.gradient_noise import TUNING
 from ..core.work import Work
 from ..data.source import generator
-from ..gaussian.noise import TUNING
 from ..model.problem import Problem
 from ..samplers.confined_hmc import Regions
 from ..samplers.gradients.control_variates import Guide

@@ -8,10 +8,10 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..approximation.modes import KnownModes
 from ..core.progress import stage
 from ..data.source import generator
 from ..draws import mixing
-from ..gaussian.modes import KnownModes
 from ..model import sums
 from ..model.problem import Problem
 from ..samplers.confined_hmc import Regions

@@ -24,6 +24,8 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
+from ..approximation.gradient_noise import TUNING
+from ..approximation.laplace import Laplace
 from ..core.files import reading
 from ..core.progress import SAMPLING, stage, told
 from ..data.convert import check_drop, renumbered_drop
@@ -36,8 +38,6 @@ from ..draws.plan import Plan
 from ..draws.plan_file import plan_of
 from ..draws.run_directory import RunDirectory
 from ..errors import DataError, RunError, UsageError
-from ..gaussian.dense import Laplace
-from ..gaussian.noise import TUNING
 from ..model import sums
 from ..model.problem import Problem, Request
 from ..model.sums import row_gradients

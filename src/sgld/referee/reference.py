@@ -23,6 +23,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..approximation.known import Known
+from ..approximation.mode import dense_pays, gaussian_at_mode
 from ..core.devices import check_memory
 from ..core.progress import stage, told
 from ..core.validation import fraction, whole_number
@@ -33,8 +35,7 @@ from ..draws.draws import Draws
 from ..draws.origin import Origin
 from ..draws.verdict import Verdict
 from ..errors import UsageError, did_you_mean
-from ..gaussian.known import Known, surroundings
-from ..gaussian.mode import dense_pays, gaussian_at_mode
+from ..gaussian.known import surroundings
 from ..metropolis.energy import Around, around
 from ..model.posterior import Posterior
 from ..model.prepare import prepare

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.tree_util import Partial
 
+from ..approximation.known import NEAR
 from ..core.devices import check_chains, sent, stream_key, together
 from ..core.progress import aside, deadline, sampled_until, stage
 from ..core.work import Work
@@ -23,7 +24,6 @@ from ..draws.plan_file import StoredPlan, read_plan, write_plan
 from ..draws.run_directory import RunDirectory
 from ..draws.setup import Setup
 from ..draws.storage import jsonable, write_result
-from ..gaussian.known import NEAR
 from ..model import sums
 from ..model.problem import Problem, Request, is_auto
 from ..samplers.confined_hmc import ConfinedHMC

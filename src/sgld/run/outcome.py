@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..approximation.known import Known
+from ..approximation.laplace import Laplace
+from ..approximation.modes import KnownModes
 from ..core.devices import sent
 from ..core.pytrees import Layout
 from ..draws.draws import Draws
 from ..draws.modes import Modes
 from ..draws.plan import Plan
-from ..gaussian.dense import Laplace
-from ..gaussian.known import Known
-from ..gaussian.modes import KnownModes
 from ..model.prepare import without_a_factor
 from ..model.problem import Problem
 from ..samplers.gradients.full import Full

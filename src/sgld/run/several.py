@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..approximation.laplace import laplace_at
+from ..approximation.modes import KnownModes
 from ..draws.draws import Draws
 from ..draws.modes import Modes
 from ..draws.plan import Plan
-from ..gaussian.dense import laplace_at
-from ..gaussian.modes import KnownModes
 from ..metropolis.weigh import counted, places_of, weigh
 from ..model import sums
 from ..model.problem import Problem

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..approximation.known import Known
+from ..approximation.laplace import Laplace
 from ..draws.plan import Plan
 from ..draws.setup import Setup
-from ..gaussian.dense import Laplace
-from ..gaussian.known import Known
 from ..model.problem import Problem, Request, is_auto
 from ..samplers.preconditioners.fixed import Scalar, given
 from ..samplers.schedules import as_schedule

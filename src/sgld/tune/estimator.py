@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from ..approximation import gradient_noise
+from ..approximation.laplace import Laplace
 from ..core.pytrees import check_compiled
 from ..errors import UsageError
-from ..gaussian import noise
-from ..gaussian.dense import Laplace
 from ..model.problem import Problem, Request, is_auto
 from ..samplers.gradients.control_variates import ControlVariates
 from ..samplers.gradients.full import Full, Minibatch
@@ -134,9 +134,11 @@ def measure(
     if source.num_blocks == 1 and source.uses_blocks:
         return np.zeros((d, d))
     if isinstance(gradient, Minibatch) and source.uses_blocks:
-        return noise.block_noise(problem, laplace.center)
+        return gradient_noise.block_noise(problem, laplace.center)
     count = max(512, min(10 * d, MOST), min(2048, 2**16 // d))
-    return noise.estimator_noise(problem, gradient, laplace.tempered(T or 1.0), seed, count)
+    return gradient_noise.estimator_noise(
+        problem, gradient, laplace.tempered(T or 1.0), seed, count
+    )
 
 
 def stationary_law(

@@ -14,11 +14,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..approximation.gradient_noise import TUNING
 from ..core.devices import sent
 from ..data.source import generator
 from ..draws.plan import Plan
 from ..errors import UsageError
-from ..gaussian.noise import TUNING
 from ..model.problem import Problem, Request
 from ..samplers.gradients.full import Full
 from ..samplers.replica_exchange import ReplicaExchange

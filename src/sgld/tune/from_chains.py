@@ -16,16 +16,15 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from ..approximation.gradient_noise import TUNING, dense_levels, row_noise, rows_of
+from ..approximation.known import Known
+from ..approximation.laplace import Laplace, laplace_at
+from ..approximation.low_rank import squared_gradients
+from ..approximation.mode import dense_pays
 from ..data.source import generator
 from ..draws.mixing import GROUPS
 from ..draws.plan import Plan
 from ..draws.setup import Setup
-from ..gaussian.dense import Laplace, laplace_at
-from ..gaussian.diagonal import squared_gradients
-from ..gaussian.known import Known
-from ..gaussian.mode import dense_pays
-from ..gaussian.noise import TUNING
-from ..gaussian.row_noise import row_noise
 from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
 from ..metropolis.matched import matched_step
 from ..model import sums
@@ -37,11 +36,9 @@ from ..samplers.hmc import HMC
 from ..samplers.preconditioners.fixed import Dense
 from ..samplers.schedules import as_schedule
 from ..samplers.stationary.overdamped import Law, largest_step
-from .always import rows_of
 from .estimator import in_batches, prepared, sampler_of, shuffled_period
 from .exact_price import CHEAP, MOST, Exact, exact_chains
 from .from_modes import hopelessly_many, in_modes
-from .levels import dense_levels
 from .price import priced_choice
 from .some_rows import (
     MOST_DIMENSIONS,

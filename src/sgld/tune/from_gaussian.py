@@ -7,19 +7,26 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float
 
+from ..approximation.gradient_noise import (
+    Levels,
+    dense_levels,
+    marginal_levels,
+    no_noise,
+    row_noise,
+    rows_note,
+    rows_of,
+)
+from ..approximation.known import Known
+from ..approximation.laplace import Laplace
+from ..approximation.low_rank import LowRankLaplace
 from ..draws.plan import Plan
 from ..draws.setup import Setup
-from ..gaussian.dense import Laplace
-from ..gaussian.known import Known
-from ..gaussian.lowrank import LowRankLaplace
-from ..gaussian.row_noise import row_noise
 from ..model.problem import Problem, Request, is_auto
 from ..samplers.gradients.full import Full
 from ..samplers.preconditioners.fixed import Dense, given
 from ..samplers.schedules import as_schedule
 from ..samplers.stationary.affine import of_sampler
 from ..samplers.stationary.overdamped import Law
-from .always import rows_note, rows_of
 from .estimator import (
     DEFAULT_BATCH,
     allows_correction,
@@ -33,7 +40,6 @@ from .estimator import (
     shuffled_period,
     stationary_law,
 )  # fmt: skip
-from .levels import Levels, dense_levels, marginal_levels, no_noise
 from .metric import factor_of, settled
 from .misfit import misfit
 from .price import CORRECTED_STEP, Choice, corrected_step, priced_choice, together

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ..approximation.known import Known
+from ..approximation.laplace import Laplace, laplace_at
+from ..approximation.modes import apart
 from ..draws.setup import Setup
-from ..gaussian.dense import Laplace, laplace_at
-from ..gaussian.known import Known
-from ..gaussian.modes import apart
 from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
 from ..metropolis.weigh import places_of
 from ..model.problem import Problem

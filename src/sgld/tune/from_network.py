@@ -24,15 +24,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..approximation.gradient_noise import TUNING
+from ..approximation.known import Known
+from ..approximation.mode import FEW
 from ..core.devices import agreed, sent, stream_key
 from ..core.progress import past, stage
 from ..core.work import Work
 from ..draws.plan import Plan
 from ..draws.setup import Setup
 from ..errors import UsageError
-from ..gaussian.known import Known
-from ..gaussian.mode import FEW
-from ..gaussian.noise import TUNING
 from ..model.cost import gradient_price, row_price
 from ..model.problem import Problem, Request, is_auto
 from ..model.sums import row_gradient

@@ -8,13 +8,13 @@ import time
 import jax
 import numpy as np
 
-from ..approximate.find_map import optimise
+from ..approximation.gradient_noise import TUNING
+from ..approximation.known import Known
+from ..approximation.low_rank import squared_gradients, stiffness
+from ..approximation.mode import optimise
 from ..data.source import generator
 from ..draws.plan import Plan
 from ..draws.setup import Setup
-from ..gaussian.diagonal import squared_gradients, stiffness
-from ..gaussian.known import Known
-from ..gaussian.noise import TUNING
 from ..model.problem import Problem, Request, is_auto
 from ..samplers.gradients.full import Full, Minibatch
 from ..samplers.preconditioners.fixed import Diagonal, given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..gaussian.dense import Laplace
+from ..approximation.laplace import Laplace
 from ..model import sums
 from ..model.problem import Problem
 

@@ -14,12 +14,13 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..approximation.known import NEAR, NOT_CONVERGED, Known
+from ..approximation.laplace import Laplace
+from ..approximation.low_rank import LowRankLaplace
+from ..approximation.propriety import check_resolved
 from ..core.progress import stage
 from ..draws.plan import Plan
-from ..gaussian.dense import Laplace
-from ..gaussian.known import NEAR, NOT_CONVERGED, Known, find_out
-from ..gaussian.lowrank import LowRankLaplace
-from ..gaussian.proper import check_resolved
+from ..gaussian.known import find_out
 from ..model.problem import Problem, Request, is_auto
 from ..probe.labels import check_labels
 from ..samplers.schedules import as_schedule

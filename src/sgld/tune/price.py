@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..approximation.gradient_noise import Level, Levels
 from ..data.source import Source
 from ..model.cost import row_price
 from ..model.problem import Problem, Request, is_auto
@@ -16,7 +17,6 @@ from ..samplers.sgld import SGLD
 from ..samplers.stationary.affine import of_sampler
 from ..samplers.stationary.overdamped import Law, largest_step
 from .estimator import sampler_of
-from .levels import Level, Levels
 
 __all__ = ["FETCHED", "Choice", "Together", "corrected_step", "priced_choice", "together"]
 

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..approximation.gradient_noise import TUNING
 from ..core.devices import stream_key
-from ..gaussian.noise import TUNING
 from ..model.problem import Problem
 from ..samplers.baoa import BAOA
 from ..samplers.preconditioners.fixed import Diagonal

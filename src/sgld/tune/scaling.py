@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..approximation.low_rank import DRAWS
 from ..core.pytrees import Layout
 from ..core.text import columns as in_columns
 from ..data.memory import InMemory
 from ..draws.plan import in_bytes, in_count, in_seconds
 from ..errors import UsageError
-from ..gaussian.center import DRAWS
 from ..model.cost import priced, row_price
 from ..model.posterior import Posterior
 from ..model.problem import Problem, Target

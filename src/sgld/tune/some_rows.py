@@ -11,12 +11,11 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
 
+from ..approximation.gradient_noise import TUNING, row_noise
+from ..approximation.known import Known
+from ..approximation.laplace import Laplace
 from ..data.memory import InMemory
 from ..data.source import generator
-from ..gaussian.dense import Laplace
-from ..gaussian.known import Known
-from ..gaussian.noise import TUNING
-from ..gaussian.row_noise import row_noise
 from ..metropolis.ensemble import Ensemble, warmed_up
 from ..model import sums
 from ..model.problem import Problem

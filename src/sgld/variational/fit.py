@@ -20,12 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from ..approximation.laplace import Laplace
+from ..approximation.mode import NEWTON_LIMIT, dense_pays, gaussian_at_mode
 from ..core.progress import stage, told
 from ..core.validation import positive_number, whole_number
 from ..core.work import Work
 from ..errors import RunError, UsageError, did_you_mean
-from ..gaussian.dense import Laplace
-from ..gaussian.mode import NEWTON_LIMIT, dense_pays, gaussian_at_mode
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
 from ..model.problem import Problem

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..approximation.laplace import Laplace
 from ..core.validation import check_seed, whole_number
 from ..diagnose import stein
 from ..diagnose.rule import MAX_EXCESS, MAX_MEAN_ERROR, MIN_R2
 from ..draws.draws import Draws
 from ..draws.summary import Summary
 from ..draws.verdict import Verdict, Word
-from ..gaussian.dense import Laplace
 from ..model import sums
 from ..model.problem import Problem
 from .family import Family, FullRank, MeanField

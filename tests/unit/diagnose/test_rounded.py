@@ -6,7 +6,7 @@ import pytest
 from numpyro.distributions import constraints
 
 import sgld
-from sgld.gaussian.proper import rounded, unresolved
+from sgld.approximation.propriety import rounded, unresolved
 from sgld.model.prepare import prepare
 
 RNG = np.random.default_rng(0)

@@ -7,9 +7,9 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from sgld.approximation.laplace import Laplace
 from sgld.diagnose.stein import corrected_moments, explained
 from sgld.draws.weighted import mean, var
-from sgld.gaussian.dense import Laplace
 from sgld.model.problem import Problem
 
 MODE = np.array([1.0, -2.0, 0.5])

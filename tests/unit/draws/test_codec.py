@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.approximation.known import Doubt, Known
+from sgld.approximation.modes import KnownModes
+from sgld.approximation.rays import Ray
 from sgld.draws import codec, tags
 from sgld.errors import RunError
-from sgld.gaussian.doubts import Doubt
-from sgld.gaussian.known import Known
-from sgld.gaussian.modes import KnownModes
-from sgld.gaussian.rays import Ray
 from sgld.samplers.gradients.control_variates import Guide
 from sgld.samplers.gradients.full import Full
 

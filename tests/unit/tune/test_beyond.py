@@ -7,14 +7,15 @@ import pytest
 from scipy import integrate, stats
 
 import sgld
+from sgld.approximation import rays as profiles
+from sgld.approximation import rays as rays_room
+from sgld.approximation.known import Doubt, Known
+from sgld.approximation.mode import gaussian_at_mode
+from sgld.approximation.modes import KnownModes
+from sgld.approximation.rays import rays
 from sgld.diagnose.doubted import standing
-from sgld.gaussian import belonging, beyond, profiles
-from sgld.gaussian import rays as rays_room
-from sgld.gaussian.doubts import Doubt
-from sgld.gaussian.known import Known, find_out
-from sgld.gaussian.mode import gaussian_at_mode
-from sgld.gaussian.modes import KnownModes
-from sgld.gaussian.rays import rays
+from sgld.gaussian import belonging, beyond
+from sgld.gaussian.known import find_out
 from sgld.model.prepare import prepare
 
 RNG = np.random.default_rng(0)

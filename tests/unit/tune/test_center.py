@@ -7,11 +7,10 @@ from jax.tree_util import Partial
 from scipy.special import digamma
 
 import sgld
+from sgld.approximation.laplace import Laplace, laplace_at
+from sgld.approximation.low_rank import ACCEPTED, at_the_mean, lowrank_laplace
 from sgld.core.pytrees import Layout
 from sgld.errors import UsageError
-from sgld.gaussian.center import ACCEPTED, at_the_mean
-from sgld.gaussian.dense import Laplace, laplace_at
-from sgld.gaussian.lowrank import lowrank_laplace
 from sgld.model.problem import Problem, Target
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.approximation.mode import gaussian_at_mode
 from sgld.gaussian.cloud import FEW, LOW, tops_of_cloud
-from sgld.gaussian.mode import gaussian_at_mode
 from sgld.model.prepare import prepare
 
 

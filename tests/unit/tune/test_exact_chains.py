@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.approximation.known import Known
+from sgld.approximation.laplace import Laplace
+from sgld.approximation.modes import KnownModes
 from sgld.core.pytrees import Layout
 from sgld.diagnose.exact import Trajectories
 from sgld.draws.plan import Plan
@@ -16,9 +19,7 @@ from sgld.draws.verdict import Verdict
 from sgld.errors import UsageError
 from sgld.gaussian import known as known_module
 from sgld.gaussian.beyond import Beyond
-from sgld.gaussian.dense import Laplace
-from sgld.gaussian.known import Known, find_out
-from sgld.gaussian.modes import KnownModes
+from sgld.gaussian.known import find_out
 from sgld.metropolis.ensemble import CHAINS, LONGEST, _leapfrogs, warmed_up
 from sgld.model.cost import Price
 from sgld.model.prepare import prepare

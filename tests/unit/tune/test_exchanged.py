@@ -7,9 +7,9 @@ import pytest
 from numpyro.distributions import constraints
 
 import sgld
-from sgld.gaussian.exchanged import exchanges
+from sgld.approximation.mode import gaussian_at_mode, other_modes
+from sgld.approximation.modes import exchanges
 from sgld.gaussian.known import all_modes
-from sgld.gaussian.mode import gaussian_at_mode, other_modes
 from sgld.model.prepare import prepare
 
 
@@ -45,7 +45,7 @@ def test_numbers_with_names_of_their_own_change_places(far):
 
 
 def test_the_search_begins_there(monkeypatch):
-    monkeypatch.setattr("sgld.gaussian.mode._wide_starts", lambda *given: [])
+    monkeypatch.setattr("sgld.approximation.mode._wide_starts", lambda *given: [])
     problem = two_decays(3000, 0.05)
     base = gaussian_at_mode(problem)
     (other,) = other_modes(problem, base, np.random.default_rng(0))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.approximate.find_map import optimise
+from sgld.approximation.mode import optimise
 from sgld.core.progress import deadline
 from sgld.draws.plan import Plan
 from sgld.draws.setup import Setup

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.approximation.laplace import laplace_at
 from sgld.core.pytrees import Layout
-from sgld.gaussian.dense import laplace_at
 from sgld.model.problem import Problem, Target
 
 SD, MEAN = np.array([0.01, 1.0, 200.0]), np.array([0.05, -2.0, 300.0])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.gaussian.dense import laplace_at
-from sgld.gaussian.known import Known
+from sgld.approximation.known import Known
+from sgld.approximation.laplace import laplace_at
 from sgld.metropolis.ensemble import Ensemble
 from sgld.model import sums
 from sgld.model.cost import Price

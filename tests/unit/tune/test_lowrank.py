@@ -9,17 +9,15 @@ import pytest
 from jax.tree_util import Partial
 
 import sgld
+from sgld.approximation import low_rank
+from sgld.approximation.gradient_noise import Level, marginal_levels, row_noise
+from sgld.approximation.known import Known
+from sgld.approximation.laplace import laplace_at
+from sgld.approximation.low_rank import LowRankLaplace, departure, lowrank_laplace, lowrank_mode
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
-from sgld.gaussian import lowrank
-from sgld.gaussian.center import departure
-from sgld.gaussian.dense import laplace_at
-from sgld.gaussian.known import Known
-from sgld.gaussian.lowrank import LowRankLaplace, lowrank_laplace, lowrank_mode
-from sgld.gaussian.row_noise import row_noise
 from sgld.model.problem import Problem, Request, Target
 from sgld.tune.from_gaussian import from_lowrank
-from sgld.tune.levels import Level, marginal_levels
 from sgld.tune.price import priced_choice
 
 D = 1200
@@ -101,7 +99,7 @@ def test_reported_outputs_have_the_same_marginals(five, rng):
 
 @pytest.mark.parametrize("power", [1.5, 1.0])
 def test_a_broad_spectrum_lies_between_1_and_1_plus_departure(monkeypatch, power):
-    monkeypatch.setattr(lowrank, "RANK", 64)
+    monkeypatch.setattr(low_rank, "RANK", 64)
     D, rng = 600, np.random.default_rng(2)
     axis = rng.normal(size=D)
     axis /= np.linalg.norm(axis)

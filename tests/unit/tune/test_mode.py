@@ -7,15 +7,15 @@ import pytest
 import scipy.optimize
 
 import sgld
+from sgld.approximation.known import NOT_CONVERGED, Known
+from sgld.approximation.laplace import laplace_at
+from sgld.approximation.low_rank import departure
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.data.source import ORDERS
 from sgld.draws.plan import Plan
 from sgld.draws.setup import Setup
 from sgld.errors import UsageError
-from sgld.gaussian.center import departure
-from sgld.gaussian.dense import laplace_at
-from sgld.gaussian.known import NOT_CONVERGED, Known
 from sgld.model.problem import Problem, Target
 from sgld.samplers.gradients.full import Full
 from sgld.samplers.hmc import HMC

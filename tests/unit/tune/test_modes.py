@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.approximation.mode import AtMode, gaussian_at_mode
+from sgld.approximation.modes import apart, known_modes
 from sgld.draws.modes import Modes
 from sgld.gaussian.known import find_out
-from sgld.gaussian.mode import AtMode, gaussian_at_mode
-from sgld.gaussian.modes import apart, known_modes
 from sgld.model.prepare import prepare
 from sgld.run.outcome import modes_facts
 

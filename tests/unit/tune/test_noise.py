@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.approximation import gradient_noise
+from sgld.approximation.laplace import laplace_at
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
-from sgld.gaussian import noise
-from sgld.gaussian.dense import laplace_at
 from sgld.model.problem import Problem, Target
 
 N, D, PRIOR = 60, 2, 4.0
@@ -48,7 +48,7 @@ def test_the_noise_of_blocks_is_over_all_of_them():
     blocks = 4 * g.reshape(4, 15, D).sum(1)
     exact = np.cov(blocks, rowvar=False, bias=True)
     np.testing.assert_allclose(
-        noise.block_noise(problem, MODE), exact, rtol=1e-3, atol=1e-3 * np.trace(exact)
+        gradient_noise.block_noise(problem, MODE), exact, rtol=1e-3, atol=1e-3 * np.trace(exact)
     )
 
 
@@ -57,24 +57,26 @@ def test_the_noise_of_control_variates_is_averaged_over_the_posterior(n):
     laplace = laplace_at(PROBLEM, MODE)
     problem = PROBLEM.with_batches(n, "replacement")
     gradient = sgld.ControlVariates().prepare(problem, jnp.asarray(MODE, jnp.float32))
-    found = noise.estimator_noise(problem, gradient, laplace, 0, 4000)
+    found = gradient_noise.estimator_noise(problem, gradient, laplace, 0, 4000)
     exact = centred(n)
     np.testing.assert_allclose(found, exact, rtol=0.12, atol=0.1 * np.trace(exact))
 
 
 def test_draws_that_share_their_batches_give_the_same_noise(monkeypatch):
-    monkeypatch.setattr(noise, "MANY", D)
+    monkeypatch.setattr(gradient_noise, "MANY", D)
     problem = PROBLEM.with_batches(5, "replacement")
     gradient = sgld.ControlVariates().prepare(problem, jnp.asarray(MODE, jnp.float32))
     asked = []
     monkeypatch.setattr(
-        noise, "estimates", lambda *a, found=noise.estimates: asked.append(a[2:]) or found(*a)
+        gradient_noise,
+        "estimates",
+        lambda *a, found=gradient_noise.estimates: asked.append(a[2:]) or found(*a),
     )
-    found = noise.estimator_noise(problem, gradient, laplace_at(PROBLEM, MODE), 0, 50_000)
+    found = gradient_noise.estimator_noise(problem, gradient, laplace_at(PROBLEM, MODE), 0, 50_000)
     exact = centred(5)
     np.testing.assert_allclose(found, exact, rtol=0.12, atol=0.1 * np.trace(exact))
     ((zs, entries),) = asked
-    assert zs.shape == (2 * 50_000 // noise.SHARED, noise.SHARED, D)
+    assert zs.shape == (2 * 50_000 // gradient_noise.SHARED, gradient_noise.SHARED, D)
     assert len(entries) == len(zs)
 
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.approximation import mode
+from sgld.approximation.known import Known
+from sgld.approximation.laplace import laplace_at
+from sgld.approximation.mode import newton_mode
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
-from sgld.gaussian import known, mode
-from sgld.gaussian.dense import laplace_at
-from sgld.gaussian.known import Known
-from sgld.gaussian.mode import newton_mode
+from sgld.gaussian import known
 from sgld.metropolis.matched import matched_step
 from sgld.model.problem import Problem, Request, Target
 from sgld.tune.from_chains import SOME_ROWS, from_chains

@@ -8,10 +8,10 @@ import pytest
 from numpyro.distributions import constraints
 
 import sgld
+from sgld.approximation.mode import gaussian_at_mode
+from sgld.approximation.propriety import check_resolved
 from sgld.errors import UsageError
 from sgld.gaussian.known import find_out
-from sgld.gaussian.mode import gaussian_at_mode
-from sgld.gaussian.proper import check_resolved
 from sgld.model.prepare import prepare
 
 ROWS = 10

@@ -6,17 +6,16 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.approximation import gradient_noise as of_rows
+from sgld.approximation.gradient_noise import Level, dense_levels, row_noise
+from sgld.approximation.laplace import laplace_at
 from sgld.core.pytrees import Layout
 from sgld.data.memory import AlwaysIn, InMemory
 from sgld.diagnose import assess
 from sgld.diagnose.phase import noise_level
 from sgld.errors import UsageError
-from sgld.gaussian import row_noise as of_rows
-from sgld.gaussian.dense import laplace_at
-from sgld.gaussian.row_noise import row_noise
 from sgld.model import sums as rows_of_a_problem
 from sgld.model.problem import Problem, Request, Target
-from sgld.tune.levels import Level, dense_levels
 from sgld.tune.price import priced_choice
 
 N, D, PRIOR = 60, 2, 4.0
@@ -162,7 +161,7 @@ def test_where_all_rows_matter_every_step_takes_them():
 def test_levels_in_many_dimensions_are_the_same_eigenvalues(monkeypatch, heavy):
     _, laplace, survey = heavy
     one = [level.variance for level in dense_levels(survey.centred, laplace.factor, 1.0)]
-    monkeypatch.setattr("sgld.tune.levels.MANY_PARAMETERS", 1)
+    monkeypatch.setattr("sgld.approximation.gradient_noise.MANY_PARAMETERS", 1)
     two = [level.variance for level in dense_levels(survey.centred, laplace.factor, 1.0)]
     np.testing.assert_allclose(one, two, rtol=1e-6)
     assert one == sorted(one, reverse=True) and one[0] > 20 * one[-1]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.approximation import gradient_noise
 from sgld.errors import UsageError
-from sgld.gaussian import row_noise
 from sgld.model import sums
 from sgld.tune.scaling import scaled
 
@@ -30,13 +30,13 @@ def test_passes_are_those_of_a_run(rng, monkeypatch):
     count(sums, "_gradients", "gradients", lambda zs: len(zs))
     count(sums, "curvature", "curvature", lambda *_: 1)
     # rows that matter: the centre and every draw
-    real = row_noise.each_row
+    real = gradient_noise.each_row
 
     def each_row(look, problem, given, width):
         counted["gradients"] += len(given[0]) + 1
         return real(look, problem, given, width)
 
-    monkeypatch.setattr(row_noise, "each_row", each_row)
+    monkeypatch.setattr(gradient_noise, "each_row", each_row)
     x = rng.standard_normal((rows, 2)).astype(np.float32)
     y = (rng.random(rows) < 0.4).astype(np.float32)
     posterior = sgld.Posterior(

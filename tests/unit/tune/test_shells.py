@@ -8,15 +8,15 @@ import pytest
 from scipy import stats
 
 import sgld
+from sgld.approximation.known import Doubt
+from sgld.approximation.laplace import laplace_at
+from sgld.approximation.mode import gaussian_at_mode
+from sgld.approximation.modes import KnownModes
+from sgld.approximation.rays import Ray, rays
 from sgld.diagnose.doubted import standing
 from sgld.gaussian import beyond, shells
 from sgld.gaussian import known as known_room
-from sgld.gaussian.dense import laplace_at
-from sgld.gaussian.doubts import Doubt
 from sgld.gaussian.known import find_out
-from sgld.gaussian.mode import gaussian_at_mode
-from sgld.gaussian.modes import KnownModes
-from sgld.gaussian.rays import Ray, rays
 from sgld.model.prepare import prepare
 from sgld.tune.from_modes import hopelessly_many
 

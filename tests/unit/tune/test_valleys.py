@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 
 import sgld
+from sgld.approximation.mode import gaussian_at_mode
+from sgld.approximation.rays import Ray
 from sgld.diagnose.doubted import standing
 from sgld.gaussian import valleys
 from sgld.gaussian.known import find_out
-from sgld.gaussian.mode import gaussian_at_mode
-from sgld.gaussian.rays import Ray
 from sgld.model import sums
 from sgld.model.prepare import prepare
 

@@ -7,13 +7,13 @@ from scipy import stats
 from test_beyond import saturating
 
 import sgld
+from sgld.approximation.known import Doubt, Known
+from sgld.approximation.laplace import Laplace
+from sgld.approximation.mode import gaussian_at_mode
 from sgld.diagnose.doubted import standing
 from sgld.draws.weighted import Estimates
 from sgld.gaussian import beyond
-from sgld.gaussian.dense import Laplace
-from sgld.gaussian.doubts import Doubt
-from sgld.gaussian.known import Known, find_out
-from sgld.gaussian.mode import gaussian_at_mode
+from sgld.gaussian.known import find_out
 from sgld.metropolis.ensemble import Ensemble
 from sgld.model.prepare import prepare
 from sgld.run.extend import draws_for_tails

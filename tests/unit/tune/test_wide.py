@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.gaussian import mode as search
+from sgld.approximation import mode as search
 from sgld.model import sums
 from sgld.model.cost import row_price
 from sgld.model.prepare import prepare

@@ -10,32 +10,54 @@ lie between 1 and 1 + `departure`, 0 where low rank plus diagonal is all there i
 of J^{-1} the bias meter keeps its mean under the posterior, and exaggerates the bias of a run
 (a variance rho times the true one reads as at most rho / (1 - (rho - 1) departure) on a Gaussian);
 with s the mean it would hide some. J is used through Hessian-vector products over all rows alone.
+
+Curvature where there is no Gaussian to be had: along the axes, and in the stiffest direction.
+
+How far a posterior is from its Gaussian, and the Gaussian's centre: from the mode to the mean.
+
+With draws theta = m + F z of the Gaussian N(m, T J^{-1}), F F^T = T J^{-1}, and g the whitened
+gradient F^T grad U(theta) / T of U = -log posterior,
+
+    nu = max_i average((g_i - z_i)^2),     m <- m - J^{-1} average(grad U).
+
+nu is 0 on a Gaussian posterior. At the mode nearly all of it is the distance to the mean, which
+grows with the number of parameters, and the gradients that nu is measured with tell that distance:
+the step above is one natural-gradient step of a Gaussian variational fit (Khan & Rue 2023), with
+the curvature kept. Draws come in antithetic pairs, so that on a Gaussian nothing moves.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Real
 
 from ..core.progress import stage
 from ..model import sums
 from ..model.problem import Problem
+from ..model.sums import row_gradient
 from ..samplers.preconditioners.fixed import LowRank
-from .dense import Marginals
+from .laplace import Laplace, Marginals
 
 __all__ = [
     "LARGEST",
     "LowRankLaplace",
     "affordable",
+    "at_the_mean",
+    "departure",
     "lowrank_laplace",
     "lowrank_mode",
     "lowrank_modes",
+    "squared_gradients",
+    "stiffness",
 ]
+
 
 LARGEST = 20_000  # parameters
 # rows times parameters beyond which a pass over the data is too long to make hundreds
@@ -296,3 +318,119 @@ def _times(problem, z: Array, v: np.ndarray) -> np.ndarray:
 def _hvp(problem: Problem, z: Array, v: Array) -> Any:
     gradient = lambda q: sums.value_and_gradient(problem, q)[1]  # noqa: E731
     return -jax.jvp(gradient, (z,), (v,))[1]
+
+
+# -- diagonal ------------------------------------------------------------------------------
+
+
+ITERATIONS = 30  # of the power method
+STIFFNESS_ROWS = 4096
+
+
+@jax.jit
+def squared_gradients(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
+    """Diagonal of the empirical Fisher information plus the prior's curvature along each axis."""
+    prior = -jax.jvp(jax.grad(problem.log_prior), (z,), (jnp.ones_like(z),))[1]
+    # a kink at z has no curvature to go by
+    prior = jnp.where(jnp.isfinite(prior), jnp.maximum(prior, 1e-6), 1.0)
+    if not problem.has_rows:
+        return jnp.maximum(prior, 1e-2 * jnp.max(prior))
+    count = min(problem.num_data, max(16, 2**22 // z.size))
+    one = lambda row: row_gradient(problem, z, row) ** 2  # noqa: E731
+    rows = jnp.arange(count, dtype=jnp.int32)
+    squares = jnp.sum(jax.lax.map(one, rows, batch_size=max(1, 2**20 // z.size)), 0)
+    return prior + squares * (problem.num_data / count)
+
+
+@jax.jit
+def stiffness(problem: Problem, D: Any, z: Float[Array, " d"]) -> Float[Array, ""]:
+    """lambda_max of D^{1/2}^T J D^{1/2} by power iteration on a few thousand rows."""
+    gradient = jax.grad(problem.log_prior)
+    if problem.has_rows:
+        count = min(problem.num_data, STIFFNESS_ROWS)
+        rows = problem.source.take(jnp.arange(count, dtype=jnp.int32))
+        scale = problem.num_data / count
+        gradient = jax.grad(
+            lambda q: problem.log_prior(q) + scale * problem.log_likelihood(q, rows)
+        )
+    return largest_eigenvalue(lambda v: -D.pullback(jax.jvp(gradient, (z,), (D.noise(v),))[1]), z)
+
+
+def largest_eigenvalue(
+    times: Callable[[Array], Array], like: Float[Array, " d"]
+) -> Float[Array, ""]:
+    """|lambda|_max of the symmetric matrix v -> times(v), by the power method; traceable."""
+
+    def iterate(v, _):
+        v = times(v)
+        size = jnp.linalg.norm(v)
+        return v / jnp.maximum(size, 1e-30), size
+
+    start = jax.random.normal(jax.random.key(0), like.shape, like.dtype)
+    return jax.lax.scan(iterate, start / jnp.linalg.norm(start), length=ITERATIONS)[1][-1]
+
+
+# -- center --------------------------------------------------------------------------------
+
+
+DRAWS, MANY_ROWS = 128, 10**5  # with more rows, a quarter of the draws says enough
+ACCEPTED = 0.5  # largest nu at a new centre: where a gradient vanishes, nu tends to 1
+SMALL = 0.1  # sds (Euclidean) within which what a step does to nu need not be measured
+SHARES = (1.0, 0.5, 0.25)  # of the step that are tried
+
+Gaussian = TypeVar("Gaussian", bound=Laplace | LowRankLaplace)
+
+
+class Departure(NamedTuple):
+    """nu at a centre; what is left of it when the centre moves by `slope`; the draws' mean gradient of U."""
+
+    nu: float
+    around: float
+    slope: Float[np.ndarray, " d"]
+
+
+@stage("curvature")
+def departure(
+    problem: Problem, gaussian: Any, rng: np.random.Generator, temperature: float = 1.0
+) -> Departure:
+    """How far the posterior is from `gaussian` at its centre; nu is inf where a gradient is not finite."""
+    gaussian = gaussian.tempered(temperature)
+    count = DRAWS if problem.num_data <= MANY_ROWS else DRAWS // 4
+    xi = rng.standard_normal((count // 2, gaussian.center.size))
+    away = gaussian.spread(np.concatenate([xi, -xi]))
+    thetas = gaussian.center + away
+    slopes = -sums.gradients(problem, thetas)
+    slope = slopes.mean(0)
+    if not np.isfinite(slopes).all():
+        return Departure(float("inf"), float("inf"), slope)
+    apart = (gaussian.pull(slopes) - gaussian.linear(problem, thetas)) / temperature
+    nu, around = np.mean(apart**2, axis=0), np.var(apart, axis=0)
+    return Departure(float(np.max(nu)), float(np.max(around)), slope)
+
+
+def at_the_mean(
+    problem: Problem, gaussian: Gaussian, rng: np.random.Generator, temperature: float
+) -> tuple[Gaussian, float, float]:
+    """The Gaussian with its centre at the mean, nu there, and nu at the mode.
+
+    The step can hurt, so it, half or a quarter of it is taken only where nu comes out smaller, at
+    most `ACCEPTED`, and the density no lower than a draw's might be; else the centre stays.
+    """
+    here = departure(problem, gaussian, rng, temperature)
+    if not np.isfinite(here.nu):
+        return gaussian, here.nu, here.nu
+    step = -gaussian.solve(problem, here.slope)
+    tempered = gaussian.tempered(temperature)
+    if np.linalg.norm(tempered.whiten(gaussian.center + step)) <= SMALL:
+        return gaussian.moved(step), here.around, here.nu
+    half = gaussian.center.size / 2
+    density = lambda at: float(sums.log_density(problem, problem.array(at.center)))  # noqa: E731
+    least = density(gaussian) - temperature * (half + 3 * np.sqrt(half))
+    for share in SHARES:
+        there = gaussian.moved(share * step)
+        if not density(there) >= least:
+            continue
+        nu = departure(problem, there, rng, temperature).nu
+        if nu <= min(ACCEPTED, here.nu):
+            return there, nu, here.nu
+    return gaussian, here.nu, here.nu

@@ -14,7 +14,7 @@ from ..core.pytrees import Layout
 from ..errors import UsageError
 from ..model import sums
 from ..model.problem import Problem, Target
-from .dense import Laplace
+from .laplace import Laplace
 
 __all__ = ["check_proper", "check_resolved", "named_direction", "rounded", "unresolved"]
 

@@ -31,8 +31,8 @@ from ..model import sums
 from ..model.cost import gradient_price
 from ..model.problem import Problem
 from ..model.sums import each_row
-from .dense import Laplace
-from .noise import TUNING
+from .gradient_noise import TUNING
+from .laplace import Laplace
 
 __all__ = ["SEARCHED", "SHOWN", "beside", "shown_whole", "unshown_rows"]
 

@@ -1,0 +1,182 @@
+"""What the Gaussian at the mode does not show and was found elsewhere: by kind, with a sentence.
+
+How far from Gaussian a posterior is, in words.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from .laplace import Laplace
+from .low_rank import LowRankLaplace
+from .modes import KnownModes
+from .rays import Ray
+
+__all__ = ["HOPELESS", "NEAR", "NOT_CONVERGED", "UNSEEN", "Doubt", "Known", "far"]
+
+
+Kind = Literal["gradient", "random", "infinite", "tails", "unseen"]
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A reason not to go by the Gaussian, nor by a meter that is built on it.
+
+    Attributes:
+      kind: "gradient", that of another function than the log density; "random", a density that is no
+        function of the position alone; "infinite", a density of +inf somewhere; "tails", mass far
+        outside the Gaussian; "unseen", nobody looked.
+      sentence: what was found, without an end.
+      share: of the second moment beyond 4 sds, for tails; along `toward` on the side of `at`.
+      at: free position z [d] where that mass, or that infinity, is.
+      toward: covector w [d]: w (z - center) are the sds of the Gaussian by which z is off, for tails along a ray.
+      ray: on which it was found, for tails along one parameter.
+      modes: intervals of t on that ray where known modes explain what is there.
+      start: free position z [d] on that ray, bent or not, from which chains may tell whether the mass is there;
+        none of one parameter, whose ray is the density itself.
+      edge: whitened distance from the centre beyond which that mass is, for tails on all sides; the sds along
+        `toward`, for mass behind a valley.
+    """
+
+    kind: Kind
+    sentence: str
+    share: float = 0.0
+    at: Float[np.ndarray, " d"] | None = None
+    toward: Float[np.ndarray, " d"] | None = None
+    ray: Ray | None = None
+    modes: tuple[tuple[float, float], ...] = ()
+    start: Float[np.ndarray, " d"] | None = None
+    edge: float | None = None
+
+    def valley(self, modes: Float[np.ndarray, "k d"]) -> float:
+        """By how much the log density falls on the way from the first of `modes` to that mass.
+
+        Infinite where no way is known, or none of the other modes lies on it, at least half as far.
+        """
+        if self.ray is None or self.at is None or self.toward is None:
+            return np.inf
+        center, others = modes[0], modes[1:]
+        far = float(self.toward @ (self.at - center))
+        if not np.any((others - center) @ self.toward / far >= 0.5):
+            return np.inf
+        way = self.ray.value[(self.ray.t * far >= 0) & (np.abs(self.ray.t) <= abs(far))]
+        return float(-way.min(initial=0.0))
+
+
+UNSEEN = Doubt(
+    "unseen",
+    "for want of time (max_seconds) other modes, and what lies far from this one, were not looked for to the end",
+)
+
+
+# -- far -----------------------------------------------------------------------------------
+
+
+def far(nu: float) -> str:
+    """That a posterior of this nu is far from Gaussian. What is to be done is for the verdict to say, which knows what came of it.
+
+    Example:
+      >>> from sgld.approximation.known import far
+      >>> far(1.62)
+      'far from Gaussian (nu = 1.6)'
+    """
+    if math.isfinite(nu):
+        return f"far from Gaussian (nu = {nu:.2g})"
+    return "far from Gaussian (gradients at draws of the Gaussian at its centre are not finite)"
+
+
+# -- Known ---------------------------------------------------------------------------------
+
+
+NEAR = 0.1  # nu below which the Gaussian at the mode says all; at .05 a mild banana takes 2.5 times the steps
+
+
+NOT_CONVERGED = "the search for the mode did not converge; start closer, or rescale."
+
+
+HOPELESS = 1.0  # nu from which nothing is promised
+
+
+MOST_TOLD = 6  # masses in a sentence
+
+
+TOLD = 3  # doubts in the notes
+
+
+@dataclass(frozen=True)
+class Known:
+    """What was found out about a posterior.
+
+    Attributes:
+      gaussian: with the curvature at the mode, dense or diagonal plus low rank, and its centre at
+        the mean, or at the mode where that is the better one; None where none was made. Not
+        positive definite at a saddle.
+      log_density: at the mode.
+      nu: distance from a Gaussian, 0 for one (`gaussian.center`), at the Gaussian's centre; None
+        where there is no Gaussian.
+      nu_at_mode: the same at the mode.
+      modes: all modes that were found, the one of most mass first, which the Gaussian is at; None
+        where there is one.
+      doubts: what speaks against the Gaussian, and against meters that are built on it.
+      notes: sentences for the user.
+    """
+
+    gaussian: Laplace | LowRankLaplace | None = None
+    log_density: float = float("nan")
+    nu: float | None = None
+    nu_at_mode: float | None = None
+    modes: KnownModes | None = None
+    doubts: tuple[Doubt, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is a Gaussian with a positive definite curvature."""
+        return self.gaussian is not None and self.gaussian.positive_definite
+
+    @property
+    def other_modes(self) -> int:
+        """How many."""
+        return 0 if self.modes is None else len(self.modes) - 1
+
+    def telling(self, *notes: str) -> Known:
+        """With `notes`, and what is to be said of other modes and of nu."""
+        told, left = [f"{doubt.sentence}." for doubt in self.doubts[:TOLD]], self.doubts[TOLD:]
+        if left:
+            told.append(
+                f"{len(left)} more place{'s' if len(left) > 1 else ''} of this kind {'were' if len(left) > 1 else 'was'} found."
+            )
+        notes = (*notes, *told, *_modes_note(self.modes), *_nonlinear_note(self.nu))
+        return replace(self, notes=notes)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether there is mass, or may be, that the Gaussian does not show."""
+        return self.modes is not None or any(doubt.kind != "unseen" for doubt in self.doubts)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether nothing can be promised from the Gaussian: nu is unknown, or too large."""
+        return self.nu is None or not self.nu <= HOPELESS
+
+
+def _modes_note(modes: KnownModes | None) -> tuple[str, ...]:
+    if modes is None:
+        return ()
+    shares = ", ".join(f"{share:.2g}" for share in modes.mass[:MOST_TOLD])
+    more = ", ..." if len(modes) > MOST_TOLD else ""
+    return (
+        f"the posterior has at least {len(modes)} modes, which hold {shares}{more} of its mass by Laplace's "
+        "approximation.",
+    )
+
+
+def _nonlinear_note(nu: float | None) -> tuple[str, ...]:
+    if nu is None or nu <= HOPELESS:
+        return ()
+    return (f"the posterior is {far(nu)}: the Gaussian at its centre is no guide to it.",)
