@@ -35,8 +35,8 @@ import numpy as np
 import claims
 import sgld
 from problems.deceits import FAMILIES, Case
-from sgld.draws.pareto import pareto_k
 from sgld.errors import SGLDError
+from sgld.results.mixing import pareto_k
 
 OFF_SD, OFF_MEAN = 0.15, 0.3
 OUTCOMES = ("silent", "flagged", "trusted", "refused")

@@ -24,7 +24,7 @@ import posteriors_rows
 import sgld
 import speed
 import workloads
-from sgld.draws import weighted
+from sgld.results import statistics
 from sgld.samplers.stationary.overdamped import Law
 from sgld.testing import stationary_covariance
 
@@ -228,9 +228,9 @@ def regression(seed: int) -> None:
 def _row(name: str, draws: Any, truth: Any, gradients: float, took: float) -> str:
     plan, verdict = draws.info["plan"], draws.verdict
     x, w = draws.flat()[0], draws.weights
-    centred = (x - weighted.mean(x, w)) ** 2
+    centred = (x - statistics.mean(x, w)) ** 2
     steps = w.size * plan["thin"]
-    each, square = (steps / np.min(weighted.ess(v, w)) for v in (x, centred))
+    each, square = (steps / np.min(statistics.ess(v, w)) for v in (x, centred))
     epochs = max(each, square) * plan["batch_size"] * gradients / ROWS
     if plan["gradient"] == "SVRG":  # a pass every pass
         epochs *= 1.5

@@ -246,7 +246,7 @@ def bias() -> dict[str, Figure]:
 
     import bias as bench
     import sgld
-    from sgld.draws import weighted
+    from sgld.results import statistics
 
     posterior, data = bench.poisson()
     init = np.zeros(bench.COLUMNS, np.float32)
@@ -259,7 +259,7 @@ def bias() -> dict[str, Figure]:
     for name, given in choices.items():
         draws = sgld.sample(posterior, data, init, progress=False, **given)
         x, w = draws.flat()[0], draws.weights
-        each = w.size * draws.info["plan"]["thin"] / min(weighted.ess(x, w))
+        each = w.size * draws.info["plan"]["thin"] / min(statistics.ess(x, w))
         found[f"{name}: steps per effective draw"] = float(each)
         found[f"{name}: sd error"] = float(abs(draws.verdict.sd_ratio - 1).max())
     return found

@@ -19,8 +19,8 @@ import jax
 import numpy as np
 
 import sgld
-from sgld.draws import weighted
 from sgld.gallery import x5, x8, x9
+from sgld.results import statistics
 
 FOLDER = Path(sgld.gallery.__file__).parent
 SETTINGS = {
@@ -35,9 +35,9 @@ def quality(values: np.ndarray) -> dict[str, float]:
     weights = np.full(values.shape[:2], 1 / (values.shape[0] * values.shape[1]))
     square = (values - values.mean((0, 1))) ** 2
     return {
-        "ess": round(float(np.min(weighted.ess(values, weights)))),
-        "ess_square": round(float(np.min(weighted.ess(square, weights)))),
-        "r_hat": round(float(np.max(weighted.r_hat(values))), 4),
+        "ess": round(float(np.min(statistics.ess(values, weights)))),
+        "ess_square": round(float(np.min(statistics.ess(square, weights)))),
+        "r_hat": round(float(np.max(statistics.r_hat(values))), 4),
     }
 
 

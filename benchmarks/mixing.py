@@ -20,8 +20,8 @@ import argparse
 import numpy as np
 
 from sgld.diagnose.rule import MIN_ESS, Evidence, unmixed
-from sgld.draws.mixing import Mixing
-from sgld.draws.weighted import Estimates, max_r_hat
+from sgld.results.mixing import Mixing
+from sgld.results.statistics import Estimates, max_r_hat
 from sgld.run.extend import SUSPICIOUS, draws_needed
 
 CHAINS, DRAWS, TOLERANCE = 4, 1000, 0.05

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import sgld
-from sgld.draws import weighted
+from sgld.results import statistics
 
 COVARIANCE = np.diag([0.16, 1.0])
 NOISE_SD, DECAY, EPSILON = 0.1, 0.9999, 1e-4
@@ -99,7 +99,7 @@ def measure(
     x = np.asarray(run(keys, h, D, jnp.float32(count), starts), np.float64)
     second = np.einsum("cdi,cdj->cij", x, x) / draws
     alone = float(np.mean([covariance_error(one) for one in second]))
-    ess = weighted.ess(x[:4], np.ones(x[:4].shape[:2]), "mean")
+    ess = statistics.ess(x[:4], np.ones(x[:4].shape[:2]), "mean")
     return alone, covariance_error(second.mean(0)), float(4 * draws / ess.min())
 
 

@@ -27,7 +27,7 @@ import numpy as np
 import sgld
 from problems import PROBLEMS, STRUCTURED, Problem, fingerprint, stored, truth_of
 from problems.truth import STORED
-from sgld.draws import weighted
+from sgld.results import statistics
 
 EVERY = PROBLEMS | STRUCTURED
 CHAINS, WARMUP, DRAWS = 4, 1000, 5000
@@ -72,9 +72,9 @@ def quality(name: str, draws: sgld.Draws) -> tuple[float, float, float]:
     """Smallest ESS of theta and of theta^2, largest R-hat; of the network's weights, of what its
     symmetries leave alone, since which copy of a mode a chain is in does not matter."""
     x, w = draws.flat(unchanged if name == "network" else None)[0], draws.weights
-    square = (x - weighted.mean(x, w)) ** 2
-    ess = [float(np.min(weighted.ess(v, w))) for v in (x, square)]
-    return ess[0], ess[1], float(np.max(weighted.r_hat(x)))
+    square = (x - statistics.mean(x, w)) ** 2
+    ess = [float(np.min(statistics.ess(v, w))) for v in (x, square)]
+    return ess[0], ess[1], float(np.max(statistics.r_hat(x)))
 
 
 def reference(problem: Problem, aim: float, most_seconds: float) -> dict[str, Any]:

@@ -32,9 +32,9 @@ import sgld
 import workloads
 from sgld.core.progress import told
 from sgld.diagnose.assess import assess
-from sgld.draws.run_directory import RunDirectory
 from sgld.model import prepare as problems
 from sgld.model.problem import Request
+from sgld.results.run_directory import RunDirectory
 from sgld.run import execute, loop, outcome
 from sgld.run.chunk import Kernel, run_chunk, start
 from sgld.tune.plan import make_plan

@@ -240,7 +240,7 @@ def in_turn(calls: dict[str, Callable[[], Any]]) -> dict[str, list[tuple[float, 
 
 def saved(folder: Path, kind: str) -> dict[str, Any]:
     """Checkpoints of the loop: seconds each, share of 10 s; and a loop with many of them against one without."""
-    from sgld.draws.run_directory import RunDirectory
+    from sgld.results.run_directory import RunDirectory
 
     (run,) = looped(opened(folder, kind), BATCH, [None])
     written: list[float] = []

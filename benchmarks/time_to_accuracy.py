@@ -39,10 +39,10 @@ import claims
 import sgld
 import workloads
 from sgld.approximation import laplace, mode
-from sgld.draws import weighted
 from sgld.model.prepare import prepare
 from sgld.referee import chains
 from sgld.referee.reference import _centers
+from sgld.results import statistics
 from stopwatch import Stopwatch
 
 MEAN, SD = 0.1, 0.05  # posterior sds; share of the sd
@@ -133,8 +133,8 @@ def part_nuts(work: workloads.Workload, rounds: int, out: Path) -> dict[str, Any
     transitions = draws.num_chains * draws.num_draws
     tree = draws.info["num_gradients"] / transitions
     values, _ = draws.flat()
-    squares = (values - weighted.mean(values, draws.weights)) ** 2
-    least = min(float(np.min(weighted.ess(x, draws.weights))) for x in (values, squares))
+    squares = (values - statistics.mean(values, draws.weights)) ** 2
+    least = min(float(np.min(statistics.ess(x, draws.weights))) for x in (values, squares))
     local, _ = _centers(prepare(model(work), work.data, work.init), seed=0)
     lax = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
     with lax[0], lax[1]:

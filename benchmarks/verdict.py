@@ -30,8 +30,8 @@ import numpy as np
 import claims
 import sgld
 from fresh import FRESH, KINDS, Case, case
-from sgld.draws import weighted
 from sgld.errors import SGLDError
+from sgld.results import statistics
 from sgld.samplers.stationary.affine import of_sampler
 from sgld.samplers.stationary.overdamped import Law, largest_step
 from sgld.tune.estimator import shuffled_period
@@ -198,11 +198,11 @@ def judged(row: dict[str, Any], problem: Case, run: Callable[[], sgld.Draws]) ->
     if not draws.healthy.size:
         return row
     values, _ = draws.flat()
-    mean = weighted.mean(values, draws.weights)
-    sd = np.sqrt(weighted.var(values, draws.weights))
+    mean = statistics.mean(values, draws.weights)
+    sd = np.sqrt(statistics.var(values, draws.weights))
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = weighted.ess((values - mean) ** 2, draws.weights)
-        row["ess"] = float(np.fmin(weighted.ess(values, draws.weights), squares).min())
+        squares = statistics.ess((values - mean) ** 2, draws.weights)
+        row["ess"] = float(np.fmin(statistics.ess(values, draws.weights), squares).min())
     row |= {
         "true": (sd / problem.sd).tolist(),
         "mean_error": ((mean - problem.mean) / problem.sd).tolist(),

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from .arviz.result import compare_models as compare_models
     from .data.open import open as open
     from .diagnose.phase import gradient_statistics as gradient_statistics
-    from .draws.comparison import compare as compare
-    from .draws.draws import Draws as Draws
-    from .draws.storage import load as load
     from .metropolis.rejection import rejection_rate as rejection_rate
     from .model.numpyro import from_numpyro as from_numpyro
     from .model.posterior import Posterior as Posterior
@@ -43,6 +40,9 @@ if TYPE_CHECKING:
     from .referee.confirm import confirm as confirm
     from .referee.halving import step_halving as step_halving
     from .referee.reference import reference as reference
+    from .results.draws import Draws as Draws
+    from .results.storage import load as load
+    from .results.summary import compare as compare
     from .run.sample import sample as sample
     from .samplers.baoa import BAOA as BAOA
     from .samplers.gradients.control_variates import SVRG as SVRG
@@ -84,13 +84,13 @@ _WHERE = {
     "fit": "models.fit",
     "Fit": "models.fitted",
     "resume": "models.fit",
-    "load": "draws.storage",
-    "Draws": "draws.draws",
+    "load": "results.storage",
+    "Draws": "results.draws",
     "reference": "referee.reference",
     "rejection_rate": "metropolis.rejection",
     "confirm": "referee.confirm",
     "step_halving": "referee.halving",
-    "compare": "draws.comparison",
+    "compare": "results.summary",
     "loo": "arviz.criteria",
     "waic": "arviz.criteria",
     "compare_models": "arviz.result",

@@ -15,8 +15,8 @@ from sgld.data import memory, validate
 from sgld.data.memory import AlwaysIn, InMemory
 from sgld.data.source import ORDERS, Source
 from sgld.data.validate import check_contract, fingerprint
-from sgld.draws.run_directory import RunDirectory
 from sgld.errors import DataError, RunError, UsageError
+from sgld.results.run_directory import RunDirectory
 from sgld.run.record import check_unchanged
 from sgld.samplers.certify.parts import _poisson as poisson
 from sgld.testing import check_gradient, check_source

@@ -134,7 +134,7 @@ def processes():
 
 def of_directories(rank):
     """What is said where a run directory is refused to one process, or is not the same for both."""
-    from sgld.draws.run_directory import RunDirectory
+    from sgld.results.run_directory import RunDirectory
 
     asked = {"mesh": mesh(1, 4)}
     found = {

@@ -469,7 +469,7 @@ def test_predict_refuses(folder, finished, options, said):
 SIGNALLED = """
 import signal, sys
 from sgld.cli import main
-from sgld.draws.run_directory import RunDirectory
+from sgld.results.run_directory import RunDirectory
 number, write, written = signal.Signals[sys.argv.pop(1)], RunDirectory.write_checkpoint, []
 def write_and_signal(directory, *given):
     written.append(None)

@@ -65,8 +65,8 @@ LAST = """(() => { const box = document.querySelector('.scroll'); box.scrollLeft
 @pytest.fixture(scope="module")
 def page_of_long_names(tmp_path_factory):
     pytest.importorskip("matplotlib", reason="the report extra is not installed")
-    from sgld.draws.verdict import Verdict
     from sgld.report.page import report_of
+    from sgld.results.verdict import Verdict
 
     values = 1e-3 * np.random.default_rng(0).normal(1, 0.5, (4, 300, len(LONG)))
     draws = sgld.Draws.of({"x": values}, names=LONG)

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 import sgld
 from sgld.cli import app
 from sgld.cli.watch import Page
-from sgld.draws.run_directory import RunDirectory
 from sgld.errors import RunError
 from sgld.report.live_page import as_lines, as_page
 from sgld.report.live_read import read_live
+from sgld.results.run_directory import RunDirectory
 
 EVIL = "<script>alert(1)</script>"
 

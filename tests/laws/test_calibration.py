@@ -16,7 +16,7 @@ import pytest
 from scipy import special, stats
 
 import sgld
-from sgld.draws import weighted
+from sgld.results import statistics
 
 RANKED = 127  # draws that a true value is ranked among, so that there are 128 ranks
 CHAINS, DRAWS = 4, 256  # every 8th draw of each chain is ranked against
@@ -163,7 +163,7 @@ def replicates(name, count, step_size=None):
         ranks.append((picked[:RANKED] < theta).sum(0))
         low, high = draws.interval(0.9)
         covered.append((low < theta) & (theta < high))
-        ess.append(weighted.ess(draws.position, draws.weights).min())
+        ess.append(statistics.ess(draws.position, draws.weights).min())
     seconds = time.perf_counter() - began
     found = Replicates(np.array(ranks).T, np.array(covered).T, np.array(ess), seconds)
     print(

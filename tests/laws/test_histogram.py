@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.draws.histogram import Histogram
 from sgld.errors import RunError
+from sgld.results.statistics import Histogram
 from sgld.run import histogram
 from sgld.run.histogram import BINS, begin_bins, with_values
 

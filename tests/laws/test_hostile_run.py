@@ -16,11 +16,11 @@ import pytest
 
 import sgld
 from sgld.core.files import read_arrays, read_json, write_arrays, write_json
-from sgld.draws.run_directory import RunDirectory
-from sgld.draws.storage import table_of, verify, write_confirmation
-from sgld.draws.verdict import Verdict
 from sgld.errors import RunError
 from sgld.report.page import write_report
+from sgld.results.run_directory import RunDirectory
+from sgld.results.storage import table_of, verify, write_confirmation
+from sgld.results.verdict import Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "slow"))
 

@@ -7,8 +7,8 @@ import pytest
 
 import sgld
 from sgld.core import work as pace
-from sgld.draws import weighted
 from sgld.errors import RunError, UsageError
+from sgld.results import statistics
 from sgld.run import kept, loop
 
 ROWS = np.random.default_rng(5).normal(size=(60, 2)).astype(np.float32)
@@ -105,7 +105,7 @@ def test_the_error_of_the_means_is_that_of_batch_means():
     by_hand = np.sqrt(values.var(1, ddof=1).mean(0) / (20 * 2))
     found = moments.moments.mcse(moments.healthy)
     np.testing.assert_allclose(found, by_hand, rtol=1e-4)
-    by_ess = weighted.mcse_mean(draws.flat()[0], draws.weights)
+    by_ess = statistics.mcse_mean(draws.flat()[0], draws.weights)
     np.testing.assert_allclose(found, by_ess, rtol=0.5)
     table = moments.summary().parameters["a[0]"]
     assert table["mcse_mean"] == found[0] and table["ess_tail"] is None

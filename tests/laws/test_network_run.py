@@ -7,7 +7,7 @@ import pytest
 import sgld
 from sgld.core import work
 from sgld.core.work import Work
-from sgld.draws.run_directory import RunDirectory
+from sgld.results.run_directory import RunDirectory
 from sgld.run import chunk, execute, sink
 from sgld.tune import network_rule as rule
 

@@ -14,8 +14,8 @@ import pytest
 
 import sgld
 from sgld.core.files import read_arrays, write_arrays
-from sgld.draws.run_directory import RunDirectory
 from sgld.errors import RunError
+from sgld.results.run_directory import RunDirectory
 from sgld.run import execute
 from sgld.run.record import own_digest
 

@@ -12,8 +12,8 @@ import sgld
 from sgld.core import work
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
-from sgld.draws.run_directory import RunDirectory
 from sgld.model.problem import Problem, Target
+from sgld.results.run_directory import RunDirectory
 from sgld.run import chunk, loop, sink
 
 N = 23

@@ -94,7 +94,7 @@ DIAGNOSE = [
     ),
     Mutant(
         "evidence: the meter's own run without its weights",
-        "run = (weighted.mean(phi, weights), weighted.var(phi, weights))",
+        'run = (statistics.mean(phi, weights), statistics.var(phi, weights))',
         "run = (phi.mean((0, 1)), phi.var((0, 1)))",
         RUNS + "test_the_meter_measures_the_weighted_draws",
     ),

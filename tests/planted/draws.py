@@ -116,11 +116,11 @@ DRAWS = [
     ),
     Mutant(
         "summary: a variance in the column of sds",
-        '"sd": np.sqrt(weighted.var(values, w))', '"sd": weighted.var(values, w)', SUMMARY,
+        '"sd": np.sqrt(statistics.var(values, w))', '"sd": statistics.var(values, w)', SUMMARY,
     ),
     Mutant(
         "summary: the bulk's ESS in the tail's column",
-        'weighted.ess(values, w, "tail")', 'weighted.ess(values, w, "bulk")',
+        'statistics.ess(values, w, "tail")', 'statistics.ess(values, w, "bulk")',
         WEIGHTED + "test_the_tails_mix_apart_from_the_bulk",
     ),
     Mutant(

@@ -36,7 +36,7 @@ NETWORKS = [
     ),
     Mutant(
         "predictions: the error of sds is that of log probabilities",
-        "estimates = weighted.Estimates(p[..., clear], seen.weights)", "pass",
+        'estimates = statistics.Estimates(p[..., clear], seen.weights)', "pass",
         RULE + "test_sds_that_a_few_draws_make_up_are_not_promised_at_the_ess_of_logits",
     ),
     Mutant(

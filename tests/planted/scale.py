@@ -212,7 +212,7 @@ SCALE = [
     ),
     Mutant(
         "page: the limit of R-hat rises as the chains part",
-        "weighted.max_r_hat(found.ess_alone,", "weighted.max_r_hat(found.ess,",
+        'statistics.max_r_hat(found.ess_alone,', 'statistics.max_r_hat(found.ess,',
         "tests/unit/report/test_page.py::test_the_limit_of_r_hat_is_the_verdicts",
     ),
     Mutant(

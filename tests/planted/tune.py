@@ -581,7 +581,7 @@ TUNE = [
     ),
     Mutant(
         "sandwich: around the mean of unweighted draws",
-        "mean = weighted.mean(z, draws.weights)", "mean = z.mean((0, 1))",
+        'mean = statistics.mean(z, draws.weights)', "mean = z.mean((0, 1))",
         SANDWICH + "test_nothing_but_the_spread_moves_whatever_the_weights",
     ),
 ]  # fmt: skip

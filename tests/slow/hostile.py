@@ -146,7 +146,7 @@ def bombs() -> Iterator[Case]:
 
 
 def classes() -> Iterator[Case]:
-    for name in ("builtins.object", "os.system", "subprocess.Popen", "pathlib.Path", "sgld.draws.run_directory.RunDirectory",
+    for name in ("builtins.object", "os.system", "subprocess.Popen", "pathlib.Path", "sgld.results.run_directory.RunDirectory",
                  "sgld.model.posterior.Constraints", "jax.tree_util.Partial", "sgld.data.memory.InMemory", "..errors.need"):  # fmt: skip
 
         def call(folder: Path, runs: dict[str, Path], name: str = name) -> object:

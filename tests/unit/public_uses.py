@@ -12,14 +12,12 @@ import optax
 import sgld
 import sgld.typing
 from sgld.diagnose.phase import GradientStatistics
-from sgld.draws.comparison import Comparison
-from sgld.draws.draws import Prediction
-from sgld.draws.phase import Phase
-from sgld.draws.plan import Plan
-from sgld.draws.summary import Summary
-from sgld.draws.verdict import Verdict, Word
 from sgld.models.fit import fit
 from sgld.referee.halving import Halving
+from sgld.results.draws import Prediction
+from sgld.results.plan import Plan
+from sgld.results.summary import Comparison, Summary
+from sgld.results.verdict import Phase, Verdict, Word
 from sgld.samplers.schedules import Constant, CosineCycles, Polynomial, Power
 
 posterior = sgld.Posterior(lambda t: -0.5 * t**2, lambda t, x: -0.5 * (x - t) ** 2)

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.draws.verdict import Verdict
 from sgld.errors import UsageError
 from sgld.referee.halving import Halving
+from sgld.results.verdict import Verdict
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum((t - 1.0) ** 2))
 

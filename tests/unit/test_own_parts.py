@@ -170,7 +170,7 @@ def test_what_cannot_run_destroys_nothing(finished, part, said):
 @pytest.fixture
 def stop(tmp_path, monkeypatch):
     """A function that begins a run with parts of this package, and stops it where something is written."""
-    from sgld.draws.run_directory import RunDirectory
+    from sgld.results.run_directory import RunDirectory
 
     def begun(where="write_checkpoint", model=GAUSSIAN, start=START, **parts):
         write = getattr(RunDirectory, where)

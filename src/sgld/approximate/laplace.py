@@ -15,13 +15,13 @@ from ..approximation.mode import NEWTON_LIMIT, Mode, gaussian_at_mode
 from ..approximation.propriety import named_direction
 from ..core.validation import whole_number
 from ..data.source import generator
-from ..draws.draws import Draws
-from ..draws.verdict import Verdict
 from ..errors import UsageError
 from ..model import sums
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
 from ..model.problem import Problem
+from ..results.draws import Draws
+from ..results.verdict import Verdict
 from ..typing import Centre
 
 __all__ = ["laplace"]

@@ -17,14 +17,14 @@ import numpy as np
 from jaxtyping import Float
 
 from ..approximation.mode import NEWTON_LIMIT, gaussian_at_mode
-from ..draws import weighted
-from ..draws.draws import Draws
-from ..draws.verdict import Verdict
 from ..errors import UsageError
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
 from ..model.problem import Problem
 from ..model.sums import scores
+from ..results import statistics
+from ..results.draws import Draws
+from ..results.verdict import Verdict
 
 __all__ = ["sandwich"]
 
@@ -87,7 +87,7 @@ def sandwich(posterior: Posterior, data: Any, draws: Draws) -> Draws:
     free = jax.jit(jax.vmap(jax.vmap(lambda p: problem.layout.ravel(posterior.unconstrain(p)))))
     healthy = jax.tree.map(lambda leaf: jnp.asarray(leaf[draws.healthy]), draws.position)
     z = np.asarray(free(healthy), np.float64)
-    mean = weighted.mean(z, draws.weights)
+    mean = statistics.mean(z, draws.weights)
     moved = mean + (z - mean) @ np.linalg.solve(F.T, root @ F.T)
     position = problem.reported(problem.array(moved))
     keep = draws.healthy

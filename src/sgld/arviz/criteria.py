@@ -27,8 +27,8 @@ from scipy.special import logsumexp
 
 from ..core.progress import counted, stage, told
 from ..core.validation import check_seed, whole_number
-from ..draws.draws import Draws
 from ..errors import UsageError
+from ..results.draws import Draws
 from .resampled import Chosen, choose
 from .result import Criterion
 from .subject import Pointwise, check_target, subject_of

@@ -14,8 +14,8 @@ from ..core.progress import stage, told
 from ..core.pytrees import leaf_names
 from ..core.validation import check_seed, whole_number
 from ..core.versions import legacy_inference_data
-from ..draws.draws import Draws
 from ..errors import RunError, SGLDWarning, UsageError
+from ..results.draws import Draws
 from .resampled import Chosen, choose
 from .subject import ROW, Subject, subject_of
 
@@ -98,7 +98,7 @@ def _known(
         if origin is None or origin.kept:
             return None
         if origin.path is not None and origin.posterior is None and origin.model is None:
-            from ..draws.run_directory import RunDirectory
+            from ..results.run_directory import RunDirectory
 
             if RunDirectory(origin.path).begun().get("kind") != "formula":
                 return None

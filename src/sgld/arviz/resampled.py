@@ -9,8 +9,8 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ..draws.draws import Draws
-from ..draws.weighted import systematic
+from ..results.draws import Draws
+from ..results.statistics import systematic
 
 __all__ = ["Chosen", "choose", "equal_weights"]
 

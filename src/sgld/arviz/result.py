@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..core.versions import compare_weights, elpd_data
-from ..draws.draws import Draws
 from ..errors import UsageError
+from ..results.draws import Draws
 
 if TYPE_CHECKING:
     import pandas

@@ -11,14 +11,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..core.pytrees import leaf_names
-from ..draws.draws import Draws
-from ..draws.origin import known_of
-from ..draws.summary import target_of
 from ..errors import UsageError
 from ..model.modules import for_modules
 from ..model.numpyro import opened
 from ..model.numpyro_plates import Density, Report
 from ..model.posterior import Posterior
+from ..results.draws import Draws
+from ..results.plan import known_of
+from ..results.summary import target_of
 from .choice import Choice
 from .rows import Rows
 

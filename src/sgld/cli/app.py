@@ -137,7 +137,7 @@ def _of_the_machine(error: OSError | MemoryError) -> str:
 
 def _in_our_words(sentence: str, arguments: dict[str, Any]) -> str:
     """What the package says, in the words of the command line."""
-    from ..draws.remedies import at_the_shell
+    from ..results.run_directory import at_the_shell
 
     return at_the_shell(sentence, arguments.get("run") or arguments.get("out") or "RUN")
 
@@ -149,7 +149,6 @@ def _what_is_kept(error: KeyboardInterrupt, run: Path | None) -> str:
         return f"; {notes[-1]}"
     if run is None:
         return "."
-    from ..draws.kept import kept
-    from ..draws.run_directory import RunDirectory
+    from ..results.run_directory import RunDirectory, kept
 
     return f"; {kept(RunDirectory(run))}"

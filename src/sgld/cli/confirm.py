@@ -10,9 +10,9 @@ from .app import Json, Quiet, Run, Strict, command, typer
 from .show import at_work, exit_strict, show, write_page
 
 if TYPE_CHECKING:
-    from ..draws.draws import Draws
     from ..models.formula import FormulaModel
     from ..referee.halving import Halving
+    from ..results.draws import Draws
 
 __all__ = ["halve", "reference"]
 
@@ -43,7 +43,7 @@ def reference(
     Slow: every step reads every row. Means differ in units of the reference's sd; an sd ratio
     above 1 means that the run is too wide. The verdict is stored with the run.
     """
-    from ..draws.comparison import compare
+    from ..results.summary import compare
 
     silent = quiet or as_json
     with at_work(silent, "referee.reference", AHEAD) as referee:
@@ -89,9 +89,9 @@ def halve(
 def _asked(run: Path, function: str) -> tuple[Draws, FormulaModel]:
     """Draws and model of a finished run of `sgld fit`."""
     from ..core.progress import stage
-    from ..draws.run_directory import RunDirectory
-    from ..draws.storage import load
     from ..models.fit import model_of_run
+    from ..results.run_directory import RunDirectory
+    from ..results.storage import load
 
     with stage("data"):
         done, asked = load(run), RunDirectory(run).begun()

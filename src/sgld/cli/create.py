@@ -58,7 +58,7 @@ def demo(
 
 
 def _is_demo(run: Path, path: Path) -> bool:
-    from ..draws.run_directory import RunDirectory
+    from ..results.run_directory import RunDirectory
 
     try:
         asked = RunDirectory(run).begun()

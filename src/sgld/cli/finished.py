@@ -69,7 +69,7 @@ def summary(
 
 def _goes_on(run: Path) -> bool:
     """Whether a process is at work on a run that has no verdict yet."""
-    from ..draws.run_directory import RunDirectory
+    from ..results.run_directory import RunDirectory
 
     directory = RunDirectory(run)
     return directory.path.is_dir() and not directory.finished() and directory.in_use()
@@ -78,11 +78,9 @@ def _goes_on(run: Path) -> bool:
 @command("sgld verify run/")
 def verify(run: Run) -> None:
     """Read every file of a run, finished or not, and hold it against what was written."""
-    from ..draws.kept import kept
-    from ..draws.remedies import at_the_shell
-    from ..draws.run_directory import RunDirectory
+    from ..results.run_directory import RunDirectory, at_the_shell, kept
 
-    with at_work(False, "draws.storage") as storage:
+    with at_work(False, "results.storage") as storage:
         files = storage.verify(run)
     for name, size in files.items():
         typer.echo(f"{size:>14,} bytes  {name}")

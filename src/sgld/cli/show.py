@@ -14,8 +14,8 @@ from ..errors import plain
 from .app import typer
 
 if TYPE_CHECKING:
-    from ..draws.plan import Plan
     from ..models.formula import FormulaModel
+    from ..results.plan import Plan
 
 __all__ = [
     "at_work",
@@ -54,7 +54,7 @@ def say_model(data: str | Path, model: FormulaModel) -> None:
     typer.echo(f"{model.spec['design']['formula']}")
     what = f"{model.family.name} ({model.family.link}), {model.num_data} rows of {data}"
     if model.num_dropped:
-        from ..draws.summary import left_out
+        from ..results.summary import left_out
 
         what += f" ({left_out(model.num_dropped)})"
     typer.echo(what)
@@ -100,7 +100,7 @@ def say_plan(run: Path, plan: Plan) -> None:
     ]
     if plan.predicted is not None:
         lines.append(f"predicted: {plan.predicted}")
-    from ..draws.remedies import at_the_shell
+    from ..results.run_directory import at_the_shell
 
     _say("plan", [*lines, *(f"note: {at_the_shell(note, run)}" for note in p["notes"])])
 
@@ -147,8 +147,8 @@ def write_page(run: Path, silent: bool, model: FormulaModel | None = None) -> No
 
 def content_of(run: Path) -> dict[str, Any]:
     """summary.json of a finished run; without parameters where every chain failed."""
-    from ..draws.run_directory import RunDirectory
-    from ..draws.storage import load, table_of
+    from ..results.run_directory import RunDirectory
+    from ..results.storage import load, table_of
 
     directory = RunDirectory(run)
     content = table_of(directory) if directory.finished() else None
@@ -172,7 +172,7 @@ def show(run: Path, quiet: bool, as_json: bool) -> None:
 
 
 def _show(run: Path, quiet: bool, as_json: bool) -> None:
-    from ..draws.remedies import at_the_shell
+    from ..results.run_directory import at_the_shell
 
     content = content_of(run)
     if as_json:
@@ -189,8 +189,7 @@ def _show(run: Path, quiet: bool, as_json: bool) -> None:
 
 def _told(run: Path) -> dict[str, Any]:
     """Target, phase and notes, which the table says and summary.json leaves out."""
-    from ..draws.remedies import at_the_shell
-    from ..draws.run_directory import RunDirectory
+    from ..results.run_directory import RunDirectory, at_the_shell
 
     directory = RunDirectory(run)
     told = directory.read("result.json").get("told", {}) if directory.finished() else {}
@@ -203,7 +202,7 @@ def _table(content: dict[str, Any], told: dict[str, Any]) -> str:
     """The summary's text without its verdict; fewer columns where the terminal is narrow."""
     import shutil
 
-    from ..draws.summary import Summary
+    from ..results.summary import Summary
 
     facts = {k: v for k, v in content.items() if k not in ("verdict", "reasons", "parameters")}
     facts |= told

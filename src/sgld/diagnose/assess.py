@@ -13,14 +13,14 @@ from ..approximation.known import Known
 from ..approximation.laplace import Laplace
 from ..approximation.low_rank import LowRankLaplace
 from ..approximation.propriety import rounded, unresolved
-from ..draws import weighted
-from ..draws.draws import Draws
-from ..draws.pareto import pareto_k
-from ..draws.plan import Plan
-from ..draws.strata import strata_of
-from ..draws.verdict import Verdict
 from ..model import sums
 from ..model.problem import Problem
+from ..results import statistics
+from ..results.draws import Draws
+from ..results.mixing import pareto_k
+from ..results.plan import Plan
+from ..results.statistics import strata_of
+from ..results.verdict import Verdict
 from ..samplers.gradients.control_variates import ControlVariates, is_centred
 from ..samplers.gradients.full import Full
 from ..samplers.replica_exchange import ReplicaExchange
@@ -71,7 +71,7 @@ def assess(
             "doubts": doubts,
         }  # fmt: skip
         return judge_several(problem, draws, strata, z, trajectories, common)
-    found = weighted.Estimates(values, weights)
+    found = statistics.Estimates(values, weights)
     evidence: dict[str, Any] = dict(
         names=draws.names,
         mean=found.mean,
@@ -142,7 +142,7 @@ def _meter(
     assert plan.known.gaussian is not None
     of, estimator = plan.known.gaussian.marginals(problem), plan.setup.gradient
     phi, d = of.phi(z), z.shape[-1]
-    run = (weighted.mean(phi, weights), weighted.var(phi, weights))
+    run = (statistics.mean(phi, weights), statistics.var(phi, weights))
 
     def corrected(at: np.ndarray, gradient: np.ndarray) -> stein.Corrected:
         return stein.corrected_moments(
@@ -187,7 +187,7 @@ def _free_moments(
 ) -> stein.Corrected:  # fmt: skip
     """Of the coordinates of z themselves, from gradients at some of the draws."""
     away = z - gaussian.center
-    run = (weighted.mean(away, weights), weighted.var(away, weights))
+    run = (statistics.mean(away, weights), statistics.var(away, weights))
     gamma = -gaussian.spread(gaussian.pull(gradient))
     return stein.corrected_moments(
         away[:, at], gamma, gaussian.variance, weights[:, at], temperature, run

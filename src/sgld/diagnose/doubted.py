@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from ..approximation.known import UNSEEN, Doubt, Known
 from ..approximation.rays import NEAR, within
-from ..draws import weighted
+from ..results import statistics
 
 __all__ = ["remedy", "standing"]
 
@@ -93,5 +93,5 @@ def _visited(
     beyond = np.sign(place) * t > abs(place)
     if not np.mean(beyond.any(axis=1)) >= GONE:
         return False
-    ess = weighted.ess(beyond[..., None].astype(float), weights, "mean")
+    ess = statistics.ess(beyond[..., None].astype(float), weights, "mean")
     return bool(ess[0] * np.average(beyond, weights=weights) >= VISITS)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..draws.draws import Draws
-from ..draws.pareto import pareto_k
-from ..draws.verdict import TAILS, Verdict
+from ..results.draws import Draws
+from ..results.mixing import pareto_k
+from ..results.verdict import TAILS, Verdict
 from .doubted import remedy
 from .rule import MAX_SE, Evidence, standing_doubts, too_heavy, unmixed
 

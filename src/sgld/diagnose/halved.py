@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from ..draws import weighted
-from ..draws.comparison import errors_of
-from ..draws.verdict import Verdict
 from ..probe.predictions import CLASSES, Kind
+from ..results import statistics
+from ..results.summary import errors_of
+from ..results.verdict import Verdict
 
 __all__ = ["HALF", "Change", "compared"]
 
@@ -88,7 +88,7 @@ def compared(
         variation = float(0.5 * np.abs(means[0] - means[1]).sum(axis=-1).mean())
         one, two = (values - values.mean(axis=-1, keepdims=True) for values in (one, two))
     first, second = (
-        weighted.Estimates(v.reshape(*v.shape[:2], -1).astype(np.float64), w)
+        statistics.Estimates(v.reshape(*v.shape[:2], -1).astype(np.float64), w)
         for v, w in ((one, weights), (two, other_weights))
     )
     shift, ratio, _, ratio_se = errors_of(first, second)

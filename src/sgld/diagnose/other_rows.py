@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..draws import weighted
 from ..probe.predictions import Kind
+from ..results import statistics
 from .other_starts import FAR, numbers
 
 __all__ = ["MAX_R_HAT", "TOGETHER", "OtherRows", "others"]
@@ -97,7 +97,7 @@ class OtherRows:
         between, within = values.mean(axis=1).var(axis=0), values.var(axis=1).mean(axis=0)
         apart = self._worst(between / np.maximum(within, np.finfo(np.float64).tiny))
         predicted = numbers(self.kind, self.predict(self.z, apart))
-        found = weighted.Estimates(predicted, weights).mixing.r_hat
+        found = statistics.Estimates(predicted, weights).mixing.r_hat
         return None if np.isnan(found).all() else float(np.nanmax(found))
 
     @property
@@ -105,7 +105,7 @@ class OtherRows:
         """The R-hat up to which it may be chance, if draws are independent."""
         chains, draws = self.z.shape[:2]
         count = self.glances[0, 0].size
-        return max(MAX_R_HAT, float(weighted.max_r_hat(chains * draws, chains, count)))
+        return max(MAX_R_HAT, float(statistics.max_r_hat(chains * draws, chains, count)))
 
     def unlike(self, there: Float[np.ndarray, "start d"]) -> int:
         """How many of the starts, at these positions, are unlike at one row; 0 where they are too few to say."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..draws import weighted
-from ..draws.verdict import Verdict
 from ..probe.predictions import CLASSES, LIKELIHOODS
+from ..results import statistics
+from ..results.verdict import Verdict
 from .predictions import Seen
 
 __all__ = ["with_details"]
@@ -46,16 +46,16 @@ def pictured(seen: Seen) -> dict[str, Any]:
         found["aleatoric"] = _short(np.einsum("cd,cdm->m", seen.weights, each))
     elif seen.kind != LIKELIHOODS:
         first = predicted[..., 0]
-        found["mean"] = _short(weighted.mean(first, seen.weights))
+        found["mean"] = _short(statistics.mean(first, seen.weights))
         for name, q in (("low", 0.05), ("high", 0.95)):
-            found[name] = _short(weighted.quantile(first, seen.weights, q))
+            found[name] = _short(statistics.quantile(first, seen.weights, q))
     return found
 
 
 def _traces(seen: Seen, predicted: np.ndarray) -> list[dict[str, Any]]:
     """Of classes the probability, else the number, whose ESS is lowest, each of another row."""
     _, draws, rows, width = predicted.shape
-    ess = np.asarray(weighted.Estimates(seen.values, seen.weights).mixing.ess)
+    ess = np.asarray(statistics.Estimates(seen.values, seen.weights).mixing.ess)
     ess = np.nan_to_num(ess.reshape(rows, width), nan=0.0)
     number = ess.argmin(axis=1)
     worst = np.argsort(ess.min(axis=1), kind="stable")[:TRACES]

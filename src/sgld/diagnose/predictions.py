@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..draws import weighted
-from ..draws.layers import VAST
-from ..draws.verdict import Verdict, Word
 from ..gaussian import belonging
 from ..probe.layers import Layers
 from ..probe.predictions import CLASSES, LIKELIHOODS, Kind
+from ..results import statistics
+from ..results.summary import VAST
+from ..results.verdict import Verdict, Word
 from . import other_rows
 from .other_starts import OtherStarts, numbers
 
@@ -164,7 +164,7 @@ UNKNOWN = Mixed(np.nan, np.nan, np.nan, None, np.nan)
 
 def mixed(seen: Seen) -> Mixed:
     """R-hat and ESS of every number that is predicted, how far halves of the chains are apart, the error of sds."""
-    estimates = weighted.Estimates(seen.values, seen.weights)
+    estimates = statistics.Estimates(seen.values, seen.weights)
     found = estimates.mixing
     with np.errstate(invalid="ignore"):
         ess = np.fmin(found.ess, found.ess_square)
@@ -198,15 +198,15 @@ def _variation(seen: Seen) -> float | None:
     return float(np.mean(found))
 
 
-def _sd_error(seen: Seen, estimates: weighted.Estimates) -> float:
+def _sd_error(seen: Seen, estimates: statistics.Estimates) -> float:
     """The median Monte Carlo error of the sds of what is predicted, as a share of them; of what `estimates` is, but for classes."""
     if seen.kind == CLASSES:
         p = np.exp(np.asarray(seen.predicted, np.float64))
         p = p.reshape(*p.shape[:2], -1)
-        clear = np.sqrt(weighted.var(p, seen.weights)) > LEAST_SD
+        clear = np.sqrt(statistics.var(p, seen.weights)) > LEAST_SD
         if not clear.any():
             return 0.0
-        estimates = weighted.Estimates(p[..., clear], seen.weights)
+        estimates = statistics.Estimates(p[..., clear], seen.weights)
     return float(np.nanmedian(estimates.sd_se))
 
 

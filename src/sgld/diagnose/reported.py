@@ -17,8 +17,8 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..draws import weighted
 from ..model.problem import Problem
+from ..results import statistics
 from .stein import Corrected
 
 __all__ = ["bends", "on_the_reported_scale", "through"]
@@ -46,20 +46,20 @@ def on_the_reported_scale(
 
     `phi` are the draws in the linear approximation, `free` the corrected moments of the coordinates of z.
     """
-    mean = weighted.mean(z, weights)
+    mean = statistics.mean(z, weights)
 
     def pushed(ratio: Float[np.ndarray, " d"]) -> Draws:
         return through(problem, mean + free.mean_shift + (z - mean) / ratio)
 
     values, moved = through(problem, z), pushed(free.ratio)
-    sd = np.sqrt(weighted.var(values, weights))
+    sd = np.sqrt(statistics.var(values, weights))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        away = values - weighted.mean(values, weights) - (phi - weighted.mean(phi, weights))
-        bent = ~(np.sqrt(weighted.mean(away**2, weights)) <= STRAIGHT * sd)
-        true = np.sqrt(weighted.var(moved, weights))
+        away = values - statistics.mean(values, weights) - (phi - statistics.mean(phi, weights))
+        bent = ~(np.sqrt(statistics.mean(away**2, weights)) <= STRAIGHT * sd)
+        true = np.sqrt(statistics.var(moved, weights))
         wider = pushed(free.ratio / (1 + free.ratio_se / free.ratio))
-        se = np.abs(np.sqrt(weighted.var(wider, weights)) / true - 1)
-        shift = weighted.mean(moved, weights) - weighted.mean(values, weights)
+        se = np.abs(np.sqrt(statistics.var(wider, weights)) / true - 1)
+        shift = statistics.mean(moved, weights) - statistics.mean(values, weights)
         return replace(
             linear,
             ratio=np.where(bent, sd / true, linear.ratio),

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..approximation.known import far
-from ..draws.verdict import MODES, Verdict, Word
-from ..draws.weighted import MANY_CHAINS, max_r_hat
+from ..results.statistics import MANY_CHAINS, max_r_hat
+from ..results.verdict import MODES, Verdict, Word
 from .doubted import remedy
 
 __all__ = [

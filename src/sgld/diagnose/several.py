@@ -16,12 +16,11 @@ import numpy as np
 from jaxtyping import Float
 
 from ..approximation.propriety import unresolved
-from ..draws.draws import Draws
-from ..draws.modes import Modes
-from ..draws.pareto import pareto_k
-from ..draws.strata import Strata
-from ..draws.verdict import MODES, Verdict
 from ..model.problem import Problem
+from ..results.draws import Draws
+from ..results.mixing import pareto_k
+from ..results.statistics import Strata
+from ..results.verdict import MODES, Modes, Verdict
 from .exact import Trajectories, judge_exact
 from .rule import MAX_MEAN_ERROR, MAX_SE, Evidence
 

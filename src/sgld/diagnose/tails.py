@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from ..draws.pareto import pareto_k
-from ..draws.weighted import Estimates
+from ..results.mixing import pareto_k
+from ..results.statistics import Estimates
 
 __all__ = ["heavy_tails"]
 

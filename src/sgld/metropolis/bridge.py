@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..draws import mixing
 from ..model import sums
 from ..model.problem import Problem
+from ..results import mixing
 from .energy import around
 
 __all__ = ["Bridge", "bridge", "integral"]

@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Array
 
 from ..core.validation import positive, whole_number
-from ..draws.draws import Draws
 from ..errors import UsageError
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
+from ..results.draws import Draws
 from ..samplers.preconditioners.fixed import Scalar, given
 from ..typing import Preconditioner
 from .energy import around, log_acceptance

@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 from ..approximation.modes import KnownModes
 from ..core.progress import stage
 from ..data.source import generator
-from ..draws import mixing
 from ..model import sums
 from ..model.problem import Problem
+from ..results import mixing
 from ..samplers.confined_hmc import Regions
 from .bridge import FEWEST, integral
 from .energy import around

@@ -23,15 +23,14 @@ from ..core.validation import positive
 from ..data.mapped import Workers
 from ..data.table_source import TableSource, table_again
 from ..data.tables import as_table
-from ..draws.draws import Draws
-from ..draws.origin import Origin
-from ..draws.plan import Plan
-from ..draws.plan_file import is_planned
-from ..draws.run_directory import RunDirectory
-from ..draws.storage import load
 from ..errors import RunError, UsageError, did_you_mean, need
 from ..model.posterior import Posterior
 from ..model.problem import Request
+from ..results.codec import is_planned
+from ..results.draws import Draws
+from ..results.plan import Origin, Plan
+from ..results.run_directory import RunDirectory
+from ..results.storage import load
 from ..run import sample as runs
 from ..typing import (
     Estimator,

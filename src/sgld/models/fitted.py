@@ -11,9 +11,9 @@ import numpy as np
 
 from ..core.progress import stage
 from ..data.tables import as_table
-from ..draws.draws import Draws
-from ..draws.summary import Summary
-from ..draws.verdict import Verdict
+from ..results.draws import Draws
+from ..results.summary import Summary
+from ..results.verdict import Verdict
 from ..typing import PlotKind, PredictionKind
 from .formula import FormulaModel
 

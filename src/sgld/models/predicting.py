@@ -18,8 +18,8 @@ from ..data.delimited import renumbered
 from ..data.source import check_names
 from ..data.table_source import Chained, TableSource
 from ..data.tables import check_named
-from ..draws.draws import Draws
 from ..errors import DataError, need
+from ..results.draws import Draws
 from ..typing import PredictionKind
 from .formula import FormulaModel
 from .predictive import check_kind, predict_rows

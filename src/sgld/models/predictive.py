@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..core.validation import fraction
-from ..draws.weighted import systematic
 from ..errors import UsageError, did_you_mean
+from ..results.statistics import systematic
 from ..typing import PredictionKind
 from .family import Family
 

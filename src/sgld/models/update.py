@@ -33,14 +33,13 @@ from ..data.mapped import OnDisk
 from ..data.memory import InMemory
 from ..data.source import generator
 from ..data.table_source import TableSource, appended, as_grown, table_again, without
-from ..draws.origin import Origin
-from ..draws.plan import Plan
-from ..draws.plan_file import plan_of
-from ..draws.run_directory import RunDirectory
 from ..errors import DataError, RunError, UsageError
 from ..model import sums
 from ..model.problem import Problem, Request
 from ..model.sums import row_gradients
+from ..results.codec import plan_of
+from ..results.plan import Origin, Plan
+from ..results.run_directory import RunDirectory
 from ..run import sample as runs
 from ..run.execute import prepared_again
 from ..run.record import Given, asked_again

@@ -4,7 +4,6 @@ A network's weights are a position like any other: a pytree of arrays (a dict, t
 Flax linen module), or a module of Equinox or of Flax's nnx, given to `sgld.sample` as `init`.
 """
 
-from ..draws.stored import restore
 from ..model.modules import Network, as_module, part
 from ..model.network_priors import (
     LaplacePrior,
@@ -15,6 +14,7 @@ from ..model.network_priors import (
     normal_prior,
     student_t_prior,
 )
+from ..results.storage import restore
 from .entropy import Classes, classes
 from .halving import HalvedPredictions, step_halving
 from .held_back import HeldBack, held_back

@@ -21,10 +21,10 @@ from jaxtyping import Float
 from scipy import special
 
 from ..core.validation import positive
-from ..draws.draws import Draws
-from ..draws.prediction import calling
 from ..errors import UsageError
 from ..model.modules import as_module
+from ..results.draws import Draws
+from ..results.statistics import calling
 
 __all__ = ["Classes", "classes"]
 

@@ -10,13 +10,13 @@ import numpy as np
 from jaxtyping import Float
 
 from ..diagnose.halved import Change, compared
-from ..draws.draws import Draws
-from ..draws.verdict import Verdict
 from ..errors import UsageError
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
 from ..model.problem import Target
 from ..probe.predictions import Predictions, predictions_of
+from ..results.draws import Draws
+from ..results.verdict import Verdict
 from ..run.other_starts import not_looked_for
 from ..run.sample import sample
 from ..samplers.sgld import SGLD

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 
 from ..core.text import columns
 from ..core.validation import whole_number
-from ..draws.draws import Draws
 from ..errors import UsageError
+from ..results.draws import Draws
 from .entropy import classes
 
 __all__ = ["Scores", "scores"]

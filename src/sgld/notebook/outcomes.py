@@ -8,10 +8,10 @@ import numpy as np
 
 from ..arviz.resampled import choose
 from ..arviz.subject import Subject
-from ..draws.draws import Draws
 from ..errors import UsageError
 from ..report.check import check
 from ..report.replicated import Replicated
+from ..results.draws import Draws
 
 __all__ = ["Outcomes", "checked", "outcomes_of"]
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from ..arviz.subject import Subject, subject_of
-from ..draws.draws import Draws
-from ..draws.origin import known_of
-from ..draws.run_directory import RunDirectory
 from ..errors import SGLDError, UsageError, first_line
 from ..report.page import Checked, of_formula, report_of
+from ..results.draws import Draws
+from ..results.plan import known_of
+from ..results.run_directory import RunDirectory
 from .outcomes import checked
 
 __all__ = ["report"]

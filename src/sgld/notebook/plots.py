@@ -14,9 +14,9 @@ import numpy as np
 
 from ..arviz.resampled import Chosen, choose
 from ..arviz.subject import Subject, subject_of
-from ..draws import weighted
-from ..draws.draws import Draws
 from ..errors import UsageError, did_you_mean, need
+from ..results import statistics
+from ..results.draws import Draws
 from .outcomes import outcomes_of
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _parameters(draws: Draws, names: Sequence[str] | None, most: int) -> tuple[n
         return np.array(chosen), ""
     if len(every) <= most:
         return np.arange(len(every)), ""
-    ess = weighted.Estimates(draws.flat()[0], draws.weights).ess
+    ess = statistics.Estimates(draws.flat()[0], draws.weights).ess
     lowest = np.sort(np.argsort(np.nan_to_num(ess), kind="stable")[:most])
     return lowest, f"{most} of {len(every):,} parameters, those with the lowest ESS; names= chooses"
 

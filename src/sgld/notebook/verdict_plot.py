@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..diagnose import rule as limits
-from ..draws import weighted
-from ..draws.draws import Draws
 from ..report.canvas import COLOURS, printable, shorten
 from ..report.style import LIGHT_WORDS
+from ..results import statistics
+from ..results.draws import Draws
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ def verdict_plot(draws: Draws, parameters: np.ndarray, said: str) -> Figure:
     import matplotlib.pyplot as plt
 
     verdict, names = draws.verdict, [draws.names[i] for i in parameters]
-    found = weighted.Estimates(draws.flat()[0][..., parameters], draws.weights)
+    found = statistics.Estimates(draws.flat()[0][..., parameters], draws.weights)
     lines = textwrap.wrap(" ".join(verdict.reasons), LETTERS)[:4] + ([said] if said else [])
     head = 0.85 + 0.17 * len(lines)
     figure = plt.figure(figsize=(WIDTH, head + ROW * len(names) + 0.8), facecolor=COLOURS["paper"])
@@ -45,7 +45,7 @@ def verdict_plot(draws: Draws, parameters: np.ndarray, said: str) -> Figure:
     _ratios(axes[0], draws, parameters)
     y = np.arange(len(names))
     chains = max(1, len(draws.healthy))
-    highest = weighted.max_r_hat(found.mixing.ess_alone, chains, len(draws.names))
+    highest = statistics.max_r_hat(found.mixing.ess_alone, chains, len(draws.names))
     _numbers(axes[1], y, found.ess, "effective draws", np.full(len(y), limits.MIN_ESS), 0.0)
     _numbers(axes[2], y, np.asarray(found.mixing.r_hat), "R-hat", highest, 1.0)
     axes[0].set_yticks(y, [shorten(name, 24) for name in names], fontsize=9)

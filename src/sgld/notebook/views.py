@@ -10,14 +10,13 @@ import numpy as np
 
 from ..arviz.result import Criterion
 from ..core.pytrees import leaf_names
-from ..draws.comparison import Comparison
-from ..draws.draws import Draws
-from ..draws.plan import Plan
-from ..draws.prediction import Prediction
-from ..draws.summary import Summary, target_of
-from ..draws.verdict import Verdict
 from ..models.fitted import Fit
 from ..report.text import banner, layers, says, table, what_was_asked, what_was_chosen
+from ..results.draws import Draws
+from ..results.plan import Plan
+from ..results.statistics import Prediction
+from ..results.summary import Comparison, Summary, target_of
+from ..results.verdict import Verdict
 from .style import framed
 
 __all__ = ["view"]

@@ -6,11 +6,11 @@ from typing import Any
 
 import jax
 
-from ..draws.draws import Draws
-from ..draws.origin import known_of
 from ..errors import UsageError
 from ..model.numpyro import opened
 from ..model.posterior import Posterior
+from ..results.draws import Draws
+from ..results.plan import known_of
 
 __all__ = ["asked_about", "draws_of"]
 

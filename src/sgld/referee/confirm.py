@@ -27,13 +27,13 @@ import numpy as np
 from ..diagnose.exact import heavy_tail
 from ..diagnose.halved import HALF
 from ..diagnose.rule import beyond_limits
-from ..draws import weighted
-from ..draws.comparison import Comparison, compare
-from ..draws.draws import Draws
-from ..draws.run_directory import RunDirectory
-from ..draws.storage import load, write_confirmation
-from ..draws.verdict import MODES, Verdict
 from ..errors import UsageError
+from ..results import statistics
+from ..results.draws import Draws
+from ..results.run_directory import RunDirectory
+from ..results.storage import load, write_confirmation
+from ..results.summary import Comparison, compare
+from ..results.verdict import MODES, Verdict
 from .asked import draws_of
 from .halving import Halving, standing
 from .reference import TITLES
@@ -196,7 +196,7 @@ def _decided(draws: Draws, by: Draws, table: Comparison, method: str) -> Verdict
 def _moments(names: tuple[str, ...], by: Draws) -> tuple[np.ndarray, np.ndarray]:
     """Mean and sd found, in the run's order."""
     values = by.flat()[0][..., [by.names.index(name) for name in names]]
-    return weighted.mean(values, by.weights), np.sqrt(weighted.var(values, by.weights))
+    return statistics.mean(values, by.weights), np.sqrt(statistics.var(values, by.weights))
 
 
 def _another(own: Verdict, by: str, found: Verdict, mean: np.ndarray, sd: np.ndarray) -> Verdict:

@@ -12,12 +12,12 @@ from jaxtyping import Float
 from ..core.text import columns
 from ..diagnose.exact import heavy_tail
 from ..diagnose.rule import MAX_MEAN_ERROR, MAX_RATIO_ERROR, MAX_SE, MAX_SE_ALONE
-from ..draws import weighted
-from ..draws.comparison import errors_of
-from ..draws.draws import Draws
-from ..draws.verdict import MODES, TAILS, Verdict, Word
 from ..errors import UsageError
 from ..model.posterior import Posterior
+from ..results import statistics
+from ..results.draws import Draws
+from ..results.summary import errors_of
+from ..results.verdict import MODES, TAILS, Verdict, Word
 from .asked import asked_about, draws_of
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Halving:
     @property
     def _half_sd(self) -> np.ndarray:
         values, _ = self.draws.flat()
-        return np.sqrt(weighted.var(values, self.draws.weights))
+        return np.sqrt(statistics.var(values, self.draws.weights))
 
     def __str__(self) -> str:
         changes = (self.sd_ratio, self.sd_ratio_se, self.mean_shift, self.mean_shift_se)
@@ -217,7 +217,7 @@ def step_halving(
         "seed": draws.info["seed"] + 1 if seed is None else seed,
     }
     half = sample(target, rows, start, progress=progress, **arguments)
-    first, second = (weighted.Estimates(run.flat()[0], run.weights) for run in (draws, half))
+    first, second = (statistics.Estimates(run.flat()[0], run.weights) for run in (draws, half))
     reshuffled = plan.setup.order in ("reshuffle", "symmetric")
     squared = reshuffled and not plan.setup.corrected
     extrapolate = (lambda a, b: (4 * b - a) / 3) if squared else (lambda a, b: 2 * b - a)

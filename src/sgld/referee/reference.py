@@ -30,16 +30,16 @@ from ..core.progress import stage, told
 from ..core.validation import fraction, whole_number
 from ..diagnose.doubted import standing
 from ..diagnose.rule import Evidence, unmixed
-from ..draws import weighted
-from ..draws.draws import Draws
-from ..draws.origin import Origin
-from ..draws.verdict import Verdict
 from ..errors import UsageError, did_you_mean
 from ..gaussian.known import surroundings
 from ..metropolis.energy import Around, around
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
 from ..model.problem import Problem
+from ..results import statistics
+from ..results.draws import Draws
+from ..results.plan import Origin
+from ..results.verdict import Verdict
 from ..typing import Method
 from .asked import asked_about
 from .chains import run
@@ -204,7 +204,7 @@ def _verdict(
 ) -> Verdict:
     """Mixing, and whether the chains have been where the density says that they must: the method is exact."""
     divergences = info["divergences"]
-    found = weighted.Estimates(draws.flat()[0], draws.weights)
+    found = statistics.Estimates(draws.flat()[0], draws.weights)
     # trajectories that alternate make ESS of theta exceed the number of draws; theta^2 mixes
     # slower, and R-hat, which looks at both, varies as the smaller of the two says
     ess = np.fmin(found.ess, found.ess_square)

@@ -12,11 +12,11 @@ from jaxtyping import Float, Int
 
 from ..diagnose.predictions import MAX_R_HAT, MIN_ESS, R_HAT, Seen, mixed
 from ..diagnose.rule import Evidence, least_ess, unmixed
-from ..draws import weighted
-from ..draws.moments import Moments
-from ..draws.plan import in_seconds
 from ..probe.layers import Layers
 from ..probe.predictions import CLASSES, MEANS
+from ..results import statistics
+from ..results.plan import in_seconds
+from ..results.statistics import Moments
 from ..tune.network_rule import EARLY
 
 __all__ = ["Agreement", "Live", "State"]
@@ -109,7 +109,7 @@ class Live:
         """Mean and sd of what is looked at."""
         if self.moments is not None:
             return self.moments.mean(self.healthy), np.sqrt(self.moments.var(self.healthy))
-        found = weighted.Estimates(self.draws[self.healthy], self.weights[self.healthy])
+        found = statistics.Estimates(self.draws[self.healthy], self.weights[self.healthy])
         return found.mean, found.sd
 
     @cached_property
@@ -124,7 +124,7 @@ class Live:
             r_hat = self.moments.r_hat(self.healthy)
             return Evidence(self.names, mean, sd, ess, ess, r_hat, len(self.healthy))
         values, weights = (a[self.healthy, :count] for a in (self.draws, self.weights))
-        found = weighted.Estimates(values, weights)
+        found = statistics.Estimates(values, weights)
         return Evidence(
             self.names, found.mean, found.sd, **found.mixing._asdict(), num_chains=len(values)
         )

@@ -22,12 +22,11 @@ from jaxtyping import Float, Int
 
 from ..core.files import reading
 from ..core.pytrees import Layout
-from ..draws.moments import Moments
-from ..draws.plan_file import plan_of
-from ..draws.remedies import at_the_shell
-from ..draws.run_directory import RunDirectory
 from ..errors import RunError
 from ..models.formula import FormulaModel
+from ..results.codec import plan_of
+from ..results.run_directory import RunDirectory, at_the_shell
+from ..results.statistics import Moments
 from ..run.histogram import MOST, Bins
 from ..run.judge_kept import moments_of
 from ..run.kept import MOMENTS
@@ -224,7 +223,7 @@ def _moments(carry: list[np.ndarray], kept: dict[str, Any], count: int) -> Momen
 
 def _finished(directory: RunDirectory) -> Live:
     """The draws of a run that is over, as far as they are looked at."""
-    from ..draws.storage import load
+    from ..results.storage import load
 
     draws = load(directory.path)
     step = 0 if not draws.step.size else int(draws.step[-1]) + 1

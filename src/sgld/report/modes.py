@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from ..draws.modes import Modes
+from ..results.verdict import Modes
 from .canvas import COLOURS, WIDE, Panel
 
 __all__ = ["along", "masses", "separating"]

@@ -15,15 +15,14 @@ import numpy as np
 from jaxtyping import Float
 
 from ..core.files import reading, write_atomic
-from ..draws import weighted
-from ..draws.draws import Draws
-from ..draws.phase import Phase
-from ..draws.remedies import at_the_shell
-from ..draws.run_directory import RunDirectory
-from ..draws.storage import load, table_of
-from ..draws.summary import target_of
 from ..errors import SGLDError
 from ..models.formula import FormulaModel
+from ..results import statistics
+from ..results.draws import Draws
+from ..results.run_directory import RunDirectory, at_the_shell
+from ..results.storage import load, table_of
+from ..results.summary import target_of
+from ..results.verdict import Phase
 from . import check, figures, modes, predictions
 from .replicated import Replicated, replicate
 from .style import PAGE
@@ -245,15 +244,15 @@ def _intervals(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
     w = draws.weights
     chosen, cut = np.arange(len(draws.names)), ""
     if len(chosen) > MOST_INTERVALS:
-        sd = np.sqrt(weighted.var(values, w))
-        size = np.abs(weighted.mean(values, w)) / np.where(sd > 0, sd, np.inf)
+        sd = np.sqrt(statistics.var(values, w))
+        size = np.abs(statistics.mean(values, w)) / np.where(sd > 0, sd, np.inf)
         chosen = np.sort(np.argsort(-size, kind="stable")[:MOST_INTERVALS])
         cut = (
             f" {MOST_INTERVALS} of {len(draws.names):,} parameters are shown: those with the largest "
             "|mean| / sd."
         )
     shown, probabilities = values[..., chosen], (0.05, 0.25, 0.5, 0.75, 0.95)
-    quantiles = np.array([weighted.quantile(shown, w, q) for q in probabilities])
+    quantiles = np.array([statistics.quantile(shown, w, q) for q in probabilities])
     groups = figures.by_scale(quantiles[0], quantiles[4])
     svgs = []
     for group in groups:

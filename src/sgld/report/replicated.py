@@ -13,9 +13,9 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..draws.draws import Draws
-from ..draws.weighted import systematic
 from ..models.formula import FormulaModel
+from ..results.draws import Draws
+from ..results.statistics import systematic
 from .totals import Totals
 
 __all__ = ["Replicated", "replicate"]

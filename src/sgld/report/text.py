@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..diagnose import rule as limits
-from ..draws import weighted
-from ..draws.draws import Draws
-from ..draws.layers import HEADS, layer_rows, predictions_lines
-from ..draws.plan import Predicted
-from ..draws.summary import left_out
 from ..models.rows import as_numbers
+from ..results import statistics
+from ..results.draws import Draws
+from ..results.plan import Predicted
+from ..results.summary import HEADS, layer_rows, left_out, predictions_lines
 from .canvas import printable
 
 __all__ = [
@@ -276,8 +275,8 @@ def _highest(draws: Draws, shown: set[str]) -> dict[str, float]:
     if draws.moments is not None or draws.healthy.size == 0:
         return {}
     at = [i for i, name in enumerate(draws.names) if name in shown]
-    found = weighted.Estimates(draws.flat()[0][..., at], draws.weights).mixing
-    most = weighted.max_r_hat(found.ess_alone, draws.healthy.size, len(draws.names))
+    found = statistics.Estimates(draws.flat()[0][..., at], draws.weights).mixing
+    most = statistics.max_r_hat(found.ess_alone, draws.healthy.size, len(draws.names))
     return {draws.names[i]: float(limit) for i, limit in zip(at, most, strict=True)}
 
 
@@ -292,7 +291,7 @@ def _missed(row: dict[str, float | None], highest: float | None) -> dict[str, st
     for name in ("ess_bulk", "ess_tail"):
         if not value(name) >= limits.MIN_ESS:
             missed[name] = f"at least {limits.MIN_ESS}"
-    highest = weighted.LEAST_R_HAT if highest is None else highest
+    highest = statistics.LEAST_R_HAT if highest is None else highest
     with np.errstate(divide="ignore", invalid="ignore"):
         shift = abs(value("mean") - value("mean_corrected")) / np.float64(value("sd_corrected"))
     if value("r_hat") > highest:
@@ -341,7 +340,7 @@ def _legend(any_marked: bool, columns: list[tuple[str, str]]) -> str:
     shown = {name for name, _ in columns}
     text = (
         ("Marked cells miss their limit: " if any_marked else "No cell misses its limit: ")
-        + f"ESS at least {limits.MIN_ESS} (for the verdict that of squares too), R-hat at most {weighted.LEAST_R_HAT:g} (more where the ESS is small)"
+        + f"ESS at least {limits.MIN_ESS} (for the verdict that of squares too), R-hat at most {statistics.LEAST_R_HAT:g} (more where the ESS is small)"
     )
     if "sd_ratio" in shown:
         text += f", sd ratio within {limits.MAX_RATIO_ERROR:g} of 1, r² at least {limits.MIN_R2:g}"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..draws.plan import Plan
-from ..draws.verdict import Verdict
 from ..model.problem import Problem, Request, is_auto
+from ..results.plan import Plan
+from ..results.verdict import Verdict
 from ..samplers.schedules import as_schedule
 from ..tune.from_chains import from_chains
 from ..tune.lengths import with_lengths

@@ -18,14 +18,13 @@ from ..core.devices import check_chains, sent, stream_key, together
 from ..core.progress import aside, deadline, sampled_until, stage
 from ..core.work import Work
 from ..data.source import generator
-from ..draws.draws import Draws
-from ..draws.plan import Plan
-from ..draws.plan_file import StoredPlan, read_plan, write_plan
-from ..draws.run_directory import RunDirectory
-from ..draws.setup import Setup
-from ..draws.storage import jsonable, write_result
 from ..model import sums
 from ..model.problem import Problem, Request, is_auto
+from ..results.codec import StoredPlan, read_plan, write_plan
+from ..results.draws import Draws
+from ..results.plan import Plan, Setup
+from ..results.run_directory import RunDirectory
+from ..results.storage import jsonable, write_result
 from ..samplers.confined_hmc import ConfinedHMC
 from ..samplers.gradients.control_variates import ControlVariates
 from ..samplers.gradients.full import Full

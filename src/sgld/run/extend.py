@@ -8,11 +8,11 @@ import numpy as np
 
 from ..diagnose import exact, tails
 from ..diagnose.rule import least_ess, separate
-from ..draws import weighted
-from ..draws.draws import Draws
-from ..draws.pareto import pareto_k
-from ..draws.plan import Plan
 from ..model.problem import Problem, Request, is_auto
+from ..results import statistics
+from ..results.draws import Draws
+from ..results.mixing import pareto_k
+from ..results.plan import Plan
 from ..tune.network_lengths import most_draws
 from . import loop
 from .judge_predictions import draws_suffice
@@ -92,19 +92,19 @@ def _until_predictions_mix(problem: Problem, plan: Plan, ask: Request, raw: loop
 
 def _by_region(
     problem: Problem, plan: Plan, draws: Draws, raw: loop.Raw
-) -> list[weighted.Estimates]:
+) -> list[statistics.Estimates]:
     """Of every region by itself, where chains are kept in modes."""
     values, weights = draws.flat()[0], draws.weights
     region = None if raw.z is None else regions_of_chains(problem, plan, np.moveaxis(raw.z, 0, 1))
     if region is None:
-        return [weighted.Estimates(values, weights)]
+        return [statistics.Estimates(values, weights)]
     region = region[draws.healthy]
     return [
-        weighted.Estimates(values[region == g], weights[region == g]) for g in np.unique(region)
+        statistics.Estimates(values[region == g], weights[region == g]) for g in np.unique(region)
     ]
 
 
-def draws_needed(found: weighted.Estimates, tolerance: float, planned: int) -> int:
+def draws_needed(found: statistics.Estimates, tolerance: float, planned: int) -> int:
     """Draws per chain to go on to, by the worst parameter; those there are, where they suffice.
 
     Of effective draws the verdict's least, and for squares (kurtosis - 1) / tolerance^2: then the
@@ -114,7 +114,7 @@ def draws_needed(found: weighted.Estimates, tolerance: float, planned: int) -> i
     enough of where it is.
     """
     m, (chains, done, count) = found.mixing, found.values.shape
-    limit = weighted.max_r_hat(m.ess_alone, chains, count, SUSPICIOUS)
+    limit = statistics.max_r_hat(m.ess_alone, chains, count, SUSPICIOUS)
     least = 1.1 * least_ess(chains)
     needed = np.fmax(least, (found.kurtosis - 1) / tolerance**2)
     effective = np.fmin(m.ess / least, np.fmin(m.ess_square / least, found.ess_sd / needed))
@@ -127,7 +127,7 @@ def draws_needed(found: weighted.Estimates, tolerance: float, planned: int) -> i
     )
 
 
-def draws_for_tails(found: weighted.Estimates, planned: int) -> int:
+def draws_for_tails(found: statistics.Estimates, planned: int) -> int:
     """Draws per chain to go on to, by the heaviest tail; those there are, where they can say no more.
 
     From a Pareto k of .25 on the error of an sd is infinite, and more draws are no remedy. Below, and over the

@@ -14,14 +14,12 @@ import jax
 import numpy as np
 
 from ..diagnose.rule import Evidence, judge
-from ..draws import weighted
-from ..draws.draws import Draws
-from ..draws.histogram import Histogram
-from ..draws.moments import Moments
-from ..draws.plan import Plan
-from ..draws.strata import strata_of
-from ..draws.verdict import Verdict
 from ..model.problem import Problem, Request
+from ..results import statistics
+from ..results.draws import Draws
+from ..results.plan import Plan
+from ..results.statistics import Histogram, Moments, strata_of
+from ..results.verdict import Verdict
 from .judge_parameters import judged_by_parameters
 from .kept import Keep
 from .moments import BatchMoments
@@ -93,7 +91,7 @@ def _of_values(draws: Draws, tolerance: float) -> Verdict:
             f"{draws.healthy[chain]}; keep what is finite wherever the chains go.",
         ))  # fmt: skip
     strata = strata_of(draws, values)
-    parts = {None: weighted.Estimates(values, draws.weights)} if strata is None else strata.each
+    parts = {None: statistics.Estimates(values, draws.weights)} if strata is None else strata.each
     verdicts = [
         judge(Evidence(
             names=draws.names, mean=found.mean, sd=found.sd, **found.mixing._asdict(),

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..diagnose.assess import assess
-from ..draws.draws import Draws
-from ..draws.plan import Plan
 from ..model.problem import Problem, Request
+from ..results.draws import Draws
+from ..results.plan import Plan
 from .outcome import reported_draws, sampling_only, within_support
 from .several import weighed
 from .sink import Raw

@@ -18,11 +18,11 @@ from ..diagnose.predictions import (
     mixed,
     temperatures,
 )
-from ..draws.draws import Draws
-from ..draws.plan import Plan
-from ..draws.verdict import Verdict
 from ..model.problem import Problem, Request, is_auto
 from ..probe.layers import Layers
+from ..results.draws import Draws
+from ..results.plan import Plan
+from ..results.verdict import Verdict
 from ..tune.network_lengths import most_kept
 from ..tune.network_rule import first_draw
 from .judge_kept import summed_up

@@ -18,10 +18,10 @@ from jax.tree_util import Partial
 from ..core.devices import check_memory
 from ..core.pytrees import Layout, leaf_names, tell_apart
 from ..core.user_code import check_repeatable
-from ..draws.setup import Setup
 from ..errors import UsageError, did_you_mean
 from ..model.modules import as_module, seal
 from ..model.problem import Problem, Request
+from ..results.plan import Setup
 from .moments import Batches
 
 __all__ = ["MOMENTS", "Keep", "as_keep", "check_moments"]

@@ -21,8 +21,8 @@ from ..core.devices import CHAIN, across, agreed, compiling, on_host
 from ..core.progress import FOR_THE_VERDICT, enough
 from ..core.work import Work
 from ..data.memory import AlwaysIn
-from ..draws.run_directory import RunDirectory
 from ..errors import RunError
+from ..results.run_directory import RunDirectory
 from ..samplers.gradients.full import Full
 from .chunk import Carry, Kernel, room, run_chunk, start
 from .phases import Phases

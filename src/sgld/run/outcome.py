@@ -14,11 +14,11 @@ from ..approximation.laplace import Laplace
 from ..approximation.modes import KnownModes
 from ..core.devices import sent
 from ..core.pytrees import Layout
-from ..draws.draws import Draws
-from ..draws.modes import Modes
-from ..draws.plan import Plan
 from ..model.prepare import without_a_factor
 from ..model.problem import Problem
+from ..results.draws import Draws
+from ..results.plan import Plan
+from ..results.verdict import Modes
 from ..samplers.gradients.full import Full
 from .kept import Keep
 from .sink import Raw

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.devices import sent
 from ..diagnose.phase import noise_level, probe_cost, rows_for
-from ..draws.phase import Phase
+from ..results.verdict import Phase
 from ..samplers.gradients.full import Full
 from .chunk import Carry, Kernel
 

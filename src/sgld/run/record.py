@@ -23,12 +23,11 @@ from ..core.devices import sent
 from ..core.pytrees import tell_apart
 from ..core.user_code import digest, trace, without_addresses
 from ..data.validate import fingerprint
-from ..draws.codec import decode, encode_fields, from_text, to_text
-from ..draws.plan_file import must_be_given, not_the_same
-from ..draws.run_directory import RunDirectory
-from ..draws.tags import former_name, stable_name
 from ..errors import RunError
 from ..model.problem import Problem, Request
+from ..results.codec import decode, encode_fields, from_text, must_be_given, not_the_same, to_text
+from ..results.run_directory import RunDirectory
+from ..results.tags import former_name, stable_name
 from ..samplers.gradients.full import Estimate
 from ..samplers.preconditioners.fixed import Scalar
 from ..samplers.schedules import as_schedule

@@ -17,18 +17,15 @@ from ..core.files import reading
 from ..core.progress import SAMPLING, aside, stage, told
 from ..core.user_code import DRAWING, answering
 from ..core.validation import check_interval
-from ..draws.draws import Draws
-from ..draws.kept import saying_what_is_kept
-from ..draws.origin import Origin
-from ..draws.plan import Plan
-from ..draws.run_directory import RunDirectory
-from ..draws.storage import check_kind, load
-from ..draws.stored import HELD, restore
 from ..errors import DataError, RunError, UsageError
 from ..model.numpyro import opened
 from ..model.posterior import Posterior
 from ..model.prepare import check_always, check_batch, check_request, prepare
 from ..model.problem import Problem, Request
+from ..results.draws import Draws
+from ..results.plan import Origin, Plan
+from ..results.run_directory import RunDirectory, saying_what_is_kept
+from ..results.storage import HELD, check_kind, load, restore
 from ..samplers.schedules import as_schedule
 from ..tune.injected import check_noise
 from ..tune.memory import check_asked

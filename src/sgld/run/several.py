@@ -9,12 +9,12 @@ from jaxtyping import Float, Int
 
 from ..approximation.laplace import laplace_at
 from ..approximation.modes import KnownModes
-from ..draws.draws import Draws
-from ..draws.modes import Modes
-from ..draws.plan import Plan
 from ..metropolis.weigh import counted, places_of, weigh
 from ..model import sums
 from ..model.problem import Problem
+from ..results.draws import Draws
+from ..results.plan import Plan
+from ..results.verdict import Modes
 from ..samplers.confined_hmc import ConfinedHMC, Regions
 from ..tune.from_modes import regions_of
 from .outcome import modes_told

@@ -11,10 +11,10 @@ import numpy as np
 
 from ..core.devices import differing, like, on_host, together
 from ..diagnose.exact import Trajectories
-from ..draws.phase import Phase
-from ..draws.run_directory import RunDirectory
 from ..errors import RunError
 from ..probe.predictions import Kind
+from ..results.run_directory import RunDirectory
+from ..results.verdict import Phase
 from ..samplers.confined_hmc import State as Confined
 from ..samplers.hmc import State as Hamiltonian
 from .chunk import Carry, Kept

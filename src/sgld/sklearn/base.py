@@ -17,9 +17,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from ..core.validation import check_tolerance, positive_number, unmasked, whole_number
-from ..draws.draws import Draws
 from ..errors import DataError, UsageError, did_you_mean
 from ..models.prior import parse_prior
+from ..results.draws import Draws
 from ..run.sample import sample
 from ..tune.misfit import misfit_notes
 from .exact import exact_draws, is_for

@@ -21,10 +21,10 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float
 
-from ..draws.draws import Draws
-from ..draws.verdict import Verdict
 from ..models.formula import PRIOR_SCALE
 from ..models.prior import normal
+from ..results.draws import Draws
+from ..results.verdict import Verdict
 from .model import Model, Rows
 
 __all__ = ["exact_draws", "is_for"]

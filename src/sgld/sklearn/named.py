@@ -8,8 +8,8 @@ from typing import Any
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 
-from ..draws.draws import Draws
 from ..errors import UsageError
+from ..results.draws import Draws
 
 __all__ = ["draws_of"]
 

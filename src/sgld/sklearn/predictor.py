@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from ..draws.draws import Draws
+from ..results.draws import Draws
 from .model import Kind, Standard
 
 __all__ = ["Predictor"]

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from ..draws.verdict import NOT_JUDGED, Verdict
 from ..errors import UsageError
+from ..results.verdict import NOT_JUDGED, Verdict
 from . import network
 from .base import require
 from .collected import check_entries, check_statistics, say_where_dropping, step_of

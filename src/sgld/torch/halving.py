@@ -6,8 +6,8 @@ from typing import Any
 
 from ..core.progress import stage, told
 from ..diagnose.halved import HALF, Change
-from ..draws.verdict import Verdict
 from ..errors import UsageError
+from ..results.verdict import Verdict
 from .judging import half_the_step
 from .sample import few_threads
 

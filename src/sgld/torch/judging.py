@@ -16,7 +16,7 @@ from ..diagnose.predictions import (
     mixed,
     temperatures,
 )
-from ..draws.verdict import Verdict
+from ..results.verdict import Verdict
 from ..tune import network_rule as rule
 from .chains import MOST_KEPT, Chains, Lengths, most_draws
 from .looked_again import misses_of_gradients, other_rows

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..draws.draws import Draws
-from ..draws.layers import layer_table, predictions_lines
-from ..draws.run_directory import RunDirectory
-from ..draws.verdict import Verdict
 from ..errors import UsageError
+from ..results.draws import Draws
+from ..results.run_directory import RunDirectory
+from ..results.summary import layer_table, predictions_lines
+from ..results.verdict import Verdict
 from . import network
 from .ensemble import Ensemble
 from .run_files import Found, finished_run

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 
 from ..core.files import exists, reading
-from ..draws.run_directory import RunDirectory
-from ..draws.verdict import Verdict
 from ..errors import RunError, UsageError
+from ..results.run_directory import RunDirectory
+from ..results.verdict import Verdict
 from .chains import Chains, Lengths, Record
 from .dynamics import Motion, Order, State
 from .rows import Inputs, Rows

@@ -24,10 +24,9 @@ from ..core.validation import (
 )
 from ..core.work import Work
 from ..diagnose.predictions import SMALLER
-from ..draws.kept import saying_what_is_kept
-from ..draws.run_directory import RunDirectory
 from ..errors import DataError, RunError, UsageError
 from ..probe.predictions import FEWEST_ROWS, MOST_NUMBERS, PROBE_ROWS
+from ..results.run_directory import RunDirectory, saying_what_is_kept
 from ..tune import network_rule as rule
 from . import network
 from .chains import MOST_KEPT, Chains, Record, lengths, num_directions

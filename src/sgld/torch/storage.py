@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..draws.verdict import Verdict
 from ..errors import DataError, UsageError
+from ..results.verdict import Verdict
 
 __all__ = ["as_path", "read", "write"]
 

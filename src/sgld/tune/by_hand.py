@@ -6,9 +6,8 @@ import numpy as np
 
 from ..approximation.known import Known
 from ..approximation.laplace import Laplace
-from ..draws.plan import Plan
-from ..draws.setup import Setup
 from ..model.problem import Problem, Request, is_auto
+from ..results.plan import Plan, Setup
 from ..samplers.preconditioners.fixed import Scalar, given
 from ..samplers.schedules import as_schedule
 from .estimator import measure, plain_batches, prepared, sampler_of, stationary_law

@@ -17,9 +17,9 @@ from jaxtyping import Array, Float
 from ..approximation.gradient_noise import TUNING
 from ..core.devices import sent
 from ..data.source import generator
-from ..draws.plan import Plan
 from ..errors import UsageError
 from ..model.problem import Problem, Request
+from ..results.plan import Plan
 from ..samplers.gradients.full import Full
 from ..samplers.replica_exchange import ReplicaExchange
 

@@ -22,14 +22,13 @@ from ..approximation.laplace import Laplace, laplace_at
 from ..approximation.low_rank import squared_gradients
 from ..approximation.mode import dense_pays
 from ..data.source import generator
-from ..draws.mixing import GROUPS
-from ..draws.plan import Plan
-from ..draws.setup import Setup
 from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
 from ..metropolis.matched import matched_step
 from ..model import sums
 from ..model.cost import gradient_price
 from ..model.problem import Problem, Request, is_auto
+from ..results.mixing import GROUPS
+from ..results.plan import Plan, Setup
 from ..samplers.gradients.control_variates import ControlVariates
 from ..samplers.gradients.full import Full
 from ..samplers.hmc import HMC

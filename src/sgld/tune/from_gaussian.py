@@ -19,9 +19,8 @@ from ..approximation.gradient_noise import (
 from ..approximation.known import Known
 from ..approximation.laplace import Laplace
 from ..approximation.low_rank import LowRankLaplace
-from ..draws.plan import Plan
-from ..draws.setup import Setup
 from ..model.problem import Problem, Request, is_auto
+from ..results.plan import Plan, Setup
 from ..samplers.gradients.full import Full
 from ..samplers.preconditioners.fixed import Dense, given
 from ..samplers.schedules import as_schedule

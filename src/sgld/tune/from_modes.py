@@ -19,10 +19,10 @@ from jaxtyping import Float, Int
 from ..approximation.known import Known
 from ..approximation.laplace import Laplace, laplace_at
 from ..approximation.modes import apart
-from ..draws.setup import Setup
 from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
 from ..metropolis.weigh import places_of
 from ..model.problem import Problem
+from ..results.plan import Setup
 from ..samplers.confined_hmc import ConfinedHMC, Regions
 from ..samplers.gradients.control_variates import Guide
 from ..samplers.gradients.full import Full

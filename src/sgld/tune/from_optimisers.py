@@ -13,9 +13,8 @@ from ..approximation.known import Known
 from ..approximation.low_rank import squared_gradients, stiffness
 from ..approximation.mode import optimise
 from ..data.source import generator
-from ..draws.plan import Plan
-from ..draws.setup import Setup
 from ..model.problem import Problem, Request, is_auto
+from ..results.plan import Plan, Setup
 from ..samplers.gradients.full import Full, Minibatch
 from ..samplers.preconditioners.fixed import Diagonal, given
 from ..samplers.schedules import as_schedule

@@ -12,10 +12,10 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 
-from ..draws.plan import Plan
 from ..errors import UsageError, did_you_mean
 from ..model.problem import Problem, Request, is_auto
 from ..probe.directions import stiffest
+from ..results.plan import Plan
 from ..samplers.baoa import BAOA
 from ..samplers.confined_hmc import ConfinedHMC
 from ..samplers.hmc import HMC

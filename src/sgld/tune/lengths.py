@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ..draws.plan import Plan
 from ..errors import UsageError
 from ..metropolis.ensemble import CHAINS
 from ..model.problem import Request, is_auto
+from ..results.plan import Plan
 from .exact_price import DRAWS
 
 __all__ = ["with_lengths"]

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import jax
 
-from ..draws.plan import Plan
 from ..model.problem import Problem, Request, is_auto
 from ..probe.predictions import predictions_of
 from ..probe.probe import AT_ONCE, SPEED_ROWS
+from ..results.plan import Plan
 from ..samplers.gradients.full import Full
 from ..samplers.sgld import SGLD
 from . import network_rule as rule

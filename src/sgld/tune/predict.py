@@ -12,10 +12,9 @@ clock is read.
 
 from __future__ import annotations
 
-from ..draws.plan import Predicted
-from ..draws.setup import Setup
 from ..model.cost import Price, gradient_price, row_price
 from ..model.problem import Problem
+from ..results.plan import Predicted, Setup
 from ..samplers.confined_hmc import ConfinedHMC
 from ..samplers.gradients.full import Full
 from ..samplers.gradients.saga import SAGA

@@ -18,12 +18,12 @@ from ..approximation.low_rank import DRAWS
 from ..core.pytrees import Layout
 from ..core.text import columns as in_columns
 from ..data.memory import InMemory
-from ..draws.plan import in_bytes, in_count, in_seconds
 from ..errors import UsageError
 from ..model.cost import priced, row_price
 from ..model.posterior import Posterior
 from ..model.problem import Problem, Target
 from ..model.sums import PIECE
+from ..results.plan import in_bytes, in_count, in_seconds
 
 __all__ = ["Devices", "Scaled", "scaled"]
 

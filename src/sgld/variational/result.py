@@ -15,11 +15,11 @@ from ..approximation.laplace import Laplace
 from ..core.validation import check_seed, whole_number
 from ..diagnose import stein
 from ..diagnose.rule import MAX_EXCESS, MAX_MEAN_ERROR, MIN_R2
-from ..draws.draws import Draws
-from ..draws.summary import Summary
-from ..draws.verdict import Verdict, Word
 from ..model import sums
 from ..model.problem import Problem
+from ..results.draws import Draws
+from ..results.summary import Summary
+from ..results.verdict import Verdict, Word
 from .family import Family, FullRank, MeanField
 from .objective import Elbo
 

@@ -12,9 +12,9 @@ import pytest
 import sgld
 from sgld.arviz.criteria import difference
 from sgld.arviz.resampled import choose
-from sgld.draws.origin import Origin
 from sgld.errors import UsageError
 from sgld.models.formula import FormulaModel
+from sgld.results.plan import Origin
 
 HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
 

@@ -11,11 +11,11 @@ import pytest
 
 import sgld
 from sgld.core import progress
-from sgld.draws.origin import Origin
 from sgld.errors import MissingExtra, RunError, SGLDWarning, UsageError
 from sgld.models.family import FAMILIES
 from sgld.models.formula import FormulaModel
 from sgld.models.prior_draws import prior_draws
+from sgld.results.plan import Origin
 
 GROUPS = {
     "posterior", "sample_stats", "log_likelihood", "posterior_predictive", "observed_data", "constant_data", "prior",

@@ -6,11 +6,11 @@ import pytest
 from matplotlib.figure import Figure
 
 import sgld
-from sgld.draws.origin import Origin
-from sgld.draws.verdict import Verdict
 from sgld.errors import UsageError
 from sgld.models.formula import FormulaModel
 from sgld.notebook import plots
+from sgld.results.plan import Origin
+from sgld.results.verdict import Verdict
 
 
 @pytest.fixture(scope="module")

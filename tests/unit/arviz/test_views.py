@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.draws.verdict import Verdict
 from sgld.notebook.views import MOST, view
+from sgld.results.verdict import Verdict
 
 
 class Reader(HTMLParser):

@@ -8,7 +8,7 @@ import pytest
 
 from sgld.diagnose.exact import Trajectories, judge_exact
 from sgld.diagnose.rule import Evidence, judge, least_ess
-from sgld.draws import weighted
+from sgld.results import statistics
 
 FINE = Trajectories(12_800, 0, 0.9)
 EVIDENCE = Evidence(
@@ -91,16 +91,16 @@ def test_groups_of_many_chains_are_compared_not_chains():
     """20 draws a chain: single chains differ by chance; a shift of one group of four does not."""
     rng = np.random.default_rng(1)
     values = rng.standard_normal((64, 20, 3))
-    one_by_one = np.concatenate([weighted.r_hat(values[i : i + 8]) for i in range(0, 64, 8)])
-    assert np.max(one_by_one) > 1.03 and np.max(weighted.r_hat(values)) < 1.01
+    one_by_one = np.concatenate([statistics.r_hat(values[i : i + 8]) for i in range(0, 64, 8)])
+    assert np.max(one_by_one) > 1.03 and np.max(statistics.r_hat(values)) < 1.01
     values[16:32, :, 1] += 0.5
-    found = weighted.r_hat(values)
+    found = statistics.r_hat(values)
     assert found[1] > 1.01 > max(found[0], found[2])
 
 
 def test_the_limit_is_that_of_the_groups():
-    assert weighted.max_r_hat(400.0, 64) == weighted.max_r_hat(400.0, 4)
-    assert weighted.max_r_hat(400.0, 8) > weighted.max_r_hat(400.0, 9)
+    assert statistics.max_r_hat(400.0, 64) == statistics.max_r_hat(400.0, 4)
+    assert statistics.max_r_hat(400.0, 8) > statistics.max_r_hat(400.0, 9)
 
 
 @pytest.mark.parametrize("change", [{"doubts": ("a halo",)}, {"tail": 0.3}])

@@ -12,8 +12,8 @@ from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.diagnose import phase
 from sgld.diagnose.phase import noise_level, rows_for
-from sgld.draws.phase import Phase
 from sgld.model.problem import Problem, Target
+from sgld.results.verdict import Phase
 from sgld.run import chunk, phases
 
 ROWS = 6

@@ -13,10 +13,10 @@ from sgld.arviz.choice import Choice
 from sgld.arviz.rows import Rows
 from sgld.diagnose.pictured import pictured, with_details
 from sgld.diagnose.predictions import Seen, judge_predictions
-from sgld.draws.verdict import Verdict
 from sgld.model.modules import for_modules, seal
 from sgld.probe.layers import Layers
 from sgld.report.predictions import pictures
+from sgld.results.verdict import Verdict
 
 LAYERS = Layers(("a",), (1,))
 

@@ -13,14 +13,13 @@ import sgld
 from sgld.diagnose.halved import Change
 from sgld.diagnose.other_starts import OtherStarts
 from sgld.diagnose.predictions import Seen, judge_predictions, mixed, temperatures
-from sgld.draws.layers import layer_rows
-from sgld.draws.plan import Plan
-from sgld.draws.setup import Setup
-from sgld.draws.verdict import Verdict
 from sgld.model.prepare import prepare
 from sgld.model.problem import Request
 from sgld.probe.layers import Layers
 from sgld.probe.predictions import CLASSES, LIKELIHOODS, MEANS, predictions_of
+from sgld.results.plan import Plan, Setup
+from sgld.results.summary import layer_rows
+from sgld.results.verdict import Verdict
 from sgld.run.again import another
 
 LAYERS = Layers(("a", "b", "tiny"), (40, 20, 1))

@@ -10,8 +10,8 @@ import sgld
 from sgld.diagnose.reported import bends, on_the_reported_scale
 from sgld.diagnose.stein import Corrected
 from sgld.diagnose.tails import heavy_tails
-from sgld.draws.weighted import Estimates
 from sgld.model.prepare import prepare
+from sgld.results.statistics import Estimates
 
 SCALE = 1.5
 LOGNORMAL = prepare(

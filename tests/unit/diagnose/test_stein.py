@@ -9,8 +9,8 @@ import pytest
 
 from sgld.approximation.laplace import Laplace
 from sgld.diagnose.stein import corrected_moments, explained
-from sgld.draws.weighted import mean, var
 from sgld.model.problem import Problem
+from sgld.results.statistics import mean, var
 
 MODE = np.array([1.0, -2.0, 0.5])
 J = np.array([[4.0, 1.0, 0.3], [1.0, 2.0, -0.4], [0.3, -0.4, 1.0]])

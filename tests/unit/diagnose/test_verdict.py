@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sgld.diagnose.rule import Evidence, judge
-from sgld.draws.verdict import Verdict
+from sgld.results.verdict import Verdict
 
 GOOD = Evidence(
     names=("a", "b"), mean=np.array([1.0, 2.0]), sd=np.array([0.5, 2.0]),

@@ -11,8 +11,8 @@ import sgld
 from sgld.approximation.known import Doubt, Known
 from sgld.approximation.modes import KnownModes
 from sgld.approximation.rays import Ray
-from sgld.draws import codec, tags
 from sgld.errors import RunError
+from sgld.results import codec, tags
 from sgld.samplers.gradients.control_variates import Guide
 from sgld.samplers.gradients.full import Full
 
@@ -99,7 +99,7 @@ def test_a_class_of_the_same_name_is_not_taken_for_that_of_the_library():
 @pytest.mark.parametrize(
     "name",
     [
-        "subprocess.Popen", "Popen", "sgld.core.files.remove", "sgld.draws.run_directory.RunDirectory",
+        "subprocess.Popen", "Popen", "sgld.core.files.remove", "sgld.results.run_directory.RunDirectory",
         "RunDirectory", "elsewhere.BAOA", "sgld.samplers.baoa:BAOA", "sgld.samplers.baoa.State", "",
     ],
 )  # fmt: skip

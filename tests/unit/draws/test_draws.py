@@ -10,9 +10,9 @@ import pytest
 
 import sgld
 from sgld.core.files import read_arrays
-from sgld.draws import weighted
-from sgld.draws.verdict import Verdict
 from sgld.errors import RunError, UsageError
+from sgld.results import statistics
+from sgld.results.verdict import Verdict
 
 
 def draws_of(position, weights=None, **fields):
@@ -73,13 +73,13 @@ def test_equal_weights_are_numpys(rng):
     flat = x.reshape(-1, 2)
     np.testing.assert_allclose(draws.var(), flat.var(0, ddof=1), rtol=1e-12)
     np.testing.assert_allclose(draws.quantile(0.37), np.quantile(flat, 0.37, axis=0), rtol=1e-12)
-    assert weighted.weight_share(np.full((2, 5), 0.1)) == pytest.approx(1.0)
+    assert statistics.weight_share(np.full((2, 5), 0.1)) == pytest.approx(1.0)
 
 
 def test_unequal_weights_cost_effective_draws(rng):
     x, w = rng.normal(size=(2, 1000, 1)), np.ones((2, 1000))
     w[:, ::2] = 1e-9
-    assert weighted.ess(x, w)[0] == pytest.approx(0.5 * weighted.ess(x, np.ones_like(w))[0])
+    assert statistics.ess(x, w)[0] == pytest.approx(0.5 * statistics.ess(x, np.ones_like(w))[0])
 
 
 def test_failed_chains_are_left_out(rng):

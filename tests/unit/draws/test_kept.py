@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.draws.kept import kept
-from sgld.draws.remedies import at_the_shell
-from sgld.draws.run_directory import RunDirectory
-from sgld.draws.storage import verify
 from sgld.errors import RunError
+from sgld.results.run_directory import RunDirectory, at_the_shell, kept
+from sgld.results.storage import verify
 from sgld.run import execute, loop
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
@@ -174,7 +172,7 @@ def spoken(path):
 
 
 # live.py is what `sgld watch` shows, remedies.py the dictionary, the gallery has a page and one command of its own
-ITS_OWN = ("interfaces/cli/", "report/live.py", "draws/remedies.py", "gallery/", "report/style.py", "notebook/style.py",
+ITS_OWN = ("interfaces/cli/", "report/live.py", "results/run_directory.py", "gallery/", "report/style.py", "notebook/style.py",
            "report/page.py", "report/live_page.py", "cell.py")  # fmt: skip
 WORDS = re.compile(
     r"(?<![\w-])--[a-z]|\bsgld (?:fit|resume|predict|update|summary|reference|halve|report)\b"

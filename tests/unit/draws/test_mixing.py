@@ -7,8 +7,8 @@ import pytest
 from arviz_stats.base.array import array_stats
 
 from sgld.diagnose.rule import Evidence, unmixed
-from sgld.draws import mixing, weighted
-from sgld.draws.pareto import pareto_k
+from sgld.results import mixing, statistics
+from sgld.results.mixing import pareto_k
 from sgld.run.extend import draws_needed
 
 
@@ -115,28 +115,28 @@ def test_the_limit_of_r_hat_is_a_quantile_for_the_worst_of_d_parameters():
     rng, d = np.random.default_rng(1), 20
     r_hat = mixing.r_hat(rng.standard_normal((4, 100, 40_000))).reshape(-1, d).max(axis=1)
     # R-hat^2 has 1 / n less, n = 50 draws of half a chain, which counts where draws are independent
-    over = np.mean(np.sqrt(r_hat**2 + 1 / 50) > weighted.max_r_hat(400, 4, d, chance=0.05))
+    over = np.mean(np.sqrt(r_hat**2 + 1 / 50) > statistics.max_r_hat(400, 4, d, chance=0.05))
     assert 0.06 < over < 0.12  # of the bulk and of the distances from the median, twice 5% at most
-    assert weighted.max_r_hat(1e9, 4, d) == 1.01  # what is that small matters to nobody
+    assert statistics.max_r_hat(1e9, 4, d) == 1.01  # what is that small matters to nobody
 
 
 def test_many_short_chains_are_compared_in_groups(rng):
     """64 chains of 40 draws that mix differ by chance, groups of them do not."""
     good = autoregressions(0.5, rng, 66, 40, 50)
     found = mixing.mixing(good, good.mean(axis=(0, 1)))
-    assert np.all(found.r_hat <= weighted.max_r_hat(found.ess_alone, 66, 50))
+    assert np.all(found.r_hat <= statistics.max_r_hat(found.ess_alone, 66, 50))
     first, second = good[:64, :20], good[:64, 20:]
     halves = [part.reshape(4, 16 * 20, 50) for part in (first, second)]
     one = mixing.r_hat(np.concatenate(halves, axis=1))
     np.testing.assert_allclose(mixing.r_hat(good[:64]), one, rtol=1e-12)
-    assert weighted.max_r_hat(400, 64) == weighted.max_r_hat(400, 4)
+    assert statistics.max_r_hat(400, 64) == statistics.max_r_hat(400, 4)
     apart = good + np.where(np.arange(66) < 32, 0.5, 0.0)[:, None, None]
     found = mixing.mixing(apart, apart.mean(axis=(0, 1)))
-    assert np.all(found.r_hat > weighted.max_r_hat(found.ess_alone, 66, 50))
+    assert np.all(found.r_hat > statistics.max_r_hat(found.ess_alone, 66, 50))
 
 
 def said_of(values):
-    found = weighted.Estimates(values, np.full(values.shape[:2], 1 / values[..., 0].size))
+    found = statistics.Estimates(values, np.full(values.shape[:2], 1 / values[..., 0].size))
     names = tuple(f"x{i}" for i in range(values.shape[-1]))
     return unmixed(
         Evidence(names, found.mean, found.sd, **found.mixing._asdict(), num_chains=len(values))

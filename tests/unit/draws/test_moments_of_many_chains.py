@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from sgld.draws.moments import Moments
-from sgld.draws.weighted import max_r_hat
+from sgld.results.statistics import Moments, max_r_hat
 
 
 def moments(x):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.draws.verdict import Verdict
+from sgld.results.verdict import Verdict
 
 Pair = namedtuple("Pair", "late early")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.draws import weighted
+from sgld.results import statistics
 
 CHAINS, DRAWS = 4, 4000
 
@@ -23,26 +23,26 @@ def test_the_ess_of_an_autoregression(rng, rho):
     """n (1 - rho) / (1 + rho), and of its square the same with rho^2."""
     x, n = autoregressive(rho, rng), CHAINS * DRAWS
     weights = np.full((CHAINS, DRAWS), 1 / n)
-    assert weighted.ess(x, weights)[0] == pytest.approx(n * (1 - rho) / (1 + rho), rel=0.2)
+    assert statistics.ess(x, weights)[0] == pytest.approx(n * (1 - rho) / (1 + rho), rel=0.2)
     square = n * (1 - rho**2) / (1 + rho**2)
-    assert weighted.ess(x**2, weights)[0] == pytest.approx(square, rel=0.2)
+    assert statistics.ess(x**2, weights)[0] == pytest.approx(square, rel=0.2)
     mcse = np.sqrt((1 + rho) / (1 - rho) / n)
-    assert weighted.mcse_mean(x, weights)[0] == pytest.approx(mcse, rel=0.15)
+    assert statistics.mcse_mean(x, weights)[0] == pytest.approx(mcse, rel=0.15)
 
 
 def test_r_hat_is_of_chains_and_not_of_draws(rng):
     x = autoregressive(0.0, rng, draws=1000)
-    assert weighted.r_hat(x)[0] == pytest.approx(1.0, abs=0.01)
+    assert statistics.r_hat(x)[0] == pytest.approx(1.0, abs=0.01)
     apart = x + np.arange(CHAINS)[:, None, None]
     # between chains the variance is that of 0, 1, 2, 3
-    assert weighted.r_hat(apart)[0] == pytest.approx(np.sqrt(1 + 5 / 3), rel=0.1)
+    assert statistics.r_hat(apart)[0] == pytest.approx(np.sqrt(1 + 5 / 3), rel=0.1)
 
 
 def test_a_quantile_of_nearly_equal_weights_is_that_of_equal_ones(rng):
     x = rng.standard_normal((2, 6, 3))
     nearly = 1 + 1e-9 * rng.random((2, 6))
     for q in np.linspace(0, 1, 23):
-        found = weighted.quantile(x, nearly, q)
+        found = statistics.quantile(x, nearly, q)
         np.testing.assert_allclose(found, np.quantile(x.reshape(12, 3), q, axis=0), atol=1e-7)
 
 
@@ -85,7 +85,7 @@ def test_independent_draws_have_the_textbooks_standard_errors(law, kurtosis):
     chains, draws = 16, 500
     values = getattr(np.random.default_rng(0), law)((chains, draws, 2))
     n = chains * draws
-    found = weighted.Estimates(values, np.full((chains, draws), 1 / n))
+    found = statistics.Estimates(values, np.full((chains, draws), 1 / n))
     np.testing.assert_allclose(1 / np.sqrt(found.ess), 1 / np.sqrt(n), rtol=0.15)
     np.testing.assert_allclose(found.sd_se, np.sqrt((kurtosis - 1) / (4 * n)), rtol=0.15)
     np.testing.assert_allclose(found.sd, values.std((0, 1), ddof=1), rtol=1e-12)
@@ -95,14 +95,17 @@ def test_moments_are_the_same_in_blocks_of_parameters(monkeypatch):
     """Of weighted draws; the blocks do not divide the parameters evenly."""
     rng = np.random.default_rng(1)
     values, weights = rng.standard_normal((2, 50, 7)).astype(np.float32), rng.random((2, 50))
-    monkeypatch.setattr("sgld.draws.mixing.BLOCK", 3 * weights.size)
-    found, centred = weighted.Estimates(values, weights), values - weighted.mean(values, weights)
-    fourth = weighted.mean(centred**4, weights) / weighted.mean(centred**2, weights) ** 2
-    np.testing.assert_allclose(found.sd, np.sqrt(weighted.var(values, weights)), rtol=1e-12)
+    monkeypatch.setattr("sgld.results.mixing.BLOCK", 3 * weights.size)
+    found, centred = (
+        statistics.Estimates(values, weights),
+        values - statistics.mean(values, weights),
+    )
+    fourth = statistics.mean(centred**4, weights) / statistics.mean(centred**2, weights) ** 2
+    np.testing.assert_allclose(found.sd, np.sqrt(statistics.var(values, weights)), rtol=1e-12)
     np.testing.assert_allclose(found.kurtosis, fourth, rtol=1e-12)
 
 
 def test_systematic_resampling_takes_each_draw_as_often_as_it_weighs():
-    assert weighted.systematic(np.array([0.0, 3.0, 0.0, 1.0]), 4).tolist() == [1, 1, 1, 3]
-    assert weighted.systematic(np.ones(1000), 1000).tolist() == list(range(1000))
-    assert weighted.systematic(np.ones(1000), 100).size == 100
+    assert statistics.systematic(np.array([0.0, 3.0, 0.0, 1.0]), 4).tolist() == [1, 1, 1, 3]
+    assert statistics.systematic(np.ones(1000), 1000).tolist() == list(range(1000))
+    assert statistics.systematic(np.ones(1000), 100).size == 100

@@ -16,13 +16,13 @@ from sgld.data.convert import renumbered_drop
 from sgld.data.mapped import Workers
 from sgld.data.memory import shuffled
 from sgld.data.table_source import TableSource
-from sgld.draws.run_directory import RunDirectory
 from sgld.errors import DataError, RunError, UsageError
 from sgld.models import blockwise, doors, streamed
 from sgld.models.fit import model_of_run, resume
 from sgld.models.formula import FormulaModel
 from sgld.models.streamed import Streamed
 from sgld.models.update import update
+from sgld.results.run_directory import RunDirectory
 
 N = 3000
 NOTHING = {"weights": None, "trials": None, "missing": "drop"}

@@ -13,13 +13,13 @@ import sgld
 from sgld.approximation.laplace import Laplace
 from sgld.cli.scale import _beside
 from sgld.data.table_source import TableSource, as_grown
-from sgld.draws.plan_file import plan_of
-from sgld.draws.run_directory import RunDirectory
 from sgld.errors import DataError, RunError, UsageError
 from sgld.gaussian import known
 from sgld.model.prepare import prepare
 from sgld.models.fit import predict
 from sgld.models.update import _of_matter, update
+from sgld.results.codec import plan_of
+from sgld.results.run_directory import RunDirectory
 
 N, MORE = 4000, 400
 FORMULA = "y ~ x + z"

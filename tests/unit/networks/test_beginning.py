@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.draws.plan import Plan
-from sgld.draws.setup import Setup
 from sgld.model.problem import Problem
+from sgld.results.plan import Plan, Setup
 from sgld.run import outcome
 from sgld.run.judge_predictions import without_beginning
 from sgld.run.sink import Raw

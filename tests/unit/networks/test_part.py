@@ -9,10 +9,10 @@ import pytest
 
 import sgld
 from sgld.core.pytrees import leaf_names
-from sgld.draws.run_directory import RunDirectory
 from sgld.errors import RunError, UsageError
 from sgld.model.modules import seal
 from sgld.networks import as_module, normal_prior, part, restore
+from sgld.results.run_directory import RunDirectory
 from sgld.run.record import check_unchanged
 
 eqx = pytest.importorskip("equinox")

@@ -80,7 +80,7 @@ def test_whole_numbers_are_given_as_whole_numbers(level):
 
 
 def test_another_set_of_rows_is_no_way_to_go_on(tmp_path, monkeypatch):
-    from sgld.draws.run_directory import RunDirectory
+    from sgld.results.run_directory import RunDirectory
 
     class Stopped(Exception):
         pass

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.draws.origin import Origin
-from sgld.draws.run_directory import RunDirectory
-from sgld.draws.storage import table_of, verify
-from sgld.draws.verdict import MODES, TAILS, Verdict
 from sgld.errors import RunError, UsageError
 from sgld.referee.halving import Halving
+from sgld.results.plan import Origin
+from sgld.results.run_directory import RunDirectory
+from sgld.results.storage import table_of, verify
+from sgld.results.verdict import MODES, TAILS, Verdict
 
 NAMES = ("a", "b")
 TRUE = Verdict("trusted", ("NUTS is exact and its chains have mixed.",))
@@ -207,7 +207,7 @@ def test_new_draws_in_the_directory_drop_it(stored, tmp_path):
     with pytest.raises(RunError, match="belongs to another run"):
         sgld.load(other)
     directory = RunDirectory(stored)
-    sgld.draws.storage.write_result(directory, of(normal(7), DOUBT))
+    sgld.results.storage.write_result(directory, of(normal(7), DOUBT))
     assert not (stored / "confirmation.json").exists()
     (stored / "confirmation.json").write_bytes(kept)  # as if it had been left behind
     assert sgld.load(stored).verdict.word == "unknown"

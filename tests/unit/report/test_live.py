@@ -11,11 +11,11 @@ import pytest
 
 import sgld
 from sgld.cli.watch import Shown, _rest
-from sgld.draws import weighted
-from sgld.draws.run_directory import RunDirectory
 from sgld.report.live import SHOWN, Live
 from sgld.report.live_page import as_lines, as_page
 from sgld.report.live_read import NUMBERS, PARAMETERS, Reader, _Look, read_live
+from sgld.results import statistics
+from sgld.results.run_directory import RunDirectory
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((200, 3)).astype(np.float32)
@@ -55,8 +55,8 @@ def test_the_limit_of_r_hat_is_that_of_the_verdict():
     draws = RNG.standard_normal((4, 500, 3))
     assert of(draws).agreement.mixed and "mixed so far" in of(draws).word()
     draws[0, :, 1] += 1.0
-    found, live = weighted.Estimates(draws, np.ones((4, 500))).mixing, of(draws)
-    assert live.agreement.limit == weighted.max_r_hat(found.ess_alone, 4, 3)[1] < 1.03
+    found, live = statistics.Estimates(draws, np.ones((4, 500))).mixing, of(draws)
+    assert live.agreement.limit == statistics.max_r_hat(found.ess_alone, 4, 3)[1] < 1.03
     assert live.agreement.r_hat == found.r_hat[1] > 1.05 and not live.agreement.mixed
     assert "not mixed yet: R-hat 1." in live.word()
 

@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the report extra is not installed")
 
-from sgld.draws.modes import Modes
 from sgld.report import modes
+from sgld.results.verdict import Modes
 
 RNG = np.random.default_rng(0)
 COVARIANCE = 1e-4 * np.array([[1.0, -1.0], [-1.0, 1.0]])

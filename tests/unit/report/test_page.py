@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.draws import weighted
-from sgld.draws.draws import Draws
-from sgld.draws.run_directory import RunDirectory
-from sgld.draws.storage import write_result
-from sgld.draws.verdict import Verdict
 from sgld.errors import RunError
 from sgld.models.formula import FormulaModel
 from sgld.report import check, replicated, text
 from sgld.report.page import write_report
+from sgld.results import statistics
+from sgld.results.draws import Draws
+from sgld.results.run_directory import RunDirectory
+from sgld.results.storage import write_result
+from sgld.results.verdict import Verdict
 
 pytest.importorskip("matplotlib", reason="the report extra is not installed")
 
@@ -201,8 +201,8 @@ def test_the_limit_of_r_hat_is_the_verdicts(rng):
     rows = text.table(draws.summary().parameters, draws).split("<tr>")
     at_most = re.findall(r'title="limit: at most ([0-9.]+)"', rows[2])
     assert "x[0]" in rows[2] and "x[1]" in rows[3] and "limit: at most" not in rows[3]
-    alone = weighted.Estimates(values, draws.weights).mixing.ess_alone[0]
-    assert float(at_most[0]) == pytest.approx(float(weighted.max_r_hat(alone, 4, 2)), abs=1e-3)
+    alone = statistics.Estimates(values, draws.weights).mixing.ess_alone[0]
+    assert float(at_most[0]) == pytest.approx(float(statistics.max_r_hat(alone, 4, 2)), abs=1e-3)
 
 
 def test_draws_saved_by_hand_have_a_page(tmp_path):

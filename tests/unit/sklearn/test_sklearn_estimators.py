@@ -20,9 +20,9 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 
 import sgld
 from sgld import SGLDClassifier, SGLDRegressor
-from sgld.draws.verdict import Verdict
 from sgld.errors import DataError, UsageError
 from sgld.model import sums
+from sgld.results.verdict import Verdict
 from sgld.run.chunk import run_chunk
 from sgld.sklearn import draws_of
 from sgld.tune.misfit import misfit_notes
@@ -207,8 +207,7 @@ def test_the_penalty_is_that_of_its_name():
 
 def test_draws_are_kept_without_their_plan():
     """Plans hold functions and tables of rows; their words stay, but those that weights belie."""
-    from sgld.draws.plan import Plan
-    from sgld.draws.setup import Setup
+    from sgld.results.plan import Plan, Setup
     from sgld.sklearn.base import _alone
     from sgld.sklearn.model import Rows
 

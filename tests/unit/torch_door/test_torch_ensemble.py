@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sgld.draws.verdict import Verdict
 from sgld.errors import UsageError
+from sgld.results.verdict import Verdict
 
 torch = pytest.importorskip("torch")
 

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from torch_parts import linear, squares  # noqa: E402
 
 import sgld.torch as st  # noqa: E402
-from sgld.draws.run_directory import RunDirectory  # noqa: E402
+from sgld.results.run_directory import RunDirectory  # noqa: E402
 from sgld.torch import chains as moving  # noqa: E402
 from sgld.torch.run_files import Files  # noqa: E402
 
@@ -108,7 +108,7 @@ def test_lengths_left_open_end_where_they_would_have(tmp_path, monkeypatch, quic
 
 def killed_in(call, monkeypatch, at):
     """Of what is renamed and removed in the call, the `at`-th is not any more; whether it came to that."""
-    import sgld.draws.run_directory as directory
+    import sgld.results.run_directory as directory
     from sgld.core import files
 
     left = [at]

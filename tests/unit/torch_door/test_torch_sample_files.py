@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.draws.storage import verify
 from sgld.errors import RunError, UsageError
+from sgld.results.storage import verify
 
 torch = pytest.importorskip("torch")
 

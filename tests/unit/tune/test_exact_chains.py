@@ -13,9 +13,6 @@ from sgld.approximation.laplace import Laplace
 from sgld.approximation.modes import KnownModes
 from sgld.core.pytrees import Layout
 from sgld.diagnose.exact import Trajectories
-from sgld.draws.plan import Plan
-from sgld.draws.setup import Setup
-from sgld.draws.verdict import Verdict
 from sgld.errors import UsageError
 from sgld.gaussian import known as known_module
 from sgld.gaussian.beyond import Beyond
@@ -24,6 +21,8 @@ from sgld.metropolis.ensemble import CHAINS, LONGEST, _leapfrogs, warmed_up
 from sgld.model.cost import Price
 from sgld.model.prepare import prepare
 from sgld.model.problem import Problem, Request, Target
+from sgld.results.plan import Plan, Setup
+from sgld.results.verdict import Verdict
 from sgld.run import loop
 from sgld.run.again import another
 from sgld.run.extend import draws_to_go_on_to

@@ -11,10 +11,10 @@ from scipy.stats import norm
 import sgld
 from sgld.diagnose import assess, several
 from sgld.diagnose.exact import Trajectories
-from sgld.draws.modes import Modes
-from sgld.draws.strata import Strata, strata_of
 from sgld.metropolis.bridge import bridge, integral
 from sgld.model.prepare import prepare
+from sgld.results.statistics import Strata, strata_of
+from sgld.results.verdict import Modes
 from sgld.samplers.confined_hmc import ConfinedHMC, Regions, State
 from sgld.samplers.gradients.full import Estimate
 from sgld.samplers.hmc import HMC

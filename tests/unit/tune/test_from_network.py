@@ -16,14 +16,13 @@ import pytest
 import sgld
 from sgld.approximation.mode import optimise
 from sgld.core.progress import deadline
-from sgld.draws.plan import Plan
-from sgld.draws.setup import Setup
 from sgld.model.prepare import prepare
 from sgld.model.problem import Problem, Request
 from sgld.probe.directions import stiffest
 from sgld.probe.layers import Layers
 from sgld.probe.predictions import predictions_of
 from sgld.probe.probe import Probe
+from sgld.results.plan import Plan, Setup
 from sgld.run import extend, loop
 from sgld.tune import from_network as path
 from sgld.tune import network_lengths as lengths

@@ -56,7 +56,7 @@ def test_all_chains_together_make_the_draws_that_a_tolerance_needs():
     # the sd's Monte Carlo error is half of the tolerance at most
     for draws in (one, two):
         x = draws.position.reshape(draws.num_chains, -1, 2)
-        ess = min(sgld.draws.weighted.ess(x**2, draws.weights))
+        ess = min(sgld.results.statistics.ess(x**2, draws.weights))
         assert np.sqrt(1 / (2 * ess)) < 0.02 / 2
 
 

@@ -13,10 +13,9 @@ from sgld.approximation.low_rank import departure
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.data.source import ORDERS
-from sgld.draws.plan import Plan
-from sgld.draws.setup import Setup
 from sgld.errors import UsageError
 from sgld.model.problem import Problem, Target
+from sgld.results.plan import Plan, Setup
 from sgld.samplers.gradients.full import Full
 from sgld.samplers.hmc import HMC
 from sgld.tune.plan import _of_matter

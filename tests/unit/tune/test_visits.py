@@ -11,11 +11,11 @@ from sgld.approximation.known import Doubt, Known
 from sgld.approximation.laplace import Laplace
 from sgld.approximation.mode import gaussian_at_mode
 from sgld.diagnose.doubted import standing
-from sgld.draws.weighted import Estimates
 from sgld.gaussian import beyond
 from sgld.gaussian.known import find_out
 from sgld.metropolis.ensemble import Ensemble
 from sgld.model.prepare import prepare
+from sgld.results.statistics import Estimates
 from sgld.run.extend import draws_for_tails
 from sgld.tune import from_chains
 

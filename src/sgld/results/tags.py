@@ -39,10 +39,10 @@ CLASSES = {
     "LowRank": "sgld.samplers.preconditioners.fixed:LowRank",
     "LowRankLaplace": "sgld.approximation.low_rank:LowRankLaplace",
     "Minibatch": "sgld.samplers.gradients.full:Minibatch",
-    "Plan": "sgld.draws.plan:Plan",
+    "Plan": "sgld.results.plan:Plan",
     "Polynomial": "sgld.samplers.schedules:Polynomial",
     "Power": "sgld.samplers.schedules:Power",
-    "Predicted": "sgld.draws.plan:Predicted",
+    "Predicted": "sgld.results.plan:Predicted",
     "Ray": "sgld.approximation.rays:Ray",
     "Regions": "sgld.samplers.confined_hmc:Regions",
     "ReplicaExchange": "sgld.samplers.replica_exchange:ReplicaExchange",
@@ -51,7 +51,7 @@ CLASSES = {
     "SAGA": "sgld.samplers.gradients.saga:SAGA",
     "Scalar": "sgld.samplers.preconditioners.fixed:Scalar",
     "Scaled": "sgld.samplers.schedules:Scaled",
-    "Setup": "sgld.draws.setup:Setup",
+    "Setup": "sgld.results.plan:Setup",
     "SGHMC": "sgld.samplers.sghmc:SGHMC",
     "SGLD": "sgld.samplers.sgld:SGLD",
     "SGNHT": "sgld.samplers.sgnht:SGNHT",
@@ -102,7 +102,7 @@ def class_of(written: str) -> Any:
     """Return the class that a file names, by its tag or by its path of older versions; None for any other name.
 
     Example:
-      >>> from sgld.draws.tags import class_of
+      >>> from sgld.results.tags import class_of
       >>> class_of("BAOA") is class_of("sgld.sampler.baoa.BAOA")
       True
       >>> class_of("subprocess.Popen") is None
@@ -120,7 +120,7 @@ def tag_of(kind: type) -> str | None:
 
     Example:
       >>> import sgld
-      >>> from sgld.draws.tags import tag_of
+      >>> from sgld.results.tags import tag_of
       >>> tag_of(sgld.BAOA), tag_of(dict)
       ('BAOA', None)
     """
@@ -134,7 +134,7 @@ def stable_name(kind: type) -> str:
 
     Example:
       >>> import sgld
-      >>> from sgld.draws.tags import stable_name
+      >>> from sgld.results.tags import stable_name
       >>> stable_name(sgld.BAOA)
       'sgld:BAOA'
     """
@@ -146,7 +146,7 @@ def former_name(kind: type) -> str:
 
     Example:
       >>> import sgld
-      >>> from sgld.draws.tags import former_name
+      >>> from sgld.results.tags import former_name
       >>> former_name(sgld.BAOA)
       'sgld.sampler.baoa.BAOA'
     """

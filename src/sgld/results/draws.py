@@ -15,9 +15,9 @@ from ..core.pytrees import Layout
 from ..core.validation import fraction
 from ..errors import RunError, UsageError, did_you_mean
 from ..model.problem import Problem
-from . import weighted
-from .origin import Origin
-from .prediction import Prediction, predict
+from . import statistics
+from .plan import Origin
+from .statistics import Prediction, predict
 from .verdict import NOT_JUDGED, Verdict
 
 if TYPE_CHECKING:
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
     from ..typing import PlotKind
-    from .modes import Modes
-    from .moments import Moments
-    from .phase import Phase
     from .plan import Plan
+    from .statistics import Moments
     from .summary import Summary
+    from .verdict import Modes, Phase
 
 __all__ = ["Draws", "Prediction"]
 
@@ -271,7 +270,7 @@ class Draws:
         if self.moments is not None and h is None:
             return self._flat(None)[1](self.moments.mean(self.healthy))
         values, restore = self.flat(h)
-        return restore(weighted.mean(values, self.weights))
+        return restore(statistics.mean(values, self.weights))
 
     def var(self, h: Callable[[PyTree], PyTree] | None = None) -> PyTree:
         """Weighted variance of h(position), over 1 - sum of the squared weights (n - 1 of n equal ones).
@@ -292,7 +291,7 @@ class Draws:
         if self.moments is not None and h is None:
             return self._flat(None)[1](self.moments.var(self.healthy))
         values, restore = self.flat(h)
-        return restore(weighted.var(values, self.weights))
+        return restore(statistics.var(values, self.weights))
 
     def sd(self, h: Callable[[PyTree], PyTree] | None = None) -> PyTree:
         """Weighted standard deviation of h(position): the root of `var`.
@@ -329,7 +328,7 @@ class Draws:
             restore = self._flat(None)[1]
             return restore(self.moments.histogram.quantile(q, self.healthy))
         values, restore = self.flat(h)
-        return restore(weighted.quantile(values, self.weights, q))
+        return restore(statistics.quantile(values, self.weights, q))
 
     def interval(
         self, prob: float = 0.9, h: Callable[[PyTree], PyTree] | None = None
@@ -385,7 +384,7 @@ class Draws:
 
         None where gradients are exact, and for draws that no sampler of this library made.
         """
-        from .phase import Phase
+        from .verdict import Phase
 
         stored = self.info.get("phase")
         return None if stored is None else Phase.from_dict(stored)
@@ -393,7 +392,7 @@ class Draws:
     @property
     def modes(self) -> Modes | None:
         """All modes that the run found, with their masses; None where it found one."""
-        from .modes import Modes
+        from .verdict import Modes
 
         stored = self.info.get("modes")
         return None if stored is None else Modes.from_dict(stored)
@@ -558,7 +557,7 @@ class Draws:
         Example:
           >>> import numpy as np, sgld
           >>> draws = sgld.Draws.of({"a": np.zeros((4, 100))})
-          >>> from sgld.draws.verdict import Verdict
+          >>> from sgld.results.verdict import Verdict
           >>> draws.with_verdict(Verdict("trusted", ("they are exact.",)))
           Draws(4 chains x 100 draws of 1 parameters, trusted)
         """

@@ -32,6 +32,19 @@ does what stands beside it:
                                          beginning
     next.json, no run.json               the run that was replaced is on its way out: the next one begins anew
     + next.json, of the same id          any of the above; next.json is removed at leisure
+
+What a run directory keeps of a run that was stopped, and how to go on, in a sentence.
+
+    with saying_what_is_kept(directory):
+        ...  # Ctrl-C in here says it: in the traceback's last line, and at the command line
+
+A sentence speaks Python; `remedies.at_the_shell` says it in the words of the command line.
+
+Remedies in the language of the door they are read at.
+
+All sentences of this package, errors too, speak Python, which is what `sgld.load` and summary.json hand on. At the
+command line, and in the report of a run that was begun there, the same sentence names commands and options as they
+are spelled there, and leaves out what has none. What is somebody's own, in quotation marks, stays as it is.
 """
 
 from __future__ import annotations
@@ -40,7 +53,8 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +71,10 @@ from ..core.files import (
     write_arrays,
     write_json,
 )
-from ..errors import RunError, UsageError
+from ..errors import RunError, SGLDError, UsageError
 
-__all__ = ["FORMAT", "RunDirectory"]
+__all__ = ["FORMAT", "RunDirectory", "at_the_shell", "kept", "saying_what_is_kept"]
+
 
 FORMAT = 3  # of a run directory; 1 had no setup.npz, 2 kept its draws in zarr
 NAMES = (
@@ -448,3 +463,130 @@ class RunDirectory:
         except RunError as error:
             raise RunError(f"{error} You may {self._again}.") from error
         return None if found is None or found[0].get("attempt") != self.attempt else found
+
+
+# -- kept ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def saying_what_is_kept(directory: RunDirectory | None, argument: str = "path") -> Iterator[None]:
+    """KeyboardInterrupt from inside with a note: what of the run is kept. `argument` names the directory's."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if directory is None:
+            note = f"nothing is kept of a run without a directory; one with {argument}= can go on."
+        else:
+            note = kept(directory)
+        error.add_note(note)
+        raise
+
+
+def kept(directory: RunDirectory) -> str:
+    """The sentence on what there is of a run that is not at work."""
+    try:
+        return _kept(directory)
+    except (
+        SGLDError,
+        OSError,
+        LookupError,
+    ) as error:  # damaged: how to go on is said when it is tried
+        return f"what is kept of the run in {directory.path} cannot be told: {error}"
+
+
+def _kept(directory: RunDirectory) -> str:
+    path = directory.path
+    if not exists(path / "run.json") and not exists(path / "next.json"):
+        return "nothing was kept yet; begin it again."
+    if directory.next():
+        return (
+            "of the new run nothing is sampled yet, and the one that it is to replace stands; begin it again: "
+            f"{directory.call()}"
+        )
+    if directory.finished():
+        return f"the run in {path} is finished, and all of it is kept; {directory.remedy()}"
+    found = directory.read_checkpoint()
+    if found is None:
+        planned = exists(path / "setup.npz")
+        what = "the plan is kept, and no draw yet" if planned else "nothing is sampled yet"
+        return f"{what}; {directory.remedy()}"
+    count = _draws(*found)
+    what = (
+        f"{count:,} draws of a chain are kept" if count else "the chains are kept, with no draw yet"
+    )
+    return f"{what}; {directory.remedy()}"
+
+
+def _draws(head: dict[str, Any], arrays: dict[str, Any]) -> int:
+    """Of each chain, that a checkpoint counts on (run/sink.py, torch/run_files.py)."""
+    if "kernel" not in head:
+        return len(arrays.get("predicted", ()))
+    chunks = head["chunks"]
+    return int(chunks[-1][1] if chunks else 0) + len(arrays.get("pending_step_size", ()))
+
+
+# -- remedies ------------------------------------------------------------------------------
+
+
+# arguments that are options of the same name
+OPTIONS = "|".join((
+    "tolerance", "temperature", "prior", "family", "weights", "trials", "missing", "table", "database", "sep",
+    "decimal", "sampler", "seed", "method", "kind", "prob", "drop", "out", "batch_size", "step_size",
+    "max_steps", "max_seconds", "checkpoint_every", "num_draws", "num_chains",
+))  # fmt: skip
+QUOTED = "'\\[\"`/"  # before a name that is somebody's own: a column, a path
+SPELLED = tuple(
+    (re.compile(pattern), text)
+    for pattern, text in (
+        (r", or use sgld\.ReplicaExchange\(\)", ""),
+        (r"sgld\.resume\((['\"])([^'\"]*)\1\)", r"sgld resume \2"),
+        (r"read it: sgld\.load\((['\"])([^'\"]*)\1\)", r"read it: sgld summary \2"),
+        (r"made by sgld\.fit\b", "made by `sgld fit`"),
+        (r"run of sgld\.fit\b", "run of `sgld fit`"),
+        (r"\boverwrite it with overwrite=True", "overwrite it (--overwrite)"),
+        (rf"(?<![-\w{QUOTED}])({OPTIONS})=' '", r"--\1 space"),
+        (rf"(?<![-\w{QUOTED}])({OPTIONS})='(\w+)'", r"--\1 \2"),
+        (rf"(?<![-\w{QUOTED}])({OPTIONS})=(?=[\s:;.,)]|$)", r"--\1"),
+        (rf"(?<![-\w{QUOTED}])({OPTIONS})(=| = (?=[\d.]))", r"--\1 "),
+        (rf"^({OPTIONS})(?= must | is of | is what | and ({OPTIONS}) are )", r"--\1"),
+        (r"(?<=^--sep and )(decimal)(?= are )", r"--\1"),
+        (r"sgld\.sandwich", "sgld summary {run} --sandwich"),
+        (r"named by sgld\.loo\b", "named by sgld.loo, in Python"),
+        (r"sgld\.step_halving", "sgld halve {run}"),
+        (r"sgld\.reference", "sgld reference {run}"),
+        (
+            r"gradient=ControlVariates\(\), or leave step_size to the library",
+            "or leave --step-size out",
+        ),
+        (r"use a longer burn_in, and more steps", "use more steps"),
+        (r"use a longer burn_in or more draws", "use more --draws"),
+        (r"num_draws or thin", "--draws"),
+        (r"use more draws", "use more --draws"),
+        (rf"(?<![-\w{QUOTED}])num_draws", "--draws"),
+        (rf"(?<![-\w{QUOTED}])num_chains", "--chains"),
+        (rf"(?<![-\w{QUOTED}])step_size", "--step-size"),
+        (rf"(?<![-\w{QUOTED}])batch_size", "--batch-size"),
+        (rf"(?<![-\w{QUOTED}])max_steps", "--max-steps"),
+        (rf"(?<![-\w{QUOTED}])max_seconds", "--max-seconds"),
+        (r"use a smaller tolerance", "use a smaller --tolerance"),
+        (r"--num_(draws|chains)", r"--\1"),
+        (r"--(batch|step|max|checkpoint)_(size|steps|seconds|every)", r"--\1-\2"),
+    )
+)
+
+
+def at_the_shell(sentence: str, run: str | Path) -> str:
+    """The sentence for somebody at the command line, whose run lies at `run`.
+
+    Example:
+      >>> from sgld.results.run_directory import at_the_shell
+      >>> at_the_shell("confirm by sgld.step_halving, or with NUTS: sgld.reference.", "runs/visits")
+      'confirm by sgld halve runs/visits, or with NUTS: sgld reference runs/visits.'
+      >>> at_the_shell("use a smaller step_size or a larger batch_size.", "run")
+      'use a smaller --step-size or a larger --batch-size.'
+      >>> at_the_shell("runs/a is not finished; go on with it: sgld.resume('runs/a')", "RUN")
+      'runs/a is not finished; go on with it: sgld resume runs/a'
+    """
+    for pattern, text in SPELLED:
+        sentence = pattern.sub(text.replace("{run}", str(run).replace("\\", r"\\")), sentence)
+    return sentence

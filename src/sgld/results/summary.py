@@ -1,0 +1,444 @@
+"""The table of a run: one row per parameter, the verdict last.
+
+Two sets of draws of one posterior, side by side.
+
+The table of a network's layers: a few lines, however many weights there are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ..core.text import columns
+from ..errors import UsageError
+from . import statistics
+from .draws import Draws
+from .statistics import strata_of
+from .verdict import Modes, Word
+
+__all__ = [
+    "COLUMNS",
+    "HEADS",
+    "TOLD",
+    "VAST",
+    "Comparison",
+    "Summary",
+    "compare",
+    "errors_of",
+    "layer_rows",
+    "layer_table",
+    "left_out",
+    "predictions_lines",
+    "summarise",
+    "target_of",
+]
+
+
+# -- comparison ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Differences per parameter, in units of the reference's sd, with their Monte Carlo errors.
+
+    Attributes:
+      names: of the parameters.
+      mean_error: (mean - mean of the reference) / sd of the reference.
+      sd_ratio: sd / sd of the reference: above 1 is too wide.
+      mean_error_se, sd_ratio_se: Monte Carlo standard errors of the two, those of both sets of
+        draws together: a difference of less than 2 of them may be chance.
+    """
+
+    names: tuple[str, ...]
+    mean_error: Float[np.ndarray, " m"]
+    sd_ratio: Float[np.ndarray, " m"]
+    mean_error_se: Float[np.ndarray, " m"]
+    sd_ratio_se: Float[np.ndarray, " m"]
+
+    @property
+    def worst_mean(self) -> int | None:
+        """The parameter whose mean is furthest off; None where no draws move."""
+        return _largest(np.abs(self.mean_error))
+
+    @property
+    def worst_sd(self) -> int | None:
+        """The parameter whose sd ratio is furthest from 1; None where no draws move."""
+        return _largest(np.abs(np.log(self.sd_ratio)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """{name: {"mean_error", "sd_ratio", "mean_error_se", "sd_ratio_se"}}; NaN becomes None."""
+        return {
+            name: {column: _number(getattr(self, column)[i]) for column in COMPARISON_COLUMNS}
+            for i, name in enumerate(self.names)
+        }
+
+    def __str__(self) -> str:
+        head = ["", "mean error", "+-", "sd ratio", "+-"]
+        body = [
+            [name, *(f"{getattr(self, column)[i]:.3f}" for column in COMPARISON_COLUMNS)]
+            for i, name in enumerate(self.names)
+        ]
+        lines = columns([head, *body])
+        mean, sd = self.worst_mean, self.worst_sd
+        if mean is None or sd is None:
+            return "\n".join([*lines, "worst: unknown, the draws do not move."])
+        lines.append(
+            f"worst: mean of {self.names[mean]!r} {self.mean_error[mean]:+.3f} sd of the reference, "
+            f"sd of {self.names[sd]!r} x {self.sd_ratio[sd]:.3f}"
+        )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        from ..notebook.views import view
+
+        return view(self)
+
+
+COMPARISON_COLUMNS = ("mean_error", "mean_error_se", "sd_ratio", "sd_ratio_se")
+
+
+def compare(draws: Draws, reference: Draws) -> Comparison:
+    """How far `draws` are from `reference`: mean differences in sd, and sd ratios.
+
+    Args:
+      draws: of `sgld.sample`, say; its weights are used.
+      reference: of `sgld.reference`, or any draws of parameters with the same names.
+
+    Raises UsageError where the names differ; their order may.
+
+    Example:
+      >>> import numpy as np, sgld
+      >>> x = np.random.default_rng(0).normal(size=(4, 500))
+      >>> print(sgld.compare(sgld.Draws.of({"a": 1 + 2 * x}), sgld.Draws.of({"a": x})))
+         mean error     +-  sd ratio     +-
+      a       0.972  0.050     2.000  0.046
+      worst: mean of 'a' +0.972 sd of the reference, sd of 'a' x 2.000
+    """
+    for role, given in (("draws", draws), ("reference", reference)):
+        if not isinstance(given, Draws):
+            remedy = "; call .draws() on it" if hasattr(given, "draws") else ""
+            raise UsageError(f"{role} must be Draws. Got {type(given).__name__}{remedy}.")
+    for here, there, where in (
+        (draws.names, reference.names, "reference"),
+        (reference.names, draws.names, "draws"),
+    ):
+        absent = [name for name in here if name not in there]
+        if absent:
+            raise UsageError(
+                f"the parameters differ: {absent[0]!r} is not in {where}, which has "
+                f"{', '.join(there[:5])}{', ...' if len(there) > 5 else ''}."
+            )
+    order = [reference.names.index(name) for name in draws.names]
+    a = statistics.Estimates(draws.flat()[0], draws.weights)
+    b = statistics.Estimates(reference.flat()[0][..., order], reference.weights)
+    return Comparison(draws.names, *errors_of(a, b))
+
+
+def errors_of(a: statistics.Estimates, b: statistics.Estimates) -> tuple[np.ndarray, ...]:
+    """Of a against b, per parameter, not finite where b does not move.
+
+    Differences of means in sds of b, ratios of sds, and the standard errors of both.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = a.sd / b.sd
+        return (
+            (a.mean - b.mean) / b.sd, ratio, np.hypot(a.mean_se, b.mean_se) / b.sd,
+            ratio * np.hypot(a.sd_se, b.sd_se),
+        )  # fmt: skip
+
+
+def _largest(values: np.ndarray) -> int | None:
+    return None if np.isnan(values).all() else int(np.nanargmax(values))
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+# -- layers --------------------------------------------------------------------------------
+
+
+Layer = Mapping[str, Any]
+VAST = 1000.0  # a temperature that is told by its first digits
+HEADS = ("layer", "weights", "mean", "sd", "temperature")
+MOST_LINES = 15
+
+
+def layer_rows(layers: Sequence[Layer]) -> list[list[str]]:
+    """Cells of every layer, of groups of them where they are many, and of the rest together.
+
+    Groups have the names of their layers up to a last attribute or index.
+
+    Example:
+      >>> one = {"name": "net.weight", "weights": 4, "mean": 0.0, "sd": 1.0, "temperature": 1.0}
+      >>> layer_rows([one, {**one, "name": "net.bias", "temperature": None}])
+      [['net.weight', '4', '0', '1', '1.000'], ['net.bias', '4', '0', '1', '-']]
+    """
+    shown = list(layers)
+    while len(shown) > MOST_LINES:
+        grouped = _grouped(shown)
+        if len(grouped) == len(shown):
+            break
+        shown = grouped
+    if len(shown) > MOST_LINES:
+        rest = shown[MOST_LINES - 1 :]
+        shown = [*shown[: MOST_LINES - 1], _together(f"{len(rest)} more", rest)]
+    return [
+        [
+            str(layer["name"]), f"{layer['weights']:,}", _layer_text(layer["mean"], ".4g"),
+            _layer_text(layer["sd"], ".4g"), _warmth(layer["temperature"]),
+        ] for layer in shown
+    ]  # fmt: skip
+
+
+def layer_table(layers: Sequence[Layer]) -> list[str]:
+    """Lines of text."""
+    return columns([list(HEADS), *layer_rows(layers)])
+
+
+def predictions_lines(found: Mapping[str, Any]) -> list[str]:
+    """How well the predictions at probe rows have mixed, in a line, and the stiffest directions in another.
+
+    Example:
+      >>> found = {"kind": "means", "rows": 64, "r_hat": 1.01, "max_r_hat": 1.02, "ess": 240.0,
+      ...     "variation": None, "temperatures": {"the stiffest directions": [1.02, 0.01]}}
+      >>> predictions_lines(found)
+      ['predictions (means) at 64 rows: R-hat 1.010 (95%), 1.020 (all), ESS 240',
+       'temperature of the stiffest directions: 1.020 +- 0.010']
+    """
+    text = (
+        f"predictions ({found['kind']}) at {found['rows']} rows: R-hat {_layer_text(found['r_hat'], '.3f')} (95%), "
+        f"{_layer_text(found['max_r_hat'], '.3f')} (all), ESS {_layer_text(found['ess'], '.0f')}"
+    )
+    if found.get("variation") is not None:
+        text += f", total variation between halves of the chains {found['variation']:.4f}"
+    stiff = list(found["temperatures"].items())[-1:]
+    return [
+        text,
+        *(f"temperature of {name}: {_warmth(t)} +- {_warmth(se)}" for name, (t, se) in stiff),
+    ]
+
+
+def _grouped(layers: Sequence[Layer]) -> list[Layer]:
+    groups: dict[str, list[Layer]] = {}
+    for layer in layers:
+        stem = re.sub(r"(\.[^.\[\]]+|\[\d+\])$", "", str(layer["name"]))
+        groups.setdefault(stem, []).append(layer)
+    return [_together(name, parts) for name, parts in groups.items()]
+
+
+def _together(name: str, parts: Sequence[Layer]) -> Layer:
+    """Several layers as one: means by their weights, the temperature of the warmest."""
+    size = np.array([part["weights"] for part in parts], float)
+    known = [part["temperature"] for part in parts if part["temperature"] is not None]
+    return {
+        "name": name,
+        "weights": int(size.sum()),
+        "mean": float(np.average([part["mean"] for part in parts], weights=size)),
+        "sd": float(np.sqrt(np.average([part["sd"] ** 2 for part in parts], weights=size))),
+        "temperature": max(known) if known else None,
+    }
+
+
+def _warmth(value: float | None) -> str:
+    return _layer_text(value, ".3f" if value is None or value < VAST else ".3g")
+
+
+def _layer_text(value: float | None, form: str) -> str:
+    return "-" if value is None or not np.isfinite(value) else format(value, form)
+
+
+# -- summary -------------------------------------------------------------------------------
+
+
+COLUMNS = (
+    "mean", "sd", "q05", "q50", "q95", "mcse_mean", "ess_bulk", "ess_tail", "r_hat",
+    "sd_ratio", "sd_ratio_se", "r2", "mean_corrected", "sd_corrected",
+)  # fmt: skip
+TOLD = ("phase", "target", "notes")  # facts that are said and not stored in summary.json
+MOST_OF_LAYERS = 1000  # parameters that have rows of their own where layers are looked at
+SHOWN = ("mean", "sd", "q05", "q50", "q95", "ess_bulk", "r_hat", "sd_ratio")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`parameters[name][column]` for every column of COLUMNS, and the run's own facts."""
+
+    parameters: dict[str, dict[str, float | None]]
+    verdict: Word
+    reasons: tuple[str, ...]
+    facts: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `summary.json` holds."""
+        return {
+            "verdict": self.verdict,
+            "reasons": list(self.reasons),
+            **{name: value for name, value in self.facts.items() if name not in TOLD},
+            "parameters": self.parameters,
+        }
+
+    def __str__(self) -> str:
+        lines = self._layers() if self.facts.get("layers") else self._table()
+        facts = self.facts
+        lines.append(
+            f"{facts['num_chains']} chains x {facts['num_draws']} draws, {facts['num_steps']} steps"
+            + (f" over {facts['num_data']} rows" if facts["num_data"] else "")
+            + (f" ({left_out(facts['num_dropped'])})" if facts.get("num_dropped") else "")
+            + (f", {facts['seconds']:.1f} s" if facts["seconds"] is not None else "")
+        )
+        if facts.get("modes"):
+            lines += Modes.from_dict(facts["modes"]).lines()
+        lines += [f"{name}: {facts[name]}" for name in ("target", "phase") if facts.get(name)]
+        lines += [f"note: {note}" for note in facts.get("notes", ())]
+        lines += [f"verdict: {self.verdict}", *(f"  {reason}" for reason in self.reasons)]
+        return "\n".join(lines)
+
+    def _table(self) -> list[str]:
+        shown = list(SHOWN)
+        if any(row["sd_corrected"] is not None for row in self.parameters.values()):
+            shown += ["mean_corrected", "sd_corrected"]
+        body = [
+            [name, *(_text(column, row[column]) for column in shown)]
+            for name, row in self.parameters.items()
+        ]
+        return columns([["", *shown], *body])
+
+    def _layers(self) -> list[str]:
+        """The layers, and how well predictions have mixed."""
+        return [*layer_table(self.facts["layers"]), *predictions_lines(self.facts["predictions"])]
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        from ..notebook.views import view
+
+        return view(self)
+
+
+def left_out(count: int) -> str:
+    """Rows that a model did not take, in words."""
+    return f"{count:,} more left out: a cell they need is missing"
+
+
+def _text(column: str, value: float | None) -> str:
+    if value is None or not np.isfinite(value):
+        return "-"
+    if column.startswith("ess"):
+        return f"{value:.0f}"
+    if column in ("r_hat", "sd_ratio", "r2"):
+        return f"{value:.3f}"
+    return f"{value:.4g}"
+
+
+def summarise(draws: Draws) -> Summary:
+    """Every column of COLUMNS for every parameter of `draws`."""
+    many = len(draws.names) > MOST_OF_LAYERS and draws.verdict.extra.get("layers")
+    if draws.healthy.size == 0 or many:
+        return _summary(draws, {})
+    verdict = draws.verdict
+    table = _of_moments(draws) if draws.moments is not None else _of_values(draws)
+    for column in COLUMNS[9:]:
+        known = None if verdict is None else getattr(verdict, column)
+        table[column] = np.full(len(draws.names), np.nan) if known is None else np.asarray(known)
+    parameters = {
+        name: {c: _json_number(table[c][i]) for c in COLUMNS} for i, name in enumerate(draws.names)
+    }
+    return _summary(draws, parameters)
+
+
+def _of_moments(draws: Draws) -> dict[str, np.ndarray]:
+    moments, chains = draws.moments, draws.healthy
+    assert moments is not None
+    table = {
+        "mean": moments.mean(chains),
+        "sd": np.sqrt(moments.var(chains)),
+        "mcse_mean": moments.mcse(chains),
+        "ess_bulk": moments.ess(chains),
+        "r_hat": moments.r_hat(chains),
+    }
+    nothing = np.full(len(draws.names), np.nan)
+    table |= dict.fromkeys(("q05", "q50", "q95", "ess_tail"), nothing)
+    if moments.histogram is not None:
+        for column, q in (("q05", 0.05), ("q50", 0.5), ("q95", 0.95)):
+            table[column] = moments.histogram.quantile(q, chains)
+    return table
+
+
+def _of_values(draws: Draws) -> dict[str, np.ndarray]:
+    values, _ = draws.flat()
+    w, strata = draws.weights, strata_of(draws, values)
+    table = {
+        "mean": statistics.mean(values, w),
+        "sd": np.sqrt(statistics.var(values, w)),
+        "q05": statistics.quantile(values, w, 0.05),
+        "q50": statistics.quantile(values, w, 0.5),
+        "q95": statistics.quantile(values, w, 0.95),
+    }
+    if strata is not None:
+        table |= {"mcse_mean": strata.mean_se, "ess_bulk": strata.ess("bulk")}
+        return table | {"ess_tail": strata.ess("tail"), "r_hat": strata.r_hat}
+    return table | {
+        "mcse_mean": statistics.mcse_mean(values, w),
+        "ess_bulk": statistics.ess(values, w, "bulk"),
+        "ess_tail": statistics.ess(values, w, "tail"),
+        "r_hat": statistics.r_hat(values),
+    }
+
+
+def _summary(draws: Draws, parameters: dict[str, dict[str, float | None]]) -> Summary:
+    facts = {
+        "num_data": draws.info.get("num_data"),
+        "num_steps": draws.info.get("num_steps"),
+        "num_chains": draws.num_chains,
+        "num_draws": draws.num_draws if draws.moments is None else draws.moments.num_draws,
+        "seconds": draws.info.get("seconds"),
+        "phase": None if draws.phase is None else draws.phase.sentence(_corrected(draws)),
+        "target": target_of(draws),
+        "notes": (draws.info.get("plan") or {}).get("notes", ()),
+    }
+    facts |= {name: draws.info[name] for name in ("modes", "num_dropped") if draws.info.get(name)}
+    verdict = draws.verdict
+    facts |= {
+        name: verdict.extra[name] for name in ("layers", "predictions") if verdict.extra.get(name)
+    }
+    if "predictions" in facts:  # without what is for pictures
+        facts["predictions"] = {k: v for k, v in facts["predictions"].items() if k != "pictured"}
+    # a verdict knows of chains that failed
+    reasons = verdict.reasons if verdict.judged else (*verdict.reasons, *draws.failures)
+    return Summary(parameters, verdict.word, reasons, facts)
+
+
+def _corrected(draws: Draws) -> bool:
+    return bool((draws.info.get("plan") or {}).get("noise_correction"))
+
+
+def target_of(draws: Draws) -> str:
+    """Whose law the draws follow."""
+    if draws.info.get("target") == "sandwich":
+        return "sandwich-calibrated intervals, for a misspecified model"
+    if draws.info.get("method") == "bayes_by_backprop":
+        return f"q, a variational approximation of the posterior ({draws.info['family']})"
+    temperature = np.unique(
+        draws.temperature[draws.healthy] if draws.healthy.size else draws.temperature
+    )
+    if temperature.size == 1 and temperature[0] == 1:
+        return "the posterior"
+    if temperature.size == 1:
+        kind = "cold" if temperature[0] < 1 else "tempered"
+        return f"the {kind} posterior, p(theta | data)^(1/T) at T = {temperature[0]:g}"
+    return "a posterior whose temperature changes along the run"
+
+
+def _json_number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

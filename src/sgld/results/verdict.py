@@ -1,0 +1,315 @@
+"""The verdict of a run: one word, the reasons, and the numbers behind them.
+
+trusted     every sd is right within 10%, every mean within .25 sd, and that is known
+biased      a sd or mean is off by more, or a chain became non-finite
+not mixed   the draws are too few or the chains disagree, whatever their bias
+unknown     the library cannot tell; never `trusted` when it does not know
+
+The modes that a run found: where they are, how dense, how much of the mass each holds.
+
+Optimisation or sampling: the noise of the gradient against the noise that is injected.
+
+    alpha = (h / 2T) lambda_max(D^{1/2}^T Cov(ghat) D^{1/2})                (Welling & Teh 2011, sec. 4)
+
+far above 1 a run optimises, far below 1 it samples. With per-datum gradients s_i, of
+covariance V_S over the rows, and batches of n of N rows, Cov(ghat) = N^2 V_S / n, and
+alpha = h N^2 / (2 T n) lambda_max(D^{1/2}^T V_S D^{1/2}): their eps N^2 / (4n) with eps = 2h.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..core.text import columns
+
+__all__ = ["MODES", "NOT_JUDGED", "TAILS", "Modes", "Phase", "Verdict", "Word"]
+
+
+Word = Literal["trusted", "biased", "not mixed", "unknown"]
+MODES, TAILS = "modes", "tails"  # doubts
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The word, the reasons, and the numbers behind them.
+
+    Attributes:
+      word: "trusted", "biased", "not mixed" or "unknown".
+      reasons: sentences: the number, the parameter, the remedy.
+      sd_ratio: per parameter, sd of the run / sd of the posterior (above 1: too wide).
+      noise_ratio: Welling & Teh's alpha: variance of the gradient noise over that of the
+        injected noise, in the worst direction; far below 1 in the sampling phase.
+      mean_corrected, sd_corrected: the predicted truth where r2 > .9, else NaN; of a confirmed run
+        what confirmed it found.
+      judged: whether anything judged the draws; draws from elsewhere are `unknown` and not judged.
+    """
+
+    word: Word
+    reasons: tuple[str, ...]
+    sd_ratio: Float[np.ndarray, " m"] | None = None
+    sd_ratio_se: Float[np.ndarray, " m"] | None = None
+    r2: Float[np.ndarray, " m"] | None = None
+    mean_corrected: Float[np.ndarray, " m"] | None = None
+    sd_corrected: Float[np.ndarray, " m"] | None = None
+    noise_ratio: float | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    judged: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.word}: " + " ".join(self.reasons)
+
+    def _repr_html_(self) -> str:
+        from ..notebook.views import view
+
+        return view(self)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What a smaller step cannot answer: MODES, TAILS, or in words; empty for nothing."""
+        return tuple(self.extra.get("doubts", ()))
+
+    @property
+    def confirmed_by(self) -> str | None:
+        """What the run was held against (NUTS, half the step), or None."""
+        return self.extra.get("confirmed_by")
+
+    def told(self, by: str, sentence: str) -> Verdict:
+        """The same word, with what `by` found out in vain beside its reasons; only the last time is told."""
+        before = self.extra.get("told", {})
+        kept = tuple(reason for reason in self.reasons if reason != before.get(by))
+        extra = {**self.extra, "told": {**before, by: sentence}}
+        return replace(self, reasons=(*kept, sentence), extra=extra)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; what is not finite becomes None."""
+        return {
+            "word": self.word,
+            "reasons": list(self.reasons),
+            **{name: _listed(getattr(self, name)) for name in _ARRAYS},
+            "noise_ratio": _number(self.noise_ratio),
+            "extra": {name: _number(value) for name, value in self.extra.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> Verdict:
+        """The inverse of `to_dict`."""
+        arrays: dict[str, Any] = {
+            name: None if stored[name] is None else np.array(
+                [np.nan if v is None else v for v in stored[name]], float
+            )
+            for name in _ARRAYS
+        }  # fmt: skip
+        return cls(
+            stored["word"], tuple(stored["reasons"]), **arrays,
+            noise_ratio=stored["noise_ratio"], extra={**stored["extra"]},
+        )  # fmt: skip
+
+
+def _number(value: Any) -> Any:
+    """The value, None where it is a number that is not finite."""
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+_ARRAYS = ("sd_ratio", "sd_ratio_se", "r2", "mean_corrected", "sd_corrected")
+
+
+def _listed(values: np.ndarray | None) -> list[float | None] | None:
+    return None if values is None else [float(v) if np.isfinite(v) else None for v in values]
+
+
+NOT_JUDGED = Verdict("unknown", ("the draws were not judged",), judged=False)
+
+
+# -- modes ---------------------------------------------------------------------------------
+
+
+MOST_PLACES = 6  # parameters whose places are printed
+
+
+@dataclass(frozen=True)
+class Modes:
+    """All modes that were found of a posterior, the heaviest by Laplace's approximation first.
+
+    Attributes:
+      names: of the parameters.
+      position: [mode, parameter], each mode on the reported scale.
+      log_density: [mode], of free coordinates.
+      mass: [mode], shares of the posterior, which sum to 1.
+      covariance: [mode, mode], of the masses' errors, where they were measured from exact chains in
+        each mode; None where they are Laplace's approximation, exp(log density) (det J)^{-1/2}.
+      group: [mode], the number of the region that it lies in; modes that chains move between share
+        one. None where chains were free.
+      chain: [chain], the region that each chain was kept in; None where chains were free.
+
+    Example:
+      >>> import jax.numpy as jnp, sgld
+      >>> posterior = sgld.Posterior(
+      ...     lambda t: jnp.logaddexp(-0.5 * t**2, -2.0 - 0.5 * (t - 9.0) ** 2))
+      >>> draws = sgld.sample(posterior, None, 0.0, num_draws=50, progress=False)
+      >>> draws.modes.position.round(2).tolist()
+      [[0.0], [9.0]]
+    """
+
+    names: tuple[str, ...]
+    position: Float[np.ndarray, "mode parameter"]
+    log_density: Float[np.ndarray, " mode"]
+    mass: Float[np.ndarray, " mode"]
+    covariance: Float[np.ndarray, "mode mode"] | None = None
+    group: Int[np.ndarray, " mode"] | None = None
+    chain: Int[np.ndarray, " chain"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.mass)
+
+    @property
+    def measured(self) -> bool:
+        """Whether the masses were measured."""
+        return self.covariance is not None
+
+    @property
+    def mass_se(self) -> Float[np.ndarray, " mode"] | None:
+        """[mode], standard errors of the masses; None where they were not measured."""
+        return None if self.covariance is None else np.sqrt(np.diag(self.covariance))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "names": list(self.names),
+            **{
+                name: None if (value := getattr(self, name)) is None else np.asarray(value).tolist()
+                for name in _MODE_ARRAYS
+            },
+        }
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> Modes:
+        """The inverse of `to_dict`; what is not finite was stored as null."""
+        arrays: dict[str, Any] = {
+            name: None if stored[name] is None else np.array(stored[name], kind)
+            for name, kind in _MODE_ARRAYS.items()
+        }
+        return cls(tuple(stored["names"]), **arrays)
+
+    def __str__(self) -> str:
+        """A table: masses, log densities, and where the modes are."""
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """Of the table, its title first."""
+        shown = self.names[:MOST_PLACES]
+        errors = self.mass_se
+        head = ["", "mass", *([] if errors is None else ["se"]), "log_density", *shown]
+        rows = []
+        for k in range(len(self)):
+            error = [] if errors is None else [f"{errors[k]:.2g}"]
+            places = [f"{value:.4g}" for value in self.position[k, : len(shown)]]
+            density = f"{self.log_density[k]:.4g}"
+            rows.append([f"mode {k + 1}", f"{self.mass[k]:.4g}", *error, density, *places])
+        how = "measured from exact chains" if self.measured else "by Laplace's approximation"
+        more = len(self.names) - len(shown)
+        beside = f"; {more} more parameters in draws.modes" if more else ""
+        return [f"{len(self)} modes, masses {how}{beside}", *columns([head, *rows])]
+
+
+_MODE_ARRAYS: dict[str, Any] = {
+    "position": float, "log_density": float, "mass": float, "covariance": float, "group": int, "chain": int,
+}  # fmt: skip
+
+
+# -- phase ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The record of a run: `level` is the largest eigenvalue of D^{1/2}^T Cov(ghat) D^{1/2}.
+
+    Attributes:
+      step, step_size, temperature: [probe].
+      level: [probe, chain].
+    """
+
+    step: Int[np.ndarray, " probe"]
+    step_size: Float[np.ndarray, " probe"]
+    temperature: Float[np.ndarray, " probe"]
+    level: Float[np.ndarray, "probe chain"]
+
+    @property
+    def alpha(self) -> Float[np.ndarray, "probe chain"]:
+        """alpha = h level / (2T); infinite where T = 0."""
+        return _ratio(self.step_size, self.temperature, self.level)
+
+    def along(
+        self, step: Int[np.ndarray, " n"], h: Float[np.ndarray, " n"], T: Float[np.ndarray, " n"]
+    ) -> Float[np.ndarray, "n chain"]:
+        """alpha at other steps, with their own h and T and the level between the probes."""
+        level = [np.interp(step, self.step, chain) for chain in self.level.T]
+        return _ratio(h, T, np.stack(level, axis=-1))
+
+    @property
+    def crossing(self) -> int | None:
+        """The step from which alpha < 1, on average over chains that did not fail; None: never."""
+        alpha = self._average
+        optimising = np.flatnonzero(alpha >= 1)
+        if optimising.size == 0:
+            return int(self.step[0])
+        last = int(optimising[-1])
+        if last + 1 == len(alpha):
+            return None
+        first, second = self.step[last], self.step[last + 1]
+        if not np.isfinite(alpha[last]) or alpha[last + 1] <= 0:
+            return int(second)
+        share = np.log(alpha[last]) / np.log(alpha[last] / alpha[last + 1])
+        return round(first + share * (second - first))
+
+    @property
+    def _average(self) -> Float[np.ndarray, " probe"]:
+        good = ~np.isnan(self.alpha)
+        return np.where(good, self.alpha, 0.0).sum(axis=1) / np.maximum(good.sum(axis=1), 1)
+
+    def sentence(self, corrected: bool = False) -> str:
+        """Which phase the run was in, for a reader; `corrected`: the gradient's noise was taken off."""
+        alpha, crossing = self._average, self.crossing
+        most, end = float(alpha.max()), float(alpha[-1])
+        if corrected:
+            return f"sampling: gradient noise, {np.median(alpha):.2g} times the injected noise, is taken off it"
+        if np.isnan(self.level[1:]).all():
+            return "every chain failed"
+        if np.all(self.temperature == 0):
+            return "optimisation: the temperature is 0"
+        if crossing is None:
+            return f"optimisation to the end: gradient noise / injected noise is {end:.2g}"
+        if crossing == self.step[0]:
+            near = "" if most < 0.1 else ", not small: see the verdict"
+            return f"sampling: gradient noise / injected noise is at most {most:.2g}{near}"
+        top = f"{most:.2g}" if np.isfinite(most) else "infinity (T = 0)"
+        return (
+            f"optimisation to step {crossing:,}, then sampling: gradient noise / injected noise "
+            f"falls from {top} to {end:.2g}"
+        )
+
+    def to_dict(self) -> dict[str, list]:
+        """JSON-ready."""
+        level = [[float(v) if np.isfinite(v) else None for v in row] for row in self.level]
+        names = ("step", "step_size", "temperature")
+        return {**{name: getattr(self, name).tolist() for name in names}, "level": level}
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, list]) -> Phase:
+        """The inverse of `to_dict`."""
+        level = np.array(
+            [[np.nan if v is None else v for v in row] for row in stored["level"]], float
+        )
+        return cls(
+            np.asarray(stored["step"], np.int64), np.asarray(stored["step_size"], float),
+            np.asarray(stored["temperature"], float), level,
+        )  # fmt: skip
+
+
+def _ratio(h: np.ndarray, T: np.ndarray, level: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        alpha = h[:, None] * level / (2 * T[:, None])
+    return np.where((T[:, None] == 0) & (level > 0), np.inf, alpha)
