@@ -19,7 +19,7 @@ import argparse
 
 import numpy as np
 
-from sgld.diagnose.rule import MIN_ESS, Evidence, unmixed
+from sgld.diagnostics.rule import MIN_ESS, Evidence, unmixed
 from sgld.results.mixing import Mixing
 from sgld.results.statistics import Estimates, max_r_hat
 from sgld.run.extend import SUSPICIOUS, draws_needed

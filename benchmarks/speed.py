@@ -31,7 +31,7 @@ import claims
 import sgld
 import workloads
 from sgld.core.progress import told
-from sgld.diagnose.assess import assess
+from sgld.diagnostics.evidence import assess
 from sgld.model import prepare as problems
 from sgld.model.problem import Request
 from sgld.results.run_directory import RunDirectory

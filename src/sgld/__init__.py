@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .arviz.criteria import waic as waic
     from .arviz.result import compare_models as compare_models
     from .data.open import open as open
-    from .diagnose.phase import gradient_statistics as gradient_statistics
+    from .diagnostics.gradient_noise import gradient_statistics as gradient_statistics
     from .metropolis.rejection import rejection_rate as rejection_rate
     from .model.numpyro import from_numpyro as from_numpyro
     from .model.posterior import Posterior as Posterior
@@ -94,7 +94,7 @@ _WHERE = {
     "loo": "arviz.criteria",
     "waic": "arviz.criteria",
     "compare_models": "arviz.result",
-    "gradient_statistics": "diagnose.phase",
+    "gradient_statistics": "diagnostics.gradient_noise",
     "laplace": "approximate.laplace",
     "find_map": "approximation.mode",
     "Mode": "approximation.mode",

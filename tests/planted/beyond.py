@@ -36,13 +36,13 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "energies: a suspicion on some rows is told as it is",
-        "if size > belonging.LARGEST and some is not problem:",
+        "if size > LARGEST and some is not problem:",
         "if size < 0:",
         BEYOND + "test_a_jump_on_some_rows_is_told_where_all_rows_see_it",
     ),
     Mutant(
         "energies: a wrong gradient is no doubt",
-        'doubts.append(Doubt("gradient", belonging.named_misfit(size)))',
+        'doubts.append(Doubt("gradient", named_misfit(size)))',
         "pass",
         FAULTS,
     ),
@@ -132,7 +132,7 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "shells: what they hold is no doubt",
-        "if not found.share > shells.HEAVY:",
+        "if not found.share > mass_detectors.HEAVY:",
         "if True:",
         SHELLS + "test_a_halo_in_ten_dimensions_that_no_ray_sees_is_doubted",
     ),

@@ -313,7 +313,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: another function's gradients are trusted",
-        "seen.misses > belonging.LARGEST:", "seen.misses < 0:",
+        'seen.misses > hidden_mass.LARGEST:', "seen.misses < 0:",
         SEEN_BESIDE,
     ),
     Mutant(

@@ -110,14 +110,14 @@ VISITS_BUGS = [
     ),
     Mutant(
         "tails: too heavy by chance, and not watched for longer",
-        "uncertain = exact.HEAVY <= k < tails.HEAVY",
+        "uncertain = exact_rule.HEAVY <= k < tails.HEAVY",
         "uncertain = False",
         VISITS + "test_tails_that_may_only_seem_too_heavy_are_watched_for_longer",
     ),
     Mutant(
         "tails: watched for longer where more draws tell no more",
-        "uncertain = exact.HEAVY <= k < tails.HEAVY",
-        "uncertain = exact.HEAVY <= k",
+        "uncertain = exact_rule.HEAVY <= k < tails.HEAVY",
+        "uncertain = exact_rule.HEAVY <= k",
         VISITS + "test_tails_that_may_only_seem_too_heavy_are_watched_for_longer",
     ),
 ]

@@ -11,7 +11,7 @@ import optax
 
 import sgld
 import sgld.typing
-from sgld.diagnose.phase import GradientStatistics
+from sgld.diagnostics.gradient_noise import GradientStatistics
 from sgld.models.fit import fit
 from sgld.referee.halving import Halving
 from sgld.results.draws import Prediction

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..gaussian import belonging
+from ..diagnostics import hidden_mass
 from ..probe.layers import Layers
 from ..probe.predictions import CLASSES, LIKELIHOODS, Kind
 from ..results import statistics
@@ -88,7 +88,7 @@ class Seen:
       rows_r_hat: the largest at rows that are no probe rows; None where those were not looked at.
       rows_allowed: up to which that may be chance.
       rows_unlike: chains from other starts that are unlike at one of those rows.
-      misses: of integrals of the gradient, of rises of the log density (gaussian/belonging.py); None where
+      misses: of integrals of the gradient, of rises of the log density (diagnostics/hidden_mass.py); None where
         that was not looked at, nan where there was no time to.
       by_density: what else to use where the gradient is of another function, in the words of the door.
     """
@@ -292,8 +292,8 @@ def _rule(
     unlike = _unlike(seen)
     if unlike:
         return "not mixed", [_elsewhere(unlike, seen)], None
-    if seen.misses is not None and seen.misses > belonging.LARGEST:
-        said = f"{belonging.named_misfit(seen.misses)}; write it without{seen.by_density}."
+    if seen.misses is not None and seen.misses > hidden_mass.LARGEST:
+        said = f"{hidden_mass.named_misfit(seen.misses)}; write it without{seen.by_density}."
         return "biased", [said], None
     if seen.exact:
         return _unless_unseen(seen)

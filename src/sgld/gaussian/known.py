@@ -42,9 +42,9 @@ from ..approximation.modes import KnownModes, known_modes
 from ..approximation.propriety import check_proper, named_direction
 from ..core.progress import Over, share
 from ..data.source import generator
+from ..diagnostics.hidden_mass import look_beyond, unexplained
 from ..model import sums
 from ..model.problem import Problem
-from .beyond import look_beyond, unexplained
 
 __all__ = ["find_out", "surroundings"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..diagnose import rule as limits
+from ..diagnostics import rule as limits
 from ..report.canvas import COLOURS, printable, shorten
 from ..report.style import LIGHT_WORDS
 from ..results import statistics

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, overload
 import jax
 import numpy as np
 
-from ..diagnose.exact import heavy_tail
 from ..diagnose.halved import HALF
-from ..diagnose.rule import beyond_limits
+from ..diagnostics.exact_rule import heavy_tail
+from ..diagnostics.rule import beyond_limits
 from ..errors import UsageError
 from ..results import statistics
 from ..results.draws import Draws

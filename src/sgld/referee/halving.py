@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from ..core.text import columns
-from ..diagnose.exact import heavy_tail
-from ..diagnose.rule import MAX_MEAN_ERROR, MAX_RATIO_ERROR, MAX_SE, MAX_SE_ALONE
+from ..diagnostics.exact_rule import heavy_tail
+from ..diagnostics.rule import MAX_MEAN_ERROR, MAX_RATIO_ERROR, MAX_SE, MAX_SE_ALONE
 from ..errors import UsageError
 from ..model.posterior import Posterior
 from ..results import statistics

@@ -28,8 +28,8 @@ from ..approximation.mode import dense_pays, gaussian_at_mode
 from ..core.devices import check_memory
 from ..core.progress import stage, told
 from ..core.validation import fraction, whole_number
-from ..diagnose.doubted import standing
-from ..diagnose.rule import Evidence, unmixed
+from ..diagnostics.hidden_mass import standing
+from ..diagnostics.rule import Evidence, unmixed
 from ..errors import UsageError, did_you_mean
 from ..gaussian.known import surroundings
 from ..metropolis.energy import Around, around

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..diagnose.predictions import MAX_R_HAT, MIN_ESS, R_HAT, Seen, mixed
-from ..diagnose.rule import Evidence, least_ess, unmixed
+from ..diagnostics.rule import Evidence, least_ess, unmixed
 from ..probe.layers import Layers
 from ..probe.predictions import CLASSES, MEANS
 from ..results import statistics

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..diagnose import rule as limits
+from ..diagnostics import rule as limits
 from ..models.rows import as_numbers
 from ..results import statistics
 from ..results.draws import Draws

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from ..diagnose import exact, tails
-from ..diagnose.rule import least_ess, separate
+from ..diagnostics import exact_rule, tails
+from ..diagnostics.rule import least_ess, separate
 from ..model.problem import Problem, Request, is_auto
 from ..results import statistics
 from ..results.draws import Draws
@@ -29,7 +29,7 @@ SUSPICIOUS = 0.1  # which by chance alone so many runs seem to
 GROWTH_FOR_TAILS = 4  # or this many, where tails may only seem too heavy
 # E-BFMI from which on more draws are no use: of 300 volatilities in time .01, whose run took 78 seconds instead of 22 for
 # the same word
-TOO_SLOW = exact.MIN_ENERGY / 2
+TOO_SLOW = exact_rule.MIN_ENERGY / 2
 
 
 def draws_to_go_on_to(
@@ -137,7 +137,7 @@ def draws_for_tails(found: statistics.Estimates, planned: int) -> int:
     """
     done = found.values.shape[1]
     k = float(np.max(np.nan_to_num(pareto_k(found.values))))
-    uncertain = exact.HEAVY <= k < tails.HEAVY
+    uncertain = exact_rule.HEAVY <= k < tails.HEAVY
     return max(done, GROWTH_FOR_TAILS * planned) if uncertain else done
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..diagnose.rule import Evidence, judge
+from ..diagnostics.rule import Evidence, judge
 from ..model.problem import Problem, Request
 from ..results import statistics
 from ..results.draws import Draws

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..diagnose.assess import assess
+from ..diagnostics.evidence import assess
 from ..model.problem import Problem, Request
 from ..results.draws import Draws
 from ..results.plan import Plan

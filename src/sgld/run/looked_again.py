@@ -1,7 +1,7 @@
 """Two looks at a run of a network that would be trusted, from the positions of its draws.
 
 At rows that no probe row stands for (diagnose/other_rows.py), and whether its gradients are those of its log
-density (gaussian/belonging.py), along lines between draws of a chain: temperatures do not show that they
+density (diagnostics/hidden_mass.py), along lines between draws of a chain: temperatures do not show that they
 are another function's, and chains that follow these agree with one another.
 """
 
@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Int
 from ..core.devices import sent
 from ..core.progress import Over
 from ..diagnose.other_rows import TOGETHER, OtherRows, others
-from ..gaussian.belonging import (
+from ..diagnostics.hidden_mass import (
     BETWEEN_DRAWS,
     OF_RISES,
     ROWS_BETWEEN,

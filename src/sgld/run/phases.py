@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..core.devices import sent
-from ..diagnose.phase import noise_level, probe_cost, rows_for
+from ..diagnostics.gradient_noise import noise_level, probe_cost, rows_for
 from ..results.verdict import Phase
 from ..samplers.gradients.full import Full
 from .chunk import Carry, Kernel

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from ..core.devices import differing, like, on_host, together
-from ..diagnose.exact import Trajectories
+from ..diagnostics.exact_rule import Trajectories
 from ..errors import RunError
 from ..probe.predictions import Kind
 from ..results.run_directory import RunDirectory

@@ -11,7 +11,7 @@ import torch
 
 from ..core.progress import Over
 from ..diagnose.other_rows import TOGETHER, OtherRows, others
-from ..gaussian.belonging import (
+from ..diagnostics.hidden_mass import (
     BETWEEN_DRAWS,
     OF_RISES,
     ROWS_BETWEEN,

@@ -13,8 +13,8 @@ from jaxtyping import Array, Float
 
 from ..approximation.laplace import Laplace
 from ..core.validation import check_seed, whole_number
-from ..diagnose import stein
-from ..diagnose.rule import MAX_EXCESS, MAX_MEAN_ERROR, MIN_R2
+from ..diagnostics import stein
+from ..diagnostics.rule import MAX_EXCESS, MAX_MEAN_ERROR, MIN_R2
 from ..model import sums
 from ..model.problem import Problem
 from ..results.draws import Draws

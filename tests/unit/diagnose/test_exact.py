@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sgld.diagnose.exact import Trajectories, judge_exact
-from sgld.diagnose.rule import Evidence, judge, least_ess
+from sgld.diagnostics.exact_rule import Trajectories, judge_exact
+from sgld.diagnostics.rule import Evidence, judge, least_ess
 from sgld.results import statistics
 
 FINE = Trajectories(12_800, 0, 0.9)

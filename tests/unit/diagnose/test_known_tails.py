@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 import sgld
-from sgld.diagnose.known_tails import known_tails
+from sgld.diagnostics.tails import known_tails
 from sgld.gaussian.known import find_out
 from sgld.model.prepare import prepare
 

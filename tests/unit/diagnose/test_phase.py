@@ -10,8 +10,8 @@ import sgld
 from sgld.core import work
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
-from sgld.diagnose import phase
-from sgld.diagnose.phase import noise_level, rows_for
+from sgld.diagnostics import gradient_noise
+from sgld.diagnostics.gradient_noise import noise_level, rows_for
 from sgld.model.problem import Problem, Target
 from sgld.results.verdict import Phase
 from sgld.run import chunk, phases
@@ -86,15 +86,15 @@ def test_few_long_rows_are_compressed_to_the_same_level():
     """Few rows of many numbers go by their products with one another: the same eigenvalue."""
     rng = np.random.default_rng(0)
     white = (rng.normal(size=(16, 500)) + 3 * rng.normal(size=500)).astype(np.float32)
-    short = phase._compressed(white)
+    short = gradient_noise._compressed(white)
     assert short.shape == (16, 16)
     for everything in (True, False):
-        whole = phase._largest(white, everything=everything)
-        assert float(phase._largest(short, everything=everything)) == pytest.approx(
+        whole = gradient_noise._largest(white, everything=everything)
+        assert float(gradient_noise._largest(short, everything=everything)) == pytest.approx(
             float(whole),
             rel=5e-3,  # the least eigenvalue is rounding, and its root is not small
         )
-    assert float(phase._largest(short, everything=True)) == pytest.approx(
+    assert float(gradient_noise._largest(short, everything=True)) == pytest.approx(
         np.linalg.eigvalsh(np.cov(white, rowvar=False))[-1], rel=5e-3
     )
 
@@ -112,7 +112,7 @@ def test_probes_cost_a_small_share_of_the_runs_gradients(d, steps, probes):
     )  # fmt: skip
     found = phases.Phases(kernel, 0, steps)
     assert found.probes == probes
-    cost = found.probes * phase.probe_cost(problem) * d
+    cost = found.probes * gradient_noise.probe_cost(problem) * d
     assert found.probes == 1 or cost <= phases.SHARE * steps * 100 * d + phases.FREE
     at, step = [], 0
     while step < steps:

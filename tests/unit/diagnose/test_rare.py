@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.diagnose.rare import rare_error
+from sgld.diagnostics.tails import rare_error
 from sgld.model.prepare import prepare
 
 RNG = np.random.default_rng(0)

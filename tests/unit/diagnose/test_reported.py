@@ -7,9 +7,8 @@ from numpyro.distributions import constraints
 from scipy import stats
 
 import sgld
-from sgld.diagnose.reported import bends, on_the_reported_scale
-from sgld.diagnose.stein import Corrected
-from sgld.diagnose.tails import heavy_tails
+from sgld.diagnostics.stein import Corrected, bends, on_the_reported_scale
+from sgld.diagnostics.tails import heavy_tails
 from sgld.model.prepare import prepare
 from sgld.results.statistics import Estimates
 

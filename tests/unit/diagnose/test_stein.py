@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sgld.approximation.laplace import Laplace
-from sgld.diagnose.stein import corrected_moments, explained
+from sgld.diagnostics.stein import corrected_moments, explained
 from sgld.model.problem import Problem
 from sgld.results.statistics import mean, var
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sgld.diagnose.rule import Evidence, judge
+from sgld.diagnostics.rule import Evidence, judge
 from sgld.results.verdict import Verdict
 
 GOOD = Evidence(

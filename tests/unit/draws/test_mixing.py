@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from arviz_stats.base.array import array_stats
 
-from sgld.diagnose.rule import Evidence, unmixed
+from sgld.diagnostics.rule import Evidence, unmixed
 from sgld.results import mixing, statistics
 from sgld.results.mixing import pareto_k
 from sgld.run.extend import draws_needed

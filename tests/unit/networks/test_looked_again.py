@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.gaussian.belonging import LARGEST
+from sgld.diagnostics.hidden_mass import LARGEST
 from sgld.model.prepare import prepare
 from sgld.run.looked_again import misses_of_gradients, other_rows
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.torch
 from torch_parts import squares  # noqa: E402
 
 import sgld.torch as st  # noqa: E402
-from sgld.gaussian.belonging import LARGEST  # noqa: E402
+from sgld.diagnostics.hidden_mass import LARGEST  # noqa: E402
 from sgld.torch.likelihood import checked  # noqa: E402
 from sgld.torch.looked_again import misses_of_gradients, other_rows  # noqa: E402
 from sgld.torch.network import floating  # noqa: E402

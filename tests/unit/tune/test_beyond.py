@@ -13,8 +13,8 @@ from sgld.approximation.known import Doubt, Known
 from sgld.approximation.mode import gaussian_at_mode
 from sgld.approximation.modes import KnownModes
 from sgld.approximation.rays import rays
-from sgld.diagnose.doubted import standing
-from sgld.gaussian import belonging, beyond
+from sgld.diagnostics import hidden_mass
+from sgld.diagnostics.hidden_mass import standing
 from sgld.gaussian.known import find_out
 from sgld.model.prepare import prepare
 
@@ -30,7 +30,7 @@ def of(log_density, d=1, start=0.0, data=None, likelihood=None):
 
 
 def misfit(*args, **kw):
-    return belonging.misfit(*of(*args, **kw), np.random.default_rng(1)).size
+    return hidden_mass.misfit(*of(*args, **kw), np.random.default_rng(1)).size
 
 
 def steepest(*args, temperature=1.0, **kw):
@@ -83,8 +83,8 @@ def test_kinks_are_no_fault(case):
 ])  # fmt: skip
 def test_gradients_of_another_function_are_found(log_density):
     problem, gaussian = of(log_density, start=0.2)
-    assert belonging.misfit(problem, gaussian, np.random.default_rng(1)).size > 0.3
-    found = beyond.look_beyond(problem, gaussian, np.random.default_rng(1), 1.0)
+    assert hidden_mass.misfit(problem, gaussian, np.random.default_rng(1)).size > 0.3
+    found = hidden_mass.look_beyond(problem, gaussian, np.random.default_rng(1), 1.0)
     assert [doubt.kind for doubt in found.doubts] == ["gradient"]
 
 
@@ -99,7 +99,7 @@ def test_a_jump_on_some_rows_is_told_where_all_rows_see_it(at, told):
         lambda x: jnp.sum(jnp.where(x > at + 0.003, 2.0, 0.0)), data=NORMAL, start=1.0,
         likelihood=lambda x, y: -0.5 * (y - x[0]) ** 2,
     )  # fmt: skip
-    found = beyond.look_beyond(problem, gaussian, np.random.default_rng(1), 1.0)
+    found = hidden_mass.look_beyond(problem, gaussian, np.random.default_rng(1), 1.0)
     assert [doubt.kind for doubt in found.doubts] == told
 
 
@@ -179,17 +179,17 @@ def test_a_mode_explains_what_is_as_dense_as_its_gaussian_says(beside, foot):
     """It did so for all that its sds reach along the ray, however far it was beside it: an sd of .45 of the truth."""
     problem, gaussian = of(lambda z: foot_and_mode(z, beside), 2)
     (ray,) = rays(problem, gaussian, np.random.default_rng(0), parameters=[0])
-    doubts = tuple(beyond._doubts(problem, gaussian, ray))
+    doubts = tuple(hidden_mass._doubts(problem, gaussian, ray))
     assert {doubt.kind for doubt in doubts} == {"tails"}
     places = np.array([[0.0, 0.0], [30.0, beside]])
     modes = KnownModes(places, np.array([0.0, -1.0]), np.zeros(2))
-    left = beyond.unexplained(problem, doubts, modes, 1.0)
+    left = hidden_mass.unexplained(problem, doubts, modes, 1.0)
     above = [doubt for doubt in left if doubt.at[0] > 0]
     assert bool(above) is foot
     if foot:
         assert above[0].modes == () and above[0].share == doubts[0].share
     gradient = Doubt("gradient", "a jump")
-    assert beyond.unexplained(problem, (gradient,), modes, 1.0) == (gradient,)
+    assert hidden_mass.unexplained(problem, (gradient,), modes, 1.0) == (gradient,)
 
 
 def test_every_suspicion_is_told_and_each_side_by_itself():
@@ -201,7 +201,7 @@ def test_every_suspicion_is_told_and_each_side_by_itself():
         return wide + foot
 
     problem, gaussian = of(two, 2)
-    doubts = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    doubts = hidden_mass.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
     along = [(int(np.argmax(np.abs(d.toward))), np.sign(d.at).sum()) for d in doubts if d.ray]
     assert sorted(along) == [(0, -1.0), (0, 1.0), (1, -1.0), (1, 1.0)]
     known = Known(gaussian, doubts=doubts)
@@ -239,7 +239,7 @@ def test_a_curved_plateau_is_seen_by_its_profile_alone():
     problem = prepare(sgld.Posterior(saturating), None, np.array([1.0, 0.0], np.float32))
     gaussian = gaussian_at_mode(problem).gaussian
     assert max(ray.share for ray in rays(problem, gaussian, np.random.default_rng(0))) < 0.01
-    (doubt,) = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    (doubt,) = hidden_mass.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
     assert doubt.kind == "tails" and doubt.ray.share > 0.9 and "'x[1]'" in doubt.sentence
 
 
@@ -265,10 +265,10 @@ def test_a_profile_is_the_marginal():
 
 def test_a_density_of_inf_is_told_with_its_place():
     problem, gaussian = of(lambda x: square(x) + jnp.sum(jnp.where(x > 6, jnp.inf, 0.0)), d=2)
-    doubts = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    doubts = hidden_mass.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
     assert [doubt.kind for doubt in doubts] == ["infinite"] and doubts[0].at.max() > 6
     near, gaussian = of(lambda x: square(x) + jnp.sum(jnp.where(x > 1.0, jnp.inf, 0.0)))
-    doubts = beyond.look_beyond(near, gaussian, np.random.default_rng(0), 1.0).doubts
+    doubts = hidden_mass.look_beyond(near, gaussian, np.random.default_rng(0), 1.0).doubts
     assert doubts[0].kind == "infinite" and 1 < doubts[0].at[0] < 4
 
 
@@ -281,7 +281,7 @@ def test_a_scale_that_underflows_far_out_is_no_density_of_inf():
         return jnp.where(x[1] < -80, jnp.inf, value)  # as log(exp(x)) is, where exp(x) is 0
 
     problem, gaussian = of(square, d=2, data=NORMAL[:50], likelihood=guarded)
-    doubts = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    doubts = hidden_mass.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
     assert doubts == ()
 
 
@@ -371,7 +371,7 @@ def test_a_halo_in_half_of_the_parameters_shows_in_their_width():
     # a side of the ray may be the straight one still
     assert 0.3 * truth < max(ray.share for ray in found) < truth
     assert {ray.parameter for ray in found} <= set(range(5))
-    assert beyond.look_beyond(problem, gaussian, rng, 1.0).doubts[0].kind == "tails"
+    assert hidden_mass.look_beyond(problem, gaussian, rng, 1.0).doubts[0].kind == "tails"
 
 
 def test_a_step_up_between_two_points_of_a_coarse_ray_is_found():

@@ -7,7 +7,7 @@ import pytest
 
 import sgld
 from sgld.approximation.mode import gaussian_at_mode
-from sgld.gaussian.cloud import FEW, LOW, tops_of_cloud
+from sgld.diagnostics.mass_detectors import FEW, LOW, tops_of_cloud
 from sgld.model.prepare import prepare
 
 

@@ -12,10 +12,10 @@ from sgld.approximation.known import Known
 from sgld.approximation.laplace import Laplace
 from sgld.approximation.modes import KnownModes
 from sgld.core.pytrees import Layout
-from sgld.diagnose.exact import Trajectories
+from sgld.diagnostics.exact_rule import Trajectories
+from sgld.diagnostics.hidden_mass import Beyond
 from sgld.errors import UsageError
 from sgld.gaussian import known as known_module
-from sgld.gaussian.beyond import Beyond
 from sgld.gaussian.known import find_out
 from sgld.metropolis.ensemble import CHAINS, LONGEST, _leapfrogs, warmed_up
 from sgld.model.cost import Price

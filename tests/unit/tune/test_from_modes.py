@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import norm
 
 import sgld
-from sgld.diagnose import assess, several
-from sgld.diagnose.exact import Trajectories
+from sgld.diagnostics import evidence, exact_rule
+from sgld.diagnostics.exact_rule import Trajectories
 from sgld.metropolis.bridge import bridge, integral
 from sgld.model.prepare import prepare
 from sgld.results.statistics import Strata, strata_of
@@ -276,7 +276,7 @@ def test_doubts_stand_for_runs_kept_in_several_modes_too(monkeypatch):
         asked.append((exact, z.shape[:2] == weights.shape))
         return ("there may be mass far out",)
 
-    monkeypatch.setattr(assess, "standing", stands)
+    monkeypatch.setattr(evidence, "standing", stands)
     verdict = sample(mixture(**FAR)).verdict
     assert set(asked) == {(True, True)}
     assert verdict.word == "unknown" and "there may be mass far out" in verdict.reasons[0]
@@ -303,23 +303,24 @@ def spread(se):
     (0.9023, 0.0003, "0.9023 +- 0.0003"), (0.7, 0.02, "0.700 +- 0.020"), (1e-7, 0.0, "0.000000 +- 0.000000"),
 ])  # fmt: skip
 def test_a_mass_is_told_to_the_first_digit_of_its_error(mass, se, said):
-    assert several._share(mass, se) == said
+    assert exact_rule._share(mass, se) == said
 
 
 def test_a_mass_that_is_not_known_is_named_with_its_error():
     told = modes([0.3, 0.7], spread(0.03), np.repeat([0, 1], 4))
-    said = several._uncertain_masses(told, strata([0.3, 0.7], spread(0.03)))
+    said = exact_rule._uncertain_masses(told, strata([0.3, 0.7], spread(0.03)))
     assert said is not None and said.startswith("the mass of mode 1 is 0.3 +- 0.03")
-    assert several._uncertain_masses(told, strata([0.3, 0.7], spread(0.005))) is None
+    assert exact_rule._uncertain_masses(told, strata([0.3, 0.7], spread(0.005))) is None
 
 
 def test_a_small_mass_far_away_must_be_known_the_better():
     """.002 +- .001 at 300 sds: an sd of 13 that may be 9 or 16."""
     told = modes([0.998, 0.002], spread(0.001), np.repeat([0, 1], 4))
-    said = several._uncertain_masses(told, strata([0.998, 0.002], spread(0.001), (0.0, 300.0)))
+    said = exact_rule._uncertain_masses(told, strata([0.998, 0.002], spread(0.001), (0.0, 300.0)))
     assert said.startswith("the mass of mode 2 is 0.002 +- 0.001, so that an sd is known within")
     assert (
-        several._uncertain_masses(told, strata([0.998, 0.002], spread(0.001), (0.0, 3.0))) is None
+        exact_rule._uncertain_masses(told, strata([0.998, 0.002], spread(0.001), (0.0, 3.0)))
+        is None
     )
 
 
@@ -330,7 +331,7 @@ def test_trajectories_that_do_not_come_back_tell_of_mass_that_no_chain_sees(ther
     found = strata([0.5, 0.5], spread(0.001))
     told = modes([0.5, 0.5], spread(0.001), found.region)
     left = np.array([[0.0, there], [back, 0.0]])
-    said = several._one_way(told, found, Trajectories(50_000, 0, 1.0, left))
+    said = exact_rule._one_way(told, found, Trajectories(50_000, 0, 1.0, left))
     assert (said is not None) == doubt
     if said is not None:
         assert "from mode 1 to mode 2 and do not come back" in said
@@ -340,8 +341,8 @@ def test_a_mode_without_a_chain_is_named():
     found = strata([0.5, 0.5], spread(0.001))
     alone = Strata(found.values, np.zeros(8, int), found.mass, found.covariance)
     told = modes([0.5, 0.5], spread(0.001), alone.region)
-    assert several._absent(told, alone).startswith("no chain is in mode 2, which")
-    assert several._absent(told, found) is None
+    assert exact_rule._absent(told, alone).startswith("no chain is in mode 2, which")
+    assert exact_rule._absent(told, found) is None
 
 
 def test_energies_are_judged_region_by_region():

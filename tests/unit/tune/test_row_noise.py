@@ -11,8 +11,8 @@ from sgld.approximation.gradient_noise import Level, dense_levels, row_noise
 from sgld.approximation.laplace import laplace_at
 from sgld.core.pytrees import Layout
 from sgld.data.memory import AlwaysIn, InMemory
-from sgld.diagnose import assess
-from sgld.diagnose.phase import noise_level
+from sgld.diagnostics import evidence
+from sgld.diagnostics.gradient_noise import noise_level
 from sgld.errors import UsageError
 from sgld.model import sums as rows_of_a_problem
 from sgld.model.problem import Problem, Request, Target
@@ -256,7 +256,7 @@ def test_numbers_of_no_rows_are_refused(given, message):
 
 def test_a_meter_has_the_rows_that_batches_never_see(monkeypatch):
     """By hand, on plain batches that hold the row once in 200 steps: told, and not trusted."""
-    monkeypatch.setattr(assess, "AFFORDABLE", 1000)  # as if exact gradients cost too much
+    monkeypatch.setattr(evidence, "AFFORDABLE", 1000)  # as if exact gradients cost too much
     X, Y, mean, sd = rare(20_000)
     data = (X.astype(np.float32), Y.astype(np.float32))
     matrix = sgld.Dense(np.diag(sd**2).astype(np.float32))

@@ -13,8 +13,8 @@ from sgld.approximation.laplace import laplace_at
 from sgld.approximation.mode import gaussian_at_mode
 from sgld.approximation.modes import KnownModes
 from sgld.approximation.rays import Ray, rays
-from sgld.diagnose.doubted import standing
-from sgld.gaussian import beyond, shells
+from sgld.diagnostics import hidden_mass, mass_detectors
+from sgld.diagnostics.hidden_mass import standing
 from sgld.gaussian import known as known_room
 from sgld.gaussian.known import find_out
 from sgld.model.prepare import prepare
@@ -36,7 +36,7 @@ def halo(x, w=0.02, wide=10.0):
 
 
 def share(log_density, d, temperature=1.0):
-    return shells.shells(*of(log_density, d), np.random.default_rng(0), temperature).share
+    return mass_detectors.shells(*of(log_density, d), np.random.default_rng(0), temperature).share
 
 
 def of_shells(doubts):
@@ -77,7 +77,10 @@ def test_a_wide_mass_along_one_parameter_is_left_to_its_ray():
         return square(x[1:]) + jnp.logaddexp(-0.5 * x[0] ** 2, tail)
 
     problem, gaussian = of(ridge, 10)
-    assert shells.shells(problem, gaussian, np.random.default_rng(0)).share < shells.HEAVY
+    assert (
+        mass_detectors.shells(problem, gaussian, np.random.default_rng(0)).share
+        < mass_detectors.HEAVY
+    )
     assert max(ray.share for ray in rays(problem, gaussian, np.random.default_rng(0))) > 0.9
 
 
@@ -91,7 +94,7 @@ def test_a_ray_in_a_ridge_is_left_out():
         tail = jnp.log(0.05 / 10) - 0.5 * (y[0] / 10) ** 2
         return square(y[1:]) + jnp.logaddexp(-0.5 * y[0] ** 2, tail)
 
-    assert share(ridge, 3) < shells.HEAVY / 2
+    assert share(ridge, 3) < mass_detectors.HEAVY / 2
 
 
 def test_a_narrower_mode_between_the_axes_is_risen_to():
@@ -144,12 +147,14 @@ def test_draws_settle_a_doubt_by_their_weights():
 
 def test_what_a_known_mode_explains_is_not_doubted():
     problem, gaussian = of(halo, 10)
-    doubt = of_shells(beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts)
+    doubt = of_shells(
+        hidden_mass.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    )
     # some way out the halo curves downwards: as a mode there would
     assert laplace_at(problem, doubt.at).positive_definite
     for place, left in ((doubt.at, ()), (doubt.at + 1000, (doubt,))):
         modes = KnownModes(np.array([gaussian.center, place]), np.zeros(2), np.zeros(2))
-        assert beyond.unexplained(problem, (doubt,), modes, 1.0) == left
+        assert hidden_mass.unexplained(problem, (doubt,), modes, 1.0) == left
 
 
 def lattice(x, sd=2.8):

@@ -9,8 +9,8 @@ from scipy import stats
 import sgld
 from sgld.approximation.mode import gaussian_at_mode
 from sgld.approximation.rays import Ray
-from sgld.diagnose.doubted import standing
-from sgld.gaussian import valleys
+from sgld.diagnostics import mass_detectors
+from sgld.diagnostics.hidden_mass import standing
 from sgld.gaussian.known import find_out
 from sgld.model import sums
 from sgld.model.prepare import prepare
@@ -31,17 +31,17 @@ def unit(d, seed=0):
 def test_a_step_in_any_direction_is_turned_to(d):
     u = unit(d)
     for seed in range(3):
-        (found,) = valleys.directions(step(u), d, np.random.default_rng(seed))
+        (found,) = mass_detectors.directions(step(u), d, np.random.default_rng(seed))
         assert found @ u > 0.95
 
 
 def test_steps_on_both_sides_are_one_direction_and_across_each_other_two():
     u, v = np.eye(20)[3], np.eye(20)[7]
     both = lambda x: step(u)(x) + UP * (x @ u < -AT)  # noqa: E731
-    (found,) = valleys.directions(both, 20, np.random.default_rng(0))
+    (found,) = mass_detectors.directions(both, 20, np.random.default_rng(0))
     assert abs(found @ u) > 0.9
     across = lambda x: step(u)(x) + UP * (x @ v < -AT)  # noqa: E731
-    found = np.array(valleys.directions(across, 20, np.random.default_rng(0)))
+    found = np.array(mass_detectors.directions(across, 20, np.random.default_rng(0)))
     assert (found @ u).max() > 0.9
     assert (found @ v).min() < -0.9
 
@@ -60,7 +60,7 @@ def test_steps_on_both_sides_are_one_direction_and_across_each_other_two():
     ids=["gaussian", "student-t", "gumbel", "laplace", "nan", "edge"],
 )
 def test_where_every_ray_falls_there_is_no_direction(d, density):
-    assert valleys.directions(density, d, np.random.default_rng(0)) == []
+    assert mass_detectors.directions(density, d, np.random.default_rng(0)) == []
 
 
 def ray(value):
@@ -70,7 +70,7 @@ def ray(value):
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_share_behind_a_valley_is_the_integral_there(sign):
-    (found,) = valleys.behind(ray(lambda t: -(t**2) / 2 + 4.6 * (sign * t > 2.9)))
+    (found,) = mass_detectors.behind(ray(lambda t: -(t**2) / 2 + 4.6 * (sign * t > 2.9)))
     far = np.exp(4.6) * (2.9 * stats.norm.pdf(2.9) + stats.norm.sf(2.9))
     near = 1 - (2.9 * stats.norm.pdf(2.9) + stats.norm.sf(2.9))
     assert found.share == pytest.approx(far / (far + near), abs=0.01)
@@ -79,10 +79,10 @@ def test_the_share_behind_a_valley_is_the_integral_there(sign):
 
 
 def test_what_falls_rises_by_little_or_holds_little_is_no_valley():
-    assert valleys.behind(ray(lambda t: -(t**2) / 2)) == []
-    assert valleys.behind(ray(lambda t: -(t**2) / 2 + 2.0 * (t > 3))) == []  # 2% of it
-    assert valleys.behind(ray(lambda t: -(t**2) / 8 + 0.5 * np.cos(6 * t))) == []
-    assert valleys.behind(ray(lambda t: -2 * np.log1p(t**2 / 3))) == []
+    assert mass_detectors.behind(ray(lambda t: -(t**2) / 2)) == []
+    assert mass_detectors.behind(ray(lambda t: -(t**2) / 2 + 2.0 * (t > 3))) == []  # 2% of it
+    assert mass_detectors.behind(ray(lambda t: -(t**2) / 8 + 0.5 * np.cos(6 * t))) == []
+    assert mass_detectors.behind(ray(lambda t: -2 * np.log1p(t**2 / 3))) == []
 
 
 def test_the_prior_with_the_likelihoods_gaussian_is_the_density_where_that_is_one():
@@ -96,7 +96,7 @@ def test_the_prior_with_the_likelihoods_gaussian_is_the_density_where_that_is_on
     for temperature in (1.0, 4.0):
         away = gaussian.tempered(temperature).spread(points)
         exact = sums.differences(problem, gaussian.center + away, gaussian.center) / temperature
-        found = valleys.of_prior(problem, gaussian, temperature)(points)
+        found = mass_detectors.of_prior(problem, gaussian, temperature)(points)
         np.testing.assert_allclose(found, exact, atol=0.02, rtol=2e-3)
 
 

@@ -10,8 +10,8 @@ import sgld
 from sgld.approximation.known import Doubt, Known
 from sgld.approximation.laplace import Laplace
 from sgld.approximation.mode import gaussian_at_mode
-from sgld.diagnose.doubted import standing
-from sgld.gaussian import beyond
+from sgld.diagnostics import hidden_mass
+from sgld.diagnostics.hidden_mass import standing
 from sgld.gaussian.known import find_out
 from sgld.metropolis.ensemble import Ensemble
 from sgld.model.prepare import prepare
@@ -102,7 +102,7 @@ def square(x):
 def test_chains_begin_on_the_ray_where_it_bends():
     problem = prepare(sgld.Posterior(saturating), None, np.array([1.0, 0.0], np.float32))
     gaussian = gaussian_at_mode(problem).gaussian
-    doubts = beyond.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
+    doubts = hidden_mass.look_beyond(problem, gaussian, np.random.default_rng(0), 1.0).doubts
     (doubt,) = (d for d in doubts if d.ray is not None and d.ray.parameter == 1)
     assert doubt.ray.bent is not None
     bent, straight = (float(saturating(jnp.asarray(z))) for z in (doubt.start, doubt.at))

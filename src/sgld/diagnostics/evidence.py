@@ -25,15 +25,12 @@ from ..samplers.gradients.control_variates import ControlVariates, is_centred
 from ..samplers.gradients.full import Full
 from ..samplers.replica_exchange import ReplicaExchange
 from ..samplers.stationary.affine import AffineLaw
-from . import exact, stein, tails
-from .doubted import standing
-from .exact import Trajectories, judge_exact
-from .known_tails import known_tails
-from .rare import rare_error
-from .reported import bends, on_the_reported_scale
+from . import exact_rule, stein, tails
+from .exact_rule import Trajectories, judge_exact, judge_several
+from .hidden_mass import standing
 from .rule import MAX_SE_ALONE, PRINTED_R2, Evidence, judge
-from .several import judge_several
-from .tails import heavy_tails
+from .stein import bends, on_the_reported_scale
+from .tails import heavy_tails, known_tails, rare_error
 
 __all__ = ["assess"]
 
@@ -92,7 +89,7 @@ def assess(
     sd_se = np.fmax(found.sd_se, rare_error(problem, left, ess, T))
     if trajectories is not None and plan.setup.exact:
         tail = np.nan_to_num(pareto_k(found.values))
-        doubtful = (tail >= exact.HEAVY) & (tail < tails.HEAVY)
+        doubtful = (tail >= exact_rule.HEAVY) & (tail < tails.HEAVY)
         tail[known_tails(problem, plan.known, left, doubtful, T)] = 0.0
         coarse = unresolved(problem, left)
         return judge_exact(Evidence(**evidence), trajectories, sd_se, tail, coarse)

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from ..approximation.known import far
 from ..results.statistics import MANY_CHAINS, max_r_hat
 from ..results.verdict import MODES, Verdict, Word
-from .doubted import remedy
+from .hidden_mass import remedy
 
 __all__ = [
     "Evidence",

@@ -1,0 +1,1 @@
+"""What a run says about itself: the bias meter and the verdict."""

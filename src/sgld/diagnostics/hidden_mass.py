@@ -1,0 +1,583 @@
+"""What is doubted of a posterior before anything is chosen: gradients, tails, modes out of reach.
+
+Held on some rows, where there are many: whether a gradient belongs to its density is a property of
+functions, and what lies far out is seen from a few thousand rows and the whole prior, if those rows are among them that
+alone know a parameter (`gaussian.unshown`). A suspicion is looked
+at on all rows before it is told.
+
+Which doubts of a posterior a finished run leaves standing.
+
+Whether the gradient is that of the log density: a rise held against the line integral.
+
+    log p(z) - log p(m) = int_0^1 grad log p(m + t (z - m)) . (z - m) dt
+
+at draws z of the Gaussian around m, by Gauss-Legendre quadrature. Automatic differentiation knows
+nothing of a jump (`where`, `round`, `argmax`, a penalty for leaving a box), takes `stop_gradient` at its
+word and believes a custom rule; the density and its gradient are then of two functions, and every
+sampler that goes by the gradient alone follows the wrong one. A kink (a Laplace prior, a hinge) is no
+fault: there the quadrature errs, by the less the more panels the line is cut into. What a jump adds
+stays.
+
+Measured (8 points, one panel): 1e-9 to 1e-4 on smooth densities, .02 with one Laplace prior, .5 with 124,
+.9 to 5300 on steps, boxes and rounded parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ..approximation import rays
+from ..approximation import rays as profiles
+from ..approximation.influential_rows import SHOWN, beside, shown_whole
+from ..approximation.known import UNSEEN, Doubt, Known
+from ..approximation.laplace import Laplace, laplace_at
+from ..approximation.mode import EMPTY, gaussian_at_mode
+from ..approximation.modes import KnownModes
+from ..approximation.propriety import named_direction
+from ..approximation.rays import NEAR, within
+from ..core.progress import stage
+from ..model import sums
+from ..model.problem import Problem
+from ..results import statistics
+from . import mass_detectors
+
+__all__ = [
+    "BETWEEN_DRAWS",
+    "LARGEST",
+    "OF_RISES",
+    "ROWS_BETWEEN",
+    "WORST",
+    "Beyond",
+    "lines_between",
+    "look_beyond",
+    "misfit",
+    "missed",
+    "named_misfit",
+    "quadrature",
+    "remedy",
+    "size_of",
+    "standing",
+    "unexplained",
+]
+
+
+# -- doubted -------------------------------------------------------------------------------
+
+
+SEEN = 0.5  # of what a ray promises, that draws must hold; of one parameter, whose ray is the density, by far most
+SEEN_ALONE = 0.8  # an sd is then right within 11%
+GONE = 0.5  # of the chains, that must have been where a ray says that the mass is; a quarter began there
+VISITS = 50.0  # effective ones: what draws hold there is known within 14%, and an sd, of which it is a part, far better
+
+
+def standing(
+    known: Known,
+    z: Float[np.ndarray, "chain draw d"],
+    *,
+    exact: bool,
+    weights: Float[np.ndarray, "chain draw"] | None = None,
+    began_there: bool = False,
+) -> tuple[str, ...]:
+    """Sentences, without an end, on what a run from the Gaussian cannot tell.
+
+    Chains that accept or refuse by the density itself (`exact`) need no gradient of it, and where they
+    have been far out as often as the rays say, tails are no doubt any more. Nor are they where rays
+    promise more than there is: some of the chains have begun where a ray has its mass
+    (`began_there`), and most of all have been there, often enough for what they say of it to be known. By
+    detailed balance what would keep the others from that mass would keep those in it.
+    """
+    share = np.ones(z.shape[:2]) if weights is None else weights
+    settled = (
+        exact and (_settled(d, known, z, share) or (began_there and _visited(d, known, z, share)))
+        for d in known.doubts
+    )
+    return tuple(d.sentence for d, gone in zip(known.doubts, settled, strict=True) if not gone)
+
+
+def remedy(doubt: str, otherwise: str) -> str:
+    """What to do about the sentence of a doubt: look again, where nobody looked."""
+    return "; give more of it" if doubt == UNSEEN.sentence else otherwise
+
+
+def _settled(
+    doubt: Doubt,
+    known: Known,
+    z: Float[np.ndarray, "chain draw d"],
+    weights: Float[np.ndarray, "chain draw"],
+) -> bool:
+    if doubt.kind == "gradient":
+        return True
+    if doubt.kind != "tails":
+        return False
+    if doubt.toward is None:
+        assert doubt.edge is not None and known.gaussian is not None
+        square = np.sum(known.gaussian.whiten(z) ** 2, axis=-1)
+        far = np.sum(weights * np.where(square > doubt.edge**2, square, 0.0))
+        return bool(far >= SEEN * doubt.share * np.sum(weights * square))
+    assert doubt.at is not None and known.gaussian is not None
+    t = (z - known.gaussian.center) @ doubt.toward
+    place = float((doubt.at - known.gaussian.center) @ doubt.toward)
+    there = (np.sign(place) * t > (doubt.edge or NEAR)) & ~within(t, doubt.modes)
+    square = weights * t**2
+    seen = SEEN if z.shape[-1] > 1 else SEEN_ALONE
+    # held against what is not there: where the share is nearly all, half of what is far is nearly all too
+    wanted = seen * doubt.share * np.sum(square, where=~there)
+    outer = np.sum(square, where=there & (np.abs(t) > abs(place)))
+    far = np.sum(square, where=there)
+    # half of it is farther out than its place, and may be another thing than what is nearer
+    return bool(far * (1 - doubt.share) >= wanted and 2 * outer * (1 - doubt.share) >= wanted)
+
+
+def _visited(
+    doubt: Doubt,
+    known: Known,
+    z: Float[np.ndarray, "chain draw d"],
+    weights: Float[np.ndarray, "chain draw"],
+) -> bool:
+    """Whether chains know what is beyond the place around which a ray has its mass.
+
+    Of one parameter the ray is the density itself, and draws that hold less are wrong.
+    """
+    if doubt.start is None:
+        return False
+    assert doubt.toward is not None and known.gaussian is not None
+    t = (z - known.gaussian.center) @ doubt.toward
+    place = float((doubt.start - known.gaussian.center) @ doubt.toward)
+    beyond = np.sign(place) * t > abs(place)
+    if not np.mean(beyond.any(axis=1)) >= GONE:
+        return False
+    ess = statistics.ess(beyond[..., None].astype(float), weights, "mean")
+    return bool(ess[0] * np.average(beyond, weights=weights) >= VISITS)
+
+
+# -- belonging -----------------------------------------------------------------------------
+
+
+DRAWS, NODES = 32, 8
+LARGEST = 0.05  # root mean square of the misfit in log density that is no fault
+PANELS = (8, 64)  # of the lines that are looked at again
+WORST = 4  # of the draws, which are
+# of a line between two draws of a run; the last for a kink as sharp as that of sqrt(f^2 + 1e-6)
+BETWEEN_DRAWS = (4, 16, 64)
+ROWS_BETWEEN = 128  # whose log density rises there
+# of rises there, that many kinks may leave: of networks with relu up to 3e-4 was left at the last, .3 of the weights of beta-NLL
+OF_RISES = 0.01
+LINES = (1 / 3, 2 / 3)  # where in a chain those draws are that lines to its last one begin with
+FALLS = 0.5  # a kink's share falls by more from one to the next: about 1/8
+
+
+class Misfit(NamedTuple):
+    """Root mean square of the rises that gradients do not account for, 0 where only kinks were met; a
+    draw at which the density is +inf, if there is one."""
+
+    size: float
+    infinite: Float[np.ndarray, " d"] | None = None
+
+
+@stage("curvature")
+def misfit(
+    problem: Problem,
+    gaussian: Any,
+    rng: np.random.Generator,
+    draws: int = DRAWS,
+    panels: tuple[int, ...] = PANELS,
+) -> Misfit:
+    """Of draws of `gaussian`; where it is too large, of the worst lines cut into `panels`, one after another.
+
+    Beside it stands what rounding may do: how much the density differs between neighbouring
+    floating-point numbers.
+    """
+    center = np.asarray(problem.array(gaussian.center), np.float64)
+    zs = np.asarray(problem.array(gaussian.draw(rng, draws)), np.float64)
+    rises = sums.differences(problem, zs, center)
+    infinite = zs[np.argmax(rises)] if np.isposinf(rises).any() else None
+    size = missed(
+        rises,
+        lambda some, count: _integral(problem, center, zs[some], count),
+        lambda some: _rounding(problem, zs[some], center),
+        panels,
+    )
+    return Misfit(size, infinite)
+
+
+def missed(
+    rises: Float[np.ndarray, " n"],
+    integral: Callable[[Int[np.ndarray, " m"], int], Float[np.ndarray, " m"]],
+    rounding: Callable[[Int[np.ndarray, " m"]], float],
+    panels: tuple[int, ...] = PANELS,
+    share: float = 0.0,
+) -> float:
+    """Root mean square of what integrals of the gradient miss of rises of log density along lines; 0 for kinks.
+
+    Args:
+      integral: along the lines of these numbers, each cut into so many panels.
+      rounding: what it may do to the rises of these.
+      share: of their size, that is no fault.
+    """
+    lines = np.arange(len(rises))
+    apart = rises - integral(lines, 1)
+    inside = np.isfinite(apart)
+    if np.count_nonzero(inside) < len(rises) // 4:  # outside the support nothing is to be compared
+        return 0.0
+    lines, apart = lines[inside], apart[inside]
+    before = size_of(apart)
+    if before <= LARGEST:
+        return before
+    worst = np.argsort(-np.abs(apart))[:WORST]
+    lines, left = lines[worst], size_of(apart[worst])
+    allowed = LARGEST + rounding(lines) + share * size_of(rises[lines])
+    for count in panels:
+        before, left = left, size_of(rises[lines] - integral(lines, count))
+        if not left > allowed:
+            return 0.0
+    return left if left > FALLS * before else 0.0
+
+
+def lines_between(
+    z: Float[np.ndarray, "draw chain d"],
+) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n d"]]:
+    """Where lines begin and end: at some draws of every chain, and at its last."""
+    last = len(z) - 1
+    numbers = [n for n in sorted({int(share * last) for share in LINES}) if n < last]
+    pairs = [(z[n, c], z[last, c]) for c in range(z.shape[1]) for n in numbers]
+    pairs = [(begin, end) for begin, end in pairs if (begin != end).any()]
+    begins, ends = zip(*pairs, strict=True) if pairs else ((), ())
+    return np.array(begins), np.array(ends)
+
+
+def size_of(rises: Float[np.ndarray, " n"]) -> float:
+    """Root mean square; what is infinite or no number is left out."""
+    return float(np.sqrt(np.mean(np.nan_to_num(rises, posinf=0.0, neginf=0.0) ** 2)))
+
+
+def named_misfit(size: float) -> str:
+    """What is said of a misfit."""
+    return (
+        f"the gradient is not that of the log density: between points where the density differs, by up to {size:.2g} "
+        "in its logarithm, integrated gradients miss it (a jump, as of where, round or a penalty; stop_gradient; "
+        "a custom gradient)"
+    )
+
+
+def quadrature(panels: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """Places on [0, 1] and their weights, of Gauss-Legendre in each of `panels`."""
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    at = ((nodes + 1) / 2 + np.arange(panels)[:, None]).ravel() / panels
+    return at, np.tile(weights / 2, panels) / panels
+
+
+def _integral(
+    problem: Problem, center: Float[np.ndarray, " d"], zs: Float[np.ndarray, "n d"], panels: int
+) -> Float[np.ndarray, " n"]:
+    """int grad log p . dz along the lines from `center`, by Gauss-Legendre in each of `panels`."""
+    at, share = quadrature(panels)
+    away = zs - center
+    points = center + at[:, None, None] * away
+    slopes = sums.gradients(problem, points.reshape(-1, center.size)).reshape(points.shape)
+    return np.einsum("k,knd,nd->n", share, slopes, away)
+
+
+def _rounding(
+    problem: Problem, zs: Float[np.ndarray, "n d"], center: Float[np.ndarray, " d"]
+) -> float:
+    """4 times what rounding does to a rise: by how much neighbouring numbers differ, and the terms' own."""
+    dtype = problem.layout.dtype
+    next_to = np.nextafter(zs.astype(dtype), np.inf).astype(np.float64)
+    apart = sums.differences(problem, next_to, center) - sums.differences(problem, zs, center)
+    z = problem.array(center)
+    prior = abs(float(problem.log_prior(z)))
+    rows = abs(float(sums.log_density(problem, z)) - prior) / np.sqrt(max(1, problem.num_data))
+    terms = float(np.finfo(dtype).eps) * (prior + (rows if problem.has_rows else 0.0))
+    return 4 * (size_of(apart) + terms)
+
+
+# -- beyond --------------------------------------------------------------------------------
+
+
+FEW_DRAWS = 4  # on all rows
+# share of a profile: 1.0 on a saturating curve with a weak prior, .27 and .37 on two that were trusted at a limit of
+# .5 with sds of .83 and .47 of the truth; .03 of a network's predictions, .36 of eight schools, whose exact
+# chains have been there
+PLATEAU = 0.2
+LOOKED_AT, FOLLOWED = 8, 8  # rays on all rows, and tops that a search begins at
+EXPLAINED = 3.0  # in log density, by which a mode may be denser than its Gaussian says
+
+
+class Beyond(NamedTuple):
+    """The doubts, and where other modes are to be looked for, free positions [k, d]."""
+
+    doubts: tuple[Doubt, ...] = ()
+    tops: Float[np.ndarray, "k d"] | None = None
+
+
+def look_beyond(
+    problem: Problem,
+    gaussian: Any,
+    rng: np.random.Generator,
+    T: float,
+    apart: Int[np.ndarray, " m"] = EMPTY,
+) -> Beyond:
+    """Doubts about a posterior with a positive definite `gaussian`; at T = 0 of its gradient alone.
+
+    Of many rows some are looked at, and those `apart`.
+    """
+    some, near = _some(problem, gaussian, apart)
+    if near is None:
+        return Beyond()
+    doubts = _of_functions(problem, gaussian, some, near, rng)
+    if T == 0:
+        return Beyond(tuple(doubts))
+    seen = rays.rays(some, near, rng, T)
+    around = mass_detectors.shells(some, near, rng, T) if problem.dimension > 1 else None
+    doubts += _told(problem, gaussian, some, near, seen, around, rng, T)
+    doubts += _behind_valleys(problem, gaussian, some, near, seen, rng, T)
+    tops = [(value, near.center + t * ray.direction) for ray in seen for t, value in ray.tops]
+    tops = sorted(tops, key=lambda top: -top[0])[:FOLLOWED]
+    tops += mass_detectors.tops_of_cloud(some, near, T)
+    places = np.array([place for _, place in tops])
+    return Beyond(tuple(doubts), places if len(places) else None)
+
+
+def _told(
+    problem: Problem, gaussian: Any, some: Problem, near: Any, seen: list[rays.Ray],
+    around: mass_detectors.Shells | None, rng: np.random.Generator, T: float,
+) -> list[Doubt]:  # fmt: skip
+    """Every suspicion of straight rays, shells and profiles that all rows confirm.
+
+    Each is another place where mass may be, and one that chains settle says nothing of the others. Beyond
+    `LOOKED_AT` rays all rows are not asked, and the rest is told where these were right.
+    """
+    infinite = [ray for ray in seen if ray.infinite is not None][:1]  # one is enough
+    heavy = [ray for ray in seen if ray.infinite is None and ray.share > rays.SUSPICIOUS]
+    heavy = infinite + sorted(heavy, key=lambda ray: -ray.share)
+    told: list[Doubt] = []
+    for k, ray in enumerate(heavy):
+        if some is not problem and k < LOOKED_AT:
+            (ray,) = rays.rays(problem, gaussian, rng, T, [ray.parameter])
+        if some is problem or k < LOOKED_AT or told:
+            told += _doubts(problem, gaussian, ray)
+    shell = None if around is None else _around(problem, gaussian, some, around, rng, T)
+    told += [] if shell is None else [shell]
+    for ray in profiles.followed(some, near, seen, T):
+        found = [ray]
+        if some is not problem and ray.share > PLATEAU:
+            straight = rays.rays(problem, gaussian, rng, T, [ray.parameter])
+            found = profiles.followed(problem, gaussian, straight, T)
+        if found and found[0].share > PLATEAU:
+            told += _doubts(problem, gaussian, found[0])
+    return told
+
+
+def _behind_valleys(
+    problem: Problem, gaussian: Any, some: Problem, near: Any, seen: list[rays.Ray],
+    rng: np.random.Generator, T: float,
+) -> list[Doubt]:  # fmt: skip
+    """Mass that rays have behind a valley within `rays.NEAR` sds, and what lies behind one across parameters."""
+    if not isinstance(gaussian, Laplace):
+        return []
+    near_by = lambda ray: any(found.edge < rays.NEAR for found in mass_detectors.behind(ray))  # noqa: E731
+    looked = list(filter(near_by, seen))[:LOOKED_AT]
+    if looked and some is not problem:
+        looked = rays.rays(problem, gaussian, rng, T, [ray.parameter for ray in looked])
+    ways = _across(problem, gaussian, some, near, rng, T) if problem.dimension > 1 else []
+    if ways:
+        looked += rays.rays(problem, gaussian, rng, T, along=np.array(ways))
+    found = [
+        _valley(problem, gaussian, ray, one, T)
+        for ray in looked
+        for one in mass_detectors.behind(ray)
+    ]
+    told: list[Doubt] = []
+    there: list[np.ndarray] = []
+    for doubt in sorted(found, key=lambda doubt: -doubt.share):
+        assert doubt.at is not None
+        way = gaussian.whiten(doubt.at) / np.linalg.norm(gaussian.whiten(doubt.at))
+        if not any(way @ other > mass_detectors.ALIKE for other in there):
+            told.append(doubt)
+            there.append(way)
+    return told
+
+
+def _across(
+    problem: Problem, gaussian: Laplace, some: Problem, near: Laplace, rng: np.random.Generator, T: float,
+) -> list[Float[np.ndarray, " d"]]:  # fmt: skip
+    """Unit vectors of x, whitened by `gaussian`, along which some rows, or the whole prior, have a valley."""
+    hot, own = gaussian.tempered(T), near.tempered(T)
+    density = lambda x: rays.density(some, near.center, T, own.spread(x))  # noqa: E731
+    points = mass_detectors.affordable(some)
+    ways = mass_detectors.directions(density, problem.dimension, rng, points)
+    if some is not problem:
+        ways = [hot.whiten(hot.center + own.spread(u)) for u in ways]
+        ways += mass_detectors.directions(
+            mass_detectors.of_prior(problem, gaussian, T), problem.dimension, rng
+        )
+    return [u / np.linalg.norm(u) for u in ways]
+
+
+def _valley(
+    problem: Problem, gaussian: Laplace, ray: rays.Ray, found: mass_detectors.Behind, T: float
+) -> Doubt:
+    """The doubt about what is behind it."""
+    at = gaussian.center + found.place * ray.direction
+    sentence = (
+        "far from the mode there is more than the Gaussian there shows: along "
+        f"{named_direction(problem, ray.direction)} the density rises again behind a valley {found.edge:.2g} sds away, "
+        f"and {100 * found.share:.0f}% of the second moment lie there, around {abs(found.place):.3g}"
+    )
+    toward = gaussian.curvature @ ray.direction / T
+    return Doubt("tails", sentence, found.share, at, toward, start=at, edge=found.edge)
+
+
+def _around(
+    problem: Problem,
+    gaussian: Any,
+    some: Problem,
+    found: mass_detectors.Shells,
+    rng: np.random.Generator,
+    T: float,
+) -> Doubt | None:
+    """What shells say; of one parameter its ray says all."""
+    if found.share > mass_detectors.HEAVY and some is not problem:
+        found = mass_detectors.shells(problem, gaussian, rng, T)
+    if not found.share > mass_detectors.HEAVY:
+        return None
+    return Doubt(
+        "tails",
+        "far from the mode there is more than the Gaussian there shows: on all sides "
+        f"{100 * found.share:.0f}% of the second moment lie beyond {found.edge:.3g} sds, around {found.distance:.3g}",
+        found.share, found.at, edge=found.edge,
+    )  # fmt: skip
+
+
+def unexplained(
+    problem: Problem, doubts: tuple[Doubt, ...], modes: KnownModes | None, T: float
+) -> tuple[Doubt, ...]:
+    """Doubts about tails less what other modes explain, that were seen from the first one: where these have their mass.
+
+    A mode explains what is within 5 of its sds, and about as dense as its Gaussian says; a foot that modes
+    stand on, or that lies beside a mode, is still doubted.
+    """
+    if modes is None or not any(doubt.kind == "tails" for doubt in doubts):
+        return doubts
+    others = [
+        (laplace_at(problem, z), float(value - modes.log_density[0]))
+        for z, value in zip(modes.z[1:], modes.log_density[1:], strict=True)
+    ]
+    others = [(gaussian, height) for gaussian, height in others if gaussian.positive_definite]
+    left = []
+    for doubt in doubts:
+        if doubt.ray is not None:
+            left += _beside(doubt, modes.z[0], others, T)
+        elif not any(_holds(gaussian, doubt.at) for gaussian, _ in others):
+            left.append(doubt)
+    return tuple(left)
+
+
+def _beside(
+    doubt: Doubt, center: Float[np.ndarray, " d"], others: list[tuple[Laplace, float]], T: float
+) -> list[Doubt]:
+    """The doubt about what modes leave of its ray on its side; none where that is little."""
+    ray = doubt.ray
+    assert ray is not None and doubt.at is not None and doubt.toward is not None
+    known = _intervals(ray, center, doubt.toward, others, T)
+    sides, here = ray.sides(known), (doubt.at - center) @ doubt.toward
+    if not sum(far.share for far in sides) > rays.SUSPICIOUS:
+        return []
+    found = []
+    for far in sides:
+        if far.place * here > 0 and far.share > rays.ONE_SIDE:
+            at = center + far.place * ray.direction
+            start = None if doubt.start is None else ray.position(center, far.place)
+            found.append(replace(doubt, share=far.share, at=at, modes=known, start=start))
+    return found
+
+
+def _intervals(
+    ray: rays.Ray, center: Float[np.ndarray, " d"], toward: Float[np.ndarray, " d"],
+    others: list[tuple[Laplace, float]], T: float,
+) -> tuple[tuple[float, float], ...]:  # fmt: skip
+    """Of t on the ray, where modes explain what is there."""
+    z = center + ray.t[:, None] * ray.direction if ray.bent is None else ray.bent
+    explained = np.zeros(len(ray.t), bool)
+    for gaussian, height in others:
+        predicted = (height - np.sum(gaussian.whiten(z) ** 2, axis=-1) / 2) / T
+        near = float((gaussian.center - center) @ toward)
+        sd = float(np.linalg.norm(gaussian.pull(toward))) * np.sqrt(T)
+        own = np.abs(ray.t - near) < rays.WINDOW * sd
+        explained |= own & (predicted > ray.value - EXPLAINED)
+    ends = np.concatenate([[-np.inf], (ray.t[1:] + ray.t[:-1]) / 2, [np.inf]])
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], explained, [0]])))
+    return tuple((float(ends[a]), float(ends[b])) for a, b in edges.reshape(-1, 2))
+
+
+def _holds(other: Laplace, z: np.ndarray | None) -> bool:
+    """Whether z is where the mode has its mass."""
+    if z is None or not other.positive_definite:
+        return False
+    return bool(np.linalg.norm(other.whiten(z)) <= np.sqrt(z.size) + rays.NEAR)
+
+
+def _some(problem: Problem, gaussian: Any, apart: Int[np.ndarray, " m"]) -> tuple[Problem, Any]:
+    """A random choice of rows with those `apart`, and the Gaussian at their own mode; all of them, where they are few."""
+    if shown_whole(problem) or not isinstance(gaussian, Laplace):
+        return problem, gaussian
+    some = beside(problem, SHOWN, apart)
+    at = gaussian_at_mode(some, gaussian.center)
+    return some, at.gaussian if at.converged and at.gaussian.positive_definite else None
+
+
+def _of_functions(
+    problem: Problem, gaussian: Any, some: Problem, near: Any, rng: np.random.Generator
+) -> list[Doubt]:
+    """What is wrong with density and gradient as functions, near the mode."""
+    size, infinite = misfit(some, near, rng)
+    if size > LARGEST and some is not problem:
+        size, _ = misfit(problem, gaussian, rng, FEW_DRAWS, PANELS[:1])
+    doubts = []
+    if infinite is not None:
+        doubts.append(_infinite(problem, infinite))
+    if size > LARGEST:
+        doubts.append(Doubt("gradient", named_misfit(size)))
+    return doubts
+
+
+def _doubts(problem: Problem, gaussian: Any, ray: rays.Ray) -> list[Doubt]:
+    """What a ray over all rows says, if anything: of each side by itself."""
+    if ray.infinite is not None:
+        return [_infinite(problem, gaussian.center + ray.infinite * ray.direction)]
+    if not ray.share > rays.SUSPICIOUS:
+        return []
+    i, name = ray.parameter, problem.layout.element_names()[ray.parameter]
+    toward = np.zeros(problem.dimension)
+    toward[i] = 1 / ray.direction[i]
+    found = []
+    for far in ray.sides():
+        if not far.share > rays.ONE_SIDE:
+            continue
+        at = gaussian.center + far.place * ray.direction
+        start = ray.position(gaussian.center, far.place) if problem.dimension > 1 else None
+        where = f"{abs(far.place):.3g} sds {'above' if far.place > 0 else 'below'} the mode"
+        sentence = (
+            f"far from the mode there is more than the Gaussian there shows: along {name!r} "
+            f"{100 * far.share:.0f}% of the second moment lie beyond {rays.NEAR:.0f} sds, around {where}"
+        )
+        found.append(Doubt("tails", sentence, far.share, at, toward, ray, start=start))
+    return found
+
+
+def _infinite(problem: Problem, z: Float[np.ndarray, " d"]) -> Doubt:
+    position = ", ".join(
+        f"{name} = {value:.4g}"
+        for name, value in zip(problem.layout.element_names()[:3], z[:3], strict=True)
+    )
+    more = ", ..." if z.size > 3 else ""
+    return Doubt(
+        "infinite",
+        f"the log density is +inf at the free position {position}{more}, where no density can be",
+        at=np.asarray(z, np.float64),
+    )

@@ -1,0 +1,338 @@
+"""Modes narrower than the known one, in few parameters: where the density tops all points around it.
+
+Rays and shells are a few lines, and a mode a tenth as wide as the known one lies between them. In up to four
+dimensions space itself can be looked at: with Sobol points spread evenly over log |x| and over directions,
+
+    z = m + r F v,  |v| = 1,  log r uniform on 0 ... log 400,
+
+the distance to the nearest point grows with r; and so it may, for the known mode's density falls by r per sd at r sds.
+A point counts whose density is above what the known mode's Gaussian says, and above all its neighbours on the cylinder
+(v, log r): where the density falls outwards from the known mode half of them are nearer to it, and denser. Of modes
+4 to 12 sds away in random directions, of equal mass, sds a tenth, a fifth and .3 of the known one's are found in 10 of
+10, 10, 10 (d = 1 and 2), 4, 10, 10 (d = 3) and 1, 6, 9 (d = 4).
+
+What lies around the Gaussian on all sides: the mass of shells, from rays in random directions.
+
+A ray along one parameter sees a wide part of small weight w only by w over the volumes of all parameters: of a halo
+ten times as wide in ten of them 1e-10 w. In polar coordinates around the centre, z = m + t F v with |v| = 1,
+
+    E[t^2; t > r] = int_r^inf t^{d+1} average over v of p(m + t F v) dt / (the same without the 2)
+
+volumes count. Both averages over random directions are unbiased, but where one direction in sixteen holds nearly all,
+as in a funnel, a ridge or the heaviest tail of many parameters, they say little: the heaviest eighth is left out, and
+what lies in few directions is for the rays along parameters (`rays`) to find.
+
+Measured at three seeds: at most .005 on well-behaved reference posteriors, .09 on eight schools, non-centred (.1 to .9 with
+all rays), .07 on three Student-t with 5 degrees; .6 on a 2% halo eight to twelve times as wide in ten dimensions, .14 to .24
+where its widths are 3 to 10, .11 to .25 where they are 5 to 15 in thirty.
+
+Mass behind a valley: where the density falls from the mode and rises again, along a parameter or across several.
+
+Where a density steps up sharply, no search by gradients comes to rest; and a step across two of thirty parameters lies
+on no ray of one. In units of the Gaussian, z = m + F x, the excess over it
+
+    e(x) = log p(m + F x) - log p(m) + |x|^2 / 2
+
+is 0 for a Gaussian. Beyond a plane u.x = a on which log p steps up by h it is h, and of points drawn 1.4, 2 and 3 sds
+wide some are there: their mean points along u, and that of their squares where there are planes on both sides. Points
+drawn around the place where that ray meets the plane bring u nearer, and a ray over all rows says how much is there.
+
+Of some of many rows the likelihood is wider than of all, and where a prior steps up within the posterior is not to be
+seen: there the likelihood is looked at as its Gaussian, with the whole prior, and no row is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import ndtri
+
+from ..approximation.laplace import Laplace
+from ..approximation.rays import CLOSE, NEAR, Ray
+from ..core.progress import stage
+from ..model import sums
+from ..model.cost import gradient_price
+from ..model.problem import Problem
+
+__all__ = [
+    "HEAVY",
+    "Behind",
+    "Shells",
+    "affordable",
+    "behind",
+    "directions",
+    "of_prior",
+    "shells",
+    "tops_of_cloud",
+]
+
+
+LOW, FEW = 4, 20  # parameters: of five, points are as far apart as the known mode is wide
+POINTS, WORK = 2**14, 2**23  # at most, and rows x points
+FARTHEST = 400.0  # sds
+NEAREST = 1.3  # within, all points are as near to the known mode as to each other
+ABOVE = 1.0  # log density, beyond what the known mode's Gaussian says
+NEIGHBOURS = 3  # for each of the 2^d corners of a cell
+LOOKED_AT, TOPS = 1024, 8  # points whose neighbours are, the densest; and places that are told
+CONE = np.cos(np.pi / 6)
+
+Values = Float[np.ndarray, " n"]
+Numbers = Int[np.ndarray, " m"]
+
+
+@stage("other modes", whole=True)
+def tops_of_cloud(
+    problem: Problem, gaussian, temperature: float = 1.0
+) -> list[tuple[float, tuple[float, ...]]]:
+    """The densest places that top all around them, (log density less the centre's, free position).
+
+    `gaussian` is that of `problem` itself, whose centre is a mode.
+    """
+    from scipy.stats import qmc  # half a second to import
+
+    d = problem.dimension
+    if d > FEW:
+        return []
+    count = 2 ** int(np.log2(min(2 ** (7 + 3 * d), POINTS, WORK // max(1, problem.num_data))))
+    u = qmc.Sobol(d + 1, rng=0).random(count)
+    xi = ndtri(u[:, :d])
+    v = xi / np.linalg.norm(xi, axis=1)[:, None]
+    log_r = np.log(FARTHEST) * u[:, d]
+    z = gaussian.center + gaussian.tempered(temperature).spread(np.exp(log_r)[:, None] * v)
+    with np.errstate(over="ignore"):  # far out, in float32
+        value = sums.differences(problem, z, gaussian.center) / temperature
+    value = np.where(np.isfinite(value), value, -np.inf)
+    more = (log_r > np.log(NEAREST)) & (value > ABOVE - np.exp(2 * log_r) / 2)
+    more = np.flatnonzero(more)
+    more = more[np.argsort(-value[more])][:LOOKED_AT]
+    tops = _topping(v, log_r, value, more) if d <= LOW else _apart(v, more)
+    return [(float(value[k]), tuple(z[k])) for k in tops]
+
+
+def _topping(
+    v: Float[np.ndarray, "n d"], log_r: Values, value: Values, more: Numbers
+) -> Int[np.ndarray, " k"]:
+    """Those of `more` whose density is above all their neighbours'."""
+    from scipy.spatial import KDTree
+
+    cylinder = np.column_stack([v, log_r])
+    around = np.asarray(KDTree(cylinder).query(cylinder[more], NEIGHBOURS * 2 ** v.shape[1] + 1)[1])
+    return more[value[more] > value[around[:, 1:]].max(axis=1)][:TOPS]
+
+
+def _apart(v: Float[np.ndarray, "n d"], more: Numbers) -> list[int]:
+    """The first of `more` in each cone of directions."""
+    tops: list[int] = []
+    for k in more:
+        if len(tops) < TOPS and all(v[k] @ v[other] < CONE for other in tops):
+            tops.append(int(k))
+    return tops
+
+
+# -- shells --------------------------------------------------------------------------------
+
+
+HEAVY = 0.1  # share of the second moment beyond the edge that is suspicious: 5% of all sds
+
+DIRECTIONS, LEFT_OUT = 32, 8  # each to both sides; the heaviest rays, which do not count
+INSIDE, OUTSIDE = 17, np.append(1.3 ** np.arange(1, 17), 1.3**16 * 1.9 ** np.arange(1, 11))
+REFINED = 16  # points by which the stretch around the outer top is cut
+ROUNDS = 2  # times
+UNSEEN = 60.0  # log integrand below the inner top from which no cut finds anything
+BETWEEN = 12  # points by which a segment is integrated
+
+
+class Shells(NamedTuple):
+    """Share of the second moment beyond `edge`, a whitened distance, and where on the rays most of it lies."""
+
+    share: float
+    edge: float
+    at: Float[np.ndarray, " d"]
+    distance: float
+
+
+@stage("other modes", whole=True)
+def shells(
+    problem: Problem, gaussian, rng: np.random.Generator, temperature: float = 1.0
+) -> Shells:
+    """By random directions around the centre of `gaussian`, that of `problem` itself; at T = `temperature`.
+
+    The edge is d^(1/2) + 4: a normal vector's length is d^(1/2) +- .7.
+    """
+    d = problem.dimension
+    v = rng.standard_normal((DIRECTIONS, d))
+    v = gaussian.tempered(temperature).spread(v / np.linalg.norm(v, axis=1)[:, None])
+    v = np.concatenate([v, -v])
+    edge = np.sqrt(d) + NEAR
+    t = np.append(np.linspace(max(0.0, np.sqrt(d) - NEAR), edge, INSIDE), edge * OUTSIDE)
+    log = _log_integrand(problem, gaussian.center, v, t, temperature)
+    for _ in range(ROUNDS):
+        outer = np.where(t > edge, log.max(axis=0), -np.inf)
+        top = int(np.argmax(outer))
+        if not outer[top] > log[:, t <= edge].max() - UNSEEN:
+            break
+        cut = np.linspace(t[top - 1], t[min(top + 1, len(t) - 1)], REFINED + 2)[1:-1]
+        more = _log_integrand(problem, gaussian.center, v, cut, temperature)
+        order = np.argsort(t := np.append(t, cut), kind="stable")
+        t, log = t[order], np.concatenate([log, more], axis=1)[:, order]
+    return _found(t, log, v, edge, gaussian.center)
+
+
+def _log_integrand(
+    problem: Problem, center: np.ndarray, v: np.ndarray, t: np.ndarray, T: float
+) -> Float[np.ndarray, "ray t"]:
+    """(d + 1) log t + log p / T, less the log density at the centre; -inf where that is no number."""
+    with np.errstate(over="ignore", divide="ignore"):  # far out, in float32, and t = 0
+        points = center + (v[:, None] * t[:, None]).reshape(-1, center.size)
+        values = sums.differences(problem, points, center).reshape(len(v), len(t)) / T
+        log = (center.size + 1) * np.log(t) + values
+    return np.where(np.isfinite(log), log, -np.inf)
+
+
+def _found(
+    t: np.ndarray, log: np.ndarray, v: np.ndarray, edge: float, center: np.ndarray
+) -> Shells:
+    """Both integrals, the log integrand linear between the points."""
+    step = np.linspace(0, 1, BETWEEN, endpoint=False)
+    fine = np.append((t[:-1, None] + np.diff(t)[:, None] * step).ravel(), t[-1])
+    values = np.exp(
+        np.array([np.interp(fine, t, np.maximum(ray, -1e30)) for ray in log]) - log.max()
+    )
+    mass = np.diff(fine) * (values[:, 1:] + values[:, :-1]) / 2
+    far = (fine[1:] + fine[:-1]) / 2 > edge
+    each, near = mass[:, far].sum(axis=1), mass[:, ~far].sum(axis=1).mean()
+    order = np.argsort(-each)[LEFT_OUT:]
+    outside, ray = each[order].mean(), order[0]
+    below = np.cumsum(mass[ray, far])
+    distance = float(fine[1:][far][np.searchsorted(below, below[-1] / 2)])
+    share = float(outside / max(outside + near, 1e-300))
+    return Shells(share, edge, center + distance * v[ray], distance)
+
+
+# -- valleys -------------------------------------------------------------------------------
+
+
+SCALES, VALLEY_POINTS = (1.4, 2.0, 3.0), 1536  # sds of the points, and how many in all
+LEAST, SECONDS = 192, 1.0  # of them at least, and the predicted seconds that the others may take
+VALLEY_EXCESS, FEWEST = 1.0, 8  # excess of points that count, and how many there must be
+MOST, EXPLAINED = 4, 0.5  # directions; of the way to its edge, from which one explains points
+# points at least, so many sds around a place on a ray, and how often it is turned
+DRAWS, AROUND, VALLEY_ROUNDS = 1024, 0.5, 3
+REACH = np.arange(0.25, 12.01, 0.25)  # sds of the rays that are turned
+ALIKE = 0.8  # cosine of two directions from which they are one
+RISE = 1.0  # in log density, by which a hill stands above the valley
+# of the second moment behind a valley that is suspicious: 5% of an sd, or .3 sds of a mean
+SHARE = 0.1
+
+Density = Callable[[Float[np.ndarray, "m d"]], Float[np.ndarray, " m"]]
+
+
+class Behind(NamedTuple):
+    """How many sds away a valley is, a share of the second moment beyond it, and the t around which that lies."""
+
+    edge: float
+    share: float
+    place: float
+
+
+def behind(ray: Ray) -> list[Behind]:
+    """What a ray has behind its deepest valley, of each side where that is not little."""
+    found = []
+    for sign in (1.0, -1.0):
+        side = sign * ray.t >= 0
+        t, value = np.abs(ray.t[side]), ray.value[side]
+        order = np.argsort(t)
+        t, value = t[order], np.maximum(np.where(np.isposinf(value), -1e30, value)[order], -1e30)
+        rise = value - np.minimum.accumulate(value)
+        top = int(np.argmax(rise))
+        if not (rise[top] > RISE and t[top] > CLOSE):
+            continue
+        edge = float(t[: top + 1][np.argmin(value[: top + 1])])
+        sides = [far for far in ray.sides(near=edge) if far.place * sign > 0]
+        found += [Behind(edge, far.share, far.place) for far in sides if far.share > SHARE]
+    return found
+
+
+def of_prior(problem: Problem, gaussian: Laplace, T: float) -> Density:
+    """log p / T of whitened x: the whole prior, and the likelihood as its Gaussian at the mode; no row is read."""
+    alone, m = replace(problem, data=None), gaussian.center
+    slope = sums.gradients(alone, m[None])[0]
+    curvature = np.asarray(sums.prior_curvature(problem, problem.array(m)), np.float64)
+    hot = gaussian.tempered(T)
+
+    def density(x: np.ndarray) -> np.ndarray:
+        away = hot.spread(x)
+        with np.errstate(over="ignore", invalid="ignore"):
+            prior = sums.differences(alone, m + away, m) - away @ slope
+            return (prior + np.sum((away @ curvature) * away, 1) / 2) / T - np.sum(x**2, 1) / 2
+
+    return density
+
+
+@stage("other modes", whole=True)
+def directions(
+    density: Density, d: int, rng: np.random.Generator, points: int = VALLEY_POINTS
+) -> list[Float[np.ndarray, " d"]]:
+    """Unit vectors u of whitened x along which `density` rises behind a valley."""
+    scale = np.repeat(SCALES, points // len(SCALES))[:, None]
+    x = scale * rng.standard_normal((len(scale), d))
+    excess = density(x) + np.sum(x**2, 1) / 2
+    left = np.isfinite(excess) & (excess > VALLEY_EXCESS)
+    found: list[np.ndarray] = []
+    while left.sum() >= FEWEST and len(found) < MOST:
+        xi = (x / scale)[left]
+        starts = (xi.mean(0), np.linalg.eigh(xi.T @ xi)[1][:, -1])
+        turned = (_turned(density, u / np.linalg.norm(u), rng) for u in starts)
+        u = next((u for u in turned if u is not None), None)
+        edge = None if u is None else _climbs(density, u)
+        if u is None or edge is None or any(abs(u @ other) > ALIKE for other in found):
+            break
+        found.append(u)
+        left &= np.abs(x @ u) < EXPLAINED * abs(edge)
+    return found
+
+
+def affordable(problem: Problem) -> int:
+    """How many points are looked at: fewer of a density that takes long."""
+    return int(np.clip(SECONDS / gradient_price(problem).each, LEAST, VALLEY_POINTS))
+
+
+def _turned(
+    density: Density, u: Float[np.ndarray, " d"], rng: np.random.Generator
+) -> Float[np.ndarray, " d"] | None:
+    """u turned to what is behind the valley of its ray; None where it has none.
+
+    Of points around the place where the ray climbs out of the valley half are behind it: the way from the mean of the
+    others to theirs.
+    """
+    ways = np.zeros_like(u)
+    for _ in range(VALLEY_ROUNDS):
+        edge = _climbs(density, u)
+        if edge is None:
+            return None
+        xi = rng.standard_normal((max(DRAWS, 4 * len(u)), len(u)))
+        x = edge * u + AROUND * xi
+        beyond = density(x) + np.sum(x**2, 1) / 2 > VALLEY_EXCESS
+        if not FEWEST <= beyond.sum() <= len(xi) - FEWEST:
+            break
+        ways += xi[beyond].mean(0) - xi[~beyond].mean(0)
+        u = ways / np.linalg.norm(ways)
+    return u if _climbs(density, u) is not None else None
+
+
+def _climbs(density: Density, u: Float[np.ndarray, " d"]) -> float | None:
+    """t at which a ray climbs fastest out of its deepest valley, of both sides; None where it has none."""
+    best, at = RISE, None
+    for sign in (1.0, -1.0):
+        value = np.append(0.0, density(sign * REACH[:, None] * u))
+        value = np.where(np.isfinite(value), value, -1e30)
+        rise = value - np.minimum.accumulate(value)
+        top = int(np.argmax(rise))
+        if rise[top] > best:
+            steepest = int(np.argmax(np.diff(value[: top + 1])))
+            best, at = float(rise[top]), sign * float(REACH[steepest])
+    return at
