@@ -9,12 +9,12 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..diagnose.halved import Change, compared
+from ..diagnostics.function_space.predictions import Predictions, predictions_of
+from ..diagnostics.function_space.verdict import Change, compared
 from ..errors import UsageError
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
 from ..model.problem import Target
-from ..probe.predictions import Predictions, predictions_of
 from ..results.draws import Draws
 from ..results.verdict import Verdict
 from ..run.other_starts import not_looked_for

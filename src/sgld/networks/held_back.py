@@ -21,11 +21,11 @@ from scipy.special import logsumexp
 
 from ..core.text import columns
 from ..core.validation import check_seed, whole_number
+from ..diagnostics.function_space.predictions import check_labels
 from ..errors import SGLDWarning, UsageError
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
 from ..model.problem import Request, Target
-from ..probe.labels import check_labels
 from ..results.draws import Draws
 from ..tune.from_network import optimiser_ends
 

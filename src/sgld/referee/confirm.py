@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, overload
 import jax
 import numpy as np
 
-from ..diagnose.halved import HALF
 from ..diagnostics.exact_rule import heavy_tail
+from ..diagnostics.function_space.verdict import HALF
 from ..diagnostics.rule import beyond_limits
 from ..errors import UsageError
 from ..results import statistics

@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..diagnose.predictions import MAX_R_HAT, MIN_ESS, R_HAT, Seen, mixed
+from ..diagnostics.function_space.predictions import CLASSES, MEANS
+from ..diagnostics.function_space.temperature import Layers
+from ..diagnostics.function_space.verdict import MAX_R_HAT, MIN_ESS, R_HAT, Seen, mixed
 from ..diagnostics.rule import Evidence, least_ess, unmixed
-from ..probe.layers import Layers
-from ..probe.predictions import CLASSES, MEANS
 from ..results import statistics
 from ..results.plan import in_seconds
 from ..results.statistics import Moments

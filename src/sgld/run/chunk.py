@@ -22,8 +22,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..core.pytrees import as_pytree
+from ..diagnostics.function_space.temperature import Probe
 from ..model.problem import Problem
-from ..probe.probe import Probe
 from ..samplers.confined_hmc import ConfinedHMC
 from ..samplers.gradients.full import Estimate, goes_by_tiles
 from ..samplers.hmc import HMC

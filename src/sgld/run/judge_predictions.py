@@ -10,16 +10,16 @@ import jax
 import numpy as np
 
 from ..core.progress import stage
-from ..diagnose.pictured import with_details
-from ..diagnose.predictions import (
+from ..diagnostics.function_space.temperature import Layers
+from ..diagnostics.function_space.verdict import (
     Seen,
     judge_predictions,
     known_well,
     mixed,
     temperatures,
+    with_details,
 )
 from ..model.problem import Problem, Request, is_auto
-from ..probe.layers import Layers
 from ..results.draws import Draws
 from ..results.plan import Plan
 from ..results.verdict import Verdict

@@ -1,6 +1,6 @@
 """Two looks at a run of a network that would be trusted, from the positions of its draws.
 
-At rows that no probe row stands for (diagnose/other_rows.py), and whether its gradients are those of its log
+At rows that no probe row stands for (diagnostics/function_space/other_chains.py), and whether its gradients are those of its log
 density (diagnostics/hidden_mass.py), along lines between draws of a chain: temperatures do not show that they
 are another function's, and chains that follow these agree with one another.
 """
@@ -21,7 +21,8 @@ from jaxtyping import Array, Float, Int
 
 from ..core.devices import sent
 from ..core.progress import Over
-from ..diagnose.other_rows import TOGETHER, OtherRows, others
+from ..diagnostics.function_space.other_chains import TOGETHER, OtherRows, others
+from ..diagnostics.function_space.predictions import Predictions, predictions_of
 from ..diagnostics.hidden_mass import (
     BETWEEN_DRAWS,
     OF_RISES,
@@ -34,7 +35,6 @@ from ..diagnostics.hidden_mass import (
 )
 from ..model.problem import Problem
 from ..model.sums import row_values
-from ..probe.predictions import Predictions, predictions_of
 
 __all__ = ["misses_of_gradients", "other_rows"]
 

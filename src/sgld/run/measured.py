@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..diagnostics.function_space.predictions import predictions_of
+from ..diagnostics.function_space.temperature import Layers, Probe, meter_of, stiffest
 from ..model.problem import Problem
-from ..probe.directions import stiffest
-from ..probe.layers import Layers
-from ..probe.predictions import predictions_of
-from ..probe.probe import Probe, meter_of
 from ..results.plan import Setup
 from ..tune.metric import settled
 from ..tune.network_rule import curvature_rows, num_directions

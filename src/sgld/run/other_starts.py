@@ -2,7 +2,7 @@
 
 They go the way of a plan that is left to the library, whatever the run's own is: where an optimiser
 ends from a start of its own, some short stages that learn metric and step, and then a few
-stretches, after each of which predictions are looked at (diagnose/other_starts.py). Those that
+stretches, after each of which predictions are looked at (diagnostics/function_space/other_chains.py). Those that
 predict what the run does after two stages have shown what they can, unless the whole way is cheap. As
 many go together as the run has chains: nothing is compiled anew.
 """
@@ -21,11 +21,11 @@ from jaxtyping import Array, Float
 
 from ..core.devices import sent
 from ..core.progress import stage
-from ..diagnose.other_starts import OtherStarts, met, settled
-from ..diagnose.predictions import Seen
+from ..diagnostics.function_space.other_chains import OtherStarts, met, settled
+from ..diagnostics.function_space.predictions import Predictions, predictions_of
+from ..diagnostics.function_space.verdict import Seen
 from ..model import sums
 from ..model.problem import Problem, Request
-from ..probe.predictions import Predictions, predictions_of
 from ..samplers.baoa import BAOA
 from ..samplers.gradients.full import Full
 from ..tune import network_rule as rule

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..core.devices import differing, like, on_host, together
 from ..diagnostics.exact_rule import Trajectories
+from ..diagnostics.function_space.predictions import Kind
 from ..errors import RunError
-from ..probe.predictions import Kind
 from ..results.run_directory import RunDirectory
 from ..results.verdict import Phase
 from ..samplers.confined_hmc import State as Confined
@@ -44,7 +44,7 @@ class Raw:
     Attributes:
       z, gradient: in free coordinates; z of the draws with the numbers `held` alone, where it is not None.
       value: the leaves of what `keep` returned.
-      predicted, kinetic: of runs that are judged by predictions (probe/probe.py); kind: what those are.
+      predicted, kinetic: of runs that are judged by predictions (diagnostics/function_space/temperature.py); kind: what those are.
       last: [chain, d], where the chains are now.
       moments: of the draws, where they alone were kept.
       trajectories: what those of Hamiltonian Monte Carlo say of their energies.

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from ..data.source import generator
-from ..probe.layers import Layers
+from ..diagnostics.function_space.temperature import Layers
 from .rows import Batch, Rows
 from .target import Target
 

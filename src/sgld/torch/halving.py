@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.progress import stage, told
-from ..diagnose.halved import HALF, Change
+from ..diagnostics.function_space.verdict import HALF, Change
 from ..errors import UsageError
 from ..results.verdict import Verdict
 from .judging import half_the_step

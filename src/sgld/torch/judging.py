@@ -6,15 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..diagnose.halved import Change, compared
-from ..diagnose.pictured import with_details
-from ..diagnose.predictions import (
+from ..diagnostics.function_space.verdict import (
     SMALLER,
+    Change,
     Seen,
+    compared,
     judge_predictions,
     known_well,
     mixed,
     temperatures,
+    with_details,
 )
 from ..results.verdict import Verdict
 from ..tune import network_rule as rule

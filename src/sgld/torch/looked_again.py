@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..core.progress import Over
-from ..diagnose.other_rows import TOGETHER, OtherRows, others
+from ..diagnostics.function_space.other_chains import TOGETHER, OtherRows, others
 from ..diagnostics.hidden_mass import (
     BETWEEN_DRAWS,
     OF_RISES,

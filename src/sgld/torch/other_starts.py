@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..core.progress import stage
-from ..diagnose.other_starts import OtherStarts, settled
+from ..diagnostics.function_space.other_chains import OtherStarts, settled
 from ..tune import network_rule as rule
 from .chains import Chains
 from .dynamics import Motion, Order, State

@@ -23,9 +23,9 @@ from ..core.validation import (
     whole_number,
 )
 from ..core.work import Work
-from ..diagnose.predictions import SMALLER
+from ..diagnostics.function_space.predictions import FEWEST_ROWS, MOST_NUMBERS, PROBE_ROWS
+from ..diagnostics.function_space.verdict import SMALLER
 from ..errors import DataError, RunError, UsageError
-from ..probe.predictions import FEWEST_ROWS, MOST_NUMBERS, PROBE_ROWS
 from ..results.run_directory import RunDirectory, saying_what_is_kept
 from ..tune import network_rule as rule
 from . import network

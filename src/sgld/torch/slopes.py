@@ -1,6 +1,6 @@
 """Gradients of predictions at a draw, along which the temperature that tells of predictions is measured.
 
-As probe/probe.py has it; a network of many weights is asked for fewer rows at a draw, others at every one.
+As diagnostics/function_space/temperature.py has it; a network of many weights is asked for fewer rows at a draw, others at every one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..data.source import generator
-from ..probe.probe import AT_ONCE, FEW, SPEED_ROWS
+from ..diagnostics.function_space.temperature import AT_ONCE, FEW, SPEED_ROWS
 from .rows import Inputs, mapped
 from .target import Target
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
+from ..diagnostics.function_space.predictions import CLASSES, MEANS, Kind
+from ..diagnostics.function_space.temperature import Layers
 from ..errors import UsageError
-from ..probe.layers import Layers
-from ..probe.predictions import CLASSES, MEANS, Kind
 from .likelihood import Likelihood, in_half_precision
 from .network import padding_rows
 from .prior import Prior

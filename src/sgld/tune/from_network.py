@@ -30,12 +30,11 @@ from ..approximation.mode import FEW
 from ..core.devices import agreed, sent, stream_key
 from ..core.progress import past, stage
 from ..core.work import Work
+from ..diagnostics.function_space.temperature import Layers, density_by, is_of_layers, stiffest
 from ..errors import UsageError
 from ..model.cost import gradient_price, row_price
 from ..model.problem import Problem, Request, is_auto
 from ..model.sums import row_gradient
-from ..probe.directions import density_by, stiffest
-from ..probe.layers import Layers, is_of_layers
 from ..results.plan import Plan, Setup
 from ..samplers.baoa import BAOA
 from ..samplers.gradients.full import Full, Minibatch

@@ -12,9 +12,9 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 
+from ..diagnostics.function_space.temperature import stiffest
 from ..errors import UsageError, did_you_mean
 from ..model.problem import Problem, Request, is_auto
-from ..probe.directions import stiffest
 from ..results.plan import Plan
 from ..samplers.baoa import BAOA
 from ..samplers.confined_hmc import ConfinedHMC

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import jax
 
+from ..diagnostics.function_space.predictions import predictions_of
+from ..diagnostics.function_space.temperature import AT_ONCE, SPEED_ROWS
 from ..model.problem import Problem, Request, is_auto
-from ..probe.predictions import predictions_of
-from ..probe.probe import AT_ONCE, SPEED_ROWS
 from ..results.plan import Plan
 from ..samplers.gradients.full import Full
 from ..samplers.sgld import SGLD
@@ -23,7 +23,7 @@ SHARED = 5e-6  # seconds of a step, whatever the model
 # third is burn-in. Of 1,006,510 weights a run then has 1.5 GB at its peak
 HELD, FEWEST_HELD = 3 * 2**25, 24
 PREDICTED = 1024  # numbers beside a position that a draw has at least, about
-# seconds of a number of a position at a draw, where single rows' gradients are longer than caches (probe/probe.py): of
+# seconds of a number of a position at a draw, where single rows' gradients are longer than caches (diagnostics/function_space/temperature.py): of
 # 253,260 and 1,006,510 weights a draw took as long as .9 steps of 100 rows
 PROBED = 1.2e-8
 

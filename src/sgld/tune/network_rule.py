@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from ..probe.directions import ITERATIONS
+from ..diagnostics.function_space.temperature import ITERATIONS
 
 __all__ = [
     "burn_in_and_span",

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..core.devices import sent
+from ..diagnostics.function_space.predictions import Predictions, predictions_of
+from ..diagnostics.function_space.temperature import along
 from ..model.problem import Problem
-from ..probe.predictions import Predictions, predictions_of
-from ..probe.probe import along
 from . import network_rule as rule
 
 __all__ = ["heat_of_predictions", "warmed"]

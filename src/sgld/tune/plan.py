@@ -19,9 +19,9 @@ from ..approximation.laplace import Laplace
 from ..approximation.low_rank import LowRankLaplace
 from ..approximation.propriety import check_resolved
 from ..core.progress import stage
+from ..diagnostics.function_space.predictions import check_labels
 from ..gaussian.known import find_out
 from ..model.problem import Problem, Request, is_auto
-from ..probe.labels import check_labels
 from ..results.plan import Plan
 from ..samplers.schedules import as_schedule
 from ..typing import Schedule

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from sgld.diagnose.other_rows import MAX_R_HAT, OtherRows, others
-from sgld.probe.predictions import CLASSES, MEANS
+from sgld.diagnostics.function_space.other_chains import MAX_R_HAT, OtherRows, others
+from sgld.diagnostics.function_space.predictions import CLASSES, MEANS
 
 RNG = np.random.default_rng(0)
 ROWS = np.arange(64, 3000)
@@ -67,7 +67,7 @@ def test_nothing_is_said_where_there_is_too_little_to_tell():
 
 
 def test_of_wide_predictions_fewer_rows_are_looked_at(monkeypatch):
-    monkeypatch.setattr("sgld.diagnose.other_rows.NUMBERS", 8 * 4 * 2 * 50)
+    monkeypatch.setattr("sgld.diagnostics.function_space.other_chains.NUMBERS", 8 * 4 * 2 * 50)
     assert len(of(RNG.normal(size=(4, 200, 2))).rows) == 50
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.diagnose.other_starts import OtherStarts, met, settled
-from sgld.diagnose.predictions import Seen, judge_predictions
+from sgld.diagnostics.function_space.other_chains import OtherStarts, met, settled
+from sgld.diagnostics.function_space.predictions import CLASSES, MEANS
+from sgld.diagnostics.function_space.temperature import Layers
+from sgld.diagnostics.function_space.verdict import Seen, judge_predictions
 from sgld.model.prepare import prepare
-from sgld.probe.layers import Layers
-from sgld.probe.predictions import CLASSES, MEANS
 from sgld.run import other_starts as starts
 from sgld.run.other_starts import not_looked_for
 from sgld.tune import from_network as path

@@ -11,10 +11,9 @@ import sgld
 from sgld.arviz import choice as choice_of
 from sgld.arviz.choice import Choice
 from sgld.arviz.rows import Rows
-from sgld.diagnose.pictured import pictured, with_details
-from sgld.diagnose.predictions import Seen, judge_predictions
+from sgld.diagnostics.function_space.temperature import Layers
+from sgld.diagnostics.function_space.verdict import Seen, judge_predictions, pictured, with_details
 from sgld.model.modules import for_modules, seal
-from sgld.probe.layers import Layers
 from sgld.report.predictions import pictures
 from sgld.results.verdict import Verdict
 

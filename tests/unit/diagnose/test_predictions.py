@@ -10,13 +10,18 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.diagnose.halved import Change
-from sgld.diagnose.other_starts import OtherStarts
-from sgld.diagnose.predictions import Seen, judge_predictions, mixed, temperatures
+from sgld.diagnostics.function_space.other_chains import OtherStarts
+from sgld.diagnostics.function_space.predictions import CLASSES, LIKELIHOODS, MEANS, predictions_of
+from sgld.diagnostics.function_space.temperature import Layers
+from sgld.diagnostics.function_space.verdict import (
+    Change,
+    Seen,
+    judge_predictions,
+    mixed,
+    temperatures,
+)
 from sgld.model.prepare import prepare
 from sgld.model.problem import Request
-from sgld.probe.layers import Layers
-from sgld.probe.predictions import CLASSES, LIKELIHOODS, MEANS, predictions_of
 from sgld.results.plan import Plan, Setup
 from sgld.results.summary import layer_rows
 from sgld.results.verdict import Verdict

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.diagnostics.function_space.predictions import CLASSES, check_labels, predictions_of
 from sgld.errors import DataError, SGLDWarning, UsageError
 from sgld.model.prepare import prepare
-from sgld.probe.labels import check_labels
-from sgld.probe.predictions import CLASSES, predictions_of
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 4)).astype(np.float32)

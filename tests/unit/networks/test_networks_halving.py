@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.diagnose.halved import compared
+from sgld.diagnostics.function_space.verdict import compared
 from sgld.errors import UsageError
 
 RNG = np.random.default_rng(0)

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.diagnostics.function_space import predictions
 from sgld.errors import DataError, RunError, UsageError
-from sgld.probe import predictions
 from sgld.run import extend
 from sgld.run.other_starts import not_looked_for
 

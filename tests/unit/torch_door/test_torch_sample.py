@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.diagnose.predictions import Seen, judge_predictions
-from sgld.probe.layers import Layers
+from sgld.diagnostics.function_space.temperature import Layers
+from sgld.diagnostics.function_space.verdict import Seen, judge_predictions
 
 torch = pytest.importorskip("torch")
 
@@ -194,7 +194,7 @@ def test_a_module_that_vmap_cannot_take_is_called_chain_by_chain():
 
 
 def test_the_kinetic_temperature_is_one_where_the_momentum_has_its_law():
-    from sgld.probe.layers import Layers
+    from sgld.diagnostics.function_space.temperature import Layers
 
     generator = torch.Generator().manual_seed(0)
     h, layers = 0.25, Layers(("a", "b"), (40, 60))

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.torch
 
 from torch_parts import F, squares  # noqa: E402
 
-from sgld.probe.layers import Layers  # noqa: E402
+from sgld.diagnostics.function_space.temperature import Layers  # noqa: E402
 from sgld.torch.dynamics import kinetic  # noqa: E402
 from sgld.torch.likelihood import checked  # noqa: E402
 from sgld.torch.prior import prior_of  # noqa: E402

@@ -16,12 +16,10 @@ import pytest
 import sgld
 from sgld.approximation.mode import optimise
 from sgld.core.progress import deadline
+from sgld.diagnostics.function_space.predictions import predictions_of
+from sgld.diagnostics.function_space.temperature import Layers, Probe, stiffest
 from sgld.model.prepare import prepare
 from sgld.model.problem import Problem, Request
-from sgld.probe.directions import stiffest
-from sgld.probe.layers import Layers
-from sgld.probe.predictions import predictions_of
-from sgld.probe.probe import Probe
 from sgld.results.plan import Plan, Setup
 from sgld.run import extend, loop
 from sgld.tune import from_network as path
@@ -132,7 +130,7 @@ def test_of_many_weights_predictions_take_turns_and_every_row_has_its_turn(monke
     along = np.asarray(probe.predictions.rows[0][:8]) * np.sqrt([4, 1, 2, 1, 1, 1])
     speeds = (along @ np.asarray(momentum).T) ** 2 / np.sum(along**2, axis=1)[:, None]
     np.testing.assert_allclose(whole[:, -1], speeds.mean(axis=0), rtol=1e-4)
-    monkeypatch.setattr("sgld.probe.probe.AT_ONCE", 0)
+    monkeypatch.setattr("sgld.diagnostics.function_space.temperature.AT_ONCE", 0)
     at = jax.jit(at)
     turns = np.array(
         [at(jnp.int32(draw)) for draw in range(0, 600, 2)]

@@ -12,37 +12,46 @@ by two standard errors where a temperature is held against a limit. A run can be
 40% too wide: the momentum shows it, whose law is known. Temperatures within 5% are necessary and not
 sufficient; what is right within 1.10 in every layer and in the stiffest directions had its predictive
 sd within 6% on the networks the limits are from.
+
+What half the step changes in predictions, and the word that follows from it.
+
+What a verdict in function space keeps for its pictures: a row per layer, and some of the predictions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from ..diagnostics import hidden_mass
-from ..probe.layers import Layers
-from ..probe.predictions import CLASSES, LIKELIHOODS, Kind
-from ..results import statistics
-from ..results.summary import VAST
-from ..results.verdict import Verdict, Word
-from . import other_rows
-from .other_starts import OtherStarts, numbers
+from ...results import statistics
+from ...results.summary import VAST, errors_of
+from ...results.verdict import Verdict, Word
+from .. import hidden_mass
+from . import other_chains
+from .other_chains import OtherStarts, numbers
+from .predictions import CLASSES, LIKELIHOODS, Kind
+from .temperature import Layers
 
 __all__ = [
+    "HALF",
     "SMALLER",
+    "Change",
     "Mixed",
     "Seen",
     "Temperature",
+    "compared",
     "judge_predictions",
     "known_well",
     "mixed",
     "temperatures",
+    "with_details",
 ]
+
 
 R_HAT, MAX_R_HAT, R_HAT_SHARE = 1.05, 1.1, 0.95
 MIN_ESS = 100
@@ -105,7 +114,7 @@ class Seen:
     others: OtherStarts | None = None
     one_place: bool = False
     rows_r_hat: float | None = None
-    rows_allowed: float = other_rows.MAX_R_HAT
+    rows_allowed: float = other_chains.MAX_R_HAT
     rows_unlike: int = 0
     misses: float | None = None
     by_density: str = ", or give sampler=sgld.HMC(), which goes by the density"
@@ -411,3 +420,171 @@ def _promise(kind: Kind) -> str:
 
 def _number(value: float | None) -> float | None:
     return None if value is None or not np.isfinite(value) else float(value)
+
+
+# -- halved --------------------------------------------------------------------------------
+
+
+HALF = "half the step"
+SAME_SD, SAME_PROBABILITY, SAME_MEAN = 0.05, 0.01, 0.15
+
+
+@dataclass(frozen=True)
+class Change:
+    """Between a run at h and one with half the step.
+
+    Attributes:
+      sd_ratio: of every number that is predicted (centred logits, or means), sd at h over sd at the half.
+      sd_ratio_se: Monte Carlo error of it.
+      mean_shift: of their means, in sds.
+      variation: total variation between mean probabilities, averaged over rows; None of means.
+    """
+
+    sd_ratio: Float[np.ndarray, " m"]
+    sd_ratio_se: Float[np.ndarray, " m"]
+    mean_shift: Float[np.ndarray, " m"]
+    variation: float | None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether sds are within 5%, and probabilities within .01 or means within .15 sd, but for noise.
+
+        The sds together: the median ratio, whose noise is small, for what a step does to all of them,
+        and the largest, beyond its noise, for what it does to one.
+        """
+        if not np.median(self.sd_ratio_se) <= SAME_SD:
+            return False  # too little is known
+        beyond = np.abs(self.sd_ratio - 1) - 3 * self.sd_ratio_se
+        sds = abs(np.median(self.sd_ratio) - 1) <= SAME_SD and beyond.max() <= 2 * SAME_SD
+        if self.variation is not None:
+            return bool(sds and self.variation <= SAME_PROBABILITY)
+        return bool(sds and np.median(np.abs(self.mean_shift)) <= SAME_MEAN)
+
+    @property
+    def said(self) -> str:
+        """What changes, and by how much; no sentence of its own yet."""
+        ratio = float(np.median(self.sd_ratio))
+        where = f"means by {np.median(np.abs(self.mean_shift)):.2f} sd"
+        if self.variation is not None:
+            where = f"probabilities by {self.variation:.4f}"
+        return f"{HALF} changes predictions' sds by {100 * abs(ratio - 1):.0f}% and {where}"
+
+    def verdict(self, first: Verdict, *, failed: bool = False) -> Verdict:
+        """The first run's own where it is worse than `unknown`; else what half the step says.
+
+        `failed` says whether a chain of the second run did.
+        """
+        if first.word in ("biased", "not mixed"):
+            return first
+        unseen = first.extra.get("predictions", {}).get("unseen")
+        if unseen is not None:  # half the step tells nothing of that
+            return Verdict("unknown", (unseen,), extra=first.extra)
+        said, extra = self.said, {**first.extra, "confirmed_by": HALF}
+        if self.agrees and not failed:
+            return Verdict("trusted", (f"{said}; single weights are not judged.",), extra=extra)
+        if float(np.median(self.sd_ratio)) > 1 + SAME_SD:
+            return Verdict("biased", (f"{said}; use a smaller step_size.",), extra=extra)
+        return Verdict(
+            "unknown", (f"{said}; use more draws, or a smaller step_size.",), extra=extra
+        )
+
+
+def compared(
+    kind: Kind, one: np.ndarray, two: np.ndarray, weights: np.ndarray, other_weights: np.ndarray
+) -> Change:
+    """Predictions [chain, draw, row, k] of a run and of one with half the step, and weights [chain, draw]."""
+    variation = None
+    if kind == CLASSES:
+        means = [np.exp(values.astype(np.float64)).mean(axis=(0, 1)) for values in (one, two)]
+        variation = float(0.5 * np.abs(means[0] - means[1]).sum(axis=-1).mean())
+        one, two = (values - values.mean(axis=-1, keepdims=True) for values in (one, two))
+    first, second = (
+        statistics.Estimates(v.reshape(*v.shape[:2], -1).astype(np.float64), w)
+        for v, w in ((one, weights), (two, other_weights))
+    )
+    shift, ratio, _, ratio_se = errors_of(first, second)
+    return Change(ratio, ratio_se, shift, variation)
+
+
+# -- pictured ------------------------------------------------------------------------------
+
+
+TRACES, CHAINS, POINTS = 6, 8, 100  # numbers, the worst of them; chains; draws of a chain
+DIGITS = 5
+TOGETHER = 2**16  # weights whose draws are copied together
+
+
+def with_details(verdict: Verdict, seen: Seen, z: np.ndarray | None) -> Verdict:
+    """The verdict with `extra["layers"]`, of weights z [chain, draw, d], and `extra["predictions"]["pictured"]`."""
+    extra = dict(verdict.extra)
+    if z is not None:
+        extra["layers"] = _layers(seen, verdict, z)
+    if seen.predicted.size and np.isfinite(seen.predicted).all():
+        extra["predictions"] = {**extra["predictions"], "pictured": pictured(seen)}
+    return replace(verdict, extra=extra)
+
+
+def pictured(seen: Seen) -> dict[str, Any]:
+    """Predictions of the probe rows, and traces of those that mixed worst.
+
+        H[mean_s p_s] = mean_s H[p_s] + what draws disagree about     (nats)
+
+    Of classes `entropy` and `aleatoric` of each row; of means `mean`, and the 5% and 95% quantiles of
+    each row's first number, `low` and `high`; of both `traces`: row, number, values [chain, draw].
+    """
+    predicted = np.asarray(seen.predicted, np.float64)
+    found: dict[str, Any] = {"traces": _traces(seen, predicted)}
+    if seen.kind == CLASSES:
+        p = np.einsum("cd,cdmk->mk", seen.weights, np.exp(predicted))
+        each = -np.sum(np.exp(predicted) * predicted, axis=-1)
+        found["entropy"] = _short(-np.sum(p * np.log(np.maximum(p, 1e-300)), axis=-1))
+        found["aleatoric"] = _short(np.einsum("cd,cdm->m", seen.weights, each))
+    elif seen.kind != LIKELIHOODS:
+        first = predicted[..., 0]
+        found["mean"] = _short(statistics.mean(first, seen.weights))
+        for name, q in (("low", 0.05), ("high", 0.95)):
+            found[name] = _short(statistics.quantile(first, seen.weights, q))
+    return found
+
+
+def _traces(seen: Seen, predicted: np.ndarray) -> list[dict[str, Any]]:
+    """Of classes the probability, else the number, whose ESS is lowest, each of another row."""
+    _, draws, rows, width = predicted.shape
+    ess = np.asarray(statistics.Estimates(seen.values, seen.weights).mixing.ess)
+    ess = np.nan_to_num(ess.reshape(rows, width), nan=0.0)
+    number = ess.argmin(axis=1)
+    worst = np.argsort(ess.min(axis=1), kind="stable")[:TRACES]
+    at = np.unique(np.linspace(0, draws - 1, POINTS).round().astype(int))
+    values = np.exp(predicted) if seen.kind == CLASSES else predicted
+    return [
+        {"row": int(i), "number": int(number[i]),
+         "values": [_short(chain) for chain in values[:CHAINS, at, i, number[i]]]}
+        for i in worst
+    ]  # fmt: skip
+
+
+def _short(values: np.ndarray) -> list[float]:
+    """With few digits: they are for pictures."""
+    return [float(f"{value:.{DIGITS}g}") for value in np.asarray(values)]
+
+
+def _layers(seen: Seen, verdict: Verdict, z: np.ndarray) -> list[dict[str, Any]]:
+    """Of every layer: weights, mean and sd of one of them, temperature; z [chain, draw, d]."""
+    warmth = verdict.extra["predictions"]["temperatures"]
+    found = []
+    for name, size, begin in zip(
+        seen.layers.names, seen.layers.sizes, seen.layers.starts, strict=True
+    ):
+        here = z[..., begin : begin + size]
+        found.append({
+            "name": name, "weights": size, "mean": float(here.mean(dtype=np.float64)),
+            "sd": float(np.sqrt(_variances(here).mean(dtype=np.float64))),
+            "temperature": (warmth.get(name) or [None])[0],
+        })  # fmt: skip
+    return found
+
+
+def _variances(z: np.ndarray) -> np.ndarray:
+    """Of every weight over all chains and draws; nothing as large as z is copied."""
+    pieces = [z[..., at : at + TOGETHER] for at in range(0, z.shape[-1], TOGETHER)]
+    return np.concatenate([piece.reshape(-1, piece.shape[-1]).var(axis=0) for piece in pieces])

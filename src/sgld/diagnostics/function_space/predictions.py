@@ -1,0 +1,327 @@
+"""What a posterior says of some rows, as a function of the position.
+
+Weights of a network have many equivalent places, and single ones hardly ever mix; what the network
+says of rows does. Of classes the log probabilities are looked at, of anything else what `predict`
+returns; where it cannot be had, the log likelihood of each row stands for it.
+
+Which part of a datum is its label, and what a log likelihood says of classes.
+
+Nobody says which it is. It is the whole number y for which
+
+    log p(datum with y = k | theta) = log softmax(predict(theta, datum))[k]      k = 0, 1, ..., K - 1
+
+at two positions near the start: of weights that are all 0 every class has one probability.
+
+Labels beyond the classes of a network, which JAX's indexing answers with another class.
+
+A negative y for which the log likelihood is 0 says that there is no label, and stays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ...core.devices import sent
+from ...core.pytrees import as_pytree, leaf_names
+from ...core.user_code import of_the_user
+from ...errors import DataError, UsageError
+from ...model.modules import Overheard
+from ...model.problem import Problem, Target
+from ...model.sums import each_row
+
+__all__ = [
+    "CLASSES",
+    "LIKELIHOODS",
+    "MEANS",
+    "PROBE_ROWS",
+    "Kind",
+    "Predictions",
+    "check_labels",
+    "predictions_of",
+]
+
+
+# -- classes -------------------------------------------------------------------------------
+
+
+PyTree = Any
+TRIED = 8  # of the classes, the first and the last among them
+SAME = 1e-3  # of log probabilities
+MOVED = 0.1  # from where the weights begin
+
+
+class Said(NamedTuple):
+    """Log likelihoods of the first row, its leaf of this name being each class, beside log probabilities, and outputs."""
+
+    name: str
+    place: int
+    found: Float[np.ndarray, "2 m"]
+    log_p: Float[np.ndarray, "2 m"]
+    outputs: Float[np.ndarray, "2 m"]
+
+    @property
+    def is_label(self) -> bool:
+        """Whether they are the same."""
+        return self._are(self.log_p)
+
+    @property
+    def mistake(self) -> str | None:
+        """What a log likelihood of classes was written as, where it is none; the remedy."""
+        said = f"log_likelihood is, of the label {self.name!r},"
+        right = "return jax.nn.log_softmax(outputs)[label]."
+        if self._are(-self.log_p):
+            return f"{said} minus the log probability of its class: a loss has the opposite sign; {right}"
+        if self._are(np.exp(self.log_p)):
+            return f"{said} the probability of its class and not its logarithm; {right}"
+        if not self.is_label and self._are(self.outputs):
+            return f"{said} the network's output itself, and probabilities of all classes do not sum to 1; {right}"
+        return None
+
+    def _are(self, wanted: np.ndarray) -> bool:
+        apart = np.abs(self.found - wanted) / (1 + np.abs(wanted))
+        return bool(np.ptp(self.log_p, axis=1).min() > 100 * SAME and apart.max() < SAME)
+
+
+def said_of(predictions: Predictions, target: Target, z: Array) -> Iterator[Said]:
+    """Of every whole number of a datum, where a row's prediction has two numbers or more."""
+    count = jax.eval_shape(predictions.at, target, z).shape[1]
+    if count < 2:
+        return
+    datum = jax.eval_shape(_first, predictions.rows)
+    classes = np.unique(np.linspace(0, count - 1, min(count, TRIED)).round().astype(int))
+    named = zip(leaf_names(datum), jax.tree.leaves(datum), strict=True)
+    for place, (name, leaf) in enumerate(named):
+        if not leaf.ndim and jnp.issubdtype(leaf.dtype, jnp.integer):
+            both = _both(predictions, target, z, place, tuple(classes.tolist()))
+            yield Said(name, place, *np.asarray(both, np.float64))
+
+
+def _first(rows: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[0], rows)
+
+
+@partial(jax.jit, static_argnames=("place", "classes"))
+def _both(
+    predictions: Predictions, target: Target, z: Array, place: int, classes: tuple[int, ...]
+) -> Float[Array, "3 2 m"]:
+    k, both = jnp.array(classes), []
+    for seed in (0, 1):
+        position = moved(target, z, seed)
+        outputs = predictions.of_position(target, position)[0]
+        found = of_labels(predictions, target, position, place, k)
+        both.append([found, jax.nn.log_softmax(outputs)[k], outputs[k]])
+    return jnp.moveaxis(jnp.array(both), 0, 1)
+
+
+def moved(target: Target, z: Array, seed: int = 0) -> PyTree:
+    """A position near the start."""
+    return target.position(z + MOVED * jax.random.normal(jax.random.key(seed), z.shape, z.dtype))
+
+
+def of_labels(
+    predictions: Predictions, target: Target, position: PyTree, place: int, k: Int[Array, " m"]
+) -> Float[Array, " m"]:
+    """Log likelihoods of the first row with each of these labels."""
+    likelihood = target.posterior.log_likelihood
+    assert likelihood is not None
+    leaves, treedef = jax.tree.flatten(_first(predictions.rows))
+
+    def at(k: Array) -> Array:
+        own = [*leaves[:place], k.astype(leaves[place].dtype), *leaves[place + 1 :]]
+        return likelihood(position, treedef.unflatten(own))
+
+    return jax.vmap(at)(k)
+
+
+# -- predictions ---------------------------------------------------------------------------
+
+
+Kind = Literal["classes", "means", "log likelihoods"]
+CLASSES: Kind = "classes"
+MEANS: Kind = "means"
+LIKELIHOODS: Kind = "log likelihoods"
+PROBE_ROWS, FEWEST_ROWS = 64, 8
+MOST_NUMBERS = 2**12  # of all rows together
+SHIFT = 3.0  # added to all that a network returns: log odds do not change
+
+
+@as_pytree
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions at probe rows.
+
+    Attributes:
+      rows: leaves [m, ...].
+      predict: (position, datum) -> pytree; None where the log likelihood stands for it.
+      kind: what the numbers are.
+    """
+
+    rows: PyTree
+    predict: Any
+    kind: Kind = field(metadata={"static": True})
+
+    def at(self, target: Target, z: Float[Array, " d"]) -> Float[Array, "m k"]:
+        """At a free position: log probabilities of k classes, k means, or one log likelihood a row."""
+        return self.of_position(target, target.position(z))
+
+    def of_position(self, target: Target, position: PyTree) -> Float[Array, "m k"]:
+        """The same at a position as the user sees it."""
+        found = jax.vmap(lambda row: self._one(target, position, row))(self.rows)
+        return jax.nn.log_softmax(found) if self.kind == CLASSES else found
+
+    def _one(self, target: Target, position: PyTree, row: PyTree) -> Float[Array, " k"]:
+        if self.predict is not None:
+            leaves = jax.tree.leaves(self.predict(position, row))
+            dtype = target.layout.dtype
+            return jnp.concatenate([jnp.ravel(jnp.asarray(leaf, dtype)) for leaf in leaves])
+        likelihood = target.posterior.log_likelihood
+        assert likelihood is not None
+        return jnp.reshape(likelihood(position, row), (1,))
+
+
+def predictions_of(problem: Problem) -> Predictions:
+    """At rows of the problem's own, whose order is random, or at those that the posterior names.
+
+    UsageError where those are too many. UsageError and the like of a function `predict` of the user's are raised; what is overheard from
+    a log likelihood, and cannot be, is done without.
+    """
+    predict, target = problem.posterior.predict, problem.target
+    given, count = problem.posterior.predict_at, min(PROBE_ROWS, problem.num_data)
+    if given is None:
+        rows = problem.source.take(sent(np.arange(count), np.int32))
+    else:
+        rows, count = jax.tree.map(jnp.asarray, given), len(jax.tree.leaves(given)[0])
+    whole = Predictions(rows, predict, MEANS)
+    if isinstance(predict, Overheard):
+        try:
+            width = jax.eval_shape(whole.at, target, problem.start).shape[1]
+        except Exception:  # whatever the user's function does with what it is given
+            return Predictions(rows, None, LIKELIHOODS)
+    elif predict is None:
+        return Predictions(rows, None, LIKELIHOODS)
+    else:
+        width = _checked_width(target, predict, rows, problem.start)
+    fewer = max(FEWEST_ROWS, MOST_NUMBERS // max(1, width))
+    if given is not None and width * count > MOST_NUMBERS:
+        raise UsageError(
+            f"predict_at has {count:,} rows of {width:,} numbers each; every draw keeps them, so give "
+            f"{max(1, MOST_NUMBERS // width):,} rows at most."
+        )
+    if given is None and fewer < count:
+        rows = jax.tree.map(lambda leaf: leaf[:fewer], rows)
+    one_vector = width > 1 and _is_one_vector(target, predict, rows, problem.start)
+    kind = CLASSES if one_vector and _are_classes(target, predict, rows, problem.start) else MEANS
+    return Predictions(rows, predict, kind)
+
+
+def _checked_width(target: Target, predict: Any, rows: PyTree, z: Any) -> int:
+    """How many numbers the user's `predict` returns for a row; UsageError where that is none, or no real ones."""
+    row = jax.tree.map(lambda leaf: leaf[0], rows)
+    with of_the_user("predict"):
+        found = jax.tree.leaves(jax.eval_shape(lambda z: predict(target.position(z), row), z))
+    odd = [leaf.dtype for leaf in found if not jnp.issubdtype(leaf.dtype, jnp.floating)]
+    width = sum(math.prod(leaf.shape) for leaf in found)
+    if odd or not width:
+        got = str(odd[0]) if odd else f"shapes {[leaf.shape for leaf in found]}, no number at all"
+        raise UsageError(
+            "predict must return floating-point numbers for one datum: the mean, say, or the log probability of every "
+            f"class, not the class. Got {got}."
+        )
+    return width
+
+
+def _is_one_vector(target: Target, predict: Any, rows: PyTree, z: Any) -> bool:
+    """Whether a row's prediction is one array of one axis, as the logits of one choice are."""
+    row = jax.tree.map(lambda leaf: leaf[0], rows)
+    found = jax.tree.leaves(jax.eval_shape(lambda z: predict(target.position(z), row), z))
+    return len(found) == 1 and len(found[0].shape) == 1
+
+
+def _are_classes(target: Target, predict: Any, rows: PyTree, z: Any) -> bool:
+    """Whether predictions are log probabilities, or a log likelihood knows them up to a constant."""
+    if not isinstance(predict, Overheard):
+        given = Predictions(rows, predict, MEANS)
+        sure = np.all(np.abs(np.asarray(_log_sums(given, target, z))) < 1e-3)
+        return bool(sure) or any(said.is_label for said in said_of(given, target, z))
+    try:
+        one, other = (np.asarray(_likelihoods(target, predict, rows, z, c)) for c in (0.0, SHIFT))
+    except Exception:  # as above: of a network that returns no numbers to add to
+        return False
+    return bool(np.allclose(one, other, rtol=1e-4, atol=1e-4))
+
+
+@jax.jit
+def _log_sums(predictions: Predictions, target: Target, z: Array) -> Float[Array, " m"]:
+    return jax.nn.logsumexp(predictions.at(target, z), axis=1)
+
+
+@jax.jit
+def _likelihoods(
+    target: Target, predict: Overheard, rows: PyTree, z: Array, shift: Any
+) -> Float[Array, " m"]:
+    position = target.position(z)
+    shift = jnp.asarray(shift, target.layout.dtype)
+    return jax.vmap(lambda row: predict.shifted(position, row, shift))(rows)
+
+
+# -- labels --------------------------------------------------------------------------------
+
+
+def check_labels(problem: Problem, seed: int) -> None:
+    """DataError for a row whose label is no class that the network has; `seed` has shuffled the rows.
+
+    UsageError where the log likelihood is something of its class, and not its log probability.
+    """
+    predictions = predictions_of(problem)
+    if predictions.predict is None:
+        return
+    count = jax.eval_shape(predictions.at, problem.target, problem.start).shape[1]
+    for said in said_of(predictions, problem.target, problem.start):
+        if said.is_label:
+            silent = partial(_says_nothing, predictions, problem, said.place)
+            _within(problem, seed, _Leaf(said.place), said.name, count, silent)
+        elif said.mistake is not None:
+            raise UsageError(said.mistake)
+
+
+def _says_nothing(predictions: Predictions, problem: Problem, place: int, label: int) -> bool:
+    target = problem.target
+    position = moved(target, problem.start)
+    return float(of_labels(predictions, target, position, place, jnp.array([label]))[0]) == 0
+
+
+@as_pytree
+@dataclass(frozen=True)
+class _Leaf:
+    """One of a datum's."""
+
+    place: int = field(metadata={"static": True})
+
+
+def _looked_at(problem: Problem, leaf: _Leaf, rows: PyTree) -> Int[Array, " n"]:
+    return jax.tree.leaves(rows)[leaf.place]
+
+
+def _within(
+    problem: Problem, seed: int, leaf: _Leaf, name: str, count: int, silent: Callable[[int], bool]
+) -> None:
+    silent = lru_cache(silent)
+    for numbers, found in each_row(_looked_at, problem, leaf, 1):
+        bad = (found < 0) | (found >= count)
+        bad[bad] = [y >= 0 or not silent(y) for y in found[bad].tolist()]
+        if bad.any():
+            rows = problem.source.original_rows(numbers[bad], seed)
+            first = int(np.argmin(rows))
+            raise DataError(
+                f"labels must lie between 0 and {count - 1}, the classes that the network has outputs for. Got "
+                f"{found[bad][first]} in row {rows[first]} of {name!r}."
+            )
