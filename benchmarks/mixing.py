@@ -10,7 +10,7 @@ R-hat, with M = 4 chains:
     as before    max(1.01, sqrt(1 + 4 M / ESS)), the run not prolonged
     of d         max(1.01, sqrt(1 + (2 M / ESS) q)), q the 1 - .005/d quantile of chi2_{2M-1} / (2M-1),
                  ESS that of the chains by themselves, not prolonged
-    prolonged    the same, after prolonging by the worst parameters (run/extend.py)
+    prolonged    the same, after prolonging by the worst parameters (inference/execute.py)
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import argparse
 import numpy as np
 
 from sgld.diagnostics.rule import MIN_ESS, Evidence, unmixed
+from sgld.inference.execute import SUSPICIOUS, draws_needed
 from sgld.results.mixing import Mixing
 from sgld.results.statistics import Estimates, max_r_hat
-from sgld.run.extend import SUSPICIOUS, draws_needed
 
 CHAINS, DRAWS, TOLERANCE = 4, 1000, 0.05
 DIMENSIONS = (1, 50, 650, 3000)

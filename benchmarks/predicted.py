@@ -31,7 +31,7 @@ def measured(name: str) -> dict[str, Any]:
     """Predicted and taken, of one problem, in this process."""
     import sgld
     from problems import PROBLEMS, STRUCTURED
-    from sgld.run import execute
+    from sgld.inference import execute
 
     problem = (PROBLEMS | STRUCTURED)[name]()
     spent = [0.0]

@@ -32,11 +32,11 @@ import sgld
 import workloads
 from sgld.core.progress import told
 from sgld.diagnostics.evidence import assess
+from sgld.inference import execute, loop, outcome
+from sgld.inference.chunk import Kernel, run_chunk, start
 from sgld.model import prepare as problems
 from sgld.model.problem import Request
 from sgld.results.run_directory import RunDirectory
-from sgld.run import execute, loop, outcome
-from sgld.run.chunk import Kernel, run_chunk, start
 from sgld.tune.plan import make_plan
 from workloads import THIN, Workload
 
@@ -177,7 +177,7 @@ def prepare(
 
 
 def own_loop(prepared: Prepared, **options: Any) -> workloads.Timed:
-    """`sgld.run.loop.run` as `sgld.sample` calls it."""
+    """`sgld.inference.loop.run` as `sgld.sample` calls it."""
 
     def of_length(steps: int) -> Callable[[], Any]:
         draws = max(2, round(steps / THIN))
@@ -416,7 +416,7 @@ from pathlib import Path
 from dataclasses import replace
 import jax.numpy as jnp
 import speed, workloads
-from sgld.run import loop
+from sgld.inference import loop
 ready = speed.prepare(workloads.mixture(1), 1)
 thin, draws = int(sys.argv[1]), 1000
 raw = loop.run(replace(ready.kernel, thin=jnp.int32(thin)), jnp.array(ready.starts), seed=0, num_draws=draws)

@@ -11,7 +11,7 @@ import jax
 
 from sgld.approximation import mode
 from sgld.gaussian import known
-from sgld.run import execute, judge_parameters, loop, phases, sample
+from sgld.inference import execute, judge, loop, sample, sink
 from sgld.tune import from_gaussian
 
 PARTS = (
@@ -28,9 +28,9 @@ PARTS = (
     (execute, "make_plan", "rest of the plan"),
     (execute, "_starts", "starts"),
     (loop, "run", "sampling"),
-    (phases, "noise_level", "phase"),
+    (sink, "noise_level", "phase"),
     (execute, "draws_to_go_on_to", "whether more draws are needed"),
-    (judge_parameters, "assess", "verdict"),
+    (judge, "assess", "verdict"),
     (execute, "revised", "another attempt's plan"),
 )
 COMPILING = (

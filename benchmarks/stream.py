@@ -201,9 +201,9 @@ def looped(rows: Any, batch: int, meshes: Iterable[Any]) -> list[Callable[..., N
 
     import sgld
     from sgld.core.devices import as_mesh
+    from sgld.inference import execute, loop
     from sgld.model.prepare import prepare
     from sgld.model.problem import Request
-    from sgld.run import execute, loop
     from sgld.tune.plan import make_plan
 
     ask = Request(

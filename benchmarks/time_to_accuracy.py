@@ -39,9 +39,9 @@ import claims
 import sgld
 import workloads
 from sgld.approximation import laplace, mode
+from sgld.inference import reference
+from sgld.inference.reference import _centers
 from sgld.model.prepare import prepare
-from sgld.referee import chains
-from sgld.referee.reference import _centers
 from sgld.results import statistics
 from stopwatch import Stopwatch
 
@@ -143,11 +143,11 @@ def part_nuts(work: workloads.Workload, rounds: int, out: Path) -> dict[str, Any
 
         @jax.jit
         def advance(local, state, key):
-            one = chains._density(local)
+            one = reference._density(local)
             state, info = kernel(key, state, one, step, jnp.ones(len(work.init)))
             return state, info.num_integration_steps
 
-        start = jax.jit(lambda local, u: blackjax.nuts.init(u, chains._density(local)))
+        start = jax.jit(lambda local, u: blackjax.nuts.init(u, reference._density(local)))
         state = start(local, jnp.zeros(len(work.init)))
         state, _ = jax.block_until_ready(advance(local, state, jax.random.key(0)))
         began, gradients = time.perf_counter(), 0

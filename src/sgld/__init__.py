@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from . import torch as torch
     from . import typing as typing
     from . import variational as variational
-    from .approximate.laplace import laplace as laplace
-    from .approximate.sandwich import sandwich as sandwich
     from .approximation.mode import Mode as Mode
     from .approximation.mode import find_map as find_map
     from .arviz.criteria import loo as loo
@@ -30,6 +28,14 @@ if TYPE_CHECKING:
     from .arviz.result import compare_models as compare_models
     from .data.open import open as open
     from .diagnostics.gradient_noise import gradient_statistics as gradient_statistics
+    from .inference.confirm import confirm as confirm
+    from .inference.laplace import laplace as laplace
+    from .inference.laplace import sandwich as sandwich
+    from .inference.reference import reference as reference
+    from .inference.sample import sample as sample
+    from .inference.step_halving import step_halving as step_halving
+    from .inference.variational import Variational as Variational
+    from .inference.variational import bayes_by_backprop as bayes_by_backprop
     from .metropolis.rejection import rejection_rate as rejection_rate
     from .model.numpyro import from_numpyro as from_numpyro
     from .model.posterior import Posterior as Posterior
@@ -37,13 +43,9 @@ if TYPE_CHECKING:
     from .models.fit import fit as fit
     from .models.fit import resume as resume
     from .models.fitted import Fit as Fit
-    from .referee.confirm import confirm as confirm
-    from .referee.halving import step_halving as step_halving
-    from .referee.reference import reference as reference
     from .results.draws import Draws as Draws
     from .results.storage import load as load
     from .results.summary import compare as compare
-    from .run.sample import sample as sample
     from .samplers.baoa import BAOA as BAOA
     from .samplers.gradients.control_variates import SVRG as SVRG
     from .samplers.gradients.control_variates import ControlVariates as ControlVariates
@@ -72,35 +74,33 @@ if TYPE_CHECKING:
     from .samplers.ubu import UBU as UBU
     from .sklearn.estimators import SGLDClassifier as SGLDClassifier
     from .sklearn.estimators import SGLDRegressor as SGLDRegressor
-    from .variational.fit import bayes_by_backprop as bayes_by_backprop
-    from .variational.result import Variational as Variational
 
 _WHERE = {
     "Posterior": "model.posterior",
     "open": "data.open",
     "from_numpyro": "model.numpyro",
     "from_pymc": "model.pymc",
-    "sample": "run.sample",
+    "sample": "inference.sample",
     "fit": "models.fit",
     "Fit": "models.fitted",
     "resume": "models.fit",
     "load": "results.storage",
     "Draws": "results.draws",
-    "reference": "referee.reference",
+    "reference": "inference.reference",
     "rejection_rate": "metropolis.rejection",
-    "confirm": "referee.confirm",
-    "step_halving": "referee.halving",
+    "confirm": "inference.confirm",
+    "step_halving": "inference.step_halving",
     "compare": "results.summary",
     "loo": "arviz.criteria",
     "waic": "arviz.criteria",
     "compare_models": "arviz.result",
     "gradient_statistics": "diagnostics.gradient_noise",
-    "laplace": "approximate.laplace",
+    "laplace": "inference.laplace",
     "find_map": "approximation.mode",
     "Mode": "approximation.mode",
-    "sandwich": "approximate.sandwich",
-    "bayes_by_backprop": "variational.fit",
-    "Variational": "variational.result",
+    "sandwich": "inference.laplace",
+    "bayes_by_backprop": "inference.variational",
+    "Variational": "inference.variational",
     "SGLD": "samplers.sgld",
     "SGHMC": "samplers.sghmc",
     "BAOA": "samplers.baoa",

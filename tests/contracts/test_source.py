@@ -16,8 +16,8 @@ from sgld.data.memory import AlwaysIn, InMemory
 from sgld.data.source import ORDERS, Source
 from sgld.data.validate import check_contract, fingerprint
 from sgld.errors import DataError, RunError, UsageError
+from sgld.inference.record import check_unchanged
 from sgld.results.run_directory import RunDirectory
-from sgld.run.record import check_unchanged
 from sgld.samplers.certify.parts import _poisson as poisson
 from sgld.testing import check_gradient, check_source
 
@@ -466,7 +466,7 @@ def killed(path):
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sgld.run.execute.loop.run", stop)
+        patched.setattr("sgld.inference.execute.loop.run", stop)
         with pytest.raises(KeyboardInterrupt):
             sgld.sample(MODEL, MADE, 0.0, **GIVEN, batch_size=5, path=path)
 

@@ -64,7 +64,7 @@ def refusal(**asked):
 
 def collectives():
     """Of the compiled chunk of a run on 2 x 2 devices: its collectives, and what a device holds of the rows."""
-    from sgld.run import loop
+    from sgld.inference import loop
 
     real, texts, parts = loop.run_chunk, [], []
 

@@ -51,8 +51,8 @@ class _Planned(Exception):
 
 def planned(problem: Problem, given: dict[str, Any]) -> dict[str, Any]:
     """The plan that `sgld.sample` makes of these arguments, without running it."""
+    from sgld.inference.sample import begin
     from sgld.model.problem import Request
-    from sgld.run.sample import begin
 
     def stop(plan: Any) -> None:
         raise _Planned(plan)

@@ -8,8 +8,8 @@ import pytest
 import sgld
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
+from sgld.inference import chunk
 from sgld.model.problem import Problem, Target
-from sgld.run import chunk
 
 N = 10
 ROWS = np.random.default_rng(2).normal(size=(N, 2)).astype(np.float32)

@@ -19,9 +19,9 @@ from sgld.core import files
 from sgld.core import files as lock
 from sgld.core import work as pace
 from sgld.errors import RunError
+from sgld.inference import sink
 from sgld.results import run_directory, storage
 from sgld.results.verdict import Verdict
-from sgld.run import sink
 
 POSTERIOR = sgld.Posterior(lambda t: -0.5 * jnp.sum((t - 1) ** 2))
 INIT = jnp.zeros(3)

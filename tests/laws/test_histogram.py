@@ -7,9 +7,9 @@ import pytest
 
 import sgld
 from sgld.errors import RunError
+from sgld.inference import kept
+from sgld.inference.kept import BINS, begin_bins, with_values
 from sgld.results.statistics import Histogram
-from sgld.run import histogram
-from sgld.run.histogram import BINS, begin_bins, with_values
 
 NORMAL = sgld.Posterior(lambda x: -0.5 * jnp.sum(((x - jnp.array([1e3, 0.0])) / 3.0) ** 2))
 HOW = {"step_size": 0.5, "burn_in": 100, "num_draws": 4000, "num_chains": 3, "progress": False}
@@ -76,8 +76,8 @@ def test_a_run_that_keeps_no_draw_has_their_quantiles(tmp_path):
 
 
 def test_of_too_many_numbers_there_are_none(monkeypatch):
-    monkeypatch.setattr("sgld.run.moments.MOST", 1)
-    assert histogram.MOST >= 10_000
+    monkeypatch.setattr("sgld.inference.kept.MOST", 1)
+    assert kept.MOST >= 10_000
     other = sgld.Posterior(lambda x: -0.5 * jnp.sum(x**2))  # nothing of which is compiled yet
     run = sgld.sample(other, None, jnp.zeros(2), keep="moments", **{**HOW, "num_draws": 50})
     assert run.moments.histogram is None and run.summary().parameters["x[0]"]["q50"] is None

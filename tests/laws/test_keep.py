@@ -8,8 +8,8 @@ import pytest
 import sgld
 from sgld.core import work as pace
 from sgld.errors import RunError, UsageError
+from sgld.inference import kept, loop
 from sgld.results import statistics
-from sgld.run import kept, loop
 
 ROWS = np.random.default_rng(5).normal(size=(60, 2)).astype(np.float32)
 POSTERIOR = sgld.Posterior(

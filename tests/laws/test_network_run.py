@@ -7,8 +7,8 @@ import pytest
 import sgld
 from sgld.core import work
 from sgld.core.work import Work
+from sgld.inference import chunk, execute, sink
 from sgld.results.run_directory import RunDirectory
-from sgld.run import chunk, execute, sink
 from sgld.tune import network_rule as rule
 
 RNG = np.random.default_rng(0)

@@ -44,8 +44,8 @@ def test_a_run_is_replaced_once_there_is_a_plan(run):
     def look(plan):
         seen.update(content(run))
 
+    from sgld.inference.sample import begin
     from sgld.model.problem import Request
-    from sgld.run.sample import begin
 
     ask = Request(
         *(["auto"] * 1), 0.1, 0.05, 1.0, *(["auto"] * 4), 2, 60, "auto", "auto", 1, None, None

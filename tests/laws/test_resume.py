@@ -15,9 +15,9 @@ import pytest
 import sgld
 from sgld.core.files import read_arrays, write_arrays
 from sgld.errors import RunError
+from sgld.inference import execute
+from sgld.inference.record import own_digest
 from sgld.results.run_directory import RunDirectory
-from sgld.run import execute
-from sgld.run.record import own_digest
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 3)).astype(np.float32)

@@ -12,9 +12,9 @@ import sgld
 from sgld.core import work
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
+from sgld.inference import chunk, loop, sink
 from sgld.model.problem import Problem, Target
 from sgld.results.run_directory import RunDirectory
-from sgld.run import chunk, loop, sink
 
 N = 23
 ROWS = np.random.default_rng(5).normal(size=(N, 2)).astype(np.float32)

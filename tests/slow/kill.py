@@ -29,10 +29,10 @@ import sgld
 from sgld.core import files  # imported before the processes part
 from sgld.data import cache
 from sgld.data.table_source import TableSource
+from sgld.inference import sample, sink
 from sgld.models import streamed
 from sgld.models.fit import fit, resume
 from sgld.results import codec, storage  # noqa: F401
-from sgld.run import sample, sink
 
 SEED, DRAWS = 3, 4000
 

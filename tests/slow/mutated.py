@@ -39,11 +39,11 @@ from sgld.cli import app
 from sgld.core import work
 from sgld.core.files import digest_of, read_arrays, read_json, write_arrays, write_json
 from sgld.errors import SGLDError, SGLDWarning
+from sgld.inference import sink
 from sgld.models import streamed
 from sgld.models.fit import fit, predict, sandwich_of_run
 from sgld.results.run_directory import RunDirectory
 from sgld.results.storage import table_of, verify
-from sgld.run import sink
 
 OF_ROWS = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2), lambda t, y: -0.5 * (y - t[0] - t[1]) ** 2)
 POSTERIOR = sgld.Posterior(lambda t: -0.5 * jnp.sum((t - 1) ** 2))

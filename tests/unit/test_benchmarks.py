@@ -29,7 +29,7 @@ def imported(tree):
 
 
 def chain(node):
-    """["sgld", "run", "loop"] of the expression sgld.run.loop; empty of any other."""
+    """["sgld", "run", "loop"] of the expression sgld.inference.loop; empty of any other."""
     names = []
     while isinstance(node, ast.Attribute):
         names, node = [node.attr, *names], node.value

@@ -12,7 +12,7 @@ import pytest
 
 import sgld
 from sgld import typing as contracts
-from sgld.variational import family
+from sgld.inference import variational_family
 
 CALLED_BY_THE_LIBRARY = {
     "Sampler": {"init", "step", "exchanged"},
@@ -77,7 +77,7 @@ def contract_of(name, owner):
     method = name.rsplit(".", 1)[-1]
     for kind, methods in CALLED_BY_THE_LIBRARY.items():
         if owner is not None and method in methods and owner.__name__ in {kind, *PARTS[kind]}:
-            return family.Family if kind == "Family" else getattr(contracts, kind)
+            return variational_family.Family if kind == "Family" else getattr(contracts, kind)
     return None
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import sgld
 from sgld.errors import UsageError
-from sgld.referee.halving import Halving
+from sgld.inference.step_halving import Halving
 from sgld.results.verdict import Verdict
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum((t - 1.0) ** 2))

@@ -12,10 +12,10 @@ from numpyro.distributions import constraints
 from scipy import stats
 
 import sgld
+from sgld.inference import reference as adaptation
+from sgld.inference.reference import _centers
 from sgld.model.prepare import prepare
 from sgld.models.nig import nig
-from sgld.referee import adaptation
-from sgld.referee.reference import _centers
 
 UsageError = sgld.errors.UsageError
 
@@ -188,7 +188,7 @@ def test_the_seed_decides_and_other_chains_do_not():
 @pytest.mark.slow
 @pytest.mark.usefixtures("nothing_compiled")
 def test_new_numbers_compile_nothing():
-    from sgld.referee import chains
+    from sgld.inference import reference as chains
 
     posterior, data, init, *_ = conjugate()
     run(posterior, data, init, num_draws=50, num_warmup=50)

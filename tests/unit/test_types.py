@@ -57,10 +57,10 @@ def test_the_error_names_the_words_that_are_possible(reported):
 
 def test_the_words_are_those_that_run():
     from sgld.data.source import ORDERS
+    from sgld.inference.reference import METHODS
+    from sgld.inference.variational import FAMILIES as VARIATIONAL
+    from sgld.inference.variational_family import KL_WEIGHTS
     from sgld.models.family import ALIASES, FAMILIES
-    from sgld.referee.reference import METHODS
-    from sgld.variational.fit import FAMILIES as VARIATIONAL
-    from sgld.variational.objective import KL_WEIGHTS
 
     assert set(get_args(typing.Order)) == set(ORDERS)
     assert set(get_args(typing.Method)) == set(METHODS)

@@ -10,8 +10,8 @@ from .app import Json, Quiet, Run, Strict, command, typer
 from .show import at_work, exit_strict, show, write_page
 
 if TYPE_CHECKING:
+    from ..inference.step_halving import Halving
     from ..models.formula import FormulaModel
-    from ..referee.halving import Halving
     from ..results.draws import Draws
 
 __all__ = ["halve", "reference"]
@@ -46,7 +46,7 @@ def reference(
     from ..results.summary import compare
 
     silent = quiet or as_json
-    with at_work(silent, "referee.reference", AHEAD) as referee:
+    with at_work(silent, "inference.reference", AHEAD) as referee:
         done, model = _asked(run, "sgld.reference")
         if (done.temperature != 1).any():
             raise UsageError(
@@ -78,7 +78,7 @@ def halve(
     tails. The verdict is stored with the run.
     """
     silent = quiet or as_json
-    with at_work(silent, "referee.halving", AHEAD) as referee:
+    with at_work(silent, "inference.step_halving", AHEAD) as referee:
         done, model = _asked(run, "sgld.step_halving")
         found = referee.step_halving(
             model.posterior, model.data, done, seed=seed, progress=not silent
@@ -109,7 +109,7 @@ def _confirm(
 ) -> None:
     """Store what was found, and print what is said of it, and the run's verdict."""
     from ..core.progress import aside, stage
-    from ..referee.confirm import confirm
+    from ..inference.confirm import confirm
 
     with stage("verdict"):
         confirm(run, found)

@@ -52,14 +52,7 @@ from .numpyro import opened
 from .posterior import Posterior
 from .problem import Problem, Request, Target, is_auto
 
-__all__ = [
-    "check_always",
-    "check_batch",
-    "check_contract",
-    "check_request",
-    "prepare",
-    "without_a_factor",
-]
+__all__ = ["check_contract", "prepare", "without_a_factor"]
 
 
 # -- contract ------------------------------------------------------------------------------
@@ -311,9 +304,6 @@ def _values(problem: Problem, zs: Any) -> Any:
 # -- prepare -------------------------------------------------------------------------------
 
 
-HOTTEST = 1e9  # temperature
-FINEST = 1e-6  # tolerance
-MIN_STEPS = 100  # of a chain that is to say anything
 # entries from which on the gradient at the start is that of the first rows, SHOWN of them: of all it took a tenth of
 # a run of 2,000 steps with 478,410 weights, and their density a twentieth
 LARGE, SHOWN = 2**16, 4096
@@ -384,94 +374,10 @@ def _in_single(init: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf.astype(np.float32) if narrow(leaf) else leaf, init)
 
 
-def check_request(ask: Request, ess: Any) -> None:
-    """UsageError for the first argument that cannot be meant."""
-    for name in ("num_chains", "num_draws", "batch_size", "thin", "burn_in"):
-        value = getattr(ask, name)
-        least = 0 if name == "burn_in" else 1
-        if is_auto(value):
-            continue
-        whole_number(name, value, least)
-        if name == "burn_in" and value > MAX_STEP:
-            raise UsageError(f"burn_in must be at most {MAX_STEP:,}. Got {value:.3g}.")
-    if ask.max_steps is not None:
-        burn_in = 0 if isinstance(ask.burn_in, str) else ask.burn_in
-        whole_number("max_steps", ask.max_steps, max(MIN_STEPS, burn_in + 1), ", burn-in included")
-    for name, value in (("max_seconds", ask.max_seconds), ("ess", ess)):
-        if value is not None:
-            positive_number(name, value)
-    check_seed(ask.seed)
-    check_tolerance(ask.tolerance)
-    if ask.tolerance < FINEST:
-        raise UsageError(
-            f"tolerance must be at least {FINEST:g}, which {2 / FINEST**2:.0e} effective draws would take. "
-            f"Got {ask.tolerance!r}."
-        )
-    if ask.order not in (*ORDERS, "auto"):
-        raise UsageError(
-            f"order must be 'auto' or one of {', '.join(ORDERS)}. Got {ask.order!r}."
-            + did_you_mean(ask.order, ORDERS)
-        )
-    tell_apart(ask.sampler, ask.gradient, ask.preconditioner, ask.step_size, ask.temperature)
-    contracts = {"sampler": "step", "gradient": "at", "preconditioner": "prepare"}
-    for name, method in contracts.items():
-        value = getattr(ask, name)
-        if is_auto(value):
-            continue
-        if isinstance(value, type) or not hasattr(value, method):
-            called = f"; call it: {value.__name__}()" if isinstance(value, type) else ""
-            raise UsageError(f"{name} must be 'auto' or a {name} object. Got {value!r}{called}.")
-    sampler: Any = ask.sampler  # of the other parts, what they prepare is compiled
-    if is_auto(getattr(sampler, "noise_correction", None)) and hasattr(
-        sampler, "__dataclass_fields__"
-    ):
-        sampler = dataclasses.replace(sampler, noise_correction=None)  # the tuner's choice
-    if not is_auto(sampler):
-        check_compiled(f"the sampler {type(sampler).__name__}", sampler)
-    for name, zero in (("step_size", False), ("temperature", True)):
-        value = getattr(ask, name)
-        schedule = None if is_auto(value) else as_schedule(value, name, zero=zero)
-        if schedule is not None and not is_number(value):
-            with of_the_user(name):
-                check_values(schedule, 0, name)
-    if is_number(ask.temperature) and ask.temperature > HOTTEST:
-        raise UsageError(
-            f"temperature must be at most {HOTTEST:g}: of posterior^(1/T) nothing is left. Got {ask.temperature:g}."
-        )
-    if is_auto(ask.step_size) and is_number(ask.temperature) and ask.temperature == 0:
-        raise UsageError(
-            "temperature is 0 at every step, where there is no noise and so no draws to choose a step for; use "
-            "sgld.find_map for the mode, or give step_size."
-        )
 
 
-def check_batch(problem: Problem, batch_size: int | str) -> None:
-    """UsageError for a batch of more rows than there are."""
-    if problem.has_rows and not isinstance(batch_size, str) and batch_size > problem.num_data:
-        raise UsageError(
-            f"batch_size must be at most the number of rows, {problem.num_data}. Got {batch_size}."
-        )
 
 
-def check_always(problem: Problem, ask: Request) -> None:
-    """UsageError for numbers of rows that cannot be in every batch."""
-    if is_auto(ask.always_in):
-        return
-    if is_auto(ask.step_size):
-        raise UsageError(
-            "always_in must be 'auto' where step_size is: both are chosen together; give step_size too."
-        )
-    rows = np.asarray(ask.always_in)
-    whole = rows.ndim == 1 and (rows.size == 0 or np.issubdtype(rows.dtype, np.integer))
-    if not whole or len(np.unique(rows)) != len(rows):
-        raise UsageError(
-            f"always_in must be numbers of rows, no two the same. Got {ask.always_in!r}."
-        )
-    outside = rows[(rows < 0) | (rows >= problem.num_data)]
-    if outside.size:
-        raise UsageError(
-            f"always_in must hold numbers from 0 to {problem.num_data - 1}. Got {outside[0]}."
-        )
 
 
 def _check_model(problem: Problem) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from jax.sharding import Mesh
 from jaxtyping import ArrayLike
 
-from ..approximate.sandwich import sandwich
 from ..core.files import reading
 from ..core.progress import SAMPLING, stage, told
 from ..core.user_code import DRAWING, answering
@@ -24,6 +23,8 @@ from ..data.mapped import Workers
 from ..data.table_source import TableSource, table_again
 from ..data.tables import as_table
 from ..errors import RunError, UsageError, did_you_mean, need
+from ..inference import sample as runs
+from ..inference.laplace import sandwich
 from ..model.posterior import Posterior
 from ..model.problem import Request
 from ..results.codec import is_planned
@@ -31,7 +32,6 @@ from ..results.draws import Draws
 from ..results.plan import Origin, Plan
 from ..results.run_directory import RunDirectory
 from ..results.storage import load
-from ..run import sample as runs
 from ..typing import (
     Estimator,
     FamilyName,

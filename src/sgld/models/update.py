@@ -34,15 +34,15 @@ from ..data.memory import InMemory
 from ..data.source import generator
 from ..data.table_source import TableSource, appended, as_grown, table_again, without
 from ..errors import DataError, RunError, UsageError
+from ..inference import sample as runs
+from ..inference.execute import prepared_again
+from ..inference.record import Given, asked_again
 from ..model import sums
 from ..model.problem import Problem, Request
 from ..model.sums import row_gradients
 from ..results.codec import plan_of
 from ..results.plan import Origin, Plan
 from ..results.run_directory import RunDirectory
-from ..run import sample as runs
-from ..run.execute import prepared_again
-from ..run.record import Given, asked_again
 from ..samplers.gradients.control_variates import ControlVariates
 from ..tune.plan import make_plan
 from .again import OtherColumns

@@ -4,6 +4,16 @@ A network's weights are a position like any other: a pytree of arrays (a dict, t
 Flax linen module), or a module of Equinox or of Flax's nnx, given to `sgld.sample` as `init`.
 """
 
+from ..inference.network_scores import (
+    Classes,
+    HeldBack,
+    Scores,
+    classes,
+    held_back,
+    kronecker,
+    scores,
+)
+from ..inference.prediction_halving import HalvedPredictions, step_halving
 from ..model.modules import Network, as_module, part
 from ..model.network_priors import (
     LaplacePrior,
@@ -15,11 +25,6 @@ from ..model.network_priors import (
     student_t_prior,
 )
 from ..results.storage import restore
-from .entropy import Classes, classes
-from .halving import HalvedPredictions, step_halving
-from .held_back import HeldBack, held_back
-from .kronecker import kronecker
-from .scoring import Scores, scores
 
 __all__ = [
     "Classes",

@@ -23,14 +23,12 @@ from jaxtyping import Float, Int
 from ..core.files import reading
 from ..core.pytrees import Layout
 from ..errors import RunError
+from ..inference.judge import moments_of
+from ..inference.kept import MOMENTS, MOST, BatchMoments, Bins
 from ..models.formula import FormulaModel
 from ..results.codec import plan_of
 from ..results.run_directory import RunDirectory, at_the_shell
 from ..results.statistics import Moments
-from ..run.histogram import MOST, Bins
-from ..run.judge_kept import moments_of
-from ..run.kept import MOMENTS
-from ..run.moments import BatchMoments
 from .live import Live
 
 __all__ = ["Reader", "read_live"]

@@ -518,7 +518,7 @@ def _kept(directory: RunDirectory) -> str:
 
 
 def _draws(head: dict[str, Any], arrays: dict[str, Any]) -> int:
-    """Of each chain, that a checkpoint counts on (run/sink.py, torch/run_files.py)."""
+    """Of each chain, that a checkpoint counts on (inference/sink.py, torch/run_files.py)."""
     if "kernel" not in head:
         return len(arrays.get("predicted", ()))
     chunks = head["chunks"]

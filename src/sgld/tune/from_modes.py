@@ -19,8 +19,8 @@ from jaxtyping import Float, Int
 from ..approximation.known import Known
 from ..approximation.laplace import Laplace, laplace_at
 from ..approximation.modes import apart
+from ..inference.mode_masses import places_of
 from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
-from ..metropolis.weigh import places_of
 from ..model.problem import Problem
 from ..results.plan import Setup
 from ..samplers.confined_hmc import ConfinedHMC, Regions

@@ -1,9 +1,16 @@
 """Variational inference: Bayes by Backprop, families, the ELBO and its gradient."""
 
-from .family import FullRank, MeanField, Reparameterised
-from .fit import bayes_by_backprop
-from .objective import Elbo, elbo, kl_weight, reparameterised_gradient, scale_mixture_prior
-from .result import Variational
+from ..inference.variational import Variational, bayes_by_backprop
+from ..inference.variational_family import (
+    Elbo,
+    FullRank,
+    MeanField,
+    Reparameterised,
+    elbo,
+    kl_weight,
+    reparameterised_gradient,
+    scale_mixture_prior,
+)
 
 __all__ = [
     "Elbo",

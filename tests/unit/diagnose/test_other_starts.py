@@ -11,9 +11,9 @@ from sgld.diagnostics.function_space.other_chains import OtherStarts, met, settl
 from sgld.diagnostics.function_space.predictions import CLASSES, MEANS
 from sgld.diagnostics.function_space.temperature import Layers
 from sgld.diagnostics.function_space.verdict import Seen, judge_predictions
+from sgld.inference import function_space as starts
+from sgld.inference.function_space import not_looked_for
 from sgld.model.prepare import prepare
-from sgld.run import other_starts as starts
-from sgld.run.other_starts import not_looked_for
 from sgld.tune import from_network as path
 from sgld.tune import network_rule as rule
 from sgld.tune.prior_starts import from_prior

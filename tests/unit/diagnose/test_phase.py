@@ -12,9 +12,9 @@ from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.diagnostics import gradient_noise
 from sgld.diagnostics.gradient_noise import noise_level, rows_for
+from sgld.inference import chunk, sink
 from sgld.model.problem import Problem, Target
 from sgld.results.verdict import Phase
-from sgld.run import chunk, phases
 
 ROWS = 6
 X = np.random.default_rng(3).normal(size=(ROWS, 2)).astype(np.float32)
@@ -110,10 +110,10 @@ def test_probes_cost_a_small_share_of_the_runs_gradients(d, steps, probes):
         problem := Problem(Target(sgld.Posterior(zeros), layout), source), sgld.Minibatch(), None, None, None, None, None,
         jnp.int32(0), jnp.int32(1), record_gradient=False,
     )  # fmt: skip
-    found = phases.Phases(kernel, 0, steps)
+    found = sink.Phases(kernel, 0, steps)
     assert found.probes == probes
     cost = found.probes * gradient_noise.probe_cost(problem) * d
-    assert found.probes == 1 or cost <= phases.SHARE * steps * 100 * d + phases.FREE
+    assert found.probes == 1 or cost <= sink.SHARE * steps * 100 * d + sink.FREE
     at, step = [], 0
     while step < steps:
         at.append(step)

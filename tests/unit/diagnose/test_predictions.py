@@ -20,12 +20,12 @@ from sgld.diagnostics.function_space.verdict import (
     mixed,
     temperatures,
 )
+from sgld.inference.execute import another
 from sgld.model.prepare import prepare
 from sgld.model.problem import Request
 from sgld.results.plan import Plan, Setup
 from sgld.results.summary import layer_rows
 from sgld.results.verdict import Verdict
-from sgld.run.again import another
 
 LAYERS = Layers(("a", "b", "tiny"), (40, 20, 1))
 CHAINS, DRAWS, ROWS = 4, 400, 6
@@ -272,7 +272,7 @@ def test_several_choices_are_no_one_choice():
 )
 def test_half_the_step_is_half_the_heat_of_noisy_gradients(sampler, share, monkeypatch):
     """BAOA's goes as sqrt(h): half of h would remove less than a third of it, and hide 20% of an sd in 5%."""
-    from sgld.networks import halving
+    from sgld.inference import prediction_halving
 
     x = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
     posterior = sgld.Posterior(
@@ -282,9 +282,11 @@ def test_half_the_step_is_half_the_heat_of_noisy_gradients(sampler, share, monke
     how = {"step_size": 2e-3, "num_draws": 50, "burn_in": 10, "num_chains": 2, "progress": False}
     draws = sgld.sample(posterior, x, jnp.zeros(2), sampler=sampler, **how)
     asked = []
-    sample = halving.sample
+    sample = prediction_halving.sample
     monkeypatch.setattr(
-        halving, "sample", lambda *a, **k: asked.append(float(k["step_size"](7))) or sample(*a, **k)
+        prediction_halving,
+        "sample",
+        lambda *a, **k: asked.append(float(k["step_size"](7))) or sample(*a, **k),
     )
     found = sgld.networks.step_halving(posterior, x, draws)
     assert asked == pytest.approx([2e-3 / share] * 2)

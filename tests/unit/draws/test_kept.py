@@ -13,9 +13,9 @@ import pytest
 
 import sgld
 from sgld.errors import RunError
+from sgld.inference import execute, loop
 from sgld.results.run_directory import RunDirectory, at_the_shell, kept
 from sgld.results.storage import verify
-from sgld.run import execute, loop
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
 GIVEN = {"step_size": 0.3, "burn_in": 10, "num_draws": 3000, "progress": False}

@@ -7,9 +7,9 @@ import pytest
 from arviz_stats.base.array import array_stats
 
 from sgld.diagnostics.rule import Evidence, unmixed
+from sgld.inference.execute import draws_needed
 from sgld.results import mixing, statistics
 from sgld.results.mixing import pareto_k
-from sgld.run.extend import draws_needed
 
 
 def autoregressions(rho, rng, chains=4, draws=1000, count=1):

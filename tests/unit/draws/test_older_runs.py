@@ -18,8 +18,8 @@ import pytest
 import sgld
 from sgld.core.files import read_arrays
 from sgld.errors import RunError
+from sgld.inference.record import has_digest, own_digest
 from sgld.results import tags
-from sgld.run.record import has_digest, own_digest
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "runs_0de9404"
 sys.path.insert(0, str(FOLDER))

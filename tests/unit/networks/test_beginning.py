@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.inference import outcome
+from sgld.inference.function_space import without_beginning
+from sgld.inference.sink import Raw
 from sgld.model.problem import Problem
 from sgld.results.plan import Plan, Setup
-from sgld.run import outcome
-from sgld.run.judge_predictions import without_beginning
-from sgld.run.sink import Raw
 
 
 def raw_of(count):

@@ -10,8 +10,8 @@ import pytest
 
 import sgld
 from sgld.diagnostics.hidden_mass import LARGEST
+from sgld.inference.function_space import misses_of_gradients, other_rows
 from sgld.model.prepare import prepare
-from sgld.run.looked_again import misses_of_gradients, other_rows
 
 RNG = np.random.default_rng(0)
 MANY = 10**6

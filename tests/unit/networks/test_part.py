@@ -10,10 +10,10 @@ import pytest
 import sgld
 from sgld.core.pytrees import leaf_names
 from sgld.errors import RunError, UsageError
+from sgld.inference.record import check_unchanged
 from sgld.model.modules import seal
 from sgld.networks import as_module, normal_prior, part, restore
 from sgld.results.run_directory import RunDirectory
-from sgld.run.record import check_unchanged
 
 eqx = pytest.importorskip("equinox")
 SHORT = {"step_size": 1e-3, "num_draws": 8, "burn_in": 3, "num_chains": 2, "batch_size": 10, "progress": False}  # fmt: skip

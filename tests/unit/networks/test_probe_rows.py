@@ -7,8 +7,8 @@ import pytest
 import sgld
 from sgld.diagnostics.function_space import predictions
 from sgld.errors import DataError, RunError, UsageError
-from sgld.run import extend
-from sgld.run.other_starts import not_looked_for
+from sgld.inference import execute
+from sgld.inference.function_space import not_looked_for
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 3)).astype(np.float32)
@@ -39,8 +39,8 @@ def test_what_predictions_are_is_asked_before_the_first_step_and_not_at_each_dou
     monkeypatch.setattr(
         predictions, "_is_one_vector", lambda *given: steps.append(len(began)) or real(*given)
     )
-    suffice = extend.draws_suffice
-    monkeypatch.setattr(extend, "draws_suffice", lambda *run: began.append(1) or suffice(*run))
+    suffice = execute.draws_suffice
+    monkeypatch.setattr(execute, "draws_suffice", lambda *run: began.append(1) or suffice(*run))
     with not_looked_for():
         draws = sample(None, lambda w, row: row[0][:2] * w[:2], max_steps=1000)
     assert draws.verdict.extra["predictions"]["kind"] == "means"

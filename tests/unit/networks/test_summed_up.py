@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.run import judge_predictions
+from sgld.inference import function_space
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((40, 3)).astype(np.float32)
@@ -33,15 +33,13 @@ def test_moments_are_those_of_the_draws_and_so_is_the_word():
 def test_of_what_is_summed_up_all_draws_are_judged(monkeypatch):
     """Those of the beginning, which other runs leave out, are in the moments."""
     left_out = []
-    monkeypatch.setattr(
-        judge_predictions, "without_beginning", lambda *given: left_out.append(given)
-    )
+    monkeypatch.setattr(function_space, "without_beginning", lambda *given: left_out.append(given))
     moments = run(keep="moments", max_steps=5_000)
     assert not left_out and moments.verdict.judged
 
 
 def test_what_is_summed_up_in_batches_of_the_planned_draws_is_not_prolonged(monkeypatch):
-    monkeypatch.setattr("sgld.run.extend.draws_suffice", lambda *_: False)
+    monkeypatch.setattr("sgld.inference.execute.draws_suffice", lambda *_: False)
     moments = run(keep="moments", max_steps=20_000)
     setup = moments.plan.setup
     assert moments.info["num_steps"] == setup.burn_in + setup.thin * (setup.num_draws - 1) + 1

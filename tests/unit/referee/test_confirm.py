@@ -9,7 +9,7 @@ import pytest
 
 import sgld
 from sgld.errors import RunError, UsageError
-from sgld.referee.halving import Halving
+from sgld.inference.step_halving import Halving
 from sgld.results.plan import Origin
 from sgld.results.run_directory import RunDirectory
 from sgld.results.storage import table_of, verify

@@ -109,7 +109,7 @@ def test_moments_are_shown_as_they_are_so_far(tmp_path):
 
 
 def test_of_a_network_whose_positions_are_not_all_held_predictions_are_shown(tmp_path, monkeypatch):
-    monkeypatch.setattr("sgld.run.execute.held", lambda *_: 50)
+    monkeypatch.setattr("sgld.inference.execute.held", lambda *_: 50)
     how = {"sampler": sgld.BAOA(), "gradient": sgld.Full()}
     whole = stopped(tmp_path, PREDICTING, **how)
     live = read_live(tmp_path / "live")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sgld.run.positions import AHEAD, Positions, with_room
+from sgld.inference.sink import AHEAD, Positions, with_room
 
 
 def of(first, end):

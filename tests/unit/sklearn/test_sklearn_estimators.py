@@ -21,9 +21,9 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 import sgld
 from sgld import SGLDClassifier, SGLDRegressor
 from sgld.errors import DataError, UsageError
+from sgld.inference.chunk import run_chunk
 from sgld.model import sums
 from sgld.results.verdict import Verdict
-from sgld.run.chunk import run_chunk
 from sgld.sklearn import draws_of
 from sgld.tune.misfit import misfit_notes
 

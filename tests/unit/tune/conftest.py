@@ -1,7 +1,7 @@
 import pytest
 
 import sgld
-from sgld.run import loop
+from sgld.inference import loop
 
 
 @pytest.fixture

@@ -17,15 +17,14 @@ from sgld.diagnostics.hidden_mass import Beyond
 from sgld.errors import UsageError
 from sgld.gaussian import known as known_module
 from sgld.gaussian.known import find_out
+from sgld.inference import loop
+from sgld.inference.execute import another, draws_to_go_on_to
 from sgld.metropolis.ensemble import CHAINS, LONGEST, _leapfrogs, warmed_up
 from sgld.model.cost import Price
 from sgld.model.prepare import prepare
 from sgld.model.problem import Problem, Request, Target
 from sgld.results.plan import Plan, Setup
 from sgld.results.verdict import Verdict
-from sgld.run import loop
-from sgld.run.again import another
-from sgld.run.extend import draws_to_go_on_to
 from sgld.samplers.hmc import HMC
 from sgld.tune import from_chains as from_chains_module
 from sgld.tune import plan as plan_module
@@ -314,7 +313,7 @@ def test_half_the_step_is_tried_where_very_few_trajectories_diverge(diverged, of
 
 def test_a_finer_run_takes_half_the_step_over_the_same_length(monkeypatch):
     monkeypatch.setattr(
-        "sgld.run.execute.another", lambda p, ask, v, tried: [] if tried else ["finer"]
+        "sgld.inference.execute.another", lambda p, ask, v, tried: [] if tried else ["finer"]
     )
     posterior = sgld.Posterior(banana)
     first = from_chains(

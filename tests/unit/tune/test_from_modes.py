@@ -11,7 +11,7 @@ from scipy.stats import norm
 import sgld
 from sgld.diagnostics import evidence, exact_rule
 from sgld.diagnostics.exact_rule import Trajectories
-from sgld.metropolis.bridge import bridge, integral
+from sgld.inference.mode_masses import bridge, integral
 from sgld.model.prepare import prepare
 from sgld.results.statistics import Strata, strata_of
 from sgld.results.verdict import Modes

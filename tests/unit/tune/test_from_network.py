@@ -18,10 +18,10 @@ from sgld.approximation.mode import optimise
 from sgld.core.progress import deadline
 from sgld.diagnostics.function_space.predictions import predictions_of
 from sgld.diagnostics.function_space.temperature import Layers, Probe, stiffest
+from sgld.inference import execute, loop
 from sgld.model.prepare import prepare
 from sgld.model.problem import Problem, Request
 from sgld.results.plan import Plan, Setup
-from sgld.run import extend, loop
 from sgld.tune import from_network as path
 from sgld.tune import network_lengths as lengths
 from sgld.tune import network_price as prices
@@ -366,7 +366,7 @@ def test_positions_are_held_as_memory_allows_and_all_where_their_number_was_give
 
 def test_a_run_with_max_seconds_goes_on_until_they_are_over(monkeypatch):
     """2-3-1, 60 rows: it ended as `not mixed` after 3 of 40 seconds, at 64 times the draws that were planned."""
-    monkeypatch.setattr(extend, "draws_suffice", lambda *_: False)
+    monkeypatch.setattr(execute, "draws_suffice", lambda *_: False)
     posterior, data = linear()
     problem = prepare(posterior, data, FLAT)
     monkeypatch.setattr(path, "_passes", lambda *_: 10)
@@ -374,8 +374,8 @@ def test_a_run_with_max_seconds_goes_on_until_they_are_over(monkeypatch):
     setup = replace(plan.setup, num_draws=10, predictions=True)
     raw = SimpleNamespace(num_draws=640, every=1)
     plan, limited = replace(plan, setup=setup), replace(ASK, max_seconds=40.0)
-    assert extend._until_predictions_mix(problem, plan, limited, raw) == 1280
-    assert extend._until_predictions_mix(problem, plan, ASK, raw) == 640
+    assert execute._until_predictions_mix(problem, plan, limited, raw) == 1280
+    assert execute._until_predictions_mix(problem, plan, ASK, raw) == 640
 
 
 def test_a_chunk_has_room_for_what_is_predicted_too(monkeypatch):

@@ -9,9 +9,9 @@ import sgld
 from sgld.approximation.mode import AtMode, gaussian_at_mode
 from sgld.approximation.modes import apart, known_modes
 from sgld.gaussian.known import find_out
+from sgld.inference.outcome import modes_facts
 from sgld.model.prepare import prepare
 from sgld.results.verdict import Modes
-from sgld.run.outcome import modes_facts
 
 NARROW, SHARE = 0.1, 0.01  # in eight dimensions e^13.8 times as dense, and a hundredth of the mass
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import sgld
+from sgld.inference import sample as runs
 from sgld.model.prepare import prepare
 from sgld.model.problem import Request
 from sgld.results.plan import Setup, in_bytes, in_count, in_seconds
-from sgld.run import sample as runs
 from sgld.samplers.hmc import HMC
 from sgld.tune import predict
 from sgld.tune.predict import predicted_bytes

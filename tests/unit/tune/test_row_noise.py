@@ -229,7 +229,7 @@ def test_a_killed_run_goes_on_with_the_same_rows_in_every_batch(tmp_path, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("sgld.run.execute.loop.run", stop)
+        patched.setattr("sgld.inference.execute.loop.run", stop)
         with pytest.raises(KeyboardInterrupt):
             sgld.sample(POSTERIOR, data, jnp.zeros(2), path=tmp_path / "run", **given)
     again = sgld.resume(tmp_path / "run", POSTERIOR, data, jnp.zeros(2), progress=False)

@@ -13,10 +13,10 @@ from sgld.approximation.mode import gaussian_at_mode
 from sgld.diagnostics import hidden_mass
 from sgld.diagnostics.hidden_mass import standing
 from sgld.gaussian.known import find_out
+from sgld.inference.execute import draws_for_tails
 from sgld.metropolis.ensemble import Ensemble
 from sgld.model.prepare import prepare
 from sgld.results.statistics import Estimates
-from sgld.run.extend import draws_for_tails
 from sgld.tune import from_chains
 
 PLACE = np.array([6.0, 0.0])

@@ -7,11 +7,11 @@ import pytest
 
 import sgld
 from sgld.approximation import mode as search
+from sgld.inference import chunk
 from sgld.model import sums
 from sgld.model.cost import row_price
 from sgld.model.prepare import prepare
 from sgld.model.problem import Request
-from sgld.run import chunk
 from sgld.samplers.gradients.full import goes_by_tiles
 from sgld.tune import price
 

@@ -14,9 +14,10 @@ from regression_in_closed_form import run, stats_normal
 from scipy import stats
 
 import sgld
+from sgld.inference import variational
+from sgld.inference.variational_family import inverse_softplus
 from sgld.model.problem import Problem
-from sgld.variational import FullRank, MeanField, Reparameterised, fit, scale_mixture_prior
-from sgld.variational.family import inverse_softplus
+from sgld.variational import FullRank, MeanField, Reparameterised, scale_mixture_prior
 
 
 def no_events():
@@ -95,7 +96,7 @@ def test_draws_of_a_step_come_in_pairs():
     """eps and -eps: a batch's slope g at the mean leaves the average of g eps, and so rho, alone."""
     family = MeanField(jnp.array([0.5, -1.0]), jnp.array([2.0, 1.0]))
     for n in (4, 3):
-        z, _ = fit._draws(None, family, family.start(0.3), jax.random.key(0), n)
+        z, _ = variational._draws(None, family, family.start(0.3), jax.random.key(0), n)
         assert z.shape == (n, 2)
         off = np.asarray(z) - np.asarray(family.center)
         np.testing.assert_allclose(off[2:], -off[: n - 2], atol=1e-6)

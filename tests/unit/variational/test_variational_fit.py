@@ -13,7 +13,8 @@ from regression_in_closed_form import REGRESSION, START, UsageError, columns, ex
 
 import sgld
 from sgld.core import progress, work
-from sgld.variational import Reparameterised, fit, reparameterised_gradient, scale_mixture_prior
+from sgld.inference import variational
+from sgld.variational import Reparameterised, reparameterised_gradient, scale_mixture_prior
 
 
 @pytest.mark.parametrize(
@@ -87,12 +88,12 @@ def test_new_numbers_compile_nothing():
     x, y = columns()
     how = dict(batch_size=25, num_steps=50)
     run(REGRESSION, (x, y), START, **how)
-    before = fit._advance._cache_size()
+    before = variational._advance._cache_size()
     moved = dataclasses.replace(REGRESSION)
     run(moved, (x, y + 1), START + 0.5, batch_size=25, num_steps=80, seed=3)
-    assert fit._advance._cache_size() == before
+    assert variational._advance._cache_size() == before
     run(REGRESSION, (x, y), START, batch_size=30, num_steps=50)
-    assert fit._advance._cache_size() == before + 1  # the test can fail
+    assert variational._advance._cache_size() == before + 1  # the test can fail
 
 
 def test_any_optax_optimiser_sees_the_gradient_of_all_the_data():

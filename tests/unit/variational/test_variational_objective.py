@@ -19,8 +19,8 @@ from regression_in_closed_form import (
 from scipy import stats
 
 import sgld
+from sgld.inference.variational_family import block_objective
 from sgld.variational import elbo, kl_weight, reparameterised_gradient
-from sgld.variational.objective import block_objective
 
 
 def test_blocks_give_the_same_optimum_as_their_sum():

@@ -1,4 +1,13 @@
-"""Where kept draws go: one array each in memory, chunks of bounded bytes on disk, the checkpoint."""
+"""Where kept draws go: one array each in memory, chunks of bounded bytes on disk, the checkpoint.
+
+Positions of a run's draws, as many as there is room for.
+
+The phase of every chain, measured along a run at fixed steps between chunks.
+
+A probe takes gradients of single rows and the largest eigenvalue of their covariance. How many a
+run has follows from counted operations, never from the clock: all of PROBES where they cost
+nothing to speak of, else as many as take a small share of the run's own gradients.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +18,212 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..core.devices import differing, like, on_host, together
+from ..core.devices import differing, like, on_host, sent, together
 from ..diagnostics.exact_rule import Trajectories
 from ..diagnostics.function_space.predictions import Kind
+from ..diagnostics.gradient_noise import noise_level, probe_cost, rows_for
 from ..errors import RunError
 from ..results.run_directory import RunDirectory
 from ..results.verdict import Phase
 from ..samplers.confined_hmc import State as Confined
+from ..samplers.gradients.full import Full
 from ..samplers.hmc import State as Hamiltonian
-from .chunk import Carry, Kept
-from .moments import BatchMoments
-from .phases import Phases
-from .positions import Positions, halve, with_room
+from .chunk import Carry, Kept, Kernel
+from .kept import BatchMoments
 
-__all__ = ["Raw", "Sink", "restore", "rows_of"]
+__all__ = ["Phases", "Positions", "Raw", "Sink", "restore", "rows_of", "with_room"]
+
+
+# -- positions -----------------------------------------------------------------------------
+
+
+AHEAD = 4  # times what is expected, which there is room for: a prolonged run copies none
+
+
+def with_room(
+    held: np.ndarray | None, count: int, end: int, like: np.ndarray, most: float = math.inf
+) -> np.ndarray:
+    """`held`, or where `end` rows are too many for it an array for more, `most` at most, that begins with its first `count`.
+
+    Memory is the operating system's to give, and it gives what is written to.
+    """
+    if held is not None and end <= len(held):
+        return held
+    ahead = max(end, int(min(AHEAD * end, most)))
+    try:
+        larger = np.empty((ahead, *like.shape[1:]), like.dtype)
+    except MemoryError:  # where it gives no more than there is
+        larger = np.empty((end, *like.shape[1:]), like.dtype)
+    if held is not None:
+        larger[:count] = held[:count]
+    return larger
+
+
+def halve(values: np.ndarray, count: int) -> int:
+    """Move every second of `count` rows to the front, from the first on; how many those are.
+
+    In pieces that do not overlap, which NumPy would copy.
+    """
+    left, begin = -(-count // 2), 1
+    while begin < left:
+        end = min(2 * begin, left)
+        values[begin:end] = values[2 * begin : 2 * end - 1 : 2]
+        begin = end
+    return left
+
+
+class Positions:
+    """Those of all draws until there is no more room, then of every second one, and so on.
+
+    Attributes:
+      room: for those of so many draws, at least 2.
+      every: draws from one that is held to the next, a power of 2; the first draw is held.
+      count: how many are held.
+    """
+
+    def __init__(self, room: float) -> None:
+        self.room, self.every, self.count = room, 1, 0
+        self._values: np.ndarray | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Of a draw's, None before there is one."""
+        return None if self._values is None else self._values.shape[1:]
+
+    def take(self, first: int, z: np.ndarray, expected: int = 0) -> None:
+        """Positions [draw, ...] of the draws `first`, `first` + 1, ...; so many are `expected` in all."""
+        while (begin := self.count * self.every - first) < len(z):
+            if self.count >= self.room:
+                self._thin_out()
+                continue
+            due = z[begin :: self.every]
+            self._put(due[: int(min(len(due), self.room - self.count))], expected)
+
+    def put_back(self, numbers: np.ndarray, z: np.ndarray, expected: int = 0) -> None:
+        """Those of draws with these numbers that were held, as far as they still are. Raises ValueError for others."""
+        left = numbers % self.every == 0
+        due = (self.count + np.arange(int(left.sum()))) * self.every
+        if len(numbers) != len(z) or not np.array_equal(numbers[left], due):
+            raise ValueError(
+                f"positions of the draws {numbers.tolist()[:3]}..., not of {due.tolist()[:3]}..."
+            )
+        self._put(z[left], expected)
+
+    def check(self, draws: int) -> None:
+        """Raises ValueError unless those of so many draws are held as `take` would hold them."""
+        few = self.every > 1 and self.count < 8  # half of the least room are there
+        wrong = self._values is not None and self.count != -(-draws // self.every)
+        if wrong or few or self.every & (self.every - 1):
+            raise ValueError(f"{self.count} positions of {draws} draws, every {self.every}-th")
+
+    def drop_draws(self) -> None:
+        """Every second draw is gone, and those that are left are counted anew."""
+        if self.every > 1:
+            self.every //= 2
+        elif self._values is not None:
+            self.count = halve(self._values, self.count)
+
+    def between(self, first: int, end: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Numbers of the draws from `first` up to `end` whose positions are held, and those."""
+        if self._values is None:
+            return None
+        begin, stop = (min(self.count, -(-draw // self.every)) for draw in (first, end))
+        return np.arange(begin, stop) * self.every, self._values[begin:stop]
+
+    def _put(self, z: np.ndarray, expected: int) -> None:
+        end = self.count + len(z)
+        sure = max(end, int(min(expected, self.room)))
+        self._values = with_room(self._values, self.count, sure, z, self.room)
+        self._values[self.count : end] = z
+        self.count = end
+
+    def _thin_out(self) -> None:
+        assert self._values is not None
+        self.count, self.every = halve(self._values, self.count), 2 * self.every
+
+
+# -- phases --------------------------------------------------------------------------------
+
+
+PROBES = 16  # of a run of the planned length, at most; a longer one has some more
+SHARE = 0.03  # of the run's own row gradients, that the probes of each chain may cost
+FREE = 2**26  # row gradients x parameters that they may cost in any case: a fraction of a second
+
+
+class Phases:
+    """Gradient noise at steps that depend on the plan alone, never on where chunks end."""
+
+    def __init__(self, kernel: Kernel, seed: int, num_steps: int) -> None:
+        self.kernel, self.seed = kernel, seed
+        # of networks the probe knows more, and gradients of single rows are too dear
+        exact = not kernel.problem.has_rows or isinstance(kernel.gradient, Full)
+        self.silent = exact or kernel.probe is not None
+        self.probes = 1 if self.silent else _affordable(kernel, num_steps)
+        self.every = max(1, -(-num_steps // kernel.block) // self.probes) * kernel.block
+        self.steps: list[int] = []
+        self.levels: list[np.ndarray] = []
+
+    def next_after(self, step: int) -> int:
+        """The first step after `step` that is measured; rarer as a run outgrows its plan."""
+        if self.silent:
+            return 2**62
+        block, growth = self.kernel.block, 1 + step // (2 * self.probes * self.every)
+        spacing = self.every * growth
+        return max(step + block, (step // spacing + 1) * spacing)
+
+    def visit(self, carry: Carry, step: int) -> None:
+        """Measure, where `step` is one of the steps to be measured."""
+        due = not self.steps or self.next_after(self.steps[-1]) <= step
+        if due and not self.silent:
+            self._measure(carry, step)
+
+    def ended(self, carry: Carry, step: int) -> Phase | None:
+        """The whole record, the run's last step included."""
+        if self.silent:
+            return None
+        if self.steps[-1] != step:
+            self._measure(carry, step)
+        kernel = self.kernel
+        steps = np.asarray(self.steps, np.int64)
+        after = np.maximum(steps - int(kernel.burn_in), 0)
+        h, T = (
+            np.array([float(schedule(sent(t, np.int32))) for t in after])
+            for schedule in (kernel.step_size, kernel.temperature)
+        )
+        return Phase(steps, h, T, np.stack(self.levels))
+
+    def _measure(self, carry: Carry, step: int) -> None:
+        kernel = self.kernel
+        rows = rows_for(kernel.problem, self.seed, step)
+        level = noise_level(
+            kernel.problem, kernel.gradient, kernel.preconditioner,
+            carry.state.position, carry.gradient, carry.metric, sent(rows),
+        )  # fmt: skip
+        self.steps.append(step)
+        self.levels.append(np.asarray(level, np.float64))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What a checkpoint keeps."""
+        if self.silent:
+            return {}
+        return {"phase_step": np.asarray(self.steps), "phase_level": np.stack(self.levels)}
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Go on from a checkpoint."""
+        if not self.silent:
+            self.steps = arrays["phase_step"].tolist()
+            self.levels = list(arrays["phase_level"])
+
+
+def _affordable(kernel: Kernel, num_steps: int) -> int:
+    """Probes of a run of so many steps, the two at its ends not counted."""
+    d = kernel.problem.dimension
+    own = num_steps * kernel.problem.source.batch_size
+    return int(np.clip((SHARE * own + FREE / d) / probe_cost(kernel.problem), 1, PROBES))
+
+
+# -- sink ----------------------------------------------------------------------------------
+
 
 NUMBERS_PER_CHUNK = 2**16  # about, of a chunk on disk; of long draws more:
 FEWEST_PER_CHUNK, MOST_NUMBERS = 256, 2**22  # so many draws, but of no more numbers than that

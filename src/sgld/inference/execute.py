@@ -1,4 +1,13 @@
-"""From a plan to judged draws: run it, judge what comes out, and try again where that may help."""
+"""From a plan to judged draws: run it, judge what comes out, and try again where that may help.
+
+What the library does by itself when its own plan misses: another plan, and a sentence why.
+
+Only where step size and lengths were left to it. A posterior far from Gaussian goes to exact
+chains, where those are affordable, and again with half the step where very few of them diverge; a
+biased run with half the step too, and so a network whose momentum is too warm.
+
+How many draws a run goes on to: until there are enough effective ones.
+"""
 
 from __future__ import annotations
 
@@ -18,40 +27,257 @@ from ..core.devices import check_chains, sent, stream_key, together
 from ..core.progress import aside, deadline, sampled_until, stage
 from ..core.work import Work
 from ..data.source import generator
+from ..diagnostics import exact_rule, tails
+from ..diagnostics.rule import least_ess, separate
 from ..model import sums
 from ..model.problem import Problem, Request, is_auto
+from ..results import statistics
 from ..results.codec import StoredPlan, read_plan, write_plan
 from ..results.draws import Draws
+from ..results.mixing import pareto_k
 from ..results.plan import Plan, Setup
 from ..results.run_directory import RunDirectory
 from ..results.storage import jsonable, write_result
+from ..results.verdict import Verdict
 from ..samplers.confined_hmc import ConfinedHMC
 from ..samplers.gradients.control_variates import ControlVariates
 from ..samplers.gradients.full import Full
-from ..samplers.schedules import check_values
+from ..samplers.schedules import as_schedule, check_values
 from ..tune.estimator import prepared
+from ..tune.from_chains import from_chains
+from ..tune.lengths import with_lengths
 from ..tune.memory import check_planned
 from ..tune.metric import settled
-from ..tune.network_lengths import held, most_at_once
+from ..tune.network_lengths import held, most_at_once, most_draws, network_lengths
 from ..tune.plan import make_plan
 from ..tune.predict import predicted
 from . import loop
-from .again import another, revised
-from .chunk import Kernel
-from .extend import draws_to_go_on_to
-from .judge_kept import judged
-from .judge_parameters import judged_by_parameters
-from .judge_predictions import judged_by_predictions
+from .chunk import Kernel, make_probe
+from .function_space import draws_suffice, judged_by_predictions
+from .judge import judged, judged_by_parameters
 from .kept import Keep
-from .measured import make_probe
 from .outcome import (
+    LEFT_SUPPORT,
     as_thin,
+    kept_draws,
     laplace_facts,
     modes_facts,
+    regions_of_chains,
+    reported_draws,
+    where_held,
 )
 from .record import Given, own_digests
 
-__all__ = ["Host", "execute", "make_kernel", "prepared_again"]
+__all__ = [
+    "Host",
+    "another",
+    "draws_for_tails",
+    "draws_needed",
+    "draws_to_go_on_to",
+    "execute",
+    "make_kernel",
+    "prepared_again",
+]
+
+
+# -- again ---------------------------------------------------------------------------------
+
+
+MOST_ATTEMPTS = 3
+# share of trajectories: half the step took 3 of 51,200 away, and 17 (a banana), but left 109 of 375 in 409,600 (a
+# funnel) and 30 of 53 in 70,000 (centred eight schools), and the word as it was, for half as many seconds again
+RARE = 5e-4
+# and where energies change as fast as on a banana (E-BFMI .98; horseshoes .8, a funnel .46, centred eight schools .15):
+# there are no places that chains cannot enter, and a step too long for some is all there is. 85 of 155,136 went to none
+SEVERAL, SWIFT = 2e-3, 0.6
+
+
+def another(
+    plan: Plan, ask: Request, verdict: Verdict, attempts: list[dict[str, str]]
+) -> list[str]:
+    """What to try next, the first that can be done: "exact", "finer", "halve", "quarter", or nothing."""
+    if any(LEFT_SUPPORT in reason for reason in verdict.reasons):  # no step is small enough
+        return []
+    left_open = is_auto(ask.step_size) and is_auto(ask.num_draws) and is_auto(ask.burn_in)
+    if verdict.word == "trusted" or not left_open or len(attempts) >= MOST_ATTEMPTS:
+        return []
+    if plan.setup.predictions:
+        found = verdict.extra.get("predictions", {})
+        return ["quarter"] if found.get("failed") else ["halve"] if found.get("too_warm") else []
+    halve = ["halve"] if verdict.word == "biased" and plan.known.gaussian is not None else []
+    if plan.setup.exact:
+        diverged, of, energy = (
+            verdict.extra.get(name, 0) for name in ("divergences", "trajectories", "e_bfmi")
+        )
+        rare = 0 < diverged <= (SEVERAL if energy >= SWIFT else RARE) * of
+        return ["finer"] if rare and not any(a["what"] == "finer" for a in attempts) else []
+    if plan.setup.starts is None and not any(a["what"] == "exact" for a in attempts):
+        return ["exact", *halve]
+    return halve
+
+
+def revised(plan: Plan, attempt: dict[str, str], problem: Problem, ask: Request) -> Plan | None:
+    """The plan of an attempt, made from the one before; None where it cannot be made."""
+    setup = plan.setup
+    if attempt["what"] == "exact":
+        T = float(setup.temperature(0))
+        found = from_chains(problem, ask, plan.known, T, first=False)
+        if found is None:
+            return None
+        said = "the posterior is sampled exactly"
+        setup = replace(found.setup, temperature=setup.temperature)
+        plan = replace(found, setup=setup, notes=found.notes + plan.notes)
+    elif attempt["what"] == "finer":
+        sampler = replace(setup.sampler, leapfrogs=2 * setup.sampler.leapfrogs)
+        h = float(setup.step_size(0)) / 4
+        said = "trajectories took steps half as long"
+        setup = replace(setup, sampler=sampler, step_size=as_schedule(h, "step_size"))
+        plan = replace(plan, setup=setup)
+    else:
+        parts = 4 if attempt["what"] == "quarter" else 2  # where chains failed, curvature grows
+        h = float(setup.step_size(0)) / parts
+        said = f"the step size was {'quartered' if parts == 4 else 'halved'} to {h:.3g}"
+        rate = None if plan.rate is None else plan.rate / parts
+        plan = replace(plan, setup=replace(setup, step_size=as_schedule(h, "step_size")), rate=rate)
+    # what its verdict said to do is done, and this run's verdict says what is left to do
+    why = attempt["why"].split("; ")[0].rstrip(".")
+    note = f"a first run was not enough ({why}), so {said}."
+    if plan.setup.predictions:
+        return network_lengths(plan.noted(note), problem, ask)
+    return with_lengths(plan.noted(note), ask)
+
+
+# -- extend --------------------------------------------------------------------------------
+
+
+MAX_GROWTH = 50  # `ess=` goes on to at most this many times the planned draws
+GROWTH_BY_ITSELF, MOST_STEPS = 8, 10**6  # and the library by itself to this many, and steps
+GROWTH_FOR_R_HAT = 4  # or this many, for chains that may disagree,
+SUSPICIOUS = 0.1  # which by chance alone so many runs seem to
+GROWTH_FOR_TAILS = 4  # or this many, where tails may only seem too heavy
+# E-BFMI from which on more draws are no use: of 300 volatilities in time .01, whose run took 78 seconds instead of 22 for
+# the same word
+TOO_SLOW = exact_rule.MIN_ENERGY / 2
+
+
+def draws_to_go_on_to(
+    problem: Problem, plan: Plan, ask: Request, ess: float | None, keep: Keep | None, raw: loop.Raw
+) -> int:
+    """Draws per chain; those there are, where they suffice or nothing was left to the library.
+
+    Until the smallest bulk ESS reaches `ess`; where lengths were left to the library, until ESS
+    and R-hat of every parameter suffice for the verdict.
+    """
+    plan = as_thin(plan, raw)
+    done, setup = raw.num_draws, plan.setup
+    if keep is not None and keep.moments:  # in batches of the draws that were planned
+        return done
+    if setup.predictions and ess is None and raw.predicted is not None:
+        return _until_predictions_mix(problem, plan, ask, raw)
+    by_itself = is_auto(ask.num_draws) and is_auto(ask.step_size)
+    if ess is None and not by_itself:
+        return done
+    if ess is None and raw.trajectories is not None and raw.trajectories.energy < TOO_SLOW:
+        return (
+            done  # the verdict is decided: it is a property of the posterior, which no draws change
+        )
+    seen = [] if raw.z is None else [reported_draws(problem, plan, where_held(raw)[0], ask.seed)]
+    if raw.value and keep is not None:
+        seen.append(kept_draws(problem, plan, raw, ask.seed, keep))
+    if not seen or seen[0].healthy.size == 0:
+        return done
+    found = [own for draws in seen for own in _by_region(problem, plan, draws, raw)]
+    if ess is not None:
+        share = min(float(np.nanmin(own.ess)) for own in found) / ess
+        wanted = _grown(share, done, max(done, MAX_GROWTH * setup.num_draws // raw.every))
+    else:
+        wanted = max(draws_needed(own, ask.tolerance, setup.num_draws) for own in found)
+        if wanted <= done and setup.exact:
+            wanted = max(draws_for_tails(own, setup.num_draws) for own in found)
+        wanted = min(wanted, MOST_STEPS // setup.thin)
+    if ask.max_steps is not None:
+        wanted = min(wanted, 1 + (ask.max_steps - setup.burn_in - 1) // setup.thin)
+    return max(done, wanted)
+
+
+def _until_predictions_mix(problem: Problem, plan: Plan, ask: Request, raw: loop.Raw) -> int:
+    """Twice the draws, as long as they are few and lengths were left to the library.
+
+    With a limit on time they go on until it is up.
+    """
+    done, setup = raw.num_draws, plan.setup
+    if not (is_auto(ask.num_draws) and is_auto(ask.step_size)) or draws_suffice(
+        problem, plan, ask, raw
+    ):
+        return done
+    wanted = 2 * done
+    if ask.max_seconds is None:
+        wanted = min(wanted, max(done, most_draws(plan, problem) // raw.every))
+    if ask.max_steps is not None:
+        wanted = min(wanted, 1 + (ask.max_steps - setup.burn_in - 1) // setup.thin)
+    return max(done, wanted)
+
+
+def _by_region(
+    problem: Problem, plan: Plan, draws: Draws, raw: loop.Raw
+) -> list[statistics.Estimates]:
+    """Of every region by itself, where chains are kept in modes."""
+    values, weights = draws.flat()[0], draws.weights
+    region = None if raw.z is None else regions_of_chains(problem, plan, np.moveaxis(raw.z, 0, 1))
+    if region is None:
+        return [statistics.Estimates(values, weights)]
+    region = region[draws.healthy]
+    return [
+        statistics.Estimates(values[region == g], weights[region == g]) for g in np.unique(region)
+    ]
+
+
+def draws_needed(found: statistics.Estimates, tolerance: float, planned: int) -> int:
+    """Draws per chain to go on to, by the worst parameter; those there are, where they suffice.
+
+    Of effective draws the verdict's least, and for squares (kurtosis - 1) / tolerance^2: then the
+    Monte Carlo error of every sd is tolerance / 2 of it. Where R-hat is suspicious the run is
+    prolonged as far as R-hat^2 - 1, which falls as draws are added, is beyond that: the limit of
+    the verdict is for draws that had this chance. Chains that stay apart are left: each has seen
+    enough of where it is.
+    """
+    m, (chains, done, count) = found.mixing, found.values.shape
+    limit = statistics.max_r_hat(m.ess_alone, chains, count, SUSPICIOUS)
+    least = 1.1 * least_ess(chains)
+    needed = np.fmax(least, (found.kurtosis - 1) / tolerance**2)
+    effective = np.fmin(m.ess / least, np.fmin(m.ess_square / least, found.ess_sd / needed))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        agreeing = np.where(m.r_hat > limit, (limit**2 - 1) / (m.r_hat**2 - 1), 1.0)
+    free = ~separate(m.r_hat, limit, m.ess_alone, m.gap, chains)
+    return max(
+        _grown(np.min(share, initial=1.0, where=free & np.isfinite(share)), done, most * planned)
+        for share, most in ((effective, GROWTH_BY_ITSELF), (agreeing, GROWTH_FOR_R_HAT))
+    )
+
+
+def draws_for_tails(found: statistics.Estimates, planned: int) -> int:
+    """Draws per chain to go on to, by the heaviest tail; those there are, where they can say no more.
+
+    From a Pareto k of .25 on the error of an sd is infinite, and more draws are no remedy. Below, and over the
+    limit of exact chains, k may be so by chance: it is an estimate from some hundred draws, fewer
+    effective ones. A tail with no fourth moment (Student's t with 3 degrees of freedom) seems
+    heavier the longer it is watched, not lighter.
+    """
+    done = found.values.shape[1]
+    k = float(np.max(np.nan_to_num(pareto_k(found.values))))
+    uncertain = exact_rule.HEAVY <= k < tails.HEAVY
+    return max(done, GROWTH_FOR_TAILS * planned) if uncertain else done
+
+
+def _grown(share: float, done: int, most: int) -> int:
+    """Draws for 1.1 times what is needed, at most 4 times those there are and `most`."""
+    if not share < 1:
+        return done
+    return max(done, min(most, math.ceil(done * min(4.0, max(1.1, 1.1 / max(share, 0.01))))))
+
+
+# -- execute -------------------------------------------------------------------------------
+
 
 STARTS = 3  # the stream of the host's generator that the chains' starts use
 

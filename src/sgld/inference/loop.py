@@ -25,8 +25,7 @@ from ..errors import RunError
 from ..results.run_directory import RunDirectory
 from ..samplers.gradients.full import Full
 from .chunk import Carry, Kernel, room, run_chunk, start
-from .phases import Phases
-from .sink import Raw, Sink, restore, rows_of
+from .sink import Phases, Raw, Sink, restore, rows_of
 
 __all__ = ["Raw", "run"]
 

@@ -17,9 +17,9 @@ from ..model.prepare import prepare
 from ..model.problem import Target
 from ..results.draws import Draws
 from ..results.verdict import Verdict
-from ..run.other_starts import not_looked_for
-from ..run.sample import sample
 from ..samplers.sgld import SGLD
+from .function_space import not_looked_for
+from .sample import sample
 
 __all__ = ["HalvedPredictions", "step_halving"]
 

@@ -1,4 +1,6 @@
-"""The verdict of a run that kept something else than positions.
+"""From a run that is judged by its parameters to draws: what they report, their weights, the verdict.
+
+The verdict of a run that kept something else than positions.
 
 With the positions held beside it, the parameters are judged as in any run, and what was kept must
 have mixed as well. Without them there is no bias meter: chains that failed or did not mix are
@@ -13,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..diagnostics.evidence import assess
 from ..diagnostics.rule import Evidence, judge
 from ..model.problem import Problem, Request
 from ..results import statistics
@@ -20,13 +23,36 @@ from ..results.draws import Draws
 from ..results.plan import Plan
 from ..results.statistics import Histogram, Moments, strata_of
 from ..results.verdict import Verdict
-from .judge_parameters import judged_by_parameters
-from .kept import Keep
-from .moments import BatchMoments
-from .outcome import kept_draws, last_positions, within_support
+from .kept import BatchMoments, Keep
+from .outcome import (
+    kept_draws,
+    last_positions,
+    reported_draws,
+    sampling_only,
+    weighed,
+    within_support,
+)
 from .sink import Raw
 
-__all__ = ["judged", "moments_of", "summed_up"]
+__all__ = ["judged", "judged_by_parameters", "moments_of", "summed_up"]
+
+
+def judged_by_parameters(
+    problem: Problem, plan: Plan, raw: Raw, ask: Request, info: dict[str, Any]
+) -> Draws:
+    """Draws of the positions, which are there, with their verdict."""
+    draws = replace(reported_draws(problem, plan, raw, ask.seed), info=info, plan=plan)
+    raw, _ = sampling_only(raw)
+    assert raw.z is not None
+    z = np.moveaxis(raw.z, 0, 1)
+    gradient = None if raw.gradient is None else np.moveaxis(raw.gradient, 0, 1)
+    draws = weighed(problem, plan, within_support(problem, draws, z), z, ask.seed)
+    verdict = assess(problem, plan, draws, z, gradient, ask.tolerance, ask.seed, raw.trajectories)
+    return draws.with_verdict(verdict)
+
+
+# -- judge kept ----------------------------------------------------------------------------
+
 
 CONFIRM = "confirm by sgld.step_halving, or keep the positions."
 UNKNOWN = (

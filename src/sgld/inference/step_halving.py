@@ -18,7 +18,7 @@ from ..results import statistics
 from ..results.draws import Draws
 from ..results.summary import errors_of
 from ..results.verdict import MODES, TAILS, Verdict, Word
-from .asked import asked_about, draws_of
+from .reference import asked_about, draws_of
 
 if TYPE_CHECKING:
     from ..models.fitted import Fit
@@ -200,7 +200,7 @@ def step_halving(
         raise UsageError(
             "these draws are judged by predictions, not by single parameters; use sgld.networks.step_halving."
         )
-    from ..run.sample import sample
+    from .sample import sample
 
     arguments = plan.arguments()
     old, start = (

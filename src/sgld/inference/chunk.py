@@ -7,6 +7,8 @@ the result depends on where chunks begin and end.
 
 What is kept of a draw (its position, a function of it, or moments alone) is written when the draw
 is due: a chunk holds as many slots as it may keep draws, however many steps lie between them.
+
+What a run that is judged by predictions measures at its draws.
 """
 
 from __future__ import annotations
@@ -22,15 +24,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..core.pytrees import as_pytree
-from ..diagnostics.function_space.temperature import Probe
+from ..diagnostics.function_space.predictions import predictions_of
+from ..diagnostics.function_space.temperature import Layers, Probe, meter_of, stiffest
 from ..model.problem import Problem
+from ..results.plan import Setup
 from ..samplers.confined_hmc import ConfinedHMC
 from ..samplers.gradients.full import Estimate, goes_by_tiles
 from ..samplers.hmc import HMC
 from ..samplers.noise import drawn, once
-from .moments import Batches, BatchMoments, begin_moments, with_draw
+from ..tune.metric import settled
+from ..tune.network_rule import curvature_rows, num_directions
+from .kept import Batches, BatchMoments, begin_moments, with_draw
 
-__all__ = ["Carry", "Kept", "Kernel", "block_steps", "room", "run_chunk", "start"]
+__all__ = ["Carry", "Kept", "Kernel", "block_steps", "make_probe", "room", "run_chunk", "start"]
+
 
 MAX_BLOCK = 512  # steps of noise drawn at once
 LONG = 8  # and of long ones: a trajectory of many gradients, a gradient of a large table
@@ -313,3 +320,20 @@ def _noise(kernel: Kernel, chains: Array, block: Array) -> Float[Array, "B chain
     # those of one step stand in the step's own expressions
     numbers = once(of, keys, block) if kernel.block == 1 else of(keys)
     return jnp.moveaxis(numbers.reshape(len(chains), *shape), 0, 1)
+
+
+# -- measured ------------------------------------------------------------------------------
+
+
+def make_probe(problem: Problem, setup: Setup, starts: Any) -> Probe | None:
+    """Predictions at probe rows, and the stiffest directions where the chains start."""
+    if not setup.predictions or starts is None:
+        return None
+    meter = None if setup.preconditioner.adapts else meter_of(setup.sampler)
+    D = settled(setup.preconditioner, problem, starts[0])
+    rows = curvature_rows(problem.num_data, problem.dimension)
+    steps = setup.burn_in + setup.thin * setup.num_draws
+    gradients = steps * (setup.batch_size or problem.num_data)
+    count = num_directions(gradients, rows, problem.dimension)
+    directions, _ = stiffest(problem, D, starts, count=count, rows=rows)
+    return Probe(predictions_of(problem), directions, Layers.of(problem.layout), meter)

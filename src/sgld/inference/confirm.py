@@ -34,9 +34,8 @@ from ..results.run_directory import RunDirectory
 from ..results.storage import load, write_confirmation
 from ..results.summary import Comparison, compare
 from ..results.verdict import MODES, Verdict
-from .asked import draws_of
-from .halving import Halving, standing
-from .reference import TITLES
+from .reference import TITLES, draws_of
+from .step_halving import Halving, standing
 
 if TYPE_CHECKING:
     from ..models.fitted import Fit

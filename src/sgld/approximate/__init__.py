@@ -1,1 +1,0 @@
-"""The mode, the Gaussian around it, and the sandwich."""

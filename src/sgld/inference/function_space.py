@@ -1,0 +1,511 @@
+"""From a run that is judged by predictions to draws: the part that has settled, layers, the verdict.
+
+Two looks at a run of a network that would be trusted, from the positions of its draws.
+
+At rows that no probe row stands for (diagnostics/function_space/other_chains.py), and whether its gradients are those of its log
+density (diagnostics/hidden_mass.py), along lines between draws of a chain: temperatures do not show that they
+are another function's, and chains that follow these agree with one another.
+
+Chains from other starts, for a run whose own chains agree: have all of them missed a function?
+
+They go the way of a plan that is left to the library, whatever the run's own is: where an optimiser
+ends from a start of its own, some short stages that learn metric and step, and then a few
+stretches, after each of which predictions are looked at (diagnostics/function_space/other_chains.py). Those that
+predict what the run does after two stages have shown what they can, unless the whole way is cheap. As
+many go together as the run has chains: nothing is compiled anew.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..core.devices import sent
+from ..core.progress import Over, stage
+from ..diagnostics.function_space.other_chains import (
+    TOGETHER,
+    OtherRows,
+    OtherStarts,
+    met,
+    others,
+    settled,
+)
+from ..diagnostics.function_space.predictions import Predictions, predictions_of
+from ..diagnostics.function_space.temperature import Layers
+from ..diagnostics.function_space.verdict import (
+    Seen,
+    judge_predictions,
+    known_well,
+    mixed,
+    temperatures,
+    with_details,
+)
+from ..diagnostics.hidden_mass import (
+    BETWEEN_DRAWS,
+    OF_RISES,
+    ROWS_BETWEEN,
+    WORST,
+    lines_between,
+    missed,
+    quadrature,
+    size_of,
+)
+from ..model import sums
+from ..model.problem import Problem, Request, is_auto
+from ..model.sums import row_values
+from ..results.draws import Draws
+from ..results.plan import Plan
+from ..results.verdict import Verdict
+from ..samplers.baoa import BAOA
+from ..samplers.gradients.full import Full
+from ..tune import network_rule as rule
+from ..tune.estimator import plain_batches, prepared
+from ..tune.from_network import fisher, moved, optimiser_ends, other_starts_affordable, tuned
+from ..tune.network_lengths import most_kept
+from ..tune.network_price import affordable
+from ..tune.network_rule import first_draw
+from .judge import summed_up
+from .kept import Keep
+from .outcome import kept_draws, only, reported_draws, sampling_only, where_held, within_support
+from .sink import Raw
+
+__all__ = [
+    "draws_suffice",
+    "judged_by_predictions",
+    "misses_of_gradients",
+    "not_looked_for",
+    "other_rows",
+    "without_beginning",
+]
+
+
+# -- looked again --------------------------------------------------------------------------
+
+
+POSITIONS = 2**22  # numbers of positions that predict in one call
+
+
+def other_rows(
+    problem: Problem, z: Float[np.ndarray, "draw chain d"], gradients: int
+) -> OtherRows | None:
+    """Rows that are no probe rows, looked at by draws at these positions.
+
+    None where the user named the rows that are judged, or probe rows are all there are.
+
+    Args:
+      gradients: of rows, that a chain of the run took.
+    """
+    found = predictions_of(problem)
+    rows = others(len(jax.tree.leaves(found.rows)[0]), problem.num_data, gradients)
+    if problem.posterior.predict_at is not None:
+        return None
+    return OtherRows.of(found.kind, partial(_at_rows, problem, found), np.moveaxis(z, 0, 1), rows)
+
+
+def _at_rows(
+    problem: Problem,
+    found: Predictions,
+    z: Float[np.ndarray, "chain draw d"],
+    rows: Int[np.ndarray, " m"],
+) -> Float[np.ndarray, "chain draw m k"]:
+    """What draws predict at rows of these numbers, in pieces of both."""
+    flat = z.reshape(-1, z.shape[-1])
+    size = int(np.clip(POSITIONS // flat.shape[1], 1, len(flat)))
+    pieces = []
+    for first in range(0, len(rows), TOGETHER):
+        some = rows[first : first + TOGETHER]
+        # the last piece is filled up, or it would be compiled anew
+        full = np.resize(some, TOGETHER) if first else some
+        there = replace(found, rows=problem.source.take(sent(full, np.int32)))
+        parts = []
+        for begin in range(0, len(flat), size):
+            part = flat[np.arange(begin, begin + size) % len(flat)]
+            parts.append(np.asarray(_predicted(there, problem, problem.on_host(part))))
+        pieces.append(np.concatenate(parts)[: len(flat), : len(some)])
+    values = np.concatenate(pieces, axis=1)
+    return values.reshape(*z.shape[:2], *values.shape[1:])
+
+
+@jax.jit
+def _predicted(
+    found: Predictions, problem: Problem, zs: Float[Array, "n d"]
+) -> Float[Array, "n m k"]:
+    return jax.lax.map(lambda z: found.at(problem.target, z), zs)
+
+
+def misses_of_gradients(
+    problem: Problem, z: Float[np.ndarray, "draw chain d"], until: float = math.inf
+) -> float | None:
+    """Root mean square of what integrated gradients miss of rises of log density, in nats of some rows.
+
+    nan where the time `until` (of time.monotonic) came first; None where the density is computed in half precision,
+    whose rounding is as large.
+    """
+    begins, ends = lines_between(z)
+    if not len(begins):
+        return 0.0
+    some = problem.first(min(problem.num_data, ROWS_BETWEEN)) if problem.has_rows else problem
+    some = some.as_one_batch() if some.has_rows else some
+    if "f16[" in str(jax.make_jaxpr(_density)(some, some.start)):  # float16 or bfloat16
+        return None
+
+    def rises(to: np.ndarray, lines: np.ndarray) -> np.ndarray:
+        return _in_fours(
+            lambda k: _rises(some, some.on_host(begins[k]), some.on_host(to[k])), lines
+        )
+
+    def integral(lines: np.ndarray, panels: int) -> np.ndarray:
+        nodes = [some.on_host(part.reshape(panels, -1)) for part in quadrature(panels)]
+
+        def along(k: np.ndarray) -> np.ndarray:
+            begin, end, total = some.on_host(begins[k]), some.on_host(ends[k]), np.zeros(len(k))
+            for at, share in zip(*nodes, strict=True):
+                if time.monotonic() > until:
+                    raise Over
+                total += np.asarray(_integrals(some, begin, end, at, share), np.float64)
+            return total
+
+        return _in_fours(along, lines)
+
+    def rounding(lines: np.ndarray) -> float:
+        beside = np.nextafter(ends.astype(problem.layout.dtype), np.inf)
+        return 4 * size_of(rises(beside, lines) - rises(ends, lines))
+
+    try:
+        return missed(
+            rises(ends, np.arange(len(ends))), integral, rounding, BETWEEN_DRAWS, OF_RISES
+        )
+    except Over:
+        return math.nan
+
+
+def _in_fours(
+    f: Callable[[Int[np.ndarray, " k"]], Any], lines: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"]:
+    """f of some lines after others, always of as many, so that it is compiled once."""
+    parts = [np.resize(lines[at : at + WORST], WORST) for at in range(0, len(lines), WORST)]
+    return np.concatenate([np.asarray(f(part), np.float64) for part in parts])[: len(lines)]
+
+
+@jax.jit
+def _rises(
+    some: Problem, begins: Float[Array, "n d"], ends: Float[Array, "n d"]
+) -> Float[Array, " n"]:
+    """log p(end) - log p(begin), each row's difference by itself, so that their sum loses no digits."""
+
+    def one(pair: tuple[Array, Array]) -> Array:
+        begin, end = pair
+        rise = some.log_prior(end) - some.log_prior(begin)
+        if not some.has_rows:
+            return rise
+        rows = some.source.take(jnp.arange(some.num_data, dtype=jnp.int32))
+        return rise + jnp.sum(row_values(some, end, rows) - row_values(some, begin, rows))
+
+    return jax.lax.map(one, (begins, ends))
+
+
+def _density(some: Problem, z: Float[Array, " d"]) -> Float[Array, ""]:
+    if not some.has_rows:
+        return some.log_prior(z)
+    rows = some.source.take(jnp.arange(some.num_data, dtype=jnp.int32))
+    return some.log_prior(z) + some.log_likelihood(z, rows)
+
+
+@jax.jit
+def _integrals(
+    some: Problem, begins: Float[Array, "n d"], ends: Float[Array, "n d"], at: Float[Array, " k"],
+    share: Float[Array, " k"],
+) -> Float[Array, " n"]:  # fmt: skip
+    """int grad log p . dz from each begin to its end, the part of these nodes."""
+
+    def one(pair: tuple[Array, Array]) -> Array:
+        begin, end = pair
+        away = end - begin
+        slope = lambda t: jnp.vdot(jax.grad(partial(_density, some))(begin + t * away), away)  # noqa: E731
+        return jnp.sum(share * jax.lax.map(slope, at))
+
+    return jax.lax.map(one, (begins, ends))
+
+
+# -- other starts --------------------------------------------------------------------------
+
+
+_wanted: ContextVar[bool] = ContextVar("sgld_other_starts", default=True)
+
+
+@contextmanager
+def not_looked_for() -> Iterator[None]:
+    """Of runs that only serve to judge another one."""
+    token = _wanted.set(False)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
+def from_other_starts(
+    problem: Problem,
+    ask: Request,
+    ends: Float[np.ndarray, "chain d"],
+    temperature: float,
+    run: Seen,
+) -> OtherStarts | None:
+    """What they predict; None where too few are affordable, or none stayed finite.
+
+    `ends` is where the chains of the run ended, `run` what was seen of them.
+    """
+    whole = problem.as_one_batch()
+    count, cheap = other_starts_affordable(whole, ask) if _wanted.get() else (0, False)
+    if not count or problem.mesh is not None or not temperature > 0:
+        return None
+    together = min(count, max(ask.chains(), rule.FEWEST_STARTS))
+    with stage("other starts", whole=True):
+        return _looked_for(whole, ask, ends, temperature, run, (count, together, cheap))
+
+
+def _looked_for(
+    whole: Problem, ask: Request, ends: np.ndarray, temperature: float, run: Seen,
+    how: tuple[int, int, bool],
+) -> OtherStarts | None:  # fmt: skip
+    """`how` has how many starts there are, of how many together, and whether all are followed to their ends."""
+    count, together, cheap = how
+    ask = replace(
+        ask, sampler="auto", step_size="auto", gradient="auto", preconditioner="auto", order="auto",
+        batch_size="auto", always_in="auto", num_chains=count - count % together,
+        seed=ask.seed + rule.OTHERS_SEED,
+    )  # fmt: skip
+    gradient, batched = plain_batches(whole, ask)
+    starts = optimiser_ends(whole, ask, elsewhere=True)
+    if affordable(whole, len(ends)):
+        gradient, batched = Full(), whole
+    gradient = prepared(gradient, batched, starts[0])
+    found = [
+        _followed(
+            whole, batched, replace(ask, num_chains=together, seed=ask.seed + first), gradient,
+            starts[first : first + together], temperature, run, cheap,
+        )
+        for first in range(0, len(starts), together)
+    ]  # fmt: skip
+    predicted, last = (np.concatenate(part) for part in zip(*found, strict=True))
+    good = np.isfinite(predicted).all(axis=(1, 2)) & np.isfinite(last).all(axis=1)
+    if not good.any():
+        return None
+    mass = lambda zs: np.array([_log_mass(whole, z, temperature) for z in zs])  # noqa: E731
+    own = float(np.mean(mass(ends)))
+    return OtherStarts(predicted[good], mass(last[good]), own, last[good])
+
+
+def _followed(
+    whole: Problem, batched: Problem, ask: Request, gradient: Any, starts: np.ndarray, T: float,
+    run: Seen, to_the_end: bool,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """What these starts come to predict, averaged, [start, m, k], and where they end."""
+    predictions, seen, stretches = predictions_of(whole), [], rule.STRETCHES
+    there = lambda z: np.asarray(_predicted_of_others(predictions, whole, z))  # noqa: E731
+    looks: list[bool] = []
+
+    def known(z: Array) -> bool:  # twice, since one draw of a wide function may be among the run's
+        looks.append(met(run.kind, there(z), run.predicted))
+        return not to_the_end and looks[-2:] == [True, True]
+
+    found = tuned(batched, ask, BAOA(), gradient, starts, T, known)
+    z = found.z
+    if not to_the_end and looks[-2:] == [True, True]:
+        return there(z), np.asarray(z, np.float64)
+    for number in range(stretches):
+        at = (number + 2 * stretches, rule.STRETCH_STEPS, stretches)  # past the stages, of 250 each
+        z = moved(batched, ask, BAOA(), gradient, found.D, z, found.h, T, at)
+        if number >= stretches // 2:
+            seen.append(there(z))
+    return settled(run.kind, np.array(seen), run.predicted), np.asarray(z, np.float64)
+
+
+@jax.jit
+def _predicted_of_others(
+    found: Predictions, problem: Problem, zs: Float[Array, "chain d"]
+) -> Float[Array, "chain m k"]:
+    return jax.vmap(lambda z: found.at(problem.target, z))(zs)
+
+
+def _log_mass(problem: Problem, z: Float[np.ndarray, " d"], temperature: float) -> float:
+    """log p / T + (log det D) / 2, D as the plan's metric, at this place alone."""
+    place, rows = problem.array(z), min(problem.num_data, rule.FISHER_ROWS)
+    squares = np.asarray(fisher(problem, place, sent(0, np.int32), rows=rows), np.float64)
+    value = float(sums.log_density(problem, place)) / temperature
+    return value - 0.5 * float(np.sum(np.log(np.maximum(squares, 1e-8))))
+
+
+# -- judge predictions ---------------------------------------------------------------------
+
+
+GOOD = ("trusted", "unknown")  # words of runs that are looked at again
+MOST_LOOKED_AT = 200  # draws of a chain, by whose positions they are
+
+
+class Late(NamedTuple):
+    """A run without its beginning, and no more draws of it than were planned, with a plan that says so."""
+
+    late: Raw
+    plan: Plan
+    few: Raw
+
+
+def without_beginning(plan: Plan, raw: Raw, most: int, *, from_ask: bool = False) -> Late:
+    """Burn-in is a share of what a run came to: it may have been prolonged, or stopped by the clock.
+
+    Of a run that was prolonged, `most` draws of a chain are given back; of one whose positions are too many to be
+    held, those that are.
+
+    Where lengths were given, what was given is all there is; `from_ask`: burn-in was.
+    """
+    setup, burn_in, first = plan.setup, plan.setup.burn_in, 0
+    if setup.starts is not None and not from_ask:
+        first = first_draw(burn_in, setup.thin, raw.num_draws)
+    elif raw.held is None:
+        return Late(raw, plan, raw)
+    held = raw.num_draws if raw.held is None else len(raw.held)
+    late = held - (first if raw.held is None else int(np.searchsorted(raw.held, first)))
+    every = -(-late // max(most, setup.num_draws))
+    few, rows = where_held(raw, first, every)
+    apart = int(rows[1] - rows[0]) if len(rows) > 1 else 1
+    moved = replace(
+        setup, burn_in=burn_in + int(rows[0]) * setup.thin, thin=setup.thin * apart,
+        num_draws=len(rows),
+    )  # fmt: skip
+    return Late(only(raw, slice(first, None)), replace(plan, setup=moved), few)
+
+
+def judged_by_predictions(
+    problem: Problem, plan: Plan, raw: Raw, ask: Request, info: dict[str, Any], keep: Keep | None,
+    until: float = math.inf,
+) -> Draws:  # fmt: skip
+    """Draws of the run, or of what was kept of it, with the verdict in function space, by the time `until` if it can be."""
+    summed = keep is not None and keep.moments  # of all draws, so that all are judged
+    late = raw
+    if is_auto(ask.num_draws) and not summed:
+        most, given = most_kept(problem, plan.setup.num_chains), not is_auto(ask.burn_in)
+        late, plan, raw = without_beginning(plan, raw, most, from_ask=given)
+    info = {**info, "plan": plan.describe()}
+    if keep is None:
+        draws = reported_draws(problem, plan, raw, ask.seed)
+    elif summed:
+        draws = summed_up(problem, plan, raw, keep, ask, info)
+    else:
+        draws = kept_draws(problem, plan, raw, ask.seed, keep)
+    draws = replace(draws, info=info, plan=plan)
+    raw, late = sampling_only(raw)[0], sampling_only(late)[0]
+    assert raw.last is not None
+    if raw.z is not None:
+        draws = within_support(problem, draws, np.moveaxis(raw.z, 0, 1))
+    elif not summed:
+        draws = within_support(problem, draws, raw.last[:, None], np.array([draws.num_draws - 1]))
+    if not draws.healthy.size:
+        return draws.with_verdict(judge_predictions(_nothing_seen(problem, late, draws)))
+    seen = _seen_by(problem, plan, late, draws.healthy, draws.failures)
+    verdict = judge_predictions(seen)
+    if verdict.word in GOOD:
+        seen, verdict = _looked_again(problem, plan, ask, seen, raw, draws.healthy, until)
+    z = None if raw.z is None else np.moveaxis(raw.z, 0, 1)
+    if z is not None and len(draws.healthy) < len(z):
+        z = z[draws.healthy]
+    constrained = problem.posterior.transform is not None and problem.posterior.output is None
+    if z is not None and keep is None and constrained:
+        z = _as_reported(draws, seen.layers, z)
+    return draws.with_verdict(with_details(verdict, seen, z))
+
+
+def _looked_again(
+    problem: Problem,
+    plan: Plan,
+    ask: Request,
+    seen: Seen,
+    raw: Raw,
+    healthy: np.ndarray,
+    until: float,
+) -> tuple[Seen, Verdict]:
+    """With what positions show of other rows and of gradients, and chains from other starts; the last where the rest is right."""
+    rows = None
+    if raw.z is not None and problem.mesh is None and problem.has_rows:
+        with stage("verdict"):
+            few = np.unique(np.linspace(0, len(raw.z) - 1, MOST_LOOKED_AT).astype(int))
+            z = raw.z[np.ix_(few, healthy)]
+            weights = np.broadcast_to(raw.step_size[few], z.shape[1::-1]).astype(np.float64)
+            rows = other_rows(
+                problem, z, raw.num_steps * (plan.setup.batch_size or problem.num_data)
+            )
+            if rows is not None:
+                r_hat = rows.r_hat(weights / weights.sum())
+                seen = replace(seen, rows_r_hat=r_hat, rows_allowed=rows.allowed)
+            if not seen.exact:
+                seen = replace(seen, misses=misses_of_gradients(problem, z, until))
+    verdict = judge_predictions(seen)
+    if verdict.word in GOOD:
+        ends = np.asarray(raw.last, np.float64)[healthy]
+        others = from_other_starts(problem, ask, ends, float(raw.temperature[-1]), seen)
+        seen = replace(seen, others=others)
+        if rows is not None and others is not None:
+            with stage("verdict"):
+                seen = replace(seen, rows_unlike=rows.unlike(others.z[others.matters]))
+        verdict = judge_predictions(seen)
+    return seen, verdict
+
+
+def _as_reported(draws: Draws, layers: Layers, z: np.ndarray) -> np.ndarray:
+    """Positions of healthy chains as they are given back: a scale is positive in the table of layers, too.
+
+    A leaf that has other entries there, as a simplex has, stays as it is.
+    """
+    leaves = [leaf for leaf in jax.tree.leaves(draws.position) if leaf[0, 0].size]
+    if len(leaves) != len(layers.sizes):
+        return z
+    found = z.copy()
+    for size, begin, leaf in zip(layers.sizes, layers.starts, leaves, strict=True):
+        if leaf[0, 0].size == size:
+            found[..., begin : begin + size] = leaf[draws.healthy].reshape(*z.shape[:2], size)
+    return found
+
+
+def draws_suffice(problem: Problem, plan: Plan, ask: Request, raw: Raw) -> bool:
+    """Whether predictions have mixed, and temperatures are known; True where all chains failed."""
+    late = without_beginning(plan, raw, 1).late if is_auto(ask.burn_in) else raw
+    healthy = np.isfinite(late.last).all(axis=1) if late.last is not None else np.ones(0, bool)
+    if not healthy.any() or late.predicted is None:
+        return True
+    seen = _seen_by(problem, plan, late, np.flatnonzero(healthy), ())
+    if len(seen.predicted) == 1:
+        return known_well(temperatures(seen))  # R-hat will never be known
+    return not mixed(seen).reasons and known_well(temperatures(seen))
+
+
+def _seen_by(
+    problem: Problem, plan: Plan, late: Raw, healthy: np.ndarray, failures: tuple[str, ...]
+) -> Seen:
+    """What the draws of these chains showed."""
+    assert late.predicted is not None and late.kind is not None
+    kinetic = None if late.kinetic is None else np.moveaxis(late.kinetic, 0, 1)[healthy]
+    # a draw's weight is the step taken from it
+    weights = np.broadcast_to(late.step_size, (len(healthy), late.num_draws)).astype(np.float64)
+    return Seen(
+        late.kind, np.moveaxis(late.predicted, 0, 1)[healthy], kinetic,
+        weights / weights.sum(), Layers.of(problem.layout), failures, plan.by_hand,
+        plan.setup.exact, one_place=plan.setup.starts is None,
+    )  # fmt: skip
+
+
+def _nothing_seen(problem: Problem, late: Raw, draws: Draws) -> Seen:
+    assert late.kind is not None
+    return Seen(
+        late.kind, np.zeros((0, 0, 0, 0)), None, np.zeros((0, 0)),
+        Layers.of(problem.layout), draws.failures,
+    )  # fmt: skip
