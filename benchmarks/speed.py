@@ -34,10 +34,10 @@ from sgld.core.progress import told
 from sgld.diagnostics.evidence import assess
 from sgld.inference import execute, loop, outcome
 from sgld.inference.chunk import Kernel, run_chunk, start
+from sgld.inference.tuning.plan import make_plan
 from sgld.model import prepare as problems
 from sgld.model.problem import Request
 from sgld.results.run_directory import RunDirectory
-from sgld.tune.plan import make_plan
 from workloads import THIN, Workload
 
 PEER, LIMIT, QUIET = "BlackJAX", "C", "no noise"

@@ -10,21 +10,20 @@ from typing import Any
 import jax
 
 from sgld.approximation import mode
-from sgld.gaussian import known
 from sgld.inference import execute, judge, loop, sample, sink
-from sgld.tune import from_gaussian
+from sgld.inference.tuning import gaussian, survey
 
 PARTS = (
     (sample, "prepare", "checks, data sent"),
     (mode, "newton_mode", "mode"),
     (mode, "laplace_at", "curvature"),
-    (known, "at_the_mean", "nu and the mean"),
-    (known, "other_modes", "other modes"),
-    (known, "check_proper", "properness"),
-    (from_gaussian, "row_noise", "noise of a row"),
-    (from_gaussian, "prepared", "centre of control variates"),
-    (from_gaussian, "measure", "noise of the estimator"),
-    (from_gaussian, "priced_choice", "choice of the batch"),
+    (survey, "at_the_mean", "nu and the mean"),
+    (survey, "other_modes", "other modes"),
+    (survey, "check_proper", "properness"),
+    (gaussian, "row_noise", "noise of a row"),
+    (gaussian, "prepared", "centre of control variates"),
+    (gaussian, "measure", "noise of the estimator"),
+    (gaussian, "priced_choice", "choice of the batch"),
     (execute, "make_plan", "rest of the plan"),
     (execute, "_starts", "starts"),
     (loop, "run", "sampling"),

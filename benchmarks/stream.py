@@ -202,9 +202,9 @@ def looped(rows: Any, batch: int, meshes: Iterable[Any]) -> list[Callable[..., N
     import sgld
     from sgld.core.devices import as_mesh
     from sgld.inference import execute, loop
+    from sgld.inference.tuning.plan import make_plan
     from sgld.model.prepare import prepare
     from sgld.model.problem import Request
-    from sgld.tune.plan import make_plan
 
     ask = Request(
         "auto", 1e-7, 0.05, 1.0, sgld.Minibatch(), sgld.Scalar(1.0), "reshuffle", batch, CHAINS, 1000, 0, THIN, 0,

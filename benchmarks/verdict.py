@@ -31,11 +31,10 @@ import claims
 import sgld
 from fresh import FRESH, KINDS, Case, case
 from sgld.errors import SGLDError
+from sgld.inference.tuning.parts import factor_of, settled, shuffled_period
 from sgld.results import statistics
 from sgld.samplers.stationary.affine import of_sampler
 from sgld.samplers.stationary.overdamped import Law, largest_step
-from sgld.tune.estimator import shuffled_period
-from sgld.tune.metric import factor_of, settled
 from verdict_tables import figures, report
 
 GOOD_BIAS, WORST = 0.025, 30.0  # of the step that counts as good; what it is multiplied by

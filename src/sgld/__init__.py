@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from .inference.reference import reference as reference
     from .inference.sample import sample as sample
     from .inference.step_halving import step_halving as step_halving
+    from .inference.tuning.ensemble import rejection_rate as rejection_rate
     from .inference.variational import Variational as Variational
     from .inference.variational import bayes_by_backprop as bayes_by_backprop
-    from .metropolis.rejection import rejection_rate as rejection_rate
     from .model.numpyro import from_numpyro as from_numpyro
     from .model.posterior import Posterior as Posterior
     from .model.pymc import from_pymc as from_pymc
@@ -87,7 +87,7 @@ _WHERE = {
     "load": "results.storage",
     "Draws": "results.draws",
     "reference": "inference.reference",
-    "rejection_rate": "metropolis.rejection",
+    "rejection_rate": "inference.tuning.ensemble",
     "confirm": "inference.confirm",
     "step_halving": "inference.step_halving",
     "compare": "results.summary",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.metropolis.energy import around, log_acceptance
+from sgld.inference.tuning.ensemble import around, log_acceptance
 from sgld.model.prepare import prepare
 
 D = 3

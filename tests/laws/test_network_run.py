@@ -8,8 +8,8 @@ import sgld
 from sgld.core import work
 from sgld.core.work import Work
 from sgld.inference import chunk, execute, sink
+from sgld.inference.tuning import network_rules as rule
 from sgld.results.run_directory import RunDirectory
-from sgld.tune import network_rule as rule
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((400, 3)).astype(np.float32)
@@ -164,7 +164,7 @@ def test_sgld_asked_for_takes_a_step_by_its_own_rule(batches):
 
 def test_draws_that_were_asked_for_are_not_dropped_where_more_are_wanted(monkeypatch):
     """`ess=` goes on, and memory for what it adds ends; the draws of `num_draws` had theirs."""
-    monkeypatch.setattr("sgld.tune.network_rule.MOST_NUMBERS", 2**10)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.MOST_NUMBERS", 2**10)
     given = {"step_size": 5e-5, "sampler": sgld.BAOA(), "gradient": sgld.Full(), "burn_in": 100}
     draws = run(num_draws=200, thin=2, num_chains=2, ess=4000, max_seconds=30, **given)
     assert draws.num_draws >= 100 and draws.plan.setup.thin > 2  # every second of 200 at the least

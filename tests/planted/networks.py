@@ -419,7 +419,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: memory ends a run whose time is not up",
-        "return max(FEWEST_HELD, 2 * rule.MOST_NUMBERS //", "return max(FEWEST_HELD, rule.MOST_NUMBERS // 50 //",
+        'return max(FEWEST_HELD, 2 * MOST_NUMBERS //', 'return max(FEWEST_HELD, MOST_NUMBERS // 50 //',
         PATH + "test_with_max_seconds_time_ends_a_run_and_not_memory",
     ),
     Mutant(

@@ -16,8 +16,8 @@ from sgld.core import progress as deadlines
 from sgld.core.progress import check_deadline, deadline, sampled_until
 from sgld.core.work import Work
 from sgld.errors import RunError, UsageError
-from sgld.gaussian.known import find_out
 from sgld.inference import loop
+from sgld.inference.tuning.survey import find_out
 from sgld.model.prepare import prepare
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))

@@ -40,7 +40,7 @@ def plan(
 
     Nothing is run. docs/cluster.md says how such a run is begun.
     """
-    from ..tune.scaling import scaled
+    from ..inference.tuning.scaling import scaled
 
     try:
         count = float(rows)

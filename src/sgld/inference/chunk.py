@@ -32,9 +32,9 @@ from ..samplers.confined_hmc import ConfinedHMC
 from ..samplers.gradients.full import Estimate, goes_by_tiles
 from ..samplers.hmc import HMC
 from ..samplers.noise import drawn, once
-from ..tune.metric import settled
-from ..tune.network_rule import curvature_rows, num_directions
 from .kept import Batches, BatchMoments, begin_moments, with_draw
+from .tuning.network_rules import curvature_rows, num_directions
+from .tuning.parts import settled
 
 __all__ = ["Carry", "Kept", "Kernel", "block_steps", "make_probe", "room", "run_chunk", "start"]
 

@@ -43,14 +43,6 @@ from ..samplers.confined_hmc import ConfinedHMC
 from ..samplers.gradients.control_variates import ControlVariates
 from ..samplers.gradients.full import Full
 from ..samplers.schedules import as_schedule, check_values
-from ..tune.estimator import prepared
-from ..tune.from_chains import from_chains
-from ..tune.lengths import with_lengths
-from ..tune.memory import check_planned
-from ..tune.metric import settled
-from ..tune.network_lengths import held, most_at_once, most_draws, network_lengths
-from ..tune.plan import make_plan
-from ..tune.predict import predicted
 from . import loop
 from .chunk import Kernel, make_probe
 from .function_space import draws_suffice, judged_by_predictions
@@ -67,6 +59,11 @@ from .outcome import (
     where_held,
 )
 from .record import Given, own_digests
+from .tuning.cost import check_planned, predicted, with_lengths
+from .tuning.exact_chains import from_chains
+from .tuning.network_rules import held, most_at_once, most_draws, network_lengths
+from .tuning.parts import prepared, settled
+from .tuning.plan import make_plan
 
 __all__ = [
     "Host",

@@ -69,16 +69,14 @@ from ..results.plan import Plan
 from ..results.verdict import Verdict
 from ..samplers.baoa import BAOA
 from ..samplers.gradients.full import Full
-from ..tune import network_rule as rule
-from ..tune.estimator import plain_batches, prepared
-from ..tune.from_network import fisher, moved, optimiser_ends, other_starts_affordable, tuned
-from ..tune.network_lengths import most_kept
-from ..tune.network_price import affordable
-from ..tune.network_rule import first_draw
 from .judge import summed_up
 from .kept import Keep
 from .outcome import kept_draws, only, reported_draws, sampling_only, where_held, within_support
 from .sink import Raw
+from .tuning import network_rules as rule
+from .tuning.network import fisher, moved, optimiser_ends, other_starts_affordable, tuned
+from .tuning.network_rules import affordable, first_draw, most_kept
+from .tuning.parts import plain_batches, prepared
 
 __all__ = [
     "draws_suffice",

@@ -45,10 +45,9 @@ from ..model.problem import Request, Target
 from ..results.draws import Draws
 from ..results.statistics import calling
 from ..samplers.preconditioners.kronecker import Kronecker
-from ..tune.from_network import optimiser_ends
-from ..tune.kronecker import learnt_factors
-from ..tune.network_rule import FISHER_ROWS
-from ..tune.prior_starts import prior_curvature
+from .tuning.network import optimiser_ends, prior_curvature
+from .tuning.network_rules import FISHER_ROWS
+from .tuning.parts import learnt_factors
 
 __all__ = ["Classes", "HeldBack", "Scores", "classes", "held_back", "kronecker", "scores"]
 

@@ -26,10 +26,10 @@ from ..results.plan import Plan
 from ..results.verdict import Modes
 from ..samplers.confined_hmc import ConfinedHMC, Regions
 from ..samplers.gradients.full import Full
-from ..tune.from_modes import regions_of
 from .kept import Keep
 from .mode_masses import counted, places_of, weigh
 from .sink import Raw
+from .tuning.several_modes import regions_of
 
 __all__ = [
     "as_thin",

@@ -44,8 +44,6 @@ from ..core.work import Work
 from ..diagnostics.hidden_mass import standing
 from ..diagnostics.rule import Evidence, unmixed
 from ..errors import UsageError, did_you_mean
-from ..gaussian.known import surroundings
-from ..metropolis.energy import Around, around
 from ..model import sums
 from ..model.numpyro import opened
 from ..model.posterior import Posterior
@@ -56,6 +54,8 @@ from ..results.draws import Draws
 from ..results.plan import Origin, known_of
 from ..results.verdict import Verdict
 from ..typing import Method
+from .tuning.ensemble import Around, around
+from .tuning.survey import surroundings
 
 if TYPE_CHECKING:
     from ..models.fitted import Fit

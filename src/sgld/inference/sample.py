@@ -40,13 +40,13 @@ from ..results.plan import Origin, Plan
 from ..results.run_directory import RunDirectory, saying_what_is_kept
 from ..results.storage import HELD, check_kind, load, restore
 from ..samplers.schedules import as_schedule, check_values
-from ..tune.injected import check_noise
-from ..tune.memory import check_asked
-from ..tune.plan import make_plan
 from ..typing import Estimator, Noise, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
 from .kept import as_keep, check_moments
 from .record import Given, asked_again, check_given, check_unchanged, elsewhere, keep_again, record
+from .tuning.cost import check_asked
+from .tuning.noise import check_noise
+from .tuning.plan import make_plan
 
 __all__ = ["begin", "go_on", "sample"]
 

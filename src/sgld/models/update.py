@@ -37,6 +37,7 @@ from ..errors import DataError, RunError, UsageError
 from ..inference import sample as runs
 from ..inference.execute import prepared_again
 from ..inference.record import Given, asked_again
+from ..inference.tuning.plan import make_plan
 from ..model import sums
 from ..model.problem import Problem, Request
 from ..model.sums import row_gradients
@@ -44,7 +45,6 @@ from ..results.codec import plan_of
 from ..results.plan import Origin, Plan
 from ..results.run_directory import RunDirectory
 from ..samplers.gradients.control_variates import ControlVariates
-from ..tune.plan import make_plan
 from .again import OtherColumns
 from .design import LEARNT
 from .doors import ON_DISK, is_on_disk, streamed_of

@@ -14,10 +14,10 @@ from ..diagnostics.function_space.predictions import CLASSES, MEANS
 from ..diagnostics.function_space.temperature import Layers
 from ..diagnostics.function_space.verdict import MAX_R_HAT, MIN_ESS, R_HAT, Seen, mixed
 from ..diagnostics.rule import Evidence, least_ess, unmixed
+from ..inference.tuning.network_rules import EARLY
 from ..results import statistics
 from ..results.plan import in_seconds
 from ..results.statistics import Moments
-from ..tune.network_rule import EARLY
 
 __all__ = ["Agreement", "Live", "State"]
 

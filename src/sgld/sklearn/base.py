@@ -19,9 +19,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from ..core.validation import check_tolerance, positive_number, unmasked, whole_number
 from ..errors import DataError, UsageError, did_you_mean
 from ..inference.sample import sample
+from ..inference.tuning.gaussian import misfit_notes
 from ..models.prior import parse_prior
 from ..results.draws import Draws
-from ..tune.misfit import misfit_notes
 from .exact import exact_draws, is_for
 from .model import Form, Kind, Model, Rows, distinct, model_of
 from .predictor import Predictor

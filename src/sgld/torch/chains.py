@@ -18,7 +18,7 @@ import torch
 from ..core.progress import enough
 from ..core.work import Work
 from ..errors import RunError
-from ..tune import network_rule as rule
+from ..inference.tuning import network_rules as rule
 from .dynamics import Motion, State, kinetic
 from .rows import Inputs
 from .slopes import slopes_of

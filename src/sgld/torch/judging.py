@@ -17,8 +17,8 @@ from ..diagnostics.function_space.verdict import (
     temperatures,
     with_details,
 )
+from ..inference.tuning import network_rules as rule
 from ..results.verdict import Verdict
-from ..tune import network_rule as rule
 from .chains import MOST_KEPT, Chains, Lengths, most_draws
 from .looked_again import misses_of_gradients, other_rows
 from .other_starts import from_other_starts

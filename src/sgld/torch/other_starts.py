@@ -10,7 +10,7 @@ import torch
 
 from ..core.progress import stage
 from ..diagnostics.function_space.other_chains import OtherStarts, settled
-from ..tune import network_rule as rule
+from ..inference.tuning import network_rules as rule
 from .chains import Chains
 from .dynamics import Motion, Order, State
 from .target import Target

@@ -26,8 +26,8 @@ from ..core.work import Work
 from ..diagnostics.function_space.predictions import FEWEST_ROWS, MOST_NUMBERS, PROBE_ROWS
 from ..diagnostics.function_space.verdict import SMALLER
 from ..errors import DataError, RunError, UsageError
+from ..inference.tuning import network_rules as rule
 from ..results.run_directory import RunDirectory, saying_what_is_kept
-from ..tune import network_rule as rule
 from . import network
 from .chains import MOST_KEPT, Chains, Record, lengths, num_directions
 from .dynamics import Motion, Order, State

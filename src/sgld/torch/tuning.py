@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ..core.work import Work
 from ..data.source import generator
 from ..diagnostics.function_space.temperature import FLOOR, ITERATIONS
-from ..tune import network_rule as rule
+from ..inference.tuning import network_rules as rule
 from .dynamics import FRICTION, Motion, Order, State
 from .target import Target
 

@@ -7,7 +7,7 @@ from scipy import stats
 
 import sgld
 from sgld.diagnostics.tails import known_tails
-from sgld.gaussian.known import find_out
+from sgld.inference.tuning.survey import find_out
 from sgld.model.prepare import prepare
 
 

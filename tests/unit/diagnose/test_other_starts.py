@@ -13,10 +13,10 @@ from sgld.diagnostics.function_space.temperature import Layers
 from sgld.diagnostics.function_space.verdict import Seen, judge_predictions
 from sgld.inference import function_space as starts
 from sgld.inference.function_space import not_looked_for
+from sgld.inference.tuning import network as path
+from sgld.inference.tuning import network_rules as rule
+from sgld.inference.tuning.network import from_prior
 from sgld.model.prepare import prepare
-from sgld.tune import from_network as path
-from sgld.tune import network_rule as rule
-from sgld.tune.prior_starts import from_prior
 
 STARTS, DRAWS, ROWS = 12, 5, 40
 

@@ -11,7 +11,7 @@ from jax.tree_util import Partial
 from numpyro.distributions import constraints
 
 import sgld
-from sgld.gaussian import known
+from sgld.inference.tuning import survey
 from sgld.model import sums
 from sgld.model.prepare import prepare
 from sgld.models.formula import FormulaModel
@@ -86,7 +86,7 @@ def test_linear_classifiers_say_so_and_networks_of_the_same_parts_do_not(kind, h
 
 def test_nothing_is_looked_for_where_there_can_be_nothing(monkeypatch):
     looked = []
-    monkeypatch.setattr(known, "look_beyond", lambda *a, **how: looked.append(a) or 1 / 0)
+    monkeypatch.setattr(survey, "look_beyond", lambda *a, **how: looked.append(a) or 1 / 0)
     fit = sgld.fit(
         ROWS.assign(y=OUTCOMES["poisson"]), "y ~ a + b", family="poisson", progress=False
     )

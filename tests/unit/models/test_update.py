@@ -14,7 +14,7 @@ from sgld.approximation.laplace import Laplace
 from sgld.cli.scale import _beside
 from sgld.data.table_source import TableSource, as_grown
 from sgld.errors import DataError, RunError, UsageError
-from sgld.gaussian import known
+from sgld.inference.tuning import survey
 from sgld.model.prepare import prepare
 from sgld.models.fit import predict
 from sgld.models.update import _of_matter, update
@@ -60,14 +60,14 @@ def apart(one, other):
 @pytest.fixture(scope="module")
 def updated(folder):
     counted = []
-    real = known.find_out
+    real = survey.find_out
 
     def find_out(*args, **named):
         counted.append(args)
         return real(*args, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sgld.tune.plan.find_out", find_out)
+        patch.setattr("sgld.inference.tuning.plan.find_out", find_out)
         made = update(folder / "old", folder / "new.parquet", out=folder / "up", progress=False)
     assert not counted  # nothing was searched for
     return made

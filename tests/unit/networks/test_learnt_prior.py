@@ -116,8 +116,8 @@ def test_refusals():
 
 def test_the_metric_of_a_network_knows_how_wide_heavy_tails_are():
     """Of weights that the data say nothing of, D is the prior's variance, but for a small factor."""
+    from sgld.inference.tuning.network import fisher
     from sgld.model.prepare import prepare
-    from sgld.tune.from_network import fisher
 
     z = jnp.array([0.3, -2.0, 5.0, 0.01])
     for prior in (laplace_prior(0.5), student_t_prior(0.5), normal_prior(0.5, learnt=True)):
@@ -135,8 +135,8 @@ def test_the_metric_of_a_network_knows_how_wide_heavy_tails_are():
 )  # fmt: skip
 def test_the_metric_of_a_network_is_of_the_order_of_the_prior_however_far_out(prior, far):
     """Where chains were far, D was wider: steps took them further, to 3 million scales of what was 'trusted'."""
+    from sgld.inference.tuning.network import fisher
     from sgld.model.prepare import prepare
-    from sgld.tune.from_network import fisher
 
     posterior = sgld.Posterior(prior, lambda w, row: 0.0 * jnp.sum(w) * row)
     problem = prepare(posterior, np.ones(8, np.float32), jnp.full(40, 0.1))
@@ -146,9 +146,9 @@ def test_the_metric_of_a_network_is_of_the_order_of_the_prior_however_far_out(pr
 
 def test_optimisers_of_a_network_climb_with_the_scales_as_they_are_held_to_be():
     """Integrated out, they make a peak at 0, where a network predicts the same of all rows and nothing is learnt."""
+    from sgld.inference.tuning.network import optimiser_ends
     from sgld.model.prepare import prepare
     from sgld.model.problem import Request
-    from sgld.tune.from_network import optimiser_ends
 
     rng = np.random.default_rng(0)
     x = rng.standard_normal((20, 3)).astype(np.float32)

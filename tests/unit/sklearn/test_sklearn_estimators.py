@@ -22,10 +22,10 @@ import sgld
 from sgld import SGLDClassifier, SGLDRegressor
 from sgld.errors import DataError, UsageError
 from sgld.inference.chunk import run_chunk
+from sgld.inference.tuning.gaussian import misfit_notes
 from sgld.model import sums
 from sgld.results.verdict import Verdict
 from sgld.sklearn import draws_of
-from sgld.tune.misfit import misfit_notes
 
 X, Y = load_diabetes(return_X_y=True)
 FEW = slice(0, 60)  # rows for which draws are made in closed form: nothing is compiled

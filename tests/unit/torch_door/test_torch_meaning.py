@@ -21,8 +21,8 @@ binary = F.binary_cross_entropy_with_logits
 
 @pytest.fixture(autouse=True)
 def short_tuning(monkeypatch):
-    monkeypatch.setattr("sgld.tune.network_rule.FEWEST_STEPS", 20)
-    monkeypatch.setattr("sgld.tune.network_rule.STAGE_STEPS", 20)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.FEWEST_STEPS", 20)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.STAGE_STEPS", 20)
 
 
 def rows(classes=3):

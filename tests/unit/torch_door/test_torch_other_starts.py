@@ -11,13 +11,13 @@ torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
 
 import sgld.torch as st  # noqa: E402
+from sgld.inference.tuning import network_rules as rule  # noqa: E402
 from sgld.networks import laplace_prior, normal_prior, student_t_prior  # noqa: E402
 from sgld.torch import judging  # noqa: E402
 from sgld.torch import other_starts as others  # noqa: E402
 from sgld.torch.prior import prior_of  # noqa: E402
 from sgld.torch.target import Weights  # noqa: E402
 from sgld.torch.tuning import starts  # noqa: E402
-from sgld.tune import network_rule as rule  # noqa: E402
 
 X = np.random.default_rng(6).uniform(-2, 2, (24, 1)).astype(np.float32)
 Y = np.where(np.arange(24) < 12, X[:, 0], -X[:, 0]).astype(np.float32)

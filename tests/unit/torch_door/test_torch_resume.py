@@ -33,9 +33,9 @@ class Killed(BaseException):
 @pytest.fixture
 def quick(monkeypatch):
     """Prolonged twice; four steps are tried."""
-    monkeypatch.setattr("sgld.tune.network_rule.FEWEST_STEPS", 5)
-    monkeypatch.setattr("sgld.tune.network_rule.MOST_STEPS", 5)
-    monkeypatch.setattr("sgld.tune.network_rule.STAGE_STEPS", 20)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.FEWEST_STEPS", 5)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.MOST_STEPS", 5)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.STAGE_STEPS", 20)
     monkeypatch.setattr("sgld.torch.run_files.COST", 0)  # every checkpoint is due
     for module in (sampling, importlib.import_module("sgld.torch.tuning")):
         monkeypatch.setattr(module, "price", lambda *_: 1e-3)

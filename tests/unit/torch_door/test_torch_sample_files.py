@@ -22,8 +22,8 @@ class Stopped(KeyboardInterrupt):
 
 @pytest.fixture
 def short_tuning(monkeypatch):
-    monkeypatch.setattr("sgld.tune.network_rule.FEWEST_STEPS", 20)
-    monkeypatch.setattr("sgld.tune.network_rule.STAGE_STEPS", 20)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.FEWEST_STEPS", 20)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.STAGE_STEPS", 20)
 
 
 def small(path=None, **given):

@@ -24,8 +24,8 @@ SHORT = {"num_draws": 20, "burn_in": 5, "thin": 1, "chains": 2, "progress": Fals
 
 @pytest.fixture(autouse=True)
 def short_tuning(monkeypatch):
-    monkeypatch.setattr("sgld.tune.network_rule.FEWEST_STEPS", 20)
-    monkeypatch.setattr("sgld.tune.network_rule.STAGE_STEPS", 20)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.FEWEST_STEPS", 20)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.STAGE_STEPS", 20)
 
 
 def classes(num_data=60, outputs=3):

@@ -15,7 +15,7 @@ from sgld.approximation.modes import KnownModes
 from sgld.approximation.rays import rays
 from sgld.diagnostics import hidden_mass
 from sgld.diagnostics.hidden_mass import standing
-from sgld.gaussian.known import find_out
+from sgld.inference.tuning.survey import find_out
 from sgld.model.prepare import prepare
 
 RNG = np.random.default_rng(0)

@@ -15,22 +15,21 @@ from sgld.core.pytrees import Layout
 from sgld.diagnostics.exact_rule import Trajectories
 from sgld.diagnostics.hidden_mass import Beyond
 from sgld.errors import UsageError
-from sgld.gaussian import known as known_module
-from sgld.gaussian.known import find_out
 from sgld.inference import loop
 from sgld.inference.execute import another, draws_to_go_on_to
-from sgld.metropolis.ensemble import CHAINS, LONGEST, _leapfrogs, warmed_up
+from sgld.inference.tuning import exact_chains as from_chains_module
+from sgld.inference.tuning import plan as plan_module
+from sgld.inference.tuning import survey as known_module
+from sgld.inference.tuning.cost import DRAWS, MOST, Exact, exact_chains, with_lengths
+from sgld.inference.tuning.ensemble import CHAINS, LONGEST, _leapfrogs, warmed_up
+from sgld.inference.tuning.exact_chains import from_chains
+from sgld.inference.tuning.survey import find_out
 from sgld.model.cost import Price
 from sgld.model.prepare import prepare
 from sgld.model.problem import Problem, Request, Target
 from sgld.results.plan import Plan, Setup
 from sgld.results.verdict import Verdict
 from sgld.samplers.hmc import HMC
-from sgld.tune import from_chains as from_chains_module
-from sgld.tune import plan as plan_module
-from sgld.tune.exact_price import DRAWS, MOST, Exact, exact_chains
-from sgld.tune.from_chains import from_chains
-from sgld.tune.lengths import with_lengths
 
 COVARIANCE = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 25.0]])
 CORRELATION = COVARIANCE / np.sqrt(np.outer(np.diag(COVARIANCE), np.diag(COVARIANCE)))

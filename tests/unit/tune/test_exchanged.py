@@ -9,7 +9,7 @@ from numpyro.distributions import constraints
 import sgld
 from sgld.approximation.mode import gaussian_at_mode, other_modes
 from sgld.approximation.modes import exchanges
-from sgld.gaussian.known import all_modes
+from sgld.inference.tuning.survey import all_modes
 from sgld.model.prepare import prepare
 
 

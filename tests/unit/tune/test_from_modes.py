@@ -12,6 +12,7 @@ import sgld
 from sgld.diagnostics import evidence, exact_rule
 from sgld.diagnostics.exact_rule import Trajectories
 from sgld.inference.mode_masses import bridge, integral
+from sgld.inference.tuning.several_modes import _merged
 from sgld.model.prepare import prepare
 from sgld.results.statistics import Strata, strata_of
 from sgld.results.verdict import Modes
@@ -19,7 +20,6 @@ from sgld.samplers.confined_hmc import ConfinedHMC, Regions, State
 from sgld.samplers.gradients.full import Estimate
 from sgld.samplers.hmc import HMC
 from sgld.samplers.hmc import State as Hamiltonian
-from sgld.tune.from_modes import _merged
 
 RNG = np.random.default_rng(0)
 

@@ -19,14 +19,14 @@ from sgld.core.progress import deadline
 from sgld.diagnostics.function_space.predictions import predictions_of
 from sgld.diagnostics.function_space.temperature import Layers, Probe, stiffest
 from sgld.inference import execute, loop
+from sgld.inference.tuning import network as heat
+from sgld.inference.tuning import network as path
+from sgld.inference.tuning import network_rules as lengths
+from sgld.inference.tuning import network_rules as prices
+from sgld.inference.tuning import network_rules as rule
 from sgld.model.prepare import prepare
 from sgld.model.problem import Problem, Request
 from sgld.results.plan import Plan, Setup
-from sgld.tune import from_network as path
-from sgld.tune import network_lengths as lengths
-from sgld.tune import network_price as prices
-from sgld.tune import network_rule as rule
-from sgld.tune import noise_of_predictions as heat
 
 FLAT = jnp.zeros(6)
 ROWS = 300

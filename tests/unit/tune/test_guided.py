@@ -10,7 +10,11 @@ import pytest
 import sgld
 from sgld.approximation.known import Known
 from sgld.approximation.laplace import laplace_at
-from sgld.metropolis.ensemble import Ensemble
+from sgld.inference.tuning import exact_chains as from_chains
+from sgld.inference.tuning import several_modes, surrogate
+from sgld.inference.tuning.cost import ENDS, FEW_CHAINS, Exact, exact_chains, trajectory_seconds
+from sgld.inference.tuning.ensemble import Ensemble
+from sgld.inference.tuning.surrogate import followed, guide_of, guide_rows
 from sgld.model import sums
 from sgld.model.cost import Price
 from sgld.model.prepare import prepare
@@ -19,9 +23,6 @@ from sgld.samplers.gradients.control_variates import Guide
 from sgld.samplers.gradients.full import Estimate, Full
 from sgld.samplers.hmc import HMC, At, propose
 from sgld.samplers.preconditioners.fixed import Scalar
-from sgld.tune import from_chains, from_modes, some_rows
-from sgld.tune.exact_price import ENDS, FEW_CHAINS, Exact, exact_chains, trajectory_seconds
-from sgld.tune.some_rows import followed, guide_of, guide_rows
 
 N, EVENTS = 20_000, 1
 RNG = np.random.default_rng(3)
@@ -167,7 +168,7 @@ def test_a_guide_that_misses_mass_where_a_chain_began_is_not_followed(
     def more(problem, places, center):
         return ordinary(problem, places, center) + lifted * (np.arange(len(places)) == 8)
 
-    monkeypatch.setattr(some_rows.sums, "differences", more)
+    monkeypatch.setattr(surrogate.sums, "differences", more)
     lifted = 1.0
     assert followed(problem, guide, *begun) is not None
     lifted = 30.0
@@ -191,7 +192,7 @@ def test_a_wedge_beside_the_chains_that_the_guide_misses_is_seen(
         value = ordinary(problem, places, at)
         return np.where(inside[-1], value[:16].max() + 3, value)
 
-    monkeypatch.setattr(some_rows.sums, "differences", wedged)
+    monkeypatch.setattr(surrogate.sums, "differences", wedged)
     assert followed(problem, guide, *begun) is None
     assert not inside[0][:16].any()
 
@@ -222,7 +223,7 @@ def test_a_guided_run_is_exact_told_and_goes_on_where_it_was_stopped(
     )
     np.testing.assert_array_equal(again.position, whole.position)
     gradient = whole.plan.setup.gradient
-    assert isinstance(gradient.guide, Guide) and whole.plan.setup.burn_in == some_rows.SETTLING
+    assert isinstance(gradient.guide, Guide) and whole.plan.setup.burn_in == surrogate.SETTLING
     assert "trajectories follow 4,000 of 20,000 rows" in whole.plan.notes[0]
     assert whole.plan.setup.arguments()["gradient"].guide is None
     mean, sd = grid()
@@ -272,7 +273,7 @@ def test_chains_in_two_modes_follow_one_guide_and_go_on(tmp_path, goes_on_to_the
     np.testing.assert_array_equal(again.position, whole.position)
     setup = whole.plan.setup
     assert isinstance(setup.sampler, ConfinedHMC) and isinstance(setup.gradient.guide, Guide)
-    assert setup.burn_in == some_rows.SETTLING
+    assert setup.burn_in == surrogate.SETTLING
     assert "trajectories follow 4,000 of 20,000 rows" in whole.plan.notes[0]
     m = np.linspace(-8, 8, 100_001)
     log_p = np.asarray(of_level(m), np.float64) - m**2 / 2
@@ -285,20 +286,20 @@ def test_chains_in_two_modes_follow_one_guide_and_go_on(tmp_path, goes_on_to_the
 
 
 def test_a_guide_that_does_not_lead_in_one_region_leads_in_none(problem, guide, monkeypatch):
-    begun = [from_modes._Begun(np.zeros((8, 2)), laplace_at(problem, MODE))] * 3
+    begun = [several_modes._Begun(np.zeros((8, 2)), laplace_at(problem, MODE))] * 3
     regions, led = object(), iter([1, None, 3])
-    monkeypatch.setattr(from_modes, "followed", lambda *args: args[-1] is regions and next(led))
-    assert from_modes._led(problem, guide, begun, regions, 0) is None
+    monkeypatch.setattr(several_modes, "followed", lambda *args: args[-1] is regions and next(led))
+    assert several_modes._led(problem, guide, begun, regions, 0) is None
     assert next(led) == 3
     led = iter([1, 2, 3])
-    assert from_modes._led(problem, guide, begun, regions, 0) == [1, 2, 3]
+    assert several_modes._led(problem, guide, begun, regions, 0) == [1, 2, 3]
 
 
 def test_what_was_led_settles_before_it_is_kept(problem, guide):
     at = [laplace_at(problem, MODE)] * 2
-    regions = from_modes.regions_of(problem, at, np.zeros(2))
+    regions = several_modes.regions_of(problem, at, np.zeros(2))
     led = Ensemble(np.eye(2), 1.0, 3.0, np.zeros((8, 2)), np.zeros(8), guide=guide)
-    setup = from_modes._setup(problem, at, regions, [led, led])
-    assert setup.gradient.guide is guide and setup.burn_in == some_rows.SETTLING
-    alone = from_modes._setup(problem, at, regions, [led._replace(guide=None)] * 2)
+    setup = several_modes._setup(problem, at, regions, [led, led])
+    assert setup.gradient.guide is guide and setup.burn_in == surrogate.SETTLING
+    alone = several_modes._setup(problem, at, regions, [led._replace(guide=None)] * 2)
     assert alone.gradient.guide is None and alone.burn_in == 0

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.metropolis.matched import _gaussian_rejection as gaussian_rejection
+from sgld.inference.tuning.cost import _whole
+from sgld.inference.tuning.ensemble import _gaussian_rejection as gaussian_rejection
 from sgld.samplers.stationary.overdamped import Law
-from sgld.tune.lengths import _whole
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
 UNCORRECTED = sgld.SGLD(None)

@@ -16,9 +16,9 @@ from sgld.approximation.laplace import laplace_at
 from sgld.approximation.low_rank import LowRankLaplace, departure, lowrank_laplace, lowrank_mode
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
+from sgld.inference.tuning.cost import priced_choice
+from sgld.inference.tuning.gaussian import from_lowrank
 from sgld.model.problem import Problem, Request, Target
-from sgld.tune.from_gaussian import from_lowrank
-from sgld.tune.price import priced_choice
 
 D = 1200
 

@@ -14,11 +14,11 @@ from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.data.source import ORDERS
 from sgld.errors import UsageError
+from sgld.inference.tuning.plan import _of_matter
 from sgld.model.problem import Problem, Target
 from sgld.results.plan import Plan, Setup
 from sgld.samplers.gradients.full import Full
 from sgld.samplers.hmc import HMC
-from sgld.tune.plan import _of_matter
 
 X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
 Y = (np.random.default_rng(1).random(60) < 1 / (1 + np.exp(-X[:, 0]))).astype(np.float32)

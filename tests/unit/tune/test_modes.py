@@ -8,8 +8,8 @@ import pytest
 import sgld
 from sgld.approximation.mode import AtMode, gaussian_at_mode
 from sgld.approximation.modes import apart, known_modes
-from sgld.gaussian.known import find_out
 from sgld.inference.outcome import modes_facts
+from sgld.inference.tuning.survey import find_out
 from sgld.model.prepare import prepare
 from sgld.results.verdict import Modes
 

@@ -12,13 +12,13 @@ from sgld.approximation.laplace import laplace_at
 from sgld.approximation.mode import newton_mode
 from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
-from sgld.gaussian import known
-from sgld.metropolis.matched import matched_step
+from sgld.inference.tuning import survey
+from sgld.inference.tuning.ensemble import matched_step
+from sgld.inference.tuning.exact_chains import SOME_ROWS, from_chains
+from sgld.inference.tuning.network import from_optimisers
+from sgld.inference.tuning.plan import make_plan
+from sgld.inference.tuning.surrogate import on_some as some_rows
 from sgld.model.problem import Problem, Request, Target
-from sgld.tune.from_chains import SOME_ROWS, from_chains
-from sgld.tune.from_optimisers import from_optimisers
-from sgld.tune.plan import make_plan
-from sgld.tune.some_rows import on_some as some_rows
 
 N, D = 4000, 2
 RNG = np.random.default_rng(6)
@@ -48,7 +48,7 @@ def request(**given):
 @pytest.fixture(scope="module")
 def on_some():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sgld.tune.from_chains.MOST", 0.0)
+        patch.setattr("sgld.inference.tuning.exact_chains.MOST", 0.0)
         return some_plan()
 
 
@@ -76,7 +76,7 @@ def test_some_rows_stand_for_all(on_some):
 def test_some_rows_only_at_first_and_nothing_given_by_hand(monkeypatch):
     for ask, T in ((request(sampler=sgld.SGLD()), 1.0), (request(), 2.0)):
         assert from_chains(PROBLEM, ask, Known(), T, first=True) is None
-    monkeypatch.setattr("sgld.tune.from_chains.MOST", 0.0)
+    monkeypatch.setattr("sgld.inference.tuning.exact_chains.MOST", 0.0)
     assert from_chains(PROBLEM, request(), Known(), 1.0, first=False) is None
 
 
@@ -129,7 +129,7 @@ def test_a_step_that_is_rejected_as_a_gaussians_is():
 
 
 def test_every_chain_is_optimised_from_a_start_of_its_own(monkeypatch):
-    monkeypatch.setattr("sgld.tune.from_optimisers.SEARCH", 20)
+    monkeypatch.setattr("sgld.inference.tuning.network.SEARCH", 20)
     wells = Problem(
         Target(
             sgld.Posterior(lambda t: -jnp.sum((t["w"] ** 2 - 1) ** 2)),
@@ -147,14 +147,14 @@ def test_every_chain_is_optimised_from_a_start_of_its_own(monkeypatch):
 
 
 def test_many_rows_are_searched_from_the_mode_of_some(monkeypatch):
-    monkeypatch.setattr(known, "PILOT_ROWS", 300)
+    monkeypatch.setattr(survey, "PILOT_ROWS", 300)
     seen = []
 
     def watched(problem, start, *rest):
         seen.append((problem.num_data, np.asarray(start)))
         return newton_mode(problem, start, *rest)
 
-    for module in (known, mode):
+    for module in (survey, mode):
         monkeypatch.setattr(module, "newton_mode", watched)
     far = Problem(TARGET, SOURCE, np.full(D, 30.0))
     plan = make_plan(far, request(temperature=1.0))

@@ -8,12 +8,12 @@ import pytest
 
 import sgld
 from sgld.inference import sample as runs
+from sgld.inference.tuning import cost
+from sgld.inference.tuning.cost import predicted_bytes
 from sgld.model.prepare import prepare
 from sgld.model.problem import Request
 from sgld.results.plan import Setup, in_bytes, in_count, in_seconds
 from sgld.samplers.hmc import HMC
-from sgld.tune import predict
-from sgld.tune.predict import predicted_bytes
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
 DATA = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2), lambda t, x: -0.5 * (x[0] @ t - x[1]) ** 2)
@@ -77,18 +77,18 @@ def test_gradients_are_chains_times_steps_times_rows():
     table = prepare(DATA, rows, jnp.zeros(2))
     setup = replace(SETUP, burn_in=20, thin=3, order="independent", batch_size=100)
     steps = 20 + 3 * 999 + 1
-    of = lambda gradient: predict.predicted(table, replace(setup, gradient=gradient))  # noqa: E731
+    of = lambda gradient: cost.predicted(table, replace(setup, gradient=gradient))  # noqa: E731
     plain, centred = of(sgld.Minibatch()), of(sgld.ControlVariates())
     assert plain.gradients == 4 * steps * 100 and centred.gradients == 2 * plain.gradients
     assert of(sgld.Full()).gradients == 4 * steps * 10_000
     assert plain.seconds < centred.seconds < of(sgld.Full()).seconds / 5
-    longer = predict.predicted(table, replace(setup, thin=30))
+    longer = cost.predicted(table, replace(setup, thin=30))
     assert longer.seconds > 5 * centred.seconds
 
 
 def test_a_trajectory_is_as_many_gradients_as_it_has_leapfrogs_on_average():
     problem = prepare(GAUSSIAN, None, jnp.zeros(2))
-    found = predict.predicted(problem, replace(SETUP, sampler=HMC(20.0)))
+    found = cost.predicted(problem, replace(SETUP, sampler=HMC(20.0)))
     assert found.gradients == 4 * 1000 * 11.5
 
 

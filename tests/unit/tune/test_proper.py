@@ -11,7 +11,7 @@ import sgld
 from sgld.approximation.mode import gaussian_at_mode
 from sgld.approximation.propriety import check_resolved
 from sgld.errors import UsageError
-from sgld.gaussian.known import find_out
+from sgld.inference.tuning.survey import find_out
 from sgld.model.prepare import prepare
 
 ROWS = 10

@@ -14,9 +14,9 @@ from sgld.data.memory import AlwaysIn, InMemory
 from sgld.diagnostics import evidence
 from sgld.diagnostics.gradient_noise import noise_level
 from sgld.errors import UsageError
+from sgld.inference.tuning.cost import priced_choice
 from sgld.model import sums as rows_of_a_problem
 from sgld.model.problem import Problem, Request, Target
-from sgld.tune.price import priced_choice
 
 N, D, PRIOR = 60, 2, 4.0
 RNG = np.random.default_rng(3)

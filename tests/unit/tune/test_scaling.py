@@ -8,8 +8,8 @@ import pytest
 import sgld
 from sgld.approximation import gradient_noise
 from sgld.errors import UsageError
+from sgld.inference.tuning.scaling import scaled
 from sgld.model import sums
-from sgld.tune.scaling import scaled
 
 
 def test_passes_are_those_of_a_run(rng, monkeypatch):

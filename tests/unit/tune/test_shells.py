@@ -15,10 +15,10 @@ from sgld.approximation.modes import KnownModes
 from sgld.approximation.rays import Ray, rays
 from sgld.diagnostics import hidden_mass, mass_detectors
 from sgld.diagnostics.hidden_mass import standing
-from sgld.gaussian import known as known_room
-from sgld.gaussian.known import find_out
+from sgld.inference.tuning import survey as known_room
+from sgld.inference.tuning.several_modes import hopelessly_many
+from sgld.inference.tuning.survey import find_out
 from sgld.model.prepare import prepare
-from sgld.tune.from_modes import hopelessly_many
 
 
 def of(log_density, d):

@@ -9,7 +9,7 @@ import sgld
 from sgld.approximation import influential_rows
 from sgld.approximation.mode import gaussian_at_mode
 from sgld.diagnostics.hidden_mass import look_beyond
-from sgld.gaussian.known import all_modes, find_out
+from sgld.inference.tuning.survey import all_modes, find_out
 from sgld.model import sums
 from sgld.model.prepare import prepare
 

@@ -11,7 +11,7 @@ from sgld.approximation.mode import gaussian_at_mode
 from sgld.approximation.rays import Ray
 from sgld.diagnostics import mass_detectors
 from sgld.diagnostics.hidden_mass import standing
-from sgld.gaussian.known import find_out
+from sgld.inference.tuning.survey import find_out
 from sgld.model import sums
 from sgld.model.prepare import prepare
 

@@ -12,12 +12,12 @@ from sgld.approximation.laplace import Laplace
 from sgld.approximation.mode import gaussian_at_mode
 from sgld.diagnostics import hidden_mass
 from sgld.diagnostics.hidden_mass import standing
-from sgld.gaussian.known import find_out
 from sgld.inference.execute import draws_for_tails
-from sgld.metropolis.ensemble import Ensemble
+from sgld.inference.tuning import exact_chains
+from sgld.inference.tuning.ensemble import Ensemble
+from sgld.inference.tuning.survey import find_out
 from sgld.model.prepare import prepare
 from sgld.results.statistics import Estimates
-from sgld.tune import from_chains
 
 PLACE = np.array([6.0, 0.0])
 
@@ -117,13 +117,13 @@ def test_the_last_group_of_chains_begins_there_and_stays_the_last(monkeypatch):
     def as_they_start(problem, gradient, zs, factor, seed):
         return Ensemble(factor, 1.0, 8.0, zs, np.arange(len(zs), 0.0, -1), None)
 
-    monkeypatch.setattr(from_chains, "warmed_up", as_they_start)
+    monkeypatch.setattr(exact_chains, "warmed_up", as_they_start)
     known = find_out(problem, 0, 1.0, by_hand=False)
     for number in (64, 16):
-        zs = from_chains._ensemble(problem, known, 0, number, [PLACE]).zs
+        zs = exact_chains._ensemble(problem, known, 0, number, [PLACE]).zs
         there = np.all(zs == PLACE, axis=1)
         assert there[-number // 4 :].all() and not there[: -number // 4].any()
-    assert not np.all(from_chains._ensemble(problem, known, 0).zs == PLACE, axis=1).any()
+    assert not np.all(exact_chains._ensemble(problem, known, 0).zs == PLACE, axis=1).any()
 
 
 def funnel_of_means(p):

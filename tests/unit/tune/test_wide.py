@@ -8,12 +8,12 @@ import pytest
 import sgld
 from sgld.approximation import mode as search
 from sgld.inference import chunk
+from sgld.inference.tuning import cost
 from sgld.model import sums
 from sgld.model.cost import row_price
 from sgld.model.prepare import prepare
 from sgld.model.problem import Request
 from sgld.samplers.gradients.full import goes_by_tiles
-from sgld.tune import price
 
 N, D = 3000, 150
 RNG = np.random.default_rng(0)
@@ -93,18 +93,18 @@ def test_the_search_leaves_a_saddle_alone():
 
 @pytest.mark.usefixtures("as_if_large")
 def test_a_row_of_a_table_that_is_read_together_costs_less():
-    own, fetched = row_price(PROBLEM), price.FETCHED * (D + 1)
-    four = price.together(PROBLEM, request(), 1.0, 0.025)
-    assert four.chains == 0 and four.step == price.CORRECTED_STEP
+    own, fetched = row_price(PROBLEM), cost.FETCHED * (D + 1)
+    four = cost.together(PROBLEM, request(), 1.0, 0.025)
+    assert four.chains == 0 and four.step == cost.CORRECTED_STEP
     assert four.row == pytest.approx((own + fetched / 4) / (own + fetched))
-    assert price.together(PROBLEM, request(num_chains=2), 1.0, 0.025).row > four.row
+    assert cost.together(PROBLEM, request(num_chains=2), 1.0, 0.025).row > four.row
 
 
 @pytest.mark.usefixtures("as_if_large")
 @pytest.mark.parametrize("nu, step", [(0.3, 0.3), (0.04, 0.5), (1e-6, 0.8), (0.0, 0.8)])
 def test_the_step_of_exact_gradients_leaves_half_of_the_tolerance(nu, step):
     for bias in (0.025, 0.1):
-        assert price.together(PROBLEM, request(), nu, bias).step == pytest.approx(step)
+        assert cost.together(PROBLEM, request(), nu, bias).step == pytest.approx(step)
 
 
 def test_a_dense_curvature_beyond_1000_parameters_is_one_of_seconds(monkeypatch):
@@ -122,9 +122,9 @@ def test_a_dense_curvature_beyond_1000_parameters_is_one_of_seconds(monkeypatch)
 @pytest.mark.usefixtures("as_if_large")
 def test_many_chains_are_taken_of_what_is_left_open_and_nearly_gaussian():
     def chains(nu=0.1, **given):
-        return price.together(PROBLEM, request(**given), nu, 0.025).chains
+        return cost.together(PROBLEM, request(**given), nu, 0.025).chains
 
-    assert chains() == chains(sampler=sgld.SGLD(None)) == price.SHARED_CHAINS
+    assert chains() == chains(sampler=sgld.SGLD(None)) == cost.SHARED_CHAINS
     assert chains(nu=0.3) == chains(sampler=sgld.BAOA()) == 0
     for name in ("num_chains", "num_draws", "burn_in", "thin", "max_steps", "max_seconds"):
         assert chains(**{name: 10}) == 0, name

@@ -14,16 +14,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..approximation.low_rank import DRAWS
-from ..core.pytrees import Layout
-from ..core.text import columns as in_columns
-from ..data.memory import InMemory
-from ..errors import UsageError
-from ..model.cost import priced, row_price
-from ..model.posterior import Posterior
-from ..model.problem import Problem, Target
-from ..model.sums import PIECE
-from ..results.plan import in_bytes, in_count, in_seconds
+from ...approximation.low_rank import DRAWS
+from ...core.pytrees import Layout
+from ...core.text import columns as in_columns
+from ...data.memory import InMemory
+from ...errors import UsageError
+from ...model.cost import priced, row_price
+from ...model.posterior import Posterior
+from ...model.problem import Problem, Target
+from ...model.sums import PIECE
+from ...results.plan import in_bytes, in_count, in_seconds
 
 __all__ = ["Devices", "Scaled", "scaled"]
 
@@ -125,7 +125,7 @@ def scaled(rows: int, columns: int, devices: int, kind: str = "core") -> Scaled:
     Raises UsageError for numbers that cannot be meant.
 
     Example:
-      >>> from sgld.tune.scaling import scaled
+      >>> from sgld.inference.tuning.scaling import scaled
       >>> scaled(10**9, 100, 64).passes
       44
     """

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..approximation.gradient_noise import TUNING
-from ..approximation.influential_rows import unshown_rows
-from ..approximation.known import HOPELESS, NOT_CONVERGED, UNSEEN, Doubt, Known
-from ..approximation.laplace import Laplace
-from ..approximation.low_rank import (  # fmt: skip
+from ...approximation.gradient_noise import TUNING
+from ...approximation.influential_rows import unshown_rows
+from ...approximation.known import HOPELESS, NOT_CONVERGED, UNSEEN, Doubt, Known
+from ...approximation.laplace import Laplace
+from ...approximation.low_rank import (
     LowRankLaplace,
     affordable,
     at_the_mean,
@@ -27,7 +27,7 @@ from ..approximation.low_rank import (  # fmt: skip
     lowrank_modes,
     squared_gradients,
 )
-from ..approximation.mode import (
+from ...approximation.mode import (
     EMPTY,
     FEW,
     USUAL,
@@ -38,13 +38,13 @@ from ..approximation.mode import (
     newton_mode,
     other_modes,
 )
-from ..approximation.modes import KnownModes, known_modes
-from ..approximation.propriety import check_proper, named_direction
-from ..core.progress import Over, share
-from ..data.source import generator
-from ..diagnostics.hidden_mass import look_beyond, unexplained
-from ..model import sums
-from ..model.problem import Problem
+from ...approximation.modes import KnownModes, known_modes
+from ...approximation.propriety import check_proper, named_direction
+from ...core.progress import Over, share
+from ...data.source import generator
+from ...diagnostics.hidden_mass import look_beyond, unexplained
+from ...model import sums
+from ...model.problem import Problem
 
 __all__ = ["find_out", "surroundings"]
 

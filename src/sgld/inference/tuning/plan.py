@@ -4,6 +4,8 @@ A plan is a function of data, model, seed and versions, never of the clock. Valu
 by hand are never changed. A step size given by hand means the textbook algorithm in
 whatever else is left open (D = I, plain minibatches, reshuffled, no noise correction),
 because a step size has a meaning only together with its preconditioner.
+
+The textbook algorithm around a step size given by hand.
 """
 
 from __future__ import annotations
@@ -14,29 +16,53 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..approximation.known import NEAR, NOT_CONVERGED, Known
-from ..approximation.laplace import Laplace
-from ..approximation.low_rank import LowRankLaplace
-from ..approximation.propriety import check_resolved
-from ..core.progress import stage
-from ..diagnostics.function_space.predictions import check_labels
-from ..gaussian.known import find_out
-from ..model.problem import Problem, Request, is_auto
-from ..results.plan import Plan
-from ..samplers.schedules import as_schedule
-from ..typing import Schedule
-from .by_hand import by_hand
-from .exchange import check_exchange
-from .from_chains import from_chains
-from .from_gaussian import from_curvature, from_lowrank
-from .from_network import from_network, has_rule, is_like_one, is_network
-from .from_optimisers import from_optimisers
-from .injected import with_noise
-from .lengths import with_lengths
-from .misfit import misfit_notes
-from .network_lengths import network_lengths
+from ...approximation.known import NEAR, NOT_CONVERGED, Known
+from ...approximation.laplace import Laplace
+from ...approximation.low_rank import LowRankLaplace
+from ...approximation.propriety import check_resolved
+from ...core.progress import stage
+from ...diagnostics.function_space.predictions import check_labels
+from ...model.problem import Problem, Request, is_auto
+from ...results.plan import Plan, Setup
+from ...samplers.preconditioners.fixed import Scalar, given
+from ...samplers.schedules import as_schedule
+from ...typing import Schedule
+from .cost import with_lengths
+from .exact_chains import from_chains
+from .gaussian import from_curvature, from_lowrank, misfit_notes
+from .network import from_network, from_optimisers, has_rule, is_like_one, is_network
+from .network_rules import network_lengths
+from .noise import check_exchange, with_noise
+from .parts import factor_of, measure, plain_batches, prepared, sampler_of, settled, stationary_law
+from .survey import find_out
 
 __all__ = ["make_plan"]
+
+
+# -- by hand -------------------------------------------------------------------------------
+
+
+def by_hand(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
+    """D = I, plain minibatches, reshuffled, no noise correction, in whatever is left open."""
+    D = given(Scalar(1.0) if is_auto(ask.preconditioner) else ask.preconditioner, problem.layout)
+    gradient, problem = plain_batches(problem, ask)
+    always = None if is_auto(ask.always_in) else np.sort(np.asarray(ask.always_in, np.int64))
+    problem = problem.with_always(always, ask.seed)
+    laplace = known.gaussian
+    center = np.asarray(problem.start) if laplace is None else laplace.center
+    gradient = prepared(gradient, problem, center)
+    sampler, law = sampler_of(ask), None
+    if isinstance(laplace, Laplace) and laplace.positive_definite:
+        measured = measure(problem, gradient, laplace, T, ask.seed)
+        factor = factor_of(settled(D, problem, laplace.center), problem)
+        law = stationary_law(problem, laplace, factor, measured, sampler)
+    setup = Setup(
+        sampler, gradient, D, as_schedule(ask.step_size, "step_size"), *problem.batches, always=always
+    )  # fmt: skip
+    return Plan(setup, known, problem.num_data, law, by_hand=True)
+
+
+# -- plan ----------------------------------------------------------------------------------
 
 
 @stage("plan")

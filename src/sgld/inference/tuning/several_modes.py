@@ -16,19 +16,19 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..approximation.known import Known
-from ..approximation.laplace import Laplace, laplace_at
-from ..approximation.modes import apart
-from ..inference.mode_masses import places_of
-from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
-from ..model.problem import Problem
-from ..results.plan import Setup
-from ..samplers.confined_hmc import ConfinedHMC, Regions
-from ..samplers.gradients.control_variates import Guide
-from ..samplers.gradients.full import Full
-from ..samplers.preconditioners.fixed import Dense
-from ..samplers.schedules import as_schedule
-from .some_rows import SETTLING, followed, guide_of
+from ...approximation.known import Known
+from ...approximation.laplace import Laplace, laplace_at
+from ...approximation.modes import apart
+from ...model.problem import Problem
+from ...results.plan import Setup
+from ...samplers.confined_hmc import ConfinedHMC, Regions
+from ...samplers.gradients.control_variates import Guide
+from ...samplers.gradients.full import Full
+from ...samplers.preconditioners.fixed import Dense
+from ...samplers.schedules import as_schedule
+from ..mode_masses import places_of
+from .ensemble import CHAINS, Ensemble, warmed_up
+from .surrogate import SETTLING, followed, guide_of
 
 __all__ = ["hopelessly_many", "in_modes", "regions_of"]
 

@@ -11,12 +11,32 @@ are measured where the chains are (of a prior with heavy tails, no further out t
 are frozen. tau is the kinetic temperature that gradient noise may add (2 tolerance), lambda_1 the largest
 curvature in D, gamma BAOA's friction, f one half, less of a tolerance below the default. SGLD's temperature is 1 + h V / 2. Where all rows are affordable at
 every step there is no noise.
+
+Plans where there is no usable Gaussian at the mode: from where optimisers end.
+
+What noise of batches will do to a network's predictions.
+
+    V_f = mean_i Var[f_i' D g] / |f_i' D^{1/2}|^2,      T_f = 1 + delta V_f / (2 gamma)
+
+g a batch's gradient, f_i a prediction. A layer's mean, by which the step is chosen, hides it: of 199,210 weights whose
+layers were at 1.01 predictions were at 20; where optimisers end, and rows fit, T_f is less (3.7 there). As V_f goes as 1 / rows while a step's price goes as rows, no batch is a
+way out; all rows are, whose steps curvature alone limits.
+
+Starts for chains that are to find what a run's own have missed: from the prior, as well as near `init`.
+
+An optimiser that begins near `init` comes to what is near. So of every three starts one is near `init`, one is
+where dynamics of the prior alone comes to from there, and one where it comes to from -init: a prior is often the same
+at both, and what lies between may be a wall of the prior's own.
+
+    theta' = BAOA in D = 1 / curvature of the prior, delta = .2, 500 steps; no row is looked at
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -24,42 +44,250 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..approximation.gradient_noise import TUNING
-from ..approximation.known import Known
-from ..approximation.mode import FEW
-from ..core.devices import agreed, sent, stream_key
-from ..core.progress import past, stage
-from ..core.work import Work
-from ..diagnostics.function_space.temperature import Layers, density_by, is_of_layers, stiffest
-from ..errors import UsageError
-from ..model.cost import gradient_price, row_price
-from ..model.problem import Problem, Request, is_auto
-from ..model.sums import row_gradient
-from ..results.plan import Plan, Setup
-from ..samplers.baoa import BAOA
-from ..samplers.gradients.full import Full, Minibatch
-from ..samplers.preconditioners.fixed import Diagonal, given
-from ..samplers.preconditioners.kronecker import Kronecker
-from ..samplers.schedules import as_schedule
-from ..samplers.sgld import SGLD
-from . import network_rule as rule
-from .estimator import no_step, plain_batches, prepared, sampler_of
-from .from_optimisers import optimised, starts_near
-from .kronecker import learnt_factors
-from .metric import settled
-from .network_price import UPDATED, affordable, step_price
-from .noise_of_predictions import heat_of_predictions, warmed
-from .prior_starts import as_normal, from_prior, narrowness, prior_curvature
+from ...approximation.gradient_noise import TUNING
+from ...approximation.known import Known
+from ...approximation.low_rank import squared_gradients, stiffness
+from ...approximation.mode import FEW, optimise
+from ...core.devices import agreed, sent, stream_key
+from ...core.progress import past, stage
+from ...core.work import Work
+from ...data.source import generator
+from ...diagnostics.function_space.predictions import Predictions, predictions_of
+from ...diagnostics.function_space.temperature import (
+    Layers,
+    along,
+    density_by,
+    is_of_layers,
+    stiffest,
+)
+from ...errors import UsageError
+from ...model.cost import gradient_price, row_price
+from ...model.problem import Problem, Request, is_auto
+from ...model.sums import row_gradient
+from ...results.plan import Plan, Setup
+from ...samplers.baoa import BAOA
+from ...samplers.gradients.full import Full, Minibatch
+from ...samplers.preconditioners.fixed import Diagonal, given
+from ...samplers.preconditioners.kronecker import Kronecker
+from ...samplers.schedules import as_schedule
+from ...samplers.sgld import SGLD
+from . import network_rules as rule
+from .network_rules import FROM_PRIOR, LEARNING_RATE, UPDATED, affordable, step_price
+from .parts import learnt_factors, no_step, plain_batches, prepared, sampler_of, settled
 
 __all__ = [
     "fisher",
     "from_network",
+    "from_optimisers",
+    "from_prior",
+    "heat_of_predictions",
     "is_network",
     "moved",
     "optimiser_ends",
     "other_starts_affordable",
+    "prior_curvature",
     "tuned",
 ]
+
+
+# -- from optimisers -----------------------------------------------------------------------
+
+
+SEARCH, SEARCH_PASSES = 1000, 20  # least steps of an optimiser, and passes over the data
+
+
+def from_optimisers(problem: Problem, ask: Request, known: Known) -> Plan:
+    """No usable curvature: reshuffled batches, a diagonal metric learnt where optimisers end, frozen.
+
+    Every chain starts where an optimiser of its own ended, from a start of its own, so that chains
+    in different modes are seen to disagree.
+    """
+    gradient, problem = plain_batches(problem, ask)
+    z0 = np.asarray(problem.start)
+    center = z0 if known.gaussian is None else known.gaussian.center
+    starts, near = None, np.asarray(center)[None]
+    if not known.usable:
+        steps = SEARCH
+        if problem.has_rows:
+            steps = int(np.clip(SEARCH_PASSES * problem.num_blocks, SEARCH, 10 * SEARCH))
+        starts = near = optimised(problem, ask, starts_near(problem, ask, z0), steps)
+    if is_auto(ask.preconditioner):
+        squares = [np.asarray(squared_gradients(problem, problem.array(z))) for z in near]
+        D = Diagonal(1 / (np.mean(squares, axis=0) + 1e-8)).prepare(problem.layout)
+    else:
+        D = given(ask.preconditioner, problem.layout)
+    matrix = settled(D, problem, near[0])
+    stiffest = max(float(stiffness(problem, matrix, problem.array(z))) for z in near)
+    h = ask.tolerance / max(1e-12, stiffest)
+    setup = Setup(
+        sampler_of(ask), prepared(gradient, problem, center), D, as_schedule(h, "step_size"),
+        *problem.batches, starts=starts,
+    )  # fmt: skip
+    return Plan(setup, known, problem.num_data)
+
+
+def starts_near(
+    problem: Problem, ask: Request, z0: np.ndarray, least: np.ndarray | float = 0.0
+) -> np.ndarray:
+    """z0, with as much again of what varies within a leaf in every chain but the first; where nothing varies, with `least`."""
+    rng = generator(ask.seed, TUNING, 7)
+    spread = np.concatenate([
+        np.full(math.prod(shape), np.std(np.asarray(leaf)) if math.prod(shape) > 1 else 0.0)
+        for leaf, shape in zip(
+            jax.tree.leaves(problem.layout.unravel(problem.array(z0))), problem.layout.shapes, strict=True
+        )
+    ])  # fmt: skip
+    spread = np.where(spread > 0, spread, least)
+    xi = rng.standard_normal((ask.chains(), z0.size))
+    return z0.astype(np.float64) + spread * xi * (np.arange(ask.chains()) > 0)[:, None]
+
+
+def optimised(
+    problem: Problem, ask: Request, starts: np.ndarray, steps: int, until: float = math.inf
+) -> np.ndarray:
+    """Where `steps` of Adam end, for every chain from its start.
+
+    By the time `until` (of time.monotonic) all are cut short, each with an equal share of what is left when it
+    begins.
+    """
+    import optax
+
+    gradient = Full() if not problem.has_rows else Minibatch()
+    optimizer = optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, steps))
+    ends = []
+    for chain, start in enumerate(starts):
+        now = time.monotonic()
+        own = now + max(0.0, until - now) / (len(starts) - chain)
+        end, *_ = optimise(
+            problem, problem.array(start), optimizer, gradient, steps, None, ask.seed + chain, own,
+        )  # fmt: skip
+        ends.append(np.asarray(end, np.float64))
+    return np.array(ends)
+
+
+# -- noise of predictions ------------------------------------------------------------------
+
+
+def heat_of_predictions(
+    problem: Problem, gradient: Any, D: Any, zs: Float[Array, "chain d"], seed: int, delta: float,
+    friction: float,
+) -> float:  # fmt: skip
+    """T_f - 1 of BAOA's steps; `problem` holds the rows in the run's batches."""
+    entries = sent(problem.source.chunk((seed, 2**31 - 5), 0, 2 * rule.PAIRS))
+    V = _prediction_noise(problem, predictions_of(problem), gradient, D, zs, entries)
+    return float(jnp.mean(V)) * delta / (2 * friction)
+
+
+@jax.jit
+def _prediction_noise(
+    problem: Problem, predictions: Predictions, gradient: Any, D: Any, zs: Array, entries: Array
+) -> Float[Array, " chain"]:
+    """V_f at every z, from the differences of pairs of batches."""
+
+    def one(z: Array) -> Array:
+        def pair(turn: Array) -> tuple[Array, Array]:
+            g = [gradient.at(problem, entries[2 * turn + i])(z) for i in (0, 1)]
+            lengths, moves = along(predictions, problem, D, z, D.pullback(g[0] - g[1]), turn)
+            felt = lengths > 0  # a row whose units are dead says nothing
+            speeds = jnp.where(felt, moves**2 / jnp.where(felt, lengths, 1), 0)
+            return jnp.sum(speeds) / 2, jnp.sum(felt, dtype=z.dtype)
+
+        sums, counts = jax.lax.map(pair, jnp.arange(rule.PAIRS, dtype=jnp.int32))
+        return jnp.sum(sums) / jnp.maximum(jnp.sum(counts), 1)
+
+    return jax.lax.map(one, zs)
+
+
+def warmed(batch_size: int, heat: float) -> str:
+    """A note on what it will do."""
+    return (
+        f"noise of batches of {batch_size} rows will warm predictions to a temperature of {1 + heat:.3g} or more, where 1 "
+        "is right, so that they spread too far; gradient=sgld.Full() has no such noise, and takes more time (max_seconds)."
+    )
+
+
+# -- prior starts --------------------------------------------------------------------------
+
+
+STEPS, DELTA = 500, 0.2
+STREAM = 18
+MOST = (
+    2**14
+)  # parameters: of more a prior is that of a network's weights, and init as good a draw of it as any
+FLAT = 1e-5  # curvature of a prior that says nothing of a parameter's scale; 1 is taken
+
+
+@jax.jit
+def prior_curvature(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
+    """Its diagonal, where a prior's Hessian has no other entries."""
+    slope, change = jax.jvp(jax.grad(problem.log_prior), (z,), (jnp.ones_like(z),))
+    # where a prior is not convex, as in heavy tails, or has a kink, its slope says how wide it is
+    found = jnp.where(-change > 1e-6, -change, slope**2)
+    return jnp.where(jnp.isfinite(found), jnp.maximum(found, 1e-6), 1.0)
+
+
+def narrowness(problem: Problem, z: Float[Array, " d"]) -> Float[Array, " d"]:
+    """The prior's curvature that a metric goes by: in a heavy tail, no less than a normal prior of its scales has.
+
+    A tail is wider the further out chains are, and steps of its own width there take them further still.
+    """
+    found, normal = prior_curvature(problem, z), as_normal(problem, tails=True)
+    if normal is problem:
+        return found
+    return jnp.maximum(found, prior_curvature(normal, problem.start))
+
+
+def as_normal(problem: Problem, tails: bool = False) -> Problem:
+    """With sds that a prior learns at what they are held to be; `tails`: Student's t as normal, too.
+
+    An sd that is integrated out makes a peak at 0, where a network predicts the same of all rows.
+    """
+    from ...model.network_priors import LearntPrior, NormalPrior, StudentTPrior
+
+    # bound to a function, as a module's is, a prior is a part of a pytree
+    log_prior, heavy = problem.posterior.log_prior, lambda part: isinstance(part, kinds)
+    kinds = (LearntPrior, StudentTPrior) if tails else (LearntPrior,)
+    if not any(map(heavy, jax.tree.leaves(log_prior, is_leaf=heavy))):
+        return problem
+
+    def normal(part: Any) -> Any:
+        return NormalPrior(part.scales, part.patterns, part.fan_in) if heavy(part) else part
+
+    posterior = replace(problem.posterior, log_prior=jax.tree.map(normal, log_prior, is_leaf=heavy))
+    return replace(problem, target=replace(problem.target, posterior=posterior))
+
+
+def from_prior(problem: Problem, near: Float[np.ndarray, "m d"], seed: int) -> np.ndarray:
+    """`near`, two of every three of them moved by the prior; those that do not stay finite are as they were."""
+    moved, kind = near.copy(), np.arange(len(near)) % 3
+    if problem.dimension > FROM_PRIOR:
+        return moved
+    key = jax.random.fold_in(stream_key(seed, TUNING), STREAM)
+    for k in np.flatnonzero(kind):
+        begin = problem.array(near[k] if kind[k] == 1 else -near[k])
+        found, log_p = _moved(problem, begin, jax.random.fold_in(key, k))
+        if np.isfinite(log_p):
+            moved[k] = found
+    return moved
+
+
+@jax.jit
+def _moved(problem: Problem, z: Float[Array, " d"], key: Array) -> tuple[Array, Array]:
+    """Where the prior's dynamics is after so many steps, and the log prior there."""
+    curvature = prior_curvature(problem, z)
+    D = Diagonal(1 / jnp.where(curvature > FLAT, curvature, 1.0))
+    sampler, gradient = BAOA(), jax.grad(problem.log_prior)
+
+    def one(state, key):
+        xi = jax.random.normal(key, z.shape, z.dtype)
+        return sampler.step(state, gradient, DELTA**2, xi, preconditioner=D), None
+
+    state, _ = jax.lax.scan(one, sampler.init(z), jax.random.split(key, STEPS))
+    return state.position, problem.log_prior(state.position)
+
+
+# -- from network --------------------------------------------------------------------------
+
 
 OPTIMISED_BY = 0.3  # of max_seconds, what optimisers may take by the clock
 ARRIVING = 1500  # steps in which starts a prior's sd away come to the mode: after 500 one was 4 posterior sds off

@@ -11,16 +11,16 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
 
-from ..approximation.gradient_noise import TUNING, row_noise
-from ..approximation.known import Known
-from ..approximation.laplace import Laplace
-from ..data.memory import InMemory
-from ..data.source import generator
-from ..metropolis.ensemble import Ensemble, warmed_up
-from ..model import sums
-from ..model.problem import Problem
-from ..samplers.confined_hmc import Regions
-from ..samplers.gradients.control_variates import Guide
+from ...approximation.gradient_noise import TUNING, row_noise
+from ...approximation.known import Known
+from ...approximation.laplace import Laplace
+from ...data.memory import InMemory
+from ...data.source import generator
+from ...model import sums
+from ...model.problem import Problem
+from ...samplers.confined_hmc import Regions
+from ...samplers.gradients.control_variates import Guide
+from .ensemble import Ensemble, warmed_up
 
 __all__ = [
     "MOST_DIMENSIONS",

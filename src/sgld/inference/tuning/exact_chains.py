@@ -16,30 +16,28 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ..approximation.gradient_noise import TUNING, dense_levels, row_noise, rows_of
-from ..approximation.known import Known
-from ..approximation.laplace import Laplace, laplace_at
-from ..approximation.low_rank import squared_gradients
-from ..approximation.mode import dense_pays
-from ..data.source import generator
-from ..metropolis.ensemble import CHAINS, Ensemble, warmed_up
-from ..metropolis.matched import matched_step
-from ..model import sums
-from ..model.cost import gradient_price
-from ..model.problem import Problem, Request, is_auto
-from ..results.mixing import GROUPS
-from ..results.plan import Plan, Setup
-from ..samplers.gradients.control_variates import ControlVariates
-from ..samplers.gradients.full import Full
-from ..samplers.hmc import HMC
-from ..samplers.preconditioners.fixed import Dense
-from ..samplers.schedules import as_schedule
-from ..samplers.stationary.overdamped import Law, largest_step
-from .estimator import in_batches, prepared, sampler_of, shuffled_period
-from .exact_price import CHEAP, MOST, Exact, exact_chains
-from .from_modes import hopelessly_many, in_modes
-from .price import priced_choice
-from .some_rows import (
+from ...approximation.gradient_noise import TUNING, dense_levels, row_noise, rows_of
+from ...approximation.known import Known
+from ...approximation.laplace import Laplace, laplace_at
+from ...approximation.low_rank import squared_gradients
+from ...approximation.mode import dense_pays
+from ...data.source import generator
+from ...model import sums
+from ...model.cost import gradient_price
+from ...model.problem import Problem, Request, is_auto
+from ...results.mixing import GROUPS
+from ...results.plan import Plan, Setup
+from ...samplers.gradients.control_variates import ControlVariates
+from ...samplers.gradients.full import Full
+from ...samplers.hmc import HMC
+from ...samplers.preconditioners.fixed import Dense
+from ...samplers.schedules import as_schedule
+from ...samplers.stationary.overdamped import Law, largest_step
+from .cost import CHEAP, MOST, Exact, exact_chains, priced_choice
+from .ensemble import CHAINS, Ensemble, matched_step, warmed_up
+from .parts import in_batches, prepared, sampler_of, shuffled_period
+from .several_modes import hopelessly_many, in_modes
+from .surrogate import (
     MOST_DIMENSIONS,
     SETTLING,
     SOME_ROWS,

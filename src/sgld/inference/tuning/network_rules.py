@@ -1,0 +1,253 @@
+"""What a network's run goes by at every door: numbers, and what follows from numbers alone.
+
+What they are applied to is measured in JAX (`from_network`, `network_price`, `network_lengths`, run/other_starts) and in
+PyTorch (torch/tuning, torch/chains, torch/other_starts).
+
+How long a network's run is: burn-in, span and draws by the price of a step, by time and by memory.
+
+Prices of a network's steps, predicted in counted operations.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from ...diagnostics.function_space.predictions import predictions_of
+from ...diagnostics.function_space.temperature import AT_ONCE, ITERATIONS, SPEED_ROWS
+from ...model.cost import gradient_price, row_price
+from ...model.problem import Problem, Request, is_auto
+from ...results.plan import Plan
+from ...samplers.gradients.full import Full
+from ...samplers.sgld import SGLD
+
+__all__ = [
+    "UPDATED",
+    "affordable",
+    "batch_price",
+    "burn_in_and_span",
+    "curvature_rows",
+    "first_draw",
+    "fisher_rows",
+    "held",
+    "largest_step",
+    "least_thin",
+    "most_at_once",
+    "most_draws",
+    "most_fallen",
+    "most_kept",
+    "network_lengths",
+    "num_directions",
+    "seconds_of",
+    "step_price",
+]
+
+
+BATCH_SIZE = 100
+LEARNING_RATE = 1e-2  # of Adam at first; a half period of a cosine takes it to 0
+OPTIMISER_SECONDS, MOST_PASSES, FEWEST_STEPS, MOST_STEPS = 20.0, 60, 500, 20_000
+STAGES, STAGE_STEPS, STAGE_SECONDS = 4, 250, 4.0
+# of max_seconds: what optimisers and stages are predicted to take at most, and what both may by the clock
+OPTIMISER_SHARE, STAGE_SHARE, TUNED_BY = 1 / 6, 1 / 20, 0.5
+CAUTION = 0.25  # of h, after steps in which chains ran away:
+FALLEN = 10.0  # log p is lower by so many times d T
+STABLE, USUAL = 0.5, 0.05  # f = delta^2 lambda_1, at this tolerance and above
+BATCHES = 20  # of which V_l is measured
+FISHER_ROWS, CURVATURE_ROWS, FEWEST_ROWS = 1024, 1024, 64
+FISHER_NUMBERS, CURVATURE_NUMBERS = 2**26, 2**25  # rows x parameters that are looked at
+FULL_SECONDS = 30.0  # predicted, of so many steps over all rows
+# PyTorch's steps have a price whatever their rows (sgld.torch counts it, 4e-4 s and 6e-5 s a layer): batches save less
+FULL_STEPS, TORCH_FULL_STEPS = 20_000, 6_000
+# in units of delta: a parameter forgets itself after 2 or so in the best of metrics
+# (of what a run comes to, a third is left out as burn-in)
+BURN_IN, SPAN, DRAWS = 30.0, 270.0, 750
+RUN_SECONDS = 30.0  # predicted, of burn-in and draws as planned
+# of max_seconds, that they may: less where the kernel and the verdict have to be compiled too
+RUN_SHARE, TORCH_RUN_SHARE = 0.15, 0.25
+LEAST_STEPS = 200  # that they are nevertheless
+GROWTH = 64  # times the planned draws, that a run is prolonged to
+PROBE_SHARE = 0.05  # of a run's gradients, that predictions at draws may cost
+MOST_NUMBERS = 2**26  # of all kept positions
+DIRECTIONS, FEWEST_DIRECTIONS, DIRECTIONS_SHARE = 16, 4, 0.05  # share of a run's gradients
+EARLY, FEWEST_LATE = (
+    1 / 3,
+    20,
+)  # of a run's steps, which are burn-in; draws that are left in any case
+# chains that a run's predictions are held against, and what they may take of a run's seconds, or half of max_seconds
+OTHER_STARTS, FEWEST_STARTS, OTHERS_SHARE = 12, 4, 0.2
+# so many, each followed to its end, where they take no longer: a function of 3% of the mass is come to by one in ten
+MOST_STARTS, CHEAP_SECONDS = 48, 1.0
+FROM_PRIOR = (
+    2**14
+)  # parameters up to which some begin there: of more, init is as good a draw of a prior as any
+OTHERS_SEED = 7919  # added to the run's
+# excess temperature of predictions by noise of batches, from which on it is told; pairs of batches of which it is measured
+NOISY, PAIRS = 0.15, 8
+STRETCHES, STRETCH_STEPS = 8, 100  # after the stages; predictions are looked at after half of them
+
+
+def seconds_of(most: float, share: float, max_seconds: float | None) -> float:
+    """`most`, or a share of max_seconds where that is less."""
+    return min(most, share * (max_seconds or math.inf))
+
+
+def fisher_rows(num_data: int, dimension: int) -> int:
+    """Rows whose squared gradients make the metric."""
+    return min(num_data, FISHER_ROWS, max(FEWEST_ROWS, FISHER_NUMBERS // dimension))
+
+
+def curvature_rows(num_data: int, dimension: int) -> int:
+    """Rows on which the stiffest directions are looked for."""
+    return min(num_data, max(FEWEST_ROWS, min(CURVATURE_ROWS, CURVATURE_NUMBERS // dimension)))
+
+
+def largest_step(V: float, stiffest: float, tolerance: float, friction: float | None) -> float:
+    """The h that gradient noise V and the largest curvature allow; of SGLD `friction` is None."""
+    heat, longest = 2 * tolerance, STABLE / max(1e-12, stiffest)
+    if friction is None:
+        return min(2 * heat / max(V, 1e-12), heat * longest)
+    # what a step adds to the temperature is of order h lambda_1
+    longest *= min(1.0, tolerance / USUAL)
+    return min((2 * friction * heat / max(V, 1e-12)) ** 2, longest)
+
+
+def burn_in_and_span(rate: float, most: int) -> tuple[int, int]:
+    """Steps before the first draw and from there on, of steps of `rate`, at most so many together."""
+    burn_in = max(10, min(most // 10, math.ceil(BURN_IN / rate)))
+    return burn_in, max(40, min(most - burn_in, math.ceil(SPAN / rate)))
+
+
+def least_thin(rows: int) -> int:
+    """Steps of a draw, each over so many rows, that its predictions cost little beside."""
+    return math.ceil(64 / (3 * PROBE_SHARE * rows))
+
+
+def most_fallen(dimension: int, T: float) -> float:
+    """What log p may be lower after a stage: from a mode to where mass is, d T / 2 of a Gaussian, and some more."""
+    return FALLEN * (dimension + 10) * max(1.0, T)
+
+
+def num_directions(gradients: int, rows: int, dimension: int) -> int:
+    """How many stiff directions on so many rows a run pays for: each takes two gradients an iteration."""
+    affordable = DIRECTIONS_SHARE * gradients / (2 * ITERATIONS * rows)
+    return int(min(DIRECTIONS, max(FEWEST_DIRECTIONS, affordable), dimension))
+
+
+def first_draw(burn_in: int, thin: int, num_draws: int) -> int:
+    """The draw from which a run counts: burn-in is a share of what it came to."""
+    first = -(-(int(EARLY * (burn_in + thin * num_draws)) - burn_in) // thin)
+    return max(0, min(first, num_draws - FEWEST_LATE))
+
+
+# -- network price -------------------------------------------------------------------------
+
+
+UPDATED = 7e-9  # seconds of a number that an optimiser or a sampler moves, noise included
+
+
+def affordable(problem: Problem, chains: int) -> bool:
+    """Whether full gradients are, for long enough chains."""
+    return chains * FULL_STEPS * gradient_price(problem).each <= FULL_SECONDS
+
+
+def step_price(problem: Problem, gradient: Any, batch_size: int | None) -> float:
+    """Predicted seconds of one chain's step; the problem may hold its rows in any batches."""
+    return batch_price(problem, gradient, batch_size) + UPDATED * problem.dimension
+
+
+def batch_price(problem: Problem, gradient: Any, batch_size: int | None) -> float:
+    """Predicted seconds of a step's gradient alone."""
+    if isinstance(gradient, Full) or batch_size is None:
+        return gradient_price(problem).each
+    return batch_size * row_price(problem)
+
+
+# -- network lengths -----------------------------------------------------------------------
+
+
+SHARED = 5e-6  # seconds of a step, whatever the model
+# numbers of positions there is room for, and draws of a chain in any case: from half of them to all are held, of which a
+# third is burn-in. Of 1,006,510 weights a run then has 1.5 GB at its peak
+HELD, FEWEST_HELD = 3 * 2**25, 24
+PREDICTED = 1024  # numbers beside a position that a draw has at least, about
+# seconds of a number of a position at a draw, where single rows' gradients are longer than caches (diagnostics/function_space/temperature.py): of
+# 253,260 and 1,006,510 weights a draw took as long as .9 steps of 100 rows
+PROBED = 1.2e-8
+
+
+def network_lengths(plan: Plan, problem: Problem, ask: Request) -> Plan:
+    """Burn-in and span by the step and the price of one, thinning by what predictions cost."""
+    setup, chains = plan.setup, ask.chains()
+    h = float(setup.step_size(0))
+    rate = h if isinstance(setup.sampler, SGLD) else math.sqrt(h)
+    price = SHARED + chains * step_price(problem, setup.gradient, setup.batch_size)
+    seconds = seconds_of(RUN_SECONDS, RUN_SHARE, ask.max_seconds)
+    most = max(1000 if ask.max_seconds is None else LEAST_STEPS, int(seconds / price))
+    burn_in, span = burn_in_and_span(rate, most)
+    if ask.max_steps is not None:
+        burn_in = min(burn_in, ask.max_steps // 4)
+        span = min(span, ask.max_steps - burn_in)
+    burn_in = burn_in if is_auto(ask.burn_in) else int(ask.burn_in)
+    num_draws = min(DRAWS, span) if is_auto(ask.num_draws) else int(ask.num_draws)
+    rows = problem.num_data if isinstance(setup.gradient, Full) else setup.batch_size or 1
+    thin = max(_least_thin(plan, problem, rows), span // num_draws)
+    if ask.max_steps is not None:
+        least = FEWEST_LATE if is_auto(ask.num_draws) else num_draws
+        thin = min(thin, max(1, span // least))
+    thin = thin if is_auto(ask.thin) else int(ask.thin)
+    if is_auto(ask.num_draws):
+        num_draws = min(num_draws, max(1, span // thin))
+    if ask.max_steps is not None:
+        num_draws = min(num_draws, 1 + (ask.max_steps - burn_in - 1) // thin)
+    setup = replace(setup, burn_in=burn_in, thin=thin, num_draws=num_draws, num_chains=chains)
+    return replace(plan, setup=setup)
+
+
+def _least_thin(plan: Plan, problem: Problem, rows: int) -> int:
+    """Steps of a draw, that what is measured at it costs little beside."""
+    least, d = least_thin(rows), problem.dimension
+    if SPEED_ROWS * d <= AT_ONCE:
+        return least
+    step = step_price(problem, plan.setup.gradient, plan.setup.batch_size)
+    return max(least, math.ceil(PROBED * d / (PROBE_SHARE * step)))
+
+
+def held(problem: Problem, ask: Request, chains: int) -> float:
+    """Draws of a chain for whose positions there is memory while it runs: all where their number was given."""
+    if not is_auto(ask.num_draws):
+        return math.inf
+    return max(FEWEST_HELD, HELD // (chains * problem.dimension))
+
+
+def _predicted(problem: Problem, chains: int) -> int:
+    """Draws of a chain for whose predictions there is."""
+    predictions = predictions_of(problem)
+    found = jax.eval_shape(lambda z: predictions.at(problem.target, z), problem.start)
+    return max(FEWEST_HELD, 2 * MOST_NUMBERS // (chains * max(PREDICTED, found.size)))
+
+
+def most_draws(plan: Plan, problem: Problem) -> int:
+    """Draws of a chain that a run may be prolonged to where time has no limit: by memory and by price."""
+    setup = plan.setup
+    price = SHARED + setup.num_chains * step_price(problem, setup.gradient, setup.batch_size)
+    most = (int(RUN_SECONDS / price) - setup.burn_in) // setup.thin
+    most = min(most, GROWTH * setup.num_draws, _predicted(problem, setup.num_chains))
+    return max(setup.num_draws, most)
+
+
+def most_at_once(plan: Plan, problem: Problem, *, on_disk: bool) -> int:
+    """Draws of a chain that a run may hold; those beyond them make it drop every second one, or end where it is on disk.
+
+    What more of them would tell is little beside what it costs to hold and to judge them.
+    """
+    most = _predicted(problem, plan.setup.num_chains)
+    most = most if on_disk else min(most, GROWTH * plan.setup.num_draws)
+    return max(plan.setup.num_draws, most)
+
+
+def most_kept(problem: Problem, chains: int) -> int:
+    """Positions of a chain that a run gives back."""
+    return min(DRAWS, max(FEWEST_HELD // 2, MOST_NUMBERS // (chains * problem.dimension)))

@@ -1,0 +1,175 @@
+"""Which noise a run injects: normals, or counts of bits where drawing normals is much of a step's price.
+
+Counts have the normals' mean and variance, and tails that are too thin where a step is long. So
+they are chosen for large positions alone, and where the stiffest direction at the starts is left with
+an excess kurtosis of at most MOST_EXCESS; never for moves that are accepted or refused.
+
+Whether exchanges between replicas are decided by energies that are exact enough.
+
+An exchange is accepted by b (U_1 - U_2) - b^2 s^2 / 2, b = (1 - 1 / t_2) / T for the cold chain and its
+neighbour, with s^2 given as `energy_noise`. If the noise of the difference has the variance v, the odds of
+an exchange are wrong by about exp(b^2 (v - s^2) / 2): the cold chain visits high energies too often,
+or too seldom. v is measured at pairs of positions of the two chains' laws, before the first step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...approximation.gradient_noise import TUNING
+from ...core.devices import sent
+from ...data.source import generator
+from ...diagnostics.function_space.temperature import stiffest
+from ...errors import UsageError, did_you_mean
+from ...model.problem import Problem, Request, is_auto
+from ...results.plan import Plan
+from ...samplers.baoa import BAOA
+from ...samplers.confined_hmc import ConfinedHMC
+from ...samplers.gradients.full import Full
+from ...samplers.hmc import HMC
+from ...samplers.noise import BITS, LAWS, excess_kurtosis
+from ...samplers.replica_exchange import ReplicaExchange
+from ...samplers.sgld import SGLD
+from .cost import NORMAL
+from .network_rules import batch_price, curvature_rows
+from .parts import settled
+
+__all__ = ["check_exchange", "check_noise", "with_noise"]
+
+
+LARGE = 2**16  # numbers of a position: fewer are drawn many steps at once, and cost little
+SHARE = 0.25  # of a gradient's price, that normals must cost
+# of the stiffest direction: SGLD has it at h l = .13, BAOA at .1, where of what normals leave beyond 2, 3 and
+# 4 sds there are .99, .83 and .46
+MOST_EXCESS = 0.07
+TOLD = (
+    f"each injected number is a count of {BITS} random bits, of a normal's mean and variance and faster drawn; "
+    'tails beyond 2 sds are thinner, the more the longer the step (noise="normal" draws normals).'
+)
+
+
+def check_noise(ask: Request) -> None:
+    """UsageError for a law that there is not, and for counts where moves are accepted by normals."""
+    if ask.noise not in ("auto", *LAWS):
+        raise UsageError(
+            f"noise must be 'auto' or one of {', '.join(LAWS)}. Got {ask.noise!r}."
+            + did_you_mean(ask.noise, LAWS)
+        )
+    if ask.noise == "binomial" and isinstance(ask.sampler, (HMC, ConfinedHMC, ReplicaExchange)):
+        raise UsageError(
+            f"noise must be 'normal' with {type(ask.sampler).__name__}, which accepts and refuses moves by it. "
+            "Got 'binomial'."
+        )
+
+
+def with_noise(plan: Plan, problem: Problem, ask: Request) -> Plan:
+    """The plan with what was asked for, or with counts of bits where they pay; `problem` holds all rows."""
+    if ask.noise == "normal":
+        return plan
+    if is_auto(ask.noise):
+        large = problem.dimension >= LARGE
+        if not (large and _are_much(plan, problem) and _are_close(plan, problem)):
+            return plan
+    return replace(plan, setup=replace(plan.setup, noise="binomial")).noted(TOLD)
+
+
+def _are_much(plan: Plan, problem: Problem) -> bool:
+    """Whether normals cost a good part of a step."""
+    price = batch_price(problem, plan.setup.gradient, plan.setup.batch_size)
+    return NORMAL * problem.dimension >= SHARE * price
+
+
+def _are_close(plan: Plan, problem: Problem) -> bool:
+    """Whether counts leave the stiffest direction nearly normal, by a sampler whose step is linear."""
+    setup = plan.setup
+    if type(setup.sampler) not in (BAOA, SGLD) or setup.corrected:
+        return False
+    starts = problem.start[None] if setup.starts is None else problem.array(setup.starts)
+    D = settled(setup.preconditioner, problem, starts[0])
+    if (
+        setup.batch_size is not None and setup.order is not None
+    ):  # as the step was found: nothing is compiled anew
+        problem = problem.with_batches(setup.batch_size, setup.order)
+    rows = curvature_rows(problem.num_data, problem.dimension)
+    _, stiff = stiffest(problem, D, starts, count=2, rows=rows)
+    curvature, h = jnp.max(stiff), problem.array(setup.step_size(0))
+    found = float(excess_kurtosis(setup.sampler, h, curvature))
+    return bool(np.isfinite(found)) and -found <= MOST_EXCESS
+
+
+# -- exchange ------------------------------------------------------------------------------
+
+
+PAIRS, BATCHES = 16, 32
+WRONG = 0.02  # by which the log odds of an exchange may be off
+NEAR = 0.25  # of a variance that is given, by which it may be: such a run is never trusted
+
+
+def exact_energies(problem: Problem, gradient: Any) -> bool:
+    """Whether every batch is all of the rows."""
+    if not problem.has_rows or isinstance(gradient, Full):
+        return True
+    return problem.num_blocks == 1 and problem.source.uses_blocks
+
+
+def check_exchange(problem: Problem, plan: Plan, ask: Request) -> None:
+    """UsageError where exchanges would be decided by energies whose noise is not accounted for."""
+    setup = plan.setup
+    sampler = setup.sampler
+    if not isinstance(sampler, ReplicaExchange) or setup.batch_size is None or setup.order is None:
+        return
+    problem = problem.with_batches(setup.batch_size, setup.order)
+    problem = problem.with_always(setup.always, ask.seed)
+    if exact_energies(problem, setup.gradient):
+        return
+    given, name = float(sampler.energy_noise), type(setup.gradient).__name__
+    if setup.gradient.remembers or not plan.known.usable:
+        if given > 0:
+            return
+        said = f"by {name}'s energies of {setup.batch_size} rows, whose noise is not known here"
+    else:
+        found = _variance(problem, plan, sampler, ask.seed)
+        b = (1 - 1 / sampler.temperatures[1]) / (float(setup.temperature(0)) or 1.0)
+        if abs(found - given) <= 2 * WRONG / b**2 + NEAR * given:
+            return
+        said = (
+            f"by {name}'s energies of {setup.batch_size} rows: the noise of U_1 - U_2 has a variance of about "
+            f"{found:.2g}, and energy_noise is {given:.2g}"
+        )
+    raise UsageError(
+        f"ReplicaExchange's exchanges would be decided {said}; use gradient=sgld.Full(), whose energies "
+        "are exact, or larger batches with energy_noise= that variance."
+    )
+
+
+def _variance(problem: Problem, plan: Plan, sampler: ReplicaExchange, seed: int) -> float:
+    """v, the mean over pairs of the variance over batches."""
+    gaussian, T = plan.known.gaussian, float(plan.setup.temperature(0)) or 1.0
+    assert gaussian is not None
+    rng = generator(seed, TUNING, 12)
+    cold, hot = (
+        gaussian.tempered(T * t).draw(rng, PAIRS) for t in (1.0, float(sampler.temperatures[1]))
+    )
+    if not problem.source.is_independent:
+        problem = problem.with_batches(problem.source.batch_size, "independent")
+    entries = problem.source.chunk((seed, 2**31 - 3), 0, BATCHES)
+    pairs = (problem.array(cold), problem.array(hot))
+    found = np.asarray(_differences(problem, plan.setup.gradient, pairs, sent(entries)), np.float64)
+    return float(np.mean(np.var(found, axis=0, ddof=1)))
+
+
+@jax.jit
+def _differences(
+    problem: Problem, gradient: Any, pairs: tuple[Array, Array], entries: Array
+) -> Float[Array, "batch pair"]:
+    def one(entry: Array) -> Array:
+        energy = gradient.at(problem, entry).log_density
+        return jax.vmap(energy)(pairs[0]) - jax.vmap(energy)(pairs[1])
+
+    return jax.lax.map(one, entries)
