@@ -13,7 +13,7 @@ import pyarrow as pa
 
 import sgld
 from sgld.data.tables import bundled, read_table
-from sgld.models.formula import FormulaModel
+from sgld.regression.formula import FormulaModel
 
 PREDICTORS = "lncoins + idp + lpi + fmde + physlm + disea + hlthg + hlthf + hlthp"
 

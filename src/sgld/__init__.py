@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from .model.numpyro import from_numpyro as from_numpyro
     from .model.posterior import Posterior as Posterior
     from .model.pymc import from_pymc as from_pymc
-    from .models.fit import fit as fit
-    from .models.fit import resume as resume
-    from .models.fitted import Fit as Fit
+    from .regression.fit import fit as fit
+    from .regression.fit import resume as resume
+    from .regression.result import Fit as Fit
     from .results.draws import Draws as Draws
     from .results.storage import load as load
     from .results.summary import compare as compare
@@ -81,9 +81,9 @@ _WHERE = {
     "from_numpyro": "model.numpyro",
     "from_pymc": "model.pymc",
     "sample": "inference.sample",
-    "fit": "models.fit",
-    "Fit": "models.fitted",
-    "resume": "models.fit",
+    "fit": "regression.fit",
+    "Fit": "regression.result",
+    "resume": "regression.fit",
     "load": "results.storage",
     "Draws": "results.draws",
     "reference": "inference.reference",

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import sgld
 from sgld.cli import app
-from sgld.models.family import FAMILIES
+from sgld.regression.families import FAMILIES
 
 COLUMNS = {
     "mean", "sd", "q05", "q50", "q95", "mcse_mean", "ess_bulk", "ess_tail", "r_hat", "sd_ratio",

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from sgld.cli import app
 from sgld.cli.create import FAMILIES as COMPLETED
-from sgld.models.family import FAMILIES
+from sgld.regression.families import FAMILIES
 
 N = 120
 LATIN = "größe,y\n" + "".join(f"{i},{i % 7}\n" for i in range(30))

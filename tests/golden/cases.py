@@ -73,7 +73,7 @@ def planned(problem: Problem, given: dict[str, Any]) -> dict[str, Any]:
 
 def fitted(problem: Problem, given: dict[str, Any]) -> sgld.Draws:
     """The run of a formula: `problem.data` holds the columns, `problem.init` formula and family."""
-    from sgld.models.fit import fit
+    from sgld.regression.fit import fit
 
     formula, family = problem.init
     return fit(problem.data, formula, family=family, progress=False, **given).draws

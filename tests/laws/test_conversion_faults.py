@@ -18,7 +18,7 @@ import sgld
 from sgld.core import files
 from sgld.data import arrays, cache, convert, readers
 from sgld.data.table_source import TableSource
-from sgld.models import streamed
+from sgld.regression import streaming
 
 FORMULA = "y ~ x + town"
 NOTHING = {"weights": None, "trials": None, "missing": "drop"}
@@ -106,10 +106,10 @@ def of_a_formula(folder, parts=1, dropped=()):
     sources = [TableSource.of(folder / f"{k}.parquet") for k in range(parts)]
 
     def design(where, parts=parts, dropped=dropped):
-        made = streamed.Streamed(
+        made = streaming.Streamed(
             sources[:parts], FORMULA, "gaussian", NOTHING, 3, where, dropped and dropped[:parts]
         )
-        first = streamed.Streamed(sources[:1], FORMULA, "gaussian", NOTHING, 3, where)
+        first = streaming.Streamed(sources[:1], FORMULA, "gaussian", NOTHING, 3, where)
         return made.kept({**first.learnt(), "prior": None})[0].manifest["hash"]
 
     return design
@@ -128,7 +128,7 @@ WORK = {
 def folder(tmp_path, monkeypatch):
     for module in (arrays, convert, convert, readers):
         monkeypatch.setattr(module, "HELD", 6000)
-    monkeypatch.setattr(streamed, "ROWS", 150)
+    monkeypatch.setattr(streaming, "ROWS", 150)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(400, 4)).astype(np.float32))
     for k in range(2):
         pq.write_table(table(300, k), tmp_path / f"{k}.parquet")

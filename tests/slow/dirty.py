@@ -33,7 +33,7 @@ from typer.testing import CliRunner
 import sgld
 from sgld.cli import app
 from sgld.errors import SGLDError
-from sgld.models.fit import fit
+from sgld.regression.fit import fit
 
 ROWS = 200
 LIMIT = 30  # seconds that a refusal may take, its imports and a first compilation included

@@ -26,8 +26,8 @@ from test_faults import GIVEN, Disk, check, other, run_on
 
 import sgld
 from sgld.data import cache as caches
-from sgld.models import streamed
-from sgld.models.fit import resume
+from sgld.regression import streaming
+from sgld.regression.fit import resume
 
 
 def stream(folder: Path) -> None:
@@ -71,7 +71,7 @@ def formulate(folder: Path) -> None:
         parquet.write_table(table.slice(100 * k, 100), path)
     os.environ["SGLD_DATA_CACHE"] = str(folder / "cache")
     caches.RACY = -1.0  # hashes of files are remembered at the first look
-    streamed.LARGE = 1
+    streaming.LARGE = 1
     given = {**GIVEN, "step_size": 1e-4, "batch_size": 20, "checkpoint_every": 1e-9}
 
     def begin(path: Path, overwrite: bool = False) -> None:

@@ -34,7 +34,7 @@ from test_expression import HOSTILE
 import sgld
 from sgld.core.files import read_arrays, read_json, write_arrays, write_json
 from sgld.errors import SGLDError
-from sgld.models.fit import fit, predict
+from sgld.regression.fit import fit, predict
 
 LINKED = ("lock", "draws.npz", "summary.json", "result.json", "run.json", "setup.npz", "report.html", "checkpoint.npz", "chunks")  # fmt: skip
 MORE_FORMULAS = (

@@ -30,8 +30,8 @@ from sgld.core import files  # imported before the processes part
 from sgld.data import cache
 from sgld.data.table_source import TableSource
 from sgld.inference import sample, sink
-from sgld.models import streamed
-from sgld.models.fit import fit, resume
+from sgld.regression import streaming
+from sgld.regression.fit import fit, resume
 from sgld.results import codec, storage  # noqa: F401
 
 SEED, DRAWS = 3, 4000
@@ -78,7 +78,7 @@ def written(folder: Path, what: str) -> None:
 def as_formula(path: Path) -> None:
     """Every table is large enough for a design on the disk, in a cache of the run's own."""
     os.environ["SGLD_DATA_CACHE"] = str(STREAMED[0] / f"cache-{path.name}")
-    streamed.LARGE = 1
+    streaming.LARGE = 1
 
 
 def convert(path: Path) -> None:
@@ -89,7 +89,7 @@ def convert(path: Path) -> None:
         return
     columns = {"weights": None, "trials": None, "missing": "drop"}
     source = TableSource.of(STREAMED[0] / "parts")
-    design = streamed.Streamed([source], FORMULA[0], "gaussian", columns, SEED, path / "cache")
+    design = streaming.Streamed([source], FORMULA[0], "gaussian", columns, SEED, path / "cache")
     design.kept({**design.learnt(), "prior": None})
 
 

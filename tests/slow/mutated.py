@@ -40,8 +40,8 @@ from sgld.core import work
 from sgld.core.files import digest_of, read_arrays, read_json, write_arrays, write_json
 from sgld.errors import SGLDError, SGLDWarning
 from sgld.inference import sink
-from sgld.models import streamed
-from sgld.models.fit import fit, predict, sandwich_of_run
+from sgld.regression import streaming as streamed
+from sgld.regression.fit import fit, predict, sandwich_of_run
 from sgld.results.run_directory import RunDirectory
 from sgld.results.storage import table_of, verify
 

@@ -13,7 +13,7 @@ import sgld
 import sgld.typing
 from sgld.diagnostics.gradient_noise import GradientStatistics
 from sgld.inference.step_halving import Halving
-from sgld.models.fit import fit
+from sgld.regression.fit import fit
 from sgld.results.draws import Prediction
 from sgld.results.plan import Plan
 from sgld.results.summary import Comparison, Summary

@@ -17,7 +17,7 @@ MODULES = sorted(
 
 # the pages of docs/ that a test executes use the same doors
 LONG = {
-    "sgld.arviz.criteria", "sgld.arviz.result", "sgld.models.update", "sgld.inference.prediction_halving",
+    "sgld.arviz.criteria", "sgld.arviz.result", "sgld.regression.update", "sgld.inference.prediction_halving",
     "sgld.inference.network_scores", "sgld.sklearn.estimators",
 }  # fmt: skip
 

@@ -60,7 +60,7 @@ def test_the_words_are_those_that_run():
     from sgld.inference.reference import METHODS
     from sgld.inference.variational import FAMILIES as VARIATIONAL
     from sgld.inference.variational_family import KL_WEIGHTS
-    from sgld.models.family import ALIASES, FAMILIES
+    from sgld.regression.families import ALIASES, FAMILIES
 
     assert set(get_args(typing.Order)) == set(ORDERS)
     assert set(get_args(typing.Method)) == set(METHODS)

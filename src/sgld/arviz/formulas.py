@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..data.mapped import OnDisk
-from ..models.formula import FormulaModel
-from ..models.prior_draws import prior_draws
+from ..regression.formula import FormulaModel
+from ..regression.result import prior_draws
 from .rows import Rows
 from .subject import Subject
 

@@ -11,7 +11,7 @@ from .show import at_work, exit_strict, show, write_page
 
 if TYPE_CHECKING:
     from ..inference.step_halving import Halving
-    from ..models.formula import FormulaModel
+    from ..regression.formula import FormulaModel
     from ..results.draws import Draws
 
 __all__ = ["halve", "reference"]
@@ -89,7 +89,7 @@ def halve(
 def _asked(run: Path, function: str) -> tuple[Draws, FormulaModel]:
     """Draws and model of a finished run of `sgld fit`."""
     from ..core.progress import stage
-    from ..models.fit import model_of_run
+    from ..regression.fit import model_of_run
     from ..results.run_directory import RunDirectory
     from ..results.storage import load
 

@@ -210,7 +210,7 @@ def _fit(
             "on_model": functools.partial(say_model, data),
             "on_plan": functools.partial(say_plan, out),
         }
-    with at_work(silent, "models.fit", (*SAMPLING, "report")) as models:
+    with at_work(silent, "regression.fit", (*SAMPLING, "report")) as models:
         fit = models.fit(data, formula, out=out, progress=not silent, **arguments, **say)
         finish(out, quiet, as_json, fit.model)
 
@@ -227,7 +227,7 @@ def resume(
     from ..core.progress import SAMPLING
 
     silent = quiet or as_json
-    with at_work(silent, "models.fit", (*SAMPLING, "report")) as models:
+    with at_work(silent, "regression.fit", (*SAMPLING, "report")) as models:
         from ..core.validation import positive
 
         positive("checkpoint_every", checkpoint_every, ", in seconds")

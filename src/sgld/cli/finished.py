@@ -48,7 +48,7 @@ def summary(
     if sandwich:
         from ..core.progress import stage
 
-        with at_work(quiet or as_json, "models.fit") as models, stage("sandwich"):
+        with at_work(quiet or as_json, "regression.fit") as models, stage("sandwich"):
             found = models.sandwich_of_run(run).summary()
         typer.echo(json.dumps(found.to_dict()) if as_json else str(found))
         if strict:
@@ -146,7 +146,7 @@ def predict(
         raise UsageError(f"--out must end in {' or '.join(TABLE_SUFFIXES)}. Got {str(out)!r}.")
     if exists(out) and not overwrite:
         raise RunError(f"{out} already exists; choose another file, or overwrite it (--overwrite).")
-    with at_work(False, "models.fit") as models, stage("predicting"):
+    with at_work(False, "regression.fit") as models, stage("predicting"):
         tables = models.predict(
             run, data, kind=kind, prob=prob, ids=ids or (), table=table, database=database,
             sep=sep, decimal=decimal,

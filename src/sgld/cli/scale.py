@@ -87,7 +87,7 @@ def update(
     from ..core.progress import SAMPLING
 
     made, silent = _beside(run) if out is None else out, quiet or as_json
-    with at_work(silent, "models.update", (*SAMPLING, "report")) as models:
+    with at_work(silent, "regression.update", (*SAMPLING, "report")) as models:
         models.update(
             run, new, out=made, drop=_rows(drop), sep=sep, decimal=decimal, overwrite=overwrite,
             checkpoint_every=checkpoint_every, progress=not silent,

@@ -14,7 +14,7 @@ from ..errors import plain
 from .app import typer
 
 if TYPE_CHECKING:
-    from ..models.formula import FormulaModel
+    from ..regression.formula import FormulaModel
     from ..results.plan import Plan
 
 __all__ = [
@@ -59,7 +59,7 @@ def say_model(data: str | Path, model: FormulaModel) -> None:
         what += f" ({left_out(model.num_dropped)})"
     typer.echo(what)
     if model.spec.get("words"):
-        from ..models.rows import as_numbers
+        from ..regression.rows import as_numbers
 
         typer.echo(f"{model.spec['design']['outcome']}: {as_numbers(model.spec['words'])}")
     priors = [line.split(" ~ ", 1) for line in model.prior_text[:MOST_PRIORS]]

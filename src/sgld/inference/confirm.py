@@ -38,7 +38,7 @@ from .reference import TITLES, draws_of
 from .step_halving import Halving, standing
 
 if TYPE_CHECKING:
-    from ..models.fitted import Fit
+    from ..regression.result import Fit
 
 __all__ = ["confirm"]
 

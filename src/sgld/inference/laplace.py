@@ -208,7 +208,7 @@ def sandwich(posterior: Posterior, data: Any, draws: Draws) -> Draws:
     if posterior.output is not None:
         raise UsageError(
             "the draws of this posterior are reported on another scale than it is sampled on "
-            "(posterior.output); for a run of sgld.fit use sgld.models.fit.sandwich_of_run(path), else "
+            "(posterior.output); for a run of sgld.fit use sgld.regression.fit.sandwich_of_run(path), else "
             "write the model as an sgld.Posterior without output."
         )
     if not np.all(draws.temperature[draws.healthy] == 1):

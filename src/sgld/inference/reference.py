@@ -58,7 +58,7 @@ from .tuning.ensemble import Around, around
 from .tuning.survey import surroundings
 
 if TYPE_CHECKING:
-    from ..models.fitted import Fit
+    from ..regression.result import Fit
 
 __all__ = [
     "METHODS",

@@ -399,7 +399,7 @@ def go_on(
     keep: Callable[[Any], Any] | Literal["moments"] | None = None,
     mesh: Mesh | None = None,
 ) -> Draws:
-    """Go on with a killed or interrupted run; `sgld.models.fit.resume` knows formula runs too."""
+    """Go on with a killed or interrupted run; `sgld.regression.fit.resume` knows formula runs too."""
     mesh = None if mesh is None else as_mesh(mesh)
     with in_step(mesh):
         with together():

@@ -21,7 +21,7 @@ from ..results.verdict import MODES, TAILS, Verdict, Word
 from .reference import asked_about, draws_of
 
 if TYPE_CHECKING:
-    from ..models.fitted import Fit
+    from ..regression.result import Fit
 
 __all__ = ["Halving", "standing", "step_halving"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arviz.result import Criterion
 from ..core.pytrees import leaf_names
-from ..models.fitted import Fit
+from ..regression.result import Fit
 from ..report.text import banner, layers, says, table, what_was_asked, what_was_chosen
 from ..results.draws import Draws
 from ..results.plan import Plan

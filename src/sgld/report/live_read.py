@@ -25,7 +25,7 @@ from ..core.pytrees import Layout
 from ..errors import RunError
 from ..inference.judge import moments_of
 from ..inference.kept import MOMENTS, MOST, BatchMoments, Bins
-from ..models.formula import FormulaModel
+from ..regression.formula import FormulaModel
 from ..results.codec import plan_of
 from ..results.run_directory import RunDirectory, at_the_shell
 from ..results.statistics import Moments

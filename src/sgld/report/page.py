@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from ..core.files import reading, write_atomic
 from ..errors import SGLDError
-from ..models.formula import FormulaModel
+from ..regression.formula import FormulaModel
 from ..results import statistics
 from ..results.draws import Draws
 from ..results.run_directory import RunDirectory, at_the_shell
@@ -97,7 +97,7 @@ def of_formula(
 
 
 def _model_of(asked: dict[str, Any]) -> Callable[[], FormulaModel | None]:
-    from ..models.fit import model_of_run
+    from ..regression.fit import model_of_run
 
     return lambda: model_of_run(asked) if asked.get("kind") == "formula" else None
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..models.formula import FormulaModel
+from ..regression.formula import FormulaModel
 from ..results.draws import Draws
 from ..results.statistics import systematic
 from .totals import Totals

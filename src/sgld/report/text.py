@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..diagnostics import rule as limits
-from ..models.rows import as_numbers
+from ..regression.rows import as_numbers
 from ..results import statistics
 from ..results.draws import Draws
 from ..results.plan import Predicted

@@ -298,7 +298,7 @@ def known_of(origin: Origin | None) -> Origin:
         return Origin()
     if origin.path is None or origin.posterior is not None or origin.model is not None:
         return origin
-    from ..models.fit import model_of_run
+    from ..regression.fit import model_of_run
     from .run_directory import RunDirectory
 
     with reading(origin.path):

@@ -20,7 +20,7 @@ from ..core.validation import check_tolerance, positive_number, unmasked, whole_
 from ..errors import DataError, UsageError, did_you_mean
 from ..inference.sample import sample
 from ..inference.tuning.gaussian import misfit_notes
-from ..models.prior import parse_prior
+from ..regression.priors import parse_prior
 from ..results.draws import Draws
 from .exact import exact_draws, is_for
 from .model import Form, Kind, Model, Rows, distinct, model_of

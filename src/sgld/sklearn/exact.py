@@ -21,8 +21,8 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float
 
-from ..models.formula import PRIOR_SCALE
-from ..models.prior import normal
+from ..regression.formula import PRIOR_SCALE
+from ..regression.priors import normal
 from ..results.draws import Draws
 from ..results.verdict import Verdict
 from .model import Model, Rows

@@ -27,8 +27,8 @@ from jaxtyping import Array, Float
 
 from ..core.devices import sent
 from ..model.posterior import Labels, Posterior
-from ..models.formula import PRIOR_SCALE
-from ..models.prior import Positive, normal
+from ..regression.formula import PRIOR_SCALE
+from ..regression.priors import Positive, normal
 
 __all__ = ["Form", "Kind", "Model", "Rows", "Standard", "distinct", "model_of", "rounded"]
 

@@ -13,7 +13,7 @@ import sgld
 from sgld.arviz.criteria import difference
 from sgld.arviz.resampled import choose
 from sgld.errors import UsageError
-from sgld.models.formula import FormulaModel
+from sgld.regression.formula import FormulaModel
 from sgld.results.plan import Origin
 
 HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))

@@ -12,9 +12,9 @@ import pytest
 import sgld
 from sgld.core import progress
 from sgld.errors import MissingExtra, RunError, SGLDWarning, UsageError
-from sgld.models.family import FAMILIES
-from sgld.models.formula import FormulaModel
-from sgld.models.prior_draws import prior_draws
+from sgld.regression.families import FAMILIES
+from sgld.regression.formula import FormulaModel
+from sgld.regression.result import prior_draws
 from sgld.results.plan import Origin
 
 GROUPS = {

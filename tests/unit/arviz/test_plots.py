@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 import sgld
 from sgld.errors import UsageError
-from sgld.models.formula import FormulaModel
 from sgld.notebook import plots
+from sgld.regression.formula import FormulaModel
 from sgld.results.plan import Origin
 from sgld.results.verdict import Verdict
 

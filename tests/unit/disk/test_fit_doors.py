@@ -119,7 +119,7 @@ def test_duckdb_files_and_queries_on_files(folder, expected, tmp_path):
 def test_a_forged_run_reads_no_file_by_a_query(tmp_path):
     """A run directory is another's word: what it says may not make this process read files."""
     pytest.importorskip("duckdb")
-    from sgld.models.fit import model_of_run
+    from sgld.regression.fit import model_of_run
 
     data = {"path": "select * from read_text('/etc/hostname')", "sha256": "0"}
     with pytest.raises(RunError, match="not asked again"):

@@ -4,13 +4,13 @@ import numpy as np
 import pyarrow
 import pytest
 
-from sgld.models import blocks, design
-from sgld.models.blocks import gram, mean_and_sd, standardised
+from sgld.regression import columns, design
+from sgld.regression.columns import gram, mean_and_sd, standardised
 
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(blocks, "ROWS", 7)
+    monkeypatch.setattr(columns, "ROWS", 7)
     monkeypatch.setattr(design, "ROWS", 7)
 
 
@@ -28,7 +28,7 @@ def table(rows=40):
 )
 def test_a_design_in_pieces_is_the_design(formula, monkeypatch):
     whole = design.learn(table(), formula)
-    monkeypatch.setattr(blocks, "ROWS", 7)
+    monkeypatch.setattr(columns, "ROWS", 7)
     monkeypatch.setattr(design, "ROWS", 7)
     pieces = design.learn(table(), formula)
     assert pieces.state == whole.state

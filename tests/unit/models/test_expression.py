@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from sgld.errors import SGLDError
-from sgld.models import design
-from sgld.models.design import learn
-from sgld.models.expression import check_expression
-from sgld.models.formula import FormulaModel
+from sgld.regression import design
+from sgld.regression.design import learn
+from sgld.regression.expression import check_expression
+from sgld.regression.formula import FormulaModel
 
 pyarrow = pytest.importorskip("pyarrow")
 RNG = np.random.default_rng(0)

@@ -6,8 +6,14 @@ import pytest
 import scipy.stats
 
 from sgld.errors import DataError, UsageError
-from sgld.models.family import BERNOULLI, FAMILIES, GAUSSIAN, POISSON, find_family
-from sgld.models.log_density import negative_binomial
+from sgld.regression.families import (
+    BERNOULLI,
+    FAMILIES,
+    GAUSSIAN,
+    POISSON,
+    find_family,
+    negative_binomial,
+)
 
 X = np.array([1.0, -0.5, 2.0], np.float32)
 POSITION = {

@@ -10,10 +10,10 @@ import scipy.stats
 
 from sgld.data.tables import bundled, read_table
 from sgld.errors import DataError, UsageError
-from sgld.models import again, predictive
-from sgld.models.family import find_family
-from sgld.models.formula import FormulaModel
-from sgld.models.prior import gamma_of_two
+from sgld.regression import design, predictive
+from sgld.regression.families import find_family
+from sgld.regression.formula import FormulaModel
+from sgld.regression.priors import gamma_of_two
 
 RNG = np.random.default_rng(7)
 N = 60
@@ -252,7 +252,7 @@ def test_predict_weights_and_chunks(monkeypatch):
     np.testing.assert_allclose(out["probability"], alone["probability"])
     np.testing.assert_array_equal(out["mean"], out["probability"])
     assert set(np.unique(out["upper"])) <= {0.0, 1.0}
-    monkeypatch.setattr("sgld.models.predictive.CHUNK_CELLS", 700)
+    monkeypatch.setattr("sgld.regression.predictive.CHUNK_CELLS", 700)
     np.testing.assert_allclose(model.predict(position, TABLE, weights=weights)["sd"], out["sd"])
 
 
@@ -500,8 +500,8 @@ def test_known_columns_are_made_again_to_the_bit(formula, monkeypatch):
     table = pa.table({**whole, "exp(x)": whole["k"]})
     model = FormulaModel.build(table, formula)
     learnt = []
-    real = again.learn
-    monkeypatch.setattr(again, "learn", lambda *args: learnt.append(args) or real(*args))
+    real = design.learn
+    monkeypatch.setattr(design, "learn", lambda *args: learnt.append(args) or real(*args))
     made = FormulaModel.from_spec(json.loads(json.dumps(model.spec)), table)
     for one, other in zip(jax.tree.leaves(model.data), jax.tree.leaves(made.data), strict=True):
         assert one.dtype == other.dtype and np.array_equal(one, other)

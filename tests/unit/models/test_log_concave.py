@@ -14,8 +14,8 @@ import sgld
 from sgld.inference.tuning import survey
 from sgld.model import sums
 from sgld.model.prepare import prepare
-from sgld.models.formula import FormulaModel
-from sgld.models.prior import parse_prior, student_t
+from sgld.regression.formula import FormulaModel
+from sgld.regression.priors import parse_prior, student_t
 from sgld.sklearn.model import Form, Rows, model_of
 
 rng = np.random.default_rng(5)

@@ -10,7 +10,7 @@ import pytest
 import sgld
 from sgld.data.tables import bundled, read_table
 from sgld.errors import RunError, UsageError
-from sgld.models.fit import fit, sandwich_of_run
+from sgld.regression.fit import fit, sandwich_of_run
 
 COLUMNS = ["lncoins", "idp", "physlm", "disea"]
 

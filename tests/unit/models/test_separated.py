@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sgld.cli.show import say_model
-from sgld.models.formula import FormulaModel
+from sgld.regression.formula import FormulaModel
 
 G = np.repeat(["a", "b", "c"], 20)
 MIXED = np.tile([0.0, 1.0], 10)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sgld.models.spelling import meant
+from sgld.regression.columns import meant
 
 COLUMNS = ["y", "x", "body mass", "body mass index", "a-b", "class", "price.usd", "größe", "town"]
 MEANT = {

@@ -11,17 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 
 import sgld
-import sgld.models.update as updating
+import sgld.regression.update as updating
 from sgld.data.convert import renumbered_drop
 from sgld.data.mapped import Workers
 from sgld.data.memory import shuffled
 from sgld.data.table_source import TableSource
 from sgld.errors import DataError, RunError, UsageError
-from sgld.models import blockwise, doors, streamed
-from sgld.models.fit import model_of_run, resume
-from sgld.models.formula import FormulaModel
-from sgld.models.streamed import Streamed
-from sgld.models.update import update
+from sgld.regression import blocks, streaming
+from sgld.regression import fit as doors
+from sgld.regression.fit import model_of_run, resume
+from sgld.regression.formula import FormulaModel
+from sgld.regression.streaming import Streamed
+from sgld.regression.update import update
 from sgld.results.run_directory import RunDirectory
 
 N = 3000
@@ -31,9 +32,9 @@ NOTHING = {"weights": None, "trials": None, "missing": "drop"}
 @pytest.fixture(autouse=True)
 def small(monkeypatch, tmp_path):
     """Blocks of few rows, few that are shown, and every table large."""
-    monkeypatch.setattr(streamed, "ROWS", 256)
-    monkeypatch.setattr(streamed, "LARGE", 1)
-    monkeypatch.setattr(blockwise, "FEW", 16)
+    monkeypatch.setattr(streaming, "ROWS", 256)
+    monkeypatch.setattr(streaming, "LARGE", 1)
+    monkeypatch.setattr(blocks, "FEW", 16)
     monkeypatch.setattr("sgld.data.readers.MOST_ROWS", 700)
     monkeypatch.setenv("SGLD_DATA_CACHE", str(tmp_path / "cache"))
 
@@ -108,7 +109,7 @@ def wired(seen):
 def test_workers_make_the_same_design(tmp_path, monkeypatch, formula, family, columns):
     """What is learnt and what is laid, to the bit; in calls of TOGETHER blocks."""
     source, seen = TableSource.of(laid(tmp_path / "t", tried(made(), family))), []
-    monkeypatch.setattr(streamed, "TOGETHER", 4)
+    monkeypatch.setattr(streaming, "TOGETHER", 4)
     found = []
     for workers, cache in ((None, "alone"), (Workers(wired(seen)), "mapped")):
         given = (NOTHING | columns, 3, tmp_path / cache)
@@ -158,7 +159,7 @@ def test_a_design_in_blocks_is_that_in_memory(tmp_path, formula, family, columns
 
 def test_what_many_rows_teach_is_learnt_from_some(tmp_path, monkeypatch):
     """Knots from a random sample, ends from all rows; the norms of polynomials are those of all rows."""
-    monkeypatch.setattr(blockwise, "SAMPLE", 500)
+    monkeypatch.setattr(blocks, "SAMPLE", 500)
     table = made(20_000)
     folder = laid(tmp_path / "t", table)
     formula = "y ~ bs(x, df=5) + poly(year, 2)"
@@ -284,7 +285,7 @@ def test_a_run_on_the_disk_is_the_run_in_memory(tmp_path, monkeypatch):
     folder = laid(tmp_path / "t", made())
     on_disk = sgld.fit(folder, "count ~ x + town", family="poisson", out=tmp_path / "a", progress=False)  # fmt: skip
     assert on_disk.draws.verdict.word == "trusted" and isinstance(on_disk.model.data, sgld.data.mapped.OnDisk)  # fmt: skip
-    monkeypatch.setattr(streamed, "LARGE", 2**40)
+    monkeypatch.setattr(streaming, "LARGE", 2**40)
     held = sgld.fit(folder, "count ~ x + town", family="poisson", progress=False)
     a, b = (fit.draws.position["coefficients"] for fit in (on_disk, held))
     np.testing.assert_allclose(a, b, atol=2e-4 * np.std(b))
@@ -329,10 +330,10 @@ def test_a_query_that_names_its_files_is_asked_anew(tmp_path, monkeypatch):
     folder = laid(tmp_path / "t", made())
     query = f"select * from '{folder}/*.parquet' where k < 2"
     source = TableSource.of(query)
-    monkeypatch.setattr(streamed, "LARGE", 8 * 2 * N)
-    assert not streamed.is_large(source, "y ~ x")
-    monkeypatch.setattr(streamed, "LARGE", 1)
-    assert streamed.is_large(source, "y ~ x")
+    monkeypatch.setattr(streaming, "LARGE", 8 * 2 * N)
+    assert not streaming.is_large(source, "y ~ x")
+    monkeypatch.setattr(streaming, "LARGE", 1)
+    assert streaming.is_large(source, "y ~ x")
     few = {"step_size": 1e-4, "num_draws": 20, "progress": False}
     for seed in (0, 1):  # another table under the same query
         laid(folder, made(seed=seed))
@@ -425,7 +426,7 @@ def test_a_folder_that_is_cut_short_or_changes_while_it_is_read_is_refused(tmp_p
     with pytest.raises(DataError, match=r"1.parquet is a truncated Parquet file"):
         sgld.fit(folder, "y ~ x", out=tmp_path / "run", progress=False)
     (folder / "1.parquet").write_bytes(content)
-    design = streamed.BlockDesign
+    design = streaming.BlockDesign
     for name in ("made", "standardised"):  # while it is learnt from, and while it is converted
         real = getattr(design, name)
 
@@ -484,6 +485,6 @@ def test_which_tables_are_large(tmp_path, monkeypatch):
     folder = laid(tmp_path / "t", made())
     source = TableSource.of(folder)
     for limit, large in ((8 * 3 * N, True), (8 * 3 * N + 1, False)):
-        monkeypatch.setattr(streamed, "LARGE", limit)
-        assert streamed.is_large(source, "y ~ x + year") == large
+        monkeypatch.setattr(streaming, "LARGE", limit)
+        assert streaming.is_large(source, "y ~ x + year") == large
     assert not doors.is_on_disk({"path": "x"})

@@ -11,7 +11,7 @@ import scipy.stats
 
 import sgld
 from sgld.errors import DataError, UsageError
-from sgld.models.formula import FormulaModel
+from sgld.regression.formula import FormulaModel
 
 N = 400
 

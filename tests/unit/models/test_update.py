@@ -16,8 +16,8 @@ from sgld.data.table_source import TableSource, as_grown
 from sgld.errors import DataError, RunError, UsageError
 from sgld.inference.tuning import survey
 from sgld.model.prepare import prepare
-from sgld.models.fit import predict
-from sgld.models.update import _of_matter, update
+from sgld.regression.fit import predict
+from sgld.regression.update import _of_matter, update
 from sgld.results.codec import plan_of
 from sgld.results.run_directory import RunDirectory
 
@@ -230,7 +230,7 @@ def test_what_the_first_plan_had_to_say_stays_said(grouped, tmp_path):
     directory = RunDirectory(grouped / "run")
     noted = plan_of(directory).noted("this table is odd.")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sgld.models.update.plan_of", lambda directory: noted)
+        patch.setattr("sgld.regression.update.plan_of", lambda directory: noted)
         one = update(directory.path, drop=[0], out=tmp_path / "one", progress=False)
     two = update(tmp_path / "one", drop=[0], out=tmp_path / "two", progress=False)
     for made in (one, two):
@@ -254,7 +254,7 @@ def test_a_strong_prior_makes_no_row_stand_out(tmp_path):
 
 
 def test_where_many_rows_matter_all_are_weighed_anew(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("sgld.models.update.OF_MATTER", 0.0)
+    monkeypatch.setattr("sgld.regression.update.OF_MATTER", 0.0)
     up = update(folder / "old", folder / "new.parquet", out=tmp_path / "up", progress=False)
     assert not any("centre and metric" in note for note in up.draws.info["plan"]["notes"])
 
@@ -312,7 +312,7 @@ def test_an_update_that_was_stopped_before_its_plan_is_made_again_not_resumed(fo
 
     whole = update(folder / "old", folder / "new.parquet", out=folder / "whole", progress=False)
     with monkeypatch.context() as patched:
-        patched.setattr("sgld.models.update._moved", stop)
+        patched.setattr("sgld.regression.update._moved", stop)
         with pytest.raises(Stopped):
             update(folder / "old", folder / "new.parquet", out=folder / "stopped", progress=False)
     with pytest.raises(

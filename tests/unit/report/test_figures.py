@@ -220,7 +220,7 @@ def test_the_check_sees_miscalibration(rng):
 
 
 def test_every_family_has_a_check():
-    from sgld.models.family import FAMILIES
+    from sgld.regression.families import FAMILIES
 
     rng = np.random.default_rng(0)
     for family in FAMILIES:

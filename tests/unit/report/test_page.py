@@ -10,7 +10,7 @@ import pytest
 
 import sgld
 from sgld.errors import RunError
-from sgld.models.formula import FormulaModel
+from sgld.regression.formula import FormulaModel
 from sgld.report import check, replicated, text
 from sgld.report.page import write_report
 from sgld.results import statistics

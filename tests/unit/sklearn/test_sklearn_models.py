@@ -9,7 +9,7 @@ from sklearn.datasets import load_iris, make_regression
 from sklearn.linear_model import LogisticRegression
 
 import sgld
-from sgld.models.prior import parse_prior
+from sgld.regression.priors import parse_prior
 from sgld.sklearn.exact import exact_draws, is_for
 from sgld.sklearn.model import Form, Rows, distinct, model_of, rounded
 from sgld.sklearn.predictor import Predictor

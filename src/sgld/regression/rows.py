@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float, Int
 from ..data.delimited import is_number, renumbered, written_number
 from ..data.tables import check_named, column_array
 from ..errors import DataError, UsageError, did_you_mean, need
+from .columns import is_text
 from .design import Learnt, columns_of, learn
-from .family import Family
-from .size import is_text
+from .families import Family
 
 if TYPE_CHECKING:
     import pyarrow
@@ -104,7 +104,7 @@ def as_numbers(words: list[Any]) -> str:
     """What the words of an outcome are as numbers.
 
     Example:
-      >>> from sgld.models.rows import as_numbers
+      >>> from sgld.regression.rows import as_numbers
       >>> as_numbers(["no", "yes"])
       "'no' is 0, 'yes' is 1"
     """

@@ -2,29 +2,35 @@
 
 Levels of categories, least and most of every number and, for terms that learn more than these (knots,
 means, norms), a random sample: the rows that have them are the table that a formula is learnt from.
+
+What a formula makes of one block of a table that is read in blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
 
+from ..data.delimited import renumbered
 from ..data.memory import keys
 from ..data.table_source import Chained
 from ..data.tables import check_named
 from ..errors import DataError, need
-from .design import LEARNT, columns_of, parse
+from .columns import MOST_LEVELS, is_text
+from .design import LEARNT, Learnt, OtherColumns, apply_with_outcome, columns_of, learn_again, parse
 from .expression import check_expression
-from .rows import complete
-from .size import MOST_LEVELS, is_text
+from .families import find_family
+from .rows import coded, complete, trials_of, weights_of
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Block", "Blocks"]
+__all__ = ["Block", "BlockDesign", "Blocks"]
+
 
 SAMPLE = 2**16  # rows that knots, means and norms are learnt from
 FEW = 2**10  # that stand for the rest where nothing of the kind is learnt
@@ -197,3 +203,52 @@ def _categories(formula: str, table: pyarrow.Table, used: list[str]) -> set[str]
             if factor.eval_method.value == "python" and "C(" in factor.expr:
                 found |= check_expression(factor.expr, table.column_names)
     return found
+
+
+# -- block design --------------------------------------------------------------------------
+
+
+Spec = dict[str, Any]
+
+
+class BlockDesign(NamedTuple):
+    """What a formula makes of a block of rows, here or at a worker."""
+
+    formula: str
+    family: str
+    given: dict[str, Any]
+
+    def made(self, spec: Spec, dtype: Any, block: Block) -> tuple[Learnt, dict[str, np.ndarray]]:
+        """Design, outcome and what else rows have; of columns as they are standardised already."""
+        center, scale = np.asarray(spec["center"]), np.asarray(spec["scale"])
+        table, state = block.table, spec["design"]
+        levels = spec.get("levels") or spec.get("words")
+        named = [name for name in (self.given["weights"], self.given["trials"]) if name]
+        try:
+            if levels:
+                table, _ = coded(table, state["outcome"], find_family(self.family), levels)
+            other = partial(apply_with_outcome, state)
+            rows = learn_again(
+                state, center, scale, table, self.formula, named, other=other, dtype=dtype
+            )
+            extra = {} if rows.offset is None else {"offset": rows.offset}
+            if self.given["trials"] is not None:
+                extra["trials"] = trials_of(table, self.given["trials"], rows.y, state["outcome"])
+            if self.given["weights"] is not None:
+                extra["weight"] = weights_of(table, self.given["weights"])
+        except OtherColumns:
+            raise
+        except DataError as error:
+            raise renumbered(error, block.numbers) from error.__cause__
+        return rows, extra
+
+    def standardised(self, spec: Spec, block: Block) -> Any:
+        """The rows as the model's posterior takes them: (x [n, p], y [n], ...), in single precision."""
+        rows, extra = self.made(spec, np.float32, block)
+        x = rows.x
+        if x.dtype != np.float32:  # else it was made so
+            x = ((x - np.asarray(spec["center"])) / np.asarray(spec["scale"])).astype(np.float32)
+        y = ((rows.y - spec["outcome_center"]) / spec["outcome_scale"]).astype(np.float32)
+        unit = {"offset": spec["outcome_scale"]}
+        more = {name: (v / unit.get(name, 1.0)).astype(np.float32) for name, v in extra.items()}
+        return (x, y, more) if more else (x, y)

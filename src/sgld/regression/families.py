@@ -8,6 +8,12 @@ datum) for as long as Python runs, so that every model of the family shares one 
 y), or (x, y, {"offset", "weight", "trials"}) with those of the three that the model has. A weight w
 counts a row w times. What runs outside compiled code (`mean`, `sd`, `sample`, `check`) is NumPy in
 float64.
+
+The log density of one outcome y given its linear predictor eta, family by family.
+
+Each is (eta, y, position, extra) -> scalar, with its normalising constant: `position` holds the
+family's dispersion by name, `extra` the trials where there are any. NumPyro's densities where it
+has them and float32 can hold them.
 """
 
 from __future__ import annotations
@@ -16,17 +22,104 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 from scipy.special import expit
 
 from ..errors import DataError, UsageError, did_you_mean, need
-from . import log_density
 
 __all__ = ["FAMILIES", "Family", "check_trials", "find_family"]
 
+
+# -- log density ---------------------------------------------------------------------------
+
+
 PyTree = Any
+LOG_2PI = float(np.log(2 * np.pi))
+
+
+def gaussian(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
+    """log N(y; eta, sigma^2) = -((y - eta) / sigma)^2 / 2 - log sigma - log(2 pi) / 2."""
+    sigma = position["sigma"]
+    residual = (y - eta) / sigma
+    return -0.5 * residual**2 - jnp.log(sigma) - 0.5 * LOG_2PI
+
+
+def student_t(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
+    """log t_df((y - eta) / sigma) - log sigma."""
+    from numpyro.distributions import StudentT
+
+    return StudentT(position["df"], eta, position["sigma"]).log_prob(y)
+
+
+def bernoulli(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
+    """log P(y) = log sigmoid((2 y - 1) eta), which neither overflows nor cancels."""
+    return jax.nn.log_sigmoid((2 * y - 1) * eta)
+
+
+def binomial(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
+    """log P(y) of y successes in the trials, each with log odds eta."""
+    from numpyro.distributions import BinomialLogits
+
+    return BinomialLogits(eta, extra["trials"]).log_prob(y)
+
+
+def categorical(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
+    """log P(y) = logits_y - log sum_k exp(logits_k), logits = (0, eta)."""
+    from numpyro.distributions import CategoricalLogits
+
+    logits = jnp.concatenate([jnp.zeros_like(eta[:1]), eta])
+    return CategoricalLogits(logits).log_prob(y.astype(jnp.int32))
+
+
+def poisson(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
+    """log P(y) = y eta - exp(eta) - log y!"""
+    return y * eta - jnp.exp(eta) - gammaln(y + 1)
+
+
+def negative_binomial(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
+    """log P(y) with mean mu = exp(eta) and variance mu + overdispersion mu^2.
+
+    Of k = 1 / overdispersion, the concentration: where the data are all but Poisson, k is large, and
+    NumPyro's differences of log gamma functions are float32's rounding alone.
+    """
+    log_k = -jnp.log(position["overdispersion"])
+    k = jnp.exp(log_k)  # of 1 / x the derivative is lost where x^2 is 0 in float32
+    excess = eta - log_k
+    rising = _log_rising(k, y) - gammaln(y + 1)
+    return rising + y * excess - (k + y) * jax.nn.softplus(excess)
+
+
+def _log_rising(k: Array, y: Array) -> Float[Array, ""]:
+    """log Gamma(k + y) - log Gamma(k), without their difference: k, y >= 0.
+
+    By four steps of Gamma(x + 1) = x Gamma(x), then Stirling's series, four terms of which are
+    exact to 2e-8 from 4 on. A quarter of the time of `betaln`, half of its compilation, and right
+    in its second derivative where k = y + 1, which betaln's, which orders its arguments, is not.
+    """
+    a = k + 4
+    b = a + y
+
+    def series(z: Array) -> Array:
+        u = 1 / z**2
+        return (1 / 12 - u * (1 / 360 - u * (1 / 1260 - u / 1680))) / z
+
+    steps = sum(jnp.log1p(y / (k + j)) for j in range(4))
+    return (a - 0.5) * jnp.log1p(y / a) + y * jnp.log(b) - y + series(b) - series(a) - steps
+
+
+def gamma(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
+    """log p(y) with mean mu = exp(eta) and variance mu^2 / shape: y / mu ~ gamma(shape, shape)."""
+    from numpyro.distributions import Gamma
+
+    shape = position["shape"]
+    return Gamma(shape, shape).log_prob(y * jnp.exp(-eta)) - eta
+
+
+# -- family --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -210,7 +303,7 @@ def _size(eta: np.ndarray, given: PyTree) -> np.ndarray:
 GAUSSIAN = Family(
     "gaussian",
     "the outcome itself",
-    _likelihood(log_density.gaussian),
+    _likelihood(gaussian),
     check=_check_varies,
     centre=lambda y: float(y.mean()),
     mean=lambda eta, given: eta,
@@ -223,7 +316,7 @@ GAUSSIAN = Family(
 STUDENT_T = Family(
     "student-t",
     "the outcome itself",
-    _likelihood(log_density.student_t),
+    _likelihood(student_t),
     check=_check_varies,
     centre=lambda y: float(y.mean()),
     mean=lambda eta, given: eta,
@@ -238,7 +331,7 @@ STUDENT_T = Family(
 BERNOULLI = Family(
     "bernoulli",
     "log odds",
-    _likelihood(log_density.bernoulli, log_concave=True),
+    _likelihood(bernoulli, log_concave=True),
     check=_check_bernoulli,
     centre=_log_odds,
     mean=lambda eta, given: expit(eta),
@@ -249,7 +342,7 @@ BERNOULLI = Family(
 BINOMIAL = Family(
     "binomial",
     "log odds of a trial",
-    _likelihood(log_density.binomial, log_concave=True),
+    _likelihood(binomial, log_concave=True),
     check=_check_counts("binomial"),
     centre=lambda y: 0.0,
     mean=lambda eta, given: _size(eta, given) * expit(eta),
@@ -263,7 +356,7 @@ BINOMIAL = Family(
 CATEGORICAL = Family(
     "categorical",
     "log odds against the first level",
-    _likelihood(log_density.categorical, log_concave=True),
+    _likelihood(categorical, log_concave=True),
     check=_check_levels,
     centre=_log_shares,
     mean=_probabilities,
@@ -275,7 +368,7 @@ CATEGORICAL = Family(
 POISSON = Family(
     "poisson",
     "log of the mean",
-    _likelihood(log_density.poisson, log_concave=True),
+    _likelihood(poisson, log_concave=True),
     check=_check_counts("poisson"),
     centre=_log_mean,
     mean=lambda eta, given: np.exp(eta),
@@ -286,7 +379,7 @@ POISSON = Family(
 NEGATIVE_BINOMIAL = Family(
     "negative-binomial",
     "log of the mean",
-    _likelihood(log_density.negative_binomial),
+    _likelihood(negative_binomial),
     check=_check_counts("negative-binomial"),
     centre=_log_mean,
     mean=lambda eta, given: np.exp(eta),
@@ -298,7 +391,7 @@ NEGATIVE_BINOMIAL = Family(
 GAMMA = Family(
     "gamma",
     "log of the mean",
-    _likelihood(log_density.gamma),
+    _likelihood(gamma),
     check=_check_gamma,
     centre=lambda y: float(np.log(y.mean())),
     mean=lambda eta, given: np.exp(eta),

@@ -45,11 +45,10 @@ from ..results.codec import plan_of
 from ..results.plan import Origin, Plan
 from ..results.run_directory import RunDirectory
 from ..samplers.gradients.control_variates import ControlVariates
-from .again import OtherColumns
-from .design import LEARNT
-from .doors import ON_DISK, is_on_disk, streamed_of
-from .fitted import Fit
+from .design import LEARNT, OtherColumns
+from .fit import ON_DISK, is_on_disk, streamed_of
 from .formula import FormulaModel
+from .result import Fit
 
 __all__ = ["update"]
 
@@ -103,7 +102,7 @@ def update(
 
     Example:
       >>> import tempfile, numpy as np, sgld
-      >>> from sgld.models.update import update
+      >>> from sgld.regression.update import update
       >>> from sgld.data.tables import bundled
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     fit = sgld.fit(bundled("randhie"), "mdvis ~ physlm", family="poisson",

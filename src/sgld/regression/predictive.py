@@ -15,7 +15,7 @@ from ..core.validation import fraction
 from ..errors import UsageError, did_you_mean
 from ..results.statistics import systematic
 from ..typing import PredictionKind
-from .family import Family
+from .families import Family
 
 __all__ = ["check_kind", "predict_rows", "predictive", "probabilities"]
 

@@ -1,0 +1,1 @@
+"""Ready-made models: regressions by formula."""
