@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from . import variational as variational
     from .approximation.mode import Mode as Mode
     from .approximation.mode import find_map as find_map
-    from .arviz.criteria import loo as loo
-    from .arviz.criteria import waic as waic
-    from .arviz.result import compare_models as compare_models
     from .data.open import open as open
     from .diagnostics.gradient_noise import gradient_statistics as gradient_statistics
     from .inference.confirm import confirm as confirm
@@ -37,6 +34,11 @@ if TYPE_CHECKING:
     from .inference.tuning.ensemble import rejection_rate as rejection_rate
     from .inference.variational import Variational as Variational
     from .inference.variational import bayes_by_backprop as bayes_by_backprop
+    from .interfaces.arviz_criteria import compare_models as compare_models
+    from .interfaces.arviz_criteria import loo as loo
+    from .interfaces.arviz_criteria import waic as waic
+    from .interfaces.sklearn import SGLDClassifier as SGLDClassifier
+    from .interfaces.sklearn import SGLDRegressor as SGLDRegressor
     from .model.numpyro import from_numpyro as from_numpyro
     from .model.posterior import Posterior as Posterior
     from .model.pymc import from_pymc as from_pymc
@@ -72,8 +74,6 @@ if TYPE_CHECKING:
     from .samplers.sgld import SGLD as SGLD
     from .samplers.sgnht import SGNHT as SGNHT
     from .samplers.ubu import UBU as UBU
-    from .sklearn.estimators import SGLDClassifier as SGLDClassifier
-    from .sklearn.estimators import SGLDRegressor as SGLDRegressor
 
 _WHERE = {
     "Posterior": "model.posterior",
@@ -91,9 +91,9 @@ _WHERE = {
     "confirm": "inference.confirm",
     "step_halving": "inference.step_halving",
     "compare": "results.summary",
-    "loo": "arviz.criteria",
-    "waic": "arviz.criteria",
-    "compare_models": "arviz.result",
+    "loo": "interfaces.arviz_criteria",
+    "waic": "interfaces.arviz_criteria",
+    "compare_models": "interfaces.arviz_criteria",
     "gradient_statistics": "diagnostics.gradient_noise",
     "laplace": "inference.laplace",
     "find_map": "approximation.mode",

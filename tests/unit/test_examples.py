@@ -17,8 +17,8 @@ MODULES = sorted(
 
 # the pages of docs/ that a test executes use the same doors
 LONG = {
-    "sgld.arviz.criteria", "sgld.arviz.result", "sgld.regression.update", "sgld.inference.prediction_halving",
-    "sgld.inference.network_scores", "sgld.sklearn.estimators",
+    "sgld.interfaces.arviz_criteria", "sgld.regression.update", "sgld.inference.prediction_halving",
+    "sgld.inference.network_scores", "sgld.interfaces.sklearn",
 }  # fmt: skip
 
 

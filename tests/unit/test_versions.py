@@ -11,9 +11,9 @@ import pytest
 
 import sgld
 from sgld import errors
-from sgld.arviz.criteria import difference
 from sgld.core import versions
 from sgld.errors import MissingExtra, SGLDWarning, need
+from sgld.interfaces.arviz_criteria import difference
 
 
 @pytest.fixture(autouse=True)

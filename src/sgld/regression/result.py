@@ -156,7 +156,7 @@ class Fit:
         return f"{self.model!r}\n{summary}"
 
     def _repr_html_(self) -> str:
-        from ..notebook.views import view
+        from ..interfaces.notebook import view
 
         return view(self)
 

@@ -454,7 +454,7 @@ class Draws:
           ['constant_data', 'log_likelihood', 'observed_data', 'posterior', 'posterior_predictive',
            'prior', 'sample_stats']
         """
-        from ..arviz.groups import to_arviz
+        from ..interfaces.arviz import to_arviz
 
         how: dict[str, Any] = {"outcome": outcome, "simulate": simulate, "max_bytes": max_bytes}
         return to_arviz(self, posterior, data, **how, weights=weights, seed=seed, progress=progress)
@@ -475,7 +475,7 @@ class Draws:
               > posterior
               > sample_stats
         """
-        from ..arviz.groups import to_inferencedata
+        from ..interfaces.arviz import to_inferencedata
 
         return to_inferencedata(self, posterior, data, **how)
 
@@ -502,7 +502,7 @@ class Draws:
           >>> type(figure).__name__
           'Figure'
         """
-        from ..notebook.plots import plot
+        from ..interfaces.plots import plot
 
         return plot(self, kind, names=names, **how)
 
@@ -523,7 +523,7 @@ class Draws:
           ...     draws.report(f"{folder}/page.html").name
           'page.html'
         """
-        from ..notebook.page import report
+        from ..interfaces.notebook import report
 
         return report(self, path, posterior, data, **how)
 
@@ -571,6 +571,6 @@ class Draws:
         )
 
     def _repr_html_(self) -> str:
-        from ..notebook.views import view
+        from ..interfaces.notebook import view
 
         return view(self)

@@ -246,7 +246,7 @@ class Plan:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
-        from ..notebook.views import view
+        from ..interfaces.notebook import view
 
         return view(self)
 

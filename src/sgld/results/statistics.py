@@ -384,7 +384,7 @@ class Prediction(NamedTuple):
     upper: PyTree
 
     def _repr_html_(self) -> str:
-        from ..notebook.views import view
+        from ..interfaces.notebook import view
 
         return view(self)
 

@@ -98,7 +98,7 @@ class Comparison:
         return str(self)
 
     def _repr_html_(self) -> str:
-        from ..notebook.views import view
+        from ..interfaces.notebook import view
 
         return view(self)
 
@@ -321,7 +321,7 @@ class Summary:
         return str(self)
 
     def _repr_html_(self) -> str:
-        from ..notebook.views import view
+        from ..interfaces.notebook import view
 
         return view(self)
 

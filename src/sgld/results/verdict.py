@@ -63,7 +63,7 @@ class Verdict:
         return f"{self.word}: " + " ".join(self.reasons)
 
     def _repr_html_(self) -> str:
-        from ..notebook.views import view
+        from ..interfaces.notebook import view
 
         return view(self)
 

@@ -11,7 +11,10 @@ from ..errors import need
 
 need("sklearn", "sklearn")
 
-from .estimators import SGLDClassifier, SGLDRegressor  # noqa: E402
-from .named import draws_of  # noqa: E402
+from ..interfaces.sklearn import (  # noqa: E402
+    SGLDClassifier,
+    SGLDRegressor,
+    draws_of,
+)
 
 __all__ = ["SGLDClassifier", "SGLDRegressor", "draws_of"]

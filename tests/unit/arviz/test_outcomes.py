@@ -8,9 +8,9 @@ import numpyro.distributions as dist
 import pytest
 
 import sgld
-from sgld.arviz.subject import subject_of
 from sgld.errors import UsageError
-from sgld.notebook.outcomes import checked
+from sgld.interfaces.arviz_pointwise import subject_of
+from sgld.interfaces.notebook import checked
 
 N = 600
 X = np.random.default_rng(0).normal(size=N).astype(np.float32)

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 import sgld
 from sgld.errors import UsageError
-from sgld.notebook import plots
+from sgld.interfaces import plots
 from sgld.regression.formula import FormulaModel
 from sgld.results.plan import Origin
 from sgld.results.verdict import Verdict

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.notebook.views import MOST, view
+from sgld.interfaces.notebook import MOST, view
 from sgld.results.verdict import Verdict
 
 

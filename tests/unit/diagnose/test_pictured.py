@@ -8,11 +8,10 @@ import pytest
 from scipy.stats import entropy
 
 import sgld
-from sgld.arviz import choice as choice_of
-from sgld.arviz.choice import Choice
-from sgld.arviz.rows import Rows
 from sgld.diagnostics.function_space.temperature import Layers
 from sgld.diagnostics.function_space.verdict import Seen, judge_predictions, pictured, with_details
+from sgld.interfaces import arviz_rows as choice_of
+from sgld.interfaces.arviz_rows import Choice, Rows
 from sgld.model.modules import for_modules, seal
 from sgld.report.predictions import pictures
 from sgld.results.verdict import Verdict

@@ -12,11 +12,11 @@ from numpyro.distributions import constraints
 
 import sgld
 from sgld.inference.tuning import survey
+from sgld.interfaces.sklearn_models import Form, Rows, model_of
 from sgld.model import sums
 from sgld.model.prepare import prepare
 from sgld.regression.formula import FormulaModel
 from sgld.regression.priors import parse_prior, student_t
-from sgld.sklearn.model import Form, Rows, model_of
 
 rng = np.random.default_rng(5)
 ROWS = pandas.DataFrame({"a": rng.normal(size=60), "b": rng.normal(size=60)})

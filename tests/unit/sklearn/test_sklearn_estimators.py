@@ -45,8 +45,8 @@ def classifier():
 
 def test_the_closed_form_and_the_engine_agree():
     """On the same posterior: the engine where there are rows enough, the closed form by hand."""
-    from sgld.sklearn.exact import exact_draws
-    from sgld.sklearn.model import Form, distinct, model_of
+    from sgld.interfaces.sklearn_exact import exact_draws
+    from sgld.interfaces.sklearn_models import Form, distinct, model_of
 
     fitted = SGLDRegressor(random_state=0).fit(X[:, :3], Y)
     rows = distinct(X[:, :3], Y, np.ones(len(Y)))
@@ -109,16 +109,16 @@ def test_partial_fit_is_a_fit_on_all_rows_so_far():
 
 
 def test_partial_fit_of_the_engine_begins_where_the_last_fit_ended(classifier, monkeypatch):
-    from sgld.sklearn import base
+    from sgld.interfaces import sklearn
 
     cells = load_breast_cancer().data
-    seen, engine = [], base.sample
+    seen, engine = [], sklearn.sample
 
     def watched(posterior, data, init, **rest):
         seen.append((posterior, init))
         return engine(posterior, data, init, **rest)
 
-    monkeypatch.setattr(base, "sample", watched)
+    monkeypatch.setattr(sklearn, "sample", watched)
     again = pickle.loads(pickle.dumps(classifier))
     again.partial_fit(cells[:1, :3] + 0.01, ["good"])
     ((posterior, init),) = seen
@@ -207,9 +207,9 @@ def test_the_penalty_is_that_of_its_name():
 
 def test_draws_are_kept_without_their_plan():
     """Plans hold functions and tables of rows; their words stay, but those that weights belie."""
+    from sgld.interfaces.sklearn import _alone
+    from sgld.interfaces.sklearn_models import Rows
     from sgld.results.plan import Plan, Setup
-    from sgld.sklearn.base import _alone
-    from sgld.sklearn.model import Rows
 
     setup = Setup(None, None, None, lambda step: 0.1, temperature=lambda step: 1.0)
     misread = misfit_notes(4.0, 64)
@@ -223,8 +223,8 @@ def test_draws_are_kept_without_their_plan():
 
 def test_notes_count_the_users_rows_and_not_what_fills_them_up(rng):
     """Padded rows have weight 0, and equal rows are one of more weight."""
-    from sgld.sklearn.base import joined
-    from sgld.sklearn.model import distinct
+    from sgld.interfaces.sklearn import joined
+    from sgld.interfaces.sklearn_models import distinct
 
     cells = np.append(
         rng.normal(size=(299, 1)), [[60.0]], axis=0
@@ -243,11 +243,11 @@ def test_notes_count_the_users_rows_and_not_what_fills_them_up(rng):
 
 @pytest.mark.unchecked
 def test_an_untrusted_fit_warns_once_with_the_verdict(monkeypatch):
-    from sgld.sklearn import base
+    from sgld.interfaces import sklearn
 
     told = Verdict("not mixed", ("R-hat of 'x0' is 1.2.",))
-    exact = base.exact_draws
-    monkeypatch.setattr(base, "exact_draws", lambda *given: exact(*given).with_verdict(told))
+    exact = sklearn.exact_draws
+    monkeypatch.setattr(sklearn, "exact_draws", lambda *given: exact(*given).with_verdict(told))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         SGLDRegressor(random_state=0).fit(X[FEW], Y[FEW]).predict(X)
@@ -285,7 +285,7 @@ def test_names_that_a_pipeline_gives_are_those_of_its_draws():
 
 
 def test_names_of_classes_stay_beside_those_of_columns():
-    from sgld.sklearn.named import _renamed
+    from sgld.interfaces.sklearn import _renamed
 
     found = _renamed(("x1[a]", "x0[x1]", "Intercept[a]", "sigma"), ["age", "x[0]"])
     assert found == ("x[0][a]", "age[x1]", "Intercept[a]", "sigma")
@@ -315,11 +315,13 @@ def test_nothing_is_said_by_default_and_a_line_for_each_fit_with_verbose(capfd):
 
 
 def test_verbose_shows_the_stages_of_the_engine(monkeypatch):
-    from sgld.sklearn import base
+    from sgld.interfaces import sklearn
 
     seen = []
-    monkeypatch.setattr(base, "is_for", lambda *given: False)
-    monkeypatch.setattr(base, "sample", lambda *given, **how: seen.append(how["progress"]) or 1 / 0)
+    monkeypatch.setattr(sklearn, "is_for", lambda *given: False)
+    monkeypatch.setattr(
+        sklearn, "sample", lambda *given, **how: seen.append(how["progress"]) or 1 / 0
+    )
     for verbose in (0, 1, 2):
         with pytest.raises(ZeroDivisionError):
             SGLDRegressor(verbose=verbose).fit(X[FEW], Y[FEW])

@@ -9,10 +9,9 @@ from sklearn.datasets import load_iris, make_regression
 from sklearn.linear_model import LogisticRegression
 
 import sgld
+from sgld.interfaces.sklearn_exact import exact_draws, is_for
+from sgld.interfaces.sklearn_models import Form, Predictor, Rows, distinct, model_of, rounded
 from sgld.regression.priors import parse_prior
-from sgld.sklearn.exact import exact_draws, is_for
-from sgld.sklearn.model import Form, Rows, distinct, model_of, rounded
-from sgld.sklearn.predictor import Predictor
 
 NAMES = ("a", "b", "c")
 
@@ -216,7 +215,7 @@ def test_sd_and_interval_are_those_of_the_mixture(rng):
 
 
 def test_probabilities_are_averaged_over_draws_a_few_rows_at_a_time(rng, monkeypatch):
-    monkeypatch.setattr("sgld.sklearn.predictor.CELLS", 50)
+    monkeypatch.setattr("sgld.interfaces.sklearn_models.CELLS", 50)
     x, weight = rng.normal(size=(7, 2)), np.array([0.2, 0.3, 0.5])
     position = {"coef": rng.normal(size=(3, 2, 4)), "intercept": rng.normal(size=(3, 4))}
     found = Predictor("categorical", position, weight, None).probabilities(x)
@@ -232,7 +231,7 @@ def test_probabilities_are_averaged_over_draws_a_few_rows_at_a_time(rng, monkeyp
 def test_a_network_predicts_what_its_density_sees(rng):
     rows = distinct(rng.normal(3.0, 2.0, (20, 2)), rng.normal(size=20), np.ones(20))
     model = model_of(rows, Form("gaussian", ("a", "b"), hidden=(4, 3)), 0)
-    from sgld.sklearn.model import linear_predictor
+    from sgld.interfaces.sklearn_models import linear_predictor
 
     init = model.posterior.init
     position = jax.tree.map(lambda leaf: np.asarray(leaf)[None], init)

@@ -16,8 +16,8 @@ from ..core.validation import check_seed, whole_number
 from ..core.versions import legacy_inference_data
 from ..errors import RunError, SGLDWarning, UsageError
 from ..results.draws import Draws
-from .resampled import Chosen, choose
-from .subject import ROW, Subject, subject_of
+from .arviz_pointwise import ROW, Subject, subject_of
+from .arviz_rows import Chosen, choose
 
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree

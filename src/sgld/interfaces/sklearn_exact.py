@@ -25,7 +25,7 @@ from ..regression.formula import PRIOR_SCALE
 from ..regression.priors import normal
 from ..results.draws import Draws
 from ..results.verdict import Verdict
-from .model import Model, Rows
+from .sklearn_models import Model, Rows
 
 __all__ = ["exact_draws", "is_for"]
 

@@ -1,0 +1,240 @@
+"""Log likelihoods of single rows at draws, in pieces of bounded memory.
+
+The classes that a network chooses among, where its log likelihood is that of one choice.
+
+    log p(y_i | theta, x_i) = log softmax(predict(theta, x_i))[y_i]
+
+Nobody says which part of a row is y. It is the class whose log probability the row's log likelihood is.
+
+Draws of equal weight, for tools that know no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from ..core.devices import sent
+from ..data.source import Source
+from ..data.validate import as_source, check_data, is_source
+from ..results.draws import Draws
+from ..results.statistics import systematic
+
+__all__ = ["MOST_LEVELS", "Choice", "Chosen", "Rows", "choose"]
+
+
+PyTree = Any
+CELLS = 2**23  # draws times rows that are held at once
+TOGETHER = 2**21  # of the rows, times the draws that they are evaluated at together
+
+
+@dataclass(frozen=True)
+class Rows:
+    """N rows, and the log likelihood of one.
+
+    Attributes:
+      log_likelihood: (position, datum) -> scalar.
+      data: a pytree of arrays in the user's order; None where there is a source.
+      source: the rows of a source of the user's own.
+      count: N.
+      called: [N], what the user calls the rows, where that is not 0, 1, 2, ...
+      seed: of the run, by which a Source names its rows.
+    """
+
+    log_likelihood: Callable
+    data: Any
+    source: Source | None
+    count: int
+    called: Int[np.ndarray, " N"] | None = None
+    seed: int = 0
+
+    @classmethod
+    def of(cls, log_likelihood: Callable, data: Any, *, called: Any = None, seed: int = 0) -> Rows:
+        """Checked rows. Raises UsageError and DataError as `sgld.sample`."""
+        if is_source(data):
+            source = as_source(data, seed)
+            return cls(log_likelihood, None, source, source.num_data, called, seed)
+        data = check_data(data)
+        return cls(log_likelihood, data, None, len(jax.tree.leaves(data)[0]), called, seed)
+
+    def names(self, numbers: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+        """What the user calls these rows."""
+        if self.called is not None:
+            return self.called[numbers]
+        return numbers if self.source is None else self.source.original_rows(numbers, self.seed)
+
+    def take(self, numbers: Int[np.ndarray, " n"]) -> PyTree:
+        """Rows by number, leaves [n, ...]."""
+        if self.source is not None:
+            return self.source.take(sent(numbers, np.int32))
+        return jax.tree.map(lambda leaf: leaf[numbers], self.data)
+
+    def block(self, draws: int) -> int:
+        """How many rows are evaluated together at so many draws."""
+        return max(1, min(self.count, CELLS // draws))
+
+    def values(self, positions: PyTree, numbers: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n S"]:
+        """The log likelihoods of rows at positions [S, ...], float64."""
+        draws = len(jax.tree.leaves(positions)[0])
+        size = min(self.block(draws), len(numbers))
+        out = np.empty((len(numbers), draws))
+        for start in range(0, len(numbers), size):
+            here = numbers[start : start + size]
+            # one shape, so that one function is compiled
+            rows = self.take(np.append(here, np.repeat(here[-1:], size - len(here))))
+            width = sum(leaf[:1].size for leaf in jax.tree.leaves(rows))
+            together = max(1, min(draws, TOGETHER // (size * width)))
+            found = _values(self.log_likelihood, positions, rows, together=together)
+            out[start : start + len(here)] = np.asarray(found, np.float64).T[: len(here)]
+        return out
+
+
+@partial(jax.jit, static_argnames="together")
+def _values(
+    log_likelihood: Callable, positions: PyTree, rows: PyTree, *, together: int
+) -> Float[jax.Array, "S n"]:
+    every = jax.vmap(log_likelihood, (None, 0))
+    return jax.lax.map(lambda position: every(position, rows), positions, batch_size=together)
+
+
+# -- choice --------------------------------------------------------------------------------
+
+
+MOST_LEVELS = 12  # of an outcome whose probabilities are looked at one by one
+SAME = 1e-3  # of a log likelihood, and of log probabilities
+AT_ONCE = 4096  # rows that a network is called with
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Labels of all rows, and probabilities of their classes.
+
+    Attributes:
+      predict: (position, datum) -> logits or log probabilities [k].
+      labels: [N].
+    """
+
+    predict: Callable
+    rows: Rows
+    labels: Int[np.ndarray, " N"]
+
+    @classmethod
+    def of(cls, predict: Callable, rows: Rows, position: PyTree) -> Choice | None:
+        """None where what is predicted at `position` is no log probability of a few classes, or not of these rows."""
+        numbers = np.arange(rows.count)
+        one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], position)
+        try:
+            width = _log_p(predict, one, rows.take(numbers[:1])).shape[2]
+            if not 2 <= width <= MOST_LEVELS:
+                return None
+            logp = _of_rows(predict, rows, one, numbers)[0]
+        except Exception:  # whatever a network returns that is no list of logits
+            return None
+        likelihood = rows.values(one, numbers)[:, 0]
+        apart = np.abs(logp - likelihood[:, None])
+        same = apart <= SAME * (1 + np.abs(likelihood[:, None]))
+        if not same.any(axis=1).all():
+            return None
+        return cls(predict, rows, apart.argmin(axis=1))
+
+    def levels(self, positions: PyTree, numbers: Any) -> Float[np.ndarray, "S n k"]:
+        """Probabilities of the classes at positions [S, ...]."""
+        return np.exp(_of_rows(self.predict, self.rows, positions, np.asarray(numbers)))
+
+    def replicate(self, positions: PyTree, numbers: Any, seed: int) -> dict[str, np.ndarray]:
+        """Classes drawn for rows, [S, n]."""
+        p = self.levels(positions, numbers)
+        u = np.random.default_rng([seed, 11]).random(p.shape[:2])
+        made = (u[..., None] > np.cumsum(p, axis=-1)[..., :-1]).sum(axis=-1)
+        return {"outcome": made}
+
+
+def _of_rows(
+    predict: Callable, rows: Rows, positions: PyTree, numbers: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "S n k"]:
+    """Log probabilities, AT_ONCE rows at a time, by one compiled function."""
+    size, found = min(AT_ONCE, len(numbers)), []
+    for start in range(0, len(numbers), size):
+        here = numbers[start : start + size]
+        padded = np.append(here, np.repeat(here[-1:], size - len(here)))
+        found.append(np.asarray(_log_p(predict, positions, rows.take(padded)))[:, : len(here)])
+    return np.concatenate(found, axis=1)
+
+
+@jax.jit
+def _log_p(predict: Callable, positions: PyTree, rows: PyTree) -> Float[jax.Array, "S n k"]:
+    def one(position: PyTree) -> Any:
+        def row(datum: PyTree) -> Any:
+            (found,) = jax.tree.leaves(predict(position, datum))
+            return jax.nn.log_softmax(found)
+
+        return jax.vmap(row)(rows)
+
+    return jax.lax.map(one, positions)
+
+
+# -- resampled -----------------------------------------------------------------------------
+
+
+ALIKE = 1e-6  # relative difference of weights that is rounding
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Draws of equal weight among the healthy chains' draws.
+
+    Attributes:
+      at: [chain, draw], places among the draws of the healthy chains, flat: chain by chain.
+      resampled: whether some draws stand twice, or not at all, because weights differ.
+    """
+
+    at: Int[np.ndarray, "chain draw"]
+    resampled: bool
+
+    @property
+    def count(self) -> int:
+        """S, the number of draws."""
+        return self.at.size
+
+    def of(self, draws: Draws, tree: Any) -> Any:
+        """The chosen draws of a pytree of [chain, draw, ...], flat: [S, ...]."""
+        return jax.tree.map(lambda leaf: self.leaf(draws, leaf), tree)
+
+    def leaf(self, draws: Draws, leaf: Any) -> np.ndarray:
+        """The chosen draws of one array [chain, draw, ...], flat: [S, ...]."""
+        leaf = np.asarray(leaf)[draws.healthy]
+        return leaf.reshape(-1, *leaf.shape[2:])[self.at.ravel()]
+
+
+def choose(draws: Draws, most: int | None = None, *, weights: bool = True) -> Chosen:
+    """At most `most` draws that stand for all with equal weights: systematic resampling.
+
+    Chains stay apart where each weighs the same; where chains hold modes of unlike mass, the
+    draws of all are taken together, and what is called a chain then is a part of that row.
+    Where all weights are equal every draw stands once, or every k-th where there are more than
+    `most`. With `weights` False they are not looked at.
+    """
+    w = draws.weights
+    chains, count = w.shape
+    per_chain = count if most is None else max(1, min(count, most // chains))
+    if not weights or equal_weights(w).all():
+        places = (np.arange(per_chain) + 0.5) * count / per_chain
+        at = np.arange(chains)[:, None] * count + places.astype(int)
+        return Chosen(at, False)
+    totals = w.sum(axis=1)
+    if np.allclose(totals, totals[0], rtol=ALIKE):
+        rows = [systematic(row, per_chain) + i * count for i, row in enumerate(w)]
+        return Chosen(np.stack(rows), True)
+    return Chosen(systematic(w.ravel(), chains * per_chain).reshape(chains, per_chain), True)
+
+
+def equal_weights(weights: Float[np.ndarray, "chain draw"]) -> Bool[np.ndarray, "chain draw"]:
+    """Where a weight is that of the heaviest draw, but for rounding."""
+    return weights >= (1 - ALIKE) * weights.max()

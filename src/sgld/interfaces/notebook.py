@@ -1,0 +1,317 @@
+"""Draws, tables and plans as HTML, of the report's own parts: what a notebook shows in their place.
+
+Outcomes that a model makes beside those that came, for any model that is known: what is plotted and checked.
+
+`draws.report(path)`: the report of any run from Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..core.pytrees import leaf_names
+from ..errors import SGLDError, UsageError, first_line
+from ..notebook.style import framed
+from ..regression.result import Fit
+from ..report.check import check
+from ..report.page import Checked, of_formula, report_of
+from ..report.replicated import Replicated
+from ..report.text import banner, layers, says, table, what_was_asked, what_was_chosen
+from ..results.draws import Draws
+from ..results.plan import Plan, known_of
+from ..results.run_directory import RunDirectory
+from ..results.statistics import Prediction
+from ..results.summary import Comparison, Summary, target_of
+from ..results.verdict import Verdict
+from .arviz_criteria import Criterion
+from .arviz_pointwise import Subject, subject_of
+from .arviz_rows import choose
+
+__all__ = ["checked", "outcomes_of", "report", "view"]
+
+
+MOST = 20  # rows of a table
+OF_SUMMARY = 400
+MOST_PARAMETERS = 1000  # whose table is made at all
+
+
+def view(thing: Any) -> str:
+    """The HTML of what this package returns: Draws, Fit, Summary, Verdict, Plan, Comparison, Prediction, Criterion.
+
+    Example:
+      >>> import numpy as np, sgld
+      >>> from sgld.interfaces.notebook import view
+      >>> shown = view(sgld.Draws.of({"a": np.zeros((4, 100))}).verdict)
+      >>> shown[:7], "the draws were not judged" in shown.lower()
+      ('<style>', True)
+    """
+    return framed(_OF[type(thing)](thing))
+
+
+def _draws(draws: Draws) -> str:
+    facts = [f"{draws.num_chains} chains of {draws.num_draws:,} draws", _counted(draws)]
+    info = draws.info
+    facts += [f"{info['num_data']:,} rows"] if info.get("num_data") else []
+    facts += [f"{info['seconds']:.1f} s"] if info.get("seconds") is not None else []
+    said = draws.verdict.reasons if draws.verdict.judged else ("The draws were not judged.",)
+    said = (*said, *draws.failures) if not draws.verdict.judged else said
+    found = draws.verdict.extra
+    top = banner(
+        draws.verdict.word,
+        said,
+        " · ".join(facts),
+        target_of(draws),
+        predictions="predictions" in found,
+    )
+    if found.get("layers"):
+        return top + layers(found["layers"], found["predictions"])
+    if draws.healthy.size == 0 or len(draws.names) > MOST_PARAMETERS:
+        return top
+    return top + _parameters(draws.summary().parameters, MOST, draws)
+
+
+def _counted(draws: Draws) -> str:
+    return f"{len(draws.names):,} parameter{'s' if len(draws.names) > 1 else ''}"
+
+
+def _parameters(parameters: dict[str, Any], most: int, draws: Draws) -> str:
+    """The report's table of the first `most`."""
+    shown = dict(list(parameters.items())[:most])
+    text = table(shown, draws)
+    if len(shown) < len(parameters):
+        text += f'<p class="note">The first {most} of {len(parameters):,} parameters.</p>'
+    return text
+
+
+def _fit(fit: Fit) -> str:
+    asked = what_was_asked(fit.asked, fit.draws.info)
+    more = f"<details><summary>What was asked</summary>{asked}</details>"
+    return f"<h4>{says(fit.asked.get('formula'))}</h4>" + _draws(fit.draws) + more
+
+
+def _summary(found: Summary) -> str:
+    facts = f"{found.facts['num_chains']} chains of {found.facts['num_draws']:,} draws"
+    target = found.facts.get("target") or "the posterior"
+    notes = "".join(f'<p class="note">Note: {says(n)}</p>' for n in found.facts.get("notes") or ())
+    if found.facts.get("layers"):
+        top = layers(found.facts["layers"], found.facts["predictions"]) + notes
+        return top + banner(found.verdict, found.reasons, facts, target, predictions=True)
+    if not found.parameters:
+        return banner(found.verdict, found.reasons, facts, target)
+    chains = Draws.of({"x": np.zeros((found.facts["num_chains"], 1))})  # for the limits alone
+    top = _parameters(found.parameters, OF_SUMMARY, chains) + notes
+    return top + banner(found.verdict, found.reasons, facts, target)
+
+
+def _verdict(verdict: Verdict) -> str:
+    judged = "predictions" in verdict.extra
+    return banner(verdict.word, verdict.reasons, "", "the posterior", predictions=judged)
+
+
+def _plan(plan: Plan) -> str:
+    told = plan.describe()
+    info = {"num_data": plan.num_data or None, "predicted": None}
+    text = what_was_chosen(told, info, float(told.get("step_size") or 0.0))
+    if plan.predicted is not None:
+        text += f'<p class="note">Predicted: {says(plan.predicted)}</p>'
+    return "<h4>The plan of a run</h4>" + text
+
+
+def _comparison(found: Comparison) -> str:
+    rows = [
+        (
+            name,
+            f"{found.mean_error[i]:+.3f} ± {found.mean_error_se[i]:.3f}",
+            f"{found.sd_ratio[i]:.3f} ± {found.sd_ratio_se[i]:.3f}",
+        )
+        for i, name in enumerate(found.names[:OF_SUMMARY])
+    ]
+    worst = str(found).splitlines()[-1]
+    head = ("parameter", "mean error, in sd", "sd ratio")
+    return _table(head, rows) + f'<p class="note">{says(worst)}</p>'
+
+
+def _prediction(found: Prediction) -> str:
+    rows, count = [], 0
+    means, *others = (jax.tree.leaves(part) for part in found)
+    for name, mean, *rest in zip(leaf_names(found.mean), means, *others, strict=True):
+        mean = np.asarray(mean)
+        count += mean.size
+        for at in np.ndindex(mean.shape):
+            if len(rows) == MOST:
+                break
+            where = f"[{','.join(map(str, at))}]" if at else ""
+            own = "" if name == "x" else name
+            cells = [f"{np.asarray(part)[at]:.4g}" for part in (mean, *rest)]
+            rows.append((own + where or "value", *cells))
+    text = _table(("", "mean", "sd", "lower", "upper"), rows)
+    if count > len(rows):
+        text += f'<p class="note">The first {len(rows)} of {count:,}.</p>'
+    return text
+
+
+def _criterion(found: Criterion) -> str:
+    *_, last = found.lines()
+    head = ("", "estimate", "standard error")
+    error = f"{found.se:,.1f}"
+    if found.approximation is not None:
+        error += f", of the subsample {found.subsampling_se:,.2g}"
+    rows = [(f"elpd_{found.kind}", f"{found.elpd:,.1f}", error), (f"p_{found.kind}", f"{found.p:,.1f}", "")]  # fmt: skip
+    return _table(head, rows) + "".join(f"<p>{says(s)}</p>" for s in (found.lines()[2], last))
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    top = "".join(f'<th scope="col">{says(cell)}</th>' for cell in head)
+    body = "".join(
+        f'<tr><th scope="row">{says(name)}</th>'
+        + "".join(f"<td>{says(cell)}</td>" for cell in cells)
+        + "</tr>"
+        for name, *cells in rows
+    )
+    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+_OF = {
+    Draws: _draws, Fit: _fit, Summary: _summary, Verdict: _verdict, Plan: _plan, Comparison: _comparison,
+    Prediction: _prediction, Criterion: _criterion,
+}  # fmt: skip
+
+
+# -- outcomes ------------------------------------------------------------------------------
+
+
+REPLICAS, ROWS = 200, 5000
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Of rows whose outcome was observed, and of draws that stand for all with equal weights.
+
+    Attributes:
+      name: of the outcome.
+      observed: [n, ...].
+      made: [chain, draw, n, ...], for the same rows.
+      levels: [n, level], predicted probabilities of the outcomes 0, 1, ..., where they are few.
+      num_data: rows in all.
+    """
+
+    name: str
+    observed: np.ndarray
+    made: np.ndarray
+    levels: np.ndarray | None
+    num_data: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether outcomes are whole numbers."""
+        return bool(np.all(self.observed == np.round(self.observed)))
+
+
+def outcomes_of(draws: Draws, subject: Subject, seed: int) -> Outcomes:
+    """At most ROWS rows, drawn by the seed. Raises UsageError where the model makes no outcomes."""
+    if subject.replicate is None or not subject.observed or subject.rows is None:
+        raise UsageError(
+            "a predictive check needs outcomes and a model that makes them: of a formula or a NumPyro model, or give "
+            "outcome= (which of the data) and simulate= (a function of key, position, datum)."
+        )
+    chosen, count = choose(draws, REPLICAS), subject.rows.count
+    numbers = np.arange(count)
+    if count > ROWS:
+        numbers = np.sort(np.random.default_rng([seed, 10]).choice(count, ROWS, replace=False))
+    positions = subject.position(chosen.of(draws, draws.position))
+    made = subject.replicate(positions, numbers, seed)
+    name = next(iter(made))
+    observed = np.asarray(subject.observed[name])[numbers]
+    there = np.isfinite(observed).reshape(len(observed), -1).all(axis=1)  # NaN was not observed
+    values = np.asarray(made[name]).reshape(*chosen.at.shape, *observed.shape)
+    levels = None
+    if subject.levels is not None:
+        levels = subject.levels(positions, numbers).mean(axis=0)[there]
+    return Outcomes(name, observed[there], values[:, :, there], levels, count)
+
+
+def checked(draws: Draws, subject: Subject, seed: int) -> tuple[str, str, Replicated] | None:
+    """Panel, reading and outcomes of the report's predictive check; None of outcomes of several numbers a row."""
+    found = outcomes_of(draws, subject, seed)
+    observed, mean = found.observed, found.levels
+    replicas = found.made.reshape(-1, *observed.shape)
+    if observed.ndim != 1 or not len(observed):
+        return None
+    rows = len(observed)
+    if mean is None:
+        family = "count" if found.whole and observed.min() >= 0 else "gaussian"
+        mean = replicas.mean(axis=0)
+    elif mean.shape[1] == 2:
+        family, mean = "bernoulli", mean[:, 1]
+    else:  # each level against the others, all levels after one another
+        values = np.arange(mean.shape[1])
+        family, mean = "categorical", mean.ravel()
+        observed = (observed[:, None] == values).ravel()
+        replicas = (replicas[..., None] == values).reshape(len(replicas), -1)
+    observed, replicas = observed.astype(float), replicas.astype(float)
+    made = Replicated(observed, replicas, mean, found.name, found.num_data, rows)
+    return *check(family, made), made
+
+
+# -- page ----------------------------------------------------------------------------------
+
+
+def report(
+    draws: Draws, path: str | Path, posterior: Any = None, data: Any = None, **how: Any
+) -> Path:
+    """`Draws.report`: with what was asked, as far as the draws know it, and the predictive check of a model that is known."""
+    origin = draws.origin
+    model = None if origin is None else origin.model
+    asked: dict[str, Any] = {}
+    if origin is not None and origin.path is not None:
+        asked = RunDirectory(origin.path).begun()
+    elif model is not None:
+        asked = {
+            "formula": model.spec["design"]["formula"],
+            "family": model.family.name,
+            "priors": list(model.prior_text),
+        }
+    if "seed" not in asked and draws.info.get("seed") is not None:
+        asked = {**asked, "seed": draws.info["seed"]}
+    if posterior is None and (model is not None or asked.get("kind") == "formula"):
+        return report_of(draws, path, asked, of_formula(draws, asked, lambda: known_of(origin).model))  # fmt: skip
+    subject = _known(draws, posterior, data, how)
+    seed = int(asked.get("seed", 0))
+    return report_of(draws, path, asked, lambda: _checked(draws, subject, seed))
+
+
+def _known(draws: Draws, posterior: Any, data: Any, how: dict[str, Any]) -> Subject | None:
+    """The model, where it makes outcomes of rows. Raises as `subject_of` where it is given."""
+    origin = draws.origin
+    known = origin is not None and origin.posterior is not None and not origin.kept
+    if draws.moments is not None or (posterior is None and not known):
+        return None
+    try:
+        subject = subject_of(draws, posterior, data, **how)
+    except SGLDError:
+        if posterior is not None or how:
+            raise
+        return None  # of draws that report something else than positions, say
+    made = subject.replicate is not None and subject.observed and subject.rows is not None
+    return subject if made else None
+
+
+def _checked(draws: Draws, subject: Subject | None, seed: int) -> Checked | None:
+    """The check; UsageError where the model's outcomes cannot be drawn."""
+    if subject is None:
+        return None
+    try:
+        return checked(draws, subject, seed)
+    except SGLDError:
+        raise
+    except (
+        Exception
+    ) as error:  # whatever a user's distribution does when outcomes are drawn from it
+        said = f"{type(error).__name__} ({first_line(error)})"
+        raise UsageError(f"the model's outcomes could not be drawn: {said}.") from error
