@@ -351,7 +351,7 @@ def write_nothing(run_path, model):
 
 def test_a_failing_report_does_not_lose_the_run(finished, monkeypatch):
     page = types.SimpleNamespace(write_report=write_nothing)
-    monkeypatch.setitem(sys.modules, "sgld.report.page", page)
+    monkeypatch.setitem(sys.modules, "sgld.interfaces.report.page", page)
     result = run("resume", finished[0], "--json")
     assert result.exit_code == 0
     assert json.loads(result.stdout)["verdict"] == "trusted"
@@ -360,7 +360,7 @@ def test_a_failing_report_does_not_lose_the_run(finished, monkeypatch):
 
 
 def test_report(finished):
-    pytest.importorskip("sgld.report.page")
+    pytest.importorskip("sgld.interfaces.report.page")
     out, printed = finished
     assert f"report: {out / 'report.html'}" in printed.stdout
     (out / "report.html").unlink()

@@ -9,7 +9,7 @@ import sgld
 @pytest.fixture(scope="module")
 def page_of_run(tmp_path_factory):
     pytest.importorskip("matplotlib", reason="the report extra is not installed")
-    from sgld.report.page import write_report
+    from sgld.interfaces.report.page import write_report
 
     def log_prior(t):
         return -0.5 * (t / 10) ** 2
@@ -65,7 +65,7 @@ LAST = """(() => { const box = document.querySelector('.scroll'); box.scrollLeft
 @pytest.fixture(scope="module")
 def page_of_long_names(tmp_path_factory):
     pytest.importorskip("matplotlib", reason="the report extra is not installed")
-    from sgld.report.page import report_of
+    from sgld.interfaces.report.page import report_of
     from sgld.results.verdict import Verdict
 
     values = 1e-3 * np.random.default_rng(0).normal(1, 0.5, (4, 300, len(LONG)))

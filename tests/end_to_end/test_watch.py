@@ -13,8 +13,7 @@ import sgld
 from sgld.cli import app
 from sgld.cli.watch import Page
 from sgld.errors import RunError
-from sgld.report.live_page import as_lines, as_page
-from sgld.report.live_read import read_live
+from sgld.interfaces.report.live import as_lines, as_page, read_live
 from sgld.results.run_directory import RunDirectory
 
 EVIL = "<script>alert(1)</script>"
@@ -124,7 +123,7 @@ def test_a_page_that_cannot_be_made_says_so_and_the_server_goes_on(server, monke
     for error, said in ((KeyError("<b>"), "KeyError"), (RunError("it is gone."), "it is gone.")):
         errors.append(error)
         with monkeypatch.context() as patch:
-            patch.setattr("sgld.report.live_read.Reader.read", broken)
+            patch.setattr("sgld.interfaces.report.live.Reader.read", broken)
             server.shown._until = 0.0
             answer, page = asked(server)
             assert answer.status == 500 and said in page and "<b>" not in page
@@ -141,7 +140,7 @@ def test_what_a_stranger_named_is_only_shown(server, folder):
 
 @pytest.mark.parametrize("what", ["chunks", "again", "model"])
 def test_a_forged_directory_is_damage(folder, tmp_path, what, monkeypatch):
-    monkeypatch.setattr("sgld.report.live_read.AGAIN", 0)
+    monkeypatch.setattr("sgld.interfaces.report.live.AGAIN", 0)
     shutil.copytree(folder / "live", tmp_path / "forged")
     directory = RunDirectory(tmp_path / "forged")
     if what == "chunks":

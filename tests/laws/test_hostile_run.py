@@ -17,7 +17,7 @@ import pytest
 import sgld
 from sgld.core.files import read_arrays, read_json, write_arrays, write_json
 from sgld.errors import RunError
-from sgld.report.page import write_report
+from sgld.interfaces.report.page import write_report
 from sgld.results.run_directory import RunDirectory
 from sgld.results.storage import table_of, verify, write_confirmation
 from sgld.results.verdict import Verdict

@@ -55,8 +55,7 @@ def summary(
             raise typer.Exit(3)  # another law than the posterior's is never `trusted`
         return
     if _goes_on(run):
-        from ..report.live_page import as_lines
-        from ..report.live_read import read_live
+        from ..interfaces.report.live import as_lines, read_live
 
         live = read_live(run)
         typer.echo(json.dumps(live.as_json()) if as_json else live.word() if quiet else as_lines(live))  # fmt: skip
@@ -96,7 +95,7 @@ def report(run: Run) -> None:
     """Write report.html, one file that needs nothing else, and print its path."""
     from ..core.progress import stage
 
-    with at_work(False, "report.page") as page, stage("report"):
+    with at_work(False, "interfaces.report.page") as page, stage("report"):
         content_of(run)  # raises where there is nothing to report
         path = page.write_report(run)
     typer.echo(str(path))

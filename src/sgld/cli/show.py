@@ -128,7 +128,7 @@ def write_page(run: Path, silent: bool, model: FormulaModel | None = None) -> No
 
     try:
         with stage("report"):
-            from ..report.page import write_report
+            from ..interfaces.report.page import write_report
 
             path = write_report(run, model)
     except Exception as error:

@@ -44,8 +44,7 @@ def watch(
 
     What is shown is what the last checkpoint holds (--checkpoint-every of the run).
     """
-    from ..report.live_page import as_lines
-    from ..report.live_read import Reader
+    from ..interfaces.report.live import Reader, as_lines
 
     reader = Reader(run)
     live = reader.read()  # a wrong directory is answered before anything is served
@@ -94,7 +93,7 @@ class Shown:
     """The page, computed by one at a time and for all who ask: of a core no more than SHARE."""
 
     def __init__(self, run: Path) -> None:
-        from ..report.live_read import Reader
+        from ..interfaces.report.live import Reader
 
         self.run, self._reader = run, Reader(run)
         self._busy = threading.Lock()
@@ -114,7 +113,7 @@ class Shown:
             return self._answer
 
     def _made(self) -> Answer:
-        from ..report.live_page import as_error_page, as_page
+        from ..interfaces.report.live import as_error_page, as_page
 
         name = self.run.resolve().name
         try:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..report.canvas import COLOURS, WIDE, WIDTH, Panel
+from ..interfaces.report.figures import COLOURS, WIDE, WIDTH, Panel
 
 __all__ = ["COLOURS", "STYLES", "WIDE", "WIDTH", "Panel", "histogram", "lines", "log_axis"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..report.canvas import Panel
+    from ..interfaces.report.figures import Panel
 
 __all__ = ["Check", "Entry", "Section"]
 

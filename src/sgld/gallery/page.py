@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..report.canvas import WIDTH
-from ..report.style import PAGE
-from ..report.text import says
+from ..interfaces.report.figures import WIDTH
+from ..interfaces.report.html import PAGE, says
 from .entry import Check, Entry, Section
 
 if TYPE_CHECKING:

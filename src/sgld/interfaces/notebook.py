@@ -17,12 +17,7 @@ import numpy as np
 
 from ..core.pytrees import leaf_names
 from ..errors import SGLDError, UsageError, first_line
-from ..notebook.style import framed
 from ..regression.result import Fit
-from ..report.check import check
-from ..report.page import Checked, of_formula, report_of
-from ..report.replicated import Replicated
-from ..report.text import banner, layers, says, table, what_was_asked, what_was_chosen
 from ..results.draws import Draws
 from ..results.plan import Plan, known_of
 from ..results.run_directory import RunDirectory
@@ -32,6 +27,9 @@ from ..results.verdict import Verdict
 from .arviz_criteria import Criterion
 from .arviz_pointwise import Subject, subject_of
 from .arviz_rows import choose
+from .report.html import banner, framed, layers, says, table, what_was_asked, what_was_chosen
+from .report.page import Checked, of_formula, report_of
+from .report.predictive_check import Replicated, check
 
 __all__ = ["checked", "outcomes_of", "report", "view"]
 

@@ -18,13 +18,13 @@ import numpy as np
 
 from ..diagnostics import rule as limits
 from ..errors import UsageError, did_you_mean, need
-from ..report.canvas import COLOURS, printable, shorten
-from ..report.style import LIGHT_WORDS
 from ..results import statistics
 from ..results.draws import Draws
 from .arviz_pointwise import Subject, subject_of
 from .arviz_rows import Chosen, choose
 from .notebook import outcomes_of
+from .report.figures import COLOURS, printable, shorten
+from .report.html import LIGHT_WORDS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -127,7 +127,7 @@ class Fit:
 
         Raises: RunError where it cannot be written, MissingExtra without matplotlib.
         """
-        from ..report.page import of_formula, report_of
+        from ..interfaces.report.page import of_formula, report_of
 
         find = of_formula(self.draws, self.asked, lambda: self.model)
         return report_of(self.draws, path, self.asked, find)

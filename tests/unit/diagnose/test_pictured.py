@@ -12,8 +12,8 @@ from sgld.diagnostics.function_space.temperature import Layers
 from sgld.diagnostics.function_space.verdict import Seen, judge_predictions, pictured, with_details
 from sgld.interfaces import arviz_rows as choice_of
 from sgld.interfaces.arviz_rows import Choice, Rows
+from sgld.interfaces.report.predictive_check import pictures
 from sgld.model.modules import for_modules, seal
-from sgld.report.predictions import pictures
 from sgld.results.verdict import Verdict
 
 LAYERS = Layers(("a",), (1,))

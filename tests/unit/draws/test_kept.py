@@ -172,8 +172,8 @@ def spoken(path):
 
 
 # live.py is what `sgld watch` shows, remedies.py the dictionary, the gallery has a page and one command of its own
-ITS_OWN = ("interfaces/cli/", "report/live.py", "results/run_directory.py", "gallery/", "report/style.py", "notebook/style.py",
-           "report/page.py", "report/live_page.py", "cell.py")  # fmt: skip
+ITS_OWN = ("interfaces/cli/", "interfaces/report/live.py", "results/run_directory.py", "gallery/", "interfaces/report/html.py",
+           "interfaces/report/page.py", "core/progress.py")  # fmt: skip
 WORDS = re.compile(
     r"(?<![\w-])--[a-z]|\bsgld (?:fit|resume|predict|update|summary|reference|halve|report)\b"
 )

@@ -9,7 +9,8 @@ import scipy.stats
 
 pytest.importorskip("matplotlib", reason="the report extra is not installed")
 
-from sgld.report import canvas, check, figures, replicated, totals
+from sgld.interfaces.report import figures, predictive_check
+from sgld.interfaces.report import figures as canvas
 
 
 def parsed(svg):
@@ -159,8 +160,8 @@ def test_a_name_is_broken_at_its_joints(name, lines):
 
 def test_numbers_of_parts_add_up_to_those_of_the_whole(rng):
     y, replicas = rng.gamma(2.0, size=900), rng.gamma(2.0, size=(30, 900))
-    whole = totals.Totals.like(y, y)
-    parts = totals.Totals.like(y, y)
+    whole = predictive_check.Totals.like(y, y)
+    parts = predictive_check.Totals.like(y, y)
     whole.add(y, replicas, y, 900)
     for part in np.split(np.arange(900), [1, 300]):
         parts.add(y[part], replicas[:, part], y[part], len(part))
@@ -177,46 +178,53 @@ def test_numbers_of_parts_add_up_to_those_of_the_whole(rng):
 @pytest.mark.parametrize("count", [20, 400])
 def test_one_data_set_more_is_beyond_the_band_once_in_a_hundred_times(count, rng):
     new, replicas = rng.normal(size=4000), rng.normal(size=(4000, count))
-    ends = np.array([totals.band(row) for row in replicas])
+    ends = np.array([predictive_check.band(row) for row in replicas])
     outside = np.mean((new < ends[:, 0]) | (new > ends[:, 1]))
     assert 0.005 < outside < 0.02
 
 
 def made(observed, replicas):
-    return replicated.Replicated(
+    return predictive_check.Replicated(
         observed, replicas, replicas.mean(axis=0), "y", observed.size, observed.size
     )
 
 
 def test_the_check_sees_overdispersion(rng):
     replicas = rng.poisson(3.0, (100, 2000)).astype(float)
-    svg, reading = check.check("poisson", made(rng.poisson(3.0, 2000).astype(float), replicas))
+    svg, reading = predictive_check.check(
+        "poisson", made(rng.poisson(3.0, 2000).astype(float), replicas)
+    )
     assert "overdispersed" not in reading and "too few zeros" not in reading
     parsed(svg)
     mixed = rng.poisson(rng.gamma(0.7, 3.0 / 0.7, 2000)).astype(float)
-    _, reading = check.check("poisson", made(mixed, replicas))
+    _, reading = predictive_check.check("poisson", made(mixed, replicas))
     assert "too few zeros" in reading and "overdispersed" in reading
 
 
 def test_the_check_sees_tails_and_skewness(rng):
     replicas = rng.normal(size=(100, 2000))
-    svg, reading = check.check("gaussian", made(rng.normal(size=2000), replicas))
+    svg, reading = predictive_check.check("gaussian", made(rng.normal(size=2000), replicas))
     assert "those the model makes" in reading
     parsed(svg)
-    assert "heavier tails" in check.check("gaussian", made(rng.standard_t(3, 2000), replicas))[1]
+    assert (
+        "heavier tails"
+        in predictive_check.check("gaussian", made(rng.standard_t(3, 2000), replicas))[1]
+    )
     skewed = rng.exponential(size=2000) - 1
-    assert "longer upper tail" in check.check("gaussian", made(skewed, replicas))[1]
+    assert "longer upper tail" in predictive_check.check("gaussian", made(skewed, replicas))[1]
 
 
 def test_the_check_sees_miscalibration(rng):
     p = rng.uniform(0.1, 0.9, 2000)
     replicas = (rng.random((100, 2000)) < p).astype(float)
-    right = replicated.Replicated((rng.random(2000) < p) * 1.0, replicas, p, "y", 2000, 2000)
-    svg, reading = check.check("bernoulli", right)
+    right = predictive_check.Replicated((rng.random(2000) < p) * 1.0, replicas, p, "y", 2000, 2000)
+    svg, reading = predictive_check.check("bernoulli", right)
     assert "are calibrated" in reading
     parsed(svg)
-    wrong = replicated.Replicated((rng.random(2000) < p**2) * 1.0, replicas, p, "y", 2000, 2000)
-    assert "not calibrated" in check.check("bernoulli", wrong)[1]
+    wrong = predictive_check.Replicated(
+        (rng.random(2000) < p**2) * 1.0, replicas, p, "y", 2000, 2000
+    )
+    assert "not calibrated" in predictive_check.check("bernoulli", wrong)[1]
 
 
 def test_every_family_has_a_check():
@@ -226,5 +234,5 @@ def test_every_family_has_a_check():
     for family in FAMILIES:
         y = rng.integers(0, 2, 300).astype(float)
         replicas = rng.integers(0, 2, (20, 300)).astype(float)
-        svg, reading = check.check(family, made(y, replicas))
+        svg, reading = predictive_check.check(family, made(y, replicas))
         assert svg.startswith("<svg") and reading

@@ -11,9 +11,17 @@ import pytest
 
 import sgld
 from sgld.cli.watch import Shown, _rest
-from sgld.report.live import SHOWN, Live
-from sgld.report.live_page import as_lines, as_page
-from sgld.report.live_read import NUMBERS, PARAMETERS, Reader, _Look, read_live
+from sgld.interfaces.report.live import (
+    NUMBERS,
+    PARAMETERS,
+    SHOWN,
+    Live,
+    Reader,
+    _Look,
+    as_lines,
+    as_page,
+    read_live,
+)
 from sgld.results import statistics
 from sgld.results.run_directory import RunDirectory
 
@@ -169,7 +177,7 @@ def test_a_chunk_is_read_once(tmp_path, monkeypatch):
     monkeypatch.setattr(RunDirectory, "read_chunk", lambda *args: read.append(args[1]) or real(*args))  # fmt: skip
     reader = Reader(tmp_path / "live")
     first = reader.read()
-    monkeypatch.setattr("sgld.report.live_read.LOOKED_AT", 1000)
+    monkeypatch.setattr("sgld.interfaces.report.live.LOOKED_AT", 1000)
     fewer = reader.read()
     assert read == [first for first, _ in head["chunks"]] and len(read) > 0
     assert fewer.every > first.every and fewer.count == first.count

@@ -10,9 +10,9 @@ import pytest
 
 import sgld
 from sgld.errors import RunError
+from sgld.interfaces.report import html, predictive_check
+from sgld.interfaces.report.page import write_report
 from sgld.regression.formula import FormulaModel
-from sgld.report import check, replicated, text
-from sgld.report.page import write_report
 from sgld.results import statistics
 from sgld.results.draws import Draws
 from sgld.results.run_directory import RunDirectory
@@ -198,7 +198,7 @@ def test_the_limit_of_r_hat_is_the_verdicts(rng):
     values = rng.standard_normal((4, 400, 2))
     values[:2, :, 0] += 0.5
     draws = Draws.of({"x": values})
-    rows = text.table(draws.summary().parameters, draws).split("<tr>")
+    rows = html.table(draws.summary().parameters, draws).split("<tr>")
     at_most = re.findall(r'title="limit: at most ([0-9.]+)"', rows[2])
     assert "x[0]" in rows[2] and "x[1]" in rows[3] and "limit: at most" not in rows[3]
     alone = statistics.Estimates(values, draws.weights).mixing.ess_alone[0]
@@ -228,8 +228,8 @@ def test_an_unfinished_run_has_no_page(tmp_path):
 
 
 def test_decimals_follow_the_sd():
-    assert text._decimals(0.01129) == 4 and text._decimals(250.0) == 0
-    assert text._decimals(None) is None and text._decimals(1e-9) is None
+    assert html._decimals(0.01129) == 4 and html._decimals(250.0) == 0
+    assert html._decimals(None) is None and html._decimals(1e-9) is None
 
 
 @pytest.mark.parametrize("family", ["poisson", "gaussian", "bernoulli"])
@@ -285,8 +285,8 @@ def test_the_spread_fits_where_all_rows_say_so(num_data, observed, said):
     y = rng.poisson(4.0, 300).astype(float)
     if observed is None:  # no zeros, and the same variance
         y = np.where(np.arange(300) % 2 == 0, 2.0, 6.0)
-    made = replicated.Replicated(y, replicas, np.full(300, 4.0), "y", num_data, 300)
-    assert said in check.check("poisson", made)[1]
+    made = predictive_check.Replicated(y, replicas, np.full(300, 4.0), "y", num_data, 300)
+    assert said in predictive_check.check("poisson", made)[1]
 
 
 @pytest.mark.parametrize("family", ["poisson", "gaussian", "bernoulli"])
@@ -306,7 +306,7 @@ def test_single_numbers_are_of_all_rows(family):
     position = {"coefficients": flat[..., :2]}
     if family == "gaussian":
         position["sigma"] = flat[..., 2]
-    made = replicated.replicate(model, Draws.of(position, names=model.names), 0)
+    made = predictive_check.replicate(model, Draws.of(position, names=model.names), 0)
     assert made.num_rows == 5000 and made.totals.num_rows == n
     np.testing.assert_allclose(made.totals.variance[0], outcome.var())
     found_fault = {
@@ -314,8 +314,8 @@ def test_single_numbers_are_of_all_rows(family):
         "bernoulli": "are not calibrated",
     }[family]  # fmt: skip
     part = dataclasses.replace(made, totals=None)
-    assert found_fault in check.check(family, made)[1]
-    assert found_fault not in check.check(family, part)[1]
+    assert found_fault in predictive_check.check(family, made)[1]
+    assert found_fault not in predictive_check.check(family, part)[1]
 
 
 def test_the_public_way_in():
@@ -324,8 +324,8 @@ def test_the_public_way_in():
 
 @pytest.mark.parametrize("word", ["trusted", "biased", "not mixed", "unknown"])
 def test_a_banner_over_predictions_promises_nothing_of_weights(word):
-    over = text.banner(word, ("as it is.",), "", "the posterior", predictions=True)
+    over = html.banner(word, ("as it is.",), "", "the posterior", predictions=True)
     assert f"<b>{word}</b> means: " in over and "{" not in over
     assert "every sd" not in over and "an sd or a mean" not in over
-    plain = text.banner("trusted", ("as it is.",), "", "the posterior")
+    plain = html.banner("trusted", ("as it is.",), "", "the posterior")
     assert "every sd is within 10%" in plain

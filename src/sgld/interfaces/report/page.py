@@ -14,19 +14,18 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from ..core.files import reading, write_atomic
-from ..errors import SGLDError
-from ..regression.formula import FormulaModel
-from ..results import statistics
-from ..results.draws import Draws
-from ..results.run_directory import RunDirectory, at_the_shell
-from ..results.storage import load, table_of
-from ..results.summary import target_of
-from ..results.verdict import Phase
-from . import check, figures, modes, predictions
-from .replicated import Replicated, replicate
-from .style import PAGE
-from .text import banner, layers, says, table, what_was_asked, what_was_chosen
+from ...core.files import reading, write_atomic
+from ...errors import SGLDError
+from ...regression.formula import FormulaModel
+from ...results import statistics
+from ...results.draws import Draws
+from ...results.run_directory import RunDirectory, at_the_shell
+from ...results.storage import load, table_of
+from ...results.summary import target_of
+from ...results.verdict import Phase
+from . import figures, predictive_check
+from .html import PAGE, banner, layers, says, table, what_was_asked, what_was_chosen
+from .predictive_check import Replicated, replicate
 
 __all__ = ["Checked", "of_formula", "report_of", "write_report"]
 
@@ -91,13 +90,13 @@ def of_formula(
         if model is None:
             return None
         made = replicate(model, draws, int(asked.get("seed", 0)))
-        return *check.check(model.family.name, made), made
+        return *predictive_check.check(model.family.name, made), made
 
     return found
 
 
 def _model_of(asked: dict[str, Any]) -> Callable[[], FormulaModel | None]:
-    from ..regression.fit import model_of_run
+    from ...regression.fit import model_of_run
 
     return lambda: model_of_run(asked) if asked.get("kind") == "formula" else None
 
@@ -175,7 +174,7 @@ def _predictions(found: dict[str, Any] | None) -> str:
     """What a network predicts at the probe rows; "" of a run of before that was kept."""
     if not found:
         return ""
-    wide, traces, lead = predictions.pictures(found)
+    wide, traces, lead = predictive_check.pictures(found)
     lead += (
         " The traces are those of the rows that mixed worst, each chain's over its draws: probabilities of classes, else what is "
         "predicted. Chains that mixed cannot be told apart."
@@ -224,12 +223,12 @@ def _modes(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
     found = draws.modes
     if found is None:
         return ""
-    svgs = [modes.masses(found)]
+    svgs = [figures.masses(found)]
     if found.names == draws.names:
         flat, weights = values.reshape(-1, values.shape[-1]), draws.weights.ravel()
         for other in range(1, min(len(found), 1 + MOST_DIRECTIONS)):
-            x, places = modes.separating(found, flat, 0, other)
-            svgs.append(modes.along(x, weights, places, 0, other))
+            x, places = figures.separating(found, flat, 0, other)
+            svgs.append(figures.along(x, weights, places, 0, other))
     lead = (
         f"The posterior has at least {len(found)} modes. Their masses are "
         + ("measured from exact chains, ± a standard error." if found.measured else

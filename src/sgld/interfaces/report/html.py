@@ -1,25 +1,36 @@
-"""The words and the table of the page. Everything that comes from the user is escaped here."""
+"""The words and the table of the page. Everything that comes from the user is escaped here.
+
+The style of a view: the report's colours, for one output among others, light or dark as its page is.
+
+JupyterLab, VS Code and Colab say on the page which theme they show; elsewhere the reader's system says.
+Where a page strips styles, as GitHub does, a view is plain text and tables.
+
+The page around the content: one template and its style sheet, nothing from elsewhere.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
+from string import Template
 from typing import Any
 
 import numpy as np
 
-from ..diagnostics import rule as limits
-from ..regression.rows import as_numbers
-from ..results import statistics
-from ..results.draws import Draws
-from ..results.plan import Predicted
-from ..results.summary import HEADS, layer_rows, left_out, predictions_lines
-from .canvas import printable
+from ...diagnostics import rule as limits
+from ...regression.rows import as_numbers
+from ...results import statistics
+from ...results.draws import Draws
+from ...results.plan import Predicted
+from ...results.summary import HEADS, layer_rows, left_out, predictions_lines
+from .figures import COLOURS, printable
 
 __all__ = [
+    "PAGE",
     "banner",
     "definitions",
+    "framed",
     "layers",
     "ordinal",
     "says",
@@ -27,6 +38,7 @@ __all__ = [
     "what_was_asked",
     "what_was_chosen",
 ]
+
 
 MOST_ROWS = 400
 
@@ -354,3 +366,193 @@ def _legend(any_marked: bool, columns: list[tuple[str, str]]) -> str:
     if "sd_corrected" in shown:
         text += "The corrected columns are that prediction of the posterior itself. "
     return text
+
+
+# -- style ---------------------------------------------------------------------------------
+
+
+DARK = {
+    "ink": "#e4e9ef",
+    "muted": "#9aa7b5",
+    "line": "#35404d",
+    "accent": "#6fb0f2",
+    "accent-soft": "#35597f",
+    "contrast": "#ff9a5c",
+    "shade": "#222b36",
+    "paper": "#161c24",
+    "chain-0": "#6fb0f2",
+    "chain-1": "#f0965a",
+    "chain-2": "#6cc293",
+    "chain-3": "#d38fcb",
+    "chain-4": "#e3b95a",
+    "chain-5": "#86c0cf",
+}
+# words of the verdict; the same names are classes of the banner
+LIGHT_WORDS = "--good: #1b7a43; --bad: #b3261e; --warn: #9a5b00; --doubt: #4a5a8a; --miss: #fde2d4;"
+DARK_WORDS = "--good: #6fd399; --bad: #ff8a80; --warn: #f5bf5b; --doubt: #a9b8ea; --miss: #5a2f1c;"
+
+
+def _page_variables(colours: dict[str, str]) -> str:
+    return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
+
+
+_PAGE_LIGHT = f"{_page_variables(COLOURS)} {LIGHT_WORDS} color-scheme: light;"
+_PAGE_DARK = f"{_page_variables(DARK)} {DARK_WORDS} color-scheme: dark;"
+
+_STYLE = f"""
+:root {{ {_PAGE_LIGHT} }}
+@media screen and (prefers-color-scheme: dark) {{ :root {{ {_PAGE_DARK} }} }}
+""" + """
+* { box-sizing: border-box; }
+html { -webkit-text-size-adjust: 100%; }
+body { margin: 0 auto; padding: 1.25rem clamp(.9rem, 3vw, 2rem) 3rem; max-width: 1160px;
+  background: var(--paper); color: var(--ink); overflow-wrap: anywhere;
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
+h1 { font-size: 1.15rem; font-weight: 600; margin: 0 0 .9rem; }
+h2 { font-size: 1.2rem; margin: 2.4rem 0 .4rem; padding-top: .9rem; border-top: 1px solid var(--line); }
+h3 { font-size: 1rem; margin: 0 0 .4rem; }
+p { margin: .4rem 0; max-width: 46rem; }
+p.note, footer, figcaption { color: var(--muted); font-size: .875rem; }
+code { font: .92em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
+.banner { border: 1px solid var(--line); border-left: .5rem solid var(--word); border-radius: .5rem;
+  padding: .9rem 1.2rem 1rem; background: var(--shade); }
+.banner .word { color: var(--word); font-size: clamp(2rem, 7vw, 3rem); font-weight: 700;
+  line-height: 1.1; margin: 0 0 .4rem; }
+.banner ul { margin: .3rem 0; padding-left: 1.2rem; max-width: 46rem; }
+.banner p.only { font-size: 1.05rem; }
+.trusted { --word: var(--good); } .biased { --word: var(--bad); }
+.not-mixed { --word: var(--warn); } .unknown { --word: var(--doubt); }
+.pair { display: grid; gap: 1.2rem 2.5rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); }
+dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .15rem 1rem; margin: 0; }
+dt { color: var(--muted); } dd { margin: 0; }
+dd ul { margin: 0; padding: 0; list-style: none; }
+.scroll { overflow-x: auto; margin: .6rem 0; overflow-wrap: normal; }
+/* a shade at the right edge while columns are hidden there: the cover scrolls along, the shade does not */
+.scroll { background: linear-gradient(to left, var(--paper) 50%, transparent) right / 3rem 100% no-repeat local,
+  linear-gradient(to left, var(--line), transparent) right / 1rem 100% no-repeat scroll; }
+p.narrow { display: none; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .85rem; width: 100%; }
+th, td { text-align: right; padding: .26rem .42rem; white-space: nowrap; border-bottom: 1px solid var(--line); }
+thead th { white-space: normal; color: var(--muted); font-weight: 600; vertical-align: bottom; border-bottom: 2px solid var(--line); }
+tbody th, thead th:first-child { text-align: left; font-weight: 600; position: sticky; left: 0;
+  background: var(--paper); max-width: 15rem; overflow: hidden; text-overflow: ellipsis; white-space: normal; }
+td.miss { background: var(--miss); font-weight: 700; }
+td.miss::after { content: "\\2009!"; }
+td.none { color: var(--muted); }
+.panels { display: grid; gap: .9rem 1.4rem; margin-top: .7rem; justify-content: start;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 19.5rem), 1fr)); }
+.panels.wide { grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr)); }
+.panels svg { width: 100%; max-width: 27rem; height: auto; display: block; }
+.panels.wide svg { max-width: 29rem; }
+svg text { font-family: inherit; }
+img { max-width: 100%; }
+.key { display: inline-block; width: 1.1em; height: .7em; margin-right: .25em; vertical-align: baseline; }
+footer { margin-top: 2.5rem; border-top: 1px solid var(--line); padding-top: .7rem; }
+@media (max-width: 480px) { body { font-size: 15px; } h2 { margin-top: 1.8rem; }
+  dl { grid-template-columns: 7.6rem minmax(0, 1fr); gap: .15rem .7rem; }
+  tbody th { min-width: 7.5rem; max-width: 8rem; } }
+@media screen and (max-width: 900px) { p.narrow { display: block; } }
+@media print { body { max-width: none; padding: 0; font-size: 10pt; } .scroll { overflow: visible; }
+  table { font-size: 7pt; } th, td { padding: .1rem .25rem; }
+  .panels { grid-template-columns: repeat(3, 1fr); } .panels.wide { grid-template-columns: repeat(2, 1fr); }
+  svg, tr, .banner { break-inside: avoid; } h2 { break-after: avoid; }
+  .banner, td.miss, .key, svg { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
+"""  # fmt: skip
+
+PAGE = Template(
+    f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>$title</title>
+<style>{_STYLE.replace("$", "$$")}</style>
+</head>
+<body>
+<main>
+$content
+</main>
+<footer>$footer</footer>
+</body>
+</html>
+"""
+)
+
+
+# -- style ---------------------------------------------------------------------------------
+
+
+USED = ("ink", "muted", "line", "accent", "shade", "paper")
+DARK_PAGES = (
+    '[data-jp-theme-light="false"] .sgld',
+    ".vscode-dark .sgld",
+    ".vscode-high-contrast .sgld",
+    "html[theme=dark] .sgld",
+)
+LIGHT_PAGES = (
+    '[data-jp-theme-light="true"] .sgld',
+    ".vscode-light .sgld",
+    "html[theme=light] .sgld",
+)
+
+
+def _variables(colours: dict[str, str], words: str) -> str:
+    return " ".join(f"--{name}: {colours[name]};" for name in USED) + " " + words
+
+
+_LIGHT, _DARK = _variables(COLOURS, LIGHT_WORDS), _variables(DARK, DARK_WORDS)
+_RULES = {
+    "": "background: var(--paper); color: var(--ink); padding: .6rem .9rem; border-radius: .4rem;"
+    " font: 14px/1.45 system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif; max-width: 64rem;",
+    " p": "margin: .25rem 0; color: var(--ink);",
+    " p.note": "color: var(--muted); font-size: .86em;",
+    " p.narrow": "display: none;",
+    " h4": "margin: .5rem 0 .2rem; font-size: 1em; font-weight: 600; color: var(--ink);",
+    " .banner": "border-left: .4rem solid var(--word); background: var(--shade); padding: .4rem .8rem;"
+    " margin: 0 0 .5rem; border-radius: .3rem;",
+    " .banner p.word": "color: var(--word); font-size: 1.5em; font-weight: 700; margin: 0;",
+    " .banner ul": "margin: .2rem 0; padding-left: 1.1rem;",
+    " .trusted": "--word: var(--good);",
+    " .biased": "--word: var(--bad);",
+    " .not-mixed": "--word: var(--warn);",
+    " .unknown": "--word: var(--doubt);",
+    " .scroll": "overflow-x: auto;",
+    " table": "border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9em; margin: .3rem 0;"
+    " color: var(--ink); background: var(--paper);",
+    " tr, tr:nth-child(odd), tr:hover": "background: var(--paper);",
+    " th, td": "text-align: right; padding: .15rem .36rem; white-space: nowrap; border: 0;"
+    " border-bottom: 1px solid var(--line);",
+    " thead th": "color: var(--muted); font-weight: 600; white-space: normal; vertical-align: bottom;",
+    " tbody th, thead th:first-child": "text-align: left; font-weight: 600;",
+    " td.miss": "background: var(--miss); font-weight: 700;",
+    " td.none": "color: var(--muted);",
+    " details": "margin-top: .3rem;",
+    " summary": "color: var(--accent); cursor: pointer;",
+    " dl": "display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .1rem .9rem; margin: 0;",
+    " dt": "color: var(--muted); font-weight: 400; width: auto; float: none; white-space: nowrap;",
+    " dd": "margin: 0; padding: 0; width: auto; float: none;",
+    " dd ul": "margin: 0; padding: 0; list-style: none;",
+}
+
+
+def _rule(parts: str, rule: str) -> str:
+    """A rule that counts for more than those of the page, which style every table of theirs."""
+    return ", ".join(f".sgld.sgld.sgld{part}" for part in parts.split(",")) + f" {{ {rule} }}"
+
+
+_SHEET = "\n".join(
+    [
+        f".sgld {{ {_LIGHT} }}",
+        f"@media (prefers-color-scheme: dark) {{ .sgld {{ {_DARK} }} }}",
+        f"{', '.join(LIGHT_PAGES)} {{ {_LIGHT} }}",
+        f"{', '.join(DARK_PAGES)} {{ {_DARK} }}",
+        *(_rule(part, rule) for part, rule in _RULES.items()),
+    ]
+)
+
+
+def framed(content: str) -> str:
+    """`content` as an output of its own, with its style."""
+    return f'<style>{_SHEET}</style>\n<div class="sgld">{content}</div>'

@@ -1,0 +1,595 @@
+"""A run while it goes on: what can be said of it before its verdict, by the verdict's own rules.
+
+What there is of a run that goes on, as lines for a terminal or as a page; names are shown escaped.
+
+A run's directory, read while the run goes on.
+
+Nothing of the run is disturbed: its files are read whole, as they appear, and no lock is taken. What is
+held of a run is bounded, however long or wide it is: every 2^k-th draw, of some parameters where they
+are many; and a chunk of draws, which never changes, is read once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.flatten_util
+import numpy as np
+from jaxtyping import Float, Int
+
+from ...core.files import reading
+from ...core.pytrees import Layout
+from ...core.text import columns as in_columns
+from ...diagnostics.function_space.predictions import CLASSES, MEANS
+from ...diagnostics.function_space.temperature import Layers
+from ...diagnostics.function_space.verdict import MAX_R_HAT, MIN_ESS, R_HAT, Seen, mixed
+from ...diagnostics.rule import Evidence, least_ess, unmixed
+from ...errors import RunError, plain
+from ...inference.judge import moments_of
+from ...inference.kept import MOMENTS, MOST, BatchMoments, Bins
+from ...inference.tuning.network_rules import EARLY
+from ...regression.formula import FormulaModel
+from ...results import statistics
+from ...results.codec import plan_of
+from ...results.plan import in_seconds
+from ...results.run_directory import RunDirectory, at_the_shell
+from ...results.statistics import Moments
+from .figures import shorten
+from .html import PAGE, ordinal, says
+
+__all__ = [
+    "Agreement",
+    "Live",
+    "Reader",
+    "State",
+    "as_error_page",
+    "as_lines",
+    "as_page",
+    "read_live",
+]
+
+
+State = Literal["running", "stopped", "finished"]
+
+FEWEST = 8  # draws of a chain that say anything
+SHOWN = 40  # parameters, the worst where there are more
+POINTS = 12  # at which R-hat and ESS are shown
+
+
+class Agreement(NamedTuple):
+    """How well chains agree: R-hat where it is the worst against its limit, the least ESS, and whether that will do."""
+
+    r_hat: float
+    limit: float
+    ess: float
+    wanted: float
+    mixed: bool
+
+    def __str__(self) -> str:
+        least = f"least ESS {self.ess:.0f}" + ("" if self.mixed else f" of {self.wanted:.0f}")
+        return f"R-hat {self.r_hat:.3f} (limit {self.limit:.3f}), {least}"
+
+
+@dataclass(frozen=True)
+class Live:
+    """What there is of a run that goes on.
+
+    Attributes:
+      draws: [chain, draw, parameter], those looked at: reported ones of formula runs, what was kept,
+        or free coordinates.
+      weights: of these draws.
+      names: of these parameters, of `width` in all.
+      count: draws of a chain so far, of which each `every`-th is looked at.
+      wanted: draws of a chain that the plan asks for; 0 before there is a plan.
+      step: of each chain, at the last checkpoint; of `steps`.
+      age: seconds since the plan was made, and `seen` since the last checkpoint.
+      state: "running" where a process is at work on it, "stopped" where none is and there is no verdict.
+      remedy: of a stopped run: how to go on with it, in the words of the command line.
+      verdict: of a finished run, in words.
+      by_predictions: whether the verdict will be of predictions, not of parameters.
+      predicted: [chain, draw, row, number] at the draws looked at, where they are kept.
+      moments: of a run that keeps nothing else.
+    """
+
+    draws: Float[np.ndarray, "chain draw parameter"] = field(default_factory=lambda: np.zeros((1, 0, 0)))  # fmt: skip
+    weights: Float[np.ndarray, "chain draw"] = field(default_factory=lambda: np.zeros((1, 0)))
+    names: tuple[str, ...] = ()
+    width: int = 0
+    count: int = 0
+    every: int = 1
+    wanted: int = 0
+    step: int = 0
+    steps: int = 0
+    age: float = 0.0
+    seen: float = 0.0
+    attempt: int = 0
+    state: State = "running"
+    remedy: str = ""
+    verdict: str = ""
+    by_predictions: bool = False
+    predicted: Float[np.ndarray, "chain draw row k"] | None = None
+    moments: Moments | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the verdict has been given."""
+        return self.state == "finished"
+
+    @property
+    def num_chains(self) -> int:
+        """Of the run."""
+        return len(self.draws) if self.moments is None else len(self.moments.chain_mean)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the wanted draws are there, at the rate so far."""
+        done = max(self.age - self.seen, 1e-3)
+        return None if not self.step else max(0.0, done * (self.steps - self.step) / self.step)
+
+    @cached_property
+    def healthy(self) -> Int[np.ndarray, " ok"]:
+        """The chains whose numbers are all finite."""
+        values = self.draws if self.moments is None else self.moments.chain_mean
+        return np.flatnonzero(np.isfinite(values).reshape(len(values), -1).all(axis=1))
+
+    @cached_property
+    def totals(self) -> tuple[Float[np.ndarray, " parameter"], Float[np.ndarray, " parameter"]]:
+        """Mean and sd of what is looked at."""
+        if self.moments is not None:
+            return self.moments.mean(self.healthy), np.sqrt(self.moments.var(self.healthy))
+        found = statistics.Estimates(self.draws[self.healthy], self.weights[self.healthy])
+        return found.mean, found.sd
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What the draws show of each parameter, as the verdict's rule asks it."""
+        return self._evidence(self.draws.shape[1])
+
+    def _evidence(self, count: int) -> Evidence:
+        if self.moments is not None:
+            mean, sd = self.totals
+            ess = self.moments.ess(self.healthy)
+            r_hat = self.moments.r_hat(self.healthy)
+            return Evidence(self.names, mean, sd, ess, ess, r_hat, len(self.healthy))
+        values, weights = (a[self.healthy, :count] for a in (self.draws, self.weights))
+        found = statistics.Estimates(values, weights)
+        return Evidence(
+            self.names, found.mean, found.sd, **found.mixing._asdict(), num_chains=len(values)
+        )
+
+    @cached_property
+    def worst(self) -> Int[np.ndarray, " shown"]:
+        """The parameters to show: all where they are few, else those of the largest R-hat for its limit."""
+        if len(self.names) <= SHOWN or not len(self.healthy):
+            return np.arange(min(SHOWN, len(self.names)))
+        over = np.nan_to_num(self.evidence.r_hat / self.evidence.most_r_hat, nan=-1.0)
+        return np.sort(np.argsort(-over, kind="stable")[:SHOWN])
+
+    @cached_property
+    def agreement(self) -> Agreement | None:
+        """Of all draws so far; None where they are too few, or predictions are judged that are not kept."""
+        return self._agreement(self.draws.shape[1])
+
+    def _agreement(self, count: int) -> Agreement | None:
+        if not len(self.healthy) or (self.by_predictions and self.predicted is None):
+            return None
+        looked_at = count if self.moments is None else self.count
+        if looked_at < FEWEST:
+            return None
+        if self.predicted is not None:
+            return self._of_predictions(self.predicted[self.healthy, int(EARLY * count) : count])
+        e = self.evidence if count == self.draws.shape[1] else self._evidence(count)
+        limit, ess = e.most_r_hat, np.fmin(e.ess, e.ess_square)
+        over = np.nan_to_num(e.r_hat / limit, nan=-1.0)
+        worst = int(np.argmax(over))
+        if np.isnan(ess).all():
+            return None
+        return Agreement(
+            float(e.r_hat[worst]), float(limit[worst]), float(np.nanmin(ess)), least_ess(e.num_chains),
+            not unmixed(e),
+        )  # fmt: skip
+
+    def _of_predictions(self, predicted: Float[np.ndarray, "ok draw row k"]) -> Agreement | None:
+        if predicted.shape[1] < FEWEST or not np.isfinite(predicted).all():
+            return None
+        total = np.exp(predicted.astype(np.float64)).sum(axis=-1)
+        kind = CLASSES if predicted.shape[-1] > 1 and np.allclose(total, 1, atol=1e-3) else MEANS
+        alike = np.full(predicted.shape[:2], 1 / np.prod(predicted.shape[:2]))
+        found = mixed(Seen(kind, predicted, None, alike, Layers((), ())))
+        if not np.isfinite(found.ess):
+            return None
+        most = found.max_r_hat > MAX_R_HAT and found.r_hat <= R_HAT
+        r_hat, limit = (found.max_r_hat, MAX_R_HAT) if most else (found.r_hat, R_HAT)
+        return Agreement(r_hat, limit, found.ess, MIN_ESS, not found.reasons)
+
+    def history(self) -> Iterator[tuple[int, Agreement]]:
+        """Draws of a chain, and how well they agreed, along the run: of the parameters shown."""
+        there = self.draws.shape[1]
+        if self.moments is not None or there < FEWEST:
+            return
+        shown = replace(
+            self, draws=self.draws[..., self.worst], names=tuple(self.names[i] for i in self.worst),
+        )  # fmt: skip
+        for count in sorted(set(np.linspace(FEWEST, there, POINTS).astype(int).tolist())):
+            found = shown._agreement(count)
+            if found is not None:
+                yield count * self.every, found
+
+    def rows(self) -> list[tuple[str, float, float]]:
+        """Name, mean and sd of the parameters shown."""
+        if not self.count or not len(self.healthy):
+            return []
+        mean, sd = self.totals
+        return [(self.names[i], float(mean[i]), float(sd[i])) for i in self.worst]
+
+    def as_json(self) -> dict[str, Any]:
+        """What `sgld summary --json` says of a run without a verdict."""
+        rows = {name: {"mean": mean, "sd": sd} for name, mean, sd in self.rows()}
+        counts = {"num_chains": self.num_chains, "num_draws": self.count, "num_steps": self.step}
+        reasons = ["the run goes on", self.word()]
+        return {"verdict": "unknown", "reasons": reasons, **counts, "parameters": rows}
+
+    def word(self) -> str:
+        """What can be said before the verdict, and the verdict."""
+        if self.finished:
+            return f"finished: {self.verdict}"
+        lost = self.num_chains - len(self.healthy)
+        if self.count and lost:
+            return f"{lost} of {self.num_chains} chains became non-finite"
+        if self.count < FEWEST:
+            return "no draws yet"
+        of = "predictions " if self.by_predictions else ""
+        if self.agreement is None:
+            return "predictions are judged at the end" if of else "the draws do not move yet"
+        return (
+            f"{of}{'mixed so far' if self.agreement.mixed else 'not mixed yet'}: {self.agreement}"
+        )
+
+    def facts(self) -> str:
+        """Where it stands."""
+        stopped = ""
+        if self.state == "stopped":
+            stopped = f"; no process is at work on it; {self.remedy.rstrip('.')}"
+        if not self.wanted:
+            return f"the plan was not made yet{stopped}" if stopped else "the plan is being made"
+        attempt = f"attempt {self.attempt + 1}, " if self.attempt else ""
+        going_on = self.state == "running" and self.left is not None
+        left = f", about {in_seconds(self.left or 0.0)} left" if going_on else stopped
+        return (
+            f"{attempt}{self.count:,} of {self.wanted:,} draws of {self.num_chains} chains, step {self.step:,} of "
+            f"{self.steps:,}{left}"
+        )
+
+
+# -- live page -----------------------------------------------------------------------------
+
+
+TRACED, DOTS = 6, 300
+EVERY = 3  # seconds after which a page asks for itself again
+
+
+def as_lines(live: Live) -> str:
+    """For a terminal; names without letters that it would obey."""
+    lines = [live.facts(), live.word()]
+    rows = [[shorten(name, 40), f"{m:.4g}", f"{s:.3g}"] for name, m, s in live.rows()]
+    if rows:
+        lines += ["", *in_columns([["", "mean", "sd"], *rows])]
+        lines += [note for note in [_left_out(live, len(rows))] if note]
+    return plain("\n".join(lines))
+
+
+def _left_out(live: Live, shown: int) -> str:
+    """Which parameters are shown, where not all are."""
+    if shown == live.width:
+        return ""
+    of = f"{len(live.names):,} evenly of {live.width:,}" if len(live.names) < live.width else f"{live.width:,}"  # fmt: skip
+    return f"the {shown} parameters that agree least, of {of}"
+
+
+def as_page(live: Live, name: str) -> str:
+    """One page without scripts, which asks for itself again while there may be more to see."""
+    rows = "".join(
+        f'<tr><th scope="row">{says(shorten(n, 60))}</th><td>{m:.4g}</td><td>{s:.3g}</td></tr>'
+        for n, m, s in live.rows()
+    )
+    past = list(live.history())
+    over = "predictions" if live.by_predictions else "the parameters below"
+    figures = [
+        _figure("R-hat, the worst", [[(c, a.r_hat) for c, a in past], [(c, a.limit) for c, a in past]], f"draws of a chain; of {over}; the second line is its limit"),
+        _figure("ESS, the least", [[(c, a.ess) for c, a in past]], f"draws of a chain; of {over}"),
+    ]  # fmt: skip
+    every = max(1, live.draws.shape[1] // DOTS)
+    for i in live.worst[:TRACED] if live.draws.shape[1] else []:
+        chains = [list(enumerate(chain[::every, i])) for chain in live.draws[:6]]
+        apart = every * live.every
+        figures.append(_figure(shorten(live.names[i], 40), chains, f"every {ordinal(apart)}draw"))  # fmt: skip
+    note = _left_out(live, len(live.rows())) if live.rows() else ""
+    body = (
+        f'<section class="banner unknown" id="verdict"><p class="word">{says(live.state)}</p>'
+        f'<p class="only">{says(live.word())}</p><p class="note">{says(live.facts())}</p></section>\n'
+        + (f"<table><thead><tr><th></th><th>mean</th><th>sd</th></tr></thead><tbody>{rows}</tbody></table>\n" if rows else "")
+        + (f'<p class="note">{says(note)}</p>\n' if note else "")
+        + "\n".join(figures)
+    )  # fmt: skip
+    return _page(body, name, refresh=not live.finished)
+
+
+def as_error_page(sentence: str, name: str) -> str:
+    """A page that says what is wrong, and asks again: the run may go on, or be made anew."""
+    body = (
+        '<section class="banner unknown" id="verdict"><p class="word">not to be read</p>'
+        f'<p class="only">{says(sentence)}</p></section>'
+    )
+    return _page(body, name, refresh=True)
+
+
+def _page(body: str, name: str, *, refresh: bool) -> str:
+    page = PAGE.substitute(title=says(name), content=body, footer=f"Run <code>{says(name)}</code>.")
+    again = f'<meta http-equiv="refresh" content="{EVERY}">' if refresh else ""
+    return page.replace("<head>", f"<head>{again}", 1)
+
+
+def _figure(title: str, lines: Sequence[Sequence[tuple[float, float]]], below: str) -> str:
+    """Lines in one frame, as SVG of numbers alone."""
+    points = np.array([p for line in lines for p in line if np.isfinite(p[1])], np.float64)
+    if len(points) < 2:
+        return ""
+    low, high = points.min(0), points.max(0)
+    span = np.where(high > low, high - low, 1.0)
+    drawn = []
+    for k, line in enumerate(lines):
+        at = [(40 + 540 * (x - low[0]) / span[0], 130 - 120 * (y - low[1]) / span[1]) for x, y in line if np.isfinite(y)]  # fmt: skip
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
+        drawn.append(f'<polyline points="{path}" fill="none" stroke="var(--chain-{k % 6})" stroke-width="1"/>')  # fmt: skip
+    return (
+        f'<figure><figcaption>{says(title)}: {low[1]:.4g} to {high[1]:.4g} <span class="note">({says(below)})</span></figcaption>'
+        f'<svg viewBox="0 0 600 140" role="img" aria-label="{says(title)}" style="width:100%;max-width:600px">{"".join(drawn)}</svg></figure>'
+    )
+
+
+# -- live read -----------------------------------------------------------------------------
+
+
+LOOKED_AT = 4000  # draws of a chain
+PARAMETERS = 256  # that are looked at, where there are more
+NUMBERS = 2**21  # of all chains, that are looked at
+AGAIN = 3  # times that a directory is read whose run writes meanwhile
+
+LiveSeen = dict[
+    tuple[str, str], tuple[int, dict[str, np.ndarray]]
+]  # by run and chunk: every which draw, and those
+
+
+def read_live(run: str | Path) -> Live:
+    """A run's draws so far. Raises RunError where it is none, or is damaged."""
+    return Reader(run).read()
+
+
+class Reader:
+    """Reads a run again and again: of chunks that it has seen, what it looks at is kept."""
+
+    def __init__(self, run: str | Path) -> None:
+        self.run = run
+        self._seen: LiveSeen = {}
+
+    def read(self) -> Live:
+        """What there is now. Raises RunError where it is no run, or is damaged."""
+        for _ in range(AGAIN):
+            try:
+                return self._read()
+            except RunError:
+                time.sleep(0.2)  # its run may have gone on between two files
+        return self._read()
+
+    def _read(self) -> Live:
+        directory = RunDirectory(self.run)
+        asked = directory.begun()
+        going_on = directory.in_use()
+        if directory.finished():
+            with reading(self.run):
+                return _finished(directory)
+        with reading(self.run):
+            directory.attempt = len(asked.get("again") or [])
+            plan = plan_of(directory) if (directory.path / "setup.npz").exists() else None
+            found = directory.read_checkpoint()
+            live = Live(
+                state="running" if going_on else "stopped", attempt=directory.attempt,
+                remedy=at_the_shell(directory.remedy(), self.run),
+            )  # fmt: skip
+            if found is not None:
+                by_predictions = plan is not None and plan.setup.predictions
+                live = self._with_draws(replace(live, by_predictions=by_predictions), directory, asked, *found)  # fmt: skip
+        if plan is not None:
+            wanted = max(plan.setup.num_draws, live.count)
+            steps = max(live.step, plan.setup.steps(wanted))
+            live = replace(live, wanted=wanted, steps=steps)
+        now = time.time()
+        began, last = (_changed(directory.path / name) for name in ("setup.npz", "checkpoint.npz"))
+        return replace(live, age=now - began, seen=max(0.0, now - last))
+
+    def _with_draws(
+        self, live: Live, directory: RunDirectory, asked: dict[str, Any], head: dict[str, Any],
+        arrays: dict[str, np.ndarray],
+    ) -> Live:  # fmt: skip
+        carry = [arrays[f"carry{i}"] for i in range(sum(name.startswith("carry") for name in arrays))]  # fmt: skip
+        step = next((int(leaf) for leaf in carry if leaf.shape == ()), 0)
+        pending = {k[len("pending_") :]: v for k, v in arrays.items() if k.startswith("pending_")}
+        chunks = [(int(first), int(end)) for first, end in head["chunks"]]
+        if not pending:
+            return replace(live, step=step)
+        flushed = chunks[-1][1] if chunks else 0
+        count = flushed + len(pending["step_size"])
+        kept = asked.get("keep") or {}
+        if kept.get("kind") == MOMENTS:
+            moments, names = _moments(carry, kept, count), _element_names(kept)
+            return replace(live, step=step, count=count, moments=moments, names=names, width=len(names))  # fmt: skip
+        if (
+            int(head.get("every", 1)) > 1
+        ):  # of few positions nothing is shown: predictions are what is judged
+            pending.pop("z", None)
+        look = _Look.at(asked, pending, count)
+        before, self._seen = self._seen, {}
+        parts = [self._chunk(directory, first, end, look, before) for first, end in chunks]
+        parts.append(look.of(pending, flushed))
+        rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        if (rows["temperature"] > 0).any():  # draws of steps at temperature 0 explore
+            rows = {name: values[rows["temperature"] > 0] for name, values in rows.items()}
+        values = np.moveaxis(rows["shown"], 0, 1)
+        weights = np.broadcast_to(rows["step_size"], values.shape[:2]).astype(np.float64)
+        predicted = np.moveaxis(rows["predicted"], 0, 1) if "predicted" in rows else None
+        values, names = _reported(asked, values, look.names)
+        return replace(
+            live, step=step, count=count, every=look.every, predicted=predicted, weights=weights,
+            **_some(np.asarray(values, np.float64), names, max(look.width, len(names))),
+        )  # fmt: skip
+
+    def _chunk(
+        self, directory: RunDirectory, first: int, end: int, look: _Look, before: LiveSeen
+    ) -> dict[str, np.ndarray]:
+        """What is looked at of a chunk, as it was seen before or from its file."""
+        key = (directory.id, f"{directory.attempt}-{first}-{end}-{len(look.source)}")
+        every, rows = before.get(key, (0, {}))
+        if not every or look.every % every:
+            rows = look.of(directory.read_chunk(first, end), first)
+        elif every < look.every:
+            places = np.arange(-first % every, end - first, every) + first
+            rows = {name: values[places % look.every == 0] for name, values in rows.items()}
+        self._seen[key] = look.every, rows
+        return rows
+
+
+@dataclass(frozen=True)
+class _Look:
+    """Which draws of a run are looked at, and which of their numbers."""
+
+    source: tuple[str, ...]  # the arrays that hold what is shown of a draw
+    columns: Int[np.ndarray, " m"]
+    names: tuple[str, ...]
+    width: int
+    every: int
+
+    @classmethod
+    def at(cls, asked: dict[str, Any], rows: dict[str, np.ndarray], count: int) -> _Look:
+        """For `count` draws like these rows."""
+        kept = asked.get("keep") or {}
+        source = tuple(sorted((n for n in rows if n.startswith("value")), key=lambda n: int(n[5:])))
+        names = _element_names(kept) if source else ()
+        source = source or (("z",) if "z" in rows else ())
+        width = sum(math.prod(rows[name].shape[2:]) for name in source)
+        whole = asked.get("kind") == "formula"  # what is reported takes all of them
+        columns = np.arange(width) if whole else _evenly(width)
+        names = tuple(names[i] if names else f"z[{i}]" for i in columns)
+        chains = max([rows[name].shape[1] for name in (*source, "predicted") if name in rows], default=1)  # fmt: skip
+        wide = max(len(columns), math.prod(rows["predicted"].shape[2:]) if "predicted" in rows else 1)  # fmt: skip
+        over = max(count / LOOKED_AT, count * chains * wide / NUMBERS, 1.0)
+        return cls(source, columns, names, width, 2 ** math.ceil(math.log2(over)))
+
+    def of(self, rows: dict[str, np.ndarray], first: int) -> dict[str, np.ndarray]:
+        """Of rows [draw, chain, ...], the draws from number `first` on."""
+        at = slice(-first % self.every, None, self.every)
+        found = {name: rows[name][at] for name in ("step_size", "temperature")}
+        if "predicted" in rows:
+            found["predicted"] = rows["predicted"][at]
+        parts = [rows[name][at] for name in self.source]
+        flat = [part.reshape(*part.shape[:2], math.prod(part.shape[2:])) for part in parts]
+        empty = np.zeros((len(found["step_size"]), _chains(rows), 0), np.float32)
+        together = flat[0] if len(flat) == 1 else np.concatenate([empty, *flat], axis=2)
+        return found | {"shown": together[..., self.columns]}
+
+
+def _chains(rows: dict[str, np.ndarray]) -> int:
+    return max((values.shape[1] for values in rows.values() if values.ndim > 1), default=1)
+
+
+def _evenly(width: int) -> Int[np.ndarray, " m"]:
+    """All of `width` numbers, or PARAMETERS of them."""
+    return np.unique(np.linspace(0, width - 1, min(width, PARAMETERS)).round().astype(int))
+
+
+def _some(values: np.ndarray, names: tuple[str, ...], width: int) -> dict[str, Any]:
+    """`draws`, `names` and `width` of a Live, of so many parameters as are looked at."""
+    at = _evenly(len(names))
+    return {"draws": values[..., at], "names": tuple(names[i] for i in at), "width": width}
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return time.time()
+
+
+def _element_names(kept: dict[str, Any]) -> tuple[str, ...]:
+    """Of what `keep` returns, or of the parameters whose moments are kept."""
+    names, shapes, dtypes = zip(*kept["leaves"], strict=True)
+    layout = Layout(jax.tree.structure([0] * len(names)), tuple(map(tuple, shapes)), dtypes, names)
+    return tuple(layout.element_names())
+
+
+def _moments(carry: list[np.ndarray], kept: dict[str, Any], count: int) -> Moments:
+    """From a checkpoint's carry, whose last leaves they are."""
+    n, bins = len(kept["leaves"]), None
+    if sum(math.prod(shape) for _, shape, _ in kept["leaves"]) <= MOST:
+        carry, bins = carry[:-3], Bins._make(carry[-3:])
+    leaves = carry[-(4 * n + 5) :]
+    trees = [leaves[i * n : (i + 1) * n] for i in range(4)]
+    return moments_of(BatchMoments._make([*trees, *leaves[4 * n :], bins]), count)
+
+
+def _finished(directory: RunDirectory) -> Live:
+    """The draws of a run that is over, as far as they are looked at."""
+    from ...results.storage import load
+
+    draws = load(directory.path)
+    step = 0 if not draws.step.size else int(draws.step[-1]) + 1
+    live = Live(
+        state="finished", verdict=str(draws.verdict), count=draws.num_draws, wanted=draws.num_draws,
+        step=step, steps=step,
+    )  # fmt: skip
+    if draws.moments is not None:
+        count = draws.moments.num_draws
+        return replace(live, moments=draws.moments, names=draws.names, width=len(draws.names), count=count, wanted=count)  # fmt: skip
+    if not draws.healthy.size:
+        return live
+    values = draws.flat()[0]
+    over = max(draws.num_draws / LOOKED_AT, values.shape[1] * len(values) * min(values.shape[2], PARAMETERS) / NUMBERS, 1.0)  # fmt: skip
+    every = 2 ** math.ceil(math.log2(over))
+    return replace(
+        live, every=every, weights=draws.weights[:, ::every],
+        **_some(np.asarray(values[:, ::every], np.float64), draws.names, len(draws.names)),
+    )  # fmt: skip
+
+
+def _reported(
+    asked: dict[str, Any], z: Float[np.ndarray, "chain draw d"], names: tuple[str, ...]
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """What draws of a formula run report; what other runs hold, as it is."""
+    if asked.get("kind") != "formula" or not z.size:
+        return z, names
+    function, names = _reporter(json.dumps(asked["model"]))
+    flat = z.reshape(-1, z.shape[-1])
+    room = np.concatenate([flat, np.zeros((2 ** (len(flat) - 1).bit_length() - len(flat), flat.shape[1]), flat.dtype)])  # fmt: skip
+    return np.asarray(function(room))[: len(flat)].reshape(*z.shape[:2], -1), names
+
+
+@lru_cache(maxsize=4)
+def _reporter(spec: str) -> tuple[Any, tuple[str, ...]]:
+    """From free coordinates to what a formula reports, compiled for few lengths; and its names."""
+    model = FormulaModel.from_spec(json.loads(spec))
+    posterior = model.posterior
+    layout = Layout.of(posterior.unconstrain(posterior.init))
+
+    def one(q: Any) -> Any:
+        position = posterior.constrain(layout.unravel(q))
+        out = position if posterior.output is None else posterior.output(position)
+        return jax.flatten_util.ravel_pytree(out)[0]
+
+    return jax.jit(jax.vmap(one)), tuple(posterior.names or model.names)

@@ -1,1 +1,0 @@
-"""What a notebook shows of a run: views in HTML, and figures."""
