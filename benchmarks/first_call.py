@@ -50,7 +50,7 @@ draws.summary()
 """
 DEMO = """
 import sys
-from sgld.cli import main
+from sgld.interfaces.cli import main
 sys.argv = ["sgld", "demo", "--out", "{out}/run", "--overwrite", "--quiet"]
 main()
 """

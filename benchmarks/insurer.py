@@ -131,7 +131,16 @@ def numbers(draws: sgld.Draws) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shell(path: Path, formula: str, family: str, weights: str | None, out: Path) -> sgld.Draws:
-    command = [sys.executable, "-m", "sgld.cli", "fit", path, formula, "--family", family]
+    command = [
+        sys.executable,
+        "-m",
+        "sgld.interfaces.cli",
+        "fit",
+        path,
+        formula,
+        "--family",
+        family,
+    ]
     command += ["--prior", PRIOR, "--out", out, "--quiet"] + (
         ["--weights", weights] if weights else []
     )

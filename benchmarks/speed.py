@@ -484,7 +484,7 @@ def first_sample(rounds: int) -> tuple[list[Row], list[Target]]:
     targets = [Target("first sample of a small model, s", first, None, 2.0)]
     if (Path(sgld.__file__).parent / "cli.py").exists():
         command = [sys.executable, "-c", "import sys; sys.argv = ['sgld', '--help'];"
-                   "from sgld.cli import main; main()"]  # fmt: skip
+                   "from sgld.interfaces.cli import main; main()"]  # fmt: skip
         took = [
             _seconds(lambda: subprocess.run(command, capture_output=True, check=True))
             for _ in range(5)

@@ -1,6 +1,6 @@
 """`python -m sgld`."""
 
-from .cli.app import main
+from .interfaces.cli.app import main
 
 if __name__ == "__main__":
     main()

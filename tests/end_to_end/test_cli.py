@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sgld
-from sgld.cli import app
+from sgld.interfaces.cli import app
 from sgld.regression.families import FAMILIES
 
 COLUMNS = {
@@ -43,7 +43,7 @@ def run(*arguments):
     return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
-def spawn(*arguments, command=(sys.executable, "-m", "sgld.cli"), **options):
+def spawn(*arguments, command=(sys.executable, "-m", "sgld"), **options):
     options = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     return subprocess.Popen([*command, *(str(a) for a in arguments)], **options)
 
@@ -121,14 +121,15 @@ def test_help_is_quick_because_it_imports_nothing_but_typer():
     code = (
         "import sys, typer, typer.testing as t; a = typer.Typer(); a.command()(lambda: None);"
         "assert t.CliRunner().invoke(a, ['--help']).exit_code == 0; before = set(sys.modules);"
-        "from sgld.cli import app; r = t.CliRunner().invoke(app, ['--help']);"
+        "from sgld.interfaces.cli import app; r = t.CliRunner().invoke(app, ['--help']);"
         "assert r.exit_code == 0; print(*sorted(set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     packages = {name.split(".")[0] for name in done.stdout.split()}
     assert packages - set(sys.stdlib_module_names) == {"sgld"}
     own = {name for name in done.stdout.split() if name.startswith("sgld.")}
-    assert own - {"sgld.errors"} and all(n.startswith("sgld.cli") for n in own - {"sgld.errors"})
+    own -= {"sgld.errors", "sgld.interfaces"}
+    assert own and all(n.startswith("sgld.interfaces.cli") for n in own)
     help_ = spawn("--help")
     assert "fit" in help_.communicate()[0] and help_.returncode == 0
 
@@ -468,7 +469,7 @@ def test_predict_refuses(folder, finished, options, said):
 # what the process sends itself as it writes its third checkpoint: nobody waits, and it has not ended
 SIGNALLED = """
 import signal, sys
-from sgld.cli import main
+from sgld.interfaces.cli import main
 from sgld.results.run_directory import RunDirectory
 number, write, written = signal.Signals[sys.argv.pop(1)], RunDirectory.write_checkpoint, []
 def write_and_signal(directory, *given):

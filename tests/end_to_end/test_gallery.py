@@ -13,10 +13,10 @@ pytest.importorskip("matplotlib", reason="the report extra is not installed")
 from typer.testing import CliRunner
 
 from sgld import gallery
-from sgld.cli import app
 from sgld.errors import MissingExtra, UsageError
 from sgld.gallery import Check, Entry, Section, handout
 from sgld.gallery.draw import histogram, lines
+from sgld.interfaces.cli import app
 
 CHEAP = ("X6", "X11")
 

@@ -9,8 +9,8 @@ import pyarrow.csv
 import pytest
 from typer.testing import CliRunner
 
-from sgld.cli import app
-from sgld.cli.create import FAMILIES as COMPLETED
+from sgld.interfaces.cli import app
+from sgld.interfaces.cli.fit import FAMILIES as COMPLETED
 from sgld.regression.families import FAMILIES
 
 N = 120

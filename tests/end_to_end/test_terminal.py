@@ -27,11 +27,11 @@ def table(tmp_path_factory):
     return path
 
 
-# python -m sgld.cli; a shell that put this suite behind has Ctrl-C ignored in all that it starts
+# python -m sgld; a shell that put this suite behind has Ctrl-C ignored in all that it starts
 HEARD = """
 import runpy, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
-runpy.run_module("sgld.cli", run_name="__main__")
+runpy.run_module("sgld.interfaces.cli", run_name="__main__")
 """
 
 

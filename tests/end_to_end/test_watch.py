@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 import sgld
-from sgld.cli import app
-from sgld.cli.watch import Page
 from sgld.errors import RunError
+from sgld.interfaces.cli import app
+from sgld.interfaces.cli.watch import Page
 from sgld.interfaces.report.live import as_lines, as_page, read_live
 from sgld.results.run_directory import RunDirectory
 

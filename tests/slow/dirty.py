@@ -31,8 +31,8 @@ import pyarrow.parquet
 from typer.testing import CliRunner
 
 import sgld
-from sgld.cli import app
 from sgld.errors import SGLDError
+from sgld.interfaces.cli import app
 from sgld.regression.fit import fit
 
 ROWS = 200

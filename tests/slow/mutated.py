@@ -35,11 +35,11 @@ import pyarrow.csv
 from typer.testing import CliRunner
 
 import sgld
-from sgld.cli import app
 from sgld.core import work
 from sgld.core.files import digest_of, read_arrays, read_json, write_arrays, write_json
 from sgld.errors import SGLDError, SGLDWarning
 from sgld.inference import sink
+from sgld.interfaces.cli import app
 from sgld.regression import streaming as streamed
 from sgld.regression.fit import fit, predict, sandwich_of_run
 from sgld.results.run_directory import RunDirectory

@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sgld
-from sgld.cli import app
+from sgld.interfaces.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = {page.name: page.read_text() for page in (ROOT / "README.md", *ROOT.glob("docs/*.md"))}

@@ -23,7 +23,7 @@ from sgld.samplers.stationary.overdamped import Law
 def ours():
     """Every type of the package that is a pytree, by its name."""
     for module in pkgutil.walk_packages(sgld.__path__, "sgld."):
-        if not module.name.startswith(("sgld.torch", "sgld.cli")):
+        if not module.name.startswith(("sgld.torch", "sgld.interfaces.cli")):
             importlib.import_module(module.name)
     return sorted(pytrees._ours, key=lambda cls: (cls.__module__, cls.__qualname__))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sgld.cli.show import say_model
+from sgld.interfaces.cli.app import say_model
 from sgld.regression.formula import FormulaModel
 
 G = np.repeat(["a", "b", "c"], 20)

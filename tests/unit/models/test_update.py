@@ -11,10 +11,10 @@ import pytest
 
 import sgld
 from sgld.approximation.laplace import Laplace
-from sgld.cli.scale import _beside
 from sgld.data.table_source import TableSource, as_grown
 from sgld.errors import DataError, RunError, UsageError
 from sgld.inference.tuning import survey
+from sgld.interfaces.cli.plan import _beside
 from sgld.model.prepare import prepare
 from sgld.regression.fit import predict
 from sgld.regression.update import _of_matter, update

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.cli.watch import Shown, _rest
+from sgld.interfaces.cli.watch import Shown, _rest
 from sgld.interfaces.report.live import (
     NUMBERS,
     PARAMETERS,

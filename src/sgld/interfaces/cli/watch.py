@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from ..errors import SGLDError, UsageError, first_line
+from ...errors import SGLDError, UsageError, first_line
 from .app import Run, command, typer
 
 __all__ = ["Answer", "Page", "Shown", "watch"]
@@ -44,7 +44,7 @@ def watch(
 
     What is shown is what the last checkpoint holds (--checkpoint-every of the run).
     """
-    from ..interfaces.report.live import Reader, as_lines
+    from ..report.live import Reader, as_lines
 
     reader = Reader(run)
     live = reader.read()  # a wrong directory is answered before anything is served
@@ -93,7 +93,7 @@ class Shown:
     """The page, computed by one at a time and for all who ask: of a core no more than SHARE."""
 
     def __init__(self, run: Path) -> None:
-        from ..interfaces.report.live import Reader
+        from ..report.live import Reader
 
         self.run, self._reader = run, Reader(run)
         self._busy = threading.Lock()
@@ -113,7 +113,7 @@ class Shown:
             return self._answer
 
     def _made(self) -> Answer:
-        from ..interfaces.report.live import as_error_page, as_page
+        from ..report.live import as_error_page, as_page
 
         name = self.run.resolve().name
         try:

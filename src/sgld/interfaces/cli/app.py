@@ -1,32 +1,181 @@
-"""What commands print: the question, the plan, the table and the verdict."""
+"""The application, the options that commands share, and how a command answers a mistake.
+
+What commands print: the question, the plan, the table and the verdict.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from ..errors import plain
-from .app import typer
+from ...errors import MissingExtra, SGLDError, need, plain
 
 if TYPE_CHECKING:
-    from ..regression.formula import FormulaModel
-    from ..results.plan import Plan
+    from ...regression.formula import FormulaModel
+    from ...results.plan import Plan
 
 __all__ = [
+    "CheckpointEvery",
+    "Decimal",
+    "Json",
+    "OfDatabase",
+    "OfTable",
+    "Overwrite",
+    "OwnDecimal",
+    "Quiet",
+    "Run",
+    "Sep",
+    "Strict",
+    "app",
     "at_work",
+    "command",
     "content_of",
     "exit_strict",
     "finish",
+    "main",
     "say_model",
     "say_plan",
     "show",
+    "typer",
     "write_page",
 ]
+
+
+try:
+    typer: Any = need("typer", "cli")
+except MissingExtra as error:  # the console script imports this module
+    print(error, file=sys.stderr)
+    sys.exit(2)
+
+
+app = typer.Typer(
+    name="sgld",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Bayesian regression at the cost of stochastic gradient descent, with a verdict on every "
+    "run.\n\nTry it: [bold]sgld demo[/bold]",
+)
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.", show_default=False)]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what stands there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print the verdict line only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print summary.json and nothing else.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Exit with 3 when the verdict is not `trusted`.")
+]
+Sep = Annotated[
+    str | None,
+    typer.Option(
+        "--sep", metavar="SIGN", show_default="as the file shows",
+        help="Between the cells of a file of text: a sign, or comma, semicolon, tab, bar, space.",
+    ),
+]  # fmt: skip
+OfTable = Annotated[
+    str | None,
+    typer.Option(
+        "--table", metavar="NAME", show_default="the only one", help="Of a database file."
+    ),
+]
+OfDatabase = Annotated[
+    Path | None,
+    typer.Option(
+        "--database", metavar="FILE", show_default="none",
+        help="DuckDB or SQLite, that a query is asked of.",
+    ),
+]  # fmt: skip
+Decimal = Annotated[
+    str, typer.Option("--decimal", metavar="SIGN", help="Decimal point of a file of text, . or ,")
+]
+OwnDecimal = Annotated[
+    str | None,
+    typer.Option(
+        "--decimal", metavar="SIGN", show_default="the run's, of a file that ends in the same letters",
+        help="Decimal point of a file of text, . or ,",
+    ),
+]  # fmt: skip
+CheckpointEvery = Annotated[
+    float, typer.Option("--checkpoint-every", metavar="SECONDS", help="Between checkpoints.")
+]
+
+
+def main() -> None:
+    """The console script."""
+    warnings.formatwarning = lambda message, *_: f"{plain(_in_our_words(str(message), {}))}\n"
+    app(prog_name="sgld")
+
+
+def command(example: str, makes: str | None = None) -> Callable:
+    """A command with an example in its help, whose errors are sentences.
+
+    `makes` is its argument that names the run it makes or goes on with.
+    """
+
+    def register(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def answered(**arguments: Any) -> None:
+            from ...core.compilation import use_cache
+
+            use_cache()
+            try:
+                function(**arguments)
+            except SGLDError as error:
+                typer.echo(_in_our_words(str(error), arguments), err=True)
+                raise typer.Exit(2) from None
+            except (OSError, MemoryError) as error:
+                if isinstance(error, BrokenPipeError):
+                    raise  # whoever read the output has seen enough
+                typer.echo(_of_the_machine(error), err=True)
+                raise typer.Exit(2) from None
+            except KeyboardInterrupt as error:
+                run = None if makes is None else arguments[makes]
+                said = _in_our_words(_what_is_kept(error, run), arguments)
+                typer.echo(f"interrupted{said}", err=True)
+                raise typer.Exit(130) from None
+
+        text = f"[dim]Example:[/dim]  {example}"
+        app.command(function.__name__, epilog=text.replace("\n", "\n\n"))(answered)
+        return answered
+
+    return register
+
+
+def _of_the_machine(error: OSError | MemoryError) -> str:
+    """What the operating system refused, in a sentence."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this; give fewer rows, columns, chains or draws."
+    return plain(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}.")
+
+
+def _in_our_words(sentence: str, arguments: dict[str, Any]) -> str:
+    """What the package says, in the words of the command line."""
+    from ...results.run_directory import at_the_shell
+
+    return at_the_shell(sentence, arguments.get("run") or arguments.get("out") or "RUN")
+
+
+def _what_is_kept(error: KeyboardInterrupt, run: Path | None) -> str:
+    """The sentence that comes with Ctrl-C, or is made here of the run that is at work."""
+    notes = getattr(error, "__notes__", None)
+    if notes:
+        return f"; {notes[-1]}"
+    if run is None:
+        return "."
+    from ...results.run_directory import RunDirectory, kept
+
+    return f"; {kept(RunDirectory(run))}"
+
+
+# -- show ----------------------------------------------------------------------------------
+
 
 COLOURS = {"trusted": "green", "biased": "red", "not mixed": "yellow", "unknown": "yellow"}
 MOST_PRIORS = 20
@@ -39,12 +188,12 @@ def at_work(silent: bool, module: str, ahead: Sequence[str] = ()) -> Iterator[An
     Ctrl-C in the middle of an import of JAX would kill, or be lost: `Work` hears it after. What each stage took
     stays where stages are `ahead`.
     """
-    from ..core.progress import told
-    from ..core.work import Work
+    from ...core.progress import told
+    from ...core.work import Work
 
     with told(not silent, ahead, summary=bool(ahead)):
         with Work("data") as work:
-            found = importlib.import_module(f"..{module}", __package__)
+            found = importlib.import_module(f"sgld.{module}")
             work.check()
         yield found
 
@@ -54,16 +203,16 @@ def say_model(data: str | Path, model: FormulaModel) -> None:
     typer.echo(f"{model.spec['design']['formula']}")
     what = f"{model.family.name} ({model.family.link}), {model.num_data} rows of {data}"
     if model.num_dropped:
-        from ..results.summary import left_out
+        from ...results.summary import left_out
 
         what += f" ({left_out(model.num_dropped)})"
     typer.echo(what)
     if model.spec.get("words"):
-        from ..regression.rows import as_numbers
+        from ...regression.rows import as_numbers
 
         typer.echo(f"{model.spec['design']['outcome']}: {as_numbers(model.spec['words'])}")
     priors = [line.split(" ~ ", 1) for line in model.prior_text[:MOST_PRIORS]]
-    from ..core.text import columns
+    from ...core.text import columns
 
     lines = columns([[name, f"~ {law}"] for name, law in priors], left=(0, 1))
     left = len(model.prior_text) - len(priors)
@@ -100,7 +249,7 @@ def say_plan(run: Path, plan: Plan) -> None:
     ]
     if plan.predicted is not None:
         lines.append(f"predicted: {plan.predicted}")
-    from ..results.run_directory import at_the_shell
+    from ...results.run_directory import at_the_shell
 
     _say("plan", [*lines, *(f"note: {at_the_shell(note, run)}" for note in p["notes"])])
 
@@ -113,7 +262,7 @@ def _say(title: str, lines: Any) -> None:
 
 def finish(run: Path, quiet: bool, as_json: bool, model: FormulaModel | None = None) -> None:
     """What a run ends with: the table, the verdict, and the report."""
-    from ..core.progress import aside
+    from ...core.progress import aside
 
     with aside():
         if not (quiet or as_json):
@@ -124,11 +273,11 @@ def finish(run: Path, quiet: bool, as_json: bool, model: FormulaModel | None = N
 
 def write_page(run: Path, silent: bool, model: FormulaModel | None = None) -> None:
     """Write the report and say where it is; its failure loses nothing. `model`: with its rows, where read."""
-    from ..core.progress import aside, stage
+    from ...core.progress import aside, stage
 
     try:
         with stage("report"):
-            from ..interfaces.report.page import write_report
+            from ..report.page import write_report
 
             path = write_report(run, model)
     except Exception as error:
@@ -147,8 +296,8 @@ def write_page(run: Path, silent: bool, model: FormulaModel | None = None) -> No
 
 def content_of(run: Path) -> dict[str, Any]:
     """summary.json of a finished run; without parameters where every chain failed."""
-    from ..results.run_directory import RunDirectory
-    from ..results.storage import load, table_of
+    from ...results.run_directory import RunDirectory
+    from ...results.storage import load, table_of
 
     directory = RunDirectory(run)
     content = table_of(directory) if directory.finished() else None
@@ -165,14 +314,14 @@ def content_of(run: Path) -> dict[str, Any]:
 
 def show(run: Path, quiet: bool, as_json: bool) -> None:
     """The table and the verdict, the verdict alone, or summary.json."""
-    from ..core.files import reading
+    from ...core.files import reading
 
     with reading(run):
         _show(run, quiet, as_json)
 
 
 def _show(run: Path, quiet: bool, as_json: bool) -> None:
-    from ..results.run_directory import at_the_shell
+    from ...results.run_directory import at_the_shell
 
     content = content_of(run)
     if as_json:
@@ -189,7 +338,7 @@ def _show(run: Path, quiet: bool, as_json: bool) -> None:
 
 def _told(run: Path) -> dict[str, Any]:
     """Target, phase and notes, which the table says and summary.json leaves out."""
-    from ..results.run_directory import RunDirectory, at_the_shell
+    from ...results.run_directory import RunDirectory, at_the_shell
 
     directory = RunDirectory(run)
     told = directory.read("result.json").get("told", {}) if directory.finished() else {}
@@ -202,7 +351,7 @@ def _table(content: dict[str, Any], told: dict[str, Any]) -> str:
     """The summary's text without its verdict; fewer columns where the terminal is narrow."""
     import shutil
 
-    from ..results.summary import Summary
+    from ...results.summary import Summary
 
     facts = {k: v for k, v in content.items() if k not in ("verdict", "reasons", "parameters")}
     facts |= told

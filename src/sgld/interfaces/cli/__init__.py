@@ -6,7 +6,7 @@ imported here, so that help is quick.
 """
 
 # they add their commands, in this order
-from . import create, finished, confirm, scale, watch, gallery  # isort: skip
+from . import fit, runs, plan, watch, gallery  # isort: skip
 from .app import app, main
 
-__all__ = ["app", "confirm", "create", "finished", "gallery", "main", "scale", "watch"]
+__all__ = ["app", "fit", "gallery", "main", "plan", "runs", "watch"]

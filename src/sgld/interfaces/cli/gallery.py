@@ -34,7 +34,7 @@ def gallery(
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of everything random.")] = 0,
 ) -> None:  # fmt: skip
     """Run the documented experiments against their exact answers, and write their pages."""
-    from ..gallery import make
+    from ...gallery import make
 
     results = make(
         names or (), out, quick=quick, seed=seed, data=data,

@@ -1,4 +1,7 @@
-"""The commands that ask a finished run: summary, report, verify, predict."""
+"""The commands that ask a finished run: summary, report, verify, predict.
+
+The commands that hold a finished run against NUTS or half its step: reference, halve.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from ..errors import RunError, UsageError
+from ...errors import RunError, UsageError
 from .app import (
     Json,
     OfDatabase,
@@ -19,12 +22,22 @@ from .app import (
     Run,
     Sep,
     Strict,
+    at_work,
     command,
+    content_of,
+    exit_strict,
+    show,
     typer,
-)  # fmt: skip
-from .show import at_work, content_of, exit_strict, show
+    write_page,
+)
+
+if TYPE_CHECKING:
+    from ...inference.step_halving import Halving
+    from ...regression.formula import FormulaModel
+    from ...results.draws import Draws
 
 __all__ = ["predict", "report", "summary", "verify"]
+
 
 KINDS = ("outcome", "mean", "class")
 TABLE_SUFFIXES = (".parquet", ".csv")
@@ -46,7 +59,7 @@ def summary(
     sd_ratio is the run's sd over the posterior's, as the bias meter predicts it: 1 is right.
     """
     if sandwich:
-        from ..core.progress import stage
+        from ...core.progress import stage
 
         with at_work(quiet or as_json, "regression.fit") as models, stage("sandwich"):
             found = models.sandwich_of_run(run).summary()
@@ -55,7 +68,7 @@ def summary(
             raise typer.Exit(3)  # another law than the posterior's is never `trusted`
         return
     if _goes_on(run):
-        from ..interfaces.report.live import as_lines, read_live
+        from ..report.live import as_lines, read_live
 
         live = read_live(run)
         typer.echo(json.dumps(live.as_json()) if as_json else live.word() if quiet else as_lines(live))  # fmt: skip
@@ -68,7 +81,7 @@ def summary(
 
 def _goes_on(run: Path) -> bool:
     """Whether a process is at work on a run that has no verdict yet."""
-    from ..results.run_directory import RunDirectory
+    from ...results.run_directory import RunDirectory
 
     directory = RunDirectory(run)
     return directory.path.is_dir() and not directory.finished() and directory.in_use()
@@ -77,7 +90,7 @@ def _goes_on(run: Path) -> bool:
 @command("sgld verify run/")
 def verify(run: Run) -> None:
     """Read every file of a run, finished or not, and hold it against what was written."""
-    from ..results.run_directory import RunDirectory, at_the_shell, kept
+    from ...results.run_directory import RunDirectory, at_the_shell, kept
 
     with at_work(False, "results.storage") as storage:
         files = storage.verify(run)
@@ -93,7 +106,7 @@ def verify(run: Run) -> None:
 @command("sgld report run/")
 def report(run: Run) -> None:
     """Write report.html, one file that needs nothing else, and print its path."""
-    from ..core.progress import stage
+    from ...core.progress import stage
 
     with at_work(False, "interfaces.report.page") as page, stage("report"):
         content_of(run)  # raises where there is nothing to report
@@ -138,8 +151,8 @@ def predict(
     sd and interval are of the outcome itself, its noise included (--kind mean: of its expectation).
     A bernoulli run adds `probability`. A row with a missing cell is left empty.
     """
-    from ..core.files import exists
-    from ..core.progress import stage
+    from ...core.files import exists
+    from ...core.progress import stage
 
     if out.suffix.lower() not in TABLE_SUFFIXES:
         raise UsageError(f"--out must end in {' or '.join(TABLE_SUFFIXES)}. Got {str(out)!r}.")
@@ -160,7 +173,7 @@ def _write_tables(tables: Iterator[Any], out: Path) -> tuple[list[str], int, int
     import pyarrow.csv
     import pyarrow.parquet
 
-    from ..core.files import written
+    from ...core.files import written
 
     first = next(tables)
     rows = empty = 0
@@ -187,3 +200,111 @@ def _write_tables(tables: Iterator[Any], out: Path) -> tuple[list[str], int, int
 
     written(out, write)
     return first.column_names, rows, empty
+
+
+# -- confirm -------------------------------------------------------------------------------
+
+
+AHEAD = ("data", "mode", "curvature", "other modes", "sampling", "verdict", "report")
+
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of everything random.")]
+
+
+@command("sgld reference run/")
+def reference(
+    run: Run,
+    draws: Annotated[
+        int, typer.Option("--draws", metavar="N", help="Draws per chain.")
+    ] = 1000,
+    chains: Annotated[
+        int, typer.Option("--chains", metavar="N", help="Independent chains.")
+    ] = 4,
+    method: Annotated[
+        str, typer.Option("--method", metavar="NAME", help="nuts, hmc, mala or metropolis.")
+    ] = "nuts",
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    strict: Strict = False,
+) -> None:  # fmt: skip
+    """Sample a finished run's posterior by an exact method on all rows, compare, and judge the run by it.
+
+    Slow: every step reads every row. Means differ in units of the reference's sd; an sd ratio
+    above 1 means that the run is too wide. The verdict is stored with the run.
+    """
+    from ...results.summary import compare
+
+    silent = quiet or as_json
+    with at_work(silent, "inference.reference", AHEAD) as referee:
+        done, model = _asked(run, "sgld.reference")
+        if (done.temperature != 1).any():
+            raise UsageError(
+                f"{run} has temperature {float(done.temperature.flat[0]):g}: its law is not the "
+                "posterior, which is what a reference samples."
+            )
+        truth = referee.reference(
+            model.posterior, model.data, method=method, num_chains=chains, num_draws=draws,
+            seed=seed, progress=not silent,
+        )  # fmt: skip
+        said = f"{compare(done, truth)}\nreference: {truth.verdict}"
+        _confirm(run, truth, said, quiet, as_json, strict)
+
+
+@command("sgld halve run/")
+def halve(
+    run: Run,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="N", show_default="the run's plus 1", help="Of everything random."),
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    strict: Strict = False,
+) -> None:  # fmt: skip
+    """Run again with half the step, extrapolate to step 0, and judge the run by it.
+
+    Costs twice the run's steps. It sees what changes with the step, and neither other modes nor heavy
+    tails. The verdict is stored with the run.
+    """
+    silent = quiet or as_json
+    with at_work(silent, "inference.step_halving", AHEAD) as referee:
+        done, model = _asked(run, "sgld.step_halving")
+        found = referee.step_halving(
+            model.posterior, model.data, done, seed=seed, progress=not silent
+        )
+        _confirm(run, found, str(found), quiet, as_json, strict)
+
+
+def _asked(run: Path, function: str) -> tuple[Draws, FormulaModel]:
+    """Draws and model of a finished run of `sgld fit`."""
+    from ...core.progress import stage
+    from ...regression.fit import model_of_run
+    from ...results.run_directory import RunDirectory
+    from ...results.storage import load
+
+    with stage("data"):
+        done, asked = load(run), RunDirectory(run).begun()
+    if asked.get("kind") != "formula":
+        raise RunError(
+            f"{run} was not made by `sgld fit`, so the command line does not know its model; use {function} "
+            f"and sgld.confirm({str(run)!r}, ...)."
+        )
+    with stage("data"):
+        return done, model_of_run(asked)
+
+
+def _confirm(
+    run: Path, found: Draws | Halving, said: Any, quiet: bool, as_json: bool, strict: bool
+) -> None:
+    """Store what was found, and print what is said of it, and the run's verdict."""
+    from ...core.progress import aside, stage
+    from ...inference.confirm import confirm
+
+    with stage("verdict"):
+        confirm(run, found)
+    with aside():
+        if not (quiet or as_json):
+            typer.echo(f"{said}\n")
+        show(run, quiet=not as_json, as_json=as_json)
+    write_page(run, silent=quiet or as_json)
+    exit_strict(run, strict)

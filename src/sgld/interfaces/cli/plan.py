@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from ..errors import UsageError
+from ...errors import UsageError
 from .app import (
     CheckpointEvery,
     Json,
@@ -15,10 +15,12 @@ from .app import (
     Run,
     Sep,
     Strict,
+    at_work,
     command,
+    exit_strict,
+    finish,
     typer,
 )
-from .show import at_work, exit_strict, finish
 
 __all__ = ["plan", "update"]
 
@@ -40,7 +42,7 @@ def plan(
 
     Nothing is run. docs/cluster.md says how such a run is begun.
     """
-    from ..inference.tuning.scaling import scaled
+    from ...inference.tuning.scaling import scaled
 
     try:
         count = float(rows)
@@ -84,7 +86,7 @@ def update(
     Centre and metric are the run's, moved by what the rows that came or went say; prior and
     standardisation are those of the first fit. The verdict is measured as ever.
     """
-    from ..core.progress import SAMPLING
+    from ...core.progress import SAMPLING
 
     made, silent = _beside(run) if out is None else out, quiet or as_json
     with at_work(silent, "regression.update", (*SAMPLING, "report")) as models:

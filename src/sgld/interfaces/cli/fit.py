@@ -6,7 +6,7 @@ import functools
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..errors import RunError
+from ...errors import RunError
 from .app import (
     CheckpointEvery,
     Decimal,
@@ -18,10 +18,14 @@ from .app import (
     Run,
     Sep,
     Strict,
+    at_work,
     command,
+    exit_strict,
+    finish,
+    say_model,
+    say_plan,
     typer,
 )  # fmt: skip
-from .show import at_work, exit_strict, finish, say_model, say_plan
 
 __all__ = ["demo", "fit", "resume"]
 
@@ -47,7 +51,7 @@ def demo(
     RAND health insurance experiment: visits to a doctor in 20190 person-years, Poisson. A demo
     that stands at --out already is made again.
     """
-    from ..data.tables import bundled
+    from ...data.tables import bundled
 
     path = bundled("randhie")
     arguments = {"family": "poisson", "overwrite": overwrite or _is_demo(out, path)}
@@ -58,7 +62,7 @@ def demo(
 
 
 def _is_demo(run: Path, path: Path) -> bool:
-    from ..results.run_directory import RunDirectory
+    from ...results.run_directory import RunDirectory
 
     try:
         asked = RunDirectory(run).begun()
@@ -201,7 +205,7 @@ def fit(
 def _fit(
     data: str | Path, formula: str, out: Path, arguments: dict[str, Any], quiet: bool, as_json: bool
 ) -> None:
-    from ..core.progress import SAMPLING
+    from ...core.progress import SAMPLING
 
     silent = quiet or as_json
     say: dict[str, Any] = {}
@@ -224,11 +228,11 @@ def resume(
     strict: Strict = False,
 ) -> None:
     """Go on with a killed or interrupted run, to the same draws as an uninterrupted one."""
-    from ..core.progress import SAMPLING
+    from ...core.progress import SAMPLING
 
     silent = quiet or as_json
     with at_work(silent, "regression.fit", (*SAMPLING, "report")) as models:
-        from ..core.validation import positive
+        from ...core.validation import positive
 
         positive("checkpoint_every", checkpoint_every, ", in seconds")
         models.resume(run, progress=not silent, checkpoint_every=checkpoint_every)

@@ -1,5 +1,0 @@
-"""`python -m sgld.cli`."""
-
-from .app import main
-
-main()
