@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from sgld import gallery
 from sgld.errors import MissingExtra, UsageError
 from sgld.gallery import Check, Entry, Section, handout
-from sgld.gallery.draw import histogram, lines
+from sgld.gallery.page import histogram, lines
 from sgld.interfaces.cli import app
 
 CHEAP = ("X6", "X11")

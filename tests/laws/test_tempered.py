@@ -165,7 +165,7 @@ def test_every_estimator_adds_the_same_jacobian(gradient, T):
 def test_the_handouts_regression_with_its_variance_constrained(T):
     """X3's data: p(beta, sigma^2 | data)^(1/T) is normal-inverse-gamma, phi' + p/2 + 1 = (phi + p/2 + 1) / T."""
     data, law = handout.problem()
-    own = sgld.models.nig.nig(2)
+    own = sgld.gallery.handout.nig(2)
     inside = own.model()
 
     def log_prior(position):  # of sigma^2: without the Jacobian of log sigma^2

@@ -12,10 +12,10 @@ from numpyro.distributions import constraints
 from scipy import stats
 
 import sgld
+from sgld.gallery.handout import nig
 from sgld.inference import reference as adaptation
 from sgld.inference.reference import _centers
 from sgld.model.prepare import prepare
-from sgld.models.nig import nig
 
 UsageError = sgld.errors.UsageError
 

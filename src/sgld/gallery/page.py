@@ -1,19 +1,291 @@
-"""The pages: one per entry, and the index, in the report's style; they need nothing else."""
+"""The pages: one per entry, and the index, in the report's style; they need nothing else.
+
+Figures that several entries share, in the report's hand: every function gives one Panel.
+
+An entry may draw on `panel.axes` besides; colours must be those of `COLOURS`, which the page
+changes for a dark screen.
+
+What an entry of the gallery returns: sections of text and figures, and a table of checks.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from ..interfaces.report.figures import WIDTH
+import numpy as np
+from jaxtyping import Float
+
+from ..interfaces.report.figures import COLOURS, WIDE, WIDTH, Panel
 from ..interfaces.report.html import PAGE, says
-from .entry import Check, Entry, Section
 
 if TYPE_CHECKING:
     from .make import Result
 
-__all__ = ["entry_page", "index_page"]
+__all__ = [
+    "COLOURS",
+    "WIDE",
+    "Check",
+    "Entry",
+    "Panel",
+    "Section",
+    "entry_page",
+    "histogram",
+    "index_page",
+    "lines",
+    "log_axis",
+]
+
+
+# -- draw ----------------------------------------------------------------------------------
+
+
+# the exact answer first, then what a formula predicts, then anything else
+STYLES: tuple[dict[str, Any], ...] = (
+    {"color": COLOURS["contrast"], "linewidth": 1.6},
+    {"color": COLOURS["ink"], "linewidth": 1.1, "linestyle": (0, (4, 2))},
+    {"color": COLOURS["chain-2"], "linewidth": 1.3},
+    {"color": COLOURS["chain-3"], "linewidth": 1.3},
+)
+MOST_POINTS = 600
+
+
+def histogram(
+    title: str,
+    values: Float[Any, " n"],
+    curves: Sequence[Callable[[Any], Any]] = (),
+    *,
+    span: tuple[float, float] | None = None,
+    top: float | None = None,
+    bins: int = 50,
+    height: float = 140,
+    weights: Float[Any, " n"] | None = None,
+) -> Panel:
+    """Draws as a histogram of area 1, and densities drawn over it in the order of `STYLES`.
+
+    Args:
+      values: [n]; those outside the span count towards the area but are not drawn.
+      curves: functions x -> density, such as `law.pdf` of a scipy law.
+      span: of the x axis; default: the values and a little more.
+      top: of the y axis; default: the highest bar or curve, but at most 4 times the highest bar.
+      weights: [n], of the values.
+    """
+    values = np.asarray(values, float).ravel()
+    weights = np.ones(values.size) if weights is None else np.asarray(weights, float).ravel()
+    if span is None:
+        low, high = np.quantile(values, [0.0005, 0.9995])
+        room = 0.08 * (high - low) or max(1e-6, 1e-3 * abs(low))
+        span = (low - room, high + room)
+    panel = Panel(title, height)
+    bar, edges = np.histogram(values, bins, span, weights=weights)
+    bar = bar / (weights.sum() * np.diff(edges))
+    panel.axes.stairs(bar, edges, fill=True, color=COLOURS["accent-soft"])
+    panel.axes.stairs(bar, edges, color=COLOURS["accent"], linewidth=0.8)
+    x, highest = np.linspace(*span, 301), bar.max()
+    for curve, style in zip(curves, STYLES, strict=False):
+        y = np.asarray(curve(x), float)
+        panel.axes.plot(x, y, **style)
+        highest = max(highest, min(y.max(), 4 * bar.max()))
+    panel.axes.set(xlim=span, ylim=(0, 1.05 * (top or highest)))
+    panel.only_x()
+    panel.ticks("x")
+    return panel
+
+
+def lines(
+    title: str,
+    curves: Sequence[tuple[str, Any, Any]],
+    *,
+    styles: Sequence[dict[str, Any]] = STYLES,
+    xlabel: str = "",
+    ylabel: str = "",
+    log: str = "",
+    xlim: tuple[float, float] | None = None,
+    ylim: tuple[float, float] | None = None,
+    level: float | None = None,
+    width: float = WIDTH,
+    height: float = 170,
+    legend: str | None = "best",
+) -> Panel:
+    """Curves (label, x [n], y [n]); `level` is a horizontal line at the truth.
+
+    `log` names the axes with a logarithmic scale: "", "x", "y" or "xy"; `legend` is where
+    matplotlib puts it, None for none. Long curves are thinned to what a page can show.
+    """
+    panel = Panel(title, height, width=width, xlabel=xlabel, ylabel=ylabel)
+    if level is not None:
+        panel.axes.axhline(level, color=COLOURS["contrast"], linewidth=1.2)
+    for (label, x, y), style in zip(curves, styles, strict=False):
+        x, y = np.asarray(x, float), np.asarray(y, float)
+        at = np.unique(np.linspace(0, x.size - 1, min(x.size, MOST_POINTS)).round().astype(int))
+        panel.axes.plot(x[at], y[at], label=label or None, **style)
+    panel.axes.margins(x=0.02)
+    if xlim is not None:
+        panel.axes.set_xlim(xlim)
+    if ylim is not None:
+        panel.axes.set_ylim(ylim)
+    for axis in "xy":
+        if axis in log:
+            log_axis(panel, axis)
+        else:
+            panel.ticks(axis, 5 if axis == "x" else 4)
+    if legend is not None and any(label for label, _, _ in curves):
+        panel.legend(loc=legend)
+    return panel
+
+
+def log_axis(panel: Panel, axis: str) -> None:
+    """A logarithmic axis with few plain numbers: powers of ten, or 1, 2, 5 where it spans little."""
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+    getattr(panel.axes, f"set_{axis}scale")("log")
+    low, high = getattr(panel.axes, f"get_{axis}lim")()
+    powers = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    places = 10.0**powers
+    if np.sum((places >= low) & (places <= high)) < 3:
+        places = np.sort(np.concatenate([m * 10.0**powers for m in (1, 2, 5)]))
+    places = places[(places >= low) & (places <= high)]
+    places = places[:: max(1, -(-len(places) // 6))]
+    which = getattr(panel.axes, f"{axis}axis")
+    which.set_major_locator(FixedLocator(places.tolist()))
+    which.set_minor_locator(NullLocator())
+    texts = [f"{v:g}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}") for v in places]
+    which.set_major_formatter(FixedFormatter(texts))
+
+
+# -- entry ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Check:
+    """One number beside its truth; made by `in_sd`, `in_ratio` or `in_value`.
+
+    Attributes:
+      quantity: what it is, in words.
+      truth: the exact value, or a long reference run's.
+      ours: what the entry computed.
+      error: in sd, as a ratio ours / truth, or as a plain difference: what `unit` says.
+      limit: of |error|; of a ratio, how far it may be from 1 (.05: from 1 / 1.05 to 1.05).
+      unit: "sd", "ratio" or "".
+      expected_miss: why the number misses its truth, for one computed as the document prints it.
+
+    Example:
+      >>> from sgld.gallery import Check
+      >>> Check.in_ratio("sd of b1", truth=0.5, ours=0.51, limit=0.05).word
+      'pass'
+      >>> Check.in_ratio("sd of b1", 0.5, 5.0, 0.05, expected_miss="the step is too large").word
+      'as printed'
+      >>> Check.in_sd("mean of b1", truth=1.0, ours=1.05, sd=0.5, limit=0.2).error
+      0.10000000000000009
+      >>> Check.in_value("draws", truth=100, ours=90, limit=5).passed
+      False
+    """
+
+    quantity: str
+    truth: float
+    ours: float
+    error: float
+    limit: float
+    unit: str = ""
+    expected_miss: str | None = None
+
+    @classmethod
+    def in_sd(
+        cls, quantity: str, truth: Any, ours: Any, sd: Any, limit: float,
+        expected_miss: str | None = None,
+    ) -> Check:  # fmt: skip
+        """|ours - truth| is at most `limit` of the true sd; quantity and expected_miss as above."""
+        error = (float(ours) - float(truth)) / float(sd)
+        return cls(quantity, float(truth), float(ours), error, limit, "sd", expected_miss)
+
+    @classmethod
+    def in_ratio(
+        cls, quantity: str, truth: Any, ours: Any, limit: float, expected_miss: str | None = None
+    ) -> Check:
+        """Ours / truth lies between 1 / (1 + limit) and 1 + limit.
+
+        Args:
+          quantity, truth, ours, limit, expected_miss: as above.
+        """
+        error = float(ours) / float(truth)
+        return cls(quantity, float(truth), float(ours), error, limit, "ratio", expected_miss)
+
+    @classmethod
+    def in_value(
+        cls, quantity: str, truth: Any, ours: Any, limit: float, expected_miss: str | None = None
+    ) -> Check:
+        """|ours - truth| is at most `limit`, in the units of the quantity itself.
+
+        Args:
+          quantity, truth, ours, limit, expected_miss: as above.
+        """
+        error = float(ours) - float(truth)
+        return cls(quantity, float(truth), float(ours), error, limit, "", expected_miss)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the error is within the limit; never where it is not a number."""
+        if self.unit == "ratio":
+            return bool(1 / (1 + self.limit) <= self.error <= 1 + self.limit)
+        return bool(math.isfinite(self.error) and abs(self.error) <= self.limit)
+
+    @property
+    def word(self) -> str:
+        """ "pass", "miss", or "as printed": a miss that the document's own method makes."""
+        if self.passed:
+            return "pass"
+        return "miss" if self.expected_miss is None else "as printed"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, paragraphs and the figures below them.
+
+    Attributes:
+      heading: of the section.
+      text: paragraphs of plain text; `words` between backticks are shown as code.
+      figures: panels (`sgld.gallery.page` makes them), several side by side.
+      key: (colour, words) of what is drawn in all the figures; colours are those of the report.
+
+    Example:
+      >>> from sgld.gallery import Section
+      >>> Section("What is seen", ("The sd is `h / 4` too large.",)).figures
+      ()
+    """
+
+    heading: str
+    text: tuple[str, ...] = ()
+    figures: tuple[Panel, ...] = ()
+    key: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A page of the gallery.
+
+    Attributes:
+      title: of the page.
+      lead: what it shows, in a sentence or two.
+      sections: of the page, in order.
+      checks: numbers beside their truths.
+
+    Example:
+      >>> from sgld.gallery import Entry, Section
+      >>> Entry("X0", "Nothing is shown.", (Section("Nothing"),), ()).checks
+      ()
+    """
+
+    title: str
+    lead: str
+    sections: tuple[Section, ...]
+    checks: tuple[Check, ...]
+
+
+# -- page ----------------------------------------------------------------------------------
+
 
 INDEX = re.compile(r"(\b\w|\))([_^])(\{[^{}]*\}|\w(?!\w))")
 MINUS = re.compile(r"(?<![\w.)-])-(?=\.?\d)")

@@ -6,7 +6,7 @@ import numpy as np
 
 import sgld
 from sgld.gallery import Check, Entry, Section, handout
-from sgld.gallery.draw import COLOURS, lines
+from sgld.gallery.page import COLOURS, lines
 
 TITLE = "SGD on the handout's regression, batches of 10, 100 and 1000"
 BATCHES = (10, 100, 1000)

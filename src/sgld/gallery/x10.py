@@ -12,7 +12,7 @@ import numpy as np
 
 import sgld
 from sgld.gallery import Check, Entry, Section
-from sgld.gallery.draw import COLOURS, WIDE, lines
+from sgld.gallery.page import COLOURS, WIDE, lines
 
 TITLE = "pSGLD against SGLD on an anisotropic Gaussian"
 LEAD = (

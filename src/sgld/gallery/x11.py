@@ -8,7 +8,7 @@ from scipy import stats
 
 import sgld
 from sgld.gallery import Check, Entry, Section
-from sgld.gallery.draw import COLOURS, WIDE, Panel
+from sgld.gallery.page import COLOURS, WIDE, Panel
 
 TITLE = "Why latent volatilities need parameters of their own"
 SIGMA, DAYS = 0.1, 2905  # sigma as in X5's posterior, and as many days as its returns

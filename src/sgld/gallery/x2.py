@@ -6,7 +6,7 @@ import numpy as np
 from scipy import stats
 
 from sgld.gallery import Check, Entry, Section, handout
-from sgld.gallery.draw import Panel, histogram
+from sgld.gallery.page import Panel, histogram
 
 TITLE = "SGLD on the handout's regression: the noise of batches is not a posterior"
 BATCHES = (10, 100, 1000)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sgld.gallery import Check, Entry, Section, handout
-from sgld.gallery.draw import histogram
+from sgld.gallery.page import histogram
 
 TITLE = "Three temperatures that look the same, and how they should"
 TAUS = (0.01, 1.0, 10.0)

@@ -7,7 +7,7 @@ import numpy as np
 
 import sgld
 from sgld.gallery import Check, Entry, Section
-from sgld.gallery.draw import COLOURS, Panel, lines
+from sgld.gallery.page import COLOURS, Panel, lines
 
 TITLE = "What a preconditioner does to an ill-conditioned quadratic"
 HESSIAN, START = np.array([1.0, 100.0]), np.array([10.0, 1.0])

@@ -9,7 +9,7 @@ from scipy import stats
 
 import sgld
 from sgld.gallery import Check, Entry, Section
-from sgld.gallery.draw import histogram, lines
+from sgld.gallery.page import histogram, lines
 
 TITLE = "A mixture of Gaussians from its log density alone"
 WEIGHTS, MEANS, SDS = np.array([0.3, 0.7]), np.array([-2.0, 2.0]), np.array([0.5, 1.0])

@@ -11,9 +11,8 @@ pytest.importorskip("matplotlib", reason="the report extra is not installed")
 
 from sgld import gallery
 from sgld.errors import DataError
-from sgld.gallery import x9_logistic, x9_referee
-from sgld.gallery.data import MOST_COLUMNS, Table, cancer, load_table, own_table
-from sgld.gallery.needs import lacking
+from sgld.gallery import x9
+from sgld.gallery.make import MOST_COLUMNS, Table, cancer, lacking, load_table, own_table
 
 
 @pytest.mark.parametrize("labels", ["-1 +1", "0 1", "1 2", "-1.0 1.0"])
@@ -61,9 +60,9 @@ def test_a_table_too_small_to_hold_rows_out_is_refused(tmp_path):
 def test_a_column_that_is_constant_in_the_training_rows_is_not_blown_up():
     X = np.zeros((100, 2), np.float32)
     X[:, 0] = np.arange(100)
-    (_, y), (test, held) = x9_logistic.split(X, np.zeros(100))
+    (_, y), (test, held) = x9.split(X, np.zeros(100))
     X[np.random.default_rng(0).permutation(100) < 20, 1] = 1.0  # only in rows held out
-    (train, _), (test, _) = x9_logistic.split(X, np.zeros(100))
+    (train, _), (test, _) = x9.split(X, np.zeros(100))
     assert len(y) == 80 and len(held) == 20
     np.testing.assert_allclose(train[:, 1].std(), 1, rtol=1e-5)
     np.testing.assert_array_equal(train[:, 2], 0)
@@ -83,7 +82,7 @@ def test_what_is_not_installed_is_named_with_the_command(monkeypatch):
 def test_the_referee_of_a_readers_table_finds_what_is_stored_for_the_same_data():
     stored = json.loads((Path(gallery.__file__).parent / "x9_nuts.json").read_text())
     table = Table("own", *cancer())
-    found = x9_referee.referee(table, 400, 3)
+    found = x9.referee(table, 400, 3)
     sd = stored["log_joint"]["sd"]
     assert abs(found["log_joint"]["mean"] - stored["log_joint"]["mean"]) < 0.2 * sd
     assert abs(found["log_joint"]["sd"] / sd - 1) < 0.12

@@ -10,7 +10,7 @@ from scipy import integrate, stats
 
 import sgld.errors
 from sgld.errors import DataError, UsageError
-from sgld.models.nig import NIG, nig
+from sgld.gallery.handout import NIG, nig
 
 BUNDLED = Path(sgld.errors.__file__).parent / "data" / "bundled" / "handout_regression.csv"
 
