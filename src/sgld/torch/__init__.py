@@ -14,8 +14,8 @@ from ..errors import need
 
 need("torch", "torch")
 
-from .batches import Batches  # noqa: E402
 from .ensemble import Ensemble  # noqa: E402
+from .monitor import Batches  # noqa: E402
 from .optimisers import PSGLD, SGHMC, SGLD  # noqa: E402
 from .predictive import Classes, Values  # noqa: E402
 from .sample import resume, sample  # noqa: E402

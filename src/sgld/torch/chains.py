@@ -19,9 +19,8 @@ from ..core.progress import enough
 from ..core.work import Work
 from ..errors import RunError
 from ..inference.tuning import network_rules as rule
-from .dynamics import Motion, State, kinetic
+from .dynamics import Motion, State, kinetic, slopes_of
 from .rows import Inputs
-from .slopes import slopes_of
 from .target import Target
 from .tuning import Asked, Tuned, price
 

@@ -7,29 +7,215 @@ the draws predict, never the weights themselves:
     p(y | x) = sum_s w_s p(y | x, theta_s) / sum_s w_s
     H[p(y | x)] = sum_s w_s H[p(y | x, theta_s)] + mutual information        (nats)
        total    =           aleatoric            +      epistemic
+
+What a draw that is collected from a training loop must be, and what it weighs.
+
+An ensemble on disk: one .npz of plain arrays, and a JSON text in it; never a pickle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import math
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 
-from ..errors import UsageError
+from ..errors import DataError, UsageError
 from ..results.verdict import NOT_JUDGED, Verdict
 from . import network
-from .base import require
-from .collected import check_entries, check_statistics, say_where_dropping, step_of
+from .langevin import Langevin, require
+from .monitor import dropout_said, say
 from .predictive import Classes, Values, check_values, classes, values
-from .storage import as_path, read, write
 
 if TYPE_CHECKING:
     from xarray import DataTree
 
 __all__ = ["Ensemble"]
+
+
+# -- collected -----------------------------------------------------------------------------
+
+
+def check_entries(state: Mapping[str, Any]) -> None:
+    """UsageError unless a state_dict holds finite tensors."""
+    for name, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            raise UsageError(
+                f"a draw is made of tensors. Got {type(value).__name__} in the state_dict's "
+                f"{name!r}; remove the module's extra state."
+            )
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            raise UsageError(
+                f"weights must be finite. Got nan or inf in {name!r}: the run has diverged; "
+                "use a smaller step_size."
+            )
+
+
+def step_of(
+    optimizer: torch.optim.Optimizer, first: list[float] | None
+) -> tuple[float, list[float] | None]:
+    """The optimiser's step size, and those of its groups when it was first positive.
+
+    UsageError where the groups' steps no longer are to one another as they were then.
+    """
+    steps = [float(group["lr"]) for group in optimizer.param_groups]
+    if first is None:
+        return max(steps), steps if max(steps) > 0 else None
+    if len(steps) != len(first) or any(
+        not math.isclose(a * max(first), b * max(steps), rel_tol=1e-6, abs_tol=0.0)
+        for a, b in zip(steps, first, strict=True)
+    ):
+        raise UsageError(
+            f"the step sizes of the groups must keep their proportion, to be one weight. Got "
+            f"{steps} after {first}; give weight= instead."
+        )
+    return max(steps), first
+
+
+def check_statistics(model: torch.nn.Module, first: Mapping[str, torch.Tensor]) -> None:
+    """UsageError for running statistics that go on changing, or are no longer the first ones."""
+    found = network.running_statistics(model)
+    for name, old in first.items():
+        new = found.get(name)
+        if new is None or not torch.equal(old, new):
+            raise UsageError(
+                f"{name} has changed since the Ensemble was made: batch normalisation ran in "
+                f"training mode; {network.REMEDY}"
+            )
+
+
+def say_where_dropping(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, said: bool
+) -> bool:
+    """Warn of dropout in training mode, unless that was `said`, or one of this module's optimisers saw it.
+
+    Returns: whether it has been looked at by now.
+    """
+    if said or not isinstance(optimizer, Langevin):
+        return said
+    where = network.dropping(model)
+    if where and not optimizer._watch.dropout:
+        say(dropout_said(type(optimizer).__name__, where))
+    return True
+
+
+# -- storage -------------------------------------------------------------------------------
+
+
+_FORMAT = "sgld.torch.Ensemble 1"
+_PLAIN = {
+    str(t): t
+    for t in (
+        torch.float16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int16,
+        torch.int32, torch.int64, torch.bool, torch.complex64, torch.complex128,
+    )
+}  # fmt: skip
+_AS_BITS = {str(torch.bfloat16): torch.bfloat16}  # numpy has no such numbers: their 16 bits
+
+
+def as_path(path: Any) -> Path:
+    """UsageError unless it is one."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise UsageError(
+            f"path must be that of a file or a run directory, as in Ensemble.load(path, model). Got {type(path).__name__}."
+        )
+    return Path(path)
+
+
+def write(
+    path: Path, states: list[dict[str, torch.Tensor]], weights: np.ndarray, about: dict[str, Any]
+) -> None:
+    """One array [draw, ...] per entry of the state_dict, [1, ...] of one that all draws share.
+
+    `about` is JSON-ready. The file appears when it is whole.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    entries = []
+    for i, (name, first) in enumerate(states[0].items()):
+        dtype = str(first.dtype)
+        if dtype not in _PLAIN and dtype not in _AS_BITS:
+            raise DataError(f"{name!r} cannot be saved: its dtype is {dtype}.")
+        shared = len(states) > 1 and all(state[name] is first for state in states)
+        stacked = first[None] if shared else torch.stack([state[name] for state in states])
+        arrays[f"entry{i}"] = (stacked.view(torch.int16) if dtype in _AS_BITS else stacked).numpy()
+        entries.append({"name": name, "dtype": dtype, **({"shared": True} if shared else {})})
+    text = json.dumps({"format": _FORMAT, "entries": entries, **({"run": about} if about else {})})
+    arrays["about"] = np.frombuffer(text.encode(), np.uint8)
+    if path.is_dir():
+        raise UsageError(
+            f"path must be that of a file, and {path} is a directory; give {path / 'draws.npz'}."
+        )
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with beside.open("wb") as file:
+            np.savez(file, weights=weights, **arrays)  # pyright: ignore[reportArgumentType]
+        beside.replace(path)
+    except OSError as error:
+        raise DataError(f"{path} could not be written: {error.strerror}.") from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def read(path: Path) -> tuple[list[dict[str, torch.Tensor]], np.ndarray, dict[str, Any]]:
+    """The states, the weights, and what the run says of itself; DataError for any file that `write` did not make."""
+    try:
+        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
+            about = json.loads(bytes(file["about"]).decode())
+            if about["format"] != _FORMAT:
+                raise ValueError(f"its format is {about['format']!r}")
+            weights = np.asarray(file["weights"], np.float64)
+            whole = {
+                entry["name"]: _tensor(file[f"entry{i}"], entry["dtype"])
+                for i, entry in enumerate(about["entries"])
+            }
+            shared = {entry["name"] for entry in about["entries"] if entry.get("shared")}
+            run = dict(about.get("run", {}))
+            if run and (Verdict.from_dict(run["verdict"]).judged, len(weights) % run["chains"]) != (True, 0):  # fmt: skip
+                raise ValueError("its draws are not those of so many chains")
+    except FileNotFoundError as error:
+        raise DataError(
+            f"there is no file {path}; give the one that save() wrote, or a run directory of sgld.torch.sample."
+        ) from error
+    except (ValueError, TypeError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{path} is not an ensemble that save() wrote ({_first_sentence(error)}); give that file."
+        ) from error
+    size = weights.shape
+    sizes = {name: (1,) if name in shared else size for name in whole}
+    if weights.ndim != 1 or not weights.size or any(t.shape[:1] != sizes[name] for name, t in whole.items()):  # fmt: skip
+        raise DataError(f"{path} is damaged: its entries have different numbers of draws.")
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise DataError(f"{path} is damaged: a weight is negative or not finite.")
+    common = {name: whole[name][0].clone() for name in shared}
+    states = [
+        {k: common[k] if k in shared else v[s].clone() for k, v in whole.items()}
+        for s in range(len(weights))
+    ]
+    return states, weights, run
+
+
+def _tensor(array: np.ndarray, dtype: Any) -> torch.Tensor:
+    if dtype in _AS_BITS:
+        return torch.from_numpy(array.astype(np.int16, copy=False)).view(_AS_BITS[dtype])
+    if dtype not in _PLAIN:
+        raise ValueError(f"dtype {dtype!r} is unknown")
+    tensor = torch.from_numpy(array)
+    if tensor.dtype != _PLAIN[dtype]:
+        raise ValueError(f"an array of {tensor.dtype} is said to be {dtype}")
+    return tensor
+
+
+def _first_sentence(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+# -- ensemble ------------------------------------------------------------------------------
 
 
 class Ensemble:
@@ -99,7 +285,7 @@ class Ensemble:
           >>> print(sgld.torch.Ensemble(torch.nn.Linear(3, 2)).summary())
           verdict: unknown: the draws were not judged
         """
-        from .result import summary_of
+        from .sample import summary_of
 
         return summary_of(self.verdict, self.info, len(self))
 
@@ -120,7 +306,7 @@ class Ensemble:
           Traceback (most recent call last):
           sgld.errors.UsageError: step_halving needs ...
         """
-        from .halving import halved
+        from .sample import halved
 
         self.verdict = halved(self.verdict, self._run, progress)
         return self.verdict
@@ -321,7 +507,7 @@ class Ensemble:
           >>> ensemble.to_arviz()["posterior"]["weight"].shape
           (1, 4, 2, 3)
         """
-        from .result import draws_of
+        from .sample import draws_of
 
         return draws_of(self).to_arviz(weights=weights, seed=seed)
 
@@ -367,7 +553,7 @@ class Ensemble:
         """
         path = as_path(path)
         if path.is_dir():
-            from .result import ensemble_in
+            from .sample import ensemble_in
 
             return ensemble_in(path, model)
         ensemble = cls(model)

@@ -1,7 +1,15 @@
-"""What a model and a loss say of rows, after everything that may be wrong with them was looked at."""
+"""What a model and a loss say of rows, after everything that may be wrong with them was looked at.
+
+What a loss takes a row's outputs for: logits of classes, the log odds of 0 and 1, or neither.
+
+A loss of logits does not see a number that is added to all of a row's; one of log odds hardly counts the
+outcome that they are for. Both are asked with outputs made up for the purpose: what the model gives at
+its first weights may be the same for all rows, and then tells nothing.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,21 +18,243 @@ import torch
 
 from ..errors import DataError, UsageError, first_line
 from . import network
-from .meaning import (
-    ALIKE,
-    Meaning,
-    check_factor,
-    check_no_probabilities,
-    check_own_weights,
-    check_pairs,
-    close,
-    meaning_of,
-    not_a_mean,
-    value_of,
-)
 from .rows import Inputs, Rows
 
 __all__ = ["Likelihood", "checked", "in_half_precision"]
+
+
+# -- meaning -------------------------------------------------------------------------------
+
+
+SHIFT = 3.0  # added to all outputs: log odds do not change
+ALIKE = 1e-3
+FAR = 12.0  # log odds, which a sigmoid in single precision still tells from 1
+MANY_CLASSES = 256  # of which not all are tried
+MULTIPLIED = 0.01  # sum of exp(-loss) over a row's classes: 1 for a likelihood, K^(1 - c) where c times that, K even classes
+OF_LABELS = torch.nn.CrossEntropyLoss, torch.nn.NLLLoss
+LABEL_LOSSES = torch.nn.functional.cross_entropy, torch.nn.functional.nll_loss
+SHAPED = ("View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze", "Select", "Slice", "Alias", "Transpose", "Permute", "ToCopy")  # fmt: skip
+
+Meaning = Literal["classes", "odds", "numbers"]
+
+
+def meaning_of(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> Meaning:
+    """Logits of the classes of one choice ("classes"), the log odds of a row's one number or of each of its
+    numbers ("odds"), or anything else.
+
+    Raises: UsageError where the loss takes log probabilities and outputs are none.
+    """
+    if _are_classes(loss, outputs, target):
+        return "classes"
+    return "odds" if _are_odds(loss, outputs, target) else "numbers"
+
+
+def check_factor(loss: Any, outputs: torch.Tensor, target: torch.Tensor, meaning: Meaning) -> None:
+    """UsageError for a loss times the number of rows, or of the opposite sign: a row's probabilities add up to 1."""
+    if meaning == "classes" and not target.is_floating_point() and outputs.shape[1] <= MANY_CLASSES:
+        labels, spread = list(range(outputs.shape[1])), outputs.amax(1) - outputs.amin(1)
+    elif meaning == "odds" and outputs[0].numel() == 1:
+        labels, spread = _outcomes(target), outputs.reshape(len(outputs)).abs()
+    else:
+        return
+    first = int(spread.argmin())  # where classes are most alike it shows most
+    row = slice(first, first + 1)
+    each = [value_of(loss, outputs[row], torch.full_like(target[row], k)).sum() for k in labels]
+    total = float(torch.exp(-torch.stack(each)).sum())
+    if total < MULTIPLIED:
+        raise UsageError(
+            "the loss must be minus the log likelihood of a row, or the mean over rows. Got one whose exp(-loss) adds up "
+            f"to {total:.2g} over the {len(each)} classes of a row, where probabilities add up to 1: it looks multiplied, "
+            "by the number of rows maybe, which sample does by itself; leave the factor out."
+        )
+    surer = (_rewarded(loss, outputs[row], target[row], k, meaning) for k in labels)
+    if total > (1 + ALIKE) * len(each) and all(
+        surer
+    ):  # of outputs that count the other way it is 1
+        raise UsageError(
+            "the loss must be minus the log likelihood of a row, or the mean over rows. Got one that is larger the more "
+            "probable the model finds what a row's target is: it has the opposite sign; return minus what it is."
+        )
+
+
+def _rewarded(
+    loss: Any, outputs: torch.Tensor, target: torch.Tensor, k: Any, meaning: Meaning
+) -> bool:
+    """Whether a row whose target is k loses more where the model is surer of k."""
+    surer, label = outputs.clone(), torch.full_like(target, k)
+    if meaning == "classes":
+        surer[:, k] += SHIFT
+    else:
+        surer += SHIFT if k == max(_outcomes(target)) else -SHIFT
+    before, after = (value_of(loss, some, label).sum() for some in (outputs, surer))
+    return bool(after > before)
+
+
+def check_no_probabilities(outputs: torch.Tensor, meaning: Meaning) -> None:
+    """UsageError where the loss takes logits, and a softmax or a sigmoid has made probabilities of them.
+
+    Args:
+      outputs: with the graph that made them.
+    """
+    found = outputs.detach()
+    if meaning == "classes":
+        sums = found.double().sum(1)
+        if bool((found >= 0).all()) and bool(((sums - 1).abs() < ALIKE).all()):
+            raise UsageError(
+                "the loss takes logits, and the model's outputs are probabilities: none is negative, and each row's add up "
+                "to 1; remove the softmax at the model's end."
+            )
+    elif meaning == "odds" and _made_by(outputs).startswith("Sigmoid"):
+        raise UsageError(
+            "the loss takes logits, and the model ends in a sigmoid, which makes probabilities of them; remove the sigmoid."
+        )
+
+
+def check_pairs(loss: Any, outputs: torch.Tensor, target: torch.Tensor, meaning: Meaning) -> None:
+    """UsageError for a mean of the rows' losses with weights: seen where rows lose very differently.
+
+    Two rows at a time: neighbours as they are; a class beside each other one, or two outcomes, with logits
+    made up so that the one loses little and the other much.
+    """
+    pairs = [(outputs[i : i + 2], target[i : i + 2]) for i in range(len(outputs) - 1)]
+    if meaning == "classes" and not target.is_floating_point() and target.dim() == 1:
+        logits = torch.zeros_like(outputs[:2])
+        logits[:, 0] = SHIFT
+        log_p = torch.log_softmax(logits, 1)
+        others = range(1, min(outputs.shape[1], MANY_CLASSES))
+        pairs += [(log_p, target.new_tensor([0, other])) for other in others]
+    elif meaning == "odds":
+        made_up = torch.full_like(outputs[:2], -SHIFT)
+        labels = torch.full_like(target[:2], _outcomes(target)[0])
+        labels[1] = _outcomes(target)[1]
+        pairs.append((made_up, labels))
+    for both, labels in pairs:
+        whole = value_of(loss, both, labels)
+        each = torch.stack([value_of(loss, both[i : i + 1], labels[i : i + 1]) for i in (0, 1)])
+        if not bool((whole - each.mean()).abs() <= ALIKE * each.abs().max()):
+            raise not_a_mean(whole, each.mean(), both, labels)
+
+
+def check_own_weights(loss: Any) -> None:
+    """UsageError for a mean with weights of classes, which the loss itself names: single rows do not show them."""
+    given = getattr(loss, "weight", None) if isinstance(loss, OF_LABELS) else None
+    if isinstance(loss, functools.partial) and loss.func in LABEL_LOSSES:
+        given = loss.keywords.get("weight")
+    if isinstance(given, torch.Tensor) and bool((given != given.reshape(-1)[0]).any()):
+        raise UsageError(
+            f"the loss weighs classes differently (weight={_few(given)}), so that its mean is not that of the rows' "
+            "own losses; leave weight out, or use reduction='none', by which a row of class k counts weight[k] times."
+        )
+
+
+def not_a_mean(got: Any, mean: Any, outputs: torch.Tensor, target: torch.Tensor) -> UsageError:
+    """What is said of a mean that is not that of the rows' own losses."""
+    said = (
+        "the loss of a batch must be the mean of its rows' own. "
+        f"Got {float(got):.4g} where that mean is {float(mean):.4g}"
+    )
+    if outputs.numel() == target.numel() and outputs.shape != target.shape:
+        return UsageError(f"{said}{_advice(outputs, target)}.")
+    return UsageError(
+        f"{said}: classes that weigh differently, a target of another shape than the outputs, or a penalty; use "
+        "reduction='none', and leave the prior to prior_sd."
+    )
+
+
+def value_of(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """What the loss says, in double precision; UsageError where it cannot be called, or says no numbers."""
+    try:
+        found = loss(outputs, target)
+    except Exception as error:  # of the user's function
+        raise UsageError(
+            f"the loss could not be called with outputs {tuple(outputs.shape)} and target {tuple(target.shape)} "
+            f"({first_line(error)}){_advice(outputs, target)}."
+        ) from error
+    if not isinstance(found, torch.Tensor) or not found.is_floating_point():
+        raise UsageError(
+            f"the loss must return a tensor of floating point. Got {type(found).__name__}."
+        )
+    return found.double()
+
+
+def close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two losses are the same but for rounding."""
+    return bool((one - other).abs() <= ALIKE * torch.maximum(one.abs(), other.abs()))
+
+
+def _advice(outputs: torch.Tensor, target: torch.Tensor) -> str:
+    """What to do about a target of another shape or kind of numbers than the loss takes."""
+    floating = target.is_floating_point()
+    whole = not floating or bool((target == target.round()).all())
+    several = outputs.dim() == 2 and outputs.shape[1] > 1
+    if several and whole and target.dim() == 2 and target.shape[1] == 1:
+        return f"; labels are one number a row: use target[:, 0]{'.long()' if floating else ''}"
+    if outputs.shape != target.shape and outputs.numel() == target.numel():
+        shape = "target[:, None]" if outputs.dim() == target.dim() + 1 else "target[:, 0]"
+        return (
+            f"; give the target the shape of the outputs: {shape}{'' if floating else '.float()'}"
+        )
+    if not floating and outputs.shape == target.shape:
+        return "; if the loss takes a target of floating point, use target.float()"
+    if floating and whole:
+        return "; if the target holds the numbers of classes, give it as integers: target.long()"
+    return ""
+
+
+def _are_classes(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> bool:
+    """Whether outputs are log probabilities, or the loss knows them up to a constant."""
+    if outputs.dim() != 2 or outputs.shape[1] < 2:
+        return False
+    sums = torch.logsumexp(outputs.double(), 1)
+    if bool((sums.abs() < ALIKE).all()):
+        return True
+    one, other = (value_of(loss, outputs + c, target) for c in (0.0, SHIFT))
+    if not target.is_floating_point() and torch.allclose(other, one - SHIFT, rtol=1e-4, atol=1e-4):
+        raise UsageError(
+            "the loss takes log probabilities, as nll_loss does, and the model's outputs are none: those of its first row "
+            f"add up to a probability of {float(sums[0].exp()):.3g}; use torch.nn.functional.cross_entropy, or end the "
+            "model with log_softmax."
+        )
+    return bool(torch.allclose(one, other, rtol=1e-4, atol=1e-4))
+
+
+def _are_odds(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> bool:
+    """Whether outputs are log odds of the target's two outcomes: far out the right one costs less than half the other."""
+    if outputs.numel() != target.numel():
+        return False
+    low, high = _outcomes(target)
+    for far, right, wrong in ((-FAR, low, high), (FAR, high, low)):
+        made_up = torch.full_like(outputs, far)
+        try:
+            one, other = (value_of(loss, made_up, torch.full_like(target, k)).sum() for k in (right, wrong))  # fmt: skip
+        except UsageError:  # it takes probabilities
+            return False
+        if not bool(other - one > 0.5 * torch.maximum(one.abs(), other.abs())):
+            return False
+    return True
+
+
+def _outcomes(target: torch.Tensor) -> list[float]:
+    """The two numbers that a target has, as -1 and 1; else 0 and 1."""
+    found = target.unique()
+    return [float(k) for k in found] if len(found) == 2 else [0.0, 1.0]
+
+
+def _made_by(outputs: torch.Tensor) -> str:
+    """The operation that made the outputs, whatever was done to their shape afterwards."""
+    node = outputs.grad_fn
+    while node is not None and node.name().startswith(SHAPED) and node.next_functions:
+        node = node.next_functions[0][0]
+    return "" if node is None else node.name()
+
+
+def _few(values: torch.Tensor) -> str:
+    said = [f"{value:g}" for value in values.reshape(-1)[:4].tolist()]
+    return f"[{', '.join(said)}{', ...' if values.numel() > 4 else ''}]"
+
+
+# -- likelihood ----------------------------------------------------------------------------
+
 
 HALF = frozenset({torch.float16, torch.bfloat16})
 FEW = 8  # rows that the model is called with twice

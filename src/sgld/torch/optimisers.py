@@ -16,8 +16,7 @@ from typing import Any
 import torch
 
 from ..errors import UsageError
-from .base import Langevin, gradient_of_the_mean, position, require, write
-from .names import by_name
+from .langevin import Langevin, by_name, gradient_of_the_mean, position, require, write
 
 __all__ = ["PSGLD", "SGHMC", "SGLD"]
 

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from ..data.source import generator
 from ..errors import DataError, UsageError, first_line
+from .monitor import say
 from .network import as_known
-from .watch import say
 
 __all__ = ["Batch", "Inputs", "Rows", "mapped", "probe_inputs", "read_rows"]
 

@@ -26,10 +26,10 @@ from ..results.run_directory import RunDirectory
 from ..results.verdict import Verdict
 from .chains import Chains, Lengths, Record
 from .dynamics import Motion, Order, State
+from .monitor import say
 from .rows import Inputs, Rows
 from .target import Target, Weights
 from .tuning import Asked, generator_of
-from .watch import say
 
 __all__ = ["KIND", "RUN", "Files", "Found", "finished_run", "of_torch"]
 

@@ -1,4 +1,9 @@
-"""`sgld.torch.sample`: the posterior of a module's weights in one call, judged by its predictions."""
+"""`sgld.torch.sample`: the posterior of a module's weights in one call, judged by its predictions.
+
+`Ensemble.step_halving`: half the step, its stages told, and a verdict that says what it found.
+
+An ensemble of what a run drew, and what it says of itself in at most 20 lines.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..core.files import reading
@@ -24,34 +30,111 @@ from ..core.validation import (
 )
 from ..core.work import Work
 from ..diagnostics.function_space.predictions import FEWEST_ROWS, MOST_NUMBERS, PROBE_ROWS
-from ..diagnostics.function_space.verdict import SMALLER
+from ..diagnostics.function_space.verdict import HALF, SMALLER, Change
 from ..errors import DataError, RunError, UsageError
 from ..inference.tuning import network_rules as rule
+from ..results.draws import Draws
 from ..results.run_directory import RunDirectory, saying_what_is_kept
+from ..results.summary import layer_table, predictions_lines
+from ..results.verdict import Verdict
 from . import network
 from .chains import MOST_KEPT, Chains, Record, lengths, num_directions
 from .dynamics import Motion, Order, State
 from .ensemble import Ensemble
-from .judging import draws_wanted, first_draw, judged, looked_further, smaller
 from .likelihood import checked
-from .prior import Prior, prior_of
-from .result import ensemble_of
+from .monitor import say
 from .rows import Inputs, probe_inputs, read_rows
 from .run_files import (
     RUN,
     Files,
     Found,
     check_unchanged,
+    finished_run,
     of_torch,
     read_checkpoint,
     read_given,
     tidied,
 )
-from .target import Target, Weights
+from .target import Prior, Target, Weights, prior_of
 from .tuning import Asked, generator_of, price, stiffest, tuned
-from .watch import say
+from .verdict import draws_wanted, first_draw, half_the_step, judged, looked_further, smaller
 
-__all__ = ["resume", "sample"]
+__all__ = ["draws_of", "ensemble_in", "halved", "resume", "sample", "summary_of"]
+
+
+# -- result --------------------------------------------------------------------------------
+
+
+def ensemble_of(model: torch.nn.Module, found: Found) -> Ensemble:
+    """The draws of a run as copies of the module's state_dict; what was not sampled is shared by all."""
+    ensemble = Ensemble(model)
+    held = model.state_dict(keep_vars=True)
+    named = {id(p): name for name, p in model.named_parameters()}
+    places = {key: named.get(id(value)) for key, value in held.items()}
+    kept = {
+        key: value.detach().to("cpu", copy=True)
+        for key, value in held.items()
+        if places[key] not in found.names
+    }
+    sizes = {name: dict(model.named_parameters()).get(name) for name in found.names}
+    if any(p is None for p in sizes.values()) or found.weights.shape[-1] != sum(
+        p.numel() for p in sizes.values() if p is not None
+    ):
+        raise UsageError(
+            f"the run drew {found.weights.shape[-1]} weights, which are not the model's; give a model of the same "
+            "architecture."
+        )
+    flat = torch.from_numpy(np.array(found.weights)).flatten(0, 1)
+    for draw in flat:
+        own, begin = {}, 0
+        for name, p in sizes.items():
+            assert p is not None
+            own[name] = draw[begin : begin + p.numel()].reshape(p.shape).to(p.dtype, copy=True)
+            begin += p.numel()
+        state = {key: kept[key] if key in kept else own[str(places[key])] for key in held}
+        ensemble.states.append(state)
+        ensemble._weights.append(1.0)
+    ensemble._chains = found.weights.shape[0]
+    ensemble.verdict, ensemble.info = found.verdict, found.info
+    return ensemble
+
+
+def ensemble_in(path: str | Path, model: torch.nn.Module) -> Ensemble:
+    """The draws of a finished run directory; UsageError for a model that is another where it was not sampled."""
+    return ensemble_of(model, finished_run(RunDirectory(path), model))
+
+
+def summary_of(verdict: Verdict, info: dict[str, Any], kept: int) -> str:
+    """A table of layers, how well predictions mixed, lengths and seconds, the verdict."""
+    extra = verdict.extra
+    lines = layer_table(extra["layers"]) if "layers" in extra else []
+    lines += predictions_lines(extra["predictions"]) if "predictions" in extra else []
+    if info:
+        took = ", ".join(f"{name} {seconds:.1f}" for name, seconds in info["took"].items())
+        lines.append(
+            f"{info['chains']} chains x {info['draws']} draws (weights of {kept} kept), {info['steps']:,} steps of "
+            f"{info['batch_size']:,} of {info['rows']:,} rows, delta {math.sqrt(info['step_size']):.3g}; "
+            f"{info['seconds']:.1f} s: {took}"
+        )
+    return "\n".join([*lines, f"verdict: {verdict}"])
+
+
+def draws_of(ensemble: Ensemble) -> Draws:
+    """Each parameter under its name, [chain, draw, ...], tied ones once and buffers not at all."""
+    of_chains = (ensemble._chains, -1)
+    log_weight = ensemble._normalised().log().numpy().reshape(of_chains)
+    position = {
+        name: ensemble.draws_of(name)
+        .to(network.exportable(p.dtype))
+        .unflatten(0, of_chains)
+        .numpy()
+        for name, p in ensemble.model.named_parameters()
+    }
+    return Draws.of(position, log_weight=log_weight, verdict=ensemble.verdict)
+
+
+# -- sample --------------------------------------------------------------------------------
+
 
 AHEAD = ("data", "sampling", "verdict")  # stages
 VERDICT_SHARE = 0.1  # of max_seconds, which sampling leaves
@@ -396,3 +479,35 @@ def _say_narrow(weights: Weights) -> None:
             f"{len(weights.narrow)} parameters are {str(dtype).removeprefix('torch.')}: copies of them in float32 are "
             "sampled, and rounded for every evaluation and in what is kept."
         )
+
+
+# -- halving -------------------------------------------------------------------------------
+
+
+HALVING_AHEAD = ("sampling", "verdict")
+
+
+def halved(first: Verdict, run: Any, progress: bool) -> Verdict:
+    """The verdict of a run and of one with half its step.
+
+    Args:
+      first: the run's own.
+      run: its chains and what was asked of them; None where it is not of this session.
+    """
+    if run is None:
+        raise UsageError(
+            "step_halving needs a run of sgld.torch.sample that was made in this session; run it again."
+        )
+    chains, asked = run
+    with told(progress, HALVING_AHEAD), few_threads(chains.motion.target, asked):
+        change, failed = half_the_step(chains, asked)
+        with stage("verdict"):
+            return _verdict(first, change, failed)
+
+
+def _verdict(first: Verdict, change: Change, failed: bool) -> Verdict:
+    """As `Change.verdict`; one that keeps its word says beside its reasons what half the step changed."""
+    found = change.verdict(first, failed=failed)
+    if found is not first:
+        return found
+    return first.told(HALF, f"{change.said}, which leaves it {first.word}.")

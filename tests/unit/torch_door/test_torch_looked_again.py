@@ -13,11 +13,14 @@ from torch_parts import squares  # noqa: E402
 import sgld.torch as st  # noqa: E402
 from sgld.diagnostics.hidden_mass import LARGEST  # noqa: E402
 from sgld.torch.likelihood import checked  # noqa: E402
-from sgld.torch.looked_again import misses_of_gradients, other_rows  # noqa: E402
 from sgld.torch.network import floating  # noqa: E402
-from sgld.torch.prior import prior_of  # noqa: E402
 from sgld.torch.rows import read_rows  # noqa: E402
-from sgld.torch.target import Target, Weights  # noqa: E402
+from sgld.torch.target import (  # noqa: E402
+    Target,
+    Weights,
+    prior_of,
+)
+from sgld.torch.verdict import misses_of_gradients, other_rows  # noqa: E402
 
 RNG = np.random.default_rng(0)
 MANY = 10**6

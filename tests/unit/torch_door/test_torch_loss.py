@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from torch_parts import F, leaf  # noqa: E402
 
 import sgld.torch as st  # noqa: E402
-from sgld.torch.root import root_of_backward  # noqa: E402
+from sgld.torch.loss_graph import root_of_backward  # noqa: E402
 
 NET = torch.nn.Linear(3, 2)
 

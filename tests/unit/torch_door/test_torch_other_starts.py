@@ -13,10 +13,12 @@ torch.set_num_threads(1)
 import sgld.torch as st  # noqa: E402
 from sgld.inference.tuning import network_rules as rule  # noqa: E402
 from sgld.networks import laplace_prior, normal_prior, student_t_prior  # noqa: E402
-from sgld.torch import judging  # noqa: E402
-from sgld.torch import other_starts as others  # noqa: E402
-from sgld.torch.prior import prior_of  # noqa: E402
-from sgld.torch.target import Weights  # noqa: E402
+from sgld.torch import verdict  # noqa: E402
+from sgld.torch import verdict as others  # noqa: E402
+from sgld.torch.target import (  # noqa: E402
+    Weights,
+    prior_of,
+)
 from sgld.torch.tuning import starts  # noqa: E402
 
 X = np.random.default_rng(6).uniform(-2, 2, (24, 1)).astype(np.float32)
@@ -39,7 +41,7 @@ def test_a_run_near_one_of_two_functions_is_unlike_others(monkeypatch):
         progress=False,
     )  # fmt: skip
     chains, asked = ensemble._run
-    run = judging.seen(chains, asked)
+    run = verdict.seen(chains, asked)
     found = others.from_other_starts(chains, asked, math.inf, run.predicted)
     assert found is not None and found.tried >= rule.FEWEST_STARTS
     assert 0 < found.unlike(run.kind, run.predicted) < found.tried

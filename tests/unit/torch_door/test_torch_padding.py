@@ -7,9 +7,12 @@ torch = pytest.importorskip("torch")
 
 import sgld.torch as st  # noqa: E402
 from sgld.torch.likelihood import checked  # noqa: E402
-from sgld.torch.prior import prior_of  # noqa: E402
 from sgld.torch.rows import read_rows  # noqa: E402
-from sgld.torch.target import Target, Weights  # noqa: E402
+from sgld.torch.target import (  # noqa: E402
+    Target,
+    Weights,
+    prior_of,
+)
 
 SD = 0.5
 HELD = 0.7  # of the row of padding: a module that was trained may have any

@@ -12,12 +12,15 @@ torch = pytest.importorskip("torch")
 from torch_parts import F  # noqa: E402
 
 import sgld.torch as st  # noqa: E402
-from sgld.torch.judging import _failures  # noqa: E402
 from sgld.torch.likelihood import checked  # noqa: E402
-from sgld.torch.prior import prior_of  # noqa: E402
 from sgld.torch.rows import read_rows  # noqa: E402
-from sgld.torch.target import Target, Weights  # noqa: E402
+from sgld.torch.target import (  # noqa: E402
+    Target,
+    Weights,
+    prior_of,
+)
 from sgld.torch.tuning import Asked, _optimised, metric, starts  # noqa: E402
+from sgld.torch.verdict import _failures  # noqa: E402
 
 LEARNT = sgld.networks.normal_prior({"*weight": 1.4, "*": 1.0}, fan_in=True, learnt=True)
 NORMAL = sgld.networks.normal_prior({"*weight": 1.4, "*": 1.0}, fan_in=True)

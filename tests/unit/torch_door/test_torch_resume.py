@@ -43,7 +43,7 @@ def quick(monkeypatch):
     more = lambda run, asked: run.record.count * (2 if run.record.count < 32 else 1)  # noqa: E731
     monkeypatch.setattr(sampling, "draws_wanted", more)
     monkeypatch.setattr(sampling, "smaller", lambda run, verdict: run.motion.h / 2)
-    monkeypatch.setattr("sgld.torch.judging.from_other_starts", lambda *_: None)
+    monkeypatch.setattr("sgld.torch.verdict.from_other_starts", lambda *_: None)
 
 
 def made(path=None, **given):

@@ -24,9 +24,12 @@ from sgld.core import progress  # noqa: E402
 from sgld.torch import chains as torch_chains  # noqa: E402
 from sgld.torch.dynamics import Order, State, baoa, kinetic  # noqa: E402
 from sgld.torch.likelihood import checked  # noqa: E402
-from sgld.torch.prior import prior_of  # noqa: E402
 from sgld.torch.rows import read_rows  # noqa: E402
-from sgld.torch.target import Target, Weights  # noqa: E402
+from sgld.torch.target import (  # noqa: E402
+    Target,
+    Weights,
+    prior_of,
+)
 from sgld.torch.tuning import (  # noqa: E402
     Asked,
     _optimised,
@@ -339,7 +342,7 @@ def test_half_the_step_is_told_and_says_what_it_found(capsys, monkeypatch):
 
 def test_half_the_step_halves_the_heat():
     """Of independent noise the heat of a momentum goes as sqrt(h): a quarter of h, half of it."""
-    from sgld.torch.judging import half_the_step
+    from sgld.torch.verdict import half_the_step
 
     x, y = digits_like(400)
     hot = st.sample(
@@ -358,7 +361,7 @@ def test_half_the_step_halves_the_heat():
 )
 def test_the_step_is_halved_where_a_temperature_is_too_high_and_nowhere_else(heat, share):
     """A temperature that is not known within .03 is no reason: half the step would say as little."""
-    from sgld.torch.judging import smaller
+    from sgld.torch.verdict import smaller
 
     rng = np.random.default_rng(0)
     kinetic = 1 + heat.get("noise", 0.1) * rng.standard_normal((4, 200, 2))

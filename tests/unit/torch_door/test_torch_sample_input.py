@@ -14,9 +14,11 @@ from torch_parts import F  # noqa: E402
 
 import sgld.torch as st  # noqa: E402
 from sgld.torch.likelihood import called, checked  # noqa: E402
-from sgld.torch.prior import prior_of  # noqa: E402
 from sgld.torch.rows import read_rows  # noqa: E402
-from sgld.torch.target import Weights  # noqa: E402
+from sgld.torch.target import (  # noqa: E402
+    Weights,
+    prior_of,
+)
 
 CPU = torch.device("cpu")
 SHORT = {"num_draws": 20, "burn_in": 5, "thin": 1, "chains": 2, "progress": False, "prior_sd": 1.0}

@@ -9,12 +9,17 @@ pytestmark = pytest.mark.torch
 from torch_parts import F, squares  # noqa: E402
 
 from sgld.diagnostics.function_space.temperature import Layers  # noqa: E402
-from sgld.torch.dynamics import kinetic  # noqa: E402
+from sgld.torch.dynamics import (  # noqa: E402
+    kinetic,
+    slopes_of,
+)
 from sgld.torch.likelihood import checked  # noqa: E402
-from sgld.torch.prior import prior_of  # noqa: E402
 from sgld.torch.rows import read_rows  # noqa: E402
-from sgld.torch.slopes import slopes_of  # noqa: E402
-from sgld.torch.target import Target, Weights  # noqa: E402
+from sgld.torch.target import (  # noqa: E402
+    Target,
+    Weights,
+    prior_of,
+)
 
 
 def of(model, loss, x, y):
@@ -72,7 +77,7 @@ def test_of_many_weights_rows_take_turns_by_lot(monkeypatch):
         torch.randn(2, 15),
     )
     whole = slopes_of(target, z, (x,), 3, 0)
-    monkeypatch.setattr("sgld.torch.slopes.AT_ONCE", 0)
+    monkeypatch.setattr("sgld.torch.dynamics.AT_ONCE", 0)
     lots = [slopes_of(target, z, (x,), 3, draw) for draw in range(60)]
     turns = [
         tuple(int(torch.isclose(whole, one, atol=1e-5).all((1, 2)).nonzero()[0]) for one in lot)

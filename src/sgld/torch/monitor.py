@@ -3,6 +3,20 @@
 The first loss is judged by its graph (`loss.py`), and so are the layers it went through. From then on
 one hook sees the root of every backward pass: its value is added up where it lies, and read at steps
 8, 16, 32, ... and then every thousand; its rows are added up until a pass over the data is known.
+
+Batches of rows and their weights, with some rows in every one.
+
+What moved the weights in a pass over the data: noise put in, noise of the gradients, temperature.
+
+A step moves a weight by the noise that it draws, of variance 2 (alpha - beta) h T D, and by that of
+its gradient, of variance (h N D)^2 Var(U); at temperature 1 the two together are to be 2 alpha h D
+(alpha = 1 and beta = 0 but for SGHMC, D = 1 but for PSGLD). So
+
+    temperature = average over weights of (both variances) / (2 alpha h D)
+
+(Welling & Teh 2011, sec. 4.2, whose threshold alpha is the gradients' part.) Var(U) is half the mean
+square of the differences of gradients that follow one another, which needs neither a mean over all
+rows nor weights that rest.
 """
 
 from __future__ import annotations
@@ -10,18 +24,84 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
-from ..errors import RunError, SGLDWarning
-from .batches import Batches
-from .loss import Reduction, judge, nodes, reductions
-from .root import root_of_backward, under_a_scaler
+from ..core.validation import check_seed, whole_number
+from ..errors import RunError, SGLDWarning, UsageError
+from .loss_graph import Reduction, judge, nodes, reductions, root_of_backward, under_a_scaler
 
-__all__ = ["LossWatch", "dropout_said", "say"]
+__all__ = ["Batches", "LossWatch", "Meter", "dropout_said", "line", "say"]
+
+
+# -- batches -------------------------------------------------------------------------------
+
+
+class Batches:
+    """Row numbers and weights of reshuffled batches, the rows of `always_in` in every one.
+
+    The loss of a batch is the weighted mean of its rows' negative log likelihoods,
+
+        loss = (weight * loss_of_rows).mean()
+
+    whose average over a pass is the mean over all rows, whatever rows are chosen: with N rows, m of
+    them in every one of K batches, the b rows of a batch weigh b K / N where they were drawn and b / N
+    where they are always in. A row that holds much of what is known of a weight (the only one of a
+    level, say) belongs there: seen once in K steps, it throws the chain or is not felt.
+
+    Args:
+      num_data: N, rows in all the data.
+      batch_size: most rows of a batch beside those that are always in.
+      always_in: numbers of rows, such as `draws.plan.setup.always` of a default run.
+      seed: of the order. Every pass has a fresh one.
+
+    Raises: UsageError for impossible numbers.
+
+    Example:
+      >>> import sgld.torch
+      >>> batches = sgld.torch.Batches(num_data=7, batch_size=2, always_in=[3])
+      >>> [(len(rows), float(weight.mean())) for rows, weight in batches]
+      [(3, 1.0), (3, 1.0), (3, 1.0)]
+    """
+
+    def __init__(
+        self, num_data: int, batch_size: int, *, always_in: Sequence[int] = (), seed: int = 0
+    ) -> None:
+        whole_number("num_data", num_data, 1)
+        whole_number("batch_size", batch_size, 1)
+        check_seed(seed)
+        always = np.asarray(always_in, dtype=np.int64)
+        inside = (always >= 0) & (always < num_data)
+        if always.ndim != 1 or len(np.unique(always)) != len(always) or not inside.all():
+            raise UsageError(
+                f"always_in must be numbers of rows from 0 to {num_data - 1}, no two the same. Got {always_in!r}."
+            )
+        self.num_data, self.always_in = num_data, always
+        self._others = np.setdiff1d(np.arange(num_data), always)
+        self._count = max(1, -(-len(self._others) // batch_size))
+        self._rng = np.random.default_rng(seed)
+
+    def __len__(self) -> int:
+        """K, the batches of a pass."""
+        return self._count
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """One pass: row numbers [b] and weights [b] of each batch, both on the CPU."""
+        order = self._rng.permutation(self._others)
+        for drawn in np.array_split(order, self._count):
+            rows = np.concatenate([drawn, self.always_in])
+            share = len(rows) / self.num_data
+            weight = np.full(len(rows), share)
+            weight[: len(drawn)] *= self._count
+            yield torch.from_numpy(rows), torch.from_numpy(weight).to(torch.get_default_dtype())
+
+
+# -- watch ---------------------------------------------------------------------------------
+
 
 About = Callable[[], dict[str, Any]]
 _ENOUGH_ROWS = 32  # in the mean of the first losses, which later ones are compared with
@@ -285,3 +365,58 @@ def say(sentence: str) -> None:
     while frame is not None and frame.f_globals.get("__name__", "").startswith(_INSIDE):
         frame, level = frame.f_back, level + 1
     warnings.warn(sentence, SGLDWarning, stacklevel=level)
+
+
+# -- one pass ------------------------------------------------------------------------------
+
+
+@dataclass
+class Meter:
+    """Sums over the steps and weights of a pass: both variances, and the temperature."""
+
+    sums: dict[torch.device, torch.Tensor] = field(default_factory=dict)  # there until read
+    count: int = 0
+    previous: dict[torch.Tensor, torch.Tensor] = field(default_factory=dict, repr=False)
+
+    def see(
+        self, p: torch.Tensor, U: torch.Tensor, group: dict[str, Any], *,
+        metric: torch.Tensor | None = None, friction: float = 1.0, known: float = 0.0,
+    ) -> None:  # fmt: skip
+        """One parameter's step along the mean gradient U, in the metric D.
+
+        Args:
+          metric: D, elementwise; None: 1.
+          friction: alpha, the share of the velocity that a step takes away.
+          known: beta, the noise of the gradients that the optimiser takes off.
+        """
+        before, self.previous[p] = self.previous.get(p), U.clone()
+        h, T, N = (float(group[name]) for name in ("lr", "temperature", "num_data"))
+        if before is None or not h:
+            return
+        D = torch.ones_like(U) if metric is None else metric
+        injected = 2 * (friction - known) * h * T * D
+        gradient = (U - before).square_().mul_(0.5 * (h * N) ** 2).mul_(D).mul_(D)
+        share = (injected + gradient) / (2 * friction * h * D)
+        found = torch.stack([x.sum(dtype=torch.float32) for x in (injected, gradient, share)])
+        sums = self.sums.get(p.device)
+        self.sums[p.device] = found if sums is None else sums + found
+        self.count += p.numel()
+
+
+def line(number: int, meter: Meter, loss: float | None) -> str:
+    """The line of a pass.
+
+    Example:
+      >>> sums = {torch.device("cpu"): torch.tensor([0.08, 0.02, 10.0])}
+      >>> line(3, Meter(sums, count=8), 0.5)
+      "pass 3: loss 0.5; a step's noise in a weight: injected 0.1, gradient 0.05; temperature 1.25"
+    """
+    said = "" if loss is None else f" loss {loss:.4g};"
+    if not meter.count:
+        return f"pass {number}:{said} the noise of the gradients takes two steps to be seen"
+    totals = torch.stack([found.to("cpu", torch.float64) for found in meter.sums.values()]).sum(0)
+    injected, gradient, temperature = (totals / meter.count).tolist()
+    return (
+        f"pass {number}:{said} a step's noise in a weight: injected {math.sqrt(injected):.3g}, "
+        f"gradient {math.sqrt(gradient):.3g}; temperature {temperature:.3g}"
+    )

@@ -17,20 +17,25 @@ What cannot be seen: a sum that is then multiplied or divided (by the right numb
 number of classes tells, one of a formula beside other terms, a loop that adds up rows, a mean over
 outputs too (MSELoss over [n, k] is k times too small), a factor left out of the likelihood (MSELoss
 is a Gaussian's of variance 1/2), a custom function.
+
+The loss on which the running backward() was called, found from a hook on a parameter.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from types import FrameType
 from typing import Any
 
 import torch
 
 from ..errors import UsageError
 
-__all__ = ["Reduction", "judge", "nodes", "reductions"]
+__all__ = ["Reduction", "judge", "nodes", "reductions", "root_of_backward", "under_a_scaler"]
+
 
 _SIGNS = ("Neg", "Add", "Sub", "ToCopy", "Clone", "View", "Squeeze", "Unsqueeze", "Alias")
 _LINEAR = ("Addmm", "Mm", "Bmm", "Baddbmm", "Addbmm", "Addmv", "Mv", "Dot", "Convolution")
@@ -263,3 +268,43 @@ def _shape_of_input(node: Any) -> tuple[int, ...]:
             except (AttributeError, IndexError, RuntimeError):
                 return ()
     return ()
+
+
+# -- root ----------------------------------------------------------------------------------
+
+
+def root_of_backward() -> torch.Tensor | None:
+    """The tensor on which the running backward() was called; None where it cannot be told.
+
+    On the CPU hooks run in the calling thread; those of other devices run in a thread of their
+    own, while the caller waits in backward(): it is taken where only one thread does.
+    """
+    own = _root_in(sys._getframe())
+    if own is not None:
+        return own
+    others = [_root_in(frame) for frame in sys._current_frames().values()]
+    roots = [root for root in others if root is not None]
+    return roots[0] if len(roots) == 1 else None
+
+
+def _root_in(frame: FrameType | None) -> torch.Tensor | None:
+    while frame is not None:
+        if frame.f_code is torch.autograd.backward.__code__:
+            tensors = frame.f_locals.get("tensors")
+            if isinstance(tensors, torch.Tensor):
+                return tensors
+            if isinstance(tensors, (tuple, list)) and len(tensors) == 1:
+                return tensors[0]
+            return None
+        frame = frame.f_back
+    return None
+
+
+def under_a_scaler() -> bool:
+    """Whether step() was called by torch's GradScaler, which multiplies the loss by a power of two."""
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "torch.amp.grad_scaler":
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,306 @@
+"""From what was kept of a module's chains to a verdict, by the rule of diagnose/predictions.
+
+Two looks at a module's run that would be trusted; as run/looked_again.
+
+Chains of a module from other starts, for a run whose own chains agree; as run/other_starts.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+
+from ..core.progress import Over, stage
+from ..diagnostics.function_space.other_chains import (
+    TOGETHER,
+    OtherRows,
+    OtherStarts,
+    others,
+    settled,
+)
+from ..diagnostics.function_space.verdict import (
+    SMALLER,
+    Change,
+    Seen,
+    compared,
+    judge_predictions,
+    known_well,
+    mixed,
+    temperatures,
+    with_details,
+)
+from ..diagnostics.hidden_mass import (
+    BETWEEN_DRAWS,
+    OF_RISES,
+    ROWS_BETWEEN,
+    lines_between,
+    missed,
+    quadrature,
+    size_of,
+)
+from ..inference.tuning import network_rules as rule
+from ..results.verdict import Verdict
+from .chains import MOST_KEPT, Chains, Lengths, most_draws
+from .dynamics import Motion, Order, State
+from .rows import Inputs
+from .target import Target
+from .tuning import Asked, generator_of, price, tuned
+
+__all__ = [
+    "draws_wanted",
+    "first_draw",
+    "from_other_starts",
+    "half_the_step",
+    "judged",
+    "looked_further",
+    "misses_of_gradients",
+    "other_rows",
+    "smaller",
+]
+
+
+# -- looked again --------------------------------------------------------------------------
+
+
+def other_rows(target: Target, probe: Inputs, z: np.ndarray, gradients: int) -> OtherRows | None:
+    """Rows that are no probe rows, looked at by draws at z [chain, draw, d]; None where the probe rows are the user's."""
+    probed = len(next(iter(probe.values() if isinstance(probe, dict) else probe)))
+    if probed > target.rows.num_data or not _is_own(target, probe, probed):
+        return None
+    rows = others(probed, target.rows.num_data, gradients)
+    return OtherRows.of(target.kind, partial(_predicted_again, target), z, rows)
+
+
+def _is_own(target: Target, probe: Inputs, probed: int) -> bool:
+    own = target.rows.first(probed).inputs
+    names = own.keys() if isinstance(own, dict) else range(len(own))
+    return all(torch.equal(own[name], probe[name]) for name in names)  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+def _predicted_again(target: Target, z: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """What draws predict at rows of these numbers, [chain, draw, m, k], in pieces of both."""
+    scale, pieces = target.prior.scale, []
+    for part in np.split(rows, range(TOGETHER, len(rows), TOGETHER)):
+        inputs = target.rows.at(torch.from_numpy(part).to(scale.device)).inputs
+        each = (target.predicted(torch.from_numpy(z[:, s]).to(scale), inputs) for s in range(z.shape[1]))  # fmt: skip
+        pieces.append(np.stack([one.cpu().numpy() for one in each], 1))
+    return np.concatenate(pieces, axis=2)
+
+
+def misses_of_gradients(target: Target, z: np.ndarray, until: float = math.inf) -> float | None:
+    """Root mean square of what integrated gradients miss of rises of log density, in nats of some rows.
+
+    nan where the time `until` (of time.monotonic) came first; None where the module computes in half precision,
+    whose rounding is as large.
+    """
+    begins, ends = lines_between(np.moveaxis(z, 0, 1))
+    if not len(begins):
+        return 0.0
+    if target.narrow:
+        return None
+    batch = target.rows.first(ROWS_BETWEEN)
+    to = lambda values: torch.from_numpy(np.ascontiguousarray(values)).to(target.prior.scale)  # noqa: E731
+
+    def rises(ends: np.ndarray, begins: np.ndarray) -> np.ndarray:
+        one, other = (target.value(to(side), batch).double() for side in (ends, begins))
+        return (one - other).cpu().numpy()
+
+    def integral(lines: np.ndarray, panels: int) -> np.ndarray:
+        begin, away = to(begins[lines]), to(ends[lines] - begins[lines])
+        total = np.zeros(len(lines))
+        for at, share in zip(*quadrature(panels), strict=True):
+            if time.monotonic() > until:
+                raise Over
+            slope = (target.gradient(begin + at * away, batch, 1.0) * away).sum(1)
+            total += share * slope.double().cpu().numpy()
+        return total
+
+    def rounding(lines: np.ndarray) -> float:
+        there = to(ends[lines])
+        beside = torch.nextafter(there, torch.full_like(there, torch.inf)).cpu().numpy()
+        return 4 * size_of(rises(beside, ends[lines]))
+
+    try:
+        return missed(rises(ends, begins), integral, rounding, BETWEEN_DRAWS, OF_RISES)
+    except Over:
+        return math.nan
+
+
+# -- other starts --------------------------------------------------------------------------
+
+
+STREAM = 15  # of the host's generator
+
+
+@stage("other starts", whole=True)
+def from_other_starts(
+    chains: Chains, asked: Asked, until: float, run: np.ndarray
+) -> OtherStarts | None:
+    """What they predict; None where too few are affordable, or none stayed finite.
+
+    Past the time `until` optimisers and stages are cut short; `run` is what the chains predicted.
+    """
+    target, probe = chains.motion.target, chains.probe
+    whole = chains.motion.order.batch_size is None
+    count = _affordable(target, asked, whole)
+    if not count or not chains.healthy.size:
+        return None
+    asked = replace(
+        asked, chains=count, seed=asked.seed + rule.OTHERS_SEED, step_size=None,
+        batch_size=None if whole else min(rule.BATCH_SIZE, target.rows.num_data),
+    )  # fmt: skip
+    found = tuned(target, asked, until, elsewhere=True)
+    order = Order(target.rows, count, found.batch_size, asked.seed, STREAM)
+    noise = generator_of(asked.seed, STREAM, found.z.device)
+    motion, looks = Motion(target, order, found.root, found.h, noise), []
+    state = State(found.z, torch.zeros_like(found.z))
+    for number in range(rule.STRETCHES):
+        state = motion.moved(state, number * rule.STRETCH_STEPS, rule.STRETCH_STEPS)
+        if number >= rule.STRETCHES // 2:
+            looks.append(target.predicted(state.z, probe).cpu().numpy())
+    predicted = settled(target.kind, np.array(looks), run)
+    good = np.isfinite(predicted).all(axis=(1, 2)) & ~target.lost(state.z).cpu().numpy()
+    if not good.any():
+        return None
+    own = float(_log_mass(target, chains.state.z[chains.healthy]).mean())
+    z = state.z[torch.from_numpy(good).to(state.z.device)]
+    return OtherStarts(predicted[good], _log_mass(target, z), own, z.cpu().numpy())
+
+
+def _affordable(target: Target, asked: Asked, whole: bool) -> int:
+    """How many are, all taking their steps together; 0 where too few are."""
+    size = min(rule.BATCH_SIZE, target.rows.num_data)
+    optimiser = max(rule.FEWEST_STEPS, rule.MOST_PASSES * math.ceil(target.rows.num_data / size))
+    steps = rule.STAGES * rule.STAGE_STEPS + rule.STRETCHES * rule.STRETCH_STEPS
+    seconds = rule.OTHERS_SHARE * rule.seconds_of(rule.RUN_SECONDS, 1 / 2, asked.max_seconds)
+    most, fewest = rule.OTHER_STARTS, rule.FEWEST_STARTS
+    for count in (most, (most + fewest) // 2, fewest):
+        step = price(target, count, None if whole else size)
+        if optimiser * price(target, count, size) + steps * step <= seconds:
+            return count
+    return 0
+
+
+def _log_mass(target: Target, z: torch.Tensor) -> np.ndarray:
+    """log p + (log det D) / 2 of every chain, D as the plan's metric at its place alone."""
+    num_data = target.rows.num_data
+    rows = min(num_data, rule.FISHER_ROWS)
+    numbers = torch.arange(rows, device=z.device)
+    squares = torch.stack([target.squares(place, numbers) for place in z]) * (num_data / rows)
+    volume = -0.5 * (squares + target.prior.narrowness(z)).clamp(min=1e-8).log().sum(1)
+    return (target.log_density(z) + volume).double().cpu().numpy()
+
+
+# -- judging -------------------------------------------------------------------------------
+
+
+GOOD = ("trusted", "unknown")  # words that are looked at again
+
+
+def first_draw(chains: Chains, asked: Asked) -> int:
+    """The draw from which a run counts; where lengths were given, what was given is all there is."""
+    if asked.burn_in is not None or asked.num_draws is not None:
+        return 0
+    planned = chains.lengths
+    return rule.first_draw(planned.burn_in, planned.thin, chains.record.count)
+
+
+def draws_wanted(chains: Chains, asked: Asked) -> int:
+    """Twice the draws, until predictions have mixed and temperatures are known, where lengths were left open."""
+    done = chains.record.count
+    if asked.num_draws is not None or not chains.healthy.size:
+        return done
+    found = seen(chains, asked)
+    if not mixed(found).reasons and known_well(temperatures(found)):
+        return done
+    width = int(np.prod(chains.record.predicted[0].shape[1:]))
+    motion = chains.motion
+    most = most_draws(motion.target, asked, chains.lengths, motion.order.batch_size, width)
+    return max(done, min(2 * done, most))
+
+
+def seen(chains: Chains, asked: Asked) -> Seen:
+    """What the draws of the chains that did not fail showed."""
+    predicted = _predicted(chains, first_draw(chains, asked))
+    kinetic = np.stack(chains.record.kinetic[first_draw(chains, asked) :], 1)[chains.healthy]
+    target, shape = chains.motion.target, predicted.shape[:2]
+    return Seen(
+        target.kind, predicted, kinetic.astype(np.float64) if len(kinetic) else None,
+        np.full(shape, 1 / max(1, np.prod(shape))), target.weights.layers,
+        _failures(chains.record.failed_at, asked), asked.step_size is not None,
+        halving="ensemble.step_halving()", by_density="",
+    )  # fmt: skip
+
+
+def judged(chains: Chains, asked: Asked) -> Verdict:
+    """The verdict by what was seen at draws alone."""
+    return judge_predictions(seen(chains, asked))
+
+
+def looked_further(chains: Chains, asked: Asked, first: Verdict, until: float) -> Verdict:
+    """The verdict, of a run that would be trusted by more looks, with layers and pictured predictions in `extra`."""
+    found, verdict = seen(chains, asked), first
+    if not chains.healthy.size:
+        return verdict
+    target = chains.motion.target
+    _, z = chains.record.kept_from(first_draw(chains, asked), MOST_KEPT)
+    z, rows = z[chains.healthy], None
+    if verdict.word in GOOD:
+        gradients = chains.step * (chains.motion.order.batch_size or target.rows.num_data)
+        rows = other_rows(target, chains.probe, z, gradients)
+        found = replace(found, misses=misses_of_gradients(target, z, until))
+        if rows is not None:
+            r_hat = rows.r_hat(np.full(z.shape[:2], 1 / z[..., 0].size))
+            found = replace(found, rows_r_hat=r_hat, rows_allowed=rows.allowed)
+        verdict = judge_predictions(found)
+    if verdict.word in GOOD:
+        others = from_other_starts(chains, asked, until, found.predicted)
+        unlike = 0 if rows is None or others is None else rows.unlike(others.z[others.matters])
+        found = replace(found, others=others, rows_unlike=unlike)
+        verdict = judge_predictions(found)
+    return with_details(verdict, found, z)
+
+
+def smaller(chains: Chains, verdict: Verdict) -> float | None:
+    """The step to try next, where it is chains that failed, or a temperature that is too high, that keep a run from being trusted."""
+    found = verdict.extra["predictions"]
+    if found["failed"]:
+        return rule.CAUTION * chains.motion.h
+    return None if found["too_warm"] is None else chains.motion.h / 2
+
+
+def half_the_step(chains: Chains, asked: Asked) -> tuple[Change, bool]:
+    """What half the step changes in predictions; whether a chain failed there.
+
+    Every chain goes on from where it ended, so that each stays among its modes. It is the step in
+    time, sqrt(h), that is halved: the heat of noisy gradients goes as that.
+    """
+    first = first_draw(chains, asked)
+    planned = chains.lengths
+    half = Lengths(max(2 * planned.burn_in // 3, 1), 2 * planned.thin, chains.record.count - first)
+    healthy = chains.healthy
+    other = chains.again(half, chains.motion.h / 4)
+    other.run(lambda run: run.record.count, float("inf"), lambda run, now: None)
+    both = [chain for chain in other.healthy if chain in healthy]
+    one, two = (np.stack(run.record.predicted[start:], 1) for run, start in ((chains, first), (other, 0)))  # fmt: skip
+    even = lambda values: np.full(values.shape[:2], 1 / np.prod(values.shape[:2]))  # noqa: E731
+    one, two = one[healthy], two[both]
+    change = compared(chains.motion.target.kind, one, two, even(one), even(two))
+    return change, len(both) < len(healthy)
+
+
+def _predicted(chains: Chains, first: int) -> np.ndarray:
+    return np.stack(chains.record.predicted[first:], 1)[chains.healthy]
+
+
+def _failures(failed_at: np.ndarray, asked: Asked) -> tuple[str, ...]:
+    return tuple(
+        f"chain {chain} ran away, beyond a million scales of its prior, by step {step}; use {SMALLER[asked.step_size is not None]}."
+        for chain, step in enumerate(failed_at)
+        if step >= 0
+    )
