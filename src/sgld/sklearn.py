@@ -7,14 +7,10 @@ Importing this module without scikit-learn raises MissingExtra with the command 
 `import sgld` never imports scikit-learn.
 """
 
-from ..errors import need
+from .errors import need
 
 need("sklearn", "sklearn")
 
-from ..interfaces.sklearn import (  # noqa: E402
-    SGLDClassifier,
-    SGLDRegressor,
-    draws_of,
-)
+from .interfaces.sklearn import SGLDClassifier, SGLDRegressor, draws_of
 
 __all__ = ["SGLDClassifier", "SGLDRegressor", "draws_of"]

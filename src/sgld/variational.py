@@ -1,7 +1,7 @@
 """Variational inference: Bayes by Backprop, families, the ELBO and its gradient."""
 
-from ..inference.variational import Variational, bayes_by_backprop
-from ..inference.variational_family import (
+from .inference.variational import Variational, bayes_by_backprop
+from .inference.variational_family import (
     Elbo,
     FullRank,
     MeanField,

@@ -4,7 +4,7 @@ A network's weights are a position like any other: a pytree of arrays (a dict, t
 Flax linen module), or a module of Equinox or of Flax's nnx, given to `sgld.sample` as `init`.
 """
 
-from ..inference.network_scores import (
+from .inference.network_scores import (
     Classes,
     HeldBack,
     Scores,
@@ -13,9 +13,9 @@ from ..inference.network_scores import (
     kronecker,
     scores,
 )
-from ..inference.prediction_halving import HalvedPredictions, step_halving
-from ..model.modules import Network, as_module, part
-from ..model.network_priors import (
+from .inference.prediction_halving import HalvedPredictions, step_halving
+from .model.modules import Network, as_module, part
+from .model.network_priors import (
     LaplacePrior,
     LearntPrior,
     NormalPrior,
@@ -24,7 +24,7 @@ from ..model.network_priors import (
     normal_prior,
     student_t_prior,
 )
-from ..results.storage import restore
+from .results.storage import restore
 
 __all__ = [
     "Classes",
