@@ -1,12 +1,11 @@
 """Variational inference: Bayes by Backprop, families, the ELBO and its gradient."""
 
-from .inference.variational import Variational, bayes_by_backprop
+from .inference.variational import Variational, bayes_by_backprop, elbo
 from .inference.variational_family import (
     Elbo,
     FullRank,
     MeanField,
     Reparameterised,
-    elbo,
     kl_weight,
     reparameterised_gradient,
     scale_mixture_prior,

@@ -76,8 +76,8 @@ def test_a_run_that_keeps_no_draw_has_their_quantiles(tmp_path):
 
 
 def test_of_too_many_numbers_there_are_none(monkeypatch):
-    monkeypatch.setattr("sgld.inference.kept.MOST", 1)
     assert kept.MOST >= 10_000
+    monkeypatch.setattr("sgld.inference.kept.MOST", 1)
     other = sgld.Posterior(lambda x: -0.5 * jnp.sum(x**2))  # nothing of which is compiled yet
     run = sgld.sample(other, None, jnp.zeros(2), keep="moments", **{**HOW, "num_draws": 50})
     assert run.moments.histogram is None and run.summary().parameters["x[0]"]["q50"] is None

@@ -27,8 +27,8 @@ from ..results.verdict import Modes
 from ..samplers.confined_hmc import ConfinedHMC, Regions
 from ..samplers.gradients.full import Full
 from .kept import Keep
-from .mode_masses import counted, places_of, weigh
 from .sink import Raw
+from .tuning.mode_masses import counted, places_of, weigh
 from .tuning.several_modes import regions_of
 
 __all__ = [

@@ -30,7 +30,7 @@ from ..core.validation import check_seed, positive_number, whole_number
 from ..core.work import Work
 from ..diagnostics import stein
 from ..diagnostics.rule import MAX_EXCESS, MAX_MEAN_ERROR, MIN_R2
-from ..errors import RunError, UsageError, did_you_mean
+from ..errors import RunError, UsageError, did_you_mean, need
 from ..model import sums
 from ..model.posterior import Posterior
 from ..model.prepare import prepare
@@ -48,11 +48,12 @@ from .variational_family import (
     Reparameterised,
     block_objective,
     elbo_values,
+    find_distributions,
     kl_weight,
     relaxed,
 )
 
-__all__ = ["Variational", "bayes_by_backprop"]
+__all__ = ["Variational", "bayes_by_backprop", "elbo"]
 
 
 # -- result --------------------------------------------------------------------------------
@@ -514,3 +515,52 @@ def _optimise(problem, family, params, optimizer, num_steps, num_samples, kl_wei
                 )
     found = carry.params if carry.average is None else carry.average
     return found, np.concatenate(parts)
+
+
+def elbo(
+    posterior: Posterior, data: PyTree, q: Any, *, num_samples: int = 1000, seed: int = 0
+) -> Elbo:
+    """The evidence lower bound of any q, by draws of it, on all rows.
+
+    It is a bound of the log evidence where log_prior and log_likelihood are normalised
+    densities; constants that they leave out are left out here. Where q is the posterior every
+    draw gives the log evidence itself.
+
+    Args:
+      posterior, data: as for `sgld.sample`.
+      q: what `sgld.bayes_by_backprop` returned, or a NumPyro distribution of the position (a
+        pytree of them for a position that is one).
+      num_samples: draws of q.
+      seed: another seed gives other draws.
+
+    Raises: UsageError and DataError for wrong arguments.
+
+    Example:
+      >>> import numpyro.distributions as dist, jax.numpy as jnp, sgld
+      >>> prior = lambda t: dist.Normal(0.0, 1.0).log_prob(t)
+      >>> posterior = sgld.Posterior(prior, lambda t, x: dist.Normal(t, 1.0).log_prob(x))
+      >>> q = dist.Normal(1.0, 2**-0.5)                          # the posterior, given one x = 2
+      >>> value, se, _ = sgld.variational.elbo(posterior, jnp.array([2.0]), q)
+      >>> evidence = dist.Normal(0.0, 2**0.5).log_prob(2.0)
+      >>> round(value, 4), round(float(evidence), 4), se < 1e-6
+      (-2.2655, -2.2655, True)
+    """
+    whole_number("num_samples", num_samples)
+    if isinstance(q, Variational):
+        init, family, params = q.problem.target.position(jnp.asarray(q.z)), q.family, q.params
+    else:
+        need("numpyro.distributions", "numpyro")
+        made, treedef = find_distributions(q)
+        with relaxed():
+            at = [one.sample(jax.random.key(i)) for i, one in enumerate(made)]
+        init = jax.tree.unflatten(treedef, at)
+        # the distribution is its own parameters: NumPyro's are pytrees
+        family, params = Reparameterised(_itself, q, "position"), q
+    problem = prepare(posterior, data, init, seed=seed)
+    if isinstance(family, Reparameterised):
+        family.check(problem)
+    return elbo_values(problem, family, params, num_samples, seed)
+
+
+def _itself(q: Any) -> Any:
+    return q

@@ -32,6 +32,7 @@ from ..core.validation import check_seed, whole_number
 from ..core.versions import compare_weights, elpd_data
 from ..errors import UsageError
 from ..results.draws import Draws
+from ..results.late import late
 from .arviz_pointwise import Pointwise, check_target, subject_of
 from .arviz_rows import Chosen, choose
 
@@ -157,9 +158,7 @@ class Criterion:
         return str(self)
 
     def _repr_html_(self) -> str:
-        from .notebook import view
-
-        return view(self)
+        return late("html")(self)
 
 
 def compare_models(

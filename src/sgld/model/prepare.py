@@ -18,7 +18,6 @@ at a time.
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,27 +29,20 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..core.devices import check_device, together
-from ..core.pytrees import Layout, check_compiled, count_posterior, leaf_names, tell_apart
+from ..core.pytrees import Layout, count_posterior, leaf_names
 from ..core.user_code import check_repeatable, of_the_user
 from ..core.validation import (
-    MAX_STEP,
     check_seed,
-    check_tolerance,
-    is_number,
-    positive_number,
     unmasked,
-    whole_number,
 )
 from ..core.versions import bound_constants, warn_of_slow_versions
-from ..data.source import ORDERS
 from ..data.validate import as_source
-from ..errors import DataError, SGLDWarning, UsageError, did_you_mean
-from ..samplers.schedules import as_schedule, check_values
+from ..errors import DataError, SGLDWarning, UsageError
 from . import sums
 from .modules import for_modules, refuse_statistics, seal
 from .numpyro import opened
 from .posterior import Posterior
-from .problem import Problem, Request, Target, is_auto
+from .problem import Problem, Target
 
 __all__ = ["check_contract", "prepare", "without_a_factor"]
 
@@ -372,12 +364,6 @@ def _in_single(init: Any) -> Any:
     said = f"{len(found)} arrays of init are {found[0].dtype}: copies of them in float32 are sampled, and what is kept of them is float32."
     warnings.warn(said, SGLDWarning, stacklevel=2)
     return jax.tree.map(lambda leaf: leaf.astype(np.float32) if narrow(leaf) else leaf, init)
-
-
-
-
-
-
 
 
 def _check_model(problem: Problem) -> None:

@@ -27,6 +27,7 @@ from ..data.table_source import Chained, TableSource
 from ..data.tables import as_table, check_named
 from ..errors import DataError, need
 from ..results.draws import Draws
+from ..results.late import late
 from ..results.summary import Summary
 from ..results.verdict import Verdict
 from ..typing import PlotKind, PredictionKind
@@ -127,10 +128,8 @@ class Fit:
 
         Raises: RunError where it cannot be written, MissingExtra without matplotlib.
         """
-        from ..interfaces.report.page import of_formula, report_of
-
-        find = of_formula(self.draws, self.asked, lambda: self.model)
-        return report_of(self.draws, path, self.asked, find)
+        find = late("formula_report")(self.draws, self.asked, lambda: self.model)
+        return late("report_of")(self.draws, path, self.asked, find)
 
     def plot(
         self, kind: PlotKind = "forest", *, names: Sequence[str] | None = None, **how: Any
@@ -156,9 +155,7 @@ class Fit:
         return f"{self.model!r}\n{summary}"
 
     def _repr_html_(self) -> str:
-        from ..interfaces.notebook import view
-
-        return view(self)
+        return late("html")(self)
 
 
 def _like(given: Any, found: dict[str, np.ndarray]) -> Any:

@@ -16,6 +16,7 @@ from ..core.validation import fraction
 from ..errors import RunError, UsageError, did_you_mean
 from ..model.problem import Problem
 from . import statistics
+from .late import late
 from .plan import Origin
 from .statistics import Prediction, predict
 from .verdict import NOT_JUDGED, Verdict
@@ -408,9 +409,7 @@ class Draws:
           >>> round(draws.summary().parameters["a"]["sd"], 1)
           1.0
         """
-        from .summary import summarise
-
-        return summarise(self)
+        return late("summarise")(self)
 
     def to_arviz(
         self,
@@ -454,10 +453,10 @@ class Draws:
           ['constant_data', 'log_likelihood', 'observed_data', 'posterior', 'posterior_predictive',
            'prior', 'sample_stats']
         """
-        from ..interfaces.arviz import to_arviz
-
         how: dict[str, Any] = {"outcome": outcome, "simulate": simulate, "max_bytes": max_bytes}
-        return to_arviz(self, posterior, data, **how, weights=weights, seed=seed, progress=progress)
+        return late("to_arviz")(
+            self, posterior, data, **how, weights=weights, seed=seed, progress=progress
+        )
 
     def to_inferencedata(self, posterior: Any = None, data: Any = None, **how: Any) -> Any:
         """The same as an InferenceData, for ArviZ before 1.0, which PyMC 5 brings.
@@ -475,9 +474,7 @@ class Draws:
               > posterior
               > sample_stats
         """
-        from ..interfaces.arviz import to_inferencedata
-
-        return to_inferencedata(self, posterior, data, **how)
+        return late("to_inferencedata")(self, posterior, data, **how)
 
     def plot(
         self, kind: PlotKind = "forest", *, names: Sequence[str] | None = None, **how: Any
@@ -502,9 +499,7 @@ class Draws:
           >>> type(figure).__name__
           'Figure'
         """
-        from ..interfaces.plots import plot
-
-        return plot(self, kind, names=names, **how)
+        return late("plot")(self, kind, names=names, **how)
 
     def report(self, path: str | Path, posterior: Any = None, data: Any = None, **how: Any) -> Path:
         """Write the page of the run, one file that needs nothing else, to `path`; return it.
@@ -523,9 +518,7 @@ class Draws:
           ...     draws.report(f"{folder}/page.html").name
           'page.html'
         """
-        from ..interfaces.notebook import report
-
-        return report(self, path, posterior, data, **how)
+        return late("report")(self, path, posterior, data, **how)
 
     def save(self, path: str | Path) -> Path:
         """Write a run directory at `path` (arrays and JSON only); `sgld.load` reads it.
@@ -544,9 +537,7 @@ class Draws:
           ...     sgld.load(path)
           Draws(4 chains x 100 draws of 1 parameters, not judged)
         """
-        from .storage import save
-
-        return save(self, path)
+        return late("save")(self, path)
 
     def with_verdict(self, verdict: Verdict) -> Draws:
         """The same draws, judged.
@@ -571,6 +562,4 @@ class Draws:
         )
 
     def _repr_html_(self) -> str:
-        from ..interfaces.notebook import view
-
-        return view(self)
+        return late("html")(self)

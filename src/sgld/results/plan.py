@@ -23,6 +23,7 @@ from ..samplers.gradients.full import Full
 from ..samplers.hmc import HMC
 from ..samplers.stationary.affine import AffineLaw
 from ..samplers.stationary.overdamped import Law
+from .late import late
 
 __all__ = ["Origin", "Plan", "Predicted", "Setup", "in_bytes", "in_count", "in_seconds", "known_of"]
 
@@ -246,9 +247,7 @@ class Plan:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
-        from ..interfaces.notebook import view
-
-        return view(self)
+        return late("html")(self)
 
     def describe(self) -> dict[str, Any]:
         """The plan in words and numbers, for printing and for run.json."""
@@ -298,10 +297,9 @@ def known_of(origin: Origin | None) -> Origin:
         return Origin()
     if origin.path is None or origin.posterior is not None or origin.model is not None:
         return origin
-    from ..regression.fit import model_of_run
     from .run_directory import RunDirectory
 
     with reading(origin.path):
         asked = RunDirectory(origin.path).begun()
         formula = asked.get("kind") == "formula"
-        return replace(origin, model=model_of_run(asked)) if formula else origin
+        return replace(origin, model=late("model_of_run")(asked)) if formula else origin

@@ -38,6 +38,7 @@ from ..core.user_code import COMPILED, of_the_user, shapes_of
 from ..core.validation import fraction
 from ..errors import UsageError
 from . import mixing
+from .late import late
 from .mixing import GROUPS, MANY_CHAINS
 
 if TYPE_CHECKING:
@@ -384,9 +385,7 @@ class Prediction(NamedTuple):
     upper: PyTree
 
     def _repr_html_(self) -> str:
-        from ..interfaces.notebook import view
-
-        return view(self)
+        return late("html")(self)
 
 
 def predict(

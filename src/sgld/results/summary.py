@@ -19,6 +19,7 @@ from ..core.text import columns
 from ..errors import UsageError
 from . import statistics
 from .draws import Draws
+from .late import late
 from .statistics import strata_of
 from .verdict import Modes, Word
 
@@ -98,9 +99,7 @@ class Comparison:
         return str(self)
 
     def _repr_html_(self) -> str:
-        from ..interfaces.notebook import view
-
-        return view(self)
+        return late("html")(self)
 
 
 COMPARISON_COLUMNS = ("mean_error", "mean_error_se", "sd_ratio", "sd_ratio_se")
@@ -321,9 +320,7 @@ class Summary:
         return str(self)
 
     def _repr_html_(self) -> str:
-        from ..interfaces.notebook import view
-
-        return view(self)
+        return late("html")(self)
 
 
 def left_out(count: int) -> str:

@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ..core.text import columns
+from .late import late
 
 __all__ = ["MODES", "NOT_JUDGED", "TAILS", "Modes", "Phase", "Verdict", "Word"]
 
@@ -63,9 +64,7 @@ class Verdict:
         return f"{self.word}: " + " ".join(self.reasons)
 
     def _repr_html_(self) -> str:
-        from ..interfaces.notebook import view
-
-        return view(self)
+        return late("html")(self)
 
     @property
     def doubts(self) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from ..errors import DataError, UsageError
+from ..results.late import late
 from ..results.verdict import NOT_JUDGED, Verdict
 from . import network
 from .langevin import Langevin, require
@@ -285,9 +286,7 @@ class Ensemble:
           >>> print(sgld.torch.Ensemble(torch.nn.Linear(3, 2)).summary())
           verdict: unknown: the draws were not judged
         """
-        from .sample import summary_of
-
-        return summary_of(self.verdict, self.info, len(self))
+        return late("torch_summary")(self.verdict, self.info, len(self))
 
     def step_halving(self, *, progress: bool = True) -> Verdict:
         """Run again with half the step from where the chains ended, and compare predictions.
@@ -306,9 +305,7 @@ class Ensemble:
           Traceback (most recent call last):
           sgld.errors.UsageError: step_halving needs ...
         """
-        from .sample import halved
-
-        self.verdict = halved(self.verdict, self._run, progress)
+        self.verdict = late("torch_step_halving")(self.verdict, self._run, progress)
         return self.verdict
 
     def __call__(self, x: Any, *, batch_size: int | None = None) -> torch.Tensor:
@@ -507,9 +504,7 @@ class Ensemble:
           >>> ensemble.to_arviz()["posterior"]["weight"].shape
           (1, 4, 2, 3)
         """
-        from .sample import draws_of
-
-        return draws_of(self).to_arviz(weights=weights, seed=seed)
+        return late("torch_draws")(self).to_arviz(weights=weights, seed=seed)
 
     def save(self, path: str | Path) -> None:
         """One .npz file of plain arrays and a JSON text; nothing in it is a pickle.
@@ -553,9 +548,7 @@ class Ensemble:
         """
         path = as_path(path)
         if path.is_dir():
-            from .sample import ensemble_in
-
-            return ensemble_in(path, model)
+            return late("torch_load")(path, model)
         ensemble = cls(model)
         states, weights, about = read(path)
         if about:

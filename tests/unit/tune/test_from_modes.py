@@ -11,7 +11,7 @@ from scipy.stats import norm
 import sgld
 from sgld.diagnostics import evidence, exact_rule
 from sgld.diagnostics.exact_rule import Trajectories
-from sgld.inference.mode_masses import bridge, integral
+from sgld.inference.tuning.mode_masses import bridge, integral
 from sgld.inference.tuning.several_modes import _merged
 from sgld.model.prepare import prepare
 from sgld.results.statistics import Strata, strata_of

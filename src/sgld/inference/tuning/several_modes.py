@@ -26,8 +26,8 @@ from ...samplers.gradients.control_variates import Guide
 from ...samplers.gradients.full import Full
 from ...samplers.preconditioners.fixed import Dense
 from ...samplers.schedules import as_schedule
-from ..mode_masses import places_of
 from .ensemble import CHAINS, Ensemble, warmed_up
+from .mode_masses import places_of
 from .surrogate import SETTLING, followed, guide_of
 
 __all__ = ["hopelessly_many", "in_modes", "regions_of"]

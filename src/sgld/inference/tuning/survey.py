@@ -17,7 +17,7 @@ from ...approximation.gradient_noise import TUNING
 from ...approximation.influential_rows import unshown_rows
 from ...approximation.known import HOPELESS, NOT_CONVERGED, UNSEEN, Doubt, Known
 from ...approximation.laplace import Laplace
-from ...approximation.low_rank import (
+from ...approximation.low_rank import (  # fmt: skip
     LowRankLaplace,
     affordable,
     at_the_mean,

@@ -34,9 +34,9 @@ def gallery(
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of everything random.")] = 0,
 ) -> None:  # fmt: skip
     """Run the documented experiments against their exact answers, and write their pages."""
-    from ...gallery import make
+    import sgld
 
-    results = make(
+    results = sgld.gallery.make(
         names or (), out, quick=quick, seed=seed, data=data,
         on_result=lambda result: typer.echo(str(result)),
     )  # fmt: skip

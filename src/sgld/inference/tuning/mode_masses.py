@@ -25,14 +25,14 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..approximation.modes import KnownModes
-from ..core.progress import stage
-from ..data.source import generator
-from ..model import sums
-from ..model.problem import Problem
-from ..results import mixing
-from ..samplers.confined_hmc import Regions
-from .tuning.ensemble import around
+from ...approximation.modes import KnownModes
+from ...core.progress import stage
+from ...data.source import generator
+from ...model import sums
+from ...model.problem import Problem
+from ...results import mixing
+from ...samplers.confined_hmc import Regions
+from .ensemble import around
 
 __all__ = ["Masses", "bridge", "counted", "integral", "places_of", "weigh"]
 
