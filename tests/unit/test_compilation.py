@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sgld.core import compilation
-from sgld.core.compilation import use_cache
+from sgld import compilation
+from sgld.compilation import use_cache
 
 CALL = """
 import sys
-from sgld.core.compilation import use_cache
+from sgld.compilation import use_cache
 print(use_cache())
 assert "jax" not in sys.modules
 import jax, logging

@@ -1,1 +1,1 @@
-"""Errors of user code, progress, files, pytrees, devices and the compilation cache."""
+"""Errors of user code, progress, files, pytrees, devices and versions of other libraries."""

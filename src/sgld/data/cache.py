@@ -31,7 +31,7 @@ try:
 except ImportError:  # no advisory locks on this platform
     fcntl = None
 
-from ..core.compilation import user_folder
+from ..compilation import user_folder
 from ..core.files import SCRATCH, flush_folder, read_json, remove, write_json
 from ..errors import DataError, RunError
 

@@ -122,7 +122,7 @@ def command(example: str, makes: str | None = None) -> Callable:
     def register(function: Callable) -> Callable:
         @functools.wraps(function)
         def answered(**arguments: Any) -> None:
-            from ...core.compilation import use_cache
+            from ...compilation import use_cache
 
             use_cache()
             try:

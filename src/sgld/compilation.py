@@ -3,7 +3,7 @@
 The command line does so by itself, in the user's cache folder; from Python it is one line, before
 anything is compiled:
 
-    import sgld.core.compilation; sgld.core.compilation.use_cache()
+    import sgld.compilation; sgld.compilation.use_cache()
 
 The environment variable SGLD_COMPILATION_CACHE names another folder, or is `off`. Where JAX has a
 persistent cache of the user's own (JAX_COMPILATION_CACHE_DIR), that one is used, unchanged.
