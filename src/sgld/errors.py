@@ -217,7 +217,7 @@ def check_requirements(extra: str | None = None) -> None:
         if version_numbers(version) < version_numbers(lowest):
             raise MissingExtra(
                 f"sgld needs {name} {lowest} or newer; {version} is installed: "
-                f"pip install --upgrade '{name}>={lowest}'"
+                f"pip install '{name}>={lowest}'"
             )
 
 
