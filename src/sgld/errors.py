@@ -214,7 +214,7 @@ def check_requirements(extra: str | None = None) -> None:
             raise MissingExtra(
                 f"sgld needs {name}, which is not installed: pip install '{name}>={lowest}'"
             ) from error
-        if version_numbers(version) < version_numbers(lowest):
+        if version and version_numbers(version) < version_numbers(lowest):
             raise MissingExtra(
                 f"sgld needs {name} {lowest} or newer; {version} is installed: "
                 f"pip install '{name}>={lowest}'"

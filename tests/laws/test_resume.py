@@ -278,7 +278,9 @@ def begun_under(path, **changes):
     with directory:
         directory.write_checkpoint({**head, "kernel": "other last bits"}, arrays)
     now = directory.begun()["versions"] | OTHER_JAX
-    directory.add(versions=now, model_hash="what another version prints", **changes)
+    keep = directory.begun()["keep"]
+    keep = keep and {**keep, "hash": "what another version prints"}
+    directory.add(versions=now, model_hash="what another version prints", keep=keep, **changes)
 
 
 @pytest.mark.parametrize("kind", ["everything left open", "a sampler of one's own"])
@@ -291,14 +293,32 @@ def test_a_run_of_another_jax_is_resumed_by_the_values_of_its_model(tmp_path, ki
     assert draws.num_draws >= 1000
 
 
-def test_a_run_of_another_jax_refuses_another_model(tmp_path):
+OTHER_MODELS = {
+    "a wider prior": (lambda b: -0.5 * jnp.sum(b**2) / 9, None),
+    "rows that do not fit left out": (None, lambda ll, row: jnp.where(row[0][0] > 1.5, 0.0, ll)),
+    "a bounded likelihood": (None, lambda ll, row: jnp.maximum(ll, -1.0)),
+}
+
+
+@pytest.mark.parametrize("model", OTHER_MODELS)
+def test_a_run_of_another_jax_refuses_another_model(tmp_path, model):
     begun_under(stopped(tmp_path / "run"))
-    wider = sgld.Posterior(
-        lambda b: -0.5 * jnp.sum(b**2) / 9,
-        lambda b, row: row[1] * (row[0] @ b) - jnp.logaddexp(0.0, row[0] @ b),
+    prior, changed = OTHER_MODELS[model]
+    likelihood = POSTERIOR.log_likelihood
+    other = sgld.Posterior(
+        prior or POSTERIOR.log_prior,
+        likelihood if changed is None else lambda b, row: changed(likelihood(b, row), row),
     )
     with pytest.raises(RunError, match="begun with other values of the model"):
-        sgld.resume(tmp_path / "run", wider, (X, Y), START, progress=False)
+        sgld.resume(tmp_path / "run", other, (X, Y), START, progress=False)
+
+
+def test_a_run_of_another_jax_refuses_another_function_as_keep(tmp_path):
+    begun_under(stopped(tmp_path / "run", keep=lambda b: {"twice": 2 * b}))
+    with pytest.raises(RunError, match="begun with another keep, of the same shapes"):
+        resume(tmp_path / "run", keep=lambda b: {"twice": 2.02 * b})
+    draws = resume(tmp_path / "run", keep=lambda b: {"twice": b + b})
+    assert draws.position["twice"].shape[-1] == 3
 
 
 def test_without_stored_values_the_text_of_a_model_decides(tmp_path):

@@ -249,7 +249,7 @@ DRAWS = [
     ),
     Mutant(
         "versions: a library that is too old is taken",
-        "if version_numbers(version) < version_numbers(lowest):", "if False:",
+        "if version and version_numbers(version) < version_numbers(lowest):", "if False:",
         "tests/unit/test_versions.py::test_an_old_or_missing_library_is_named_with_the_command",
     ),
     Mutant(
@@ -259,7 +259,7 @@ DRAWS = [
     ),
     Mutant(
         "compare_models: weights are those of rows that were not taken",
-        "one.to_arviz(subsample_alone=True) for", "one.to_arviz() for",
+        "_at_all_rows(one).to_arviz() for", "one.to_arviz() for",
         "tests/unit/test_versions.py::test_weights_of_a_subsample_are_not_equal",
     ),
     Mutant(

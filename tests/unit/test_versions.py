@@ -58,6 +58,7 @@ def test_what_is_installed_here_is_enough():
     [
         ("jax", "0.7.2", r"needs jax 0\.8 or newer; 0\.7\.2 .*pip install 'jax>=0\.8'"),
         ("jax", "0.10.0rc1", None),
+        ("numpy", "", None),  # what an interrupted pip leaves behind has no version
         ("arviz-stats", "0.7", r"arviz-stats 0\.8 or newer; 0\.7 is installed"),
         ("blackjax", None, r"blackjax, which is not installed: pip install 'blackjax>=1\.3'"),
     ],
@@ -163,6 +164,8 @@ def test_the_table_of_models_is_the_same_with_every_arviz(criteria):
 
 def test_weights_of_a_subsample_are_not_equal(criteria):
     """ArviZ's stacking of criteria with NaN at other rows stops where it begins, at equal weights."""
+    whole, some = (sgld.compare_models(found).weight for found in criteria)
+    np.testing.assert_allclose(some, whole, atol=0.05)  # rows not taken are approximated
     for method in ("stacking", "bb-pseudo-bma", "pseudo-bma"):
         weight = sgld.compare_models(criteria[1], method=method).weight
         assert weight["right"] > 0.5 and weight["far"] < 0.05

@@ -65,7 +65,13 @@ def record(
             if not isinstance(getattr(ask, name), (int, float, str, type(None)))
         },
         "ess": ess,
-        "keep": None if keep is None else {**keep.describe(), "hash": _keep_hash(keep, problem)},
+        "keep": None
+        if keep is None
+        else {
+            **keep.describe(),
+            "hash": _keep_hash(keep, problem),
+            "values": _keep_values(keep, problem),
+        },
         "versions": {
             "sgld": __version__,
             "jax": jax.__version__,
@@ -159,6 +165,8 @@ def _same(one: Any, other: Any) -> bool:
         return False
 
 
+COMPARED_ROWS = 256
+FEW_PARAMETERS = 1000  # up to which all of these rows are compared
 NEAR_START = 0.5  # how far from the start the values of a model are compared
 ROUNDED = 1e-4  # relative difference of values that versions of JAX leave in single precision
 DEEPEST = 12  # levels of objects in objects
@@ -284,21 +292,55 @@ def _model_hash(problem: Problem) -> str:
 
 
 def _model_values(problem: Problem) -> list[float] | None:
-    """The log prior and the first row's log likelihood near the start; None for a formula's model.
+    """Return values of the log prior, rows' log likelihoods and predictions near the start.
 
-    What JAX prints of a model differs between its versions; its values differ by rounding alone.
+    None for a formula's model. What JAX prints of a model differs between its versions; its values
+    differ by rounding alone. The rows are spread over the data.
     """
     if problem.posterior.names is not None:  # made of what run.json holds
         return None
-    z = problem.start + NEAR_START * np.cos(np.arange(problem.dimension, dtype=np.float32))
-    row = problem.source.take(sent([0], np.int32)) if problem.has_rows else None
-    return [float(value) for value in _values_at(problem.target, z, row)]
+    rows = None
+    if problem.has_rows:
+        most = COMPARED_ROWS if problem.dimension <= FEW_PARAMETERS else COMPARED_ROWS // 8
+        numbers = np.linspace(0, problem.num_data - 1, min(most, problem.num_data))
+        rows = problem.source.take(sent(numbers.astype(np.int32)))
+    return _numbers_of(_values_at(problem.target, _near_start(problem), rows))
+
+
+def _near_start(problem: Problem) -> np.ndarray:
+    """Return two positions around the start, [2, d]."""
+    k = np.arange(problem.dimension, dtype=np.float32)
+    return np.asarray(problem.start) + NEAR_START * np.stack([np.cos(k), -np.cos(2 * k + 1)])
+
+
+def _numbers_of(values: Any) -> list[float]:
+    return [float(x) for leaf in jax.tree.leaves(values) for x in np.ravel(np.asarray(leaf))]
 
 
 @jax.jit
-def _values_at(target: Any, z: Any, row: Any) -> tuple[Any, ...]:
-    prior = target.log_prior(z)
-    return (prior,) if row is None else (prior, jnp.sum(target.log_likelihood(z, row)))
+def _values_at(target: Any, zs: Any, rows: Any) -> Any:
+    predict = target.posterior.predict
+
+    def of_row(z: Any, row: Any) -> Any:
+        alone = jax.tree.map(lambda leaf: leaf[None], row)
+        found = [jnp.sum(target.log_likelihood(z, alone))]
+        if predict is not None:
+            predicted = jax.tree.leaves(predict(target.position(z), row))
+            found += [jnp.sum(jnp.asarray(leaf, found[0].dtype)) for leaf in predicted]
+        return found
+
+    def at(z: Any) -> Any:
+        each = None if rows is None else jax.vmap(lambda row: of_row(z, row))(rows)
+        return target.log_prior(z), each
+
+    return jax.lax.map(at, jnp.asarray(zs, target.layout.dtype))
+
+
+def _keep_values(keep: Keep, problem: Problem) -> list[float]:
+    """Return what a function keeps at two positions around the start."""
+    zs = jnp.asarray(_near_start(problem), problem.layout.dtype)
+    at = jax.jit(lambda z: keep.function(problem.target.reported(z)))
+    return _numbers_of([at(z) for z in zs])
 
 
 def _keep_hash(keep: Keep, problem: Problem) -> str:
@@ -332,17 +374,22 @@ def same_jax(asked: Mapping[str, Any]) -> bool:
 
 def _same_values(before: list[float] | None, now: list[float] | None) -> bool:
     """Return whether a model has the values that were stored, up to rounding."""
-    if before is None or now is None:
+    if before is None or now is None or len(before) != len(now):
         return False
     return np.allclose(before, now, rtol=ROUNDED, atol=ROUNDED, equal_nan=True)
 
 
-def _without_hash(kept: Any) -> dict[str, Any]:
-    return {name: value for name, value in (kept or {}).items() if name != "hash"}
+def _alike(before: Any, now: Any) -> bool:
+    """Return whether two functions keep the same shapes and, up to rounding, values."""
+    one, other = (
+        {k: v for k, v in (kept or {}).items() if k not in ("hash", "values")}
+        for kept in (before, now)
+    )
+    return one == other and _same_values((before or {}).get("values"), (now or {}).get("values"))
 
 
 def _check_keep(directory: RunDirectory, before: Any, now: Any, same: bool) -> None:
-    if before == now or (not same and _without_hash(before) == _without_hash(now)):
+    if before == now or (not same and _alike(before, now)):
         return
     if before["kind"] != now["kind"]:
         kinds = {MOMENTS: f"keep={MOMENTS!r}", "function": "a function as keep"}

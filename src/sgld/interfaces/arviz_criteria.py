@@ -19,7 +19,7 @@ What `sgld.loo` and `sgld.waic` find, and models beside one another.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
@@ -217,13 +217,24 @@ def compare_models(
     return _table(found, method)
 
 
+def _at_all_rows(one: Criterion) -> Criterion:
+    """Return a criterion with the approximation where it was not computed: ArviZ has NaN there."""
+    if one.approximation is None:
+        return one
+    elpd_i = one.approximation.copy()
+    elpd_i[one.numbers] = one.elpd_i
+    every = np.arange(one.num_data)
+    return replace(
+        one, numbers=every, rows=every, elpd_i=elpd_i, pareto_k=np.zeros(len(every)), approximation=None,
+    )  # fmt: skip
+
+
 def _table(found: Mapping[str, Criterion], method: str) -> pandas.DataFrame:
     """The rows of `compare_models`, in the order of elpd."""
     import pandas
 
-    # the weights of a subsample are those of its rows: ArviZ's meet the NaN of all others
     weight = compare_weights(
-        {name: one.to_arviz(subsample_alone=True) for name, one in found.items()}, method
+        {name: _at_all_rows(one).to_arviz() for name, one in found.items()}, method
     )
     ranked = sorted(found, key=lambda name: -found[name].elpd)
     best = found[ranked[0]]
