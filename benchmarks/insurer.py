@@ -134,7 +134,7 @@ def shell(path: Path, formula: str, family: str, weights: str | None, out: Path)
     command = [
         sys.executable,
         "-m",
-        "sgld.interfaces.cli",
+        "sgld",
         "fit",
         path,
         formula,

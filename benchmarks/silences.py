@@ -90,7 +90,7 @@ def _write(path: Path, x: np.ndarray, y: np.ndarray) -> None:
 
 def command(name: str, folder: Path) -> list[str]:
     """What a session runs."""
-    shell = [sys.executable, "-m", "sgld.interfaces.cli"]
+    shell = [sys.executable, "-m", "sgld"]
     run = ["--out", str(folder / "run"), "--overwrite"]
     if name == "softmax on digits":
         return [sys.executable, "-c", SOFTMAX]

@@ -31,7 +31,7 @@ def table(tmp_path_factory):
 HEARD = """
 import runpy, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
-runpy.run_module("sgld.interfaces.cli", run_name="__main__")
+runpy.run_module("sgld", run_name="__main__")
 """
 
 
