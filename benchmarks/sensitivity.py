@@ -147,12 +147,15 @@ def found(package: Path = PACKAGE) -> dict[str, dict[str, Value]]:
 
 
 def keys(constants: dict[str, dict[str, Value]]) -> dict[tuple[str, str], str]:
-    """What the table calls each: its name, with the last word of its module where others share it."""
-    count = Counter(name for own in constants.values() for name in own)
-    return {
-        (module, name): name if count[name] == 1 else f"{module.rpartition('.')[2]}.{name}"
+    """Return what the table calls each: its name, with as many words of its module as set it apart."""
+    labels = {
+        (module, name): [".".join([*module.split(".")[-words:], name]) for words in range(3)]
         for module, own in constants.items() for name in own
     }  # fmt: skip
+    for labels_of in labels.values():
+        labels_of[0] = labels_of[0].rpartition(".")[2]
+    count = Counter(label for each in labels.values() for label in each)
+    return {key: next(one for one in each if count[one] == 1) for key, each in labels.items()}
 
 
 def varied(value: Value, factor: float) -> Value:
