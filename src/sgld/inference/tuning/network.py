@@ -37,6 +37,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -450,7 +451,7 @@ def _lost(problem: Problem, old: Array, new: Array, T: float) -> Bool[Array, " c
     return ~(after >= before - rule.most_fallen(problem.dimension, T))
 
 
-@jax.jit(static_argnames="rows")
+@partial(jax.jit, static_argnames="rows")
 def _density(problem: Problem, z: Float[Array, " d"], *, rows: int) -> Float[Array, ""]:
     return density_by(problem, rows)(z)
 
@@ -473,7 +474,7 @@ def _metric(problem: Problem, ask: Request, zs: Array) -> Any:
     return Diagonal(1 / np.maximum(squares, 1e-8)).prepare(problem.layout)
 
 
-@jax.jit(static_argnames="rows")
+@partial(jax.jit, static_argnames="rows")
 def fisher(
     problem: Problem, z: Float[Array, " d"], first: Array, *, rows: int
 ) -> Float[Array, " d"]:
@@ -517,7 +518,7 @@ def _noise(problem: Problem, gradient: Any, D: Any, zs: Array, seed: int) -> flo
     return float(V[np.array(layers.large)].max())
 
 
-@jax.jit(static_argnames="sizes")
+@partial(jax.jit, static_argnames="sizes")
 def _layer_noise(
     problem: Problem, gradient: Any, D: Any, zs: Array, entries: Array, sizes: tuple[int, ...]
 ) -> Float[Array, "chain layer"]:
