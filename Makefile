@@ -9,7 +9,7 @@ PYTHON_3_11 := $(shell $(PYTHON) -c 'import sys; print("yes" * (sys.version_info
 CONSTRAINTS := $(if $(PYTHON_3_11),constraints.txt,constraints-3.12.txt)
 PIP_INSTALL := -m pip install --quiet --no-compile --disable-pip-version-check -c $(CONSTRAINTS)
 
-.PHONY: demo test test-all test-latest test-lowest test-types mutants check bench claims docs clean
+.PHONY: demo test test-long test-torch test-all durations test-latest test-lowest test-types mutants check bench claims docs clean
 
 .venv/.stamp: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv .venv
@@ -25,18 +25,34 @@ PIP_INSTALL := -m pip install --quiet --no-compile --disable-pip-version-check -
 demo: .venv/.stamp
 	$(BIN)/sgld demo --out runs/demo --overwrite
 
-# most of a test is compiling, which takes a quarter less without these two; test-all compiles as users' runs do.
+# Most of a test is compiling, which takes a quarter less without these two; test-all compiles as users' runs do.
 # The first has no effect on Python 3.12: XLA of jaxlib 0.12 ends a process that names a flag it does not know.
-NO_FUSION := $(if $(PYTHON_3_11),--xla_cpu_use_fusion_emitters=false)
-QUICKLY := XLA_FLAGS="$(NO_FUSION) --xla_cpu_parallel_codegen_split_count=1"
+NO_FUSION := $(if $(PYTHON_3_11),--xla_cpu_use_fusion_emitters=false )
+COMPILE := $(NO_FUSION)--xla_cpu_parallel_codegen_split_count=1
+# one more third without optimisation, where little is computed
+QUICKLY := XLA_FLAGS="$(COMPILE)"
+QUICKEST := XLA_FLAGS="$(COMPILE) --xla_backend_optimization_level=0"
+
+PYTEST := -m pytest -n 2 --dist worksteal
+FAST := not slow and not long and not torch
 
 test: .venv/.stamp
-	$(QUICKLY) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not torch"
-	@$(QUICKLY) tests/torch_door.sh tested .venv-torch/bin/python -m pytest -n 2 --dist worksteal -m torch
+	$(QUICKEST) $(BIN)/python $(PYTEST) -m "$(FAST)"
+
+# what has to pass as well, and takes more than the ten minutes of `make test`
+test-long: .venv/.stamp
+	$(QUICKLY) $(BIN)/python $(PYTEST) -m "long and not slow and not torch"
+
+# what each test takes, which decides between `make test` and `make test-long`: on a quiet machine
+durations: .venv/.stamp
+	$(QUICKEST) $(BIN)/python $(PYTEST) -m "not slow and not torch" --store-durations
+
+test-torch:
+	@$(QUICKLY) tests/torch_door.sh tested .venv-torch/bin/python $(PYTEST) -m torch
 
 test-all: .venv/.stamp
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not torch"
-	@tests/torch_door.sh tested .venv-torch/bin/python -m pytest -n 2 --dist worksteal -m torch
+	$(BIN)/python $(PYTEST) -m "not torch"
+	@tests/torch_door.sh tested .venv-torch/bin/python $(PYTEST) -m torch
 
 # what pip installs today without pins: README, docs and docstrings, the contracts, storage, one fit per interface
 LATEST_PYTHON ?= python3.12

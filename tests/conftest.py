@@ -1,9 +1,12 @@
 """The suite's flags: strict promotion, keys used once, compiled functions shared by the workers."""
 
 import gc
+import json
 import os
 import shutil
 import tempfile
+from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +16,9 @@ import checked_types
 _CACHE = "JAX_COMPILATION_CACHE_DIR"
 _FROM = "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"
 _KEYS = {"laws", "contracts", "golden", "sampler", "data", "gradient"}  # folders of tests
+_DURATIONS = Path(__file__).with_name("durations.json")  # seconds of tests of at least 1 s
+MAX_FAST_SECONDS = 1.5  # a test that takes longer is for `make test-long`
+_measured = defaultdict(float)
 
 
 if "SGLD_CHECK_TYPES" in os.environ:
@@ -32,6 +38,32 @@ def pytest_configure(config):
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--store-durations", action="store_true", help="write what the tests took to durations.json"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark a test as long by the seconds that are stored for it."""
+    seconds = json.loads(_DURATIONS.read_text())
+    for item in items:
+        if seconds.get(item.nodeid, 0.0) > MAX_FAST_SECONDS:
+            item.add_marker(pytest.mark.long)
+
+
+def pytest_runtest_logreport(report):
+    _measured[report.nodeid] += report.duration
+
+
+def pytest_sessionfinish(session):
+    """Write the seconds of all tests of at least 1 s, for `make durations`."""
+    if session.config.getoption("--store-durations") and not hasattr(session.config, "workerinput"):
+        seconds = {name: round(took, 1) for name, took in _measured.items() if took >= 1}
+        _DURATIONS.write_text(json.dumps(seconds, indent=0, sort_keys=True) + "\n")
 
 
 @pytest.hookimpl(tryfirst=True)

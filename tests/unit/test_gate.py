@@ -1,4 +1,4 @@
-"""The gate where PyTorch cannot be had: `make test` says so and passes, `.ci/run` fails, but on Python 3.12."""
+"""The gate where PyTorch cannot be had: `make test-torch` says so and passes, `.ci/run` fails, but on Python 3.12."""
 
 import os
 import subprocess
@@ -51,6 +51,8 @@ def test_a_python_without_the_pinned_pytorch_is_named(with_make):
         ("echo $1", 0),
         ("test $1 != check", 1),
         ("test $1 != test", 1),
+        ("test $1 != test-long", 1),
+        ("test $1 != test-torch", 1),
         ("test $1 != test-latest", 1),
         ("echo 'latest: not tested (no python3.12)'", 1),
         ("echo 'torch door: not tested (ERROR: no network)'", 1),

@@ -58,6 +58,7 @@ def test_a_finished_run_loads_and_prints_the_same_table(tmp_path, name):
     assert (draws.plan is None) == (name == "own")  # parts of a user's own are not stored
 
 
+@pytest.mark.long  # the runs were compiled with optimisation, which decides their last bits
 @pytest.mark.parametrize("name", SUMMARIES)
 def test_an_interrupted_run_resumes_to_the_bits_of_the_uninterrupted_run(
     tmp_path, monkeypatch, name

@@ -370,8 +370,11 @@ def test_an_improper_posterior_is_refused_and_its_direction_named():
 def test_a_saddle_is_left():
     double_well = sgld.Posterior(lambda t: 0.5 * t[0] ** 2 - 0.02 * t[0] ** 4 - 0.5 * t[1] ** 2)
     draws = sgld.sample(double_well, None, jnp.zeros(2), progress=False, num_draws=200)
-    assert draws.plan.known.gaussian.positive_definite
-    assert abs(abs(draws.plan.known.gaussian.center[0]) - 3.5355) < 0.01  # t^2 = 1 / .08
+    gaussian = draws.plan.known.gaussian
+    assert gaussian.positive_definite
+    # at the mode, t^2 = 1 / .08, the curvature is 2; the centre is the mean of that mode's half
+    np.testing.assert_allclose(np.diag(gaussian.covariance), [0.5, 1.0], rtol=1e-3)
+    assert 3 < abs(gaussian.center[0]) < 3.6
 
 
 @pytest.mark.parametrize("step", [1e-9, 1e-30, 0.0, 0.5])
