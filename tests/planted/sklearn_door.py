@@ -97,4 +97,9 @@ SKLEARN_DOOR = [
         "if np.quantile(sigma, HELD) < 2 * FLOOR:", "if False:",
         MODELS + "test_an_outcome_explained_exactly_is_told",
     ),
+    Mutant(
+        "sklearn: a network's sigma stays in the standardised unit",
+        "draws = _unstandardised(draws, form, model.standard.stretch)", "pass",
+        "tests/unit/sklearn/test_units.py::test_a_networks_noise_is_in_the_unit_of_y",
+    ),
 ]  # fmt: skip

@@ -222,6 +222,8 @@ class Estimator(BaseEstimator):
                     model.posterior, model.data, start, seed=seed, tolerance=self.tolerance,
                     max_seconds=self.max_seconds, progress=bool(self.verbose),
                 )  # fmt: skip
+                if form.hidden:  # linear models have an output that does this
+                    draws = _unstandardised(draws, form, model.standard.stretch)
             self.verdict_ = draws.verdict
         self.draws_ = _alone(draws, rows)
         self._seen = rows
@@ -299,7 +301,7 @@ def _resumed(model: Model, draws: Draws) -> Any:
     if jax.tree.map(np.shape, last) != jax.tree.map(np.shape, model.posterior.init):
         return None  # another structure, by set_params
     if form.hidden:  # means of weights mean nothing: units may have changed places
-        return last
+        return {**last, **{name: last[name] / np.float32(at.stretch) for name in form.dispersion}}
     found = {name: np.asarray(value) for name, value in draws.mean().items()}
     coef = found["coef"]
     start = {"coef": coef * at.scale.reshape(-1, *(1,) * (coef.ndim - 1)) / at.stretch}
@@ -308,6 +310,19 @@ def _resumed(model: Model, draws: Draws) -> Any:
     if form.dispersion:
         start["sigma"] = found["sigma"] / at.stretch
     return {name: np.asarray(value, np.float32) for name, value in start.items()}
+
+
+def _unstandardised(draws: Draws, form: Form, stretch: float) -> Draws:
+    """Return a network's draws with sigma, and the verdict's moments of it, in the unit of y."""
+    position = {**draws.position, **{n: draws.position[n] * stretch for n in form.dispersion}}
+    unit = np.where(np.isin(draws.names, form.dispersion), stretch, 1.0)
+    verdict = draws.verdict
+    moments = {
+        name: value * unit
+        for name in ("mean_corrected", "sd_corrected")
+        if (value := getattr(verdict, name)) is not None
+    }
+    return replace(draws, position=position, verdict=replace(verdict, **moments))
 
 
 def _alone(draws: Draws, rows: Rows) -> Draws:
@@ -341,7 +356,8 @@ class SGLDRegressor(RegressorMixin, Estimator):
       fit_intercept: whether there is an intercept.
       hidden_layer_sizes: units of the hidden layers of a network with tanh units; () for a linear
         model. Columns and outcome are standardised, weights of a layer ~ normal(0, 2.5 / sqrt(units
-        below)), biases normal(0, 1), or all of them `prior`. Draws are of these weights.
+        below)), biases normal(0, 1), or all of them `prior`. Draws are of these weights, and of sigma
+        in the unit of y.
       tolerance: acceptable relative error of the posterior sd, in (0, .5].
       max_seconds: of one fit, compilation apart.
       random_state: a seed, a RandomState, or None for another seed at each fit.
