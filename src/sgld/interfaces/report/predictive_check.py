@@ -294,15 +294,17 @@ TAILS = (0.05, 0.95)
 
 
 def check(family: str, made: Replicated) -> tuple[str, str]:
-    """The panel, and its reading in sentences (plain text); "count" is the family of counts whose law has no name here."""
+    """Return the panel, and its reading in sentences (plain text).
+
+    "count" is the family of counts whose law has no name here; densities are of all families not listed.
+    """
     checks: dict[str, Callable] = {
         "poisson": partial(_counts, "a Poisson model"),
         "negative-binomial": partial(_counts, "a negative binomial model"),
         "count": partial(_counts, "the model"),
-        "gaussian": _density, "student-t": _density, "gamma": _density,
         "bernoulli": _calibration, "binomial": _calibration, "categorical": _calibration,
     }  # fmt: skip
-    return checks[family](made)
+    return checks.get(family, _density)(made)
 
 
 def _counts(kind: str, made: Replicated) -> tuple[str, str]:
