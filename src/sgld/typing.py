@@ -37,10 +37,10 @@ Noise = Literal["normal", "binomial"]
 Method = Literal["nuts", "hmc", "mala", "metropolis"]
 FamilyName = Literal[
     "gaussian", "student-t", "bernoulli", "binomial", "categorical", "poisson", "negative-binomial",
-    "gamma",
+    "gamma", "lognormal",
     # their other names
     "normal", "linear", "ols", "lm", "robust", "student", "t", "logistic", "logit", "binary", "multinomial", "multiclass",
-    "softmax", "count", "negbin", "negbinomial", "nb",
+    "softmax", "count", "negbin", "negbinomial", "nb", "log-normal",
 ]  # fmt: skip
 PlotKind = Literal["forest", "trace", "marginal", "pair", "ppc", "verdict"]
 PredictionKind = Literal["outcome", "mean", "class"]

@@ -28,6 +28,11 @@ TABLES = [
         TABLES_TESTS + "test_a_weight_of_two_is_the_row_twice",
     ),
     Mutant(
+        "lognormal: a density of log y, not of y",
+        "return gaussian(eta, log_y, position, extra) - log_y", "return gaussian(eta, log_y, position, extra)",
+        "tests/unit/models/test_family.py::test_log_likelihood_is_scipys",
+    ),
+    Mutant(
         "tables: the offset is forgotten",
         'eta = eta + extra["offset"]\n        value = density(eta, y, position, extra)', "eta = eta\n        value = density(eta, y, position, extra)",
         TABLES_TESTS + "test_the_offset_is_in_the_predictor_of_every_row",

@@ -39,6 +39,7 @@ __all__ = ["FAMILIES", "Family", "check_trials", "find_family"]
 
 PyTree = Any
 LOG_2PI = float(np.log(2 * np.pi))
+SMALLEST_POSITIVE = float(np.finfo(np.float32).tiny)
 
 
 def gaussian(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
@@ -119,6 +120,12 @@ def gamma(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array,
     return Gamma(shape, shape).log_prob(y * jnp.exp(-eta)) - eta
 
 
+def lognormal(eta: Array, y: Array, position: PyTree, extra: PyTree) -> Float[Array, ""]:
+    """log p(y) = log N(log y; eta, sigma^2) - log y: exp(eta) is the median of y."""
+    log_y = jnp.log(y)
+    return gaussian(eta, log_y, position, extra) - log_y
+
+
 # -- family --------------------------------------------------------------------------------
 
 
@@ -131,7 +138,9 @@ class Family:
       link: the scale of eta, in words.
       log_likelihood: (position, datum) -> scalar, normalising constant included.
       check: (y [N], column name) -> None; DataError with the first data row out of range.
-      centre: y [N] -> a typical eta, finite whatever y is; the prior of the intercept sits there.
+      centre: y [N] (its log where `log_outcome`) -> a typical eta, finite whatever y is; the prior of
+        the intercept sits there. Of y it asks `sum()`, `mean()` and `size` alone, which is all that is
+        known of rows on the disk; families with `levels` are an exception.
       mean: (eta, given) -> E[y | eta]; `given` holds what else the law needs by name, dispersions
         and trials, broadcasting against eta.
       sd: (eta, given) -> sd[y | eta].
@@ -139,6 +148,7 @@ class Family:
       dispersion: names of the positive parameters beside the coefficients.
       location_scale: y and eta may be shifted and scaled together, sigma scaling along; such an
         outcome is standardised before sampling.
+      log_outcome: log y, less the offset, is what eta and sigma are of; sigma's prior has its sd.
       trials: y counts successes among trials, which the table has to name.
       levels: y is the number of a level, and eta has one entry per level but the first.
     """
@@ -153,8 +163,15 @@ class Family:
     sample: Callable[[np.random.Generator, np.ndarray, PyTree], np.ndarray]
     dispersion: tuple[str, ...] = ()
     location_scale: bool = False
+    log_outcome: bool = False
     trials: bool = False
     levels: bool = False
+
+    def bare(self, y: np.ndarray, extra: dict[str, np.ndarray]) -> np.ndarray:
+        """[N], what is left of outcomes in the units of eta: less offsets, or per trial, or as they are."""
+        if self.log_outcome or self.location_scale:
+            return (np.log(y) if self.log_outcome else y) - extra.get("offset", 0.0)
+        return y / extra.get("trials", 1.0)
 
 
 def find_family(name: str) -> Family:
@@ -169,7 +186,7 @@ def find_family(name: str) -> Family:
         nearest = did_you_mean(plain, [*FAMILIES, *ALIASES])
         hint = f" {INSTEAD[plain]}" if plain in INSTEAD else nearest
         raise UsageError(f"family must be one of {', '.join(FAMILIES)}. Got {name!r}.{hint}")
-    if plain not in ("gaussian", "bernoulli", "poisson"):
+    if plain not in ("gaussian", "bernoulli", "poisson", "lognormal"):
         need("numpyro", "numpyro")
     return FAMILIES[plain]
 
@@ -236,6 +253,17 @@ def _check_counts(family: str) -> Callable[[np.ndarray, str], None]:
 
 def _check_gamma(y: np.ndarray, name: str) -> None:
     _refuse(y <= 0, y, name, "the gamma family needs positive numbers")
+    _check_varies(y, name)
+
+
+def _check_lognormal(y: np.ndarray, name: str) -> None:
+    _refuse(y <= 0, y, name, "the lognormal family needs positive numbers")
+    _refuse(
+        y < SMALLEST_POSITIVE,
+        y,
+        name,
+        f"float32 holds positive numbers from {SMALLEST_POSITIVE:.2g} on",
+    )
     _check_varies(y, name)
 
 
@@ -402,10 +430,28 @@ GAMMA = Family(
     dispersion=("shape",),
 )
 
+LOGNORMAL = Family(
+    "lognormal",
+    "log of the median",
+    _likelihood(lognormal),
+    check=_check_lognormal,
+    centre=lambda y: float(y.mean()),
+    mean=lambda eta, given: np.exp(eta + 0.5 * np.square(given["sigma"])),
+    sd=lambda eta, given: (
+        np.exp(eta + 0.5 * np.square(given["sigma"])) * np.sqrt(np.expm1(np.square(given["sigma"])))
+    ),
+    sample=lambda rng, eta, given: np.exp(
+        eta + given["sigma"] * rng.standard_normal(np.shape(eta))
+    ),
+    dispersion=("sigma",),
+    log_outcome=True,
+)
+
 FAMILIES = {
     family.name: family
     for family in (
         GAUSSIAN, STUDENT_T, BERNOULLI, BINOMIAL, CATEGORICAL, POISSON, NEGATIVE_BINOMIAL, GAMMA,
+        LOGNORMAL,
     )
 }  # fmt: skip
 # what people call them elsewhere
@@ -415,11 +461,11 @@ ALIASES = {
     "negbin": "negative-binomial", "negbinomial": "negative-binomial", "nb": "negative-binomial",
     "ols": "gaussian", "lm": "gaussian", "multiclass": "categorical",
     "student": "student-t", "t": "student-t", "robust": "student-t", "count": "poisson",
+    "log-normal": "lognormal",
 }  # fmt: skip
 # what people ask for that is not here, and what comes nearest
 OTHER_MODEL = "It is not there yet; a NumPyro model has it (docs/numpyro.md)."
 INSTEAD = {
-    "lognormal": "Take gaussian, and log(...) of the outcome.",
     "exponential": "Take gamma, which learns its shape beside it.",
     "quasipoisson": "Counts that vary more than Poisson's are negative-binomial.",
     "probit": "Take bernoulli, whose link is the log odds.",

@@ -257,8 +257,8 @@ def fit(
         a dict of columns: such a run cannot be resumed, nor one of a query without `database`.
       formula: "outcome ~ predictors"; C(x) is a category, offset(log(exposure)) is added to the
         linear predictor without a coefficient.
-      family: gaussian, student-t, bernoulli, binomial, categorical, poisson, negative-binomial or
-        gamma, with the links and dispersions that `sgld fit --help` names.
+      family: gaussian, student-t, bernoulli, binomial, categorical, poisson, negative-binomial,
+        gamma or lognormal, with the links and dispersions that `sgld fit --help` names.
       prior: "normal(mean, sd)", "student_t(df, loc, scale)" or "laplace(loc, scale)" of every
         coefficient, intercept included, on the original scale; default: scaled from the data.
       weights: what each row counts, a column's name or numbers [N], not negative.

@@ -155,7 +155,7 @@ class FormulaModel:
           table: or a function that reads it, so that nobody holds it beside the design.
           prior: "normal(mean, sd)", "student_t(df, loc, scale)" or "laplace(loc, scale)" of every
             coefficient, intercept included, on the original scale. Default: independent normals
-            with sd 2.5 times the outcome's sd (gaussian; else 2.5) per sd of the column, the
+            with sd 2.5 times the outcome's sd (gaussian, student-t; else 2.5) per sd of the column, the
             intercept's about a typical outcome at the columns' means.
           weights: the column of what each row counts, not negative: a row of weight 2 is two rows.
           trials: the column of the numbers of trials, for the binomial family.
@@ -186,7 +186,7 @@ class FormulaModel:
         if intercept:
             index = state["names"].index("Intercept")
             center[index], scale[index] = 0.0, 1.0
-        left = y - extra.get("offset", 0.0) if kind.location_scale else y / extra.get("trials", 1.0)
+        left = kind.bare(y, extra)
         shift = float(left.mean()) if kind.location_scale and intercept else 0.0
         stretch = float(np.sqrt(np.mean((left - shift) ** 2))) if kind.location_scale else 1.0
         spec = {
@@ -414,7 +414,7 @@ class FormulaModel:
 def _typical(kind: Family, y: np.ndarray, extra: dict[str, np.ndarray]) -> Any:
     """A typical linear predictor, offset taken off: where the intercept's prior sits."""
     centre = kind.centre(y)
-    if "offset" not in extra:
+    if kind.log_outcome or "offset" not in extra:
         return centre
     offset = extra["offset"]
     if kind.link == "log of the mean":  # the log of the mean over the mean of exp(offset)

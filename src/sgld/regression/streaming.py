@@ -127,7 +127,7 @@ class Columns:
 
 
 class Outcome:
-    """Of the outcome, without offsets (identity link) or as a share of its trials: moments, counts of levels."""
+    """Of the outcome, without offsets (identity link; of its log in lognormal) or as a share of its trials: moments, counts of levels."""
 
     def __init__(self, family: Family) -> None:
         self.family, self.size = family, 0
@@ -139,7 +139,7 @@ class Outcome:
     def add(self, rows: Learnt, extra: dict[str, np.ndarray]) -> None:
         """The next rows."""
         y, offset = rows.y, extra.get("offset")
-        left = y - (0.0 if offset is None else offset) if self.family.location_scale else y / extra.get("trials", 1.0)  # fmt: skip
+        left = self.family.bare(y, extra)
         if not self.size:
             self._about = float(left.mean())
         apart = left - self._about
@@ -181,6 +181,8 @@ class Outcome:
         else:
             sums: Any = self  # which has what is asked of an outcome: sum, mean and size
             centre = np.asarray(self.family.centre(sums))
+        if self.family.log_outcome:  # taken off already
+            return centre.tolist()
         if self.has_offset and self.family.link == "log of the mean":
             centre = centre - (self._top + np.log(self._exp / self.size))
         elif self.has_offset:

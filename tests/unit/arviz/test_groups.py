@@ -47,6 +47,7 @@ def table(rng):
 OUTCOMES = {
     "gaussian": "y ~ x + C(g)", "student-t": "y ~ x", "bernoulli": "yes ~ x", "binomial": "count ~ x", "categorical": "g ~ x",
     "poisson": "count ~ x + offset(log(years))", "negative-binomial": "count ~ x", "gamma": "y ~ x",
+    "lognormal": "y ~ x",
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from sgld.regression.families import (
     BERNOULLI,
     FAMILIES,
     GAUSSIAN,
+    LOGNORMAL,
     POISSON,
     find_family,
     negative_binomial,
@@ -35,6 +36,7 @@ LAWS = {
     "poisson": scipy.stats.poisson(MU),
     "negative-binomial": scipy.stats.nbinom(1.5, 1.5 / (1.5 + MU)),
     "gamma": scipy.stats.gamma(2.5, scale=MU / 2.5),
+    "lognormal": scipy.stats.lognorm(0.7, scale=MU),
 }
 OUTCOMES = {
     "gaussian": [-3.0, 0.2, 5.0],
@@ -44,6 +46,7 @@ OUTCOMES = {
     "poisson": [0.0, 1.0, 17.0],
     "negative-binomial": [0.0, 1.0, 17.0],
     "gamma": [0.01, 1.0, 9.0],
+    "lognormal": [0.01, 1.0, 9.0],
 }
 NUMBERS = [name for name in FAMILIES if name != "categorical"]
 
@@ -142,7 +145,8 @@ def test_categorical_is_the_softmax():
 @pytest.mark.parametrize(
     ("name", "family"),
     [("logistic", "bernoulli"), ("negbin", "negative-binomial"), ("Normal", "gaussian"),
-     ("negative_binomial", "negative-binomial"), ("student_t", "student-t")],
+     ("negative_binomial", "negative-binomial"), ("student_t", "student-t"),
+     ("log_normal", "lognormal")],
 )  # fmt: skip
 def test_families_are_known_by_their_common_names(name, family):
     assert find_family(name).name == family
@@ -165,6 +169,14 @@ def test_bernoulli_is_stable_far_out():
         (POISSON, [0, -1, 3], "'y' is -1 in data row 2; the poisson family needs counts"),
         (POISSON, [0, 1, 1.5], "'y' is 1.5 in data row 3"),
         (POISSON, [2**24 + 2], r"'y' is 16777218 in data row 1; float32 holds counts up to 2\^24"),
+        (
+            LOGNORMAL,
+            [2, 0, 1],
+            "'y' is 0 in data row 2; the lognormal family needs positive numbers",
+        ),
+        (LOGNORMAL, [2, 1, -3], "'y' is -3 in data row 3"),
+        (LOGNORMAL, [2, 1e-40], "'y' is 1e-40 in data row 2; float32 holds positive numbers from"),
+        (LOGNORMAL, [4.0, 4.0], r"'y' is constant \(4 in every row\)"),
         (GAUSSIAN, [4.0, 4.0], r"'y' is constant \(4 in every row\)"),
     ],
 )

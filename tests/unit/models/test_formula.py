@@ -273,6 +273,7 @@ LAWS = {
     "binomial": lambda eta: scipy.stats.binom(9, scipy.special.expit(eta)),
     "poisson": lambda eta: scipy.stats.poisson(np.exp(eta)),
     "gamma": lambda eta, shape: scipy.stats.gamma(shape, scale=np.exp(eta) / shape),
+    "lognormal": lambda eta, sigma: scipy.stats.lognorm(sigma, scale=np.exp(eta)),
 }
 
 

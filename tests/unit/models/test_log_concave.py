@@ -26,6 +26,7 @@ OUTCOMES = {
     "poisson": rng.poisson(2.0, 60), "categorical": rng.integers(0, 3, 60).astype(str),
     "negative-binomial": rng.poisson(rng.gamma(2.0, 1.0, 60)), "gaussian": rng.normal(size=60),
     "gamma": rng.gamma(2.0, 1.0, 60), "student-t": rng.standard_t(3, 60),
+    "lognormal": np.exp(rng.normal(size=60)),
 }  # fmt: skip
 CONCAVE = ("bernoulli", "binomial", "poisson", "categorical")
 

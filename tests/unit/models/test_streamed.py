@@ -87,6 +87,7 @@ FORMULAS = [
     ("y ~ poly(year, 2) + scale(x)", "gaussian", {}),
     ("log(trials) ~ x:year + I(x**2) + offset(0.1 * x)", "gaussian", {"weights": "w"}),
     ("count ~ x + town + offset(log(trials))", "poisson", {}),
+    ("trials ~ x + offset(0.1 * x)", "lognormal", {}),
     ("count ~ x + hit", "binomial", {"trials": "trials"}),
     ("word ~ 0 + x + cr(year, df=3)", "bernoulli", {}),
     ("three ~ x + year", "categorical", {}),

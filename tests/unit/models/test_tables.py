@@ -55,6 +55,25 @@ def test_the_offset_is_in_the_predictor_of_every_row():
     np.testing.assert_allclose(rows, expected, rtol=2e-5)
 
 
+def test_a_lognormal_is_the_gaussian_of_the_log():
+    """The rows' densities less log y, the offset in eta, and sigma's prior of the sd of log y."""
+    data = table()
+    one = FormulaModel.build(data, "cost ~ x + offset(log(years))", "lognormal")
+    other = FormulaModel.build(data, "log(cost) ~ x + offset(log(years))")
+    np.testing.assert_allclose(one.spec["outcome_sd"], other.spec["outcome_sd"], rtol=1e-12)
+    np.testing.assert_allclose(one.spec["prior_center"], other.spec["outcome_center"], rtol=1e-12)
+    assert one.prior_text[-1] == other.prior_text[-1] and one.prior_text[-1].startswith("sigma")
+    original = {"coefficients": np.array([0.8, 0.3]), "sigma": np.array(0.6)}
+    rows = []
+    for model in (one, other):
+        position = jax.tree.map(np.float32, model.to_standardised(original))
+        rows.append(log_density(model, position)[1])
+    stretch = np.log(other.spec["outcome_scale"])  # the gaussian's are of log y / stretch
+    np.testing.assert_allclose(
+        rows[0], rows[1] - stretch - np.log(data["cost"]), rtol=1e-4, atol=1e-5
+    )
+
+
 def test_an_offset_of_a_gaussian_is_subtracted_from_its_outcome():
     data = table()
     shifted = {**data, "z": data["y"] + 5 * data["years"]}
@@ -94,6 +113,7 @@ def test_a_categorical_of_two_levels_is_the_bernoulli():
         ("binomial", "wins ~ x", {"trials": "trials"}),
         ("negative-binomial", "claims ~ x + offset(log(years))", {}),
         ("gamma", "cost ~ x", {"weights": "years"}),
+        ("lognormal", "cost ~ x + offset(log(years))", {}),
         ("categorical", "kind ~ x", {}),
     ],
 )
@@ -212,7 +232,7 @@ def test_the_types_of_pandas_are_taken_as_they_are():
 
 @pytest.mark.parametrize(
     ("family", "said"),
-    [("log-normal", "Did you mean"), ("lognormal", "log"), ("quasipoisson", "negative-binomial"),
+    [("posson", "Did you mean"), ("exponential", "gamma"), ("quasipoisson", "negative-binomial"),
      ("zip", "NumPyro"), ("probit", "bernoulli")],
 )  # fmt: skip
 def test_families_that_are_not_there_are_answered_with_the_nearest(family, said):
@@ -285,6 +305,7 @@ def test_rows_are_numbered_as_the_table_has_them():
         ("claims ~ 0 + offset(x)", {"family": "poisson"}, UsageError, "beside its offset"),
         ("years ~ x", {"family": "binomial", "trials": "trials"}, DataError, "needs counts"),
         ("x ~ years", {"family": "gamma"}, DataError, "needs positive numbers"),
+        ("x ~ years", {"family": "lognormal"}, DataError, "needs positive numbers"),
         ("x ~ years", {"family": "categorical"}, DataError, "400 levels"),
         ("trials ~ x", {"family": "binomial", "trials": "wins"}, DataError, "whole numbers from 1"),
         ("claims ~ x", {"family": "poisson", "weights": [1.0, 2.0]}, UsageError, "one number per row"),

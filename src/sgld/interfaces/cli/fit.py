@@ -32,6 +32,7 @@ __all__ = ["demo", "fit", "resume"]
 # names for the shell to complete, which shall not wait for JAX
 FAMILIES = (
     "gaussian", "student-t", "bernoulli", "binomial", "categorical", "poisson", "negative-binomial", "gamma",
+    "lognormal",
 )  # fmt: skip
 DEMO = "mdvis ~ lncoins + idp + lpi + fmde + physlm + disea + hlthg + hlthf + hlthp"
 
@@ -95,7 +96,7 @@ def fit(
         typer.Option(
             "--family", metavar="F", autocompletion=lambda: list(FAMILIES),
             help="gaussian, student-t (outcome itself); bernoulli, binomial, categorical (log odds); "
-            "poisson, negative-binomial, gamma (log of the mean).",
+            "poisson, negative-binomial, gamma (log of the mean); lognormal (log of the median).",
         ),
     ] = "gaussian",
     prior: Annotated[
