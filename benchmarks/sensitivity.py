@@ -54,11 +54,13 @@ MOVED = 0.02  # a number that moved by less is no change
 
 # numbers that decide nothing: streams of a seed, sizes of pieces and buffers, how often to look up
 INDIFFERENT = {
-    "STREAM", "STREAMS", "STARTS", "TUNING", "PHASE", "BLOCK", "NUMBERS", "SECONDS", "GROUP", "PIECE",
-    "MAX_SCAN", "MAX_PATH", "ORDER_BLOCK", "MAX_BLOCK", "MAX_NUMBERS", "GROWTH",
-    "ENTRY_NUMBERS", "SLOT_NUMBERS", "LONG_SLOTS", "LONG_NUMBERS", "NUMBERS_PER_CHUNK", "CHUNK_CELLS", "ROWS_AT_ONCE",
-    "HALF_LOG_2PI", "MAX_STEP", "MAX_TABLE", "ELEMENTS", "_ORDER",
-    "SHOWN",
+    "STREAM", "STREAMS", "STARTS", "TUNING_STREAM", "PHASE", "BLOCK", "NUMBERS",
+    "MAX_FLOAT64_NUMBERS", "MAX_POINT_NUMBERS", "MAX_WHOLE_NUMBERS", "MIN_FLOATS_PER_UNIT",
+    "SECONDS", "GROUP", "ENTRIES_AT_ONCE", "PIECE", "ROW_GRADIENT_NUMBERS", "MAX_SCAN_NUMBERS",
+    "MAX_PATH_NUMBERS", "ORDER_BLOCK", "MAX_BLOCK", "MAX_NUMBERS", "GROWTH", "ENTRY_NUMBERS",
+    "SLOT_NUMBERS", "LONG_SLOTS", "LONG_NUMBERS", "NUMBERS_PER_CHUNK", "CHUNK_CELLS",
+    "ROWS_AT_ONCE", "HALF_LOG_2PI", "MAX_STEP", "MAX_TABLE", "MAX_JACOBIAN_NUMBERS", "_ORDER",
+    "SHOWN", "MAX_NAMED_PARAMETERS", "MAX_WHOLE_ROWS",
 }  # fmt: skip
 
 # name: arguments of sgld.sample; small problems, one for each way through the tuner and the verdict.

@@ -66,7 +66,7 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "rays: no top is searched for",
-        "for k, at in rises[:BRACKETS]:",
+        "for k, at in rises[:MAX_BRACKETS]:",
         "for k, at in rises[:0]:",
         BEYOND + "test_tops_on_rays_are_where_other_modes_are_looked_for",
     ),
@@ -78,7 +78,7 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "rays: an overflow is a density of +inf",
-        "value[:at].min(initial=0.0) > NOTHING",
+        "value[:at].min(initial=0.0) > MIN_LOGP",
         "True",
         BEYOND + "test_a_scale_that_underflows_far_out_is_no_density_of_inf",
     ),
@@ -144,7 +144,7 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "shells: what a known mode explains is doubted still",
-        "np.linalg.norm(other.whiten(z)) <= np.sqrt(z.size) + rays.NEAR",
+        "np.linalg.norm(other.whiten(z)) <= np.sqrt(z.size) + rays.GAUSSIAN_SDS",
         "False",
         SHELLS + "test_what_a_known_mode_explains_is_not_doubted",
     ),
@@ -198,8 +198,8 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "rays: a narrow mode between the points",
-        "t = _points(FINE_INSIDE, FINE)",
-        "t = _points(FINE_INSIDE, OUTSIDE)",
+        "t = _points(FINE_INSIDE_SDS, FINE_SDS)",
+        "t = _points(FINE_INSIDE_SDS, OUTSIDE_SDS)",
         BEYOND + "test_a_narrow_mode_on_a_foot_is_met_by_its_rise",
     ),
     Mutant(
@@ -216,8 +216,8 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "doubts: settled by chains on the other side",
-        "there = (np.sign(place) * t > (doubt.edge or NEAR))",
-        "there = (-np.sign(place) * t > NEAR)",
+        "there = (np.sign(place) * t > (doubt.edge or GAUSSIAN_SDS))",
+        "there = (-np.sign(place) * t > GAUSSIAN_SDS)",
         BEYOND + "test_only_the_side_of_the_doubt_settles_it",
     ),
     Mutant(
@@ -282,32 +282,32 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "unshown rows: none of a direction that no row of the choice tells of",
-        "few = ways @ vectors[:, rows < min(ENOUGH, EVEN * SHOWN / d)]",
-        "few = ways @ vectors[:, (rows > 0.5) & (rows < min(ENOUGH, EVEN * SHOWN / d))]",
+        "few = ways @ vectors[:, rows < min(MIN_DIRECTION_ROWS, MIN_EVEN_SHARE * MAX_WHOLE_ROWS / d)]",
+        "few = ways @ vectors[:, (rows > 0.5) & (rows < min(MIN_DIRECTION_ROWS, MIN_EVEN_SHARE * MAX_WHOLE_ROWS / d))]",
         UNSHOWN + "test_both_modes_of_a_rare_level_are_found",
     ),
     Mutant(
         "unshown rows: all that point there are taken, however many",
-        "chance = min(TAKEN, MOST / told.sum())",
+        "chance = min(ROWS_PER_DIRECTION, MAX_INFLUENTIAL_ROWS / told.sum())",
         "chance = 1e6",
         UNSHOWN + "test_a_level_too_large_to_be_taken_whole_is_sampled_evenly",
     ),
     Mutant(
         "unshown rows: not looked for where the prior makes the curvature",
         "finite = np.isfinite(share)",
-        "finite = np.isfinite(share) & (np.abs(share) > MATTERS)",
+        "finite = np.isfinite(share) & (np.abs(share) > MIN_CURVATURE_SHARE)",
         UNSHOWN + "test_one_row_is_taken_where_the_prior_makes_the_curvature",
     ),
     Mutant(
         "unshown rows: rays go without them",
-        "some = beside(problem, SHOWN, apart)",
-        "some = problem.first(SHOWN)",
+        "some = beside(problem, MAX_WHOLE_ROWS, apart)",
+        "some = problem.first(MAX_WHOLE_ROWS)",
         UNSHOWN + "test_without_them_neither_rays_nor_the_search_see_the_other_mode",
     ),
     Mutant(
         "unshown rows: the search for other modes goes without them",
-        "some = beside(problem, SEARCHED, apart)",
-        "some = problem.first(SEARCHED)",
+        "some = beside(problem, MODE_SEARCH_ROWS, apart)",
+        "some = problem.first(MODE_SEARCH_ROWS)",
         UNSHOWN + "test_both_modes_of_a_rare_level_are_found",
     ),
     Mutant(

@@ -74,16 +74,16 @@ HIDDEN = [
     ),
     Mutant(
         "doubted: draws between a valley and 4 sds do not count",
-        "t > (doubt.edge or NEAR)", "t > NEAR",
+        "t > (doubt.edge or GAUSSIAN_SDS)", "t > GAUSSIAN_SDS",
         VALLEYS + "test_a_step_across_two_parameters_is_doubted_until_draws_have_been_there[3000-20]",
     ),
     Mutant(
         "rays: hills within 4 sds are none",
-        "CLOSE = 1.5", "CLOSE = 4.0", BEYOND + "test_a_hill_within_4_sds_is_a_top_too",
+        "MIN_RISE_SDS = 1.5", "MIN_RISE_SDS = 4.0", BEYOND + "test_a_hill_within_4_sds_is_a_top_too",
     ),
     Mutant(
         "rays: 3 sds from one point to the next",
-        "np.arange(NEAR, 12, 0.5)", "np.arange(NEAR, 12, 3.0)",
+        "np.arange(GAUSSIAN_SDS, 12, 0.5)", "np.arange(GAUSSIAN_SDS, 12, 3.0)",
         BEYOND + "test_a_step_up_between_two_points_of_a_coarse_ray_is_found",
     ),
     Mutant(
@@ -134,7 +134,7 @@ HIDDEN = [
     ),
     Mutant(
         "rounded: numbers are as dense near 0",
-        "NUMBERS * np.spacing(np.abs(value))", "NUMBERS * np.spacing(np.ones_like(value))",
+        "MIN_FLOATS_PER_UNIT * np.spacing(np.abs(value))", "MIN_FLOATS_PER_UNIT * np.spacing(np.ones_like(value))",
         ROUNDED + "test_what_has_numbers_enough_is_not_told",
     ),
     Mutant(

@@ -116,7 +116,7 @@ TUNE = [
     ),
     Mutant(
         "limits: a search that was cut short has found nothing",
-        "return at, None, (UNSEEN,)", "return at, None, ()",
+        "return at, None, (NOT_SEARCHED,)", "return at, None, ()",
         LIMITS + "test_where_other_modes_have_had_their_share_of_the_time_draws_come_without_a_promise",
     ),
     Mutant(
@@ -207,7 +207,7 @@ TUNE = [
     ),
     Mutant(
         "mode: a search stays on a saddle",
-        "decrement < 1e-6 * CONVERGED:", "decrement < -1:",
+        "decrement < 1e-6 * MAX_DECREMENT:", "decrement < -1:",
         "tests/unit/tune/test_wide.py::test_the_search_leaves_a_saddle_alone",
     ),
     Mutant(
@@ -385,12 +385,12 @@ TUNE = [
     ),
     Mutant(
         "centre: accepted wherever nu is smaller",
-        "if nu <= min(ACCEPTED, here.nu):", "if nu <= here.nu:",
+        "if nu <= min(MAX_MOVED_CENTRE_NU, here.nu):", "if nu <= here.nu:",
         CENTER + "test_a_step_that_would_hurt_is_not_taken",
     ),
     Mutant(
         "centre: accepted whatever nu is",
-        "if nu <= min(ACCEPTED, here.nu):", "if nu <= np.inf:",
+        "if nu <= min(MAX_MOVED_CENTRE_NU, here.nu):", "if nu <= np.inf:",
         CENTER + "test_a_step_that_would_hurt_is_not_taken",
     ),
     Mutant(
@@ -519,7 +519,7 @@ TUNE = [
     ),
     Mutant(
         "modes: a search that is all but there is given up",
-        "newton_mode(some, z, LAST_STEPS, back)", "newton_mode(some, z, 1, back)",
+        "newton_mode(some, z, MAX_LAST_STEPS, back)", "newton_mode(some, z, 1, back)",
         MODES + "test_a_mode_is_found_that_newtons_first_steps_do_not_reach",
     ),
     Mutant(

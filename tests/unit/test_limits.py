@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.approximation.known import UNSEEN
+from sgld.approximation.known import NOT_SEARCHED
 from sgld.core import progress as deadlines
 from sgld.core.progress import check_deadline, deadline, sampled_until
 from sgld.core.work import Work
@@ -160,7 +160,7 @@ def test_the_search_for_other_modes_is_left_in_its_middle(d, shares, monkeypatch
     assert known.doubts == ()
     for share in shares:
         _, known = found(share * whole / 0.4)
-        assert known.doubts == ((UNSEEN,) if share < 1 else ())
+        assert known.doubts == ((NOT_SEARCHED,) if share < 1 else ())
         assert not known.elsewhere
 
 

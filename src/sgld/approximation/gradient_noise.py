@@ -44,7 +44,7 @@ from .laplace import Laplace
 from .low_rank import LowRankLaplace
 
 __all__ = [
-    "TUNING",
+    "TUNING_STREAM",
     "Level",
     "Levels",
     "block_noise",
@@ -60,17 +60,18 @@ __all__ = [
 ]
 
 
-GROUP = 512  # entries of the data order taken together
-MANY, SHARED = 200, 16  # parameters from which so many draws share their two batches
-NUMBERS = 2**22  # of blocks' gradients that are taken to float64 together
-TUNING = 2  # the stream of the host's generator that tuning uses
+ENTRIES_AT_ONCE = 512  # entries of the data order taken together
+# parameters from which so many draws share their two batches
+MIN_SHARING_DIM, DRAWS_PER_PAIR = 200, 16
+MAX_FLOAT64_NUMBERS = 2**22  # of blocks' gradients that are taken to float64 together
+TUNING_STREAM = 2  # the stream of the host's generator that tuning uses
 
 
 @stage("rows")
 def block_noise(problem: Problem, z: np.ndarray) -> Float[np.ndarray, "d d"]:
     """Covariance at z of K times a random block's gradient (divisor K): one pass."""
     table, K = np.asarray(sums.block_gradients(problem, problem.array(z))), problem.num_blocks
-    mean, size = np.mean(table, 0, dtype=np.float64), max(1, NUMBERS // z.size)
+    mean, size = np.mean(table, 0, dtype=np.float64), max(1, MAX_FLOAT64_NUMBERS // z.size)
     found = np.zeros((z.size, z.size))
     for k in range(0, K, size):
         apart = table[k : k + size] - mean
@@ -88,8 +89,8 @@ def estimator_noise(
     parameters several draws share their two batches, whose rows are then multiplied by all of these at once
     (d = 1000: 2 s for 22); the noise of a batch is another one at each of them, so that hardly less is learnt.
     """
-    rng = generator(seed, TUNING, 0)
-    shared = SHARED if laplace.center.size >= MANY else 1
+    rng = generator(seed, TUNING_STREAM, 0)
+    shared = DRAWS_PER_PAIR if laplace.center.size >= MIN_SHARING_DIM else 1
     count = -(-count // shared) * shared
     zs = laplace.draw(rng, count)
     if not problem.source.is_independent:
@@ -109,17 +110,17 @@ def estimates(
     On the host in float64; in groups of one size, so that any m runs the same compiled function.
     """
     m = len(zs)
-    short = -m % GROUP
+    short = -m % ENTRIES_AT_ONCE
     zs, entries = (np.concatenate([x, np.repeat(x[-1:], short, axis=0)]) for x in (zs, entries))
     parts = [
         np.asarray(
             _estimates(
-                problem, gradient, problem.array(zs[k : k + GROUP]),
-                sent(entries[k : k + GROUP]),
+                problem, gradient, problem.array(zs[k : k + ENTRIES_AT_ONCE]),
+                sent(entries[k : k + ENTRIES_AT_ONCE]),
             ),
             np.float64,
         )
-        for k in range(0, len(zs), GROUP)
+        for k in range(0, len(zs), ENTRIES_AT_ONCE)
     ]  # fmt: skip
     return np.concatenate(parts)[:m]
 
@@ -134,11 +135,12 @@ def _estimates(problem, gradient, zs, entries):
 # -- row noise -----------------------------------------------------------------------------
 
 
-DRAWS = 4  # at which all rows are looked at, and those that stand out once more
-PROJECTED = 16  # numbers that a row's gradient is projected to, where it has more
-LARGEST, OTHERS = 1024, 2048  # rows whose gradients are kept, the largest and a sample of the rest
-ROW_GRADIENT_NUMBERS = 2**23  # in the gradients that are kept
-PIECE = 2**20  # numbers in the gradients of rows that are taken together
+ROW_NOISE_DRAWS = 4  # at which all rows are looked at, and those that stand out once more
+MAX_PROJECTED_DIM = 16  # numbers that a row's gradient is projected to, where it has more
+# rows whose gradients are kept, the largest and a sample of the rest
+MAX_LARGEST_ROWS, MAX_SAMPLED_ROWS = 1024, 2048
+MAX_GRADIENT_NUMBERS = 2**23  # in the gradients that are kept
+ROW_GRADIENT_NUMBERS = 2**20  # numbers in the gradients of rows that are taken together
 
 
 @dataclass(frozen=True)
@@ -191,19 +193,19 @@ def row_noise(problem: Problem, laplace: Any, seed: int) -> Survey:
 
     The noise of a batch of n rows is 1/n - 1/N of what it gives.
     """
-    rng = generator(seed, TUNING, 1)
+    rng = generator(seed, TUNING_STREAM, 1)
     N, d, array = problem.num_data, laplace.center.size, problem.array
     sketch = np.eye(d)
-    if d > PROJECTED:
-        sketch = rng.standard_normal((PROJECTED, d)) / np.sqrt(PROJECTED)
-    zs, center = laplace.draw(rng, DRAWS), array(laplace.center)
+    if d > MAX_PROJECTED_DIM:
+        sketch = rng.standard_normal((MAX_PROJECTED_DIM, d)) / np.sqrt(MAX_PROJECTED_DIM)
+    zs, center = laplace.draw(rng, ROW_NOISE_DRAWS), array(laplace.center)
     seen = _all_rows(
-        problem, array(zs), center, array(laplace.spread(sketch).T), ROW_GRADIENT_NUMBERS // d
+        problem, array(zs), center, array(laplace.spread(sketch).T), MAX_GRADIENT_NUMBERS // d
     )
     plain, centred = (
-        (top[:-1], _others(N, top[:-1], rng, ROW_GRADIENT_NUMBERS // d)) for top in seen.numbers
+        (top[:-1], _others(N, top[:-1], rng, MAX_GRADIENT_NUMBERS // d)) for top in seen.numbers
     )
-    each = max(DRAWS, OTHERS // max(1, len(centred[0])))
+    each = max(ROW_NOISE_DRAWS, MAX_SAMPLED_ROWS // max(1, len(centred[0])))
     rows = np.concatenate([*plain, np.repeat(centred[0], each), centred[1]])
     zs = laplace.draw(rng, len(rows))
     found = _of_rows(problem, sent(rows, np.int32), array(zs), center)
@@ -221,7 +223,7 @@ def _others(
     num_data: int, top: Int[np.ndarray, " M"], rng: np.random.Generator, most: int
 ) -> Int[np.ndarray, " n"]:
     """Of the rows that are not among the largest all, where they are few, or a random sample."""
-    left, room = num_data - len(top), max(1, min(OTHERS, most // 4))
+    left, room = num_data - len(top), max(1, min(MAX_SAMPLED_ROWS, most // 4))
     if left <= room:
         return np.tile(np.setdiff1d(np.arange(num_data), top), room // left)
     others = rng.integers(0, num_data, room)
@@ -259,7 +261,7 @@ def _all_rows(
 ) -> _Seen:
     """Look at every row."""
     N = problem.num_data
-    count = min(LARGEST, N // 4, most // (4 * DRAWS))
+    count = min(MAX_LARGEST_ROWS, N // 4, most // (4 * ROW_NOISE_DRAWS))
     width = len(zs) * max(center.size, problem.source.row_width)
     numbers, sizes = [np.zeros(0, np.int64)] * 2, [np.zeros(0)] * 2
     done, mean, squares = 0, 0.0, 0.0
@@ -305,7 +307,7 @@ def _of_rows(
         at_center = row_gradient(problem, center, row)
         return at_center, row_gradient(problem, z, row) - at_center
 
-    return jax.lax.map(one, (rows, zs), batch_size=max(1, PIECE // center.size))
+    return jax.lax.map(one, (rows, zs), batch_size=max(1, ROW_GRADIENT_NUMBERS // center.size))
 
 
 def _sizes(
@@ -324,7 +326,7 @@ def _sizes(
 # -- levels --------------------------------------------------------------------------------
 
 
-MANY_PARAMETERS = 100  # parameters beyond which the largest eigenvalue is found alone
+MAX_SPECTRUM_DIM = 100  # parameters beyond which the largest eigenvalue is found alone
 
 
 class Level(NamedTuple):
@@ -390,7 +392,7 @@ def marginal_levels(
 def _largest(covariance: Float[np.ndarray, "d d"]) -> float:
     """The largest eigenvalue; by Lanczos' method where all of them take long."""
     d = len(covariance)
-    if d <= MANY_PARAMETERS or not covariance.any():
+    if d <= MAX_SPECTRUM_DIM or not covariance.any():
         return float(np.linalg.eigvalsh(covariance)[-1])
     from scipy.sparse.linalg import eigsh  # a third of a second: not for small models
 
@@ -402,9 +404,9 @@ def _largest(covariance: Float[np.ndarray, "d d"]) -> float:
 # -- always --------------------------------------------------------------------------------
 
 
-MANY_ROWS = 1000  # rows beyond which exact gradients are no matter of course
-TOLD = 0.15  # of what is known of a parameter, from which rows are told of
-JUMP = 3.0  # sds that a row of a meter's batch may move one gradient by
+MAX_EXACT_ROWS = 1000  # rows beyond which exact gradients are no matter of course
+MIN_REPORTED_INFO = 0.15  # of what is known of a parameter, from which rows are told of
+MAX_ROW_JUMP_SDS = 3.0  # sds that a row of a meter's batch may move one gradient by
 
 
 def rows_of(survey: Survey, gradient: Any, always: int) -> Int[np.ndarray, " m"]:
@@ -418,7 +420,7 @@ def standing_out(
 ) -> Int[np.ndarray, " m"]:
     """The rows, by the user's numbers, that control variates on `batch_size` others have in every batch, to be the most exact for their price.
 
-    None of the others moves a gradient by more than JUMP.
+    None of the others moves a gradient by more than MAX_ROW_JUMP_SDS.
     """
     tempered = gaussian.tempered(T)
     survey = row_noise(problem, tempered, seed)
@@ -430,7 +432,7 @@ def standing_out(
     best, numbers = np.inf, survey.centred.numbers
     for level in levels:
         cost = (batch_size + level.always) * (1 + level.variance / batch_size)
-        if cost < best or level.size > JUMP * batch_size:
+        if cost < best or level.size > MAX_ROW_JUMP_SDS * batch_size:
             best, numbers = cost, survey.centred.numbers[: level.always]
     return problem.called(numbers, seed)
 
@@ -444,12 +446,12 @@ def rows_note(
     these rows: 1 where nothing else tells of it.
     """
     N = problem.num_data
-    if isinstance(gradient, Full) and N > MANY_ROWS:
+    if isinstance(gradient, Full) and N > MAX_EXACT_ROWS:
         return (f"every step takes all {N:,} rows: batches that would cost less are too noisy.",)
     if always is None or not len(always):
         return ()
     share = _share(problem, laplace, always)
-    if share.max() < TOLD:
+    if share.max() < MIN_REPORTED_INFO:
         return ()
     told = np.flatnonzero(share > share.max() / 2)
     names = list(problem.posterior.names or ())

@@ -31,19 +31,22 @@ from ..model import sums
 from ..model.cost import gradient_price
 from ..model.problem import Problem
 from ..model.sums import each_row
-from .gradient_noise import TUNING
+from .gradient_noise import TUNING_STREAM
 from .laplace import Laplace
 
-__all__ = ["SEARCHED", "SHOWN", "beside", "shown_whole", "unshown_rows"]
+__all__ = ["MAX_WHOLE_ROWS", "MODE_SEARCH_ROWS", "beside", "shown_whole", "unshown_rows"]
 
 # rows looked at far out; all, where they and their parameters are as few numbers, and a density of them as cheap (in
 # predicted seconds: of ten thousand densities .2 ms each take 2 s; of 8,000 log gamma functions they took 17)
-SHOWN, NUMBERS, DENSITY = 2048, 2**17, 2e-4
-SEARCHED = 10_000  # rows on which other modes are looked for
-ENOUGH = 12  # rows that show a direction: all of one side of two as many once in 2,000 times
-EVEN = 0.25  # of the rows that would point in each direction if all had as many
-MATTERS = 0.1  # share of the curvature that rows make, from which they are counted by it
-TAKEN, MOST = 24.0, 2048  # rows that are taken for each direction, and for all
+MAX_WHOLE_ROWS, MAX_WHOLE_NUMBERS, MAX_DENSITY_SECONDS = 2048, 2**17, 2e-4
+MODE_SEARCH_ROWS = 10_000  # rows on which other modes are looked for
+# rows that show a direction: all of one side of two as many once in 2,000 times
+MIN_DIRECTION_ROWS = 12
+MIN_EVEN_SHARE = 0.25  # of the rows that would point in each direction if all had as many
+# share of the curvature that rows make, from which they are counted by it
+MIN_CURVATURE_SHARE = 0.1
+# rows that are taken for each direction, and for all
+ROWS_PER_DIRECTION, MAX_INFLUENTIAL_ROWS = 24.0, 2048
 
 
 def beside(problem: Problem, count: int, apart: Int[np.ndarray, " m"]) -> Problem:
@@ -55,9 +58,12 @@ def beside(problem: Problem, count: int, apart: Int[np.ndarray, " m"]) -> Proble
 def shown_whole(problem: Problem) -> bool:
     """Whether all rows are looked at far out."""
     rows = problem.num_data
-    if rows <= SHOWN:
+    if rows <= MAX_WHOLE_ROWS:
         return True
-    return rows * problem.dimension <= NUMBERS and gradient_price(problem).each <= DENSITY
+    return (
+        rows * problem.dimension <= MAX_WHOLE_NUMBERS
+        and gradient_price(problem).each <= MAX_DENSITY_SECONDS
+    )
 
 
 @stage("rows")
@@ -67,11 +73,11 @@ def unshown_rows(problem: Problem, gaussian: Any, seed: int) -> Int[np.ndarray, 
     Gradients are taken at a draw of the Gaussian: at the mode one row's may be 0.
     """
     none = np.zeros(0, np.int64)
-    searched_whole = problem.num_data <= SEARCHED
+    searched_whole = problem.num_data <= MODE_SEARCH_ROWS
     if not isinstance(gaussian, Laplace) or (searched_whole and shown_whole(problem)):
         return none
     assert gaussian.factor is not None
-    rng = generator(seed, TUNING, 14)
+    rng = generator(seed, TUNING_STREAM, 14)
     z, factor = problem.array(gaussian.draw(rng, 1)[0]), problem.array(gaussian.factor)
     unshown = _unshown(problem, gaussian, z, factor)
     if not unshown.shape[1]:
@@ -83,7 +89,7 @@ def unshown_rows(problem: Problem, gaussian: Any, seed: int) -> Int[np.ndarray, 
         return none
     leverage = np.zeros((len(z), len(z)))  # of one shape, whatever their number
     leverage[:, : told.sum()] = unshown @ (vectors[:, told] / np.sqrt(size[told]))
-    chance = min(TAKEN, MOST / told.sum())
+    chance = min(ROWS_PER_DIRECTION, MAX_INFLUENTIAL_ROWS / told.sum())
     return _taken(problem, z, factor, problem.array(np.sqrt(chance) * leverage), rng)
 
 
@@ -97,12 +103,12 @@ def _unshown(
     share, ways = np.linalg.eigh(np.eye(d) - gaussian.pull(gaussian.pull(prior).T))
     finite = np.isfinite(share)
     # where the prior alone makes the curvature a row may say next to nothing here, and hold another mode elsewhere
-    by_rows = np.where(np.abs(share) > MATTERS, np.abs(share), 1.0)
+    by_rows = np.where(np.abs(share) > MIN_CURVATURE_SHARE, np.abs(share), 1.0)
     ways = ways[:, finite] / np.sqrt(by_rows[finite])
-    some = problem.first(SHOWN)
+    some = problem.first(MAX_WHOLE_ROWS)
     pointing = ways.T @ np.asarray(sums.directions(some, z, factor), np.float64) @ ways
     rows, vectors = np.linalg.eigh(pointing)
-    few = ways @ vectors[:, rows < min(ENOUGH, EVEN * SHOWN / d)]
+    few = ways @ vectors[:, rows < min(MIN_DIRECTION_ROWS, MIN_EVEN_SHARE * MAX_WHOLE_ROWS / d)]
     return few / np.linalg.norm(few, axis=0)
 
 

@@ -17,7 +17,15 @@ from .low_rank import LowRankLaplace
 from .modes import KnownModes
 from .rays import Ray
 
-__all__ = ["HOPELESS", "NEAR", "NOT_CONVERGED", "UNSEEN", "Doubt", "Known", "far"]
+__all__ = [
+    "MAX_GAUSSIAN_NU",
+    "MIN_UNUSABLE_NU",
+    "NOT_CONVERGED",
+    "NOT_SEARCHED",
+    "Doubt",
+    "Known",
+    "far",
+]
 
 
 Kind = Literal["gradient", "random", "infinite", "tails", "unseen"]
@@ -68,7 +76,7 @@ class Doubt:
         return float(-way.min(initial=0.0))
 
 
-UNSEEN = Doubt(
+NOT_SEARCHED = Doubt(
     "unseen",
     "for want of time (max_seconds) other modes, and what lies far from this one, were not looked for to the end",
 )
@@ -93,19 +101,20 @@ def far(nu: float) -> str:
 # -- Known ---------------------------------------------------------------------------------
 
 
-NEAR = 0.1  # nu below which the Gaussian at the mode says all; at .05 a mild banana takes 2.5 times the steps
+# nu below which the Gaussian at the mode says all; at .05 a mild banana takes 2.5 times the steps
+MAX_GAUSSIAN_NU = 0.1
 
 
 NOT_CONVERGED = "the search for the mode did not converge; start closer, or rescale."
 
 
-HOPELESS = 1.0  # nu from which nothing is promised
+MIN_UNUSABLE_NU = 1.0  # nu from which nothing is promised
 
 
-MOST_TOLD = 6  # masses in a sentence
+MAX_PRINTED_MASSES = 6  # masses in a sentence
 
 
-TOLD = 3  # doubts in the notes
+MAX_PRINTED_DOUBTS = 3  # doubts in the notes
 
 
 @dataclass(frozen=True)
@@ -146,7 +155,10 @@ class Known:
 
     def telling(self, *notes: str) -> Known:
         """With `notes`, and what is to be said of other modes and of nu."""
-        told, left = [f"{doubt.sentence}." for doubt in self.doubts[:TOLD]], self.doubts[TOLD:]
+        told, left = (
+            [f"{doubt.sentence}." for doubt in self.doubts[:MAX_PRINTED_DOUBTS]],
+            self.doubts[MAX_PRINTED_DOUBTS:],
+        )
         if left:
             told.append(
                 f"{len(left)} more place{'s' if len(left) > 1 else ''} of this kind {'were' if len(left) > 1 else 'was'} found."
@@ -162,14 +174,14 @@ class Known:
     @property
     def hopeless(self) -> bool:
         """Whether nothing can be promised from the Gaussian: nu is unknown, or too large."""
-        return self.nu is None or not self.nu <= HOPELESS
+        return self.nu is None or not self.nu <= MIN_UNUSABLE_NU
 
 
 def _modes_note(modes: KnownModes | None) -> tuple[str, ...]:
     if modes is None:
         return ()
-    shares = ", ".join(f"{share:.2g}" for share in modes.mass[:MOST_TOLD])
-    more = ", ..." if len(modes) > MOST_TOLD else ""
+    shares = ", ".join(f"{share:.2g}" for share in modes.mass[:MAX_PRINTED_MASSES])
+    more = ", ..." if len(modes) > MAX_PRINTED_MASSES else ""
     return (
         f"the posterior has at least {len(modes)} modes, which hold {shares}{more} of its mass by Laplace's "
         "approximation.",
@@ -177,6 +189,6 @@ def _modes_note(modes: KnownModes | None) -> tuple[str, ...]:
 
 
 def _nonlinear_note(nu: float | None) -> tuple[str, ...]:
-    if nu is None or nu <= HOPELESS:
+    if nu is None or nu <= MIN_UNUSABLE_NU:
         return ()
     return (f"the posterior is {far(nu)}: the Gaussian at its centre is no guide to it.",)

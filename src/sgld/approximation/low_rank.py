@@ -46,7 +46,7 @@ from ..samplers.preconditioners.fixed import LowRank
 from .laplace import Laplace, Marginals
 
 __all__ = [
-    "LARGEST",
+    "MAX_LOW_RANK_DIM",
     "LowRankLaplace",
     "affordable",
     "at_the_mean",
@@ -59,17 +59,18 @@ __all__ = [
 ]
 
 
-LARGEST = 20_000  # parameters
+MAX_LOW_RANK_DIM = 20_000  # parameters
 # rows times parameters beyond which a pass over the data is too long to make hundreds
-PASSES = 2**30
-RANK, WORK = 1024, 2**36  # Lanczos steps at most, and rows x parameters x steps
-LOOK = 32  # steps between looks at the sign of the curvature
-PROBES = 32
-EDGE = 0.03  # relative error of the smallest eigenvalue of D^{1/2} J D^{1/2}
-SEARCH = 400  # steps of L-BFGS at most
-SEARCH_SCALES = (3.0, 12.0)  # sds of the starts from which other modes are looked for
-SOLVED, SOLVE_STEPS = 0.01, 50  # relative residual of J x = g, and steps at most
-ELEMENTS = 2**26  # of a Jacobian of the reported parameters
+MAX_PASS_NUMBERS = 2**30
+# Lanczos steps at most, and rows x parameters x steps
+MAX_LANCZOS_STEPS, MAX_LANCZOS_WORK = 1024, 2**36
+SIGN_CHECK_STEPS = 32  # steps between looks at the sign of the curvature
+TRACE_PROBES = 32
+MAX_EDGE_ERROR = 0.03  # relative error of the smallest eigenvalue of D^{1/2} J D^{1/2}
+MAX_LBFGS_STEPS = 400  # steps of L-BFGS at most
+LOW_RANK_SEARCH_SDS = (3.0, 12.0)  # sds of the starts from which other modes are looked for
+MAX_SOLVE_RESIDUAL, MAX_SOLVE_STEPS = 0.01, 50  # relative residual of J x = g, and steps at most
+MAX_JACOBIAN_NUMBERS = 2**26  # of a Jacobian of the reported parameters
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class LowRankLaplace:
             LinearOperator(shape, matvec=times)  # pyright: ignore[reportCallIssue]
             for times in (partial(_times, problem, center), lambda v: self.spread(self.pull(v)))
         )
-        return cg(J, g, rtol=SOLVED, maxiter=SOLVE_STEPS, M=D)[0]
+        return cg(J, g, rtol=MAX_SOLVE_RESIDUAL, maxiter=MAX_SOLVE_STEPS, M=D)[0]
 
     def spread(self, xi: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
         """D^{1/2} xi: draws' distances from the centre."""
@@ -166,7 +167,11 @@ def affordable(
     d = problem.dimension
     rows = max(1, problem.num_data)
     plain = problem.posterior.transform is None and problem.posterior.output is None
-    return d <= LARGEST and rows * d <= PASSES and (plain or d * d <= ELEMENTS)
+    return (
+        d <= MAX_LOW_RANK_DIM
+        and rows * d <= MAX_PASS_NUMBERS
+        and (plain or d * d <= MAX_JACOBIAN_NUMBERS)
+    )
 
 
 @stage("mode")
@@ -182,10 +187,10 @@ def lowrank_mode(
 
     found = minimize(
         loss, start, jac=True, method="L-BFGS-B",
-        options={"maxiter": SEARCH, "maxcor": 20, "ftol": 1e-9, "gtol": 0.0},
+        options={"maxiter": MAX_LBFGS_STEPS, "maxcor": 20, "ftol": 1e-9, "gtol": 0.0},
     )  # fmt: skip
     # in float32 the last line search fails where no step raises the density any more
-    return found.x, -float(found.fun), bool(np.isfinite(found.fun) and found.nit < SEARCH)
+    return found.x, -float(found.fun), bool(np.isfinite(found.fun) and found.nit < MAX_LBFGS_STEPS)
 
 
 @stage("other modes", whole=True)
@@ -196,7 +201,7 @@ def lowrank_modes(
 ) -> list[tuple[Float[np.ndarray, " d"], float]]:
     """Modes other than `laplace.center` that wide starts lead to: (z, log density)."""
     found: list[tuple[np.ndarray, float]] = []
-    for scale in SEARCH_SCALES:
+    for scale in LOW_RANK_SEARCH_SDS:
         start = laplace.center + laplace.spread(scale * rng.standard_normal(laplace.center.size))
         z, value, converged = lowrank_mode(problem, start)
         # L-BFGS ends within a fraction of an sd in each direction
@@ -219,7 +224,9 @@ def lowrank_laplace(
     scale = 1 / np.sqrt(np.maximum(np.asarray(squared_gradients, np.float64), 1e-30))
     times = partial(_scaled_times, problem, problem.array(mode), scale)
     rows = max(1, problem.num_data)
-    steps = int(np.clip(WORK // (rows * d), LOOK, min(RANK, d)))
+    steps = int(
+        np.clip(MAX_LANCZOS_WORK // (rows * d), SIGN_CHECK_STEPS, min(MAX_LANCZOS_STEPS, d))
+    )
     values, vectors, definite = _lanczos(times, d, steps, rng)
     flattest = scale * vectors[:, 0]
     flattest /= np.linalg.norm(flattest)
@@ -227,7 +234,7 @@ def lowrank_laplace(
         return LowRankLaplace(
             mode, scale, vectors, np.zeros(len(values)), float(values[0]), flattest, np.inf, False
         )
-    probes = rng.standard_normal((PROBES, d))
+    probes = rng.standard_normal((TRACE_PROBES, d))
     probes -= (probes @ vectors) @ vectors.T
     rest = np.mean([w @ times(w) for w in probes]) / np.mean(np.sum(probes**2, axis=1))
     if not rest > 0:
@@ -246,9 +253,11 @@ def lowrank_laplace(
         z = problem.array(mode)
         return found.pull(_times(problem, z, found.spread(v)))
 
-    edges, *_ = _lanczos(whitened, d, steps, rng, within=EDGE)
+    edges, *_ = _lanczos(whitened, d, steps, rng, within=MAX_EDGE_ERROR)
     # an iteration that ended by itself before its first look is exact
-    missed = 0.0 if len(edges) < LOOK else _missed(d, len(edges)) * (edges[-1] - edges[0])
+    missed = (
+        0.0 if len(edges) < SIGN_CHECK_STEPS else _missed(d, len(edges)) * (edges[-1] - edges[0])
+    )
     low = min(1.0, max(edges[0] - missed, edges[0] / 4))
     # all of D is widened: were V's share left as it is, its coupling to the rest would fall below 1
     return replace(found, scale=found.scale / np.sqrt(low), departure=float(edges[-1] / low - 1))
@@ -275,7 +284,7 @@ def _lanczos(
             w = w - Q[: k + 1].T @ (Q[: k + 1] @ w)
         beta.append(float(np.linalg.norm(w)))
         last = k + 1 == steps or beta[-1] < 1e-5 * max(map(abs, alpha))
-        if last or (k + 1) % LOOK == 0:
+        if last or (k + 1) % SIGN_CHECK_STEPS == 0:
             (lowest, small), (highest, _) = (_ritz(alpha, beta, at) for at in (0, k))
             if lowest < 1e-6 * highest:
                 return np.array([lowest]), Q[: k + 1].T @ small[:, None], False
@@ -323,8 +332,8 @@ def _hvp(problem: Problem, z: Array, v: Array) -> Any:
 # -- diagonal ------------------------------------------------------------------------------
 
 
-ITERATIONS = 30  # of the power method
-STIFFNESS_ROWS = 4096
+STIFFNESS_STEPS = 30  # of the power method
+MAX_STIFFNESS_ROWS = 4096
 
 
 @jax.jit
@@ -347,7 +356,7 @@ def stiffness(problem: Problem, D: Any, z: Float[Array, " d"]) -> Float[Array, "
     """lambda_max of D^{1/2}^T J D^{1/2} by power iteration on a few thousand rows."""
     gradient = jax.grad(problem.log_prior)
     if problem.has_rows:
-        count = min(problem.num_data, STIFFNESS_ROWS)
+        count = min(problem.num_data, MAX_STIFFNESS_ROWS)
         rows = problem.source.take(jnp.arange(count, dtype=jnp.int32))
         scale = problem.num_data / count
         gradient = jax.grad(
@@ -367,16 +376,16 @@ def largest_eigenvalue(
         return v / jnp.maximum(size, 1e-30), size
 
     start = jax.random.normal(jax.random.key(0), like.shape, like.dtype)
-    return jax.lax.scan(iterate, start / jnp.linalg.norm(start), length=ITERATIONS)[1][-1]
+    return jax.lax.scan(iterate, start / jnp.linalg.norm(start), length=STIFFNESS_STEPS)[1][-1]
 
 
 # -- center --------------------------------------------------------------------------------
 
 
-DRAWS, MANY_ROWS = 128, 10**5  # with more rows, a quarter of the draws says enough
-ACCEPTED = 0.5  # largest nu at a new centre: where a gradient vanishes, nu tends to 1
-SMALL = 0.1  # sds (Euclidean) within which what a step does to nu need not be measured
-SHARES = (1.0, 0.5, 0.25)  # of the step that are tried
+MAX_NU_DRAWS, MAX_NU_ROWS = 128, 10**5  # with more rows, a quarter of the draws says enough
+MAX_MOVED_CENTRE_NU = 0.5  # largest nu at a new centre: where a gradient vanishes, nu tends to 1
+MAX_UNMEASURED_SDS = 0.1  # sds (Euclidean) within which what a step does to nu need not be measured
+TRIED_STEP_SHARES = (1.0, 0.5, 0.25)  # of the step that are tried
 
 Gaussian = TypeVar("Gaussian", bound=Laplace | LowRankLaplace)
 
@@ -395,7 +404,7 @@ def departure(
 ) -> Departure:
     """How far the posterior is from `gaussian` at its centre; nu is inf where a gradient is not finite."""
     gaussian = gaussian.tempered(temperature)
-    count = DRAWS if problem.num_data <= MANY_ROWS else DRAWS // 4
+    count = MAX_NU_DRAWS if problem.num_data <= MAX_NU_ROWS else MAX_NU_DRAWS // 4
     xi = rng.standard_normal((count // 2, gaussian.center.size))
     away = gaussian.spread(np.concatenate([xi, -xi]))
     thetas = gaussian.center + away
@@ -414,23 +423,23 @@ def at_the_mean(
     """The Gaussian with its centre at the mean, nu there, and nu at the mode.
 
     The step can hurt, so it, half or a quarter of it is taken only where nu comes out smaller, at
-    most `ACCEPTED`, and the density no lower than a draw's might be; else the centre stays.
+    most `MAX_MOVED_CENTRE_NU`, and the density no lower than a draw's might be; else the centre stays.
     """
     here = departure(problem, gaussian, rng, temperature)
     if not np.isfinite(here.nu):
         return gaussian, here.nu, here.nu
     step = -gaussian.solve(problem, here.slope)
     tempered = gaussian.tempered(temperature)
-    if np.linalg.norm(tempered.whiten(gaussian.center + step)) <= SMALL:
+    if np.linalg.norm(tempered.whiten(gaussian.center + step)) <= MAX_UNMEASURED_SDS:
         return gaussian.moved(step), here.around, here.nu
     half = gaussian.center.size / 2
     density = lambda at: float(sums.log_density(problem, problem.array(at.center)))  # noqa: E731
     least = density(gaussian) - temperature * (half + 3 * np.sqrt(half))
-    for share in SHARES:
+    for share in TRIED_STEP_SHARES:
         there = gaussian.moved(share * step)
         if not density(there) >= least:
             continue
         nu = departure(problem, there, rng, temperature).nu
-        if nu <= min(ACCEPTED, here.nu):
+        if nu <= min(MAX_MOVED_CENTRE_NU, here.nu):
             return there, nu, here.nu
     return gaussian, here.nu, here.nu

@@ -29,13 +29,13 @@ from ..model.prepare import prepare
 from ..model.problem import Problem
 from ..samplers.gradients.full import Full, Minibatch
 from ..typing import Estimator, Optimizer, Order
-from .influential_rows import SEARCHED, beside
+from .influential_rows import MODE_SEARCH_ROWS, beside
 from .laplace import Laplace, laplace_at
-from .modes import SEPARATE, exchanges
+from .modes import MIN_SEPARATION_SDS, exchanges
 from .modes import apart as sds_between
 
 __all__ = [
-    "NEWTON_LIMIT",
+    "MAX_NEWTON_DIM",
     "AtMode",
     "Mode",
     "dense_pays",
@@ -48,30 +48,32 @@ __all__ = [
 ]
 
 
-SEARCH_STEPS = 50
+MAX_NEWTON_STEPS = 50
 # then, where it has come to a density as draws near the mode have: with a robust law of 16 coefficients the second mode,
 # 37 sds away and as dense as the first, was all but reached after 50
-LAST_STEPS = 200
+MAX_LAST_STEPS = 200
 # sds of the starts: of two modes alike g sds apart in d parameters a start leads to the other where it is more than
 # g / 2 out in its direction, a d^(-1/2)-th of its distance or so
-SEARCH_SCALES = (3.0, 6.0, 12.0, 25.0, 50.0, 400.0, 3000.0)
-CLIMB = 200  # steps of L-BFGS before Newton's, of more than FEW parameters
-SAME = 0.3  # sds within which a search has come back to a mode that is known
-FEW = 100  # parameters up to which all of these scales are searched
-CONVERGED = 1e-6  # a Newton decrement
-CHORDS = 20  # steps with one curvature
-PATIENCE = 25  # steps; a path in time of 103 states found its mode after 18
-EMPTY = np.zeros(0, np.int64)
-NEWTON_LIMIT = 2000  # parameters up to which a dense curvature is formed
+MODE_SEARCH_SDS = (3.0, 6.0, 12.0, 25.0, 50.0, 400.0, 3000.0)
+MAX_CLIMB_STEPS = 200  # steps of L-BFGS before Newton's, of more than MAX_ALL_SCALES_DIM parameters
+MAX_SAME_MODE_SDS = 0.3  # sds within which a search has come back to a mode that is known
+MAX_ALL_SCALES_DIM = 100  # parameters up to which all of these scales are searched
+MAX_DECREMENT = 1e-6  # a Newton decrement
+MAX_CHORD_STEPS = 20  # steps with one curvature
+MAX_INDEFINITE_STEPS = 25  # steps; a path in time of 103 states found its mode after 18
+NO_ROWS = np.zeros(0, np.int64)
+MAX_NEWTON_DIM = 2000  # parameters up to which a dense curvature is formed
 # and beyond so many, where nobody asked for it, in so many predicted seconds: 2,000 of 20,000 rows take 4 to
 # 6 by the family; the whole run took 97 s of the clock so, and 178 by low rank
-USUAL, AFFORDABLE = 1000, 20.0
+USUAL_NEWTON_DIM, MAX_NEWTON_SECONDS = 1000, 20.0
 
 
 def dense_pays(problem: Problem) -> bool:
     """Whether a dense curvature is formed without being asked for."""
     d = problem.dimension
-    return d <= USUAL or (d <= NEWTON_LIMIT and d * gradient_price(problem).each <= AFFORDABLE)
+    return d <= USUAL_NEWTON_DIM or (
+        d <= MAX_NEWTON_DIM and d * gradient_price(problem).each <= MAX_NEWTON_SECONDS
+    )
 
 
 @stage("mode")
@@ -87,7 +89,7 @@ def newton_mode(
     Converged when the Newton decrement g^T J^{-1} g is below 1e-6: the mode is then
     within .001 posterior sd; or where a step has `arrived` at a place that the caller knows. Where the curvature J is not positive definite, or a step
     does not raise the density, J + mu diag|J| is used with growing mu. With rows and many parameters, as
-    in a network, a curvature that is indefinite PATIENCE steps on end is a saddle's, and the search stops;
+    in a network, a curvature that is indefinite MAX_INDEFINITE_STEPS steps on end is a saddle's, and the search stops;
     one that is definite serves for further steps as long as they are good ones: it costs d gradients. `steps`
     are those with a curvature of their own; the last decrement may be by one of a place before.
     """
@@ -95,14 +97,14 @@ def newton_mode(
     at = lambda q: _Point(q, *sums.value_and_gradient(problem, array(q)))  # noqa: E731
     here = at(np.asarray(start, np.float64))
     damping, last, indefinite = 0.0, np.inf, 0
-    many = problem.has_rows and here.z.size > FEW
+    many = problem.has_rows and here.z.size > MAX_ALL_SCALES_DIM
     undamped = None
     for step in range(max_steps):
         J = np.asarray(sums.curvature(problem, array(here.z)), np.float64)
         if many:
             undamped = _damped_solve(J, np.asarray(here.gradient, np.float64), 0.0)
             indefinite = indefinite + 1 if undamped is None else 0
-            if indefinite > PATIENCE:
+            if indefinite > MAX_INDEFINITE_STEPS:
                 return here.z, float(here.value), step, False
         for _ in range(30):
             if damping > 0 or not many:
@@ -117,17 +119,19 @@ def newton_mode(
             return here.z, float(here.value), step, False
         decrement = float(np.asarray(here.gradient, np.float64) @ (there.z - here.z))
         here, plain = there, damping == 0.0
-        if not plain and decrement < 1e-6 * CONVERGED:  # on a saddle, which no step leaves
+        if not plain and decrement < 1e-6 * MAX_DECREMENT:  # on a saddle, which no step leaves
             return here.z, float(here.value), step + 1, False
         damping = 0.0 if damping < 1e-2 else damping / 10
         # in float32 the decrement stops falling before it is tiny
-        still = plain and (decrement < CONVERGED or (decrement < 1e-3 and decrement > 0.3 * last))
+        still = plain and (
+            decrement < MAX_DECREMENT or (decrement < 1e-3 and decrement > 0.3 * last)
+        )
         if still or arrived(here.z):
             return here.z, float(here.value), step + 1, True
         last = decrement if plain else np.inf
         if many and plain:
             here, last = _on(at, J, here, last)
-            if last < CONVERGED:
+            if last < MAX_DECREMENT:
                 return here.z, float(here.value), step + 1, True
     return here.z, float(here.value), max_steps, False
 
@@ -137,14 +141,14 @@ def _on(
 ) -> tuple[_Point, float]:
     """Steps with a curvature of a place before, each of which makes the decrement a quarter: (where, decrement)."""
     factor = cho_factor(J)
-    for _ in range(CHORDS):
+    for _ in range(MAX_CHORD_STEPS):
         g = np.asarray(here.gradient, np.float64)
         move = cho_solve(factor, g)
         decrement = float(g @ move)
         if not decrement < last / 4 or not (there := at(here.z + move)).improves(here):
             break
         here, last = there, decrement
-        if last < CONVERGED:
+        if last < MAX_DECREMENT:
             break
     return here, last
 
@@ -170,7 +174,7 @@ def other_modes(
     rng: np.random.Generator,
     known: Sequence[AtMode] = (),
     tops: Float[np.ndarray, "k d"] | None = None,
-    apart: Int[np.ndarray, " m"] = EMPTY,
+    apart: Int[np.ndarray, " m"] = NO_ROWS,
 ) -> list[AtMode]:
     """Modes other than `base` and those already `known` that Newton finds from wide starts.
 
@@ -195,7 +199,7 @@ def more_modes(
     rng: np.random.Generator,
     known: Sequence[AtMode],
     places: Float[np.ndarray, "k d"],
-    apart: Int[np.ndarray, " m"] = EMPTY,
+    apart: Int[np.ndarray, " m"] = NO_ROWS,
 ) -> list[AtMode]:
     """Modes besides those `known`, where there are several at `places`, the first of them `base`.
 
@@ -209,7 +213,9 @@ def more_modes(
     moved = [*(places + step), *(places - step), *(places[0] - ways), *(places[1:] + ways)]
 
     def starts(_: Problem, near: Laplace) -> list[np.ndarray]:
-        fresh = [z for z in moved if min(_differ(o.gaussian, z, near) for o in known) > SAME]
+        fresh = [
+            z for z in moved if min(_differ(o.gaussian, z, near) for o in known) > MAX_SAME_MODE_SDS
+        ]
         return [*fresh, *_wide_starts(problem, near, rng)[2:]]
 
     return _searched(problem, base, starts, known, apart)
@@ -227,33 +233,35 @@ def _searched(
     Starts are made from the Gaussian of the rows on which they are taken.
     """
     near, some, dense = base.gaussian, problem, base.log_density
-    if problem.num_data > SEARCHED:
-        some = beside(problem, SEARCHED, apart)
+    if problem.num_data > MODE_SEARCH_ROWS:
+        some = beside(problem, MODE_SEARCH_ROWS, apart)
         near, dense, converged = gaussian_at_mode(some, near.center)
         if not (converged and near.positive_definite):
             return []
     assert near.factor is not None
     found: list[AtMode] = []
-    back = lambda z: bool(np.linalg.norm(near.whiten(z)) <= SAME)  # noqa: E731
-    places, many = starts(some, near), problem.dimension > FEW
+    back = lambda z: bool(np.linalg.norm(near.whiten(z)) <= MAX_SAME_MODE_SDS)  # noqa: E731
+    places, many = starts(some, near), problem.dimension > MAX_ALL_SCALES_DIM
     for tried, start in enumerate(places):
         counted(tried, len(places), "starts")
         if many:
             start = _climbed(some, near, start)
             if back(start):
                 continue
-        z, value, _, converged = newton_mode(some, start, SEARCH_STEPS, back)
+        z, value, _, converged = newton_mode(some, start, MAX_NEWTON_STEPS, back)
         if not converged and not many and value < dense - 4 * z.size - 10:
             z = _climbed(some, near, start)
             value = sums.value_and_gradient(some, some.on_host(z))[0]
         if not converged and value >= dense - 4 * z.size - 10:
-            z, value, _, converged = newton_mode(some, z, LAST_STEPS, back)
+            z, value, _, converged = newton_mode(some, z, MAX_LAST_STEPS, back)
         if not converged or back(z):
             continue
         if some is not problem:
-            z, value, _, converged = newton_mode(problem, z, SEARCH_STEPS)
+            z, value, _, converged = newton_mode(problem, z, MAX_NEWTON_STEPS)
         others = (base, *known, *found)
-        if converged and all(_differ(other.gaussian, z, near) > SAME for other in others):
+        if converged and all(
+            _differ(other.gaussian, z, near) > MAX_SAME_MODE_SDS for other in others
+        ):
             there = AtMode(laplace_at(problem, z), value, True)
             if all(_separate(there.gaussian, other.gaussian, near) for other in others):
                 found.append(there)
@@ -272,13 +280,13 @@ def _climbed(problem: Problem, near: Laplace, start: np.ndarray) -> np.ndarray:
         return -float(value), -near.pull(np.asarray(slope, np.float64))
 
     def arrived(x: np.ndarray) -> None:
-        if np.linalg.norm(x) <= SAME:
+        if np.linalg.norm(x) <= MAX_SAME_MODE_SDS:
             raise StopIteration
 
     x = near.whiten(start)
     if not np.isfinite(loss(x)[0]):
         return start
-    options = {"maxiter": CLIMB, "maxcor": 20, "ftol": 1e-9, "gtol": 0.0}
+    options = {"maxiter": MAX_CLIMB_STEPS, "maxcor": 20, "ftol": 1e-9, "gtol": 0.0}
     found = minimize(loss, x, jac=True, method="L-BFGS-B", callback=arrived, options=options)
     return near.center + near.spread(found.x) if np.isfinite(found.fun) else start
 
@@ -291,8 +299,8 @@ def _differ(one: Laplace, z: np.ndarray, near: Laplace) -> float:
 
 def _separate(one: Laplace, other: Laplace, near: Laplace) -> bool:
     if one.positive_definite and other.positive_definite:
-        return sds_between(one, other) > SEPARATE
-    return _differ(other, one.center, near) > SEPARATE
+        return sds_between(one, other) > MIN_SEPARATION_SDS
+    return _differ(other, one.center, near) > MIN_SEPARATION_SDS
 
 
 def _wide_starts(
@@ -305,7 +313,7 @@ def _wide_starts(
             [np.roll(leaf, 1) for leaf in np.split(near.center, problem.layout.ends[:-1])]
         )
     )
-    for scale in SEARCH_SCALES if d <= FEW else SEARCH_SCALES[:1]:
+    for scale in MODE_SEARCH_SDS if d <= MAX_ALL_SCALES_DIM else MODE_SEARCH_SDS[:1]:
         xi = rng.standard_normal(d)
         away = near.spread(scale * np.sqrt(d) / np.linalg.norm(xi) * xi)
         starts += [near.center + away, near.center - away]
@@ -337,8 +345,8 @@ def _damped_solve(J: np.ndarray, g: np.ndarray, damping: float) -> np.ndarray | 
 # -- find map ------------------------------------------------------------------------------
 
 
-MAX_SCAN = 2**16  # numbers of the data order sent to the optimiser at once
-MAX_PATH = 2**22  # numbers of recorded positions returned at once
+MAX_SCAN_NUMBERS = 2**16  # numbers of the data order sent to the optimiser at once
+MAX_PATH_NUMBERS = 2**22  # numbers of recorded positions returned at once
 
 PyTree = Any
 
@@ -488,9 +496,9 @@ def optimise(
 
     carry, path = (z, optimizer.init(z), memory), [np.asarray(z)[None]]
     width = 1 if rows is None else math.prod(rows.entry_shape)
-    most, slots = max(1, MAX_SCAN // width), 0
+    most, slots = max(1, MAX_SCAN_NUMBERS // width), 0
     if record:
-        slots = max(1, min(most // record, MAX_PATH // z.size))
+        slots = max(1, min(most // record, MAX_PATH_NUMBERS // z.size))
         most = min(most, slots * record)
     with Work("optimising", until=until) as work:
         for done, count in work.pieces(0, num_steps, most=most):

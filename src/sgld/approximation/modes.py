@@ -36,10 +36,10 @@ from .laplace import Laplace
 __all__ = ["KnownModes", "apart", "exchanges", "known_modes", "log_mass"]
 
 
-SEPARATE = 3.0  # sds of the narrower of two modes that lie between them, at least
+MIN_SEPARATION_SDS = 3.0  # sds of the narrower of two modes that lie between them, at least
 # share of the second moment that a mode may hold and be left out: an error of .05% in a sd, and were
 # Laplace's mass wrong by a factor of 20, as of heavy tails, still of 1%
-NEGLIGIBLE = 1e-3
+MAX_NEGLIGIBLE_MASS = 1e-3
 
 
 @runtime_checkable
@@ -131,7 +131,7 @@ def known_modes(found: Sequence[HasMode], temperature: float) -> tuple[list[int]
     away = np.array([np.sum(heaviest.whiten(at.gaussian.center) ** 2) for at in found])
     width = np.array([_width(heaviest, at.gaussian) for at in found])
     moment = share * (1 + away / (temperature or 1.0) + width)
-    kept = [int(i) for i in order if moment[i] >= NEGLIGIBLE or i == order[0]]
+    kept = [int(i) for i in order if moment[i] >= MAX_NEGLIGIBLE_MASS or i == order[0]]
     z = np.array([found[i].gaussian.center for i in kept])
     return kept, KnownModes(z, densities[kept], masses[kept])
 
@@ -150,23 +150,25 @@ def _width(heaviest: AtPlace, other: AtPlace) -> float:
 
 PyTree = Any
 
-MOST_COMPONENTS = 4  # whose orders are 24
-SIGNED, UNSIGNED = 4, 7  # parts that change places with every sign, 160 places, and with none, 232
-LESS_LIKELY = 20.0  # by the prior, the log density at which a place is still tried
-NEXT = 4  # places that are tried besides, the densest
-LONGEST, MOST_BLOCKS = 24, 3  # of a vector whose blocks change places, 208 places
+MAX_COMPONENTS = 4  # whose orders are 24
+# parts that change places with every sign, 160 places, and with none, 232
+MAX_SIGNED_PARTS, MAX_UNSIGNED_PARTS = 4, 7
+MAX_PRIOR_LOSS = 20.0  # by the prior, the log density at which a place is still tried
+EXTRA_IMAGES_TRIED = 4  # places that are tried besides, the densest
+# of a vector whose blocks change places, 208 places
+MAX_PERMUTED_LENGTH, MAX_PERMUTED_BLOCKS = 24, 3
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def exchanges(problem: Problem, mode: Laplace) -> list[Float[np.ndarray, " d"]]:
-    """Places more than `SEPARATE` sds from the mode with the same likelihood, or without rows the same density.
+    """Places more than `MIN_SEPARATION_SDS` sds from the mode with the same likelihood, or without rows the same density.
 
     And the densest of the others that are exchanges alone. The price is that of some hundred log densities.
     """
     found: dict[bytes, np.ndarray] = {}
     z = mode.center
     for place in (*_of_parts(problem, z), *_of_vectors(problem, z), *_of_components(problem, z)):
-        if np.isfinite(place).all() and np.linalg.norm(mode.whiten(place)) > SEPARATE:
+        if np.isfinite(place).all() and np.linalg.norm(mode.whiten(place)) > MIN_SEPARATION_SDS:
             found.setdefault(problem.on_host(place).tobytes(), place)
     if not found:
         return []
@@ -176,10 +178,10 @@ def exchanges(problem: Problem, mode: Laplace) -> list[Float[np.ndarray, " d"]]:
     if problem.has_rows:
         prior = np.asarray(_prior(problem, problem.array(places), problem.array(mode.center)))
     slack = 1e-3 + 1e-6 * abs(float(sums.log_density(problem, problem.array(mode.center))))
-    same = (np.abs(higher - prior) <= slack) & (prior >= -LESS_LIKELY)
+    same = (np.abs(higher - prior) <= slack) & (prior >= -MAX_PRIOR_LOSS)
     order = np.argsort(-np.nan_to_num(higher, nan=-np.inf), kind="stable")
     others = [i for i in order if not same[i] and _alike(places[i], mode.center)]
-    return [*places[same], *places[others[:NEXT]]]
+    return [*places[same], *places[others[:EXTRA_IMAGES_TRIED]]]
 
 
 def _alike(place: np.ndarray, z: np.ndarray) -> bool:
@@ -194,17 +196,17 @@ def _prior(problem: Problem, zs: Any, center: Any) -> Any:
 
 def _of_parts(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
     """Pairs of coordinates, or of leaves, in each other's place, and some with their sign turned."""
-    if problem.dimension <= UNSIGNED:
+    if problem.dimension <= MAX_UNSIGNED_PARTS:
         shapes, parts = [()] * len(z), np.split(z, len(z))
     else:
         shapes, parts = list(problem.layout.shapes), np.split(z, problem.layout.ends[:-1])
-    if len(parts) > UNSIGNED:
+    if len(parts) > MAX_UNSIGNED_PARTS:
         return
     signs = list(product((1.0, -1.0), repeat=len(parts)))
     for order in _involutions(range(len(parts))):
         if any(shapes[i] != shapes[j] for i, j in enumerate(order)):
             continue
-        turned = len(parts) <= SIGNED or order == list(range(len(parts)))
+        turned = len(parts) <= MAX_SIGNED_PARTS or order == list(range(len(parts)))
         for sign in signs if turned else signs[:1]:
             yield np.concatenate([s * parts[i] for i, s in zip(order, sign, strict=True)])
 
@@ -213,9 +215,9 @@ def _of_vectors(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
     """Blocks of a vector in other orders, from its start or up to its end: one component's numbers after the other's, or
     one number of all components after the other."""
     for end, shape in zip(problem.layout.ends, problem.layout.shapes, strict=True):
-        if len(shape) != 1 or shape[0] > LONGEST:
+        if len(shape) != 1 or shape[0] > MAX_PERMUTED_LENGTH:
             continue
-        for count in range(2, MOST_BLOCKS + 1):
+        for count in range(2, MAX_PERMUTED_BLOCKS + 1):
             for width in range(1, shape[0] // count + 1):
                 size = count * width
                 for first in {end - shape[0], end - size}:
@@ -257,7 +259,7 @@ def _of_components(problem: Problem, z: np.ndarray) -> Iterator[np.ndarray]:
     """
     leaves, structure = jax.tree.flatten(problem.target.position(problem.array(z)))
     leaves = [np.asarray(leaf) for leaf in leaves]
-    for count in range(2, MOST_COMPONENTS + 1):
+    for count in range(2, MAX_COMPONENTS + 1):
         axes = [_axis(leaf.shape, count) for leaf in leaves]
         families = _called_alike(problem.layout, count)
         if not any(families) and all(axis is None for axis in axes):

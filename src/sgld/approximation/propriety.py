@@ -18,13 +18,13 @@ from .laplace import Laplace
 
 __all__ = ["check_proper", "check_resolved", "named_direction", "rounded", "unresolved"]
 
-FAR = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6)  # times the size of the mode, or 1
-FALL = 1.0  # a proper density has fallen by more than this somewhere out there
-STRAYS = 10.0  # times the curvature: what rounding may take from the density besides
-COARSE = 0.5  # sds between neighbouring floating-point numbers
-NUMBERS = 16  # that a constrained parameter has for a free one that moves by 1, or more
-ROUNDED, LOOKED_AT = 0.01, 4096  # of the draws that may have fewer, and draws
-SHOWN = 3  # parameters of a direction that are named
+TAIL_DISTANCES = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6)  # times the size of the mode, or 1
+MIN_TAIL_FALL = 1.0  # a proper density has fallen by more than this somewhere out there
+MAX_ROUNDING_RATIO = 10.0  # times the curvature: what rounding may take from the density besides
+MAX_SPACING_SDS = 0.5  # sds between neighbouring floating-point numbers
+MIN_FLOATS_PER_UNIT = 16  # that a constrained parameter has for a free one that moves by 1, or more
+MAX_ROUNDED_SHARE, MAX_ROUNDING_DRAWS = 0.01, 4096  # of the draws that may have fewer, and draws
+MAX_NAMED_PARAMETERS = 3  # parameters of a direction that are named
 
 
 def named_direction(problem: Problem, v: Float[np.ndarray, " d"]) -> str:
@@ -34,9 +34,9 @@ def named_direction(problem: Problem, v: Float[np.ndarray, " d"]) -> str:
     labels = problem.posterior.names
     if labels is not None and len(tuple(labels)) == v.size:
         names = list(labels)
-    largest = [i for i in np.argsort(-np.abs(v))[:SHOWN] if abs(v[i]) > 0.05]
+    largest = [i for i in np.argsort(-np.abs(v))[:MAX_NAMED_PARAMETERS] if abs(v[i]) > 0.05]
     parts = [f"{v[i]:+.2g} {names[i]!r}" for i in largest]
-    return " ".join(parts) + (" ..." if np.sum(np.abs(v) > 0.05) > SHOWN else "")
+    return " ".join(parts) + (" ..." if np.sum(np.abs(v) > 0.05) > MAX_NAMED_PARAMETERS else "")
 
 
 def check_proper(problem: Problem, laplace: Laplace) -> None:
@@ -99,12 +99,12 @@ def _never_fall(
     if not ways:
         return []
     size = max(1.0, float(np.linalg.norm(center)))
-    far = size * np.array(FAR)
+    far = size * np.array(TAIL_DISTANCES)
     points = center + (far[:, None] * np.stack(ways)[:, None]).reshape(-1, center.size)
     with np.errstate(over="ignore"):  # far out, in float32
         higher = sums.differences(problem, points, center).reshape(len(ways), len(far))
     strayed = float(np.finfo(problem.layout.dtype).eps) * far
-    least = -FALL - STRAYS * max(steepest, 0.0) * strayed**2
+    least = -MIN_TAIL_FALL - MAX_ROUNDING_RATIO * max(steepest, 0.0) * strayed**2
     return [bool(np.isfinite(each).all() and np.all(each >= least)) for each in higher]
 
 
@@ -121,11 +121,11 @@ def check_resolved(problem: Problem, laplace: Laplace, temperature: float) -> No
             return np.nan_to_num(apart * np.sqrt(np.diag(curvature) / (temperature or 1.0)))
 
     here = share(laplace.curvature)
-    if here.max() <= COARSE:
+    if here.max() <= MAX_SPACING_SDS:
         return
     there = share(np.asarray(sums.curvature(problem, problem.array(problem.start)), np.float64))
     worst = int(np.argmax(np.minimum(here, there)))
-    if min(here[worst], there[worst]) > COARSE:
+    if min(here[worst], there[worst]) > MAX_SPACING_SDS:
         name = problem.layout.element_names()[worst]
         sd = apart[worst] / here[worst]
         raise UsageError(
@@ -145,7 +145,7 @@ def unresolved(problem: Problem, z: Float[np.ndarray, "chain draw d"]) -> str | 
     sd, middle = flat.std(0, dtype=np.float64), flat.mean(0, dtype=np.float64)
     apart = np.spacing(np.abs(middle).astype(problem.layout.dtype)).astype(np.float64)
     worst = int(np.argmax(apart / np.maximum(sd, 1e-300)))
-    if apart[worst] < COARSE * sd[worst]:
+    if apart[worst] < MAX_SPACING_SDS * sd[worst]:
         return rounded(problem, z)
     return (
         f"{problem.layout.element_names()[worst]!r} has an sd of {sd[worst]:.2g} around {middle[worst]:.6g}, where "
@@ -163,12 +163,14 @@ def rounded(problem: Problem, z: Float[np.ndarray, "chain draw d"]) -> str | Non
     if problem.posterior.transform is None:
         return None
     flat = z.reshape(-1, z.shape[-1])
-    value, slope = _position(problem.target, problem.array(flat[:: -(-len(flat) // LOOKED_AT)]))
+    value, slope = _position(
+        problem.target, problem.array(flat[:: -(-len(flat) // MAX_ROUNDING_DRAWS)])
+    )
     value = np.asarray(value)
-    few = np.abs(np.asarray(slope)) < NUMBERS * np.spacing(np.abs(value))
+    few = np.abs(np.asarray(slope)) < MIN_FLOATS_PER_UNIT * np.spacing(np.abs(value))
     share = np.where(np.ptp(value, axis=0) > 0, few.mean(axis=0), 0.0)
     worst = int(np.argmax(share))
-    if share[worst] <= ROUNDED:
+    if share[worst] <= MAX_ROUNDED_SHARE:
         return None
     names = Layout.of(problem.target.position(problem.array(flat[0]))).element_names()
     at = value[few[:, worst], worst][-1]

@@ -38,28 +38,39 @@ from ..model import sums
 from ..model.problem import Problem
 from .laplace import Laplace
 
-__all__ = ["ONE_SIDE", "SUSPICIOUS", "Far", "Ray", "density", "followed", "rays", "within"]
+__all__ = [
+    "MIN_ONE_SIDED_SHARE",
+    "MIN_SUSPECT_SHARE",
+    "Far",
+    "Ray",
+    "density",
+    "followed",
+    "rays",
+    "within",
+]
 
 
-NEAR = 4.0  # sds that the Gaussian is trusted with
-CLOSE = 1.5  # from which on a rise may be another mode's
-INSIDE, OUTSIDE = (1.0, 2.0, 3.0), NEAR * 1.9 ** np.arange(17)
-SUSPICIOUS = 0.2  # share of the second moment beyond: an sd off by 11%
-ONE_SIDE = 0.1  # of it, on one side, that is doubted by itself where both together are suspicious
-BRACKETS, ZOOMS = 24, 4  # rises that are followed, and how often a bracket is cut into 63
-WINDOW = 5.0  # sds of a top's own around it
-BETWEEN = 24  # points by which a segment is integrated
-NOTHING = -1e3  # log density from which on there is none
+GAUSSIAN_SDS = 4.0  # sds that the Gaussian is trusted with
+MIN_RISE_SDS = 1.5  # from which on a rise may be another mode's
+INSIDE_SDS, OUTSIDE_SDS = (1.0, 2.0, 3.0), GAUSSIAN_SDS * 1.9 ** np.arange(17)
+MIN_SUSPECT_SHARE = 0.2  # share of the second moment beyond: an sd off by 11%
+# of it, on one side, that is doubted by itself where both together are suspicious
+MIN_ONE_SIDED_SHARE = 0.1
+# rises that are followed, and how often a bracket is cut into 63
+MAX_BRACKETS, BRACKET_ZOOMS = 24, 4
+TOP_WINDOW_SDS = 5.0  # sds of a top's own around it
+RAY_SEGMENT_POINTS = 24  # points by which a segment is integrated
+MIN_LOGP = -1e3  # log density from which on there is none
 # a mode as narrow as the known one, on a foot e^5 times less dense, rises from it over 6 sds: outliers of a likelihood
 # with an error now and then make such modes; where a likelihood steps up at t sds one is sharp, and 1 / t sds wide
-FINE = np.concatenate([
-    np.arange(NEAR, 12, 0.5), np.arange(12, 40, 1.0), np.arange(40, 400, 3.0), 400 * 1.9 ** np.arange(10),
+FINE_SDS = np.concatenate([
+    np.arange(GAUSSIAN_SDS, 12, 0.5), np.arange(12, 40, 1.0), np.arange(40, 400, 3.0), 400 * 1.9 ** np.arange(10),
 ])  # fmt: skip
-FINE_INSIDE = np.arange(0.5, NEAR, 0.5)
-FINE_WORK = 2**29  # rows x parameters x points of all rays up to which these are taken
-WORK = 2**34  # rows x parameters x points: of more parameters some are looked at
-NUMBERS = 2**22  # of points that are held together
-ACROSS = -1  # for the parameter of a ray that is of several
+FINE_INSIDE_SDS = np.arange(0.5, GAUSSIAN_SDS, 0.5)
+MAX_FINE_WORK = 2**29  # rows x parameters x points of all rays up to which these are taken
+MAX_RAY_WORK = 2**34  # rows x parameters x points: of more parameters some are looked at
+MAX_POINT_NUMBERS = 2**22  # of points that are held together
+NO_SINGLE_PARAMETER = -1  # for the parameter of a ray that is of several
 
 Values = Float[np.ndarray, " n"]
 
@@ -72,7 +83,7 @@ class Ray:
       parameter: which.
       direction: Sigma e_i / sd_i, in free coordinates.
       t, value: ascending.
-      tops: (t, value) of the maxima beyond `CLOSE` sds.
+      tops: (t, value) of the maxima beyond `MIN_RISE_SDS` sds.
       bent: free positions [n, d] at t, where the ray is no straight line.
     """
 
@@ -91,10 +102,12 @@ class Ray:
 
     @property
     def share(self) -> float:
-        """Of the second moment, beyond `NEAR` sds."""
+        """Of the second moment, beyond `GAUSSIAN_SDS` sds."""
         return sum(far.share for far in self.sides())
 
-    def sides(self, known: Sequence[tuple[float, float]] = (), near: float = NEAR) -> list[Far]:
+    def sides(
+        self, known: Sequence[tuple[float, float]] = (), near: float = GAUSSIAN_SDS
+    ) -> list[Far]:
         """What lies beyond `near` sds and outside of `known` intervals of t, where modes are: each side by itself.
 
         The side of more first; what is less than nothing to speak of is there too.
@@ -123,7 +136,7 @@ class Ray:
         for sign in (1, -1):
             t, value = (a[order][sign * self.t[order] >= 0] for a in (self.t, self.value))
             at = int(np.argmax(np.isposinf(value)))
-            if np.isposinf(value[at]) and value[:at].min(initial=0.0) > NOTHING:
+            if np.isposinf(value[at]) and value[:at].min(initial=0.0) > MIN_LOGP:
                 return float(t[at])
         return None
 
@@ -139,7 +152,7 @@ class Ray:
 
     def _moments(self, order: int) -> tuple[Values, Values]:
         """t^order p dt on a finer grid, log p linear between the points, and the t of each piece."""
-        step = np.linspace(0, 1, BETWEEN, endpoint=False)
+        step = np.linspace(0, 1, RAY_SEGMENT_POINTS, endpoint=False)
         t = np.append((self.t[:-1, None] + np.diff(self.t)[:, None] * step).ravel(), self.t[-1])
         finite = np.maximum(np.where(np.isfinite(self.value), self.value, -1e30), -1e30)
         value = np.interp(t, self.t, finite)
@@ -182,20 +195,20 @@ def rays(
     `gaussian` is that of `problem` itself: in the units of a sharper one everything looks heavy.
     """
     d, center = problem.dimension, gaussian.center
-    t = _points(np.asarray(INSIDE), OUTSIDE)
+    t = _points(np.asarray(INSIDE_SDS), OUTSIDE_SDS)
     if along is not None:
-        chosen = np.full(len(along), ACROSS)
+        chosen = np.full(len(along), NO_SINGLE_PARAMETER)
     elif parameters is None:
-        most = max(1, WORK // (len(t) * max(1, problem.num_data) * d))
+        most = max(1, MAX_RAY_WORK // (len(t) * max(1, problem.num_data) * d))
         chosen = np.arange(d) if d <= most else np.sort(rng.choice(d, most, replace=False))
     else:
         chosen = np.asarray(parameters)
-    if max(1, problem.num_data) * d * len(chosen) * 2 * len(FINE) <= FINE_WORK:
-        t = _points(FINE_INSIDE, FINE)
+    if max(1, problem.num_data) * d * len(chosen) * 2 * len(FINE_SDS) <= MAX_FINE_WORK:
+        t = _points(FINE_INSIDE_SDS, FINE_SDS)
     of = partial(density, problem, center, temperature)
     hot = gaussian.tempered(temperature)
     directions = _directions(hot, chosen) if along is None else hot.spread(along)
-    at_once = max(1, NUMBERS // (len(t) * d))
+    at_once = max(1, MAX_POINT_NUMBERS // (len(t) * d))
     values = [
         of((t[:, None] * some[:, None]).reshape(-1, d)).reshape(-1, len(t))
         for some in np.split(directions, range(at_once, len(directions), at_once))
@@ -207,7 +220,7 @@ def rays(
     rises = [(k, at) for k, ray in enumerate(found) for at in _rises(ray)]
     # the highest first: of a density that is noise there are many
     rises.sort(key=lambda rise: -found[rise[0]].value[rise[1]])
-    for k, at in rises[:BRACKETS]:
+    for k, at in rises[:MAX_BRACKETS]:
         found[k] = _followed(found[k], of, t[_bracket(at, len(t))])
     return found
 
@@ -237,12 +250,12 @@ def density(
 
 
 def _rises(ray: Ray) -> list[int]:
-    """Indices of the points beyond `CLOSE` sds that are denser than the one before."""
+    """Indices of the points beyond `MIN_RISE_SDS` sds that are denser than the one before."""
     t, value = ray.t, np.where(np.isposinf(ray.value), -np.inf, ray.value)
     before = np.where(t > 0, np.roll(value, 1), np.roll(value, -1))
     with np.errstate(invalid="ignore"):
         rising = value > before + 1e-3 + 1e-5 * np.abs(before)
-    rising &= np.isfinite(value) & (np.abs(t) >= CLOSE)
+    rising &= np.isfinite(value) & (np.abs(t) >= MIN_RISE_SDS)
     # one a hill: a point from which it rises further is not yet near the top
     after = np.where(t > 0, np.roll(value, -1), np.roll(value, 1))
     edge = (np.arange(len(t)) == 0) | (np.arange(len(t)) == len(t) - 1)
@@ -257,7 +270,7 @@ def _followed(ray: Ray, density, ends: Values) -> Ray:
     """With the top between two ends, and points around it as wide as it is."""
     low, high = ends
     t, value = ray.t, ray.value
-    for _ in range(ZOOMS):
+    for _ in range(BRACKET_ZOOMS):
         grid = np.linspace(low, high, sums.POINTS)
         values = density(grid[:, None] * ray.direction)
         t, value = np.append(t, grid), np.append(value, values)
@@ -270,33 +283,34 @@ def _followed(ray: Ray, density, ends: Values) -> Ray:
     if 0 < top < len(grid) - 1 and np.isfinite(values[top - 1 : top + 2]).all():
         bend = -np.diff(values[top - 1 : top + 2], 2)[0] / (grid[1] - grid[0]) ** 2
         wide = 1 / np.sqrt(bend) if bend > 0 else np.inf
-    wide = min(wide, np.abs(ends - at).max() / WINDOW)
-    window = at + np.linspace(-WINDOW, WINDOW, sums.POINTS) * wide
+    wide = min(wide, np.abs(ends - at).max() / TOP_WINDOW_SDS)
+    window = at + np.linspace(-TOP_WINDOW_SDS, TOP_WINDOW_SDS, sums.POINTS) * wide
     t, value = np.append(t, window), np.append(value, density(window[:, None] * ray.direction))
     t, first = np.unique(t, return_index=True)
-    tops = ray.tops if abs(at) < CLOSE else (*ray.tops, (float(at), float(values[top])))
+    tops = ray.tops if abs(at) < MIN_RISE_SDS else (*ray.tops, (float(at), float(values[top])))
     return Ray(ray.parameter, ray.direction, t, value[first], tops)
 
 
 # -- profiles ------------------------------------------------------------------------------
 
 
-MOST = 60  # parameters
-LOOKED_AT = OUTSIDE[[0, 2]]  # 4 and 14 sds
-GAIN = 1.0  # in log density, from which a ray is followed
-AT_ONCE = 4  # sides of rays, the most promising ones,
-FEW, OF_MANY = 20, 2  # and of more parameters than this so many
-STEPS, ENOUGH = 12, 1e-2  # of Newton's method at each point, and a gain that is none
-NO_SECOND_MOMENT = -40.0  # log density below which no second moment lies, however far out
-FINEST = 1.9**0.25  # from one point to the next
+MAX_FOLLOWED_DIM = 60  # parameters
+SLOPE_SDS = OUTSIDE_SDS[[0, 2]]  # 4 and 14 sds
+MIN_LOGP_GAIN = 1.0  # in log density, from which a ray is followed
+FOLLOWED_SIDES = 4  # sides of rays, the most promising ones,
+MAX_WIDTHS_DIM, FOLLOWED_SIDES_WIDE = 20, 2  # and of more parameters than this so many
+# of Newton's method at each point, and a gain that is none
+MAX_RAY_STEPS, MIN_NEWTON_GAIN = 12, 1e-2
+MIN_MOMENT_LOGP = -40.0  # log density below which no second moment lies, however far out
+MIN_POINT_RATIO = 1.9**0.25  # from one point to the next
 
 
 def followed(problem: Problem, gaussian: Any, seen: list[Ray], T: float) -> list[Ray]:
     """The rays with a bend in them, as profiles; the others are left out."""
-    if not isinstance(gaussian, Laplace) or not 2 <= problem.dimension <= MOST:
+    if not isinstance(gaussian, Laplace) or not 2 <= problem.dimension <= MAX_FOLLOWED_DIM:
         return []
     found: dict[int, Ray] = {}
-    sides = AT_ONCE if problem.dimension <= FEW else OF_MANY
+    sides = FOLLOWED_SIDES if problem.dimension <= MAX_WIDTHS_DIM else FOLLOWED_SIDES_WIDE
     for k, side in _bent(problem, gaussian, seen, T)[:sides]:
         ray = found.get(k, seen[k])
         t, value, zs = _profile(problem, gaussian, ray, side, T)
@@ -314,28 +328,28 @@ def _bent(
 ) -> list[tuple[int, float]]:
     """Rays and sides whose others would gain most, by moving and by their width.
 
-    Those that gain `GAIN`, at a point that then has a density to speak of. Of many parameters widths cost too much.
+    Those that gain `MIN_LOGP_GAIN`, at a point that then has a density to speak of. Of many parameters widths cost too much.
     """
     sides = [(k, s) for k in range(len(seen)) for s in (-1.0, 1.0)]
     points = np.array([
-        gaussian.center + s * t * seen[k].direction for k, s in sides for t in LOOKED_AT
+        gaussian.center + s * t * seen[k].direction for k, s in sides for t in SLOPE_SDS
     ])  # fmt: skip
-    slopes = sums.gradients(problem, points).reshape(len(sides), len(LOOKED_AT), -1) / T
+    slopes = sums.gradients(problem, points).reshape(len(sides), len(SLOPE_SDS), -1) / T
     gains = []
-    places = points.reshape(len(sides), len(LOOKED_AT), -1)
+    places = points.reshape(len(sides), len(SLOPE_SDS), -1)
     for (k, side), slope, around in zip(sides, slopes, places, strict=True):
         others = np.arange(problem.dimension) != seen[k].parameter
         inverse = np.linalg.inv(gaussian.curvature[np.ix_(others, others)] / T)
         each = np.einsum("ti,ij,tj->t", slope[:, others], inverse, slope[:, others]) / 2
-        there = np.interp(side * LOOKED_AT, seen[k].t, np.nan_to_num(seen[k].value, neginf=-1e30))
-        if problem.dimension <= FEW:
+        there = np.interp(side * SLOPE_SDS, seen[k].t, np.nan_to_num(seen[k].value, neginf=-1e30))
+        if problem.dimension <= MAX_WIDTHS_DIM:
             each = each + [
-                _wider(problem, gaussian, z, others) if value > NO_SECOND_MOMENT else 0.0
+                _wider(problem, gaussian, z, others) if value > MIN_MOMENT_LOGP else 0.0
                 for z, value in zip(around, there, strict=True)
             ]
-        gains.append(float(np.max(np.where(there + each > NO_SECOND_MOMENT, each, 0.0))))
+        gains.append(float(np.max(np.where(there + each > MIN_MOMENT_LOGP, each, 0.0))))
     order = np.argsort(-np.array(gains))
-    return [sides[k] for k in order if gains[k] > GAIN]
+    return [sides[k] for k in order if gains[k] > MIN_LOGP_GAIN]
 
 
 def _wider(
@@ -357,7 +371,9 @@ def _profile(
     others = np.arange(d) != i
     sd, base = ray.direction[i], _half_log_det(gaussian.curvature[np.ix_(others, others)])
     z, ts, values, zs = gaussian.center.copy(), [], [], []
-    for t in np.geomspace(1.0, OUTSIDE[-1], 1 + int(np.log(OUTSIDE[-1]) / np.log(FINEST))):
+    for t in np.geomspace(
+        1.0, OUTSIDE_SDS[-1], 1 + int(np.log(OUTSIDE_SDS[-1]) / np.log(MIN_POINT_RATIO))
+    ):
         z[i] = gaussian.center[i] + side * t * sd
         z, J = _maximised(problem, z, others)
         value = sums.differences(problem, z[None], gaussian.center)[0] / T
@@ -366,7 +382,7 @@ def _profile(
         ts.append(float(t))
         zs.append(z.copy())
         values.append(float(value + base - _half_log_det(J)))
-        if value < NO_SECOND_MOMENT:
+        if value < MIN_MOMENT_LOGP:
             break
     if not ts:
         return np.ones(1), np.full(1, -np.inf), z[None]
@@ -378,7 +394,7 @@ def _maximised(
 ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "e e"]]:
     """Newton's method in the `others`, with their curvature's eigenvalues made positive; and it, NaN where it is none."""
     z = z.copy()
-    for _ in range(STEPS):
+    for _ in range(MAX_RAY_STEPS):
         _, slope = sums.value_and_gradient(problem, problem.array(z))
         slope = np.asarray(slope, np.float64)[others]
         J = np.asarray(sums.curvature(problem, problem.array(z)), np.float64)
@@ -388,7 +404,7 @@ def _maximised(
         values, vectors = np.linalg.eigh((J + J.T) / 2)
         values = np.maximum(np.abs(values), 1e-8 * max(float(np.abs(values).max()), 1e-30))
         move = vectors @ ((slope @ vectors) / values)
-        if not slope @ move > 2 * ENOUGH:
+        if not slope @ move > 2 * MIN_NEWTON_GAIN:
             break
         trials = np.repeat(z[None], 8, axis=0)
         trials[:, others] += 0.5 ** np.arange(8)[:, None] * move

@@ -33,13 +33,13 @@ from jaxtyping import Float, Int
 
 from ..approximation import rays
 from ..approximation import rays as profiles
-from ..approximation.influential_rows import SHOWN, beside, shown_whole
-from ..approximation.known import UNSEEN, Doubt, Known
+from ..approximation.influential_rows import MAX_WHOLE_ROWS, beside, shown_whole
+from ..approximation.known import NOT_SEARCHED, Doubt, Known
 from ..approximation.laplace import Laplace, laplace_at
-from ..approximation.mode import EMPTY, gaussian_at_mode
+from ..approximation.mode import NO_ROWS, gaussian_at_mode
 from ..approximation.modes import KnownModes
 from ..approximation.propriety import named_direction
-from ..approximation.rays import NEAR, within
+from ..approximation.rays import GAUSSIAN_SDS, within
 from ..core.progress import stage
 from ..model import sums
 from ..model.problem import Problem
@@ -101,7 +101,7 @@ def standing(
 
 def remedy(doubt: str, otherwise: str) -> str:
     """What to do about the sentence of a doubt: look again, where nobody looked."""
-    return "; give more of it" if doubt == UNSEEN.sentence else otherwise
+    return "; give more of it" if doubt == NOT_SEARCHED.sentence else otherwise
 
 
 def _settled(
@@ -122,7 +122,7 @@ def _settled(
     assert doubt.at is not None and known.gaussian is not None
     t = (z - known.gaussian.center) @ doubt.toward
     place = float((doubt.at - known.gaussian.center) @ doubt.toward)
-    there = (np.sign(place) * t > (doubt.edge or NEAR)) & ~within(t, doubt.modes)
+    there = (np.sign(place) * t > (doubt.edge or GAUSSIAN_SDS)) & ~within(t, doubt.modes)
     square = weights * t**2
     seen = SEEN if z.shape[-1] > 1 else SEEN_ALONE
     # held against what is not there: where the share is nearly all, half of what is far is nearly all too
@@ -320,7 +320,7 @@ def look_beyond(
     gaussian: Any,
     rng: np.random.Generator,
     T: float,
-    apart: Int[np.ndarray, " m"] = EMPTY,
+    apart: Int[np.ndarray, " m"] = NO_ROWS,
 ) -> Beyond:
     """Doubts about a posterior with a positive definite `gaussian`; at T = 0 of its gradient alone.
 
@@ -353,7 +353,7 @@ def _told(
     `LOOKED_AT` rays all rows are not asked, and the rest is told where these were right.
     """
     infinite = [ray for ray in seen if ray.infinite is not None][:1]  # one is enough
-    heavy = [ray for ray in seen if ray.infinite is None and ray.share > rays.SUSPICIOUS]
+    heavy = [ray for ray in seen if ray.infinite is None and ray.share > rays.MIN_SUSPECT_SHARE]
     heavy = infinite + sorted(heavy, key=lambda ray: -ray.share)
     told: list[Doubt] = []
     for k, ray in enumerate(heavy):
@@ -377,10 +377,13 @@ def _behind_valleys(
     problem: Problem, gaussian: Any, some: Problem, near: Any, seen: list[rays.Ray],
     rng: np.random.Generator, T: float,
 ) -> list[Doubt]:  # fmt: skip
-    """Mass that rays have behind a valley within `rays.NEAR` sds, and what lies behind one across parameters."""
+    """Mass that rays have behind a valley within `rays.GAUSSIAN_SDS` sds, and what lies behind one across parameters."""
     if not isinstance(gaussian, Laplace):
         return []
-    near_by = lambda ray: any(found.edge < rays.NEAR for found in mass_detectors.behind(ray))  # noqa: E731
+
+    def near_by(ray: rays.Ray) -> bool:
+        return any(found.edge < rays.GAUSSIAN_SDS for found in mass_detectors.behind(ray))
+
     looked = list(filter(near_by, seen))[:LOOKED_AT]
     if looked and some is not problem:
         looked = rays.rays(problem, gaussian, rng, T, [ray.parameter for ray in looked])
@@ -486,11 +489,11 @@ def _beside(
     assert ray is not None and doubt.at is not None and doubt.toward is not None
     known = _intervals(ray, center, doubt.toward, others, T)
     sides, here = ray.sides(known), (doubt.at - center) @ doubt.toward
-    if not sum(far.share for far in sides) > rays.SUSPICIOUS:
+    if not sum(far.share for far in sides) > rays.MIN_SUSPECT_SHARE:
         return []
     found = []
     for far in sides:
-        if far.place * here > 0 and far.share > rays.ONE_SIDE:
+        if far.place * here > 0 and far.share > rays.MIN_ONE_SIDED_SHARE:
             at = center + far.place * ray.direction
             start = None if doubt.start is None else ray.position(center, far.place)
             found.append(replace(doubt, share=far.share, at=at, modes=known, start=start))
@@ -508,7 +511,7 @@ def _intervals(
         predicted = (height - np.sum(gaussian.whiten(z) ** 2, axis=-1) / 2) / T
         near = float((gaussian.center - center) @ toward)
         sd = float(np.linalg.norm(gaussian.pull(toward))) * np.sqrt(T)
-        own = np.abs(ray.t - near) < rays.WINDOW * sd
+        own = np.abs(ray.t - near) < rays.TOP_WINDOW_SDS * sd
         explained |= own & (predicted > ray.value - EXPLAINED)
     ends = np.concatenate([[-np.inf], (ray.t[1:] + ray.t[:-1]) / 2, [np.inf]])
     edges = np.flatnonzero(np.diff(np.concatenate([[0], explained, [0]])))
@@ -519,14 +522,14 @@ def _holds(other: Laplace, z: np.ndarray | None) -> bool:
     """Whether z is where the mode has its mass."""
     if z is None or not other.positive_definite:
         return False
-    return bool(np.linalg.norm(other.whiten(z)) <= np.sqrt(z.size) + rays.NEAR)
+    return bool(np.linalg.norm(other.whiten(z)) <= np.sqrt(z.size) + rays.GAUSSIAN_SDS)
 
 
 def _some(problem: Problem, gaussian: Any, apart: Int[np.ndarray, " m"]) -> tuple[Problem, Any]:
     """A random choice of rows with those `apart`, and the Gaussian at their own mode; all of them, where they are few."""
     if shown_whole(problem) or not isinstance(gaussian, Laplace):
         return problem, gaussian
-    some = beside(problem, SHOWN, apart)
+    some = beside(problem, MAX_WHOLE_ROWS, apart)
     at = gaussian_at_mode(some, gaussian.center)
     return some, at.gaussian if at.converged and at.gaussian.positive_definite else None
 
@@ -550,21 +553,21 @@ def _doubts(problem: Problem, gaussian: Any, ray: rays.Ray) -> list[Doubt]:
     """What a ray over all rows says, if anything: of each side by itself."""
     if ray.infinite is not None:
         return [_infinite(problem, gaussian.center + ray.infinite * ray.direction)]
-    if not ray.share > rays.SUSPICIOUS:
+    if not ray.share > rays.MIN_SUSPECT_SHARE:
         return []
     i, name = ray.parameter, problem.layout.element_names()[ray.parameter]
     toward = np.zeros(problem.dimension)
     toward[i] = 1 / ray.direction[i]
     found = []
     for far in ray.sides():
-        if not far.share > rays.ONE_SIDE:
+        if not far.share > rays.MIN_ONE_SIDED_SHARE:
             continue
         at = gaussian.center + far.place * ray.direction
         start = ray.position(gaussian.center, far.place) if problem.dimension > 1 else None
         where = f"{abs(far.place):.3g} sds {'above' if far.place > 0 else 'below'} the mode"
         sentence = (
             f"far from the mode there is more than the Gaussian there shows: along {name!r} "
-            f"{100 * far.share:.0f}% of the second moment lie beyond {rays.NEAR:.0f} sds, around {where}"
+            f"{100 * far.share:.0f}% of the second moment lie beyond {rays.GAUSSIAN_SDS:.0f} sds, around {where}"
         )
         found.append(Doubt("tails", sentence, far.share, at, toward, ray, start=start))
     return found

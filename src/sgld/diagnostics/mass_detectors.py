@@ -52,7 +52,7 @@ from jaxtyping import Float, Int
 from scipy.special import ndtri
 
 from ..approximation.laplace import Laplace
-from ..approximation.rays import CLOSE, NEAR, Ray
+from ..approximation.rays import GAUSSIAN_SDS, MIN_RISE_SDS, Ray
 from ..core.progress import stage
 from ..model import sums
 from ..model.cost import gradient_price
@@ -167,8 +167,8 @@ def shells(
     v = rng.standard_normal((DIRECTIONS, d))
     v = gaussian.tempered(temperature).spread(v / np.linalg.norm(v, axis=1)[:, None])
     v = np.concatenate([v, -v])
-    edge = np.sqrt(d) + NEAR
-    t = np.append(np.linspace(max(0.0, np.sqrt(d) - NEAR), edge, INSIDE), edge * OUTSIDE)
+    edge = np.sqrt(d) + GAUSSIAN_SDS
+    t = np.append(np.linspace(max(0.0, np.sqrt(d) - GAUSSIAN_SDS), edge, INSIDE), edge * OUTSIDE)
     log = _log_integrand(problem, gaussian.center, v, t, temperature)
     for _ in range(ROUNDS):
         outer = np.where(t > edge, log.max(axis=0), -np.inf)
@@ -249,7 +249,7 @@ def behind(ray: Ray) -> list[Behind]:
         t, value = t[order], np.maximum(np.where(np.isposinf(value), -1e30, value)[order], -1e30)
         rise = value - np.minimum.accumulate(value)
         top = int(np.argmax(rise))
-        if not (rise[top] > RISE and t[top] > CLOSE):
+        if not (rise[top] > RISE and t[top] > MIN_RISE_SDS):
             continue
         edge = float(t[: top + 1][np.argmin(value[: top + 1])])
         sides = [far for far in ray.sides(near=edge) if far.place * sign > 0]

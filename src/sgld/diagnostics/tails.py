@@ -37,7 +37,7 @@ from scipy.special import ndtri
 
 from ..approximation.known import Known
 from ..approximation.laplace import Laplace
-from ..approximation.rays import NEAR, rays
+from ..approximation.rays import GAUSSIAN_SDS, rays
 from ..model import sums
 from ..model.problem import Problem
 from ..results.mixing import pareto_k
@@ -92,7 +92,7 @@ def known_tails(
     for ray in rays(problem, gaussian, np.random.default_rng(0), temperature, numbers.tolist()):
         i = ray.parameter
         t = np.abs(z[..., i] - gaussian.center[i]) / ray.direction[i]
-        far = float(np.sum(t**2, where=t > NEAR) / np.sum(t**2))
+        far = float(np.sum(t**2, where=t > GAUSSIAN_SDS) / np.sum(t**2))
         alike = far <= LIKE * ray.share and ray.share <= LIKE * far
         found[i] = alike and ray.beyond(float(t.max()), order=4) < UNSEEN
     return found

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 from jax.tree_util import Partial
 
-from ..approximation.known import NEAR
+from ..approximation.known import MAX_GAUSSIAN_NU
 from ..core.devices import check_chains, sent, stream_key, together
 from ..core.progress import aside, deadline, sampled_until, stage
 from ..core.work import Work
@@ -543,7 +543,7 @@ def _starts(problem: Problem, plan: Plan, ask: Request) -> Any:
     else:
         matrix = settled(plan.setup.preconditioner, problem, z0)
         center, offset = z0, np.asarray(jax.vmap(matrix.noise)(problem.array(xi)))
-    if known.nu is not None and known.nu < NEAR:  # measured at such places
+    if known.nu is not None and known.nu < MAX_GAUSSIAN_NU:  # measured at such places
         return problem.array(center[None] + offset)
     for _ in range(20):  # a start of no density is drawn in towards the mode
         gradients = sums.gradients(problem, center[None] + offset)

@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..approximation.gradient_noise import TUNING
+from ..approximation.gradient_noise import TUNING_STREAM
 from ..approximation.laplace import Laplace, laplace_at
 from ..approximation.low_rank import at_the_mean, departure
-from ..approximation.mode import NEWTON_LIMIT, Mode, gaussian_at_mode
+from ..approximation.mode import MAX_NEWTON_DIM, Mode, gaussian_at_mode
 from ..approximation.propriety import named_direction
 from ..core.validation import whole_number
 from ..data.source import generator
@@ -90,9 +90,9 @@ def laplace(
         raise UsageError(f'centre must be "mode" or "mean". Got {centre!r}.')
     problem = prepare(posterior, data, init, seed=seed)
     d = problem.dimension
-    if d > NEWTON_LIMIT:
+    if d > MAX_NEWTON_DIM:
         raise UsageError(
-            f"{d} parameters are more than {NEWTON_LIMIT}, for which a dense curvature is formed; use "
+            f"{d} parameters are more than {MAX_NEWTON_DIM}, for which a dense curvature is formed; use "
             "sgld.sample or sgld.reference."
         )
     if isinstance(mode, Mode) and mode.z is not None:
@@ -113,12 +113,12 @@ def laplace(
     slope = np.asarray(sums.value_and_gradient(problem, at)[1], np.float64)
     away = float(np.linalg.norm(slope @ gaussian.factor))
     if centre == "mean":
-        around, nu, _ = at_the_mean(problem, gaussian, generator(seed, TUNING, 2), 1.0)
+        around, nu, _ = at_the_mean(problem, gaussian, generator(seed, TUNING_STREAM, 2), 1.0)
         moved = around is not gaussian
         gaussian = around
     else:
-        nu, moved = departure(problem, gaussian, generator(seed, TUNING, 2)).nu, None
-    flat = gaussian.draw(generator(seed, TUNING, 3), num_chains * num_draws)
+        nu, moved = departure(problem, gaussian, generator(seed, TUNING_STREAM, 2)).nu, None
+    flat = gaussian.draw(generator(seed, TUNING_STREAM, 3), num_chains * num_draws)
     zs = jnp.asarray(flat.reshape(num_chains, num_draws, d), problem.layout.dtype)
     info = {
         "method": "laplace",
@@ -220,9 +220,9 @@ def sandwich(posterior: Posterior, data: Any, draws: Draws) -> Draws:
     problem = prepare(posterior, data, start)
     if not problem.has_rows:
         raise UsageError("sandwich needs data; a log density alone has no rows.")
-    if problem.dimension > NEWTON_LIMIT:
+    if problem.dimension > MAX_NEWTON_DIM:
         raise UsageError(
-            f"{problem.dimension} parameters are more than {NEWTON_LIMIT}, for which a dense "
+            f"{problem.dimension} parameters are more than {MAX_NEWTON_DIM}, for which a dense "
             "curvature is formed."
         )
     laplace = gaussian_at_mode(problem).gaussian

@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..approximation.laplace import Laplace
-from ..approximation.mode import NEWTON_LIMIT, dense_pays, gaussian_at_mode
+from ..approximation.mode import MAX_NEWTON_DIM, dense_pays, gaussian_at_mode
 from ..core.progress import stage, told
 from ..core.validation import check_seed, positive_number, whole_number
 from ..core.work import Work
@@ -391,9 +391,9 @@ def _start(
         family.check(problem)
         params = jax.tree.map(lambda leaf: array(np.asarray(leaf)), family.params)
         return Reparameterised(family.make, None, family.over), params
-    if family == "full-rank" and d > NEWTON_LIMIT:
+    if family == "full-rank" and d > MAX_NEWTON_DIM:
         raise UsageError(
-            f"{d} parameters are more than {NEWTON_LIMIT}, for which a dense factor is kept; use "
+            f"{d} parameters are more than {MAX_NEWTON_DIM}, for which a dense factor is kept; use "
             "family='gaussian'."
         )
     near = laplace if init_sd is None else None

@@ -24,7 +24,7 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from ..approximation.gradient_noise import TUNING
+from ..approximation.gradient_noise import TUNING_STREAM
 from ..approximation.laplace import Laplace
 from ..core.files import reading
 from ..core.progress import SAMPLING, stage, told
@@ -292,7 +292,7 @@ def _of_matter(part: Problem, wider: Laplace, seed: int) -> Int[np.ndarray, " m"
     is another: all chains failed.
     """
     z, found = part.array(wider.center), [np.zeros(0, np.int32)]
-    draws = wider.draw(generator(seed, TUNING, 17), LOOKS)
+    draws = wider.draw(generator(seed, TUNING_STREAM, 17), LOOKS)
     size = max(1, NUMBERS // z.size)
     for at in range(0, part.num_data, size):
         numbers = np.arange(at, min(part.num_data, at + size), dtype=np.int32)

@@ -417,7 +417,7 @@ def test_rays_are_taken_a_few_at_a_time(monkeypatch):
     """Of 1,100 parameters all points at once were 3 GB; what is held does not change what is found."""
     given, sizes, density = of(square, d=30), [], rays_room.density
     whole = rays(*given, np.random.default_rng(1))
-    monkeypatch.setattr(rays_room, "NUMBERS", 2**14)
+    monkeypatch.setattr(rays_room, "MAX_POINT_NUMBERS", 2**14)
     monkeypatch.setattr(
         rays_room, "density", lambda *given: (sizes.append(given[-1].size), density(*given))[1]
     )

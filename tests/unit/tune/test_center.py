@@ -8,7 +8,7 @@ from scipy.special import digamma
 
 import sgld
 from sgld.approximation.laplace import Laplace, laplace_at
-from sgld.approximation.low_rank import ACCEPTED, at_the_mean, lowrank_laplace
+from sgld.approximation.low_rank import MAX_MOVED_CENTRE_NU, at_the_mean, lowrank_laplace
 from sgld.core.pytrees import Layout
 from sgld.errors import UsageError
 from sgld.model.problem import Problem, Target
@@ -53,7 +53,7 @@ def test_the_step_leads_from_the_mode_to_the_mean(shape):
     )
     way = digamma(shape) - np.log(shape)
     assert abs(np.mean(found.center - np.log(shape)) / way - 1) < 0.1
-    assert nu < 0.5 * nu_at_mode and nu <= ACCEPTED
+    assert nu < 0.5 * nu_at_mode and nu <= MAX_MOVED_CENTRE_NU
     np.testing.assert_array_equal(found.curvature, at_mode.curvature)
 
 
@@ -66,7 +66,7 @@ def test_a_step_that_would_hurt_is_not_taken(shape, seed):
     assert abs(found.center[0] - mean) <= abs(mode - mean)
     assert nu <= nu_at_mode
     if found.center[0] != mode:
-        assert nu <= ACCEPTED
+        assert nu <= MAX_MOVED_CENTRE_NU
 
 
 def far_mode(x):

@@ -325,7 +325,7 @@ def test_a_finer_run_takes_half_the_step_over_the_same_length(monkeypatch):
 
 
 def test_a_resumed_second_attempt_is_the_same_to_the_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr(plan_module, "NEAR", 0.9)  # begin with the Gaussian at the mode
+    monkeypatch.setattr(plan_module, "MAX_GAUSSIAN_NU", 0.9)  # begin with the Gaussian at the mode
     monkeypatch.setattr(known_module, "look_beyond", lambda *_: Beyond())  # blind to its tails
     posterior = sgld.Posterior(lambda t: -1.5 * jnp.log1p(t**2 / 2))  # Student-t: r2 is low
     first = sgld.sample(posterior, None, 0.1, path=tmp_path / "whole", progress=False)

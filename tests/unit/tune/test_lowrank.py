@@ -99,7 +99,7 @@ def test_reported_outputs_have_the_same_marginals(five, rng):
 
 @pytest.mark.parametrize("power", [1.5, 1.0])
 def test_a_broad_spectrum_lies_between_1_and_1_plus_departure(monkeypatch, power):
-    monkeypatch.setattr(low_rank, "RANK", 64)
+    monkeypatch.setattr(low_rank, "MAX_LANCZOS_STEPS", 64)
     D, rng = 600, np.random.default_rng(2)
     axis = rng.normal(size=D)
     axis /= np.linalg.norm(axis)

@@ -63,7 +63,7 @@ def test_the_noise_of_control_variates_is_averaged_over_the_posterior(n):
 
 
 def test_draws_that_share_their_batches_give_the_same_noise(monkeypatch):
-    monkeypatch.setattr(gradient_noise, "MANY", D)
+    monkeypatch.setattr(gradient_noise, "MIN_SHARING_DIM", D)
     problem = PROBLEM.with_batches(5, "replacement")
     gradient = sgld.ControlVariates().prepare(problem, jnp.asarray(MODE, jnp.float32))
     asked = []
@@ -76,7 +76,11 @@ def test_draws_that_share_their_batches_give_the_same_noise(monkeypatch):
     exact = centred(5)
     np.testing.assert_allclose(found, exact, rtol=0.12, atol=0.1 * np.trace(exact))
     ((zs, entries),) = asked
-    assert zs.shape == (2 * 50_000 // gradient_noise.SHARED, gradient_noise.SHARED, D)
+    assert zs.shape == (
+        2 * 50_000 // gradient_noise.DRAWS_PER_PAIR,
+        gradient_noise.DRAWS_PER_PAIR,
+        D,
+    )
     assert len(entries) == len(zs)
 
 

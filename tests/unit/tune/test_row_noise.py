@@ -110,7 +110,7 @@ def test_a_projection_ranks_the_rows_of_many_parameters(monkeypatch):
     problem = problem_of(X, X @ np.ones(40) + rng.standard_normal(300))
     laplace = laplace_at(problem, np.ones(40))
     found = row_noise(problem, laplace, 0)
-    monkeypatch.setattr(of_rows, "PROJECTED", 40)
+    monkeypatch.setattr(of_rows, "MAX_PROJECTED_DIM", 40)
     whole = row_noise(problem, laplace, 0)
     shared = set(found.centred.numbers[:30]) & set(whole.centred.numbers[:50])
     assert len(shared) > 24
@@ -161,7 +161,7 @@ def test_where_all_rows_matter_every_step_takes_them():
 def test_levels_in_many_dimensions_are_the_same_eigenvalues(monkeypatch, heavy):
     _, laplace, survey = heavy
     one = [level.variance for level in dense_levels(survey.centred, laplace.factor, 1.0)]
-    monkeypatch.setattr("sgld.approximation.gradient_noise.MANY_PARAMETERS", 1)
+    monkeypatch.setattr("sgld.approximation.gradient_noise.MAX_SPECTRUM_DIM", 1)
     two = [level.variance for level in dense_levels(survey.centred, laplace.factor, 1.0)]
     np.testing.assert_allclose(one, two, rtol=1e-6)
     assert one == sorted(one, reverse=True) and one[0] > 20 * one[-1]

@@ -91,7 +91,7 @@ def test_without_them_neither_rays_nor_the_search_see_the_other_mode():
     data, _ = table()
     problem, at = posed(robust, data)
     numbers = influential_rows.unshown_rows(problem, at.gaussian, 1)
-    assert (numbers < influential_rows.SHOWN).sum() < 2
+    assert (numbers < influential_rows.MAX_WHOLE_ROWS).sum() < 2
     at_level = lambda places: np.abs(np.asarray(places)[:, -1] - 30.1).min()  # noqa: E731
     rng = np.random.default_rng
     tops = look_beyond(problem, at.gaussian, rng(0), 1.0, numbers).tops

@@ -34,7 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ...approximation.gradient_noise import TUNING
+from ...approximation.gradient_noise import TUNING_STREAM
 from ...core.pytrees import Layout, as_pytree
 from ...core.validation import positive, whole_number
 from ...core.work import Work
@@ -179,7 +179,7 @@ def warmed_up(
 
 
 def _noise(problem: Problem, shape: tuple[int, ...], seed: int) -> _Noise:
-    rng = generator(seed, TUNING, 10)
+    rng = generator(seed, TUNING_STREAM, 10)
     momentum = rng.standard_normal((TRAJECTORIES, *shape), np.float32)
     uniform = 1 - rng.random((TRAJECTORIES, shape[0]))
     return _Noise(problem.array(momentum), problem.array(np.log(uniform)))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from ...approximation.gradient_noise import TUNING, dense_levels, row_noise, rows_of
+from ...approximation.gradient_noise import TUNING_STREAM, dense_levels, row_noise, rows_of
 from ...approximation.known import Known
 from ...approximation.laplace import Laplace, laplace_at
 from ...approximation.low_rank import squared_gradients
@@ -185,7 +185,7 @@ def _starts(
     problem: Problem, center: _Center, count: int, seed: int, number: int
 ) -> Float[np.ndarray, "count d"]:
     """center + 2 factor xi, each drawn in until it is not far less dense than the centre."""
-    xi = generator(seed, TUNING, 5 + 2**8 * number).standard_normal((count, center.z.size))
+    xi = generator(seed, TUNING_STREAM, 5 + 2**8 * number).standard_normal((count, center.z.size))
     away = 2 * xi @ center.factor.T
     values = lambda zs: np.array(  # noqa: E731
         [float(sums.log_density(problem, problem.array(z))) for z in zs]

@@ -45,10 +45,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ...approximation.gradient_noise import TUNING
+from ...approximation.gradient_noise import TUNING_STREAM
 from ...approximation.known import Known
 from ...approximation.low_rank import squared_gradients, stiffness
-from ...approximation.mode import FEW, optimise
+from ...approximation.mode import MAX_ALL_SCALES_DIM, optimise
 from ...core.devices import agreed, sent, stream_key
 from ...core.progress import past, stage
 from ...core.work import Work
@@ -131,7 +131,7 @@ def starts_near(
     problem: Problem, ask: Request, z0: np.ndarray, least: np.ndarray | float = 0.0
 ) -> np.ndarray:
     """z0, with as much again of what varies within a leaf in every chain but the first; where nothing varies, with `least`."""
-    rng = generator(ask.seed, TUNING, 7)
+    rng = generator(ask.seed, TUNING_STREAM, 7)
     spread = np.concatenate([
         np.full(math.prod(shape), np.std(np.asarray(leaf)) if math.prod(shape) > 1 else 0.0)
         for leaf, shape in zip(
@@ -263,7 +263,7 @@ def from_prior(problem: Problem, near: Float[np.ndarray, "m d"], seed: int) -> n
     moved, kind = near.copy(), np.arange(len(near)) % 3
     if problem.dimension > FROM_PRIOR:
         return moved
-    key = jax.random.fold_in(stream_key(seed, TUNING), STREAM)
+    key = jax.random.fold_in(stream_key(seed, TUNING_STREAM), STREAM)
     for k in np.flatnonzero(kind):
         begin = problem.array(near[k] if kind[k] == 1 else -near[k])
         found, log_p = _moved(problem, begin, jax.random.fold_in(key, k))
@@ -311,7 +311,12 @@ def is_network(problem: Problem) -> bool:
 def is_like_one(problem: Problem, known: Known) -> bool:
     """Whether a mode was looked for in vain among many parameters, some of them matrices, and there are rows."""
     matrices = any(len(shape) > 1 for shape in problem.layout.shapes)
-    return problem.has_rows and problem.dimension > FEW and matrices and not known.usable
+    return (
+        problem.has_rows
+        and problem.dimension > MAX_ALL_SCALES_DIM
+        and matrices
+        and not known.usable
+    )
 
 
 def from_network(problem: Problem, ask: Request) -> Plan:
@@ -541,7 +546,7 @@ def moved(
     """Where the chains are after the steps of a stage: `stretch` has its number, its length, and how many there are."""
     number, steps, stages = stretch
     begin, state = number * steps, jax.vmap(sampler.init)(z)
-    key = jax.random.fold_in(stream_key(ask.seed, TUNING), number)
+    key = jax.random.fold_in(stream_key(ask.seed, TUNING_STREAM), number)
     numbers = problem.array(h), problem.array(T)
     with Work("optimising") as work:
         for first, count in work.pieces(begin, begin + steps, most=64, of=stages * steps):

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...approximation.gradient_noise import TUNING
+from ...approximation.gradient_noise import TUNING_STREAM
 from ...core.devices import sent
 from ...data.source import generator
 from ...diagnostics.function_space.temperature import stiffest
@@ -152,7 +152,7 @@ def _variance(problem: Problem, plan: Plan, sampler: ReplicaExchange, seed: int)
     """v, the mean over pairs of the variance over batches."""
     gaussian, T = plan.known.gaussian, float(plan.setup.temperature(0)) or 1.0
     assert gaussian is not None
-    rng = generator(seed, TUNING, 12)
+    rng = generator(seed, TUNING_STREAM, 12)
     cold, hot = (
         gaussian.tempered(T * t).draw(rng, PAIRS) for t in (1.0, float(sampler.temperatures[1]))
     )

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...approximation.known import NEAR, NOT_CONVERGED, Known
+from ...approximation.known import MAX_GAUSSIAN_NU, NOT_CONVERGED, Known
 from ...approximation.laplace import Laplace
 from ...approximation.low_rank import LowRankLaplace
 from ...approximation.propriety import check_resolved
@@ -140,7 +140,7 @@ def _of_matter(known: Known, plan: Plan) -> tuple[str, ...]:
 
     Exact chains go by where they have been, and a Gaussian that fits is one wherever its search stopped.
     """
-    fits = known.nu is not None and known.nu <= NEAR
+    fits = known.nu is not None and known.nu <= MAX_GAUSSIAN_NU
     if not (plan.setup.exact or fits):
         return known.notes
     return tuple(note for note in known.notes if note != NOT_CONVERGED)
@@ -154,7 +154,7 @@ def _chosen(problem: Problem, ask: Request, known: Known, T: float) -> Plan:
         return from_network(problem, ask)
     gaussian, nu = known.gaussian, known.nu
     dense = isinstance(gaussian, Laplace)
-    if dense and (nu is None or nu > NEAR or known.elsewhere):
+    if dense and (nu is None or nu > MAX_GAUSSIAN_NU or known.elsewhere):
         plan = from_chains(problem, ask, known, T, first=True)
         if plan is not None:
             return plan

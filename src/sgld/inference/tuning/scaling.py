@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...approximation.low_rank import DRAWS
+from ...approximation.low_rank import MAX_NU_DRAWS
 from ...core.pytrees import Layout
 from ...core.text import columns as in_columns
 from ...data.memory import InMemory
@@ -133,7 +133,7 @@ def scaled(rows: int, columns: int, devices: int, kind: str = "core") -> Scaled:
     device, d = KINDS[kind], columns + 1
     local = -(-rows // devices)
     gradient, hessian = _prices(columns)
-    passes = DRAWS // 4 + SEARCHED + TABLED + SURVEYED
+    passes = MAX_NU_DRAWS // 4 + SEARCHED + TABLED + SURVEYED
     width = 4 * max(d, columns + 1)
     pieces = -(-rows * width // (PIECE * devices))
     collectives = (passes + CURVED) * pieces if devices > 1 else 0

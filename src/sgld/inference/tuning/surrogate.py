@@ -11,7 +11,7 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
 
-from ...approximation.gradient_noise import TUNING, row_noise
+from ...approximation.gradient_noise import TUNING_STREAM, row_noise
 from ...approximation.known import Known
 from ...approximation.laplace import Laplace
 from ...data.memory import InMemory
@@ -138,7 +138,7 @@ def _beside(found: Ensemble, seed: int) -> Float[np.ndarray, "n d"]:
     A row that says nothing where the chains are may make a wedge beside them: no gradient leads there.
     """
     chains, d = found.zs.shape
-    rng = generator(seed, TUNING, 15)
+    rng = generator(seed, TUNING_STREAM, 15)
     xi = BESIDE * rng.standard_normal((AROUND, chains, d))
     planes = rng.permuted(np.broadcast_to(np.arange(d), xi.shape), axis=-1) < 2
     xi[: AROUND // 2] *= planes[: AROUND // 2]

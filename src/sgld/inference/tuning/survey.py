@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from ...approximation.gradient_noise import TUNING
+from ...approximation.gradient_noise import TUNING_STREAM
 from ...approximation.influential_rows import unshown_rows
-from ...approximation.known import HOPELESS, NOT_CONVERGED, UNSEEN, Doubt, Known
+from ...approximation.known import MIN_UNUSABLE_NU, NOT_CONVERGED, NOT_SEARCHED, Doubt, Known
 from ...approximation.laplace import Laplace
 from ...approximation.low_rank import (  # fmt: skip
     LowRankLaplace,
@@ -28,9 +28,9 @@ from ...approximation.low_rank import (  # fmt: skip
     squared_gradients,
 )
 from ...approximation.mode import (
-    EMPTY,
-    FEW,
-    USUAL,
+    MAX_ALL_SCALES_DIM,
+    NO_ROWS,
+    USUAL_NEWTON_DIM,
     AtMode,
     dense_pays,
     gaussian_at_mode,
@@ -63,7 +63,7 @@ def find_out(problem: Problem, seed: int, temperature: float, *, by_hand: bool) 
     `by_hand`: a step size was given, so that neither an improper posterior nor hundreds of passes
     over the data are the library's business.
     """
-    if problem.dimension <= USUAL or (not by_hand and dense_pays(problem)):
+    if problem.dimension <= USUAL_NEWTON_DIM or (not by_hand and dense_pays(problem)):
         return _by_newton(problem, seed, temperature, check=not by_hand)
     if not by_hand and affordable(problem):
         return _by_lanczos(problem, seed, temperature)
@@ -93,7 +93,7 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
     known = _with_center(problem, Known(at.gaussian, at.log_density), seed, T)
     known = replace(known, modes=modes, doubts=doubts)
     # a flat direction can look well from a centre far out: nu at the mode has a say
-    if check and (known.hopeless or not (known.nu_at_mode or 0.0) <= HOPELESS):
+    if check and (known.hopeless or not (known.nu_at_mode or 0.0) <= MIN_UNUSABLE_NU):
         check_proper(problem, at.gaussian)
     return known.telling(*notes)
 
@@ -110,17 +110,17 @@ def surroundings(
         return at, None, ()
     with suppress(Over), share(LOOKED_UNTIL):
         return _surroundings(problem, at, seed, T)
-    return at, None, (UNSEEN,)
+    return at, None, (NOT_SEARCHED,)
 
 
 def _surroundings(
     problem: Problem, at: AtMode, seed: int, T: float
 ) -> tuple[AtMode, KnownModes | None, tuple[Doubt, ...]]:
     apart = unshown_rows(problem, at.gaussian, seed)
-    beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING, 13), T, apart)
+    beyond = look_beyond(problem, at.gaussian, generator(seed, TUNING_STREAM, 13), T, apart)
     found, modes = all_modes(problem, at, seed, T, beyond.tops, apart)
     if found is not at:
-        beyond = look_beyond(problem, found.gaussian, generator(seed, TUNING, 13), T, apart)
+        beyond = look_beyond(problem, found.gaussian, generator(seed, TUNING_STREAM, 13), T, apart)
     return found, modes, unexplained(problem, beyond.doubts, modes, T)
 
 
@@ -130,7 +130,7 @@ def all_modes(
     seed: int,
     T: float,
     tops: Float[np.ndarray, "k d"] | None = None,
-    apart: Int[np.ndarray, " m"] = EMPTY,
+    apart: Int[np.ndarray, " m"] = NO_ROWS,
 ) -> tuple[AtMode, KnownModes | None]:
     """The mode of most mass, and all that matter where there are others; `tops` are starts besides.
 
@@ -141,7 +141,7 @@ def all_modes(
     """
     found, searched = [at], 0
     while True:
-        rng = generator(seed, TUNING, 3 + 2**10 * searched)
+        rng = generator(seed, TUNING_STREAM, 3 + 2**10 * searched)
         others = other_modes(problem, at, rng, found, None if searched else tops, apart)
         found += [other for other in others if not _exaggerates(problem, other, at, T)]
         kept, modes = known_modes(found, T)
@@ -153,7 +153,7 @@ def all_modes(
         if not 2 <= len(modes) <= ENOUGH:
             break
         at, before = found[kept[0]], len(modes)
-        rng = generator(seed, TUNING, 11 + 2**10 * number)
+        rng = generator(seed, TUNING_STREAM, 11 + 2**10 * number)
         others = more_modes(problem, at, rng, found, modes.z, apart)
         found += [other for other in others if not _exaggerates(problem, other, at, T)]
         kept, modes = known_modes(found, T)
@@ -193,7 +193,7 @@ def _by_lanczos(problem: Problem, seed: int, T: float) -> Known:
     if not converged:
         notes.append(NOT_CONVERGED)
     squares = np.asarray(squared_gradients(problem, problem.array(mode)))
-    gaussian = lowrank_laplace(problem, mode, squares, generator(seed, TUNING, 6))
+    gaussian = lowrank_laplace(problem, mode, squares, generator(seed, TUNING_STREAM, 6))
     if gaussian.positive_definite:
         notes.append(
             f"the curvature of {mode.size} parameters is known as diagonal plus rank {gaussian.c.size}: the "
@@ -214,9 +214,9 @@ def _around_lowrank(
         return gaussian, value, None, ()
     with suppress(Over), share(LOOKED_UNTIL):
         found, there, modes = _all_lowrank_modes(problem, gaussian, value, seed, T)
-        beyond = look_beyond(problem, found, generator(seed, TUNING, 13), T)
+        beyond = look_beyond(problem, found, generator(seed, TUNING_STREAM, 13), T)
         return found, there, modes, beyond.doubts
-    return gaussian, value, None, (UNSEEN,)
+    return gaussian, value, None, (NOT_SEARCHED,)
 
 
 def _all_lowrank_modes(
@@ -225,10 +225,10 @@ def _all_lowrank_modes(
     """The same from one search; every mode has a curvature of its own."""
     found = [_Lanczos(gaussian, value)]
     for number, (z, density) in enumerate(
-        lowrank_modes(problem, gaussian, generator(seed, TUNING, 9))
+        lowrank_modes(problem, gaussian, generator(seed, TUNING_STREAM, 9))
     ):
         squares = np.asarray(squared_gradients(problem, problem.array(z)))
-        rng = generator(seed, TUNING, 6 + 2**10 * (1 + number))
+        rng = generator(seed, TUNING_STREAM, 6 + 2**10 * (1 + number))
         found.append(_Lanczos(lowrank_laplace(problem, z, squares, rng), density))
     kept, modes = known_modes(found, T)
     heaviest = found[kept[0]]
@@ -247,7 +247,7 @@ def _with_center(problem: Problem, known: Known, seed: int, T: float) -> Known:
     if not known.usable:
         return known
     assert known.gaussian is not None
-    rng = generator(seed, TUNING, 2)
+    rng = generator(seed, TUNING_STREAM, 2)
     if T == 0:
         nu = departure(problem, known.gaussian, rng).nu
         return replace(known, nu=nu, nu_at_mode=nu)
@@ -257,7 +257,7 @@ def _with_center(problem: Problem, known: Known, seed: int, T: float) -> Known:
 
 def _like_a_network(problem: Problem) -> bool:
     """Whether a saddle is one of so many that a way off this one leads to the next."""
-    return problem.has_rows and problem.dimension > FEW
+    return problem.has_rows and problem.dimension > MAX_ALL_SCALES_DIM
 
 
 def _off_the_saddle(problem: Problem, at: AtMode) -> AtMode:
