@@ -20,10 +20,10 @@ from pathlib import Path
 
 __all__ = ["use_cache", "user_folder"]
 
-VARIABLE, JAX_VARIABLE = "SGLD_COMPILATION_CACHE", "JAX_COMPILATION_CACHE_DIR"
-OFF = ("off", "no", "false", "0")
-MOST = 256 * 2**20  # bytes; `sgld demo` leaves less than one of the 256 MiB
-SETTINGS = {
+CACHE_VARIABLE, JAX_CACHE_VARIABLE = "SGLD_COMPILATION_CACHE", "JAX_COMPILATION_CACHE_DIR"
+OFF_VALUES = ("off", "no", "false", "0")
+MAX_CACHE_BYTES = 256 * 2**20  # bytes; `sgld demo` leaves less than one of the 256 MiB
+JAX_CACHE_SETTINGS = {
     "jax_persistent_cache_min_compile_time_secs": 0,  # ours take .05 to 1 s each
     "jax_persistent_cache_min_entry_size_bytes": -1,
 }
@@ -48,8 +48,8 @@ def use_cache(folder: str | Path | None = None) -> Path | None:
       >>> print(use_cache())
       None
     """
-    named = os.environ.get(VARIABLE, "")
-    if named.lower() in OFF or _has_one():
+    named = os.environ.get(CACHE_VARIABLE, "")
+    if named.lower() in OFF_VALUES or _has_one():
         return None
     try:
         path = Path(folder or named or user_folder()).expanduser() / _machine()
@@ -58,8 +58,8 @@ def use_cache(folder: str | Path | None = None) -> Path | None:
         return None
     if not os.access(path, os.W_OK | os.X_OK):
         return None
-    _shorten(path, MOST)
-    for name, value in {"jax_compilation_cache_dir": str(path), **SETTINGS}.items():
+    _shorten(path, MAX_CACHE_BYTES)
+    for name, value in {"jax_compilation_cache_dir": str(path), **JAX_CACHE_SETTINGS}.items():
         _set(name, value)
     return path
 
@@ -67,7 +67,7 @@ def use_cache(folder: str | Path | None = None) -> Path | None:
 def _has_one() -> bool:
     jax = sys.modules.get("jax")
     own = None if jax is None else jax.config.jax_compilation_cache_dir
-    return bool(own or os.environ.get(JAX_VARIABLE))
+    return bool(own or os.environ.get(JAX_CACHE_VARIABLE))
 
 
 def _set(name: str, value: str | int) -> None:

@@ -336,16 +336,16 @@ def test_estimators_are_unbiased_with_rows_that_are_in_every_batch(name):
 @pytest.mark.parametrize("order", ORDERS)
 def test_rows_that_are_in_every_batch_are_certified(order, few, monkeypatch):
     """Of more rows than are counted one by one, too, and of more than have a mark each."""
-    monkeypatch.setattr(validate, "COUNTED", few)
-    monkeypatch.setattr(validate, "COUNTED", few)
-    monkeypatch.setattr(memory, "LISTED", few)
+    monkeypatch.setattr(validate, "MAX_COUNTED_ROWS", few)
+    monkeypatch.setattr(validate, "MAX_COUNTED_ROWS", few)
+    monkeypatch.setattr(memory, "MAX_MARKED_ROWS", few)
     source = AlwaysIn.of(InMemory.build({"x": np.arange(11.0)}, 3, order), [2, 9])
     assert len(check_source(source).checks) == 6
 
 
 def test_of_many_rows_it_is_still_seen_that_each_counts_once(monkeypatch):
-    monkeypatch.setattr(validate, "COUNTED", 4)
-    monkeypatch.setattr(validate, "COUNTED", 4)
+    monkeypatch.setattr(validate, "MAX_COUNTED_ROWS", 4)
+    monkeypatch.setattr(validate, "MAX_COUNTED_ROWS", 4)
     check_contract(InMemory.build(np.arange(23.0), 5, "reshuffle"))
     for slip in ("short batch at full weight", "numbers of others"):
         source = Slipped.of(InMemory.build(np.arange(23.0), 5, "reshuffle"), slip)

@@ -127,17 +127,17 @@ WORK = {
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     for module in (arrays, convert, convert, readers):
-        monkeypatch.setattr(module, "HELD", 6000)
+        monkeypatch.setattr(module, "MAX_HELD_BYTES", 6000)
     monkeypatch.setattr(streaming, "ROWS", 150)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(400, 4)).astype(np.float32))
     for k in range(2):
         pq.write_table(table(300, k), tmp_path / f"{k}.parquet")
-    monkeypatch.setattr(cache, "RACY", -1.0)  # hashes are remembered at the first look
+    monkeypatch.setattr(cache, "RACY_NANOSECONDS", -1.0)  # hashes are remembered at the first look
     return tmp_path
 
 
 def left(where):
-    return [path.name for path in where.glob(f"{files.SCRATCH}*")]
+    return [path.name for path in where.glob(f"{files.SCRATCH_PREFIX}*")]
 
 
 @pytest.mark.parametrize("power", [False, True])
@@ -171,7 +171,7 @@ def stopped(folder, what, power, monkeypatch, every):
         assert not run_on(cut, lambda: made(where)), "it was to be stopped"  # noqa: B023
         if power:
             cut.cut()
-        monkeypatch.setattr(cache, "STALE", -1.0)  # nobody else is at work here
+        monkeypatch.setattr(cache, "STALE_AFTER_SECONDS", -1.0)  # nobody else is at work here
         assert made(where) == expected, disk.calls[last]
         with cache.Cache(where).scratch():
             pass

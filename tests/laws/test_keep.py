@@ -77,7 +77,7 @@ def test_the_values_of_a_loss_are_those_at_the_positions():
 def test_the_length_of_a_chunk_changes_no_bit_of_what_is_kept(monkeypatch):
     for keep in (parts, "moments"):
         whole = run(keep=keep, num_draws=3000)
-        monkeypatch.setattr(pace, "SECONDS", 1e-9)
+        monkeypatch.setattr(pace, "PIECE_SECONDS", 1e-9)
         for name in ("ENTRY_NUMBERS", "SLOT_NUMBERS", "LONG_SLOTS"):
             monkeypatch.setattr(loop, name, 1)
         small = run(keep=keep, num_draws=3000)
@@ -151,7 +151,7 @@ def test_a_value_that_is_not_finite_is_named():
 def test_an_interrupted_run_goes_on_with_keep(keep, tmp_path, monkeypatch):
     how = {"keep": keep, "num_draws": 3000}
     whole = run(path=tmp_path / "whole", **how)
-    monkeypatch.setattr(pace, "SECONDS", 1e-9)
+    monkeypatch.setattr(pace, "PIECE_SECONDS", 1e-9)
     chunk, calls = loop._Chains._chunk, []
 
     def stop(self, work, *rest):

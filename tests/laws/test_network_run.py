@@ -70,7 +70,7 @@ def test_few_positions_are_those_of_the_same_run_wherever_it_is_stopped(tmp_path
     monkeypatch.setattr(sink, "NUMBERS_PER_CHUNK", 1000)
     monkeypatch.setattr(sink, "FEWEST_PER_CHUNK", 4)
     monkeypatch.setattr(chunk, "MAX_BLOCK", 8)
-    monkeypatch.setattr(work, "SECONDS", 1e-9)
+    monkeypatch.setattr(work, "PIECE_SECONDS", 1e-9)
     given = {"step_size": 5e-5, "sampler": sgld.BAOA(), "gradient": sgld.Full(), "burn_in": 50, "thin": 2, "max_steps": 700}  # fmt: skip
     whole = run(**given)
     monkeypatch.setattr(execute, "held", lambda *_: 40)

@@ -265,7 +265,7 @@ def test_long_draws_are_written_when_they_are_due_whatever_the_chunk(monkeypatch
     how = dict(data=None, init=np.ones(d, np.float32), burn_in=5, num_draws=4)
     whole, every = run(density, **how, thin=7), run(density, **{**how, "num_draws": 22})
     same(whole.position, every.position[:, ::7])
-    monkeypatch.setattr(work, "SECONDS", 1e-9)
+    monkeypatch.setattr(work, "PIECE_SECONDS", 1e-9)
     monkeypatch.setattr(loop, "LONG_NUMBERS", 1)
     same(whole.position, run(density, **how, thin=7).position)
 
@@ -279,7 +279,7 @@ def test_nothing_is_copied_out_where_no_draw_was_kept(monkeypatch):
     monkeypatch.setattr(
         loop, "run_chunk", lambda *args, **how: (steps.append(1), advance(*args, **how))[1]
     )
-    monkeypatch.setattr(work, "SECONDS", 1e-9)  # every chunk one block of 512 steps
+    monkeypatch.setattr(work, "PIECE_SECONDS", 1e-9)  # every chunk one block of 512 steps
     run(num_draws=4, thin=3000)
     assert len(steps) == 1 + 9001 // 512 and taken == [1, 1, 1, 1]
 
@@ -293,7 +293,7 @@ def test_chunks_on_disk_are_of_bounded_size():
 
 def test_checkpoints_change_no_bit(tmp_path, monkeypatch):
     never = run(num_draws=2000)
-    monkeypatch.setattr(work, "SECONDS", 1e-9)
+    monkeypatch.setattr(work, "PIECE_SECONDS", 1e-9)
     written, write = [], RunDirectory.write_checkpoint
     monkeypatch.setattr(
         RunDirectory, "write_checkpoint", lambda *given: (written.append(1), write(*given))

@@ -17,7 +17,7 @@ FRONT = [
     ),
     Mutant(
         "stages: those to come take what they take on another problem",
-        "later, overdue = slower * sum(SECONDS", "later, overdue = sum(SECONDS",
+        "later = slower * sum(DEMO_STAGE_SECONDS", "later = sum(DEMO_STAGE_SECONDS",
         STAGES + "test_what_is_left_is_in_proportion_to_what_stages_took",
     ),
     Mutant(

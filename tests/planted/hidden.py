@@ -184,7 +184,7 @@ HIDDEN = [
     ),
     Mutant(
         "data: float32 rounds rows in silence",
-        "if share[worst] > COARSE:", "if False:",
+        "if share[worst] > MAX_FLOAT32_LOSS_SDS:", "if False:",
         CHECK + "test_rows_that_float32_would_round_are_refused",
     ),
     Mutant(

@@ -182,7 +182,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: stages go on past half of the time",
-        "return limit.until - (1 - FOR_THE_VERDICT - of) * limit.seconds", "return limit.until",
+        "return limit.until - (1 - VERDICT_TIME_SHARE - of) * limit.seconds", "return limit.until",
         PATH + "test_stages_are_left_out_past_half_of_the_time",
     ),
     Mutant(

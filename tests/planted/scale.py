@@ -242,7 +242,7 @@ SCALE = [
     ),
     Mutant(
         "cache: a folder that lost its lock stays for ever",
-        "if time.time() - path.stat().st_mtime > STALE:\n                        shutil.rmtree",
+        "if time.time() - path.stat().st_mtime > STALE_AFTER_SECONDS:\n                        shutil.rmtree",
         "if False:\n                        shutil.rmtree",
         "tests/unit/disk/test_bad_files.py::test_a_folder_that_lost_its_lock_long_ago_is_removed",
     ),

@@ -266,7 +266,7 @@ TUNE = [
     ),
     Mutant(
         "max_seconds: a network's verdict is left a fifth of a long run",
-        "if predictions else FOR_THE_VERDICT", "if seconds < 0 else FOR_THE_VERDICT",
+        "if predictions\n        else VERDICT_TIME_SHARE", "if seconds < 0 else VERDICT_TIME_SHARE",
         LIMITS + "test_a_verdict_on_predictions_is_left_a_twentieth_and_what_compiling_takes",
     ),
     Mutant(

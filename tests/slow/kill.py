@@ -83,7 +83,7 @@ def as_formula(path: Path) -> None:
 
 def convert(path: Path) -> None:
     """The larger data, converted; nobody else is at work on it, so that nothing is too young to be removed."""
-    cache.STALE = -1.0
+    cache.STALE_AFTER_SECONDS = -1.0
     if not FORMULA:
         sgld.open(STREAMED[0] / "rows.npy", cache=path / "cache", seed=SEED, progress=False)
         return
@@ -110,7 +110,7 @@ def begin(path: Path) -> None:
 
 def swept(path: Path) -> None:
     """As by the next conversion, whatever it is of."""
-    cache.STALE = -1.0
+    cache.STALE_AFTER_SECONDS = -1.0
     with cache.Cache(path / "cache").scratch():
         pass
 
@@ -174,7 +174,7 @@ def kill(times: int, seed: int, folder: Path) -> tuple[int, int, list[str]]:
             hit += not ended
         apart(lambda path=path: go_on(path), None)
         same += digest(path) == whole
-        left += [p.name for p in path.iterdir() if p.name.startswith(files.SCRATCH)]
+        left += [p.name for p in path.iterdir() if p.name.startswith(files.SCRATCH_PREFIX)]
     return same, hit, left
 
 
@@ -197,7 +197,7 @@ def kill_conversions(times: int, seed: int, folder: Path) -> tuple[int, int, lis
         apart(lambda path=path: convert(path), None)
         same += found(path) == whole
         apart(lambda path=path: swept(path), None)
-        left += [str(p.relative_to(path)) for p in path.rglob(f"{files.SCRATCH}*")]
+        left += [str(p.relative_to(path)) for p in path.rglob(f"{files.SCRATCH_PREFIX}*")]
     return same, hit, left
 
 

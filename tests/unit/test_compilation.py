@@ -99,7 +99,7 @@ def test_nobody_at_home(monkeypatch, alone):
 
 
 def test_a_folder_that_grew_loses_what_was_used_longest_ago(tmp_path, alone, monkeypatch):
-    monkeypatch.setattr(compilation, "MOST", 1000)
+    monkeypatch.setattr(compilation, "MAX_CACHE_BYTES", 1000)
     path = use_cache(tmp_path)
     for age in range(10):
         (path / f"{age}-cache").write_bytes(bytes(100))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.core.user_code import DRAWING
+from sgld.core.user_code import FOREIGN_ARGUMENTS
 from sgld.errors import UsageError, did_you_mean
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
@@ -67,4 +67,4 @@ def test_a_name_that_is_far_from_all_is_not_guessed(given):
 
 def test_every_answer_names_an_argument_that_there_is():
     own = inspect.signature(sgld.sample).parameters
-    assert set(DRAWING.values()) <= set(own) and not set(DRAWING) & set(own)
+    assert set(FOREIGN_ARGUMENTS.values()) <= set(own) and not set(FOREIGN_ARGUMENTS) & set(own)

@@ -28,13 +28,13 @@ def compiled():
 def test_what_was_compiled_for_posteriors_that_are_gone_is_given_back():
     pytrees.release()
     before = compiled()
-    for _ in range(pytrees.MOST_POSTERIORS):
+    for _ in range(pytrees.MAX_POSTERIORS):
         prepare(sgld.Posterior(*functions()), DATA, 0.0)
     once = compiled() - before
-    assert once >= pytrees.MOST_POSTERIORS, "nothing was compiled: the test sees nothing"
-    for _ in range(3 * pytrees.MOST_POSTERIORS):
+    assert once >= pytrees.MAX_POSTERIORS, "nothing was compiled: the test sees nothing"
+    for _ in range(3 * pytrees.MAX_POSTERIORS):
         prepare(sgld.Posterior(*functions()), DATA, 0.0)
-    assert compiled() - before <= once + pytrees.MOST_POSTERIORS, (
+    assert compiled() - before <= once + pytrees.MAX_POSTERIORS, (
         "compiled functions are held for ever"
     )
     pytrees.release()
@@ -57,7 +57,7 @@ def test_what_the_user_compiled_and_a_posterior_of_late_are_kept():
     posterior = sgld.Posterior(log_density)
     prepare(posterior, None, jnp.zeros(3))
     before = len(traced)
-    for _ in range(pytrees.MOST_POSTERIORS // 2):
+    for _ in range(pytrees.MAX_POSTERIORS // 2):
         log_prior, log_likelihood = functions()
         prepare(sgld.Posterior(log_prior, log_likelihood), DATA, 0.0)
     at = len(traced)

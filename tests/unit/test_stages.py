@@ -189,7 +189,7 @@ def test_a_whole_stage_keeps_its_name_and_its_count(monkeypatch):
 
 def test_what_is_left_is_in_proportion_to_what_stages_took(monkeypatch):
     ahead = ("mode", "curvature", "sampling")
-    usual = [progress.SECONDS[name] for name in ahead]
+    usual = [progress.DEMO_STAGE_SECONDS[name] for name in ahead]
     clock = Clock(monkeypatch, ahead)
     clock.spend("mode", 10 * usual[0])  # ten times as slow
     assert clock.left() == pytest.approx(10 * (usual[1] + usual[2]), abs=0.6)

@@ -155,10 +155,8 @@ class Known:
 
     def telling(self, *notes: str) -> Known:
         """With `notes`, and what is to be said of other modes and of nu."""
-        told, left = (
-            [f"{doubt.sentence}." for doubt in self.doubts[:MAX_PRINTED_DOUBTS]],
-            self.doubts[MAX_PRINTED_DOUBTS:],
-        )
+        told = [f"{doubt.sentence}." for doubt in self.doubts[:MAX_PRINTED_DOUBTS]]
+        left = self.doubts[MAX_PRINTED_DOUBTS:]
         if left:
             told.append(
                 f"{len(left)} more place{'s' if len(left) > 1 else ''} of this kind {'were' if len(left) > 1 else 'was'} found."

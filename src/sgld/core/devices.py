@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 
-ALIGNED = 64  # bytes, to which XLA has its arrays begin
+XLA_ALIGNMENT_BYTES = 64  # bytes, to which XLA has its arrays begin
 
 
 def check_device() -> None:
@@ -116,8 +116,8 @@ def sent_rows(values: Any, rows: Int[np.ndarray, " m"]) -> Array:
     """values[rows] on the device, copied once: a CPU takes memory that is aligned as it lies."""
     values = np.asarray(values)
     shape, size = (len(rows), *values.shape[1:]), values[:1].nbytes * len(rows)
-    memory = np.empty(size + ALIGNED, np.uint8)
-    begin = -memory.ctypes.data % ALIGNED
+    memory = np.empty(size + XLA_ALIGNMENT_BYTES, np.uint8)
+    begin = -memory.ctypes.data % XLA_ALIGNMENT_BYTES
     taken = memory[begin : begin + size].view(values.dtype).reshape(shape)
     np.take(values, rows, axis=0, out=taken, mode="clip")  # which copies straight into `out`
     return sent(taken, owned=True)
@@ -141,8 +141,8 @@ def _folded(seed: Any, stream: Any) -> Array:
 # -- ceiling -------------------------------------------------------------------------------
 
 
-GROUPS = Path("/sys/fs/cgroup")
-LIMITS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))  # fmt: skip
+CGROUPS = Path("/sys/fs/cgroup")
+CGROUP_MEMORY_FILES = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))  # fmt: skip
 
 
 def free_memory() -> float:
@@ -190,9 +190,9 @@ def _of_the_machine() -> float:
 
 def _of_the_group() -> float:
     """Of a container."""
-    for limit, used in LIMITS:
+    for limit, used in CGROUP_MEMORY_FILES:
         with contextlib.suppress(OSError, ValueError):  # no such group, or "max"
-            return float(int((GROUPS / limit).read_text()) - int((GROUPS / used).read_text()))
+            return float(int((CGROUPS / limit).read_text()) - int((CGROUPS / used).read_text()))
     return float("inf")
 
 
@@ -216,7 +216,7 @@ def _of_the_process() -> float:
 CHAIN, DATA = "chain", "data"
 MADE_BY = 'make it with jax.make_mesh((c, d), ("chain", "data"))'
 
-MOST_SAID = 4000  # bytes of a sentence that another process is told
+MAX_SENTENCE_BYTES = 4000  # bytes of a sentence that another process is told
 
 _together: ContextVar[bool] = ContextVar("together", default=False)
 
@@ -347,8 +347,8 @@ def together() -> Iterator[None]:
     failed = multihost_utils.process_allgather(np.int32(error is not None))
     if not failed.any():
         return
-    said = np.zeros(MOST_SAID, np.int32)
-    letters = f"{type(error).__name__}\n{error}".encode()[:MOST_SAID]
+    said = np.zeros(MAX_SENTENCE_BYTES, np.int32)
+    letters = f"{type(error).__name__}\n{error}".encode()[:MAX_SENTENCE_BYTES]
     said[: len(letters)] = np.frombuffer(letters, np.uint8)
     first = int(np.argmax(failed))
     told = bytes(multihost_utils.process_allgather(said)[first].astype(np.uint8))

@@ -30,7 +30,7 @@ import numpy as np
 from ..errors import RunError, SGLDError, first_line
 
 __all__ = [
-    "SCRATCH",
+    "SCRATCH_PREFIX",
     "Lock",
     "as_json",
     "digest_of",
@@ -47,10 +47,15 @@ __all__ = [
 ]
 
 
-SCRATCH = ".partial-"  # what begins the scratch names, so that those of a killed process are known
-SEAL, HEAD = "seal", "json"  # the key of the SHA-256, and the array that holds the JSON object
-MOST_JSON = 2**26  # bytes
-MOST_ARRAYS = 100_000  # in one file
+SCRATCH_PREFIX = (
+    ".partial-"  # what begins the scratch names, so that those of a killed process are known
+)
+SEAL_KEY, JSON_KEY = (
+    "seal",
+    "json",
+)  # the key of the SHA-256, and the array that holds the JSON object
+MAX_JSON_BYTES = 2**26  # bytes
+MAX_ARRAYS = 100_000  # in one file
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -64,7 +69,7 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """A JSON object, sealed, atomically."""
-    write_atomic(path, as_json({**value, SEAL: _seal_of(value, {})}))
+    write_atomic(path, as_json({**value, SEAL_KEY: _seal_of(value, {})}))
 
 
 def as_json(value: Mapping[str, Any]) -> bytes:
@@ -74,8 +79,8 @@ def as_json(value: Mapping[str, Any]) -> bytes:
 
 def write_arrays(path: Path, head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     """A JSON object and arrays by name as an uncompressed .npz, sealed, atomically."""
-    content = json.dumps({**head, SEAL: _seal_of(head, arrays)}, allow_nan=False).encode()
-    parts = {HEAD: np.frombuffer(content, np.uint8), **arrays}
+    content = json.dumps({**head, SEAL_KEY: _seal_of(head, arrays)}, allow_nan=False).encode()
+    parts = {JSON_KEY: np.frombuffer(content, np.uint8), **arrays}
     written(path, lambda file: np.savez(file, **parts))  # type: ignore[arg-type]
 
 
@@ -90,7 +95,7 @@ def _seal_of(head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
 
 def written(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     """What `write` writes to a file under `path`: a reader sees the old content or the new."""
-    scratch = path.with_name(f"{SCRATCH}{secrets.token_hex(8)}")
+    scratch = path.with_name(f"{SCRATCH_PREFIX}{secrets.token_hex(8)}")
     try:
         # exclusively: whatever stands under that name, a link too, is not ours to write through
         handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW, 0o666)
@@ -191,9 +196,9 @@ def digest_of(path: Path) -> tuple[int, str]:
 def read_json(path: Path) -> dict[str, Any]:
     """What `write_json` wrote. Raises RunError where it is not that, FileNotFoundError where absent."""
     with _opened(path) as file:
-        content = file.read(MOST_JSON + 1)
-    if len(content) > MOST_JSON:
-        raise RunError(f"{path} cannot be read: it has more than {MOST_JSON} bytes.")
+        content = file.read(MAX_JSON_BYTES + 1)
+    if len(content) > MAX_JSON_BYTES:
+        raise RunError(f"{path} cannot be read: it has more than {MAX_JSON_BYTES} bytes.")
     return _unsealed(path, content, {})
 
 
@@ -206,7 +211,7 @@ def read_arrays(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         size = os.fstat(file.fileno()).st_size
         try:
             arrays = dict(_members(file, size))
-            content = arrays.pop(HEAD).tobytes()
+            content = arrays.pop(JSON_KEY).tobytes()
         except RunError as error:
             raise RunError(f"{path} cannot be read: {error}") from error
         except Exception as error:  # of a broken archive, zipfile and NumPy raise what they please
@@ -219,11 +224,11 @@ def _unsealed(path: Path, content: bytes, arrays: Mapping[str, np.ndarray]) -> d
         head = json.loads(content)
         if not isinstance(head, dict):
             raise RunError(f"{path} cannot be read: it holds no object.")
-        if SEAL not in head:
+        if SEAL_KEY not in head:
             raise RunError(
                 f"{path} has no seal: it was written by another version of sgld, or not by it; make the run again."
             )
-        seal = head.pop(SEAL)
+        seal = head.pop(SEAL_KEY)
         sealed = _seal_of(head, arrays)
     except (ValueError, RecursionError) as error:
         raise RunError(f"{path} cannot be read: {_brief(error)}.") from error
@@ -237,7 +242,7 @@ def _unsealed(path: Path, content: bytes, arrays: Mapping[str, np.ndarray]) -> d
 def _members(file: IO[bytes], size: int) -> Iterator[tuple[str, np.ndarray]]:
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
-        if len(members) > MOST_ARRAYS or sum(member.file_size for member in members) > size:
+        if len(members) > MAX_ARRAYS or sum(member.file_size for member in members) > size:
             raise RunError("its parts are larger than it is.")
         if len({member.filename for member in members}) < len(members):
             raise RunError("two of its arrays have one name.")

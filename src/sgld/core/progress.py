@@ -3,7 +3,7 @@
 Whoever works names the stage; whether and where it is shown is known only to the outermost call,
 which a context variable finds:
 
-    with told(progress, SAMPLING):        # sgld.sample, sgld.reference, the command line
+    with told(progress, SAMPLING_STAGES):        # sgld.sample, sgld.reference, the command line
         with stage("curvature"):          # anything below it
             ...
 
@@ -46,8 +46,8 @@ from typing import Any
 from ..errors import RunError
 
 __all__ = [
-    "FOR_THE_VERDICT",
-    "SAMPLING",
+    "SAMPLING_STAGES",
+    "VERDICT_TIME_SHARE",
     "Over",
     "aside",
     "check_deadline",
@@ -67,8 +67,8 @@ __all__ = [
 # -- cell ----------------------------------------------------------------------------------
 
 
-CELL_BAR = 10
-STYLE = "color: var(--jp-ui-font-color2, gray); background: none; padding: 0; font-size: .9em"
+CELL_BAR_CHARACTERS = 10
+CELL_STYLE = "color: var(--jp-ui-font-color2, gray); background: none; padding: 0; font-size: .9em"
 
 
 def in_a_notebook() -> bool:
@@ -102,13 +102,16 @@ class Cell:
 
     def bar(self, share: float) -> str:
         """A bar of which `share` is full."""
-        full = int(CELL_BAR * share)
-        return "━" * full + "─" * (CELL_BAR - full)
+        full = int(CELL_BAR_CHARACTERS * share)
+        return "━" * full + "─" * (CELL_BAR_CHARACTERS - full)
 
     def write(self, text: str) -> None:
         """Show this, in the place of what was shown."""
         self._text = text
-        shown = {"text/plain": text, "text/html": f'<code style="{STYLE}">{escape(text)}</code>'}
+        shown = {
+            "text/plain": text,
+            "text/html": f'<code style="{CELL_STYLE}">{escape(text)}</code>',
+        }
         if self._handle is None:
             from IPython.display import display  # pyright: ignore[reportMissingImports]
 
@@ -128,14 +131,16 @@ class Cell:
 # -- deadline ------------------------------------------------------------------------------
 
 
-FOR_THE_VERDICT = 0.2  # of max_seconds, which sampling leaves
-JUDGED, COMPILED = 0.05, 6.0  # of them, and seconds: what a verdict on predictions takes
+VERDICT_TIME_SHARE = 0.2  # of max_seconds, which sampling leaves
+# of them, and seconds: what a verdict on predictions takes
+PREDICTIONS_SHARE, COMPILE_SECONDS = 0.05, 6.0
 # of all that a run takes, what has passed by the end of a stage: by the seconds of stages.py; no more of others
-PASSED = {
+SHARE_PASSED_AFTER = {
     "data": 0.2, "mode": 0.25, "curvature": 0.35, "other modes": 0.4, "optimising": 0.4, "step size": 0.5, "rows": 0.6,
 }  # fmt: skip
-CAUTION, LEAST = 2.0, 5.0  # times what is expected; seconds, of which compiling may take most
-ROUND = (1, 2, 3, 5, 10)  # times a power of 10
+# times what is expected; seconds, of which compiling may take most
+DEADLINE_FACTOR, MIN_DEADLINE_SECONDS = 2.0, 5.0
+ROUND_NUMBERS = (1, 2, 3, 5, 10)  # times a power of 10
 
 
 @dataclass(frozen=True)
@@ -156,7 +161,9 @@ _limit: ContextVar[_Limit | None] = ContextVar("deadline", default=None)
 
 
 @contextmanager
-def deadline(seconds: float | None, until: float, least: float = LEAST) -> Iterator[None]:
+def deadline(
+    seconds: float | None, until: float, least: float = MIN_DEADLINE_SECONDS
+) -> Iterator[None]:
     """RunError from `check_deadline` inside, past the time `until` (of time.monotonic).
 
     `seconds` is what the user called it; None is no limit. The error asks for no less than `least`.
@@ -191,7 +198,7 @@ def check_deadline(stage: str, left: float = 0.0) -> None:
     if limit.shared:
         raise Over
     passed = max(0.0, time.monotonic() - limit.until) + limit.seconds
-    whole = (passed + left) / PASSED.get(stage, min(PASSED.values()))
+    whole = (passed + left) / SHARE_PASSED_AFTER.get(stage, min(SHARE_PASSED_AFTER.values()))
     raise RunError(
         f"the time of max_seconds = {limit.seconds:g} was up before the first draw, at the stage {stage!r}; "
         f"{enough(max(limit.least, whole))}, or give fewer parameters or rows."
@@ -200,7 +207,11 @@ def check_deadline(stage: str, left: float = 0.0) -> None:
 
 def sampled_until(started: float, seconds: float, predictions: bool) -> float:
     """The time (of time.monotonic) at which sampling ends; a verdict on predictions takes little of a long run."""
-    share = min(FOR_THE_VERDICT, JUDGED + COMPILED / seconds) if predictions else FOR_THE_VERDICT
+    share = (
+        min(VERDICT_TIME_SHARE, PREDICTIONS_SHARE + COMPILE_SECONDS / seconds)
+        if predictions
+        else VERDICT_TIME_SHARE
+    )
     return started + (1 - share) * seconds
 
 
@@ -209,7 +220,7 @@ def past(of: float) -> float:
     limit = _limit.get()
     if limit is None:
         return math.inf
-    return limit.until - (1 - FOR_THE_VERDICT - of) * limit.seconds
+    return limit.until - (1 - VERDICT_TIME_SHARE - of) * limit.seconds
 
 
 def enough(seconds: float) -> str:
@@ -220,24 +231,24 @@ def enough(seconds: float) -> str:
       >>> enough(60.0)
       'max_seconds = 200 should do'
     """
-    wanted = CAUTION * seconds
+    wanted = DEADLINE_FACTOR * seconds
     power = 10.0 ** math.floor(math.log10(wanted))
-    number = next(number * power for number in ROUND if number * power >= wanted)
+    number = next(number * power for number in ROUND_NUMBERS if number * power >= wanted)
     return f"max_seconds = {number:g} should do"
 
 
 # -- stages --------------------------------------------------------------------------------
 
 
-SAMPLING = ("data", "mode", "curvature", "other modes", "rows", "sampling", "verdict")
+SAMPLING_STAGES = ("data", "mode", "curvature", "other modes", "rows", "sampling", "verdict")
 # seconds of each in `sgld demo`, with nothing compiled: what is still to come takes in proportion
-SECONDS = {
+DEMO_STAGE_SECONDS = {
     "data": 1.4, "mode": 0.3, "curvature": 0.6, "other modes": 0.4, "rows": 1.3, "sampling": 2.2,
     "verdict": 0.4, "report": 1.8,
 }  # fmt: skip
-EVERY_LINE, EVERY_TELLING = 0.25, 10.0  # seconds: on a terminal, and where lines stay
-BAR = 10
-COLUMNS = 80  # of a terminal that does not say
+REDRAW_SECONDS, LINE_SECONDS = 0.25, 10.0  # seconds: on a terminal, and where lines stay
+BAR_CHARACTERS = 10
+DEFAULT_COLUMNS = 80  # of a terminal that does not say
 
 
 @contextmanager
@@ -443,7 +454,7 @@ class _Stages:
             return f"{bar}{times}   {stage}{f': {here.count}' if here.count else ''}"
 
     def _left(self, here: _Open, now: float) -> _Rest | None:
-        """What is to come, from what stages have taken so far and what they take in SECONDS."""
+        """What is to come, from what stages have taken so far and what they take in DEMO_STAGE_SECONDS."""
         counted = None if here.count is None else here.count.left(now)
         if not self._ahead:
             return None if counted is None else _Rest(counted)
@@ -452,11 +463,13 @@ class _Stages:
         place = reached[-1] if reached else -1
         ended = [self._ahead[i] for i in reached]
         passed = [name for name in ended if not self._open or name != here.name]
-        usual = sum(SECONDS[name] for name in passed)
+        usual = sum(DEMO_STAGE_SECONDS[name] for name in passed)
         slower = sum(self._took[name] for name in passed) / usual if passed else 1.0
-        later, overdue = slower * sum(SECONDS[name] for name in self._ahead[place + 1 :]), False
+        later = slower * sum(DEMO_STAGE_SECONDS[name] for name in self._ahead[place + 1 :])
+        overdue = False
         if counted is None:  # one that takes longer than it should goes on for a while
-            own, took = slower * SECONDS.get(here.name, 0.0), self._took.get(here.name, 0.0)
+            own = slower * DEMO_STAGE_SECONDS.get(here.name, 0.0)
+            took = self._took.get(here.name, 0.0)
             counted, overdue = max(own - took, took / 4), took > own
         return _Rest(counted, later, overdue)
 
@@ -479,7 +492,7 @@ def _time(seconds: float) -> str:
 class _Line:
     """One line of a terminal, written over."""
 
-    every, stays = EVERY_LINE, False
+    every, stays = REDRAW_SECONDS, False
 
     def __init__(self, stream: Any, columns: Callable[[], int]) -> None:
         self._stream, self._columns = stream, columns
@@ -493,8 +506,8 @@ class _Line:
 
     def bar(self, share: float) -> str:
         """A bar of which `share` is full."""
-        full = int(BAR * share)
-        return self._full * full + self._empty * (BAR - full)
+        full = int(BAR_CHARACTERS * share)
+        return self._full * full + self._empty * (BAR_CHARACTERS - full)
 
     def write(self, text: str) -> None:
         """Write over what stands there."""
@@ -518,7 +531,7 @@ class _Line:
 class _Lines:
     """Lines that stay: a file, a pipe, a batch system. Nothing where all is over before the first."""
 
-    every, stays = EVERY_TELLING, False
+    every, stays = LINE_SECONDS, False
 
     def __init__(self, stream: Any) -> None:
         self._stream, self._begun = stream, False
@@ -559,9 +572,9 @@ def _written_to(stream: Any) -> _Line | _Lines | Cell:
 
 def _columns(stream: Any) -> int:
     try:
-        return os.get_terminal_size(stream.fileno()).columns or COLUMNS
+        return os.get_terminal_size(stream.fileno()).columns or DEFAULT_COLUMNS
     except (OSError, ValueError):
-        return COLUMNS
+        return DEFAULT_COLUMNS
 
 
 _present: ContextVar[_Stages | None] = ContextVar("sgld_stages", default=None)

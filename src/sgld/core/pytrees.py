@@ -41,7 +41,7 @@ from ..errors import UsageError
 from .devices import known_now, sent
 
 __all__ = [
-    "MOST_POSTERIORS",
+    "MAX_POSTERIORS",
     "Layout",
     "as_pytree",
     "check_compiled",
@@ -296,9 +296,8 @@ def _indices(shape: Sequence[int]) -> list[str]:
 # -- release -------------------------------------------------------------------------------
 
 
-MOST_POSTERIORS = (
-    8  # posteriors, of different functions or shapes, whose compiled functions are kept
-)
+# posteriors, of different functions or shapes, whose compiled functions are kept
+MAX_POSTERIORS = 8
 # compared, not hashed: the hash of a pytree's structure leaves its functions out
 _seen: list[tuple[Any, tuple[Any, ...]]] = []
 _told: list[
@@ -313,7 +312,7 @@ def count_posterior(problem: Any) -> None:
     shapes = tuple((getattr(leaf, "shape", ()), str(getattr(leaf, "dtype", ""))) for leaf in leaves)
     if (structure, shapes) in _seen:
         return
-    if len(_seen) >= MOST_POSTERIORS:
+    if len(_seen) >= MAX_POSTERIORS:
         release()
     _seen.append((structure, shapes))
 

@@ -37,7 +37,7 @@ from ..errors import SGLDError, UsageError, did_you_mean, first_line
 from .versions import bound_constants
 
 __all__ = [
-    "DRAWING",
+    "FOREIGN_ARGUMENTS",
     "answering",
     "check_repeatable",
     "digest",
@@ -48,15 +48,20 @@ __all__ = [
 ]
 
 
-OURS = Path(__file__).resolve().parents[1]
-NOT_THEIRS = (str(OURS), str(Path(jax.__file__).parent), str(Path(np.__file__).parent), "<frozen")
-INSTALLED = {"site-packages", "dist-packages"}
-COMPILED = "it is compiled by JAX: mend it there, and write it with jax.numpy."
-LONGEST_LINE = 100  # letters of a line of code that is shown
+PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
+LIBRARY_FOLDERS = (
+    str(PACKAGE_FOLDER),
+    str(Path(jax.__file__).parent),
+    str(Path(np.__file__).parent),
+    "<frozen",
+)
+INSTALL_FOLDERS = {"site-packages", "dist-packages"}
+COMPILED_REMEDY = "it is compiled by JAX: mend it there, and write it with jax.numpy."
+MAX_LINE_CHARS = 100  # letters of a line of code that is shown
 
 
 @contextlib.contextmanager
-def of_the_user(name: str, compiled: bool = True, remedy: str = COMPILED) -> Iterator[None]:
+def of_the_user(name: str, compiled: bool = True, remedy: str = COMPILED_REMEDY) -> Iterator[None]:
     """What a user's function raises, as a UsageError that shows their own line; `compiled` by JAX, or as it is."""
     try:
         yield
@@ -75,11 +80,13 @@ def _their_line(error: BaseException) -> str:
     The last line of the user's own, where there is one: a network's library is not where it is mended.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    others = [frame for frame in frames if not frame.filename.startswith(NOT_THEIRS)]
-    own = [frame for frame in others if INSTALLED.isdisjoint(Path(frame.filename).parts)] or others
+    others = [frame for frame in frames if not frame.filename.startswith(LIBRARY_FOLDERS)]
+    own = [
+        frame for frame in others if INSTALL_FOLDERS.isdisjoint(Path(frame.filename).parts)
+    ] or others
     if not own:
         return ""
-    line = f": {own[-1].line[:LONGEST_LINE]}" if own[-1].line else ""
+    line = f": {own[-1].line[:MAX_LINE_CHARS]}" if own[-1].line else ""
     return f" at line {own[-1].lineno} of {Path(own[-1].filename).name}{line}"
 
 
@@ -100,7 +107,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 # of NumPyro, PyMC, BlackJAX, Stan and scikit-learn
-DRAWING = {
+FOREIGN_ARGUMENTS = {
     **dict.fromkeys(("num_samples", "draws", "n_samples", "iter_sampling"), "num_draws"),
     **dict.fromkeys(("num_warmup", "warmup", "tune", "burnin", "iter_warmup"), "burn_in"),
     **dict.fromkeys(("chains", "n_chains"), "num_chains"),

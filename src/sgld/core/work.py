@@ -27,9 +27,9 @@ from .progress import check_deadline, counted, stage
 
 __all__ = ["Work"]
 
-SECONDS = 0.5  # of one piece, about: how often units are counted and Ctrl-C heard
-ENDS = ("SIGINT", "SIGTERM", "SIGHUP")
-GROWTH = 8  # times the piece before, at most: the first ones compile, and say little
+PIECE_SECONDS = 0.5  # of one piece, about: how often units are counted and Ctrl-C heard
+ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+MAX_PIECE_GROWTH = 8  # times the piece before, at most: the first ones compile, and say little
 
 
 class Work:
@@ -106,10 +106,10 @@ class Work:
         check_deadline(self._doing, self._left)
 
     def _took(self, count: int, seconds: float) -> None:
-        by_time = int(SECONDS / seconds * count)
+        by_time = int(PIECE_SECONDS / seconds * count)
         # a piece that was cut short says what a call costs, not how slow a unit is
         if count == self._size or by_time > self._size:
-            self._size = max(1, min(by_time, GROWTH * self._size))
+            self._size = max(1, min(by_time, MAX_PIECE_GROWTH * self._size))
 
     def _count(self, done: int, total: int) -> None:
         steps, left = self._steps, self._until - time.monotonic()
@@ -133,7 +133,7 @@ def _heard(flag: threading.Event) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = [getattr(signal, name) for name in ENDS if hasattr(signal, name)]
+    numbers = [getattr(signal, name) for name in ENDING_SIGNALS if hasattr(signal, name)]
     previous = {number: signal.getsignal(number) for number in numbers}
 
     def handle(number: int, frame: Any) -> None:

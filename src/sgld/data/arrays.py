@@ -13,14 +13,14 @@ import numpy as np
 from ..core.pytrees import leaf_names
 from ..core.validation import unmasked
 from ..errors import DataError, UsageError, first_line
-from .readers import HELD, Leaf, Learned, Piece
+from .readers import MAX_HELD_BYTES, Leaf, Learned, Piece
 from .source import listed
 from .tables import existing
 from .validate import Rounding, converted, held_dtype
 
 __all__ = ["Arrays", "Items"]
 
-TOGETHER = 256  # items that are taken one by one and laid side by side
+ITEMS_AT_ONCE = 256  # items that are taken one by one and laid side by side
 PyTree = Any
 
 
@@ -48,7 +48,7 @@ class Arrays:
     def pieces(self) -> Iterator[Piece]:
         """All rows."""
         width = sum(file.width for file in self.files)
-        most = max(1, HELD // max(1, width))
+        most = max(1, MAX_HELD_BYTES // max(1, width))
         losses = [Rounding(leaf.name) for leaf in self.leaves]  # the paths
         for begin in range(0, self.num_rows, most):
             end = min(begin + most, self.num_rows)
@@ -154,8 +154,8 @@ class Items:
     def pieces(self) -> Iterator[Piece]:
         """All items."""
         width = sum(leaf.width for leaf in self.leaves)
-        most = max(1, HELD // max(1, width))
-        most = most if self._sliced else min(most, TOGETHER)
+        most = max(1, MAX_HELD_BYTES // max(1, width))
+        most = most if self._sliced else min(most, ITEMS_AT_ONCE)
         losses = [Rounding(f"{leaf.name!r} of {self.name}") for leaf in self.leaves]
         for begin in range(0, self.num_rows, most):
             parts = self._some(begin, min(begin + most, self.num_rows))

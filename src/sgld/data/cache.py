@@ -32,23 +32,23 @@ except ImportError:  # no advisory locks on this platform
     fcntl = None
 
 from ..compilation import user_folder
-from ..core.files import SCRATCH, flush_folder, read_json, remove, write_json
+from ..core.files import SCRATCH_PREFIX, flush_folder, read_json, remove, write_json
 from ..errors import DataError, RunError
 
 __all__ = ["Cache", "Writer", "key_of", "stamp_of"]
 
-FORMAT = 1  # of the folders
-BLOCK = 2**24  # bytes that have a hash of their own
-VARIABLE = "SGLD_DATA_CACHE"
-STALE = 60.0  # seconds, after which half a file is nobody's
-RACY = 2e9  # nanoseconds: a file that is no older may change again and keep its time
+CACHE_FORMAT = 1  # of the folders
+HASH_BLOCK_BYTES = 2**24  # bytes that have a hash of their own
+DATA_CACHE_VARIABLE = "SGLD_DATA_CACHE"
+STALE_AFTER_SECONDS = 60.0  # seconds, after which half a file is nobody's
+RACY_NANOSECONDS = 2e9  # nanoseconds: a file that is no older may change again and keep its time
 
 Told = Callable[[int, int], Any]
 
 
 def key_of(asked: dict[str, Any]) -> str:
     """The name of what is asked for."""
-    words = json.dumps({**asked, "format": FORMAT}, sort_keys=True)
+    words = json.dumps({**asked, "format": CACHE_FORMAT}, sort_keys=True)
     return hashlib.sha256(words.encode()).hexdigest()[:32]
 
 
@@ -71,11 +71,11 @@ class Writer:
         view = memoryview(content).cast("B")
         self._file.write(view)
         while len(view):
-            part = view[: BLOCK - self._in_block]
+            part = view[: HASH_BLOCK_BYTES - self._in_block]
             self._found.update(part)
             self._in_block += len(part)
             view = view[len(part) :]
-            if self._in_block == BLOCK:
+            if self._in_block == HASH_BLOCK_BYTES:
                 self._end_block()
 
     def close(self) -> list[str]:
@@ -96,14 +96,14 @@ class Cache:
     """A folder of caches. Raises DataError where it cannot be made or read."""
 
     def __init__(self, folder: str | Path | None) -> None:
-        chosen = folder if folder is not None else os.environ.get(VARIABLE)
+        chosen = folder if folder is not None else os.environ.get(DATA_CACHE_VARIABLE)
         self.folder = Path(chosen) if chosen is not None else user_folder() / "data"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(
                 f"{self.folder} could not be made for the cache of shuffled rows ({error.strerror}); name "
-                f"another folder with cache=, or in {VARIABLE}."
+                f"another folder with cache=, or in {DATA_CACHE_VARIABLE}."
             ) from error
 
     # -- what stands there -----------------------------------------------------------------
@@ -136,7 +136,7 @@ class Cache:
         for name, blocks in manifest["blocks"].items():
             with open(folder / name, "rb") as file:
                 for block in blocks:
-                    part = file.read(BLOCK)
+                    part = file.read(HASH_BLOCK_BYTES)
                     if hashlib.sha256(part).hexdigest() != block:
                         return False
                     done += len(part)
@@ -163,7 +163,7 @@ class Cache:
     def _own(self) -> tuple[Path, int]:
         """A new folder, and its lock, held."""
         while True:
-            path = self.folder / f"{SCRATCH}{secrets.token_hex(8)}"
+            path = self.folder / f"{SCRATCH_PREFIX}{secrets.token_hex(8)}"
             path.mkdir()
             lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_EXCL)
             # another process may have swept it away between these two lines
@@ -185,17 +185,17 @@ class Cache:
 
     def _sweep(self) -> None:
         """Remove what stopped conversions left: nobody holds their locks."""
-        for path in self.folder.glob(f"{SCRATCH}*"):
+        for path in self.folder.glob(f"{SCRATCH_PREFIX}*"):
             if not path.is_dir():  # a small file, written in an instant
                 with contextlib.suppress(OSError):
-                    if time.time() - path.stat().st_mtime > STALE:
+                    if time.time() - path.stat().st_mtime > STALE_AFTER_SECONDS:
                         path.unlink()
                 continue
             try:
                 lock = os.open(path / "lock", os.O_RDWR)
             except FileNotFoundError:  # just begun, or just ended; or ended there long ago
                 with contextlib.suppress(OSError):
-                    if time.time() - path.stat().st_mtime > STALE:
+                    if time.time() - path.stat().st_mtime > STALE_AFTER_SECONDS:
                         shutil.rmtree(path, ignore_errors=True)
                 continue
             except OSError:  # no right to look, or no file more may be opened: it may be at work
@@ -219,12 +219,15 @@ class Cache:
         found, done = hashlib.sha256(), 0
         with open(path, "rb") as file:
             began = os.fstat(file.fileno())
-            while part := file.read(BLOCK):
+            while part := file.read(HASH_BLOCK_BYTES):
                 found.update(part)
                 done += len(part)
                 told(done, began.st_size)
         digest = found.hexdigest()
-        if stamp_of(path) == before and _now(memory.parent) - max(before[1], before[3]) > RACY:
+        if (
+            stamp_of(path) == before
+            and _now(memory.parent) - max(before[1], before[3]) > RACY_NANOSECONDS
+        ):
             with contextlib.suppress(RunError):
                 write_json(memory, {"stamp": before, "sha256": digest})
         return digest
@@ -242,7 +245,7 @@ def _stamps(folder: Path, manifest: dict[str, Any]) -> dict[str, list[int]]:
 
 def _now(folder: Path) -> int:
     """The clock that the files' own times are of."""
-    path = folder / f"{SCRATCH}{secrets.token_hex(8)}-now"
+    path = folder / f"{SCRATCH_PREFIX}{secrets.token_hex(8)}-now"
     try:
         path.touch(exist_ok=False)
         return path.stat().st_mtime_ns

@@ -33,12 +33,12 @@ from ..errors import DataError, UsageError
 from .cache import Cache, Writer, key_of, stamp_of
 from .mapped import Files, OnDisk
 from .memory import keys
-from .readers import HELD, Leaf, Piece, Reader, Spill, as_json, from_json
+from .readers import MAX_HELD_BYTES, Leaf, Piece, Reader, Spill, as_json, from_json
 from .source import listed
 
 __all__ = [
-    "DROPPED",
-    "MOST_ROWS",
+    "DROPPED_ROWS_FILE",
+    "MAX_INT32_ROWS",
     "Kept",
     "begin_array",
     "bytes_told",
@@ -58,8 +58,8 @@ __all__ = [
 ]
 
 
-DROPPED = "dropped.i8"
-MOST_ROWS = 2**31 - 2  # that int32 can number, with a spare one
+DROPPED_ROWS_FILE = "dropped.i8"
+MAX_INT32_ROWS = 2**31 - 2  # that int32 can number, with a spare one
 
 Told = Callable[[int, int], Any]
 
@@ -74,7 +74,7 @@ def convert(reader: Reader, folder: Path, seed: int, missing: str, told: Told) -
     with (
         no_room(folder, reader, width),
         Spill(folder / "spill", width, seed) as spill,
-        Writer(folder / DROPPED) as dropped,
+        Writer(folder / DROPPED_ROWS_FILE) as dropped,
     ):
         for piece in reader.pieces():
             out = left_out(piece, reader, num_read, missing)
@@ -89,7 +89,7 @@ def convert(reader: Reader, folder: Path, seed: int, missing: str, told: Told) -
             told(num_read, max(reader.num_rows, num_read))
         _check_count(reader, spill.count, num_read)
         blocks = written(reader, folder, spill, told)
-        blocks[DROPPED] = dropped.close()
+        blocks[DROPPED_ROWS_FILE] = dropped.close()
     return {
         "name": reader.name,
         "num_data": spill.count,
@@ -146,9 +146,9 @@ def _check_count(reader: Reader, count: int, num_read: int) -> None:
         raise DataError(
             f"every one of the {num_read:,} rows of {reader.name} has an empty cell in a column that is read."
         )
-    if count > MOST_ROWS:
+    if count > MAX_INT32_ROWS:
         raise DataError(
-            f"{reader.name} has {count:,} rows, and at most {MOST_ROWS:,} can be numbered; take a part of them."
+            f"{reader.name} has {count:,} rows, and at most {MAX_INT32_ROWS:,} can be numbered; take a part of them."
         )
 
 
@@ -230,7 +230,7 @@ class Kept(NamedTuple):
         files = Files(
             tuple(str(folder / f"{i}.npy") for i in range(len(manifest["leaves"]))),
             np.load(folder / "order.npy", mmap_mode="r"),
-            np.fromfile(folder / DROPPED, "<i8"),
+            np.fromfile(folder / DROPPED_ROWS_FILE, "<i8"),
             manifest["hash"],
             str(manifest["name"]),
             {column["name"]: from_json(column) for column in manifest["columns"]},
@@ -325,7 +325,7 @@ def fewer(
     `reader` has the same leaves. Raises DataError as `convert`, and where no row is left.
     """
     old, width = before.manifest, sum(leaf.width for leaf in reader.leaves)
-    left_out = np.fromfile(before.folder / DROPPED, "<i8")
+    left_out = np.fromfile(before.folder / DROPPED_ROWS_FILE, "<i8")
     still = left_out[~np.isin(left_out, rows)]
     # the same rows by the numbers of the files, which do not count those that were left out
     gone = np.setdiff1d(rows, left_out)
@@ -335,9 +335,9 @@ def fewer(
     with no_room(folder, reader, width), Spill(folder / "spill", width, seed) as spill:
         _respill(before, gone, reader, spill, told)
         blocks = written(reader, folder, spill, told)
-        with Writer(folder / DROPPED) as dropped:
+        with Writer(folder / DROPPED_ROWS_FILE) as dropped:
             dropped.write((still - np.searchsorted(rows, still)).astype("<i8"))
-            blocks[DROPPED] = dropped.close()
+            blocks[DROPPED_ROWS_FILE] = dropped.close()
     return {
         **old,
         "num_data": spill.count,
@@ -354,7 +354,7 @@ def _respill(
     """The rows that stay, under their new numbers."""
     order = np.load(before.folder / "order.npy", mmap_mode="r")
     files = [np.load(before.folder / f"{i}.npy", mmap_mode="r") for i in range(len(reader.leaves))]
-    size = max(1, HELD // (8 + spill.width))
+    size = max(1, MAX_HELD_BYTES // (8 + spill.width))
     for at in range(0, len(order), size):
         numbers = np.array(order[at : at + size], np.int64)
         stay = ~np.isin(numbers, gone)
@@ -376,9 +376,8 @@ def _above(gone: Int[np.ndarray, " k"], rows: Int[np.ndarray, " m"]) -> Int[np.n
 # -- merged --------------------------------------------------------------------------------
 
 
-MERGED_HELD = (
-    2**22
-)  # bytes of rows that are laid together: few, which stay in the processor's cache
+# bytes of rows that are laid together: few, which stay in the processor's cache
+MAX_MERGED_BYTES = 2**22
 
 
 def merge(before: Kept, reader: Reader, folder: Path, seed: int, told: Told) -> dict[str, Any]:
@@ -404,13 +403,15 @@ def merge(before: Kept, reader: Reader, folder: Path, seed: int, told: Told) -> 
         if not num_read:
             raise DataError(f"{reader.name} has no row; at least one is needed.")
         count = old["num_data"] + spill.count
-        if count > MOST_ROWS:
-            raise DataError(f"there are {count:,} rows, and at most {MOST_ROWS:,} can be numbered.")
+        if count > MAX_INT32_ROWS:
+            raise DataError(
+                f"there are {count:,} rows, and at most {MAX_INT32_ROWS:,} can be numbered."
+            )
         blocks = _written(before, reader, spill, folder, count, told)
-        with Writer(folder / DROPPED) as dropped:
-            dropped.write(np.fromfile(before.folder / DROPPED, "<i8"))
+        with Writer(folder / DROPPED_ROWS_FILE) as dropped:
+            dropped.write(np.fromfile(before.folder / DROPPED_ROWS_FILE, "<i8"))
             dropped.write(np.concatenate([np.zeros(0, "<i8"), *gone]).astype("<i8"))
-            blocks[DROPPED] = dropped.close()
+            blocks[DROPPED_ROWS_FILE] = dropped.close()
     return {
         **old,
         "name": reader.name,
@@ -456,7 +457,7 @@ def _in_order(
     widths = [leaf.width for leaf in reader.leaves]
     order = np.load(before.folder / "order.npy", mmap_mode="r")
     files = [np.load(before.folder / f"{i}.npy", mmap_mode="r") for i in range(len(widths))]
-    size = max(1, MERGED_HELD // (8 + sum(widths)))
+    size = max(1, MAX_MERGED_BYTES // (8 + sum(widths)))
     coming = _Coming(spill, widths)
     for at in range(0, len(order), size):
         numbers = np.array(order[at : at + size], np.int64)

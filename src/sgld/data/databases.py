@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["DuckDB", "SQLite", "database_files", "is_query", "kind_of_database"]
 
 QUERY = re.compile(r"\s*(select|with|from|values)\s", re.IGNORECASE)
-MEMORY = "400MB"  # that DuckDB may take; beyond it sorts and joins go to the disk
-LOGS = (".wal", "-wal", "-journal")  # what stands beside a database file and belongs to it
-SHOWN = 60  # letters of a query in a sentence
+DUCKDB_MEMORY = "400MB"  # that DuckDB may take; beyond it sorts and joins go to the disk
+LOG_SUFFIXES = (".wal", "-wal", "-journal")  # what stands beside a database file and belongs to it
+MAX_QUERY_CHARS = 60  # letters of a query in a sentence
 
 
 def is_query(data: Any) -> bool:
@@ -48,7 +48,7 @@ def database_files(path: str | Path) -> list[Path]:
     path = existing(path)
     if kind_of_database(path) is None:
         raise DataError(f"{path} is no database of DuckDB or SQLite; write it again.")
-    beside = [path.with_name(path.name + end) for end in LOGS]
+    beside = [path.with_name(path.name + end) for end in LOG_SUFFIXES]
     return [path, *(log for log in beside if log.is_file() and log.stat().st_size)]
 
 
@@ -81,7 +81,7 @@ def _quoted(name: str) -> str:
 
 def _shown(query: str) -> str:
     words = " ".join(query.split())
-    return repr(words if len(words) <= SHOWN else words[:SHOWN] + " ...")
+    return repr(words if len(words) <= MAX_QUERY_CHARS else words[:MAX_QUERY_CHARS] + " ...")
 
 
 class DuckDB:
@@ -115,7 +115,7 @@ class DuckDB:
             ) as connection:
                 connection.execute("set threads = 1")
                 if self.spill is not None:
-                    connection.execute(f"set memory_limit = '{MEMORY}'")
+                    connection.execute(f"set memory_limit = '{DUCKDB_MEMORY}'")
                     escaped = str(self.spill).replace("'", "''")
                     connection.execute(f"set temp_directory = '{escaped}'")
                 if self.path is not None:  # or its rows were not decided by that file

@@ -47,14 +47,14 @@ __all__ = [
 
 
 SEPARATORS = (",", ";", "\t", "|")  # those looked for, in this order where they fit equally
-NAMES = {
+SEPARATOR_NAMES = {
     "comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "bar": "|", "pipe": "|", "space": " ",
 }  # fmt: skip
-MOST_HEADER = 2**20  # letters of the first line, which pyarrow wants in its first block
-LOOKED_AT = 100  # rows in which the separator is looked for
+MAX_HEADER_CHARS = 2**20  # letters of the first line, which pyarrow wants in its first block
+SEPARATOR_ROWS = 100  # rows in which the separator is looked for
 GZIP = b"\x1f\x8b"
 # first bytes of files that are no text, whatever their name says
-OTHERS = {
+NOT_TEXT_SIGNATURES = {
     b"PK\x03\x04": "an Excel workbook or another zip archive; save the sheet as 'CSV UTF-8'",
     b"\xd0\xcf\x11\xe0": "an old Excel workbook; save the sheet as 'CSV UTF-8'",
     b"PAR1": "a Parquet file; name it .parquet",
@@ -89,11 +89,11 @@ def dialect_of(path: Path, sep: str | None = None, decimal: str = ".") -> Dialec
         raise UsageError(f"decimal must be '.' or ','. Got {decimal!r}.")
     if sep is None and declared:
         sep = declared[1]
-    sep = _found(head, path) if sep is None else NAMES.get(sep, sep)
+    sep = _found(head, path) if sep is None else SEPARATOR_NAMES.get(sep, sep)
     if len(sep) != 1 or not sep.isascii() or sep.isalnum() or sep in '"\r\n':
         raise UsageError(
-            f"sep must be one sign, or one of {', '.join(NAMES)}. Got {sep!r}."
-            + did_you_mean(sep, NAMES)
+            f"sep must be one sign, or one of {', '.join(SEPARATOR_NAMES)}. Got {sep!r}."
+            + did_you_mean(sep, SEPARATOR_NAMES)
         )
     if sep == decimal:
         raise UsageError(f"sep and decimal are both {sep!r}; one file cannot have both.")
@@ -103,8 +103,8 @@ def dialect_of(path: Path, sep: str | None = None, decimal: str = ".") -> Dialec
 def _head(path: Path) -> bytes:
     """The first bytes of the text."""
     with _opened(path) as file:
-        head = file.read(MOST_HEADER)
-    for start, what in OTHERS.items():
+        head = file.read(MAX_HEADER_CHARS)
+    for start, what in NOT_TEXT_SIGNATURES.items():
         if head.startswith(start):
             raise DataError(f"{path} is named as text but is {what}.")
     return head
@@ -118,13 +118,13 @@ def _opened(path: Path) -> Any:
 
 def _found(head: bytes, path: Path) -> str:
     lines = head.decode("utf-8-sig", errors="replace").splitlines(keepends=True)
-    if len(head) == MOST_HEADER:
+    if len(head) == MAX_HEADER_CHARS:
         lines = lines[:-1]  # a part of one
     widths = {sep: _widths(lines, sep) for sep in SEPARATORS}
     whole = [sep for sep in SEPARATORS if len(set(widths[sep])) == 1 and widths[sep][0] > 1]
     best = max(whole or SEPARATORS, key=lambda sep: widths[sep][:1])
     spaced = [len(set(found)) == 1 and found[0] > 1 for found in (
-        [len(line.split()) for line in lines[:LOOKED_AT] if line.strip()], _widths(lines, " "),
+        [len(line.split()) for line in lines[:SEPARATOR_ROWS] if line.strip()], _widths(lines, " "),
     )]  # fmt: skip
     if widths[best][:1] <= [1] and any(spaced) and len(lines) > 1:
         raise DataError(
@@ -137,7 +137,7 @@ def _found(head: bytes, path: Path) -> str:
 def _widths(lines: list[str], sep: str) -> list[int]:
     """How many cells each of the first rows has."""
     try:
-        rows = itertools.islice(filter(None, csv.reader(lines, delimiter=sep)), LOOKED_AT)
+        rows = itertools.islice(filter(None, csv.reader(lines, delimiter=sep)), SEPARATOR_ROWS)
         return [len(row) for row in rows]
     except csv.Error:
         return []
@@ -156,11 +156,11 @@ def csv_header(path: Path, dialect: Dialect = COMMAS) -> list[str]:
     """The names in the first row of a table of text, as they stand there."""
     with _opened(path) as file:
         # no longer than what is looked for, where a file has no line at all
-        lines = iter(lambda: file.readline(MOST_HEADER), b"")
+        lines = iter(lambda: file.readline(MAX_HEADER_CHARS), b"")
         lines, probe = itertools.tee(lines)
-        if len(next(probe, b"")) == MOST_HEADER:
+        if len(next(probe, b"")) == MAX_HEADER_CHARS:
             raise DataError(
-                f"{path} has {MOST_HEADER:,} letters and more in its first line, where the names of columns "
+                f"{path} has {MAX_HEADER_CHARS:,} letters and more in its first line, where the names of columns "
                 "should stand; write it again."
             )
         try:
@@ -296,13 +296,13 @@ def _in_one_piece(table: pyarrow.Table) -> pyarrow.Table:
 # -- cells ---------------------------------------------------------------------------------
 
 
-DROP = "drop such rows or fill the cells in"
-FEW = 0.1  # of the different texts: slips among plain numbers
-MOST_LOOKED_AT = 100_000  # different texts, of which it is asked what they look like
+DROP_REMEDY = "drop such rows or fill the cells in"
+MAX_SLIP_SHARE = 0.1  # of the different texts: slips among plain numbers
+MAX_CHECKED_TEXTS = 100_000  # different texts, of which it is asked what they look like
 SIGN = r"\s*[-+\u2212]?\s*"
 MONEY = r"[$€£¥₹]|USD|EUR|GBP|CHF"
 # of a whole cell: what it is called, what to do about it
-LOOKS = (
+CELL_PATTERNS = (
     (
         rf"{SIGN}[1-9]\d{{0,2}}([,.' \u00a0\u202f]\d{{3}})+([.,]\d+)?",
         "numbers with separated thousands",
@@ -325,7 +325,7 @@ LOOKS = (
         "make a number of each: days since the first, or the year or month as columns of their own",
     ),
 )
-DATES = LOOKS[-1]
+DATES = CELL_PATTERNS[-1]
 
 
 class Trouble(NamedTuple):
@@ -375,7 +375,9 @@ def missing_cells(table: pyarrow.Table, name: str) -> Trouble | None:
     if not column.null_count:
         return None
     first = int(np.argmax(column.is_null().to_numpy())) + 1
-    return Trouble(name, f"is null (empty) in data row {first}{_more(column.null_count)}", DROP)
+    return Trouble(
+        name, f"is null (empty) in data row {first}{_more(column.null_count)}", DROP_REMEDY
+    )
 
 
 def trouble_of(table: pyarrow.Table, name: str) -> Trouble | None:
@@ -408,7 +410,7 @@ def trouble_of(table: pyarrow.Table, name: str) -> Trouble | None:
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         what = f"is {values[bad[0]]} in data row {bad[0] + 1}{_more(bad.size)}"
-        return Trouble(name, what, DROP)
+        return Trouble(name, what, DROP_REMEDY)
     return None
 
 
@@ -416,11 +418,11 @@ def written_number(name: str, column: pyarrow.ChunkedArray) -> Trouble | None:
     """Text that means numbers or dates written in another way, in nearly every cell; None of other text."""
     compute = need("pyarrow.compute", "tables")
     levels = [text for text in compute.unique(column).to_pylist() if text is not None]
-    levels = [text.strip() for text in levels[:MOST_LOOKED_AT]]
+    levels = [text.strip() for text in levels[:MAX_CHECKED_TEXTS]]
     written = [text for text in levels if not is_number(text)]
-    if len(written) <= FEW * len(levels):
+    if len(written) <= MAX_SLIP_SHARE * len(levels):
         return None
-    for pattern, called, remedy in LOOKS:
+    for pattern, called, remedy in CELL_PATTERNS:
         form = re.compile(pattern)
         like = [text for text in written if form.fullmatch(text)]
         if len(like) > 0.9 * len(written):

@@ -128,9 +128,9 @@ def _of_client(client: Any) -> Callable[[Any, Sequence[Any]], list[Any]]:
 # -- on disk -------------------------------------------------------------------------------
 
 
-AT_ONCE = 2**23  # bytes that are asked for together
-MOST_ASKED = 2**16  # batches, or rows, that are asked for ahead of a chunk
-LOOKED_AT = 64  # of these, to see whether they are in memory already
+PREFETCH_BYTES = 2**23  # bytes that are asked for together
+MAX_PREFETCHED_ROWS = 2**16  # batches, or rows, that are asked for ahead of a chunk
+RESIDENCY_ROWS = 64  # of these, to see whether they are in memory already
 
 PyTree = Any
 
@@ -238,7 +238,7 @@ def _read_ahead(
             begin = offset + width * wanted[0].astype(np.int64)
             end = begin + width * wanted[1]
             try:
-                if not _all_there(handle, begin[:: max(1, len(begin) // LOOKED_AT)]):
+                if not _all_there(handle, begin[:: max(1, len(begin) // RESIDENCY_ROWS)]):
                     for a, b in zip(begin.tolist(), end.tolist(), strict=True):
                         if not asked.empty():
                             break
@@ -260,8 +260,8 @@ def _all_there(handle: int, places: np.ndarray) -> bool:
 
 
 def _advise(handle: int, begin: int, end: int) -> None:
-    for at in range(begin, end, AT_ONCE):
-        os.posix_fadvise(handle, at, min(AT_ONCE, end - at), os.POSIX_FADV_WILLNEED)
+    for at in range(begin, end, PREFETCH_BYTES):
+        os.posix_fadvise(handle, at, min(PREFETCH_BYTES, end - at), os.POSIX_FADV_WILLNEED)
 
 
 @as_pytree
@@ -316,7 +316,7 @@ class OnDisk(Source):
 
     def ahead(self, entries: Int[np.ndarray, "n ..."]) -> None:
         """Read the rows of these entries, in this order, while something else is computed."""
-        which = entries.reshape(-1)[:MOST_ASKED].astype(np.int64)
+        which = entries.reshape(-1)[:MAX_PREFETCHED_ROWS].astype(np.int64)
         if self.uses_blocks:  # as `block_start`, on the host
             first = which * self.block_size - np.maximum(which - self._larger, 0)
             self.files.ask(first, np.full(len(first), self.block_size))
@@ -326,7 +326,7 @@ class OnDisk(Source):
     def warmed(self) -> OnDisk:
         """Itself, its files being read from begin to end, where the machine's memory has room for them."""
         if self.files.size < free_memory() / 2:
-            rows = max(1, AT_ONCE * self.num_data // max(1, self.files.size))
+            rows = max(1, PREFETCH_BYTES * self.num_data // max(1, self.files.size))
             first = np.arange(0, self.num_data, rows)
             self.files.ask(first, np.minimum(rows, self.num_data - first))
         return self

@@ -38,7 +38,7 @@ __all__ = ["AlwaysIn", "Beside", "InMemory", "digest", "each", "keys", "shuffled
 
 
 PyTree = Any
-LISTED = 2**26  # rows of which each has a mark
+MAX_MARKED_ROWS = 2**26  # rows of which each has a mark
 
 
 def _joined(drawn: Array, held: Array, *, shards: int, fill: float | None = None) -> Array:
@@ -87,7 +87,7 @@ class AlwaysIn(Source):
     ) -> AlwaysIn:
         """`source` with the rows of these numbers, no two the same, in every batch."""
         among, left = sent(numbers, np.int32), None
-        if source.num_data <= LISTED:
+        if source.num_data <= MAX_MARKED_ROWS:
             left = np.ones(source.num_data + 1, bool)
             left[np.asarray(numbers)] = False
             left = sent(left)

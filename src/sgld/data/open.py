@@ -23,7 +23,7 @@ from .tables import existing
 
 __all__ = ["open"]
 
-MISSING = ("error", "drop")
+MISSING_OPTIONS = ("error", "drop")
 PyTree = Any
 
 
@@ -87,10 +87,10 @@ def open(
     check_seed(seed)
     if not (sep is None or isinstance(sep, str)) or not isinstance(decimal, str):
         raise UsageError(f"sep and decimal must be text. Got {sep!r} and {decimal!r}.")
-    if missing not in MISSING:
+    if missing not in MISSING_OPTIONS:
         raise UsageError(
-            f"missing must be one of {', '.join(MISSING)}. Got {missing!r}."
-            + did_you_mean(missing, MISSING)
+            f"missing must be one of {', '.join(MISSING_OPTIONS)}. Got {missing!r}."
+            + did_you_mean(missing, MISSING_OPTIONS)
         )
     with told(progress), stage("data"):
         asked = Asked(data, columns, table, database, sep, decimal)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 __all__ = [
-    "HELD",
+    "MAX_HELD_BYTES",
     "Batches",
     "Leaf",
     "Learned",
@@ -56,7 +56,7 @@ __all__ = [
 # -- columns -------------------------------------------------------------------------------
 
 
-MOST_CATEGORIES = 2**20
+MAX_CATEGORIES = 2**20
 PyTree = Any
 
 
@@ -169,9 +169,9 @@ class Learned:
         """The codes of `texts[places]`, int32, in the order of appearance."""
         for text in texts:
             self.codes.setdefault(text, len(self.codes))
-        if len(self.codes) > MOST_CATEGORIES:
+        if len(self.codes) > MAX_CATEGORIES:
             raise DataError(
-                f"column {self.name!r} has more than {MOST_CATEGORIES:,} different texts, which is no category; "
+                f"column {self.name!r} has more than {MAX_CATEGORIES:,} different texts, which is no category; "
                 "leave it out of columns."
             )
         return np.array([self.codes[text] for text in texts], np.int32)[places]
@@ -241,8 +241,8 @@ class Reader(Protocol):
 # -- spill ---------------------------------------------------------------------------------
 
 
-HELD = 2**26  # bytes of rows that are held at once
-BITS = 12  # of a key: so many ranges can be told apart
+MAX_HELD_BYTES = 2**26  # bytes of rows that are held at once
+KEY_RANGE_BITS = 12  # of a key: so many ranges can be told apart
 
 
 class Spill:
@@ -275,7 +275,7 @@ class Spill:
             called = self.first + np.arange(self.count, self.count + len(records))
         own = keys(called, self.seed)
         order = np.argsort(own)
-        first = np.arange(2**BITS + 1, dtype=np.float64) * 2.0 ** (64 - BITS)
+        first = np.arange(2**KEY_RANGE_BITS + 1, dtype=np.float64) * 2.0 ** (64 - KEY_RANGE_BITS)
         edges = np.searchsorted(own[order], first[:-1].astype(np.uint64))
         self._starts.append(self.count)
         self._edges.append(np.append(edges, len(records)).astype(np.int32))
@@ -290,13 +290,13 @@ class Spill:
         """All rows in the order of their keys, some at a time: their numbers, and their records."""
         assert self._file is not None
         self._file.flush()
-        edges = np.asarray(self._edges, np.int64).reshape(-1, 2**BITS + 1)
+        edges = np.asarray(self._edges, np.int64).reshape(-1, 2**KEY_RANGE_BITS + 1)
         whole = edges.sum(0)  # rows whose keys come before a range
-        most = max(1, HELD // (8 + self.width))
+        most = max(1, MAX_HELD_BYTES // (8 + self.width))
         begin = 0
-        while begin < 2**BITS:
+        while begin < 2**KEY_RANGE_BITS:
             end = int(np.searchsorted(whole, whole[begin] + most, side="right")) - 1
-            end = min(2**BITS, max(begin + 1, end))
+            end = min(2**KEY_RANGE_BITS, max(begin + 1, end))
             if whole[end] > whole[begin]:
                 yield self._range(edges[:, begin], edges[:, end])
             begin = end
@@ -320,8 +320,8 @@ class Spill:
 # -- tables --------------------------------------------------------------------------------
 
 
-MOST_ROWS = 2**17  # of a batch
-KINDS = {"boolean": np.dtype(bool), "text": np.dtype(np.int32)}
+MAX_BATCH_ROWS = 2**17  # of a batch
+DTYPE_OF_KIND = {"boolean": np.dtype(bool), "text": np.dtype(np.int32)}
 
 
 @runtime_checkable
@@ -411,7 +411,7 @@ def _kind(name: str, table: Batches) -> tuple[str, np.dtype]:
     if types.is_dictionary(kind):
         kind = kind.value_type
     if types.is_boolean(kind):
-        return "boolean", KINDS["boolean"]
+        return "boolean", DTYPE_OF_KIND["boolean"]
     if types.is_integer(kind):
         return "integer", np.dtype(kind.to_pandas_dtype())
     if types.is_floating(kind):
@@ -419,7 +419,7 @@ def _kind(name: str, table: Batches) -> tuple[str, np.dtype]:
     if types.is_decimal(kind):
         return "number", np.dtype(np.float64)
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return "text", KINDS["text"]
+        return "text", DTYPE_OF_KIND["text"]
     if types.is_null(kind) and not any(batch.num_rows for batch in table.batches([name])):
         raise DataError(f"{table.name} has no row; at least one is needed.")
     what = "no values at all" if types.is_null(kind) else f"{kind} values"
@@ -477,4 +477,4 @@ def _check_cells(
 
 def batch_rows(columns: int) -> int:
     """Rows of a batch of so many columns."""
-    return max(1, min(MOST_ROWS, HELD // (16 * max(1, columns))))
+    return max(1, min(MAX_BATCH_ROWS, MAX_HELD_BYTES // (16 * max(1, columns))))

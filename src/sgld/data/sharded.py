@@ -30,9 +30,9 @@ from .source import Batch, Source
 
 __all__ = ["Sharded", "lies_on"]
 
-ALIGNED = 64  # bytes, at which XLA takes the host's memory as it is
-PIECE = 2**16  # rows of a file taken at once
-LARGEST = 2**24  # of an integer, where x64 is off: data/validate.py
+XLA_ALIGNMENT_BYTES = 64  # bytes, at which XLA takes the host's memory as it is
+FILE_ROWS_AT_ONCE = 2**16  # rows of a file taken at once
+MAX_FLOAT32_INTEGER = 2**24  # of an integer, where x64 is off: data/validate.py
 
 PyTree = Any
 
@@ -234,17 +234,17 @@ def _all_good(leaf: Array) -> Array:
         return jnp.all(jnp.isfinite(leaf))
     if leaf.dtype == bool or leaf.dtype.itemsize > 4:
         return jnp.array(True)
-    return jnp.all((leaf <= LARGEST) & (leaf >= -LARGEST))
+    return jnp.all((leaf <= MAX_FLOAT32_INTEGER) & (leaf >= -MAX_FLOAT32_INTEGER))
 
 
 def _taken_from(leaf: np.ndarray, rows: Int[np.ndarray, " m"]) -> np.ndarray:
     """These rows of a file, where the device can leave them: in memory that it need not copy again."""
     size = len(rows) * math.prod(leaf.shape[1:]) * leaf.dtype.itemsize
-    room = np.empty(size + ALIGNED, np.uint8)
-    begin = -room.ctypes.data % ALIGNED
+    room = np.empty(size + XLA_ALIGNMENT_BYTES, np.uint8)
+    begin = -room.ctypes.data % XLA_ALIGNMENT_BYTES
     out = room[begin : begin + size].view(leaf.dtype).reshape(len(rows), *leaf.shape[1:])
-    for at in range(0, len(rows), PIECE):  # in pieces, whose own copies are small
-        out[at : at + PIECE] = leaf[rows[at : at + PIECE]]
+    for at in range(0, len(rows), FILE_ROWS_AT_ONCE):  # in pieces, whose own copies are small
+        out[at : at + FILE_ROWS_AT_ONCE] = leaf[rows[at : at + FILE_ROWS_AT_ONCE]]
     return out
 
 

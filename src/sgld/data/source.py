@@ -39,17 +39,17 @@ __all__ = ["ORDERS", "Batch", "Source", "check_batches", "check_names", "generat
 # -- names ---------------------------------------------------------------------------------
 
 
-MOST_LETTERS = 1000  # of a column's name
+MAX_NAME_CHARS = 1000  # of a column's name
 
 
 def check_names(names: list[str], where: str) -> None:
     """DataError for a column's name that stands there twice, or has no end."""
     seen: dict[str, int] = {}
     for position, name in enumerate(names, start=1):
-        if len(name) > MOST_LETTERS:
+        if len(name) > MAX_NAME_CHARS:
             raise DataError(
                 f"{where} has a name of {len(name):,} letters in column {position} ({name[:20]!r} ...), and a name "
-                f"may have {MOST_LETTERS:,}; rename it."
+                f"may have {MAX_NAME_CHARS:,}; rename it."
             )
         if name in seen:
             raise DataError(
@@ -68,8 +68,8 @@ def listed(names: list[str], most: int = 12) -> str:
 
 
 ORDERS: tuple[Order, ...] = get_args(Order)
-ORDER_BLOCK = 4096  # steps of an order that are drawn at once: part of what a seed means
-_ORDER = 1  # the stream of the host's generator that orders use
+ORDER_BLOCK_STEPS = 4096  # steps of an order that are drawn at once: part of what a seed means
+_ORDER_STREAM = 1  # the stream of the host's generator that orders use
 
 
 def generator(seed: int, stream: int, counter: int, chain: int = 0) -> np.random.Generator:
@@ -97,11 +97,13 @@ def entries(source: Source, key: tuple[int, int], step: int, n: int) -> Int[np.n
     wherever `step` lies.
     """
     seed, chain = key
-    unit = max(1, ORDER_BLOCK // source.period) * source.period
+    unit = max(1, ORDER_BLOCK_STEPS // source.period) * source.period
     if not source.uses_blocks:
-        unit = max(1, ORDER_BLOCK // source.batch_size)
+        unit = max(1, ORDER_BLOCK_STEPS // source.batch_size)
     first, last = step // unit, -(-(step + n) // unit)
-    parts = [_unit(source, generator(seed, _ORDER, u, chain), unit) for u in range(first, last)]
+    parts = [
+        _unit(source, generator(seed, _ORDER_STREAM, u, chain), unit) for u in range(first, last)
+    ]
     start = step - first * unit
     none = np.zeros((0, *source.entry_shape), np.int32)
     return np.concatenate(parts)[start : start + n] if parts else none
@@ -128,7 +130,7 @@ def _unit(source: Source, generator: np.random.Generator, unit: int) -> np.ndarr
 
 
 PyTree = Any
-CALLED = 2**20  # rows whose names are looked at together
+NAMED_ROWS_AT_ONCE = 2**20  # rows whose names are looked at together
 
 
 @as_pytree
@@ -231,8 +233,8 @@ class Source(Protocol):
     def rows_called(self, names: Int[np.ndarray, " m"], seed: int) -> Int[np.ndarray, " m"]:
         """The rows that the user calls so, in ascending order: the inverse of `original_rows`."""
         found = []
-        for begin in range(0, self.num_data, CALLED):
-            rows = np.arange(begin, min(begin + CALLED, self.num_data))
+        for begin in range(0, self.num_data, NAMED_ROWS_AT_ONCE):
+            rows = np.arange(begin, min(begin + NAMED_ROWS_AT_ONCE, self.num_data))
             found.append(rows[np.isin(self.original_rows(rows, seed), names)])
         return np.concatenate(found)
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TableFiles", "table_files"]
 
-CSV_BLOCK = 2**22  # bytes of a text from which the types of its columns are guessed
-PARTS = {*FORMATS} - {".txt"}  # of files in a folder, where a .txt is no table
+CSV_BLOCK_BYTES = 2**22  # bytes of a text from which the types of its columns are guessed
+PART_SUFFIXES = {*FORMATS} - {".txt"}  # of files in a folder, where a .txt is no table
 
 
 def table_files(given: Any) -> list[Path]:
@@ -38,7 +38,7 @@ def table_files(given: Any) -> list[Path]:
             parts = [p for p in parts if not p.name.startswith((".", "_"))]
             if not parts:
                 raise DataError(
-                    f"{path} is a folder without a table; put files in it that end in {', '.join(sorted(PARTS))}."
+                    f"{path} is a folder without a table; put files in it that end in {', '.join(sorted(PART_SUFFIXES))}."
                 )
             found += parts
         else:
@@ -243,7 +243,7 @@ class _Csv:
         arrow = need("pyarrow", "tables")
         if "straddl" in str(error):
             raise DataError(
-                f"{self.path} has a row of more than {CSV_BLOCK:,} letters; close an open quotation mark, or write it "
+                f"{self.path} has a row of more than {CSV_BLOCK_BYTES:,} letters; close an open quotation mark, or write it "
                 "again."
             ) from error
         if "Expected" in str(error) and "columns" in str(error):
@@ -269,7 +269,7 @@ class _Csv:
             reader.open_csv(
                 source,
                 read_options=reader.ReadOptions(
-                    block_size=CSV_BLOCK, use_threads=False, skip_rows=self._dialect.skip
+                    block_size=CSV_BLOCK_BYTES, use_threads=False, skip_rows=self._dialect.skip
                 ),
                 parse_options=reader.ParseOptions(
                     delimiter=self._dialect.sep, newlines_in_values=True

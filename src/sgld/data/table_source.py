@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["Chained", "TableSource", "appended", "as_grown", "plain_type", "table_again", "without"]
 
 
-STORED = ("table", "database", "sep", "decimal")  # beside the path, in run.json
-CELL = 16  # bytes of a cell while a table is put together
+STORED_ARGUMENTS = ("table", "database", "sep", "decimal")  # beside the path, in run.json
+CELL_BYTES = 16  # bytes of a cell while a table is put together
 
 
 class TableSource(NamedTuple):
@@ -124,7 +124,7 @@ class TableSource(NamedTuple):
         arrow, source = need("pyarrow", "tables"), self.batches()
         check_names(list(source.schema), source.name)
         check_memory(
-            CELL * source.num_rows * len(source.schema), f"the table {source.name}",
+            CELL_BYTES * source.num_rows * len(source.schema), f"the table {source.name}",
             "sgld.open reads more rows than fit in memory, for a density of your own",
         )  # fmt: skip
         schema = arrow.schema(list(source.schema.items()))
@@ -159,7 +159,7 @@ class TableSource(NamedTuple):
     @classmethod
     def located(cls, stored: dict[str, Any]) -> TableSource:
         """What `as_json` tells of, where it is now. RunError where it is missing, or is not to be read again."""
-        words: Any = {n: str(stored[n]) for n in STORED if stored.get(n) is not None}
+        words: Any = {n: str(stored[n]) for n in STORED_ARGUMENTS if stored.get(n) is not None}
         source = cls(str(stored["path"]), **words)
         if source.is_query and source.database is None:
             # of files that it names itself: a run directory of a stranger's may not read them
@@ -308,7 +308,7 @@ class Chained:
 # -- grown ---------------------------------------------------------------------------------
 
 
-MOST_PARTS = 1000  # of parts, of a table that grew so often
+MAX_TABLE_PARTS = 1000  # of parts, of a table that grew so often
 
 
 def appended(first: pyarrow.Table, second: pyarrow.Table, name: str) -> pyarrow.Table:
@@ -353,7 +353,7 @@ def table_again(stored: dict[str, Any], depth: int = 0) -> Callable[[], pyarrow.
     if "parts" not in stored:
         return TableSource.again(stored)
     parts = stored["parts"]
-    if depth > MOST_PARTS or not isinstance(parts, list) or not 1 <= len(parts) <= 2:
+    if depth > MAX_TABLE_PARTS or not isinstance(parts, list) or not 1 <= len(parts) <= 2:
         raise RunError("run.json is damaged: its data have no parts.")
     before, dropped = table_again(parts[0], depth + 1), np.asarray(stored["dropped"], np.int64)
     added = TableSource.again(parts[1]) if len(parts) == 2 else None

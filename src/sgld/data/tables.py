@@ -45,17 +45,17 @@ FORMATS = {
     ".feather": "ipc",
     ".ipc": "ipc",
 }
-EXCEL = "save the sheet as 'CSV UTF-8', or read it with pandas.read_excel and hand the DataFrame to sgld.fit"
-PANDAS = (
+EXCEL_REMEDY = "save the sheet as 'CSV UTF-8', or read it with pandas.read_excel and hand the DataFrame to sgld.fit"
+PANDAS_REMEDY = (
     "read it with pandas.{} and hand the DataFrame to sgld.fit, or write it as .csv or .parquet"
 )
-UNPACK = "unpack it; of packed files .csv.gz is read"
-OTHERS = {  # what people have, and how it gets here
-    ".xlsx": EXCEL, ".xlsm": EXCEL, ".xls": EXCEL, ".ods": EXCEL, ".json": PANDAS.format("read_json"),
-    ".jsonl": PANDAS.format("read_json(lines=True)"), ".dta": PANDAS.format("read_stata"),
-    ".sav": PANDAS.format("read_spss"), ".sas7bdat": PANDAS.format("read_sas"),
-    ".pkl": PANDAS.format("read_pickle"), ".rds": "write it in R with write.csv(x, file, row.names = FALSE)",
-    ".zip": UNPACK, ".7z": UNPACK, ".bz2": UNPACK, ".xz": UNPACK, ".zst": UNPACK,
+UNPACK_REMEDY = "unpack it; of packed files .csv.gz is read"
+UNREAD_FORMATS = {  # what people have, and how it gets here
+    ".xlsx": EXCEL_REMEDY, ".xlsm": EXCEL_REMEDY, ".xls": EXCEL_REMEDY, ".ods": EXCEL_REMEDY, ".json": PANDAS_REMEDY.format("read_json"),
+    ".jsonl": PANDAS_REMEDY.format("read_json(lines=True)"), ".dta": PANDAS_REMEDY.format("read_stata"),
+    ".sav": PANDAS_REMEDY.format("read_spss"), ".sas7bdat": PANDAS_REMEDY.format("read_sas"),
+    ".pkl": PANDAS_REMEDY.format("read_pickle"), ".rds": "write it in R with write.csv(x, file, row.names = FALSE)",
+    ".zip": UNPACK_REMEDY, ".7z": UNPACK_REMEDY, ".bz2": UNPACK_REMEDY, ".xz": UNPACK_REMEDY, ".zst": UNPACK_REMEDY,
 }  # fmt: skip
 
 
@@ -132,8 +132,10 @@ def kind_of_file(path: Path) -> str:
     if packed and kind != "csv":
         raise DataError(f"{path} is packed; unpack it (gunzip): of packed files .csv.gz is read.")
     if kind is None:
-        remedy = OTHERS.get(suffix[0], f"rename or convert it to one of {', '.join(FORMATS)}")
-        hint = "" if suffix[0] in OTHERS else did_you_mean(suffix[0], FORMATS)
+        remedy = UNREAD_FORMATS.get(
+            suffix[0], f"rename or convert it to one of {', '.join(FORMATS)}"
+        )
+        hint = "" if suffix[0] in UNREAD_FORMATS else did_you_mean(suffix[0], FORMATS)
         raise DataError(f"{path} has the extension {path.suffix!r}; {remedy}.{hint}")
     return kind
 

@@ -49,9 +49,10 @@ __all__ = [
 
 PyTree = Any
 
-COARSE = 1e-3  # of a column's sd, the rms of what float32 loses: data near 3e4 times their sd
-LOOKED_AT = 2**14  # rows for that
-AS_ARRAY = (
+# of a column's sd, the rms of what float32 loses: data near 3e4 times their sd
+MAX_FLOAT32_LOSS_SDS = 1e-3
+FLOAT32_CHECK_ROWS = 2**14  # rows for that
+ARRAY_PROTOCOLS = (
     "__array__",
     "__array_interface__",
     "__array_struct__",
@@ -96,7 +97,7 @@ def check_data(data: PyTree) -> PyTree:
 def _as_array(name: str, leaf: Any) -> np.ndarray:
     """A leaf that is an array; NumPy would ask anything else that has items for one after the other, some without end."""
     known = isinstance(leaf, (str, bytes, bytearray, memoryview, range)) or any(
-        hasattr(leaf, way) for way in AS_ARRAY
+        hasattr(leaf, way) for way in ARRAY_PROTOCOLS
     )
     if hasattr(leaf, "__getitem__") and not known:
         raise DataError(
@@ -121,7 +122,7 @@ class Rounding:
         """The next rows, as they were given and as they are kept."""
         if given.dtype.kind != "f" or given.dtype.itemsize <= kept.dtype.itemsize or not given.size:
             return
-        some = slice(None, None, max(1, len(given) // LOOKED_AT))
+        some = slice(None, None, max(1, len(given) // FLOAT32_CHECK_ROWS))
         values = given[some].reshape(len(given[some]), -1).astype(np.float64)
         rounded = kept[some].reshape(values.shape).astype(np.float64)
         self.dtype = kept.dtype
@@ -129,14 +130,14 @@ class Rounding:
         self.lost += ((rounded - values) ** 2).sum(axis=0)
 
     def check(self) -> None:
-        """DataError where it is more than COARSE of a column's sd."""
+        """DataError where it is more than MAX_FLOAT32_LOSS_SDS of a column's sd."""
         seen = self.seen
         if not seen.count:
             return
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(seen.most > seen.least, np.sqrt(self.lost / seen.squares), 0.0)
         worst = int(np.argmax(share))
-        if share[worst] > COARSE:
+        if share[worst] > MAX_FLOAT32_LOSS_SDS:
             column = f", column {worst}," if share.size > 1 else ""
             largest = max(abs(seen.least[worst]), abs(seen.most[worst]))
             raise DataError(
@@ -191,8 +192,9 @@ def converted(name: str, array: np.ndarray, first: int = 0) -> np.ndarray:
 # -- counted -------------------------------------------------------------------------------
 
 
-COUNTED = 2**24  # rows that are counted one by one, and looked at together where there are more
-SEED = 0x5EED  # of the keys that are added up
+# rows that are counted one by one, and looked at together where there are more
+MAX_COUNTED_ROWS = 2**24
+HASH_SEED = 0x5EED  # of the keys that are added up
 
 
 class Counted:
@@ -235,8 +237,8 @@ class Summed:
     def check(self) -> None:
         """DataError unless each did once."""
         whole = 0
-        for first in range(0, self.num_data, COUNTED):
-            rows = np.arange(first, min(first + COUNTED, self.num_data))
+        for first in range(0, self.num_data, MAX_COUNTED_ROWS):
+            rows = np.arange(first, min(first + MAX_COUNTED_ROWS, self.num_data))
             whole += _sum(rows)
         held = np.array([row for row, part in self.parts.items() if abs(part - 1) < 1e-3], np.int64)
         if len(held) < len(self.parts) or (self.sum + _sum(held) - whole) % 2**64:
@@ -248,22 +250,22 @@ class Summed:
 
 def _sum(numbers: Int[np.ndarray, " m"]) -> int:
     """Of the keys of rows, modulo 2^64."""
-    return int(keys(numbers, SEED).sum(dtype=np.uint64))
+    return int(keys(numbers, HASH_SEED).sum(dtype=np.uint64))
 
 
 # -- contract ------------------------------------------------------------------------------
 
 
-MEMBERS = (
+SOURCE_MEMBERS = (
     "num_data", "batch_size", "order", "take", "hash", "chunk", "fetch", "with_batches",
     "ahead", "original_rows", "rows_called", "num_blocks", "block_size", "uses_blocks", "is_independent", "period",
     "entry_shape", "row_width",
 )  # fmt: skip
-TELLING = ("num_data", "chunk", "fetch", "with_batches")  # what arrays have not
-NUMBERS = 2**21  # of the rows that are looked at together
-PROBES = 16  # rows that vouch for a hash
-LOOKED = 64  # entries of an order, or two steps' where those are more
-MOST_ENTRIES = 2**20  # blocks, and rows of a batch, whose order is looked at
+SOURCE_ONLY_MEMBERS = ("num_data", "chunk", "fetch", "with_batches")  # what arrays have not
+CHECKED_NUMBERS = 2**21  # of the rows that are looked at together
+HASH_PROBE_ROWS = 16  # rows that vouch for a hash
+MIN_CHECKED_ENTRIES = 64  # entries of an order, or two steps' where those are more
+MAX_CHECKED_ENTRIES = 2**20  # blocks, and rows of a batch, whose order is looked at
 
 
 def as_source(data: PyTree, seed: int, mesh: Any = None) -> Source:
@@ -306,12 +308,12 @@ def _over(mesh: Any, data: PyTree, seed: int) -> Source:
 
 def is_source(data: Any) -> bool:
     """Whether `data=` is meant as a Source, not as arrays."""
-    return any(hasattr(type(data), name) or hasattr(data, name) for name in TELLING)
+    return any(hasattr(type(data), name) or hasattr(data, name) for name in SOURCE_ONLY_MEMBERS)
 
 
 def fingerprint(source: Source) -> str:
     """SHA-256 of what the source says its hash is, of its length and of a few of its rows."""
-    at = np.unique(np.linspace(0, source.num_data - 1, PROBES).round().astype(np.int32))
+    at = np.unique(np.linspace(0, source.num_data - 1, HASH_PROBE_ROWS).round().astype(np.int32))
     words = f"{source.hash()} {source.num_data} {digest(source.take(sent(at)))}"
     return hashlib.sha256(words.encode()).hexdigest()
 
@@ -325,11 +327,13 @@ def check_contract(source: Any) -> None:
         _hashes(source)
         _rows(source)
         N = source.num_data
-        least = -(-N // MOST_ENTRIES)  # 1 but of very many rows, whose order is not made here
+        least = -(
+            -N // MAX_CHECKED_ENTRIES
+        )  # 1 but of very many rows, whose order is not made here
         for order in ORDERS:
-            for size in {least, min(least + 1, N), min(N, MOST_ENTRIES)}:
+            for size in {least, min(least + 1, N), min(N, MAX_CHECKED_ENTRIES)}:
                 _batches(in_batches(source, size, order))
-        largest = int(np.clip(NUMBERS // max(1, source.row_width), 1, source.num_data))
+        largest = int(np.clip(CHECKED_NUMBERS // max(1, source.row_width), 1, source.num_data))
         unequal = -(-source.num_data // next(k for k in range(3, 99) if source.num_data % k))
         for size in {largest, min(largest, unequal)}:
             _whole_pass(in_batches(source, size, "reshuffle"))
@@ -357,7 +361,7 @@ def _members(source: Any, name: str) -> None:
         raise UsageError(
             f"data is the class {source.__name__}; give a source: {source.__name__}(...)."
         )
-    lacks = [m for m in MEMBERS if not (hasattr(type(source), m) or hasattr(source, m))]
+    lacks = [m for m in SOURCE_MEMBERS if not (hasattr(type(source), m) or hasattr(source, m))]
     if lacks:
         raise UsageError(
             f"data, a {name}, lacks {', '.join(lacks)} of a Source; inherit sgld.data.source.Source, which makes "
@@ -438,7 +442,7 @@ def _batches(source: Source) -> None:
 
 def _entries(source: Source) -> Int[np.ndarray, "n ..."]:
     """The first of the order: there are such, they can be made again, and are not always the same."""
-    steps = max(2, LOOKED // math.prod(source.entry_shape))
+    steps = max(2, MIN_CHECKED_ENTRIES // math.prod(source.entry_shape))
     shape = (steps, *source.entry_shape)
     with of_the_user("chunk", compiled=False):
         found = np.asarray(source.chunk((0, 0), 0, steps))
@@ -474,8 +478,8 @@ class _Seen(NamedTuple):
 
 def _whole_pass(source: Source) -> None:
     """Every row once in a pass over the blocks, finite, and the one that `take` gives."""
-    few = source.num_data <= COUNTED
-    together = source.num_blocks if few else max(1, COUNTED // source.block_size)
+    few = source.num_data <= MAX_COUNTED_ROWS
+    together = source.num_blocks if few else max(1, MAX_COUNTED_ROWS // source.block_size)
     counted = Counted(source.num_data) if few else Summed(source.num_data)
     wrong = None
     for first in range(0, source.num_blocks, together):

@@ -230,10 +230,8 @@ def logistic_regression(truth: Any, own: Table | None, seed: int) -> tuple[list[
         "flat directions.",
         "`sgld gallery X9 --data FILE` takes a table of one's own, libsvm or CSV.",
     )
-    key, heading = (
-        (("accent", "SGLD"), ("contrast", "NUTS")),
-        "Logistic regression with a Laplace prior",
-    )
+    key = (("accent", "SGLD"), ("contrast", "NUTS"))
+    heading = "Logistic regression with a Laplace prior"
     return checks, Section(heading, text, figures, key)
 
 

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from ..core.devices import CHAIN, across, agreed, compiling, on_host
-from ..core.progress import FOR_THE_VERDICT, enough
+from ..core.progress import VERDICT_TIME_SHARE, enough
 from ..core.work import Work
 from ..data.memory import AlwaysIn
 from ..errors import RunError
@@ -34,9 +34,8 @@ SLOT_NUMBERS = 2**18  # numbers of kept draws returned at once, and more where d
 LONG_SLOTS, LONG_NUMBERS = 64, 2**22  # so many draws, of so many numbers together
 FEWEST_DRAWS = 4  # of a run that is out of time
 ADVISED = 20  # draws that the seconds are for which it asks for
-STEPPING = (
-    0.1  # of the seconds of a first chunk, what its steps may have taken, where nothing else says
-)
+# of the seconds of a first chunk, what its steps may have taken, where nothing else says
+STEPPING = 0.1
 
 
 def run(
@@ -196,7 +195,7 @@ class _Chains:
             (step, time_then), share = self.began, STEPPING
         each = share * (time.monotonic() - time_then) / max(1, self.step - step)
         missing = max(0, _steps_for(self.kernel, ADVISED) - self.step)
-        return each * missing / (1 - FOR_THE_VERDICT)
+        return each * missing / (1 - VERDICT_TIME_SHARE)
 
 
 def _slots(kernel: Kernel, carry: Carry) -> int:

@@ -113,10 +113,8 @@ def kept_draws(problem: Problem, plan: Plan, raw: Raw, seed: int, keep: Keep) ->
     """What `keep` returned [chain, draw, ...], with the weights of the draws it was taken at."""
     raw, rows = sampling_only(raw)
     leaves = [np.moveaxis(leaf, 0, 1) for leaf in raw.value]
-    position, step = (
-        keep.layout.treedef.unflatten(leaves),
-        plan.setup.burn_in + plan.setup.thin * rows,
-    )
+    position = keep.layout.treedef.unflatten(leaves)
+    step = plan.setup.burn_in + plan.setup.thin * rows
     return _draws(problem, plan, raw, seed, position, keep.names, step)
 
 

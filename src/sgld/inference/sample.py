@@ -17,9 +17,9 @@ from jaxtyping import Int
 
 from ..core.devices import as_mesh, check_chains, differing, in_step, is_first, together
 from ..core.files import reading
-from ..core.progress import SAMPLING, aside, stage, told
+from ..core.progress import SAMPLING_STAGES, aside, stage, told
 from ..core.pytrees import check_compiled, tell_apart
-from ..core.user_code import DRAWING, answering, of_the_user
+from ..core.user_code import FOREIGN_ARGUMENTS, answering, of_the_user
 from ..core.validation import (
     MAX_STEP,
     check_interval,
@@ -156,7 +156,7 @@ def check_always(problem: Problem, ask: Request) -> None:
 # -- sample --------------------------------------------------------------------------------
 
 
-@answering(DRAWING)
+@answering(FOREIGN_ARGUMENTS)
 def sample(
     posterior: Posterior | Callable[..., Any],
     data: Any = None,
@@ -313,7 +313,7 @@ def begin(
     `asked` has as "facts" goes into the draws' info.
     """
     mesh = None if mesh is None else as_mesh(mesh)
-    with in_step(mesh), told(progress and is_first(), SAMPLING), ExitStack() as held:
+    with in_step(mesh), told(progress and is_first(), SAMPLING_STAGES), ExitStack() as held:
         with stage("data"), together():
             check_interval(checkpoint_every)
             posterior, data, init = opened(posterior, data, init)
@@ -418,7 +418,12 @@ def go_on(
         "preconditioner": preconditioner,
     }  # fmt: skip
     ask, ess = asked_again(directory, asked, Given(given)), asked.get("ess")
-    with in_step(mesh), told(progress and is_first(), SAMPLING), reading(path), ExitStack() as held:
+    with (
+        in_step(mesh),
+        told(progress and is_first(), SAMPLING_STAGES),
+        reading(path),
+        ExitStack() as held,
+    ):
         with stage("data"), together():
             posterior, data, init = opened(posterior, data, init)
         problem = _checked(posterior, data, init, ask, ess, mesh)

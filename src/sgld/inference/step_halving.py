@@ -203,10 +203,8 @@ def step_halving(
     from .sample import sample
 
     arguments = plan.arguments()
-    old, start = (
-        arguments["step_size"],
-        jax.tree.map(lambda a: a[draws.healthy[0], -1], draws.position),
-    )
+    old = arguments["step_size"]
+    start = jax.tree.map(lambda a: a[draws.healthy[0], -1], draws.position)
     if target.output is not None:
         start = target.init
     arguments |= {

@@ -98,10 +98,8 @@ def _prior(model: Model) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, "p 
         return center, np.diag(sd)
     m, s = (float(number) for number in form.density.args)
     to_slopes = at.stretch / at.scale  # original = matrix @ beta + offset
-    matrix, offset = (
-        np.diag(np.append(to_slopes, [at.stretch] * intercept)),
-        np.zeros(p + intercept),
-    )
+    matrix = np.diag(np.append(to_slopes, [at.stretch] * intercept))
+    offset = np.zeros(p + intercept)
     center[:p], sd[:p] = m, s
     if intercept and form.slopes:
         matrix[p, p] = 1.0

@@ -23,9 +23,8 @@ __all__ = ["Price", "gradient_price", "priced", "row_price"]
 
 # seconds
 EQUATION, TURN = 2e-8, 1e-7  # of an equation and of a turn of a loop, for all chains together
-NUMBER = (
-    1e-10  # of a number that addition, exp, a comparison or a sum makes or reads, fused as they are
-)
+# of a number that addition, exp, a comparison or a sum makes or reads, fused as they are
+NUMBER = 1e-10
 PRODUCT = 2.5e-11  # of a multiplication and addition in a product of matrices
 CONVOLVED = 1.2e-10  # of one in a convolution, whose kernels differ from chain to chain
 WINDOWED, SELECTED = (

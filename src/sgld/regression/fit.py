@@ -19,8 +19,8 @@ from jax.sharding import Mesh
 from jaxtyping import ArrayLike, Int
 
 from ..core.files import reading
-from ..core.progress import SAMPLING, stage, told
-from ..core.user_code import DRAWING, answering
+from ..core.progress import SAMPLING_STAGES, stage, told
+from ..core.user_code import FOREIGN_ARGUMENTS, answering
 from ..core.validation import positive
 from ..data.mapped import OnDisk, Workers
 from ..data.table_source import TableSource, table_again
@@ -217,7 +217,9 @@ def read(
 SAMPLERS = ("sgld",)
 
 
-@answering({**DRAWING, **dict.fromkeys(("path", "run_dir", "output_dir", "save_dir"), "out")})
+@answering(
+    {**FOREIGN_ARGUMENTS, **dict.fromkeys(("path", "run_dir", "output_dir", "save_dir"), "out")}
+)
 def fit(
     data: Any,
     formula: str,
@@ -314,7 +316,7 @@ def fit(
         num_chains, num_draws, "auto", "auto", seed, max_steps, max_seconds,
     )  # fmt: skip
     mapped = None if workers is None else Workers(workers)
-    with told(progress, SAMPLING):
+    with told(progress, SAMPLING_STAGES):
         with stage("data"):
             place = {"sep": sep, "decimal": decimal, "table": table, "database": database}
             columns = {"weights": weights, "trials": trials}

@@ -27,7 +27,7 @@ from jaxtyping import Int
 from ..approximation.gradient_noise import TUNING_STREAM
 from ..approximation.laplace import Laplace
 from ..core.files import reading
-from ..core.progress import SAMPLING, stage, told
+from ..core.progress import SAMPLING_STAGES, stage, told
 from ..data.convert import check_drop, renumbered_drop
 from ..data.mapped import OnDisk
 from ..data.memory import InMemory
@@ -127,7 +127,7 @@ def update(
         raise RunError(f"{run} is no finished run of sgld.fit on a file, so it is not updated; fit the table anew.")  # fmt: skip
     _check_formula(str(asked.get("formula")))
     more = None if new is None else TableSource.like(asked["data"], new, sep, decimal)
-    with told(progress, SAMPLING):
+    with told(progress, SAMPLING_STAGES):
         with stage("data"), reading(run):
             grown = (
                 partial(_grown_on_disk, progress=progress) if is_on_disk(asked["data"]) else _grown

@@ -61,7 +61,7 @@ from typing import Any
 import numpy as np
 
 from ..core.files import (
-    SCRATCH,
+    SCRATCH_PREFIX,
     Lock,
     exists,
     flush_folder,
@@ -126,7 +126,9 @@ class RunDirectory:
             if self.path.is_dir():
                 # a lock alone, or half a file, is what a process left that was stopped at once
                 names = sorted({path.name for path in self.path.iterdir()} - {"lock"})
-                names = [n for n in names if not n.startswith(SCRATCH) and not GIVEN.fullmatch(n)]
+                names = [
+                    n for n in names if not n.startswith(SCRATCH_PREFIX) and not GIVEN.fullmatch(n)
+                ]
                 if names:
                     self._replace(overwrite, names[0])
             elif self.path.exists() or self.path.is_symlink():
@@ -265,7 +267,7 @@ class RunDirectory:
             for path in folder.iterdir():
                 chunk = folder is chunks and CHUNK.fullmatch(path.name)
                 given = folder is self.path and not self.replacing and GIVEN.fullmatch(path.name)
-                if chunk or given or path.name.startswith(SCRATCH):
+                if chunk or given or path.name.startswith(SCRATCH_PREFIX):
                     remove(path)
         if real:
             with contextlib.suppress(OSError):  # of somebody else's file in it

@@ -34,7 +34,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import chdtri
 
-from ..core.user_code import COMPILED, of_the_user, shapes_of
+from ..core.user_code import COMPILED_REMEDY, of_the_user, shapes_of
 from ..core.validation import fraction
 from ..errors import UsageError
 from . import mixing
@@ -410,7 +410,7 @@ def predict(
 
 def calling(draws: Draws, x: PyTree) -> AbstractContextManager[None]:
     """What f raises of a position and x, with what is most likely to be done about it."""
-    remedy = COMPILED
+    remedy = COMPILED_REMEDY
     if draws.origin is not None and draws.origin.path is not None and isinstance(draws.position, dict):  # fmt: skip
         remedy = (
             "draws that were loaded hold a module's arrays as a dict: where init was a module, give "

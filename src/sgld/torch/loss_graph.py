@@ -42,9 +42,8 @@ _LINEAR = ("Addmm", "Mm", "Bmm", "Baddbmm", "Addbmm", "Addmv", "Mv", "Dot", "Con
 _LOOKUPS = ("Embedding", "Index", "Gather")
 _DEPTH = 200
 _BEGINS = (0.15, 4.0)  # a classifier's first mean loss, in logs of the number of classes
-_TOO_MANY = (
-    15.0  # of these logs, for a mean: with less data a factor num_data is not told from others
-)
+# of these logs, for a mean: with less data a factor num_data is not told from others
+_TOO_MANY = 15.0
 
 
 @dataclass(frozen=True)

@@ -106,9 +106,8 @@ class Batches:
 About = Callable[[], dict[str, Any]]
 _ENOUGH_ROWS = 32  # in the mean of the first losses, which later ones are compared with
 _FIRST_LOOK, _LONGEST = 8, 1000  # losses between looks at their mean
-_MOST_PER_ROW = (
-    10.0  # nats a row that noise may add: weights over rows, but what rows say has an end
-)
+# nats a row that noise may add: weights over rows, but what rows say has an end
+_MOST_PER_ROW = 10.0
 _INSIDE = ("torch.", "sgld.")
 _LONGEST_PASS = 20_000  # batches; then none was shorter than the others
 _CLOSE = 0.05  # of num_data, and no more is said of the rows of a pass

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from ..core.files import reading
-from ..core.progress import LEAST, deadline, stage, told
-from ..core.user_code import DRAWING, answering
+from ..core.progress import MIN_DEADLINE_SECONDS, deadline, stage, told
+from ..core.user_code import FOREIGN_ARGUMENTS, answering
 from ..core.validation import (
     check_interval,
     check_seed,
@@ -156,7 +156,9 @@ OTHERS = {
 }  # what training loops take, and this call does not
 
 
-@answering({**DRAWING, "num_chains": "chains", "n_chains": "chains", "lr": "step_size"}, OTHERS)
+@answering(
+    {**FOREIGN_ARGUMENTS, "num_chains": "chains", "n_chains": "chains", "lr": "step_size"}, OTHERS
+)
 def sample(
     model: torch.nn.Module,
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
@@ -385,7 +387,7 @@ class _Run:
         """Seconds that a run is predicted to take at least, of max_seconds: half of it is for what goes before sampling."""
         steps = 2 * rule.LEAST_STEPS  # optimisers are cut short, and few steps are sampled
         each = price(self.target, self.asked.chains, self.asked.batch_size or rule.BATCH_SIZE)
-        return max(LEAST, steps * each / (1 - rule.TUNED_BY - VERDICT_SHARE))
+        return max(MIN_DEADLINE_SECONDS, steps * each / (1 - rule.TUNED_BY - VERDICT_SHARE))
 
     @property
     def _left_open(self) -> bool:

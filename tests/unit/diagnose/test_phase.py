@@ -179,7 +179,7 @@ def test_every_sampler_and_preconditioner_is_recorded_per_chain(sampler, D, monk
     np.testing.assert_allclose(phase.step_size[phase.step <= 500], 0.1, rtol=1e-6)
     assert phase.alpha[0].max() > 10 * phase.alpha[-1].max()
     assert "phase: " in str(draws.summary())
-    monkeypatch.setattr(work, "SECONDS", 1e-9)  # chunks of one block
+    monkeypatch.setattr(work, "PIECE_SECONDS", 1e-9)  # chunks of one block
     again = sgld.sample(POSTERIOR, X, jnp.ones(2), **settings).phase
     np.testing.assert_array_equal(again.level, phase.level)
 

@@ -103,7 +103,7 @@ def test_a_parquet_file_whose_middle_is_damaged(opened, folder, tmp_path):
 
 
 def test_csv_rows_that_are_ragged_and_types_that_do_not_last(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr("sgld.data.table_files.CSV_BLOCK", 500)
+    monkeypatch.setattr("sgld.data.table_files.CSV_BLOCK_BYTES", 500)
     path = tmp_path / "t.csv"
     lines = [f"{i},{i}" for i in range(500)]
     path.write_text("a,b\n" + "\n".join(lines) + "\n1,2,3\n")
@@ -163,7 +163,7 @@ def test_arrays_that_no_run_can_take(opened, tmp_path, array, message):
 
 
 def test_a_bad_number_far_inside_is_named_by_its_row(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr("sgld.data.arrays.HELD", 1000)
+    monkeypatch.setattr("sgld.data.arrays.MAX_HELD_BYTES", 1000)
     x = X.copy()
     x[2345, 1] = np.inf
     np.save(tmp_path / "x.npy", x)
@@ -311,7 +311,7 @@ def test_a_file_that_changes_while_it_is_read(opened, folder, tmp_path, monkeypa
 
 def test_an_array_that_is_cut_short_while_it_is_read(opened, tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", X)
-    monkeypatch.setattr("sgld.data.arrays.HELD", 12000)
+    monkeypatch.setattr("sgld.data.arrays.MAX_HELD_BYTES", 12000)
     told = opening.rows_told
 
     def meanwhile(done, total):
@@ -404,8 +404,8 @@ class Full:
 
 def test_a_disk_that_is_full_at_any_write(opened, tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", X)
-    monkeypatch.setattr(readers, "HELD", 9000)
-    monkeypatch.setattr("sgld.data.arrays.HELD", 9000)
+    monkeypatch.setattr(readers, "MAX_HELD_BYTES", 9000)
+    monkeypatch.setattr("sgld.data.arrays.MAX_HELD_BYTES", 9000)
     room = 0
     while True:
         with pytest.MonkeyPatch.context() as patch:
@@ -512,7 +512,7 @@ def test_a_cache_that_cannot_be_made(tmp_path):
 
 
 def test_more_rows_than_can_be_numbered(opened, monkeypatch):
-    monkeypatch.setattr(converting, "MOST_ROWS", 2999)
+    monkeypatch.setattr(converting, "MAX_INT32_ROWS", 2999)
     with pytest.raises(DataError, match="has 3,000 rows, and at most 2,999 can be numbered"):
         opened(X)
 

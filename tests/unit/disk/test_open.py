@@ -41,7 +41,7 @@ def parquet(tmp_path):
 @pytest.mark.parametrize("seed", [0, 7])
 def test_every_kind_of_file_lies_in_the_order_of_memory(opened, npy, tmp_path, held, seed, monkeypatch):  # fmt: skip
     for module in (readers, arrays, readers):
-        monkeypatch.setattr(module, "HELD", held)
+        monkeypatch.setattr(module, "MAX_HELD_BYTES", held)
     pq.write_table(TABLE, tmp_path / "t.parquet", row_group_size=900)
     pa.feather.write_feather(TABLE, tmp_path / "t.arrow", chunksize=500)
     with pa.OSFile(str(tmp_path / "s.arrow"), "wb") as out, pa.ipc.new_stream(out, TABLE.schema) as writer:  # fmt: skip
@@ -133,7 +133,7 @@ def test_compiled_code_reads_the_file_itself(opened, npy):
 
 
 def test_columns_are_learned_on_the_way(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr("sgld.data.readers.MOST_ROWS", 77)
+    monkeypatch.setattr("sgld.data.readers.MAX_BATCH_ROWS", 77)
     kinds = np.array(["red", "green", "blue", "äöü"])[RNG.integers(0, 4, N)]
     value = X[:, 0].astype(np.float64) * 5 + 1e4
     value[[5, 900]] = np.nan
@@ -249,7 +249,7 @@ def test_what_is_remembered_of_a_file_is_no_older_than_it(opened, npy, tmp_path,
     opened(npy[1])
     seen = lambda: [*(tmp_path / "cache").glob("seen-*")]  # noqa: E731
     assert not seen()  # it was changed just now, and might again, with the same time
-    monkeypatch.setattr("sgld.data.cache.RACY", -1.0)
+    monkeypatch.setattr("sgld.data.cache.RACY_NANOSECONDS", -1.0)
     before = opened(npy[1])
     (memory,) = seen()
     assert opened(npy[1]).hash() == before.hash()

@@ -35,7 +35,7 @@ def small(monkeypatch, tmp_path):
     monkeypatch.setattr(streaming, "ROWS", 256)
     monkeypatch.setattr(streaming, "LARGE", 1)
     monkeypatch.setattr(blocks, "FEW", 16)
-    monkeypatch.setattr("sgld.data.readers.MOST_ROWS", 700)
+    monkeypatch.setattr("sgld.data.readers.MAX_BATCH_ROWS", 700)
     monkeypatch.setenv("SGLD_DATA_CACHE", str(tmp_path / "cache"))
 
 
@@ -178,7 +178,7 @@ def test_what_many_rows_teach_is_learnt_from_some(tmp_path, monkeypatch):
 @pytest.mark.parametrize("place", ["begin", "middle", "end"])
 def test_appended_rows_are_laid_among_the_others_as_if_all_were_read(tmp_path, monkeypatch, place):
     """Bit for bit the files of the whole table, whatever memory holds at once."""
-    monkeypatch.setattr("sgld.data.convert.MERGED_HELD", {"begin": 9000, "middle": 50_000, "end": 2**26}[place])  # fmt: skip
+    monkeypatch.setattr("sgld.data.convert.MAX_MERGED_BYTES", {"begin": 9000, "middle": 50_000, "end": 2**26}[place])  # fmt: skip
     old, new = laid(tmp_path / "old", made()), laid(tmp_path / "new", made(400, 1), 1)
     formula = "y ~ x + town"
     first = Streamed([TableSource.of(old)], formula, "gaussian", NOTHING, 3)
@@ -203,7 +203,7 @@ def places_of(folder):
 
 def test_rows_are_dropped_as_if_they_had_never_been(tmp_path, monkeypatch):
     """Bit for bit the files of the table without them, made from the cache, from the tables, and with more appended."""
-    monkeypatch.setattr("sgld.data.convert.HELD", 20_000)
+    monkeypatch.setattr("sgld.data.convert.MAX_HELD_BYTES", 20_000)
     old, new, formula = made(), made(400, 1), "y ~ x + town"
     folder, more = laid(tmp_path / "old", old), laid(tmp_path / "new", new, 1)
     x, rng = old["x"].to_numpy(zero_copy_only=False), np.random.default_rng(2)

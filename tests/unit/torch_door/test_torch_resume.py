@@ -99,7 +99,7 @@ def test_lengths_left_open_end_where_they_would_have(tmp_path, monkeypatch, quic
     with monkeypatch.context() as patch:
         patch.setattr(Files, "save", saves)
         patch.setattr(Files, "finish", finishes)
-        patch.setattr("sgld.core.work.SECONDS", 0.0)  # pieces of one step
+        patch.setattr("sgld.core.work.PIECE_SECONDS", 0.0)  # pieces of one step
         same(made(tmp_path / "run"), whole)
     assert len(copies) == len(moments) + 1
     for name in copies:

@@ -70,7 +70,7 @@ def test_chains_stay_where_there_is_density_while_they_adapt():
 
 
 def test_a_warm_up_depends_on_its_seed_alone_not_on_the_pieces(warm, monkeypatch):
-    monkeypatch.setattr("sgld.core.work.SECONDS", 1e-9)  # one trajectory at a time
+    monkeypatch.setattr("sgld.core.work.PIECE_SECONDS", 1e-9)  # one trajectory at a time
     again = warmed_up(GAUSSIAN, sgld.Full(), starts(CHAINS, 3.0), np.eye(3), 0)
     for one, other in zip(warm, again, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -212,9 +212,8 @@ def warmed(batch_size: int, heat: float) -> str:
 
 STEPS, DELTA = 500, 0.2
 STREAM = 18
-MOST = (
-    2**14
-)  # parameters: of more a prior is that of a network's weights, and init as good a draw of it as any
+# parameters: of more a prior is that of a network's weights, and init as good a draw of it as any
+MOST = 2**14
 FLAT = 1e-5  # curvature of a prior that says nothing of a parameter's scale; 1 is taken
 
 

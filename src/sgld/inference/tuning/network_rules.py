@@ -80,9 +80,8 @@ EARLY, FEWEST_LATE = (
 OTHER_STARTS, FEWEST_STARTS, OTHERS_SHARE = 12, 4, 0.2
 # so many, each followed to its end, where they take no longer: a function of 3% of the mass is come to by one in ten
 MOST_STARTS, CHEAP_SECONDS = 48, 1.0
-FROM_PRIOR = (
-    2**14
-)  # parameters up to which some begin there: of more, init is as good a draw of a prior as any
+# parameters up to which some begin there: of more, init is as good a draw of a prior as any
+FROM_PRIOR = 2**14
 OTHERS_SEED = 7919  # added to the run's
 # excess temperature of predictions by noise of batches, from which on it is told; pairs of batches of which it is measured
 NOISY, PAIRS = 0.15, 8

@@ -206,7 +206,7 @@ def fit(
 def _fit(
     data: str | Path, formula: str, out: Path, arguments: dict[str, Any], quiet: bool, as_json: bool
 ) -> None:
-    from ...core.progress import SAMPLING
+    from ...core.progress import SAMPLING_STAGES
 
     silent = quiet or as_json
     say: dict[str, Any] = {}
@@ -215,7 +215,7 @@ def _fit(
             "on_model": functools.partial(say_model, data),
             "on_plan": functools.partial(say_plan, out),
         }
-    with at_work(silent, "regression.fit", (*SAMPLING, "report")) as models:
+    with at_work(silent, "regression.fit", (*SAMPLING_STAGES, "report")) as models:
         fit = models.fit(data, formula, out=out, progress=not silent, **arguments, **say)
         finish(out, quiet, as_json, fit.model)
 
@@ -229,10 +229,10 @@ def resume(
     strict: Strict = False,
 ) -> None:
     """Go on with a killed or interrupted run, to the same draws as an uninterrupted one."""
-    from ...core.progress import SAMPLING
+    from ...core.progress import SAMPLING_STAGES
 
     silent = quiet or as_json
-    with at_work(silent, "regression.fit", (*SAMPLING, "report")) as models:
+    with at_work(silent, "regression.fit", (*SAMPLING_STAGES, "report")) as models:
         from ...core.validation import positive
 
         positive("checkpoint_every", checkpoint_every, ", in seconds")

@@ -86,10 +86,10 @@ def update(
     Centre and metric are the run's, moved by what the rows that came or went say; prior and
     standardisation are those of the first fit. The verdict is measured as ever.
     """
-    from ...core.progress import SAMPLING
+    from ...core.progress import SAMPLING_STAGES
 
     made, silent = _beside(run) if out is None else out, quiet or as_json
-    with at_work(silent, "regression.update", (*SAMPLING, "report")) as models:
+    with at_work(silent, "regression.update", (*SAMPLING_STAGES, "report")) as models:
         models.update(
             run, new, out=made, drop=_rows(drop), sep=sep, decimal=decimal, overwrite=overwrite,
             checkpoint_every=checkpoint_every, progress=not silent,
