@@ -32,12 +32,12 @@ FRONT = [
     ),
     Mutant(
         "start: of many weights the densities of the last rows are not looked at",
-        "value = sums.value(problem, z)", "value = sums.value(problem.first(SHOWN), z)",
+        "value = sums.value(problem, z)", "value = sums.value(problem.first(FIRST_ROWS), z)",
         "tests/laws/test_refusals.py::test_rows_at_a_large_position_are_looked_at_before_the_first_step",
     ),
     Mutant(
         "start: of many weights no gradient is looked at",
-        "sums.value_and_gradient(problem.first(SHOWN), z)[1]", "z",
+        "sums.value_and_gradient(problem.first(FIRST_ROWS), z)[1]", "z",
         "tests/laws/test_refusals.py::test_rows_at_a_large_position_are_looked_at_before_the_first_step",
     ),
 ]  # fmt: skip

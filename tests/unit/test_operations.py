@@ -14,8 +14,8 @@ VECTOR, MATRIX = jax.ShapeDtypeStruct((100,), "float32"), jax.ShapeDtypeStruct((
 
 
 def test_products_count_their_multiplications():
-    assert priced(jnp.matmul, MATRIX, MATRIX).each == pytest.approx(50**3 * cost.PRODUCT)
-    assert priced(jnp.dot, VECTOR, VECTOR).each == pytest.approx(100 * cost.PRODUCT)
+    assert priced(jnp.matmul, MATRIX, MATRIX).each == pytest.approx(50**3 * cost.PRODUCT_SECONDS)
+    assert priced(jnp.dot, VECTOR, VECTOR).each == pytest.approx(100 * cost.PRODUCT_SECONDS)
 
 
 def test_convolutions_and_pooling_count_their_windows():
@@ -25,28 +25,30 @@ def test_convolutions_and_pooling_count_their_windows():
     )
     convolved = lambda x, w: jax.lax.conv_general_dilated(x, w, (1, 1), "SAME")  # noqa: E731
     made, each = 5 * 8 * 8, 3 * 3 * 3
-    assert priced(convolved, image, kernel).each == pytest.approx(made * each * cost.CONVOLVED)
+    assert priced(convolved, image, kernel).each == pytest.approx(
+        made * each * cost.CONVOLUTION_SECONDS
+    )
     window = (1, 1, 2, 2)
     pooled = lambda x: jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, window, "VALID")  # noqa: E731
-    there = 3 * 4 * 4 * 4 * cost.WINDOWED
+    there = 3 * 4 * 4 * 4 * cost.WINDOW_SECONDS
     assert priced(pooled, image).each == pytest.approx(there)
     back = priced(jax.grad(lambda x: jnp.sum(pooled(x))), image).each - there
-    assert back == pytest.approx(3 * 4 * 4 * 4 * cost.SELECTED, rel=0.01)
+    assert back == pytest.approx(3 * 4 * 4 * 4 * cost.WINDOW_MAX_SECONDS, rel=0.01)
 
 
 def test_factors_count_as_cubes_and_solutions_by_their_columns():
     cubes = {"cholesky": jnp.linalg.cholesky, "eigh": lambda A: jnp.linalg.eigh(A)[1]}
     for name, function in cubes.items():
-        more = priced(function, MATRIX).each - 50**3 * cost.FACTORISED[name]
+        more = priced(function, MATRIX).each - 50**3 * cost.FACTORISATION_SECONDS[name]
         assert 0 < more < 5e-6, name
     solve = lambda L, b: jax.scipy.linalg.solve_triangular(L, b, lower=True)  # noqa: E731
     one, many = priced(solve, MATRIX, VECTOR.update(shape=(50,))), priced(solve, MATRIX, MATRIX)
-    assert many.each - one.each == pytest.approx(49 * 2500 * cost.SOLVED_COLUMN, rel=0.02)
+    assert many.each - one.each == pytest.approx(49 * 2500 * cost.SOLVE_COLUMN_SECONDS, rel=0.02)
 
 
 def test_a_square_is_a_product_and_another_power_is_none():
     square, other = (priced(lambda x, p=p: jax.lax.pow(x, p), VECTOR).each for p in (2.0, 1.3))
-    assert square == pytest.approx(100 * cost.NUMBER) and other > 10 * square
+    assert square == pytest.approx(100 * cost.NUMBER_SECONDS) and other > 10 * square
 
 
 def test_what_newer_versions_write_in_one_equation_costs_as_much_as_in_several():
@@ -54,7 +56,7 @@ def test_what_newer_versions_write_in_one_equation_costs_as_much_as_in_several()
     slope = priced(jax.grad(lambda x: jnp.sum(jnp.tanh(x))), VECTOR)
     assert slope.each == pytest.approx(1.1e-7) and slope.shared == pytest.approx(1.2e-7)
     cubic = priced(lambda x: jnp.polyval(jnp.arange(1.0, 5.0), x), VECTOR)
-    assert cubic.each == pytest.approx(8 * 100 * cost.NUMBER, rel=0.3)
+    assert cubic.each == pytest.approx(8 * 100 * cost.NUMBER_SECONDS, rel=0.3)
 
 
 def test_loops_count_their_turns_and_conditions_all_branches():
@@ -63,15 +65,15 @@ def test_loops_count_their_turns_and_conditions_all_branches():
 
     found = priced(scan, VECTOR)
     assert found.each == pytest.approx(100 * (6e-10 + 1e-10), rel=0.01)
-    assert found.shared >= 100 * cost.TURN
+    assert found.shared >= 100 * cost.TURN_SECONDS
     either = lambda x: jax.lax.cond(x[0] > 0, jnp.exp, lambda x: x * 2, x)  # noqa: E731
-    assert priced(either, VECTOR).each >= priced(jnp.exp, VECTOR).each + 100 * cost.NUMBER
+    assert priced(either, VECTOR).each >= priced(jnp.exp, VECTOR).each + 100 * cost.NUMBER_SECONDS
 
 
 def test_what_does_not_change_from_call_to_call_is_not_counted():
     table = jnp.arange(1.0, 10_001.0)
     constant = priced(lambda x: x + jnp.sum(jax.scipy.special.gammaln(table)), VECTOR)
-    assert constant.each == pytest.approx(100 * cost.NUMBER)
+    assert constant.each == pytest.approx(100 * cost.NUMBER_SECONDS)
     moving = priced(lambda x: x + jnp.sum(jax.scipy.special.gammaln(table * x[0])), VECTOR)
     assert moving.each > 10_000 * 1e-8
 

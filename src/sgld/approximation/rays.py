@@ -271,7 +271,7 @@ def _followed(ray: Ray, density, ends: Values) -> Ray:
     low, high = ends
     t, value = ray.t, ray.value
     for _ in range(BRACKET_ZOOMS):
-        grid = np.linspace(low, high, sums.POINTS)
+        grid = np.linspace(low, high, sums.ROW_DENSITY_GROUP)
         values = density(grid[:, None] * ray.direction)
         t, value = np.append(t, grid), np.append(value, values)
         top = int(np.argmax(np.where(np.isposinf(values), -np.inf, values)))
@@ -284,7 +284,7 @@ def _followed(ray: Ray, density, ends: Values) -> Ray:
         bend = -np.diff(values[top - 1 : top + 2], 2)[0] / (grid[1] - grid[0]) ** 2
         wide = 1 / np.sqrt(bend) if bend > 0 else np.inf
     wide = min(wide, np.abs(ends - at).max() / TOP_WINDOW_SDS)
-    window = at + np.linspace(-TOP_WINDOW_SDS, TOP_WINDOW_SDS, sums.POINTS) * wide
+    window = at + np.linspace(-TOP_WINDOW_SDS, TOP_WINDOW_SDS, sums.ROW_DENSITY_GROUP) * wide
     t, value = np.append(t, window), np.append(value, density(window[:, None] * ray.direction))
     t, first = np.unique(t, return_index=True)
     tops = ray.tops if abs(at) < MIN_RISE_SDS else (*ray.tops, (float(at), float(values[top])))

@@ -22,35 +22,37 @@ from .problem import Problem
 __all__ = ["Price", "gradient_price", "priced", "row_price"]
 
 # seconds
-EQUATION, TURN = 2e-8, 1e-7  # of an equation and of a turn of a loop, for all chains together
+# of an equation and of a turn of a loop, for all chains together
+EQUATION_SECONDS, TURN_SECONDS = 2e-8, 1e-7
 # of a number that addition, exp, a comparison or a sum makes or reads, fused as they are
-NUMBER = 1e-10
-PRODUCT = 2.5e-11  # of a multiplication and addition in a product of matrices
-CONVOLVED = 1.2e-10  # of one in a convolution, whose kernels differ from chain to chain
-WINDOWED, SELECTED = (
+NUMBER_SECONDS = 1e-10
+PRODUCT_SECONDS = 2.5e-11  # of a multiplication and addition in a product of matrices
+CONVOLUTION_SECONDS = 1.2e-10  # of one in a convolution, whose kernels differ from chain to chain
+WINDOW_SECONDS, WINDOW_MAX_SECONDS = (
     1e-9,
     1.5e-8,
 )  # of a number in a window that is pooled, and on the way back from its largest
-MATRIX = 5e-7  # of a call of LAPACK
-TURNS = 10  # of a loop whose end depends on its numbers
-OF_A_NUMBER = {  # of the functions that take long, and of what does not run through memory
+LAPACK_CALL_SECONDS = 5e-7  # of a call of LAPACK
+ASSUMED_TURNS = 10  # of a loop whose end depends on its numbers
+FUNCTION_SECONDS = {  # of the functions that take long, and of what does not run through memory
     "cos": 4e-9, "cumlogsumexp": 8e-9, "cummax": 4e-9, "cummin": 4e-9, "cumprod": 4e-9, "cumsum": 4e-9,
     "digamma": 1e-8, "erf_inv": 3e-9, "exp": 6e-10, "exp2": 6e-10, "expm1": 6e-10, "gather": 5e-10,
     "igamma": 1e-7, "igammac": 1e-7, "lgamma": 1e-8, "log": 6e-10, "log1p": 6e-10, "log2": 6e-10,
     "logistic": 6e-10,
     "pow": 4e-9, "regularized_incomplete_beta": 2e-7, "sin": 4e-9, "tan": 8e-9, "tanh": 6e-10,
 }  # fmt: skip
-WHOLE = (-1.0, 0.0, 0.5, 1.0, 2.0, 3.0)  # powers that XLA makes products of
-SCATTERED = 1e-9  # a number added somewhere else
-COMPARED = 1.2e-8  # a comparison of a sort
+MULTIPLIED_POWERS = (-1.0, 0.0, 0.5, 1.0, 2.0, 3.0)  # powers that XLA makes products of
+SCATTER_SECONDS = 1e-9  # a number added somewhere else
+COMPARISON_SECONDS = 1.2e-8  # a comparison of a sort
 # of a matrix's n^3; a Cholesky factor takes a third of the multiplications
-FACTORISED = {
+FACTORISATION_SECONDS = {
     "cholesky": 3.5e-11, "eig": 1e-8, "eigh": 1.3e-9, "hessenberg": 1e-9, "householder_product": 2e-10,
     "geqrf": 1.6e-10, "lu": 1.5e-10, "qr": 1.6e-10, "schur": 1e-8, "svd": 2e-9,
 }  # fmt: skip
-SOLVED, SOLVED_COLUMN = 1e-9, 6e-11  # of a triangular matrix's n^2, and of each column besides
+# of a triangular matrix's n^2, and of each column besides
+SOLVE_SECONDS, SOLVE_COLUMN_SECONDS = 1e-9, 6e-11
 # what XLA makes no kernel for, or moves inside another
-MOVED = frozenset({
+FREE_OPERATIONS = frozenset({
     "broadcast_in_dim", "concatenate", "convert_element_type", "copy", "copy_p", "dynamic_slice",
     "expand_dims", "iota", "pad", "reshape", "rev", "slice", "squeeze", "stop_gradient", "transpose",
     "random_wrap", "random_unwrap",
@@ -128,20 +130,26 @@ def _priced(jaxpr: Any, moving: Sequence[bool]) -> Price:
         own = _own(equation)
         if own is not None:
             count = _stands_for(equation)
-            each, shared = each + count * own, shared + count * EQUATION
+            each, shared = each + count * own, shared + count * EQUATION_SECONDS
             continue
         turns = _turns(equation)
         for one in _inside(equation):
             same = turns == 1 and len(one.invars) == len(given)
             price = _priced(one, given if same else [True] * len(one.invars))
             each, shared = each + turns * price.each, shared + turns * price.shared
-        shared += turns * TURN if turns > 1 else 0.0
+        shared += turns * TURN_SECONDS if turns > 1 else 0.0
     return Price(each, shared)
 
 
 def _turns(equation: Any) -> int:
     name = equation.primitive.name
-    return int(equation.params["length"]) if name == "scan" else TURNS if name == "while" else 1
+    return (
+        int(equation.params["length"])
+        if name == "scan"
+        else ASSUMED_TURNS
+        if name == "while"
+        else 1
+    )
 
 
 def _inside(equation: Any) -> Iterator[Any]:
@@ -171,35 +179,41 @@ def _own(equation: Any) -> float | None:
     name = equation.primitive.name
     ins, outs = _shapes(equation.invars), _shapes(equation.outvars)
     made = sum(math.prod(shape) for shape in outs)
-    if name in MOVED:
+    if name in FREE_OPERATIONS:
         return 0.0
     if name == "dot_general":
         (contracted, _), _ = equation.params["dimension_numbers"]
-        return PRODUCT * made * math.prod(ins[0][axis] for axis in contracted)
+        return PRODUCT_SECONDS * made * math.prod(ins[0][axis] for axis in contracted)
     if name == "conv_general_dilated":
         features = equation.params["dimension_numbers"].rhs_spec[0]
-        return CONVOLVED * made * math.prod(ins[1]) / max(1, ins[1][features])
+        return CONVOLUTION_SECONDS * made * math.prod(ins[1]) / max(1, ins[1][features])
     if name.startswith("reduce_window"):
-        return WINDOWED * made * math.prod(equation.params["window_dimensions"])
+        return WINDOW_SECONDS * made * math.prod(equation.params["window_dimensions"])
     if name.startswith("select_and"):  # _scatter_add, _gather_add
-        return SELECTED * math.prod(ins[0]) * math.prod(equation.params["window_dimensions"])
-    if name in FACTORISED:
+        return (
+            WINDOW_MAX_SECONDS * math.prod(ins[0]) * math.prod(equation.params["window_dimensions"])
+        )
+    if name in FACTORISATION_SECONDS:
         *many, m, n = ins[0]
-        return math.prod(many) * (MATRIX + FACTORISED[name] * m * n * min(m, n))
+        return math.prod(many) * (
+            LAPACK_CALL_SECONDS + FACTORISATION_SECONDS[name] * m * n * min(m, n)
+        )
     if name == "triangular_solve":
         *many, n, _ = ins[0]
         count = math.prod(many)
         columns = math.prod(ins[1]) / max(1, n * count)
-        return count * (MATRIX + n**2 * (SOLVED + SOLVED_COLUMN * columns))
+        return count * (
+            LAPACK_CALL_SECONDS + n**2 * (SOLVE_SECONDS + SOLVE_COLUMN_SECONDS * columns)
+        )
     if name.startswith("scatter"):
-        return SCATTERED * math.prod(ins[2])
+        return SCATTER_SECONDS * math.prod(ins[2])
     if name == "sort":
         along = ins[0][equation.params["dimension"]]
-        return COMPARED * math.prod(ins[0]) * math.log2(max(2, along))
-    if name == "pow" and getattr(equation.invars[1], "val", None) in WHOLE:
-        return NUMBER * made
+        return COMPARISON_SECONDS * math.prod(ins[0]) * math.log2(max(2, along))
+    if name == "pow" and getattr(equation.invars[1], "val", None) in MULTIPLIED_POWERS:
+        return NUMBER_SECONDS * made
     if name.startswith("reduce") or next(_inside(equation), None) is None:
-        return OF_A_NUMBER.get(name, NUMBER) * max(made, *map(math.prod, ins), 0)
+        return FUNCTION_SECONDS.get(name, NUMBER_SECONDS) * max(made, *map(math.prod, ins), 0)
     return None
 
 

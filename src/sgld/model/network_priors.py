@@ -65,8 +65,8 @@ __all__ = [
 
 
 # of weights [out, in, ...] in Equinox and PyTorch that are not called "weight"
-RECURRENT = ("weight_ih", "weight_hh", "weight_hr")
-PROJECTIONS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+RECURRENT_WEIGHTS = ("weight_ih", "weight_hh", "weight_hr")
+PROJECTION_WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
 class Layer(NamedTuple):
@@ -173,7 +173,7 @@ def _fan_in(name: str, shape: tuple[int, ...]) -> int:
         return 1
     if kind == "kernel":
         return math.prod(shape[:-1])
-    if kind == "weight" or kind.startswith(RECURRENT) or kind in PROJECTIONS:
+    if kind == "weight" or kind.startswith(RECURRENT_WEIGHTS) or kind in PROJECTION_WEIGHTS:
         return math.prod(shape[1:])
     raise UsageError(
         f"the fan in of {name!r} {list(shape)} is not known, which is told from the names 'weight' "
@@ -323,7 +323,7 @@ def student_t_prior(
 # -- learnt --------------------------------------------------------------------------------
 
 
-DEGREES = 2.0
+DEFAULT_DEGREES = 2.0
 
 
 @as_pytree
@@ -354,7 +354,7 @@ class LearntPrior:
     scales: tuple[Any, ...]
     patterns: tuple[str, ...] = field(metadata={"static": True})
     fan_in: bool = field(default=False, metadata={"static": True})
-    degrees: Any = DEGREES
+    degrees: Any = DEFAULT_DEGREES
 
     def __call__(self, position: PyTree) -> Float[Array, ""]:
         """The log density of a position; raises as that of `normal_prior`."""

@@ -39,7 +39,7 @@ from .posterior import Labels, Posterior
 
 __all__ = ["from_numpyro", "opened"]
 
-MOST_REPORTED = 1000  # numbers of deterministic sites that are reported with every draw
+MAX_REPORTED_NUMBERS = 1000  # numbers of deterministic sites that are reported with every draw
 
 
 def from_numpyro(
@@ -192,7 +192,7 @@ def _reported(sites: Mapping[str, Site], names: Sequence[str]) -> tuple[tuple[st
     kept, total = [], 0
     for name in sorted(names, key=lambda name: np.size(sites[name]["value"])):
         total += np.size(sites[name]["value"])
-        if total <= MOST_REPORTED:
+        if total <= MAX_REPORTED_NUMBERS:
             kept.append(name)
     every = [name for name, site in sites.items() if site["type"] == "deterministic"]
     left = [repr(name) for name in every if name not in kept]

@@ -62,12 +62,12 @@ __all__ = [
 
 
 PyTree = Any
-MISSING = " is NaN"  # beside the name of a row leaf that holds some
+NAN_SUFFIX = " is NaN"  # beside the name of a row leaf that holds some
 
 
 def row_name(name: str) -> str:
     """The name of the leaf that says which of a row's numbers are NaN."""
-    return name + MISSING
+    return name + NAN_SUFFIX
 
 
 @dataclass(frozen=True)
@@ -344,11 +344,12 @@ class Supported:
 # -- rows ----------------------------------------------------------------------------------
 
 
-POINTS = 3
-ROWS_AT_ONCE = 4096
-EACH = 1e-4  # of a row's log density, where a model computes in single precision
-ALL = 1e-2  # of the log density of all rows, in nats: nobody sees it in a posterior
-ROUNDING = 1e-6  # of all rows' log densities, where nothing is computed in double precision
+COMPARED_POINTS = 3
+PLATE_ROWS = 4096
+MAX_ROW_ERROR = 1e-4  # of a row's log density, where a model computes in single precision
+MAX_TOTAL_ERROR = 1e-2  # of the log density of all rows, in nats: nobody sees it in a posterior
+# of all rows' log densities, where nothing is computed in double precision
+MAX_FLOAT32_ERROR = 1e-6
 
 
 @dataclass(frozen=True)
@@ -470,7 +471,9 @@ def _doubled(
     program = replace(program, form=replace(form, blank=blank))
     free = init if transform is None else transform.inverse(init)
     rng = np.random.default_rng(0)
-    points = jax.tree.map(lambda x: x + rng.uniform(-1.0, 1.0, (POINTS, *np.shape(x))), free)
+    points = jax.tree.map(
+        lambda x: x + rng.uniform(-1.0, 1.0, (COMPARED_POINTS, *np.shape(x))), free
+    )
     size = len(jax.tree.leaves(data)[0])
     summed = {name: rng.choice(values, size) for name, values in latents.summed.items()}
     return program, data, summed, transform, points
@@ -495,7 +498,7 @@ def _both(
 
         everywhere = {**position, **summed}
         sites = program.at(everywhere, data)
-        each = jax.lax.map(row, (data, summed), batch_size=ROWS_AT_ONCE)
+        each = jax.lax.map(row, (data, summed), batch_size=PLATE_ROWS)
         return told(sites, program.by_row(sites)), told(program.at(everywhere), each)
 
     return jax.lax.map(one, points)
@@ -508,10 +511,15 @@ def _differing(whole: np.ndarray, alone: np.ndarray) -> int | None:
     same = (whole == alone) | (np.isnan(whole) & np.isnan(alone))
     with np.errstate(invalid="ignore"):
         apart = np.where(same, 0.0, np.abs(whole - alone))
-        wrong = ~(apart <= EACH * (1 + np.abs(whole)))
+        wrong = ~(apart <= MAX_ROW_ERROR * (1 + np.abs(whole)))
     if wrong.any():
         return int(np.argmax(wrong.any(axis=0)))
     total = np.abs(np.sum(np.where(same, 0.0, whole - alone), axis=1))
     exact = whole.dtype == np.float64
-    allowed = ALL if exact else ALL + ROUNDING * np.sum(np.where(same, 0.0, np.abs(whole)), axis=1)
+    allowed = (
+        MAX_TOTAL_ERROR
+        if exact
+        else MAX_TOTAL_ERROR
+        + MAX_FLOAT32_ERROR * np.sum(np.where(same, 0.0, np.abs(whole)), axis=1)
+    )
     return int(np.argmax(apart.max(axis=0))) if (total > allowed).any() else None

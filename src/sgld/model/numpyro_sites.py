@@ -46,7 +46,7 @@ __all__ = [
 Site = dict[str, Any]
 # NumPyro's handlers stand on one stack for all threads, and this package traces in several
 _ONE_AT_A_TIME = threading.RLock()
-MOST_VALUES = 64  # of a discrete site that is summed out
+MAX_DISCRETE_VALUES = 64  # of a discrete site that is summed out
 
 
 def run(
@@ -147,7 +147,7 @@ def _is_of_rows(site: Site, plates: set[str]) -> bool:
     inside = len(frames) == 1 and frames[0].name in plates and fn.event_shape == ()
     if not inside or tuple(fn.batch_shape) != (frames[0].size,) or not fn.has_enumerate_support:
         return False
-    return len(_support(site)) <= MOST_VALUES
+    return len(_support(site)) <= MAX_DISCRETE_VALUES
 
 
 def _support(site: Site) -> np.ndarray:
@@ -347,7 +347,7 @@ def _array(value: Any) -> np.ndarray | None:
 # -- refusals ------------------------------------------------------------------------------
 
 
-MOST_LOCAL = 20_000  # numbers that latent sites among the observed ones may hold
+MAX_LOCAL_NUMBERS = 20_000  # numbers that latent sites among the observed ones may hold
 
 
 def traced(model: Callable, arguments: Arguments) -> dict[str, Site]:
@@ -465,10 +465,10 @@ def _check_local(
     for name, site in latent.items():
         over = [f.name for f in site["cond_indep_stack"] if f.name in rows]
         count = int(np.size(site["value"]))
-        if over and count > MOST_LOCAL:
+        if over and count > MAX_LOCAL_NUMBERS:
             raise UsageError(
                 f"the latent site {name!r} stands in plate {over[0]!r} of {sizes[over[0]]} rows, which makes {count} "
-                f"parameters; up to {MOST_LOCAL} are sampled. Integrate it out (a Normal effect of each row adds its "
+                f"parameters; up to {MAX_LOCAL_NUMBERS} are sampled. Integrate it out (a Normal effect of each row adds its "
                 "variance to the outcome's, a Gamma rate makes GammaPoisson), or let rows share it by group."
             )
 

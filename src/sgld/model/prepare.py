@@ -50,9 +50,9 @@ __all__ = ["check_contract", "prepare", "without_a_factor"]
 # -- contract ------------------------------------------------------------------------------
 
 
-LOOPS = ("scan", "while", "cond")
-RANDOM = ("random_bits", "threefry2x32")
-DISTINCT = 4  # operations from which an expression is nobody's by chance
+LOOP_PRIMITIVES = ("scan", "while", "cond")
+RANDOM_PRIMITIVES = ("random_bits", "threefry2x32")
+MIN_OPERATIONS = 4  # operations from which an expression is nobody's by chance
 PyTree = Any
 
 
@@ -77,12 +77,12 @@ def check_contract(posterior: Posterior, position: PyTree, datum: PyTree, num_da
             "dropout off (eqx.nn.inference_mode(net), net.eval() in nnx, deterministic=True in linen); what is meant to "
             "stay is drawn once, before, and used as an array."
         )
-    if size >= DISTINCT and target in seen:
+    if size >= MIN_OPERATIONS and target in seen:
         raise UsageError(
             "log_likelihood contains log_prior, which the library adds once by itself, and would count "
             f"{num_data} times; leave the prior out of log_likelihood."
         )
-    if num_data >= DISTINCT and _divides(output, num_data):
+    if num_data >= MIN_OPERATIONS and _divides(output, num_data):
         raise UsageError(
             f"log_likelihood divides by the number of rows, {num_data}; return the log likelihood of "
             "one datum as it is: the library sums over rows (where a mean is meant, as over draws that stand "
@@ -119,7 +119,7 @@ def _expressions(
             ]
             size = 1 + sum(seen.get(part, 0) for part in parts)
             seen.update((output, size) for output in outputs)
-            if drawn is not None and (name in RANDOM or not drawn.isdisjoint(parts)):
+            if drawn is not None and (name in RANDOM_PRIMITIVES or not drawn.isdisjoint(parts)):
                 drawn.update(outputs)
         values.update(zip(eqn.outvars, outputs, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
@@ -132,7 +132,7 @@ def _called(eqn: Any) -> Any:
     """
     inner = eqn.params.get("jaxpr") or eqn.params.get("call_jaxpr")
     jaxpr = getattr(inner, "jaxpr", inner)
-    if eqn.primitive.name in LOOPS or not hasattr(jaxpr, "eqns"):
+    if eqn.primitive.name in LOOP_PRIMITIVES or not hasattr(jaxpr, "eqns"):
         return None
     own, called = (
         [[getattr(v.aval, "shape", None) for v in variables] for variables in both]
@@ -167,7 +167,7 @@ def _divides(output: Any, num_data: int) -> bool:
 # -- functions -----------------------------------------------------------------------------
 
 
-SUMMED = {
+SUM_REMEDIES = {
     "log_prior": "; sum it.",
     "log_likelihood": ", of ONE datum; the library sums over rows.",
 }
@@ -184,7 +184,7 @@ def check_scalar(name: str, function: Callable, *arguments: Any) -> None:
         )
     if shape != ():
         raise UsageError(
-            f"{name} must return one number. Got an array of shape {shape}{SUMMED[name]}"
+            f"{name} must return one number. Got an array of shape {shape}{SUM_REMEDIES[name]}"
         )
     if not jnp.issubdtype(dtype, jnp.floating):
         raise UsageError(
@@ -245,8 +245,8 @@ def with_probe_rows(posterior: Posterior, datum: Any) -> Posterior:
 # -- cholesky ------------------------------------------------------------------------------
 
 
-MOVES = (1.0, 2.0, 4.0, 8.0, 16.0)  # of the scale, on either side
-MOST = 200  # parameters that are moved one by one
+MOVE_SCALES = (1.0, 2.0, 4.0, 8.0, 16.0)  # of the scale, on either side
+MAX_MOVED_SINGLY = 200  # parameters that are moved one by one
 
 
 def without_a_factor(
@@ -260,7 +260,7 @@ def without_a_factor(
     if not _takes_one(problem):
         return ""
     name = ""
-    if z.size <= MOST:
+    if z.size <= MAX_MOVED_SINGLY:
         name = _moved_alone(problem, np.asarray(z, np.float64), scale, unit)
     return (
         f"the model takes a Cholesky factor, which is not finite in {problem.layout.dtype} where the matrix is "
@@ -274,7 +274,7 @@ def _takes_one(problem: Problem) -> bool:
 
 def _moved_alone(problem: Problem, z: np.ndarray, scale: np.ndarray, unit: str) -> str:
     finite = bool(_finite(problem, problem.array(z[None]))[0])
-    for size in MOVES:
+    for size in MOVE_SCALES:
         away = size * np.diag(scale)
         changed = _finite(problem, problem.array(z + np.concatenate([away, -away]))) != finite
         if changed.any():
@@ -296,9 +296,9 @@ def _values(problem: Problem, zs: Any) -> Any:
 # -- prepare -------------------------------------------------------------------------------
 
 
-# entries from which on the gradient at the start is that of the first rows, SHOWN of them: of all it took a tenth of
+# entries from which on the gradient at the start is that of the first rows, FIRST_ROWS of them: of all it took a tenth of
 # a run of 2,000 steps with 478,410 weights, and their density a twentieth
-LARGE, SHOWN = 2**16, 4096
+MIN_FIRST_ROWS_DIM, FIRST_ROWS = 2**16, 4096
 
 
 def prepare(
@@ -381,9 +381,13 @@ def _check_model(problem: Problem) -> None:
             check_repeatable("log_likelihood", likelihood, position, row)
             check_contract(posterior, position, row, problem.num_data)
     with of_the_user("the gradient of the log density"):
-        if problem.has_rows and problem.dimension >= LARGE and problem.num_data > SHOWN:
+        if (
+            problem.has_rows
+            and problem.dimension >= MIN_FIRST_ROWS_DIM
+            and problem.num_data > FIRST_ROWS
+        ):
             value = sums.value(problem, z)
-            gradient = sums.value_and_gradient(problem.first(SHOWN), z)[1]
+            gradient = sums.value_and_gradient(problem.first(FIRST_ROWS), z)[1]
         else:
             value, gradient = sums.value_and_gradient(problem, z)
     if not np.isfinite(float(value)):

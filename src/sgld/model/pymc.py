@@ -18,7 +18,7 @@ from .posterior import Labels, Posterior
 
 __all__ = ["from_pymc"]
 
-FULL = (
+FULL_DENSITY_NOTE = (
     "the full density of a PyMC model is evaluated at every step: its rows stand in its graph; for batches of rows "
     "write it for NumPyro (sgld.from_numpyro)."
 )
@@ -82,7 +82,7 @@ def from_pymc(model: Any) -> tuple[Posterior, dict[str, np.ndarray]]:
 
     start = model.initial_point()
     init = {name: np.asarray(start[name], float) for name in free}
-    posterior = Posterior(log_density, init=init, output=output, notes=Labels([FULL]))
+    posterior = Posterior(log_density, init=init, output=output, notes=Labels([FULL_DENSITY_NOTE]))
     return posterior, init
 
 

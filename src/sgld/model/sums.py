@@ -40,7 +40,7 @@ from ..errors import DataError, RunError, UsageError, first_line, need
 from .problem import Problem
 
 __all__ = [
-    "SHARED_TILE",
+    "MAX_SHARED_NUMBERS",
     "batch_likelihood",
     "block_gradients",
     "curvature",
@@ -67,8 +67,8 @@ __all__ = [
 # -- spread --------------------------------------------------------------------------------
 
 
-SENT = 2**24  # numbers of the rows of a piece
-TOGETHER = 64  # pieces whose rows are looked at before anything is done with what was seen
+MAX_WORKER_NUMBERS = 2**24  # numbers of the rows of a piece
+PIECES_AT_ONCE = 64  # pieces whose rows are looked at before anything is done with what was seen
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -143,10 +143,10 @@ def spread(*, prior: bool) -> Callable[[F], F]:
 def seen_by_workers(
     rows: OnDisk, problem: Problem, look: Callable[..., Any], given: Any, width: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """As `each_row`, of rows that workers look at; held at once is what they saw of TOGETHER pieces."""
+    """As `each_row`, of rows that workers look at; held at once is what they saw of PIECES_AT_ONCE pieces."""
     pieces = _worker_pieces(rows)
-    for first in range(0, len(pieces), TOGETHER):
-        some = pieces[first : first + TOGETHER]
+    for first in range(0, len(pieces), PIECES_AT_ONCE):
+        some = pieces[first : first + PIECES_AT_ONCE]
         found = _mapped(rows, problem, some, _look_at_all, (look, given, width))
         for (begin, end), seen in zip(some, found, strict=True):
             yield np.arange(begin, end), seen
@@ -160,7 +160,7 @@ def _look_at_all(problem: Problem, look: Callable[..., Any], given: Any, width: 
 
 
 def _worker_pieces(rows: OnDisk) -> list[tuple[int, int]]:
-    size = max(1, SENT // max(1, rows.row_width))
+    size = max(1, MAX_WORKER_NUMBERS // max(1, rows.row_width))
     return [(at, min(at + size, rows.num_data)) for at in range(0, rows.num_data, size)]
 
 
@@ -229,8 +229,8 @@ def _leaves(folder: str, digest: str) -> list[np.ndarray]:
 # -- rows ----------------------------------------------------------------------------------
 
 
-NUMBERS = 2**20  # of the rows' gradients that are taken together
-SEEN_TOGETHER = 2**18  # rows that the host looks at together
+GRADIENT_NUMBERS = 2**20  # of the rows' gradients that are taken together
+HOST_ROWS_AT_ONCE = 2**18  # rows that the host looks at together
 
 
 @jax.jit
@@ -238,14 +238,14 @@ def scores(problem: Problem, z: Array, rows: Array) -> Float[Array, "m d"]:
     """grad log_likelihood_i + grad log_prior / N of the given rows."""
     prior = jax.grad(problem.log_prior)(z) / problem.num_data
     one = lambda row: prior + row_gradient(problem, z, row)  # noqa: E731
-    return jax.lax.map(one, rows, batch_size=max(1, NUMBERS // z.size))
+    return jax.lax.map(one, rows, batch_size=max(1, GRADIENT_NUMBERS // z.size))
 
 
 @jax.jit
 def row_gradients(problem: Problem, z: Array, rows: Array) -> Float[Array, "m d"]:
     """grad log_likelihood_i of the given rows: of the likelihood alone."""
     one = lambda row: row_gradient(problem, z, row)  # noqa: E731
-    return jax.lax.map(one, rows, batch_size=max(1, NUMBERS // z.size))
+    return jax.lax.map(one, rows, batch_size=max(1, GRADIENT_NUMBERS // z.size))
 
 
 def row_gradient(
@@ -267,7 +267,7 @@ def each_row(
     """The numbers of rows and look(problem, given, rows) [m, ...], once for every row, some pieces at a time.
 
     What is held does not grow with the number of rows: `look`, a function of a module, which is compiled, meets as
-    many at a time as make NUMBERS numbers where each makes `width`.
+    many at a time as make GRADIENT_NUMBERS numbers where each makes `width`.
     """
     N, done, rows = problem.num_data, 0, spread_over(problem)
     if rows is not None:
@@ -276,8 +276,8 @@ def each_row(
             counted(done, N, "rows")
             yield numbers, seen
         return
-    pieces = problem.source.with_batches(max(1, min(N, NUMBERS // width)), "reshuffle")
-    together = max(1, SEEN_TOGETHER // pieces.block_size)
+    pieces = problem.source.with_batches(max(1, min(N, GRADIENT_NUMBERS // width)), "reshuffle")
+    together = max(1, HOST_ROWS_AT_ONCE // pieces.block_size)
     for first in range(0, pieces.num_blocks, together):
         found = _looked_at(
             problem, given, np.int32(first),
@@ -319,16 +319,17 @@ def _looked_at(
 # -- sums ----------------------------------------------------------------------------------
 
 
-PIECE = 2**21  # numbers that one piece of rows may hold times the positions it is evaluated at
-GROUP = 32  # positions whose gradients are taken together
-POINTS = 64  # and densities
-MANY = 256  # positions whose log densities are
-ROWS = 2**16  # of blocks that are looked at together
+# numbers that one piece of rows may hold times the positions it is evaluated at
+MAX_PIECE_NUMBERS = 2**21
+GRADIENT_GROUP = 32  # positions whose gradients are taken together
+ROW_DENSITY_GROUP = 64  # and densities
+DENSITY_GROUP = 256  # positions whose log densities are
+BLOCK_ROWS_AT_ONCE = 2**16  # of blocks that are looked at together
 
 
 def _pieces(source: Source, width: int) -> Source:
     """The same rows in blocks of which a device's part is small enough for `width` numbers a row."""
-    size = max(1, min(source.num_data, source.shards * PIECE // max(1, width)))
+    size = max(1, min(source.num_data, source.shards * MAX_PIECE_NUMBERS // max(1, width)))
     return source.with_batches(size, "reshuffle")
 
 
@@ -391,9 +392,9 @@ def differences(
     any m runs the same compiled function.
     """
     problem, count = problem.as_one_batch(), len(zs)
-    padded = np.concatenate([zs, np.repeat(zs[-1:], -count % POINTS, axis=0)])
+    padded = np.concatenate([zs, np.repeat(zs[-1:], -count % ROW_DENSITY_GROUP, axis=0)])
     at = problem.array(center)
-    groups = problem.on_host(padded).reshape(-1, POINTS, zs.shape[1])
+    groups = problem.on_host(padded).reshape(-1, ROW_DENSITY_GROUP, zs.shape[1])
     # one after the other: of several at once, two processes may wait for each other's sums for ever
     parts = []
     for group in groups:
@@ -421,7 +422,9 @@ def _differences(problem, zs, center):
             moved = jnp.where(weight > 0, weight * moved, 0.0)
         return jnp.sum(moved, axis=1)
 
-    return prior + _over_pieces(problem.source, max(POINTS, problem.source.row_width), piece)
+    return prior + _over_pieces(
+        problem.source, max(ROW_DENSITY_GROUP, problem.source.row_width), piece
+    )
 
 
 @spread(prior=False)
@@ -436,8 +439,8 @@ def log_densities(problem: Problem, zs: Float[np.ndarray, "m d"]) -> Float[np.nd
     """The log posterior density at each of m positions, on the host in float64; groups as in `gradients`."""
     problem = problem.as_one_batch()
     count = len(zs)
-    padded = np.concatenate([zs, np.repeat(zs[-1:], -count % MANY, axis=0)])
-    groups = padded.reshape(-1, MANY, zs.shape[1])
+    padded = np.concatenate([zs, np.repeat(zs[-1:], -count % DENSITY_GROUP, axis=0)])
+    groups = padded.reshape(-1, DENSITY_GROUP, zs.shape[1])
     parts = [np.asarray(_log_densities(problem, problem.array(g))) for g in groups]
     return np.concatenate(parts)[:count].astype(np.float64)
 
@@ -461,8 +464,8 @@ def gradients(problem: Problem, zs: Float[np.ndarray, "m d"]) -> Float[np.ndarra
     """
     problem = problem.as_one_batch()
     count = len(zs)
-    padded = np.concatenate([zs, np.repeat(zs[-1:], -count % GROUP, axis=0)])
-    groups = padded.reshape(-1, GROUP, zs.shape[1])
+    padded = np.concatenate([zs, np.repeat(zs[-1:], -count % GRADIENT_GROUP, axis=0)])
+    groups = padded.reshape(-1, GRADIENT_GROUP, zs.shape[1])
     parts = [np.asarray(_gradients(problem, problem.array(g))) for g in groups]
     return np.concatenate(parts)[:count].astype(np.float64)
 
@@ -536,7 +539,7 @@ def block_gradients(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "K 
         return jax.grad(problem.log_likelihood)(z, batch.rows, batch.weight)
 
     ks = jnp.arange(source.num_blocks, dtype=jnp.int32)
-    table = jax.lax.map(one, ks, batch_size=max(1, ROWS // source.block_size))
+    table = jax.lax.map(one, ks, batch_size=max(1, BLOCK_ROWS_AT_ONCE // source.block_size))
     if isinstance(always, AlwaysIn):
         table += jax.grad(problem.log_likelihood)(z, always.held)[None] / source.num_blocks
     return table
@@ -545,10 +548,11 @@ def block_gradients(problem: Problem, z: Float[Array, " d"]) -> Float[Array, "K 
 # -- tiles ---------------------------------------------------------------------------------
 
 
-TILE = 2**17  # numbers in a tile's rows
-SHARED_TILE = 2**21  # and of all rows, which chains multiply together
-FEWEST = 4  # tiles; fewer are one
-REREAD = 2  # parameters for each number of a row, up to which reading rows is what takes the time
+MAX_TILE_NUMBERS = 2**17  # numbers in a tile's rows
+MAX_SHARED_NUMBERS = 2**21  # and of all rows, which chains multiply together
+MIN_TILES = 4  # tiles; fewer are one
+# parameters for each number of a row, up to which reading rows is what takes the time
+MAX_REREAD_RATIO = 2
 
 
 def batch_likelihood(problem: Problem, x: Any) -> Callable[[Float[Array, " d"]], Float[Array, ""]]:
@@ -564,7 +568,7 @@ def in_tiles(
     problem: Problem, x: Any, most: int | None = None
 ) -> Callable[[Float[Array, " d"]], Float[Array, ""]] | None:
     """The same a tile of `most` numbers at a time; None where that is no faster: of few numbers, or much work for each."""
-    size = tile_size(problem, most or TILE)
+    size = tile_size(problem, most or MAX_TILE_NUMBERS)
     if size is None:
         return None
     source: Any = problem.source
@@ -591,6 +595,6 @@ def tile_size(problem: Problem, most: int) -> int | None:
         return None
     width = source.row_width
     count = -(-source.block_size * width // most)
-    if count < FEWEST or problem.dimension > REREAD * width:
+    if count < MIN_TILES or problem.dimension > MAX_REREAD_RATIO * width:
         return None
     return -(-source.block_size // count)

@@ -32,15 +32,9 @@ __all__ = [
 
 ALONE = 2**24  # networks x weights x rows that one thread takes
 PER_ROW = nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d
-# fmt: skip
 DROPOUT = (
-    nn.Dropout,
-    nn.Dropout1d,
-    nn.Dropout2d,
-    nn.Dropout3d,
-    nn.AlphaDropout,
-    nn.FeatureAlphaDropout,
-)
+    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
+)  # fmt: skip
 REMEDY = (
     "use GroupNorm or LayerNorm, whose output depends on the row alone, or train with the layer "
     "in eval() mode, so that its statistics are constants."

@@ -26,7 +26,7 @@ ZS = np.random.default_rng(3).normal(size=(5, 3)).astype(np.float32)
 @pytest.fixture
 def rows(opened, tmp_path, monkeypatch):
     """3,000 rows in five pieces."""
-    monkeypatch.setattr(spread, "SENT", 2800)
+    monkeypatch.setattr(spread, "MAX_WORKER_NUMBERS", 2800)
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "y.npy", Y)
     return opened((tmp_path / "x.npy", tmp_path / "y.npy"))

@@ -26,9 +26,9 @@ def density(z):
     return TARGET.log_prior(z) + TARGET.log_likelihood(z, jnp.asarray(ROWS))
 
 
-@pytest.mark.parametrize("piece", [sums.PIECE, 40])
+@pytest.mark.parametrize("piece", [sums.MAX_PIECE_NUMBERS, 40])
 def test_sums_in_pieces_equal_the_whole(piece, monkeypatch):
-    monkeypatch.setattr(sums, "PIECE", piece)
+    monkeypatch.setattr(sums, "MAX_PIECE_NUMBERS", piece)
     # compiled afresh: PIECE is read while tracing
     run = lambda f, *args: jax.jit(lambda *a: f.__wrapped__(*a))(*args)  # noqa: E731
     source = InMemory.build(ROWS, 101, "reshuffle")

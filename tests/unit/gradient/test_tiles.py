@@ -43,7 +43,7 @@ def both(monkeypatch, problem, gradient, numbers):
 
     assert sums.in_tiles(problem, blocks[0]) is None
     whole = every(zs)
-    monkeypatch.setattr(sums, "TILE", numbers)
+    monkeypatch.setattr(sums, "MAX_TILE_NUMBERS", numbers)
     assert sums.in_tiles(problem, blocks[0]) is not None
     return whole, every(zs)
 
@@ -78,7 +78,7 @@ def test_rows_in_double_precision_and_positions_in_single(monkeypatch):
 
 def test_no_array_of_a_whole_block_is_made(monkeypatch):
     of = problem(96, 48)
-    monkeypatch.setattr(sums, "TILE", 60)
+    monkeypatch.setattr(sums, "MAX_TILE_NUMBERS", 60)
     gradient = sgld.Minibatch()
     compiled = jax.jit(lambda k, z: gradient.at(of, k)(z)).lower(jnp.int32(0), of.start).compile()
     assert "f32[48,5]" not in compiled.as_text()

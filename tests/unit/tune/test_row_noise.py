@@ -67,8 +67,8 @@ def test_the_noise_of_one_row_plain_and_centred():
 def test_rows_are_looked_at_in_pieces_of_any_size(rows, monkeypatch):
     """A last piece is short, a last group too: every row is looked at once."""
     whole = row_noise(PROBLEM, LAPLACE, 0)
-    monkeypatch.setattr(rows_of_a_problem, "NUMBERS", rows * 4 * 3)
-    monkeypatch.setattr(rows_of_a_problem, "SEEN_TOGETHER", 5 * rows)
+    monkeypatch.setattr(rows_of_a_problem, "GRADIENT_NUMBERS", rows * 4 * 3)
+    monkeypatch.setattr(rows_of_a_problem, "HOST_ROWS_AT_ONCE", 5 * rows)
     found = row_noise(PROBLEM, LAPLACE, 0)
     np.testing.assert_allclose(found.at_center, whole.at_center, rtol=1e-5)
     for kind in (0, 1):

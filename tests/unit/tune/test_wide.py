@@ -44,8 +44,8 @@ def newton(start, y=Y):
 
 @pytest.fixture
 def as_if_large(monkeypatch):
-    monkeypatch.setattr("sgld.samplers.gradients.full.SHARED_TILE", N * D // 4)
-    monkeypatch.setattr(sums, "SHARED_TILE", N * D // 4)
+    monkeypatch.setattr("sgld.samplers.gradients.full.MAX_SHARED_NUMBERS", N * D // 4)
+    monkeypatch.setattr(sums, "MAX_SHARED_NUMBERS", N * D // 4)
 
 
 def test_one_curvature_serves_for_several_steps_to_the_same_mode(monkeypatch):

@@ -22,7 +22,7 @@ from ...errors import UsageError
 from ...model.cost import priced, row_price
 from ...model.posterior import Posterior
 from ...model.problem import Problem, Target
-from ...model.sums import PIECE
+from ...model.sums import MAX_PIECE_NUMBERS
 from ...results.plan import in_bytes, in_count, in_seconds
 
 __all__ = ["Devices", "Scaled", "scaled"]
@@ -135,7 +135,7 @@ def scaled(rows: int, columns: int, devices: int, kind: str = "core") -> Scaled:
     gradient, hessian = _prices(columns)
     passes = MAX_NU_DRAWS // 4 + SEARCHED + TABLED + SURVEYED
     width = 4 * max(d, columns + 1)
-    pieces = -(-rows * width // (PIECE * devices))
+    pieces = -(-rows * width // (MAX_PIECE_NUMBERS * devices))
     collectives = (passes + CURVED) * pieces if devices > 1 else 0
     computed = local * (passes * gradient + CURVED * hessian) / device.speed
     read = (passes + CURVED) * local * 4.0 * (columns + 1) / device.bandwidth
@@ -146,7 +146,7 @@ def scaled(rows: int, columns: int, devices: int, kind: str = "core") -> Scaled:
     step = CHAINS * 2 * BATCH * gradient / device.speed
     step += device.collective + of_a_step / device.link if devices > 1 else 0.0
     table = 4 * rows * (columns + 1)
-    at_work = 4 * (4 * PIECE + 3 * d * d)
+    at_work = 4 * (4 * MAX_PIECE_NUMBERS + 3 * d * d)
     return Scaled(
         rows, columns, devices, kind, table, 4 * local * (columns + 1) + at_work, passes, CURVED,
         collectives, of_a_step, max(computed, read) + waited, STEPS * step,

@@ -19,7 +19,7 @@ from ...core.pytrees import as_pytree
 from ...data.memory import each
 from ...data.source import Batch
 from ...model.problem import Problem
-from ...model.sums import SHARED_TILE, in_tiles, tile_size
+from ...model.sums import MAX_SHARED_NUMBERS, in_tiles, tile_size
 
 __all__ = ["Estimate", "Full", "Minibatch", "goes_by_tiles"]
 
@@ -108,7 +108,7 @@ class Full:
             return Estimate(problem.log_prior)
         whole = problem.as_one_batch()
         if goes_by_tiles(self, problem):
-            tiled = in_tiles(whole, jnp.int32(0), SHARED_TILE)
+            tiled = in_tiles(whole, jnp.int32(0), MAX_SHARED_NUMBERS)
             assert tiled is not None
             return Estimate(lambda z: problem.log_prior(z) + tiled(z))
         batch = whole.source.fetch(jnp.int32(0))
@@ -132,7 +132,7 @@ def goes_by_tiles(gradient: Any, problem: Problem) -> bool:
     """Whether a step takes all rows, of so many numbers that they are read a tile at a time."""
     if not isinstance(gradient, Full) or gradient.base is not None or not problem.has_rows:
         return False
-    return tile_size(problem.as_one_batch(), SHARED_TILE) is not None
+    return tile_size(problem.as_one_batch(), MAX_SHARED_NUMBERS) is not None
 
 
 def _moved(values: Array, base: Array, batch: Batch) -> Array:
