@@ -9,7 +9,7 @@ from scipy import special, stats
 
 import sgld
 from sgld.samplers.gradients.full import Estimate
-from sgld.samplers.hmc import BITS, HMC, At, State, propose
+from sgld.samplers.hmc import HMC, LENGTH_BITS, At, State, propose
 
 FACTOR = np.array([[1.0, 0.0, 0.0], [0.8, 0.6, 0.0], [0.2, -0.5, 2.0]])
 D = sgld.Dense(jnp.asarray(FACTOR @ FACTOR.T, jnp.float32), jnp.asarray(FACTOR, jnp.float32))
@@ -154,7 +154,7 @@ def test_lengths_run_through_all_up_to_the_longest_and_are_at_least_one():
     np.testing.assert_array_equal(jax.vmap(HMC(1.0).length)(counts), 1)
     places = np.asarray(jax.vmap(HMC.place)(counts[:7]))
     np.testing.assert_array_equal(places, [1 / 2, 1 / 4, 3 / 4, 1 / 8, 5 / 8, 3 / 8, 7 / 8])
-    assert int(HMC(8.0).length(jnp.int32(2**BITS - 1))) == 1
+    assert int(HMC(8.0).length(jnp.int32(2**LENGTH_BITS - 1))) == 1
 
 
 def test_what_has_no_density_is_refused_and_lost_energy_counted():

@@ -268,7 +268,7 @@ DIAGNOSE = [
     ),
     Mutant(
         "check_sampler: a simulation may be off by what it was",
-        "EXACT = 0.01  #", "EXACT = 0.05  #",
+        "MAX_SIMULATION_ERROR = 0.01", "MAX_SIMULATION_ERROR = 0.05",
         "tests/contracts/test_sampler.py::test_what_one_step_near_the_mode_does_not_show_is_caught",
     ),
     Mutant(

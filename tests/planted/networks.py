@@ -147,7 +147,7 @@ NETWORKS = [
     ),
     Mutant(
         "injected: numbers that share a bit",
-        "shifts = jnp.arange(0, 32, BITS, dtype=jnp.uint32)", "shifts = 3 * jnp.arange(8, dtype=jnp.uint32)",
+        "shifts = jnp.arange(0, 32, NOISE_BITS, dtype=jnp.uint32)", "shifts = 3 * jnp.arange(8, dtype=jnp.uint32)",
         INJECTED + "test_every_bit_of_a_word_is_in_one_number",
     ),
     Mutant(
@@ -559,12 +559,12 @@ NETWORKS = [
     ),
     Mutant(
         "given: a noise that is not of the drift's matrix is taken",
-        "apart > SAME or", "False or",
+        "apart > MAX_MATRIX_ROUNDING or", "False or",
         "tests/unit/preconditioner/test_given.py::test_what_is_not_one_matrix_is_refused",
     ),
     Mutant(
         "given: a pullback that is not the noise's transpose is taken",
-        "or turned > SAME", "or False",
+        "or turned > MAX_MATRIX_ROUNDING", "or False",
         "tests/unit/preconditioner/test_given.py::test_what_is_not_one_matrix_is_refused",
     ),
     Mutant(

@@ -29,8 +29,8 @@ from .preconditioners.fixed import Scalar
 
 __all__ = ["HMC", "Proposal", "propose"]
 
-DIVERGED = 1000.0  # error of H / T from which a trajectory has left the energy's surface
-BITS = 16  # of the length's place; lengths come again after so many trajectories, 65,536
+MAX_ENERGY_ERROR = 1000.0  # error of H / T from which a trajectory has left the energy's surface
+LENGTH_BITS = 16  # of the length's place; lengths come again after so many trajectories, 65,536
 
 
 class At(NamedTuple):
@@ -85,7 +85,7 @@ class Proposal(NamedTuple):
     @property
     def diverged(self) -> Array:
         """Whether the energy was lost."""
-        return self.log_ratio < -DIVERGED
+        return self.log_ratio < -MAX_ENERGY_ERROR
 
 
 def propose(
@@ -171,7 +171,7 @@ class HMC:
     @staticmethod
     def place(count: Int[Array, ""]) -> Float[Array, ""]:
         """v: the binary digits of count + 1 after the point, in reverse."""
-        power = 2 ** jnp.arange(BITS, dtype=jnp.int32)
+        power = 2 ** jnp.arange(LENGTH_BITS, dtype=jnp.int32)
         digits = ((count + 1) // power) % 2
         return jnp.sum(digits.astype(jnp.float32) * (0.5 / power.astype(jnp.float32)))
 

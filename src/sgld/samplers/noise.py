@@ -34,14 +34,23 @@ from jaxtyping import Array, Float, UInt32
 from ..typing import Noise
 from .preconditioners.fixed import Scalar
 
-__all__ = ["BITS", "LAWS", "bits", "counted", "drawn", "excess_kurtosis", "normal", "once"]
+__all__ = [
+    "NOISE_BITS",
+    "NOISE_DISTRIBUTIONS",
+    "bits",
+    "counted",
+    "drawn",
+    "excess_kurtosis",
+    "normal",
+    "once",
+]
 
 
 # -- threefry ------------------------------------------------------------------------------
 
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-COUNTERS = 2**32  # of one word; JAX goes on in the other
+COUNTERS_PER_WORD = 2**32  # of one word; JAX goes on in the other
 PARITY = 0x1BD11BDA  # Skein's, of the third word of the key
 
 
@@ -84,7 +93,7 @@ def _of_each(
 ) -> Array:
     """Of every key, by `ours` where those are JAX's: it can be told to number its words in another way."""
     threefry = str(jax.random.key_impl(keys)) == "threefry2x32" and jax.threefry_partitionable.value
-    if not threefry or count > COUNTERS or jnp.dtype(dtype).itemsize != 4:
+    if not threefry or count > COUNTERS_PER_WORD or jnp.dtype(dtype).itemsize != 4:
         return jax.vmap(theirs)(keys)
     return jax.lax.platform_dependent(keys, cpu=jax.vmap(ours), default=jax.vmap(theirs))
 
@@ -116,26 +125,26 @@ def _words(key: Array, count: int) -> UInt32[Array, " count"]:
 # -- injected ------------------------------------------------------------------------------
 
 
-LAWS: tuple[str, ...] = get_args(Noise)
-BITS = 4  # of a number; 8 numbers of a word
-EXCESS = -2 / BITS  # kappa
-RESPONSE = 2**12  # steps after which a coordinate has forgotten its noise
+NOISE_DISTRIBUTIONS: tuple[str, ...] = get_args(Noise)
+NOISE_BITS = 4  # of a number; 8 numbers of a word
+EXCESS_KURTOSIS = -2 / NOISE_BITS  # kappa
+MAX_RESPONSE_STEPS = 2**12  # steps after which a coordinate has forgotten its noise
 
 
 def drawn(law: str, keys: Array, block: Array, count: int, dtype: Any) -> Float[Array, "key count"]:
     """Of every key, of this block of steps, `count` independent numbers of mean 0 and variance 1."""
     if law == "normal":
         return normal(keys, count, dtype)
-    words = once(lambda keys: bits(keys, -(-count * BITS // 32)), keys, block)
+    words = once(lambda keys: bits(keys, -(-count * NOISE_BITS // 32)), keys, block)
     return jax.vmap(lambda words: counted(words, dtype)[:count])(words)
 
 
 def counted(words: UInt32[Array, " w"], dtype: Any) -> Float[Array, " numbers"]:
     """The number of ones in each 4 bits, less 2: word by word, the lowest bits first."""
-    shifts = jnp.arange(0, 32, BITS, dtype=jnp.uint32)
-    bits = (words[:, None] >> shifts[None, :]) & jnp.uint32(2**BITS - 1)
+    shifts = jnp.arange(0, 32, NOISE_BITS, dtype=jnp.uint32)
+    bits = (words[:, None] >> shifts[None, :]) & jnp.uint32(2**NOISE_BITS - 1)
     ones = jax.lax.population_count(bits).astype(jnp.int32)
-    return ones.reshape(-1).astype(dtype) - BITS / 2
+    return ones.reshape(-1).astype(dtype) - NOISE_BITS / 2
 
 
 @jax.jit
@@ -144,7 +153,7 @@ def excess_kurtosis(
 ) -> Float[Array, ""]:
     """Of the position under binomial noise, where the log density is -curvature q^2 / 2 and D = 1.
 
-    Of samplers whose step is linear in position, momentum and noise; RESPONSE steps are looked at.
+    Of samplers whose step is linear in position, momentum and noise; MAX_RESPONSE_STEPS steps are looked at.
     """
     count, zero = sampler.num_noises, jnp.zeros(1, step_size.dtype)
 
@@ -157,8 +166,8 @@ def excess_kurtosis(
         return new, jnp.ravel(getattr(new, "position", new))[0]
 
     def response(first: Float[Array, " count"]) -> Float[Array, " steps"]:
-        pulse = jnp.zeros((RESPONSE, count), step_size.dtype).at[0].set(first)
+        pulse = jnp.zeros((MAX_RESPONSE_STEPS, count), step_size.dtype).at[0].set(first)
         return jax.lax.scan(step, sampler.init(zero), pulse)[1]
 
     c = jax.vmap(response)(jnp.eye(count, dtype=step_size.dtype))
-    return EXCESS * jnp.sum(c**4) / jnp.sum(c**2) ** 2
+    return EXCESS_KURTOSIS * jnp.sum(c**4) / jnp.sum(c**2) ** 2

@@ -33,7 +33,7 @@ from ...samplers.baoa import BAOA
 from ...samplers.confined_hmc import ConfinedHMC
 from ...samplers.gradients.full import Full
 from ...samplers.hmc import HMC
-from ...samplers.noise import BITS, LAWS, excess_kurtosis
+from ...samplers.noise import NOISE_BITS, NOISE_DISTRIBUTIONS, excess_kurtosis
 from ...samplers.replica_exchange import ReplicaExchange
 from ...samplers.sgld import SGLD
 from .cost import NORMAL
@@ -49,17 +49,17 @@ SHARE = 0.25  # of a gradient's price, that normals must cost
 # 4 sds there are .99, .83 and .46
 MOST_EXCESS = 0.07
 TOLD = (
-    f"each injected number is a count of {BITS} random bits, of a normal's mean and variance and faster drawn; "
+    f"each injected number is a count of {NOISE_BITS} random bits, of a normal's mean and variance and faster drawn; "
     'tails beyond 2 sds are thinner, the more the longer the step (noise="normal" draws normals).'
 )
 
 
 def check_noise(ask: Request) -> None:
     """UsageError for a law that there is not, and for counts where moves are accepted by normals."""
-    if ask.noise not in ("auto", *LAWS):
+    if ask.noise not in ("auto", *NOISE_DISTRIBUTIONS):
         raise UsageError(
-            f"noise must be 'auto' or one of {', '.join(LAWS)}. Got {ask.noise!r}."
-            + did_you_mean(ask.noise, LAWS)
+            f"noise must be 'auto' or one of {', '.join(NOISE_DISTRIBUTIONS)}. Got {ask.noise!r}."
+            + did_you_mean(ask.noise, NOISE_DISTRIBUTIONS)
         )
     if ask.noise == "binomial" and isinstance(ask.sampler, (HMC, ConfinedHMC, ReplicaExchange)):
         raise UsageError(

@@ -38,8 +38,8 @@ __all__ = [
 
 
 Matrix = Float[np.ndarray, "d d"]
-FAR = 1e4  # from the mode, in sds, a step must still be the same map
-COUNTED = 3  # steps after which it must be, where the state counts them
+FAR_SDS = 1e4  # from the mode, in sds, a step must still be the same map
+STEPS_WITH_A_COUNT = 3  # steps after which it must be, where the state counts them
 
 
 class Affine(NamedTuple):
@@ -199,7 +199,7 @@ def affine(
         h, T = np.float64(step_size), np.float64(temperature)
         arguments = (double(sampler), J, mean, h, T, double(preconditioner))
         states = [_unbound(arguments[0]).init(jnp.zeros(d))]
-        for _ in range(COUNTED if counts(sampler) else 0):
+        for _ in range(STEPS_WITH_A_COUNT if counts(sampler) else 0):
             states.append(
                 _unbound(arguments[0]).step(
                     states[-1], gaussian(J, mean), h, np.zeros(shape),
@@ -211,7 +211,7 @@ def affine(
         found = _jacobians(*arguments, states[0], *zero)
         flat, value, (A, B, G), P = jax.tree.map(np.asarray, found)
         rng = np.random.default_rng(0)
-        far = (FAR * rng.standard_normal(size), 0.5 + rng.random(count), np.ones(d))
+        far = (FAR_SDS * rng.standard_normal(size), 0.5 + rng.random(count), np.ones(d))
         same = all(
             np.allclose(a, b, rtol=1e-9, atol=1e-12)
             for state in states

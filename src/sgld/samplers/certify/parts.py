@@ -37,7 +37,7 @@ __all__ = [
 
 Matrix = Float[np.ndarray, "d d"]
 
-STEPS = 12  # after which an estimator with a memory is looked at
+MEMORY_STEPS = 12  # after which an estimator with a memory is looked at
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ def _values(
         yield "", np.asarray(one(jnp.asarray(entries)), np.float64)
         return
     rng = np.random.default_rng(4)
-    visited = jnp.asarray(entries[rng.integers(len(entries), size=STEPS)])
-    moves = jnp.asarray(0.2 * rng.standard_normal((STEPS, z.size)), z.dtype)
+    visited = jnp.asarray(entries[rng.integers(len(entries), size=MEMORY_STEPS)])
+    moves = jnp.asarray(0.2 * rng.standard_normal((MEMORY_STEPS, z.size)), z.dtype)
 
     def given(memory: Any) -> Any:
         return jax.vmap(lambda x: prepared.at(problem, x, memory)(z))(jnp.asarray(entries))
@@ -153,7 +153,7 @@ def _values(
 
     @jax.jit
     def run() -> tuple[Any, Any]:
-        memory, steps = prepared.start(problem, center), jnp.arange(STEPS, dtype=jnp.int32)
+        memory, steps = prepared.start(problem, center), jnp.arange(MEMORY_STEPS, dtype=jnp.int32)
         return given(memory), jax.lax.scan(step, memory, (visited, moves, steps))[1]
 
     first, later = run()
@@ -213,8 +213,8 @@ def _poisson() -> tuple[Posterior, Any, Any]:
 # -- preconditioner ------------------------------------------------------------------------
 
 
-HISTORY = 5  # gradients that one which adapts is shown
-SHARE = 2.5  # by which a constant one is scaled
+ADAPTED_GRADIENTS = 5  # gradients that one which adapts is shown
+SCALING_FACTOR = 2.5  # by which a constant one is scaled
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ class _PreconditionerSuite:
         self.z = self.layout.ravel(position)
         self.prepared = preconditioner.prepare(self.layout)
         rng = np.random.default_rng(3)
-        shape = (HISTORY, self.layout.dimension)
+        shape = (ADAPTED_GRADIENTS, self.layout.dimension)
         self.gradients = jnp.asarray(rng.standard_normal(shape), self.layout.dtype)
 
     def _fail(self, sentence: str) -> AssertionError:
@@ -379,11 +379,13 @@ class _PreconditionerSuite:
 
     def scaled(self) -> str:
         """`scaled(share)` is share * D in all three."""
-        scaled = self.prepared.scaled(SHARE)
+        scaled = self.prepared.scaled(SCALING_FACTOR)
         self.matrix(scaled)
         D, larger = self.columns(self.prepared.drift), self.columns(scaled.drift)
-        if not self._close(larger, SHARE * D, SHARE * np.sqrt(np.outer(np.diag(D), np.diag(D)))):
-            raise self._fail(f"scaled({SHARE:g}) is not {SHARE:g} D.")
+        if not self._close(
+            larger, SCALING_FACTOR * D, SCALING_FACTOR * np.sqrt(np.outer(np.diag(D), np.diag(D)))
+        ):
+            raise self._fail(f"scaled({SCALING_FACTOR:g}) is not {SCALING_FACTOR:g} D.")
         return "scaled(share) is share * D, its noise and pullback too"
 
     def learnt(self, gradients: Any = None) -> Any:
@@ -457,8 +459,8 @@ class _PreconditionerSuite:
 # -- schedule ------------------------------------------------------------------------------
 
 
-LOOKS = 24  # steps at which single calls are compared
-RTOL = 2e-6  # between ways of calling it: compilers may fuse
+COMPARED_STEPS = 24  # steps at which single calls are compared
+MAX_CALL_DIFFERENCE = 2e-6  # between ways of calling it: compilers may fuse
 
 
 @dataclass(frozen=True)
@@ -524,7 +526,7 @@ class _ScheduleSuite:
 
     def __init__(self, schedule: Any, name: str, num_steps: int) -> None:
         self.schedule, self.name, self.num_steps = schedule, name, num_steps
-        spread = np.geomspace(1, num_steps + 1, LOOKS) - 1
+        spread = np.geomspace(1, num_steps + 1, COMPARED_STEPS) - 1
         self.steps = np.unique([*spread.astype(np.int32), 0, num_steps])
         self.single: dict[int, float] = {}
 
@@ -560,7 +562,9 @@ class _ScheduleSuite:
             "under vmap": np.asarray(jax.vmap(one)(steps), np.float64),
         }
         for how, values in found.items():
-            wrong = ~np.isclose(values, plain, rtol=RTOL, atol=RTOL * plain.max())
+            wrong = ~np.isclose(
+                values, plain, rtol=MAX_CALL_DIFFERENCE, atol=MAX_CALL_DIFFERENCE * plain.max()
+            )
             if wrong.any():
                 i = int(np.argmax(wrong))
                 raise self._fail(

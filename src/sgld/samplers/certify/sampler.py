@@ -36,8 +36,10 @@ __all__ = ["SamplerReport", "check_sampler"]
 # -- simulated -----------------------------------------------------------------------------
 
 
-CHAINS, SPAN, FINE = 1024, 8.0, 0.0005  # SPAN is steps times step size
-EXACT = 0.01  # of an sd and of a variance: what a simulation at step size 0 may be off by
+# SIMULATED_TIME is steps times step size
+SIMULATED_CHAINS, SIMULATED_TIME, FINE_STEP = 1024, 8.0, 0.0005
+# of an sd and of a variance: what a simulation at step size 0 may be off by
+MAX_SIMULATION_ERROR = 0.01
 
 
 def simulated(sampler: Any) -> tuple[str | None, float]:
@@ -49,12 +51,14 @@ def simulated(sampler: Any) -> tuple[str | None, float]:
     for T in (1.0, 2.0):
         truth = np.concatenate([np.zeros(2), T / J])
         scale = np.concatenate([np.sqrt(T / J), T / J])
-        (coarse, se), (fine, finer) = (_simulate(sampler, J, h, T) for h in (4 * FINE, FINE))
+        (coarse, se), (fine, finer) = (
+            _simulate(sampler, J, h, T) for h in (4 * FINE_STEP, FINE_STEP)
+        )
         limit = 2 * fine - coarse  # of errors of order sqrt(h); those of h have shrunk by four
-        tolerance = EXACT * scale + 4.5 * np.hypot(2 * finer, se)
+        tolerance = MAX_SIMULATION_ERROR * scale + 4.5 * np.hypot(2 * finer, se)
         if not (np.abs(limit - truth) <= tolerance).all():
             return (
-                f"simulations at step sizes {4 * FINE:g} and {FINE:g} and temperature {T:g} tend to mean errors "
+                f"simulations at step sizes {4 * FINE_STEP:g} and {FINE_STEP:g} and temperature {T:g} tend to mean errors "
                 f"{np.round(limit[:2], 4)} and variances {np.round(limit[2:], 4)}, where the truth is 0 and {truth[2:]}.",
                 seen,
             )
@@ -68,10 +72,10 @@ def _simulate(sampler: Any, J: Any, h: Any, T: Any) -> tuple[np.ndarray, np.ndar
     SGLD, whose law is known, takes the same noise: what both owe to chance is subtracted.
     """
     mean = jnp.asarray([1.0, -1.0], jnp.float32)
-    shape, steps = noise_shape(sampler, 2), round(SPAN / h)
+    shape, steps = noise_shape(sampler, 2), round(SIMULATED_TIME / h)
     exact = T / (J * (1 - h * J / 2))
     rows = math.prod(shape) // 2
-    key = jax.random.split(jax.random.key(0), CHAINS)
+    key = jax.random.split(jax.random.key(0), SIMULATED_CHAINS)
     grad = gaussian(np.diag(J).astype(np.float32), mean)
     a, start, h, T = (jnp.asarray(x, jnp.float32) for x in (J, np.sqrt(exact), h, T))
     D = Scalar(jnp.float32(1.0))
@@ -104,17 +108,17 @@ def _simulate(sampler: Any, J: Any, h: Any, T: Any) -> tuple[np.ndarray, np.ndar
 
     moments = np.asarray(jax.vmap(run)(key), np.float64)
     chance = moments[:, :, 1:] - np.array([np.zeros(2), exact])[:, None]
-    X = np.column_stack([np.ones(CHAINS), chance.reshape(CHAINS, -1)])
-    Y = moments[:, :, 0].reshape(CHAINS, 4)
+    X = np.column_stack([np.ones(SIMULATED_CHAINS), chance.reshape(SIMULATED_CHAINS, -1)])
+    Y = moments[:, :, 0].reshape(SIMULATED_CHAINS, 4)
     fitted = np.linalg.pinv(X) @ Y
-    left = np.sum((Y - X @ fitted) ** 2, 0) / (CHAINS - X.shape[1])
+    left = np.sum((Y - X @ fitted) ** 2, 0) / (SIMULATED_CHAINS - X.shape[1])
     return fitted[0], np.sqrt(left * np.linalg.pinv(X.T @ X)[0, 0])
 
 
 # -- sampler -------------------------------------------------------------------------------
 
 
-LARGEST = 1e8  # gradient that a step is looked at with
+LARGE_GRADIENT = 1e8  # gradient that a step is looked at with
 
 
 @dataclass(frozen=True)
@@ -335,7 +339,7 @@ class _SamplerSuite:
     def convention(self, response: float) -> str:
         """One tiny step from rest moves the position by response * h * D * gradient, however large that is."""
         h, D, rest = 1e-12, _dense(self.L), np.zeros_like(self._noises(1))
-        for size in (1.0, 1e4, LARGEST):
+        for size in (1.0, 1e4, LARGE_GRADIENT):
             ways = size * np.eye(3)
             means = np.linalg.solve(self.J, ways).T  # where the gradient at the origin is that way
             moved = [
@@ -348,7 +352,7 @@ class _SamplerSuite:
                     f"a step moves the position by {scale:.3g} h D gradient, not {response:g}, where the gradient is "
                     f"{size:g}: the step size must be the coefficient of the gradient of the full-data log posterior."
                 )
-        return f"the step size is the coefficient of the gradient (times {response:g}), of gradients up to {LARGEST:g}"
+        return f"the step size is the coefficient of the gradient (times {response:g}), of gradients up to {LARGE_GRADIENT:g}"
 
     def is_affine(self) -> bool:
         """Whether the Jacobians are the same everywhere."""

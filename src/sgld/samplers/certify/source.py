@@ -20,7 +20,7 @@ from ...errors import SGLDError
 
 __all__ = ["SourceReport", "check_source"]
 
-MOST_BATCHES = 4000  # that are enumerated
+MAX_BATCHES = 4000  # that are enumerated
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def _all_entries(source: Any) -> np.ndarray | None:
     if source.uses_blocks:
         return np.arange(source.num_blocks, dtype=np.int32)
     count = size**n if source.order == "replacement" else math.comb(size, n)
-    if count > MOST_BATCHES:
+    if count > MAX_BATCHES:
         return None
     if source.order == "replacement":
         return np.array(list(itertools.product(range(size), repeat=n)), np.int32)

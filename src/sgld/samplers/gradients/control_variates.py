@@ -36,7 +36,8 @@ from .full import Estimate
 __all__ = ["SVRG", "ControlVariates", "Guide", "is_centred"]
 
 
-TABLE = 2**25  # numbers of the blocks' gradients that are kept; more are taken again at each step
+# numbers of the blocks' gradients that are kept; more are taken again at each step
+MAX_TABLE_NUMBERS = 2**25
 
 
 @as_pytree
@@ -76,7 +77,7 @@ class ControlVariates:
         if self.center is not None:
             center = problem.layout.ravel(problem.posterior.unconstrain(self.center))
         assert center is not None
-        if problem.source.uses_blocks and problem.num_blocks * center.size <= TABLE:
+        if problem.source.uses_blocks and problem.num_blocks * center.size <= MAX_TABLE_NUMBERS:
             table = sums.block_gradients(problem, center)
             total = np.sum(np.asarray(table), 0, dtype=np.float64)  # of many large terms
             return ControlVariates(center, problem.array(total), table)

@@ -68,7 +68,7 @@ class Estimate:
 # -- full ----------------------------------------------------------------------------------
 
 
-ROWS = 2**16  # rows evaluated at once at the centre
+CENTRE_ROWS = 2**16  # rows evaluated at once at the centre
 
 
 @as_pytree
@@ -148,14 +148,14 @@ def _values(problem: Problem, center: Array) -> Array:
     position = problem.target.position(center)
     likelihood = problem.posterior.log_likelihood
     assert likelihood is not None
-    values = each(problem.source, lambda row: likelihood(position, row), ROWS)
+    values = each(problem.source, lambda row: likelihood(position, row), CENTRE_ROWS)
     return jnp.where(jnp.isfinite(values), values, 0.0)
 
 
 # -- minibatch -----------------------------------------------------------------------------
 
 
-FEW = 4  # parameters up to which a step of one row is differentiated entry by entry
+MAX_ENTRY_DIM = 4  # parameters up to which a step of one row is differentiated entry by entry
 
 
 @as_pytree
@@ -184,5 +184,5 @@ class Minibatch:
         whole = lambda z: problem.estimated(z, batch)  # noqa: E731
         return Estimate(
             whole if tiled is None else lambda z: problem.log_prior(z) + batch.scale * tiled(z),
-            by_entry=batch.numbers.shape[0] == 1 and problem.dimension <= FEW,
+            by_entry=batch.numbers.shape[0] == 1 and problem.dimension <= MAX_ENTRY_DIM,
         )

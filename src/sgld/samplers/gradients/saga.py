@@ -19,7 +19,7 @@ from .full import Estimate
 
 __all__ = ["SAGA"]
 
-MAX_TABLE = 2**31  # bytes of one chain's table
+MAX_TABLE_BYTES = 2**31  # bytes of one chain's table
 
 
 class Memory(NamedTuple):
@@ -54,7 +54,7 @@ class SAGA:
             raise UsageError("SAGA needs data; with data=None use gradient=Full().")
         width = 1 if self.features is not None else problem.dimension
         size = 4 * problem.source.num_data * width
-        if size > MAX_TABLE:
+        if size > MAX_TABLE_BYTES:
             raise UsageError(
                 f"SAGA's table would take {size / 2**30:.1f} GiB a chain ({problem.source.num_data} rows x "
                 f"{width}); use SVRG() or ControlVariates(), or features= for a linear predictor."

@@ -286,7 +286,7 @@ def _of_dtype(values: Any, dtype: Any) -> Array:
 # -- given ---------------------------------------------------------------------------------
 
 
-SAME = 1e-2  # as a share; rounding of a matrix in float32 leaves less
+MAX_MATRIX_ROUNDING = 1e-2  # as a share; rounding of a matrix in float32 leaves less
 
 
 def given(preconditioner: Any, layout: Layout) -> Any:
@@ -308,7 +308,7 @@ def given(preconditioner: Any, layout: Layout) -> Any:
     norm = jnp.linalg.norm
     apart = float(norm(D.noise(pulled) - drift) / norm(drift))
     turned = float(abs(xi @ pulled - g @ noise) / (norm(g) * norm(noise)))
-    if apart > SAME or turned > SAME:
+    if apart > MAX_MATRIX_ROUNDING or turned > MAX_MATRIX_ROUNDING:
         raise UsageError(
             f"the noise of {type(preconditioner).__name__} is not that of its drift: for a random g, D^(1/2) (D^(1/2))^T g "
             f"and D g differ by {100 * max(apart, turned):.0f}%; noise and pullback must be of a root of D (factors of "
