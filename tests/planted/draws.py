@@ -18,7 +18,7 @@ STORED = "tests/unit/draws/test_stored_order.py::"
 DRAWS = [
     Mutant(
         "tags: a class is found by the last word of any path",
-        "FORMER.get(written, written)", 'written.rpartition(".")[2]',
+        "TAG_OF_FORMER_CLASS.get(written, written)", 'written.rpartition(".")[2]',
         CODEC + "test_a_file_that_names_anything_else_makes_no_object",
     ),
     Mutant(
@@ -58,7 +58,7 @@ DRAWS = [
     ),
     Mutant(
         "overwrite: next.json goes with the old run, before run.json is written",
-        "        if not self.replacing:\n            remove(self.path / NEXT)", "        remove(self.path / NEXT)", REPLACING,
+        "        if not self.replacing:\n            remove(self.path / NEXT_CHECKPOINT)", "        remove(self.path / NEXT_CHECKPOINT)", REPLACING,
     ),
     Mutant(
         "resume: shows the run that is to be replaced as if it were the next",
@@ -186,7 +186,7 @@ DRAWS = [
     ),
     Mutant(
         "run directory: whatever holds a run.json is overwritten",
-        'if not any({"format", "id"} <= self._told(name).keys() for name in ("run.json", NEXT)):',
+        "if not any(\n            {\"format\", \"id\"} <= self._told(name).keys() for name in (\"run.json\", NEXT_CHECKPOINT)\n        ):",
         'if not (self.path / "run.json").exists():',
         "tests/laws/test_hostile_run.py::test_overwrite_takes_runs_alone_and_leaves_what_is_not_theirs",
     ),

@@ -71,7 +71,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: a finished run of a part is resumed with any trunk",
-        "        if HELD in draws.info:\n            raise\n", "",
+        "        if HELD_DIGEST_KEY in draws.info:\n            raise\n", "",
         "tests/unit/networks/test_part.py::test_a_finished_run_of_a_part_is_not_resumed_with_another_trunk",
     ),
     Mutant(
@@ -364,7 +364,7 @@ NETWORKS = [
     Mutant(
         "networks: torch: a run to come takes what the one before was begun with",
         "                    remove(self.path / self._given)\n",
-        "                    [remove(p) for p in self.path.iterdir() if GIVEN.fullmatch(p.name)]\n",
+        "                    [remove(p) for p in self.path.iterdir() if CHECKPOINT_FILE.fullmatch(p.name)]\n",
         "tests/unit/torch_door/test_torch_resume.py::test_a_run_that_was_to_replace_one_killed_while_it_tuned_takes_nothing_of_it",
     ),
     Mutant(

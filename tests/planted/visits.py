@@ -73,7 +73,7 @@ VISITS_BUGS = [
     ),
     Mutant(
         "visits: no chain begins there",
-        "last = chains // GROUPS if far else 0",
+        "last = chains // CHAIN_GROUPS if far else 0",
         "last = 0",
         VISITS + "test_the_last_group_of_chains_begins_there_and_stays_the_last",
     ),

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..approximation.known import far
-from ..results.statistics import MANY_CHAINS, max_r_hat
+from ..results.statistics import MAX_PLAIN_CHAINS, max_r_hat
 from ..results.verdict import MODES, Verdict, Word
 from .hidden_mass import remedy
 
@@ -221,7 +221,7 @@ def least_ess(num_chains: int) -> int:
     More than 8 chains could have them without any of them having moved far: 64 chains in places
     of their own have an ESS of 64 from their starts alone.
     """
-    return MIN_ESS if num_chains <= MANY_CHAINS else max(MIN_ESS, MIN_ESS_EACH * num_chains)
+    return MIN_ESS if num_chains <= MAX_PLAIN_CHAINS else max(MIN_ESS, MIN_ESS_EACH * num_chains)
 
 
 def unmixed(e: Evidence) -> list[str]:

@@ -38,7 +38,7 @@ from ..model.problem import Problem, Request, is_auto
 from ..results.draws import Draws
 from ..results.plan import Origin, Plan
 from ..results.run_directory import RunDirectory, saying_what_is_kept
-from ..results.storage import HELD, check_kind, load, restore
+from ..results.storage import HELD_DIGEST_KEY, check_kind, load, restore
 from ..samplers.schedules import as_schedule, check_values
 from ..typing import Estimator, Noise, Number, Order, Preconditioner, Sampler, Schedule
 from .execute import Host, execute
@@ -452,7 +452,7 @@ def _in_form_of(init: Any, draws: Draws) -> Draws:
     try:
         return draws if init is None else restore(draws, init)
     except UsageError:
-        if HELD in draws.info:
+        if HELD_DIGEST_KEY in draws.info:
             raise
         return draws
 

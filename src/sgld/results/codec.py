@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-DEEPEST = 12  # levels of objects in objects
+MAX_OBJECT_DEPTH = 12  # levels of objects in objects
 
 
 class _Own(Exception):
@@ -140,7 +140,7 @@ def decode(stored: Any, arrays: Mapping[str, np.ndarray], given: Callable[[str, 
     """
 
     def one(part: Any, depth: int) -> Any:
-        if depth > DEEPEST:
+        if depth > MAX_OBJECT_DEPTH:
             raise RunError("objects are nested too deep.")
         if part is None or isinstance(part, (bool, int, float, str)):
             return part
@@ -172,7 +172,7 @@ def decode(stored: Any, arrays: Mapping[str, np.ndarray], given: Callable[[str, 
 # -- plan file -----------------------------------------------------------------------------
 
 
-NAME = "setup.npz"
+SETUP_FILE = "setup.npz"
 
 
 @dataclass(frozen=True)
@@ -189,12 +189,12 @@ def write_plan(directory: RunDirectory, stored: StoredPlan, digests: Mapping[str
     arrays: dict[str, np.ndarray] = {}
     content = encode(_bare(stored.plan), arrays, digests)
     arrays["starts"] = np.asarray(stored.starts)
-    directory.write_arrays(NAME, {"plan": content, "attempt": stored.attempt}, arrays)
+    directory.write_arrays(SETUP_FILE, {"plan": content, "attempt": stored.attempt}, arrays)
 
 
 def is_planned(directory: RunDirectory) -> bool:
     """Whether what runs has been written: it samples, or has ended."""
-    return directory.read_arrays(NAME) is not None
+    return directory.read_arrays(SETUP_FILE) is not None
 
 
 def read_plan(directory: RunDirectory, given: Callable[[str, str], Any]) -> StoredPlan | None:
@@ -203,7 +203,7 @@ def read_plan(directory: RunDirectory, given: Callable[[str, str], Any]) -> Stor
     `given(name, digest)` answers for what a user gives again. Raises RunError where the file is
     damaged, was edited, or belongs to another run.
     """
-    found = directory.read_arrays(NAME)
+    found = directory.read_arrays(SETUP_FILE)
     if found is None:
         return None
     head, arrays = found
@@ -215,11 +215,11 @@ def read_plan(directory: RunDirectory, given: Callable[[str, str], Any]) -> Stor
     except _GivenAgain:
         raise
     except SGLDError as error:
-        raise RunError(f"{directory.path / NAME} cannot be used: {error}") from error
+        raise RunError(f"{directory.path / SETUP_FILE} cannot be used: {error}") from error
     except (
         Exception
     ) as error:  # of numbers that do not belong together, classes raise what they please
-        raise RunError(f"{directory.path / NAME} is damaged: {error!r}.") from error
+        raise RunError(f"{directory.path / SETUP_FILE} is damaged: {error!r}.") from error
 
 
 def plan_of(directory: RunDirectory) -> Plan | None:

@@ -38,7 +38,7 @@ from jaxtyping import Float
 from scipy.special import ndtri
 
 __all__ = [
-    "BLOCK",
+    "BLOCK_NUMBERS",
     "Method",
     "Mixing",
     "ess",
@@ -56,10 +56,11 @@ PerParameter = Float[np.ndarray, " parameter"]
 Block = Float[np.ndarray, "p chain draw"]
 Method = Literal["bulk", "mean", "tail"]
 
-BLOCK = 2**18  # numbers of a block of parameters: its dozen temporaries stay near the processor
-FEWEST = 4  # draws of a chain
-MANY_CHAINS, GROUPS = 8, 4  # R-hat of more chains than these is that of groups of them
-TAILS = (0.05, 0.95)
+# numbers of a block of parameters: its dozen temporaries stay near the processor
+BLOCK_NUMBERS = 2**18
+MIN_CHAIN_DRAWS = 4  # draws of a chain
+MAX_PLAIN_CHAINS, CHAIN_GROUPS = 8, 4  # R-hat of more chains than these is that of groups of them
+TAIL_PROBABILITIES = (0.05, 0.95)
 
 
 class Mixing(NamedTuple):
@@ -97,14 +98,14 @@ def mixing(values: Values, center: PerParameter) -> Mixing:
 
 def ess(values: Values, method: Method) -> PerParameter:
     """Effective sample size: bulk, of the mean, or of the tails at 5% and 95%, the smaller."""
-    return over_blocks(lambda x: _ESS[method](x)[None], 1, values)[0]
+    return over_blocks(lambda x: _ESS_OF_KIND[method](x)[None], 1, values)[0]
 
 
 def r_hat(values: Values) -> PerParameter:
-    """Rank-normalised split R-hat; of GROUPS groups of chains where they are many; NaN for one chain.
+    """Rank-normalised split R-hat; of CHAIN_GROUPS groups of chains where they are many; NaN for one chain.
 
     Many short chains differ by chance however well they mix: the draws of a group count as those of
-    one chain (nested R-hat, Margossian et al. 2024), at most GROUPS - 1 chains left out.
+    one chain (nested R-hat, Margossian et al. 2024), at most CHAIN_GROUPS - 1 chains left out.
     """
 
     def of(x: Block) -> np.ndarray:
@@ -124,13 +125,13 @@ def _mean(x: Block) -> Float[np.ndarray, " p"]:
 
 
 def tail_ess(x: Block) -> Float[np.ndarray, " p"]:
-    """The smaller ESS of the two at TAILS."""
-    low, high = np.quantile(x.reshape(len(x), -1), TAILS, axis=1)[..., None, None]
+    """The smaller ESS of the two at TAIL_PROBABILITIES."""
+    low, high = np.quantile(x.reshape(len(x), -1), TAIL_PROBABILITIES, axis=1)[..., None, None]
     within = [_ess(_halves((x <= q).astype(np.float64)))[0] for q in (low, high)]
     return np.minimum(*within)
 
 
-_ESS = {"bulk": _bulk, "mean": _mean, "tail": tail_ess}
+_ESS_OF_KIND = {"bulk": _bulk, "mean": _mean, "tail": tail_ess}
 
 
 def over_blocks(
@@ -142,9 +143,9 @@ def over_blocks(
     """
     chains, draws, count = values.shape
     out = np.full((rows, count), np.nan)
-    if draws < FEWEST or count == 0:
+    if draws < MIN_CHAIN_DRAWS or count == 0:
         return out
-    size = max(1, BLOCK // (chains * draws))
+    size = max(1, BLOCK_NUMBERS // (chains * draws))
 
     def one(begin: int) -> None:
         here = slice(begin, min(begin + size, count))
@@ -219,11 +220,11 @@ def _r_hat(bulk: Block, distance: Block) -> Float[np.ndarray, " p"]:
 def _grouped(halves: Block) -> Float[np.ndarray, "p halves drawn"]:
     """The halves of groups of chains, where there are many chains."""
     chains = halves.shape[1] // 2
-    if chains <= MANY_CHAINS:
+    if chains <= MAX_PLAIN_CHAINS:
         return halves
-    each = chains // GROUPS
-    first, second = (halves[:, begin : begin + GROUPS * each] for begin in (0, chains))
-    return np.concatenate([first, second], axis=1).reshape(len(halves), 2 * GROUPS, -1)
+    each = chains // CHAIN_GROUPS
+    first, second = (halves[:, begin : begin + CHAIN_GROUPS * each] for begin in (0, chains))
+    return np.concatenate([first, second], axis=1).reshape(len(halves), 2 * CHAIN_GROUPS, -1)
 
 
 def _split_r_hat(x: Block) -> Float[np.ndarray, " p"]:
@@ -293,7 +294,7 @@ def _tau(rho: Float[np.ndarray, "p lag"], size: int) -> Float[np.ndarray, " p"]:
 # -- pareto --------------------------------------------------------------------------------
 
 
-FEWEST_TAIL_DRAWS = 25  # draws: 5 in a tail
+MIN_TAIL_DRAWS = 25  # draws: 5 in a tail
 Tail = Float[np.ndarray, "p place"]
 
 
@@ -303,7 +304,7 @@ def pareto_k(values: Values) -> PerParameter:
     NaN where there are fewer than 5 draws in a tail, a fifth of them. A tail that begins with ties, or
     is one number, as where rounding puts an end to it, has none.
     """
-    if values.shape[0] * values.shape[1] < FEWEST_TAIL_DRAWS:
+    if values.shape[0] * values.shape[1] < MIN_TAIL_DRAWS:
         return np.full(values.shape[-1], np.nan)
 
     def of(x: Float[np.ndarray, "p chain draw"]) -> np.ndarray:

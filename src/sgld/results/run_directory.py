@@ -73,11 +73,11 @@ from ..core.files import (
 )
 from ..errors import RunError, SGLDError, UsageError
 
-__all__ = ["FORMAT", "RunDirectory", "at_the_shell", "kept", "saying_what_is_kept"]
+__all__ = ["RUN_FORMAT", "RunDirectory", "at_the_shell", "kept", "saying_what_is_kept"]
 
 
-FORMAT = 3  # of a run directory; 1 had no setup.npz, 2 kept its draws in zarr
-NAMES = (
+RUN_FORMAT = 3  # of a run directory; 1 had no setup.npz, 2 kept its draws in zarr
+RUN_FILES = (
     "run.json",
     "setup.npz",
     "checkpoint.npz",
@@ -87,10 +87,10 @@ NAMES = (
     "confirmation.json",
     "report.html",
 )
-NEXT, GIVEN = "next.json", re.compile(r"next-[0-9a-f]{16}\.npz")
-CHUNK = re.compile(r"\d{1,9}-\d{1,18}\.npz")
+NEXT_CHECKPOINT, CHECKPOINT_FILE = "next.json", re.compile(r"next-[0-9a-f]{16}\.npz")
+CHUNK_FILE = re.compile(r"\d{1,9}-\d{1,18}\.npz")
 # seconds beyond three checkpoints without a sign of life, after which a lock is stale
-SILENT = 60.0
+MIN_SILENT_SECONDS = 60.0
 
 
 class RunDirectory:
@@ -127,7 +127,9 @@ class RunDirectory:
                 # a lock alone, or half a file, is what a process left that was stopped at once
                 names = sorted({path.name for path in self.path.iterdir()} - {"lock"})
                 names = [
-                    n for n in names if not n.startswith(SCRATCH_PREFIX) and not GIVEN.fullmatch(n)
+                    n
+                    for n in names
+                    if not n.startswith(SCRATCH_PREFIX) and not CHECKPOINT_FILE.fullmatch(n)
                 ]
                 if names:
                     self._replace(overwrite, names[0])
@@ -152,7 +154,7 @@ class RunDirectory:
             OSError, RunError
         ):  # the sentence that follows says what was wrong first
             if self.replacing and exists(self.path / "run.json"):
-                remove(self.path / NEXT)
+                remove(self.path / NEXT_CHECKPOINT)
                 if self._id is not None:
                     remove(self.path / self._given)
                 return
@@ -164,7 +166,9 @@ class RunDirectory:
 
     def _replace(self, overwrite: bool, holds: str) -> None:
         """`holds`: the name of something in it."""
-        if not any({"format", "id"} <= self._told(name).keys() for name in ("run.json", NEXT)):
+        if not any(
+            {"format", "id"} <= self._told(name).keys() for name in ("run.json", NEXT_CHECKPOINT)
+        ):
             raise RunError(
                 f"{self.path} is not a run directory, and holds {holds!r}; choose another directory, or empty this one."
             )
@@ -211,9 +215,9 @@ class RunDirectory:
 
     def next(self) -> dict[str, Any]:
         """What was asked of a run that is to replace this one and has no plan yet; empty where none is."""
-        if not exists(self.path / NEXT):
+        if not exists(self.path / NEXT_CHECKPOINT):
             return {}
-        asked = read_json(self.path / NEXT)
+        asked = read_json(self.path / NEXT_CHECKPOINT)
         return {} if asked.get("id") == self._told("run.json").get("id") else asked
 
     def said_of_next(self) -> str | None:
@@ -241,17 +245,17 @@ class RunDirectory:
             self.clear()
             self.replacing = False
             write_json(self.path / "run.json", self._asked)
-            remove(self.path / NEXT)
+            remove(self.path / NEXT_CHECKPOINT)
 
     def clear(self) -> None:
         """Remove what an earlier run wrote, and nothing else. Raises RunError, before anything goes, for what it did not."""
-        for name in NAMES:
+        for name in RUN_FILES:
             path = self.path / name
             if path.is_dir() and not path.is_symlink():
                 raise RunError(f"{path} is a folder, which no file of a run is; remove it.")
         remove(self.path / "run.json")  # first: without it nothing else counts
         self.remove_chunks()
-        for name in NAMES:
+        for name in RUN_FILES:
             remove(self.path / name)
 
     def remove_chunks(self) -> None:
@@ -259,14 +263,18 @@ class RunDirectory:
         if not self.writes:
             return
         if not self.replacing:
-            remove(self.path / NEXT)
+            remove(self.path / NEXT_CHECKPOINT)
         remove(self.path / "checkpoint.npz")
         chunks = self.path / "chunks"
         real = chunks.is_dir() and not chunks.is_symlink()
         for folder in (self.path, chunks) if real else (self.path,):
             for path in folder.iterdir():
-                chunk = folder is chunks and CHUNK.fullmatch(path.name)
-                given = folder is self.path and not self.replacing and GIVEN.fullmatch(path.name)
+                chunk = folder is chunks and CHUNK_FILE.fullmatch(path.name)
+                given = (
+                    folder is self.path
+                    and not self.replacing
+                    and CHECKPOINT_FILE.fullmatch(path.name)
+                )
                 if chunk or given or path.name.startswith(SCRATCH_PREFIX):
                     remove(path)
         if real:
@@ -292,7 +300,7 @@ class RunDirectory:
 
     def alive(self) -> None:
         """Say that whoever holds it is at work, for three checkpoints and a minute."""
-        self._lock.alive(3 * self.checkpoint_every + SILENT)
+        self._lock.alive(3 * self.checkpoint_every + MIN_SILENT_SECONDS)
 
     def unlock(self) -> None:
         """Give the directory back."""
@@ -330,16 +338,16 @@ class RunDirectory:
         self._id = secrets.token_hex(8)
         if given is not None:  # first: where run.json is, they are
             write_arrays(self.path / self._given, {"run": self._id}, given)
-        self._asked = {**asked, "format": FORMAT, "id": self._id}
-        write_json(self.path / (NEXT if self.replacing else "run.json"), self._asked)
+        self._asked = {**asked, "format": RUN_FORMAT, "id": self._id}
+        write_json(self.path / (NEXT_CHECKPOINT if self.replacing else "run.json"), self._asked)
 
     def begun(self) -> dict[str, Any]:
         """run.json. Raises RunError where it is of another format."""
         asked = self._asked if self.replacing else self.read("run.json")
-        if asked.get("format") != FORMAT:
+        if asked.get("format") != RUN_FORMAT:
             raise RunError(
                 f"{self.path} was written by another version of sgld (format {asked.get('format', 1)}, this one "
-                f"reads {FORMAT}); make the run again."
+                f"reads {RUN_FORMAT}); make the run again."
             )
         return asked
 
@@ -442,7 +450,7 @@ class RunDirectory:
     @property
     def _given(self) -> str:
         name = f"next-{self.id}.npz"
-        if not GIVEN.fullmatch(name):  # run.json may be a stranger's
+        if not CHECKPOINT_FILE.fullmatch(name):  # run.json may be a stranger's
             raise RunError(f"{self.path / 'run.json'} names no id of a run; make the run again.")
         return name
 
@@ -531,13 +539,13 @@ def _draws(head: dict[str, Any], arrays: dict[str, Any]) -> int:
 
 
 # arguments that are options of the same name
-OPTIONS = "|".join((
+OPTION_ARGUMENTS = "|".join((
     "tolerance", "temperature", "prior", "family", "weights", "trials", "missing", "table", "database", "sep",
     "decimal", "sampler", "seed", "method", "kind", "prob", "drop", "out", "batch_size", "step_size",
     "max_steps", "max_seconds", "checkpoint_every", "num_draws", "num_chains",
 ))  # fmt: skip
-QUOTED = "'\\[\"`/"  # before a name that is somebody's own: a column, a path
-SPELLED = tuple(
+QUOTES = "'\\[\"`/"  # before a name that is somebody's own: a column, a path
+SHELL_SPELLINGS = tuple(
     (re.compile(pattern), text)
     for pattern, text in (
         (r", or use sgld\.ReplicaExchange\(\)", ""),
@@ -546,11 +554,14 @@ SPELLED = tuple(
         (r"made by sgld\.fit\b", "made by `sgld fit`"),
         (r"run of sgld\.fit\b", "run of `sgld fit`"),
         (r"\boverwrite it with overwrite=True", "overwrite it (--overwrite)"),
-        (rf"(?<![-\w{QUOTED}])({OPTIONS})=' '", r"--\1 space"),
-        (rf"(?<![-\w{QUOTED}])({OPTIONS})='(\w+)'", r"--\1 \2"),
-        (rf"(?<![-\w{QUOTED}])({OPTIONS})=(?=[\s:;.,)]|$)", r"--\1"),
-        (rf"(?<![-\w{QUOTED}])({OPTIONS})(=| = (?=[\d.]))", r"--\1 "),
-        (rf"^({OPTIONS})(?= must | is of | is what | and ({OPTIONS}) are )", r"--\1"),
+        (rf"(?<![-\w{QUOTES}])({OPTION_ARGUMENTS})=' '", r"--\1 space"),
+        (rf"(?<![-\w{QUOTES}])({OPTION_ARGUMENTS})='(\w+)'", r"--\1 \2"),
+        (rf"(?<![-\w{QUOTES}])({OPTION_ARGUMENTS})=(?=[\s:;.,)]|$)", r"--\1"),
+        (rf"(?<![-\w{QUOTES}])({OPTION_ARGUMENTS})(=| = (?=[\d.]))", r"--\1 "),
+        (
+            rf"^({OPTION_ARGUMENTS})(?= must | is of | is what | and ({OPTION_ARGUMENTS}) are )",
+            r"--\1",
+        ),
         (r"(?<=^--sep and )(decimal)(?= are )", r"--\1"),
         (r"sgld\.sandwich", "sgld summary {run} --sandwich"),
         (r"named by sgld\.loo\b", "named by sgld.loo, in Python"),
@@ -564,12 +575,12 @@ SPELLED = tuple(
         (r"use a longer burn_in or more draws", "use more --draws"),
         (r"num_draws or thin", "--draws"),
         (r"use more draws", "use more --draws"),
-        (rf"(?<![-\w{QUOTED}])num_draws", "--draws"),
-        (rf"(?<![-\w{QUOTED}])num_chains", "--chains"),
-        (rf"(?<![-\w{QUOTED}])step_size", "--step-size"),
-        (rf"(?<![-\w{QUOTED}])batch_size", "--batch-size"),
-        (rf"(?<![-\w{QUOTED}])max_steps", "--max-steps"),
-        (rf"(?<![-\w{QUOTED}])max_seconds", "--max-seconds"),
+        (rf"(?<![-\w{QUOTES}])num_draws", "--draws"),
+        (rf"(?<![-\w{QUOTES}])num_chains", "--chains"),
+        (rf"(?<![-\w{QUOTES}])step_size", "--step-size"),
+        (rf"(?<![-\w{QUOTES}])batch_size", "--batch-size"),
+        (rf"(?<![-\w{QUOTES}])max_steps", "--max-steps"),
+        (rf"(?<![-\w{QUOTES}])max_seconds", "--max-seconds"),
         (r"use a smaller tolerance", "use a smaller --tolerance"),
         (r"--num_(draws|chains)", r"--\1"),
         (r"--(batch|step|max|checkpoint)_(size|steps|seconds|every)", r"--\1-\2"),
@@ -589,6 +600,6 @@ def at_the_shell(sentence: str, run: str | Path) -> str:
       >>> at_the_shell("runs/a is not finished; go on with it: sgld.resume('runs/a')", "RUN")
       'runs/a is not finished; go on with it: sgld resume runs/a'
     """
-    for pattern, text in SPELLED:
+    for pattern, text in SHELL_SPELLINGS:
         sentence = pattern.sub(text.replace("{run}", str(run).replace("\\", r"\\")), sentence)
     return sentence

@@ -39,7 +39,7 @@ from ..core.validation import fraction
 from ..errors import UsageError
 from . import mixing
 from .late import late
-from .mixing import GROUPS, MANY_CHAINS
+from .mixing import CHAIN_GROUPS, MAX_PLAIN_CHAINS
 
 if TYPE_CHECKING:
     from .draws import Draws
@@ -68,10 +68,10 @@ __all__ = [
 Values = Float[np.ndarray, "chain draw parameter"]
 Weights = Float[np.ndarray, "chain draw"]
 
-LEAST_R_HAT = 1.01
+MIN_R_HAT_LIMIT = 1.01
 # kurtosis up to which ranks of c^2 mix as its mean does; of a shoulder with 225 they had 36,000 effective draws and it 2,000
-LIGHT = 5.0
-CHANCE = 0.005  # of an alarm at one of all parameters; R-hat is the larger of two
+MAX_LIGHT_KURTOSIS = 5.0
+MAX_FALSE_ALARM = 0.005  # of an alarm at one of all parameters; R-hat is the larger of two
 
 
 def mean(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:
@@ -126,7 +126,10 @@ def r_hat(values: Values) -> Float[np.ndarray, " parameter"]:
 
 
 def max_r_hat(
-    ess: np.ndarray | float, num_chains: int, num_parameters: int = 1, chance: float = CHANCE
+    ess: np.ndarray | float,
+    num_chains: int,
+    num_parameters: int = 1,
+    chance: float = MAX_FALSE_ALARM,
 ) -> np.ndarray:
     """The R-hat up to which chains may be of one law: 1.01, more where the ESS leaves more to chance.
 
@@ -136,11 +139,11 @@ def max_r_hat(
     them makes that of all small, and a limit by it would rise as the chains part. Of many chains
     R-hat is that of groups, and M their number.
     """
-    M = num_chains if num_chains <= MANY_CHAINS else GROUPS
+    M = num_chains if num_chains <= MAX_PLAIN_CHAINS else CHAIN_GROUPS
     q = chdtri(2 * M - 1, chance / max(1, num_parameters)) / (2 * M - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         limit = np.sqrt(1 + 2 * M / np.asarray(ess, np.float64) * q)
-    return np.asarray(np.fmax(LEAST_R_HAT, limit))
+    return np.asarray(np.fmax(MIN_R_HAT_LIMIT, limit))
 
 
 def mcse_mean(values: Values, weights: Weights) -> Float[np.ndarray, " parameter"]:
@@ -180,7 +183,7 @@ class Estimates:
     @cached_property
     def _central(self) -> Float[np.ndarray, "2 parameter"]:
         """Means of c^2 and c^4, of blocks of parameters side by side."""
-        out, size = np.empty((2, len(self.mean))), max(1, mixing.BLOCK // self.weights.size)
+        out, size = np.empty((2, len(self.mean))), max(1, mixing.BLOCK_NUMBERS // self.weights.size)
 
         def one(begin: int) -> None:
             here = slice(begin, begin + size)
@@ -231,7 +234,7 @@ class Estimates:
     @cached_property
     def ess_sd(self) -> Float[np.ndarray, " parameter"]:
         """ESS of the mean of c^2, which is not that of its ranks where a few draws make up most of it."""
-        heavy = np.nan_to_num(self.kurtosis) > LIGHT
+        heavy = np.nan_to_num(self.kurtosis) > MAX_LIGHT_KURTOSIS
         if not heavy.any():
             return self.ess_square
         found = self.ess_square.copy()
@@ -249,7 +252,7 @@ class Estimates:
 # -- histogram -----------------------------------------------------------------------------
 
 
-HALVINGS = 60  # of the range of all draws
+QUANTILE_HALVINGS = 60  # of the range of all draws
 
 
 @dataclass(frozen=True)
@@ -286,7 +289,7 @@ class Histogram:
             share /= share.sum(axis=-1, keepdims=True)
         below = np.concatenate([np.zeros((*share.shape[:2], 1)), share.cumsum(axis=-1)], axis=-1)
         left, right = low.min(axis=0), (low + share.shape[-1] * width).max(axis=0)
-        for _ in range(HALVINGS):
+        for _ in range(QUANTILE_HALVINGS):
             middle = (left + right) / 2
             under = _distribution(below, (middle - low) / np.where(width > 0, width, 1.0)) < q
             left, right = np.where(under, middle, left), np.where(under, right, middle)
@@ -357,11 +360,11 @@ class Moments:
     def r_hat(self, chains: Chains) -> MomentValues:
         """Gelman & Rubin's (1992) R-hat, of the means of whole chains; NaN for one chain.
 
-        Of the means of GROUPS groups where chains are many, as `draws.mixing` has it.
+        Of the means of CHAIN_GROUPS groups where chains are many, as `draws.mixing` has it.
         """
         if len(chains) < 2:
             return np.full(self.chain_mean.shape[1], np.nan)
-        groups = len(chains) if len(chains) <= MANY_CHAINS else GROUPS
+        groups = len(chains) if len(chains) <= MAX_PLAIN_CHAINS else CHAIN_GROUPS
         chains = chains[: len(chains) // groups * groups].reshape(groups, -1)
         means = self.chain_mean[chains].astype(np.float64)
         square = self.chain_square[chains].mean(axis=1, dtype=np.float64) + means.var(axis=1)

@@ -26,11 +26,11 @@ from .draws import Draws
 from .plan import Origin
 from .run_directory import RunDirectory
 from .statistics import Histogram, Moments
-from .summary import TOLD
+from .summary import UNSTORED_FACTS
 from .verdict import NOT_JUDGED, Verdict
 
 __all__ = [
-    "HELD",
+    "HELD_DIGEST_KEY",
     "check_kind",
     "jsonable",
     "load",
@@ -46,7 +46,7 @@ __all__ = [
 # -- stored --------------------------------------------------------------------------------
 
 
-HELD = "held"  # in the info of stored draws: the digest of what stayed as it was
+HELD_DIGEST_KEY = "held"  # in the info of stored draws: the digest of what stayed as it was
 
 
 def digest_of_held(position: Any) -> str | None:
@@ -92,7 +92,7 @@ def restore(draws: Draws, like: Any) -> Draws:
     if odd:
         where = "the draws do not hold" if odd[0] in names else "like does not hold"
         given = "what was given to sgld.sample as init"
-        if HELD in draws.info:
+        if HELD_DIGEST_KEY in draws.info:
             given = "sgld.networks.part(init, where) of the init and the where of the run"
         raise UsageError(f"{where} the parameter {odd[0]!r}; give {given}.")
     for name, leaf in zip(names, jax.tree.leaves(like), strict=True):
@@ -101,7 +101,7 @@ def restore(draws: Draws, like: Any) -> Draws:
                 f"draws of {name!r} have shape {stored[name].shape[2:]}, and in like it is "
                 f"{np.shape(leaf)}; give what was given to sgld.sample as init."
             )
-    before, now = draws.info.get(HELD), digest_of_held(like)
+    before, now = draws.info.get(HELD_DIGEST_KEY), digest_of_held(like)
     if None not in (before, now) and before != now:
         raise UsageError(
             "the parameters that were not sampled have other values in like than they had in the run, so that it would "
@@ -113,11 +113,11 @@ def restore(draws: Draws, like: Any) -> Draws:
 # -- storage -------------------------------------------------------------------------------
 
 
-OF_CHAINS = ("chain_mean", "chain_square", "between")  # of Moments, by what they are of
-OF_BINS = ("low", "width", "weight")  # of Histogram
-OF_RUN = ("weight", "squared_weights", "num_batches", "num_draws")
-PER_DRAW = ("log_weight", "step_size", "temperature")
-CONFIRMATION = "confirmation.json"
+CHAIN_MOMENT_FIELDS = ("chain_mean", "chain_square", "between")  # of Moments, by what they are of
+HISTOGRAM_FIELDS = ("low", "width", "weight")  # of Histogram
+RUN_MOMENT_FIELDS = ("weight", "squared_weights", "num_batches", "num_draws")
+PER_DRAW_FIELDS = ("log_weight", "step_size", "temperature")
+CONFIRMATION_FILE = "confirmation.json"
 
 
 def save(draws: Draws, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -134,23 +134,25 @@ def write_result(run: RunDirectory, draws: Draws) -> None:
     """The reported draws, the table, then result.json, which makes it a finished run."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(draws.position)]
     arrays = {f"position{i}": leaf for i, leaf in enumerate(leaves)}
-    arrays |= {name: np.asarray(getattr(draws, name)) for name in (*PER_DRAW, "step")}
+    arrays |= {name: np.asarray(getattr(draws, name)) for name in (*PER_DRAW_FIELDS, "step")}
     moments = draws.moments
     if moments is not None:
-        arrays |= {f"moments_{name}": getattr(moments, name) for name in OF_CHAINS}
+        arrays |= {f"moments_{name}": getattr(moments, name) for name in CHAIN_MOMENT_FIELDS}
         if moments.histogram is not None:
-            arrays |= {f"bins_{name}": getattr(moments.histogram, name) for name in OF_BINS}
+            arrays |= {
+                f"bins_{name}": getattr(moments.histogram, name) for name in HISTOGRAM_FIELDS
+            }
     summary, held = draws.summary(), digest_of_held(draws.position)
     result = {
         "tree": _describe(draws.position),
         "names": list(draws.names),
         "status": list(draws.status),
         "verdict": draws.verdict.to_dict() if draws.verdict.judged else None,
-        "info": jsonable(draws.info if held is None else {**draws.info, HELD: held}),
-        "moments": None if moments is None else {n: getattr(moments, n) for n in OF_RUN},
-        "told": jsonable({name: summary.facts[name] for name in TOLD}),
+        "info": jsonable(draws.info if held is None else {**draws.info, HELD_DIGEST_KEY: held}),
+        "moments": None if moments is None else {n: getattr(moments, n) for n in RUN_MOMENT_FIELDS},
+        "told": jsonable({name: summary.facts[name] for name in UNSTORED_FACTS}),
     }
-    remove(run.path / CONFIRMATION)  # of other draws, if any
+    remove(run.path / CONFIRMATION_FILE)  # of other draws, if any
     run.write_arrays("draws.npz", {}, arrays)
     write_atomic(run.path / "summary.json", as_json(summary.to_dict()))
     # of both, so that a file of another run, or of none, is not taken for this one's
@@ -170,18 +172,20 @@ def write_confirmation(run: RunDirectory, draws: Draws) -> None:
     if exists(run.path / "summary.json"):
         tables.append(digest_of(run.path / "summary.json"))
     content = {"verdict": draws.verdict.to_dict(), "draws": digest_of(run.path / "draws.npz")}
-    run.write(CONFIRMATION, {**jsonable(content), "tables": jsonable(tables)})
+    run.write(CONFIRMATION_FILE, {**jsonable(content), "tables": jsonable(tables)})
     write_atomic(run.path / "summary.json", table)
 
 
 def _confirmation(run: RunDirectory, result: dict[str, Any]) -> dict[str, Any] | None:
     """confirmation.json, where it is of the draws that result.json was written with."""
-    if not exists(run.path / CONFIRMATION):
+    if not exists(run.path / CONFIRMATION_FILE):
         return None
-    found, files = run.read(CONFIRMATION), result.get("files")
+    found, files = run.read(CONFIRMATION_FILE), result.get("files")
     whole = isinstance(found.get("verdict"), dict) and isinstance(found.get("tables"), list)
     if not whole or not found["tables"]:
-        raise RunError(f"{run.path / CONFIRMATION} is damaged: it holds no verdict and its table.")
+        raise RunError(
+            f"{run.path / CONFIRMATION_FILE} is damaged: it holds no verdict and its table."
+        )
     fits = isinstance(files, dict) and found.get("draws") == files.get("draws.npz")
     return found if fits else None
 
@@ -316,7 +320,7 @@ def verify(path: str | Path) -> dict[str, int]:
     elif run.finished():
         load(path)
         table_of(run)
-        names += ["result.json", "draws.npz", "summary.json", CONFIRMATION]
+        names += ["result.json", "draws.npz", "summary.json", CONFIRMATION_FILE]
     else:
         with reading(path):
             run.attempt = len(asked.get("again", []))
@@ -339,7 +343,7 @@ def _made(result: dict[str, Any], arrays: dict[str, np.ndarray]) -> Draws:
         leaves.append(arrays[f"position{len(leaves)}"])
     numbers = sum(math.prod(leaf.shape[2:]) for leaf in leaves)
     short = any(leaf.shape[:2] != (chains, count) for leaf in leaves)
-    short |= any(arrays[name].shape != (chains, count) for name in PER_DRAW)
+    short |= any(arrays[name].shape != (chains, count) for name in PER_DRAW_FIELDS)
     if (
         short
         or arrays["step"].shape != (count,)
@@ -350,10 +354,10 @@ def _made(result: dict[str, Any], arrays: dict[str, np.ndarray]) -> Draws:
     totals, moments = result["moments"], None
     if totals is not None:
         moments = Moments(
-            **{n: arrays[f"moments_{n}"] for n in OF_CHAINS}, **totals, histogram=_bins(arrays, chains, numbers)
+            **{n: arrays[f"moments_{n}"] for n in CHAIN_MOMENT_FIELDS}, **totals, histogram=_bins(arrays, chains, numbers)
         )  # fmt: skip
     verdict = result["verdict"]
-    per_draw: dict[str, Any] = {name: arrays[name] for name in (*PER_DRAW, "step")}
+    per_draw: dict[str, Any] = {name: arrays[name] for name in (*PER_DRAW_FIELDS, "step")}
     return Draws(
         position=_rebuild(result["tree"], iter(leaves)),
         **per_draw,
@@ -369,7 +373,7 @@ def _bins(arrays: dict[str, np.ndarray], chains: int, numbers: int) -> Histogram
     """ValueError where they are not of these chains and numbers."""
     if "bins_low" not in arrays:
         return None
-    found = Histogram(**{name: arrays[f"bins_{name}"] for name in OF_BINS})
+    found = Histogram(**{name: arrays[f"bins_{name}"] for name in HISTOGRAM_FIELDS})
     if found.low.shape != (chains, numbers):
         raise ValueError("histograms do not belong to these chains")
     return found

@@ -24,10 +24,10 @@ from .statistics import strata_of
 from .verdict import Modes, Word
 
 __all__ = [
-    "COLUMNS",
-    "HEADS",
-    "TOLD",
-    "VAST",
+    "LAYER_HEADS",
+    "MIN_ROUND_TEMPERATURE",
+    "SUMMARY_COLUMNS",
+    "UNSTORED_FACTS",
     "Comparison",
     "Summary",
     "compare",
@@ -167,9 +167,9 @@ def _number(value: float) -> float | None:
 
 
 Layer = Mapping[str, Any]
-VAST = 1000.0  # a temperature that is told by its first digits
-HEADS = ("layer", "weights", "mean", "sd", "temperature")
-MOST_LINES = 15
+MIN_ROUND_TEMPERATURE = 1000.0  # a temperature that is told by its first digits
+LAYER_HEADS = ("layer", "weights", "mean", "sd", "temperature")
+MAX_PRINTED_LINES = 15
 
 
 def layer_rows(layers: Sequence[Layer]) -> list[list[str]]:
@@ -183,14 +183,14 @@ def layer_rows(layers: Sequence[Layer]) -> list[list[str]]:
       [['net.weight', '4', '0', '1', '1.000'], ['net.bias', '4', '0', '1', '-']]
     """
     shown = list(layers)
-    while len(shown) > MOST_LINES:
+    while len(shown) > MAX_PRINTED_LINES:
         grouped = _grouped(shown)
         if len(grouped) == len(shown):
             break
         shown = grouped
-    if len(shown) > MOST_LINES:
-        rest = shown[MOST_LINES - 1 :]
-        shown = [*shown[: MOST_LINES - 1], _together(f"{len(rest)} more", rest)]
+    if len(shown) > MAX_PRINTED_LINES:
+        rest = shown[MAX_PRINTED_LINES - 1 :]
+        shown = [*shown[: MAX_PRINTED_LINES - 1], _together(f"{len(rest)} more", rest)]
     return [
         [
             str(layer["name"]), f"{layer['weights']:,}", _layer_text(layer["mean"], ".4g"),
@@ -201,7 +201,7 @@ def layer_rows(layers: Sequence[Layer]) -> list[list[str]]:
 
 def layer_table(layers: Sequence[Layer]) -> list[str]:
     """Lines of text."""
-    return columns([list(HEADS), *layer_rows(layers)])
+    return columns([list(LAYER_HEADS), *layer_rows(layers)])
 
 
 def predictions_lines(found: Mapping[str, Any]) -> list[str]:
@@ -249,7 +249,7 @@ def _together(name: str, parts: Sequence[Layer]) -> Layer:
 
 
 def _warmth(value: float | None) -> str:
-    return _layer_text(value, ".3f" if value is None or value < VAST else ".3g")
+    return _layer_text(value, ".3f" if value is None or value < MIN_ROUND_TEMPERATURE else ".3g")
 
 
 def _layer_text(value: float | None, form: str) -> str:
@@ -259,18 +259,18 @@ def _layer_text(value: float | None, form: str) -> str:
 # -- summary -------------------------------------------------------------------------------
 
 
-COLUMNS = (
+SUMMARY_COLUMNS = (
     "mean", "sd", "q05", "q50", "q95", "mcse_mean", "ess_bulk", "ess_tail", "r_hat",
     "sd_ratio", "sd_ratio_se", "r2", "mean_corrected", "sd_corrected",
 )  # fmt: skip
-TOLD = ("phase", "target", "notes")  # facts that are said and not stored in summary.json
-MOST_OF_LAYERS = 1000  # parameters that have rows of their own where layers are looked at
-SHOWN = ("mean", "sd", "q05", "q50", "q95", "ess_bulk", "r_hat", "sd_ratio")
+UNSTORED_FACTS = ("phase", "target", "notes")  # facts that are said and not stored in summary.json
+MAX_LAYERED_DIM = 1000  # parameters that have rows of their own where layers are looked at
+PRINTED_COLUMNS = ("mean", "sd", "q05", "q50", "q95", "ess_bulk", "r_hat", "sd_ratio")
 
 
 @dataclass(frozen=True)
 class Summary:
-    """`parameters[name][column]` for every column of COLUMNS, and the run's own facts."""
+    """`parameters[name][column]` for every column of SUMMARY_COLUMNS, and the run's own facts."""
 
     parameters: dict[str, dict[str, float | None]]
     verdict: Word
@@ -282,7 +282,7 @@ class Summary:
         return {
             "verdict": self.verdict,
             "reasons": list(self.reasons),
-            **{name: value for name, value in self.facts.items() if name not in TOLD},
+            **{name: value for name, value in self.facts.items() if name not in UNSTORED_FACTS},
             "parameters": self.parameters,
         }
 
@@ -303,7 +303,7 @@ class Summary:
         return "\n".join(lines)
 
     def _table(self) -> list[str]:
-        shown = list(SHOWN)
+        shown = list(PRINTED_COLUMNS)
         if any(row["sd_corrected"] is not None for row in self.parameters.values()):
             shown += ["mean_corrected", "sd_corrected"]
         body = [
@@ -339,17 +339,18 @@ def _text(column: str, value: float | None) -> str:
 
 
 def summarise(draws: Draws) -> Summary:
-    """Every column of COLUMNS for every parameter of `draws`."""
-    many = len(draws.names) > MOST_OF_LAYERS and draws.verdict.extra.get("layers")
+    """Every column of SUMMARY_COLUMNS for every parameter of `draws`."""
+    many = len(draws.names) > MAX_LAYERED_DIM and draws.verdict.extra.get("layers")
     if draws.healthy.size == 0 or many:
         return _summary(draws, {})
     verdict = draws.verdict
     table = _of_moments(draws) if draws.moments is not None else _of_values(draws)
-    for column in COLUMNS[9:]:
+    for column in SUMMARY_COLUMNS[9:]:
         known = None if verdict is None else getattr(verdict, column)
         table[column] = np.full(len(draws.names), np.nan) if known is None else np.asarray(known)
     parameters = {
-        name: {c: _json_number(table[c][i]) for c in COLUMNS} for i, name in enumerate(draws.names)
+        name: {c: _json_number(table[c][i]) for c in SUMMARY_COLUMNS}
+        for i, name in enumerate(draws.names)
     }
     return _summary(draws, parameters)
 

@@ -1,9 +1,9 @@
 """Short names of the classes that run directories store, independent of the modules that define them.
 
 A run directory names a class by its tag, for example "BAOA", and never by the path of a module. A module
-or a class may therefore move or change its name: CLASSES then names the new place under the same tag.
+or a class may therefore move or change its name: CLASS_OF_TAG then names the new place under the same tag.
 
-Versions up to commit 0de9404 wrote the path of the module, for example "sgld.sampler.baoa.BAOA". FORMER
+Versions up to commit 0de9404 wrote the path of the module, for example "sgld.sampler.baoa.BAOA". TAG_OF_FORMER_CLASS
 lists these paths as they were then, and never changes.
 """
 
@@ -12,10 +12,17 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["CLASSES", "FORMER", "class_of", "former_name", "stable_name", "tag_of"]
+__all__ = [
+    "CLASS_OF_TAG",
+    "TAG_OF_FORMER_CLASS",
+    "class_of",
+    "former_name",
+    "stable_name",
+    "tag_of",
+]
 
 # every class that a file may name, by its tag: "module:class"
-CLASSES = {
+CLASS_OF_TAG = {
     "AdaGrad": "sgld.samplers.preconditioners.adaptive:AdaGrad",
     "AffineLaw": "sgld.samplers.stationary.affine:AffineLaw",
     "BAOA": "sgld.samplers.baoa:BAOA",
@@ -92,10 +99,10 @@ _FORMER_MODULES = {
     "sgld.schedule": "Constant CosineCycles CycleTemperature Polynomial Power RobbinsMonro Scaled",
     "sgld.typing": "Estimator Preconditioner Sampler",
 }
-FORMER = {
+TAG_OF_FORMER_CLASS = {
     f"{module}.{name}": name for module, names in _FORMER_MODULES.items() for name in names.split()
 }
-_PATH_OF = {tag: path for path, tag in FORMER.items()}
+_PATH_OF = {tag: path for path, tag in TAG_OF_FORMER_CLASS.items()}
 
 
 def class_of(written: str) -> Any:
@@ -108,7 +115,7 @@ def class_of(written: str) -> Any:
       >>> class_of("subprocess.Popen") is None
       True
     """
-    where = CLASSES.get(FORMER.get(written, written))
+    where = CLASS_OF_TAG.get(TAG_OF_FORMER_CLASS.get(written, written))
     if where is None:
         return None
     module, _, name = where.partition(":")
@@ -125,7 +132,7 @@ def tag_of(kind: type) -> str | None:
       ('BAOA', None)
     """
     name = f":{kind.__qualname__}"
-    tags = (tag for tag, where in CLASSES.items() if where.endswith(name))
+    tags = (tag for tag, where in CLASS_OF_TAG.items() if where.endswith(name))
     return next((tag for tag in tags if class_of(tag) is kind), None)
 
 

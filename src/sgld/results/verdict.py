@@ -126,7 +126,7 @@ NOT_JUDGED = Verdict("unknown", ("the draws were not judged",), judged=False)
 # -- modes ---------------------------------------------------------------------------------
 
 
-MOST_PLACES = 6  # parameters whose places are printed
+MAX_PRINTED_PLACES = 6  # parameters whose places are printed
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Modes:
 
     def lines(self) -> list[str]:
         """Of the table, its title first."""
-        shown = self.names[:MOST_PLACES]
+        shown = self.names[:MAX_PRINTED_PLACES]
         errors = self.mass_se
         head = ["", "mass", *([] if errors is None else ["se"]), "log_density", *shown]
         rows = []

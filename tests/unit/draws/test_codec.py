@@ -71,7 +71,7 @@ def test_every_part_of_what_is_known_is_of_a_kind_that_is_stored():
     assert [kind for kind in seen if tags.tag_of(kind) is None] == []
 
 
-@pytest.mark.parametrize("tag", tags.CLASSES)
+@pytest.mark.parametrize("tag", tags.CLASS_OF_TAG)
 def test_a_tag_names_one_dataclass_of_this_library(tag):
     kind = tags.class_of(tag)
     assert isinstance(kind, type) and is_dataclass(kind)

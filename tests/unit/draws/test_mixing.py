@@ -45,7 +45,7 @@ def by_arviz(function, values, **how):
 @pytest.mark.parametrize("chains", [1, 2, 5])
 @pytest.mark.parametrize("draws", [4, 5, 6, 7, 11, 64, 301])
 def test_the_definitions_are_those_of_arviz(rng, chains, draws, monkeypatch):
-    monkeypatch.setattr(mixing, "BLOCK", 5 * chains * draws)  # five parameters at a time
+    monkeypatch.setattr(mixing, "BLOCK_NUMBERS", 5 * chains * draws)  # five parameters at a time
     values = of_all_kinds(rng, chains, draws)
     for method, how in (("bulk", {}), ("mean", {}), ("tail", {"prob": (0.05, 0.95)})):
         expected = by_arviz(array_stats.ess, values, method=method, **how)
@@ -63,7 +63,7 @@ def test_the_definitions_are_those_of_arviz(rng, chains, draws, monkeypatch):
 
 @pytest.mark.parametrize(("chains", "draws"), [(1, 25), (4, 20), (5, 301), (2, 3001)])
 def test_pareto_k_is_that_of_arviz(rng, chains, draws, monkeypatch):
-    monkeypatch.setattr(mixing, "BLOCK", 5 * chains * draws)
+    monkeypatch.setattr(mixing, "BLOCK_NUMBERS", 5 * chains * draws)
     values = np.concatenate(
         [
             autoregressions(0.5, rng, chains, draws, 3),

@@ -138,7 +138,7 @@ def test_a_new_run_names_no_module(tmp_path):
     head, _ = read_arrays(tmp_path / "run" / "setup.npz")
     text = (tmp_path / "run" / "run.json").read_text() + json.dumps(head)
     found = re.findall(r'"class": "([^"]*)"', text)
-    assert len(found) > 8 and set(found) <= tags.CLASSES.keys()
+    assert len(found) > 8 and set(found) <= tags.CLASS_OF_TAG.keys()
     assert re.findall(r"sgld\.\w+\.\w+", text) == []
 
 

@@ -95,7 +95,7 @@ def test_moments_are_the_same_in_blocks_of_parameters(monkeypatch):
     """Of weighted draws; the blocks do not divide the parameters evenly."""
     rng = np.random.default_rng(1)
     values, weights = rng.standard_normal((2, 50, 7)).astype(np.float32), rng.random((2, 50))
-    monkeypatch.setattr("sgld.results.mixing.BLOCK", 3 * weights.size)
+    monkeypatch.setattr("sgld.results.mixing.BLOCK_NUMBERS", 3 * weights.size)
     found, centred = (
         statistics.Estimates(values, weights),
         values - statistics.mean(values, weights),

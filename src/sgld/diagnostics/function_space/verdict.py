@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...results import statistics
-from ...results.summary import VAST, errors_of
+from ...results.summary import MIN_ROUND_TEMPERATURE, errors_of
 from ...results.verdict import Verdict, Word
 from .. import hidden_mass
 from . import other_chains
@@ -364,7 +364,7 @@ def _hot(t: Temperature, seen: Seen) -> str:
 
 
 def _spread(t: Temperature) -> str:
-    value = f"{t.value:.2f}" if t.value < VAST else f"{t.value:.3g}"
+    value = f"{t.value:.2f}" if t.value < MIN_ROUND_TEMPERATURE else f"{t.value:.3g}"
     return f"the kinetic temperature of {_called(t)} is {value} where 1 is right, so predictions spread too far"
 
 

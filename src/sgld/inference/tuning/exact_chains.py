@@ -25,7 +25,7 @@ from ...data.source import generator
 from ...model import sums
 from ...model.cost import gradient_price
 from ...model.problem import Problem, Request, is_auto
-from ...results.mixing import GROUPS
+from ...results.mixing import CHAIN_GROUPS
 from ...results.plan import Plan, Setup
 from ...samplers.gradients.control_variates import ControlVariates
 from ...samplers.gradients.full import Full
@@ -131,7 +131,7 @@ def _begin(
 ) -> _Begun:
     """Near every centre; the last group at the places `far` from all, if there are any."""
     centers = _centers(problem, known)[:chains]
-    last = chains // GROUPS if far else 0
+    last = chains // CHAIN_GROUPS if far else 0
     zs = np.concatenate([
         _starts(problem, center, len(rows), seed, number)
         for number, (center, rows) in enumerate(

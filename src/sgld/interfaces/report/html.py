@@ -23,7 +23,7 @@ from ...regression.rows import as_numbers
 from ...results import statistics
 from ...results.draws import Draws
 from ...results.plan import Predicted
-from ...results.summary import HEADS, layer_rows, left_out, predictions_lines
+from ...results.summary import LAYER_HEADS, layer_rows, left_out, predictions_lines
 from .figures import COLOURS, printable
 
 __all__ = [
@@ -263,7 +263,7 @@ def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
 
 def layers(found: Sequence[Mapping[str, Any]], predictions: Mapping[str, Any]) -> str:
     """A row per layer of a network, and how well what it predicts has mixed."""
-    head = "".join(f'<th scope="col">{says(title)}</th>' for title in HEADS)
+    head = "".join(f'<th scope="col">{says(title)}</th>' for title in LAYER_HEADS)
     body = "\n".join(
         f'<tr><th scope="row">{_name(name)}</th>'
         + "".join(f"<td>{says(cell)}</td>" for cell in cells)
@@ -303,7 +303,7 @@ def _missed(row: dict[str, float | None], highest: float | None) -> dict[str, st
     for name in ("ess_bulk", "ess_tail"):
         if not value(name) >= limits.MIN_ESS:
             missed[name] = f"at least {limits.MIN_ESS}"
-    highest = statistics.LEAST_R_HAT if highest is None else highest
+    highest = statistics.MIN_R_HAT_LIMIT if highest is None else highest
     with np.errstate(divide="ignore", invalid="ignore"):
         shift = abs(value("mean") - value("mean_corrected")) / np.float64(value("sd_corrected"))
     if value("r_hat") > highest:
@@ -352,7 +352,7 @@ def _legend(any_marked: bool, columns: list[tuple[str, str]]) -> str:
     shown = {name for name, _ in columns}
     text = (
         ("Marked cells miss their limit: " if any_marked else "No cell misses its limit: ")
-        + f"ESS at least {limits.MIN_ESS} (for the verdict that of squares too), R-hat at most {statistics.LEAST_R_HAT:g} (more where the ESS is small)"
+        + f"ESS at least {limits.MIN_ESS} (for the verdict that of squares too), R-hat at most {statistics.MIN_R_HAT_LIMIT:g} (more where the ESS is small)"
     )
     if "sd_ratio" in shown:
         text += f", sd ratio within {limits.MAX_RATIO_ERROR:g} of 1, r² at least {limits.MIN_R2:g}"
