@@ -30,13 +30,13 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "energies: rounding counts as a fault",
-        "LARGEST + rounding(lines) +",
-        "LARGEST +",
+        "MAX_GRADIENT_MISFIT + rounding(lines) +",
+        "MAX_GRADIENT_MISFIT +",
         BEYOND + "test_rounding_is_no_fault",
     ),
     Mutant(
         "energies: a suspicion on some rows is told as it is",
-        "if size > LARGEST and some is not problem:",
+        "if size > MAX_GRADIENT_MISFIT and some is not problem:",
         "if size < 0:",
         BEYOND + "test_a_jump_on_some_rows_is_told_where_all_rows_see_it",
     ),
@@ -108,7 +108,7 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "shells: the heaviest ray decides alone",
-        "order = np.argsort(-each)[LEFT_OUT:]",
+        "order = np.argsort(-each)[IGNORED_RAYS:]",
         "order = np.argsort(-each)[:1]",
         SHELLS + "test_a_ray_in_a_ridge_is_left_out",
     ),
@@ -126,19 +126,19 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "shells: coarse points alone",
-        "ROUNDS = 2",
-        "ROUNDS = 0",
+        "REFINEMENT_ROUNDS = 2",
+        "REFINEMENT_ROUNDS = 0",
         SHELLS + "test_the_share_of_a_halo_is_its_integral",
     ),
     Mutant(
         "shells: what they hold is no doubt",
-        "if not found.share > mass_detectors.HEAVY:",
+        "if not found.share > mass_detectors.MIN_SHELL_SHARE:",
         "if True:",
         SHELLS + "test_a_halo_in_ten_dimensions_that_no_ray_sees_is_doubted",
     ),
     Mutant(
         "shells: settled by chains that have been nowhere",
-        "far >= SEEN * doubt.share * np.sum(weights * square)",
+        "far >= MIN_SEEN_SHARE * doubt.share * np.sum(weights * square)",
         "far >= 0.0",
         SHELLS + "test_a_halo_in_ten_dimensions_that_no_ray_sees_is_doubted",
     ),
@@ -180,7 +180,7 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "doubts: a mode explains the foot that it stands on",
-        "explained |= own & (predicted > ray.value - EXPLAINED)",
+        "explained |= own & (predicted > ray.value - MAX_EXPLAINED_LOGP)",
         "explained |= np.abs(ray.t - near) < 1e3 * sd",
         BEYOND + "test_a_narrow_mode_on_a_foot_is_met_by_its_rise",
     ),
@@ -240,13 +240,13 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "tails: the largest Pareto k of hundreds is held against the limit of one",
-        "k >= np.fmax(HEAVY, chance)",
-        "k >= HEAVY / 4",
+        "k >= np.fmax(MIN_HEAVY_PARETO_K, chance)",
+        "k >= MIN_HEAVY_PARETO_K / 4",
         REPORTED + "test_tails_of_gaussians_are_light",
     ),
     Mutant(
         "rule: what the meter sees in part counts in full",
-        "share = np.where(r2 < PRINTED_R2, np.clip(r2, MIN_R2, 1.0), 1.0)",
+        "share = np.where(r2 < MIN_PRINTED_R2, np.clip(r2, MIN_R2, 1.0), 1.0)",
         "share = np.ones_like(r2)",
         RULES,
     ),
@@ -318,7 +318,7 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "doubts: the first one hides the others",
-        "        if some is problem or k < LOOKED_AT or told:",
+        "        if some is problem or k < MAX_WHOLE_RAYS or told:",
         "        if not told:",
         BEYOND + "test_every_suspicion_is_told_and_each_side_by_itself",
     ),
@@ -330,7 +330,7 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "doubts: a mode explains what lies beside it",
-        "own & (predicted > ray.value - EXPLAINED)",
+        "own & (predicted > ray.value - MAX_EXPLAINED_LOGP)",
         "own",
         BEYOND + "test_a_mode_explains_what_is_as_dense_as_its_gaussian_says",
     ),
@@ -348,8 +348,8 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "tails: known though most of the fourth moment is unseen",
-        "order=4) < UNSEEN",
-        "order=2) < UNSEEN",
+        "order=4) < MIN_UNSEEN_SHARE",
+        "order=2) < MIN_UNSEEN_SHARE",
         KNOWN_TAILS + "test_a_tail_without_a_fourth_moment_is_never_known",
     ),
 ]

@@ -35,7 +35,7 @@ DIAGNOSE = [
     ),
     Mutant(
         "modes: trajectories need not come back",
-        "np.argwhere(flow > UNBALANCED * flow.T)", "np.argwhere(flow > np.inf * flow.T)",
+        "np.argwhere(flow > MAX_CROSSING_RATIO * flow.T)", "np.argwhere(flow > np.inf * flow.T)",
         FROM_MODES + "test_trajectories_that_do_not_come_back_tell_of_mass_that_no_chain_sees",
     ),
     Mutant(
@@ -151,7 +151,7 @@ DIAGNOSE = [
     ),
     Mutant(
         "rule: slow chains are taken for modes",
-        "settled & (gap > APART)", "(gap > APART)", MIXING + "test_several_modes_are_spoken_of_where_chains_are_in_groups_alone",
+        "settled & (gap > MIN_GROUP_SDS)", "(gap > MIN_GROUP_SDS)", MIXING + "test_several_modes_are_spoken_of_where_chains_are_in_groups_alone",
     ),
     Mutant(
         "lengths: R-hat does not count",
@@ -202,8 +202,8 @@ DIAGNOSE = [
     ),
     Mutant(
         "corrected columns: shown for any one of the reasons",
-        "(e.r2 > PRINTED_R2) & (e.ess >= MIN_CORRECTED_ESS)",
-        "(e.r2 > PRINTED_R2) | (e.ess >= MIN_CORRECTED_ESS)",
+        "(e.r2 > MIN_PRINTED_R2) & (e.ess >= MIN_CORRECTED_ESS)",
+        "(e.r2 > MIN_PRINTED_R2) | (e.ess >= MIN_CORRECTED_ESS)",
         VERDICT + "test_corrected_columns_need_effective_draws_and_a_meter_that_is_sure",
     ),
     Mutant(
@@ -219,7 +219,7 @@ DIAGNOSE = [
     ),
     Mutant(
         "exact chains: many need no more effective draws than few",
-        "max(MIN_ESS, MIN_ESS_EACH * num_chains)", "MIN_ESS", EXACT_RULE + "test_the_rule",
+        "max(MIN_ESS, MIN_ESS_PER_CHAIN * num_chains)", "MIN_ESS", EXACT_RULE + "test_the_rule",
     ),
     Mutant(
         "exact chains: divergences count for nothing",

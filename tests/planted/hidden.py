@@ -14,7 +14,7 @@ EXCHANGED = "tests/unit/tune/test_exchanged.py::"
 HIDDEN = [
     Mutant(
         "cloud: evenly spread over r, not over its logarithm",
-        "log_r = np.log(FARTHEST) * u[:, d]", "log_r = np.log1p((FARTHEST - 1) * u[:, d])",
+        "log_r = np.log(MAX_CLOUD_SDS) * u[:, d]", "log_r = np.log1p((MAX_CLOUD_SDS - 1) * u[:, d])",
         CLOUD + "test_a_narrow_mode_between_the_rays_is_near_a_top",
     ),
     Mutant(
@@ -34,7 +34,7 @@ HIDDEN = [
     ),
     Mutant(
         "cloud: of many rows no point is left",
-        "POINTS, WORK // max(1, problem.num_data)", "POINTS, WORK // max(1, problem.num_data) ** 2 + 2",
+        "MAX_CLOUD_POINTS, MAX_CLOUD_WORK // max(1, problem.num_data)", "MAX_CLOUD_POINTS, MAX_CLOUD_WORK // max(1, problem.num_data) ** 2 + 2",
         CLOUD + "test_many_rows_are_met_by_fewer_points",
     ),
     Mutant(
@@ -44,7 +44,7 @@ HIDDEN = [
     ),
     Mutant(
         "valleys: one step hides all others",
-        "len(found) < MOST", "len(found) < 1",
+        "len(found) < MAX_VALLEYS", "len(found) < 1",
         VALLEYS + "test_steps_on_both_sides_are_one_direction_and_across_each_other_two",
     ),
     Mutant(
@@ -59,7 +59,7 @@ HIDDEN = [
     ),
     Mutant(
         "valleys: every rise is a hill",
-        "far.share > SHARE]", "far.share > 0]",
+        "far.share > MIN_VALLEY_SHARE\n        ]", "far.share > 0]",
         VALLEYS + "test_what_falls_rises_by_little_or_holds_little_is_no_valley",
     ),
     Mutant(
@@ -107,7 +107,7 @@ HIDDEN = [
     ),
     Mutant(
         "rare values: told although many draws have seen them",
-        "np.where(ess * chance < EXPECTED, error, 0.0)", "error", RARE + "test_what_many_draws_have_seen_is_theirs_to_judge",
+        "np.where(ess * chance < MIN_DECISIVE_DRAWS, error, 0.0)", "error", RARE + "test_what_many_draws_have_seen_is_theirs_to_judge",
     ),
     Mutant(
         "rare values: the error is of the variance",

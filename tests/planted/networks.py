@@ -41,7 +41,7 @@ NETWORKS = [
     ),
     Mutant(
         "predictions: sds of what is promised anyway are waited for",
-        "> LEAST_SD", "> 0.0",
+        "> MIN_PROBABILITY_SD", "> 0.0",
         RULE + "test_sds_of_probabilities_that_are_promised_anyway_are_not_waited_for",
     ),
     Mutant(
@@ -112,7 +112,7 @@ NETWORKS = [
     ),
     Mutant(
         "labels: whatever grows with its class's output is taken for a logit",
-        "if not self.is_label and self._are(self.outputs):", "if np.ptp(self.found - self.log_p, axis=1).max() < SAME:",
+        "if not self.is_label and self._are(self.outputs):", "if np.ptp(self.found - self.log_p, axis=1).max() < MAX_LOGIT_ERROR:",
         LABELS + "test_other_laws_of_whole_numbers_are_left_alone",
     ),
     Mutant(
@@ -132,7 +132,7 @@ NETWORKS = [
     ),
     Mutant(
         "labels: where all classes are alike any number is one",
-        "z + MOVED * jax.random.normal(jax.random.key(seed), z.shape, z.dtype)", "z",
+        "z + START_DISTURBANCE * jax.random.normal(jax.random.key(seed), z.shape, z.dtype)", "z",
         LABELS + "test_one_that_the_network_has_no_class_for_is_told_with_its_row",
     ),
     Mutant(
@@ -228,7 +228,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: what is measured at a draw of many weights is free",
-        "    if SPEED_ROWS * d <= AT_ONCE:", "    if True:",
+        "    if SPEED_ROWS * d <= MAX_SPEED_NUMBERS:", "    if True:",
         PATH + "test_draws_of_many_weights_are_few_enough_to_cost_little",
     ),
     Mutant(
@@ -268,7 +268,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: other starts are left before they predict what the run does",
-        "FAR / 2, SHARE / 2).any()", "FAR / 2, SHARE / 2).all()",
+        "MIN_UNLIKE_SDS / 2, MIN_UNLIKE_PROB / 2).any()", "MIN_UNLIKE_SDS / 2, MIN_UNLIKE_PROB / 2).all()",
         OTHER + "test_starts_are_followed_on_until_they_predict_what_the_run_does",
     ),
     Mutant(
@@ -313,12 +313,12 @@ NETWORKS = [
     ),
     Mutant(
         "networks: another function's gradients are trusted",
-        'seen.misses > hidden_mass.LARGEST:', "seen.misses < 0:",
+        'seen.misses > hidden_mass.MAX_GRADIENT_MISFIT:', "seen.misses < 0:",
         SEEN_BESIDE,
     ),
     Mutant(
         "networks: many kinks are taken for jumps",
-        "OF_RISES = 0.01", "OF_RISES = 0.0",
+        "MAX_KINK_SHARE = 0.01", "MAX_KINK_SHARE = 0.0",
         AGAIN + "test_gradients_of_networks_belong_to_their_densities",
     ),
     Mutant(
@@ -349,7 +349,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: no time to see what gradients are is trust in them",
-        "    return UNCHECKED if", "    return None if", SEEN_BESIDE,
+        "    return GRADIENTS_UNCHECKED if", "    return None if", SEEN_BESIDE,
     ),
     Mutant(
         "networks: few draws at other rows are held against what many are",
@@ -489,17 +489,17 @@ NETWORKS = [
     ),
     Mutant(
         "networks: hot runs are mixed, and no more is asked",
-        "lambda t: t.value - HOT", "lambda t: t.value - 100 * HOT",
+        "lambda t: t.value - HOT_TEMPERATURE", "lambda t: t.value - 100 * HOT_TEMPERATURE",
         RULE + "test_every_rule",
     ),
     Mutant(
         "networks: a burn-in that is not over passes",
-        "lambda t: COLD - t.value", "lambda t: 0 * COLD - t.value",
+        "lambda t: COLD_TEMPERATURE - t.value", "lambda t: 0 * COLD_TEMPERATURE - t.value",
         RULE + "test_every_rule",
     ),
     Mutant(
         "networks: draws count as independent in temperatures' errors",
-        "min(BATCHES, values.shape[1])", "values.shape[1]",
+        "min(TEMPERATURE_BATCHES, values.shape[1])", "values.shape[1]",
         RULE + "test_standard_errors_are_of_means_of_batches",
     ),
     Mutant(

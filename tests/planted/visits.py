@@ -13,8 +13,8 @@ VISITS_BUGS = [
     ),
     Mutant(
         "doubts: of one parameter half of what the density says is enough",
-        "seen = SEEN if z.shape[-1] > 1 else SEEN_ALONE",
-        "seen = SEEN",
+        "seen = MIN_SEEN_SHARE if z.shape[-1] > 1 else MIN_SEEN_ALONE_SHARE",
+        "seen = MIN_SEEN_SHARE",
         VISITS + "test_of_one_parameter_draws_must_hold_what_the_density_says",
     ),
     Mutant(
@@ -31,20 +31,20 @@ VISITS_BUGS = [
     ),
     Mutant(
         "visits: by a few chains, however often",
-        "if not np.mean(beyond.any(axis=1)) >= GONE:",
+        "if not np.mean(beyond.any(axis=1)) >= MIN_VISITING_SHARE:",
         "if not beyond.any():",
         VISITS + "test_a_doubt_is_settled_where_most_chains_have_been_often_enough",
     ),
     Mutant(
         "visits: once a chain is enough",
-        "ess[0] * np.average(beyond, weights=weights) >= VISITS",
+        "ess[0] * np.average(beyond, weights=weights) >= MIN_VISITS",
         "ess[0] * np.average(beyond, weights=weights) > 0",
         VISITS + "test_a_doubt_is_settled_where_most_chains_have_been_often_enough",
     ),
     Mutant(
         "visits: draws of one stay count one by one",
-        "ess[0] * np.average(beyond, weights=weights) >= VISITS",
-        "beyond.sum() >= VISITS",
+        "ess[0] * np.average(beyond, weights=weights) >= MIN_VISITS",
+        "beyond.sum() >= MIN_VISITS",
         VISITS + "test_visits_that_are_one_long_stay_are_few",
     ),
     Mutant(
@@ -110,14 +110,14 @@ VISITS_BUGS = [
     ),
     Mutant(
         "tails: too heavy by chance, and not watched for longer",
-        "uncertain = exact_rule.HEAVY <= k < tails.HEAVY",
+        "uncertain = exact_rule.MAX_EXACT_PARETO_K <= k < tails.MIN_HEAVY_PARETO_K",
         "uncertain = False",
         VISITS + "test_tails_that_may_only_seem_too_heavy_are_watched_for_longer",
     ),
     Mutant(
         "tails: watched for longer where more draws tell no more",
-        "uncertain = exact_rule.HEAVY <= k < tails.HEAVY",
-        "uncertain = exact_rule.HEAVY <= k",
+        "uncertain = exact_rule.MAX_EXACT_PARETO_K <= k < tails.MIN_HEAVY_PARETO_K",
+        "uncertain = exact_rule.MAX_EXACT_PARETO_K <= k",
         VISITS + "test_tails_that_may_only_seem_too_heavy_are_watched_for_longer",
     ),
 ]

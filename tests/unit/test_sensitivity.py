@@ -51,7 +51,7 @@ def test_those_that_decide_are_found_under_names_that_are_their_own():
         "DEFAULT_DRAWS",
         "MIN_ESS",
         "METER_DRAWS",
-        "PRINTED_R2",
+        "MIN_PRINTED_R2",
     } <= words
     assert {"MIN_R2", "MAX_SE_ALONE", "CORRECTED_STEP", "MIN_ENERGY"} <= words
     assert words > bench.INDIFFERENT

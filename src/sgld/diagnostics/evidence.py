@@ -28,16 +28,16 @@ from ..samplers.stationary.affine import AffineLaw
 from . import exact_rule, stein, tails
 from .exact_rule import Trajectories, judge_exact, judge_several
 from .hidden_mass import standing
-from .rule import MAX_SE_ALONE, PRINTED_R2, Evidence, judge
+from .rule import MAX_SE_ALONE, MIN_PRINTED_R2, Evidence, judge
 from .stein import bends, on_the_reported_scale
 from .tails import heavy_tails, known_tails, rare_error
 
 __all__ = ["assess"]
 
-METER_DRAWS = 256  # draws at which full gradients are taken where the run's own do not serve
-METER_ROWS = 256  # of a batch, where they cost too much
-R2_DRAWS = 4096  # at most, for r2 from pairs of noisy gradients
-AFFORDABLE = 2**24  # row gradients that the exact gradients for r2 may cost
+MAX_METER_DRAWS = 256  # draws at which full gradients are taken where the run's own do not serve
+METER_BATCH_ROWS = 256  # of a batch, where they cost too much
+MAX_R2_DRAWS = 4096  # at most, for r2 from pairs of noisy gradients
+MAX_R2_GRADIENTS = 2**24  # row gradients that the exact gradients for r2 may cost
 MAX_METER_SE = 0.015
 
 
@@ -89,7 +89,7 @@ def assess(
     sd_se = np.fmax(found.sd_se, rare_error(problem, left, ess, T))
     if trajectories is not None and plan.setup.exact:
         tail = np.nan_to_num(pareto_k(found.values))
-        doubtful = (tail >= exact_rule.HEAVY) & (tail < tails.HEAVY)
+        doubtful = (tail >= exact_rule.MAX_EXACT_PARETO_K) & (tail < tails.MIN_HEAVY_PARETO_K)
         tail[known_tails(problem, plan.known, left, doubtful, T)] = 0.0
         coarse = unresolved(problem, left)
         return judge_exact(Evidence(**evidence), trajectories, sd_se, tail, coarse)
@@ -108,7 +108,7 @@ def assess(
         evidence["max_se"] = MAX_SE_ALONE
     evidence |= {"sd_se": sd_se, "tail": heavy_tails(found)}
     if rough:  # a covariance that is too small hides bias, and shows in r2 alone
-        evidence["min_r2"] = PRINTED_R2
+        evidence["min_r2"] = MIN_PRINTED_R2
     return judge(Evidence(**evidence, why_not=why_not))
 
 
@@ -151,7 +151,7 @@ def _meter(
         used, at, gradient = everything, everything, own
         first = second = own.reshape(-1, d)
     elif own is not None and _covers(problem, plan):
-        used, at, gradient = everything, _thinned(z.shape, R2_DRAWS), own
+        used, at, gradient = everything, _thinned(z.shape, MAX_R2_DRAWS), own
         first = own[:, at].reshape(-1, d)
         second = _fresh_gradients(problem, estimator, z[:, at].reshape(-1, d), seed)
     else:
@@ -203,7 +203,7 @@ def _covers(problem: Problem, plan: Plan) -> bool:
     Where the rows were looked at, those that stand out are in every batch, and where its estimator
     does not forget what it was. A row that no batch holds shows in no gradient of theirs.
     """
-    exact = problem.num_data * METER_DRAWS <= AFFORDABLE
+    exact = problem.num_data * MAX_METER_DRAWS <= MAX_R2_GRADIENTS
     return not exact and plan.surveyed and not plan.setup.gradient.remembers
 
 
@@ -214,18 +214,20 @@ def _gradients_at_draws(problem: Problem, plan: Plan, T: float, seed: int) -> tu
     control variates at the centre, which cost a few passes over the rows, to find those that must be in
     every batch, and a few thousand rows.
     """
-    if problem.num_data * METER_DRAWS <= AFFORDABLE:
+    if problem.num_data * MAX_METER_DRAWS <= MAX_R2_GRADIENTS:
 
         def exact(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             found = _exact_gradients(problem, z)
             return found, found
 
-        return exact, METER_DRAWS
-    gaussian, batches = plan.known.gaussian, problem.with_batches(METER_ROWS, "replacement")
+        return exact, MAX_METER_DRAWS
+    gaussian, batches = plan.known.gaussian, problem.with_batches(METER_BATCH_ROWS, "replacement")
     assert gaussian is not None
     if not (plan.surveyed and is_centred(plan.setup.gradient)):
         # those of a plain gradient have large gradients, not large differences
-        batches = batches.with_always(standing_out(problem, gaussian, METER_ROWS, T, seed), seed)
+        batches = batches.with_always(
+            standing_out(problem, gaussian, METER_BATCH_ROWS, T, seed), seed
+        )
     centred = ControlVariates().prepare(batches, problem.array(gaussian.center))
 
     def estimated(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -233,7 +235,7 @@ def _gradients_at_draws(problem: Problem, plan: Plan, T: float, seed: int) -> tu
         pairs = estimates(batches, centred, np.repeat(z, 2, axis=0)[:, None], entries)[:, 0]
         return pairs[::2], pairs[1::2]
 
-    return estimated, 4 * METER_DRAWS
+    return estimated, 4 * MAX_METER_DRAWS
 
 
 def _exact_gradients(problem: Problem, z: np.ndarray) -> np.ndarray:

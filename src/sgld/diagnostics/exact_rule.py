@@ -36,14 +36,14 @@ __all__ = ["Trajectories", "heavy_tail", "judge_exact", "judge_several"]
 MIN_ENERGY = 0.3  # E-BFMI; Stan warns below the same
 # Pareto k of a tail; from .25 the error of a sd is infinite, and tails that chains seldom visit look
 # lighter than they are: Student's t with 2.5 degrees of freedom had .17 to .5
-HEAVY = 0.15
+MAX_EXACT_PARETO_K = 0.15
 
 
 def heavy_tail(draws: Draws) -> str | None:
     """In words, where a tail is too heavy for its sd to be known from draws; else None."""
     k = np.nan_to_num(pareto_k(draws.flat()[0]))
     worst = int(np.argmax(k))
-    if k[worst] < HEAVY:
+    if k[worst] < MAX_EXACT_PARETO_K:
         return None
     return (
         f"the tails of {draws.names[worst]!r} are too heavy for an sd to be known from draws (Pareto k = "
@@ -128,7 +128,7 @@ def judge_exact(
         told = e.doubts[0] + remedy(e.doubts[0], seen)
         return Verdict("unknown", (f"exact sampler (HMC), but {told}.",), extra=extra)
     heavy, worst = np.nan_to_num(tail), int(np.argmax(np.nan_to_num(sd_se)))
-    if heavy.max() >= HEAVY:
+    if heavy.max() >= MAX_EXACT_PARETO_K:
         name, k = e.names[int(np.argmax(heavy))], heavy.max()
         told = too_heavy(name, float(k))
         return Verdict("unknown", (
@@ -167,8 +167,9 @@ def _stuck(trajectories: Trajectories) -> list[str]:
 
 
 MAX_MASS_SE = 0.015  # of a mass: two of them are .03
-UNBALANCED = 5.0  # times as many one way: metrics of two regions differ, and so do their steps
-EXPECTED = 20.0  # trajectories that must come back for their absence to say anything
+# times as many one way: metrics of two regions differ, and so do their steps
+MAX_CROSSING_RATIO = 5.0
+MIN_RETURNS = 20.0  # trajectories that must come back for their absence to say anything
 
 
 def judge_several(
@@ -256,9 +257,9 @@ def _one_way(modes: Modes, strata: Strata, trajectories: Trajectories) -> str | 
     chains = np.bincount(strata.region, minlength=len(strata.mass))
     number = trajectories.num * chains / chains.sum()
     flow = strata.mass[:, None] * left
-    for g, h in np.argwhere(flow > UNBALANCED * flow.T):
+    for g, h in np.argwhere(flow > MAX_CROSSING_RATIO * flow.T):
         due = number[h] * flow[g, h] / max(strata.mass[h], 1e-300)
-        if due / UNBALANCED >= EXPECTED:
+        if due / MAX_CROSSING_RATIO >= MIN_RETURNS:
             return (
                 f"trajectories go from {_named(modes, g)} to {_named(modes, h)} and do not come back "
                 f"({100 * left[g, h]:.2g}% of them, and {100 * left[h, g]:.2g}%): there is mass between them that no "

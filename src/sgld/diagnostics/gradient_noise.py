@@ -33,14 +33,14 @@ __all__ = [
     "rows_for",
 ]
 
-PHASE = 5  # the stream of the host's generator that chooses rows
-MOST_ROWS, FEWEST_ROWS, NUMBERS = 1024, 16, 2**20
-PIECE = 2**23  # numbers that rows whose gradients are taken together may have
-ITERATIONS = 40  # of the power method
-FEW_ROWS = 64  # up to which the rows' products with one another come first
+PHASE_STREAM = 5  # the stream of the host's generator that chooses rows
+MAX_PHASE_ROWS, MIN_PHASE_ROWS, MAX_PHASE_NUMBERS = 1024, 16, 2**20
+PHASE_PIECE_NUMBERS = 2**23  # numbers that rows whose gradients are taken together may have
+POWER_ITERATIONS = 40  # of the power method
+MAX_PRODUCT_ROWS = 64  # up to which the rows' products with one another come first
 # parameters from which on a row's gradient by itself, which does not stay in the cache, costs more than its share of a
 # batch's: at 478,410 weights 14 times
-CACHED = 2**15
+MAX_CACHED_DIM = 2**15
 
 PyTree = Any
 
@@ -50,18 +50,20 @@ def rows_for(problem: Problem, seed: int, counter: int) -> Int[np.ndarray, " m"]
     most = _most_rows(problem.dimension)
     if problem.num_data <= most:
         return np.arange(problem.num_data, dtype=np.int32)
-    return generator(seed, PHASE, counter).integers(0, problem.num_data, most).astype(np.int32)
+    return (
+        generator(seed, PHASE_STREAM, counter).integers(0, problem.num_data, most).astype(np.int32)
+    )
 
 
 def _most_rows(dimension: int) -> int:
-    return int(np.clip(NUMBERS // dimension, FEWEST_ROWS, MOST_ROWS))
+    return int(np.clip(MAX_PHASE_NUMBERS // dimension, MIN_PHASE_ROWS, MAX_PHASE_ROWS))
 
 
 def probe_cost(problem: Problem) -> float:
     """What `noise_level` costs for one chain, in row gradients of about 6 operations a parameter."""
     rows = min(problem.num_data, _most_rows(problem.dimension))
-    products = rows / 3 if rows <= FEW_ROWS else 4 * ITERATIONS / 6
-    return rows * (1 + products) * max(1.0, problem.dimension / CACHED)
+    products = rows / 3 if rows <= MAX_PRODUCT_ROWS else 4 * POWER_ITERATIONS / 6
+    return rows * (1 + products) * max(1.0, problem.dimension / MAX_CACHED_DIM)
 
 
 def noise_level(
@@ -88,14 +90,14 @@ def noise_level(
 def _white(problem, gradient, preconditioner, zs, memory, learnt, rows):
     """D^{1/2}^T ghat of every chain [chain, m, d] on single rows, or rows with the same products."""
     single = problem.with_batches(1, "replacement").of_others()
-    together = min(MOST_ROWS, max(1, PIECE // problem.dimension))
+    together = min(MAX_PHASE_ROWS, max(1, PHASE_PIECE_NUMBERS // problem.dimension))
 
     def one(chain):
         z, memory, learnt = chain
         D = preconditioner.at(learnt) if preconditioner.adapts else preconditioner
         estimate = lambda row: gradient.at(single, row[None], memory)(z)  # noqa: E731
         white = jax.lax.map(lambda row: D.pullback(estimate(row)), rows, batch_size=together)
-        return _compressed(white) if white.shape[0] <= FEW_ROWS < white.shape[1] else white
+        return _compressed(white) if white.shape[0] <= MAX_PRODUCT_ROWS < white.shape[1] else white
 
     return jax.lax.map(one, (zs, memory, learnt))  # one by one: rows x d numbers each
 
@@ -133,7 +135,7 @@ def _direction(white: Any) -> Any:
     centred = white - white.mean(0, keepdims=True)
     unit = lambda v: v / max(np.linalg.norm(v), 1e-30)  # noqa: E731
     found = unit(centred[np.argmax(np.sum(centred**2, axis=1))])
-    for _ in range(ITERATIONS):
+    for _ in range(POWER_ITERATIONS):
         found = unit(centred.T @ (centred @ found))
     return found
 

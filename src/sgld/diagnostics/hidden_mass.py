@@ -47,11 +47,11 @@ from ..results import statistics
 from . import mass_detectors
 
 __all__ = [
-    "BETWEEN_DRAWS",
-    "LARGEST",
-    "OF_RISES",
-    "ROWS_BETWEEN",
-    "WORST",
+    "MAX_GRADIENT_MISFIT",
+    "MAX_KINK_SHARE",
+    "MAX_RISING_ROWS",
+    "PANELS_BETWEEN",
+    "WORST_LINES",
     "Beyond",
     "lines_between",
     "look_beyond",
@@ -69,10 +69,13 @@ __all__ = [
 # -- doubted -------------------------------------------------------------------------------
 
 
-SEEN = 0.5  # of what a ray promises, that draws must hold; of one parameter, whose ray is the density, by far most
-SEEN_ALONE = 0.8  # an sd is then right within 11%
-GONE = 0.5  # of the chains, that must have been where a ray says that the mass is; a quarter began there
-VISITS = 50.0  # effective ones: what draws hold there is known within 14%, and an sd, of which it is a part, far better
+# of what a ray promises, that draws must hold; of one parameter, whose ray is the density, by far most
+MIN_SEEN_SHARE = 0.5
+MIN_SEEN_ALONE_SHARE = 0.8  # an sd is then right within 11%
+# of the chains, that must have been where a ray says that the mass is; a quarter began there
+MIN_VISITING_SHARE = 0.5
+# effective ones: what draws hold there is known within 14%, and an sd, of which it is a part, far better
+MIN_VISITS = 50.0
 
 
 def standing(
@@ -118,13 +121,13 @@ def _settled(
         assert doubt.edge is not None and known.gaussian is not None
         square = np.sum(known.gaussian.whiten(z) ** 2, axis=-1)
         far = np.sum(weights * np.where(square > doubt.edge**2, square, 0.0))
-        return bool(far >= SEEN * doubt.share * np.sum(weights * square))
+        return bool(far >= MIN_SEEN_SHARE * doubt.share * np.sum(weights * square))
     assert doubt.at is not None and known.gaussian is not None
     t = (z - known.gaussian.center) @ doubt.toward
     place = float((doubt.at - known.gaussian.center) @ doubt.toward)
     there = (np.sign(place) * t > (doubt.edge or GAUSSIAN_SDS)) & ~within(t, doubt.modes)
     square = weights * t**2
-    seen = SEEN if z.shape[-1] > 1 else SEEN_ALONE
+    seen = MIN_SEEN_SHARE if z.shape[-1] > 1 else MIN_SEEN_ALONE_SHARE
     # held against what is not there: where the share is nearly all, half of what is far is nearly all too
     wanted = seen * doubt.share * np.sum(square, where=~there)
     outer = np.sum(square, where=there & (np.abs(t) > abs(place)))
@@ -149,26 +152,27 @@ def _visited(
     t = (z - known.gaussian.center) @ doubt.toward
     place = float((doubt.start - known.gaussian.center) @ doubt.toward)
     beyond = np.sign(place) * t > abs(place)
-    if not np.mean(beyond.any(axis=1)) >= GONE:
+    if not np.mean(beyond.any(axis=1)) >= MIN_VISITING_SHARE:
         return False
     ess = statistics.ess(beyond[..., None].astype(float), weights, "mean")
-    return bool(ess[0] * np.average(beyond, weights=weights) >= VISITS)
+    return bool(ess[0] * np.average(beyond, weights=weights) >= MIN_VISITS)
 
 
 # -- belonging -----------------------------------------------------------------------------
 
 
-DRAWS, NODES = 32, 8
-LARGEST = 0.05  # root mean square of the misfit in log density that is no fault
+CHECKED_DRAWS, QUADRATURE_NODES = 32, 8
+MAX_GRADIENT_MISFIT = 0.05  # root mean square of the misfit in log density that is no fault
 PANELS = (8, 64)  # of the lines that are looked at again
-WORST = 4  # of the draws, which are
+WORST_LINES = 4  # of the draws, which are
 # of a line between two draws of a run; the last for a kink as sharp as that of sqrt(f^2 + 1e-6)
-BETWEEN_DRAWS = (4, 16, 64)
-ROWS_BETWEEN = 128  # whose log density rises there
+PANELS_BETWEEN = (4, 16, 64)
+MAX_RISING_ROWS = 128  # whose log density rises there
 # of rises there, that many kinks may leave: of networks with relu up to 3e-4 was left at the last, .3 of the weights of beta-NLL
-OF_RISES = 0.01
-LINES = (1 / 3, 2 / 3)  # where in a chain those draws are that lines to its last one begin with
-FALLS = 0.5  # a kink's share falls by more from one to the next: about 1/8
+MAX_KINK_SHARE = 0.01
+# where in a chain those draws are that lines to its last one begin with
+LINE_STARTS = (1 / 3, 2 / 3)
+MAX_KINK_RATIO = 0.5  # a kink's share falls by more from one to the next: about 1/8
 
 
 class Misfit(NamedTuple):
@@ -184,7 +188,7 @@ def misfit(
     problem: Problem,
     gaussian: Any,
     rng: np.random.Generator,
-    draws: int = DRAWS,
+    draws: int = CHECKED_DRAWS,
     panels: tuple[int, ...] = PANELS,
 ) -> Misfit:
     """Of draws of `gaussian`; where it is too large, of the worst lines cut into `panels`, one after another.
@@ -226,16 +230,16 @@ def missed(
         return 0.0
     lines, apart = lines[inside], apart[inside]
     before = size_of(apart)
-    if before <= LARGEST:
+    if before <= MAX_GRADIENT_MISFIT:
         return before
-    worst = np.argsort(-np.abs(apart))[:WORST]
+    worst = np.argsort(-np.abs(apart))[:WORST_LINES]
     lines, left = lines[worst], size_of(apart[worst])
-    allowed = LARGEST + rounding(lines) + share * size_of(rises[lines])
+    allowed = MAX_GRADIENT_MISFIT + rounding(lines) + share * size_of(rises[lines])
     for count in panels:
         before, left = left, size_of(rises[lines] - integral(lines, count))
         if not left > allowed:
             return 0.0
-    return left if left > FALLS * before else 0.0
+    return left if left > MAX_KINK_RATIO * before else 0.0
 
 
 def lines_between(
@@ -243,7 +247,7 @@ def lines_between(
 ) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n d"]]:
     """Where lines begin and end: at some draws of every chain, and at its last."""
     last = len(z) - 1
-    numbers = [n for n in sorted({int(share * last) for share in LINES}) if n < last]
+    numbers = [n for n in sorted({int(share * last) for share in LINE_STARTS}) if n < last]
     pairs = [(z[n, c], z[last, c]) for c in range(z.shape[1]) for n in numbers]
     pairs = [(begin, end) for begin, end in pairs if (begin != end).any()]
     begins, ends = zip(*pairs, strict=True) if pairs else ((), ())
@@ -266,7 +270,7 @@ def named_misfit(size: float) -> str:
 
 def quadrature(panels: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
     """Places on [0, 1] and their weights, of Gauss-Legendre in each of `panels`."""
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    nodes, weights = np.polynomial.legendre.leggauss(QUADRATURE_NODES)
     at = ((nodes + 1) / 2 + np.arange(panels)[:, None]).ravel() / panels
     return at, np.tile(weights / 2, panels) / panels
 
@@ -299,13 +303,13 @@ def _rounding(
 # -- beyond --------------------------------------------------------------------------------
 
 
-FEW_DRAWS = 4  # on all rows
+ALL_ROW_DRAWS = 4  # on all rows
 # share of a profile: 1.0 on a saturating curve with a weak prior, .27 and .37 on two that were trusted at a limit of
 # .5 with sds of .83 and .47 of the truth; .03 of a network's predictions, .36 of eight schools, whose exact
 # chains have been there
-PLATEAU = 0.2
-LOOKED_AT, FOLLOWED = 8, 8  # rays on all rows, and tops that a search begins at
-EXPLAINED = 3.0  # in log density, by which a mode may be denser than its Gaussian says
+MAX_PLATEAU_EXCESS = 0.2
+MAX_WHOLE_RAYS, MAX_FOLLOWED_TOPS = 8, 8  # rays on all rows, and tops that a search begins at
+MAX_EXPLAINED_LOGP = 3.0  # in log density, by which a mode may be denser than its Gaussian says
 
 
 class Beyond(NamedTuple):
@@ -337,7 +341,7 @@ def look_beyond(
     doubts += _told(problem, gaussian, some, near, seen, around, rng, T)
     doubts += _behind_valleys(problem, gaussian, some, near, seen, rng, T)
     tops = [(value, near.center + t * ray.direction) for ray in seen for t, value in ray.tops]
-    tops = sorted(tops, key=lambda top: -top[0])[:FOLLOWED]
+    tops = sorted(tops, key=lambda top: -top[0])[:MAX_FOLLOWED_TOPS]
     tops += mass_detectors.tops_of_cloud(some, near, T)
     places = np.array([place for _, place in tops])
     return Beyond(tuple(doubts), places if len(places) else None)
@@ -350,25 +354,25 @@ def _told(
     """Every suspicion of straight rays, shells and profiles that all rows confirm.
 
     Each is another place where mass may be, and one that chains settle says nothing of the others. Beyond
-    `LOOKED_AT` rays all rows are not asked, and the rest is told where these were right.
+    `MAX_WHOLE_RAYS` rays all rows are not asked, and the rest is told where these were right.
     """
     infinite = [ray for ray in seen if ray.infinite is not None][:1]  # one is enough
     heavy = [ray for ray in seen if ray.infinite is None and ray.share > rays.MIN_SUSPECT_SHARE]
     heavy = infinite + sorted(heavy, key=lambda ray: -ray.share)
     told: list[Doubt] = []
     for k, ray in enumerate(heavy):
-        if some is not problem and k < LOOKED_AT:
+        if some is not problem and k < MAX_WHOLE_RAYS:
             (ray,) = rays.rays(problem, gaussian, rng, T, [ray.parameter])
-        if some is problem or k < LOOKED_AT or told:
+        if some is problem or k < MAX_WHOLE_RAYS or told:
             told += _doubts(problem, gaussian, ray)
     shell = None if around is None else _around(problem, gaussian, some, around, rng, T)
     told += [] if shell is None else [shell]
     for ray in profiles.followed(some, near, seen, T):
         found = [ray]
-        if some is not problem and ray.share > PLATEAU:
+        if some is not problem and ray.share > MAX_PLATEAU_EXCESS:
             straight = rays.rays(problem, gaussian, rng, T, [ray.parameter])
             found = profiles.followed(problem, gaussian, straight, T)
-        if found and found[0].share > PLATEAU:
+        if found and found[0].share > MAX_PLATEAU_EXCESS:
             told += _doubts(problem, gaussian, found[0])
     return told
 
@@ -384,7 +388,7 @@ def _behind_valleys(
     def near_by(ray: rays.Ray) -> bool:
         return any(found.edge < rays.GAUSSIAN_SDS for found in mass_detectors.behind(ray))
 
-    looked = list(filter(near_by, seen))[:LOOKED_AT]
+    looked = list(filter(near_by, seen))[:MAX_WHOLE_RAYS]
     if looked and some is not problem:
         looked = rays.rays(problem, gaussian, rng, T, [ray.parameter for ray in looked])
     ways = _across(problem, gaussian, some, near, rng, T) if problem.dimension > 1 else []
@@ -400,7 +404,7 @@ def _behind_valleys(
     for doubt in sorted(found, key=lambda doubt: -doubt.share):
         assert doubt.at is not None
         way = gaussian.whiten(doubt.at) / np.linalg.norm(gaussian.whiten(doubt.at))
-        if not any(way @ other > mass_detectors.ALIKE for other in there):
+        if not any(way @ other > mass_detectors.MIN_SAME_COSINE for other in there):
             told.append(doubt)
             there.append(way)
     return told
@@ -445,9 +449,9 @@ def _around(
     T: float,
 ) -> Doubt | None:
     """What shells say; of one parameter its ray says all."""
-    if found.share > mass_detectors.HEAVY and some is not problem:
+    if found.share > mass_detectors.MIN_SHELL_SHARE and some is not problem:
         found = mass_detectors.shells(problem, gaussian, rng, T)
-    if not found.share > mass_detectors.HEAVY:
+    if not found.share > mass_detectors.MIN_SHELL_SHARE:
         return None
     return Doubt(
         "tails",
@@ -512,7 +516,7 @@ def _intervals(
         near = float((gaussian.center - center) @ toward)
         sd = float(np.linalg.norm(gaussian.pull(toward))) * np.sqrt(T)
         own = np.abs(ray.t - near) < rays.TOP_WINDOW_SDS * sd
-        explained |= own & (predicted > ray.value - EXPLAINED)
+        explained |= own & (predicted > ray.value - MAX_EXPLAINED_LOGP)
     ends = np.concatenate([[-np.inf], (ray.t[1:] + ray.t[:-1]) / 2, [np.inf]])
     edges = np.flatnonzero(np.diff(np.concatenate([[0], explained, [0]])))
     return tuple((float(ends[a]), float(ends[b])) for a, b in edges.reshape(-1, 2))
@@ -539,12 +543,12 @@ def _of_functions(
 ) -> list[Doubt]:
     """What is wrong with density and gradient as functions, near the mode."""
     size, infinite = misfit(some, near, rng)
-    if size > LARGEST and some is not problem:
-        size, _ = misfit(problem, gaussian, rng, FEW_DRAWS, PANELS[:1])
+    if size > MAX_GRADIENT_MISFIT and some is not problem:
+        size, _ = misfit(problem, gaussian, rng, ALL_ROW_DRAWS, PANELS[:1])
     doubts = []
     if infinite is not None:
         doubts.append(_infinite(problem, infinite))
-    if size > LARGEST:
+    if size > MAX_GRADIENT_MISFIT:
         doubts.append(Doubt("gradient", named_misfit(size)))
     return doubts
 

@@ -59,7 +59,7 @@ from ..model.cost import gradient_price
 from ..model.problem import Problem
 
 __all__ = [
-    "HEAVY",
+    "MIN_SHELL_SHARE",
     "Behind",
     "Shells",
     "affordable",
@@ -71,14 +71,16 @@ __all__ = [
 ]
 
 
-LOW, FEW = 4, 20  # parameters: of five, points are as far apart as the known mode is wide
-POINTS, WORK = 2**14, 2**23  # at most, and rows x points
-FARTHEST = 400.0  # sds
-NEAREST = 1.3  # within, all points are as near to the known mode as to each other
-ABOVE = 1.0  # log density, beyond what the known mode's Gaussian says
+# parameters: of five, points are as far apart as the known mode is wide
+MAX_GRID_DIM, MAX_CLOUD_DIM = 4, 20
+MAX_CLOUD_POINTS, MAX_CLOUD_WORK = 2**14, 2**23  # at most, and rows x points
+MAX_CLOUD_SDS = 400.0  # sds
+MIN_CLOUD_SDS = 1.3  # within, all points are as near to the known mode as to each other
+MIN_LOGP_EXCESS = 1.0  # log density, beyond what the known mode's Gaussian says
 NEIGHBOURS = 3  # for each of the 2^d corners of a cell
-LOOKED_AT, TOPS = 1024, 8  # points whose neighbours are, the densest; and places that are told
-CONE = np.cos(np.pi / 6)
+# points whose neighbours are, the densest; and places that are told
+DENSEST_POINTS, MAX_CLOUD_TOPS = 1024, 8
+CONE_COSINE = np.cos(np.pi / 6)
 
 Values = Float[np.ndarray, " n"]
 Numbers = Int[np.ndarray, " m"]
@@ -95,21 +97,23 @@ def tops_of_cloud(
     from scipy.stats import qmc  # half a second to import
 
     d = problem.dimension
-    if d > FEW:
+    if d > MAX_CLOUD_DIM:
         return []
-    count = 2 ** int(np.log2(min(2 ** (7 + 3 * d), POINTS, WORK // max(1, problem.num_data))))
+    count = 2 ** int(
+        np.log2(min(2 ** (7 + 3 * d), MAX_CLOUD_POINTS, MAX_CLOUD_WORK // max(1, problem.num_data)))
+    )
     u = qmc.Sobol(d + 1, rng=0).random(count)
     xi = ndtri(u[:, :d])
     v = xi / np.linalg.norm(xi, axis=1)[:, None]
-    log_r = np.log(FARTHEST) * u[:, d]
+    log_r = np.log(MAX_CLOUD_SDS) * u[:, d]
     z = gaussian.center + gaussian.tempered(temperature).spread(np.exp(log_r)[:, None] * v)
     with np.errstate(over="ignore"):  # far out, in float32
         value = sums.differences(problem, z, gaussian.center) / temperature
     value = np.where(np.isfinite(value), value, -np.inf)
-    more = (log_r > np.log(NEAREST)) & (value > ABOVE - np.exp(2 * log_r) / 2)
+    more = (log_r > np.log(MIN_CLOUD_SDS)) & (value > MIN_LOGP_EXCESS - np.exp(2 * log_r) / 2)
     more = np.flatnonzero(more)
-    more = more[np.argsort(-value[more])][:LOOKED_AT]
-    tops = _topping(v, log_r, value, more) if d <= LOW else _apart(v, more)
+    more = more[np.argsort(-value[more])][:DENSEST_POINTS]
+    tops = _topping(v, log_r, value, more) if d <= MAX_GRID_DIM else _apart(v, more)
     return [(float(value[k]), tuple(z[k])) for k in tops]
 
 
@@ -121,14 +125,14 @@ def _topping(
 
     cylinder = np.column_stack([v, log_r])
     around = np.asarray(KDTree(cylinder).query(cylinder[more], NEIGHBOURS * 2 ** v.shape[1] + 1)[1])
-    return more[value[more] > value[around[:, 1:]].max(axis=1)][:TOPS]
+    return more[value[more] > value[around[:, 1:]].max(axis=1)][:MAX_CLOUD_TOPS]
 
 
 def _apart(v: Float[np.ndarray, "n d"], more: Numbers) -> list[int]:
     """The first of `more` in each cone of directions."""
     tops: list[int] = []
     for k in more:
-        if len(tops) < TOPS and all(v[k] @ v[other] < CONE for other in tops):
+        if len(tops) < MAX_CLOUD_TOPS and all(v[k] @ v[other] < CONE_COSINE for other in tops):
             tops.append(int(k))
     return tops
 
@@ -136,14 +140,16 @@ def _apart(v: Float[np.ndarray, "n d"], more: Numbers) -> list[int]:
 # -- shells --------------------------------------------------------------------------------
 
 
-HEAVY = 0.1  # share of the second moment beyond the edge that is suspicious: 5% of all sds
+# share of the second moment beyond the edge that is suspicious: 5% of all sds
+MIN_SHELL_SHARE = 0.1
 
-DIRECTIONS, LEFT_OUT = 32, 8  # each to both sides; the heaviest rays, which do not count
-INSIDE, OUTSIDE = 17, np.append(1.3 ** np.arange(1, 17), 1.3**16 * 1.9 ** np.arange(1, 11))
-REFINED = 16  # points by which the stretch around the outer top is cut
-ROUNDS = 2  # times
-UNSEEN = 60.0  # log integrand below the inner top from which no cut finds anything
-BETWEEN = 12  # points by which a segment is integrated
+SHELL_DIRECTIONS, IGNORED_RAYS = 32, 8  # each to both sides; the heaviest rays, which do not count
+SHELL_INSIDE = 17
+SHELL_OUTSIDE = np.append(1.3 ** np.arange(1, 17), 1.3**16 * 1.9 ** np.arange(1, 11))
+REFINED_POINTS = 16  # points by which the stretch around the outer top is cut
+REFINEMENT_ROUNDS = 2  # times
+MAX_LOG_LOSS = 60.0  # log integrand below the inner top from which no cut finds anything
+SHELL_POINTS = 12  # points by which a segment is integrated
 
 
 class Shells(NamedTuple):
@@ -164,18 +170,20 @@ def shells(
     The edge is d^(1/2) + 4: a normal vector's length is d^(1/2) +- .7.
     """
     d = problem.dimension
-    v = rng.standard_normal((DIRECTIONS, d))
+    v = rng.standard_normal((SHELL_DIRECTIONS, d))
     v = gaussian.tempered(temperature).spread(v / np.linalg.norm(v, axis=1)[:, None])
     v = np.concatenate([v, -v])
     edge = np.sqrt(d) + GAUSSIAN_SDS
-    t = np.append(np.linspace(max(0.0, np.sqrt(d) - GAUSSIAN_SDS), edge, INSIDE), edge * OUTSIDE)
+    t = np.append(
+        np.linspace(max(0.0, np.sqrt(d) - GAUSSIAN_SDS), edge, SHELL_INSIDE), edge * SHELL_OUTSIDE
+    )
     log = _log_integrand(problem, gaussian.center, v, t, temperature)
-    for _ in range(ROUNDS):
+    for _ in range(REFINEMENT_ROUNDS):
         outer = np.where(t > edge, log.max(axis=0), -np.inf)
         top = int(np.argmax(outer))
-        if not outer[top] > log[:, t <= edge].max() - UNSEEN:
+        if not outer[top] > log[:, t <= edge].max() - MAX_LOG_LOSS:
             break
-        cut = np.linspace(t[top - 1], t[min(top + 1, len(t) - 1)], REFINED + 2)[1:-1]
+        cut = np.linspace(t[top - 1], t[min(top + 1, len(t) - 1)], REFINED_POINTS + 2)[1:-1]
         more = _log_integrand(problem, gaussian.center, v, cut, temperature)
         order = np.argsort(t := np.append(t, cut), kind="stable")
         t, log = t[order], np.concatenate([log, more], axis=1)[:, order]
@@ -197,7 +205,7 @@ def _found(
     t: np.ndarray, log: np.ndarray, v: np.ndarray, edge: float, center: np.ndarray
 ) -> Shells:
     """Both integrals, the log integrand linear between the points."""
-    step = np.linspace(0, 1, BETWEEN, endpoint=False)
+    step = np.linspace(0, 1, SHELL_POINTS, endpoint=False)
     fine = np.append((t[:-1, None] + np.diff(t)[:, None] * step).ravel(), t[-1])
     values = np.exp(
         np.array([np.interp(fine, t, np.maximum(ray, -1e30)) for ray in log]) - log.max()
@@ -205,7 +213,7 @@ def _found(
     mass = np.diff(fine) * (values[:, 1:] + values[:, :-1]) / 2
     far = (fine[1:] + fine[:-1]) / 2 > edge
     each, near = mass[:, far].sum(axis=1), mass[:, ~far].sum(axis=1).mean()
-    order = np.argsort(-each)[LEFT_OUT:]
+    order = np.argsort(-each)[IGNORED_RAYS:]
     outside, ray = each[order].mean(), order[0]
     below = np.cumsum(mass[ray, far])
     distance = float(fine[1:][far][np.searchsorted(below, below[-1] / 2)])
@@ -216,17 +224,20 @@ def _found(
 # -- valleys -------------------------------------------------------------------------------
 
 
-SCALES, VALLEY_POINTS = (1.4, 2.0, 3.0), 1536  # sds of the points, and how many in all
-LEAST, SECONDS = 192, 1.0  # of them at least, and the predicted seconds that the others may take
-VALLEY_EXCESS, FEWEST = 1.0, 8  # excess of points that count, and how many there must be
-MOST, EXPLAINED = 4, 0.5  # directions; of the way to its edge, from which one explains points
+VALLEY_SDS, VALLEY_POINTS = (1.4, 2.0, 3.0), 1536  # sds of the points, and how many in all
+# of them at least, and the predicted seconds that the others may take
+MIN_VALLEY_POINTS, MAX_VALLEY_SECONDS = 192, 1.0
+# excess of points that count, and how many there must be
+MIN_VALLEY_EXCESS, MIN_EXCESS_POINTS = 1.0, 8
+# directions; of the way to its edge, from which one explains points
+MAX_VALLEYS, MIN_WAY_SHARE = 4, 0.5
 # points at least, so many sds around a place on a ray, and how often it is turned
-DRAWS, AROUND, VALLEY_ROUNDS = 1024, 0.5, 3
-REACH = np.arange(0.25, 12.01, 0.25)  # sds of the rays that are turned
-ALIKE = 0.8  # cosine of two directions from which they are one
-RISE = 1.0  # in log density, by which a hill stands above the valley
+MIN_TURNING_POINTS, TURNING_SDS, VALLEY_ROUNDS = 1024, 0.5, 3
+TURNED_RAY_SDS = np.arange(0.25, 12.01, 0.25)  # sds of the rays that are turned
+MIN_SAME_COSINE = 0.8  # cosine of two directions from which they are one
+MIN_HILL_LOGP = 1.0  # in log density, by which a hill stands above the valley
 # of the second moment behind a valley that is suspicious: 5% of an sd, or .3 sds of a mean
-SHARE = 0.1
+MIN_VALLEY_SHARE = 0.1
 
 Density = Callable[[Float[np.ndarray, "m d"]], Float[np.ndarray, " m"]]
 
@@ -249,11 +260,13 @@ def behind(ray: Ray) -> list[Behind]:
         t, value = t[order], np.maximum(np.where(np.isposinf(value), -1e30, value)[order], -1e30)
         rise = value - np.minimum.accumulate(value)
         top = int(np.argmax(rise))
-        if not (rise[top] > RISE and t[top] > MIN_RISE_SDS):
+        if not (rise[top] > MIN_HILL_LOGP and t[top] > MIN_RISE_SDS):
             continue
         edge = float(t[: top + 1][np.argmin(value[: top + 1])])
         sides = [far for far in ray.sides(near=edge) if far.place * sign > 0]
-        found += [Behind(edge, far.share, far.place) for far in sides if far.share > SHARE]
+        found += [
+            Behind(edge, far.share, far.place) for far in sides if far.share > MIN_VALLEY_SHARE
+        ]
     return found
 
 
@@ -278,27 +291,29 @@ def directions(
     density: Density, d: int, rng: np.random.Generator, points: int = VALLEY_POINTS
 ) -> list[Float[np.ndarray, " d"]]:
     """Unit vectors u of whitened x along which `density` rises behind a valley."""
-    scale = np.repeat(SCALES, points // len(SCALES))[:, None]
+    scale = np.repeat(VALLEY_SDS, points // len(VALLEY_SDS))[:, None]
     x = scale * rng.standard_normal((len(scale), d))
     excess = density(x) + np.sum(x**2, 1) / 2
-    left = np.isfinite(excess) & (excess > VALLEY_EXCESS)
+    left = np.isfinite(excess) & (excess > MIN_VALLEY_EXCESS)
     found: list[np.ndarray] = []
-    while left.sum() >= FEWEST and len(found) < MOST:
+    while left.sum() >= MIN_EXCESS_POINTS and len(found) < MAX_VALLEYS:
         xi = (x / scale)[left]
         starts = (xi.mean(0), np.linalg.eigh(xi.T @ xi)[1][:, -1])
         turned = (_turned(density, u / np.linalg.norm(u), rng) for u in starts)
         u = next((u for u in turned if u is not None), None)
         edge = None if u is None else _climbs(density, u)
-        if u is None or edge is None or any(abs(u @ other) > ALIKE for other in found):
+        if u is None or edge is None or any(abs(u @ other) > MIN_SAME_COSINE for other in found):
             break
         found.append(u)
-        left &= np.abs(x @ u) < EXPLAINED * abs(edge)
+        left &= np.abs(x @ u) < MIN_WAY_SHARE * abs(edge)
     return found
 
 
 def affordable(problem: Problem) -> int:
     """How many points are looked at: fewer of a density that takes long."""
-    return int(np.clip(SECONDS / gradient_price(problem).each, LEAST, VALLEY_POINTS))
+    return int(
+        np.clip(MAX_VALLEY_SECONDS / gradient_price(problem).each, MIN_VALLEY_POINTS, VALLEY_POINTS)
+    )
 
 
 def _turned(
@@ -314,10 +329,10 @@ def _turned(
         edge = _climbs(density, u)
         if edge is None:
             return None
-        xi = rng.standard_normal((max(DRAWS, 4 * len(u)), len(u)))
-        x = edge * u + AROUND * xi
-        beyond = density(x) + np.sum(x**2, 1) / 2 > VALLEY_EXCESS
-        if not FEWEST <= beyond.sum() <= len(xi) - FEWEST:
+        xi = rng.standard_normal((max(MIN_TURNING_POINTS, 4 * len(u)), len(u)))
+        x = edge * u + TURNING_SDS * xi
+        beyond = density(x) + np.sum(x**2, 1) / 2 > MIN_VALLEY_EXCESS
+        if not MIN_EXCESS_POINTS <= beyond.sum() <= len(xi) - MIN_EXCESS_POINTS:
             break
         ways += xi[beyond].mean(0) - xi[~beyond].mean(0)
         u = ways / np.linalg.norm(ways)
@@ -326,13 +341,13 @@ def _turned(
 
 def _climbs(density: Density, u: Float[np.ndarray, " d"]) -> float | None:
     """t at which a ray climbs fastest out of its deepest valley, of both sides; None where it has none."""
-    best, at = RISE, None
+    best, at = MIN_HILL_LOGP, None
     for sign in (1.0, -1.0):
-        value = np.append(0.0, density(sign * REACH[:, None] * u))
+        value = np.append(0.0, density(sign * TURNED_RAY_SDS[:, None] * u))
         value = np.where(np.isfinite(value), value, -1e30)
         rise = value - np.minimum.accumulate(value)
         top = int(np.argmax(rise))
         if rise[top] > best:
             steepest = int(np.argmax(np.diff(value[: top + 1])))
-            best, at = float(rise[top]), sign * float(REACH[steepest])
+            best, at = float(rise[top]), sign * float(TURNED_RAY_SDS[steepest])
     return at

@@ -25,20 +25,21 @@ __all__ = [
     "unmixed",
 ]
 
-MIN_ESS, MIN_ESS_EACH = 400, 20  # of all chains; of each where they are many
+MIN_ESS, MIN_ESS_PER_CHAIN = 400, 20  # of all chains; of each where they are many
 MAX_EXCESS = 0.10
 MAX_RATIO_ERROR = 0.10
 MAX_MEAN_ERROR = 0.25
 MAX_SE = 0.10
 MAX_SE_ALONE = 0.04  # where the meter is the only evidence of bias
-PRINTED_SE, PRINTED_RATIO = 0.03, 1.3  # beyond these the corrected columns are off by too much
+# beyond these the corrected columns are off by too much
+MAX_PRINTED_SE, MAX_PRINTED_RATIO = 0.03, 1.3
 MIN_CORRECTED_ESS = 100  # 160 draws of a 5-column regression: 1 is printed; at 50 all, at 200 none
-MIN_R2, PRINTED_R2 = 0.5, 0.9  # logistic on 200 rows: 4 of 5 printed; at .8 all, at .95 2
+MIN_R2, MIN_PRINTED_R2 = 0.5, 0.9  # logistic on 200 rows: 4 of 5 printed; at .8 all, at .95 2
 MAX_NU = 1.0
-APART = 2.0  # sds between means of groups of chains
-SETTLED = 20  # effective draws of half a chain, where it is
+MIN_GROUP_SDS = 2.0  # sds between means of groups of chains
+MIN_HALF_CHAIN_ESS = 20  # effective draws of half a chain, where it is
 SMALLER_TOLERANCE = "use a smaller tolerance, or NUTS: sgld.reference"
-_ELSEWHERE = "confirm by sgld.step_halving, or with NUTS: sgld.reference."
+_CONFIRM_REMEDY = "confirm by sgld.step_halving, or with NUTS: sgld.reference."
 
 
 @dataclass(frozen=True)
@@ -88,10 +89,10 @@ def judge(e: Evidence) -> Verdict:
     word, reasons = _rule(e)
     corrected_mean = corrected_sd = None
     if e.sd_ratio is not None and e.r2 is not None and e.mean_shift is not None:
-        good = (e.r2 > PRINTED_R2) & (e.ess >= MIN_CORRECTED_ESS)
-        good &= (e.sd_ratio > 0) & (e.sd_ratio <= PRINTED_RATIO)
+        good = (e.r2 > MIN_PRINTED_R2) & (e.ess >= MIN_CORRECTED_ESS)
+        good &= (e.sd_ratio > 0) & (e.sd_ratio <= MAX_PRINTED_RATIO)
         if e.sd_ratio_se is not None:
-            good &= e.sd_ratio_se <= PRINTED_SE
+            good &= e.sd_ratio_se <= MAX_PRINTED_SE
         corrected_mean = np.where(good, e.mean + e.mean_shift, np.nan)
         corrected_sd = np.full_like(e.sd, np.nan)
         np.divide(e.sd, e.sd_ratio, out=corrected_sd, where=good)
@@ -166,7 +167,7 @@ def _error(ratio: np.ndarray, r2: np.ndarray | None) -> Float[np.ndarray, " m"]:
     error = np.abs(ratio - 1)
     if r2 is None:
         return error
-    share = np.where(r2 < PRINTED_R2, np.clip(r2, MIN_R2, 1.0), 1.0)
+    share = np.where(r2 < MIN_PRINTED_R2, np.clip(r2, MIN_R2, 1.0), 1.0)
     return error / np.where(ratio < 1, share**2, share)
 
 
@@ -221,7 +222,9 @@ def least_ess(num_chains: int) -> int:
     More than 8 chains could have them without any of them having moved far: 64 chains in places
     of their own have an ESS of 64 from their starts alone.
     """
-    return MIN_ESS if num_chains <= MAX_PLAIN_CHAINS else max(MIN_ESS, MIN_ESS_EACH * num_chains)
+    return (
+        MIN_ESS if num_chains <= MAX_PLAIN_CHAINS else max(MIN_ESS, MIN_ESS_PER_CHAIN * num_chains)
+    )
 
 
 def unmixed(e: Evidence) -> list[str]:
@@ -265,8 +268,8 @@ def separate(
 
     A slow chain, too, is narrow and far from the others, but has few effective draws of its own.
     """
-    settled = ess_alone >= SETTLED * 2 * num_chains
-    return (np.nan_to_num(r_hat) > limit) & settled & (gap > APART)
+    settled = ess_alone >= MIN_HALF_CHAIN_ESS * 2 * num_chains
+    return (np.nan_to_num(r_hat) > limit) & settled & (gap > MIN_GROUP_SDS)
 
 
 def _excess_reason(e: Evidence, excess: np.ndarray) -> str:
@@ -311,12 +314,12 @@ def _doubt(e: Evidence) -> str | None:
     if e.doubts:
         return e.doubts[0] + remedy(e.doubts[0], "; compare with NUTS: sgld.reference") + "."
     if e.nu is not None and not e.nu <= MAX_NU:
-        return f"the posterior is {far(e.nu)}, where the bias meter is no guide; " + _ELSEWHERE
+        return f"the posterior is {far(e.nu)}, where the bias meter is no guide; " + _CONFIRM_REMEDY
     worst = int(np.argmin(e.r2))
     if e.r2[worst] < e.min_r2:
         return (
             f"the bias meter explains too little of {e.names[worst]!r} (r2 = {e.r2[worst]:.2f}); "
-            + _ELSEWHERE
+            + _CONFIRM_REMEDY
         )
     worst = int(np.argmax(e.sd_ratio_se))
     if e.sd_ratio_se[worst] > e.max_se:

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-SEGMENTS = 5  # of each chain, for the jackknife
+SEGMENTS_PER_CHAIN = 5  # of each chain, for the jackknife
 
 Flat = Float[np.ndarray, "chain draw m"]
 
@@ -81,7 +81,7 @@ def corrected_moments(
     parts = [
         _sums(*part)
         for chain in zip(phi, gamma, weights, strict=True)
-        for part in zip(*(np.array_split(a, SEGMENTS) for a in chain), strict=True)
+        for part in zip(*(np.array_split(a, SEGMENTS_PER_CHAIN) for a in chain), strict=True)
         if len(part[0])
     ]
     total = tuple(sum(s[i] for s in parts) for i in range(3))
@@ -125,7 +125,7 @@ def explained(
 # -- reported ------------------------------------------------------------------------------
 
 
-STRAIGHT = 0.05  # sds (root mean square) from the linearisation within which it serves
+MAX_BEND_SDS = 0.05  # sds (root mean square) from the linearisation within which it serves
 
 Draws = Float[np.ndarray, "chain draw m"]
 Weights = Float[np.ndarray, "chain draw"]
@@ -157,7 +157,7 @@ def on_the_reported_scale(
     sd = np.sqrt(statistics.var(values, weights))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         away = values - statistics.mean(values, weights) - (phi - statistics.mean(phi, weights))
-        bent = ~(np.sqrt(statistics.mean(away**2, weights)) <= STRAIGHT * sd)
+        bent = ~(np.sqrt(statistics.mean(away**2, weights)) <= MAX_BEND_SDS * sd)
         true = np.sqrt(statistics.var(moved, weights))
         wider = pushed(free.ratio / (1 + free.ratio_se / free.ratio))
         se = np.abs(np.sqrt(statistics.var(wider, weights)) / true - 1)

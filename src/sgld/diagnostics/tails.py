@@ -19,7 +19,7 @@ wider Gaussian with the mean m and the covariance F F^T of the draws,
 
     z = m + s F xi,  weights  w ~ exp(-(s^2 - 1) |xi|^2 / 2),  s = 1 + min(1/2, d^(-1/2)),
 
-and where fewer than `EXPECTED` effective draws are due beyond the distance from the mean that halves sum w (f - mean)^2,
+and where fewer than `MIN_DECISIVE_DRAWS` effective draws are due beyond the distance from the mean that halves sum w (f - mean)^2,
 
     error of the sd, as a share = ((kurtosis - 1) / (4 ESS))^(1/2)
 
@@ -47,8 +47,8 @@ from .stein import bends, through
 __all__ = ["heavy_tails", "known_tails", "rare_error"]
 
 
-HEAVY = 0.25  # Pareto k from which the error of a sd is infinite
-CHANCE = 0.005  # by which a Gaussian among the parameters may seem so
+MIN_HEAVY_PARETO_K = 0.25  # Pareto k from which the error of a sd is infinite
+MAX_TAIL_ALARM = 0.005  # by which a Gaussian among the parameters may seem so
 
 
 def heavy_tails(found: Estimates) -> Float[np.ndarray, " m"]:
@@ -60,16 +60,16 @@ def heavy_tails(found: Estimates) -> Float[np.ndarray, " m"]:
     k = np.nan_to_num(pareto_k(found.values), nan=0.0)
     count = found.values.shape[0] * found.values.shape[1]
     tail = min(3 * np.sqrt(count), count / 5) * np.clip(found.ess / count, 1e-3, 1.0)
-    chance = -ndtri(CHANCE / len(k)) / np.sqrt(tail)
-    return np.where(k >= np.fmax(HEAVY, chance), k, 0.0)
+    chance = -ndtri(MAX_TAIL_ALARM / len(k)) / np.sqrt(tail)
+    return np.where(k >= np.fmax(MIN_HEAVY_PARETO_K, chance), k, 0.0)
 
 
 # -- known tails ---------------------------------------------------------------------------
 
 
-LIKE = 2.0  # times as much far out in draws as on the ray, or as little, is the same tail
-UNSEEN = 0.5  # of the fourth moment: the error of a sd is then 1.4 times what draws say
-MOST = 32  # parameters that are looked at
+MAX_TAIL_RATIO = 2.0  # times as much far out in draws as on the ray, or as little, is the same tail
+MIN_UNSEEN_SHARE = 0.5  # of the fourth moment: the error of a sd is then 1.4 times what draws say
+MAX_TAIL_PARAMETERS = 32  # parameters that are looked at
 
 
 def known_tails(
@@ -87,25 +87,26 @@ def known_tails(
     numbers = np.flatnonzero(suspect)
     if not isinstance(gaussian, Laplace) or not gaussian.positive_definite or bends(problem):
         return found
-    if not 0 < len(numbers) <= MOST:
+    if not 0 < len(numbers) <= MAX_TAIL_PARAMETERS:
         return found
     for ray in rays(problem, gaussian, np.random.default_rng(0), temperature, numbers.tolist()):
         i = ray.parameter
         t = np.abs(z[..., i] - gaussian.center[i]) / ray.direction[i]
         far = float(np.sum(t**2, where=t > GAUSSIAN_SDS) / np.sum(t**2))
-        alike = far <= LIKE * ray.share and ray.share <= LIKE * far
-        found[i] = alike and ray.beyond(float(t.max()), order=4) < UNSEEN
+        alike = far <= MAX_TAIL_RATIO * ray.share and ray.share <= MAX_TAIL_RATIO * far
+        found[i] = alike and ray.beyond(float(t.max()), order=4) < MIN_UNSEEN_SHARE
     return found
 
 
 # -- rare ----------------------------------------------------------------------------------
 
 
-POINTS, NUMBERS = 2**14, 2**24  # at most, and times what is reported
-MOST_RARE_DIMENSIONS = 50  # dimensions: of more, the weights say little
-EXPECTED = 25.0  # effective draws that make half of the variance: a sd within 5%
-ASKED, ROW_POINTS = 512, 2**27  # points that the density is asked at, and times the rows
-KNOWN = 20.0  # points that the weights must be worth
+MAX_TAIL_POINTS, MAX_TAIL_NUMBERS = 2**14, 2**24  # at most, and times what is reported
+MAX_RARE_DIM = 50  # dimensions: of more, the weights say little
+MIN_DECISIVE_DRAWS = 25.0  # effective draws that make half of the variance: a sd within 5%
+# points that the density is asked at, and times the rows
+MAX_DENSITY_POINTS, MAX_ROW_POINTS = 512, 2**27
+MIN_WEIGHTED_POINTS = 20.0  # points that the weights must be worth
 
 
 def rare_error(
@@ -116,8 +117,8 @@ def rare_error(
 ) -> Float[np.ndarray, " m"]:
     """The error of each reported sd as a share of it, where rare values make it; 0 elsewhere."""
     none, d = np.zeros(len(ess)), z.shape[-1]
-    count = 2 ** int(np.log2(min(POINTS, max(1, NUMBERS // len(ess)))))
-    if not bends(problem) or d > MOST_RARE_DIMENSIONS or z.size < 2 * d**2 or count < 2**10:
+    count = 2 ** int(np.log2(min(MAX_TAIL_POINTS, max(1, MAX_TAIL_NUMBERS // len(ess)))))
+    if not bends(problem) or d > MAX_RARE_DIM or z.size < 2 * d**2 or count < 2**10:
         return none
     from scipy.stats import qmc  # half a second to import
 
@@ -135,14 +136,16 @@ def rare_error(
     known = np.isfinite(values).all(axis=0)
     values, w = np.where(known, values, 0.0), _shares(log_w)
     found = _error(values, w, ess)
-    asked = _decisive(values[:, found > 0], w, min(ASKED, ROW_POINTS // max(1, problem.num_data)))
+    asked = _decisive(
+        values[:, found > 0], w, min(MAX_DENSITY_POINTS, MAX_ROW_POINTS // max(1, problem.num_data))
+    )
     if not asked.any():
         return np.where(known, found, 0.0)
     numbers, times = np.flatnonzero(asked), asked[asked > 0]
     problem = problem.at_temperature(problem.array(temperature))
     higher = sums.differences(problem, points[numbers], mean) / temperature
     own = times * _shares(np.nan_to_num(higher, nan=-np.inf) + np.sum(xi[numbers] ** 2, axis=1) / 2)
-    if not np.sum(own) ** 2 >= KNOWN * np.sum(own**2):
+    if not np.sum(own) ** 2 >= MIN_WEIGHTED_POINTS * np.sum(own**2):
         return np.where(known, found, 0.0)
     again = _error(values[numbers], own / own.sum(), ess)
     return np.where(known, np.fmin(found, again), 0.0)
@@ -158,7 +161,7 @@ def _decisive(
 ) -> Float[np.ndarray, " n"]:
     """How many points each stands for: 1 those that make most of a variance, and some for all others."""
     asked, half = np.zeros(len(w)), count // 2
-    if not values.shape[1] or half < KNOWN:
+    if not values.shape[1] or half < MIN_WEIGHTED_POINTS:
         return asked
     square = w[:, None] * (values - w @ values) ** 2
     order = np.argsort(-np.max(square / np.maximum(square.sum(axis=0), 1e-300), axis=1))
@@ -178,4 +181,4 @@ def _error(
     chance = np.take_along_axis(w[order].cumsum(axis=0), half[None], axis=0)[0]
     kurtosis = w @ away**4 / np.maximum((w @ away**2) ** 2, 1e-300)
     error = np.sqrt(np.maximum(kurtosis - 1, 0) / (4 * np.maximum(ess, 1.0)))
-    return np.where(ess * chance < EXPECTED, error, 0.0)
+    return np.where(ess * chance < MIN_DECISIVE_DRAWS, error, 0.0)

@@ -25,7 +25,7 @@ import jax
 import numpy as np
 
 from ..diagnostics.exact_rule import heavy_tail
-from ..diagnostics.function_space.verdict import HALF
+from ..diagnostics.function_space.verdict import HALF_STEP
 from ..diagnostics.rule import beyond_limits
 from ..errors import UsageError
 from ..results import statistics
@@ -109,11 +109,15 @@ def _by_half_the_step(draws: Draws, by: Halving) -> Verdict:
     found, own = by.verdict, draws.verdict
     if found.word == "trusted":
         return _another(
-            own, HALF, replace(found, reasons=_confirmed(HALF, found.reasons[0])), by.mean, by.sd
+            own,
+            HALF_STEP,
+            replace(found, reasons=_confirmed(HALF_STEP, found.reasons[0])),
+            by.mean,
+            by.sd,
         )
     if found.word == "biased" and own.word != "biased":
-        return _another(own, HALF, found, by.mean, by.sd)
-    return _told(own, HALF, f"{found.word}, {found.reasons[0]}")
+        return _another(own, HALF_STEP, found, by.mean, by.sd)
+    return _told(own, HALF_STEP, f"{found.word}, {found.reasons[0]}")
 
 
 def _same(a: Draws, b: Draws) -> bool:
@@ -121,7 +125,7 @@ def _same(a: Draws, b: Draws) -> bool:
 
 
 def _confirmed(by: str, said: str) -> tuple[str]:
-    return (f"confirmed by {by}: {said.removeprefix(f'by {HALF} ')}",)
+    return (f"confirmed by {by}: {said.removeprefix(f'by {HALF_STEP} ')}",)
 
 
 def _by_reference(draws: Draws, by: Draws) -> Verdict:

@@ -262,7 +262,7 @@ def draws_for_tails(found: statistics.Estimates, planned: int) -> int:
     """
     done = found.values.shape[1]
     k = float(np.max(np.nan_to_num(pareto_k(found.values))))
-    uncertain = exact_rule.HEAVY <= k < tails.HEAVY
+    uncertain = exact_rule.MAX_EXACT_PARETO_K <= k < tails.MIN_HEAVY_PARETO_K
     return max(done, GROWTH_FOR_TAILS * planned) if uncertain else done
 
 

@@ -34,7 +34,7 @@ from jaxtyping import Array, Float, Int
 from ..core.devices import sent
 from ..core.progress import Over, stage
 from ..diagnostics.function_space.other_chains import (
-    TOGETHER,
+    ROWS_PER_CALL,
     OtherRows,
     OtherStarts,
     met,
@@ -52,10 +52,10 @@ from ..diagnostics.function_space.verdict import (
     with_details,
 )
 from ..diagnostics.hidden_mass import (
-    BETWEEN_DRAWS,
-    OF_RISES,
-    ROWS_BETWEEN,
-    WORST,
+    MAX_KINK_SHARE,
+    MAX_RISING_ROWS,
+    PANELS_BETWEEN,
+    WORST_LINES,
     lines_between,
     missed,
     quadrature,
@@ -121,10 +121,10 @@ def _at_rows(
     flat = z.reshape(-1, z.shape[-1])
     size = int(np.clip(POSITIONS // flat.shape[1], 1, len(flat)))
     pieces = []
-    for first in range(0, len(rows), TOGETHER):
-        some = rows[first : first + TOGETHER]
+    for first in range(0, len(rows), ROWS_PER_CALL):
+        some = rows[first : first + ROWS_PER_CALL]
         # the last piece is filled up, or it would be compiled anew
-        full = np.resize(some, TOGETHER) if first else some
+        full = np.resize(some, ROWS_PER_CALL) if first else some
         there = replace(found, rows=problem.source.take(sent(full, np.int32)))
         parts = []
         for begin in range(0, len(flat), size):
@@ -153,7 +153,7 @@ def misses_of_gradients(
     begins, ends = lines_between(z)
     if not len(begins):
         return 0.0
-    some = problem.first(min(problem.num_data, ROWS_BETWEEN)) if problem.has_rows else problem
+    some = problem.first(min(problem.num_data, MAX_RISING_ROWS)) if problem.has_rows else problem
     some = some.as_one_batch() if some.has_rows else some
     if "f16[" in str(jax.make_jaxpr(_density)(some, some.start)):  # float16 or bfloat16
         return None
@@ -182,7 +182,7 @@ def misses_of_gradients(
 
     try:
         return missed(
-            rises(ends, np.arange(len(ends))), integral, rounding, BETWEEN_DRAWS, OF_RISES
+            rises(ends, np.arange(len(ends))), integral, rounding, PANELS_BETWEEN, MAX_KINK_SHARE
         )
     except Over:
         return math.nan
@@ -192,7 +192,10 @@ def _in_fours(
     f: Callable[[Int[np.ndarray, " k"]], Any], lines: Int[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
     """f of some lines after others, always of as many, so that it is compiled once."""
-    parts = [np.resize(lines[at : at + WORST], WORST) for at in range(0, len(lines), WORST)]
+    parts = [
+        np.resize(lines[at : at + WORST_LINES], WORST_LINES)
+        for at in range(0, len(lines), WORST_LINES)
+    ]
     return np.concatenate([np.asarray(f(part), np.float64) for part in parts])[: len(lines)]
 
 

@@ -25,7 +25,12 @@ import numpy as np
 import torch
 
 from ..data.source import generator
-from ..diagnostics.function_space.temperature import AT_ONCE, FEW, SPEED_ROWS, Layers
+from ..diagnostics.function_space.temperature import (
+    MAX_SPEED_NUMBERS,
+    SPEED_ROWS,
+    SPEED_ROWS_BY_LOT,
+    Layers,
+)
 from .rows import Batch, Inputs, Rows, mapped
 from .target import Target
 
@@ -152,9 +157,13 @@ def slopes_of(
     """
     leaf = next(iter(probe.values() if isinstance(probe, dict) else probe))
     count = min(SPEED_ROWS, len(leaf))
-    together = target.together and count * z.numel() <= AT_ONCE
+    together = target.together and count * z.numel() <= MAX_SPEED_NUMBERS
     # by turns every second draw would tell of some alone
-    turn = np.arange(count) if together else generator(0, STREAM, 1 + draw).integers(0, count, FEW)
+    turn = (
+        np.arange(count)
+        if together
+        else generator(0, STREAM, 1 + draw).integers(0, count, SPEED_ROWS_BY_LOT)
+    )
     weights = generator(0, STREAM, 0).normal(size=(count, width))
     if target.likelihood.classes:
         weights -= weights.mean(1, keepdims=True)

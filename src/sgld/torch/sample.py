@@ -29,8 +29,12 @@ from ..core.validation import (
     whole_number,
 )
 from ..core.work import Work
-from ..diagnostics.function_space.predictions import FEWEST_ROWS, MOST_NUMBERS, PROBE_ROWS
-from ..diagnostics.function_space.verdict import HALF, SMALLER, Change
+from ..diagnostics.function_space.predictions import (
+    MAX_PROBE_NUMBERS,
+    MAX_PROBE_ROWS,
+    MIN_PROBE_ROWS,
+)
+from ..diagnostics.function_space.verdict import HALF_STEP, SMALLER_STEP_REMEDY, Change
 from ..errors import DataError, RunError, UsageError
 from ..inference.tuning import network_rules as rule
 from ..results.draws import Draws
@@ -419,7 +423,7 @@ class _Run:
         if not healthy.size:
             raise RunError(
                 f"every chain ran away, beyond a million scales of its prior, the first by step {chains.record.failed_at.min()}; use "
-                f"{SMALLER[self.asked.step_size is not None]}."
+                f"{SMALLER_STEP_REMEDY[self.asked.step_size is not None]}."
             )
         _, weights = chains.record.kept_from(first, MOST_KEPT)
         order, seconds = chains.motion.order, time.monotonic() - self.began
@@ -461,8 +465,8 @@ def _weights(model: Any) -> Weights:
 def _probe(target: Target) -> Inputs:
     """Of some of the data set's rows, fewer where each predicts many numbers."""
     width = target.predicted(target.start[None], target.rows.first(1).inputs).shape[2]
-    fewer = max(FEWEST_ROWS, MOST_NUMBERS // max(1, width))
-    return target.rows.first(min(PROBE_ROWS, fewer)).inputs
+    fewer = max(MIN_PROBE_ROWS, MAX_PROBE_NUMBERS // max(1, width))
+    return target.rows.first(min(MAX_PROBE_ROWS, fewer)).inputs
 
 
 def _usable(target: Target, inputs: Inputs) -> Inputs:
@@ -512,4 +516,4 @@ def _verdict(first: Verdict, change: Change, failed: bool) -> Verdict:
     found = change.verdict(first, failed=failed)
     if found is not first:
         return found
-    return first.told(HALF, f"{change.said}, which leaves it {first.word}.")
+    return first.told(HALF_STEP, f"{change.said}, which leaves it {first.word}.")

@@ -24,7 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ..core.work import Work
 from ..data.source import generator
-from ..diagnostics.function_space.temperature import FLOOR, ITERATIONS
+from ..diagnostics.function_space.temperature import MIN_EIGENVALUE, WEIGHT_ITERATIONS
 from ..inference.tuning import network_rules as rule
 from .dynamics import FRICTION, Motion, Order, State
 from .target import Target
@@ -224,7 +224,7 @@ def stiffest(
     begin = torch.from_numpy(generator(0, STARTS, 1).standard_normal((count, target.dimension)))
     basis = _orthonormal(begin.to(z).expand(len(z), -1, -1))
     values = torch.zeros(len(z))
-    for _ in range(ITERATIONS):
+    for _ in range(WEIGHT_ITERATIONS):
         moved = torch.stack([times(v) for v in basis.unbind(1)], 1)
         products = basis @ moved.mT
         values = torch.linalg.eigvalsh((products + products.mT) / 2)[:, -1]
@@ -236,5 +236,5 @@ def _orthonormal(rows: Any) -> torch.Tensor:
     """A basis of the span of rows [chain, count, d], from their products."""
     unit = rows / rows.norm(dim=2, keepdim=True).clamp(min=1e-30)
     values, vectors = torch.linalg.eigh(unit @ unit.mT)
-    basis = (vectors.mT @ unit) / values.clamp(min=FLOOR).sqrt()[:, :, None]
+    basis = (vectors.mT @ unit) / values.clamp(min=MIN_EIGENVALUE).sqrt()[:, :, None]
     return basis / basis.norm(dim=2, keepdim=True).clamp(min=1e-30)

@@ -17,14 +17,14 @@ import torch
 
 from ..core.progress import Over, stage
 from ..diagnostics.function_space.other_chains import (
-    TOGETHER,
+    ROWS_PER_CALL,
     OtherRows,
     OtherStarts,
     others,
     settled,
 )
 from ..diagnostics.function_space.verdict import (
-    SMALLER,
+    SMALLER_STEP_REMEDY,
     Change,
     Seen,
     compared,
@@ -35,9 +35,9 @@ from ..diagnostics.function_space.verdict import (
     with_details,
 )
 from ..diagnostics.hidden_mass import (
-    BETWEEN_DRAWS,
-    OF_RISES,
-    ROWS_BETWEEN,
+    MAX_KINK_SHARE,
+    MAX_RISING_ROWS,
+    PANELS_BETWEEN,
     lines_between,
     missed,
     quadrature,
@@ -85,7 +85,7 @@ def _is_own(target: Target, probe: Inputs, probed: int) -> bool:
 def _predicted_again(target: Target, z: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """What draws predict at rows of these numbers, [chain, draw, m, k], in pieces of both."""
     scale, pieces = target.prior.scale, []
-    for part in np.split(rows, range(TOGETHER, len(rows), TOGETHER)):
+    for part in np.split(rows, range(ROWS_PER_CALL, len(rows), ROWS_PER_CALL)):
         inputs = target.rows.at(torch.from_numpy(part).to(scale.device)).inputs
         each = (target.predicted(torch.from_numpy(z[:, s]).to(scale), inputs) for s in range(z.shape[1]))  # fmt: skip
         pieces.append(np.stack([one.cpu().numpy() for one in each], 1))
@@ -103,7 +103,7 @@ def misses_of_gradients(target: Target, z: np.ndarray, until: float = math.inf) 
         return 0.0
     if target.narrow:
         return None
-    batch = target.rows.first(ROWS_BETWEEN)
+    batch = target.rows.first(MAX_RISING_ROWS)
     to = lambda values: torch.from_numpy(np.ascontiguousarray(values)).to(target.prior.scale)  # noqa: E731
 
     def rises(ends: np.ndarray, begins: np.ndarray) -> np.ndarray:
@@ -126,7 +126,7 @@ def misses_of_gradients(target: Target, z: np.ndarray, until: float = math.inf) 
         return 4 * size_of(rises(beside, ends[lines]))
 
     try:
-        return missed(rises(ends, begins), integral, rounding, BETWEEN_DRAWS, OF_RISES)
+        return missed(rises(ends, begins), integral, rounding, PANELS_BETWEEN, MAX_KINK_SHARE)
     except Over:
         return math.nan
 
@@ -300,7 +300,7 @@ def _predicted(chains: Chains, first: int) -> np.ndarray:
 
 def _failures(failed_at: np.ndarray, asked: Asked) -> tuple[str, ...]:
     return tuple(
-        f"chain {chain} ran away, beyond a million scales of its prior, by step {step}; use {SMALLER[asked.step_size is not None]}."
+        f"chain {chain} ran away, beyond a million scales of its prior, by step {step}; use {SMALLER_STEP_REMEDY[asked.step_size is not None]}."
         for chain, step in enumerate(failed_at)
         if step >= 0
     )

@@ -73,7 +73,7 @@ def test_the_excess_of_a_step_by_hand_is_the_closed_form(h):
 )
 def test_noisy_gradients_explain_a_gaussian_as_well_as_exact_ones(given, monkeypatch):
     """r2 is from two gradients of independent noise at the same draws."""
-    monkeypatch.setattr(evidence, "AFFORDABLE", 1000)  # as if exact gradients cost too much
+    monkeypatch.setattr(evidence, "MAX_R2_GRADIENTS", 1000)  # as if exact gradients cost too much
     x = np.random.default_rng(0).standard_normal(3000).astype(np.float32)
     posterior = sgld.Posterior(lambda t: 0.0 * t, lambda t, x: -0.5 * (x - t) ** 2)
     draws = run(
@@ -84,7 +84,7 @@ def test_noisy_gradients_explain_a_gaussian_as_well_as_exact_ones(given, monkeyp
 
 def test_a_runs_own_gradients_explain_where_all_rows_were_looked_at(monkeypatch):
     """Of noise three times the signal's variance, which the second gradient does not share."""
-    monkeypatch.setattr(evidence, "AFFORDABLE", 1000)
+    monkeypatch.setattr(evidence, "MAX_R2_GRADIENTS", 1000)
     x = np.random.default_rng(0).standard_normal(3000).astype(np.float32)
     posterior = sgld.Posterior(lambda t: 0.0 * t, lambda t, x: -0.5 * (x - t) ** 2)
     given = {"gradient": sgld.Minibatch(), "order": "independent", "batch_size": 1000}

@@ -67,7 +67,9 @@ def test_nothing_is_said_where_there_is_too_little_to_tell():
 
 
 def test_of_wide_predictions_fewer_rows_are_looked_at(monkeypatch):
-    monkeypatch.setattr("sgld.diagnostics.function_space.other_chains.NUMBERS", 8 * 4 * 2 * 50)
+    monkeypatch.setattr(
+        "sgld.diagnostics.function_space.other_chains.MAX_GLANCE_NUMBERS", 8 * 4 * 2 * 50
+    )
     assert len(of(RNG.normal(size=(4, 200, 2))).rows) == 50
 
 

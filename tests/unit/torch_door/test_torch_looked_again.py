@@ -11,7 +11,7 @@ pytestmark = pytest.mark.torch
 from torch_parts import squares  # noqa: E402
 
 import sgld.torch as st  # noqa: E402
-from sgld.diagnostics.hidden_mass import LARGEST  # noqa: E402
+from sgld.diagnostics.hidden_mass import MAX_GRADIENT_MISFIT  # noqa: E402
 from sgld.torch.likelihood import checked  # noqa: E402
 from sgld.torch.network import floating  # noqa: E402
 from sgld.torch.rows import read_rows  # noqa: E402
@@ -55,7 +55,7 @@ def beta_nll(outputs, target):
 def test_gradients_that_are_another_functions_are_found(loss, model, belongs):
     target = of(loss, model)
     z = 0.5 * RNG.normal(size=(4, 10, target.dimension)).astype(np.float32)
-    assert (misses_of_gradients(target, z) <= LARGEST) == belongs
+    assert (misses_of_gradients(target, z) <= MAX_GRADIENT_MISFIT) == belongs
 
 
 def test_there_is_an_end_of_it_when_the_time_is_up():

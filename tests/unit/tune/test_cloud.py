@@ -7,7 +7,7 @@ import pytest
 
 import sgld
 from sgld.approximation.mode import gaussian_at_mode
-from sgld.diagnostics.mass_detectors import FEW, LOW, tops_of_cloud
+from sgld.diagnostics.mass_detectors import MAX_CLOUD_DIM, MAX_GRID_DIM, tops_of_cloud
 from sgld.model.prepare import prepare
 
 
@@ -44,7 +44,7 @@ def test_a_narrow_mode_between_the_rays_is_near_a_top(place, sd):
     assert min(np.linalg.norm(np.subtract(z, place)) for _, z in tops) < 4 * sd * len(place) ** 0.5
 
 
-@pytest.mark.parametrize("d", range(1, LOW + 1))
+@pytest.mark.parametrize("d", range(1, MAX_GRID_DIM + 1))
 def test_what_falls_outwards_has_no_top(d):
     assert tops_of_cloud(*of(lambda x: -0.5 * jnp.sum(x**2), d)) == []
     assert tops_of_cloud(*of(lambda x: -3.0 * jnp.log1p(jnp.sum(x**2) / 5), d)) == []
@@ -60,7 +60,7 @@ def test_of_more_parameters_a_wide_part_is_seen_off_the_axes():
 
 
 def test_of_more_parameters_space_is_too_large():
-    assert tops_of_cloud(*of(two([3.0] * (FEW + 1), 0.9), FEW + 1)) == []
+    assert tops_of_cloud(*of(two([3.0] * (MAX_CLOUD_DIM + 1), 0.9), MAX_CLOUD_DIM + 1)) == []
 
 
 def test_tops_are_told_densest_first_at_every_temperature():

@@ -256,7 +256,7 @@ def test_numbers_of_no_rows_are_refused(given, message):
 
 def test_a_meter_has_the_rows_that_batches_never_see(monkeypatch):
     """By hand, on plain batches that hold the row once in 200 steps: told, and not trusted."""
-    monkeypatch.setattr(evidence, "AFFORDABLE", 1000)  # as if exact gradients cost too much
+    monkeypatch.setattr(evidence, "MAX_R2_GRADIENTS", 1000)  # as if exact gradients cost too much
     X, Y, mean, sd = rare(20_000)
     data = (X.astype(np.float32), Y.astype(np.float32))
     matrix = sgld.Dense(np.diag(sd**2).astype(np.float32))

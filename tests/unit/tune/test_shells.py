@@ -79,7 +79,7 @@ def test_a_wide_mass_along_one_parameter_is_left_to_its_ray():
     problem, gaussian = of(ridge, 10)
     assert (
         mass_detectors.shells(problem, gaussian, np.random.default_rng(0)).share
-        < mass_detectors.HEAVY
+        < mass_detectors.MIN_SHELL_SHARE
     )
     assert max(ray.share for ray in rays(problem, gaussian, np.random.default_rng(0))) > 0.9
 
@@ -94,7 +94,7 @@ def test_a_ray_in_a_ridge_is_left_out():
         tail = jnp.log(0.05 / 10) - 0.5 * (y[0] / 10) ** 2
         return square(y[1:]) + jnp.logaddexp(-0.5 * y[0] ** 2, tail)
 
-    assert share(ridge, 3) < mass_detectors.HEAVY / 2
+    assert share(ridge, 3) < mass_detectors.MIN_SHELL_SHARE / 2
 
 
 def test_a_narrower_mode_between_the_axes_is_risen_to():

@@ -38,7 +38,7 @@ from .predictions import CLASSES, Kind
 
 __all__ = [
     "MAX_R_HAT",
-    "TOGETHER",
+    "ROWS_PER_CALL",
     "OtherRows",
     "OtherStarts",
     "apart",
@@ -49,8 +49,8 @@ __all__ = [
 ]
 
 
-FAR, SHARE = 4.0, 0.03  # sds; of what is predicted
-LESS = 10.0  # in nats, that the mass may be smaller by, and still be looked at
+MIN_UNLIKE_SDS, MIN_UNLIKE_PROB = 4.0, 0.03  # sds; of what is predicted
+MAX_LOG_MASS_LOSS = 10.0  # in nats, that the mass may be smaller by, and still be looked at
 
 
 def numbers(kind: Kind, predicted: Any) -> Float[np.ndarray, "chain draw number"]:
@@ -63,7 +63,7 @@ def numbers(kind: Kind, predicted: Any) -> Float[np.ndarray, "chain draw number"
 
 def apart(
     kind: Kind, there: Float[np.ndarray, "start m k"], run: Float[np.ndarray, "chain draw m k"],
-    far: float = FAR, share: float = SHARE,
+    far: float = MIN_UNLIKE_SDS, share: float = MIN_UNLIKE_PROB,
 ) -> Bool[np.ndarray, " start"]:  # fmt: skip
     """Which starts predict what no draw of the run does."""
     drawn = numbers(kind, run).reshape(-1, there[0].size)
@@ -77,7 +77,7 @@ def met(
     kind: Kind, there: Float[np.ndarray, "start m k"], run: Float[np.ndarray, "chain draw m k"]
 ) -> bool:
     """Whether single draws of the starts are all among the run's: half as far and as often is apart here."""
-    return not apart(kind, there, run, FAR / 2, SHARE / 2).any()
+    return not apart(kind, there, run, MIN_UNLIKE_SDS / 2, MIN_UNLIKE_PROB / 2).any()
 
 
 def settled(
@@ -87,7 +87,7 @@ def settled(
 
     It was on its way, which may have been long, and no function that it passed holds it.
     """
-    home = ~apart(kind, looks[-1], run, FAR / 2, SHARE / 2)
+    home = ~apart(kind, looks[-1], run, MIN_UNLIKE_SDS / 2, MIN_UNLIKE_PROB / 2)
     return np.where(home[:, None, None], looks[-1], np.mean(looks, axis=0))
 
 
@@ -126,7 +126,7 @@ class OtherStarts:
     @property
     def matters(self) -> Bool[np.ndarray, " start"]:
         """Which are where the mass is not far below the run's."""
-        return self.log_mass >= self.own - LESS - np.sqrt(self.z.shape[1])
+        return self.log_mass >= self.own - MAX_LOG_MASS_LOSS - np.sqrt(self.z.shape[1])
 
     def unlike(self, kind: Kind, predicted: Float[np.ndarray, "chain draw m k"]) -> int:
         """How many are apart from everything that the run predicted, and matter."""
@@ -136,14 +136,15 @@ class OtherStarts:
 # -- other rows ----------------------------------------------------------------------------
 
 
-ROWS, TOGETHER = 4096, 256  # that are looked at, and in one piece
-NUMBERS = 2**24  # of all predictions of the glances
+MAX_COMPARED_ROWS, ROWS_PER_CALL = 4096, 256  # that are looked at, and in one piece
+MAX_GLANCE_NUMBERS = 2**24  # of all predictions of the glances
 MAX_R_HAT = 1.2
-GLANCES = 8  # draws of a chain that predict all rows
-ROW_SHARE = 0.02  # of a run's gradients, each as dear as 3 predictions, that the glances may cost
-FEWEST_ROWS = 256  # that are looked at in any case
-WORST = 8  # rows that all draws predict
-FEWEST, PART = 3, 0.25  # of the other starts, that are unlike at one row
+GLANCE_DRAWS = 8  # draws of a chain that predict all rows
+# of a run's gradients, each as dear as 3 predictions, that the glances may cost
+MAX_GLANCE_SHARE = 0.02
+MIN_COMPARED_ROWS = 256  # that are looked at in any case
+WORST_ROWS = 8  # rows that all draws predict
+MIN_UNLIKE_STARTS, MIN_STARTS_SHARE = 3, 0.25  # of the other starts, that are unlike at one row
 
 Predict = Callable[
     [Float[np.ndarray, "chain draw d"], Int[np.ndarray, " m"]],
@@ -157,8 +158,10 @@ def others(probed: int, num_data: int, gradients: int) -> Int[np.ndarray, " m"]:
     Args:
       gradients: of rows, that a chain of the run took.
     """
-    affordable = int(3 * ROW_SHARE * gradients) // GLANCES
-    return np.arange(probed, min(num_data, probed + max(FEWEST_ROWS, min(ROWS, affordable))))
+    affordable = int(3 * MAX_GLANCE_SHARE * gradients) // GLANCE_DRAWS
+    return np.arange(
+        probed, min(num_data, probed + max(MIN_COMPARED_ROWS, min(MAX_COMPARED_ROWS, affordable)))
+    )
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,7 @@ class OtherRows:
       predict: what positions predict at rows.
       z: positions of the run's draws.
       rows: numbers.
-      glances: what GLANCES draws of every chain predict at all of them.
+      glances: what GLANCE_DRAWS draws of every chain predict at all of them.
 
     Example:
       >>> import numpy as np
@@ -195,11 +198,11 @@ class OtherRows:
     ) -> OtherRows | None:  # fmt: skip
         """None where there are no rows, or too few draws or chains to tell."""
         chains, draws = z.shape[:2]
-        if not len(rows) or chains < 2 or draws < GLANCES:
+        if not len(rows) or chains < 2 or draws < GLANCE_DRAWS:
             return None
-        few = z[:, np.linspace(0, draws - 1, GLANCES).astype(int)]
+        few = z[:, np.linspace(0, draws - 1, GLANCE_DRAWS).astype(int)]
         width = predict(few[:1, :1], rows[:1]).shape[-1]
-        rows = rows[: max(1, NUMBERS // (GLANCES * chains * width))]
+        rows = rows[: max(1, MAX_GLANCE_NUMBERS // (GLANCE_DRAWS * chains * width))]
         return cls(kind, predict, z, rows, predict(few, rows))
 
     def r_hat(self, weights: Float[np.ndarray, "chain draw"]) -> float | None:
@@ -224,16 +227,16 @@ class OtherRows:
             return 0
         values = numbers(self.kind, self.predict(there[None], self.rows))[0]
         glances = numbers(self.kind, self.glances).reshape(-1, values.shape[1])
-        beyond = np.abs(values - glances.mean(axis=0)) > FAR * glances.std(axis=0)
+        beyond = np.abs(values - glances.mean(axis=0)) > MIN_UNLIKE_SDS * glances.std(axis=0)
         apart = self._worst(beyond.sum(axis=0))
         here = numbers(self.kind, self.predict(there[None], apart))[0]
         run = numbers(self.kind, self.predict(self.z, apart)).reshape(-1, here.shape[1])
-        beyond = np.abs(here - run.mean(axis=0)) > FAR * run.std(axis=0)
+        beyond = np.abs(here - run.mean(axis=0)) > MIN_UNLIKE_SDS * run.std(axis=0)
         beyond &= (here > run.max(axis=0)) | (here < run.min(axis=0))
         most = int(beyond.sum(axis=0).max())
-        return most if most >= max(FEWEST, PART * len(there)) else 0
+        return most if most >= max(MIN_UNLIKE_STARTS, MIN_STARTS_SHARE * len(there)) else 0
 
     def _worst(self, suspicion: Any) -> Int[np.ndarray, " w"]:
         """The rows with the largest of these numbers, [m k]."""
         each = np.asarray(suspicion).reshape(len(self.rows), -1).max(axis=1)
-        return self.rows[np.argsort(-each, kind="stable")[:WORST]]
+        return self.rows[np.argsort(-each, kind="stable")[:WORST_ROWS]]

@@ -41,8 +41,8 @@ from ...model.sums import each_row
 __all__ = [
     "CLASSES",
     "LIKELIHOODS",
+    "MAX_PROBE_ROWS",
     "MEANS",
-    "PROBE_ROWS",
     "Kind",
     "Predictions",
     "check_labels",
@@ -54,9 +54,9 @@ __all__ = [
 
 
 PyTree = Any
-TRIED = 8  # of the classes, the first and the last among them
-SAME = 1e-3  # of log probabilities
-MOVED = 0.1  # from where the weights begin
+MAX_TRIED_CLASSES = 8  # of the classes, the first and the last among them
+MAX_LOGIT_ERROR = 1e-3  # of log probabilities
+START_DISTURBANCE = 0.1  # from where the weights begin
 
 
 class Said(NamedTuple):
@@ -88,7 +88,10 @@ class Said(NamedTuple):
 
     def _are(self, wanted: np.ndarray) -> bool:
         apart = np.abs(self.found - wanted) / (1 + np.abs(wanted))
-        return bool(np.ptp(self.log_p, axis=1).min() > 100 * SAME and apart.max() < SAME)
+        return bool(
+            np.ptp(self.log_p, axis=1).min() > 100 * MAX_LOGIT_ERROR
+            and apart.max() < MAX_LOGIT_ERROR
+        )
 
 
 def said_of(predictions: Predictions, target: Target, z: Array) -> Iterator[Said]:
@@ -97,7 +100,9 @@ def said_of(predictions: Predictions, target: Target, z: Array) -> Iterator[Said
     if count < 2:
         return
     datum = jax.eval_shape(_first, predictions.rows)
-    classes = np.unique(np.linspace(0, count - 1, min(count, TRIED)).round().astype(int))
+    classes = np.unique(
+        np.linspace(0, count - 1, min(count, MAX_TRIED_CLASSES)).round().astype(int)
+    )
     named = zip(leaf_names(datum), jax.tree.leaves(datum), strict=True)
     for place, (name, leaf) in enumerate(named):
         if not leaf.ndim and jnp.issubdtype(leaf.dtype, jnp.integer):
@@ -124,7 +129,9 @@ def _both(
 
 def moved(target: Target, z: Array, seed: int = 0) -> PyTree:
     """A position near the start."""
-    return target.position(z + MOVED * jax.random.normal(jax.random.key(seed), z.shape, z.dtype))
+    return target.position(
+        z + START_DISTURBANCE * jax.random.normal(jax.random.key(seed), z.shape, z.dtype)
+    )
 
 
 def of_labels(
@@ -149,9 +156,9 @@ Kind = Literal["classes", "means", "log likelihoods"]
 CLASSES: Kind = "classes"
 MEANS: Kind = "means"
 LIKELIHOODS: Kind = "log likelihoods"
-PROBE_ROWS, FEWEST_ROWS = 64, 8
-MOST_NUMBERS = 2**12  # of all rows together
-SHIFT = 3.0  # added to all that a network returns: log odds do not change
+MAX_PROBE_ROWS, MIN_PROBE_ROWS = 64, 8
+MAX_PROBE_NUMBERS = 2**12  # of all rows together
+LOGIT_SHIFT = 3.0  # added to all that a network returns: log odds do not change
 
 
 @as_pytree
@@ -195,7 +202,7 @@ def predictions_of(problem: Problem) -> Predictions:
     a log likelihood, and cannot be, is done without.
     """
     predict, target = problem.posterior.predict, problem.target
-    given, count = problem.posterior.predict_at, min(PROBE_ROWS, problem.num_data)
+    given, count = problem.posterior.predict_at, min(MAX_PROBE_ROWS, problem.num_data)
     if given is None:
         rows = problem.source.take(sent(np.arange(count), np.int32))
     else:
@@ -210,11 +217,11 @@ def predictions_of(problem: Problem) -> Predictions:
         return Predictions(rows, None, LIKELIHOODS)
     else:
         width = _checked_width(target, predict, rows, problem.start)
-    fewer = max(FEWEST_ROWS, MOST_NUMBERS // max(1, width))
-    if given is not None and width * count > MOST_NUMBERS:
+    fewer = max(MIN_PROBE_ROWS, MAX_PROBE_NUMBERS // max(1, width))
+    if given is not None and width * count > MAX_PROBE_NUMBERS:
         raise UsageError(
             f"predict_at has {count:,} rows of {width:,} numbers each; every draw keeps them, so give "
-            f"{max(1, MOST_NUMBERS // width):,} rows at most."
+            f"{max(1, MAX_PROBE_NUMBERS // width):,} rows at most."
         )
     if given is None and fewer < count:
         rows = jax.tree.map(lambda leaf: leaf[:fewer], rows)
@@ -253,7 +260,9 @@ def _are_classes(target: Target, predict: Any, rows: PyTree, z: Any) -> bool:
         sure = np.all(np.abs(np.asarray(_log_sums(given, target, z))) < 1e-3)
         return bool(sure) or any(said.is_label for said in said_of(given, target, z))
     try:
-        one, other = (np.asarray(_likelihoods(target, predict, rows, z, c)) for c in (0.0, SHIFT))
+        one, other = (
+            np.asarray(_likelihoods(target, predict, rows, z, c)) for c in (0.0, LOGIT_SHIFT)
+        )
     except Exception:  # as above: of a network that returns no numbers to add to
         return False
     return bool(np.allclose(one, other, rtol=1e-4, atol=1e-4))

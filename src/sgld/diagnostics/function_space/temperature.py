@@ -41,7 +41,7 @@ from ...samplers.sgld import SGLD
 from .predictions import CLASSES, Predictions
 
 __all__ = [
-    "ITERATIONS",
+    "WEIGHT_ITERATIONS",
     "Layers",
     "Meter",
     "Probe",
@@ -56,8 +56,8 @@ __all__ = [
 # -- directions ----------------------------------------------------------------------------
 
 
-ITERATIONS = 8
-FLOOR = 1e-6  # of the eigenvalues of unit rows' products
+WEIGHT_ITERATIONS = 8
+MIN_EIGENVALUE = 1e-6  # of the eigenvalues of unit rows' products
 
 
 def stiffest(
@@ -81,7 +81,7 @@ def _stiffest(
         return _orthonormal(moved), jnp.linalg.eigvalsh(basis @ moved.T)[-1]
 
     start = jax.random.normal(jax.random.key(0), (count, z.size), z.dtype)
-    basis, values = jax.lax.scan(iterate, _orthonormal(start), length=ITERATIONS)
+    basis, values = jax.lax.scan(iterate, _orthonormal(start), length=WEIGHT_ITERATIONS)
     return basis, values[-1]
 
 
@@ -101,15 +101,15 @@ def _orthonormal(rows: Float[Array, "count d"]) -> Float[Array, "count d"]:
     """
     unit = rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
     values, vectors = jnp.linalg.eigh(unit @ unit.T)
-    basis = vectors.T @ unit / jnp.sqrt(jnp.maximum(values, FLOOR))[:, None]
+    basis = vectors.T @ unit / jnp.sqrt(jnp.maximum(values, MIN_EIGENVALUE))[:, None]
     return basis / jnp.linalg.norm(basis, axis=1, keepdims=True)
 
 
 # -- layers --------------------------------------------------------------------------------
 
 
-FEWEST_ENTRIES = 20  # of a layer whose temperature is looked at
-BIAS_OF = {
+MIN_LAYER_ENTRIES = 20  # of a layer whose temperature is looked at
+BIAS_NAMES = {
     "kernel": "bias",
     "weight": "bias",
     "w": "b",
@@ -142,7 +142,7 @@ class Layers:
     @property
     def large(self) -> tuple[bool, ...]:
         """Which have entries enough for a temperature; the largest, where none has."""
-        least = min(FEWEST_ENTRIES, max(self.sizes))
+        least = min(MIN_LAYER_ENTRIES, max(self.sizes))
         return tuple(size >= least for size in self.sizes)
 
     @property
@@ -171,7 +171,7 @@ def is_of_layers(layout: Layout) -> bool:
     parts = [name.rpartition(".") for name in layout.names]
     there = {(place, name) for place, _, name in parts}
     matrices = [part for part, shape in zip(parts, layout.shapes, strict=True) if len(shape) > 1]
-    return sum((place, BIAS_OF.get(name)) in there for place, _, name in matrices) > 1
+    return sum((place, BIAS_NAMES.get(name)) in there for place, _, name in matrices) > 1
 
 
 # -- probe ---------------------------------------------------------------------------------
@@ -179,8 +179,8 @@ def is_of_layers(layout: Layout) -> bool:
 
 SPEED_ROWS = 8  # of the probe rows, whose predictions' speeds are measured
 # numbers of their gradients at once, of a chain (of a million weights they are 128 MB of four chains, and most of what a
-# draw costs); of more, at every draw those of FEW rows by lot
-AT_ONCE, FEW = 2**18, 2
+# draw costs); of more, at every draw those of SPEED_ROWS_BY_LOT rows by lot
+MAX_SPEED_NUMBERS, SPEED_ROWS_BY_LOT = 2**18, 2
 
 Meter = Literal["momentum", "step"]
 
@@ -265,9 +265,9 @@ def along(
 
     count = jax.tree.leaves(rows)[0].shape[0]
     keys = jax.random.split(jax.random.key(0), count)
-    if count * z.size <= AT_ONCE:
+    if count * z.size <= MAX_SPEED_NUMBERS:
         return jax.vmap(one)((rows, keys))
     # by turns every second draw would tell of some alone
     lot = jax.random.fold_in(jax.random.key(1), draw)
-    turn = jax.random.randint(lot, (FEW,), 0, count)
+    turn = jax.random.randint(lot, (SPEED_ROWS_BY_LOT,), 0, count)
     return jax.lax.map(one, jax.tree.map(lambda leaf: leaf[turn], (rows, keys)))

@@ -38,8 +38,8 @@ from .predictions import CLASSES, LIKELIHOODS, Kind
 from .temperature import Layers
 
 __all__ = [
-    "HALF",
-    "SMALLER",
+    "HALF_STEP",
+    "SMALLER_STEP_REMEDY",
     "Change",
     "Mixed",
     "Seen",
@@ -53,25 +53,26 @@ __all__ = [
 ]
 
 
-R_HAT, MAX_R_HAT, R_HAT_SHARE = 1.05, 1.1, 0.95
+MAX_USUAL_R_HAT, MAX_R_HAT, MIN_USUAL_SHARE = 1.05, 1.1, 0.95
 MIN_ESS = 100
-MAX_VARIATION = 0.02
+MAX_TOTAL_VARIATION = 0.02
 MAX_SD_ERROR = 0.075  # half of what an sd that is `trusted` may be off by at most
-LEAST_SD = 0.01  # of a probability, which is promised within as much
-COLD, WARM, HOT = 0.97, 1.10, 1.15
-SEETHING = 3.0  # a temperature to which no noise of gradients brings a step that the library chose
+MIN_PROBABILITY_SD = 0.01  # of a probability, which is promised within as much
+COLD_TEMPERATURE, WARM_TEMPERATURE, HOT_TEMPERATURE = 0.97, 1.10, 1.15
+# a temperature to which no noise of gradients brings a step that the library chose
+MAX_TEMPERATURE_OF_NOISE = 3.0
 MAX_SE = 0.03
-BATCHES = 10  # of a chain's draws, whose means give a temperature's standard error
-MOST_SPLITS = 8  # chains up to which all ways to halve them are taken
+TEMPERATURE_BATCHES = 10  # of a chain's draws, whose means give a temperature's standard error
+MAX_SPLIT_CHAINS = 8  # chains up to which all ways to halve them are taken
 STIFFEST, SPEEDS = "the stiffest directions", "the predictions"
-MORE = "use more steps (max_seconds, num_draws or thin), and look at other predictions"
-ALONE = "one chain cannot be held against another; use num_chains=4."
-UNLOOKED = (
+MORE_STEPS_REMEDY = "use more steps (max_seconds, num_draws or thin), and look at other predictions"
+ONE_CHAIN_REMEDY = "one chain cannot be held against another; use num_chains=4."
+NOT_RESTARTED = (
     "all chains began at one place, and whether there are functions that they missed was not looked for, for want of time or over several "
     "devices; give more max_seconds, or leave step_size to the library."
 )
-UNCHECKED = "whether gradients are those of the log density was not seen, for want of time; give more max_seconds."
-SMALLER = {
+GRADIENTS_UNCHECKED = "whether gradients are those of the log density was not seen, for want of time; give more max_seconds."
+SMALLER_STEP_REMEDY = {
     True: "a smaller step_size, or a larger batch_size",
     False: "a smaller tolerance",
 }
@@ -144,20 +145,20 @@ class Mixed:
         """Why they have not, the first that applies."""
         if not np.isfinite(self.ess):
             return ["the predictions do not move, or the draws are too few; use more draws."]
-        if self.r_hat > R_HAT or self.max_r_hat > MAX_R_HAT:
+        if self.r_hat > MAX_USUAL_R_HAT or self.max_r_hat > MAX_R_HAT:
             return [
                 f"the chains' predictions disagree: R-hat is {self.r_hat:.3f} at its 95% quantile over rows and "
-                f"{self.max_r_hat:.3f} at most, where {R_HAT} and {MAX_R_HAT} are allowed; {MORE}."
+                f"{self.max_r_hat:.3f} at most, where {MAX_USUAL_R_HAT} and {MAX_R_HAT} are allowed; {MORE_STEPS_REMEDY}."
             ]
         if self.ess < MIN_ESS:
             return [
                 f"too few effective draws: {self.ess:.0f} of a prediction where {MIN_ESS} are needed; "
                 f"use about {MIN_ESS / max(self.ess, 1.0):.1f} times as many steps (max_seconds, num_draws or thin)."
             ]
-        if self.variation is not None and self.variation > MAX_VARIATION:
+        if self.variation is not None and self.variation > MAX_TOTAL_VARIATION:
             return [
                 f"halves of the chains give probabilities {self.variation:.3f} apart in total variation, where "
-                f"{MAX_VARIATION} is allowed; {MORE}."
+                f"{MAX_TOTAL_VARIATION} is allowed; {MORE_STEPS_REMEDY}."
             ]
         if self.sd_error > MAX_SD_ERROR:
             return [
@@ -168,7 +169,7 @@ class Mixed:
         return []
 
 
-UNKNOWN = Mixed(np.nan, np.nan, np.nan, None, np.nan)
+UNKNOWN_MIXING = Mixed(np.nan, np.nan, np.nan, None, np.nan)
 
 
 def mixed(seen: Seen) -> Mixed:
@@ -179,10 +180,10 @@ def mixed(seen: Seen) -> Mixed:
         ess = np.fmin(found.ess, found.ess_square)
     known = ~np.isnan(found.r_hat)
     if not known.any() or not np.isfinite(ess).any():
-        return UNKNOWN
+        return UNKNOWN_MIXING
     r_hat = found.r_hat[known]
     return Mixed(
-        float(np.quantile(r_hat, R_HAT_SHARE)), float(r_hat.max()), float(np.nanmin(ess)),
+        float(np.quantile(r_hat, MIN_USUAL_SHARE)), float(r_hat.max()), float(np.nanmin(ess)),
         _variation(seen), _sd_error(seen, estimates),
     )  # fmt: skip
 
@@ -195,7 +196,7 @@ def _variation(seen: Seen) -> float | None:
     share = seen.weights.sum(axis=1)
     each = np.exp(np.asarray(seen.predicted, np.float64))
     p = np.einsum("cd,cdmk->cmk", seen.weights, each) / share[:, None, None]
-    if chains <= MOST_SPLITS:
+    if chains <= MAX_SPLIT_CHAINS:
         halves = [list(half) for half in combinations(range(chains), chains // 2) if 0 in half]
     else:
         halves = [list(range(0, chains, 2)), list(range(chains // 2))]
@@ -212,7 +213,7 @@ def _sd_error(seen: Seen, estimates: statistics.Estimates) -> float:
     if seen.kind == CLASSES:
         p = np.exp(np.asarray(seen.predicted, np.float64))
         p = p.reshape(*p.shape[:2], -1)
-        clear = np.sqrt(statistics.var(p, seen.weights)) > LEAST_SD
+        clear = np.sqrt(statistics.var(p, seen.weights)) > MIN_PROBABILITY_SD
         if not clear.any():
             return 0.0
         estimates = statistics.Estimates(p[..., clear], seen.weights)
@@ -234,7 +235,7 @@ def temperatures(seen: Seen) -> list[Temperature]:
     if seen.kinetic is None:
         return []
     values = np.asarray(seen.kinetic, np.float64)
-    parts = np.array_split(np.arange(values.shape[1]), min(BATCHES, values.shape[1]))
+    parts = np.array_split(np.arange(values.shape[1]), min(TEMPERATURE_BATCHES, values.shape[1]))
     means = np.concatenate([values[:, part].mean(axis=1) for part in parts])
     se = (
         means.std(axis=0, ddof=1) / np.sqrt(len(means))
@@ -259,7 +260,7 @@ def known_well(warmth: list[Temperature]) -> bool:
 def judge_predictions(seen: Seen) -> Verdict:
     """The first rule that applies, and what was measured in `extra["predictions"]`."""
     warmth = temperatures(seen)
-    agreement = mixed(seen) if len(seen.predicted) else UNKNOWN
+    agreement = mixed(seen) if len(seen.predicted) else UNKNOWN_MIXING
     word, reasons, too_warm = _rule(seen, agreement, warmth)
     extra: dict[str, Any] = {
         "predictions": {
@@ -290,9 +291,9 @@ def _rule(
             None,
         )
     if len(seen.predicted) == 1:
-        return "unknown", [ALONE], None
+        return "unknown", [ONE_CHAIN_REMEDY], None
     looked_at = [t for t in warmth if t.judged]
-    hot = None if seen.exact else _beyond(looked_at, lambda t: t.value - HOT)
+    hot = None if seen.exact else _beyond(looked_at, lambda t: t.value - HOT_TEMPERATURE)
     if agreement.reasons:
         too_far = [] if hot is None else [f"{_spread(hot)}, which more steps do not mend."]
         return "not mixed", agreement.reasons + too_far, None
@@ -301,12 +302,12 @@ def _rule(
     unlike = _unlike(seen)
     if unlike:
         return "not mixed", [_elsewhere(unlike, seen)], None
-    if seen.misses is not None and seen.misses > hidden_mass.LARGEST:
+    if seen.misses is not None and seen.misses > hidden_mass.MAX_GRADIENT_MISFIT:
         said = f"{hidden_mass.named_misfit(seen.misses)}; write it without{seen.by_density}."
         return "biased", [said], None
     if seen.exact:
         return _unless_unseen(seen)
-    cold = _beyond(looked_at, lambda t: COLD - t.value)
+    cold = _beyond(looked_at, lambda t: COLD_TEMPERATURE - t.value)
     if cold is not None:
         return "not mixed", [_cold(cold)], None
     if hot is not None:
@@ -315,7 +316,7 @@ def _rule(
     if doubt is not None:
         return (
             "unknown",
-            [f"{doubt}; confirm by {seen.halving}, or {SMALLER[seen.by_hand]}."],
+            [f"{doubt}; confirm by {seen.halving}, or {SMALLER_STEP_REMEDY[seen.by_hand]}."],
             warm,
         )
     return _unless_unseen(seen)
@@ -331,16 +332,16 @@ def _unless_unseen(seen: Seen) -> tuple[Word, list[str], None]:
 def _unseen(seen: Seen) -> str | None:
     """Why a run that is right in all that was seen is not trusted, nor after half the step: what nobody has looked at."""
     if len(seen.predicted) == 1:
-        return ALONE
+        return ONE_CHAIN_REMEDY
     if seen.one_place and seen.others is None:
-        return UNLOOKED
-    return UNCHECKED if seen.misses is not None and np.isnan(seen.misses) else None
+        return NOT_RESTARTED
+    return GRADIENTS_UNCHECKED if seen.misses is not None and np.isnan(seen.misses) else None
 
 
 def _at_other_rows(r_hat: float, allowed: float) -> str:
     return (
         f"the chains' predictions disagree at rows of the data that are not among the probe rows: R-hat is {r_hat:.3f} at "
-        f"most, where {allowed:.3g} is allowed; {MORE}."
+        f"most, where {allowed:.3g} is allowed; {MORE_STEPS_REMEDY}."
     )
 
 
@@ -358,9 +359,9 @@ def _cold(t: Temperature) -> str:
 
 
 def _hot(t: Temperature, seen: Seen) -> str:
-    seething = not seen.by_hand and t.value > SEETHING
+    seething = not seen.by_hand and t.value > MAX_TEMPERATURE_OF_NOISE
     first = "scale inputs and outcomes to sds near 1, or " if seething else ""
-    return f"{_spread(t)}; {first}use {SMALLER[seen.by_hand]}."
+    return f"{_spread(t)}; {first}use {SMALLER_STEP_REMEDY[seen.by_hand]}."
 
 
 def _spread(t: Temperature) -> str:
@@ -376,9 +377,9 @@ def _doubt(warmth: list[Temperature]) -> tuple[str | None, Temperature | None]:
             None,
         )
     worst = max(warmth, key=lambda t: t.value)
-    if worst.value > WARM:
+    if worst.value > WARM_TEMPERATURE:
         return (
-            f"the kinetic temperature of {_called(worst)} is {worst.value:.2f}, where up to {WARM:.2f} is known to do",
+            f"the kinetic temperature of {_called(worst)} is {worst.value:.2f}, where up to {WARM_TEMPERATURE:.2f} is known to do",
             worst,
         )
     if not known_well(warmth):
@@ -425,8 +426,8 @@ def _number(value: float | None) -> float | None:
 # -- halved --------------------------------------------------------------------------------
 
 
-HALF = "half the step"
-SAME_SD, SAME_PROBABILITY, SAME_MEAN = 0.05, 0.01, 0.15
+HALF_STEP = "half the step"
+MAX_SD_CHANGE, MAX_PROB_CHANGE, MAX_MEAN_CHANGE = 0.05, 0.01, 0.15
 
 
 @dataclass(frozen=True)
@@ -452,13 +453,15 @@ class Change:
         The sds together: the median ratio, whose noise is small, for what a step does to all of them,
         and the largest, beyond its noise, for what it does to one.
         """
-        if not np.median(self.sd_ratio_se) <= SAME_SD:
+        if not np.median(self.sd_ratio_se) <= MAX_SD_CHANGE:
             return False  # too little is known
         beyond = np.abs(self.sd_ratio - 1) - 3 * self.sd_ratio_se
-        sds = abs(np.median(self.sd_ratio) - 1) <= SAME_SD and beyond.max() <= 2 * SAME_SD
+        sds = (
+            abs(np.median(self.sd_ratio) - 1) <= MAX_SD_CHANGE and beyond.max() <= 2 * MAX_SD_CHANGE
+        )
         if self.variation is not None:
-            return bool(sds and self.variation <= SAME_PROBABILITY)
-        return bool(sds and np.median(np.abs(self.mean_shift)) <= SAME_MEAN)
+            return bool(sds and self.variation <= MAX_PROB_CHANGE)
+        return bool(sds and np.median(np.abs(self.mean_shift)) <= MAX_MEAN_CHANGE)
 
     @property
     def said(self) -> str:
@@ -467,7 +470,7 @@ class Change:
         where = f"means by {np.median(np.abs(self.mean_shift)):.2f} sd"
         if self.variation is not None:
             where = f"probabilities by {self.variation:.4f}"
-        return f"{HALF} changes predictions' sds by {100 * abs(ratio - 1):.0f}% and {where}"
+        return f"{HALF_STEP} changes predictions' sds by {100 * abs(ratio - 1):.0f}% and {where}"
 
     def verdict(self, first: Verdict, *, failed: bool = False) -> Verdict:
         """The first run's own where it is worse than `unknown`; else what half the step says.
@@ -479,10 +482,10 @@ class Change:
         unseen = first.extra.get("predictions", {}).get("unseen")
         if unseen is not None:  # half the step tells nothing of that
             return Verdict("unknown", (unseen,), extra=first.extra)
-        said, extra = self.said, {**first.extra, "confirmed_by": HALF}
+        said, extra = self.said, {**first.extra, "confirmed_by": HALF_STEP}
         if self.agrees and not failed:
             return Verdict("trusted", (f"{said}; single weights are not judged.",), extra=extra)
-        if float(np.median(self.sd_ratio)) > 1 + SAME_SD:
+        if float(np.median(self.sd_ratio)) > 1 + MAX_SD_CHANGE:
             return Verdict("biased", (f"{said}; use a smaller step_size.",), extra=extra)
         return Verdict(
             "unknown", (f"{said}; use more draws, or a smaller step_size.",), extra=extra
@@ -509,9 +512,10 @@ def compared(
 # -- pictured ------------------------------------------------------------------------------
 
 
-TRACES, CHAINS, POINTS = 6, 8, 100  # numbers, the worst of them; chains; draws of a chain
-DIGITS = 5
-TOGETHER = 2**16  # weights whose draws are copied together
+# numbers, the worst of them; chains; draws of a chain
+MAX_STORED_TRACES, MAX_TRACE_CHAINS, MAX_TRACE_DRAWS = 6, 8, 100
+TRACE_DIGITS = 5
+COPIED_WEIGHTS = 2**16  # weights whose draws are copied together
 
 
 def with_details(verdict: Verdict, seen: Seen, z: np.ndarray | None) -> Verdict:
@@ -553,19 +557,19 @@ def _traces(seen: Seen, predicted: np.ndarray) -> list[dict[str, Any]]:
     ess = np.asarray(statistics.Estimates(seen.values, seen.weights).mixing.ess)
     ess = np.nan_to_num(ess.reshape(rows, width), nan=0.0)
     number = ess.argmin(axis=1)
-    worst = np.argsort(ess.min(axis=1), kind="stable")[:TRACES]
-    at = np.unique(np.linspace(0, draws - 1, POINTS).round().astype(int))
+    worst = np.argsort(ess.min(axis=1), kind="stable")[:MAX_STORED_TRACES]
+    at = np.unique(np.linspace(0, draws - 1, MAX_TRACE_DRAWS).round().astype(int))
     values = np.exp(predicted) if seen.kind == CLASSES else predicted
     return [
         {"row": int(i), "number": int(number[i]),
-         "values": [_short(chain) for chain in values[:CHAINS, at, i, number[i]]]}
+         "values": [_short(chain) for chain in values[:MAX_TRACE_CHAINS, at, i, number[i]]]}
         for i in worst
     ]  # fmt: skip
 
 
 def _short(values: np.ndarray) -> list[float]:
     """With few digits: they are for pictures."""
-    return [float(f"{value:.{DIGITS}g}") for value in np.asarray(values)]
+    return [float(f"{value:.{TRACE_DIGITS}g}") for value in np.asarray(values)]
 
 
 def _layers(seen: Seen, verdict: Verdict, z: np.ndarray) -> list[dict[str, Any]]:
@@ -586,5 +590,5 @@ def _layers(seen: Seen, verdict: Verdict, z: np.ndarray) -> list[dict[str, Any]]
 
 def _variances(z: np.ndarray) -> np.ndarray:
     """Of every weight over all chains and draws; nothing as large as z is copied."""
-    pieces = [z[..., at : at + TOGETHER] for at in range(0, z.shape[-1], TOGETHER)]
+    pieces = [z[..., at : at + COPIED_WEIGHTS] for at in range(0, z.shape[-1], COPIED_WEIGHTS)]
     return np.concatenate([piece.reshape(-1, piece.shape[-1]).var(axis=0) for piece in pieces])

@@ -17,7 +17,11 @@ from typing import Any
 import jax
 
 from ...diagnostics.function_space.predictions import predictions_of
-from ...diagnostics.function_space.temperature import AT_ONCE, ITERATIONS, SPEED_ROWS
+from ...diagnostics.function_space.temperature import (
+    MAX_SPEED_NUMBERS,
+    SPEED_ROWS,
+    WEIGHT_ITERATIONS,
+)
 from ...model.cost import gradient_price, row_price
 from ...model.problem import Problem, Request, is_auto
 from ...results.plan import Plan
@@ -131,7 +135,7 @@ def most_fallen(dimension: int, T: float) -> float:
 
 def num_directions(gradients: int, rows: int, dimension: int) -> int:
     """How many stiff directions on so many rows a run pays for: each takes two gradients an iteration."""
-    affordable = DIRECTIONS_SHARE * gradients / (2 * ITERATIONS * rows)
+    affordable = DIRECTIONS_SHARE * gradients / (2 * WEIGHT_ITERATIONS * rows)
     return int(min(DIRECTIONS, max(FEWEST_DIRECTIONS, affordable), dimension))
 
 
@@ -208,7 +212,7 @@ def network_lengths(plan: Plan, problem: Problem, ask: Request) -> Plan:
 def _least_thin(plan: Plan, problem: Problem, rows: int) -> int:
     """Steps of a draw, that what is measured at it costs little beside."""
     least, d = least_thin(rows), problem.dimension
-    if SPEED_ROWS * d <= AT_ONCE:
+    if SPEED_ROWS * d <= MAX_SPEED_NUMBERS:
         return least
     step = step_price(problem, plan.setup.gradient, plan.setup.batch_size)
     return max(least, math.ceil(PROBED * d / (PROBE_SHARE * step)))

@@ -30,7 +30,7 @@ from ...core.pytrees import Layout
 from ...core.text import columns as in_columns
 from ...diagnostics.function_space.predictions import CLASSES, MEANS
 from ...diagnostics.function_space.temperature import Layers
-from ...diagnostics.function_space.verdict import MAX_R_HAT, MIN_ESS, R_HAT, Seen, mixed
+from ...diagnostics.function_space.verdict import MAX_R_HAT, MAX_USUAL_R_HAT, MIN_ESS, Seen, mixed
 from ...diagnostics.rule import Evidence, least_ess, unmixed
 from ...errors import RunError, plain
 from ...inference.judge import moments_of
@@ -206,8 +206,8 @@ class Live:
         found = mixed(Seen(kind, predicted, None, alike, Layers((), ())))
         if not np.isfinite(found.ess):
             return None
-        most = found.max_r_hat > MAX_R_HAT and found.r_hat <= R_HAT
-        r_hat, limit = (found.max_r_hat, MAX_R_HAT) if most else (found.r_hat, R_HAT)
+        most = found.max_r_hat > MAX_R_HAT and found.r_hat <= MAX_USUAL_R_HAT
+        r_hat, limit = (found.max_r_hat, MAX_R_HAT) if most else (found.r_hat, MAX_USUAL_R_HAT)
         return Agreement(r_hat, limit, found.ess, MIN_ESS, not found.reasons)
 
     def history(self) -> Iterator[tuple[int, Agreement]]:
