@@ -25,12 +25,12 @@ __all__ = [
 ]
 
 
-MOST_LETTERS = 2000  # of a sentence; what it quotes may have millions
+MAX_SENTENCE_CHARS = 2000  # of a sentence; what it quotes may have millions
 DISTRIBUTION = "sgld"
 REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(?:\[[\w,-]+\])?(?P<bounds>[^;]*)(?:;.*extra *== *['\"](?P<extra>[\w-]+))?"
 )
-MOST_QUOTED = 200  # of what another package says
+MAX_QUOTED_CHARS = 200  # of what another package says
 
 
 def plain(text: str) -> str:
@@ -69,8 +69,8 @@ class SGLDError(Exception):
 
 
 def _sentence(text: str) -> str:
-    if len(text) > MOST_LETTERS:
-        half = MOST_LETTERS // 2
+    if len(text) > MAX_SENTENCE_CHARS:
+        half = MAX_SENTENCE_CHARS // 2
         text = f"{text[:half]} ... {text[-half:]}"
     return plain(text.rstrip("\n")).replace("\n", "\\n")
 
@@ -142,7 +142,7 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
       >>> did_you_mean("poison", ["gaussian", "poisson"])
       " Did you mean 'poisson'?"
     """
-    short, choices = str(name)[:MOST_QUOTED], list(choices)
+    short, choices = str(name)[:MAX_QUOTED_CHARS], list(choices)
     close = [choice for choice in choices if choice.casefold() == short.casefold()]
     close = close or difflib.get_close_matches(short, choices, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
@@ -160,7 +160,7 @@ def first_line(error: BaseException) -> str:
       'the disk is full'
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:MOST_QUOTED].rstrip(".") if lines else type(error).__name__
+    return lines[0][:MAX_QUOTED_CHARS].rstrip(".") if lines else type(error).__name__
 
 
 def need(module: str, extra: str) -> ModuleType:
