@@ -20,7 +20,7 @@ import argparse
 import numpy as np
 
 from sgld.diagnostics.rule import MIN_ESS, Evidence, unmixed
-from sgld.inference.execute import SUSPICIOUS, draws_needed
+from sgld.inference.execute import MAX_CHANCE, draws_needed
 from sgld.results.mixing import Mixing
 from sgld.results.statistics import Estimates, max_r_hat
 
@@ -94,7 +94,7 @@ def alarms(rho: float, parameters: int, rng: np.random.Generator) -> list[str]:
                 before = np.fmax(1.01, np.sqrt(1 + 4 * CHAINS / ess))
                 after = max_r_hat(own.ess_alone, CHAINS, d)
                 over = [(own.r_hat > limit).any() for limit in (before, after)]
-                suspect = (own.r_hat > max_r_hat(own.ess_alone, CHAINS, d, SUSPICIOUS)).any()
+                suspect = (own.r_hat > max_r_hat(own.ess_alone, CHAINS, d, MAX_CHANCE)).any()
                 suspect |= (
                     own.ess.min() < 1.1 * MIN_ESS or own.ess_square.min() < 2.2 / TOLERANCE**2
                 )

@@ -94,8 +94,8 @@ def run_on(disk, path, work):
         patch.setattr(run_directory, "os", disk)
         patch.setattr(lock, "os", disk)
         patch.setattr(run_directory, "remove", remove)
-        patch.setattr(sink, "NUMBERS_PER_CHUNK", 600)
-        patch.setattr(sink, "FEWEST_PER_CHUNK", 100)
+        patch.setattr(sink, "CHUNK_NUMBERS", 600)
+        patch.setattr(sink, "MIN_CHUNK_DRAWS", 100)
         patch.setattr(pace, "PIECE_SECONDS", 1e-9)
         try:
             work()

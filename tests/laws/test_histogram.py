@@ -8,7 +8,7 @@ import pytest
 import sgld
 from sgld.errors import RunError
 from sgld.inference import kept
-from sgld.inference.kept import BINS, begin_bins, with_values
+from sgld.inference.kept import HISTOGRAM_BINS, begin_bins, with_values
 from sgld.results.statistics import Histogram
 
 NORMAL = sgld.Posterior(lambda x: -0.5 * jnp.sum(((x - jnp.array([1e3, 0.0])) / 3.0) ** 2))
@@ -34,9 +34,9 @@ def test_every_draw_is_in_the_bin_where_it_belongs():
     with jax.enable_x64(True):
         low, width, weight = map(np.asarray, counted(draws, weights, np.float64))
     for c, j in np.ndindex(2, 3):
-        edges = low[c, j] + width[c, j] * np.arange(BINS + 1)
+        edges = low[c, j] + width[c, j] * np.arange(HISTOGRAM_BINS + 1)
         assert edges[0] <= draws[:, c, j].min() and draws[:, c, j].max() < edges[-1]
-        assert BINS * width[c, j] <= 4 * np.ptp(draws[:, c, j])
+        assert HISTOGRAM_BINS * width[c, j] <= 4 * np.ptp(draws[:, c, j])
         by_hand, _ = np.histogram(draws[:, c, j], edges, weights=weights)
         np.testing.assert_array_equal(weight[c, j], by_hand)
 
@@ -44,7 +44,7 @@ def test_every_draw_is_in_the_bin_where_it_belongs():
 def test_what_is_not_finite_or_weighs_nothing_is_left_out():
     draws = np.array([np.nan, 1.0, 1e30, np.inf, 2.0, -np.inf])[:, None, None]
     low, width, weight = counted(draws, [1.0, 1.0, 0.0, 1.0, 3.0, 1.0])
-    assert float(weight.sum()) == 4.0 and float(BINS * width[0, 0]) < 4.0
+    assert float(weight.sum()) == 4.0 and float(HISTOGRAM_BINS * width[0, 0]) < 4.0
     found = Histogram(*map(np.asarray, (low, width, weight)))
     assert found.quantile(0.2, np.array([0]))[0] == pytest.approx(1.0, abs=float(width[0, 0]))
     never = Histogram(*map(np.asarray, counted(np.full((3, 1, 1), np.nan), np.ones(3))))
@@ -76,8 +76,8 @@ def test_a_run_that_keeps_no_draw_has_their_quantiles(tmp_path):
 
 
 def test_of_too_many_numbers_there_are_none(monkeypatch):
-    assert kept.MOST >= 10_000
-    monkeypatch.setattr("sgld.inference.kept.MOST", 1)
+    assert kept.MAX_HISTOGRAMS >= 10_000
+    monkeypatch.setattr("sgld.inference.kept.MAX_HISTOGRAMS", 1)
     other = sgld.Posterior(lambda x: -0.5 * jnp.sum(x**2))  # nothing of which is compiled yet
     run = sgld.sample(other, None, jnp.zeros(2), keep="moments", **{**HOW, "num_draws": 50})
     assert run.moments.histogram is None and run.summary().parameters["x[0]"]["q50"] is None
@@ -87,4 +87,4 @@ def test_of_too_many_numbers_there_are_none(monkeypatch):
 
 def test_bins_of_other_chains_are_refused():
     with pytest.raises(ValueError, match="do not belong together"):
-        Histogram(np.zeros((2, 3)), np.zeros((2, 3)), np.zeros((2, 4, BINS)))
+        Histogram(np.zeros((2, 3)), np.zeros((2, 3)), np.zeros((2, 4, HISTOGRAM_BINS)))

@@ -46,7 +46,7 @@ def same(a, b):
 @pytest.mark.parametrize("held", [True, False], ids=["positions held", "positions not held"])
 def test_what_is_kept_is_the_function_of_the_same_runs_positions(held, monkeypatch):
     if not held:
-        monkeypatch.setattr(kept, "HELD", 0)
+        monkeypatch.setattr(kept, "MAX_METER_NUMBERS", 0)
     whole, some = run(), run(keep=parts)
     a = whole.position["a"]
     same(some.position, {"first": a[..., 0], "turned": a[..., ::-1]})
@@ -118,7 +118,7 @@ def test_the_verdict_knows_what_it_knows(monkeypatch):
     assert judged.verdict.word == "trusted"
     assert judged.verdict.reasons[0].startswith("the parameters behind what was kept: sd within")
     assert judged.verdict.sd_ratio is None  # one of the parameters, not of what was kept
-    monkeypatch.setattr(kept, "HELD", 0)
+    monkeypatch.setattr(kept, "MAX_METER_NUMBERS", 0)
     for keep in (parts, "moments"):
         draws = sgld.sample(POSTERIOR, ROWS, START, progress=False, keep=keep)
         assert draws.verdict.word == "unknown" and "positions" in draws.verdict.reasons[0]

@@ -39,7 +39,7 @@ def run(**given):
 @pytest.fixture
 def batches(monkeypatch):
     """No budget for full gradients."""
-    monkeypatch.setattr(rule, "FULL_SECONDS", 0.0)
+    monkeypatch.setattr(rule, "MAX_FULL_SECONDS", 0.0)
 
 
 class Stopped(BaseException):
@@ -67,9 +67,9 @@ def test_a_stopped_run_goes_on_to_the_same_bits_and_verdict(tmp_path, batches):
 
 def test_few_positions_are_those_of_the_same_run_wherever_it_is_stopped(tmp_path, monkeypatch):
     """Of so many weights that memory ends there: all predictions are judged, every 2^k-th position is given back."""
-    monkeypatch.setattr(sink, "NUMBERS_PER_CHUNK", 1000)
-    monkeypatch.setattr(sink, "FEWEST_PER_CHUNK", 4)
-    monkeypatch.setattr(chunk, "MAX_BLOCK", 8)
+    monkeypatch.setattr(sink, "CHUNK_NUMBERS", 1000)
+    monkeypatch.setattr(sink, "MIN_CHUNK_DRAWS", 4)
+    monkeypatch.setattr(chunk, "MAX_BLOCK_STEPS", 8)
     monkeypatch.setattr(work, "PIECE_SECONDS", 1e-9)
     given = {"step_size": 5e-5, "sampler": sgld.BAOA(), "gradient": sgld.Full(), "burn_in": 50, "thin": 2, "max_steps": 700}  # fmt: skip
     whole = run(**given)
@@ -164,7 +164,7 @@ def test_sgld_asked_for_takes_a_step_by_its_own_rule(batches):
 
 def test_draws_that_were_asked_for_are_not_dropped_where_more_are_wanted(monkeypatch):
     """`ess=` goes on, and memory for what it adds ends; the draws of `num_draws` had theirs."""
-    monkeypatch.setattr("sgld.inference.tuning.network_rules.MOST_NUMBERS", 2**10)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.MAX_KEPT_NUMBERS", 2**10)
     given = {"step_size": 5e-5, "sampler": sgld.BAOA(), "gradient": sgld.Full(), "burn_in": 100}
     draws = run(num_draws=200, thin=2, num_chains=2, ess=4000, max_seconds=30, **given)
     assert draws.num_draws >= 100 and draws.plan.setup.thin > 2  # every second of 200 at the least

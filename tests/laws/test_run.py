@@ -259,14 +259,14 @@ def test_the_length_of_a_chunk_changes_no_bit(design, chunks):
 def test_long_draws_are_written_when_they_are_due_whatever_the_chunk(monkeypatch):
     """One step to a block of noise, one draw to a chunk: the same bits, every thin-th position."""
     d = 3000
-    monkeypatch.setattr(chunk, "MAX_NUMBERS", d)
+    monkeypatch.setattr(chunk, "MAX_BLOCK_NORMALS", d)
     assert chunk.block_steps(d) == 1
     density = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
     how = dict(data=None, init=np.ones(d, np.float32), burn_in=5, num_draws=4)
     whole, every = run(density, **how, thin=7), run(density, **{**how, "num_draws": 22})
     same(whole.position, every.position[:, ::7])
     monkeypatch.setattr(work, "PIECE_SECONDS", 1e-9)
-    monkeypatch.setattr(loop, "LONG_NUMBERS", 1)
+    monkeypatch.setattr(loop, "MAX_LONG_NUMBERS", 1)
     same(whole.position, run(density, **how, thin=7).position)
 
 

@@ -162,7 +162,7 @@ BEYOND_BUGS = [
     ),
     Mutant(
         "modes: many are apart in their sds, whatever mass lies beyond",
-        "doubt.valley(modes.z) < VALLEY",
+        "doubt.valley(modes.z) < MIN_ISOLATION_NATS",
         "False",
         SHELLS + "test_no_chains_are_kept_in_more_modes_than_can_have_them",
     ),

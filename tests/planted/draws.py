@@ -264,7 +264,7 @@ DRAWS = [
     ),
     Mutant(
         "resume: a run of another JAX takes any model",
-        "return np.allclose(before, now, rtol=ROUNDED", "return True or np.allclose(before, now, rtol=ROUNDED",
+        "return np.allclose(\n        before, now, rtol=MAX_ROUNDING_ERROR", "return True or np.allclose(before, now, rtol=MAX_ROUNDING_ERROR",
         "tests/laws/test_resume.py::test_a_run_of_another_jax_refuses_another_model",
     ),
     Mutant(

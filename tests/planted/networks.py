@@ -92,7 +92,7 @@ NETWORKS = [
     ),
     Mutant(
         "growth: draws that memory dropped were never made",
-        "MAX_GROWTH * setup.num_draws // raw.every", "MAX_GROWTH * setup.num_draws",
+        "MAX_ESS_GROWTH * setup.num_draws // raw.every", "MAX_ESS_GROWTH * setup.num_draws",
         "tests/unit/tune/test_exact_chains.py::test_draws_that_memory_dropped_count_towards_the_most_that_are_gone_on_to",
     ),
     Mutant(
@@ -167,7 +167,7 @@ NETWORKS = [
     ),
     Mutant(
         "injected: counts however long the step",
-        "-found <= MOST_EXCESS", "-found <= 1",
+        "-found <= MAX_STIFF_EXCESS", "-found <= 1",
         INJECTED + "test_counts_are_chosen_for_many_parameters_and_short_steps_and_told",
     ),
     Mutant(
@@ -233,7 +233,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: batches may warm predictions",
-        "if heat > rule.NOISY else ()", "if heat > 1e3 else ()",
+        "if heat > rule.MIN_REPORTED_NOISE else ()", "if heat > 1e3 else ()",
         PATH + "test_batches_that_will_warm_predictions_are_told",
     ),
     Mutant(
@@ -288,7 +288,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: no more starts where they are cheap",
-        "max(rule.OTHER_STARTS, min(cheap, rule.MOST_STARTS))", "rule.OTHER_STARTS",
+        "max(rule.USUAL_OTHER_STARTS, min(cheap, rule.MAX_OTHER_STARTS))", "rule.USUAL_OTHER_STARTS",
         OTHER + "test_few_rows_of_a_limit_on_time_leave_no_other_starts",
     ),
     Mutant(
@@ -303,7 +303,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: nobody looks for other starts",
-        "    if verdict.word in GOOD:\n        seen, verdict", "    if not verdict.word:\n        seen, verdict",
+        "    if verdict.word in CONFIRMED_VERDICTS:\n        seen, verdict", "    if not verdict.word:\n        seen, verdict",
         OTHER + "test_chains_that_began_at_one_of_two_functions",
     ),
     Mutant(
@@ -419,7 +419,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: memory ends a run whose time is not up",
-        'return max(FEWEST_HELD, 2 * MOST_NUMBERS //', 'return max(FEWEST_HELD, MOST_NUMBERS // 50 //',
+        "return max(\n        MIN_HELD_DRAWS, 2 * MAX_KEPT_NUMBERS //", 'return max(MIN_HELD_DRAWS, MAX_KEPT_NUMBERS // 50 //',
         PATH + "test_with_max_seconds_time_ends_a_run_and_not_memory",
     ),
     Mutant(
@@ -554,7 +554,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: half of what is allowed is said to hold a network back",
-        "MANY_ERRORS = 3.0", "MANY_ERRORS = 1.5",
+        "MIN_REPORTED_SES = 3.0", "MIN_REPORTED_SES = 1.5",
         "tests/unit/networks/test_held_back.py::test_three_standard_errors_are_the_limit",
     ),
     Mutant(

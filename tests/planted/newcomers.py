@@ -68,7 +68,7 @@ NEWCOMERS = [
     ),
     Mutant(
         "time: steps that are missing are not counted",
-        "missing = max(0, _steps_for(self.kernel, ADVISED) - self.step)", "missing = 0",
+        "missing = max(0, _steps_for(self.kernel, ADVISED_DRAWS) - self.step)", "missing = 0",
         LIMITS + "test_the_time_that_is_said_to_do_covers_the_steps_that_are_missing",
     ),
     Mutant(

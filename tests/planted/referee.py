@@ -190,13 +190,13 @@ REFEREE = [
     ),
     Mutant(
         "exact chains: a target acceptance that was given is raised too",
-        "for nearer in NEARER_1 if target_acceptance is None else ():", "for nearer in NEARER_1:",
+        "for nearer in HIGHER_TARGETS if target_acceptance is None else ():", "for nearer in HIGHER_TARGETS:",
         "tests/unit/test_reference.py::"
         "test_a_target_acceptance_is_raised_while_transitions_diverge_unless_it_is_given",
     ),
     Mutant(
         "a divergence is taken for a support that was left",
-        "DIVERGED * (1 + np.abs(z[0]).max())", "np.inf",
+        "MIN_DIVERGED_RATIO * (1 + np.abs(z[0]).max())", "np.inf",
         "tests/unit/test_told.py::test_a_divergence_is_called_one_and_no_support_is_spoken_of",
     ),
 ]  # fmt: skip

@@ -140,7 +140,7 @@ SCALE = [
     ),
     Mutant(
         "plan: the look at all rows is forgotten",
-        "+ SEARCHED + TABLED + SURVEYED", "+ TABLED",
+        "+ SEARCH_GRADIENTS + TABLE_GRADIENTS + SURVEY_GRADIENTS", "+ TABLE_GRADIENTS",
         "tests/unit/tune/test_scaling.py::test_passes_are_those_of_a_run",
     ),
     Mutant(

@@ -44,7 +44,7 @@ TABLES = [
     ),
     Mutant(
         "ensemble: a trajectory as long as its step is short",
-        "return jnp.minimum(length / step_size, LONGEST)", "return length / step_size",
+        "return jnp.minimum(length / step_size, MAX_LEAPFROGS)", "return length / step_size",
         "tests/unit/tune/test_exact_chains.py::test_a_step_that_goes_to_nothing_does_not_make_a_trajectory_without_an_end",
     ),
 ]  # fmt: skip

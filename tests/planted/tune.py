@@ -55,12 +55,12 @@ TUNE = [
     ),
     Mutant(
         "guided: a guide that is astray is followed",
-        "np.std(away[ended]) < ASTRAY and away[dense].max() < MORE", "away[dense].max() < MORE",
+        "np.std(away[ended]) < MAX_GUIDE_LOGP_SD and away[dense].max() < MAX_LOGP_ABOVE_GUIDE", "away[dense].max() < MAX_LOGP_ABOVE_GUIDE",
         GUIDED + "test_a_guide_that_is_astray_is_not_followed",
     ),
     Mutant(
         "guided: mass that a guide does not lead to",
-        "np.std(away[ended]) < ASTRAY and away[dense].max() < MORE", "np.std(away[ended]) < ASTRAY",
+        "np.std(away[ended]) < MAX_GUIDE_LOGP_SD and away[dense].max() < MAX_LOGP_ABOVE_GUIDE", "np.std(away[ended]) < MAX_GUIDE_LOGP_SD",
         GUIDED + "test_a_guide_that_misses_mass_where_a_chain_began_is_not_followed",
     ),
     Mutant(
@@ -75,7 +75,7 @@ TUNE = [
     ),
     Mutant(
         "guided: draws from the first trajectory on",
-        "burn_in=SETTLING if found.guide is not None else 0", "burn_in=0",
+        "burn_in=SETTLING_TRAJECTORIES if found.guide is not None else 0", "burn_in=0",
         GUIDED + "test_a_guided_run_is_exact_told_and_goes_on_where_it_was_stopped",
     ),
     Mutant(
@@ -85,7 +85,7 @@ TUNE = [
     ),
     Mutant(
         "guided: of several modes draws from the first trajectory on",
-        "burn_in=0 if guide is None else SETTLING", "burn_in=0",
+        "burn_in=0 if guide is None else SETTLING_TRAJECTORIES", "burn_in=0",
         GUIDED + "test_what_was_led_settles_before_it_is_kept",
     ),
     Mutant(
@@ -95,7 +95,7 @@ TUNE = [
     ),
     Mutant(
         "guided: the ends of trajectories cost nothing",
-        "one *= share + ENDS / (5 * dimension**0.25)", "one *= share",
+        "one *= share + END_GRADIENTS / (5 * dimension**0.25)", "one *= share",
         GUIDED + "test_its_price_is_that_of_the_ends_and_of_the_rows_that_are_followed",
     ),
     Mutant(
@@ -136,7 +136,7 @@ TUNE = [
     ),
     Mutant(
         "price: a corrected step of exact gradients, however far from a Gaussian",
-        "np.clip(most, CORRECTED_STEP, EXACT_STEP)", "EXACT_STEP",
+        "np.clip(most, MAX_CORRECTED_STEP, MAX_EXACT_STEP)", "MAX_EXACT_STEP",
         WIDE + "test_the_step_of_exact_gradients_leaves_half_of_the_tolerance",
     ),
     Mutant(
@@ -157,7 +157,7 @@ TUNE = [
     ),
     Mutant(
         "run: long steps in blocks of hundreds",
-        "return min(most, LONG) if long else most", "return most",
+        "return min(most, MAX_LONG_BLOCK_STEPS) if long else most", "return most",
         WIDE + "test_a_run_of_long_steps_is_of_few_blocks_more_than_it_needs",
     ),
     Mutant(
@@ -177,7 +177,7 @@ TUNE = [
     ),
     Mutant(
         "bridge: a few draws are enough",
-        "if not rests_on >= FEWEST:", "if not rests_on >= 0:",
+        "if not rests_on >= MIN_BRIDGE_ESS:", "if not rests_on >= 0:",
         FROM_MODES + "test_draws_that_do_not_meet_tell_nothing",
     ),
     Mutant(
@@ -212,7 +212,7 @@ TUNE = [
     ),
     Mutant(
         "misfit: what a few rows decide is told or not the wrong way round",
-        "found < OF_A_FEW", "found > OF_A_FEW",
+        "found < MIN_FEW_ROWS_MISFIT", "found > MIN_FEW_ROWS_MISFIT",
         "tests/unit/tune/test_misfit.py::test_a_few_rows_that_do_not_belong_are_told_and_a_few_that_decide_are_not",
     ),
     Mutant(
@@ -232,7 +232,7 @@ TUNE = [
     ),
     Mutant(
         "regions: modes that leak stay apart",
-        "connected_components(left > LEAKY,", "connected_components(left > 1,",
+        "connected_components(left > MAX_CROSSING_SHARE,", "connected_components(left > 1,",
         FROM_MODES + "test_modes_that_leak_into_one_another_are_one_region",
     ),
     Mutant(
@@ -292,12 +292,12 @@ TUNE = [
     ),
     Mutant(
         "again: half the step, however many diverge",
-        "0 < diverged <= (SEVERAL if energy >= SWIFT else RARE) * of", "0 < diverged",
+        "0\n            < diverged\n            <= (MAX_SEVERAL_SHARE if energy >= MIN_SWIFT_ENERGY else MAX_RARE_SHARE) * of", "0 < diverged",
         EXACT + "test_half_the_step_is_tried_where_very_few_trajectories_diverge",
     ),
     Mutant(
         "again: half the step where energies say that there is a neck",
-        "SEVERAL if energy >= SWIFT else RARE", "SEVERAL",
+        "MAX_SEVERAL_SHARE if energy >= MIN_SWIFT_ENERGY else MAX_RARE_SHARE", "MAX_SEVERAL_SHARE",
         EXACT + "test_half_the_step_is_tried_where_very_few_trajectories_diverge",
     ),
     Mutant(
@@ -559,7 +559,7 @@ TUNE = [
     ),
     Mutant(
         "exact chains: groups that hold chains of every mode",
-        "np.lexsort((found.log_density, nearest, np.arange(chains) >= chains - begun.far))", "np.random.default_rng(0).permutation(CHAINS)",
+        "np.lexsort((found.log_density, nearest, np.arange(chains) >= chains - begun.far))", "np.random.default_rng(0).permutation(ENSEMBLE_CHAINS)",
         EXACT + "test_groups_of_chains_are_of_modes_and_of_densities",
     ),
     Mutant(

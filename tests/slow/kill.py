@@ -131,7 +131,7 @@ def apart(work: Callable[[], None], seconds: float | None) -> bool:
     child = os.fork()
     if child == 0:
         try:
-            sink.NUMBERS_PER_CHUNK, sink.FEWEST_PER_CHUNK = 3000, 100
+            sink.CHUNK_NUMBERS, sink.MIN_CHUNK_DRAWS = 3000, 100
             work()
             status = 0
         except BaseException as error:

@@ -125,7 +125,7 @@ def stop(path: Path) -> None:
     """A run with chunks and a checkpoint, as a kill leaves it."""
     write, kept = (
         RunDirectory.write_checkpoint,
-        (sink.NUMBERS_PER_CHUNK, sink.FEWEST_PER_CHUNK, work.PIECE_SECONDS),
+        (sink.CHUNK_NUMBERS, sink.MIN_CHUNK_DRAWS, work.PIECE_SECONDS),
     )
     written: list[None] = []
 
@@ -136,7 +136,7 @@ def stop(path: Path) -> None:
             raise Stopped
 
     RunDirectory.write_checkpoint = write_and_stop  # type: ignore[method-assign]
-    sink.NUMBERS_PER_CHUNK, sink.FEWEST_PER_CHUNK, work.PIECE_SECONDS = 100, 20, 1e-9
+    sink.CHUNK_NUMBERS, sink.MIN_CHUNK_DRAWS, work.PIECE_SECONDS = 100, 20, 1e-9
     try:
         sgld.sample(
             POSTERIOR,
@@ -150,7 +150,7 @@ def stop(path: Path) -> None:
         pass
     finally:
         RunDirectory.write_checkpoint = write  # type: ignore[method-assign]
-        sink.NUMBERS_PER_CHUNK, sink.FEWEST_PER_CHUNK, work.PIECE_SECONDS = kept
+        sink.CHUNK_NUMBERS, sink.MIN_CHUNK_DRAWS, work.PIECE_SECONDS = kept
 
 
 # -- harm --------------------------------------------------------------------------------------

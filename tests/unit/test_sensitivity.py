@@ -42,18 +42,18 @@ def test_those_that_decide_are_found_under_names_that_are_their_own():
     names = list(bench.keys(bench.found()).values())
     assert len(names) == len(set(names)) > 100
     words = {name.rpartition(".")[2] for name in names}
-    assert "CORRECTED_STEP" in names
+    assert "MAX_CORRECTED_STEP" in names
     assert "rule.MIN_ESS" in names  # another module has one too
     assert {
-        "NEAR",
+        "MAX_MANY_CHAINS_NU",
         "MIN_UNUSABLE_NU",
-        "MISFIT",
+        "MIN_REPORTED_MISFIT",
         "DEFAULT_DRAWS",
         "MIN_ESS",
         "METER_DRAWS",
         "MIN_PRINTED_R2",
     } <= words
-    assert {"MIN_R2", "MAX_SE_ALONE", "CORRECTED_STEP", "MIN_ENERGY"} <= words
+    assert {"MIN_R2", "MAX_SE_ALONE", "MAX_CORRECTED_STEP", "MIN_ENERGY"} <= words
     assert words > bench.INDIFFERENT
 
 

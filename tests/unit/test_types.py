@@ -57,13 +57,13 @@ def test_the_error_names_the_words_that_are_possible(reported):
 
 def test_the_words_are_those_that_run():
     from sgld.data.source import ORDERS
-    from sgld.inference.reference import METHODS
-    from sgld.inference.variational import FAMILIES as VARIATIONAL
+    from sgld.inference.reference import ACCEPTANCE_TARGETS
+    from sgld.inference.variational import VARIATIONAL_FAMILIES as VARIATIONAL
     from sgld.inference.variational_family import KL_WEIGHTS
     from sgld.regression.families import ALIASES, FAMILIES
 
     assert set(get_args(typing.Order)) == set(ORDERS)
-    assert set(get_args(typing.Method)) == set(METHODS)
+    assert set(get_args(typing.Method)) == set(ACCEPTANCE_TARGETS)
     assert set(get_args(typing.FamilyName)) == {*FAMILIES, *ALIASES}
     assert set(get_args(typing.VariationalFamily)) == set(VARIATIONAL)
     assert set(get_args(typing.KLWeights)) == set(KL_WEIGHTS)

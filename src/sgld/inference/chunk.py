@@ -39,14 +39,17 @@ from .tuning.parts import settled
 __all__ = ["Carry", "Kept", "Kernel", "block_steps", "make_probe", "room", "run_chunk", "start"]
 
 
-MAX_BLOCK = 512  # steps of noise drawn at once
-LONG = 8  # and of long ones: a trajectory of many gradients, a gradient of a large table
-MAX_NUMBERS = 2**16  # normals drawn at once per chain, where more than one step fits
+MAX_BLOCK_STEPS = 512  # steps of noise drawn at once
+# and of long ones: a trajectory of many gradients, a gradient of a large table
+MAX_LONG_BLOCK_STEPS = 8
+MAX_BLOCK_NORMALS = 2**16  # normals drawn at once per chain, where more than one step fits
 
 
 def block_steps(dimension: int) -> int:
     """B: a power of two that depends on the dimension alone, so that a seed means one thing."""
-    return 2 ** (max(1, min(MAX_BLOCK, MAX_NUMBERS // max(1, dimension))).bit_length() - 1)
+    return 2 ** (
+        max(1, min(MAX_BLOCK_STEPS, MAX_BLOCK_NORMALS // max(1, dimension))).bit_length() - 1
+    )
 
 
 @as_pytree
@@ -81,7 +84,7 @@ class Kernel:
         most = block_steps(self.problem.dimension)
         long = isinstance(self.sampler, (HMC, ConfinedHMC))
         long = long or goes_by_tiles(self.gradient, self.problem)
-        return min(most, LONG) if long else most
+        return min(most, MAX_LONG_BLOCK_STEPS) if long else most
 
     def kept(self, z: Float[Array, "chain d"]) -> Any:
         """What `keep` makes of every chain's position."""

@@ -34,7 +34,7 @@ from ..results.run_directory import RunDirectory
 from ..results.storage import load, write_confirmation
 from ..results.summary import Comparison, compare
 from ..results.verdict import MODES, Verdict
-from .reference import TITLES, draws_of
+from .reference import METHOD_TITLES, draws_of
 from .step_halving import Halving, standing
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _confirmed(by: str, said: str) -> tuple[str]:
 
 
 def _by_reference(draws: Draws, by: Draws) -> Verdict:
-    method = TITLES.get(str(by.info.get("method")))
+    method = METHOD_TITLES.get(str(by.info.get("method")))
     if method is None:
         raise UsageError("by must be draws of sgld.reference. These come from elsewhere.")
     if (draws.temperature != 1).any():

@@ -80,13 +80,13 @@ __all__ = [
 # -- again ---------------------------------------------------------------------------------
 
 
-MOST_ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 # share of trajectories: half the step took 3 of 51,200 away, and 17 (a banana), but left 109 of 375 in 409,600 (a
 # funnel) and 30 of 53 in 70,000 (centred eight schools), and the word as it was, for half as many seconds again
-RARE = 5e-4
+MAX_RARE_SHARE = 5e-4
 # and where energies change as fast as on a banana (E-BFMI .98; horseshoes .8, a funnel .46, centred eight schools .15):
 # there are no places that chains cannot enter, and a step too long for some is all there is. 85 of 155,136 went to none
-SEVERAL, SWIFT = 2e-3, 0.6
+MAX_SEVERAL_SHARE, MIN_SWIFT_ENERGY = 2e-3, 0.6
 
 
 def another(
@@ -96,7 +96,7 @@ def another(
     if any(LEFT_SUPPORT in reason for reason in verdict.reasons):  # no step is small enough
         return []
     left_open = is_auto(ask.step_size) and is_auto(ask.num_draws) and is_auto(ask.burn_in)
-    if verdict.word == "trusted" or not left_open or len(attempts) >= MOST_ATTEMPTS:
+    if verdict.word == "trusted" or not left_open or len(attempts) >= MAX_ATTEMPTS:
         return []
     if plan.setup.predictions:
         found = verdict.extra.get("predictions", {})
@@ -106,7 +106,11 @@ def another(
         diverged, of, energy = (
             verdict.extra.get(name, 0) for name in ("divergences", "trajectories", "e_bfmi")
         )
-        rare = 0 < diverged <= (SEVERAL if energy >= SWIFT else RARE) * of
+        rare = (
+            0
+            < diverged
+            <= (MAX_SEVERAL_SHARE if energy >= MIN_SWIFT_ENERGY else MAX_RARE_SHARE) * of
+        )
         return ["finer"] if rare and not any(a["what"] == "finer" for a in attempts) else []
     if plan.setup.starts is None and not any(a["what"] == "exact" for a in attempts):
         return ["exact", *halve]
@@ -147,14 +151,15 @@ def revised(plan: Plan, attempt: dict[str, str], problem: Problem, ask: Request)
 # -- extend --------------------------------------------------------------------------------
 
 
-MAX_GROWTH = 50  # `ess=` goes on to at most this many times the planned draws
-GROWTH_BY_ITSELF, MOST_STEPS = 8, 10**6  # and the library by itself to this many, and steps
-GROWTH_FOR_R_HAT = 4  # or this many, for chains that may disagree,
-SUSPICIOUS = 0.1  # which by chance alone so many runs seem to
-GROWTH_FOR_TAILS = 4  # or this many, where tails may only seem too heavy
+MAX_ESS_GROWTH = 50  # `ess=` goes on to at most this many times the planned draws
+# and the library by itself to this many, and steps
+MAX_UNASKED_GROWTH, MAX_UNASKED_STEPS = 8, 10**6
+MAX_GROWTH_FOR_R_HAT = 4  # or this many, for chains that may disagree,
+MAX_CHANCE = 0.1  # which by chance alone so many runs seem to
+MAX_GROWTH_FOR_TAILS = 4  # or this many, where tails may only seem too heavy
 # E-BFMI from which on more draws are no use: of 300 volatilities in time .01, whose run took 78 seconds instead of 22 for
 # the same word
-TOO_SLOW = exact_rule.MIN_ENERGY / 2
+MAX_HOPELESS_ENERGY = exact_rule.MIN_ENERGY / 2
 
 
 def draws_to_go_on_to(
@@ -174,7 +179,11 @@ def draws_to_go_on_to(
     by_itself = is_auto(ask.num_draws) and is_auto(ask.step_size)
     if ess is None and not by_itself:
         return done
-    if ess is None and raw.trajectories is not None and raw.trajectories.energy < TOO_SLOW:
+    if (
+        ess is None
+        and raw.trajectories is not None
+        and raw.trajectories.energy < MAX_HOPELESS_ENERGY
+    ):
         return (
             done  # the verdict is decided: it is a property of the posterior, which no draws change
         )
@@ -186,12 +195,12 @@ def draws_to_go_on_to(
     found = [own for draws in seen for own in _by_region(problem, plan, draws, raw)]
     if ess is not None:
         share = min(float(np.nanmin(own.ess)) for own in found) / ess
-        wanted = _grown(share, done, max(done, MAX_GROWTH * setup.num_draws // raw.every))
+        wanted = _grown(share, done, max(done, MAX_ESS_GROWTH * setup.num_draws // raw.every))
     else:
         wanted = max(draws_needed(own, ask.tolerance, setup.num_draws) for own in found)
         if wanted <= done and setup.exact:
             wanted = max(draws_for_tails(own, setup.num_draws) for own in found)
-        wanted = min(wanted, MOST_STEPS // setup.thin)
+        wanted = min(wanted, MAX_UNASKED_STEPS // setup.thin)
     if ask.max_steps is not None:
         wanted = min(wanted, 1 + (ask.max_steps - setup.burn_in - 1) // setup.thin)
     return max(done, wanted)
@@ -239,7 +248,7 @@ def draws_needed(found: statistics.Estimates, tolerance: float, planned: int) ->
     enough of where it is.
     """
     m, (chains, done, count) = found.mixing, found.values.shape
-    limit = statistics.max_r_hat(m.ess_alone, chains, count, SUSPICIOUS)
+    limit = statistics.max_r_hat(m.ess_alone, chains, count, MAX_CHANCE)
     least = 1.1 * least_ess(chains)
     needed = np.fmax(least, (found.kurtosis - 1) / tolerance**2)
     effective = np.fmin(m.ess / least, np.fmin(m.ess_square / least, found.ess_sd / needed))
@@ -248,7 +257,7 @@ def draws_needed(found: statistics.Estimates, tolerance: float, planned: int) ->
     free = ~separate(m.r_hat, limit, m.ess_alone, m.gap, chains)
     return max(
         _grown(np.min(share, initial=1.0, where=free & np.isfinite(share)), done, most * planned)
-        for share, most in ((effective, GROWTH_BY_ITSELF), (agreeing, GROWTH_FOR_R_HAT))
+        for share, most in ((effective, MAX_UNASKED_GROWTH), (agreeing, MAX_GROWTH_FOR_R_HAT))
     )
 
 
@@ -263,7 +272,7 @@ def draws_for_tails(found: statistics.Estimates, planned: int) -> int:
     done = found.values.shape[1]
     k = float(np.max(np.nan_to_num(pareto_k(found.values))))
     uncertain = exact_rule.MAX_EXACT_PARETO_K <= k < tails.MIN_HEAVY_PARETO_K
-    return max(done, GROWTH_FOR_TAILS * planned) if uncertain else done
+    return max(done, MAX_GROWTH_FOR_TAILS * planned) if uncertain else done
 
 
 def _grown(share: float, done: int, most: int) -> int:
@@ -276,7 +285,7 @@ def _grown(share: float, done: int, most: int) -> int:
 # -- execute -------------------------------------------------------------------------------
 
 
-STARTS = 3  # the stream of the host's generator that the chains' starts use
+STARTS_STREAM = 3  # the stream of the host's generator that the chains' starts use
 
 
 @dataclass(frozen=True)
@@ -537,7 +546,7 @@ def _starts(problem: Problem, plan: Plan, ask: Request) -> Any:
         few = chains <= len(starts)  # some of all kinds, where they are in an order
         chosen = np.linspace(0, len(starts) - 1, chains).round().astype(int)
         return problem.array(starts[chosen if few else np.arange(chains) % len(starts)])
-    xi = generator(ask.seed, STARTS, 0).standard_normal((chains, z0.size))
+    xi = generator(ask.seed, STARTS_STREAM, 0).standard_normal((chains, z0.size))
     if known.gaussian is not None and known.usable:
         center, offset = known.gaussian.center, known.gaussian.spread(2 * xi)
     else:

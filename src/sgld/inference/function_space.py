@@ -91,7 +91,7 @@ __all__ = [
 # -- looked again --------------------------------------------------------------------------
 
 
-POSITIONS = 2**22  # numbers of positions that predict in one call
+POSITION_NUMBERS = 2**22  # numbers of positions that predict in one call
 
 
 def other_rows(
@@ -119,7 +119,7 @@ def _at_rows(
 ) -> Float[np.ndarray, "chain draw m k"]:
     """What draws predict at rows of these numbers, in pieces of both."""
     flat = z.reshape(-1, z.shape[-1])
-    size = int(np.clip(POSITIONS // flat.shape[1], 1, len(flat)))
+    size = int(np.clip(POSITION_NUMBERS // flat.shape[1], 1, len(flat)))
     pieces = []
     for first in range(0, len(rows), ROWS_PER_CALL):
         some = rows[first : first + ROWS_PER_CALL]
@@ -270,7 +270,7 @@ def from_other_starts(
     count, cheap = other_starts_affordable(whole, ask) if _wanted.get() else (0, False)
     if not count or problem.mesh is not None or not temperature > 0:
         return None
-    together = min(count, max(ask.chains(), rule.FEWEST_STARTS))
+    together = min(count, max(ask.chains(), rule.MIN_OTHER_STARTS))
     with stage("other starts", whole=True):
         return _looked_for(whole, ask, ends, temperature, run, (count, together, cheap))
 
@@ -284,7 +284,7 @@ def _looked_for(
     ask = replace(
         ask, sampler="auto", step_size="auto", gradient="auto", preconditioner="auto", order="auto",
         batch_size="auto", always_in="auto", num_chains=count - count % together,
-        seed=ask.seed + rule.OTHERS_SEED,
+        seed=ask.seed + rule.OTHER_STARTS_SEED,
     )  # fmt: skip
     gradient, batched = plain_batches(whole, ask)
     starts = optimiser_ends(whole, ask, elsewhere=True)
@@ -341,7 +341,7 @@ def _predicted_of_others(
 
 def _log_mass(problem: Problem, z: Float[np.ndarray, " d"], temperature: float) -> float:
     """log p / T + (log det D) / 2, D as the plan's metric, at this place alone."""
-    place, rows = problem.array(z), min(problem.num_data, rule.FISHER_ROWS)
+    place, rows = problem.array(z), min(problem.num_data, rule.MAX_FISHER_ROWS)
     squares = np.asarray(fisher(problem, place, sent(0, np.int32), rows=rows), np.float64)
     value = float(sums.log_density(problem, place)) / temperature
     return value - 0.5 * float(np.sum(np.log(np.maximum(squares, 1e-8))))
@@ -350,8 +350,8 @@ def _log_mass(problem: Problem, z: Float[np.ndarray, " d"], temperature: float) 
 # -- judge predictions ---------------------------------------------------------------------
 
 
-GOOD = ("trusted", "unknown")  # words of runs that are looked at again
-MOST_LOOKED_AT = 200  # draws of a chain, by whose positions they are
+CONFIRMED_VERDICTS = ("trusted", "unknown")  # words of runs that are looked at again
+MAX_CHECKED_DRAWS = 200  # draws of a chain, by whose positions they are
 
 
 class Late(NamedTuple):
@@ -415,7 +415,7 @@ def judged_by_predictions(
         return draws.with_verdict(judge_predictions(_nothing_seen(problem, late, draws)))
     seen = _seen_by(problem, plan, late, draws.healthy, draws.failures)
     verdict = judge_predictions(seen)
-    if verdict.word in GOOD:
+    if verdict.word in CONFIRMED_VERDICTS:
         seen, verdict = _looked_again(problem, plan, ask, seen, raw, draws.healthy, until)
     z = None if raw.z is None else np.moveaxis(raw.z, 0, 1)
     if z is not None and len(draws.healthy) < len(z):
@@ -439,7 +439,7 @@ def _looked_again(
     rows = None
     if raw.z is not None and problem.mesh is None and problem.has_rows:
         with stage("verdict"):
-            few = np.unique(np.linspace(0, len(raw.z) - 1, MOST_LOOKED_AT).astype(int))
+            few = np.unique(np.linspace(0, len(raw.z) - 1, MAX_CHECKED_DRAWS).astype(int))
             z = raw.z[np.ix_(few, healthy)]
             weights = np.broadcast_to(raw.step_size[few], z.shape[1::-1]).astype(np.float64)
             rows = other_rows(
@@ -451,7 +451,7 @@ def _looked_again(
             if not seen.exact:
                 seen = replace(seen, misses=misses_of_gradients(problem, z, until))
     verdict = judge_predictions(seen)
-    if verdict.word in GOOD:
+    if verdict.word in CONFIRMED_VERDICTS:
         ends = np.asarray(raw.last, np.float64)[healthy]
         others = from_other_starts(problem, ask, ends, float(raw.temperature[-1]), seen)
         seen = replace(seen, others=others)

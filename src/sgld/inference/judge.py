@@ -54,10 +54,10 @@ def judged_by_parameters(
 # -- judge kept ----------------------------------------------------------------------------
 
 
-CONFIRM = "confirm by sgld.step_halving, or keep the positions."
-UNKNOWN = (
+CONFIRM_REMEDY = "confirm by sgld.step_halving, or keep the positions."
+BIAS_UNKNOWN = (
     "what was kept has mixed, but whether it is biased is not known: the bias meter needs positions, which were "
-    f"not kept; {CONFIRM}"
+    f"not kept; {CONFIRM_REMEDY}"
 )
 
 
@@ -99,7 +99,7 @@ def _of_both(draws: Draws, parameters: Verdict, tolerance: float) -> Verdict:
     if parameters.word != "trusted":
         return about
     own = _of_values(draws, tolerance)
-    if own.reasons != (UNKNOWN,):
+    if own.reasons != (BIAS_UNKNOWN,):
         return replace(about, word=own.word, reasons=own.reasons)
     reasons = (f"the parameters behind what was kept: {parameters.reasons[0]}",)
     return replace(about, reasons=reasons)
@@ -121,10 +121,12 @@ def _of_values(draws: Draws, tolerance: float) -> Verdict:
     verdicts = [
         judge(Evidence(
             names=draws.names, mean=found.mean, sd=found.sd, **found.mixing._asdict(),
-            num_chains=len(found.values), failures=draws.failures, tolerance=tolerance, why_not=UNKNOWN,
+            num_chains=len(found.values), failures=draws.failures, tolerance=tolerance, why_not=BIAS_UNKNOWN,
         )) for found in parts.values()
     ]  # fmt: skip
-    return next((verdict for verdict in verdicts if verdict.reasons != (UNKNOWN,)), verdicts[0])
+    return next(
+        (verdict for verdict in verdicts if verdict.reasons != (BIAS_UNKNOWN,)), verdicts[0]
+    )
 
 
 def _of_moments(draws: Draws, tolerance: float) -> Verdict:
@@ -137,7 +139,7 @@ def _of_moments(draws: Draws, tolerance: float) -> Verdict:
         names=draws.names, mean=moments.mean(healthy), sd=np.sqrt(moments.var(healthy)), ess=ess,
         ess_square=ess, r_hat=moments.r_hat(healthy), num_chains=len(healthy),
         failures=draws.failures, tolerance=tolerance,
-        why_not=UNKNOWN.replace("what was kept has", "the draws have").replace("it is", "they are"),
+        why_not=BIAS_UNKNOWN.replace("what was kept has", "the draws have").replace("it is", "they are"),
     )  # fmt: skip
     return judge(evidence)
 

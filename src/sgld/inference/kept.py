@@ -5,10 +5,10 @@ the run is judged as ever; where they are not, the verdict says no more than it 
 
 Histograms of a run's draws whose bins widen as draws fall outside: quantiles, in memory that no draw adds to.
 
-Every number of every chain has BINS bins of one width, a power of 2, from `low` on, that begin no wider than a few
+Every number of every chain has HISTOGRAM_BINS bins of one width, a power of 2, from `low` on, that begin no wider than a few
 of its roundings. A draw beyond them doubles the width: two bins become one, and the half that is free
 lies on the side of the draw, until it is inside. No draw is left out or moved to another place, and bins
-end no wider than about 4 / BINS of the range of the draws.
+end no wider than about 4 / HISTOGRAM_BINS of the range of the draws.
 
 Weighted mean and variance of a run's draws, batch by batch, and their histograms, in memory that no draw adds to.
 
@@ -42,9 +42,9 @@ from ..model.problem import Problem, Request
 from ..results.plan import Setup
 
 __all__ = [
-    "BINS",
+    "HISTOGRAM_BINS",
+    "MAX_HISTOGRAMS",
     "MOMENTS",
-    "MOST",
     "BatchMoments",
     "Batches",
     "Bins",
@@ -61,10 +61,11 @@ __all__ = [
 # -- histogram -----------------------------------------------------------------------------
 
 
-BINS = 256
-MOST = 2**14  # numbers of a draw, of which histograms are kept: 16 MB a chain
-ROUNDINGS = 2.0**-20  # of a number's size, that its bins begin as wide as: 8 of single precision
-LEAST = 1e-30  # width that they begin with at 0
+HISTOGRAM_BINS = 256
+MAX_HISTOGRAMS = 2**14  # numbers of a draw, of which histograms are kept: 16 MB a chain
+# of a number's size, that its bins begin as wide as: 8 of single precision
+RELATIVE_BIN_WIDTH = 2.0**-20
+MIN_BIN_WIDTH = 1e-30  # width that they begin with at 0
 
 
 class Bins(NamedTuple):
@@ -78,24 +79,24 @@ class Bins(NamedTuple):
 def begin_bins(chains: int, numbers: int, dtype: Any) -> Bins:
     """No draw yet."""
     zeros = jnp.zeros((chains, numbers), dtype)
-    return Bins(zeros, zeros, jnp.zeros((chains, numbers, BINS), dtype))
+    return Bins(zeros, zeros, jnp.zeros((chains, numbers, HISTOGRAM_BINS), dtype))
 
 
 def with_values(bins: Bins, x: Float[Array, "chain m"], w: Float[Array, ""]) -> Bins:
     """With one more draw of every chain, of weight w; what is not finite, or weighs nothing, is left out."""
     counts = jnp.isfinite(x) & (w > 0)
     first = counts & (bins.width == 0)
-    exponent = jnp.frexp(jnp.maximum(jnp.abs(x) * ROUNDINGS, LEAST))[1]
+    exponent = jnp.frexp(jnp.maximum(jnp.abs(x) * RELATIVE_BIN_WIDTH, MIN_BIN_WIDTH))[1]
     width = jnp.where(first, jnp.ldexp(jnp.ones_like(x), exponent), bins.width)
-    low = jnp.where(first, x - BINS // 2 * width, bins.low)
-    beyond = lambda b: counts & ((x < b.low) | (x >= b.low + BINS * b.width))  # noqa: E731
+    low = jnp.where(first, x - HISTOGRAM_BINS // 2 * width, bins.low)
+    beyond = lambda b: counts & ((x < b.low) | (x >= b.low + HISTOGRAM_BINS * b.width))  # noqa: E731
     bins = jax.lax.while_loop(
         lambda b: jnp.any(beyond(b)),
         lambda b: _widened(b, beyond(b), x < b.low),
         Bins(low, width, bins.weight),
     )
     at = jnp.where(counts, (x - bins.low) / jnp.where(bins.width > 0, bins.width, 1), 0)
-    at = jnp.clip(at.astype(jnp.int32), 0, BINS - 1)  # x / width may be rounded up
+    at = jnp.clip(at.astype(jnp.int32), 0, HISTOGRAM_BINS - 1)  # x / width may be rounded up
     chain, number = jnp.indices(x.shape)
     added = jnp.where(counts, w.astype(x.dtype), 0)
     return bins._replace(weight=bins.weight.at[chain, number, at].add(added))
@@ -103,12 +104,12 @@ def with_values(bins: Bins, x: Float[Array, "chain m"], w: Float[Array, ""]) -> 
 
 def _widened(bins: Bins, which: Array, below: Array) -> Bins:
     """Twice the width where `which` says so, with room `below` or above."""
-    pairs = bins.weight.reshape(*bins.low.shape, BINS // 2, 2).sum(axis=-1)
+    pairs = bins.weight.reshape(*bins.low.shape, HISTOGRAM_BINS // 2, 2).sum(axis=-1)
     free = jnp.zeros_like(pairs)
     up, down = jnp.concatenate([pairs, free], -1), jnp.concatenate([free, pairs], -1)
     moved = jnp.where(below[..., None], down, up)
     return Bins(
-        jnp.where(which & below, bins.low - BINS * bins.width, bins.low),
+        jnp.where(which & below, bins.low - HISTOGRAM_BINS * bins.width, bins.low),
         jnp.where(which, 2 * bins.width, bins.width),
         jnp.where(which[..., None], moved, bins.weight),
     )
@@ -150,7 +151,7 @@ def begin_moments(shapes: PyTree) -> BatchMoments:
     number = lambda: jnp.zeros((), jnp.result_type(float))  # noqa: E731
     return BatchMoments(
         zeros(), zeros(), zeros(), zeros(), number(), number(), number(), jnp.int32(0), jnp.int32(0),
-        begin_bins(chains, m, row.dtype) if m <= MOST else None,
+        begin_bins(chains, m, row.dtype) if m <= MAX_HISTOGRAMS else None,
     )  # fmt: skip
 
 
@@ -198,9 +199,10 @@ def _moved(mean: PyTree, squares: PyTree, value: PyTree, w: Array, total: Array)
 
 
 MOMENTS = "moments"
-HELD = 2**22  # numbers of all positions of a run, up to which they are held for the meter
-LEAST_BYTES = 1000.0  # of a number that is kept: its name, and a hundred draws or so
-BATCHES = 20  # of a chain's draws, whose means give the standard error of moments
+# numbers of all positions of a run, up to which they are held for the meter
+MAX_METER_NUMBERS = 2**22
+MIN_NUMBER_BYTES = 1000.0  # of a number that is kept: its name, and a hundred draws or so
+MOMENT_BATCHES = 20  # of a chain's draws, whose means give the standard error of moments
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,9 @@ class Keep:
 
     def holds_positions(self, setup: Setup, dimension: int) -> bool:
         """Whether the positions are held too, for the verdict."""
-        return not self.moments and setup.num_draws * setup.num_chains * dimension <= HELD
+        return (
+            not self.moments and setup.num_draws * setup.num_chains * dimension <= MAX_METER_NUMBERS
+        )
 
     @property
     def width(self) -> int:
@@ -230,7 +234,9 @@ class Keep:
         """The batches of draws, where moments alone are kept."""
         if not self.moments:
             return None
-        return Batches(jnp.int32(max(1, setup.num_draws // BATCHES)), jnp.int32(setup.num_draws))
+        return Batches(
+            jnp.int32(max(1, setup.num_draws // MOMENT_BATCHES)), jnp.int32(setup.num_draws)
+        )
 
     def describe(self) -> dict[str, Any]:
         """What run.json remembers: a function cannot be stored, its result's structure can."""
@@ -267,7 +273,7 @@ def as_keep(keep: Any, problem: Problem) -> Keep | None:
     check_repeatable("keep", lambda z: function(problem.target.reported(z)), problem.start)
     numbers = sum(math.prod(shape) for shape in layout.shapes)
     check_memory(
-        LEAST_BYTES * numbers,
+        MIN_NUMBER_BYTES * numbers,
         f"the {numbers:,} numbers that keep returns, of every draw,",
         "keep fewer",
     )

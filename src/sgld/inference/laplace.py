@@ -42,8 +42,8 @@ __all__ = ["laplace", "sandwich"]
 
 PyTree = Any
 
-NEAR_GAUSSIAN = 0.01
-FAR_FROM_MODE = 0.1  # sds
+MAX_TRUSTED_NU = 0.01
+MIN_CENTRE_SHIFT_SDS = 0.1  # sds
 
 
 def laplace(
@@ -143,12 +143,12 @@ def _verdict(nu: float, away: float, moved: bool | None) -> Verdict:
         reasons.append(
             "no step towards the mean made the Gaussian a better one, so it stayed at the mode."
         )
-    if away > FAR_FROM_MODE:
+    if away > MIN_CENTRE_SHIFT_SDS:
         reasons.append(
             f"the mode given is about {away:.2g} sd from where the gradient vanishes; let "
             "sgld.find_map converge."
         )
-    if nu < NEAR_GAUSSIAN:
+    if nu < MAX_TRUSTED_NU:
         reasons.append(
             f"the posterior is nearly Gaussian in free coordinates (nu = {nu:.2g}; 0 is exactly so), "
             "which makes it a good one around this mode."
@@ -157,7 +157,7 @@ def _verdict(nu: float, away: float, moved: bool | None) -> Verdict:
         told = f"nu = {nu:.2g}" if np.isfinite(nu) else "nu beyond all numbers"
         reasons.append(
             f"the posterior is not nearly Gaussian in free coordinates ({told}, where less "
-            f"than {NEAR_GAUSSIAN} is)."
+            f"than {MAX_TRUSTED_NU} is)."
         )
     return Verdict("unknown", tuple(reasons), extra={"nu": nu if np.isfinite(nu) else None})
 

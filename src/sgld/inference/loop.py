@@ -29,13 +29,13 @@ from .sink import Phases, Raw, Sink, restore, rows_of
 
 __all__ = ["Raw", "run"]
 
-ENTRY_NUMBERS = 2**19  # numbers of the data order sent at once
-SLOT_NUMBERS = 2**18  # numbers of kept draws returned at once, and more where draws are long:
-LONG_SLOTS, LONG_NUMBERS = 64, 2**22  # so many draws, of so many numbers together
-FEWEST_DRAWS = 4  # of a run that is out of time
-ADVISED = 20  # draws that the seconds are for which it asks for
+MAX_ENTRY_NUMBERS = 2**19  # numbers of the data order sent at once
+MAX_SLOT_NUMBERS = 2**18  # numbers of kept draws returned at once, and more where draws are long:
+MAX_LONG_SLOTS, MAX_LONG_NUMBERS = 64, 2**22  # so many draws, of so many numbers together
+MIN_DRAWS_IN_TIME = 4  # of a run that is out of time
+ADVISED_DRAWS = 20  # draws that the seconds are for which it asks for
 # of the seconds of a first chunk, what its steps may have taken, where nothing else says
-STEPPING = 0.1
+STEPPING_SHARE = 0.1
 
 
 def run(
@@ -59,7 +59,7 @@ def run(
     there is room for the positions of `most_positions` draws only, every second one of those is, wherever it is.
 
     Past the time `until` (of time.monotonic), which is that of `max_seconds`, the run ends with the draws it
-    has; RunError where those are fewer than FEWEST_DRAWS. With a directory the run goes on from its checkpoint, if it
+    has; RunError where those are fewer than MIN_DRAWS_IN_TIME. With a directory the run goes on from its checkpoint, if it
     holds one.
     """
     with Work("sampling", steps=kernel.block, until=until) as work:
@@ -173,14 +173,14 @@ class _Chains:
                 "before the burn-in was over; use a smaller step_size, where you gave one, or another start."
             )
         count = min(num_draws, self.sink.count)
-        if count < FEWEST_DRAWS and not self.failed:
+        if count < MIN_DRAWS_IN_TIME and not self.failed:
             more = ""
             if self.sink.directory is not None:
                 self.sink.checkpoint(self.carry, self.phases, self.digest)
                 more = f" What was sampled is kept; {self.sink.directory.remedy()}"
             raise RunError(
                 f"the time of max_seconds = {max_seconds:g} was up at step {self.step:,}, with {count} draws of a chain "
-                f"kept of {FEWEST_DRAWS} at least; {enough(max_seconds + self._more_seconds())}, or give a shorter "
+                f"kept of {MIN_DRAWS_IN_TIME} at least; {enough(max_seconds + self._more_seconds())}, or give a shorter "
                 f"burn_in, or less thinning.{more}"
             )
         phase = self.phases.ended(self.carry, self.step)
@@ -192,9 +192,9 @@ class _Chains:
         step, time_then = self.began if self.warm is None else self.warm
         share = 1.0
         if step == self.step:  # one chunk alone, and what it took was compiling for the most part
-            (step, time_then), share = self.began, STEPPING
+            (step, time_then), share = self.began, STEPPING_SHARE
         each = share * (time.monotonic() - time_then) / max(1, self.step - step)
-        missing = max(0, _steps_for(self.kernel, ADVISED) - self.step)
+        missing = max(0, _steps_for(self.kernel, ADVISED_DRAWS) - self.step)
         return each * missing / (1 - VERDICT_TIME_SHARE)
 
 
@@ -202,8 +202,8 @@ def _slots(kernel: Kernel, carry: Carry) -> int:
     """Draws that one chunk may return: at least a block's, of bounded numbers together."""
     one = jax.eval_shape(lambda kernel, carry: room(kernel, carry, 1), kernel, carry)
     width = sum(leaf.size for leaf in jax.tree.leaves(one))
-    long = min(LONG_SLOTS, LONG_NUMBERS // width)
-    return max(-(-kernel.block // int(kernel.thin)), SLOT_NUMBERS // width, long, 1)
+    long = min(MAX_LONG_SLOTS, MAX_LONG_NUMBERS // width)
+    return max(-(-kernel.block // int(kernel.thin)), MAX_SLOT_NUMBERS // width, long, 1)
 
 
 def _steps_for(kernel: Kernel, num_draws: int) -> int:
@@ -231,7 +231,7 @@ class _Order:
         self._drawn: np.ndarray | None = None  # the entries, on the host
         if self.source is not None:
             width = chains * math.prod(self.source.entry_shape)
-            self.steps = max(1, ENTRY_NUMBERS // (self.block * width)) * self.block
+            self.steps = max(1, MAX_ENTRY_NUMBERS // (self.block * width)) * self.block
 
     def ready(self, step: int, total: int) -> int:
         """See to it that the window of `step` is there; where it ends."""

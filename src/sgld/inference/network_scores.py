@@ -46,7 +46,7 @@ from ..results.draws import Draws
 from ..results.statistics import calling
 from ..samplers.preconditioners.kronecker import Kronecker
 from .tuning.network import optimiser_ends, prior_curvature
-from .tuning.network_rules import FISHER_ROWS
+from .tuning.network_rules import MAX_FISHER_ROWS
 from .tuning.parts import learnt_factors
 
 __all__ = ["Classes", "HeldBack", "Scores", "classes", "held_back", "kronecker", "scores"]
@@ -56,7 +56,7 @@ __all__ = ["Classes", "HeldBack", "Scores", "classes", "held_back", "kronecker",
 
 
 PyTree = Any
-NUMBERS_AT_ONCE = 2**21  # logits held at a time, over draws
+LOGITS_AT_ONCE = 2**21  # logits held at a time, over draws
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,7 +168,7 @@ def _logits(draws: Draws, run: Callable, x: PyTree) -> Iterator[tuple[np.ndarray
             f"f must return logits [row, class] for {rows} rows. Got {', '.join(map(str, shapes))}; "
             "vmap a network of one row."
         )
-    count = int(np.clip(NUMBERS_AT_ONCE // max(1, out.size), 1, weights.size))
+    count = int(np.clip(LOGITS_AT_ONCE // max(1, out.size), 1, weights.size))
     for i in range(0, weights.size, count):
         # the last piece is filled up with the last draw, so that there is one compilation
         at = np.minimum(np.arange(i, i + count), weights.size - 1)
@@ -200,8 +200,8 @@ def _one(f: Callable, position: PyTree, x: PyTree) -> Any:
 # -- scoring -------------------------------------------------------------------------------
 
 
-COLUMNS = ("accuracy", "log_score", "log_score_se", "brier", "ece")
-HEADS = ("accuracy", "log score", "+-", "Brier", "ECE")
+SCORE_COLUMNS = ("accuracy", "log_score", "log_score_se", "brier", "ece")
+SCORE_HEADS = ("accuracy", "log score", "+-", "Brier", "ECE")
 
 
 @dataclass(frozen=True)
@@ -242,17 +242,17 @@ class Scores:
             name: {
                 "target": self.targets[i],
                 "verdict": self.verdicts[i],
-                **{column: float(getattr(self, column)[i]) for column in COLUMNS},
+                **{column: float(getattr(self, column)[i]) for column in SCORE_COLUMNS},
             }
             for i, name in enumerate(self.names)
         }
 
     def __str__(self) -> str:
-        head = ["", "target", *HEADS, "verdict"]
+        head = ["", "target", *SCORE_HEADS, "verdict"]
         body = [
             [
                 name, self.targets[i],
-                *(f"{getattr(self, column)[i]:.4f}" for column in COLUMNS),
+                *(f"{getattr(self, column)[i]:.4f}" for column in SCORE_COLUMNS),
                 self.verdicts[i],
             ]
             for i, name in enumerate(self.names)
@@ -301,7 +301,9 @@ def scores(
             raise UsageError(f"{name!r} must be Draws. Got {type(draws).__name__}.")
         p = classes(draws, f, x, batch_size=batch_size).probabilities
         found[str(name)] = _scores(p, _labels(y, *p.shape), bins)
-    columns = {column: np.array([row[column] for row in found.values()]) for column in COLUMNS}
+    columns = {
+        column: np.array([row[column] for row in found.values()]) for column in SCORE_COLUMNS
+    }
     return Scores(
         tuple(found),
         tuple(map(_target, sets.values())),
@@ -371,8 +373,8 @@ def _target(draws: Draws) -> str:
 # -- held back -----------------------------------------------------------------------------
 
 
-LIGHT = 0.01  # of the prior, that optimisers see
-MANY_ERRORS = 3.0  # standard errors beyond which it is said
+TRIED_PRIOR_SHARE = 0.01  # of the prior, that optimisers see
+MIN_REPORTED_SES = 3.0  # standard errors beyond which it is said
 
 
 @dataclass(frozen=True)
@@ -409,7 +411,7 @@ class HeldBack:
     @property
     def warning(self) -> str | None:
         """What to change, where the difference is beyond 3 standard errors."""
-        if not self.difference > MANY_ERRORS * self.difference_se:
+        if not self.difference > MIN_REPORTED_SES * self.difference_se:
             return None
         return (
             f"where {self.networks} optimisers end predicts rows held back better than the posterior does, by "
@@ -475,7 +477,7 @@ def held_back(
         raise UsageError(f"rows must be two at least. Got {others.num_data}.")
     check_labels(others, 0)
     prior = posterior.log_prior
-    light = replace(posterior, log_prior=lambda position: LIGHT * prior(position))
+    light = replace(posterior, log_prior=lambda position: TRIED_PRIOR_SHARE * prior(position))
     ends = optimiser_ends(prepare(light, data, init, seed=seed), _request(networks, seed))
     positions = jax.vmap(problem.target.position)(problem.array(ends))
     new = others.source.take(jnp.arange(others.num_data, dtype=jnp.int32))
@@ -523,7 +525,7 @@ def kronecker(
     data: PyTree,
     position: PyTree,
     *,
-    num_rows: int = FISHER_ROWS,
+    num_rows: int = MAX_FISHER_ROWS,
     seed: int = 0,
 ) -> Kronecker:
     """D for a step by hand: the inverse of the rows' Fisher information and the prior's curvature at a position.

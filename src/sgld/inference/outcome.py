@@ -48,11 +48,11 @@ __all__ = [
 ]
 
 
-PIECE = 2**24  # numbers of positions mapped to what is reported at once
+REPORTED_NUMBERS = 2**24  # numbers of positions mapped to what is reported at once
 # draws of a chain, for the support: few of a million numbers, the last among them
-LOOKED_AT, FEWEST_LOOKED_AT = 64, 4
+MAX_SUPPORT_DRAWS, MIN_SUPPORT_DRAWS = 64, 4
 LEFT_SUPPORT = "left the support"
-DIVERGED = 1e6  # times as far out as at its start: no support was left, the step led away
+MIN_DIVERGED_RATIO = 1e6  # times as far out as at its start: no support was left, the step led away
 
 
 def sampling_only(raw: Raw) -> tuple[Raw, np.ndarray]:
@@ -143,10 +143,10 @@ def _draws(
 
 def _positions(problem: Problem, z: np.ndarray) -> Any:
     """What draws report at z [draw, chain, d], as [chain, draw, ...]; many numbers in pieces, or as they lie there."""
-    if z.size > PIECE and problem.target.reports_z and z.strides[0] == z[0].nbytes:
+    if z.size > REPORTED_NUMBERS and problem.target.reports_z and z.strides[0] == z[0].nbytes:
         return problem.layout.unravelled(np.moveaxis(z, 0, 1))
     of = lambda z: problem.reported(sent(np.moveaxis(z, 0, 1)))  # noqa: E731
-    size = max(1, PIECE // z[:1].size)
+    size = max(1, REPORTED_NUMBERS // z[:1].size)
     if len(z) <= size:
         return of(z)
     found = None
@@ -208,9 +208,11 @@ def within_support(problem: Problem, draws: Draws, z: Any, at: np.ndarray | None
     `at` says which draws `z` is of, where not of all.
     """
     at = np.arange(z.shape[1]) if at is None else at
-    count = int(np.clip(PIECE // max(1, z[:, :1].size), FEWEST_LOOKED_AT, LOOKED_AT))
+    count = int(
+        np.clip(REPORTED_NUMBERS // max(1, z[:, :1].size), MIN_SUPPORT_DRAWS, MAX_SUPPORT_DRAWS)
+    )
     some = np.unique(np.linspace(0, z.shape[1] - 1, count).round().astype(int))
-    if z[:, :1].size * len(some) <= PIECE // LOOKED_AT:
+    if z[:, :1].size * len(some) <= REPORTED_NUMBERS // MAX_SUPPORT_DRAWS:
         value = np.asarray(_one_row(problem, problem.array(z[:, some])))
     else:  # many numbers are copied a draw at a time
         each = [
@@ -237,7 +239,7 @@ def _gone(problem: Problem, draws: Draws, z: np.ndarray, first: int, draw: int) 
     """What became of a chain z [draw, d] that is where the density is 0 at its draw `first`."""
     there = np.abs(np.asarray(z[first], np.float64))
     smaller = "a smaller step_size" if draws.plan is None else draws.plan.smaller_step
-    if there.max() > DIVERGED * (1 + np.abs(z[0]).max()):
+    if there.max() > MIN_DIVERGED_RATIO * (1 + np.abs(z[0]).max()):
         leaf = problem.layout.locate(int(np.argmax(there)))
         return f"diverged: leaf {leaf!r} is at {there.max():.0e} by draw {draw}; use {smaller}."
     return (

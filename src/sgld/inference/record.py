@@ -166,19 +166,26 @@ def _same(one: Any, other: Any) -> bool:
 
 
 COMPARED_ROWS = 256
-FEW_PARAMETERS = 1000  # up to which all of these rows are compared
-NEAR_START = 0.5  # how far from the start the values of a model are compared
-ROUNDED = 1e-4  # relative difference of values that versions of JAX leave in single precision
-DEEPEST = 12  # levels of objects in objects
+MAX_COMPARED_DIM = 1000  # up to which all of these rows are compared
+COMPARISON_RADIUS = 0.5  # how far from the start the values of a model are compared
+# relative difference of values that versions of JAX leave in single precision
+MAX_ROUNDING_ERROR = 1e-4
+MAX_OBJECT_DEPTH = 12  # levels of objects in objects
 PACKAGE = __name__.partition(".")[0]
 OUR_CLASS = re.compile(rf"<class '({PACKAGE}\.[\w.]+)\.(\w+)'>")
-OTHERS = ("builtins", "typing", "abc", "jax", "functools")  # whose code is not the user's either
-OWN = ("sampler", "step_size", "temperature", "gradient", "preconditioner")
+FOREIGN_PACKAGES = (
+    "builtins",
+    "typing",
+    "abc",
+    "jax",
+    "functools",
+)  # whose code is not the user's either
+SETTING_ARGUMENTS = ("sampler", "step_size", "temperature", "gradient", "preconditioner")
 
 
 def own_digests(problem: Problem, ask: Request) -> dict[str, str]:
     """Of every part that may be of the user's own."""
-    values = {name: getattr(ask, name) for name in OWN}
+    values = {name: getattr(ask, name) for name in SETTING_ARGUMENTS}
     return {
         name: own_digest(problem, name, value)
         for name, value in values.items()
@@ -222,7 +229,7 @@ def _without_modules(text: str, name_of: Callable[[type], str]) -> str:
 def _numbers(value: Any, depth: int = 0) -> Iterator[np.ndarray]:
     """Numbers and words of a tree's leaves; of one that is another object, of what it holds."""
     for leaf in jax.tree.leaves(value):
-        if callable(leaf) or depth > DEEPEST:
+        if callable(leaf) or depth > MAX_OBJECT_DEPTH:
             continue
         array = np.asarray(leaf)
         if array.dtype != object:
@@ -238,7 +245,7 @@ def _code(kind: type, name_of: Callable[[type], str]) -> str:
     if library == PACKAGE:
         return name_of(kind)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    if library in OTHERS:
+    if library in FOREIGN_PACKAGES:
         return name
     with contextlib.suppress(OSError, TypeError, SyntaxError):  # written at a prompt
         return name + ast.unparse(ast.parse(textwrap.dedent(inspect.getsource(kind))))
@@ -301,7 +308,7 @@ def _model_values(problem: Problem) -> list[float] | None:
         return None
     rows = None
     if problem.has_rows:
-        most = COMPARED_ROWS if problem.dimension <= FEW_PARAMETERS else COMPARED_ROWS // 8
+        most = COMPARED_ROWS if problem.dimension <= MAX_COMPARED_DIM else COMPARED_ROWS // 8
         numbers = np.linspace(0, problem.num_data - 1, min(most, problem.num_data))
         rows = problem.source.take(sent(numbers.astype(np.int32)))
     return _numbers_of(_values_at(problem.target, _near_start(problem), rows))
@@ -310,7 +317,7 @@ def _model_values(problem: Problem) -> list[float] | None:
 def _near_start(problem: Problem) -> np.ndarray:
     """Return two positions around the start, [2, d]."""
     k = np.arange(problem.dimension, dtype=np.float32)
-    return np.asarray(problem.start) + NEAR_START * np.stack([np.cos(k), -np.cos(2 * k + 1)])
+    return np.asarray(problem.start) + COMPARISON_RADIUS * np.stack([np.cos(k), -np.cos(2 * k + 1)])
 
 
 def _numbers_of(values: Any) -> list[float]:
@@ -376,7 +383,9 @@ def _same_values(before: list[float] | None, now: list[float] | None) -> bool:
     """Return whether a model has the values that were stored, up to rounding."""
     if before is None or now is None or len(before) != len(now):
         return False
-    return np.allclose(before, now, rtol=ROUNDED, atol=ROUNDED, equal_nan=True)
+    return np.allclose(
+        before, now, rtol=MAX_ROUNDING_ERROR, atol=MAX_ROUNDING_ERROR, equal_nan=True
+    )
 
 
 def _without(kept: Any, *names: str) -> dict[str, Any]:

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from ..regression.result import Fit
 
 __all__ = [
-    "METHODS",
+    "ACCEPTANCE_TARGETS",
     "asked_about",
     "begin",
     "draws_of",
@@ -75,9 +75,11 @@ __all__ = [
 # -- adaptation ----------------------------------------------------------------------------
 
 
-SHRINKAGE, OFFSET, DECAY = 0.05, 10.0, 0.75  # gamma, t0 and kappa of the paper
-FIRST, SMALLEST, LAST = 75, 25, 50  # transitions before the windows, in the first one, after them
-WEIGHT, VARIANCE = 5.0, 1e-3  # a window's variances are shrunk towards VARIANCE, as WEIGHT draws
+STEP_SHRINKAGE, STEP_OFFSET, STEP_DECAY = 0.05, 10.0, 0.75  # gamma, t0 and kappa of the paper
+# transitions before the windows, in the first one, after them
+FIRST_TRANSITIONS, WINDOW_TRANSITIONS, LAST_TRANSITIONS = 75, 25, 50
+# a window's variances are shrunk towards SHRINKAGE_VARIANCE, as SHRINKAGE_DRAWS draws
+SHRINKAGE_DRAWS, SHRINKAGE_VARIANCE = 5.0, 1e-3
 
 
 class Adaptation(NamedTuple):
@@ -118,10 +120,10 @@ def update(
 ) -> Adaptation:
     """After a transition to u; `ends` where it is the last of a window."""
     time = a.time + 1
-    share = 1 / (time + OFFSET)
+    share = 1 / (time + STEP_OFFSET)
     error = (1 - share) * a.error + share * (aim - acceptance)
-    log_step = a.center - jnp.sqrt(time) / SHRINKAGE * error
-    new = time**-DECAY
+    log_step = a.center - jnp.sqrt(time) / STEP_SHRINKAGE * error
+    new = time**-STEP_DECAY
     a = a._replace(
         step_size=jnp.exp(log_step), error=error, time=time,
         log_average=new * log_step + (1 - new) * a.log_average,
@@ -130,9 +132,9 @@ def update(
     mean = a.mean + (u - a.mean) / count
     more = a._replace(count=count, mean=mean, square=a.square + (u - a.mean) * (u - mean))
     a = _where(in_window, more, a)
-    variance = (a.square / jnp.maximum(a.count - 1, 1) * a.count + VARIANCE * WEIGHT) / (
-        a.count + WEIGHT
-    )
+    variance = (
+        a.square / jnp.maximum(a.count - 1, 1) * a.count + SHRINKAGE_VARIANCE * SHRINKAGE_DRAWS
+    ) / (a.count + SHRINKAGE_DRAWS)
     fresh = a._replace(
         inverse_mass=variance, count=jnp.zeros_like(a.count), mean=jnp.zeros_like(a.mean),
         square=jnp.zeros_like(a.square),
@@ -151,7 +153,7 @@ def windows(num_warmup: int) -> Int[np.ndarray, "num_warmup 2"]:
     the end. Short warm-ups keep the proportions; below 20 there is no window.
     """
     out = np.zeros((num_warmup, 2), np.int32)
-    first, size, last = FIRST, SMALLEST, LAST
+    first, size, last = FIRST_TRANSITIONS, WINDOW_TRANSITIONS, LAST_TRANSITIONS
     if num_warmup < 20:
         return out
     if first + size + last > num_warmup:
@@ -206,9 +208,9 @@ def _are_positions(posterior: Posterior, draws: Draws) -> bool:
 # -- chains --------------------------------------------------------------------------------
 
 
-BLOCK = 256  # transitions that one call of the compiled function may make
-NUMBERS = 2**22  # and numbers that it may hand back
-STREAMS = (4, 5)  # of the seed: transitions, starts
+MAX_CALL_TRANSITIONS = 256  # transitions that one call of the compiled function may make
+MAX_CALL_NUMBERS = 2**22  # and numbers that it may hand back
+REFERENCE_STREAMS = (4, 5)  # of the seed: transitions, starts
 
 
 class Trace(NamedTuple):
@@ -332,7 +334,7 @@ def run(
     d, dtype = local.target.center.size, local.target.center.dtype
     root = jax.random.key(seed)
     fold, chains = jax.vmap(jax.random.fold_in, (None, 0)), jnp.arange(num_chains)
-    keys, starts = (fold(jax.random.fold_in(root, stream), chains) for stream in STREAMS)
+    keys, starts = (fold(jax.random.fold_in(root, stream), chains) for stream in REFERENCE_STREAMS)
     spread = 1.0 if local.target.factor is None else 2.0
     own = jnp.asarray(modes[np.arange(num_chains) % len(modes)], dtype)
     u = own + spread * jax.vmap(lambda key: jax.random.normal(key, (d,), dtype))(starts)
@@ -342,7 +344,7 @@ def run(
         if not bool(bad.any()):
             break
         u = jnp.where(bad[:, None], (own + u) / 2, u)
-    block = int(np.clip(NUMBERS // (num_chains * d), 1, BLOCK))
+    block = int(np.clip(MAX_CALL_NUMBERS // (num_chains * d), 1, MAX_CALL_TRANSITIONS))
     total = num_warmup + num_draws
     stages = np.zeros((total + block, 2), np.int32)
     if method in ("nuts", "hmc"):
@@ -365,15 +367,15 @@ def run(
 # -- reference -----------------------------------------------------------------------------
 
 
-METHODS: dict[Method, float] = {
+ACCEPTANCE_TARGETS: dict[Method, float] = {
     "nuts": 0.8,
     "hmc": 0.8,
     "mala": 0.57,
     "metropolis": 0.3,
 }  # acceptance aimed at
-NEARER_1 = (0.95, 0.99)  # tried in turn where a first run of NUTS or HMC diverges
-NUMBER_BYTES = 16.0  # of a draw of a chain: position, gradient and what the chain itself says
-TITLES = {"nuts": "NUTS", "hmc": "HMC", "mala": "MALA", "metropolis": "Metropolis"}
+HIGHER_TARGETS = (0.95, 0.99)  # tried in turn where a first run of NUTS or HMC diverges
+DRAW_NUMBER_BYTES = 16.0  # of a draw of a chain: position, gradient and what the chain itself says
+METHOD_TITLES = {"nuts": "NUTS", "hmc": "HMC", "mala": "MALA", "metropolis": "Metropolis"}
 
 
 def reference(
@@ -425,10 +427,10 @@ def reference(
       >>> round(float(draws.mean()), 1), round(float(draws.sd()), 1)
       (1.5, 0.5)
     """
-    if method not in METHODS:
+    if method not in ACCEPTANCE_TARGETS:
         raise UsageError(
-            f"method must be one of {', '.join(METHODS)}. Got {method!r}."
-            + did_you_mean(method, METHODS)
+            f"method must be one of {', '.join(ACCEPTANCE_TARGETS)}. Got {method!r}."
+            + did_you_mean(method, ACCEPTANCE_TARGETS)
         )
     counts = {
         "num_chains": num_chains, "num_draws": num_draws, "thin": thin, "num_warmup": num_warmup,
@@ -436,7 +438,7 @@ def reference(
     }  # fmt: skip
     for name, value in counts.items():
         whole_number(name, value)
-    aim = METHODS[method] if target_acceptance is None else target_acceptance
+    aim = ACCEPTANCE_TARGETS[method] if target_acceptance is None else target_acceptance
     fraction("target_acceptance", aim)
     began = time.perf_counter()
     limit = max_leapfrogs if method == "hmc" else max_doublings
@@ -448,13 +450,13 @@ def reference(
             target, rows, start = asked_about(posterior, data, init, "reference")
             problem = prepare(target, rows, start, seed=seed)
         check_memory(
-            NUMBER_BYTES * problem.dimension * num_chains * (num_draws + 100.0),
+            DRAW_NUMBER_BYTES * problem.dimension * num_chains * (num_draws + 100.0),
             f"{num_chains:,} chains of {num_draws:,} draws", "give fewer num_chains or num_draws",
         )  # fmt: skip
         local, known, num_modes, starts = _centers(problem, seed, num_chains)
         with lax[0], lax[1], jax.debug_key_reuse(False):
             trace = run(method, limit, aim, local, starts, lengths, seed)
-            for nearer in NEARER_1 if target_acceptance is None else ():
+            for nearer in HIGHER_TARGETS if target_acceptance is None else ():
                 if not trace.divergences.any():
                     break
                 aim = nearer
@@ -532,7 +534,7 @@ def _verdict(
     if divergences:
         share = f"{divergences} of {transitions} transitions diverged"
         reasons.append(
-            f"{share}: there are regions that {TITLES[method]} cannot enter at a target_acceptance of "
+            f"{share}: there are regions that {METHOD_TITLES[method]} cannot enter at a target_acceptance of "
             f"{info['target_acceptance']:g}; use one nearer 1, or other coordinates."
         )
     extra = {"method": method, "divergences": divergences}
@@ -540,13 +542,13 @@ def _verdict(
         return Verdict("not mixed", tuple(reasons), extra=extra)
     if doubts:
         reason = (
-            f"{TITLES[method]} is exact and its chains have mixed, but {doubts[0]}, which they have not seen so; "
+            f"{METHOD_TITLES[method]} is exact and its chains have mixed, but {doubts[0]}, which they have not seen so; "
             "use more draws, or an init there."
         )
         return Verdict("unknown", (reason,), extra={**extra, "doubts": list(doubts)})
     none = ", no divergences" if method in ("nuts", "hmc") else ""
     reason = (
-        f"{TITLES[method]} is exact and its chains have mixed: ESS at least {np.nanmin(ess):.0f}, R-hat at most "
+        f"{METHOD_TITLES[method]} is exact and its chains have mixed: ESS at least {np.nanmin(ess):.0f}, R-hat at most "
         f"{np.nanmax(e.r_hat):.3f}{none}."
     )
     return Verdict("trusted", (reason,), extra=extra)

@@ -54,13 +54,13 @@ __all__ = ["begin", "go_on", "sample"]
 # -- check request -------------------------------------------------------------------------
 
 
-HOTTEST = 1e9  # temperature
+MAX_TEMPERATURE = 1e9  # temperature
 
 
-FINEST = 1e-6  # tolerance
+MIN_TOLERANCE = 1e-6  # tolerance
 
 
-MIN_STEPS = 100  # of a chain that is to say anything
+MIN_CHAIN_STEPS = 100  # of a chain that is to say anything
 
 
 def check_request(ask: Request, ess: Any) -> None:
@@ -75,15 +75,17 @@ def check_request(ask: Request, ess: Any) -> None:
             raise UsageError(f"burn_in must be at most {MAX_STEP:,}. Got {value:.3g}.")
     if ask.max_steps is not None:
         burn_in = 0 if isinstance(ask.burn_in, str) else ask.burn_in
-        whole_number("max_steps", ask.max_steps, max(MIN_STEPS, burn_in + 1), ", burn-in included")
+        whole_number(
+            "max_steps", ask.max_steps, max(MIN_CHAIN_STEPS, burn_in + 1), ", burn-in included"
+        )
     for name, value in (("max_seconds", ask.max_seconds), ("ess", ess)):
         if value is not None:
             positive_number(name, value)
     check_seed(ask.seed)
     check_tolerance(ask.tolerance)
-    if ask.tolerance < FINEST:
+    if ask.tolerance < MIN_TOLERANCE:
         raise UsageError(
-            f"tolerance must be at least {FINEST:g}, which {2 / FINEST**2:.0e} effective draws would take. "
+            f"tolerance must be at least {MIN_TOLERANCE:g}, which {2 / MIN_TOLERANCE**2:.0e} effective draws would take. "
             f"Got {ask.tolerance!r}."
         )
     if ask.order not in (*ORDERS, "auto"):
@@ -113,9 +115,9 @@ def check_request(ask: Request, ess: Any) -> None:
         if schedule is not None and not is_number(value):
             with of_the_user(name):
                 check_values(schedule, 0, name)
-    if is_number(ask.temperature) and ask.temperature > HOTTEST:
+    if is_number(ask.temperature) and ask.temperature > MAX_TEMPERATURE:
         raise UsageError(
-            f"temperature must be at most {HOTTEST:g}: of posterior^(1/T) nothing is left. Got {ask.temperature:g}."
+            f"temperature must be at most {MAX_TEMPERATURE:g}: of posterior^(1/T) nothing is left. Got {ask.temperature:g}."
         )
     if is_auto(ask.step_size) and is_number(ask.temperature) and ask.temperature == 0:
         raise UsageError(

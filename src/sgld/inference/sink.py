@@ -5,7 +5,7 @@ Positions of a run's draws, as many as there is room for.
 The phase of every chain, measured along a run at fixed steps between chunks.
 
 A probe takes gradients of single rows and the largest eigenvalue of their covariance. How many a
-run has follows from counted operations, never from the clock: all of PROBES where they cost
+run has follows from counted operations, never from the clock: all of MAX_PLANNED_PROBES where they cost
 nothing to speak of, else as many as take a small share of the run's own gradients.
 """
 
@@ -37,7 +37,7 @@ __all__ = ["Phases", "Positions", "Raw", "Sink", "restore", "rows_of", "with_roo
 # -- positions -----------------------------------------------------------------------------
 
 
-AHEAD = 4  # times what is expected, which there is room for: a prolonged run copies none
+RESERVE_FACTOR = 4  # times what is expected, which there is room for: a prolonged run copies none
 
 
 def with_room(
@@ -49,7 +49,7 @@ def with_room(
     """
     if held is not None and end <= len(held):
         return held
-    ahead = max(end, int(min(AHEAD * end, most)))
+    ahead = max(end, int(min(RESERVE_FACTOR * end, most)))
     try:
         larger = np.empty((ahead, *like.shape[1:]), like.dtype)
     except MemoryError:  # where it gives no more than there is
@@ -145,9 +145,10 @@ class Positions:
 # -- phases --------------------------------------------------------------------------------
 
 
-PROBES = 16  # of a run of the planned length, at most; a longer one has some more
-SHARE = 0.03  # of the run's own row gradients, that the probes of each chain may cost
-FREE = 2**26  # row gradients x parameters that they may cost in any case: a fraction of a second
+MAX_PLANNED_PROBES = 16  # of a run of the planned length, at most; a longer one has some more
+MAX_PROBE_SHARE = 0.03  # of the run's own row gradients, that the probes of each chain may cost
+# row gradients x parameters that they may cost in any case: a fraction of a second
+MAX_FREE_PROBE_WORK = 2**26
 
 
 class Phases:
@@ -219,23 +220,29 @@ def _affordable(kernel: Kernel, num_steps: int) -> int:
     """Probes of a run of so many steps, the two at its ends not counted."""
     d = kernel.problem.dimension
     own = num_steps * kernel.problem.source.batch_size
-    return int(np.clip((SHARE * own + FREE / d) / probe_cost(kernel.problem), 1, PROBES))
+    return int(
+        np.clip(
+            (MAX_PROBE_SHARE * own + MAX_FREE_PROBE_WORK / d) / probe_cost(kernel.problem),
+            1,
+            MAX_PLANNED_PROBES,
+        )
+    )
 
 
 # -- sink ----------------------------------------------------------------------------------
 
 
-NUMBERS_PER_CHUNK = 2**16  # about, of a chunk on disk; of long draws more:
-FEWEST_PER_CHUNK, MOST_NUMBERS = 256, 2**22  # so many draws, but of no more numbers than that
-VALUE = "value"  # what begins the names of the leaves of a kept function's result
-HELD = "held"  # numbers of the draws whose positions are
+CHUNK_NUMBERS = 2**16  # about, of a chunk on disk; of long draws more:
+MIN_CHUNK_DRAWS, MAX_CHUNK_NUMBERS = 256, 2**22  # so many draws, but of no more numbers than that
+VALUE_PREFIX = "value"  # what begins the names of the leaves of a kept function's result
+HELD_KEY = "held"  # numbers of the draws whose positions are
 
 
 def chunk_rows(shape: tuple[int, ...]) -> int:
     """Draws per chunk on disk, of arrays whose draws have this shape."""
     width = max(1, math.prod(shape))
-    few = min(FEWEST_PER_CHUNK, MOST_NUMBERS // width)
-    return max(1, few, NUMBERS_PER_CHUNK // width)
+    few = min(MIN_CHUNK_DRAWS, MAX_CHUNK_NUMBERS // width)
+    return max(1, few, CHUNK_NUMBERS // width)
 
 
 @dataclass(frozen=True)
@@ -325,7 +332,7 @@ class Sink:
 
     def take_back(self, first: int, rows: dict[str, np.ndarray]) -> None:
         """Draws from `first` on, as `_between` gave them."""
-        z, numbers = rows.pop("z", None), rows.pop(HELD, None)
+        z, numbers = rows.pop("z", None), rows.pop(HELD_KEY, None)
         self._take(rows)
         if z is not None:
             numbers = np.arange(first, self.count) if numbers is None else numbers
@@ -342,7 +349,7 @@ class Sink:
         rows = {name: values[first:end] for name, values in self.rows.items()}
         found = self.positions.between(first, end)
         if found is not None:
-            rows[HELD], rows["z"] = found
+            rows[HELD_KEY], rows["z"] = found
         return rows
 
     def _per_chunk(self) -> int:
@@ -367,10 +374,11 @@ class Sink:
         """The first `num_draws` draws."""
         rows: dict[str, Any] = self._between(0, num_draws)
         leaves = sorted(
-            (n for n in rows if n.startswith(VALUE)), key=lambda n: int(n[len(VALUE) :])
+            (n for n in rows if n.startswith(VALUE_PREFIX)),
+            key=lambda n: int(n[len(VALUE_PREFIX) :]),
         )
         value = tuple(rows.pop(name) for name in leaves)
-        held, z = rows.pop(HELD, None), rows.pop("z", None)
+        held, z = rows.pop(HELD_KEY, None), rows.pop("z", None)
         state = jax.tree.map(on_host, carry.state)
         return Raw(
             z, **rows, held=None if self.positions.every == 1 else held,
@@ -393,10 +401,10 @@ def rows_of(kept: Kept, count: int) -> dict[str, np.ndarray]:
     rows = {
         name: on_host(values)[:count]
         for name, values in kept._asdict().items()
-        if values is not None and name != VALUE
+        if values is not None and name != VALUE_PREFIX
     }
     leaves = jax.tree.leaves(kept.value)
-    return rows | {f"{VALUE}{i}": on_host(leaf)[:count] for i, leaf in enumerate(leaves)}
+    return rows | {f"{VALUE_PREFIX}{i}": on_host(leaf)[:count] for i, leaf in enumerate(leaves)}
 
 
 def restore(sink: Sink, carry: Carry, phases: Phases, digest: str) -> Carry:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Halving", "standing", "step_halving"]
 
-TOLERANCE = 0.05  # how far h and h/2 may be apart, besides Monte Carlo error
-SURVIVING = {  # doubts that half the step does not answer
+MAX_HALVING_ERROR = 0.05  # how far h and h/2 may be apart, besides Monte Carlo error
+DOUBTS_LEFT = {  # doubts that half the step does not answer
     MODES: "a known second mode need not have its weight",
     TAILS: "the tails are too heavy for an sd to be known from draws",
 }
@@ -75,8 +75,8 @@ class Halving:
     @property
     def agrees(self) -> bool:
         """Whether no sd changes by more than 5% and no mean by more than .1 sd, but for noise."""
-        sds = np.abs(self.sd_ratio - 1) <= TOLERANCE + 3 * self.sd_ratio_se
-        means = np.abs(self.mean_shift) <= 2 * TOLERANCE + 3 * self.mean_shift_se
+        sds = np.abs(self.sd_ratio - 1) <= MAX_HALVING_ERROR + 3 * self.sd_ratio_se
+        means = np.abs(self.mean_shift) <= 2 * MAX_HALVING_ERROR + 3 * self.mean_shift_se
         return bool(np.all(sds & means))
 
     @property
@@ -116,9 +116,9 @@ class Halving:
     def doubts(self) -> dict[str, str]:
         """What half the step says nothing of, and a sentence's end on each: of the verdicts, and of tails."""
         runs = [run for run in (self.first, self.draws) if run is not None]
-        found = {d: SURVIVING.get(d, d) for run in runs for d in run.verdict.doubts}
+        found = {d: DOUBTS_LEFT.get(d, d) for run in runs for d in run.verdict.doubts}
         if any(run.plan is not None and run.plan.known.other_modes for run in runs):
-            found[MODES] = SURVIVING[MODES]
+            found[MODES] = DOUBTS_LEFT[MODES]
         for run in runs:
             heavy = heavy_tail(run)
             if heavy is not None:

@@ -62,7 +62,7 @@ __all__ = ["Variational", "bayes_by_backprop", "elbo"]
 MOMENT_DRAWS = 20_000  # for moments that have no closed form: 1% of an sd, .5% of the sd
 METER_CHAINS, METER_DRAWS = 4, 64  # draws at which full gradients are taken
 DRAWS_STREAM = 8  # of the seed: draws of q
-DRAWS_BLOCK, NUMBERS = (
+MAX_CALL_DRAWS, MAX_DRAW_NUMBERS = (
     1024,
     1 << 22,
 )  # draws, and numbers, that one call of the compiled function gives
@@ -166,7 +166,7 @@ def draw_many(
     check_seed(seed)
     d, total = problem.dimension, shape[0] * shape[1]
     key = jax.random.fold_in(jax.random.key(seed), DRAWS_STREAM)
-    block = int(np.clip(NUMBERS // d, 1, DRAWS_BLOCK))
+    block = int(np.clip(MAX_DRAW_NUMBERS // d, 1, MAX_CALL_DRAWS))
     parts = [
         np.asarray(_draw(problem, family, params, key, jnp.int32(first), block=block))
         for first in range(0, total, block)
@@ -250,13 +250,13 @@ def _measured(names: tuple[str, ...], found: stein.Corrected, reasons: list[str]
 # -- fit -----------------------------------------------------------------------------------
 
 
-FAMILIES: tuple[VariationalFamily, ...] = get_args(VariationalFamily)
-BLOCK = 1024  # steps that one call of the compiled function may make
-ROWS = 1000  # rows per step where none are asked for
+VARIATIONAL_FAMILIES: tuple[VariationalFamily, ...] = get_args(VariationalFamily)
+MAX_CALL_STEPS = 1024  # steps that one call of the compiled function may make
+DEFAULT_STEP_ROWS = 1000  # rows per step where none are asked for
 LEARNING_RATE = 1e-2
-PLAIN_SD = 0.05  # at the start, where no curvature gives one
+DEFAULT_START_SD = 0.05  # at the start, where no curvature gives one
 ELBO_DRAWS = 256
-STREAM = 7  # of the seed: draws along the optimisation
+OPTIMISATION_STREAM = 7  # of the seed: draws along the optimisation
 
 
 def bayes_by_backprop(
@@ -314,7 +314,7 @@ def bayes_by_backprop(
     with told(progress):
         with stage("data"):
             everything = prepare(posterior, data, init, seed=seed)
-        rows = batch_size or min(ROWS, everything.num_data)
+        rows = batch_size or min(DEFAULT_STEP_ROWS, everything.num_data)
         problem = everything.with_batches(rows, "reshuffle")
         blocks = problem.num_blocks
         num_steps = max(10_000, 20 * blocks) if num_steps is None else int(num_steps)
@@ -349,10 +349,10 @@ def _check(family, optimizer, num_steps, batch_size, num_samples, kl_weights, in
             whole_number(name, value)
     whole_number("num_samples", num_samples)
     if isinstance(family, str):
-        if family not in FAMILIES:
+        if family not in VARIATIONAL_FAMILIES:
             raise UsageError(
-                f"family must be one of {', '.join(FAMILIES)}. Got {family!r}."
-                + did_you_mean(family, FAMILIES)
+                f"family must be one of {', '.join(VARIATIONAL_FAMILIES)}. Got {family!r}."
+                + did_you_mean(family, VARIATIONAL_FAMILIES)
             )
     elif not isinstance(family, Reparameterised):
         raise UsageError(
@@ -404,7 +404,7 @@ def _start(
     else:
         scale = np.ones(d) if near is None else np.diag(near.curvature) ** -0.5
         placed = MeanField(center, array(scale))
-    sd = PLAIN_SD if init_sd is None else float(init_sd)
+    sd = DEFAULT_START_SD if init_sd is None else float(init_sd)
     if near is not None:
         sd = 1.0
     return placed, placed.start(sd)
@@ -483,7 +483,7 @@ def _advance(
         failed_at = jnp.where(bad & (failed_at < 0), step, failed_at)
         return _Carry(params, state, average, failed_at), trace.at[i].set(bound)
 
-    trace = jnp.zeros(BLOCK, problem.layout.dtype)
+    trace = jnp.zeros(MAX_CALL_STEPS, problem.layout.dtype)
     return jax.lax.fori_loop(0, count, body, (carry, trace))
 
 
@@ -495,13 +495,13 @@ def _optimise(problem, family, params, optimizer, num_steps, num_samples, kl_wei
         optimizer, average = _adam(), params
         rate = (problem.array(LEARNING_RATE), jnp.int32(num_steps // 2))
     carry = _Carry(params, optimizer.init(params), average, jnp.int32(-1))
-    key = jax.random.fold_in(jax.random.key(seed), STREAM)
+    key = jax.random.fold_in(jax.random.key(seed), OPTIMISATION_STREAM)
     parts = []
     with Work("optimising") as work:
-        for done, now in work.pieces(0, num_steps, most=BLOCK):
+        for done, now in work.pieces(0, num_steps, most=MAX_CALL_STEPS):
             entries = None
             if problem.has_rows:
-                entries = jnp.asarray(problem.source.chunk((seed, 0), done, BLOCK))
+                entries = jnp.asarray(problem.source.chunk((seed, 0), done, MAX_CALL_STEPS))
             carry, trace = _advance(
                 problem, family, carry, entries, key, jnp.int32(done), jnp.int32(now), rate,
                 optimizer=optimizer, num_samples=int(num_samples), kl_weights=kl_weights,

@@ -50,15 +50,15 @@ class Lengths:
 
 def lengths(target: Target, asked: Asked, h: float, batch_size: int | None) -> Lengths:
     """Burn-in and span by the step and the price of one, thinning by what predictions cost."""
-    seconds = rule.seconds_of(rule.RUN_SECONDS, rule.TORCH_RUN_SHARE, asked.max_seconds)
-    fewest = 1000 if asked.max_seconds is None else rule.LEAST_STEPS
+    seconds = rule.seconds_of(rule.MAX_RUN_SECONDS, rule.MAX_TORCH_RUN_SHARE, asked.max_seconds)
+    fewest = 1000 if asked.max_seconds is None else rule.MIN_RUN_STEPS
     most = max(fewest, int(seconds / price(target, asked.chains, batch_size)))
     burn_in, span = rule.burn_in_and_span(math.sqrt(h), most)
     burn_in = burn_in if asked.burn_in is None else asked.burn_in
-    num_draws = min(rule.DRAWS, span) if asked.num_draws is None else asked.num_draws
+    num_draws = min(rule.PLANNED_DRAWS, span) if asked.num_draws is None else asked.num_draws
     rows = batch_size or target.rows.num_data
     as_many = max(rows, rule.BATCH_SIZE)  # calls cost as much as few rows
-    least = max(rule.least_thin(rows), math.ceil(SLOPES / (rule.PROBE_SHARE * as_many)))
+    least = max(rule.least_thin(rows), math.ceil(SLOPES / (rule.MAX_PREDICTION_SHARE * as_many)))
     thin = max(least, span // num_draws) if asked.thin is None else asked.thin
     if asked.num_draws is None:
         num_draws = min(num_draws, max(FEWEST_DRAWS, span // thin))
@@ -69,9 +69,9 @@ def most_draws(
     target: Target, asked: Asked, planned: Lengths, batch_size: int | None, width: int
 ) -> int:
     """Draws that a run may be prolonged to: by memory, and by price where time has no limit."""
-    most = min(MOST_PREDICTED // (asked.chains * width), rule.GROWTH * planned.num_draws)
+    most = min(MOST_PREDICTED // (asked.chains * width), rule.MAX_RUN_GROWTH * planned.num_draws)
     if asked.max_seconds is None:
-        steps = int(rule.RUN_SECONDS / price(target, asked.chains, batch_size))
+        steps = int(rule.MAX_RUN_SECONDS / price(target, asked.chains, batch_size))
         most = min(most, (steps - planned.burn_in) // planned.thin)
     return max(planned.num_draws, most)
 
@@ -104,7 +104,7 @@ class Record:
     @classmethod
     def of(cls, chains: int, dimension: int) -> Record:
         """An empty one, with room for the draws of a chain that a run gives back, and as many before these."""
-        kept = min(MOST_KEPT, max(FEWEST_KEPT, rule.MOST_NUMBERS // (chains * dimension)))
+        kept = min(MOST_KEPT, max(FEWEST_KEPT, rule.MAX_KEPT_NUMBERS // (chains * dimension)))
         # between room / 2 and room are held, of which a third is left out as burn-in
         return cls(2 * kept, np.full(chains, -1))
 

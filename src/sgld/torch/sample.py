@@ -363,7 +363,7 @@ class _Run:
         until = self.began + (1 - VERDICT_SHARE) * allowed
         if chains is None:
             with deadline(self.asked.max_seconds, until, least), self._timed("tuning"):
-                chains = self._tuned(self.began + rule.TUNED_BY * allowed)
+                chains = self._tuned(self.began + rule.TUNING_CLOCK_SHARE * allowed)
         while True:
             with self._timed("sampling"):
                 chains.run(
@@ -389,9 +389,11 @@ class _Run:
 
     def _least(self) -> float:
         """Seconds that a run is predicted to take at least, of max_seconds: half of it is for what goes before sampling."""
-        steps = 2 * rule.LEAST_STEPS  # optimisers are cut short, and few steps are sampled
+        steps = 2 * rule.MIN_RUN_STEPS  # optimisers are cut short, and few steps are sampled
         each = price(self.target, self.asked.chains, self.asked.batch_size or rule.BATCH_SIZE)
-        return max(MIN_DEADLINE_SECONDS, steps * each / (1 - rule.TUNED_BY - VERDICT_SHARE))
+        return max(
+            MIN_DEADLINE_SECONDS, steps * each / (1 - rule.TUNING_CLOCK_SHARE - VERDICT_SHARE)
+        )
 
     @property
     def _left_open(self) -> bool:

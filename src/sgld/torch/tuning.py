@@ -69,7 +69,7 @@ def tuned(target: Target, asked: Asked, until: float, elsewhere: bool = False) -
     whole = asked.batch_size is None and affordable(target, asked.chains)
     batch_size = None if whole or size == target.rows.num_data else size
     each = price(target, asked.chains, batch_size)
-    seconds = rule.seconds_of(rule.STAGE_SECONDS, rule.STAGE_SHARE, asked.max_seconds)
+    seconds = rule.seconds_of(rule.STAGE_SECONDS, rule.MAX_STAGE_SHARE, asked.max_seconds)
     steps = int(np.clip(seconds / each / rule.STAGES, 20, rule.STAGE_STEPS))
     noise = generator_of(asked.seed, STAGE, z.device)
     order = Order(target.rows, asked.chains, batch_size, asked.seed, STAGE)
@@ -86,7 +86,7 @@ def tuned(target: Target, asked: Asked, until: float, elsewhere: bool = False) -
                 state = motion.moved(state, first, count)
             lost = (target.lost(state.z) | _fallen(target, z, state.z))[:, None]
             if bool(lost.any()):  # curvature is larger where they went: the stage goes for nothing
-                caution *= rule.CAUTION
+                caution *= rule.STEP_CUT
             z = torch.where(lost, z, state.z)
     return Tuned(z, root, h, batch_size)
 
@@ -114,7 +114,7 @@ def price(target: Target, chains: int, batch_size: int | None) -> float:
 
 def affordable(target: Target, chains: int) -> bool:
     """Whether all rows are, at every step of long enough chains."""
-    return rule.TORCH_FULL_STEPS * price(target, chains, None) <= rule.FULL_SECONDS
+    return rule.TORCH_FULL_STEPS * price(target, chains, None) <= rule.MAX_FULL_SECONDS
 
 
 def generator_of(seed: int, stream: int, device: torch.device) -> torch.Generator:
@@ -140,7 +140,7 @@ def starts(target: Target, asked: Asked, elsewhere: bool) -> torch.Tensor:
     xi[0] = 0
     xi = torch.from_numpy(xi).to(start)
     z = start + spread * xi
-    if elsewhere and len(start) <= rule.FROM_PRIOR:
+    if elsewhere and len(start) <= rule.MAX_PRIOR_START_DIM:
         z[1::3] = target.prior.scale * xi[1::3]
         z[2::3] = -z[2::3]
     return z
@@ -153,9 +153,13 @@ def _optimised(
     held = copy.copy(target)
     held.prior = target.prior.as_normal()
     order = Order(target.rows, asked.chains, size, asked.seed, ADAM)
-    seconds = rule.seconds_of(rule.OPTIMISER_SECONDS, rule.OPTIMISER_SHARE, asked.max_seconds)
-    wanted = min(seconds / price(target, asked.chains, size), rule.MOST_PASSES * order.num_batches)
-    steps = int(np.clip(wanted, rule.FEWEST_STEPS, rule.MOST_STEPS))
+    seconds = rule.seconds_of(
+        rule.MAX_OPTIMISER_SECONDS, rule.MAX_OPTIMISER_SHARE, asked.max_seconds
+    )
+    wanted = min(
+        seconds / price(target, asked.chains, size), rule.MAX_OPTIMISER_PASSES * order.num_batches
+    )
+    steps = int(np.clip(wanted, rule.MIN_TRAINING_STEPS, rule.MAX_TRAINING_STEPS))
     # written out: torch.optim takes seconds to import what it compiles with
     mean, square = torch.zeros_like(z), torch.zeros_like(z)
     with Work("optimising", until=until) as work:
@@ -203,10 +207,10 @@ def _noise(
         return 0.0
     order = Order(target.rows, len(z), batch_size, asked.seed, NOISE)
     total, squares = torch.zeros_like(z), torch.zeros_like(z)
-    for step in range(rule.BATCHES):
+    for step in range(rule.NOISE_BATCHES):
         g = root * target.gradient(z, order.at(step), order.scale)
         total, squares = total + g, squares + g**2
-    variance = (squares - total**2 / rule.BATCHES) / (rule.BATCHES - 1)
+    variance = (squares - total**2 / rule.NOISE_BATCHES) / (rule.NOISE_BATCHES - 1)
     layers = target.weights.layers
     V = [float(part.mean()) for part in variance.split(list(layers.sizes), 1)]
     return max(v for v, large in zip(V, layers.large, strict=True) if large)

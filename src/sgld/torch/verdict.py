@@ -151,7 +151,7 @@ def from_other_starts(
     if not count or not chains.healthy.size:
         return None
     asked = replace(
-        asked, chains=count, seed=asked.seed + rule.OTHERS_SEED, step_size=None,
+        asked, chains=count, seed=asked.seed + rule.OTHER_STARTS_SEED, step_size=None,
         batch_size=None if whole else min(rule.BATCH_SIZE, target.rows.num_data),
     )  # fmt: skip
     found = tuned(target, asked, until, elsewhere=True)
@@ -175,10 +175,14 @@ def from_other_starts(
 def _affordable(target: Target, asked: Asked, whole: bool) -> int:
     """How many are, all taking their steps together; 0 where too few are."""
     size = min(rule.BATCH_SIZE, target.rows.num_data)
-    optimiser = max(rule.FEWEST_STEPS, rule.MOST_PASSES * math.ceil(target.rows.num_data / size))
+    optimiser = max(
+        rule.MIN_TRAINING_STEPS, rule.MAX_OPTIMISER_PASSES * math.ceil(target.rows.num_data / size)
+    )
     steps = rule.STAGES * rule.STAGE_STEPS + rule.STRETCHES * rule.STRETCH_STEPS
-    seconds = rule.OTHERS_SHARE * rule.seconds_of(rule.RUN_SECONDS, 1 / 2, asked.max_seconds)
-    most, fewest = rule.OTHER_STARTS, rule.FEWEST_STARTS
+    seconds = rule.OTHER_STARTS_SHARE * rule.seconds_of(
+        rule.MAX_RUN_SECONDS, 1 / 2, asked.max_seconds
+    )
+    most, fewest = rule.USUAL_OTHER_STARTS, rule.MIN_OTHER_STARTS
     for count in (most, (most + fewest) // 2, fewest):
         step = price(target, count, None if whole else size)
         if optimiser * price(target, count, size) + steps * step <= seconds:
@@ -189,7 +193,7 @@ def _affordable(target: Target, asked: Asked, whole: bool) -> int:
 def _log_mass(target: Target, z: torch.Tensor) -> np.ndarray:
     """log p + (log det D) / 2 of every chain, D as the plan's metric at its place alone."""
     num_data = target.rows.num_data
-    rows = min(num_data, rule.FISHER_ROWS)
+    rows = min(num_data, rule.MAX_FISHER_ROWS)
     numbers = torch.arange(rows, device=z.device)
     squares = torch.stack([target.squares(place, numbers) for place in z]) * (num_data / rows)
     volume = -0.5 * (squares + target.prior.narrowness(z)).clamp(min=1e-8).log().sum(1)
@@ -270,7 +274,7 @@ def smaller(chains: Chains, verdict: Verdict) -> float | None:
     """The step to try next, where it is chains that failed, or a temperature that is too high, that keep a run from being trusted."""
     found = verdict.extra["predictions"]
     if found["failed"]:
-        return rule.CAUTION * chains.motion.h
+        return rule.STEP_CUT * chains.motion.h
     return None if found["too_warm"] is None else chains.motion.h / 2
 
 

@@ -163,10 +163,10 @@ def test_few_rows_of_a_limit_on_time_leave_no_other_starts(monkeypatch):
 
     problem = prepare(TWO_LINES, (X, Y), {"w": jnp.array(0.0), "b": jnp.array(0.0)})
     ask = Request(*["auto"] * 2, 0.05, 1.0, *["auto"] * 8, 0)
-    assert path.other_starts_affordable(problem, ask) == (rule.MOST_STARTS, True)
+    assert path.other_starts_affordable(problem, ask) == (rule.MAX_OTHER_STARTS, True)
     with monkeypatch.context() as patch:  # twelve are affordable, and not cheap
-        patch.setattr(rule, "CHEAP_SECONDS", 1e-6)
-        assert path.other_starts_affordable(problem, ask) == (rule.OTHER_STARTS, False)
+        patch.setattr(rule, "CHEAP_STARTS_SECONDS", 1e-6)
+        assert path.other_starts_affordable(problem, ask) == (rule.USUAL_OTHER_STARTS, False)
     short = Request(*["auto"] * 2, 0.05, 1.0, *["auto"] * 8, 0, max_seconds=29.0)
     assert path.other_starts_affordable(problem, short)[0] == 0
     monkeypatch.setattr(rule, "STRETCH_STEPS", 10**9)

@@ -54,7 +54,7 @@ def test_of_draws_whose_positions_are_not_all_held_those_that_are_are_given_back
 
 
 def test_of_many_weights_the_last_draw_is_looked_at_for_the_support(monkeypatch):
-    monkeypatch.setattr(outcome, "PIECE", 1)  # as if a draw had millions of numbers
+    monkeypatch.setattr(outcome, "REPORTED_NUMBERS", 1)  # as if a draw had millions of numbers
     seen = []
     monkeypatch.setattr(outcome, "_one_row", lambda _, z: seen.append(z) or np.zeros(z.shape[:2]))
     draws = sgld.Draws.of(jnp.zeros((2, 50)))

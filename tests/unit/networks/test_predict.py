@@ -43,7 +43,7 @@ def test_pieces_change_nothing(monkeypatch, rng):
     x = rng.normal(size=(11, 3)).astype(np.float32)
     logits = lambda p, x: jnp.stack([x @ p["w"], -x @ p["w"], jnp.zeros(len(x))], 1)  # noqa: E731
     whole = classes(many, logits, x)
-    monkeypatch.setattr("sgld.inference.network_scores.NUMBERS_AT_ONCE", 3 * 33)
+    monkeypatch.setattr("sgld.inference.network_scores.LOGITS_AT_ONCE", 3 * 33)
     for batch_size in (None, 4):
         parts = classes(many, logits, x, batch_size=batch_size)
         for name in ("probabilities", "entropy", "aleatoric", "epistemic"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sgld.inference.sink import AHEAD, Positions, with_room
+from sgld.inference.sink import RESERVE_FACTOR, Positions, with_room
 
 
 def of(first, end):
@@ -81,7 +81,7 @@ def test_where_every_second_draw_is_dropped_those_left_are_counted_anew(room):
 def test_room_is_made_ahead_and_no_more_than_there_may_be(monkeypatch):
     like = np.zeros((1, 3), np.float32)
     held = with_room(None, 0, 10, like)
-    assert held.shape == (AHEAD * 10, 3) and with_room(held, 5, 40, like) is held
+    assert held.shape == (RESERVE_FACTOR * 10, 3) and with_room(held, 5, 40, like) is held
     assert len(with_room(None, 0, 10, like, 15)) == 15
     held[:5] = 1
     assert with_room(held, 5, 41, like)[:5].min() == 1

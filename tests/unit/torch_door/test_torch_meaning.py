@@ -21,7 +21,7 @@ binary = F.binary_cross_entropy_with_logits
 
 @pytest.fixture(autouse=True)
 def short_tuning(monkeypatch):
-    monkeypatch.setattr("sgld.inference.tuning.network_rules.FEWEST_STEPS", 20)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.MIN_TRAINING_STEPS", 20)
     monkeypatch.setattr("sgld.inference.tuning.network_rules.STAGE_STEPS", 20)
 
 

@@ -33,8 +33,8 @@ class Killed(BaseException):
 @pytest.fixture
 def quick(monkeypatch):
     """Prolonged twice; four steps are tried."""
-    monkeypatch.setattr("sgld.inference.tuning.network_rules.FEWEST_STEPS", 5)
-    monkeypatch.setattr("sgld.inference.tuning.network_rules.MOST_STEPS", 5)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.MIN_TRAINING_STEPS", 5)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.MAX_TRAINING_STEPS", 5)
     monkeypatch.setattr("sgld.inference.tuning.network_rules.STAGE_STEPS", 20)
     monkeypatch.setattr("sgld.torch.run_files.COST", 0)  # every checkpoint is due
     for module in (sampling, importlib.import_module("sgld.torch.tuning")):

@@ -136,14 +136,14 @@ def test_metric_and_stiffest_direction_are_those_of_the_hessian():
 
 
 def test_chains_begin_where_adam_ends(monkeypatch):
-    monkeypatch.setattr("sgld.inference.tuning.network_rules.FEWEST_STEPS", 1500)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.MIN_TRAINING_STEPS", 1500)
     model, data, mean, covariance = linear()
     target = target_of(model, squares, data)
     asked = Asked(3, 0, 0.05, None, None, None, None, None, None)
     found = _optimised(target, asked, 300, math.inf, starts(target, asked, False))
     assert (np.abs(found.numpy() - mean) < 0.1 * np.sqrt(np.diag(covariance))).all()
-    monkeypatch.setattr("sgld.inference.tuning.network_rules.FEWEST_STEPS", 1)
-    monkeypatch.setattr("sgld.inference.tuning.network_rules.MOST_PASSES", 1)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.MIN_TRAINING_STEPS", 1)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.MAX_OPTIMISER_PASSES", 1)
     first = _optimised(
         target, asked, 300, math.inf, starts(target, asked, False)
     )  # one step: of length 1e-2 in every weight
@@ -377,7 +377,7 @@ def test_the_step_is_halved_where_a_temperature_is_too_high_and_nowhere_else(hea
 
 def test_stages_that_diverge_are_taken_back_with_a_smaller_step(monkeypatch):
     """delta^2 lambda = 40, where 4 is stable, and then 10, and 2.5."""
-    monkeypatch.setattr("sgld.inference.tuning.network_rules.STABLE", 40.0)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.STABLE_STIFFNESS", 40.0)
     model, data, mean, covariance = linear(100)
     ensemble = st.sample(
         model, squares, data, prior_sd=1.0, burn_in=100, num_draws=200, thin=4, progress=False
@@ -390,7 +390,7 @@ def test_stages_that_diverge_are_taken_back_with_a_smaller_step(monkeypatch):
 
 
 def test_a_run_whose_chains_fail_is_made_again_from_its_starts(monkeypatch):
-    monkeypatch.setattr("sgld.inference.tuning.network_rules.RUN_SECONDS", 1.0)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.MAX_RUN_SECONDS", 1.0)
     module = importlib.import_module("sgld.torch.sample")
 
     tuned = module.tuned

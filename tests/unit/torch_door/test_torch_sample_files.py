@@ -22,7 +22,7 @@ class Stopped(KeyboardInterrupt):
 
 @pytest.fixture
 def short_tuning(monkeypatch):
-    monkeypatch.setattr("sgld.inference.tuning.network_rules.FEWEST_STEPS", 20)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.MIN_TRAINING_STEPS", 20)
     monkeypatch.setattr("sgld.inference.tuning.network_rules.STAGE_STEPS", 20)
 
 

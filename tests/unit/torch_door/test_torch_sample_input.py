@@ -26,7 +26,7 @@ SHORT = {"num_draws": 20, "burn_in": 5, "thin": 1, "chains": 2, "progress": Fals
 
 @pytest.fixture(autouse=True)
 def short_tuning(monkeypatch):
-    monkeypatch.setattr("sgld.inference.tuning.network_rules.FEWEST_STEPS", 20)
+    monkeypatch.setattr("sgld.inference.tuning.network_rules.MIN_TRAINING_STEPS", 20)
     monkeypatch.setattr("sgld.inference.tuning.network_rules.STAGE_STEPS", 20)
 
 

@@ -20,8 +20,14 @@ from sgld.inference.execute import another, draws_to_go_on_to
 from sgld.inference.tuning import exact_chains as from_chains_module
 from sgld.inference.tuning import plan as plan_module
 from sgld.inference.tuning import survey as known_module
-from sgld.inference.tuning.cost import DRAWS, MOST, Exact, exact_chains, with_lengths
-from sgld.inference.tuning.ensemble import CHAINS, LONGEST, _leapfrogs, warmed_up
+from sgld.inference.tuning.cost import (
+    EXACT_DRAWS,
+    MAX_EXACT_SECONDS,
+    Exact,
+    exact_chains,
+    with_lengths,
+)
+from sgld.inference.tuning.ensemble import ENSEMBLE_CHAINS, MAX_LEAPFROGS, _leapfrogs, warmed_up
 from sgld.inference.tuning.exact_chains import from_chains
 from sgld.inference.tuning.survey import find_out
 from sgld.model.cost import Price
@@ -49,7 +55,7 @@ def starts(count, sd, seed=0):
 
 @pytest.fixture(scope="module")
 def warm():
-    return warmed_up(GAUSSIAN, sgld.Full(), starts(CHAINS, 3.0), np.eye(3), 0)
+    return warmed_up(GAUSSIAN, sgld.Full(), starts(ENSEMBLE_CHAINS, 3.0), np.eye(3), 0)
 
 
 def test_an_ensemble_finds_a_gaussians_covariance_and_settles_there(warm):
@@ -71,10 +77,10 @@ def test_chains_stay_where_there_is_density_while_they_adapt():
 
 def test_a_warm_up_depends_on_its_seed_alone_not_on_the_pieces(warm, monkeypatch):
     monkeypatch.setattr("sgld.core.work.PIECE_SECONDS", 1e-9)  # one trajectory at a time
-    again = warmed_up(GAUSSIAN, sgld.Full(), starts(CHAINS, 3.0), np.eye(3), 0)
+    again = warmed_up(GAUSSIAN, sgld.Full(), starts(ENSEMBLE_CHAINS, 3.0), np.eye(3), 0)
     for one, other in zip(warm, again, strict=True):
         np.testing.assert_array_equal(one, other)
-    other = warmed_up(GAUSSIAN, sgld.Full(), starts(CHAINS, 3.0), np.eye(3), 1)
+    other = warmed_up(GAUSSIAN, sgld.Full(), starts(ENSEMBLE_CHAINS, 3.0), np.eye(3), 1)
     assert not np.allclose(other.zs, warm.zs)
 
 
@@ -86,7 +92,7 @@ def test_a_banana_is_sampled_exactly():
     np.testing.assert_allclose((draws.mean() - [0, 0.5]) / exact, 0, atol=0.06)
     assert draws.verdict.word == "trusted", draws.verdict
     assert draws.verdict.reasons[0].startswith("exact sampler (HMC)")
-    assert draws.num_chains == CHAINS and draws.plan.setup.exact
+    assert draws.num_chains == ENSEMBLE_CHAINS and draws.plan.setup.exact
     assert draws.verdict.extra["e_bfmi"] > 0.5 and draws.verdict.extra["divergences"] == 0
 
 
@@ -141,7 +147,7 @@ def test_the_number_of_chains_can_be_given_and_so_can_the_lengths():
     assert draws.plan.setup.exact and draws.num_chains == 4 and draws.num_draws == 150
     assert list(draws.step[:2]) == [3, 5]
     short = sgld.sample(sgld.Posterior(banana), None, jnp.zeros(2), max_steps=100, progress=False)
-    assert short.num_chains == CHAINS and short.num_draws == 100
+    assert short.num_chains == ENSEMBLE_CHAINS and short.num_draws == 100
     assert short.verdict.word in ("trusted", "not mixed")
 
 
@@ -193,8 +199,8 @@ def test_groups_of_chains_are_of_modes_and_of_densities():
     problem = prepare(two_modes(12.0, 0.5), None, jnp.asarray(start, jnp.float32))
     found = find_out(problem, 0, 1.0, by_hand=False)
     ensemble = from_chains_module._ensemble(problem, found, 0)
-    assert len(set(np.sign(ensemble.zs[: CHAINS // 2, 0]))) == 1
-    assert len(set(np.sign(ensemble.zs[CHAINS // 2 :, 0]))) == 1
+    assert len(set(np.sign(ensemble.zs[: ENSEMBLE_CHAINS // 2, 0]))) == 1
+    assert len(set(np.sign(ensemble.zs[ENSEMBLE_CHAINS // 2 :, 0]))) == 1
     assert ensemble.zs[0, 0] * ensemble.zs[-1, 0] < 0
     for half in np.split(ensemble.log_density, 2):
         assert np.all(np.diff(half) >= 0)
@@ -249,10 +255,12 @@ def test_cheap_draws_are_more(d, draws):
 
 
 def test_where_gradients_are_dear_fewer_chains_are_taken():
-    each = MOST / (5 * (64 * 350 + DRAWS))
+    each = MAX_EXACT_SECONDS / (5 * (64 * 350 + EXACT_DRAWS))
     assert exact_chains(Price(0.999 * each, 0.0), 1)[:2] == (64, 200)
     few = exact_chains(Price(1.001 * each, 0.0), 1)
-    assert few[:2] == (16, 240) and few.seconds == pytest.approx(9_440 / 35_200 * MOST, rel=0.01)
+    assert few[:2] == (16, 240) and few.seconds == pytest.approx(
+        9_440 / 35_200 * MAX_EXACT_SECONDS, rel=0.01
+    )
 
 
 def test_fewer_chains_are_warmed_up_and_go_on(monkeypatch):
@@ -380,7 +388,7 @@ def test_a_saddle_is_left():
 @pytest.mark.parametrize("step", [1e-9, 1e-30, 0.0, 0.5])
 def test_a_step_that_goes_to_nothing_does_not_make_a_trajectory_without_an_end(step):
     count = float(_leapfrogs(jnp.float32(2.2), jnp.float32(step)))
-    assert count == pytest.approx(min(2.2 / step, LONGEST) if step else LONGEST)
+    assert count == pytest.approx(min(2.2 / step, MAX_LEAPFROGS) if step else MAX_LEAPFROGS)
 
 
 @pytest.mark.parametrize(("energy", "goes_on"), [(0.1, False), (0.4, True)])

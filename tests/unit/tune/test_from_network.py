@@ -150,7 +150,7 @@ def test_draws_of_many_weights_are_few_enough_to_cost_little():
     many = prepare(wide, data, np.zeros(10**5, np.float32))
     thin = lengths._least_thin(Plan(setup), many, 100)
     price = lengths.step_price(many, setup.gradient, 100)
-    assert thin > 5 and rule.PROBE_SHARE * thin * price >= lengths.PROBED * 10**5
+    assert thin > 5 and rule.MAX_PREDICTION_SHARE * thin * price >= lengths.PROBE_SECONDS * 10**5
 
 
 def test_the_noise_of_a_layer_is_its_batches_variance_in_the_metric():
@@ -163,7 +163,7 @@ def test_the_noise_of_a_layer_is_its_batches_variance_in_the_metric():
     layers = Layers.of(problem.layout)
     draws = []
     for seed in range(12):
-        entries = jnp.asarray(problem.source.chunk((seed, 1), 0, rule.BATCHES))
+        entries = jnp.asarray(problem.source.chunk((seed, 1), 0, rule.NOISE_BATCHES))
         found = path._layer_noise(problem, sgld.Minibatch(), D, z, entries, layers.sizes)
         draws.append(np.asarray(found)[0])
     np.testing.assert_allclose(np.mean(draws), each.mean(), rtol=0.15)
@@ -187,7 +187,7 @@ def test_batches_that_will_warm_predictions_are_told(monkeypatch):
     """Of 199,210 weights whose layers were at 1.01 predictions were at 20."""
     posterior, data = linear()
     problem = prepare(posterior, data, FLAT)
-    monkeypatch.setattr(rule, "FULL_SECONDS", 0.0)
+    monkeypatch.setattr(rule, "MAX_FULL_SECONDS", 0.0)
     monkeypatch.setattr(path, "_passes", lambda *_: 300)
     monkeypatch.setattr(path, "heat_of_predictions", lambda *_: 19.0)
     told = path.from_network(problem, ASK).notes
@@ -226,7 +226,9 @@ def test_rows_that_are_affordable_are_all_taken_at_every_step():
     x, _ = data
     root = np.sqrt(np.asarray(plan.setup.preconditioner.array))
     stiff = np.linalg.eigvalsh(root[:, None] * (x.T @ x + np.eye(6) / 4) * root)[-1]
-    np.testing.assert_allclose(float(plan.setup.step_size(0)) * stiff, rule.STABLE, rtol=0.02)
+    np.testing.assert_allclose(
+        float(plan.setup.step_size(0)) * stiff, rule.STABLE_STIFFNESS, rtol=0.02
+    )
 
 
 @pytest.mark.parametrize(("V", "friction"), [(0.0, 1.0), (50.0, 1.0), (0.0, None), (50.0, None)])
@@ -241,7 +243,7 @@ def test_a_smaller_tolerance_makes_the_step_smaller(V, friction):
 
 
 def test_else_the_step_is_the_largest_that_the_noise_allows(monkeypatch):
-    monkeypatch.setattr(rule, "FULL_SECONDS", 0.0)
+    monkeypatch.setattr(rule, "MAX_FULL_SECONDS", 0.0)
     posterior, data = linear()
     one, two = (planned(posterior, data, tolerance=t) for t in (0.01, 0.02))
     assert type(one.setup.gradient).__name__ == "Minibatch" and one.setup.batch_size == 100
@@ -338,7 +340,7 @@ def test_max_seconds_plans_fewer_steps(monkeypatch):
         return setup.burn_in + setup.thin * setup.num_draws
 
     short, long, whole = steps(1.0), steps(60.0), steps(None)
-    assert short <= rule.LEAST_STEPS < long <= 60 * rule.RUN_SHARE / 0.0024 < whole
+    assert short <= rule.MIN_RUN_STEPS < long <= 60 * rule.MAX_RUN_SHARE / 0.0024 < whole
 
 
 def test_with_max_seconds_time_ends_a_run_and_not_memory():
@@ -349,7 +351,7 @@ def test_with_max_seconds_time_ends_a_run_and_not_memory():
     most = lengths.most_at_once(plan, problem, on_disk=True)
     assert 40 * 750 < most == lengths.most_at_once(plan, problem, on_disk=False)
     few = replace(plan, setup=replace(plan.setup, num_draws=50))
-    assert lengths.most_at_once(few, problem, on_disk=False) == rule.GROWTH * 50
+    assert lengths.most_at_once(few, problem, on_disk=False) == rule.MAX_RUN_GROWTH * 50
     wide = replace(posterior, predict=lambda b, row: row[0] @ b * jnp.ones(64))
     fewer = lengths.most_at_once(plan, prepare(wide, data, FLAT), on_disk=True)
     assert fewer == most * 1024 // 4096
@@ -359,7 +361,7 @@ def test_with_max_seconds_time_ends_a_run_and_not_memory():
 def test_positions_are_held_as_memory_allows_and_all_where_their_number_was_given(d):
     problem = Mock(Problem, dimension=d)
     room = lengths.held(problem, ASK, 4)
-    assert lengths.most_kept(problem, 4) <= room and 4 * d * room <= lengths.HELD
+    assert lengths.most_kept(problem, 4) <= room and 4 * d * room <= lengths.MAX_HELD_NUMBERS
     assert d < 10**6 or room >= 24
     assert lengths.held(problem, replace(ASK, num_draws=1000), 4) == math.inf
 
@@ -386,7 +388,7 @@ def test_a_chunk_has_room_for_what_is_predicted_too(monkeypatch):
     monkeypatch.setattr(loop, "rows_of", lambda kept, n: returned.append(sizes(kept)) or rows_of(kept, n))  # fmt: skip
     how = {"step_size": 1e-4, "sampler": sgld.BAOA(), "gradient": sgld.Full(), "thin": 10}
     sgld.sample(posterior, data, FLAT, **how, num_draws=30, keep=lambda b: b[0], progress=False)
-    assert 0 < max(returned) <= 2 * loop.SLOT_NUMBERS
+    assert 0 < max(returned) <= 2 * loop.MAX_SLOT_NUMBERS
 
 
 def test_layers_by_their_names_are_a_network_and_the_plan_asks_what_it_predicts():

@@ -12,7 +12,13 @@ from sgld.approximation.known import Known
 from sgld.approximation.laplace import laplace_at
 from sgld.inference.tuning import exact_chains as from_chains
 from sgld.inference.tuning import several_modes, surrogate
-from sgld.inference.tuning.cost import ENDS, FEW_CHAINS, Exact, exact_chains, trajectory_seconds
+from sgld.inference.tuning.cost import (
+    END_GRADIENTS,
+    REDUCED_CHAINS,
+    Exact,
+    exact_chains,
+    trajectory_seconds,
+)
 from sgld.inference.tuning.ensemble import Ensemble
 from sgld.inference.tuning.surrogate import followed, guide_of, guide_rows
 from sgld.model import sums
@@ -98,9 +104,9 @@ def test_a_guide_is_taken_where_it_pays(rows, d, share):
 def test_its_price_is_that_of_the_ends_and_of_the_rows_that_are_followed():
     price, L = Price(1e-2, 0.0), 5 * 16**0.25
     whole, guided = exact_chains(price, 16), exact_chains(price, 16, 0.05)
-    assert whole[:2] == guided[:2] == (FEW_CHAINS, 240)
-    assert guided.seconds / whole.seconds == pytest.approx((ENDS + 0.05 * L) / L)
-    assert whole.seconds == pytest.approx(590 * trajectory_seconds(price, 16, FEW_CHAINS))
+    assert whole[:2] == guided[:2] == (REDUCED_CHAINS, 240)
+    assert guided.seconds / whole.seconds == pytest.approx((END_GRADIENTS + 0.05 * L) / L)
+    assert whole.seconds == pytest.approx(590 * trajectory_seconds(price, 16, REDUCED_CHAINS))
 
 
 def exactly(q):
@@ -223,7 +229,10 @@ def test_a_guided_run_is_exact_told_and_goes_on_where_it_was_stopped(
     )
     np.testing.assert_array_equal(again.position, whole.position)
     gradient = whole.plan.setup.gradient
-    assert isinstance(gradient.guide, Guide) and whole.plan.setup.burn_in == surrogate.SETTLING
+    assert (
+        isinstance(gradient.guide, Guide)
+        and whole.plan.setup.burn_in == surrogate.SETTLING_TRAJECTORIES
+    )
     assert "trajectories follow 4,000 of 20,000 rows" in whole.plan.notes[0]
     assert whole.plan.setup.arguments()["gradient"].guide is None
     mean, sd = grid()
@@ -273,7 +282,7 @@ def test_chains_in_two_modes_follow_one_guide_and_go_on(tmp_path, goes_on_to_the
     np.testing.assert_array_equal(again.position, whole.position)
     setup = whole.plan.setup
     assert isinstance(setup.sampler, ConfinedHMC) and isinstance(setup.gradient.guide, Guide)
-    assert setup.burn_in == surrogate.SETTLING
+    assert setup.burn_in == surrogate.SETTLING_TRAJECTORIES
     assert "trajectories follow 4,000 of 20,000 rows" in whole.plan.notes[0]
     m = np.linspace(-8, 8, 100_001)
     log_p = np.asarray(of_level(m), np.float64) - m**2 / 2
@@ -300,6 +309,6 @@ def test_what_was_led_settles_before_it_is_kept(problem, guide):
     regions = several_modes.regions_of(problem, at, np.zeros(2))
     led = Ensemble(np.eye(2), 1.0, 3.0, np.zeros((8, 2)), np.zeros(8), guide=guide)
     setup = several_modes._setup(problem, at, regions, [led, led])
-    assert setup.gradient.guide is guide and setup.burn_in == surrogate.SETTLING
+    assert setup.gradient.guide is guide and setup.burn_in == surrogate.SETTLING_TRAJECTORIES
     alone = several_modes._setup(problem, at, regions, [led._replace(guide=None)] * 2)
     assert alone.gradient.guide is None and alone.burn_in == 0

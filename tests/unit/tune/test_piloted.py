@@ -14,7 +14,7 @@ from sgld.core.pytrees import Layout
 from sgld.data.memory import InMemory
 from sgld.inference.tuning import survey
 from sgld.inference.tuning.ensemble import matched_step
-from sgld.inference.tuning.exact_chains import SOME_ROWS, from_chains
+from sgld.inference.tuning.exact_chains import MAX_GUIDE_ROWS, from_chains
 from sgld.inference.tuning.network import from_optimisers
 from sgld.inference.tuning.plan import make_plan
 from sgld.inference.tuning.surrogate import on_some as some_rows
@@ -48,7 +48,7 @@ def request(**given):
 @pytest.fixture(scope="module")
 def on_some():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sgld.inference.tuning.exact_chains.MOST", 0.0)
+        patch.setattr("sgld.inference.tuning.exact_chains.MAX_EXACT_SECONDS", 0.0)
         return some_plan()
 
 
@@ -76,7 +76,7 @@ def test_some_rows_stand_for_all(on_some):
 def test_some_rows_only_at_first_and_nothing_given_by_hand(monkeypatch):
     for ask, T in ((request(sampler=sgld.SGLD()), 1.0), (request(), 2.0)):
         assert from_chains(PROBLEM, ask, Known(), T, first=True) is None
-    monkeypatch.setattr("sgld.inference.tuning.exact_chains.MOST", 0.0)
+    monkeypatch.setattr("sgld.inference.tuning.exact_chains.MAX_EXACT_SECONDS", 0.0)
     assert from_chains(PROBLEM, request(), Known(), 1.0, first=False) is None
 
 
@@ -85,9 +85,9 @@ def test_scaled_rows_have_the_scaled_density_and_compile_once():
     some, z = some_rows(PROBLEM, apart), jnp.array([0.3, -0.2])
     (x, y), weight = some.source.take(np.arange(some.num_data))
     each = -0.5 * (y - x @ z) ** 2
-    assert len(y) == SOME_ROWS
-    share = (N - 2) / (SOME_ROWS - 2)
-    np.testing.assert_allclose(weight, [1, 1, *[share] * (SOME_ROWS - 2)], rtol=1e-6)
+    assert len(y) == MAX_GUIDE_ROWS
+    share = (N - 2) / (MAX_GUIDE_ROWS - 2)
+    np.testing.assert_allclose(weight, [1, 1, *[share] * (MAX_GUIDE_ROWS - 2)], rtol=1e-6)
     np.testing.assert_array_equal(y[:2], PROBLEM.source.take(apart)[1])
     assert len(np.unique(y)) == len(y)
     found = some.log_likelihood(z, some.source.take(np.arange(some.num_data)))
@@ -129,7 +129,7 @@ def test_a_step_that_is_rejected_as_a_gaussians_is():
 
 
 def test_every_chain_is_optimised_from_a_start_of_its_own(monkeypatch):
-    monkeypatch.setattr("sgld.inference.tuning.network.SEARCH", 20)
+    monkeypatch.setattr("sgld.inference.tuning.network.MIN_OPTIMISER_STEPS", 20)
     wells = Problem(
         Target(
             sgld.Posterior(lambda t: -jnp.sum((t["w"] ** 2 - 1) ** 2)),

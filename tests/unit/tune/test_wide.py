@@ -93,9 +93,9 @@ def test_the_search_leaves_a_saddle_alone():
 
 @pytest.mark.usefixtures("as_if_large")
 def test_a_row_of_a_table_that_is_read_together_costs_less():
-    own, fetched = row_price(PROBLEM), cost.FETCHED * (D + 1)
+    own, fetched = row_price(PROBLEM), cost.FETCH_SECONDS * (D + 1)
     four = cost.together(PROBLEM, request(), 1.0, 0.025)
-    assert four.chains == 0 and four.step == cost.CORRECTED_STEP
+    assert four.chains == 0 and four.step == cost.MAX_CORRECTED_STEP
     assert four.row == pytest.approx((own + fetched / 4) / (own + fetched))
     assert cost.together(PROBLEM, request(num_chains=2), 1.0, 0.025).row > four.row
 
@@ -124,7 +124,7 @@ def test_many_chains_are_taken_of_what_is_left_open_and_nearly_gaussian():
     def chains(nu=0.1, **given):
         return cost.together(PROBLEM, request(**given), nu, 0.025).chains
 
-    assert chains() == chains(sampler=sgld.SGLD(None)) == cost.SHARED_CHAINS
+    assert chains() == chains(sampler=sgld.SGLD(None)) == cost.SHARING_CHAINS
     assert chains(nu=0.3) == chains(sampler=sgld.BAOA()) == 0
     for name in ("num_chains", "num_draws", "burn_in", "thin", "max_steps", "max_seconds"):
         assert chains(**{name: 10}) == 0, name
@@ -168,6 +168,6 @@ def test_all_rows_by_tiles_are_all_rows():
 @pytest.mark.usefixtures("as_if_large")
 def test_a_run_of_long_steps_is_of_few_blocks_more_than_it_needs():
     kernel = chunk.Kernel(PROBLEM, sgld.Full(), *[None] * 5, None, None, False)
-    assert kernel.block == chunk.LONG
+    assert kernel.block == chunk.MAX_LONG_BLOCK_STEPS
     batches = chunk.Kernel(PROBLEM, sgld.Minibatch(), *[None] * 5, None, None, False)
-    assert batches.block == chunk.block_steps(D) > chunk.LONG
+    assert batches.block == chunk.block_steps(D) > chunk.MAX_LONG_BLOCK_STEPS

@@ -5,10 +5,10 @@ What an ensemble of exact chains would cost, predicted in counted operations, an
 A leapfrog of C chains takes their gradients, priced by what is counted in the model's jaxpr, and for
 each two products with the metric's factor:
 
-    seconds = shared + C (each + 2 METRIC d^2)
+    seconds = shared + C (each + 2 METRIC_SECONDS d^2)
 
 Where trajectories follow some rows for all, a leapfrog takes their share of that, and the end of the
-trajectory ENDS of all.
+trajectory END_GRADIENTS of all.
 
 No clock is read when a plan is made. Chains learn their metric from one another, and few learn a
 worse one (16 on a Gaussian process of 53 parameters took twice the seconds of 64, and some diverged):
@@ -16,7 +16,7 @@ fewer are taken only where 64 are not affordable.
 
 The memory that a run takes, predicted from what was asked before anything is computed, and from its plan.
 
-    bytes = KEPT draws chains d + CARRIED chains d
+    bytes = KEPT_BYTES draws chains d + CARRIED_BYTES chains d
 
 A draw's number is held as a position, a gradient and what is reported, and again in float64 where
 the verdict looks at it: of more than a thousand parameters at some at a time. Measured at the peak.
@@ -26,7 +26,7 @@ What a plan will take, predicted before it runs: gradients, seconds and memory.
 Counted from the plan's own numbers. Seconds: a chain's step takes the gradient of its rows, normals and
 the metric's products, all priced as in `problem.operations`,
 
-    seconds = steps (SHARED + shared + chains (STEP + rows row_price + NORMAL d + 2 METRIC d^2))
+    seconds = steps (STEP_SECONDS + shared + chains (CHAIN_STEP_SECONDS + rows row_price + NORMAL_SECONDS d + 2 METRIC_SECONDS d^2))
 
 and a trajectory so many gradients of all rows as it has leapfrogs. Bytes: the constants are resident
 memory of runs of 10^5 to 10^7 kept numbers and of tables of 10 to 50 MiB. All were measured once; no
@@ -58,14 +58,14 @@ from ...samplers.hmc import HMC
 from ...samplers.sgld import SGLD
 from ...samplers.stationary.affine import of_sampler
 from ...samplers.stationary.overdamped import Law, largest_step
-from .ensemble import CHAINS, TRAJECTORIES
+from .ensemble import ENSEMBLE_CHAINS, TRAJECTORIES
 from .parts import sampler_of
 
 __all__ = [
-    "CHEAP",
-    "DRAWS",
-    "FETCHED",
-    "MOST",
+    "EXACT_DRAWS",
+    "FETCH_SECONDS",
+    "MAX_CHEAP_SECONDS",
+    "MAX_EXACT_SECONDS",
     "Choice",
     "Exact",
     "Together",
@@ -81,19 +81,19 @@ __all__ = [
 ]
 
 
-FETCHED = 5e-10  # seconds of a number of a row that is taken out of the table
+FETCH_SECONDS = 5e-10  # seconds of a number of a row that is taken out of the table
 # that take gradients of a large table together: a step of each at 20,000 x 1,000 takes 3.4 ms of 4, 1.3 of 16,
 # 1.1 of 32, .7 of 64; of a posterior that is nearly Gaussian, as each of so many goes a short way
-SHARED_CHAINS, NEAR = 64, 0.3
+SHARING_CHAINS, MAX_MANY_CHAINS_NU = 64, 0.3
 
-STEP_OVERHEAD = 32  # rows whose gradients cost as much as a step's fixed part
+STEP_OVERHEAD_ROWS = 32  # rows whose gradients cost as much as a step's fixed part
 # largest step under noise correction, in units of the posterior; .15: 1.75 times the steps
-CORRECTED_STEP = 0.3
+MAX_CORRECTED_STEP = 0.3
 # and of exact gradients near a Gaussian, for so much of an sd's error at most
-EXACT_STEP, TOLERATED = 0.8, 0.025
-STABLE = 0.5  # largest step times the curvature of a batch apart from that of all rows
-THROWN = 3.0  # sds that the largest row of a batch may move a chain by in a step
-WORTH = 0.9  # of the cost without them, that rows in every batch must get down to
+MAX_EXACT_STEP, MAX_SD_ERROR = 0.8, 0.025
+MAX_STABLE_STEP = 0.5  # largest step times the curvature of a batch apart from that of all rows
+MAX_ROW_THROW_SDS = 3.0  # sds that the largest row of a batch may move a chain by in a step
+MAX_COST_RATIO = 0.9  # of the cost without them, that rows in every batch must get down to
 
 
 @dataclass(frozen=True)
@@ -120,27 +120,27 @@ class Together(NamedTuple):
 
     chains: int = 0
     row: float = 1.0
-    step: float = CORRECTED_STEP
+    step: float = MAX_CORRECTED_STEP
 
 
 def together(problem: Problem, ask: Request, nu: float, bias: float) -> Together:
     """A large table in memory is read once for all chains, by products of matrices.
 
-    A row costs a chain row_price + FETCHED width where it takes it by itself, row_price + FETCHED
+    A row costs a chain row_price + FETCH_SECONDS width where it takes it by itself, row_price + FETCH_SECONDS
     width / chains where all take it. With an exact gradient a corrected step h whitens to the variance
     1 + h (E U'' - 1) / 2, U'' the curvature over the metric's, and (E U'' - 1)^2 is at most nu: the
     sd is within `bias` up to h = 4 bias / nu^{1/2}. Many chains where nobody asked for lengths of any.
     """
     if problem.mesh is not None or not goes_by_tiles(Full(), problem):
         return Together()
-    most = 4 * min(bias, TOLERATED) / np.sqrt(max(nu, 1e-12))
-    step = float(np.clip(most, CORRECTED_STEP, EXACT_STEP))
+    most = 4 * min(bias, MAX_SD_ERROR) / np.sqrt(max(nu, 1e-12))
+    step = float(np.clip(most, MAX_CORRECTED_STEP, MAX_EXACT_STEP))
     lengths = (ask.num_chains, ask.num_draws, ask.burn_in, ask.thin)
     many = all(map(is_auto, lengths)) and ask.max_steps is None and ask.max_seconds is None
-    many = many and type(sampler_of(ask)) is SGLD and nu < NEAR
-    chains = SHARED_CHAINS if many else ask.chains()
-    own, fetched = row_price(problem), FETCHED * problem.source.row_width
-    return Together(SHARED_CHAINS if many else 0, (own + fetched / chains) / (own + fetched), step)
+    many = many and type(sampler_of(ask)) is SGLD and nu < MAX_MANY_CHAINS_NU
+    chains = SHARING_CHAINS if many else ask.chains()
+    own, fetched = row_price(problem), FETCH_SECONDS * problem.source.row_width
+    return Together(SHARING_CHAINS if many else 0, (own + fetched / chains) / (own + fetched), step)
 
 
 def priced_choice(
@@ -159,12 +159,12 @@ def priced_choice(
     def priced(gradient: Any, n: int, order: str, level: Level, correctable: bool) -> Choice:
         """Rows per effective draw, on a one-dimensional whitened target."""
         share = 1 / n - 1 / N
-        V, thrown = level.variance * share, THROWN * n / max(level.size, 1e-12)
-        most = min(longest, STABLE / max(level.curved * share, 1e-12), thrown)
+        V, thrown = level.variance * share, MAX_ROW_THROW_SDS * n / max(level.size, 1e-12)
+        most = min(longest, MAX_STABLE_STEP / max(level.curved * share, 1e-12), thrown)
         period = -(-N // n) if order in ("reshuffle", "symmetric") else 1
         corrected = correctable and period == 1
         if corrected:
-            most = min(most, whole.step if isinstance(gradient, Full) else CORRECTED_STEP)
+            most = min(most, whole.step if isinstance(gradient, Full) else MAX_CORRECTED_STEP)
             rate = min(most, corrected_step(V, T))
         else:
             one = np.ones((1, 1))
@@ -174,7 +174,7 @@ def priced_choice(
         rows, chains = n + level.always, 0
         if isinstance(gradient, Full):
             rows, chains = n * whole.row, whole.chains
-        cost = (rows + STEP_OVERHEAD) * (2 - rate) / rate
+        cost = (rows + STEP_OVERHEAD_ROWS) * (2 - rate) / rate
         return Choice(gradient, n, order, corrected, cost, V, most, level.always, chains)
 
     exact, best = Level(), None
@@ -194,13 +194,15 @@ def priced_choice(
         order = "reshuffle" if is_auto(ask.order) else ask.order
         kinds.append((given or Minibatch(), order, levels[0], False))
     for gradient, order, of, may in kinds:
-        fixed = sizes[0] + STEP_OVERHEAD
+        fixed = sizes[0] + STEP_OVERHEAD_ROWS
         each = priced(gradient, sizes[0], order, exact, may).cost / fixed
         for level in of():
-            limit = np.inf if best is None else best.cost * (WORTH if level.always else 1.0)
+            limit = (
+                np.inf if best is None else best.cost * (MAX_COST_RATIO if level.always else 1.0)
+            )
             if (fixed + level.always) * each >= limit:
                 break
-            may_pay = [n for n in sizes if (n + level.always + STEP_OVERHEAD) * each < limit]
+            may_pay = [n for n in sizes if (n + level.always + STEP_OVERHEAD_ROWS) * each < limit]
             found = min((priced(gradient, n, order, level, may) for n in may_pay), key=_cost)
             if found.cost < limit:
                 best = found
@@ -220,13 +222,15 @@ def corrected_step(largest_noise: float, T: float) -> float:
 # -- exact price ---------------------------------------------------------------------------
 
 
-METRIC = 1.5e-11  # seconds of a multiplication and addition
-DRAWS = 12_800  # of all chains together, before a run is prolonged: 200 each of 64
-MORE, NUMBERS, SHORT = 4, 2**20, 2.0  # times as many, up to so many numbers, in so many seconds
-CHEAP = 5.0  # predicted seconds up to which nothing else is tried, where something else might do
-MOST = 60.0  # and where nothing else would
-ENDS = 2.0  # gradients that log p at the end of a trajectory takes as long as: softplus
-FEW_CHAINS, FEW_DRAWS = 16, 3_840  # where the usual ones would take more than that
+METRIC_SECONDS = 1.5e-11  # seconds of a multiplication and addition
+EXACT_DRAWS = 12_800  # of all chains together, before a run is prolonged: 200 each of 64
+# times as many, up to so many numbers, in so many seconds
+MAX_EXACT_GROWTH, MAX_EXACT_NUMBERS, MAX_SHORT_SECONDS = 4, 2**20, 2.0
+# predicted seconds up to which nothing else is tried, where something else might do
+MAX_CHEAP_SECONDS = 5.0
+MAX_EXACT_SECONDS = 60.0  # and where nothing else would
+END_GRADIENTS = 2.0  # gradients that log p at the end of a trajectory takes as long as: softplus
+REDUCED_CHAINS, REDUCED_DRAWS = 16, 3_840  # where the usual ones would take more than that
 
 
 class Exact(NamedTuple):
@@ -243,43 +247,51 @@ def exact_chains(price: Price, dimension: int, share: float = 1.0) -> Exact:
     More draws where they cost next to nothing, for the tails' sake: of Student's t with 2.5 degrees of
     freedom 2 of 6 runs of 12,800 draws seemed to have light tails, 1 of 10 of 51,200.
     """
-    one = trajectory_seconds(price, dimension, CHAINS)
-    affordable = min(NUMBERS // dimension, SHORT / one * CHAINS)
-    draws = int(min(max(affordable, DRAWS), MORE * DRAWS)) // CHAINS
-    if (TRAJECTORIES + DRAWS / CHAINS) * one <= MOST:
-        return Exact(CHAINS, draws, (TRAJECTORIES + draws) * one)
-    draws = FEW_DRAWS // FEW_CHAINS
-    one = trajectory_seconds(price, dimension, FEW_CHAINS)
+    one = trajectory_seconds(price, dimension, ENSEMBLE_CHAINS)
+    affordable = min(MAX_EXACT_NUMBERS // dimension, MAX_SHORT_SECONDS / one * ENSEMBLE_CHAINS)
+    draws = (
+        int(min(max(affordable, EXACT_DRAWS), MAX_EXACT_GROWTH * EXACT_DRAWS)) // ENSEMBLE_CHAINS
+    )
+    if (TRAJECTORIES + EXACT_DRAWS / ENSEMBLE_CHAINS) * one <= MAX_EXACT_SECONDS:
+        return Exact(ENSEMBLE_CHAINS, draws, (TRAJECTORIES + draws) * one)
+    draws = REDUCED_DRAWS // REDUCED_CHAINS
+    one = trajectory_seconds(price, dimension, REDUCED_CHAINS)
     if share < 1:
-        one *= share + ENDS / (5 * dimension**0.25)
-    return Exact(FEW_CHAINS, draws, (TRAJECTORIES + draws) * one)
+        one *= share + END_GRADIENTS / (5 * dimension**0.25)
+    return Exact(REDUCED_CHAINS, draws, (TRAJECTORIES + draws) * one)
 
 
 def trajectory_seconds(price: Price, dimension: int, chains: int) -> float:
     """Of one trajectory of every chain, 5 d^{1/4} leapfrogs: the step that is accepted falls as
     d^{-1/4}, and posteriors far from Gaussian take a few times as many as a Gaussian."""
     d = dimension
-    return 5 * d**0.25 * (price.seconds(chains) + chains * 2 * METRIC * d**2)
+    return 5 * d**0.25 * (price.seconds(chains) + chains * 2 * METRIC_SECONDS * d**2)
 
 
 # -- memory --------------------------------------------------------------------------------
 
 
-KEPT, KEPT_OF_MANY, MANY = 112, 40, 1000  # bytes of each number of a draw, and beyond so many
-CARRIED = 80.0  # of each number of a chain's position: starts, carry, what is sent of it
-LEAST_DRAWS = 20  # of a chain, whatever was left open
-FEWEST_CHAINS = 4
+# bytes of each number of a draw, and beyond so many
+KEPT_BYTES, KEPT_BYTES_OF_WIDE, WIDE_NUMBERS = 112, 40, 1000
+CARRIED_BYTES = 80.0  # of each number of a chain's position: starts, carry, what is sent of it
+MIN_DRAWS_PER_CHAIN = 20  # of a chain, whatever was left open
+MIN_CHAINS = 4
 
 
 def draws_bytes(num_chains: int, num_draws: int, width: int) -> int:
     """Bytes of the draws at the peak, of `width` kept numbers each."""
-    return (KEPT if width <= MANY else KEPT_OF_MANY) * num_chains * num_draws * width
+    return (
+        (KEPT_BYTES if width <= WIDE_NUMBERS else KEPT_BYTES_OF_WIDE)
+        * num_chains
+        * num_draws
+        * width
+    )
 
 
 def check_asked(problem: Problem, ask: Request, kept: int | None = None) -> None:
     """UsageError where what was asked takes more memory than there is, whatever the plan will be."""
-    chains = FEWEST_CHAINS if is_auto(ask.num_chains) else ask.num_chains
-    draws = LEAST_DRAWS if is_auto(ask.num_draws) else ask.num_draws
+    chains = MIN_CHAINS if is_auto(ask.num_chains) else ask.num_chains
+    draws = MIN_DRAWS_PER_CHAIN if is_auto(ask.num_draws) else ask.num_draws
     if ask.max_steps is not None:  # and so no more draws than that
         draws = min(draws, ask.max_steps)
     check_planned(chains, draws, problem.dimension, kept)
@@ -292,7 +304,7 @@ def check_planned(num_chains: int, num_draws: int, dimension: int, kept: int | N
         width = f"{kept:,} kept number{'s' * (kept != 1)}"
     check_memory(
         draws_bytes(num_chains, num_draws, dimension if kept is None else kept)
-        + CARRIED * num_chains * dimension,
+        + CARRIED_BYTES * num_chains * dimension,
         f"{num_chains:,} chains with {num_draws:,} draws each of {width}",
         "ask for fewer chains or draws, or keep less of a draw (keep=)",
     )
@@ -301,15 +313,18 @@ def check_planned(num_chains: int, num_draws: int, dimension: int, kept: int | N
 # -- predict -------------------------------------------------------------------------------
 
 
-SHARED, STEP = 5e-7, 1e-7  # seconds of a step: of all chains together, and of each
-NORMAL, COUNTED = 6e-9, 3e-9  # of a normal drawn, used and kept, and of a count of bits
-JUDGED = 6e-7  # of a number of a draw that is kept: ESS, R-hat, quantiles
-BASE = 380 * 2**20  # JAX, its compiled functions, the interpreter
-ROWS = 6  # times the rows: the user's, shuffled, on the device, pieces of them at work
-NOISE = 16  # of a normal
-STEPS, PREDICTED_NUMBERS = 512, 2**16  # of a chain's normals that are drawn at once, at most
-DENSE = 80  # of a number of a dense matrix
-AT_WORK = 32  # of a row whose gradient is taken, in each chain
+# seconds of a step: of all chains together, and of each
+STEP_SECONDS, CHAIN_STEP_SECONDS = 5e-7, 1e-7
+# of a normal drawn, used and kept, and of a count of bits
+NORMAL_SECONDS, BIT_COUNT_SECONDS = 6e-9, 3e-9
+VERDICT_SECONDS = 6e-7  # of a number of a draw that is kept: ESS, R-hat, quantiles
+INTERPRETER_BYTES = 380 * 2**20  # JAX, its compiled functions, the interpreter
+ROW_COPIES = 6  # times the rows: the user's, shuffled, on the device, pieces of them at work
+NORMAL_BYTES = 16  # of a normal
+# of a chain's normals that are drawn at once, at most
+MAX_STEPS_OF_NORMALS, MAX_NORMALS_AT_ONCE = 512, 2**16
+DENSE_BYTES = 80  # of a number of a dense matrix
+ROW_GRADIENT_BYTES = 32  # of a row whose gradient is taken, in each chain
 
 
 def predicted(problem: Problem, setup: Setup, kept: int | None = None) -> Predicted:
@@ -318,26 +333,26 @@ def predicted(problem: Problem, setup: Setup, kept: int | None = None) -> Predic
     steps = setup.steps()
     whole, metric = gradient_price(problem), 0.0
     if type(setup.preconditioner).__name__ == "Dense":
-        metric = 2 * METRIC * d**2
+        metric = 2 * METRIC_SECONDS * d**2
     exact = isinstance(setup.gradient, Full) or not N
     times, price, rows = 1.0, whole, max(1, N)
     if isinstance(setup.sampler, (HMC, ConfinedHMC)):
         times = float(setup.sampler.leapfrogs) / 2 + 1.5
         guide = getattr(setup.gradient, "guide", None)
         if guide is not None:
-            times = ENDS + times * len(guide.numbers) / N
+            times = END_GRADIENTS + times * len(guide.numbers) / N
         times = max(2.0, times)
     elif not exact:
         rows = setup.batch_size or N
-        one = row_price(problem) + FETCHED * problem.source.row_width
+        one = row_price(problem) + FETCH_SECONDS * problem.source.row_width
         # differences from a centre, or a table, take the batch's gradients there, too
         rows *= 1 if type(setup.gradient).__name__ == "Minibatch" else 2
         price = Price(max(0.0, whole.each - N * row_price(problem)) + rows * one, whole.shared)
-    injected = NORMAL if setup.noise == "normal" else COUNTED
+    injected = NORMAL_SECONDS if setup.noise == "normal" else BIT_COUNT_SECONDS
     noise = injected * d * getattr(setup.sampler, "num_noises", 1)
-    each = STEP + noise + times * (price.each + metric)
-    seconds = steps * (SHARED + times * price.shared + chains * each)
-    seconds += JUDGED * chains * setup.num_draws * (d if kept is None else kept)
+    each = CHAIN_STEP_SECONDS + noise + times * (price.each + metric)
+    seconds = steps * (STEP_SECONDS + times * price.shared + chains * each)
+    seconds += VERDICT_SECONDS * chains * setup.num_draws * (d if kept is None else kept)
     gradients = float(chains * steps * times * rows)
     return Predicted(gradients, seconds, predicted_bytes(problem, setup, kept))
 
@@ -353,45 +368,51 @@ def predicted_bytes(problem: Problem, setup: Setup, kept: int | None = None) -> 
     draws = draws_bytes(chains, setup.num_draws, d if kept is None else kept)
     batch = N if isinstance(setup.gradient, Full) else setup.batch_size or 0
     table = 4 * N * d if isinstance(setup.gradient, SAGA) and setup.gradient.features is None else 0
-    noise = NOISE * max(d, min(STEPS * d, PREDICTED_NUMBERS))
-    each = noise + AT_WORK * (batch + d) + table
-    dense = DENSE * d**2 if type(setup.preconditioner).__name__ == "Dense" else 0
-    return BASE + ROWS * rows + draws + chains * each + dense
+    noise = NORMAL_BYTES * max(d, min(MAX_STEPS_OF_NORMALS * d, MAX_NORMALS_AT_ONCE))
+    each = noise + ROW_GRADIENT_BYTES * (batch + d) + table
+    dense = DENSE_BYTES * d**2 if type(setup.preconditioner).__name__ == "Dense" else 0
+    return INTERPRETER_BYTES + ROW_COPIES * rows + draws + chains * each + dense
 
 
 # -- lengths -------------------------------------------------------------------------------
 
 
 DEFAULT_DRAWS = 1000  # of each of four chains
-SHORT_RUN, LONG = 10**5, 10**8  # most steps of a chain that the library takes by itself
-LEAST, MOST_ROW_STEPS = 2000, 2**26  # steps, and rows x steps, where an optimiser chose the starts
-MOST_DRAWS, FEWEST = 10**5, 50  # most draws, and those that max_steps leaves by less thinning
-FORGETS = 0.7  # share that a step forgets from which every step is a draw: for a variance .84 independent ones
-ADAPTING = 1000  # least burn-in of an adaptive preconditioner
+# most steps of a chain that the library takes by itself
+MAX_SHORT_RUN_STEPS, MAX_RUN_STEPS = 10**5, 10**8
+# steps, and rows x steps, where an optimiser chose the starts
+MIN_OPTIMISED_STEPS, MAX_ROW_STEPS = 2000, 2**26
+# most draws, and those that max_steps leaves by less thinning
+MAX_PLANNED_DRAWS, MIN_THINNED_DRAWS = 10**5, 50
+# share that a step forgets from which every step is a draw: for a variance .84 independent ones
+MIN_FORGET_SHARE = 0.7
+MIN_BURN_IN = 1000  # least burn-in of an adaptive preconditioner
 
 
 def with_lengths(plan: Plan, ask: Request) -> Plan:
     """The plan with those of its setup."""
     setup = plan.setup
-    num_chains = ask.chains(setup.num_chains or (CHAINS if setup.exact else 4))
+    num_chains = ask.chains(setup.num_chains or (ENSEMBLE_CHAINS if setup.exact else 4))
     if setup.exact:
         return replace(
             plan, setup=replace(setup, num_chains=num_chains, **_exact(plan, ask, num_chains))
         )
     rate = _rate(plan, ask.tolerance)
     # where nothing is promised anyway, nobody waits for billions of steps
-    longest = SHORT_RUN if plan.known.hopeless or setup.starts is not None else LONG
+    longest = (
+        MAX_SHORT_RUN_STEPS if plan.known.hopeless or setup.starts is not None else MAX_RUN_STEPS
+    )
     if setup.starts is not None and setup.batch_size is not None:
-        longest = max(LEAST, min(longest, MOST_ROW_STEPS // setup.batch_size))
+        longest = max(MIN_OPTIMISED_STEPS, min(longest, MAX_ROW_STEPS // setup.batch_size))
     if plan.law is not None and not is_auto(ask.step_size) and ask.max_steps is None:
         _check_long(ask, rate)
     burn_in = min(longest, _whole(6 / rate)) if is_auto(ask.burn_in) else int(ask.burn_in)
     if is_auto(ask.burn_in) and setup.preconditioner.adapts:
-        burn_in = max(burn_in, ADAPTING)
+        burn_in = max(burn_in, MIN_BURN_IN)
     if not is_auto(ask.thin):
         thin = int(ask.thin)
     elif is_auto(ask.step_size):
-        apart = 1 if rate >= FORGETS else _whole(1 / rate)
+        apart = 1 if rate >= MIN_FORGET_SHARE else _whole(1 / rate)
         thin = max(1, min(longest // DEFAULT_DRAWS, apart))
     else:
         thin = 1
@@ -400,14 +421,14 @@ def with_lengths(plan: Plan, ask: Request) -> Plan:
         decay = (1 - min(rate, 1.0)) ** (2 * thin)
         needed = 2 / ask.tolerance**2 * (1 + decay) / (1 - decay) / num_chains
         least = 4 * DEFAULT_DRAWS // num_chains if is_auto(ask.num_chains) else DEFAULT_DRAWS
-        num_draws = max(least, _whole(min(1.25 * needed, MOST_DRAWS)))
+        num_draws = max(least, _whole(min(1.25 * needed, MAX_PLANNED_DRAWS)))
         if plan.law is None or not is_auto(ask.step_size):
             num_draws = least
     if ask.max_steps is not None:
         if is_auto(ask.burn_in):
             burn_in = min(burn_in, ask.max_steps // 4)
         if is_auto(ask.thin):
-            thin = max(1, min(thin, (ask.max_steps - burn_in) // FEWEST))
+            thin = max(1, min(thin, (ask.max_steps - burn_in) // MIN_THINNED_DRAWS))
         room = 1 + (ask.max_steps - burn_in - 1) // thin
         if not isinstance(ask.num_draws, str) and room < ask.num_draws:
             plan = plan.noted(
@@ -427,10 +448,10 @@ def _whole(steps: float) -> int:
 
 def _check_long(ask: Request, rate: float) -> None:
     """UsageError where a step by hand would take the library more steps than it takes by itself."""
-    if is_auto(ask.burn_in) and 6 / rate > LONG:
+    if is_auto(ask.burn_in) and 6 / rate > MAX_RUN_STEPS:
         raise UsageError(
             f"step_size is so small that burn-in alone would take {6 / rate:.1e} steps or more, and no run "
-            f"takes more than {LONG:,} by itself; give a larger one, or burn_in or max_steps to have it all the same."
+            f"takes more than {MAX_RUN_STEPS:,} by itself; give a larger one, or burn_in or max_steps to have it all the same."
         )
 
 
@@ -439,8 +460,8 @@ def _exact(plan: Plan, ask: Request, num_chains: int) -> dict[str, int]:
     burn_in = plan.setup.burn_in if is_auto(ask.burn_in) else int(ask.burn_in)
     thin = 1 if is_auto(ask.thin) else int(ask.thin)
     if is_auto(ask.num_draws):
-        planned = plan.setup.num_chains * plan.setup.num_draws or DRAWS
-        num_draws = max(FEWEST, planned // num_chains)
+        planned = plan.setup.num_chains * plan.setup.num_draws or EXACT_DRAWS
+        num_draws = max(MIN_THINNED_DRAWS, planned // num_chains)
     else:
         num_draws = int(ask.num_draws)
     if ask.max_steps is not None:

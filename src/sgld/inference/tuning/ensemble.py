@@ -54,7 +54,7 @@ from ...samplers.preconditioners.fixed import Dense, Scalar, given
 from ...typing import Preconditioner
 
 __all__ = [
-    "CHAINS",
+    "ENSEMBLE_CHAINS",
     "TRAJECTORIES",
     "Around",
     "Ensemble",
@@ -66,17 +66,18 @@ __all__ = [
 ]
 
 
-CHAINS = 64
-ROUNDS = (50, 100, 150)  # trajectories; the metric is learnt anew between two rounds
-SETTLED = 50  # trajectories after these, in which nothing adapts
-TRAJECTORIES = sum(ROUNDS) + SETTLED
-ACCEPTED = 0.8  # harmonic mean of the chains' acceptance probabilities that the step aims at
-FIRST_STEP = 0.1  # delta, in sds
+ENSEMBLE_CHAINS = 64
+ROUND_TRAJECTORIES = (50, 100, 150)  # trajectories; the metric is learnt anew between two rounds
+FIXED_TRAJECTORIES = 50  # trajectories after these, in which nothing adapts
+TRAJECTORIES = sum(ROUND_TRAJECTORIES) + FIXED_TRAJECTORIES
+# harmonic mean of the chains' acceptance probabilities that the step aims at
+ACCEPTANCE_TARGET = 0.8
+FIRST_STEP_SDS = 0.1  # delta, in sds
 # of a trajectory, in sds, at least: while dispersed chains draw together they seem to want shorter ones
 # and short ones say little of longer; 1.6 took 1.3 times as many leapfrogs an effective draw, 3.1 1.4
-SHORTEST = 2.2
-RATE = 0.1  # of Adam, which climbs to the best length
-LONGEST = 256  # leapfrogs of a trajectory
+MIN_LENGTH = 2.2
+LENGTH_RATE = 0.1  # of Adam, which climbs to the best length
+MAX_LEAPFROGS = 256  # leapfrogs of a trajectory
 
 
 class Ensemble(NamedTuple):
@@ -141,7 +142,7 @@ def warmed_up(
     With `regions` no chain leaves the one that it starts in.
     """
     d, at = zs.shape[1], 0
-    noise, size, length = _noise(problem, zs.shape, seed), FIRST_STEP, SHORTEST
+    noise, size, length = _noise(problem, zs.shape, seed), FIRST_STEP_SDS, MIN_LENGTH
     places = jax.vmap(At.start)(problem.array(zs))
     zero = lambda *shape: jnp.zeros(shape, problem.layout.dtype)  # noqa: E731
 
@@ -162,15 +163,15 @@ def warmed_up(
     # BlackJAX mixes dtypes and ranks
     lax = jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow")
     with lax[0], lax[1], Work("exact chains", units="trajectories") as work:
-        for trajectories in ROUNDS:
+        for trajectories in ROUND_TRAJECTORIES:
             chains = after(trajectories, adapting=True)
             places, at = chains.at, at + trajectories
             size = float(jnp.exp(chains.adaptation.log_step_size_moving_average))
             length = float(jnp.exp(chains.adaptation.log_trajectory_length_moving_average))
-            if at < sum(ROUNDS):
+            if at < sum(ROUND_TRAJECTORIES):
                 factor = factor @ _learnt(chains)
-        chains = after(SETTLED, adapting=False)
-    leapfrogs = float(np.clip(length / size, 1, LONGEST))
+        chains = after(FIXED_TRAJECTORIES, adapting=False)
+    leapfrogs = float(np.clip(length / size, 1, MAX_LEAPFROGS))
     left = None if regions is None else np.asarray(chains.left) / float(chains.count)
     return Ensemble(
         factor, size**2, leapfrogs, np.asarray(chains.at.position, np.float64),
@@ -197,7 +198,12 @@ def _chees() -> tuple[Callable, Callable]:
     from blackjax.adaptation.chees_adaptation import base
 
     init, update = base(
-        HMC.place, lambda number: number + 1, optax.adam(RATE), ACCEPTED, 0.5, LONGEST
+        HMC.place,
+        lambda number: number + 1,
+        optax.adam(LENGTH_RATE),
+        ACCEPTANCE_TARGET,
+        0.5,
+        MAX_LEAPFROGS,
     )
     if "inverse_mass_matrix" not in inspect.signature(update).parameters:
         return init, update  # before BlackJAX 1.6
@@ -205,8 +211,8 @@ def _chees() -> tuple[Callable, Callable]:
 
 
 def _leapfrogs(length: Array, step_size: Array) -> Array:
-    """Of a trajectory, at most LONGEST: where a density is rough at every step, steps go to 0."""
-    return jnp.minimum(length / step_size, LONGEST)
+    """Of a trajectory, at most MAX_LEAPFROGS: where a density is rough at every step, steps go to 0."""
+    return jnp.minimum(length / step_size, MAX_LEAPFROGS)
 
 
 def _adaptation(size: float, length: float, at: int) -> Any:
@@ -248,9 +254,9 @@ def _advance(
         new = jax.vmap(At.unless)(at, accepted, found.end)
         rates = jnp.exp(jnp.minimum(found.log_ratio, 0.0))
         learnt = update(state, white(ends), found.momentum, white(z), rates, found.diverged)
-        log_length = jnp.maximum(learnt.log_trajectory_length_moving_average, np.log(SHORTEST))
+        log_length = jnp.maximum(learnt.log_trajectory_length_moving_average, np.log(MIN_LENGTH))
         learnt = learnt._replace(
-            trajectory_length=jnp.maximum(learnt.trajectory_length, SHORTEST),
+            trajectory_length=jnp.maximum(learnt.trajectory_length, MIN_LENGTH),
             log_trajectory_length_moving_average=log_length,
         )
         state = jax.tree.map(
@@ -279,7 +285,7 @@ def _learnt(chains: _Chains) -> Float[np.ndarray, "d d"]:
 # -- energy --------------------------------------------------------------------------------
 
 
-ROWS = 2**16  # rows evaluated at once at the centre
+CENTRE_ROWS = 2**16  # rows evaluated at once at the centre
 
 PyTree = Any
 
@@ -352,7 +358,7 @@ def _rows_at(problem: Problem, center: Array) -> Array:
     position = problem.target.position(center)
     likelihood = problem.posterior.log_likelihood
     assert likelihood is not None
-    return each(problem.source, lambda row: likelihood(position, row), ROWS)
+    return each(problem.source, lambda row: likelihood(position, row), CENTRE_ROWS)
 
 
 def log_acceptance(
@@ -387,8 +393,8 @@ def mala_move(
 # -- matched -------------------------------------------------------------------------------
 
 
-COUNTED = 0.98  # share of positions, the least rejected, that decide: a neck is not resolved
-PROPOSALS = 256
+COUNTED_SHARE = 0.98  # share of positions, the least rejected, that decide: a neck is not resolved
+REJECTION_PROPOSALS = 256
 
 
 def matched_step(
@@ -396,7 +402,7 @@ def matched_step(
 ) -> float:
     """The largest step that is rejected at zs no more often than h = 4 bias is on a Gaussian."""
     local = around(problem, zs[0])
-    us = problem.array(zs[np.arange(PROPOSALS) % len(zs)]) - local.target.center[None]
+    us = problem.array(zs[np.arange(REJECTION_PROPOSALS) % len(zs)]) - local.target.center[None]
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 7), 2**20)
     xi = jax.random.normal(key, us.shape, us.dtype)
     limit = _gaussian_rejection(us.shape[1], 4 * bias)
@@ -416,7 +422,7 @@ def matched_step(
 def _rejection(local, D, us, xi, h):
     one = lambda u, x: log_acceptance(local, D, u, x, h)  # noqa: E731
     rejected = jnp.sort(-jnp.expm1(jnp.minimum(jax.vmap(one)(us, xi), 0.0)))
-    return jnp.mean(rejected[: int(COUNTED * len(rejected))])
+    return jnp.mean(rejected[: int(COUNTED_SHARE * len(rejected))])
 
 
 def _gaussian_rejection(d: int, h: float) -> float:
@@ -426,7 +432,7 @@ def _gaussian_rejection(d: int, h: float) -> float:
     new = (1 - h) * u + np.sqrt(2 * h) * xi
     ratio = -h / 4 * np.sum(new**2 - u**2, axis=1)
     rejected = np.sort(-np.expm1(np.minimum(ratio, 0.0)))
-    return float(np.mean(rejected[: int(COUNTED * len(rejected))]))
+    return float(np.mean(rejected[: int(COUNTED_SHARE * len(rejected))]))
 
 
 # -- rejection -----------------------------------------------------------------------------

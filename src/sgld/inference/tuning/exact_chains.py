@@ -33,14 +33,14 @@ from ...samplers.hmc import HMC
 from ...samplers.preconditioners.fixed import Dense
 from ...samplers.schedules import as_schedule
 from ...samplers.stationary.overdamped import Law, largest_step
-from .cost import CHEAP, MOST, Exact, exact_chains, priced_choice
-from .ensemble import CHAINS, Ensemble, matched_step, warmed_up
+from .cost import MAX_CHEAP_SECONDS, MAX_EXACT_SECONDS, Exact, exact_chains, priced_choice
+from .ensemble import ENSEMBLE_CHAINS, Ensemble, matched_step, warmed_up
 from .parts import in_batches, prepared, sampler_of, shuffled_period
 from .several_modes import hopelessly_many, in_modes
 from .surrogate import (
-    MOST_DIMENSIONS,
-    SETTLING,
-    SOME_ROWS,
+    MAX_GUIDE_ROWS,
+    MAX_GUIDED_DIM,
+    SETTLING_TRAJECTORIES,
     followed,
     guide_note,
     guide_of,
@@ -74,18 +74,22 @@ def from_chains(
     alone = known.hopeless or known.elsewhere or not first
     price, some = gradient_price(problem), guide_rows(problem)
     exact = exact_chains(price, problem.dimension)
-    if exact.seconds <= (MOST if alone else CHEAP):
+    if exact.seconds <= (MAX_EXACT_SECONDS if alone else MAX_CHEAP_SECONDS):
         return _on_all(problem, ask, known, exact)
     if some is not None and alone:
         exact = exact_chains(price, problem.dimension, some / problem.num_data)
-        plan = _on_all_guided(problem, ask, known, exact) if exact.seconds <= MOST else None
+        plan = (
+            _on_all_guided(problem, ask, known, exact)
+            if exact.seconds <= MAX_EXACT_SECONDS
+            else None
+        )
         if plan is not None:
             return plan
     if (
         first
         and known.hopeless
-        and problem.num_data > SOME_ROWS
-        and problem.dimension <= MOST_DIMENSIONS
+        and problem.num_data > MAX_GUIDE_ROWS
+        and problem.dimension <= MAX_GUIDED_DIM
     ):
         return _in_batches(problem, ask, known)
     return None
@@ -102,7 +106,7 @@ def _ensemble(
     problem: Problem,
     known: Known,
     seed: int,
-    chains: int = CHAINS,
+    chains: int = ENSEMBLE_CHAINS,
     far: Sequence[Float[np.ndarray, " d"]] = (),
 ) -> Ensemble:
     """Warmed-up chains from every centre, guided where that pays."""
@@ -229,7 +233,7 @@ def _going_on(problem: Problem, known: Known, exact: Exact, found: Ensemble) -> 
     setup = Setup(
         HMC(found.leapfrogs), gradient, _metric(found, problem), as_schedule(found.step_size, "step_size"),
         *problem.as_one_batch().batches, num_draws=exact.draws, num_chains=exact.chains, starts=found.zs,
-        burn_in=SETTLING if found.guide is not None else 0,
+        burn_in=SETTLING_TRAJECTORIES if found.guide is not None else 0,
     )  # fmt: skip
     return Plan(setup, known, problem.num_data, notes=guide_note(problem, found.guide))
 
@@ -255,7 +259,7 @@ def _in_batches(problem: Problem, ask: Request, known: Known) -> Plan:
     one = np.ones((1, 1))
     law = Law(np.ones(1), one, choice.noise * one, one, shuffled_period(problem))
     h = min(choice.longest, largest_step(law, bias))
-    note = f"metric and step were learnt on {SOME_ROWS} of {problem.num_data} rows, which stood for all."
+    note = f"metric and step were learnt on {MAX_GUIDE_ROWS} of {problem.num_data} rows, which stood for all."
     setup = Setup(
         sampler_of(ask), gradient, D, as_schedule(h, "step_size"), *problem.batches, starts=found.zs,
         always=always,

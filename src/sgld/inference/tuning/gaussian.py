@@ -30,9 +30,9 @@ from ...samplers.preconditioners.fixed import Dense, given
 from ...samplers.schedules import as_schedule
 from ...samplers.stationary.affine import of_sampler
 from ...samplers.stationary.overdamped import Law
-from .cost import CORRECTED_STEP, Choice, corrected_step, priced_choice, together
+from .cost import MAX_CORRECTED_STEP, Choice, corrected_step, priced_choice, together
 from .parts import (
-    DEFAULT_BATCH,
+    DEFAULT_BATCH_ROWS,
     allows_correction,
     factor_of,
     finite,
@@ -47,17 +47,17 @@ from .parts import (
     stationary_law,
 )
 
-__all__ = ["CORRECTABLE", "from_curvature", "from_lowrank", "misfit_notes"]
+__all__ = ["MAX_CORRECTABLE_NU", "from_curvature", "from_lowrank", "misfit_notes"]
 
 
 # -- misfit --------------------------------------------------------------------------------
 
 
-FEWEST_EACH = 5  # rows for each parameter that they determine, to judge the model by
-MISFIT_ERROR = 0.15  # largest standard error of a misfit that is told, as a share
-MISFIT = 2.0  # scores that vary so much more, or less, than the model implies are told
+MIN_PARAMETER_ROWS = 5  # rows for each parameter that they determine, to judge the model by
+MAX_MISFIT_SE = 0.15  # largest standard error of a misfit that is told, as a share
+MIN_REPORTED_MISFIT = 2.0  # scores that vary so much more, or less, than the model implies are told
 # and where a few rows decide: in a right model one such row's share is that of a squared normal variable
-OF_A_FEW = 10.0
+MIN_FEW_ROWS_MISFIT = 10.0
 
 
 def misfit(problem: Problem, laplace: Laplace, mean: float, variance: float) -> float | None:
@@ -69,20 +69,20 @@ def misfit(problem: Problem, laplace: Laplace, mean: float, variance: float) -> 
     N = problem.num_data
     prior = np.asarray(sums.prior_curvature(problem, problem.array(laplace.center)), np.float64)
     determined = float(np.trace(laplace.pull(laplace.pull(laplace.curvature - prior).T)))
-    if not 0 < FEWEST_EACH * determined < N:
+    if not 0 < MIN_PARAMETER_ROWS * determined < N:
         return None
     spread = mean / N
     found = spread / determined / (1 - determined / N)
-    by_chance = variance / N**2 > N * (MISFIT_ERROR * spread) ** 2 and found < OF_A_FEW
+    by_chance = variance / N**2 > N * (MAX_MISFIT_SE * spread) ** 2 and found < MIN_FEW_ROWS_MISFIT
     return None if by_chance else found
 
 
 def misfit_notes(misfit: float | None, num_data: int) -> tuple[str, ...]:
     """What is said of it."""
-    if misfit is None or 1 / MISFIT < misfit < MISFIT:
+    if misfit is None or 1 / MIN_REPORTED_MISFIT < misfit < MIN_REPORTED_MISFIT:
         return ()
     told = f"the rows' scores vary {misfit:.2g} times as much as it implies"
-    if 1 / MISFIT < misfit * num_data < MISFIT:
+    if 1 / MIN_REPORTED_MISFIT < misfit * num_data < MIN_REPORTED_MISFIT:
         return (
             f"log_likelihood seems to be divided by the number of rows, {num_data}: {told}; return the log "
             "likelihood of one datum as it is, the library sums over rows.",
@@ -101,7 +101,7 @@ def misfit_notes(misfit: float | None, num_data: int) -> tuple[str, ...]:
 # -- from gaussian -------------------------------------------------------------------------
 
 
-CORRECTABLE = 0.3  # nu below which the injected noise may be corrected
+MAX_CORRECTABLE_NU = 0.3  # nu below which the injected noise may be corrected
 _UNIT = Law(np.ones(1), np.ones((1, 1)), np.zeros((1, 1)), np.ones((1, 1)))
 
 
@@ -115,16 +115,16 @@ def from_curvature(problem: Problem, ask: Request, known: Known, T: float) -> Pl
     D = None if dense else given(ask.preconditioner, problem.layout)
     factor = laplace.factor
     if D is not None:
-        small = problem.with_batches(min(DEFAULT_BATCH, problem.num_data), "reshuffle")
+        small = problem.with_batches(min(DEFAULT_BATCH_ROWS, problem.num_data), "reshuffle")
         factor = factor_of(settled(D, small, laplace.center), problem)
     assert factor is not None
     bias = ask.tolerance / 2
-    correctable = dense and nu < CORRECTABLE and allows_correction(ask)
+    correctable = dense and nu < MAX_CORRECTABLE_NU and allows_correction(ask)
     correctable = correctable and (is_auto(ask.gradient) or not ask.gradient.remembers)
     misfitting, always, notes = None, None, ()
     if not problem.has_rows:
         gradient = Full() if is_auto(ask.gradient) else ask.gradient
-        longest = CORRECTED_STEP if correctable else np.inf
+        longest = MAX_CORRECTED_STEP if correctable else np.inf
         choice = Choice(gradient, 0, "independent", correctable, 0.0, longest=longest)
     else:
         levels: tuple[Levels, Levels] = (no_noise, no_noise)
@@ -218,4 +218,4 @@ def from_lowrank(problem: Problem, ask: Request, known: Known, T: float) -> Plan
 
 def _caution(nu: float) -> float:
     """By how much a step that is right on a Gaussian is shortened far from one."""
-    return 1 + nu / CORRECTABLE if nu >= CORRECTABLE else 1.0
+    return 1 + nu / MAX_CORRECTABLE_NU if nu >= MAX_CORRECTABLE_NU else 1.0

@@ -40,10 +40,11 @@ __all__ = ["Masses", "bridge", "counted", "integral", "places_of", "weigh"]
 # -- bridge --------------------------------------------------------------------------------
 
 
-FIRST, MOST = 2**11, 2**14  # draws of p, and as many of q, at which log p is taken
-PRECISE = 0.005  # standard error of log Z up to which no more are taken
-FEWEST = 100  # draws, by their weights, that an average must rest on
-ITERATIONS = 200
+# draws of p, and as many of q, at which log p is taken
+FIRST_BRIDGE_DRAWS, MAX_BRIDGE_DRAWS = 2**11, 2**14
+MAX_LOG_MASS_SE = 0.005  # standard error of log Z up to which no more are taken
+MIN_BRIDGE_ESS = 100  # draws, by their weights, that an average must rest on
+MAX_BRIDGE_ITERATIONS = 200
 
 
 class Bridge(NamedTuple):
@@ -61,7 +62,7 @@ def bridge(p: Float[np.ndarray, "chain draw"], q: Float[np.ndarray, " other"]) -
     log_z = 0.0
     for _ in range(2):  # the second time with the effective number of draws
         s_p = effective / (effective + q.size)
-        for _ in range(ITERATIONS):
+        for _ in range(MAX_BRIDGE_ITERATIONS):
             f = _share(q - middle - log_z, s_p)
             g = _share_of_q(p - middle - log_z, s_p)
             with np.errstate(divide="ignore"):
@@ -74,7 +75,7 @@ def bridge(p: Float[np.ndarray, "chain draw"], q: Float[np.ndarray, " other"]) -
         ess = _effective(g)
         effective = min(max(ess, 1.0), float(p.size))
     rests_on = min(_counted(f), _counted(g.ravel()))
-    if not rests_on >= FEWEST:
+    if not rests_on >= MIN_BRIDGE_ESS:
         return Bridge(middle + log_z, float("inf"))
     variance = f.var() / (q.size * f.mean() ** 2) + g.var() / (effective * g.mean() ** 2)
     return Bridge(middle + log_z, float(np.sqrt(variance)))
@@ -130,7 +131,7 @@ def integral(
         q = constant - 0.5 * np.sum(white**2, axis=0)
         return sums.log_densities(local, points - at) - q
 
-    count = FIRST
+    count = FIRST_BRIDGE_DRAWS
     while True:
         each = np.unique(
             np.linspace(0, second.shape[1] - 1, -(-count // len(z))).round().astype(int)
@@ -141,7 +142,7 @@ def integral(
         points = np.asarray(problem.array(points), np.float64)
         q = np.where(inside(points), log_ratio(points), -np.inf)
         found = bridge(p, np.where(np.isnan(q), -np.inf, q))
-        if found.se <= PRECISE or count >= MOST or len(each) == second.shape[1]:
+        if found.se <= MAX_LOG_MASS_SE or count >= MAX_BRIDGE_DRAWS or len(each) == second.shape[1]:
             return found
         count *= 2
 
@@ -149,8 +150,8 @@ def integral(
 # -- weigh ---------------------------------------------------------------------------------
 
 
-WEIGHING = 6  # the stream of the host's generator that the bridges use
-UNCERTAIN = 10.0  # standard error of a log mass of which nothing is known
+BRIDGE_STREAM = 6  # the stream of the host's generator that the bridges use
+UNKNOWN_LOG_MASS_SE = 10.0  # standard error of a log mass of which nothing is known
 
 
 class Masses(NamedTuple):
@@ -187,15 +188,18 @@ def weigh(
         own = np.flatnonzero(chain == g)
         found = None
         if len(own):
-            rng = generator(seed, WEIGHING, g)
+            rng = generator(seed, BRIDGE_STREAM, g)
             found = integral(problem, inside, z[own], known.z[leaders[g]], rng)
         if found is not None and np.isfinite(found.log_z):
-            log_z[g], se[g] = found.log_z + heights[g], np.hypot(min(found.se, UNCERTAIN), slips[g])
+            log_z[g], se[g] = (
+                found.log_z + heights[g],
+                np.hypot(min(found.se, UNKNOWN_LOG_MASS_SE), slips[g]),
+            )
         else:
             # (2 pi)^{d/2} is in every Z and in none of Laplace's masses
             own_modes = known.log_mass[group == g] + known.z.shape[1] / 2 * np.log(2 * np.pi)
             log_z[g] = np.logaddexp.reduce(own_modes) - known.log_density[leaders[0]]
-            se[g] = UNCERTAIN
+            se[g] = UNKNOWN_LOG_MASS_SE
     mass = np.exp(log_z - log_z.max())
     mass /= mass.sum()
     slope = np.diag(mass) - np.outer(mass, mass)
@@ -224,7 +228,7 @@ def counted(
     places = places_of(problem, regions, z.reshape(-1, z.shape[-1])).reshape(z.shape[:2])
     there = (places[..., None] == np.arange(len(regions.group))).astype(np.float64)
     mass, ess = there.mean((0, 1)), mixing.ess(there, "mean")
-    if not np.nanmin(ess, initial=np.inf) >= FEWEST or np.isnan(ess).all():
+    if not np.nanmin(ess, initial=np.inf) >= MIN_BRIDGE_ESS or np.isnan(ess).all():
         return None
     part = np.diag(mass) - np.outer(mass, mass)
     return Masses(mass, part / np.nanmin(ess))

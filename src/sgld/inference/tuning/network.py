@@ -73,7 +73,13 @@ from ...samplers.preconditioners.kronecker import Kronecker
 from ...samplers.schedules import as_schedule
 from ...samplers.sgld import SGLD
 from . import network_rules as rule
-from .network_rules import FROM_PRIOR, LEARNING_RATE, UPDATED, affordable, step_price
+from .network_rules import (
+    LEARNING_RATE,
+    MAX_PRIOR_START_DIM,
+    UPDATE_SECONDS,
+    affordable,
+    step_price,
+)
 from .parts import learnt_factors, no_step, plain_batches, prepared, sampler_of, settled
 
 __all__ = [
@@ -94,7 +100,8 @@ __all__ = [
 # -- from optimisers -----------------------------------------------------------------------
 
 
-SEARCH, SEARCH_PASSES = 1000, 20  # least steps of an optimiser, and passes over the data
+# least steps of an optimiser, and passes over the data
+MIN_OPTIMISER_STEPS, OPTIMISER_PASSES = 1000, 20
 
 
 def from_optimisers(problem: Problem, ask: Request, known: Known) -> Plan:
@@ -108,9 +115,15 @@ def from_optimisers(problem: Problem, ask: Request, known: Known) -> Plan:
     center = z0 if known.gaussian is None else known.gaussian.center
     starts, near = None, np.asarray(center)[None]
     if not known.usable:
-        steps = SEARCH
+        steps = MIN_OPTIMISER_STEPS
         if problem.has_rows:
-            steps = int(np.clip(SEARCH_PASSES * problem.num_blocks, SEARCH, 10 * SEARCH))
+            steps = int(
+                np.clip(
+                    OPTIMISER_PASSES * problem.num_blocks,
+                    MIN_OPTIMISER_STEPS,
+                    10 * MIN_OPTIMISER_STEPS,
+                )
+            )
         starts = near = optimised(problem, ask, starts_near(problem, ask, z0), steps)
     if is_auto(ask.preconditioner):
         squares = [np.asarray(squared_gradients(problem, problem.array(z))) for z in near]
@@ -174,7 +187,7 @@ def heat_of_predictions(
     friction: float,
 ) -> float:  # fmt: skip
     """T_f - 1 of BAOA's steps; `problem` holds the rows in the run's batches."""
-    entries = sent(problem.source.chunk((seed, 2**31 - 5), 0, 2 * rule.PAIRS))
+    entries = sent(problem.source.chunk((seed, 2**31 - 5), 0, 2 * rule.NOISE_BATCH_PAIRS))
     V = _prediction_noise(problem, predictions_of(problem), gradient, D, zs, entries)
     return float(jnp.mean(V)) * delta / (2 * friction)
 
@@ -193,7 +206,7 @@ def _prediction_noise(
             speeds = jnp.where(felt, moves**2 / jnp.where(felt, lengths, 1), 0)
             return jnp.sum(speeds) / 2, jnp.sum(felt, dtype=z.dtype)
 
-        sums, counts = jax.lax.map(pair, jnp.arange(rule.PAIRS, dtype=jnp.int32))
+        sums, counts = jax.lax.map(pair, jnp.arange(rule.NOISE_BATCH_PAIRS, dtype=jnp.int32))
         return jnp.sum(sums) / jnp.maximum(jnp.sum(counts), 1)
 
     return jax.lax.map(one, zs)
@@ -210,11 +223,12 @@ def warmed(batch_size: int, heat: float) -> str:
 # -- prior starts --------------------------------------------------------------------------
 
 
-STEPS, DELTA = 500, 0.2
-STREAM = 18
+PRIOR_START_STEPS, PRIOR_START_DELTA = 500, 0.2
+PRIOR_START_STREAM = 18
 # parameters: of more a prior is that of a network's weights, and init as good a draw of it as any
 MOST = 2**14
-FLAT = 1e-5  # curvature of a prior that says nothing of a parameter's scale; 1 is taken
+# curvature of a prior that says nothing of a parameter's scale; 1 is taken
+MIN_PRIOR_CURVATURE = 1e-5
 
 
 @jax.jit
@@ -260,9 +274,9 @@ def as_normal(problem: Problem, tails: bool = False) -> Problem:
 def from_prior(problem: Problem, near: Float[np.ndarray, "m d"], seed: int) -> np.ndarray:
     """`near`, two of every three of them moved by the prior; those that do not stay finite are as they were."""
     moved, kind = near.copy(), np.arange(len(near)) % 3
-    if problem.dimension > FROM_PRIOR:
+    if problem.dimension > MAX_PRIOR_START_DIM:
         return moved
-    key = jax.random.fold_in(stream_key(seed, TUNING_STREAM), STREAM)
+    key = jax.random.fold_in(stream_key(seed, TUNING_STREAM), PRIOR_START_STREAM)
     for k in np.flatnonzero(kind):
         begin = problem.array(near[k] if kind[k] == 1 else -near[k])
         found, log_p = _moved(problem, begin, jax.random.fold_in(key, k))
@@ -275,29 +289,31 @@ def from_prior(problem: Problem, near: Float[np.ndarray, "m d"], seed: int) -> n
 def _moved(problem: Problem, z: Float[Array, " d"], key: Array) -> tuple[Array, Array]:
     """Where the prior's dynamics is after so many steps, and the log prior there."""
     curvature = prior_curvature(problem, z)
-    D = Diagonal(1 / jnp.where(curvature > FLAT, curvature, 1.0))
+    D = Diagonal(1 / jnp.where(curvature > MIN_PRIOR_CURVATURE, curvature, 1.0))
     sampler, gradient = BAOA(), jax.grad(problem.log_prior)
 
     def one(state, key):
         xi = jax.random.normal(key, z.shape, z.dtype)
-        return sampler.step(state, gradient, DELTA**2, xi, preconditioner=D), None
+        return sampler.step(state, gradient, PRIOR_START_DELTA**2, xi, preconditioner=D), None
 
-    state, _ = jax.lax.scan(one, sampler.init(z), jax.random.split(key, STEPS))
+    state, _ = jax.lax.scan(one, sampler.init(z), jax.random.split(key, PRIOR_START_STEPS))
     return state.position, problem.log_prior(state.position)
 
 
 # -- from network --------------------------------------------------------------------------
 
 
-OPTIMISED_BY = 0.3  # of max_seconds, what optimisers may take by the clock
-ARRIVING = 1500  # steps in which starts a prior's sd away come to the mode: after 500 one was 4 posterior sds off
-# where a stage can be of no more than SHORT steps, measuring after each costs more than the steps: one of twice the
+OPTIMISER_SHARE = 0.3  # of max_seconds, what optimisers may take by the clock
+# steps in which starts a prior's sd away come to the mode: after 500 one was 4 posterior sds off
+ARRIVAL_STEPS = 1500
+# where a stage can be of no more than SHORT_STAGE_STEPS steps, measuring after each costs more than the steps: one of twice the
 # length. 1,000,000 weights begin 9 s sooner
-SHORT = 20
-TRIALS = 4  # of the last h
-FEWEST_BATCHES, NOISE_NUMBERS = 8, 2**25  # of which V_l is measured: batches x chains x parameters
-PIECE = 2**20  # numbers of gradients of single rows that are held together
-OTHERS_LEAST = 30.0  # max_seconds, of which the verdict's share is enough to compile them
+SHORT_STAGE_STEPS = 20
+STEP_TRIALS = 4  # of the last h
+# of which V_l is measured: batches x chains x parameters
+MIN_NOISE_BATCHES, MAX_NOISE_NUMBERS = 8, 2**25
+ROW_GRADIENT_NUMBERS = 2**20  # numbers of gradients of single rows that are held together
+MIN_RESTART_SECONDS = 30.0  # max_seconds, of which the verdict's share is enough to compile them
 
 
 def is_network(problem: Problem) -> bool:
@@ -354,11 +370,11 @@ def _of_heat(
     problem: Problem, ask: Request, friction: float, gradient: Any, found: Tuned, T: float
 ) -> tuple[str, ...]:
     """A note where noise of batches warms predictions; nothing where the time for tuning is over."""
-    if agreed(time.monotonic() > past(rule.TUNED_BY)):
+    if agreed(time.monotonic() > past(rule.TUNING_CLOCK_SHARE)):
         return ()
     matrix, delta = settled(found.D, problem, found.z[0]), found.h**0.5
     heat = heat_of_predictions(problem, gradient, matrix, found.z, ask.seed, delta, friction) / T
-    return (warmed(problem.source.batch_size, heat),) if heat > rule.NOISY else ()
+    return (warmed(problem.source.batch_size, heat),) if heat > rule.MIN_REPORTED_NOISE else ()
 
 
 def optimiser_ends(problem: Problem, ask: Request, elsewhere: bool = False) -> np.ndarray:
@@ -370,12 +386,12 @@ def optimiser_ends(problem: Problem, ask: Request, elsewhere: bool = False) -> n
     starts = starts_near(small, ask, start, np.minimum(width, 1.0))
     if elsewhere:
         starts = from_prior(small, starts, ask.seed)
-    return optimised(as_normal(small), ask, starts, _passes(small, ask), past(OPTIMISED_BY))
+    return optimised(as_normal(small), ask, starts, _passes(small, ask), past(OPTIMISER_SHARE))
 
 
 def other_starts_affordable(problem: Problem, ask: Request) -> tuple[int, bool]:
     """How many chains from other starts are, 0 where too few are; whether the longest look of all of them is cheap."""
-    if ask.max_seconds is not None and ask.max_seconds < OTHERS_LEAST:
+    if ask.max_seconds is not None and ask.max_seconds < MIN_RESTART_SECONDS:
         return 0, False
     small = problem.with_batches(min(rule.BATCH_SIZE, problem.num_data), "reshuffle")
     optimiser = _passes(small, ask) * small.source.batch_size * row_price(problem)
@@ -383,11 +399,15 @@ def other_starts_affordable(problem: Problem, ask: Request) -> tuple[int, bool]:
     if affordable(problem, ask.chains()):
         step = gradient_price(problem).each
     steps = rule.STAGES * rule.STAGE_STEPS + rule.STRETCHES * rule.STRETCH_STEPS
-    seconds = rule.OTHERS_SHARE * rule.seconds_of(rule.RUN_SECONDS, 1 / 2, ask.max_seconds)
+    seconds = rule.OTHER_STARTS_SHARE * rule.seconds_of(
+        rule.MAX_RUN_SECONDS, 1 / 2, ask.max_seconds
+    )
     each = optimiser + steps * step
-    cheap = rule.CHEAP_SECONDS / each
-    count = int(min(max(rule.OTHER_STARTS, min(cheap, rule.MOST_STARTS)), seconds / each))
-    return (count, count <= cheap) if count >= rule.FEWEST_STARTS else (0, False)
+    cheap = rule.CHEAP_STARTS_SECONDS / each
+    count = int(
+        min(max(rule.USUAL_OTHER_STARTS, min(cheap, rule.MAX_OTHER_STARTS)), seconds / each)
+    )
+    return (count, count <= cheap) if count >= rule.MIN_OTHER_STARTS else (0, False)
 
 
 def has_rule(ask: Request) -> bool:
@@ -398,11 +418,11 @@ def has_rule(ask: Request) -> bool:
 
 def _passes(problem: Problem, ask: Request) -> int:
     """Steps of an optimiser, by the price of a step."""
-    seconds = rule.seconds_of(rule.OPTIMISER_SECONDS, rule.OPTIMISER_SHARE, ask.max_seconds)
-    price = problem.source.batch_size * row_price(problem) + UPDATED * problem.dimension
-    most = max(rule.MOST_PASSES * problem.num_blocks, ARRIVING)
+    seconds = rule.seconds_of(rule.MAX_OPTIMISER_SECONDS, rule.MAX_OPTIMISER_SHARE, ask.max_seconds)
+    price = problem.source.batch_size * row_price(problem) + UPDATE_SECONDS * problem.dimension
+    most = max(rule.MAX_OPTIMISER_PASSES * problem.num_blocks, ARRIVAL_STEPS)
     steps = min(seconds / (ask.chains() * price), most)
-    return int(np.clip(steps, rule.FEWEST_STEPS, rule.MOST_STEPS))
+    return int(np.clip(steps, rule.MIN_TRAINING_STEPS, rule.MAX_TRAINING_STEPS))
 
 
 class Tuned(NamedTuple):
@@ -419,13 +439,13 @@ def tuned(
 
     Once they are `enough` where one has ended, there are no more.
     """
-    z, h, caution, until = problem.array(ends), 0.0, 1.0, past(rule.TUNED_BY)
+    z, h, caution, until = problem.array(ends), 0.0, 1.0, past(rule.TUNING_CLOCK_SHARE)
     D = matrix = None
     price = len(ends) * step_price(problem, gradient, problem.source.batch_size)
-    seconds = rule.seconds_of(rule.STAGE_SECONDS, rule.STAGE_SHARE, ask.max_seconds)
+    seconds = rule.seconds_of(rule.STAGE_SECONDS, rule.MAX_STAGE_SHARE, ask.max_seconds)
     stages, steps = rule.STAGES, int(min(seconds / price / rule.STAGES, rule.STAGE_STEPS))
-    if steps <= SHORT:
-        stages, steps = 1, 2 * SHORT
+    if steps <= SHORT_STAGE_STEPS:
+        stages, steps = 1, 2 * SHORT_STAGE_STEPS
     for number in range(stages + 1):
         D = _metric(problem, ask, z)
         matrix = settled(D, problem, z[0])
@@ -435,15 +455,15 @@ def tuned(
         new = moved(problem, ask, sampler, gradient, matrix, z, h, T, (number, steps, stages))
         lost = _lost(problem, z, new, T)
         if bool(lost.any()):  # curvature is larger where they went: the stage goes for nothing
-            caution *= rule.CAUTION
+            caution *= rule.STEP_CUT
         z = jnp.where(lost[:, None], z, new)
         if enough(z):
             return Tuned(z, D, h)
-    for _ in range(TRIALS):  # chains that move there, and stay where they were
+    for _ in range(STEP_TRIALS):  # chains that move there, and stay where they were
         end = moved(problem, ask, sampler, gradient, matrix, z, h, T, (stages, steps, stages))
         if not bool(_lost(problem, z, end, T).any()):
             break
-        h *= rule.CAUTION
+        h *= rule.STEP_CUT
     return Tuned(z, D, h)
 
 
@@ -487,7 +507,7 @@ def fisher(
     Of so many rows from the `first` on, scaled up; past the last row they begin again.
     """
     prior = narrowness(problem, z)
-    together = min(rows, max(1, PIECE // z.size))
+    together = min(rows, max(1, ROW_GRADIENT_NUMBERS // z.size))
 
     def add(i: Array, total: Array) -> Array:
         places = i * together + jnp.arange(together, dtype=jnp.int32)
@@ -515,7 +535,7 @@ def _noise(problem: Problem, gradient: Any, D: Any, zs: Array, seed: int) -> flo
     """V of the noisiest layer of those that are looked at."""
     if isinstance(gradient, Full):
         return 0.0
-    batches = int(np.clip(NOISE_NUMBERS // zs.size, FEWEST_BATCHES, rule.BATCHES))
+    batches = int(np.clip(MAX_NOISE_NUMBERS // zs.size, MIN_NOISE_BATCHES, rule.NOISE_BATCHES))
     entries = sent(problem.source.chunk((seed, 2**31 - 3), 0, batches))
     layers = Layers.of(problem.layout)
     V = np.asarray(_layer_noise(problem, gradient, D, zs, entries, layers.sizes)).mean(axis=0)

@@ -2,7 +2,7 @@
 
 Counts have the normals' mean and variance, and tails that are too thin where a step is long. So
 they are chosen for large positions alone, and where the stiffest direction at the starts is left with
-an excess kurtosis of at most MOST_EXCESS; never for moves that are accepted or refused.
+an excess kurtosis of at most MAX_STIFF_EXCESS; never for moves that are accepted or refused.
 
 Whether exchanges between replicas are decided by energies that are exact enough.
 
@@ -36,19 +36,19 @@ from ...samplers.hmc import HMC
 from ...samplers.noise import NOISE_BITS, NOISE_DISTRIBUTIONS, excess_kurtosis
 from ...samplers.replica_exchange import ReplicaExchange
 from ...samplers.sgld import SGLD
-from .cost import NORMAL
+from .cost import NORMAL_SECONDS
 from .network_rules import batch_price, curvature_rows
 from .parts import settled
 
 __all__ = ["check_exchange", "check_noise", "with_noise"]
 
 
-LARGE = 2**16  # numbers of a position: fewer are drawn many steps at once, and cost little
-SHARE = 0.25  # of a gradient's price, that normals must cost
+MIN_LARGE_DIM = 2**16  # numbers of a position: fewer are drawn many steps at once, and cost little
+MIN_NORMALS_SHARE = 0.25  # of a gradient's price, that normals must cost
 # of the stiffest direction: SGLD has it at h l = .13, BAOA at .1, where of what normals leave beyond 2, 3 and
 # 4 sds there are .99, .83 and .46
-MOST_EXCESS = 0.07
-TOLD = (
+MAX_STIFF_EXCESS = 0.07
+BINOMIAL_NOISE_NOTE = (
     f"each injected number is a count of {NOISE_BITS} random bits, of a normal's mean and variance and faster drawn; "
     'tails beyond 2 sds are thinner, the more the longer the step (noise="normal" draws normals).'
 )
@@ -73,16 +73,16 @@ def with_noise(plan: Plan, problem: Problem, ask: Request) -> Plan:
     if ask.noise == "normal":
         return plan
     if is_auto(ask.noise):
-        large = problem.dimension >= LARGE
+        large = problem.dimension >= MIN_LARGE_DIM
         if not (large and _are_much(plan, problem) and _are_close(plan, problem)):
             return plan
-    return replace(plan, setup=replace(plan.setup, noise="binomial")).noted(TOLD)
+    return replace(plan, setup=replace(plan.setup, noise="binomial")).noted(BINOMIAL_NOISE_NOTE)
 
 
 def _are_much(plan: Plan, problem: Problem) -> bool:
     """Whether normals cost a good part of a step."""
     price = batch_price(problem, plan.setup.gradient, plan.setup.batch_size)
-    return NORMAL * problem.dimension >= SHARE * price
+    return NORMAL_SECONDS * problem.dimension >= MIN_NORMALS_SHARE * price
 
 
 def _are_close(plan: Plan, problem: Problem) -> bool:
@@ -100,15 +100,16 @@ def _are_close(plan: Plan, problem: Problem) -> bool:
     _, stiff = stiffest(problem, D, starts, count=2, rows=rows)
     curvature, h = jnp.max(stiff), problem.array(setup.step_size(0))
     found = float(excess_kurtosis(setup.sampler, h, curvature))
-    return bool(np.isfinite(found)) and -found <= MOST_EXCESS
+    return bool(np.isfinite(found)) and -found <= MAX_STIFF_EXCESS
 
 
 # -- exchange ------------------------------------------------------------------------------
 
 
-PAIRS, BATCHES = 16, 32
-WRONG = 0.02  # by which the log odds of an exchange may be off
-NEAR = 0.25  # of a variance that is given, by which it may be: such a run is never trusted
+EXCHANGE_DRAWS, EXCHANGE_BATCHES = 16, 32
+MAX_EXCHANGE_ERROR = 0.02  # by which the log odds of an exchange may be off
+# of a variance that is given, by which it may be: such a run is never trusted
+MAX_VARIANCE_ERROR = 0.25
 
 
 def exact_energies(problem: Problem, gradient: Any) -> bool:
@@ -136,7 +137,7 @@ def check_exchange(problem: Problem, plan: Plan, ask: Request) -> None:
     else:
         found = _variance(problem, plan, sampler, ask.seed)
         b = (1 - 1 / sampler.temperatures[1]) / (float(setup.temperature(0)) or 1.0)
-        if abs(found - given) <= 2 * WRONG / b**2 + NEAR * given:
+        if abs(found - given) <= 2 * MAX_EXCHANGE_ERROR / b**2 + MAX_VARIANCE_ERROR * given:
             return
         said = (
             f"by {name}'s energies of {setup.batch_size} rows: the noise of U_1 - U_2 has a variance of about "
@@ -154,11 +155,12 @@ def _variance(problem: Problem, plan: Plan, sampler: ReplicaExchange, seed: int)
     assert gaussian is not None
     rng = generator(seed, TUNING_STREAM, 12)
     cold, hot = (
-        gaussian.tempered(T * t).draw(rng, PAIRS) for t in (1.0, float(sampler.temperatures[1]))
+        gaussian.tempered(T * t).draw(rng, EXCHANGE_DRAWS)
+        for t in (1.0, float(sampler.temperatures[1]))
     )
     if not problem.source.is_independent:
         problem = problem.with_batches(problem.source.batch_size, "independent")
-    entries = problem.source.chunk((seed, 2**31 - 3), 0, BATCHES)
+    entries = problem.source.chunk((seed, 2**31 - 3), 0, EXCHANGE_BATCHES)
     pairs = (problem.array(cold), problem.array(hot))
     found = np.asarray(_differences(problem, plan.setup.gradient, pairs, sent(entries)), np.float64)
     return float(np.mean(np.var(found, axis=0, ddof=1)))

@@ -31,7 +31,7 @@ from ...samplers.stationary.affine import AffineLaw, of_sampler
 from ...samplers.stationary.overdamped import Law, largest_step, off
 
 __all__ = [
-    "DEFAULT_BATCH",
+    "DEFAULT_BATCH_ROWS",
     "allows_correction",
     "factor_of",
     "finite",
@@ -49,9 +49,11 @@ __all__ = [
 ]
 
 
-DEFAULT_BATCH = 100
-SMALL = 1e-4  # times the longest stable step: where sds are told that no step makes right
-MOST = 10_000  # differences of two batches' gradients that their covariance is measured from
+DEFAULT_BATCH_ROWS = 100
+# times the longest stable step: where sds are told that no step makes right
+UNSTABLE_STEP_SHARE = 1e-4
+# differences of two batches' gradients that their covariance is measured from
+MAX_DIFFERENCES = 10_000
 
 
 def sampler_of(ask: Request, correction: Any = None) -> Any:
@@ -83,7 +85,7 @@ def largest_within(law: Any, bias: float, T: float, ask: Request) -> float:
     h = largest_step(law, bias, T)
     if off(law, h, T) <= bias:
         return h
-    ratio = law.ratio(SMALL * law.longest / law.a.max(), T)
+    ratio = law.ratio(UNSTABLE_STEP_SHARE * law.longest / law.a.max(), T)
     worst = float(ratio[np.nanargmax(np.abs(ratio - 1))])
     name = type(sampler_of(ask)).__name__
     raise UsageError(
@@ -117,7 +119,7 @@ def plain_batches(problem: Problem, ask: Request) -> tuple[Any, Problem]:
         gradient = Minibatch() if problem.has_rows else Full()
     if not problem.has_rows:
         return gradient, problem
-    size = min(DEFAULT_BATCH, problem.num_data) if is_auto(ask.batch_size) else ask.batch_size
+    size = min(DEFAULT_BATCH_ROWS, problem.num_data) if is_auto(ask.batch_size) else ask.batch_size
     order = "reshuffle" if is_auto(ask.order) else ask.order
     return gradient, in_batches(problem, size, order, gradient)
 
@@ -150,7 +152,7 @@ def measure(
         return np.zeros((d, d))
     if isinstance(gradient, Minibatch) and source.uses_blocks:
         return gradient_noise.block_noise(problem, laplace.center)
-    count = max(512, min(10 * d, MOST), min(2048, 2**16 // d))
+    count = max(512, min(10 * d, MAX_DIFFERENCES), min(2048, 2**16 // d))
     return gradient_noise.estimator_noise(
         problem, gradient, laplace.tempered(T or 1.0), seed, count
     )
@@ -178,7 +180,7 @@ def shuffled_period(problem: Problem) -> int:
 # -- metric --------------------------------------------------------------------------------
 
 
-LEARNING = 100  # gradients after which an adaptive preconditioner has settled
+ADAPTATION_GRADIENTS = 100  # gradients after which an adaptive preconditioner has settled
 
 
 def factor_of(D: Any, problem: Problem) -> Float[np.ndarray, "d d"]:
@@ -203,14 +205,16 @@ def _learnt(D: Any, problem: Problem, z: Any) -> Any:
         g = estimator.at(problem, k % blocks)(z)
         return D.after(memory, g / count), None
 
-    return D.at(jax.lax.scan(learn, D.start(z), jnp.arange(LEARNING, dtype=jnp.int32))[0])
+    return D.at(
+        jax.lax.scan(learn, D.start(z), jnp.arange(ADAPTATION_GRADIENTS, dtype=jnp.int32))[0]
+    )
 
 
 # -- kronecker -----------------------------------------------------------------------------
 
 
-MOST_SIDE = 2048  # of a matrix that is rotated: its eigenvectors take seconds
-PIECE = 2**20  # numbers of gradients of single rows that are held together
+MAX_ROTATED_SIDE = 2048  # of a matrix that is rotated: its eigenvectors take seconds
+ROW_GRADIENT_NUMBERS = 2**20  # numbers of gradients of single rows that are held together
 
 Shapes = tuple[tuple[int, int] | None, ...]
 
@@ -225,7 +229,7 @@ def learnt_factors(
         U, V   eigenvectors of E G G^T and E G^T G
         s      1 / (N E (U^T G V)^2 + prior's curvature), that being the leaf's mean in another basis
     """
-    shapes = tuple(matrix_of(shape, MOST_SIDE) for shape in problem.layout.shapes)
+    shapes = tuple(matrix_of(shape, MAX_ROTATED_SIDE) for shape in problem.layout.shapes)
     turns = tuple(
         None if pair is None else tuple(_eigenvectors(problem, moment) for moment in pair)
         for pair in _mean(problem, zs, rows, None, shapes)
@@ -253,7 +257,7 @@ def _eigenvectors(problem: Problem, moment: Array) -> Array:
 def _mean(problem: Problem, zs: Array, rows: int, turns: Any, shapes: Shapes) -> list[Any]:
     """Of every leaf's gradients over rows, those of each z being its own: moments, or squares where there are turns."""
     share = max(1, -(-min(rows, problem.num_data) // len(zs)))
-    together = max(1, min(share, PIECE // problem.dimension))
+    together = max(1, min(share, ROW_GRADIENT_NUMBERS // problem.dimension))
     total, count = None, 0
     for k, z in enumerate(zs):
         for begin in range(0, share, together):

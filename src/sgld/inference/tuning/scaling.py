@@ -27,17 +27,17 @@ from ...results.plan import in_bytes, in_count, in_seconds
 
 __all__ = ["Devices", "Scaled", "scaled"]
 
-SEARCHED = 6  # gradients of all rows, of the search from the mode of some rows
-CURVED = 5  # and Hessians
-SURVEYED = 5  # gradients of every row, at the centre and at draws
-TABLED = 1
-STEPS, CHAINS, BATCH = (
+SEARCH_GRADIENTS = 6  # gradients of all rows, of the search from the mode of some rows
+SEARCH_HESSIANS = 5  # and Hessians
+SURVEY_GRADIENTS = 5  # gradients of every row, at the centre and at draws
+TABLE_GRADIENTS = 1
+DEFAULT_PLAN_STEPS, DEFAULT_PLAN_CHAINS, DEFAULT_PLAN_BATCH = (
     4020,
     4,
     64,
 )  # of the default plan with control variates; a batch is that or fewer
-MOST_ROWS, MOST_COLUMNS = 2**31 - 2, 1000
-SAMPLE = 64  # rows whose price is counted
+MAX_PREDICTED_ROWS, MAX_PREDICTED_COLUMNS = 2**31 - 2, 1000
+PRICED_ROWS = 64  # rows whose price is counted
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Devices:
     link: float
 
 
-KINDS = {
+DEVICES_OF_KIND = {
     "core": Devices(1.0, 1e10, 2e-5, 1e9),
     "accelerator": Devices(1e3, 1e12, 3e-5, 2e10),
 }
@@ -109,7 +109,7 @@ class Scaled:
             f"mesh: jax.make_mesh((1, {self.devices}), (\"chain\", \"data\")), each device one {self.kind}",
             f"passes over all rows: {self.passes} gradients and {self.curvatures} Hessians, "
             f"{in_count(self.collectives)} collectives together",
-            f"steps: {STEPS:,} of {CHAINS} chains, {BATCH} rows or fewer each whatever the rows; 1 collective a step "
+            f"steps: {DEFAULT_PLAN_STEPS:,} of {DEFAULT_PLAN_CHAINS} chains, {DEFAULT_PLAN_BATCH} rows or fewer each whatever the rows; 1 collective a step "
             f"of {in_bytes(self.of_a_step)}",
             "",
             *table,
@@ -130,40 +130,40 @@ def scaled(rows: int, columns: int, devices: int, kind: str = "core") -> Scaled:
       44
     """
     _check(rows, columns, devices, kind)
-    device, d = KINDS[kind], columns + 1
+    device, d = DEVICES_OF_KIND[kind], columns + 1
     local = -(-rows // devices)
     gradient, hessian = _prices(columns)
-    passes = MAX_NU_DRAWS // 4 + SEARCHED + TABLED + SURVEYED
+    passes = MAX_NU_DRAWS // 4 + SEARCH_GRADIENTS + TABLE_GRADIENTS + SURVEY_GRADIENTS
     width = 4 * max(d, columns + 1)
     pieces = -(-rows * width // (MAX_PIECE_NUMBERS * devices))
-    collectives = (passes + CURVED) * pieces if devices > 1 else 0
-    computed = local * (passes * gradient + CURVED * hessian) / device.speed
-    read = (passes + CURVED) * local * 4.0 * (columns + 1) / device.bandwidth
-    sums = 4 * pieces * (passes * d + CURVED * d * d) / device.link
+    collectives = (passes + SEARCH_HESSIANS) * pieces if devices > 1 else 0
+    computed = local * (passes * gradient + SEARCH_HESSIANS * hessian) / device.speed
+    read = (passes + SEARCH_HESSIANS) * local * 4.0 * (columns + 1) / device.bandwidth
+    sums = 4 * pieces * (passes * d + SEARCH_HESSIANS * d * d) / device.link
     waited = collectives * device.collective + (sums if devices > 1 else 0.0)
-    of_a_step = 4 * 2 * CHAINS * d
+    of_a_step = 4 * 2 * DEFAULT_PLAN_CHAINS * d
     # a step's rows are few: what a device does of them is not less among many
-    step = CHAINS * 2 * BATCH * gradient / device.speed
+    step = DEFAULT_PLAN_CHAINS * 2 * DEFAULT_PLAN_BATCH * gradient / device.speed
     step += device.collective + of_a_step / device.link if devices > 1 else 0.0
     table = 4 * rows * (columns + 1)
     at_work = 4 * (4 * MAX_PIECE_NUMBERS + 3 * d * d)
     return Scaled(
-        rows, columns, devices, kind, table, 4 * local * (columns + 1) + at_work, passes, CURVED,
-        collectives, of_a_step, max(computed, read) + waited, STEPS * step,
+        rows, columns, devices, kind, table, 4 * local * (columns + 1) + at_work, passes, SEARCH_HESSIANS,
+        collectives, of_a_step, max(computed, read) + waited, DEFAULT_PLAN_STEPS * step,
     )  # fmt: skip
 
 
 def _check(rows: int, columns: int, devices: int, kind: str) -> None:
-    for name, value, most in (("rows", rows, MOST_ROWS), ("columns", columns, MOST_COLUMNS), ("devices", devices, rows)):  # fmt: skip
+    for name, value, most in (("rows", rows, MAX_PREDICTED_ROWS), ("columns", columns, MAX_PREDICTED_COLUMNS), ("devices", devices, rows)):  # fmt: skip
         if not 1 <= value <= most:
             raise UsageError(f"{name} must lie between 1 and {most:,}. Got {value:,}.")
-    if kind not in KINDS:
-        raise UsageError(f"a device is one of {', '.join(KINDS)}. Got {kind!r}.")
+    if kind not in DEVICES_OF_KIND:
+        raise UsageError(f"a device is one of {', '.join(DEVICES_OF_KIND)}. Got {kind!r}.")
 
 
 def _prices(columns: int) -> tuple[float, float]:
     """Seconds of one core for a row's gradient and its Hessian, counted in a logistic regression's jaxpr."""
-    rows = (np.zeros((SAMPLE, columns), np.float32), np.zeros(SAMPLE, np.float32))
+    rows = (np.zeros((PRICED_ROWS, columns), np.float32), np.zeros(PRICED_ROWS, np.float32))
     posterior = Posterior(_log_prior, _log_likelihood)
     start = np.zeros(columns + 1, np.float32)
     layout = Layout.of(start)
@@ -172,7 +172,7 @@ def _prices(columns: int) -> tuple[float, float]:
     batch = problem.source.fetch(jnp.int32(0))
     hessian = jax.hessian(lambda z: problem.log_likelihood(z, batch.rows, batch.weight))
     whole = priced(hessian, jax.ShapeDtypeStruct(start.shape, start.dtype)).each
-    return row_price(problem), whole / SAMPLE
+    return row_price(problem), whole / PRICED_ROWS
 
 
 def _log_prior(b: jax.Array) -> jax.Array:

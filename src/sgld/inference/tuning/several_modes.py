@@ -26,19 +26,20 @@ from ...samplers.gradients.control_variates import Guide
 from ...samplers.gradients.full import Full
 from ...samplers.preconditioners.fixed import Dense
 from ...samplers.schedules import as_schedule
-from .ensemble import CHAINS, Ensemble, warmed_up
+from .ensemble import ENSEMBLE_CHAINS, Ensemble, warmed_up
 from .mode_masses import places_of
-from .surrogate import SETTLING, followed, guide_of
+from .surrogate import SETTLING_TRAJECTORIES, followed, guide_of
 
 __all__ = ["hopelessly_many", "in_modes", "regions_of"]
 
-MOST_MODES = 8  # that have chains of their own, 8 each
+MAX_MODES_WITH_CHAINS = 8  # that have chains of their own, 8 each
 # share of trajectories that would leave a region for another from which the two are one: modes 4 sds
 # apart; of a smaller one chains that were free would move between too seldom to weigh them
-LEAKY = 0.02
+MAX_CROSSING_SHARE = 0.02
 
-ISOLATED = 10.0  # sds to the next mode, over which no free chain goes
-VALLEY = 10.0  # nats down to mass beyond, through which it does: 5 of a network, 80 of modes 30 sds apart
+MIN_ISOLATION_SDS = 10.0  # sds to the next mode, over which no free chain goes
+# nats down to mass beyond, through which it does: 5 of a network, 80 of modes 30 sds apart
+MIN_ISOLATION_NATS = 10.0
 
 Starts = Callable[[Laplace, int, int], Float[np.ndarray, "count d"]]
 
@@ -49,7 +50,7 @@ def in_modes(problem: Problem, known: Known, seed: int, starts: Starts) -> Setup
     `starts(gaussian, count, number)` are dispersed positions around a mode.
     """
     modes = known.modes
-    if modes is None or not 2 <= len(modes) <= MOST_MODES:
+    if modes is None or not 2 <= len(modes) <= MAX_MODES_WITH_CHAINS:
         return None
     at = [laplace_at(problem, z) for z in modes.z]
     if not all(gaussian.positive_definite for gaussian in at):
@@ -73,17 +74,18 @@ def hopelessly_many(problem: Problem, known: Known) -> bool:
     on the way to others, as of a network whose units may change places: chains move through there.
     """
     modes = known.modes
-    if modes is None or len(modes) <= MOST_MODES:
+    if modes is None or len(modes) <= MAX_MODES_WITH_CHAINS:
         return False
-    if any(doubt.valley(modes.z) < VALLEY for doubt in known.doubts):
+    if any(doubt.valley(modes.z) < MIN_ISOLATION_NATS for doubt in known.doubts):
         return False
     at = [laplace_at(problem, z) for z in modes.z]
     if not all(gaussian.positive_definite for gaussian in at):
         return False
     nearest = [
-        min(apart(one, other) for other in at if other is not one) for one in at[:MOST_MODES]
+        min(apart(one, other) for other in at if other is not one)
+        for one in at[:MAX_MODES_WITH_CHAINS]
     ]
-    return min(nearest) > ISOLATED
+    return min(nearest) > MIN_ISOLATION_SDS
 
 
 def regions_of(
@@ -118,7 +120,7 @@ def _merged(
     """The modes' regions where those that leak into one another are one, numbered as they come."""
     from scipy.sparse.csgraph import connected_components
 
-    _, label = connected_components(left > LEAKY, directed=False)
+    _, label = connected_components(left > MAX_CROSSING_SHARE, directed=False)
     _, first, numbers = np.unique(label[group], return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[numbers]
 
@@ -135,7 +137,7 @@ def _warmed_up(
 ) -> list[Ensemble]:  # fmt: skip
     """Ensembles of equally many chains, one in each region, from all of its modes; guided, if in all of them."""
     group = np.asarray(regions.group)
-    count, begun = CHAINS // (int(group.max()) + 1), list[_Begun]()
+    count, begun = ENSEMBLE_CHAINS // (int(group.max()) + 1), list[_Begun]()
     for g in range(int(group.max()) + 1):
         own = np.flatnonzero(group == g)
         shares = [len(part) for part in np.array_split(np.arange(count), len(own))]
@@ -193,5 +195,5 @@ def _setup(problem: Problem, at: list[Laplace], regions: Regions, found: list[En
     gradient = replace(Full.around(problem, problem.array(at[0].center)), guide=guide)
     return Setup(
         sampler, gradient, metric, as_schedule(h, "step_size"), *problem.as_one_batch().batches,
-        starts=zs, burn_in=0 if guide is None else SETTLING,
+        starts=zs, burn_in=0 if guide is None else SETTLING_TRAJECTORIES,
     )  # fmt: skip

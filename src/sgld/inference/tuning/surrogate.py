@@ -23,8 +23,8 @@ from ...samplers.gradients.control_variates import Guide
 from .ensemble import Ensemble, warmed_up
 
 __all__ = [
-    "MOST_DIMENSIONS",
-    "SOME_ROWS",
+    "MAX_GUIDED_DIM",
+    "MAX_GUIDE_ROWS",
     "guide_note",
     "guide_of",
     "guide_rows",
@@ -32,15 +32,18 @@ __all__ = [
     "rows_apart",
 ]
 
-SOME_ROWS = 2000  # that stand for all, where all are too many
-MOST_DIMENSIONS = 200  # then
+MAX_GUIDE_ROWS = 2000  # that stand for all, where all are too many
+MAX_GUIDED_DIM = 200  # then
 # of all rows, that a guide takes: a trajectory's few leapfrogs then cost less than the density at its end
-GUIDE_SHARE, LEAST_GUIDE = 1 / 20, 4000
-SETTLING = 20  # trajectories from the density of a guide to that of all rows
-ASTRAY = 0.5  # sd over chains of log p less what a guide has for it, from which too few ends are accepted
-MORE = 2.0  # nats by which log p may be above the guide's where chains begin, or beside where they end, if as dense: mass not led to
-AROUND, BESIDE = 16, 1.5  # places around each chain's end that are looked at, sds away
-WORTH = 5  # times as many rows, from which a guide pays for itself
+GUIDE_SHARE, MIN_GUIDE_ROWS = 1 / 20, 4000
+SETTLING_TRAJECTORIES = 20  # trajectories from the density of a guide to that of all rows
+# sd over chains of log p less what a guide has for it, from which too few ends are accepted
+MAX_GUIDE_LOGP_SD = 0.5
+# nats by which log p may be above the guide's where chains begin, or beside where they end, if as dense: mass not led to
+MAX_LOGP_ABOVE_GUIDE = 2.0
+# places around each chain's end that are looked at, sds away
+POINTS_AROUND_END, AROUND_END_SDS = 16, 1.5
+MIN_GUIDE_RATIO = 5  # times as many rows, from which a guide pays for itself
 
 
 class _Some(NamedTuple):
@@ -52,7 +55,7 @@ class _Some(NamedTuple):
 
 def on_some(problem: Problem, apart: Int[np.ndarray, " m"]) -> Problem:
     """Some rows, each counting for as many as there are, and those that stand `apart`, which count once."""
-    taken = _taken(problem, apart, SOME_ROWS)
+    taken = _taken(problem, apart, MAX_GUIDE_ROWS)
     some = InMemory.some(problem.source, taken.numbers)
     weight = np.append(taken.weight, taken.weight[-1])  # and a spare one
     some = replace(some, rows=(some.rows, problem.array(weight)))
@@ -80,17 +83,17 @@ def rows_apart(problem: Problem, known: Known, seed: int) -> Int[np.ndarray, " m
     if not isinstance(gaussian, Laplace) or not gaussian.positive_definite:
         return np.zeros(0, np.int64)
     survey = row_noise(problem, gaussian, seed)
-    return np.union1d(*(rows.numbers[: SOME_ROWS // 8] for rows in survey[:2]))
+    return np.union1d(*(rows.numbers[: MAX_GUIDE_ROWS // 8] for rows in survey[:2]))
 
 
 def guide_rows(problem: Problem) -> int | None:
     """How many rows a guide takes; None where it would not pay, or rows are not all at hand."""
-    if problem.dimension > MOST_DIMENSIONS or problem.mesh is not None:
+    if problem.dimension > MAX_GUIDED_DIM or problem.mesh is not None:
         return None
     if type(problem.data) is not InMemory:
         return None
-    count = max(LEAST_GUIDE, int(GUIDE_SHARE * problem.num_data))
-    return count if problem.num_data >= WORTH * count else None
+    count = max(MIN_GUIDE_ROWS, int(GUIDE_SHARE * problem.num_data))
+    return count if problem.num_data >= MIN_GUIDE_RATIO * count else None
 
 
 def guide_of(problem: Problem, known: Known, seed: int) -> Guide | None:
@@ -128,7 +131,7 @@ def followed(
     value = sums.differences(problem, places, np.asarray(guide.center, np.float64))
     astray, dense = value - said, value >= value[ended].min()
     away = astray - np.median(astray[ended])
-    leads = np.std(away[ended]) < ASTRAY and away[dense].max() < MORE
+    leads = np.std(away[ended]) < MAX_GUIDE_LOGP_SD and away[dense].max() < MAX_LOGP_ABOVE_GUIDE
     return found._replace(guide=guide) if leads else None
 
 
@@ -139,9 +142,9 @@ def _beside(found: Ensemble, seed: int) -> Float[np.ndarray, "n d"]:
     """
     chains, d = found.zs.shape
     rng = generator(seed, TUNING_STREAM, 15)
-    xi = BESIDE * rng.standard_normal((AROUND, chains, d))
+    xi = AROUND_END_SDS * rng.standard_normal((POINTS_AROUND_END, chains, d))
     planes = rng.permuted(np.broadcast_to(np.arange(d), xi.shape), axis=-1) < 2
-    xi[: AROUND // 2] *= planes[: AROUND // 2]
+    xi[: POINTS_AROUND_END // 2] *= planes[: POINTS_AROUND_END // 2]
     return (found.zs + xi @ found.factor.T).reshape(-1, d)
 
 

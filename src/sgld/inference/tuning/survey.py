@@ -48,13 +48,16 @@ from ...model.problem import Problem
 
 __all__ = ["find_out", "surroundings"]
 
-PILOT_ROWS, FEW_ROWS = 10_000, 10  # rows of the first search, where there are that many times more
-ALIKE = 1.0  # log volume between a mode and its image, of rounding
-FALLS = 100.0  # log density that no mode loses an sd away on both sides; a bent one, as a banana's, a few
-SEARCHES = 3  # for other modes, each from a heavier one that the last found
-MORE, ENOUGH = 4, 8  # searches among several modes, and modes of which more are not looked for
-LOOKED_UNTIL = 0.4  # of max_seconds: what is left is for draws
-OFF_THE_SADDLE = (0.1, -0.1, 1.0, -1.0, 10.0, -10.0)  # along the flattest direction
+# rows of the first search, where there are that many times more
+PILOT_ROWS, MIN_PILOT_RATIO = 10_000, 10
+MAX_VOLUME_ERROR = 1.0  # log volume between a mode and its image, of rounding
+# log density that no mode loses an sd away on both sides; a bent one, as a banana's, a few
+MAX_MODE_FALL = 100.0
+MAX_MODE_SEARCHES = 3  # for other modes, each from a heavier one that the last found
+# searches among several modes, and modes of which more are not looked for
+MAX_MORE_SEARCHES, MAX_SEARCHED_MODES = 4, 8
+MAX_SURVEY_SHARE = 0.4  # of max_seconds: what is left is for draws
+SADDLE_ESCAPES = (0.1, -0.1, 1.0, -1.0, 10.0, -10.0)  # along the flattest direction
 
 
 def find_out(problem: Problem, seed: int, temperature: float, *, by_hand: bool) -> Known:
@@ -76,7 +79,7 @@ def _by_newton(problem: Problem, seed: int, T: float, *, check: bool) -> Known:
     """With a dense curvature."""
     notes = []
     start = jnp.asarray(problem.start)
-    if problem.num_data > FEW_ROWS * PILOT_ROWS:
+    if problem.num_data > MIN_PILOT_RATIO * PILOT_ROWS:
         # a mode of some rows is near that of all, so that all are passed over once or twice
         pilot, _, _, found = newton_mode(problem.first(PILOT_ROWS), start)
         start = jnp.asarray(pilot) if found else start
@@ -108,7 +111,7 @@ def surroundings(
     """
     if problem.posterior.log_concave:
         return at, None, ()
-    with suppress(Over), share(LOOKED_UNTIL):
+    with suppress(Over), share(MAX_SURVEY_SHARE):
         return _surroundings(problem, at, seed, T)
     return at, None, (NOT_SEARCHED,)
 
@@ -146,11 +149,11 @@ def all_modes(
         found += [other for other in others if not _exaggerates(problem, other, at, T)]
         kept, modes = known_modes(found, T)
         searched += 1
-        if found[kept[0]] is at or searched == SEARCHES:
+        if found[kept[0]] is at or searched == MAX_MODE_SEARCHES:
             break
         at = found[kept[0]]
-    for number in range(MORE):
-        if not 2 <= len(modes) <= ENOUGH:
+    for number in range(MAX_MORE_SEARCHES):
+        if not 2 <= len(modes) <= MAX_SEARCHED_MODES:
             break
         at, before = found[kept[0]], len(modes)
         rng = generator(seed, TUNING_STREAM, 11 + 2**10 * number)
@@ -165,7 +168,7 @@ def all_modes(
 
 def _exaggerates(problem: Problem, other: AtMode, at: AtMode, temperature: float) -> bool:
     """Whether a place is `flat`, and wider than the mode whose neighbour it would be: a bent one's image is as bent."""
-    if not other.gaussian.half_log_det > at.gaussian.half_log_det + ALIKE:
+    if not other.gaussian.half_log_det > at.gaussian.half_log_det + MAX_VOLUME_ERROR:
         return False
     return flat(problem, other.gaussian, temperature)
 
@@ -183,7 +186,7 @@ def flat(problem: Problem, gaussian: Laplace, temperature: float) -> bool:
     away = np.sqrt(temperature) * size[0] * np.array([wide[:, 0], -wide[:, 0]])
     with np.errstate(over="ignore"):
         fall = sums.differences(problem, gaussian.center + away, gaussian.center) / temperature
-    return not np.nanmax(np.nan_to_num(fall, nan=-np.inf)) > -FALLS
+    return not np.nanmax(np.nan_to_num(fall, nan=-np.inf)) > -MAX_MODE_FALL
 
 
 def _by_lanczos(problem: Problem, seed: int, T: float) -> Known:
@@ -212,7 +215,7 @@ def _around_lowrank(
     """What `surroundings` says, with the Gaussian at the mode of most mass and the log density there."""
     if problem.posterior.log_concave:
         return gaussian, value, None, ()
-    with suppress(Over), share(LOOKED_UNTIL):
+    with suppress(Over), share(MAX_SURVEY_SHARE):
         found, there, modes = _all_lowrank_modes(problem, gaussian, value, seed, T)
         beyond = look_beyond(problem, found, generator(seed, TUNING_STREAM, 13), T)
         return found, there, modes, beyond.doubts
@@ -262,7 +265,7 @@ def _like_a_network(problem: Problem) -> bool:
 
 def _off_the_saddle(problem: Problem, at: AtMode) -> AtMode:
     """The mode that lies down the flattest direction from a saddle, where there is one."""
-    for move in OFF_THE_SADDLE:
+    for move in SADDLE_ESCAPES:
         found = gaussian_at_mode(problem, at.gaussian.center + move * at.gaussian.flattest)
         rises = found.log_density > at.log_density
         if found.converged and found.gaussian.positive_definite and rises:

@@ -34,8 +34,8 @@ from ...diagnostics.function_space.verdict import MAX_R_HAT, MAX_USUAL_R_HAT, MI
 from ...diagnostics.rule import Evidence, least_ess, unmixed
 from ...errors import RunError, plain
 from ...inference.judge import moments_of
-from ...inference.kept import MOMENTS, MOST, BatchMoments, Bins
-from ...inference.tuning.network_rules import EARLY
+from ...inference.kept import MAX_HISTOGRAMS, MOMENTS, BatchMoments, Bins
+from ...inference.tuning.network_rules import EARLY_STEP_SHARE
 from ...regression.formula import FormulaModel
 from ...results import statistics
 from ...results.codec import plan_of
@@ -185,7 +185,9 @@ class Live:
         if looked_at < FEWEST:
             return None
         if self.predicted is not None:
-            return self._of_predictions(self.predicted[self.healthy, int(EARLY * count) : count])
+            return self._of_predictions(
+                self.predicted[self.healthy, int(EARLY_STEP_SHARE * count) : count]
+            )
         e = self.evidence if count == self.draws.shape[1] else self._evidence(count)
         limit, ess = e.most_r_hat, np.fmin(e.ess, e.ess_square)
         over = np.nan_to_num(e.r_hat / limit, nan=-1.0)
@@ -537,7 +539,7 @@ def _element_names(kept: dict[str, Any]) -> tuple[str, ...]:
 def _moments(carry: list[np.ndarray], kept: dict[str, Any], count: int) -> Moments:
     """From a checkpoint's carry, whose last leaves they are."""
     n, bins = len(kept["leaves"]), None
-    if sum(math.prod(shape) for _, shape, _ in kept["leaves"]) <= MOST:
+    if sum(math.prod(shape) for _, shape, _ in kept["leaves"]) <= MAX_HISTOGRAMS:
         carry, bins = carry[:-3], Bins._make(carry[-3:])
     leaves = carry[-(4 * n + 5) :]
     trees = [leaves[i * n : (i + 1) * n] for i in range(4)]
