@@ -128,7 +128,7 @@ WORK = {
 def folder(tmp_path, monkeypatch):
     for module in (arrays, convert, convert, readers):
         monkeypatch.setattr(module, "MAX_HELD_BYTES", 6000)
-    monkeypatch.setattr(streaming, "ROWS", 150)
+    monkeypatch.setattr(streaming, "MAX_BLOCK_ROWS", 150)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(400, 4)).astype(np.float32))
     for k in range(2):
         pq.write_table(table(300, k), tmp_path / f"{k}.parquet")

@@ -213,7 +213,7 @@ DRAWS = [
     ),
     Mutant(
         "formulas: powers of any size",
-        "and abs(power.value) <= LARGEST_POWER", "and power.value",
+        "and abs(power.value) <= MAX_POWER", "and power.value",
         "tests/unit/models/test_expression.py::test_a_hostile_formula_is_refused_in_a_sentence_and_runs_nothing",
     ),
     Mutant(

@@ -204,7 +204,7 @@ HIDDEN = [
     ),
     Mutant(
         "models: degrees of freedom down to 0",
-        'LEAST = {"df": 1.0}', "LEAST = {}",
+        'MIN_OF_DISPERSION = {"df": 1.0}', "MIN_OF_DISPERSION = {}",
         PRIOR + "test_ties_leave_the_degrees_of_freedom_above_one",
     ),
 ]  # fmt: skip

@@ -52,7 +52,7 @@ MANNERS = [
     Mutant(
         "cells: few decimal commas are a category",
         "        if found is not None:\n            return found\n    levels",
-        "        if found is not None and len(column.unique()) > FEW_LEVELS:\n            return found\n    levels",
+        "        if found is not None and len(column.unique()) > MAX_TEXT_LEVELS:\n            return found\n    levels",
         TYPED,
     ),
     Mutant(
@@ -97,7 +97,7 @@ MANNERS = [
     ),
     Mutant(
         "spelling: signs of equality in brackets count",
-        "found = EQUALS.search(flat)", "found = EQUALS.search(formula)",
+        "found = EQUALS_SIGN.search(flat)", "found = EQUALS_SIGN.search(formula)",
         "tests/unit/models/test_spelling.py",
     ),
     Mutant(

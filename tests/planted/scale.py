@@ -20,7 +20,7 @@ SCALE = [
     ),
     Mutant(
         "streamed: the norms of polynomials are those of the rows shown",
-        "if pair[0] == NORMS and more > 1:", "if pair[0] == NORMS and more < 1:",
+        "if pair[0] == NORMS_KEY and more > 1:", "if pair[0] == NORMS_KEY and more < 1:",
         STREAMED + "test_what_many_rows_teach_is_learnt_from_some",
     ),
     Mutant(
@@ -65,7 +65,7 @@ SCALE = [
     ),
     Mutant(
         "streamed: blocks of the design are made here",
-        "if self.workers is None else (TOGETHER, self.workers)", "if True else (TOGETHER, self.workers)",
+        "if self.workers is None else (BLOCKS_AT_ONCE, self.workers)", "if True else (BLOCKS_AT_ONCE, self.workers)",
         STREAMED + "test_workers_make_the_same_design",
     ),
     Mutant(
@@ -162,7 +162,7 @@ SCALE = [
     ),
     Mutant(
         "update: only rows that move the centre matter",
-        "if (square > TURNS**2).any():", "if False:",
+        "if (square > MAX_ROW_INFO**2).any():", "if False:",
         "tests/unit/models/test_update.py::test_a_row_that_holds_a_third_of_a_direction_turns_the_gaussian",
     ),
     Mutant(
@@ -172,7 +172,7 @@ SCALE = [
     ),
     Mutant(
         "update: what the first plan said is forgotten",
-        "notes = (note, *(told for told in before.notes if not told.startswith(MOVED)))", "notes = (note,)",
+        "notes = (note, *(told for told in before.notes if not told.startswith(CENTRE_MOVED_NOTE)))", "notes = (note,)",
         "tests/unit/models/test_update.py::test_what_the_first_plan_had_to_say_stays_said",
     ),
     Mutant(

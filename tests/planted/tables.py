@@ -19,7 +19,7 @@ TABLES = [
     ),
     Mutant(
         "tables: the last block of a design is left out",
-        "for at in range(0, len(x), ROWS)", "for at in range(0, len(x) - ROWS, ROWS)",
+        "for at in range(0, len(x), DESIGN_ROWS_AT_ONCE)", "for at in range(0, len(x) - DESIGN_ROWS_AT_ONCE, DESIGN_ROWS_AT_ONCE)",
         BLOCKS + "test_sums_in_blocks",
     ),
     Mutant(

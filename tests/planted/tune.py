@@ -217,7 +217,7 @@ TUNE = [
     ),
     Mutant(
         "columns: those that are told apart are named",
-        "num_rows * left < WORTH", "num_rows * left > WORTH",
+        "num_rows * left < MIN_INFORMATION_ROWS", "num_rows * left > MIN_INFORMATION_ROWS",
         "tests/unit/models/test_formula.py::test_columns_that_the_data_hardly_tell_apart_are_named",
     ),
     Mutant(
@@ -271,7 +271,7 @@ TUNE = [
     ),
     Mutant(
         "columns: the first that cannot be told apart is the only one",
-        "found[:SHOWN] + (", "found[:1] + (", AT_ONCE,
+        "found[:MAX_NAMED_COLUMNS] + (", "found[:1] + (", AT_ONCE,
     ),
     Mutant(
         "proper: what is flat at the start is not looked at",

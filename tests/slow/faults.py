@@ -71,7 +71,7 @@ def formulate(folder: Path) -> None:
         parquet.write_table(table.slice(100 * k, 100), path)
     os.environ["SGLD_DATA_CACHE"] = str(folder / "cache")
     caches.RACY_NANOSECONDS = -1.0  # hashes of files are remembered at the first look
-    streaming.LARGE = 1
+    streaming.MAX_MEMORY_BYTES = 1
     given = {**GIVEN, "step_size": 1e-4, "batch_size": 20, "checkpoint_every": 1e-9}
 
     def begin(path: Path, overwrite: bool = False) -> None:

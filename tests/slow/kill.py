@@ -78,7 +78,7 @@ def written(folder: Path, what: str) -> None:
 def as_formula(path: Path) -> None:
     """Every table is large enough for a design on the disk, in a cache of the run's own."""
     os.environ["SGLD_DATA_CACHE"] = str(STREAMED[0] / f"cache-{path.name}")
-    streaming.LARGE = 1
+    streaming.MAX_MEMORY_BYTES = 1
 
 
 def convert(path: Path) -> None:

@@ -114,11 +114,11 @@ def make_runs(folder: Path) -> dict[str, Path]:
 @contextlib.contextmanager
 def on_disk() -> Iterator[None]:
     """Tables of any size are larger than memory."""
-    large, streamed.LARGE = streamed.LARGE, 1
+    large, streamed.MAX_MEMORY_BYTES = streamed.MAX_MEMORY_BYTES, 1
     try:
         yield
     finally:
-        streamed.LARGE = large
+        streamed.MAX_MEMORY_BYTES = large
 
 
 def stop(path: Path) -> None:

@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float
 
-from ..regression.formula import PRIOR_SCALE
+from ..regression.formula import DEFAULT_PRIOR_SDS
 from ..regression.priors import normal
 from ..results.draws import Draws
 from ..results.verdict import Verdict
@@ -93,7 +93,7 @@ def _prior(model: Model) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, "p 
     """b0 and L of beta = b0 + L u, standardised."""
     form, at = model.form, model.standard
     p, intercept = len(form.names), int(form.intercept)
-    center, sd = np.zeros(p + intercept), np.full(p + intercept, PRIOR_SCALE)
+    center, sd = np.zeros(p + intercept), np.full(p + intercept, DEFAULT_PRIOR_SDS)
     if form.density is None:
         return center, np.diag(sd)
     m, s = (float(number) for number in form.density.args)

@@ -31,7 +31,7 @@ from scipy import special
 
 from ..core.devices import sent
 from ..model.posterior import Labels, Posterior
-from ..regression.formula import PRIOR_SCALE
+from ..regression.formula import DEFAULT_PRIOR_SDS
 from ..regression.priors import Positive, normal
 from ..results.draws import Draws
 
@@ -358,16 +358,16 @@ def _log_prior(form: Form, start: PyTree, standard: Standard, dispersion: PyTree
     center = jax.tree.map(jnp.zeros_like, start)
     if form.intercept:
         center["intercept"] = start["intercept"]
-    sd = jax.tree.map(lambda leaf: jnp.float32(PRIOR_SCALE), start)
+    sd = jax.tree.map(lambda leaf: jnp.float32(DEFAULT_PRIOR_SDS), start)
     if form.hidden:
         sd["hidden"] = tuple(
             {
-                "kernel": jnp.float32(PRIOR_SCALE / len(layer["kernel"]) ** 0.5),
+                "kernel": jnp.float32(DEFAULT_PRIOR_SDS / len(layer["kernel"]) ** 0.5),
                 "bias": jnp.float32(1),
             }
             for layer in start["hidden"]
         )
-        sd["coef"] = jnp.float32(PRIOR_SCALE / len(start["coef"]) ** 0.5)
+        sd["coef"] = jnp.float32(DEFAULT_PRIOR_SDS / len(start["coef"]) ** 0.5)
     if form.density is None:
         return Partial(independent, center, sd, dispersion)
     # arrays of their own: those of what draws report are float64 for a while

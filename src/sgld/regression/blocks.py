@@ -20,8 +20,16 @@ from ..data.memory import keys
 from ..data.table_source import Chained
 from ..data.tables import check_named
 from ..errors import DataError, need
-from .columns import MOST_LEVELS, is_text
-from .design import LEARNT, Learnt, OtherColumns, apply_with_outcome, columns_of, learn_again, parse
+from .columns import MAX_CATEGORY_LEVELS, is_text
+from .design import (
+    LEARNING_TRANSFORMS,
+    Learnt,
+    OtherColumns,
+    apply_with_outcome,
+    columns_of,
+    learn_again,
+    parse,
+)
 from .expression import check_expression
 from .families import find_family
 from .rows import coded, complete, trials_of, weights_of
@@ -32,8 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["Block", "BlockDesign", "Blocks"]
 
 
-SAMPLE = 2**16  # rows that knots, means and norms are learnt from
-FEW = 2**10  # that stand for the rest where nothing of the kind is learnt
+MAX_LEARNING_ROWS = 2**16  # rows that knots, means and norms are learnt from
+REPRESENTATIVE_ROWS = 2**10  # that stand for the rest where nothing of the kind is learnt
 
 
 class Block(NamedTuple):
@@ -95,7 +103,9 @@ class Blocks:
     def representative(self) -> tuple[pyarrow.Table, Int[np.ndarray, " k"], int]:
         """Rows that show what the formula's terms learn, their numbers, and how many complete rows there are."""
         arrow = need("pyarrow", "tables")
-        size = SAMPLE if LEARNT.search(self.formula) else FEW
+        size = (
+            MAX_LEARNING_ROWS if LEARNING_TRANSFORMS.search(self.formula) else REPRESENTATIVE_ROWS
+        )
         span, count, read = _Span(self._as_names), 0, 0
         shown, sample = _Shown(), _Shown()
         limit = np.uint64(2**64 - 1)
@@ -171,7 +181,9 @@ class _Span:
             if level.as_py() not in seen:
                 seen.add(level.as_py())
                 found.add(compute.index(column, level).as_py())
-            if len(seen) > MOST_LEVELS + 1:  # one more than may be: the formula refuses it by name
+            if (
+                len(seen) > MAX_CATEGORY_LEVELS + 1
+            ):  # one more than may be: the formula refuses it by name
                 break
         return found
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 __all__ = [
-    "MOST_LEVELS",
-    "ROWS",
+    "DESIGN_ROWS_AT_ONCE",
+    "MAX_CATEGORY_LEVELS",
     "blocks",
     "check_cells",
     "check_columns_fit",
@@ -47,20 +47,20 @@ __all__ = [
 # -- blocks --------------------------------------------------------------------------------
 
 
-ROWS = 65_536
-LARGE = 2**25  # bytes, which are worth a tenth of a second
+DESIGN_ROWS_AT_ONCE = 65_536
+MIN_LARGE_BYTES = 2**25  # bytes, which are worth a tenth of a second
 
 
 def give_back(x: Float[np.ndarray, "N p"]) -> None:
     """What the table took that a large design was made of: formulaic's caches refer to one another."""
-    if x.nbytes >= LARGE:
+    if x.nbytes >= MIN_LARGE_BYTES:
         gc.collect()
         need("pyarrow", "tables").default_memory_pool().release_unused()
 
 
 def blocks(x: Sized) -> Iterator[slice]:
     """The rows, so many at a time."""
-    return (slice(at, at + ROWS) for at in range(0, len(x), ROWS))
+    return (slice(at, at + DESIGN_ROWS_AT_ONCE) for at in range(0, len(x), DESIGN_ROWS_AT_ONCE))
 
 
 def mean_and_sd(
@@ -110,12 +110,12 @@ def gram(
 # -- size ----------------------------------------------------------------------------------
 
 
-LONGEST = 20_000  # letters of a formula
-MOST_TERMS = 5000
-MOST_LEVELS = 1000  # of a category
+MAX_FORMULA_CHARS = 20_000  # letters of a formula
+MAX_TERMS = 5000
+MAX_CATEGORY_LEVELS = 1000  # of a category
 # matrices of the design's size that are held at once: pandas', NumPy's, standardised, kept
-HELD = 6
-BASES = {
+DESIGN_COPIES_HELD = 6
+BASIS_SIZES = {
     "poly": "degree",
     "bs": "df",
     "cc": "df",
@@ -129,9 +129,9 @@ def check_terms(formula: str, columns: Collection[str]) -> None:
 
     Counted on the tree of its operators, before any term is made: (a + b)**9999 is one line.
     """
-    if len(formula) > LONGEST:
+    if len(formula) > MAX_FORMULA_CHARS:
         raise UsageError(
-            f"the formula has {len(formula):,} letters, and may have {LONGEST:,}; make columns of its terms."
+            f"the formula has {len(formula):,} letters, and may have {MAX_FORMULA_CHARS:,}; make columns of its terms."
         )
     from formulaic.parser import DefaultFormulaParser
 
@@ -139,9 +139,9 @@ def check_terms(formula: str, columns: Collection[str]) -> None:
         formula, context={"__formulaic_variables_available__": list(columns)}
     )
     _check_powers(tree)
-    if _counted(tree, len(columns)) > MOST_TERMS:
+    if _counted(tree, len(columns)) > MAX_TERMS:
         raise UsageError(
-            f"formula {formula[:200]!r} multiplies out into more than {MOST_TERMS:,} terms; write those that you mean."
+            f"formula {formula[:200]!r} multiplies out into more than {MAX_TERMS:,} terms; write those that you mean."
         )
 
 
@@ -191,17 +191,17 @@ def _terms(node: Any, below: list[float], columns: int) -> float:
 
 def _power(count: float, power: int) -> float:
     try:
-        return max(count, 2.0 if power > MOST_TERMS else 1.0) ** power
+        return max(count, 2.0 if power > MAX_TERMS else 1.0) ** power
     except OverflowError:
         return math.inf
 
 
 def check_columns_fit(terms: Any, table: pyarrow.Table) -> None:
-    """DataError for a category of more than MOST_LEVELS levels, UsageError for a design beyond memory."""
+    """DataError for a category of more than MAX_CATEGORY_LEVELS levels, UsageError for a design beyond memory."""
     widths = {factor.expr: _width(factor, table) for term in terms for factor in term.factors}
     total = sum(math.prod(widths[factor.expr] for factor in term.factors) for term in terms)
     check_memory(
-        8.0 * HELD * table.num_rows * total,
+        8.0 * DESIGN_COPIES_HELD * table.num_rows * total,
         f"the formula's columns, up to {total:,} of {table.num_rows:,} rows,",
         "leave terms out, or group levels of categories",
     )
@@ -227,9 +227,11 @@ def _width(factor: Any, table: pyarrow.Table) -> int:
         first = node.args[0] if isinstance(node, ast.Call) and node.args else None
         name = aliases.get(first.id, first.id) if isinstance(first, ast.Name) else ""
         return _levels(factor.expr, name, table) if name in table.column_names else 1
-    if called in BASES and isinstance(node, ast.Call):
+    if called in BASIS_SIZES and isinstance(node, ast.Call):
         sizes = [part for part in node.args[1:2]] + [
-            keyword.value for keyword in node.keywords if keyword.arg in (BASES[called], "knots")
+            keyword.value
+            for keyword in node.keywords
+            if keyword.arg in (BASIS_SIZES[called], "knots")
         ]
         return max(3, *(_size(part) for part in sizes)) if sizes else 3
     return 1
@@ -251,9 +253,9 @@ def is_text(kind: Any, *, dictionary: bool = True) -> bool:
 def _levels(expression: str, name: str, table: pyarrow.Table) -> int:
     """Distinct values of a column. Raises DataError where they are more than a category may have."""
     levels = len(table.column(name).unique())
-    if levels > MOST_LEVELS:
+    if levels > MAX_CATEGORY_LEVELS:
         raise DataError(
-            f"{expression} is a category with {levels:,} levels (at most {MOST_LEVELS:,}); group them, take it as "
+            f"{expression} is a category with {levels:,} levels (at most {MAX_CATEGORY_LEVELS:,}); group them, take it as "
             "a number where it is one, or take it out of the formula."
         )
     return levels
@@ -262,7 +264,7 @@ def _levels(expression: str, name: str, table: pyarrow.Table) -> int:
 # -- usable --------------------------------------------------------------------------------
 
 
-FEW_LEVELS = 20  # up to so many, text is a category whatever it looks like
+MAX_TEXT_LEVELS = 20  # up to so many, text is a category whatever it looks like
 
 
 def check_cells(
@@ -305,7 +307,7 @@ def _of_category(table: pyarrow.Table, name: str, alone: bool, named: bool) -> T
         if found is not None:
             return found
     levels = column.unique().to_pandas()
-    if len(levels) <= FEW_LEVELS:
+    if len(levels) <= MAX_TEXT_LEVELS:
         return None
     bad = _no_numbers(levels)
     if alone and not named and not bad.any():
@@ -316,10 +318,10 @@ def _of_category(table: pyarrow.Table, name: str, alone: bool, named: bool) -> T
         )
     if 0 < bad.sum() < len(levels) / 2:
         return trouble_of(table, name)  # which names the slip
-    if len(levels) > MOST_LEVELS:
+    if len(levels) > MAX_CATEGORY_LEVELS:
         return Trouble(
             name,
-            f"is text with {len(levels)} levels (at most {MOST_LEVELS})",
+            f"is text with {len(levels)} levels (at most {MAX_CATEGORY_LEVELS})",
             "group them, or take it out of the formula",
         )
     return None
@@ -334,11 +336,11 @@ def _no_numbers(text: pandas.Series) -> np.ndarray:
 
 QUOTED = re.compile(r"`[^`]*`|'[^']*'|\"[^\"]*\"")
 BRACKETS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
-EQUALS = re.compile(r":=|<-|<~|==?")
-GROUP = re.compile(r"\([^()|]*\|[^()]*\)")  # (1 | town)
-MISSING = re.compile(r"[~+*:/-]\s*([+*:/)]|$)")  # an operator, and nothing for it
-PLAIN = re.compile(r"[^\W\d]\w*")  # a name that needs no backticks
-ELSEWHERE = {  # functions of R and its packages
+EQUALS_SIGN = re.compile(r":=|<-|<~|==?")
+GROUP_TERM = re.compile(r"\([^()|]*\|[^()]*\)")  # (1 | town)
+MISSING_OPERAND = re.compile(r"[~+*:/-]\s*([+*:/)]|$)")  # an operator, and nothing for it
+PLAIN_NAME = re.compile(r"[^\W\d]\w*")  # a name that needs no backticks
+R_FUNCTIONS = {  # functions of R and its packages
     "factor": "C", "as.factor": "C", "ordered": "C", "ln": "log", "log1p": "np.log1p", "ns": "cr",
 }  # fmt: skip
 
@@ -351,7 +353,7 @@ def meant(formula: str, columns: Collection[str]) -> str:
       >>> print(meant("cost = age + factor(town)", ["cost", "age", "town"]))
        Write 'cost ~ age + C(town)': '~' stands between outcome and predictors; factor is C here.
     """
-    if GROUP.search(_bare(formula)):
+    if GROUP_TERM.search(_bare(formula)):
         return " Group terms such as (1 | town) are not there; a NumPyro model has them (docs/numpyro.md)."
     written, reasons = formula, []
     for change in (_tilde, _pluses, _functions, _backticks):
@@ -361,7 +363,7 @@ def meant(formula: str, columns: Collection[str]) -> str:
             reasons.append(reason)
     if reasons:
         return f" Write {written!r}: {'; '.join(reasons)}."
-    if MISSING.search(formula.replace("**", "^").strip()):
+    if MISSING_OPERAND.search(formula.replace("**", "^").strip()):
         return (
             " Something is missing there: at the shell a formula with backticks stands in single quotes, since in "
             "double quotes the shell takes what is in backticks for a command."
@@ -385,8 +387,8 @@ def _flat(formula: str) -> str:
 def _tilde(formula: str, columns: Collection[str]) -> tuple[str, str]:
     """'~' for the sign that stands in its place."""
     flat = _flat(formula)
-    found = EQUALS.search(flat)
-    if found is not None and "~" not in EQUALS.sub("", flat):
+    found = EQUALS_SIGN.search(flat)
+    if found is not None and "~" not in EQUALS_SIGN.sub("", flat):
         formula = f"{formula[: found.start()].rstrip()} ~ {formula[found.end() :].lstrip()}"
     return formula, "'~' stands between outcome and predictors"
 
@@ -404,7 +406,7 @@ def _pluses(formula: str, columns: Collection[str]) -> tuple[str, str]:
 def _functions(formula: str, columns: Collection[str]) -> tuple[str, str]:
     """The names that functions have here."""
     bare, used = _bare(formula), []
-    for name, here in ELSEWHERE.items():
+    for name, here in R_FUNCTIONS.items():
         calls = list(re.finditer(rf"(?<![\w.]){re.escape(name)}(?=\s*\()", bare))
         for call in reversed(calls):
             formula = formula[: call.start()] + here + formula[call.end() :]
@@ -420,7 +422,7 @@ def _backticks(formula: str, columns: Collection[str]) -> tuple[str, str]:
     odd = [
         c
         for c in columns
-        if c.strip("0123456789. ") and (keyword.iskeyword(c) or not PLAIN.fullmatch(c))
+        if c.strip("0123456789. ") and (keyword.iskeyword(c) or not PLAIN_NAME.fullmatch(c))
     ]
     if not odd:
         return formula, reason

@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from ..data.delimited import is_number
 from ..errors import DataError, UsageError, did_you_mean, first_line, need
-from .columns import ROWS, blocks, check_cells, check_columns_fit, check_terms, meant
+from .columns import DESIGN_ROWS_AT_ONCE, blocks, check_cells, check_columns_fit, check_terms, meant
 from .expression import FUNCTIONS, check_expression
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 __all__ = [
-    "LEARNT",
+    "LEARNING_TRANSFORMS",
     "Learnt",
     "OtherColumns",
     "apply",
@@ -42,9 +42,9 @@ __all__ = [
 ]
 
 
-OFFSET = "offset("
+OFFSET_CALL = "offset("
 # whose columns are made with numbers learnt from all rows, beside the levels of categories
-LEARNT = re.compile(r"(?<![\w.`])(bs|cc|center|cr|cs|lag|poly|scale|standardize)\s*\(")
+LEARNING_TRANSFORMS = re.compile(r"(?<![\w.`])(bs|cc|center|cr|cs|lag|poly|scale|standardize)\s*\(")
 
 
 class Learnt(NamedTuple):
@@ -100,7 +100,7 @@ def learn(table: pyarrow.Table, formula: str, numbers: Collection[str] = ()) -> 
     _check_levels(evaluator, state)
     y = _finite(lhs, [outcome])[:, 0]
     x, offset = _split(_finite(rhs, names), names, state)
-    state["names"] = [name for name in names if not name.startswith(OFFSET)]
+    state["names"] = [name for name in names if not name.startswith(OFFSET_CALL)]
     if not state["names"]:
         raise UsageError(f"formula {formula!r} has no predictors beside its offset; add '1'.")
     return Learnt(state, x, y, offset)
@@ -146,7 +146,7 @@ def apply(
     evaluator = _evaluator(_frame(table, used))
     matrix = _evaluate(evaluator, spec, state["formula"])
     names = [str(name) for name in matrix.model_spec.column_names]
-    if [name for name in names if not name.startswith(OFFSET)] != state["names"]:
+    if [name for name in names if not name.startswith(OFFSET_CALL)] != state["names"]:
         raise DataError(
             f"these rows give the columns {names} where the training data gave "
             f"{state['names']}; give each column the type it had."
@@ -174,10 +174,10 @@ def _split(
     values: np.ndarray, names: list[str], state: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The columns that get coefficients, and the sum of the offsets, None without one."""
-    offsets = np.array([name.startswith(OFFSET) for name in names])
+    offsets = np.array([name.startswith(OFFSET_CALL) for name in names])
     for name, is_offset in zip(names, offsets, strict=True):
         kind = state["factors"].get(name, {}).get("kind")
-        if (is_offset and kind != "numerical") or (not is_offset and OFFSET in name):
+        if (is_offset and kind != "numerical") or (not is_offset and OFFSET_CALL in name):
             raise UsageError(
                 f"formula {state['formula']!r} has an offset in {name!r}; an offset is a term of its "
                 "own, of numbers: offset(log(exposure))."
@@ -306,7 +306,7 @@ def _matrices(
     ]
     as_they_are = all(factor.eval_method.value in ("lookup", "literal") for factor in factors)
     numbers = all(isinstance(kind, np.dtype) and kind.kind in "iuf" for kind in frame.dtypes)
-    if len(frame) <= ROWS or not (as_they_are and numbers):
+    if len(frame) <= DESIGN_ROWS_AT_ONCE or not (as_they_are and numbers):
         whole = _evaluate(evaluator, parsed, formula)
         return np.asarray(whole.lhs), np.asarray(whole.rhs), whole.rhs.model_spec
     head = _evaluate(_evaluator(frame.iloc[:1]), parsed, formula)

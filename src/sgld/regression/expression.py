@@ -32,9 +32,9 @@ OPERATORS = (
     ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr, ast.UAdd, ast.USub, ast.Invert,
     ast.Not, ast.And, ast.Or, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE,
 )  # fmt: skip
-LARGEST_POWER, LARGEST_SIZE = 64, 1000
-LONGEST = 2000  # letters of a factor
-DEEPEST = 40
+MAX_POWER, MAX_BASIS_SIZE = 64, 1000
+MAX_FACTOR_CHARS = 2000  # letters of a factor
+MAX_DEPTH = 40
 
 
 def check_expression(expression: str, columns: Collection[str]) -> set[str]:
@@ -44,9 +44,9 @@ def check_expression(expression: str, columns: Collection[str]) -> set[str]:
     """
     from formulaic.utils.code import sanitize_variable_names
 
-    if len(expression) > LONGEST:
+    if len(expression) > MAX_FACTOR_CHARS:
         raise UsageError(
-            f"a term of the formula has {len(expression)} letters, and may have {LONGEST}; make a column of it."
+            f"a term of the formula has {len(expression)} letters, and may have {MAX_FACTOR_CHARS}; make a column of it."
         )
     aliases: dict[str, str] = {}
     try:
@@ -70,8 +70,8 @@ class _Checker:
 
     def check(self, node: ast.expr, depth: int = 0) -> None:
         """UsageError unless the node, and all below it, is of the kinds listed."""
-        if depth > DEEPEST:
-            raise self.refuse(f"more than {DEEPEST} brackets in brackets")
+        if depth > MAX_DEPTH:
+            raise self.refuse(f"more than {MAX_DEPTH} brackets in brackets")
         below: list[ast.expr] = []
         if isinstance(node, ast.Constant):
             self.constant(node.value)
@@ -144,8 +144,8 @@ class _Checker:
             if isinstance(value, ast.UnaryOp):
                 value = value.operand
             size = value.value if isinstance(value, ast.Constant) else 0
-            if name in BASES and type(size) is int and size > LARGEST_SIZE:
-                raise self.refuse(f"{name} of size {size}, at most {LARGEST_SIZE}")
+            if name in BASES and type(size) is int and size > MAX_BASIS_SIZE:
+                raise self.refuse(f"{name} of size {size}, at most {MAX_BASIS_SIZE}")
 
     def operator(self, op: ast.AST, node: ast.expr) -> None:
         if isinstance(op, ast.Pow) and isinstance(node, ast.BinOp):
@@ -153,13 +153,11 @@ class _Checker:
             small = (
                 isinstance(power, ast.Constant)
                 and isinstance(power.value, (int, float))
-                and abs(power.value) <= LARGEST_POWER
+                and abs(power.value) <= MAX_POWER
             )
             if small and not isinstance(node.left, ast.Constant):
                 return
-            raise self.refuse(
-                f"{ast.unparse(node)[:60]!r} (a power is a number up to {LARGEST_POWER})"
-            )
+            raise self.refuse(f"{ast.unparse(node)[:60]!r} (a power is a number up to {MAX_POWER})")
         if isinstance(op, ast.BitXor):
             raise self.refuse(f"{ast.unparse(node)[:60]!r}", " A power is written **.")
         if not isinstance(op, OPERATORS):

@@ -184,7 +184,7 @@ def find_family(name: str) -> Family:
     plain = ALIASES.get(plain.replace("-", ""), ALIASES.get(plain, plain))
     if plain not in FAMILIES:
         nearest = did_you_mean(plain, [*FAMILIES, *ALIASES])
-        hint = f" {INSTEAD[plain]}" if plain in INSTEAD else nearest
+        hint = f" {ALTERNATIVES[plain]}" if plain in ALTERNATIVES else nearest
         raise UsageError(f"family must be one of {', '.join(FAMILIES)}. Got {name!r}.{hint}")
     if plain not in ("gaussian", "bernoulli", "poisson", "lognormal"):
         need("numpyro", "numpyro")
@@ -464,13 +464,13 @@ ALIASES = {
     "log-normal": "lognormal",
 }  # fmt: skip
 # what people ask for that is not here, and what comes nearest
-OTHER_MODEL = "It is not there yet; a NumPyro model has it (docs/numpyro.md)."
-INSTEAD = {
+NOT_A_FAMILY = "It is not there yet; a NumPyro model has it (docs/numpyro.md)."
+ALTERNATIVES = {
     "exponential": "Take gamma, which learns its shape beside it.",
     "quasipoisson": "Counts that vary more than Poisson's are negative-binomial.",
     "probit": "Take bernoulli, whose link is the log odds.",
     **dict.fromkeys(
         ("beta", "ordinal", "cumulative", "zip", "zinb", "zero-inflated", "hurdle", "weibull", "cox", "tweedie"),
-        OTHER_MODEL,
+        NOT_A_FAMILY,
     ),
 }  # fmt: skip

@@ -68,8 +68,8 @@ __all__ = [
 # -- doors ---------------------------------------------------------------------------------
 
 
-PLACE = "rows"  # in run.json, beside the path, where the design lies on the disk
-ON_DISK = {PLACE: "on disk"}
+DESIGN_PLACE_KEY = "rows"  # in run.json, beside the path, where the design lies on the disk
+ON_DISK = {DESIGN_PLACE_KEY: "on disk"}
 
 
 def model_of(
@@ -119,7 +119,7 @@ def _on_disk(
 
 def is_on_disk(stored: Any) -> bool:
     """Whether the data of a run.json are those of a design on the disk."""
-    return isinstance(stored, dict) and stored.get(PLACE) == ON_DISK[PLACE]
+    return isinstance(stored, dict) and stored.get(DESIGN_PLACE_KEY) == ON_DISK[DESIGN_PLACE_KEY]
 
 
 class Part(NamedTuple):

@@ -39,8 +39,8 @@ from .families import Family, check_trials, find_family
 from .identifiability import check_columns, check_magnitudes, check_own, hardly_apart, separated
 from .predictive import predict_rows
 from .priors import (
+    DEFAULT_PRIOR_SDS,
     DISPERSIONS,
-    PRIOR_SCALE,
     Positive,
     default_log_prior,
     original_log_prior,
@@ -85,7 +85,7 @@ def prior_text(spec: dict, family: Family, unit: np.ndarray, index: int | None) 
         lines.append(f"every coefficient, intercept included ~ {spec['prior']}")
     else:
         for j, name in enumerate(spec["design"]["names"]):
-            sd = PRIOR_SCALE * unit[j]
+            sd = DEFAULT_PRIOR_SDS * unit[j]
             if j == index:
                 mean = spec["outcome_center"] + np.asarray(spec["prior_center"])
                 means = ", ".join(f"{value:.4g}" for value in np.atleast_1d(mean))
@@ -286,7 +286,7 @@ class FormulaModel:
         names = (*coefficients, *family.dispersion)
         mean = sent(start, np.float32)
         if spec["prior"] is None:
-            sd = sent(np.full(shape, PRIOR_SCALE), np.float32)
+            sd = sent(np.full(shape, DEFAULT_PRIOR_SDS), np.float32)
             log_prior = Partial(default_log_prior, mean, sd, dispersion)
         else:
             log_det = jnp.float32(np.linalg.slogdet(matrix[:size, :size])[1])

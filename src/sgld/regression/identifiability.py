@@ -30,10 +30,11 @@ __all__ = [
 ]
 
 
-LARGEST = 1e30  # of a column's numbers, whose coefficients float32 shall hold
-SHOWN = 5  # columns of a kind that are named
-LEFT = 1e-10  # share of a column's variance that those before it leave, at least
-WORTH = 0.01  # rows: their numbers say less of a coefficient than the default priors, whatever the noise is but tiny
+MAX_COLUMN_NUMBER = 1e30  # of a column's numbers, whose coefficients float32 shall hold
+MAX_NAMED_COLUMNS = 5  # columns of a kind that are named
+MIN_UNEXPLAINED_SHARE = 1e-10  # share of a column's variance that those before it leave, at least
+# rows: their numbers say less of a coefficient than the default priors, whatever the noise is but tiny
+MIN_INFORMATION_ROWS = 0.01
 
 
 class Facts(NamedTuple):
@@ -146,12 +147,12 @@ def _hardly_apart(
         left = 1 / np.diag(np.linalg.inv(gram))
     except np.linalg.LinAlgError:  # of fewer rows than were checked
         return ()
-    which = np.flatnonzero(num_rows * left < WORTH)
+    which = np.flatnonzero(num_rows * left < MIN_INFORMATION_ROWS)
     if not len(which):
         return ()
     return (
         f"columns {_listed(names, which)} are nearly combinations of each other: what the others leave of each is worth less "
-        f"than {WORTH:g} rows, so that the prior, not the data, decides how their coefficients share what they do "
+        f"than {MIN_INFORMATION_ROWS:g} rows, so that the prior, not the data, decides how their coefficients share what they do "
         "together; take one out of the formula, or center what is multiplied.",
     )
 
@@ -170,11 +171,11 @@ def _digest(column: Float[np.ndarray, " N"]) -> bytes:
 def _combinations(gram: Float[np.ndarray, "k k"]) -> list[tuple[int, np.ndarray]]:
     """Columns that nothing is left of, and those before them of which they are made."""
     with contextlib.suppress(np.linalg.LinAlgError):
-        if np.diag(np.linalg.cholesky(gram)).min(initial=1.0) ** 2 >= LEFT:
+        if np.diag(np.linalg.cholesky(gram)).min(initial=1.0) ** 2 >= MIN_UNEXPLAINED_SHARE:
             return []  # as the sweep below would find, in a hundredth of its time
     left, found = gram.copy(), []
     for j in range(len(gram)):
-        if left[j, j] < LEFT:
+        if left[j, j] < MIN_UNEXPLAINED_SHARE:
             before = np.setdiff1d(np.arange(j), [i for i, _ in found])
             share = np.linalg.lstsq(gram[np.ix_(before, before)], gram[before, j], rcond=None)[0]
             found.append((j, before[np.abs(share) > 1e-6]))
@@ -185,11 +186,15 @@ def _combinations(gram: Float[np.ndarray, "k k"]) -> list[tuple[int, np.ndarray]
 
 def _first(found: list[str]) -> list[str]:
     """The first few, and how many there are beside them."""
-    return found[:SHOWN] + ([f"{len(found) - SHOWN} more like these"] if found[SHOWN:] else [])
+    return found[:MAX_NAMED_COLUMNS] + (
+        [f"{len(found) - MAX_NAMED_COLUMNS} more like these"] if found[MAX_NAMED_COLUMNS:] else []
+    )
 
 
 def _listed(names: list[str], which: np.ndarray) -> str:
-    return ", ".join(repr(names[i]) for i in which[:SHOWN]) + " and others" * (len(which) > SHOWN)
+    return ", ".join(repr(names[i]) for i in which[:MAX_NAMED_COLUMNS]) + " and others" * (
+        len(which) > MAX_NAMED_COLUMNS
+    )
 
 
 def check_own(names: tuple[str, ...]) -> None:
@@ -209,26 +214,26 @@ def check_magnitudes(values: Float[np.ndarray, "N p"], names: list[str]) -> None
 def check_largest(largest: Float[np.ndarray, " p"], names: list[str]) -> None:
     """The same, of the columns' largest magnitudes."""
     for name, most in zip(names, largest, strict=True):
-        if most > LARGEST or 0 < most < 1 / LARGEST:
+        if most > MAX_COLUMN_NUMBER or 0 < most < 1 / MAX_COLUMN_NUMBER:
             raise DataError(
                 f"{name!r} holds numbers of {most:.3g}; give it in a unit that makes them ordinary "
-                f"({1 / LARGEST:g} to {LARGEST:g})."
+                f"({1 / MAX_COLUMN_NUMBER:g} to {MAX_COLUMN_NUMBER:g})."
             )
 
 
 # -- separated -----------------------------------------------------------------------------
 
 
-MOST_NAMED = 5
-REFERENCE = "the reference level"
+MAX_NAMED_REASONS = 5
+REFERENCE_LEVEL = "the reference level"
 LEVEL = re.compile(r"(.+?)\[(?:T\.)?(.+)\]")  # C(g)[T.b], C(g)[b]
-LOW = (
+NO_ZERO_FAMILIES = (
     "bernoulli",
     "binomial",
     "poisson",
     "negative-binomial",
 )  # an outcome of 0 in all rows has no finite mode
-HIGH = ("bernoulli", "binomial")
+NO_ONE_FAMILIES = ("bernoulli", "binomial")
 
 
 def separated(
@@ -263,14 +268,16 @@ def separated(
             said.append((name, int(rows.sum()), what))
     notes = [
         f"{name} ({count:,} row{'' if count == 1 else 's'}) {what}: only the prior decides {_of(name)}."
-        for name, count, what in said[:MOST_NAMED]
+        for name, count, what in said[:MAX_NAMED_REASONS]
     ]
     left = len(said) - len(notes)
     return (*notes, *([f"so it is with {left} more levels."] if left else []))
 
 
 def _of(name: str) -> str:
-    return "how the others differ from it" if name.startswith(REFERENCE) else "its coefficient"
+    return (
+        "how the others differ from it" if name.startswith(REFERENCE_LEVEL) else "its coefficient"
+    )
 
 
 def _groups(
@@ -296,7 +303,7 @@ def _groups(
         if rest.any():
             other = [level for level in _levels(state, factor) if str(level) not in columns]
             named = f" {str(other[0])!r}" if len(other) == 1 else ""
-            found.append((f"{REFERENCE}{named} of {factor!r}", rest))
+            found.append((f"{REFERENCE_LEVEL}{named} of {factor!r}", rest))
     return found
 
 
@@ -313,9 +320,9 @@ def _without(
     if family == "categorical":
         missing = [level for k, level in enumerate(levels) if not (y == k).any()]
         return f"has no {', '.join(map(repr, missing))}" if missing else None
-    if family in LOW and not y.any():
-        return "has no event" if family in HIGH else "has only zeros"
+    if family in NO_ZERO_FAMILIES and not y.any():
+        return "has no event" if family in NO_ONE_FAMILIES else "has only zeros"
     most = np.asarray(extra["trials"])[rows] if "trials" in extra else 1.0
-    if family in HIGH and (y == most).all():
+    if family in NO_ONE_FAMILIES and (y == most).all():
         return "has nothing but events"
     return None

@@ -20,17 +20,17 @@ from .families import Family
 __all__ = ["check_kind", "predict_rows", "predictive", "probabilities"]
 
 PyTree = Any
-KINDS = ("outcome", "mean", "class")
-OUTCOMES = 1000  # of a row, sampled where no shorter way leads to the ends of its interval
+PREDICTION_KINDS = ("outcome", "mean", "class")
+OUTCOMES_PER_ROW = 1000  # of a row, sampled where no shorter way leads to the ends of its interval
 CHUNK_CELLS = 2**16  # draws times rows held at once by a thread: they stay in the processor's cache
 
 
 def check_kind(family: Family, kind: str) -> None:
     """UsageError for a kind of prediction that is none, or none of this family."""
-    if kind not in KINDS:
+    if kind not in PREDICTION_KINDS:
         raise UsageError(
-            f"kind must be one of {', '.join(KINDS)}. Got {kind!r}."
-            + did_you_mean(str(kind), KINDS)
+            f"kind must be one of {', '.join(PREDICTION_KINDS)}. Got {kind!r}."
+            + did_you_mean(str(kind), PREDICTION_KINDS)
         )
     if kind == "class" and not (family.levels or family.name == "bernoulli"):
         raise UsageError(
@@ -107,7 +107,7 @@ def predictive(
         mean = sum_s w_s E[y | s],     sd^2 = sum_s w_s (Var[y | s] + (E[y | s] - mean)^2)
 
     Of more than `max_draws` draws, so many stand for all. The interval's ends are quantiles of one
-    outcome sampled from each of them (from OUTCOMES of counts), with the same noise in all rows where noise is added; of 0 or 1 they
+    outcome sampled from each of them (from OUTCOMES_PER_ROW of counts), with the same noise in all rows where noise is added; of 0 or 1 they
     follow from the mean. Without `noise` all four are of E[y | s]: no Var[y | s], quantiles of
     E[y | s] itself.
     `position`, `x` and the offset in `extra` are of one scale, and the result is too.
@@ -118,7 +118,7 @@ def predictive(
     coefficients = np.asarray(position["coefficients"], np.float64)
     weight, kept = _weigh(weights, coefficients.shape[:-1], max_draws)
     sampled = noise and not family.location_scale
-    chosen = _standing_for(weight, OUTCOMES if sampled else max_draws)
+    chosen = _standing_for(weight, OUTCOMES_PER_ROW if sampled else max_draws)
     z = np.ascontiguousarray(coefficients.reshape(-1, coefficients.shape[-1])[kept].T)
     given = {
         name: np.asarray(position[name], np.float64).ravel()[kept] for name in family.dispersion

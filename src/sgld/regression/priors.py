@@ -27,18 +27,18 @@ from ..core.pytrees import as_pytree
 from ..errors import UsageError, did_you_mean
 
 __all__ = [
+    "DEFAULT_PRIOR_SDS",
     "DISPERSIONS",
-    "PRIOR_SCALE",
     "Positive",
     "default_log_prior",
     "original_log_prior",
     "parse_prior",
 ]
 
-PRIOR_SCALE = 2.5  # sds of the outcome per sd of a column, as in rstanarm
+DEFAULT_PRIOR_SDS = 2.5  # sds of the outcome per sd of a column, as in rstanarm
 
 PyTree = Any
-LARGEST = 1e18  # of a prior's numbers
+MAX_PRIOR_NUMBER = 1e18  # of a prior's numbers
 
 
 def normal(mean: ArrayLike, sd: ArrayLike, x: Array) -> Array:
@@ -58,7 +58,7 @@ def laplace(loc: Array, scale: Array, x: Array) -> Array:
 
 
 # the density, its numbers in order, and which of them must be positive
-FORMS: dict[str, tuple[Callable, tuple[str, ...], tuple[str, ...]]] = {
+PRIOR_FORMS: dict[str, tuple[Callable, tuple[str, ...], tuple[str, ...]]] = {
     "normal": (normal, ("mean", "sd"), ("sd",)),
     "student_t": (student_t, ("df", "loc", "scale"), ("df", "scale")),
     "laplace": (laplace, ("loc", "scale"), ("scale",)),
@@ -71,16 +71,16 @@ def parse_prior(text: str) -> Partial:
     Its numbers are pytree leaves. Raises UsageError where the text does not parse, with what
     would, and where a scale is not positive or a number not finite.
     """
-    written = ", ".join(f"{name}({', '.join(args)})" for name, (_, args, _) in FORMS.items())
+    written = ", ".join(f"{name}({', '.join(args)})" for name, (_, args, _) in PRIOR_FORMS.items())
     match = re.fullmatch(r"\s*([\w-]+)\s*\(([^()]*)\)\s*", text) if isinstance(text, str) else None
     if match is None:
         raise UsageError(f"prior must be one of {written}. Got {text!r}.")
     name, numbers = match[1].replace("-", "_"), match[2].split(",")
-    if name not in FORMS:
+    if name not in PRIOR_FORMS:
         raise UsageError(
-            f"prior must be one of {written}. Got {text!r}.{did_you_mean(name, FORMS)}"
+            f"prior must be one of {written}. Got {text!r}.{did_you_mean(name, PRIOR_FORMS)}"
         )
-    density, arguments, positive = FORMS[name]
+    density, arguments, positive = PRIOR_FORMS[name]
     form = f"{name}({', '.join(arguments)})"
     try:
         values = [float(number) for number in numbers]
@@ -93,7 +93,7 @@ def parse_prior(text: str) -> Partial:
             raise UsageError(f"prior {form}: {argument} must be finite. Got {value}.")
         if argument in positive and value <= 0:
             raise UsageError(f"prior {form}: {argument} must be positive. Got {value:g}.")
-        if abs(value) > LARGEST or (argument in positive and value < 1 / LARGEST):
+        if abs(value) > MAX_PRIOR_NUMBER or (argument in positive and value < 1 / MAX_PRIOR_NUMBER):
             raise UsageError(
                 f"prior {form}: {argument} is {value:g}, which float32 does not hold with its square; "
                 "give the column in another unit."
@@ -141,7 +141,7 @@ DISPERSIONS = {
     "shape": Dispersion(inverse_root, "1/sqrt(shape) ~ half-normal({:g})", 1.0, 1.0),
     "df": Dispersion(gamma_of_two, "df ~ gamma(2, {:g}) above 1", 0.1, 10.0),
 }
-LEAST = {"df": 1.0}  # of a dispersion; 0 of the others
+MIN_OF_DISPERSION = {"df": 1.0}  # of a dispersion; 0 of the others
 
 
 def _log_prior_dispersions(scale: PyTree, position: PyTree) -> Float[Array, ""]:
@@ -177,7 +177,7 @@ for _function in (normal, laplace, default_log_prior, original_log_prior):
 @as_pytree
 @dataclass(frozen=True)
 class Positive:
-    """The transform LEAST + exp of the leaves named; the other entries of the dict pass unchanged."""
+    """The transform MIN_OF_DISPERSION + exp of the leaves named; the other entries of the dict pass unchanged."""
 
     names: tuple[str, ...] = field(metadata={"static": True})
 
@@ -185,15 +185,19 @@ class Positive:
         """Named leaves s = exp(free), df = 1 + exp(free)."""
         return {
             **free,
-            **{name: LEAST.get(name, 0.0) + jnp.exp(free[name]) for name in self.names},
+            **{name: MIN_OF_DISPERSION.get(name, 0.0) + jnp.exp(free[name]) for name in self.names},
         }
 
     def inverse(self, position: PyTree) -> PyTree:
         """Named leaves log s, log(df - 1). Raises UsageError where one is not above its least."""
-        above = {name: position[name] - LEAST.get(name, 0.0) for name in self.names}
+        above = {name: position[name] - MIN_OF_DISPERSION.get(name, 0.0) for name in self.names}
         for name, value in above.items():
             if not isinstance(value, Tracer) and not bool(jnp.all(jnp.asarray(value) > 0)):
-                least = f"above {LEAST[name]:g}" if name in LEAST else "positive"
+                least = (
+                    f"above {MIN_OF_DISPERSION[name]:g}"
+                    if name in MIN_OF_DISPERSION
+                    else "positive"
+                )
                 raise UsageError(f"the start of {name!r} must be {least}. Got {position[name]}.")
         return {**position, **{name: jnp.log(value) for name, value in above.items()}}
 

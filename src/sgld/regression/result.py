@@ -35,7 +35,7 @@ from .formula import FormulaModel
 from .predictive import check_kind, predict_rows
 from .priors import (
     DISPERSIONS,
-    LEAST,
+    MIN_OF_DISPERSION,
     gamma_of_two,
     half_normal,
     inverse_root,
@@ -179,7 +179,7 @@ def _like(given: Any, found: dict[str, np.ndarray]) -> Any:
 # -- predicting ----------------------------------------------------------------------------
 
 
-ROWS_AT_ONCE = 16_384  # one to three seconds
+PREDICTED_ROWS = 16_384  # one to three seconds
 
 
 class Predicting:
@@ -210,7 +210,7 @@ class Predicting:
     def rows_at_once(self) -> int:
         """Of a piece: all, where a term looks at the row before."""
         formula = self._model.spec["design"]["formula"]
-        return sys.maxsize if "lag(" in formula.replace(" ", "") else ROWS_AT_ONCE
+        return sys.maxsize if "lag(" in formula.replace(" ", "") else PREDICTED_ROWS
 
     def __call__(
         self, rows: Rows, ids: Sequence[str] = ()
@@ -390,6 +390,6 @@ def _dispersion(
         return rng.normal(0.0, scale, count) ** -2.0
     assert law is gamma_of_two
     found = rng.gamma(2.0, 1 / scale, count)
-    while (low := found <= LEAST[name]).any():
+    while (low := found <= MIN_OF_DISPERSION[name]).any():
         found[low] = rng.gamma(2.0, 1 / scale, int(low.sum()))
     return found

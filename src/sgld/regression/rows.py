@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     import pyarrow
 
 __all__ = [
-    "MISSING", "Rows", "as_numbers", "check_missing", "coded", "complete", "is_words", "no_weight", "rows_of", "trials_of", "weights_of",
+    "MISSING_CHOICES", "Rows", "as_numbers", "check_missing", "coded", "complete", "is_words", "no_weight", "rows_of", "trials_of", "weights_of",
 ]  # fmt: skip
 
-MISSING = ("drop", "error")
-MOST_LEVELS = 100
+MISSING_CHOICES = ("drop", "error")
+MAX_OUTCOME_LEVELS = 100
 
 
 class Rows(NamedTuple):
@@ -93,10 +93,10 @@ def rows_of(
 
 def check_missing(missing: Any) -> None:
     """UsageError for what `missing` may not be."""
-    if missing not in MISSING:
+    if missing not in MISSING_CHOICES:
         raise UsageError(
-            f"missing must be one of {', '.join(MISSING)}. Got {missing!r}."
-            + did_you_mean(str(missing), MISSING)
+            f"missing must be one of {', '.join(MISSING_CHOICES)}. Got {missing!r}."
+            + did_you_mean(str(missing), MISSING_CHOICES)
         )
 
 
@@ -170,9 +170,9 @@ def coded(
         raise DataError(
             f"outcome {outcome!r} holds words ({shown}) and the {family.name} family takes {takes}; {remedy}."
         )
-    if len(levels) > MOST_LEVELS:
+    if len(levels) > MAX_OUTCOME_LEVELS:
         raise DataError(
-            f"outcome {outcome!r} has {len(levels)} levels (at most {MOST_LEVELS}); group them, or "
+            f"outcome {outcome!r} has {len(levels)} levels (at most {MAX_OUTCOME_LEVELS}); group them, or "
             "choose a family for numbers."
         )
     codes = compute.index_in(column, arrow.array(levels, column.type))

@@ -63,7 +63,7 @@ __all__ = ["Streamed", "is_large"]
 # -- gathered ------------------------------------------------------------------------------
 
 
-ALIKE = 1e-12  # of two columns' mean, sd and correlation, that are called the same
+MAX_COLUMN_ERROR = 1e-12  # of two columns' mean, sd and correlation, that are called the same
 
 
 class Columns:
@@ -109,8 +109,14 @@ class Columns:
             found: dict[int, int] = {}
             for at, j in enumerate(columns):
                 for i in columns[:at]:
-                    same = np.isclose([mean[i], scale[i]], [mean[j], scale[j]], ALIKE, 0).all()
-                    if i not in found and same and second[i, j] > (1 - ALIKE) * second[i, i]:
+                    same = np.isclose(
+                        [mean[i], scale[i]], [mean[j], scale[j]], MAX_COLUMN_ERROR, 0
+                    ).all()
+                    if (
+                        i not in found
+                        and same
+                        and second[i, j] > (1 - MAX_COLUMN_ERROR) * second[i, i]
+                    ):
                         found[j] = i
                         break
             return found
@@ -194,11 +200,11 @@ class Outcome:
 
 
 # bytes of the columns used, in double precision: several times that is held in memory
-LARGE = 2**29
-NUMBERS = 2**22  # of a block's design
-ROWS = 65_536  # of a block, at most
-TOGETHER = 16  # blocks that workers make before anything is done with what they made
-NORMS = "norms2"  # of a polynomial's terms: sums over all rows
+MAX_MEMORY_BYTES = 2**29
+MAX_BLOCK_NUMBERS = 2**22  # of a block's design
+MAX_BLOCK_ROWS = 65_536  # of a block, at most
+BLOCKS_AT_ONCE = 16  # blocks that workers make before anything is done with what they made
+NORMS_KEY = "norms2"  # of a polynomial's terms: sums over all rows
 
 Spec = dict[str, Any]
 
@@ -207,13 +213,13 @@ def is_large(source: TableSource, formula: str) -> bool:
     """Whether the table is one whose design is made on the disk: by its numbers, or by the size of its text."""
     files = source.files()
     size = sum(path.stat().st_size for path in files)
-    if files and (size < LARGE / 64 or not source.is_parquet):
-        return size >= LARGE
+    if files and (size < MAX_MEMORY_BYTES / 64 or not source.is_parquet):
+        return size >= MAX_MEMORY_BYTES
     table, counted = Chained([source], None), source.batches()
     # of a query that names its files itself, rows are known when they are counted
     rows = counted.count() if isinstance(counted, DuckDB) else table.num_rows
     used = Blocks(table, formula, {"weights": None, "trials": None}, "drop").columns
-    return 8 * rows * len(used) >= LARGE
+    return 8 * rows * len(used) >= MAX_MEMORY_BYTES
 
 
 class Streamed:
@@ -345,7 +351,7 @@ class Streamed:
     def _each(self, work: Callable[[Block], Any], columns: int) -> Iterator[tuple[Block, Any]]:
         """Every block, and `work` of it; None of one that has no complete row."""
         blocks = self.blocks(_rows_at_once(columns))
-        once, mapped = (1, _here) if self.workers is None else (TOGETHER, self.workers)
+        once, mapped = (1, _here) if self.workers is None else (BLOCKS_AT_ONCE, self.workers)
         while some := list(islice(blocks, once)):
             yield from zip(some, mapped(partial(_of_block, work), some), strict=True)
 
@@ -487,14 +493,14 @@ def _of_block(work: Callable[[Block], Any], block: Block) -> Any:
 
 
 def _rows_at_once(columns: int) -> int:
-    return int(np.clip(NUMBERS // max(1, columns), 256, ROWS))
+    return int(np.clip(MAX_BLOCK_NUMBERS // max(1, columns), 256, MAX_BLOCK_ROWS))
 
 
 def _of_all(state: dict[str, Any], more: float) -> None:
     """The norms of polynomials over all rows, of which there are `more` times as many as they were learnt from."""
     for pairs in (learnt.get("dict", []) for _, learnt in state["transforms"].get("dict", [])):
         for pair in pairs:
-            if pair[0] == NORMS and more > 1:
+            if pair[0] == NORMS_KEY and more > 1:
                 pair[1] = _times(pair[1], more)
 
 

@@ -45,21 +45,21 @@ from ..results.codec import plan_of
 from ..results.plan import Origin, Plan
 from ..results.run_directory import RunDirectory
 from ..samplers.gradients.control_variates import ControlVariates
-from .design import LEARNT, OtherColumns
+from .design import LEARNING_TRANSFORMS, OtherColumns
 from .fit import ON_DISK, is_on_disk, streamed_of
 from .formula import FormulaModel
 from .result import Fit
 
 __all__ = ["update"]
 
-FAR = 3.0  # sds a parameter, root mean square, beyond which the first order says nothing
-GROWN = 1.5  # times as many rows, or as few
-NUMBERS = 2**22  # of gradients of rows that came, held at once
-MOVED = "centre and metric are those of a run on"  # begins the note of an update
-OF_MATTER = 0.3  # sds that one row moves the centre, from which on it is in every batch
+MAX_MOVE_SDS = 3.0  # sds a parameter, root mean square, beyond which the first order says nothing
+MAX_ROW_RATIO = 1.5  # times as many rows, or as few
+MAX_NEW_NUMBERS = 2**22  # of gradients of rows that came, held at once
+CENTRE_MOVED_NOTE = "centre and metric are those of a run on"  # begins the note of an update
+MIN_MOVE_SDS = 0.3  # sds that one row moves the centre, from which on it is in every batch
 # sds that one row moves the draws around the centre: the share it holds of what is known of a direction, from which on the
-# covariance is another one; of LOOKS draws
-TURNS, LOOKS = 0.3, 4
+# covariance is another one; of ROW_INFO_DRAWS draws
+MAX_ROW_INFO, ROW_INFO_DRAWS = 0.3, 4
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def update(
 
 def _check_formula(formula: str) -> None:
     """UsageError for a formula whose columns are other ones wherever rows change."""
-    found = LEARNT.search(formula)
+    found = LEARNING_TRANSFORMS.search(formula)
     if found:
         raise UsageError(
             f"{formula!r} has {found[1]}(...), whose numbers are learnt from all rows, so that each row's columns "
@@ -252,7 +252,7 @@ def _moved(problem: Problem, before: Plan, changed: Changed, ask: Request) -> Pl
     share = before.num_data / problem.num_data
     if not isinstance(gaussian, Laplace) or not gaussian.positive_definite or before.setup.exact:
         return None
-    if before.known.modes is not None or not 1 / GROWN <= share <= GROWN:
+    if before.known.modes is not None or not 1 / MAX_ROW_RATIO <= share <= MAX_ROW_RATIO:
         return None
     wider = gaussian.scaled(share)
     delta, of_matter = np.zeros(gaussian.center.size), np.zeros(0, np.int64)
@@ -267,7 +267,7 @@ def _moved(problem: Problem, before: Plan, changed: Changed, ask: Request) -> Pl
         return None  # all rows are weighed anew, at once
     step = wider.spread(wider.pull(delta))
     size = float(np.linalg.norm(wider.pull(delta))) / np.sqrt(step.size)
-    if not size <= FAR:
+    if not size <= MAX_MOVE_SDS:
         return None
     setup = before.setup.scaled(share)
     always = _always(before, changed, changed.called[of_matter])
@@ -277,11 +277,11 @@ def _moved(problem: Problem, before: Plan, changed: Changed, ask: Request) -> Pl
     if isinstance(setup.gradient, ControlVariates):
         setup = replace(setup, gradient=ControlVariates(moved.center))
     note = (
-        f"{MOVED} {before.num_data:,} rows: the centre was moved by "
+        f"{CENTRE_MOVED_NOTE} {before.num_data:,} rows: the centre was moved by "
         f"{size:.2g} sds (root mean square), the metric scaled by {share:.4g}."
     )
     plan = replace(before, setup=setup, known=known, num_data=problem.num_data, predicted=None)
-    notes = (note, *(told for told in before.notes if not told.startswith(MOVED)))
+    notes = (note, *(told for told in before.notes if not told.startswith(CENTRE_MOVED_NOTE)))
     return prepared_again(problem, replace(plan, notes=notes), ask.seed)
 
 
@@ -292,8 +292,8 @@ def _of_matter(part: Problem, wider: Laplace, seed: int) -> Int[np.ndarray, " m"
     is another: all chains failed.
     """
     z, found = part.array(wider.center), [np.zeros(0, np.int32)]
-    draws = wider.draw(generator(seed, TUNING_STREAM, 17), LOOKS)
-    size = max(1, NUMBERS // z.size)
+    draws = wider.draw(generator(seed, TUNING_STREAM, 17), ROW_INFO_DRAWS)
+    size = max(1, MAX_NEW_NUMBERS // z.size)
     for at in range(0, part.num_data, size):
         numbers = np.arange(at, min(part.num_data, at + size), dtype=np.int32)
         each = np.asarray(row_gradients(part, z, numbers), np.float64)
@@ -302,9 +302,9 @@ def _of_matter(part: Problem, wider: Laplace, seed: int) -> Int[np.ndarray, " m"
             for q in draws
         ]
         square = np.mean([np.sum(wider.pull(t) ** 2, axis=1) for t in turned], axis=0)
-        if (square > TURNS**2).any():
+        if (square > MAX_ROW_INFO**2).any():
             return None
-        found.append(numbers[np.linalg.norm(wider.pull(each), axis=1) > OF_MATTER])
+        found.append(numbers[np.linalg.norm(wider.pull(each), axis=1) > MIN_MOVE_SDS])
     return part.source.original_rows(np.concatenate(found), 0)
 
 

@@ -10,8 +10,8 @@ from sgld.regression.columns import gram, mean_and_sd, standardised
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(columns, "ROWS", 7)
-    monkeypatch.setattr(design, "ROWS", 7)
+    monkeypatch.setattr(columns, "DESIGN_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(design, "DESIGN_ROWS_AT_ONCE", 7)
 
 
 def table(rows=40):
@@ -28,8 +28,8 @@ def table(rows=40):
 )
 def test_a_design_in_pieces_is_the_design(formula, monkeypatch):
     whole = design.learn(table(), formula)
-    monkeypatch.setattr(columns, "ROWS", 7)
-    monkeypatch.setattr(design, "ROWS", 7)
+    monkeypatch.setattr(columns, "DESIGN_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(design, "DESIGN_ROWS_AT_ONCE", 7)
     pieces = design.learn(table(), formula)
     assert pieces.state == whole.state
     np.testing.assert_array_equal(pieces.x, whole.x)

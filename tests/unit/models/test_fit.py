@@ -118,7 +118,7 @@ def predictions(run, data, **how):
 def test_predictions_do_not_depend_on_how_many_rows_are_taken_at_once(finished, monkeypatch):
     folder, draws, _ = finished
     whole = predictions(folder / "run", rows(4))
-    monkeypatch.setattr(result, "ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(result, "PREDICTED_ROWS", 50)
     parts = predictions(folder / "run", rows(4))
     assert list(whole) == ["mean", "sd", "lower", "upper"]
     for name in ("mean", "sd"):
@@ -137,7 +137,7 @@ def test_a_file_is_predicted_in_pieces_to_the_same_bits_as_its_table(
     new["x"][:50] = np.nan  # the whole first piece, and the last row
     new["x"][-1] = np.nan
     table = pyarrow.table(new)
-    monkeypatch.setattr(result, "ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(result, "PREDICTED_ROWS", 50)
     expected = predictions(folder / "run", table, ids=["name"])
     assert np.isnan(expected["mean"]).sum() == 51 and np.isfinite(expected["lower"][50:-1]).all()
     parts = tmp_path / "parts"
@@ -160,7 +160,7 @@ def test_a_file_is_predicted_in_pieces_to_the_same_bits_as_its_table(
 def test_pieces_without_any_whole_row_are_refused_and_files_that_change_too(
     finished, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(result, "ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(result, "PREDICTED_ROWS", 50)
     new = rows(4)
     path = tmp_path / "new.parquet"
     pyarrow.parquet.write_table(pyarrow.table(new), path)
@@ -179,7 +179,7 @@ def test_pieces_without_any_whole_row_are_refused_and_files_that_change_too(
 
 
 def test_a_bad_row_is_counted_from_the_start_of_the_table(finished, monkeypatch):
-    monkeypatch.setattr(result, "ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(result, "PREDICTED_ROWS", 50)
     bad = rows(4)
     bad["x"][110] = np.inf
     with pytest.raises(DataError, match="row 111"):
@@ -233,7 +233,7 @@ def test_a_header_alone_has_no_row(finished, tmp_path):
 
 
 def test_a_column_that_later_rows_make_text_is_told_so(finished, monkeypatch, tmp_path):
-    monkeypatch.setattr(result, "ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(result, "PREDICTED_ROWS", 50)
     path = tmp_path / "late.csv"
     path.write_text("x\n" + "1\n" * 60 + "old\n")
     with pytest.raises(DataError, match="holds numbers such as '1' in data row 1, and words in"):

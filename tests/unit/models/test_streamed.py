@@ -32,9 +32,9 @@ NOTHING = {"weights": None, "trials": None, "missing": "drop"}
 @pytest.fixture(autouse=True)
 def small(monkeypatch, tmp_path):
     """Blocks of few rows, few that are shown, and every table large."""
-    monkeypatch.setattr(streaming, "ROWS", 256)
-    monkeypatch.setattr(streaming, "LARGE", 1)
-    monkeypatch.setattr(blocks, "FEW", 16)
+    monkeypatch.setattr(streaming, "MAX_BLOCK_ROWS", 256)
+    monkeypatch.setattr(streaming, "MAX_MEMORY_BYTES", 1)
+    monkeypatch.setattr(blocks, "REPRESENTATIVE_ROWS", 16)
     monkeypatch.setattr("sgld.data.readers.MAX_BATCH_ROWS", 700)
     monkeypatch.setenv("SGLD_DATA_CACHE", str(tmp_path / "cache"))
 
@@ -110,7 +110,7 @@ def wired(seen):
 def test_workers_make_the_same_design(tmp_path, monkeypatch, formula, family, columns):
     """What is learnt and what is laid, to the bit; in calls of TOGETHER blocks."""
     source, seen = TableSource.of(laid(tmp_path / "t", tried(made(), family))), []
-    monkeypatch.setattr(streaming, "TOGETHER", 4)
+    monkeypatch.setattr(streaming, "BLOCKS_AT_ONCE", 4)
     found = []
     for workers, cache in ((None, "alone"), (Workers(wired(seen)), "mapped")):
         given = (NOTHING | columns, 3, tmp_path / cache)
@@ -160,7 +160,7 @@ def test_a_design_in_blocks_is_that_in_memory(tmp_path, formula, family, columns
 
 def test_what_many_rows_teach_is_learnt_from_some(tmp_path, monkeypatch):
     """Knots from a random sample, ends from all rows; the norms of polynomials are those of all rows."""
-    monkeypatch.setattr(blocks, "SAMPLE", 500)
+    monkeypatch.setattr(blocks, "MAX_LEARNING_ROWS", 500)
     table = made(20_000)
     folder = laid(tmp_path / "t", table)
     formula = "y ~ bs(x, df=5) + poly(year, 2)"
@@ -286,7 +286,7 @@ def test_a_run_on_the_disk_is_the_run_in_memory(tmp_path, monkeypatch):
     folder = laid(tmp_path / "t", made())
     on_disk = sgld.fit(folder, "count ~ x + town", family="poisson", out=tmp_path / "a", progress=False)  # fmt: skip
     assert on_disk.draws.verdict.word == "trusted" and isinstance(on_disk.model.data, sgld.data.mapped.OnDisk)  # fmt: skip
-    monkeypatch.setattr(streaming, "LARGE", 2**40)
+    monkeypatch.setattr(streaming, "MAX_MEMORY_BYTES", 2**40)
     held = sgld.fit(folder, "count ~ x + town", family="poisson", progress=False)
     a, b = (fit.draws.position["coefficients"] for fit in (on_disk, held))
     np.testing.assert_allclose(a, b, atol=2e-4 * np.std(b))
@@ -331,9 +331,9 @@ def test_a_query_that_names_its_files_is_asked_anew(tmp_path, monkeypatch):
     folder = laid(tmp_path / "t", made())
     query = f"select * from '{folder}/*.parquet' where k < 2"
     source = TableSource.of(query)
-    monkeypatch.setattr(streaming, "LARGE", 8 * 2 * N)
+    monkeypatch.setattr(streaming, "MAX_MEMORY_BYTES", 8 * 2 * N)
     assert not streaming.is_large(source, "y ~ x")
-    monkeypatch.setattr(streaming, "LARGE", 1)
+    monkeypatch.setattr(streaming, "MAX_MEMORY_BYTES", 1)
     assert streaming.is_large(source, "y ~ x")
     few = {"step_size": 1e-4, "num_draws": 20, "progress": False}
     for seed in (0, 1):  # another table under the same query
@@ -486,6 +486,6 @@ def test_which_tables_are_large(tmp_path, monkeypatch):
     folder = laid(tmp_path / "t", made())
     source = TableSource.of(folder)
     for limit, large in ((8 * 3 * N, True), (8 * 3 * N + 1, False)):
-        monkeypatch.setattr(streaming, "LARGE", limit)
+        monkeypatch.setattr(streaming, "MAX_MEMORY_BYTES", limit)
         assert streaming.is_large(source, "y ~ x + year") == large
     assert not doors.is_on_disk({"path": "x"})

@@ -254,7 +254,7 @@ def test_a_strong_prior_makes_no_row_stand_out(tmp_path):
 
 
 def test_where_many_rows_matter_all_are_weighed_anew(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("sgld.regression.update.OF_MATTER", 0.0)
+    monkeypatch.setattr("sgld.regression.update.MIN_MOVE_SDS", 0.0)
     up = update(folder / "old", folder / "new.parquet", out=tmp_path / "up", progress=False)
     assert not any("centre and metric" in note for note in up.draws.info["plan"]["notes"])
 
