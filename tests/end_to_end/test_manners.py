@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sgld.interfaces.cli import app
-from sgld.interfaces.cli.fit import FAMILIES as COMPLETED
+from sgld.interfaces.cli.fit import FAMILY_NAMES as COMPLETED
 from sgld.regression.families import FAMILIES
 
 N = 120

@@ -140,7 +140,7 @@ def test_what_a_stranger_named_is_only_shown(server, folder):
 
 @pytest.mark.parametrize("what", ["chunks", "again", "model"])
 def test_a_forged_directory_is_damage(folder, tmp_path, what, monkeypatch):
-    monkeypatch.setattr("sgld.interfaces.report.live.AGAIN", 0)
+    monkeypatch.setattr("sgld.interfaces.report.live.MAX_REREADS", 0)
     shutil.copytree(folder / "live", tmp_path / "forged")
     directory = RunDirectory(tmp_path / "forged")
     if what == "chunks":

@@ -56,7 +56,7 @@ ARVIZ_DOOR = [
     ),
     Mutant(
         "chains of unlike mass are resampled apart",
-        "np.allclose(totals, totals[0], rtol=ALIKE)", "True",
+        "np.allclose(totals, totals[0], rtol=MAX_WEIGHT_ROUNDING)", "True",
         CRITERIA + "test_systematic_resampling_keeps_weights_and_chains",
     ),
     Mutant(
@@ -84,8 +84,8 @@ ARVIZ_DOOR = [
     ),
     Mutant(
         "a forest of all draws alike, whatever they weigh",
-        'tree = _tree(draws, parameters, choose(draws, MOST_DRAWS))\n    figure',
-        'tree = _tree(draws, parameters, choose(draws, MOST_DRAWS, weights=False))\n    figure',
+        'tree = _tree(draws, parameters, choose(draws, MAX_PLOTTED_DRAWS))\n    figure',
+        'tree = _tree(draws, parameters, choose(draws, MAX_PLOTTED_DRAWS, weights=False))\n    figure',
         PLOTS + "test_a_forest_stands_where_the_weighted_draws_are",
     ),
     Mutant(

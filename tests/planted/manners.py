@@ -25,7 +25,7 @@ MANNERS = [
     ),
     Mutant(
         "report: few replicas are taken for their law",
-        "if len(replicas) >= FEW:", "if len(replicas) >= 2:",
+        "if len(replicas) >= MIN_REPLICAS:", "if len(replicas) >= 2:",
         FIGURE_TESTS + "test_one_data_set_more_is_beyond_the_band_once_in_a_hundred_times",
     ),
     Mutant(

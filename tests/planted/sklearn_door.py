@@ -48,7 +48,7 @@ SKLEARN_DOOR = [
     ),
     Mutant(
         "sklearn: an outcome without noise is left to chains",
-        "residual @ residual < QUIET**2 * (root @ root)", "False",
+        "residual @ residual < MAX_QUIET_SIGMA_SDS**2 * (root @ root)", "False",
         MODELS + "test_the_closed_form_is_for_few_rows_and_for_outcomes_without_noise",
     ),
     Mutant(
@@ -89,12 +89,12 @@ SKLEARN_DOOR = [
     ),
     Mutant(
         "sklearn: sigma has a floor that noise is below",
-        "low, high = np.log(FLOOR),", "low, high = np.log(1e3 * FLOOR),",
+        "low, high = np.log(MIN_SIGMA_SDS),", "low, high = np.log(1e3 * MIN_SIGMA_SDS),",
         MODELS + "test_sigma_of_the_closed_form_is_that_of_a_quadrature_however_little_noise",
     ),
     Mutant(
         "sklearn: a floor with a say is not told",
-        "if np.quantile(sigma, HELD) < 2 * FLOOR:", "if False:",
+        "if np.quantile(sigma, MAX_FLOORED_SHARE) < 2 * MIN_SIGMA_SDS:", "if False:",
         MODELS + "test_an_outcome_explained_exactly_is_told",
     ),
     Mutant(

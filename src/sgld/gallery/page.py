@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from ..interfaces.report.figures import COLOURS, WIDE, WIDTH, Panel
+from ..interfaces.report.figures import COLOURS, FIGURE_WIDTH, WIDE_FIGURE_WIDTH, Panel
 from ..interfaces.report.html import PAGE, says
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLOURS",
-    "WIDE",
+    "WIDE_FIGURE_WIDTH",
     "Check",
     "Entry",
     "Panel",
@@ -106,7 +106,7 @@ def lines(
     xlim: tuple[float, float] | None = None,
     ylim: tuple[float, float] | None = None,
     level: float | None = None,
-    width: float = WIDTH,
+    width: float = FIGURE_WIDTH,
     height: float = 170,
     legend: str | None = "best",
 ) -> Panel:
@@ -388,7 +388,7 @@ def _section(section: Section) -> str:
         parts.append(f'<p class="note">{"&emsp; ".join(keys)}</p>')
     if section.figures:
         svgs = "\n".join(f"<div>{panel.svg()}</div>" for panel in section.figures)
-        wide = max(panel.figure.get_figwidth() for panel in section.figures) * 72 > WIDTH + 1
+        wide = max(panel.figure.get_figwidth() for panel in section.figures) * 72 > FIGURE_WIDTH + 1
         parts.append(f'<div class="panels{" wide" if wide else ""}">{svgs}</div>')
     return "\n".join(parts) + "</section>"
 

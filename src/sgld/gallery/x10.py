@@ -12,7 +12,7 @@ import numpy as np
 
 import sgld
 from sgld.gallery import Check, Entry, Section
-from sgld.gallery.page import COLOURS, WIDE, lines
+from sgld.gallery.page import COLOURS, WIDE_FIGURE_WIDTH, lines
 
 TITLE = "pSGLD against SGLD on an anisotropic Gaussian"
 LEAD = (
@@ -114,7 +114,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
         f"With v settled, pSGLD's law is closed too. {REASON} Runs of that kind have {from_0}: "
         "near the published errors (crosses), and beyond them.",
     )
-    size = {"log": "y", "width": WIDE, "height": 220}
+    size = {"log": "y", "width": WIDE_FIGURE_WIDTH, "height": 220}
     time = lines("Error", over_time, styles=joined, xlabel="autocorrelation time, steps", **size)
     steps = lines("Error", over_h, styles=styles, xlabel="step size h", **size)
     return Entry(TITLE, LEAD, (Section("The experiment", text, (time, steps)),), tuple(checks))

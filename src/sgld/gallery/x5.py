@@ -23,7 +23,7 @@ import sgld
 from sgld.errors import need
 from sgld.gallery import Check, Entry, Section
 from sgld.gallery.make import columns
-from sgld.gallery.page import COLOURS, WIDE, Panel, lines, log_axis
+from sgld.gallery.page import COLOURS, WIDE_FIGURE_WIDTH, Panel, lines, log_axis
 
 __all__ = ["DAYS", "EVERY", "latents", "problem", "run"]
 
@@ -174,7 +174,7 @@ KEY = (("accent-soft", "90% band"), ("accent", "median"), ("contrast", "median o
 
 def band(title: str, days: np.ndarray, quantiles: Any, exact: Any = None) -> Panel:
     """A 90% band of the volatility exp(s), with its median, and NUTS's median."""
-    panel, (low, middle, high) = Panel(title, 200, width=WIDE), quantiles
+    panel, (low, middle, high) = Panel(title, 200, width=WIDE_FIGURE_WIDTH), quantiles
     panel.axes.fill_between(YEAR[days], low, high, color=COLOURS["accent-soft"], linewidth=0)
     panel.axes.plot(YEAR[days], middle, color=COLOURS["accent"], linewidth=1)
     if exact is not None:
@@ -204,7 +204,7 @@ def model(nuts: Any, full: sgld.Draws, vi: sgld.Draws) -> Section:
             ("NUTS", nuts[name]["quantiles"], p),
             ("BAOA", np.quantile(full.position[name], p), p),
             ("hybrid", np.quantile(vi.position[name], p), p),
-        ], styles=styles, ylim=(0, 1), width=WIDE, height=200) for name, sign in (("sigma", "σ"), ("nu", "ν"))
+        ], styles=styles, ylim=(0, 1), width=WIDE_FIGURE_WIDTH, height=200) for name, sign in (("sigma", "σ"), ("nu", "ν"))
     ]  # fmt: skip
     quantiles = [nuts[q] for q in ("q05", "q50", "q95")]
     return Section("Model and NUTS", (
@@ -239,7 +239,7 @@ def printed_section(
         f"{replicates * (steps + 500):,} in all.",
     ), (volatility("Volatility exp(E s), hybrid", nuts, s),
         lines("σ along the run", [("", vi.step, sigma)], styles=[{"color": COLOURS["accent"]}],
-              level=nuts["sigma"]["mean"], xlabel="step", width=WIDE, height=200)), KEY)  # fmt: skip
+              level=nuts["sigma"]["mean"], xlabel="step", width=WIDE_FIGURE_WIDTH, height=200)), KEY)  # fmt: skip
 
 
 def whole_section(nuts: Any, full: sgld.Draws, s: np.ndarray) -> Section:

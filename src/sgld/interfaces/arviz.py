@@ -16,7 +16,7 @@ from ..core.validation import check_seed, whole_number
 from ..core.versions import legacy_inference_data
 from ..errors import RunError, SGLDWarning, UsageError
 from ..results.draws import Draws
-from .arviz_pointwise import ROW, Subject, subject_of
+from .arviz_pointwise import ROW_DIMENSION, Subject, subject_of
 from .arviz_rows import Chosen, choose
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["groups", "to_arviz", "to_inferencedata"]
 
-NUMBER = 8  # bytes
-FROM_PRIOR = 1000  # draws
-PREDICTED = 2**20  # outcomes: a Poisson one costs JAX 3 microseconds
-RESAMPLED = (
+NUMBER_BYTES = 8  # bytes
+PRIOR_DRAWS = 1000  # draws
+MAX_OUTCOMES = 2**20  # outcomes: a Poisson one costs JAX 3 microseconds
+RESAMPLED_NOTE = (
     "the draws have unequal weights, which ArviZ does not know; it is given draws resampled to equal weights "
     '(weights="keep" gives them as they are, the weights in sample_stats).'
 )
@@ -72,7 +72,7 @@ def groups(
         )
     chosen = choose(draws, weights=weights == "resample")
     if chosen.resampled:
-        warnings.warn(RESAMPLED, SGLDWarning, stacklevel=4)
+        warnings.warn(RESAMPLED_NOTE, SGLDWarning, stacklevel=4)
     with stage("data"):
         subject = _known(draws, posterior, data, outcome, simulate)
         found = {
@@ -85,7 +85,7 @@ def groups(
         with stage("prior"):
             found |= _prior(draws, subject, seed)
     facts = {"inference_library": "sgld", "verdict": draws.verdict.word}
-    found["posterior"].attrs |= facts | ({"resampled": RESAMPLED} if chosen.resampled else {})
+    found["posterior"].attrs |= facts | ({"resampled": RESAMPLED_NOTE} if chosen.resampled else {})
     return found
 
 
@@ -168,22 +168,22 @@ def _of_rows(
     rows = subject.rows
     if rows is None:
         return {}
-    most = max(1, max_bytes // (NUMBER * chosen.count))
+    most = max(1, max_bytes // (NUMBER_BYTES * chosen.count))
     numbers = _some(rows.count, most, seed)
     positions = subject.position(chosen.of(draws, draws.position))
-    shape, coords = chosen.at.shape, {ROW: np.asarray(rows.names(numbers))}
+    shape, coords = chosen.at.shape, {ROW_DIMENSION: np.asarray(rows.names(numbers))}
 
     def dataset(values: dict[str, Any], sample: bool, every: int = 1) -> Dataset:
         lead = 2 if sample else 0
         dims = {
-            name: [ROW, *(f"{name}_dim_{k}" for k in range(1, np.ndim(value) - lead))]
+            name: [ROW_DIMENSION, *(f"{name}_dim_{k}" for k in range(1, np.ndim(value) - lead))]
             for name, value in values.items()
         }
         some = {"draw": np.arange(0, shape[1], every)} if every > 1 else {}
         made = _dataset(values, dims, coords | some, sample)
         if every > 1:
             made.attrs["draws"] = (
-                f"one of {every} draws of each chain: all are more than {PREDICTED} outcomes."
+                f"one of {every} draws of each chain: all are more than {MAX_OUTCOMES} outcomes."
             )
         if len(numbers) < rows.count:
             made.attrs["subsample"] = (
@@ -195,7 +195,7 @@ def _of_rows(
     values = rows.values(positions, numbers).T.reshape(*shape, len(numbers))
     found = {"log_likelihood": dataset({subject.outcome: values}, True)}
     if subject.replicate is not None:
-        every = min(shape[1], -(-chosen.count * len(numbers) // PREDICTED))
+        every = min(shape[1], -(-chosen.count * len(numbers) // MAX_OUTCOMES))
         fewer = Chosen(chosen.at[:, ::every], chosen.resampled)
         positions = subject.position(fewer.of(draws, draws.position))
         made = subject.replicate(positions, numbers, seed)
@@ -222,7 +222,7 @@ def _prior(draws: Draws, subject: Subject, seed: int) -> dict[str, Dataset]:
     if subject.prior is None:
         return {}
     try:
-        found = subject.prior(FROM_PRIOR, seed)
+        found = subject.prior(PRIOR_DRAWS, seed)
     except NotImplementedError:  # what NumPyro raises for an improper prior, which has no draws
         return {}
     one_chain = jax.tree.map(lambda leaf: np.asarray(leaf)[None], found)

@@ -46,8 +46,8 @@ __all__ = ["Criterion", "Difference", "compare_models", "difference", "differenc
 # -- result --------------------------------------------------------------------------------
 
 
-NAMED = 8  # rows in a sentence
-METHODS = ("stacking", "bb-pseudo-bma", "pseudo-bma")
+MAX_NAMED_ROWS = 8  # rows in a sentence
+WEIGHTING_METHODS = ("stacking", "bb-pseudo-bma", "pseudo-bma")
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,7 +135,9 @@ class Criterion:
         bad, what = self.bad_rows, "Pareto k" if self.kind == "loo" else "variance"
         if not len(bad):
             return [*lines, f"{what} is at most {self.limit:.2g} at every row taken: reliable."]
-        named = ", ".join(str(row) for row in bad[:NAMED]) + (", ..." if len(bad) > NAMED else "")
+        named = ", ".join(str(row) for row in bad[:MAX_NAMED_ROWS]) + (
+            ", ..." if len(bad) > MAX_NAMED_ROWS else ""
+        )
         rows = f"row {named}" if len(bad) == 1 else f"{len(bad)} rows: {named}"
         return [
             *lines,
@@ -198,8 +200,8 @@ def compare_models(
       (['y ~ x', 'y ~ 1'], True)
     """
 
-    if method not in METHODS:
-        raise UsageError(f"method must be one of {', '.join(METHODS)}. Got {method!r}.")
+    if method not in WEIGHTING_METHODS:
+        raise UsageError(f"method must be one of {', '.join(WEIGHTING_METHODS)}. Got {method!r}.")
     if not isinstance(models, Mapping):
         raise UsageError(
             'models must be a mapping, by name: {"with x": one, "without": other}. '
@@ -277,12 +279,12 @@ def _check_alike(found: dict[str, Criterion]) -> None:
 # -- criteria ------------------------------------------------------------------------------
 
 
-MOST_ROWS = 10_000  # that are all taken: some 3 seconds of PSIS
-SUBSAMPLE = 1000
-MOST_DRAWS = 4000
-FEW_DRAWS = 64  # of the approximation at all rows
-UNCERTAIN = 0.4  # variance of a log likelihood above which WAIC fails (Vehtari et al. 2017)
-LARGEST_K = 0.7
+MAX_PSIS_ROWS = 10_000  # that are all taken: some 3 seconds of PSIS
+SUBSAMPLE_ROWS = 1000
+MAX_PSIS_DRAWS = 4000
+APPROXIMATION_DRAWS = 64  # of the approximation at all rows
+MAX_WAIC_VARIANCE = 0.4  # variance of a log likelihood above which WAIC fails (Vehtari et al. 2017)
+MAX_GOOD_PARETO_K = 0.7
 
 
 class Pointwisely(NamedTuple):
@@ -299,7 +301,7 @@ def loo(
     data: Any = None,
     *,
     subsample: int | Literal["auto"] | None = "auto",
-    max_draws: int = MOST_DRAWS,
+    max_draws: int = MAX_PSIS_DRAWS,
     seed: int = 0,
     progress: bool = True,
 ) -> Criterion:
@@ -344,7 +346,7 @@ def waic(
     data: Any = None,
     *,
     subsample: int | Literal["auto"] | None = "auto",
-    max_draws: int = MOST_DRAWS,
+    max_draws: int = MAX_PSIS_DRAWS,
     seed: int = 0,
     progress: bool = True,
 ) -> Criterion:
@@ -393,7 +395,7 @@ def _criterion(
         found = _over(rows, numbers, chosen.count, lambda n: each(rows.values(positions, n)))
         every, about = Pointwisely(*map(np.concatenate, zip(*found, strict=True))), None
         if len(numbers) < rows.count:
-            few = choose(draws, FEW_DRAWS)
+            few = choose(draws, APPROXIMATION_DRAWS)
             some = subject.position(few.of(draws, draws.position))
             approximation = _nearest(rows, numbers, every.elpd, positions, some)
             about = np.concatenate(_over(rows, np.arange(rows.count), few.count, approximation))
@@ -403,7 +405,7 @@ def _criterion(
 def _numbers(count: int, subsample: Any, seed: int) -> Int[np.ndarray, " m"]:
     """The rows at which a criterion is computed, in order."""
     if subsample == "auto":
-        subsample = SUBSAMPLE if count > MOST_ROWS else None
+        subsample = SUBSAMPLE_ROWS if count > MAX_PSIS_ROWS else None
     if subsample is None or subsample == count:
         return np.arange(count)
     whole_number("subsample", subsample, 2)
@@ -534,7 +536,7 @@ def _result(
     else:
         found = difference(every.elpd, about[numbers], about)
         p = float(total / m * every.p.sum())
-    limit = LARGEST_K if kind == "loo" else UNCERTAIN
+    limit = MAX_GOOD_PARETO_K if kind == "loo" else MAX_WAIC_VARIANCE
     good_k = min(1 - 1 / np.log10(chosen.count), limit) if kind == "loo" else limit
     return Criterion(
         kind, outcome, found.total, found.se, p, found.subsampling_se, total, chosen.count, numbers,

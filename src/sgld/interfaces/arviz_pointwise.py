@@ -30,13 +30,13 @@ from ..regression.result import prior_draws
 from ..results.draws import Draws
 from ..results.plan import known_of
 from ..results.summary import target_of
-from .arviz_rows import CELLS, MOST_LEVELS, Choice, Rows
+from .arviz_rows import MAX_HELD_CELLS, MAX_PROB_LEVELS, Choice, Rows
 
 __all__ = ["Pointwise", "Subject", "check_target", "subject_of"]
 
 
 PyTree = Any
-ROW = "row"
+ROW_DIMENSION = "row"
 
 
 @runtime_checkable
@@ -213,7 +213,7 @@ class _Simulated:
 # -- formulas ------------------------------------------------------------------------------
 
 
-DIGITS = 6  # of a column's sd, that float32 holds
+FLOAT32_DIGITS = 6  # of a column's sd, that float32 holds
 
 
 def subject_of_formula(model: FormulaModel) -> Subject:
@@ -248,7 +248,7 @@ def subject_of_formula(model: FormulaModel) -> Subject:
 
 def _rounded(values: np.ndarray, scale: float) -> np.ndarray:
     """Without the digits that standardising in float32 has left behind."""
-    return np.round(values, DIGITS - int(np.floor(np.log10(scale)))) + 0.0
+    return np.round(values, FLOAT32_DIGITS - int(np.floor(np.log10(scale)))) + 0.0
 
 
 @dataclass(frozen=True)
@@ -323,7 +323,7 @@ def _has_levels(site: Site) -> bool:
         support = np.asarray(fn.enumerate_support(expand=False)).ravel()
     except (NotImplementedError, ValueError, jax.errors.ConcretizationTypeError):
         return False  # NumPyro's, of a binomial whose numbers of trials differ: rows have no levels in common
-    return len(support) <= MOST_LEVELS and np.array_equal(support, np.arange(len(support)))
+    return len(support) <= MAX_PROB_LEVELS and np.array_equal(support, np.arange(len(support)))
 
 
 def _probabilities(site: Site) -> Any:
@@ -382,7 +382,7 @@ class _Members:
 
     def block(self, draws: int) -> int:
         """How many are held together at so many draws."""
-        return max(1, min(self.count, CELLS // draws))
+        return max(1, min(self.count, MAX_HELD_CELLS // draws))
 
     def values(self, positions: PyTree, numbers: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n S"]:
         """The members' log densities at positions [S, ...], float64."""

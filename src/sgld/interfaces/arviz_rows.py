@@ -27,12 +27,12 @@ from ..data.validate import as_source, check_data, is_source
 from ..results.draws import Draws
 from ..results.statistics import systematic
 
-__all__ = ["MOST_LEVELS", "Choice", "Chosen", "Rows", "choose"]
+__all__ = ["MAX_PROB_LEVELS", "Choice", "Chosen", "Rows", "choose"]
 
 
 PyTree = Any
-CELLS = 2**23  # draws times rows that are held at once
-TOGETHER = 2**21  # of the rows, times the draws that they are evaluated at together
+MAX_HELD_CELLS = 2**23  # draws times rows that are held at once
+MAX_DRAW_ROW_NUMBERS = 2**21  # of the rows, times the draws that they are evaluated at together
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Rows:
 
     def block(self, draws: int) -> int:
         """How many rows are evaluated together at so many draws."""
-        return max(1, min(self.count, CELLS // draws))
+        return max(1, min(self.count, MAX_HELD_CELLS // draws))
 
     def values(self, positions: PyTree, numbers: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n S"]:
         """The log likelihoods of rows at positions [S, ...], float64."""
@@ -90,7 +90,7 @@ class Rows:
             # one shape, so that one function is compiled
             rows = self.take(np.append(here, np.repeat(here[-1:], size - len(here))))
             width = sum(leaf[:1].size for leaf in jax.tree.leaves(rows))
-            together = max(1, min(draws, TOGETHER // (size * width)))
+            together = max(1, min(draws, MAX_DRAW_ROW_NUMBERS // (size * width)))
             found = _values(self.log_likelihood, positions, rows, together=together)
             out[start : start + len(here)] = np.asarray(found, np.float64).T[: len(here)]
         return out
@@ -107,9 +107,9 @@ def _values(
 # -- choice --------------------------------------------------------------------------------
 
 
-MOST_LEVELS = 12  # of an outcome whose probabilities are looked at one by one
-SAME = 1e-3  # of a log likelihood, and of log probabilities
-AT_ONCE = 4096  # rows that a network is called with
+MAX_PROB_LEVELS = 12  # of an outcome whose probabilities are looked at one by one
+MAX_LIKELIHOOD_ERROR = 1e-3  # of a log likelihood, and of log probabilities
+NETWORK_ROWS = 4096  # rows that a network is called with
 
 
 @dataclass(frozen=True)
@@ -132,14 +132,14 @@ class Choice:
         one = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], position)
         try:
             width = _log_p(predict, one, rows.take(numbers[:1])).shape[2]
-            if not 2 <= width <= MOST_LEVELS:
+            if not 2 <= width <= MAX_PROB_LEVELS:
                 return None
             logp = _of_rows(predict, rows, one, numbers)[0]
         except Exception:  # whatever a network returns that is no list of logits
             return None
         likelihood = rows.values(one, numbers)[:, 0]
         apart = np.abs(logp - likelihood[:, None])
-        same = apart <= SAME * (1 + np.abs(likelihood[:, None]))
+        same = apart <= MAX_LIKELIHOOD_ERROR * (1 + np.abs(likelihood[:, None]))
         if not same.any(axis=1).all():
             return None
         return cls(predict, rows, apart.argmin(axis=1))
@@ -159,8 +159,8 @@ class Choice:
 def _of_rows(
     predict: Callable, rows: Rows, positions: PyTree, numbers: Int[np.ndarray, " n"]
 ) -> Float[np.ndarray, "S n k"]:
-    """Log probabilities, AT_ONCE rows at a time, by one compiled function."""
-    size, found = min(AT_ONCE, len(numbers)), []
+    """Log probabilities, NETWORK_ROWS rows at a time, by one compiled function."""
+    size, found = min(NETWORK_ROWS, len(numbers)), []
     for start in range(0, len(numbers), size):
         here = numbers[start : start + size]
         padded = np.append(here, np.repeat(here[-1:], size - len(here)))
@@ -183,7 +183,7 @@ def _log_p(predict: Callable, positions: PyTree, rows: PyTree) -> Float[jax.Arra
 # -- resampled -----------------------------------------------------------------------------
 
 
-ALIKE = 1e-6  # relative difference of weights that is rounding
+MAX_WEIGHT_ROUNDING = 1e-6  # relative difference of weights that is rounding
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def choose(draws: Draws, most: int | None = None, *, weights: bool = True) -> Ch
         at = np.arange(chains)[:, None] * count + places.astype(int)
         return Chosen(at, False)
     totals = w.sum(axis=1)
-    if np.allclose(totals, totals[0], rtol=ALIKE):
+    if np.allclose(totals, totals[0], rtol=MAX_WEIGHT_ROUNDING):
         rows = [systematic(row, per_chain) + i * count for i, row in enumerate(w)]
         return Chosen(np.stack(rows), True)
     return Chosen(systematic(w.ravel(), chains * per_chain).reshape(chains, per_chain), True)
@@ -237,4 +237,4 @@ def choose(draws: Draws, most: int | None = None, *, weights: bool = True) -> Ch
 
 def equal_weights(weights: Float[np.ndarray, "chain draw"]) -> Bool[np.ndarray, "chain draw"]:
     """Where a weight is that of the heaviest draw, but for rounding."""
-    return weights >= (1 - ALIKE) * weights.max()
+    return weights >= (1 - MAX_WEIGHT_ROUNDING) * weights.max()

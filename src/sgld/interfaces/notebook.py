@@ -34,9 +34,9 @@ from .report.predictive_check import Replicated, check
 __all__ = ["checked", "outcomes_of", "report", "view"]
 
 
-MOST = 20  # rows of a table
-OF_SUMMARY = 400
-MOST_PARAMETERS = 1000  # whose table is made at all
+MAX_SHOWN_ROWS = 20  # rows of a table
+MAX_SUMMARY_ROWS = 400
+MAX_TABLE_NAMES = 1000  # whose table is made at all
 
 
 def view(thing: Any) -> str:
@@ -49,7 +49,7 @@ def view(thing: Any) -> str:
       >>> shown[:7], "the draws were not judged" in shown.lower()
       ('<style>', True)
     """
-    return framed(_OF[type(thing)](thing))
+    return framed(_VIEW_OF[type(thing)](thing))
 
 
 def _draws(draws: Draws) -> str:
@@ -69,9 +69,9 @@ def _draws(draws: Draws) -> str:
     )
     if found.get("layers"):
         return top + layers(found["layers"], found["predictions"])
-    if draws.healthy.size == 0 or len(draws.names) > MOST_PARAMETERS:
+    if draws.healthy.size == 0 or len(draws.names) > MAX_TABLE_NAMES:
         return top
-    return top + _parameters(draws.summary().parameters, MOST, draws)
+    return top + _parameters(draws.summary().parameters, MAX_SHOWN_ROWS, draws)
 
 
 def _counted(draws: Draws) -> str:
@@ -103,7 +103,7 @@ def _summary(found: Summary) -> str:
     if not found.parameters:
         return banner(found.verdict, found.reasons, facts, target)
     chains = Draws.of({"x": np.zeros((found.facts["num_chains"], 1))})  # for the limits alone
-    top = _parameters(found.parameters, OF_SUMMARY, chains) + notes
+    top = _parameters(found.parameters, MAX_SUMMARY_ROWS, chains) + notes
     return top + banner(found.verdict, found.reasons, facts, target)
 
 
@@ -128,7 +128,7 @@ def _comparison(found: Comparison) -> str:
             f"{found.mean_error[i]:+.3f} ± {found.mean_error_se[i]:.3f}",
             f"{found.sd_ratio[i]:.3f} ± {found.sd_ratio_se[i]:.3f}",
         )
-        for i, name in enumerate(found.names[:OF_SUMMARY])
+        for i, name in enumerate(found.names[:MAX_SUMMARY_ROWS])
     ]
     worst = str(found).splitlines()[-1]
     head = ("parameter", "mean error, in sd", "sd ratio")
@@ -142,7 +142,7 @@ def _prediction(found: Prediction) -> str:
         mean = np.asarray(mean)
         count += mean.size
         for at in np.ndindex(mean.shape):
-            if len(rows) == MOST:
+            if len(rows) == MAX_SHOWN_ROWS:
                 break
             where = f"[{','.join(map(str, at))}]" if at else ""
             own = "" if name == "x" else name
@@ -175,7 +175,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-_OF = {
+_VIEW_OF = {
     Draws: _draws, Fit: _fit, Summary: _summary, Verdict: _verdict, Plan: _plan, Comparison: _comparison,
     Prediction: _prediction, Criterion: _criterion,
 }  # fmt: skip
@@ -184,7 +184,7 @@ _OF = {
 # -- outcomes ------------------------------------------------------------------------------
 
 
-REPLICAS, ROWS = 200, 5000
+CHECK_REPLICAS, CHECK_ROWS = 200, 5000
 
 
 @dataclass(frozen=True)
@@ -212,16 +212,18 @@ class Outcomes:
 
 
 def outcomes_of(draws: Draws, subject: Subject, seed: int) -> Outcomes:
-    """At most ROWS rows, drawn by the seed. Raises UsageError where the model makes no outcomes."""
+    """At most CHECK_ROWS rows, drawn by the seed. Raises UsageError where the model makes no outcomes."""
     if subject.replicate is None or not subject.observed or subject.rows is None:
         raise UsageError(
             "a predictive check needs outcomes and a model that makes them: of a formula or a NumPyro model, or give "
             "outcome= (which of the data) and simulate= (a function of key, position, datum)."
         )
-    chosen, count = choose(draws, REPLICAS), subject.rows.count
+    chosen, count = choose(draws, CHECK_REPLICAS), subject.rows.count
     numbers = np.arange(count)
-    if count > ROWS:
-        numbers = np.sort(np.random.default_rng([seed, 10]).choice(count, ROWS, replace=False))
+    if count > CHECK_ROWS:
+        numbers = np.sort(
+            np.random.default_rng([seed, 10]).choice(count, CHECK_ROWS, replace=False)
+        )
     positions = subject.position(chosen.of(draws, draws.position))
     made = subject.replicate(positions, numbers, seed)
     name = next(iter(made))

@@ -30,14 +30,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from xarray import DataTree
 
-__all__ = ["KINDS", "plot"]
+__all__ = ["PLOT_OF_KIND", "plot"]
 
 
-MOST = {"forest": 40, "trace": 8, "marginal": 16, "pair": 5, "verdict": 40}
-MOST_CHAINS = 8  # with a line each
-MOST_DRAWS = 4000  # of a picture
-PAIR_DRAWS = 1500  # points
-DISCRETE = 40  # values of a whole-numbered outcome, up to which its frequencies are drawn
+MAX_PLOTTED = {"forest": 40, "trace": 8, "marginal": 16, "pair": 5, "verdict": 40}
+MAX_PLOTTED_CHAINS = 8  # with a line each
+MAX_PLOTTED_DRAWS = 4000  # of a picture
+MAX_PAIR_POINTS = 1500  # points
+# values of a whole-numbered outcome, up to which its frequencies are drawn
+MAX_DISCRETE_VALUES = 40
 
 
 def plot(
@@ -46,19 +47,19 @@ def plot(
 ) -> Figure:  # fmt: skip
     """`Draws.plot`."""
     need("matplotlib", "report")
-    if kind not in KINDS:
+    if kind not in PLOT_OF_KIND:
         raise UsageError(
-            f"kind must be one of {', '.join(KINDS)}. Got {kind!r}.{did_you_mean(kind, KINDS)}"
+            f"kind must be one of {', '.join(PLOT_OF_KIND)}. Got {kind!r}.{did_you_mean(kind, PLOT_OF_KIND)}"
         )
     if draws.moments is not None:
         raise UsageError("this run kept moments and no draws to plot; sample without keep.")
     if kind == "ppc":
         subject = subject_of(draws, posterior, data, **how)
         return _finished(_ppc(draws, subject, seed), "")
-    chosen, said = _parameters(draws, names, MOST[kind])
+    chosen, said = _parameters(draws, names, MAX_PLOTTED[kind])
     if kind == "verdict":
         return verdict_plot(draws, chosen, said)
-    return _finished(KINDS[kind](draws, chosen), said)
+    return _finished(PLOT_OF_KIND[kind](draws, chosen), said)
 
 
 def _parameters(draws: Draws, names: Sequence[str] | None, most: int) -> tuple[np.ndarray, str]:
@@ -113,7 +114,7 @@ def _arviz(function: str, tree: DataTree, **how: Any) -> Figure:
 
 
 def _forest(draws: Draws, parameters: np.ndarray) -> Figure:
-    tree = _tree(draws, parameters, choose(draws, MOST_DRAWS))
+    tree = _tree(draws, parameters, choose(draws, MAX_PLOTTED_DRAWS))
     figure = _arviz("plot_forest", tree, combined=True, ci_probs=(0.5, 0.9), ci_kind="eti")
     names, intervals = figure.axes
     names.set_axis_off()
@@ -125,19 +126,19 @@ def _forest(draws: Draws, parameters: np.ndarray) -> Figure:
 
 def _trace(draws: Draws, parameters: np.ndarray) -> Figure:
     chosen = choose(draws, weights=False)
-    few = Chosen(chosen.at[:MOST_CHAINS], False)
+    few = Chosen(chosen.at[:MAX_PLOTTED_CHAINS], False)
     return _arviz("plot_trace_dist", _tree(draws, parameters, few), compact=False)
 
 
 def _marginal(draws: Draws, parameters: np.ndarray) -> Figure:
-    tree = _tree(draws, parameters, choose(draws, MOST_DRAWS))
+    tree = _tree(draws, parameters, choose(draws, MAX_PLOTTED_DRAWS))
     return _arviz("plot_dist", tree, kind="hist", ci_prob=0.9, ci_kind="eti", point_estimate="median")  # fmt: skip
 
 
 def _pair(draws: Draws, parameters: np.ndarray) -> Figure:
     if len(parameters) < 2:
         raise UsageError("a pair plot needs two parameters or more.")
-    return _arviz("plot_pair", _tree(draws, parameters, choose(draws, PAIR_DRAWS)))
+    return _arviz("plot_pair", _tree(draws, parameters, choose(draws, MAX_PAIR_POINTS)))
 
 
 def _ppc(draws: Draws, subject: Subject, seed: int) -> Figure:
@@ -151,7 +152,7 @@ def _ppc(draws: Draws, subject: Subject, seed: int) -> Figure:
     )
     if found.whole and set(np.unique(observed)) <= {0, 1}:
         return _arviz("plot_ppc_pava", tree)
-    if found.whole and observed.min() >= 0 and len(np.unique(observed)) <= DISCRETE:
+    if found.whole and observed.min() >= 0 and len(np.unique(observed)) <= MAX_DISCRETE_VALUES:
         return _arviz("plot_ppc_rootogram", tree)
     return _arviz("plot_ppc_dist", tree, num_samples=min(100, values.shape[0] * values.shape[1]))
 
@@ -162,7 +163,7 @@ def _finished(figure: Figure, said: str) -> Figure:
     return figure
 
 
-KINDS: dict[str, Callable[..., Any]] = {
+PLOT_OF_KIND: dict[str, Callable[..., Any]] = {
     "forest": _forest, "trace": _trace, "marginal": _marginal, "pair": _pair, "ppc": _ppc,
     "verdict": lambda draws, chosen: None,
 }  # fmt: skip
@@ -171,8 +172,8 @@ KINDS: dict[str, Callable[..., Any]] = {
 # -- verdict plot --------------------------------------------------------------------------
 
 
-WIDTH, ROW, LETTERS = 9.0, 0.26, 105
-WORDS = {"trusted": "good", "biased": "bad", "not mixed": "warn", "unknown": "doubt"}
+PLOT_INCHES, ROW_INCHES, LINE_CHARACTERS = 9.0, 0.26, 105
+CLASS_OF_VERDICT = {"trusted": "good", "biased": "bad", "not mixed": "warn", "unknown": "doubt"}
 
 
 def verdict_plot(draws: Draws, parameters: np.ndarray, said: str) -> Figure:
@@ -184,9 +185,11 @@ def verdict_plot(draws: Draws, parameters: np.ndarray, said: str) -> Figure:
 
     verdict, names = draws.verdict, [draws.names[i] for i in parameters]
     found = statistics.Estimates(draws.flat()[0][..., parameters], draws.weights)
-    lines = textwrap.wrap(" ".join(verdict.reasons), LETTERS)[:4] + ([said] if said else [])
+    lines = textwrap.wrap(" ".join(verdict.reasons), LINE_CHARACTERS)[:4] + ([said] if said else [])
     head = 0.85 + 0.17 * len(lines)
-    figure = plt.figure(figsize=(WIDTH, head + ROW * len(names) + 0.8), facecolor=COLOURS["paper"])
+    figure = plt.figure(
+        figsize=(PLOT_INCHES, head + ROW_INCHES * len(names) + 0.8), facecolor=COLOURS["paper"]
+    )
     height = figure.get_figheight()
     axes: Any = figure.subplots(1, 3, sharey=True, width_ratios=(1.3, 1, 1))
     figure.subplots_adjust(left=0.2, right=0.97, top=1 - head / height, bottom=0.55 / height, wspace=0.12)  # fmt: skip
@@ -208,7 +211,7 @@ def verdict_plot(draws: Draws, parameters: np.ndarray, said: str) -> Figure:
 
 def _colour(word: str) -> str:
     """The report's colour of a word."""
-    found = re.search(rf"--{WORDS[word]}: (#\w+);", LIGHT_WORDS)
+    found = re.search(rf"--{CLASS_OF_VERDICT[word]}: (#\w+);", LIGHT_WORDS)
     assert found is not None
     return found[1]
 

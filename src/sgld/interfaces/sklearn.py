@@ -133,7 +133,7 @@ def told_of_fit(estimator: Any, rows: int, columns: int) -> Iterator[None]:
 # -- base ----------------------------------------------------------------------------------
 
 
-PENALTIES = {"l2": "normal(0, {})", "l1": "laplace(0, {})"}
+PRIOR_OF_PENALTY = {"l2": "normal(0, {})", "l1": "laplace(0, {})"}
 
 
 class Estimator(BaseEstimator):
@@ -195,14 +195,14 @@ class Estimator(BaseEstimator):
         if self.prior is not None:
             density = parse_prior(self.prior)
         elif self.penalty is not None:
-            if self.penalty not in PENALTIES:
+            if self.penalty not in PRIOR_OF_PENALTY:
                 raise UsageError(
-                    f"penalty must be None or one of {', '.join(PENALTIES)}. Got {self.penalty!r}."
-                    + did_you_mean(self.penalty, PENALTIES)
+                    f"penalty must be None or one of {', '.join(PRIOR_OF_PENALTY)}. Got {self.penalty!r}."
+                    + did_you_mean(self.penalty, PRIOR_OF_PENALTY)
                 )
             positive_number("C", self.C)
             scale = self.C**0.5 if self.penalty == "l2" else self.C
-            density, slopes = parse_prior(PENALTIES[self.penalty].format(float(scale))), True
+            density, slopes = parse_prior(PRIOR_OF_PENALTY[self.penalty].format(float(scale))), True
         names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)])
         return Form(
             kind, tuple(map(str, names)), labels, bool(self.fit_intercept),

@@ -11,7 +11,7 @@ a = U' W^{1/2} (y - X b0):
                        - RSS / (2 sigma^2) - sum_j a_j^2 / (d_j^2 + sigma^2) / 2,     n = sum_i w_i
 
 For few rows, and for outcomes that the columns explain exactly: sigma has then no end above 0 that
-chains could find, and is held above FLOOR sds of the outcome; where that has a say, the verdict tells it.
+chains could find, and is held above MIN_SIGMA_SDS sds of the outcome; where that has a say, the verdict tells it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,17 @@ from .sklearn_models import Model, Rows
 
 __all__ = ["exact_draws", "is_for"]
 
-FLOOR = 1e-6  # of the outcome's sd, the least sigma: that of rounding in X and y is 1e-8 or so where these were float32
-QUIET = 0.01  # of the outcome's sd, noise next to none
-EACH = 10  # rows for each coefficient, below which the posterior is far from Gaussian
-CHAINS, DRAWS = 4, 1000
-GRID = 4001
-HELD = 0.01  # share of the draws that the floor may hold untold
-VERDICT = Verdict("trusted", ("independent draws from the posterior itself, in closed form.",))
+# of the outcome's sd, the least sigma: that of rounding in X and y is 1e-8 or so where these were float32
+MIN_SIGMA_SDS = 1e-6
+MAX_QUIET_SIGMA_SDS = 0.01  # of the outcome's sd, noise next to none
+# rows for each coefficient, below which the posterior is far from Gaussian
+MIN_COEFFICIENT_ROWS = 10
+EXACT_FIT_CHAINS, EXACT_FIT_DRAWS = 4, 1000
+SIGMA_GRID_POINTS = 4001
+MAX_FLOORED_SHARE = 0.01  # share of the draws that the floor may hold untold
+EXACT_VERDICT = Verdict(
+    "trusted", ("independent draws from the posterior itself, in closed form.",)
+)
 
 
 def is_for(model: Model, rows: Rows) -> bool:
@@ -44,11 +48,11 @@ def is_for(model: Model, rows: Rows) -> bool:
     known = form.density is None or form.density.func is normal
     if form.kind != "gaussian" or form.hidden or not known:
         return False
-    if len(rows.y) < EACH * (len(form.names) + form.intercept):
+    if len(rows.y) < MIN_COEFFICIENT_ROWS * (len(form.names) + form.intercept):
         return True
     x, y, root = _whitened(model, rows)
     residual = y - x @ np.linalg.lstsq(x.T @ x, x.T @ y, rcond=None)[0]
-    return bool(residual @ residual < QUIET**2 * (root @ root))
+    return bool(residual @ residual < MAX_QUIET_SIGMA_SDS**2 * (root @ root))
 
 
 def _whitened(model: Model, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -71,21 +75,23 @@ def exact_draws(model: Model, rows: Rows, seed: int) -> Draws:
     r = y - x @ b0
     a = U[:, :rank].T @ r
     rss = float(np.sum((r - U[:, :rank] @ a) ** 2))
-    sigma = _sigma(d, a, rss, float(rows.weight.sum()), rng.random(CHAINS * DRAWS))
+    sigma = _sigma(
+        d, a, rss, float(rows.weight.sum()), rng.random(EXACT_FIT_CHAINS * EXACT_FIT_DRAWS)
+    )
     d, a = (np.append(v, np.zeros(p - rank)) for v in (d, a))
     s2 = sigma[:, None] ** 2
     xi = rng.standard_normal((len(sigma), p))
     u = (d * a + sigma[:, None] * np.sqrt(d**2 + s2) * xi) / (d**2 + s2)
     beta = b0 + u @ Vt @ L.T
-    position, verdict = _reported(model, beta, sigma), VERDICT
-    if np.quantile(sigma, HELD) < 2 * FLOOR:
+    position, verdict = _reported(model, beta, sigma), EXACT_VERDICT
+    if np.quantile(sigma, MAX_FLOORED_SHARE) < 2 * MIN_SIGMA_SDS:
         verdict = replace(verdict, reasons=(*verdict.reasons, _held(model)))
     info = {"method": "exact", "num_data": len(rows.y), "num_steps": 0, "seed": seed}
     return Draws.of(position, names=model.form.parameters(), verdict=verdict, info=info)
 
 
 def _held(model: Model) -> str:
-    least = f"{FLOOR * model.standard.stretch:.2g}"
+    least = f"{MIN_SIGMA_SDS * model.standard.stretch:.2g}"
     return f"the columns explain the outcome exactly: sigma has no end above 0, and was held above {least}."
 
 
@@ -114,14 +120,14 @@ def _sigma(
     d: np.ndarray, a: np.ndarray, rss: float, n: float, uniform: np.ndarray
 ) -> Float[np.ndarray, " S"]:
     """Draws of sigma: its distribution function on a grid of log sigma, inverted."""
-    low, high = np.log(FLOOR), np.log(30.0)
+    low, high = np.log(MIN_SIGMA_SDS), np.log(30.0)
     for _ in range(2):  # where the mass lies, then finely there
-        grid = np.linspace(low, high, GRID)
+        grid = np.linspace(low, high, SIGMA_GRID_POINTS)
         s2 = np.exp(2 * grid)[:, None]
         logs = (1 - n) * grid - 0.5 * (s2[:, 0] + rss / s2[:, 0])  # 1: of d sigma / d log sigma
         logs -= 0.5 * np.sum(np.log1p(d**2 / s2) + a**2 / (d**2 + s2), axis=1)
         inside = np.flatnonzero(logs > logs.max() - 40)
-        low, high = grid[max(inside[0] - 1, 0)], grid[min(inside[-1] + 1, GRID - 1)]
+        low, high = grid[max(inside[0] - 1, 0)], grid[min(inside[-1] + 1, SIGMA_GRID_POINTS - 1)]
     density = np.exp(logs - logs.max())
     area = np.append(0.0, np.cumsum(density[1:] + density[:-1]))
     return np.exp(np.interp(uniform, area / area[-1], grid))
@@ -133,4 +139,7 @@ def _reported(model: Model, beta: np.ndarray, sigma: np.ndarray) -> dict[str, np
     if model.form.intercept:
         position["intercept"] = at.shift + at.stretch * beta[:, p] - position["coef"] @ at.center
     position["sigma"] = at.stretch * sigma
-    return {name: v.reshape(CHAINS, DRAWS, *v.shape[1:]) for name, v in position.items()}
+    return {
+        name: v.reshape(EXACT_FIT_CHAINS, EXACT_FIT_DRAWS, *v.shape[1:])
+        for name, v in position.items()
+    }

@@ -50,7 +50,8 @@ __all__ = [
 
 PyTree = Any
 Kind = Literal["gaussian", "bernoulli", "categorical"]
-FEWEST, FEW = 64, 4096  # rows that any fit is padded to; up to which to a power of 2
+# rows that any fit is padded to; up to which to a power of 2
+MIN_PADDED_ROWS, MAX_POWER_OF_2_ROWS = 64, 4096
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,8 @@ def rounded(count: int) -> int:
 
     Of fewer rows a second compilation costs more than any padding: a table and its folds are of one size more often.
     """
-    if count <= FEW:
-        return max(FEWEST, 2 ** (count - 1).bit_length())
+    if count <= MAX_POWER_OF_2_ROWS:
+        return max(MIN_PADDED_ROWS, 2 ** (count - 1).bit_length())
     step = 2 ** (count.bit_length() - 3)
     return -(-count // step) * step
 
@@ -224,12 +225,12 @@ def model_of(rows: Rows, form: Form, seed: int) -> Model:
     output = None if form.hidden else Partial(original, *standard.numbers)
     posterior = Posterior(
         _log_prior(form, init, standard, dispersion),
-        (LIKELIHOODS if form.hidden else LINEAR)[form.kind],
+        (LIKELIHOODS if form.hidden else LINEAR_LIKELIHOODS)[form.kind],
         transform=Positive(form.dispersion) if form.dispersion else None,
         init={**init, **dispersion},
         output=output,
         names=None if form.hidden else Labels(form.parameters()),
-        predict=PREDICT[form.kind] if form.hidden else None,
+        predict=PREDICT_OF_FAMILY[form.kind] if form.hidden else None,
     )
     count = rounded(len(rows.y))
     y = rows.y if form.kind != "gaussian" else standard.outcome(rows.y)
@@ -327,11 +328,15 @@ def predicted_classes(position: PyTree, datum: PyTree) -> Float[Array, " K"]:
     return jax.nn.log_softmax(linear_predictor(position, datum[0]))
 
 
-PREDICT = {
+PREDICT_OF_FAMILY = {
     "gaussian": predicted_mean, "bernoulli": predicted_pair, "categorical": predicted_classes,
 }  # fmt: skip
 LIKELIHOODS = {"gaussian": gaussian, "bernoulli": bernoulli, "categorical": categorical}
-LINEAR = {**LIKELIHOODS, "bernoulli": linear_bernoulli, "categorical": linear_categorical}
+LINEAR_LIKELIHOODS = {
+    **LIKELIHOODS,
+    "bernoulli": linear_bernoulli,
+    "categorical": linear_categorical,
+}
 
 
 def original(
@@ -421,8 +426,8 @@ for _function in _CONCAVE:
 # -- predictor -----------------------------------------------------------------------------
 
 
-PREDICTIVE_DRAWS = 4000  # that a prediction is averaged over, at most
-CELLS = 4_000_000  # numbers held at once
+MAX_PREDICTIVE_DRAWS = 4000  # that a prediction is averaged over, at most
+PREDICTED_NUMBERS = 4_000_000  # numbers held at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -446,7 +451,9 @@ class Predictor:
         """From at most DRAWS of the healthy chains' draws, evenly spaced."""
         weight = draws.weights.ravel()
         at = np.unique(
-            np.linspace(0, weight.size - 1, min(PREDICTIVE_DRAWS, weight.size)).round().astype(int)
+            np.linspace(0, weight.size - 1, min(MAX_PREDICTIVE_DRAWS, weight.size))
+            .round()
+            .astype(int)
         )
 
         def flat(leaf: Any) -> np.ndarray:
@@ -506,7 +513,7 @@ class Predictor:
         if self.standard is not None:
             x = self.standard.columns(x)
         wide = max([np.prod(coef.shape[2:]), *(layer["bias"].shape[1] for layer in layers)])
-        size = max(1, int(CELLS // (len(coef) * wide)))
+        size = max(1, int(PREDICTED_NUMBERS // (len(coef) * wide)))
         for start in range(0, len(x), size):
             h = x[start : start + size]
             for layer in layers:

@@ -132,10 +132,14 @@ def test_more_rows_than_are_taken_at_once_are_a_subsample(rng):
 def test_rows_that_are_taken_block_by_block_are_the_same(y, rng, monkeypatch):
     draws = draws_of(y, rng, (2, 100))
     whole = sgld.waic(draws, progress=False)
-    monkeypatch.setattr("sgld.interfaces.arviz_rows.CELLS", 200 * 37)  # 37 rows at 200 draws
+    monkeypatch.setattr(
+        "sgld.interfaces.arviz_rows.MAX_HELD_CELLS", 200 * 37
+    )  # 37 rows at 200 draws
     blocks = sgld.waic(draws, progress=False)
     np.testing.assert_allclose(blocks.elpd_i, whole.elpd_i, rtol=1e-6)
-    monkeypatch.setattr("sgld.interfaces.arviz_rows.TOGETHER", 37 * 8)  # 8 draws at a time
+    monkeypatch.setattr(
+        "sgld.interfaces.arviz_rows.MAX_DRAW_ROW_NUMBERS", 37 * 8
+    )  # 8 draws at a time
     np.testing.assert_allclose(sgld.waic(draws, progress=False).elpd_i, whole.elpd_i, rtol=1e-6)
     tree = draws.to_arviz()["log_likelihood"]["outcome"].values
     np.testing.assert_allclose(

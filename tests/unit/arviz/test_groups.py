@@ -218,7 +218,7 @@ def test_of_too_many_predictions_some_draws_are_made_and_named(monkeypatch, rng,
     level, sigma = np.ones((2, 10, 2), np.float32), np.full((2, 10), 0.1, np.float32)
     position = {"level": level, "sigma": sigma, "slope": slope, "twice": 2 * slope}
     draws = sgld.Draws.of(position, origin=Origin(posterior, posterior.data))
-    monkeypatch.setattr("sgld.interfaces.arviz.PREDICTED", 400)
+    monkeypatch.setattr("sgld.interfaces.arviz.MAX_OUTCOMES", 400)
     tree = draws.to_arviz()
     made = tree["posterior_predictive"]
     assert made["y"].shape == (2, 4, 50) and made["draw"].values.tolist() == [0, 3, 6, 9]

@@ -61,7 +61,7 @@ def test_many_parameters_are_those_that_mix_worst(rng):
 def test_of_many_chains_the_first_are_traced(rng):
     figure = sgld.Draws.of({"a": rng.normal(size=(20, 50))}).plot("trace")
     (traced,) = [axes for axes in figure.axes if axes.get_xlabel() == "Draw"]
-    assert len(traced.lines) == plots.MOST_CHAINS
+    assert len(traced.lines) == plots.MAX_PLOTTED_CHAINS
 
 
 def test_the_verdict_is_drawn_with_its_numbers(draws):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.interfaces.notebook import MOST, view
+from sgld.interfaces.notebook import MAX_SHOWN_ROWS, view
 from sgld.results.verdict import Verdict
 
 
@@ -59,7 +59,10 @@ def test_draws_and_summary_show_verdict_and_table(draws):
 
 def test_many_parameters_are_a_table_that_ends(rng):
     reader, words = read(sgld.Draws.of({"b": rng.normal(size=(2, 50, 90))}))
-    assert reader.rows == MOST + 1 and f"The first {MOST} of 90 parameters" in words
+    assert (
+        reader.rows == MAX_SHOWN_ROWS + 1
+        and f"The first {MAX_SHOWN_ROWS} of 90 parameters" in words
+    )
     reader, words = read(sgld.Draws.of({"b": np.zeros((2, 5, 2000))}))
     assert reader.rows == 0 and "2,000 parameters" in words
 
@@ -93,4 +96,4 @@ def test_comparison_and_prediction(draws):
     reader, words = read(found)
     assert reader.rows == 5 and "y[2]" in words and f"{found.sd['z']:.4g}" in words
     reader, words = read(draws.predict(lambda p, x: p["b"][0] * x, np.arange(99.0, dtype=np.float32)))  # fmt: skip
-    assert reader.rows == MOST + 1 and f"The first {MOST} of 99" in words
+    assert reader.rows == MAX_SHOWN_ROWS + 1 and f"The first {MAX_SHOWN_ROWS} of 99" in words

@@ -71,7 +71,7 @@ def net(key=0):
 @pytest.mark.parametrize("at_once", [4096, 7])
 def test_labels_are_found_without_being_told(rng, monkeypatch, at_once):
     """The class of a row is the one whose log probability its log likelihood is, in pieces too."""
-    monkeypatch.setattr(choice_of, "AT_ONCE", at_once)
+    monkeypatch.setattr(choice_of, "NETWORK_ROWS", at_once)
     x = rng.normal(size=(40, 2)).astype(np.float32)
     y = rng.integers(0, 3, 40).astype(np.int32)
     posterior = sgld.Posterior(
@@ -108,7 +108,7 @@ def test_a_regression_or_a_part_of_a_likelihood_is_no_choice(rng, scale):
 
 
 def test_many_classes_are_not_looked_at_one_by_one(rng):
-    wide = eqx.nn.MLP(2, choice_of.MOST_LEVELS + 1, 4, 1, key=jax.random.key(0))
+    wide = eqx.nn.MLP(2, choice_of.MAX_PROB_LEVELS + 1, 4, 1, key=jax.random.key(0))
     posterior = sgld.Posterior(
         sgld.networks.normal_prior(1.0), lambda net, row: jax.nn.log_softmax(net(row[0]))[row[1]]
     )

@@ -12,9 +12,9 @@ import pytest
 import sgld
 from sgld.interfaces.cli.watch import Shown, _rest
 from sgld.interfaces.report.live import (
-    NUMBERS,
-    PARAMETERS,
-    SHOWN,
+    MAX_LIVE_PARAMETERS,
+    MAX_READ_NUMBERS,
+    MAX_READ_PARAMETERS,
     Live,
     Reader,
     _Look,
@@ -152,8 +152,8 @@ def test_what_was_kept_is_shown(tmp_path):
 def test_what_is_looked_at_is_bounded(d, chains, count):
     rows = {"z": np.broadcast_to(np.float32(0), (512, chains, d)), "step_size": np.zeros(512), "temperature": np.ones(512)}  # fmt: skip
     look = _Look.at({"kind": "sample"}, rows, count)
-    assert len(look.columns) == len(look.names) == min(d, PARAMETERS)
-    assert count / look.every * chains * len(look.columns) <= NUMBERS and look.width == d
+    assert len(look.columns) == len(look.names) == min(d, MAX_READ_PARAMETERS)
+    assert count / look.every * chains * len(look.columns) <= MAX_READ_NUMBERS and look.width == d
     found = look.of(rows, 512)["shown"]
     assert len(found) == len(range(-512 % look.every, 512, look.every))
 
@@ -162,8 +162,8 @@ def test_the_worst_of_many_parameters_are_shown():
     draws = RNG.standard_normal((4, 300, 100))
     draws[0, :, 77] += 3.0
     live = of(draws)
-    assert len(live.rows()) == SHOWN and "b77" in [name for name, _, _ in live.rows()]
-    assert f"the {SHOWN} parameters that agree least, of 100" in as_lines(live)
+    assert len(live.rows()) == MAX_LIVE_PARAMETERS and "b77" in [name for name, _, _ in live.rows()]
+    assert f"the {MAX_LIVE_PARAMETERS} parameters that agree least, of 100" in as_lines(live)
     assert list(live.history())[-1][1].r_hat == pytest.approx(live.agreement.r_hat)
     assert "every draw" in as_page(live, "run")
     assert "every 22nd draw" in as_page(replace(live, every=22), "run")
@@ -177,7 +177,7 @@ def test_a_chunk_is_read_once(tmp_path, monkeypatch):
     monkeypatch.setattr(RunDirectory, "read_chunk", lambda *args: read.append(args[1]) or real(*args))  # fmt: skip
     reader = Reader(tmp_path / "live")
     first = reader.read()
-    monkeypatch.setattr("sgld.interfaces.report.live.LOOKED_AT", 1000)
+    monkeypatch.setattr("sgld.interfaces.report.live.MAX_LIVE_DRAWS", 1000)
     fewer = reader.read()
     assert read == [first for first, _ in head["chunks"]] and len(read) > 0
     assert fewer.every > first.every and fewer.count == first.count

@@ -177,8 +177,8 @@ def _what_is_kept(error: KeyboardInterrupt, run: Path | None) -> str:
 # -- show ----------------------------------------------------------------------------------
 
 
-COLOURS = {"trusted": "green", "biased": "red", "not mixed": "yellow", "unknown": "yellow"}
-MOST_PRIORS = 20
+VERDICT_COLOURS = {"trusted": "green", "biased": "red", "not mixed": "yellow", "unknown": "yellow"}
+MAX_PRIORS = 20
 
 
 @contextmanager
@@ -211,7 +211,7 @@ def say_model(data: str | Path, model: FormulaModel) -> None:
         from ...regression.rows import as_numbers
 
         typer.echo(f"{model.spec['design']['outcome']}: {as_numbers(model.spec['words'])}")
-    priors = [line.split(" ~ ", 1) for line in model.prior_text[:MOST_PRIORS]]
+    priors = [line.split(" ~ ", 1) for line in model.prior_text[:MAX_PRIORS]]
     from ...core.text import columns
 
     lines = columns([[name, f"~ {law}"] for name, law in priors], left=(0, 1))
@@ -330,7 +330,7 @@ def _show(run: Path, quiet: bool, as_json: bool) -> None:
     if not quiet and (content["parameters"] or content.get("layers")):
         typer.echo(plain(_table(content, _told(run))) + "\n")
     word = content["verdict"]
-    typer.secho(plain(f"verdict: {word}"), fg=COLOURS.get(word), bold=True, nl=False)
+    typer.secho(plain(f"verdict: {word}"), fg=VERDICT_COLOURS.get(word), bold=True, nl=False)
     between = " " if quiet else "\n" + " " * len("verdict: ")
     reasons = between.join(at_the_shell(reason, run) for reason in content["reasons"])
     typer.echo(plain(" - " + reasons))

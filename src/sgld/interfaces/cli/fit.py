@@ -30,11 +30,11 @@ from .app import (
 __all__ = ["demo", "fit", "resume"]
 
 # names for the shell to complete, which shall not wait for JAX
-FAMILIES = (
+FAMILY_NAMES = (
     "gaussian", "student-t", "bernoulli", "binomial", "categorical", "poisson", "negative-binomial", "gamma",
     "lognormal",
 )  # fmt: skip
-DEMO = "mdvis ~ lncoins + idp + lpi + fmde + physlm + disea + hlthg + hlthf + hlthp"
+DEMO_FORMULA = "mdvis ~ lncoins + idp + lpi + fmde + physlm + disea + hlthg + hlthf + hlthp"
 
 
 @command("sgld demo", makes="out")
@@ -56,7 +56,7 @@ def demo(
 
     path = bundled("randhie")
     arguments = {"family": "poisson", "overwrite": overwrite or _is_demo(out, path)}
-    _fit(path, DEMO, out, arguments, quiet, as_json)
+    _fit(path, DEMO_FORMULA, out, arguments, quiet, as_json)
     if not (quiet or as_json):
         typer.echo("\nnext: your own table, sgld fit DATA FORMULA --out RUN (sgld fit --help)")
     exit_strict(out, strict)
@@ -70,7 +70,7 @@ def _is_demo(run: Path, path: Path) -> bool:
     except RunError:
         return False
     source = asked.get("data") or {}
-    return asked.get("formula") == DEMO and source.get("absolute") == str(path.absolute())
+    return asked.get("formula") == DEMO_FORMULA and source.get("absolute") == str(path.absolute())
 
 
 @command(
@@ -94,7 +94,7 @@ def fit(
     family: Annotated[
         str,
         typer.Option(
-            "--family", metavar="F", autocompletion=lambda: list(FAMILIES),
+            "--family", metavar="F", autocompletion=lambda: list(FAMILY_NAMES),
             help="gaussian, student-t (outcome itself); bernoulli, binomial, categorical (log odds); "
             "poisson, negative-binomial, gamma (log of the mean); lognormal (log of the median).",
         ),

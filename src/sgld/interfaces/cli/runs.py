@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["predict", "report", "summary", "verify"]
 
 
-KINDS = ("outcome", "mean", "class")
+PREDICTION_KINDS = ("outcome", "mean", "class")
 TABLE_SUFFIXES = (".parquet", ".csv")
 
 
@@ -129,7 +129,7 @@ def predict(
     kind: Annotated[
         str,
         typer.Option(
-            "--kind", metavar="KIND", autocompletion=lambda: list(KINDS),
+            "--kind", metavar="KIND", autocompletion=lambda: list(PREDICTION_KINDS),
             help="outcome: what will be seen; mean: its expectation; class: the likeliest level.",
         ),
     ] = "outcome",
@@ -205,7 +205,7 @@ def _write_tables(tables: Iterator[Any], out: Path) -> tuple[list[str], int, int
 # -- confirm -------------------------------------------------------------------------------
 
 
-AHEAD = ("data", "mode", "curvature", "other modes", "sampling", "verdict", "report")
+REPORT_STAGES = ("data", "mode", "curvature", "other modes", "sampling", "verdict", "report")
 
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Of everything random.")]
 
@@ -235,7 +235,7 @@ def reference(
     from ...results.summary import compare
 
     silent = quiet or as_json
-    with at_work(silent, "inference.reference", AHEAD) as referee:
+    with at_work(silent, "inference.reference", REPORT_STAGES) as referee:
         done, model = _asked(run, "sgld.reference")
         if (done.temperature != 1).any():
             raise UsageError(
@@ -267,7 +267,7 @@ def halve(
     tails. The verdict is stored with the run.
     """
     silent = quiet or as_json
-    with at_work(silent, "inference.step_halving", AHEAD) as referee:
+    with at_work(silent, "inference.step_halving", REPORT_STAGES) as referee:
         done, model = _asked(run, "sgld.step_halving")
         found = referee.step_halving(
             model.posterior, model.data, done, seed=seed, progress=not silent

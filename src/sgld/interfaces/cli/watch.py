@@ -14,8 +14,8 @@ from .app import Run, command, typer
 
 __all__ = ["Answer", "Page", "Shown", "watch"]
 
-EVERY = 2.0  # seconds between looks
-SHARE = 0.1  # of a core, that pages may take
+READ_SECONDS = 2.0  # seconds between looks
+MAX_CORE_SHARE = 0.1  # of a core, that pages may take
 HOST = "127.0.0.1"
 HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
@@ -64,12 +64,12 @@ def watch(
             began = time.process_time()
             live = reader.read()
             display.update(Text(as_lines(live)), refresh=True)
-            time.sleep(_rest(time.process_time() - began, EVERY))
+            time.sleep(_rest(time.process_time() - began, READ_SECONDS))
 
 
 def _rest(spent: float, least: float) -> float:
-    """Seconds to wait after so many of computing, that it is no more than its SHARE of a core."""
-    return max(least, spent * (1 - SHARE) / SHARE)
+    """Seconds to wait after so many of computing, that it is no more than its MAX_CORE_SHARE of a core."""
+    return max(least, spent * (1 - MAX_CORE_SHARE) / MAX_CORE_SHARE)
 
 
 def _serve(run: Path, port: int) -> None:
@@ -90,7 +90,7 @@ class Answer(NamedTuple):
 
 
 class Shown:
-    """The page, computed by one at a time and for all who ask: of a core no more than SHARE."""
+    """The page, computed by one at a time and for all who ask: of a core no more than MAX_CORE_SHARE."""
 
     def __init__(self, run: Path) -> None:
         from ..report.live import Reader
@@ -109,7 +109,7 @@ class Shown:
             if self._answer is None or time.monotonic() >= self._until:
                 began = time.process_time()
                 self._answer = self._made()
-                self._until = time.monotonic() + _rest(time.process_time() - began, EVERY)
+                self._until = time.monotonic() + _rest(time.process_time() - began, READ_SECONDS)
             return self._answer
 
     def _made(self) -> Answer:

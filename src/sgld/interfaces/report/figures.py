@@ -25,8 +25,8 @@ from ...results.verdict import Modes
 
 __all__ = [
     "COLOURS",
-    "WIDE",
-    "WIDTH",
+    "FIGURE_WIDTH",
+    "WIDE_FIGURE_WIDTH",
     "Panel",
     "along",
     "by_scale",
@@ -47,11 +47,11 @@ __all__ = [
 # -- canvas --------------------------------------------------------------------------------
 
 
-WIDTH = 330
-WIDE = 380
+FIGURE_WIDTH = 330
+WIDE_FIGURE_WIDTH = 380
 FONT_SIZE = 11
 # where a name is best broken, best first: between terms, before brackets, after words, anywhere
-JOINTS = (r"(?<=: )|(?=:(?! ))", r"(?=[\[(])", r"(?<=[ _.-])", r"(?=.)")
+NAME_BREAKS = (r"(?<=: )|(?=:(?! ))", r"(?=[\[(])", r"(?<=[ _.-])", r"(?=.)")
 
 # name of the page's variable -> the colour matplotlib draws with; each only once
 COLOURS = {
@@ -86,7 +86,7 @@ class Panel:
         title: str,
         height: float = 150,
         *,
-        width: float = WIDTH,
+        width: float = FIGURE_WIDTH,
         xlabel: str = "",
         ylabel: str = "",
     ) -> None:
@@ -210,7 +210,7 @@ def in_two_lines(text: str, most: int) -> list[str]:
         return [text]
     places = [
         (rank, found.start())
-        for rank, joint in enumerate(JOINTS)
+        for rank, joint in enumerate(NAME_BREAKS)
         for found in re.finditer(joint, text)
         if found.start()
     ]
@@ -246,19 +246,19 @@ def _power(value: float) -> str:
 # -- figures -------------------------------------------------------------------------------
 
 
-MOST_BINS = 50
-MOST_CHAINS = 8
-MOST_GROUPS = 4  # of intervals that share an axis
-TRACE_POINTS = 200
-LONG_NAME = 14  # of one line
-LONG_LINE = 22  # of two
+MAX_BINS = 50
+MAX_TRACED_CHAINS = 8
+MAX_INTERVAL_GROUPS = 4  # of intervals that share an axis
+MAX_TRACE_POINTS = 200
+ONE_LINE_CHARS = 14  # of one line
+TWO_LINE_CHARS = 22  # of two
 
 
 def by_scale(low: Float[np.ndarray, " m"], high: Float[np.ndarray, " m"]) -> list[np.ndarray]:
     """Indices of intervals that can share an axis with its zero, the furthest from zero first.
 
     An interval joins a group whose axis reaches to `top` where it reaches to a sixth of that,
-    or is wide enough to be read on it: a twentieth. The last of MOST_GROUPS takes what is
+    or is wide enough to be read on it: a twentieth. The last of MAX_INTERVAL_GROUPS takes what is
     left. Order is kept within groups.
     """
     reach = np.maximum(np.abs(low), np.abs(high))
@@ -266,7 +266,7 @@ def by_scale(low: Float[np.ndarray, " m"], high: Float[np.ndarray, " m"]) -> lis
     for i in np.argsort(-reach, kind="stable"):
         size = max(reach[i], 10 / 3 * (high[i] - low[i]))
         fits = [group for group in groups if 6 * size >= reach[group[0]]]
-        if not fits and len(groups) < MOST_GROUPS:
+        if not fits and len(groups) < MAX_INTERVAL_GROUPS:
             groups.append([])
         (fits or groups[-1:])[0].append(int(i))
     return [np.sort(group) for group in groups]
@@ -286,8 +286,8 @@ def forest(
     `span` is what the axis holds besides zero, where it is to be that of other panels.
     """
     count = len(names)
-    tall = max(map(len, names)) > LONG_NAME
-    panel = Panel("", (31 if tall else 20) * count + 34, width=WIDE)
+    tall = max(map(len, names)) > ONE_LINE_CHARS
+    panel = Panel("", (31 if tall else 20) * count + 34, width=WIDE_FIGURE_WIDTH)
     panel.label = f"Intervals of {', '.join(names)}"
     axes, y = panel.axes, np.arange(count)
     axes.axvline(0, color=COLOURS["muted"], linewidth=0.8, linestyle=(0, (3, 2)))
@@ -307,7 +307,9 @@ def forest(
     # outside the axes on both sides, so that no line crosses a letter
     for i, (name, ends) in enumerate(zip(names, outer.T, strict=True)):
         numbers = _interval_text(middle[i], ends)
-        _beside(panel, i, in_two_lines(name, LONG_LINE) if tall else [name], "ink", -0.02, "right")
+        _beside(
+            panel, i, in_two_lines(name, TWO_LINE_CHARS) if tall else [name], "ink", -0.02, "right"
+        )
         _beside(panel, i, numbers if tall else ["  ".join(numbers)], "muted", 1.02, "left")
     panel.ticks("x", 4)
     return panel.svg()
@@ -341,7 +343,7 @@ def marginal(
     """The weighted histogram of one parameter, the curve of a Gaussian (mean, sd) over it, lines at `marks`."""
     panel = Panel(name, 130)
     low, high = _range(values, weights)
-    bins = int(np.clip(np.sqrt(1 / np.sum((weights / weights.sum()) ** 2)), 8, MOST_BINS))
+    bins = int(np.clip(np.sqrt(1 / np.sum((weights / weights.sum()) ** 2)), 8, MAX_BINS))
     height, edges = np.histogram(values, bins, (low, high), weights=weights)
     height = height / (weights.sum() * np.diff(edges))
     panel.axes.stairs(height, edges, fill=True, color=COLOURS["accent-soft"])
@@ -377,8 +379,8 @@ def trace(
 ) -> str:
     """One parameter over the steps, a colour per chain, evenly thinned; failed draws are left out."""
     panel = Panel(name, 130)
-    at = np.unique(np.linspace(0, len(steps) - 1, TRACE_POINTS).round().astype(int))
-    values = values[:MOST_CHAINS, at]
+    at = np.unique(np.linspace(0, len(steps) - 1, MAX_TRACE_POINTS).round().astype(int))
+    values = values[:MAX_TRACED_CHAINS, at]
     usual = [row for row in values if np.isfinite(row).all()]
     for chain, row in enumerate(values):
         good = np.isfinite(row)
@@ -398,7 +400,7 @@ def over_steps(
     title: str, steps: Int[np.ndarray, " draw"], values: Float[np.ndarray, " draw"], burn_in: int
 ) -> str:
     """A step size or a temperature over the steps; its first value holds during burn-in."""
-    panel = Panel(title, 190, width=WIDE, xlabel="step")
+    panel = Panel(title, 190, width=WIDE_FIGURE_WIDTH, xlabel="step")
     x, y = _with_burn_in(steps, values, burn_in)
     panel.axes.plot(x, y, color=COLOURS["accent"], linewidth=1.6)
     ratio = y.max() / y.min() if y.min() > 0 else np.inf
@@ -420,9 +422,9 @@ def noise_phase(
 
     `crossing` is the step at which the last chain comes below 1 for good; None: never.
     """
-    panel = Panel("α, gradient noise / injected noise", 190, width=WIDE, xlabel="step")
+    panel = Panel("α, gradient noise / injected noise", 190, width=WIDE_FIGURE_WIDTH, xlabel="step")
     at = np.unique(np.linspace(0, len(steps) - 1, 400).round().astype(int))
-    x, chains = steps[at].astype(float), np.asarray(alpha, float)[at, :MOST_CHAINS]
+    x, chains = steps[at].astype(float), np.asarray(alpha, float)[at, :MAX_TRACED_CHAINS]
     usual = chains[np.isfinite(chains) & (chains > 0)]
     y = np.nan_to_num(chains, posinf=np.inf).max(axis=1)
     low, high = min(usual.min(initial=1.0) / 3, 0.03), max(usual.max(initial=0.0) * 3, 30.0)
@@ -486,13 +488,13 @@ def _log_axis(panel: Panel, low: float, high: float) -> None:
 # -- modes ---------------------------------------------------------------------------------
 
 
-BINS = 60
+DENSITY_BINS = 60
 
 
 def masses(modes: Modes) -> str:
     """A bar for each mode, with two standard errors where its mass was measured."""
     count, errors = len(modes), modes.mass_se
-    panel = Panel("Mass of each mode", 22 * count + 52, width=WIDE)
+    panel = Panel("Mass of each mode", 22 * count + 52, width=WIDE_FIGURE_WIDTH)
     y = np.arange(count)
     panel.axes.barh(y, modes.mass, height=0.62, color=COLOURS["accent-soft"])
     if errors is not None:
@@ -538,11 +540,11 @@ def along(
 ) -> str:  # fmt: skip
     """The weighted histogram along a direction from mode to mode, the modes marked by number."""
     title = f"From mode {one + 1} (0) to mode {other + 1} (1), draws weighted"
-    panel = Panel(title, 150, width=WIDE)
+    panel = Panel(title, 150, width=WIDE_FIGURE_WIDTH)
     inside = np.append(np.quantile(values, [0.001, 0.999]), places)
     room = 0.06 * float(np.ptp(inside)) or 1.0
     low, high = float(inside.min()) - room, float(inside.max()) + room
-    height, edges = np.histogram(values, BINS, (low, high), weights=weights)
+    height, edges = np.histogram(values, DENSITY_BINS, (low, high), weights=weights)
     panel.axes.stairs(height, edges, fill=True, color=COLOURS["accent-soft"])
     panel.axes.stairs(height, edges, color=COLOURS["accent"], linewidth=0.8)
     top = max(float(height.max()), 1e-300)

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-MOST_ROWS = 400
+MAX_TABLE_ROWS = 400
 
 HOW_TO_READ = {
     "trusted": "every sd is within {ratio:.0f}% of the posterior's and every mean within {mean:g} "
@@ -60,7 +60,7 @@ OF_PREDICTIONS = {
     "kind do not help.",
 }
 
-COLUMNS = (
+TABLE_COLUMNS = (
     ("mean", "mean"), ("sd", "sd"), ("q05", "5%"), ("q50", "50%"), ("q95", "95%"),
     ("ess_bulk", "ESS bulk"), ("ess_tail", "ESS tail"), ("r_hat", "R\N{NON-BREAKING HYPHEN}hat"),
     ("sd_ratio", "sd ratio"), ("r2", "r²"), ("mean_corrected", "corrected mean"),
@@ -236,10 +236,12 @@ def table(parameters: dict[str, dict[str, float | None]], draws: Draws) -> str:
     """A row per parameter; cells that miss the verdict's limit are marked."""
     names, highest = list(parameters), _highest(draws, set(parameters))
     marked = {name: _missed(row, highest.get(name)) for name, row in parameters.items()}
-    if len(names) > MOST_ROWS:
-        names = sorted(names, key=lambda name: -len(marked[name]))[:MOST_ROWS]
+    if len(names) > MAX_TABLE_ROWS:
+        names = sorted(names, key=lambda name: -len(marked[name]))[:MAX_TABLE_ROWS]
         names = [name for name in parameters if name in set(names)]
-    columns = [c for c in COLUMNS if any(r.get(c[0]) is not None for r in parameters.values())]
+    columns = [
+        c for c in TABLE_COLUMNS if any(r.get(c[0]) is not None for r in parameters.values())
+    ]
     head = "".join(f'<th scope="col">{title}</th>' for _, title in columns)
     body = []
     for name in names:
@@ -484,7 +486,7 @@ $content
 # -- style ---------------------------------------------------------------------------------
 
 
-USED = ("ink", "muted", "line", "accent", "shade", "paper")
+NOTEBOOK_COLOURS = ("ink", "muted", "line", "accent", "shade", "paper")
 DARK_PAGES = (
     '[data-jp-theme-light="false"] .sgld',
     ".vscode-dark .sgld",
@@ -499,7 +501,7 @@ LIGHT_PAGES = (
 
 
 def _variables(colours: dict[str, str], words: str) -> str:
-    return " ".join(f"--{name}: {colours[name]};" for name in USED) + " " + words
+    return " ".join(f"--{name}: {colours[name]};" for name in NOTEBOOK_COLOURS) + " " + words
 
 
 _LIGHT, _DARK = _variables(COLOURS, LIGHT_WORDS), _variables(DARK, DARK_WORDS)

@@ -59,9 +59,9 @@ __all__ = [
 
 State = Literal["running", "stopped", "finished"]
 
-FEWEST = 8  # draws of a chain that say anything
-SHOWN = 40  # parameters, the worst where there are more
-POINTS = 12  # at which R-hat and ESS are shown
+MIN_LIVE_DRAWS = 8  # draws of a chain that say anything
+MAX_LIVE_PARAMETERS = 40  # parameters, the worst where there are more
+DIAGNOSTIC_POINTS = 12  # at which R-hat and ESS are shown
 
 
 class Agreement(NamedTuple):
@@ -168,10 +168,10 @@ class Live:
     @cached_property
     def worst(self) -> Int[np.ndarray, " shown"]:
         """The parameters to show: all where they are few, else those of the largest R-hat for its limit."""
-        if len(self.names) <= SHOWN or not len(self.healthy):
-            return np.arange(min(SHOWN, len(self.names)))
+        if len(self.names) <= MAX_LIVE_PARAMETERS or not len(self.healthy):
+            return np.arange(min(MAX_LIVE_PARAMETERS, len(self.names)))
         over = np.nan_to_num(self.evidence.r_hat / self.evidence.most_r_hat, nan=-1.0)
-        return np.sort(np.argsort(-over, kind="stable")[:SHOWN])
+        return np.sort(np.argsort(-over, kind="stable")[:MAX_LIVE_PARAMETERS])
 
     @cached_property
     def agreement(self) -> Agreement | None:
@@ -182,7 +182,7 @@ class Live:
         if not len(self.healthy) or (self.by_predictions and self.predicted is None):
             return None
         looked_at = count if self.moments is None else self.count
-        if looked_at < FEWEST:
+        if looked_at < MIN_LIVE_DRAWS:
             return None
         if self.predicted is not None:
             return self._of_predictions(
@@ -200,7 +200,7 @@ class Live:
         )  # fmt: skip
 
     def _of_predictions(self, predicted: Float[np.ndarray, "ok draw row k"]) -> Agreement | None:
-        if predicted.shape[1] < FEWEST or not np.isfinite(predicted).all():
+        if predicted.shape[1] < MIN_LIVE_DRAWS or not np.isfinite(predicted).all():
             return None
         total = np.exp(predicted.astype(np.float64)).sum(axis=-1)
         kind = CLASSES if predicted.shape[-1] > 1 and np.allclose(total, 1, atol=1e-3) else MEANS
@@ -215,12 +215,14 @@ class Live:
     def history(self) -> Iterator[tuple[int, Agreement]]:
         """Draws of a chain, and how well they agreed, along the run: of the parameters shown."""
         there = self.draws.shape[1]
-        if self.moments is not None or there < FEWEST:
+        if self.moments is not None or there < MIN_LIVE_DRAWS:
             return
         shown = replace(
             self, draws=self.draws[..., self.worst], names=tuple(self.names[i] for i in self.worst),
         )  # fmt: skip
-        for count in sorted(set(np.linspace(FEWEST, there, POINTS).astype(int).tolist())):
+        for count in sorted(
+            set(np.linspace(MIN_LIVE_DRAWS, there, DIAGNOSTIC_POINTS).astype(int).tolist())
+        ):
             found = shown._agreement(count)
             if found is not None:
                 yield count * self.every, found
@@ -246,7 +248,7 @@ class Live:
         lost = self.num_chains - len(self.healthy)
         if self.count and lost:
             return f"{lost} of {self.num_chains} chains became non-finite"
-        if self.count < FEWEST:
+        if self.count < MIN_LIVE_DRAWS:
             return "no draws yet"
         of = "predictions " if self.by_predictions else ""
         if self.agreement is None:
@@ -274,8 +276,8 @@ class Live:
 # -- live page -----------------------------------------------------------------------------
 
 
-TRACED, DOTS = 6, 300
-EVERY = 3  # seconds after which a page asks for itself again
+MAX_LIVE_TRACES, MAX_TRACE_DOTS = 6, 300
+REFRESH_SECONDS = 3  # seconds after which a page asks for itself again
 
 
 def as_lines(live: Live) -> str:
@@ -308,8 +310,8 @@ def as_page(live: Live, name: str) -> str:
         _figure("R-hat, the worst", [[(c, a.r_hat) for c, a in past], [(c, a.limit) for c, a in past]], f"draws of a chain; of {over}; the second line is its limit"),
         _figure("ESS, the least", [[(c, a.ess) for c, a in past]], f"draws of a chain; of {over}"),
     ]  # fmt: skip
-    every = max(1, live.draws.shape[1] // DOTS)
-    for i in live.worst[:TRACED] if live.draws.shape[1] else []:
+    every = max(1, live.draws.shape[1] // MAX_TRACE_DOTS)
+    for i in live.worst[:MAX_LIVE_TRACES] if live.draws.shape[1] else []:
         chains = [list(enumerate(chain[::every, i])) for chain in live.draws[:6]]
         apart = every * live.every
         figures.append(_figure(shorten(live.names[i], 40), chains, f"every {ordinal(apart)}draw"))  # fmt: skip
@@ -335,7 +337,7 @@ def as_error_page(sentence: str, name: str) -> str:
 
 def _page(body: str, name: str, *, refresh: bool) -> str:
     page = PAGE.substitute(title=says(name), content=body, footer=f"Run <code>{says(name)}</code>.")
-    again = f'<meta http-equiv="refresh" content="{EVERY}">' if refresh else ""
+    again = f'<meta http-equiv="refresh" content="{REFRESH_SECONDS}">' if refresh else ""
     return page.replace("<head>", f"<head>{again}", 1)
 
 
@@ -360,10 +362,10 @@ def _figure(title: str, lines: Sequence[Sequence[tuple[float, float]]], below: s
 # -- live read -----------------------------------------------------------------------------
 
 
-LOOKED_AT = 4000  # draws of a chain
-PARAMETERS = 256  # that are looked at, where there are more
-NUMBERS = 2**21  # of all chains, that are looked at
-AGAIN = 3  # times that a directory is read whose run writes meanwhile
+MAX_LIVE_DRAWS = 4000  # draws of a chain
+MAX_READ_PARAMETERS = 256  # that are looked at, where there are more
+MAX_READ_NUMBERS = 2**21  # of all chains, that are looked at
+MAX_REREADS = 3  # times that a directory is read whose run writes meanwhile
 
 LiveSeen = dict[
     tuple[str, str], tuple[int, dict[str, np.ndarray]]
@@ -384,7 +386,7 @@ class Reader:
 
     def read(self) -> Live:
         """What there is now. Raises RunError where it is no run, or is damaged."""
-        for _ in range(AGAIN):
+        for _ in range(MAX_REREADS):
             try:
                 return self._read()
             except RunError:
@@ -491,7 +493,7 @@ class _Look:
         names = tuple(names[i] if names else f"z[{i}]" for i in columns)
         chains = max([rows[name].shape[1] for name in (*source, "predicted") if name in rows], default=1)  # fmt: skip
         wide = max(len(columns), math.prod(rows["predicted"].shape[2:]) if "predicted" in rows else 1)  # fmt: skip
-        over = max(count / LOOKED_AT, count * chains * wide / NUMBERS, 1.0)
+        over = max(count / MAX_LIVE_DRAWS, count * chains * wide / MAX_READ_NUMBERS, 1.0)
         return cls(source, columns, names, width, 2 ** math.ceil(math.log2(over)))
 
     def of(self, rows: dict[str, np.ndarray], first: int) -> dict[str, np.ndarray]:
@@ -512,8 +514,8 @@ def _chains(rows: dict[str, np.ndarray]) -> int:
 
 
 def _evenly(width: int) -> Int[np.ndarray, " m"]:
-    """All of `width` numbers, or PARAMETERS of them."""
-    return np.unique(np.linspace(0, width - 1, min(width, PARAMETERS)).round().astype(int))
+    """All of `width` numbers, or MAX_READ_PARAMETERS of them."""
+    return np.unique(np.linspace(0, width - 1, min(width, MAX_READ_PARAMETERS)).round().astype(int))
 
 
 def _some(values: np.ndarray, names: tuple[str, ...], width: int) -> dict[str, Any]:
@@ -562,7 +564,7 @@ def _finished(directory: RunDirectory) -> Live:
     if not draws.healthy.size:
         return live
     values = draws.flat()[0]
-    over = max(draws.num_draws / LOOKED_AT, values.shape[1] * len(values) * min(values.shape[2], PARAMETERS) / NUMBERS, 1.0)  # fmt: skip
+    over = max(draws.num_draws / MAX_LIVE_DRAWS, values.shape[1] * len(values) * min(values.shape[2], MAX_READ_PARAMETERS) / MAX_READ_NUMBERS, 1.0)  # fmt: skip
     every = 2 ** math.ceil(math.log2(over))
     return replace(
         live, every=every, weights=draws.weights[:, ::every],

@@ -31,9 +31,9 @@ __all__ = ["Checked", "of_formula", "report_of", "write_report"]
 
 Checked = tuple[str, str, Replicated]
 
-MOST_INTERVALS, MOST_MARGINALS, MOST_TRACES = 60, 24, 12
-MOST_DIRECTIONS = 5  # from the heaviest mode to another
-ROWS_OF_PANEL = 15
+MAX_INTERVALS, MAX_MARGINALS, MAX_TRACES = 60, 24, 12
+MAX_MODE_DIRECTIONS = 5  # from the heaviest mode to another
+PANEL_ROWS = 15
 
 
 def write_report(run_path: Path | str, model: FormulaModel | None = None) -> Path:
@@ -153,7 +153,7 @@ def _results(draws: Draws, summary: dict[str, Any], checked: str) -> list[str]:
             _section("Layers", layers(found["layers"], found["predictions"])),
             _predictions(found["predictions"].get("pictured")),
         ]
-        if len(draws.names) > MOST_INTERVALS:
+        if len(draws.names) > MAX_INTERVALS:
             return [*parts, checked]
     parameters = summary["parameters"]
     values, _ = draws.flat()
@@ -226,7 +226,7 @@ def _modes(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
     svgs = [figures.masses(found)]
     if found.names == draws.names:
         flat, weights = values.reshape(-1, values.shape[-1]), draws.weights.ravel()
-        for other in range(1, min(len(found), 1 + MOST_DIRECTIONS)):
+        for other in range(1, min(len(found), 1 + MAX_MODE_DIRECTIONS)):
             x, places = figures.separating(found, flat, 0, other)
             svgs.append(figures.along(x, weights, places, 0, other))
     lead = (
@@ -242,12 +242,12 @@ def _intervals(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
     """Points and intervals on the original scale, those of a like scale on one axis."""
     w = draws.weights
     chosen, cut = np.arange(len(draws.names)), ""
-    if len(chosen) > MOST_INTERVALS:
+    if len(chosen) > MAX_INTERVALS:
         sd = np.sqrt(statistics.var(values, w))
         size = np.abs(statistics.mean(values, w)) / np.where(sd > 0, sd, np.inf)
-        chosen = np.sort(np.argsort(-size, kind="stable")[:MOST_INTERVALS])
+        chosen = np.sort(np.argsort(-size, kind="stable")[:MAX_INTERVALS])
         cut = (
-            f" {MOST_INTERVALS} of {len(draws.names):,} parameters are shown: those with the largest "
+            f" {MAX_INTERVALS} of {len(draws.names):,} parameters are shown: those with the largest "
             "|mean| / sd."
         )
     shown, probabilities = values[..., chosen], (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -256,7 +256,7 @@ def _intervals(draws: Draws, values: Float[np.ndarray, "chain draw m"]) -> str:
     svgs = []
     for group in groups:
         span = (quantiles[0, group].min(), quantiles[4, group].max())
-        for at in np.array_split(group, -(-len(group) // ROWS_OF_PANEL)):
+        for at in np.array_split(group, -(-len(group) // PANEL_ROWS)):
             names = [draws.names[i] for i in chosen[at]]
             outer, inner = quantiles[[0, 4]][:, at], quantiles[[1, 3]][:, at]
             svgs.append(figures.forest(names, outer, inner, quantiles[2, at], span))
@@ -272,7 +272,7 @@ def _marginals(draws: Draws, values: np.ndarray, ess: np.ndarray) -> str:
     temperature = draws.temperature[draws.healthy]
     if laplace is not None and np.ptp(temperature) > 0:
         laplace = None
-    chosen, cut = _chosen(ess, MOST_MARGINALS)
+    chosen, cut = _chosen(ess, MAX_MARGINALS)
     found = draws.modes
     places = found.position if found is not None and found.names == draws.names else None
     if found is not None and found.chain is not None:
@@ -304,7 +304,7 @@ def _traces(draws: Draws, ess: np.ndarray) -> str:
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(draws.position)]
     shape = draws.log_weight.shape
     every = np.concatenate([a.reshape(*shape, -1) for a in leaves if a.size], axis=-1)
-    chosen, cut = _chosen(ess, MOST_TRACES)
+    chosen, cut = _chosen(ess, MAX_TRACES)
     # lowest ESS first: where trouble is, it is in the first panels
     chosen = chosen[np.argsort(ess[chosen], kind="stable")]
     svgs = [figures.trace(draws.names[i], draws.step, every[..., i]) for i in chosen]
@@ -312,8 +312,8 @@ def _traces(draws: Draws, ess: np.ndarray) -> str:
         "Every chain over the steps, thinned for display, the lowest ESS first. Chains that mixed "
         "cannot be told apart and show no drift."
     )
-    if draws.num_chains > figures.MOST_CHAINS:
-        lead += f" The first {figures.MOST_CHAINS} of {draws.num_chains} chains are drawn."
+    if draws.num_chains > figures.MAX_TRACED_CHAINS:
+        lead += f" The first {figures.MAX_TRACED_CHAINS} of {draws.num_chains} chains are drawn."
     return _section("Traces", _panels(svgs), lead + cut)
 
 

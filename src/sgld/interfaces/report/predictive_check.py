@@ -32,7 +32,7 @@ from ...regression.formula import FormulaModel
 from ...results.draws import Draws
 from ...results.statistics import systematic
 from . import figures
-from .figures import COLOURS, WIDE, Panel, printable
+from .figures import COLOURS, WIDE_FIGURE_WIDTH, Panel, printable
 
 __all__ = ["Replicated", "Totals", "band", "check", "pictures", "replicate"]
 
@@ -40,9 +40,9 @@ __all__ = ["Replicated", "Totals", "band", "check", "pictures", "replicate"]
 # -- totals --------------------------------------------------------------------------------
 
 
-SURE = (0.005, 0.995)  # a sentence that finds fault is wrong once in a hundred times
-FEW = 100  # replicas, below which quantiles far out are those of a t law
-POWERS = 4
+CERTAIN_INTERVAL = (0.005, 0.995)  # a sentence that finds fault is wrong once in a hundred times
+MIN_REPLICAS = 100  # replicas, below which quantiles far out are those of a t law
+MAX_LEVERAGE_POWERS = 4
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Totals:
         self.sizes = self.sizes + member.sum(axis=0)
         z = (every - self.center) / self.scale
         power, sums = z, []
-        for _ in range(POWERS):
+        for _ in range(MAX_LEVERAGE_POWERS):
             sums.append(power.sum(axis=1))
             power = power * z
         self.powers = self.powers + np.array(sums)
@@ -144,7 +144,7 @@ class Totals:
 
 
 def band(
-    replicas: Float[np.ndarray, " S"], tails: tuple[float, float] = SURE
+    replicas: Float[np.ndarray, " S"], tails: tuple[float, float] = CERTAIN_INTERVAL
 ) -> tuple[float, float]:
     """Where a number of one more data set like these would lie, with the probability between `tails`.
 
@@ -152,7 +152,7 @@ def band(
     """
     if len(replicas) < 2:
         return -np.inf, np.inf
-    if len(replicas) >= FEW:
+    if len(replicas) >= MIN_REPLICAS:
         low, high = np.quantile(replicas, tails)
         return float(low), float(high)
     spread = np.std(replicas, ddof=1) * np.sqrt(1 + 1 / len(replicas))
@@ -163,13 +163,13 @@ def band(
 # -- replicated ----------------------------------------------------------------------------
 
 
-MOST_DRAWS = 100
-MOST_ROWS = 5000  # pictured
-LEAST_DRAWS = 20  # for all rows
-MOST_CELLS = 20_000_000  # draws times rows, of all rows; about a second
-PERMUTED = 2**24  # rows whose numbers may be held all at once
-LARGEST = 2_000_000  # rows, beyond which a sample of so many stands for all
-PIECE = 1_000_000  # draws times rows times levels, at once
+MAX_REPLICAS = 100
+MAX_PICTURED_ROWS = 5000  # pictured
+MIN_ALL_ROW_DRAWS = 20  # for all rows
+MAX_CHECK_CELLS = 20_000_000  # draws times rows, of all rows; about a second
+MAX_PERMUTED_ROWS = 2**24  # rows whose numbers may be held all at once
+MAX_CHECKED_ROWS = 2_000_000  # rows, beyond which a sample of so many stands for all
+CELLS_AT_ONCE = 1_000_000  # draws times rows times levels, at once
 
 
 @dataclass(frozen=True)
@@ -207,8 +207,8 @@ def replicate(
     model: FormulaModel,
     draws: Draws,
     seed: int,
-    most_draws: int = MOST_DRAWS,
-    most_rows: int = MOST_ROWS,
+    most_draws: int = MAX_REPLICAS,
+    most_rows: int = MAX_PICTURED_ROWS,
 ) -> Replicated:
     """Outcomes of at most `most_draws` draws for at most `most_rows` rows, and totals of all rows."""
     assert model.data is not None
@@ -229,11 +229,13 @@ def _of_all_rows(
 ) -> Totals:
     """`totals` of every row, a piece of them at a time."""
     num_data = len(data[1])
-    count = min(num_data, LARGEST)
+    count = min(num_data, MAX_CHECKED_ROWS)
     rows = _some(rng, num_data, count)
-    position = _positions(model, draws, int(np.clip(MOST_CELLS // count, LEAST_DRAWS, MOST_DRAWS)))
+    position = _positions(
+        model, draws, int(np.clip(MAX_CHECK_CELLS // count, MIN_ALL_ROW_DRAWS, MAX_REPLICAS))
+    )
     width = len(position["coefficients"]) * max(1, len(model.spec.get("levels") or ()))
-    step = max(1, PIECE // width)
+    step = max(1, CELLS_AT_ONCE // width)
     for start in range(0, count, step):
         piece = rows[start : start + step]
         totals.add(*_outcomes(model, position, rng, _take(data, piece)), len(piece))
@@ -244,7 +246,7 @@ def _some(rng: np.random.Generator, num_data: int, most: int) -> Int[np.ndarray,
     """The numbers of all rows, or of `most` of them, in order."""
     if num_data <= most:
         return np.arange(num_data)
-    if num_data <= PERMUTED:
+    if num_data <= MAX_PERMUTED_ROWS:
         return np.sort(rng.permutation(num_data)[:most])
     return np.sort(rng.choice(num_data, most, replace=False, shuffle=False))
 
@@ -290,7 +292,7 @@ def _outcomes(
 # -- check ---------------------------------------------------------------------------------
 
 
-TAILS = (0.05, 0.95)
+TAIL_PROBABILITIES = (0.05, 0.95)
 
 
 def check(family: str, made: Replicated) -> tuple[str, str]:
@@ -317,9 +319,11 @@ def _counts(kind: str, made: Replicated) -> tuple[str, str]:
 
     observed = shares(made.observed)
     replicas = np.array([shares(row) for row in made.replicas])
-    low, high = np.quantile(replicas, TAILS, axis=0)
+    low, high = np.quantile(replicas, TAIL_PROBABILITIES, axis=0)
     mean, x = replicas.mean(axis=0), np.arange(most + 1)
-    panel = Panel(f"Frequencies of {made.outcome}", 215, width=WIDE, ylabel="% of rows")
+    panel = Panel(
+        f"Frequencies of {made.outcome}", 215, width=WIDE_FIGURE_WIDTH, ylabel="% of rows"
+    )
     panel.axes.bar(x, 100 * observed, 0.8, color=COLOURS["accent-soft"], label="observed")
     panel.axes.errorbar(
         x, 100 * mean, 100 * np.array([mean - low, high - mean]).clip(0), fmt="o",
@@ -337,7 +341,7 @@ def _counts(kind: str, made: Replicated) -> tuple[str, str]:
 def _read_counts(kind: str, made: Replicated) -> str:
     totals = made.all_rows()
     zeros, replicated = totals.share_of_zeros[0], totals.share_of_zeros[1:]
-    low, high = np.clip(band(replicated, TAILS), 0, 1)
+    low, high = np.clip(band(replicated, TAIL_PROBABILITIES), 0, 1)
     text = (
         f"Observed zeros are {_percent(zeros)} of the rows; replicated ones "
         f"{_percent(replicated.mean())} (90% band {_percent(low)} to {_percent(high)}). "
@@ -376,8 +380,8 @@ def _density(made: Replicated) -> tuple[str, str]:
 
     observed = density(made.observed)
     replicas = np.array([density(row) for row in made.replicas])
-    band = np.quantile(replicas, TAILS, axis=0)
-    panel = Panel(f"Density of {made.outcome}", 215, width=WIDE)
+    band = np.quantile(replicas, TAIL_PROBABILITIES, axis=0)
+    panel = Panel(f"Density of {made.outcome}", 215, width=WIDE_FIGURE_WIDTH)
     panel.axes.stairs(
         band[1], edges, baseline=band[0], fill=True, color=COLOURS["contrast"], alpha=0.3,
         label="replicated, 90% band",
@@ -420,9 +424,9 @@ def _calibration(made: Replicated) -> tuple[str, str]:
     """Observed rates against predicted ones, in bins of the predicted ones, of all rows."""
     predicted, rates = made.all_rows().rates
     observed, replicas = rates[:, 0], rates[:, 1:]
-    low, high = np.clip([band(row, TAILS) for row in replicas], 0, 1).T
+    low, high = np.clip([band(row, TAIL_PROBABILITIES) for row in replicas], 0, 1).T
     panel = Panel(
-        f"Calibration of {made.outcome}", 250, width=WIDE,
+        f"Calibration of {made.outcome}", 250, width=WIDE_FIGURE_WIDTH,
         xlabel="predicted probability", ylabel="observed rate",
     )  # fmt: skip
     panel.axes.fill_between(
@@ -445,7 +449,7 @@ def _calibration(made: Replicated) -> tuple[str, str]:
 
 def _read_calibration(predicted: np.ndarray, observed: np.ndarray, replicas: np.ndarray) -> str:
     """All bins together: the distance from the replicas' means, against the replicas' own."""
-    low, high = np.transpose([band(row, TAILS) for row in replicas])
+    low, high = np.transpose([band(row, TAIL_PROBABILITIES) for row in replicas])
     wrong = int(np.sum((observed < low) | (observed > high)))
     text = f"The observed rate leaves the 90% band in {wrong} of {len(predicted)} bins"
     mean = replicas.mean(axis=1, keepdims=True)
@@ -465,7 +469,7 @@ def _read_calibration(predicted: np.ndarray, observed: np.ndarray, replicas: np.
 def _far(distances: np.ndarray, bins: int) -> float:
     """What the squared distance of one more data set exceeds once in a hundred times."""
     count = len(distances)
-    if count >= FEW or count < 2:
+    if count >= MIN_REPLICAS or count < 2:
         return float(np.quantile(distances, 0.99))
     return bins * (1 + 1 / count) * float(scipy.stats.f.ppf(0.99, bins, count - 1))
 
@@ -499,7 +503,12 @@ def pictures(found: Mapping[str, Any]) -> tuple[list[str], list[str], str]:
 def _entropy(entropy: np.ndarray, aleatoric: np.ndarray) -> str:
     order = np.argsort(-entropy, kind="stable")
     entropy, aleatoric = entropy[order], np.minimum(aleatoric, entropy)[order]
-    panel = Panel("Entropy of predictions, in nats", 190, width=WIDE, xlabel="probe row, in order")
+    panel = Panel(
+        "Entropy of predictions, in nats",
+        190,
+        width=WIDE_FIGURE_WIDTH,
+        xlabel="probe row, in order",
+    )
     x = np.arange(len(entropy))
     panel.axes.bar(x, aleatoric, 0.85, color=COLOURS["accent-soft"], label="aleatoric")
     panel.axes.bar(
@@ -514,7 +523,7 @@ def _entropy(entropy: np.ndarray, aleatoric: np.ndarray) -> str:
 
 def _intervals(mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> str:
     order = np.argsort(mean, kind="stable")
-    panel = Panel("Predictions", 190, width=WIDE, xlabel="probe row, in order")
+    panel = Panel("Predictions", 190, width=WIDE_FIGURE_WIDTH, xlabel="probe row, in order")
     x = np.arange(len(mean))
     panel.axes.vlines(x, low[order], high[order], color=COLOURS["accent"], linewidth=1.6)
     panel.axes.plot(x, mean[order], "o", color=COLOURS["accent"], markersize=3)
