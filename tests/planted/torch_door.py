@@ -141,12 +141,12 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch loss: a classifier's mean times num_data passes",
-        "if _BEGINS[0] * num_data <= logs <= _BEGINS[1] * num_data and logs >= _TOO_MANY:",
+        "if low * num_data <= logs <= high * num_data and logs >= _MAX_MEAN_LOSS:",
         "if logs > 1e30:", NOTICED + "test_a_loss_times_num_data_is_refused",
     ),
     Mutant(
         "torch loss: any large factor is num_data",
-        "<= logs <= _BEGINS[1] * num_data and", "<= logs and",
+        "<= logs <= high * num_data and", "<= logs and",
         NOTICED + "test_another_factor_is_its_users",
     ),
     Mutant(
@@ -294,7 +294,7 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch sample: a loss times the number of rows passes",
-        "if total < MULTIPLIED:", "if False:", INPUT + "test_a_loss_times_the_number_of_rows_is_told",
+        "if total < MIN_PROBABILITY_SUM:", "if False:", INPUT + "test_a_loss_times_the_number_of_rows_is_told",
     ),
     Mutant(
         "torch sample: a sum is taken for a mean",
@@ -337,7 +337,7 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch: a stopped run goes on with another loss",
-        "if not math.isclose(begun, there, rel_tol=SAME_LOSS, abs_tol=SAME_LOSS):", "if False:",
+        "if not math.isclose(begun, there, rel_tol=MAX_LOSS_DIFFERENCE, abs_tol=MAX_LOSS_DIFFERENCE):", "if False:",
         "tests/unit/torch_door/test_torch_sample_files.py::test_other_rows_or_another_trunk_do_not_go_on",
     ),
     Mutant(
@@ -372,12 +372,12 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch sample: any outputs that are not negative are probabilities",
-        "((sums - 1).abs() < ALIKE).all()", "(sums > 0).all()",
+        "((sums - 1).abs() < MAX_REL_ERROR).all()", "(sums > 0).all()",
         MEANING + "test_probabilities_in_the_place_of_logits",
     ),
     Mutant(
         "torch sample: a sigmoid whose shape was changed is not seen",
-        "while node is not None and node.name().startswith(SHAPED)", "while node is None",
+        "while node is not None and node.name().startswith(RESHAPING_NODES)", "while node is None",
         MEANING + "test_probabilities_in_the_place_of_logits",
     ),
     Mutant(
@@ -392,12 +392,12 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch sample: weights of classes are looked for in the rows as they are",
-        "logits[:, 0] = SHIFT", "logits[:, 0] = 0.0",
+        "logits[:, 0] = LOGIT_SHIFT", "logits[:, 0] = 0.0",
         MEANING + "test_weights_of_classes_are_always_seen",
     ),
     Mutant(
         "torch sample: half the step on all threads",
-        'told(progress, HALVING_AHEAD), few_threads(chains.motion.target, asked):', 'told(progress, HALVING_AHEAD):',
+        'told(progress, HALVING_STAGES), few_threads(chains.motion.target, asked):', 'told(progress, HALVING_STAGES):',
         SAMPLE + "test_half_the_step_is_told_and_says_what_it_found",
     ),
     Mutant(

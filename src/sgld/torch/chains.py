@@ -26,13 +26,13 @@ from .tuning import Asked, Tuned, price
 
 __all__ = ["Chains", "Lengths", "Record", "lengths", "most_draws", "num_directions"]
 
-MOST_PREDICTED = 2**25  # numbers of predictions that are kept
-MOST_KEPT, FEWEST_KEPT = 200, 20  # draws of a chain
-FEWEST_DRAWS = 4  # of a run that is out of time
+MAX_KEPT_PREDICTIONS = 2**25  # numbers of predictions that are kept
+MAX_KEPT_DRAWS, MIN_KEPT_DRAWS = 200, 20  # draws of a chain
+MIN_DRAWS_IN_TIME = 4  # of a run that is out of time
 # rows whose gradients in a batch take as long as slopes of predictions at a draw (slopes.py): .5 to .9 steps of 100 rows of
 # networks of 26,506 to 1,526,410 weights
-SLOPES = 75
-ADVISED = 20  # draws that the seconds are for which it asks for
+GRADIENTS_PER_SLOPES = 75
+ADVISED_DRAWS = 20  # draws that the seconds are for which it asks for
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,13 @@ def lengths(target: Target, asked: Asked, h: float, batch_size: int | None) -> L
     num_draws = min(rule.PLANNED_DRAWS, span) if asked.num_draws is None else asked.num_draws
     rows = batch_size or target.rows.num_data
     as_many = max(rows, rule.BATCH_SIZE)  # calls cost as much as few rows
-    least = max(rule.least_thin(rows), math.ceil(SLOPES / (rule.MAX_PREDICTION_SHARE * as_many)))
+    least = max(
+        rule.least_thin(rows),
+        math.ceil(GRADIENTS_PER_SLOPES / (rule.MAX_PREDICTION_SHARE * as_many)),
+    )
     thin = max(least, span // num_draws) if asked.thin is None else asked.thin
     if asked.num_draws is None:
-        num_draws = min(num_draws, max(FEWEST_DRAWS, span // thin))
+        num_draws = min(num_draws, max(MIN_DRAWS_IN_TIME, span // thin))
     return Lengths(burn_in, thin, num_draws)
 
 
@@ -69,7 +72,9 @@ def most_draws(
     target: Target, asked: Asked, planned: Lengths, batch_size: int | None, width: int
 ) -> int:
     """Draws that a run may be prolonged to: by memory, and by price where time has no limit."""
-    most = min(MOST_PREDICTED // (asked.chains * width), rule.MAX_RUN_GROWTH * planned.num_draws)
+    most = min(
+        MAX_KEPT_PREDICTIONS // (asked.chains * width), rule.MAX_RUN_GROWTH * planned.num_draws
+    )
     if asked.max_seconds is None:
         steps = int(rule.MAX_RUN_SECONDS / price(target, asked.chains, batch_size))
         most = min(most, (steps - planned.burn_in) // planned.thin)
@@ -104,7 +109,9 @@ class Record:
     @classmethod
     def of(cls, chains: int, dimension: int) -> Record:
         """An empty one, with room for the draws of a chain that a run gives back, and as many before these."""
-        kept = min(MOST_KEPT, max(FEWEST_KEPT, rule.MAX_KEPT_NUMBERS // (chains * dimension)))
+        kept = min(
+            MAX_KEPT_DRAWS, max(MIN_KEPT_DRAWS, rule.MAX_KEPT_NUMBERS // (chains * dimension))
+        )
         # between room / 2 and room are held, of which a third is left out as burn-in
         return cls(2 * kept, np.full(chains, -1))
 
@@ -191,10 +198,10 @@ class Chains:
             if not self.healthy.size:
                 return True
             if work.late and self.step < total:
-                if self.record.count < FEWEST_DRAWS:
+                if self.record.count < MIN_DRAWS_IN_TIME:
                     raise RunError(
                         f"the time of max_seconds = {max_seconds:g} was up at step {self.step:,}, with "
-                        f"{self.record.count} draws of a chain kept of {FEWEST_DRAWS} at least; "
+                        f"{self.record.count} draws of a chain kept of {MIN_DRAWS_IN_TIME} at least; "
                         f"{enough(max_seconds + self._more_seconds())}, or give a shorter burn_in, or less thinning."
                     )
                 return False
@@ -204,7 +211,7 @@ class Chains:
         """Of sampling, until there are draws enough, at the pace so far."""
         step, time_then = self._paced
         each = (time.monotonic() - time_then) / max(1, self.step - step)
-        return each * max(0, self.began + self.lengths.steps(ADVISED) - self.step)
+        return each * max(0, self.began + self.lengths.steps(ADVISED_DRAWS) - self.step)
 
     def _stretch(self, end: int) -> None:
         """To step `end`, or the draw at which no chain is left, with what is measured at the draws on the way."""

@@ -144,7 +144,7 @@ class Motion:
 # -- slopes --------------------------------------------------------------------------------
 
 
-STREAM = 19  # of the host's generator: weights of a prediction's numbers, and the lot
+SPEED_STREAM = 19  # of the host's generator: weights of a prediction's numbers, and the lot
 
 
 def slopes_of(
@@ -162,9 +162,9 @@ def slopes_of(
     turn = (
         np.arange(count)
         if together
-        else generator(0, STREAM, 1 + draw).integers(0, count, SPEED_ROWS_BY_LOT)
+        else generator(0, SPEED_STREAM, 1 + draw).integers(0, count, SPEED_ROWS_BY_LOT)
     )
-    weights = generator(0, STREAM, 0).normal(size=(count, width))
+    weights = generator(0, SPEED_STREAM, 0).normal(size=(count, width))
     if target.likelihood.classes:
         weights -= weights.mean(1, keepdims=True)
     parts = [turn] if together else np.split(turn, len(turn))

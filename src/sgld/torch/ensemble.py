@@ -87,7 +87,7 @@ def check_statistics(model: torch.nn.Module, first: Mapping[str, torch.Tensor]) 
         if new is None or not torch.equal(old, new):
             raise UsageError(
                 f"{name} has changed since the Ensemble was made: batch normalisation ran in "
-                f"training mode; {network.REMEDY}"
+                f"training mode; {network.NORMALISATION_REMEDY}"
             )
 
 

@@ -26,14 +26,15 @@ __all__ = ["Likelihood", "checked", "in_half_precision"]
 # -- meaning -------------------------------------------------------------------------------
 
 
-SHIFT = 3.0  # added to all outputs: log odds do not change
-ALIKE = 1e-3
-FAR = 12.0  # log odds, which a sigmoid in single precision still tells from 1
-MANY_CLASSES = 256  # of which not all are tried
-MULTIPLIED = 0.01  # sum of exp(-loss) over a row's classes: 1 for a likelihood, K^(1 - c) where c times that, K even classes
-OF_LABELS = torch.nn.CrossEntropyLoss, torch.nn.NLLLoss
+LOGIT_SHIFT = 3.0  # added to all outputs: log odds do not change
+MAX_REL_ERROR = 1e-3
+FAR_LOG_ODDS = 12.0  # log odds, which a sigmoid in single precision still tells from 1
+MAX_CLASSES_TRIED = 256  # of which not all are tried
+# sum of exp(-loss) over a row's classes: 1 for a likelihood, K^(1 - c) where c times that, K even classes
+MIN_PROBABILITY_SUM = 0.01
+LABEL_MODULES = torch.nn.CrossEntropyLoss, torch.nn.NLLLoss
 LABEL_LOSSES = torch.nn.functional.cross_entropy, torch.nn.functional.nll_loss
-SHAPED = ("View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze", "Select", "Slice", "Alias", "Transpose", "Permute", "ToCopy")  # fmt: skip
+RESHAPING_NODES = ("View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze", "Select", "Slice", "Alias", "Transpose", "Permute", "ToCopy")  # fmt: skip
 
 Meaning = Literal["classes", "odds", "numbers"]
 
@@ -51,7 +52,11 @@ def meaning_of(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> Meanin
 
 def check_factor(loss: Any, outputs: torch.Tensor, target: torch.Tensor, meaning: Meaning) -> None:
     """UsageError for a loss times the number of rows, or of the opposite sign: a row's probabilities add up to 1."""
-    if meaning == "classes" and not target.is_floating_point() and outputs.shape[1] <= MANY_CLASSES:
+    if (
+        meaning == "classes"
+        and not target.is_floating_point()
+        and outputs.shape[1] <= MAX_CLASSES_TRIED
+    ):
         labels, spread = list(range(outputs.shape[1])), outputs.amax(1) - outputs.amin(1)
     elif meaning == "odds" and outputs[0].numel() == 1:
         labels, spread = _outcomes(target), outputs.reshape(len(outputs)).abs()
@@ -61,14 +66,14 @@ def check_factor(loss: Any, outputs: torch.Tensor, target: torch.Tensor, meaning
     row = slice(first, first + 1)
     each = [value_of(loss, outputs[row], torch.full_like(target[row], k)).sum() for k in labels]
     total = float(torch.exp(-torch.stack(each)).sum())
-    if total < MULTIPLIED:
+    if total < MIN_PROBABILITY_SUM:
         raise UsageError(
             "the loss must be minus the log likelihood of a row, or the mean over rows. Got one whose exp(-loss) adds up "
             f"to {total:.2g} over the {len(each)} classes of a row, where probabilities add up to 1: it looks multiplied, "
             "by the number of rows maybe, which sample does by itself; leave the factor out."
         )
     surer = (_rewarded(loss, outputs[row], target[row], k, meaning) for k in labels)
-    if total > (1 + ALIKE) * len(each) and all(
+    if total > (1 + MAX_REL_ERROR) * len(each) and all(
         surer
     ):  # of outputs that count the other way it is 1
         raise UsageError(
@@ -83,9 +88,9 @@ def _rewarded(
     """Whether a row whose target is k loses more where the model is surer of k."""
     surer, label = outputs.clone(), torch.full_like(target, k)
     if meaning == "classes":
-        surer[:, k] += SHIFT
+        surer[:, k] += LOGIT_SHIFT
     else:
-        surer += SHIFT if k == max(_outcomes(target)) else -SHIFT
+        surer += LOGIT_SHIFT if k == max(_outcomes(target)) else -LOGIT_SHIFT
     before, after = (value_of(loss, some, label).sum() for some in (outputs, surer))
     return bool(after > before)
 
@@ -99,7 +104,7 @@ def check_no_probabilities(outputs: torch.Tensor, meaning: Meaning) -> None:
     found = outputs.detach()
     if meaning == "classes":
         sums = found.double().sum(1)
-        if bool((found >= 0).all()) and bool(((sums - 1).abs() < ALIKE).all()):
+        if bool((found >= 0).all()) and bool(((sums - 1).abs() < MAX_REL_ERROR).all()):
             raise UsageError(
                 "the loss takes logits, and the model's outputs are probabilities: none is negative, and each row's add up "
                 "to 1; remove the softmax at the model's end."
@@ -119,25 +124,25 @@ def check_pairs(loss: Any, outputs: torch.Tensor, target: torch.Tensor, meaning:
     pairs = [(outputs[i : i + 2], target[i : i + 2]) for i in range(len(outputs) - 1)]
     if meaning == "classes" and not target.is_floating_point() and target.dim() == 1:
         logits = torch.zeros_like(outputs[:2])
-        logits[:, 0] = SHIFT
+        logits[:, 0] = LOGIT_SHIFT
         log_p = torch.log_softmax(logits, 1)
-        others = range(1, min(outputs.shape[1], MANY_CLASSES))
+        others = range(1, min(outputs.shape[1], MAX_CLASSES_TRIED))
         pairs += [(log_p, target.new_tensor([0, other])) for other in others]
     elif meaning == "odds":
-        made_up = torch.full_like(outputs[:2], -SHIFT)
+        made_up = torch.full_like(outputs[:2], -LOGIT_SHIFT)
         labels = torch.full_like(target[:2], _outcomes(target)[0])
         labels[1] = _outcomes(target)[1]
         pairs.append((made_up, labels))
     for both, labels in pairs:
         whole = value_of(loss, both, labels)
         each = torch.stack([value_of(loss, both[i : i + 1], labels[i : i + 1]) for i in (0, 1)])
-        if not bool((whole - each.mean()).abs() <= ALIKE * each.abs().max()):
+        if not bool((whole - each.mean()).abs() <= MAX_REL_ERROR * each.abs().max()):
             raise not_a_mean(whole, each.mean(), both, labels)
 
 
 def check_own_weights(loss: Any) -> None:
     """UsageError for a mean with weights of classes, which the loss itself names: single rows do not show them."""
-    given = getattr(loss, "weight", None) if isinstance(loss, OF_LABELS) else None
+    given = getattr(loss, "weight", None) if isinstance(loss, LABEL_MODULES) else None
     if isinstance(loss, functools.partial) and loss.func in LABEL_LOSSES:
         given = loss.keywords.get("weight")
     if isinstance(given, torch.Tensor) and bool((given != given.reshape(-1)[0]).any()):
@@ -179,7 +184,7 @@ def value_of(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> torch.Te
 
 def close(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two losses are the same but for rounding."""
-    return bool((one - other).abs() <= ALIKE * torch.maximum(one.abs(), other.abs()))
+    return bool((one - other).abs() <= MAX_REL_ERROR * torch.maximum(one.abs(), other.abs()))
 
 
 def _advice(outputs: torch.Tensor, target: torch.Tensor) -> str:
@@ -206,10 +211,12 @@ def _are_classes(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> bool
     if outputs.dim() != 2 or outputs.shape[1] < 2:
         return False
     sums = torch.logsumexp(outputs.double(), 1)
-    if bool((sums.abs() < ALIKE).all()):
+    if bool((sums.abs() < MAX_REL_ERROR).all()):
         return True
-    one, other = (value_of(loss, outputs + c, target) for c in (0.0, SHIFT))
-    if not target.is_floating_point() and torch.allclose(other, one - SHIFT, rtol=1e-4, atol=1e-4):
+    one, other = (value_of(loss, outputs + c, target) for c in (0.0, LOGIT_SHIFT))
+    if not target.is_floating_point() and torch.allclose(
+        other, one - LOGIT_SHIFT, rtol=1e-4, atol=1e-4
+    ):
         raise UsageError(
             "the loss takes log probabilities, as nll_loss does, and the model's outputs are none: those of its first row "
             f"add up to a probability of {float(sums[0].exp()):.3g}; use torch.nn.functional.cross_entropy, or end the "
@@ -223,7 +230,7 @@ def _are_odds(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> bool:
     if outputs.numel() != target.numel():
         return False
     low, high = _outcomes(target)
-    for far, right, wrong in ((-FAR, low, high), (FAR, high, low)):
+    for far, right, wrong in ((-FAR_LOG_ODDS, low, high), (FAR_LOG_ODDS, high, low)):
         made_up = torch.full_like(outputs, far)
         try:
             one, other = (value_of(loss, made_up, torch.full_like(target, k)).sum() for k in (right, wrong))  # fmt: skip
@@ -243,7 +250,7 @@ def _outcomes(target: torch.Tensor) -> list[float]:
 def _made_by(outputs: torch.Tensor) -> str:
     """The operation that made the outputs, whatever was done to their shape afterwards."""
     node = outputs.grad_fn
-    while node is not None and node.name().startswith(SHAPED) and node.next_functions:
+    while node is not None and node.name().startswith(RESHAPING_NODES) and node.next_functions:
         node = node.next_functions[0][0]
     return "" if node is None else node.name()
 
@@ -256,10 +263,10 @@ def _few(values: torch.Tensor) -> str:
 # -- likelihood ----------------------------------------------------------------------------
 
 
-HALF = frozenset({torch.float16, torch.bfloat16})
-FEW = 8  # rows that the model is called with twice
-SOME = 16  # rows, and classes, whose own losses are held against that of all of them
-LOOKED_AT = 4096  # rows of which the model's first outputs are looked at
+HALF_PRECISIONS = frozenset({torch.float16, torch.bfloat16})
+REPEATED_ROWS = 8  # rows that the model is called with twice
+MAX_SINGLE_ROWS = 16  # rows, and classes, whose own losses are held against that of all of them
+MAX_OUTPUT_ROWS = 4096  # rows of which the model's first outputs are looked at
 
 Kind = Literal["rows", "mean"]
 
@@ -300,7 +307,7 @@ def called(
 ) -> torch.Tensor:
     """What the model gives for inputs by place or by name, in single precision at least."""
     found = _as_given(model, weights, inputs)
-    return found.float() if found.dtype in HALF else found
+    return found.float() if found.dtype in HALF_PRECISIONS else found
 
 
 def in_half_precision(
@@ -309,7 +316,7 @@ def in_half_precision(
     """Whether its weights are, or what it gives: of autocast, say."""
     with torch.no_grad():
         given = _as_given(model, weights, inputs)
-    return not HALF.isdisjoint([given.dtype, *(w.dtype for w in weights.values())])
+    return not HALF_PRECISIONS.isdisjoint([given.dtype, *(w.dtype for w in weights.values())])
 
 
 def _as_given(
@@ -339,7 +346,7 @@ def checked(model: Any, loss: Any, rows: Rows) -> Likelihood:
             "loss must be a function (outputs, target) -> one loss per row, or their mean, such as "
             f"torch.nn.functional.cross_entropy. Got {got}."
         )
-    batch = rows.first(FEW)
+    batch = rows.first(REPEATED_ROWS)
     with torch.no_grad():
         outputs = _first_outputs(model, batch.inputs)
         again = _first_outputs(model, batch.inputs)
@@ -348,7 +355,7 @@ def checked(model: Any, loss: Any, rows: Rows) -> Likelihood:
             f"the model must give one output per row, rows first. Got shape {tuple(outputs.shape)} for "
             f"{len(batch.target)} rows."
         )
-    if not torch.allclose(outputs, again, rtol=ALIKE, atol=1e-5, equal_nan=True):
+    if not torch.allclose(outputs, again, rtol=MAX_REL_ERROR, atol=1e-5, equal_nan=True):
         raise UsageError(
             "the model gives other outputs when it is called again with the same rows: something in it is random "
             "(dropout as a function, say); call model.eval() first, or switch it off."
@@ -369,11 +376,11 @@ def checked(model: Any, loss: Any, rows: Rows) -> Likelihood:
 
 def _some_of_each(rows: Rows) -> torch.Tensor:
     """Numbers of some rows, one of every class among them where there are few: the loss may tell them apart."""
-    first = torch.arange(min(SOME, rows.num_data), device=rows.order.device)
+    first = torch.arange(min(MAX_SINGLE_ROWS, rows.num_data), device=rows.order.device)
     target = rows.target[rows.order]
     if target.is_floating_point() or target.dim() != 1:
         return first
-    others = [(target == value).int().argmax() for value in target.unique()[:SOME]]
+    others = [(target == value).int().argmax() for value in target.unique()[:MAX_SINGLE_ROWS]]
     return torch.cat([first, torch.stack(others)]).unique()
 
 
@@ -404,7 +411,7 @@ def _first_outputs(model: torch.nn.Module, inputs: Inputs) -> torch.Tensor:
 
 def _check_finite(model: torch.nn.Module, rows: Rows) -> None:
     """DataError where an output is nan or inf before the first step."""
-    for begin in range(0, min(rows.num_data, LOOKED_AT), 256):
+    for begin in range(0, min(rows.num_data, MAX_OUTPUT_ROWS), 256):
         end = min(rows.num_data, begin + 256)
         numbers = torch.arange(begin, end, device=rows.order.device)
         with torch.no_grad():

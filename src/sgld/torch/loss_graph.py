@@ -37,13 +37,13 @@ from ..errors import UsageError
 __all__ = ["Reduction", "judge", "nodes", "reductions", "root_of_backward", "under_a_scaler"]
 
 
-_SIGNS = ("Neg", "Add", "Sub", "ToCopy", "Clone", "View", "Squeeze", "Unsqueeze", "Alias")
-_LINEAR = ("Addmm", "Mm", "Bmm", "Baddbmm", "Addbmm", "Addmv", "Mv", "Dot", "Convolution")
-_LOOKUPS = ("Embedding", "Index", "Gather")
-_DEPTH = 200
-_BEGINS = (0.15, 4.0)  # a classifier's first mean loss, in logs of the number of classes
+_SIGN_NODES = ("Neg", "Add", "Sub", "ToCopy", "Clone", "View", "Squeeze", "Unsqueeze", "Alias")
+_LINEAR_NODES = ("Addmm", "Mm", "Bmm", "Baddbmm", "Addbmm", "Addmv", "Mv", "Dot", "Convolution")
+_LOOKUP_NODES = ("Embedding", "Index", "Gather")
+_MAX_DEPTH = 200
+_FIRST_LOSS_RANGE = (0.15, 4.0)  # a classifier's first mean loss, in logs of the number of classes
 # of these logs, for a mean: with less data a factor num_data is not told from others
-_TOO_MANY = 15.0
+_MAX_MEAN_LOSS = 15.0
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ def judge(found: list[Reduction], num_data: float, value: float | None = None) -
     if value is None or not classes or not all(r.data for r in found):
         return  # what a penalty adds is not to be told from a factor
     logs = value / math.log(max(classes))
-    if _BEGINS[0] * num_data <= logs <= _BEGINS[1] * num_data and logs >= _TOO_MANY:
+    low, high = _FIRST_LOSS_RANGE
+    if low * num_data <= logs <= high * num_data and logs >= _MAX_MEAN_LOSS:
         raise UsageError(
             f"the loss must be the MEAN negative log likelihood of the batch. Got {value:.4g} at the "
             f"first step, where {max(classes)} classes make about {math.log(max(classes)):.2g}: it "
@@ -115,13 +116,13 @@ def reductions(loss: torch.Tensor, *, whole: bool = True) -> list[Reduction]:
     """
     found: list[Reduction] = []
     waiting = [loss.grad_fn] if loss.dim() == 0 else []
-    for _ in range(_DEPTH):
+    for _ in range(_MAX_DEPTH):
         if not waiting:
             break
         node = waiting.pop()
         if node is None:
             continue
-        if node.name().startswith(_SIGNS) and _shape(node) == ():
+        if node.name().startswith(_SIGN_NODES) and _shape(node) == ():
             waiting += [child for child, _ in node.next_functions]
         else:
             one = _reduction(node)
@@ -160,14 +161,14 @@ def _reduction(node: Any) -> Reduction:
 
 def _losses_below(node: Any) -> bool:
     """Whether a sum adds up what one of torch's losses gave row by row, not scaled."""
-    for _ in range(_DEPTH):
+    for _ in range(_MAX_DEPTH):
         children = [child for child, _ in node.next_functions if child is not None]
         if len(children) != 1:
             return False
         (node,) = children
         if getattr(node, "_saved_reduction", None) == 0:
             return True
-        if not node.name().startswith((*_SIGNS, "Sum")):
+        if not node.name().startswith((*_SIGN_NODES, "Sum")):
             return False
     return False
 
@@ -184,7 +185,9 @@ def _may_hold_data(node: Any) -> bool:
         constant = len(shapes) < len(children)
         if isinstance(below, torch.autograd.function.BackwardCFunction):
             return True
-        if below.name().startswith(_LOOKUPS) or (constant and below.name().startswith(_LINEAR)):
+        if below.name().startswith(_LOOKUP_NODES) or (
+            constant and below.name().startswith(_LINEAR_NODES)
+        ):
             return True
         if constant and _shape(below) not in shapes and getattr(below, "_saved_reduction", 0) == 0:
             return True
@@ -204,14 +207,14 @@ def nodes(root: Any) -> Iterator[Any]:
 
 def _weighted_below(node: Any) -> bool:
     """Whether constants multiply the numbers that a reduction averages."""
-    for _ in range(_DEPTH):
+    for _ in range(_MAX_DEPTH):
         children = [child for child, _ in node.next_functions if child is not None]
         if node.name().startswith(("Mul", "Div")) and _shape(node) != ():
             return True
         if len(children) != 1:
             return False
         (node,) = children
-        if not node.name().startswith((*_SIGNS, "Mul", "Div", "Mean", "Sum")):
+        if not node.name().startswith((*_SIGN_NODES, "Mul", "Div", "Mean", "Sum")):
             return False
     return False
 
@@ -230,7 +233,7 @@ def _classes_below(node: Any) -> int:
 
 def _mean_over_rows_below(node: Any) -> bool:
     """Whether what a sum adds up has already been averaged over the rows: x.mean(0).sum()."""
-    for _ in range(_DEPTH):
+    for _ in range(_MAX_DEPTH):
         children = [child for child, _ in node.next_functions if child is not None]
         if len(children) != 1:
             return False
@@ -238,7 +241,7 @@ def _mean_over_rows_below(node: Any) -> bool:
         if node.name().startswith("Mean") and hasattr(node, "_saved_dim"):
             dims = [d - 2**64 if d >= 2**63 else d for d in node._saved_dim]
             return any(d % len(_sizes(node)) == 0 for d in dims)
-        if not node.name().startswith((*_SIGNS, "Mul", "Div", "Sum")):
+        if not node.name().startswith((*_SIGN_NODES, "Mul", "Div", "Sum")):
             return False
     return False
 

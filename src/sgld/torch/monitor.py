@@ -104,13 +104,13 @@ class Batches:
 
 
 About = Callable[[], dict[str, Any]]
-_ENOUGH_ROWS = 32  # in the mean of the first losses, which later ones are compared with
-_FIRST_LOOK, _LONGEST = 8, 1000  # losses between looks at their mean
+_MIN_FIRST_ROWS = 32  # in the mean of the first losses, which later ones are compared with
+_FIRST_CHECK, _MAX_CHECK_LOSSES = 8, 1000  # losses between looks at their mean
 # nats a row that noise may add: weights over rows, but what rows say has an end
-_MOST_PER_ROW = 10.0
-_INSIDE = ("torch.", "sgld.")
-_LONGEST_PASS = 20_000  # batches; then none was shorter than the others
-_CLOSE = 0.05  # of num_data, and no more is said of the rows of a pass
+_MAX_NATS_PER_ROW = 10.0
+_INNER_MODULES = ("torch.", "sgld.")
+_MAX_PASS_BATCHES = 20_000  # batches; then none was shorter than the others
+_MAX_ROW_COUNT_ERROR = 0.05  # of num_data, and no more is said of the rows of a pass
 
 
 class LossWatch:
@@ -197,7 +197,7 @@ class LossWatch:
             self._rows.open = False
             return
         value, rows = root.detach().float(), None
-        wanted = self._rows.open or self._pass is not None or self._course.rows < _ENOUGH_ROWS
+        wanted = self._rows.open or self._pass is not None or self._course.rows < _MIN_FIRST_ROWS
         if self._term is not None and wanted:
             terms = reductions(root, whole=False)
             rows = terms[self._term].rows if len(terms) > self._term else None
@@ -236,14 +236,14 @@ class _Course:
     said: bool = False
 
     def see(self, value: torch.Tensor, rows: int) -> None:
-        if self.rows < _ENOUGH_ROWS:
+        if self.rows < _MIN_FIRST_ROWS:
             self.first, self.count_first = self.first + value, self.count_first + 1
             self.rows += rows
         self.total, self.count, self.seen = self.total + value, self.count + 1, self.seen + 1
 
     @property
     def due(self) -> bool:
-        return self.count >= min(max(self.seen // 2, _FIRST_LOOK), _LONGEST)
+        return self.count >= min(max(self.seen // 2, _FIRST_CHECK), _MAX_CHECK_LOSSES)
 
     def look(self, about: dict[str, Any]) -> None:
         """RunError for nan and inf, SGLDWarning, once, for losses far above the first."""
@@ -259,7 +259,7 @@ class _Course:
                 f"{who} has diverged: the loss is {mean} between steps {began} and {self.seen}. Got "
                 f"{first:.4g} at first; {remedy}, and begin from finite weights."
             )
-        noise = about["temperature"] * min(about["weights"] / N, _MOST_PER_ROW)
+        noise = about["temperature"] * min(about["weights"] / N, _MAX_NATS_PER_ROW)
         slack = max(1.0, abs(first)) * (1 + 4 / math.sqrt(self.rows)) + noise
         if mean - first > slack and not self.said:
             self.said = True
@@ -288,7 +288,7 @@ class _Rows:
             return
         full = max(self.sizes, default=rows)
         short = bool(self.sizes) and self.sizes[-1] < full
-        if rows > full or (short and rows < full) or len(self.sizes) == _LONGEST_PASS:
+        if rows > full or (short and rows < full) or len(self.sizes) == _MAX_PASS_BATCHES:
             self.open = False  # not the batches of a DataLoader, or all of one size
         elif short:
             total = sum(self.sizes)
@@ -316,7 +316,7 @@ def _say_rows(rows: int, about: dict[str, Any]) -> None:
     """Warn where a pass has another number of rows than num_data."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         rows *= torch.distributed.get_world_size()  # each process has its share
-    if abs(rows - about["num_data"]) > _CLOSE * about["num_data"]:
+    if abs(rows - about["num_data"]) > _MAX_ROW_COUNT_ERROR * about["num_data"]:
         say(
             f"{about['who']}: num_data must be the number of rows of all the data. Got "
             f"{about['num_data']:g}, where a pass has {rows} rows: each would count "
@@ -361,7 +361,7 @@ def dropout_said(who: str, where: str) -> str:
 def say(sentence: str) -> None:
     """Warn, at the line that called into this module or torch."""
     frame, level = sys._getframe(1), 2
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(_INSIDE):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(_INNER_MODULES):
         frame, level = frame.f_back, level + 1
     warnings.warn(sentence, SGLDWarning, stacklevel=level)
 

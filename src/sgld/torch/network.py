@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from ..errors import UsageError, first_line
 
 __all__ = [
-    "REMEDY",
+    "NORMALISATION_REMEDY",
     "alone",
     "as_floats",
     "as_known",
@@ -30,12 +30,12 @@ __all__ = [
     "running_statistics",
 ]
 
-ALONE = 2**24  # networks x weights x rows that one thread takes
-PER_ROW = nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d
-DROPOUT = (
+MAX_WORK_PER_THREAD = 2**24  # networks x weights x rows that one thread takes
+ROW_NORMALISATIONS = nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d
+DROPOUT_LAYERS = (
     nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
 )  # fmt: skip
-REMEDY = (
+NORMALISATION_REMEDY = (
     "use GroupNorm or LayerNorm, whose output depends on the row alone, or train with the layer "
     "in eval() mode, so that its statistics are constants."
 )
@@ -44,7 +44,7 @@ REMEDY = (
 def dropping(model: torch.nn.Module) -> str | None:
     """The first layer with dropout in training mode."""
     for name, module in model.named_modules():
-        share = getattr(module, "p" if isinstance(module, DROPOUT) else "dropout", 0)
+        share = getattr(module, "p" if isinstance(module, DROPOUT_LAYERS) else "dropout", 0)
         if module.training and isinstance(share, (int, float)) and share > 0:
             return layer(name, module)
     return None
@@ -114,7 +114,7 @@ def alone(work: int, device: torch.device) -> Iterator[None]:
     Args:
       work: networks x weights x rows.
     """
-    if device.type != "cpu" or work >= ALONE:
+    if device.type != "cpu" or work >= MAX_WORK_PER_THREAD:
         yield
         return
     before = torch.get_num_threads()
@@ -210,7 +210,7 @@ def running_statistics(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Copies of the running statistics by name; UsageError where they would go on changing."""
     kept = {}
     for name, module in model.named_modules():
-        per_row = isinstance(module, PER_ROW)
+        per_row = isinstance(module, ROW_NORMALISATIONS)
         if not (hasattr(module, "running_mean") and hasattr(module, "track_running_stats")):
             continue
         tracked = module.running_mean is not None
@@ -219,7 +219,7 @@ def running_statistics(model: torch.nn.Module) -> dict[str, torch.Tensor]:
         if module.training or not tracked:
             raise UsageError(
                 f"{layer(name, module)}{'' if name else ','} normalises by statistics of the "
-                f"batch, which a draw of the weights does not determine; {REMEDY}"
+                f"batch, which a draw of the weights does not determine; {NORMALISATION_REMEDY}"
             )
         for key in ("running_mean", "running_var"):
             kept[f"{name}.{key}"] = getattr(module, key).detach().clone()

@@ -21,10 +21,10 @@ from .network import as_known
 __all__ = ["Batch", "Inputs", "Rows", "mapped", "probe_inputs", "read_rows"]
 
 Inputs = tuple[torch.Tensor, ...] | dict[str, torch.Tensor]
-TARGETS = ("labels", "label")  # the key of the target, where rows are dicts
-READ = 256  # rows that are read at once
-READ_AGAIN = 8  # rows that are read twice
-ROWS = 10  # the stream of the host's generator that the rows' order uses
+TARGET_KEYS = ("labels", "label")  # the key of the target, where rows are dicts
+ROWS_READ_AT_ONCE = 256  # rows that are read at once
+ROWS_READ_TWICE = 8  # rows that are read twice
+ROW_ORDER_STREAM = 10  # the stream of the host's generator that the rows' order uses
 
 
 class Batch(NamedTuple):
@@ -112,7 +112,7 @@ def read_rows(
             raise DataError(f"row {int(bad.int().argmax())} of {name} is not finite; leave it out.")
     if len(target) < 2:
         raise DataError(f"the data set must have at least two rows. Got {len(target)}.")
-    order = generator(seed, ROWS, 0).permutation(len(target))
+    order = generator(seed, ROW_ORDER_STREAM, 0).permutation(len(target))
     return Rows(
         mapped(lambda leaf: leaf.to(device), inputs),
         target.to(device),
@@ -126,7 +126,7 @@ def probe_inputs(probe: Any, rows: Rows) -> Inputs:
     Raises: UsageError for another number of inputs, or another shape of one.
     """
     given, like = _named(_tensors(probe)), _named(rows.inputs)
-    given = {name: leaf for name, leaf in given.items() if name in like or name not in TARGETS}
+    given = {name: leaf for name, leaf in given.items() if name in like or name not in TARGET_KEYS}
     if given.keys() != like.keys():
         raise UsageError(
             f"probe must hold the inputs of some rows as the data set does ({_said(like)}), without the target. "
@@ -174,7 +174,7 @@ def _whole(dataset: Any) -> Any:
 def _loader(dataset: Any) -> DataLoader:
     """Of every row once, in the data set's order."""
     if not isinstance(dataset, DataLoader):
-        return DataLoader(dataset, batch_size=READ)
+        return DataLoader(dataset, batch_size=ROWS_READ_AT_ONCE)
     if isinstance(dataset.dataset, IterableDataset) or dataset.batch_size is None:
         return dataset
     return DataLoader(
@@ -206,7 +206,9 @@ def _say_random(loader: DataLoader, whole: Any) -> None:
     """Warn where a few rows are others when they are read again; generators of random numbers are put back."""
     if loader.batch_size is None or isinstance(loader.dataset, IterableDataset):
         return
-    places = sorted({*np.linspace(0, len(loader.dataset) - 1, READ_AGAIN).astype(int).tolist()})  # pyright: ignore[reportArgumentType]
+    places = sorted(
+        {*np.linspace(0, len(loader.dataset) - 1, ROWS_READ_TWICE).astype(int).tolist()}
+    )  # pyright: ignore[reportArgumentType]
     with _generators_kept():
         try:
             batch = loader.collate_fn([loader.dataset[i] for i in places])
@@ -218,7 +220,7 @@ def _say_random(loader: DataLoader, whole: Any) -> None:
         if other is None or other.shape != one.shape:  # padded to the longest of other rows
             continue
         if bool(((one != other) & ((one == one) | (other == other))).any()):  # nan is not itself
-            where = "the target" if name in (*TARGETS, len(again) - 1) else f"input {name!r}"
+            where = "the target" if name in (*TARGET_KEYS, len(again) - 1) else f"input {name!r}"
             say(
                 f"the data set gives other numbers when a row is read again ({where}): rows are read once, and random "
                 "transforms stay as they were then; give the rows without them."
@@ -267,7 +269,7 @@ def _single(array: np.ndarray) -> Any:
 def _split(whole: Any) -> tuple[Inputs, torch.Tensor]:
     """Inputs and target: the last of a tuple, "labels" of a dict."""
     if isinstance(whole, dict):
-        key = next((key for key in TARGETS if key in whole), None)
+        key = next((key for key in TARGET_KEYS if key in whole), None)
         if key is None or len(whole) < 2:
             raise UsageError(
                 f"rows that are dicts must hold inputs and 'labels'. Got {', '.join(whole)}."

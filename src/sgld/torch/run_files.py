@@ -31,17 +31,17 @@ from .rows import Inputs, Rows
 from .target import Target, Weights
 from .tuning import Asked, generator_of
 
-__all__ = ["KIND", "RUN", "Files", "Found", "finished_run", "of_torch"]
+__all__ = ["RUN_STREAM", "TORCH_KIND", "Files", "Found", "finished_run", "of_torch"]
 
-KIND = "torch"
-RUN = 15  # the stream of the rows' order and of the noise of a run
-SAME_LOSS = 1e-4  # of a few rows, to rounding on another machine
-OTHERS = {
+TORCH_KIND = "torch"
+RUN_STREAM = 15  # the stream of the rows' order and of the noise of a run
+MAX_LOSS_DIFFERENCE = 1e-4  # of a few rows, to rounding on another machine
+CHANGED_PARTS = {
     "weights": "other parameters to sample",
     "rest": "other values of the module's other parameters or buffers",
     "rows": "another data set",
 }
-COST = 20  # a checkpoint is written at most once in so many times as it took
+CHECKPOINT_RATIO = 20  # a checkpoint is written at most once in so many times as it took
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Files:
         self.directory.lock()
         self._new = True
         self.directory.begin({
-            "kind": KIND, "asked": asdict(asked), "checkpoint_every": self.every,
+            "kind": TORCH_KIND, "asked": asdict(asked), "checkpoint_every": self.every,
             "prior": target.prior.to_dict(), **_digests(target.likelihood.model, target.weights, target.rows),
         }, _given(target, probe))  # fmt: skip
 
@@ -89,7 +89,7 @@ class Files:
         if self.directory is None or (began < self._due and not now):
             return
         write_checkpoint(self.directory, chains)
-        self._due = began + max(self.every, COST * (time.monotonic() - began))
+        self._due = began + max(self.every, CHECKPOINT_RATIO * (time.monotonic() - began))
 
     def finish(self, found: Found) -> None:
         """Draws, then the result, which makes it a finished run."""
@@ -114,7 +114,7 @@ class Files:
 def of_torch(directory: RunDirectory) -> dict[str, Any]:
     """run.json, where it is of this module's."""
     begun = directory.begun()
-    if begun.get("kind") != KIND:
+    if begun.get("kind") != TORCH_KIND:
         raise RunError(f"{directory.path} is no run of sgld.torch; use sgld.load or sgld.resume.")
     return begun
 
@@ -160,7 +160,7 @@ def check_unchanged(
 
 def _check_same(path: Path, name: str, begun: dict[str, Any], value: Any) -> None:
     if begun.get(name) != value:
-        raise UsageError(f"{path} was begun with {OTHERS[name]}; give the same.")
+        raise UsageError(f"{path} was begun with {CHANGED_PARTS[name]}; give the same.")
 
 
 def _digests(model: torch.nn.Module, weights: Weights, rows: Rows) -> dict[str, Any]:
@@ -246,16 +246,16 @@ def read_checkpoint(
     with reading(directory.path / "checkpoint.npz"):
         begun = float(head["loss"])
         there = target.loss_at(torch.from_numpy(arrays["starts"][0].copy()).to(target.prior.scale))
-    if not math.isclose(begun, there, rel_tol=SAME_LOSS, abs_tol=SAME_LOSS):
+    if not math.isclose(begun, there, rel_tol=MAX_LOSS_DIFFERENCE, abs_tol=MAX_LOSS_DIFFERENCE):
         raise UsageError(
             f"{directory.path} was begun with another loss: of a few rows at the same weights it was {begun:.6g} in all, "
             f"and is {there:.6g}; give the same."
         )
     with reading(directory.path / "checkpoint.npz"):
         place = lambda name: torch.from_numpy(arrays[name].copy()).to(target.prior.scale)  # noqa: E731
-        noise = generator_of(asked.seed, RUN, target.weights.device)
+        noise = generator_of(asked.seed, RUN_STREAM, target.weights.device)
         noise.set_state(torch.from_numpy(arrays["noise"].copy()))
-        order = Order(target.rows, asked.chains, head["batch_size"], asked.seed, RUN)
+        order = Order(target.rows, asked.chains, head["batch_size"], asked.seed, RUN_STREAM)
         motion = Motion(target, order, place("root"), float(head["h"]), noise)
         kept = {
             name: list(arrays[name].copy()) if name in arrays else []

@@ -42,14 +42,14 @@ from ..results.run_directory import RunDirectory, saying_what_is_kept
 from ..results.summary import layer_table, predictions_lines
 from ..results.verdict import Verdict
 from . import network
-from .chains import MOST_KEPT, Chains, Record, lengths, num_directions
+from .chains import MAX_KEPT_DRAWS, Chains, Record, lengths, num_directions
 from .dynamics import Motion, Order, State
 from .ensemble import Ensemble
 from .likelihood import checked
 from .monitor import say
 from .rows import Inputs, probe_inputs, read_rows
 from .run_files import (
-    RUN,
+    RUN_STREAM,
     Files,
     Found,
     check_unchanged,
@@ -140,12 +140,12 @@ def draws_of(ensemble: Ensemble) -> Draws:
 # -- sample --------------------------------------------------------------------------------
 
 
-AHEAD = ("data", "sampling", "verdict")  # stages
+TORCH_STAGES = ("data", "sampling", "verdict")  # stages
 VERDICT_SHARE = 0.1  # of max_seconds, which sampling leaves
-MOST_ATTEMPTS, LEFT = 3, 0.4  # share of max_seconds that another attempt needs
+MAX_ATTEMPTS, MIN_TIME_SHARE_LEFT = 3, 0.4  # share of max_seconds that another attempt needs
 _STEP = "left out, the step is chosen; a learning rate of the mean loss is step_size = lr / (rows in all the data)"
 _PASSES = "what a run may take is max_seconds, or num_draws and thin; by itself it goes on until predictions have mixed"
-OTHERS = {
+OTHER_ARGUMENTS = {
     "lr": _STEP,
     "learning_rate": _STEP,
     "weight_decay": "the prior is prior_sd or prior_precision; a decay of the mean loss is prior_precision = "
@@ -161,7 +161,8 @@ OTHERS = {
 
 
 @answering(
-    {**FOREIGN_ARGUMENTS, "num_chains": "chains", "n_chains": "chains", "lr": "step_size"}, OTHERS
+    {**FOREIGN_ARGUMENTS, "num_chains": "chains", "n_chains": "chains", "lr": "step_size"},
+    OTHER_ARGUMENTS,
 )
 def sample(
     model: torch.nn.Module,
@@ -248,7 +249,7 @@ def sample(
         chains, seed, tolerance, max_seconds, step_size, batch_size, num_draws, burn_in, thin
     )
     _check(asked, checkpoint_every)
-    with told(progress, AHEAD):
+    with told(progress, TORCH_STAGES):
         with stage("data"):
             weights = _weights(model)
             law = prior_of(prior, prior_sd, prior_precision, weights)
@@ -301,7 +302,7 @@ def resume(
         return Ensemble.load(tidied(directory), model)
     with reading(directory.path):
         asked, every = Asked(**begun["asked"]), float(begun["checkpoint_every"])
-    with told(progress, AHEAD):
+    with told(progress, TORCH_STAGES):
         with stage("data"):
             weights = _weights(model)
             rows = read_rows(dataset, weights.device, asked.seed, network.floating(model))
@@ -371,9 +372,9 @@ class _Run:
                 )
             with stage("verdict"), self._timed("verdict"):
                 verdict = judged(chains, self.asked)
-            early = allowed == math.inf or time.monotonic() < until - LEFT * allowed
+            early = allowed == math.inf or time.monotonic() < until - MIN_TIME_SHARE_LEFT * allowed
             h = smaller(chains, verdict)
-            if chains.tried == MOST_ATTEMPTS or h is None or not (self._left_open and early):
+            if chains.tried == MAX_ATTEMPTS or h is None or not (self._left_open and early):
                 break
             planned = lengths(self.target, self.asked, h, chains.motion.order.batch_size)
             chains = chains.again(planned, h)
@@ -408,8 +409,8 @@ class _Run:
             count = num_directions(target, found, planned)
             directions, _ = stiffest(target, found.root, found.z, count)
         motion = Motion(
-            target, Order(target.rows, asked.chains, found.batch_size, asked.seed, RUN),
-            found.root, found.h, generator_of(asked.seed, RUN, target.weights.device),
+            target, Order(target.rows, asked.chains, found.batch_size, asked.seed, RUN_STREAM),
+            found.root, found.h, generator_of(asked.seed, RUN_STREAM, target.weights.device),
         )  # fmt: skip
         record = Record.of(asked.chains, target.dimension)
         state = State(found.z, torch.zeros_like(found.z))
@@ -427,7 +428,7 @@ class _Run:
                 f"every chain ran away, beyond a million scales of its prior, the first by step {chains.record.failed_at.min()}; use "
                 f"{SMALLER_STEP_REMEDY[self.asked.step_size is not None]}."
             )
-        _, weights = chains.record.kept_from(first, MOST_KEPT)
+        _, weights = chains.record.kept_from(first, MAX_KEPT_DRAWS)
         order, seconds = chains.motion.order, time.monotonic() - self.began
         before = {name: took for name, took in self.took.items() if name != "verdict"}
         info = {
@@ -492,7 +493,7 @@ def _say_narrow(weights: Weights) -> None:
 # -- halving -------------------------------------------------------------------------------
 
 
-HALVING_AHEAD = ("sampling", "verdict")
+HALVING_STAGES = ("sampling", "verdict")
 
 
 def halved(first: Verdict, run: Any, progress: bool) -> Verdict:
@@ -507,7 +508,7 @@ def halved(first: Verdict, run: Any, progress: bool) -> Verdict:
             "step_halving needs a run of sgld.torch.sample that was made in this session; run it again."
         )
     chains, asked = run
-    with told(progress, HALVING_AHEAD), few_threads(chains.motion.target, asked):
+    with told(progress, HALVING_STAGES), few_threads(chains.motion.target, asked):
         change, failed = half_the_step(chains, asked)
         with stage("verdict"):
             return _verdict(first, change, failed)

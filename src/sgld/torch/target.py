@@ -41,7 +41,7 @@ __all__ = ["Prior", "Target", "Weights", "prior_of"]
 
 
 PriorKind = Literal["normal", "learnt", "laplace", "student t"]
-LEAST = 1e-6  # of a curvature that is gone by
+MIN_CURVATURE = 1e-6  # of a curvature that is gone by
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Prior:
         if self.kind == "student t":
             width = self.degrees * self.scale**2
             curvature = (self.degrees + 1) * (width - z**2) / (width + z**2) ** 2
-            return torch.where(curvature > LEAST, curvature, self.slope(z) ** 2)
+            return torch.where(curvature > MIN_CURVATURE, curvature, self.slope(z) ** 2)
         if self.kind != "learnt":
             return (1 / self.scale**2).expand_as(z)
         parts = []
@@ -178,11 +178,11 @@ def prior_of(prior: Any, prior_sd: Any, prior_precision: Any, weights: Weights) 
 # -- target --------------------------------------------------------------------------------
 
 
-AGREE = 1e-2  # of gradients, vmapped and not, relative to their size
-PIECE = 2**20  # numbers of gradients of single rows that are held together
-FAR = 1e6  # scales of the prior
-KNOWN_BY = 64  # rows that tell one loss from another
-REACH = 1e-2  # of a difference of gradients, in sds
+MAX_GRADIENT_ERROR = 1e-2  # of gradients, vmapped and not, relative to their size
+ROW_GRADIENT_NUMBERS = 2**20  # numbers of gradients of single rows that are held together
+MAX_PRIOR_SCALES = 1e6  # scales of the prior
+LOSS_CHECK_ROWS = 64  # rows that tell one loss from another
+DIFFERENCE_SDS = 1e-2  # of a difference of gradients, in sds
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ class Target:
 
     def lost(self, z: torch.Tensor) -> torch.Tensor:
         """Chains that are not finite, or a million scales of the prior away, [chain]."""
-        return ~((z / self.prior.scale).abs() < FAR).all(1)  # nan is not
+        return ~((z / self.prior.scale).abs() < MAX_PRIOR_SCALES).all(1)  # nan is not
 
     def gradient(self, z: torch.Tensor, batch: Batch, scale: float) -> torch.Tensor:
         """Of the log posterior, [chain, d]; the rows of the batch count `scale` times."""
@@ -347,7 +347,7 @@ class Target:
     def loss_at(self, z: torch.Tensor) -> float:
         """Minus the log likelihood of a few rows at z [d]: a number that tells one loss from another."""
         with torch.no_grad():
-            return float(self._totals(z[None], self.rows.first(KNOWN_BY))[0])
+            return float(self._totals(z[None], self.rows.first(LOSS_CHECK_ROWS))[0])
 
     def curvature(
         self, z: torch.Tensor, batch: Batch, scale: float, root: torch.Tensor
@@ -370,7 +370,7 @@ class Target:
                 return product
 
         def difference(v: torch.Tensor) -> torch.Tensor:
-            length = REACH / v.norm(dim=1, keepdim=True).clamp(min=1e-30)
+            length = DIFFERENCE_SDS / v.norm(dim=1, keepdim=True).clamp(min=1e-30)
             ahead, behind = (
                 self.gradient(z + sign * length * root * v, batch, scale) for sign in (1, -1)
             )
@@ -381,7 +381,7 @@ class Target:
     def squares(self, z: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """Sum over some rows of the squares of single rows' gradients at z [d]."""
         found = torch.zeros_like(z)
-        together = max(1, PIECE // max(1, len(z)))
+        together = max(1, ROW_GRADIENT_NUMBERS // max(1, len(z)))
         for part in numbers.split(together):
             many = z.expand(len(part), -1)
             g = self.gradient(many, self.rows.at(part[:, None]), 1.0) + self.prior.slope(many)
@@ -453,4 +453,4 @@ class Target:
                 return False
         alone, together = found
         size = alone.abs().max().clamp(min=1e-30)
-        return bool(((alone - together).abs().max() / size) < AGREE)
+        return bool(((alone - together).abs().max() / size) < MAX_GRADIENT_ERROR)

@@ -31,10 +31,13 @@ from .target import Target
 
 __all__ = ["Asked", "Tuned", "generator_of", "price", "stiffest", "tuned"]
 
-DECAYS = 0.9, 0.999  # of Adam's moments
+ADAM_DECAYS = 0.9, 0.999  # of Adam's moments
 # seconds of a step: of its own, of a layer of the module, of a multiplication and addition
-STEP, LAYER, PRODUCT = 4e-4, 6e-5, {"cpu": 1e-10, "other": 2e-13}
-STARTS, ADAM, STAGE, NOISE = 11, 12, 13, 14  # streams of the host's generator
+TORCH_STEP_SECONDS = 4e-4
+LAYER_SECONDS = 6e-5
+DEVICE_PRODUCT_SECONDS = {"cpu": 1e-10, "other": 2e-13}
+# streams of the host's generator
+TORCH_STARTS_STREAM, ADAM_STREAM, STAGE_STREAM, NOISE_STREAM = 11, 12, 13, 14
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,8 @@ def tuned(target: Target, asked: Asked, until: float, elsewhere: bool = False) -
     each = price(target, asked.chains, batch_size)
     seconds = rule.seconds_of(rule.STAGE_SECONDS, rule.MAX_STAGE_SHARE, asked.max_seconds)
     steps = int(np.clip(seconds / each / rule.STAGES, 20, rule.STAGE_STEPS))
-    noise = generator_of(asked.seed, STAGE, z.device)
-    order = Order(target.rows, asked.chains, batch_size, asked.seed, STAGE)
+    noise = generator_of(asked.seed, STAGE_STREAM, z.device)
+    order = Order(target.rows, asked.chains, batch_size, asked.seed, STAGE_STREAM)
     caution = 1.0
     with Work("step size", until=until) as work:
         for number in range(rule.STAGES + 1):
@@ -109,7 +112,11 @@ def price(target: Target, chains: int, batch_size: int | None) -> float:
     # a backward pass is two forward ones; a multiplication and an addition are counted as two
     products = 3 * rows * counter.get_total_flops() / 2
     calls = 1 if target.together else chains
-    return STEP + calls * layers * LAYER + products * PRODUCT[kind]
+    return (
+        TORCH_STEP_SECONDS
+        + calls * layers * LAYER_SECONDS
+        + products * DEVICE_PRODUCT_SECONDS[kind]
+    )
 
 
 def affordable(target: Target, chains: int) -> bool:
@@ -136,7 +143,7 @@ def starts(target: Target, asked: Asked, elsewhere: bool) -> torch.Tensor:
     # a weight alone, or a layer that begins at 0, would be the same in all
     width = target.prior.precision(start[None])[0].clamp(min=1e-6).rsqrt()
     spread = torch.where(spread > 0, spread, width.clamp(max=1.0))
-    xi = generator(asked.seed, STARTS, 0).standard_normal((asked.chains, len(start)))
+    xi = generator(asked.seed, TORCH_STARTS_STREAM, 0).standard_normal((asked.chains, len(start)))
     xi[0] = 0
     xi = torch.from_numpy(xi).to(start)
     z = start + spread * xi
@@ -152,7 +159,7 @@ def _optimised(
     """Where Adam ends for every chain, from its start, with sds that are learnt at what they are held to be."""
     held = copy.copy(target)
     held.prior = target.prior.as_normal()
-    order = Order(target.rows, asked.chains, size, asked.seed, ADAM)
+    order = Order(target.rows, asked.chains, size, asked.seed, ADAM_STREAM)
     seconds = rule.seconds_of(
         rule.MAX_OPTIMISER_SECONDS, rule.MAX_OPTIMISER_SHARE, asked.max_seconds
     )
@@ -167,11 +174,11 @@ def _optimised(
             for step in range(first, first + count):
                 rate = 0.5 * rule.LEARNING_RATE * (1 + math.cos(math.pi * step / steps))
                 g = held.gradient(z, order.at(step), order.scale)
-                mean.lerp_(g, 1 - DECAYS[0])
-                square.lerp_(g**2, 1 - DECAYS[1])
+                mean.lerp_(g, 1 - ADAM_DECAYS[0])
+                square.lerp_(g**2, 1 - ADAM_DECAYS[1])
                 first_moment, second = (
                     moment / (1 - decay ** (step + 1))
-                    for moment, decay in zip((mean, square), DECAYS, strict=True)
+                    for moment, decay in zip((mean, square), ADAM_DECAYS, strict=True)
                 )
                 z = z + rate * first_moment / (second.sqrt() + 1e-8)
             if work.late:
@@ -205,7 +212,7 @@ def _noise(
     """V of the noisiest layer of those that are looked at."""
     if batch_size is None:
         return 0.0
-    order = Order(target.rows, len(z), batch_size, asked.seed, NOISE)
+    order = Order(target.rows, len(z), batch_size, asked.seed, NOISE_STREAM)
     total, squares = torch.zeros_like(z), torch.zeros_like(z)
     for step in range(rule.NOISE_BATCHES):
         g = root * target.gradient(z, order.at(step), order.scale)
@@ -225,7 +232,9 @@ def stiffest(
     """
     some = target.rows.first(rule.curvature_rows(target.rows.num_data, target.dimension))
     times = target.curvature(z, some, target.rows.num_data / len(some.target), root)
-    begin = torch.from_numpy(generator(0, STARTS, 1).standard_normal((count, target.dimension)))
+    begin = torch.from_numpy(
+        generator(0, TORCH_STARTS_STREAM, 1).standard_normal((count, target.dimension))
+    )
     basis = _orthonormal(begin.to(z).expand(len(z), -1, -1))
     values = torch.zeros(len(z))
     for _ in range(WEIGHT_ITERATIONS):

@@ -45,7 +45,7 @@ from ..diagnostics.hidden_mass import (
 )
 from ..inference.tuning import network_rules as rule
 from ..results.verdict import Verdict
-from .chains import MOST_KEPT, Chains, Lengths, most_draws
+from .chains import MAX_KEPT_DRAWS, Chains, Lengths, most_draws
 from .dynamics import Motion, Order, State
 from .rows import Inputs
 from .target import Target
@@ -134,7 +134,7 @@ def misses_of_gradients(target: Target, z: np.ndarray, until: float = math.inf) 
 # -- other starts --------------------------------------------------------------------------
 
 
-STREAM = 15  # of the host's generator
+OTHER_ROWS_STREAM = 15  # of the host's generator
 
 
 @stage("other starts", whole=True)
@@ -155,8 +155,8 @@ def from_other_starts(
         batch_size=None if whole else min(rule.BATCH_SIZE, target.rows.num_data),
     )  # fmt: skip
     found = tuned(target, asked, until, elsewhere=True)
-    order = Order(target.rows, count, found.batch_size, asked.seed, STREAM)
-    noise = generator_of(asked.seed, STREAM, found.z.device)
+    order = Order(target.rows, count, found.batch_size, asked.seed, OTHER_ROWS_STREAM)
+    noise = generator_of(asked.seed, OTHER_ROWS_STREAM, found.z.device)
     motion, looks = Motion(target, order, found.root, found.h, noise), []
     state = State(found.z, torch.zeros_like(found.z))
     for number in range(rule.STRETCHES):
@@ -203,7 +203,7 @@ def _log_mass(target: Target, z: torch.Tensor) -> np.ndarray:
 # -- judging -------------------------------------------------------------------------------
 
 
-GOOD = ("trusted", "unknown")  # words that are looked at again
+CONFIRMED_VERDICTS = ("trusted", "unknown")  # words that are looked at again
 
 
 def first_draw(chains: Chains, asked: Asked) -> int:
@@ -252,9 +252,9 @@ def looked_further(chains: Chains, asked: Asked, first: Verdict, until: float) -
     if not chains.healthy.size:
         return verdict
     target = chains.motion.target
-    _, z = chains.record.kept_from(first_draw(chains, asked), MOST_KEPT)
+    _, z = chains.record.kept_from(first_draw(chains, asked), MAX_KEPT_DRAWS)
     z, rows = z[chains.healthy], None
-    if verdict.word in GOOD:
+    if verdict.word in CONFIRMED_VERDICTS:
         gradients = chains.step * (chains.motion.order.batch_size or target.rows.num_data)
         rows = other_rows(target, chains.probe, z, gradients)
         found = replace(found, misses=misses_of_gradients(target, z, until))
@@ -262,7 +262,7 @@ def looked_further(chains: Chains, asked: Asked, first: Verdict, until: float) -
             r_hat = rows.r_hat(np.full(z.shape[:2], 1 / z[..., 0].size))
             found = replace(found, rows_r_hat=r_hat, rows_allowed=rows.allowed)
         verdict = judge_predictions(found)
-    if verdict.word in GOOD:
+    if verdict.word in CONFIRMED_VERDICTS:
         others = from_other_starts(chains, asked, until, found.predicted)
         unlike = 0 if rows is None or others is None else rows.unlike(others.z[others.matters])
         found = replace(found, others=others, rows_unlike=unlike)

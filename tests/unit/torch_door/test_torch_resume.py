@@ -36,7 +36,7 @@ def quick(monkeypatch):
     monkeypatch.setattr("sgld.inference.tuning.network_rules.MIN_TRAINING_STEPS", 5)
     monkeypatch.setattr("sgld.inference.tuning.network_rules.MAX_TRAINING_STEPS", 5)
     monkeypatch.setattr("sgld.inference.tuning.network_rules.STAGE_STEPS", 20)
-    monkeypatch.setattr("sgld.torch.run_files.COST", 0)  # every checkpoint is due
+    monkeypatch.setattr("sgld.torch.run_files.CHECKPOINT_RATIO", 0)  # every checkpoint is due
     for module in (sampling, importlib.import_module("sgld.torch.tuning")):
         monkeypatch.setattr(module, "price", lambda *_: 1e-3)
     monkeypatch.setattr(sampling, "lengths", lambda *_: LENGTHS)

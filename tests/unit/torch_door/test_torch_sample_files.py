@@ -47,7 +47,7 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path, monkeypatch, short_tuning):
             raise Stopped
 
     monkeypatch.setattr(Files, "save", stops)
-    monkeypatch.setattr("sgld.torch.run_files.COST", 0)  # every save is due
+    monkeypatch.setattr("sgld.torch.run_files.CHECKPOINT_RATIO", 0)  # every save is due
     monkeypatch.setattr("sgld.core.work.PIECE_SECONDS", 0.01)
     with pytest.raises(Stopped) as error:
         small(tmp_path / "run")
