@@ -81,7 +81,7 @@ def volatility(draws: sgld.Draws) -> dict[str, Any]:
         row = {"mean": x.mean(), "sd": x.std(ddof=1), **quality(x[..., None])}
         row["quantiles"] = [float(f"{q:.4g}") for q in np.quantile(x, np.arange(1, 100) / 100)]
         out[name] = row
-    every = np.arange(1, x5.DAYS, x5.EVERY)
+    every = np.arange(1, x5.DAYS, x5.DAYS_BETWEEN_SHOWN)
     bands = np.quantile(np.exp(s[..., every]), [0.05, 0.5, 0.95], axis=(0, 1))
     out["days"] = every.tolist()
     for name, band in zip(("q05", "q50", "q95"), bands, strict=True):
@@ -100,7 +100,7 @@ def _flat(leaf: Any) -> Any:
 
 def predictions(draws: sgld.Draws) -> dict[str, Any]:
     """X8's predictive probabilities and epistemic uncertainty at the point and on the map."""
-    places = np.concatenate([x8.POINT, x8.GRID]).astype(np.float32)
+    places = np.concatenate([x8.POINT, x8.PREDICTION_GRID]).astype(np.float32)
     w = jax.tree.map(_flat, draws.position)
     p = jax.lax.map(lambda w: jax.nn.softmax(x8.logits(w, places)), w, batch_size=100)
     p = np.asarray(p, np.float64)

@@ -139,7 +139,7 @@ def test_refused_in_a_sentence_and_nothing_written(names, options, said, tmp_pat
 def without_torch(monkeypatch):
     """A machine without PyTorch, and entries that cost nothing: X8 the real one."""
     monkeypatch.setitem(sys.modules, "torch", None)
-    for name in set(gallery.NAMES) - {"X8"}:
+    for name in set(gallery.EXPERIMENTS) - {"X8"}:
         plant(monkeypatch, name, small)
 
 
@@ -213,7 +213,11 @@ def test_the_help_says_where_the_label_stands():
 
 
 def test_no_names_are_all_entries_in_order():
-    assert gallery.NAMES[0] == "X1" and gallery.NAMES[-1] == "X11" and len(gallery.NAMES) == 11
+    assert (
+        gallery.EXPERIMENTS[0] == "X1"
+        and gallery.EXPERIMENTS[-1] == "X11"
+        and len(gallery.EXPERIMENTS) == 11
+    )
 
 
 # -- the handout's closed forms ---------------------------------------------------------------
@@ -224,7 +228,7 @@ def test_the_handouts_exact_posterior_and_the_predicted_sds():
     np.testing.assert_allclose(law.mu, (5.10337437e-4, 0.908609692), rtol=1e-7)
     np.testing.assert_allclose((law.phi, law.psi), (5001, 948.2831416), rtol=1e-9)
     exact = handout.exact()
-    sds = [exact[name].std() for name in handout.NAMES]
+    sds = [exact[name].std() for name in handout.HANDOUT_NAMES]
     np.testing.assert_allclose(sds, (0.00435496, 0.00430862, 0.00268242), rtol=1e-5)
     np.testing.assert_allclose(exact["σ²"].mean(), 0.18965663, rtol=1e-7)
     for T, expected in ((0.5, (0.084, 0.027, 0.0087)), (1.0, (0.084, 0.027, 0.0094))):
@@ -292,7 +296,7 @@ NEEDS_TORCH = pytest.param("X8", marks=pytest.mark.torch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [NEEDS_TORCH if n == "X8" else n for n in gallery.NAMES])
+@pytest.mark.parametrize("name", [NEEDS_TORCH if n == "X8" else n for n in gallery.EXPERIMENTS])
 def test_every_entry_in_its_quick_size(name, tmp_path):
     (result,) = gallery.make([name], tmp_path, quick=True, progress=False)
     assert result.error is None and result.checks

@@ -4,7 +4,7 @@ An entry is data, a model, a run on the public surface, pictures and checks agai
 so that it is an example too. `sgld.gallery.make` runs entries and writes pages.
 """
 
-from .make import NAMES, Result, make
+from .make import EXPERIMENTS, Result, make
 from .page import Check, Entry, Section
 
-__all__ = ["NAMES", "Check", "Entry", "Result", "Section", "make"]
+__all__ = ["EXPERIMENTS", "Check", "Entry", "Result", "Section", "make"]

@@ -259,20 +259,20 @@ def _inverse(matrix: np.ndarray) -> np.ndarray:
 # -- handout -------------------------------------------------------------------------------
 
 
-H, STEPS = 1e-5, 1000  # the author's code: a constant step, and the second half kept
-NAMES = ("b0", "b1", "σ²")
-KEY = (("accent-soft", "draws"), ("contrast", "exact: Student-t, inverse gamma"))
-SETTINGS = (
+H, HANDOUT_STEPS = 1e-5, 1000  # the author's code: a constant step, and the second half kept
+HANDOUT_NAMES = ("b0", "b1", "σ²")
+HANDOUT_KEY = (("accent-soft", "draws"), ("contrast", "exact: Student-t, inverse gamma"))
+HANDOUT_SETTINGS = (
     "The data are the handout's own: 10,000 pairs, slope .9, noise variance .19. As in its "
     "author's code the step is constant, h = 0.00001; 1,000 steps start at (b0, b1, log σ²) = "
     "(1.1, −2, 0), and each takes a fresh subset of m rows without replacement."
 )
-HALF = (
+HALF_NOTE = (
     "The update is printed with noise √(η τ) ε. With η = h that is the temperature τ/2, half of "
     "what is meant: the handout's own stochastic differential equation has √(2τ), and so have the "
     "author's later editions. As printed, τ = 1 is T = 1/2."
 )
-TOO_LARGE = (
+STEP_TOO_LARGE_NOTE = (
     "At h = 0.00001 what spreads is the noise of the batches, not the posterior: var = [2hT + h² "
     "(N²/m)(1 − m/N) s²] / [1 − (1 − hλ)²] predicts the sd."
 )
@@ -308,19 +308,19 @@ def flat(draws: sgld.Draws) -> dict[str, np.ndarray]:
 
 
 def run_of(m: int, T: float, chains: int, seed: int) -> dict[str, np.ndarray]:
-    """The handout's run, [chain, STEPS], with batches of m at temperature T; T = 0 is SGD."""
+    """The handout's run, [chain, HANDOUT_STEPS], with batches of m at temperature T; T = 0 is SGD."""
     draws = sgld.sample(
         nig(2).model(), problem()[0], start(), sampler=sgld.SGLD(None), batch_size=m,
         gradient=sgld.Minibatch(), order="subset", step_size=H, temperature=T, num_chains=chains,
-        num_draws=STEPS, burn_in=0, thin=1, seed=seed, progress=False,
+        num_draws=HANDOUT_STEPS, burn_in=0, thin=1, seed=seed, progress=False,
     )  # fmt: skip
     return flat(draws)
 
 
 def predicted(m: int, T: float, name: str = "b1") -> Any:
-    """The Gaussian law of b0 or b1 that the formula of TOO_LARGE predicts for `run_of`."""
+    """The Gaussian law of b0 or b1 that the formula of STEP_TOO_LARGE_NOTE predicts for `run_of`."""
     (X, y), law = problem()
-    X, N, j = X.astype(np.float64), len(y), NAMES.index(name)
+    X, N, j = X.astype(np.float64), len(y), HANDOUT_NAMES.index(name)
     sigma2 = np.exp(law.mode["log_sigma2"])
     curvature = (X[:, j] @ X[:, j] + 1 / 100) / sigma2
     s2 = np.var(X[:, j] * (y - X @ law.mu) / sigma2)  # of the gradients of single rows

@@ -31,7 +31,7 @@ from ..errors import DataError, MissingExtra, SGLDError, UsageError, did_you_mea
 from .page import Check, Entry, entry_page, index_page
 
 __all__ = [
-    "NAMES",
+    "EXPERIMENTS",
     "Result",
     "Table",
     "cancer",
@@ -46,8 +46,8 @@ __all__ = [
 # -- data ----------------------------------------------------------------------------------
 
 
-LEAST_ROWS = 20  # a fifth is held out
-MOST_COLUMNS = 2000  # every cell is stored
+MIN_TABLE_ROWS = 20  # a fifth is held out
+MAX_TABLE_COLUMNS = 2000  # every cell is stored
 Row = tuple[float, dict[int, float]]  # the label, and the values of columns counted from 1
 
 
@@ -124,9 +124,9 @@ def load_table(path: Path | str) -> tuple[Float[np.ndarray, "N d"], Float[np.nda
 def own_table(path: Path | str) -> Table:
     """What `load_table` reads, with the file's name; DataError too where it is too small."""
     X, y = load_table(path)
-    if len(y) < LEAST_ROWS or X.shape[1] == 0:
+    if len(y) < MIN_TABLE_ROWS or X.shape[1] == 0:
         raise DataError(
-            f"{Path(path).name} must hold {LEAST_ROWS} rows or more, and a column beside the "
+            f"{Path(path).name} must hold {MIN_TABLE_ROWS} rows or more, and a column beside the "
             f"label. Got {len(y)} rows of {X.shape[1]} columns."
         )
     return Table(Path(path).name, X, y)
@@ -173,9 +173,9 @@ def _csv_rows(file: Iterable[str], name: str) -> list[Row]:
 
 
 def _refuse_wide(name: str, number: int, width: int) -> None:
-    if width > MOST_COLUMNS:
+    if width > MAX_TABLE_COLUMNS:
         raise DataError(
-            f"{name}: line {number} has a column {width}; at most {MOST_COLUMNS} are taken."
+            f"{name}: line {number} has a column {width}; at most {MAX_TABLE_COLUMNS} are taken."
         )
 
 
@@ -222,9 +222,9 @@ def lacking(modules: Iterable[str]) -> str | None:
 # -- make ----------------------------------------------------------------------------------
 
 
-NAMES = tuple(f"X{i}" for i in range(1, 12))
-OWN = "X9"  # takes a reader's own table
-FRAME = ("make", "page")  # what no page shows of this folder
+EXPERIMENTS = tuple(f"X{i}" for i in range(1, 12))
+OWN_TABLE_EXPERIMENT = "X9"  # takes a reader's own table
+FRAME_MODULES = ("make", "page")  # what no page shows of this folder
 
 
 @dataclass(frozen=True)
@@ -338,7 +338,7 @@ def make(
     results = []
     with told(progress):
         for done, name in enumerate(chosen):
-            own = {} if table is None or name != OWN else {"data": table}
+            own = {} if table is None or name != OWN_TABLE_EXPERIMENT else {"data": table}
             with stage(name):
                 counted(done, len(chosen), "entries")
                 results.append(_run(name, folder, quick, seed, lacks[name], own))
@@ -351,18 +351,20 @@ def make(
 
 def _chosen(asked: list[str]) -> list[str]:
     for name in asked:
-        if name.upper() not in NAMES:
+        if name.upper() not in EXPERIMENTS:
             raise UsageError(
-                f"there is no gallery entry {name!r}; the entries are {NAMES[0]} to {NAMES[-1]}."
-                + did_you_mean(name.upper(), NAMES)
+                f"there is no gallery entry {name!r}; the entries are {EXPERIMENTS[0]} to {EXPERIMENTS[-1]}."
+                + did_you_mean(name.upper(), EXPERIMENTS)
             )
     wanted = {name.upper() for name in asked}
-    return [name for name in NAMES if not wanted or name in wanted]
+    return [name for name in EXPERIMENTS if not wanted or name in wanted]
 
 
 def _own(data: Path | str, asked: list[str]) -> Table:
-    if OWN not in (name.upper() for name in asked):
-        raise UsageError(f"data is for {OWN} alone; ask for it: sgld gallery {OWN} --data {data}")
+    if OWN_TABLE_EXPERIMENT not in (name.upper() for name in asked):
+        raise UsageError(
+            f"data is for {OWN_TABLE_EXPERIMENT} alone; ask for it: sgld gallery {OWN_TABLE_EXPERIMENT} --data {data}"
+        )
     return own_table(data)
 
 
@@ -372,7 +374,7 @@ def _module(name: str) -> ModuleType:
 
 def _needs(name: str, own: bool) -> tuple[str, ...]:
     """The optional modules that an entry names; X9 other ones where the table is the reader's."""
-    kind = "NEEDS_FOR_DATA" if own and name == OWN else "NEEDS"
+    kind = "NEEDS_FOR_DATA" if own and name == OWN_TABLE_EXPERIMENT else "NEEDS"
     return getattr(_module(name), kind, ())
 
 
@@ -388,7 +390,7 @@ def _sources(module: ModuleType) -> dict[str, str]:
         for value in vars(one).values():
             home = value if inspect.ismodule(value) else inspect.getmodule(value)
             package, _, last = getattr(home, "__name__", "").rpartition(".")
-            if home is not None and package == __package__ and last not in FRAME:
+            if home is not None and package == __package__ and last not in FRAME_MODULES:
                 left.append(home)
     return found
 
@@ -421,7 +423,7 @@ def _run(
 def _stored(folder: Path) -> list[Result]:
     """The results that lie in the folder, this call's and earlier ones'."""
     found = []
-    for name in NAMES:
+    for name in EXPERIMENTS:
         try:
             content = json.loads((folder / f"{name.lower()}.json").read_text())
             checks = tuple(Check(**check) for check in content.pop("checks"))

@@ -50,7 +50,7 @@ STYLES: tuple[dict[str, Any], ...] = (
     {"color": COLOURS["chain-2"], "linewidth": 1.3},
     {"color": COLOURS["chain-3"], "linewidth": 1.3},
 )
-MOST_POINTS = 600
+MAX_PLOTTED_POINTS = 600
 
 
 def histogram(
@@ -120,7 +120,9 @@ def lines(
         panel.axes.axhline(level, color=COLOURS["contrast"], linewidth=1.2)
     for (label, x, y), style in zip(curves, styles, strict=False):
         x, y = np.asarray(x, float), np.asarray(y, float)
-        at = np.unique(np.linspace(0, x.size - 1, min(x.size, MOST_POINTS)).round().astype(int))
+        at = np.unique(
+            np.linspace(0, x.size - 1, min(x.size, MAX_PLOTTED_POINTS)).round().astype(int)
+        )
         panel.axes.plot(x[at], y[at], label=label or None, **style)
     panel.axes.margins(x=0.02)
     if xlim is not None:

@@ -22,7 +22,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
     found = {m: handout.run_of(m, 0.0, 8 if quick else 40, seed) for m in BATCHES}
     checks = []
     for m in BATCHES:
-        b1 = found[m]["b1"][:, handout.STEPS // 2 :]
+        b1 = found[m]["b1"][:, handout.HANDOUT_STEPS // 2 :]
         sd = handout.predicted(m, 0.0).std()
         checks += [
             Check.in_ratio(f"SGD, m = {m}: sd of b1, against the formula", sd, b1.std(), 0.1),
@@ -39,7 +39,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
     sds = {name: marginal.std() for name, marginal in handout.exact().items()}
     checks += [
         Check.in_sd(f"find_map: {name}, in posterior sd", mode[name], ours[name], sds[name], 0.01)
-        for name in handout.NAMES
+        for name in handout.HANDOUT_NAMES
     ]
     formula = ", ".join(f"{handout.predicted(m, 0.0).std():.4f}" for m in BATCHES)
     return Entry(
@@ -50,7 +50,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
             Section(
                 "Figure 4.1, as printed",
                 (
-                    handout.SETTINGS,
+                    handout.HANDOUT_SETTINGS,
                     "The handout compares SGD with the maximum likelihood estimate. It ascends the "
                     "posterior, prior included, so it goes to the mode (orange). With 10,000 rows "
                     f"the two hardly differ: σ² is {LEAST_SQUARES:.5f} at the maximum of the "
@@ -62,11 +62,11 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
                 ),
                 tuple(
                     lines(
-                        f"{name}, m = {m}", [("", np.arange(handout.STEPS), found[m][name][0])],
+                        f"{name}, m = {m}", [("", np.arange(handout.HANDOUT_STEPS), found[m][name][0])],
                         styles=STYLE, level=mode[name], height=130,
                         ylim=_span([found[k][name][0] for k in BATCHES]),
                     )
-                    for name in handout.NAMES for m in BATCHES
+                    for name in handout.HANDOUT_NAMES for m in BATCHES
                 ),
                 (("accent", "SGD"), ("contrast", "posterior mode")),
             ),

@@ -19,13 +19,13 @@ LEAD = (
     "A diagonal preconditioner learned by RMSprop makes one step size serve two scales, and cuts "
     "the error of the covariance up to tenfold: twice as well as published."
 )
-VARIANCES, NOISE, DRAWS = np.array([0.16, 1.0]), 0.1, 20_000
-STEPS = 0.3 * 0.8 ** np.arange(5)
+VARIANCES, GRADIENT_NOISE, X10_STEPS = np.array([0.16, 1.0]), 0.1, 20_000
+STEP_SIZES = 0.3 * 0.8 ** np.arange(5)
 PUBLISHED = dict(
     SGLD=(0.628, 0.151, 0.083, 0.055, 0.045), pSGLD=(0.112, 0.084, 0.058, 0.038, 0.039)
 )
 RMS = sgld.RMSprop(decay=0.9999, epsilon=1e-4)
-REASON = (
+X10_REASON = (
     "As published, v starts at 0 uncorrected: D is enormous at first and too large for the next "
     "10,000 steps. Corrected, as in `sgld.RMSprop`, pSGLD errs half as much."
 )
@@ -38,7 +38,7 @@ def error(covariance: np.ndarray) -> float:
     return float(np.abs(covariance - np.diag(VARIANCES)).mean())
 
 
-def stationary(D: np.ndarray, h: float, noise: float = NOISE) -> np.ndarray:
+def stationary(D: np.ndarray, h: float, noise: float = GRADIENT_NOISE) -> np.ndarray:
     """Variances of theta' = theta + h D (grad + noise) + sqrt(2 h D) xi, a diagonal D [2]."""
     return (2 * h * D + (h * D * noise) ** 2) / (1 - (1 - h * D / VARIANCES) ** 2)
 
@@ -47,25 +47,25 @@ def settled(h: float) -> np.ndarray:
     """RMSprop's D where it no longer moves: sqrt v is the rms of the noisy gradient."""
     D = np.sqrt(VARIANCES)
     for _ in range(500):
-        D = np.sqrt(D / (1e-4 + np.sqrt(stationary(D, h) / VARIANCES**2 + NOISE**2)))
+        D = np.sqrt(D / (1e-4 + np.sqrt(stationary(D, h) / VARIANCES**2 + GRADIENT_NOISE**2)))
     return D
 
 
 @partial(jax.jit, static_argnames="adapts")
 def simulate(key: Any, h: Any, count: Any, start: Any, *, adapts: bool) -> Any:
-    """[DRAWS, 2] of one chain; pSGLD's D goes on adapting, as published."""
+    """[X10_STEPS, 2] of one chain; pSGLD's D goes on adapting, as published."""
     sampler, precision = sgld.SGLD(None), jnp.asarray(1 / VARIANCES, jnp.float32)
 
     def step(carry, noise):
         state, memory = carry
-        gradient = -precision * state.position + NOISE * noise[0]
+        gradient = -precision * state.position + GRADIENT_NOISE * noise[0]
         memory = RMS.after(memory, gradient)
         D = RMS.at(memory) if adapts else sgld.Scalar(1.0)
         new = sampler.step(state, lambda _: gradient, h, noise[1], preconditioner=D)
         return (new, memory), state.position
 
     begin = (sampler.init(start), RMS.start(start)._replace(count=count))
-    return jax.lax.scan(step, begin, jax.random.normal(key, (DRAWS, 2, 2)))[1]
+    return jax.lax.scan(step, begin, jax.random.normal(key, (X10_STEPS, 2, 2)))[1]
 
 
 def measure(h: float, adapts: bool, chains: int, seed: int, count: float = 0.0) -> Any:
@@ -76,9 +76,9 @@ def measure(h: float, adapts: bool, chains: int, seed: int, count: float = 0.0) 
     run = jax.vmap(partial(simulate, adapts=adapts), (0, None, None, 0))
     x = run(jax.random.split(second, chains), jnp.float32(h), jnp.float32(count), starts)
     x = np.asarray(x, np.float64)
-    moments = np.einsum("cdi,cdj->cij", x, x) / DRAWS
+    moments = np.einsum("cdi,cdj->cij", x, x) / X10_STEPS
     rows = sgld.Draws.of({"theta": x[:4]}).summary().to_dict()["parameters"].values()
-    time = 4 * DRAWS / min(row["ess_bulk"] for row in rows)
+    time = 4 * X10_STEPS / min(row["ess_bulk"] for row in rows)
     return np.mean([error(one) for one in moments]), error(moments.mean(0)), time
 
 
@@ -86,23 +86,23 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
     """Error against autocorrelation time at the five published steps, with the closed forms."""
     chains = 16 if quick else 100
     table, laws, checks = defaultdict(list), defaultdict(list), []
-    for i, h in enumerate(STEPS):
+    for i, h in enumerate(STEP_SIZES):
         for name, D in (("SGLD", np.ones(2)), ("pSGLD", settled(h))):
             found = measure(h, name != "SGLD", chains, seed)
             table[name].append(found)
             laws[name].append(exact := error(np.diag(stationary(D, h))))
-            limit = 0.05 * exact + 1.6 * np.sqrt(found[2] / (chains * DRAWS))
+            limit = 0.05 * exact + 1.6 * np.sqrt(found[2] / (chains * X10_STEPS))
             checks += [
                 Check.in_value(f"{name}, h = {h:.4f}: error, all runs pooled", exact, found[1], limit),
                 Check.in_ratio(f"{name}, h = {h:.4f}: published error", exact, PUBLISHED[name][i],
-                               0.15, None if name == "SGLD" else REASON),
+                               0.15, None if name == "SGLD" else X10_REASON),
             ]  # fmt: skip
         table["pSGLD, v from 0"].append(measure(h, True, chains, seed, UNCORRECTED))
     blue, orange, green = (COLOURS[name] for name in ("accent", "contrast", "chain-2"))
     over_time = [(name, *np.array(found).T[[2, 0]]) for name, found in table.items()]
     joined = [{"color": c, "marker": "o", "markersize": 4} for c in (blue, orange, green)]
-    over_h = [(f"{name}, closed form", STEPS, law) for name, law in laws.items()]
-    over_h += [(f"{name}, published", STEPS, values) for name, values in PUBLISHED.items()]
+    over_h = [(f"{name}, closed form", STEP_SIZES, law) for name, law in laws.items()]
+    over_h += [(f"{name}, published", STEP_SIZES, values) for name, values in PUBLISHED.items()]
     styles = [{"color": c, **how} for how in ({}, CROSSES) for c in (blue, orange)]
     from_0 = ", ".join(f"{found[0]:.3f}" for found in table["pSGLD, v from 0"])
     text = (
@@ -111,7 +111,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
         f"error, mean of {chains} runs of 20,000 draws, against the longest autocorrelation time.",
         "SGLD's variances are 1 / (l (1 − h l / 2)) for curvature l, a little more with noisy "
         "gradients (at h = .3, l = 6.25 is near the limit 2/h). The published errors are these.",
-        f"With v settled, pSGLD's law is closed too. {REASON} Runs of that kind have {from_0}: "
+        f"With v settled, pSGLD's law is closed too. {X10_REASON} Runs of that kind have {from_0}: "
         "near the published errors (crosses), and beyond them.",
     )
     size = {"log": "y", "width": WIDE_FIGURE_WIDTH, "height": 220}

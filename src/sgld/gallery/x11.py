@@ -13,7 +13,7 @@ from sgld.gallery.page import COLOURS, WIDE_FIGURE_WIDTH, Panel
 TITLE = "Why latent volatilities need parameters of their own"
 SIGMA, DAYS = 0.1, 2905  # sigma as in X5's posterior, and as many days as its returns
 AT = np.append(np.arange(0, DAYS, 5), DAYS)
-SHOWN = (100, 400, 1600, DAYS)
+SHOWN_DAYS = (100, 400, 1600, DAYS)
 
 
 def run(quick: bool = False, seed: int = 0) -> Entry:
@@ -24,7 +24,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
     limit = 4.5 * np.sqrt(2 / paths)  # the relative sd of a variance from so many paths
     checks = [
         Check.in_ratio(f"Var(s) at day {day}", day * SIGMA**2, s[:, day == AT].var(), limit)
-        for day in SHOWN
+        for day in SHOWN_DAYS
     ]
     early, late = s[:, AT == 400].ravel(), s[:, AT == 1600].ravel()
     correlation = np.corrcoef(early, late)[0, 1]

@@ -23,7 +23,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
         for m in BATCHES:
             sd = kept(runs[m]["b1"]).std()
             predicted = handout.predicted(m, T).std()
-            reason = handout.TOO_LARGE + (" " + handout.HALF if T < 1 else "")
+            reason = handout.STEP_TOO_LARGE_NOTE + (" " + handout.HALF_NOTE if T < 1 else "")
             checks += [
                 Check.in_ratio(f"{name}, m = {m}: sd of b1, against the formula", predicted, sd,
                                0.1),
@@ -40,8 +40,8 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
         ]  # fmt: skip
     plan = draws.info["plan"]
     sds = {T: ", ".join(f"{handout.predicted(m, T).std():.2g}" for m in BATCHES) for T in (0.5, 1)}
-    figures = [_panel(name, m, 0.5, printed[m]) for name in handout.NAMES for m in BATCHES]
-    key = (*handout.KEY, ("ink", "dashed: the formula's prediction"))
+    figures = [_panel(name, m, 0.5, printed[m]) for name in handout.HANDOUT_NAMES for m in BATCHES]
+    key = (*handout.HANDOUT_KEY, ("ink", "dashed: the formula's prediction"))
     return Entry(
         TITLE,
         "With the handout's constant step the histograms show how noisy batches are, up to 20 "
@@ -50,10 +50,12 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
             Section(
                 "Figure 4.2, as printed",
                 (
-                    handout.SETTINGS + f" The second half is kept; {chains} chains instead of one "
+                    handout.HANDOUT_SETTINGS
+                    + f" The second half is kept; {chains} chains instead of one "
                     "make the histograms smooth.",
-                    handout.HALF,
-                    handout.TOO_LARGE + f" For b1 at m = 10, 100, 1000: {sds[0.5]}. The truth is "
+                    handout.HALF_NOTE,
+                    handout.STEP_TOO_LARGE_NOTE
+                    + f" For b1 at m = 10, 100, 1000: {sds[0.5]}. The truth is "
                     f"{exact['b1'].std():.4f}. The handout reads the figure as “closer to the "
                     "exact posterior when the batch is bigger”; closer it is, but at m = 1000 "
                     "still twice too wide.",
@@ -83,7 +85,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
                     f"Its verdict: {draws.verdict.word}; {'; '.join(draws.verdict.reasons)}",
                 ),
                 tuple(histogram(name, spent[name], [exact[name].pdf]) for name in exact),
-                handout.KEY,
+                handout.HANDOUT_KEY,
             ),
         ),
         tuple(checks),
@@ -92,7 +94,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
 
 def kept(values: np.ndarray) -> np.ndarray:
     """The second half of every chain."""
-    return values[:, handout.STEPS // 2 :]
+    return values[:, handout.HANDOUT_STEPS // 2 :]
 
 
 def _panel(name: str, m: int, T: float, found: dict[str, np.ndarray]) -> Panel:

@@ -11,9 +11,9 @@ from sgld.gallery.page import histogram
 
 TITLE = "Three temperatures that look the same, and how they should"
 TAUS = (0.01, 1.0, 10.0)
-BATCH = 100
+X3_BATCH_ROWS = 100
 SPANS = {"b0": (-0.11, 0.11), "b1": (0.8, 1.02), "σ²": (0.165, 0.215)}
-REASON = (
+X3_REASON = (
     "At m = 100 and h = 0.00001 the noise of the batches drowns the injected noise: from τ = .01 "
     "to 1 the sd of b1 moves by a few percent, where that of the tempered posterior grows tenfold."
 )
@@ -21,28 +21,30 @@ REASON = (
 
 def run(quick: bool = False, seed: int = 0) -> Entry:
     """The figure as printed (T = tau/2), then the tempered posterior itself, exact and sampled."""
-    chains, half = 8 if quick else 40, handout.STEPS // 2
+    chains, half = 8 if quick else 40, handout.HANDOUT_STEPS // 2
     checks, printed, sampled, spent = [], [], [], []
     for tau in TAUS:
-        found = {k: v[:, half:] for k, v in handout.run_of(BATCH, tau / 2, chains, seed).items()}
+        found = {
+            k: v[:, half:] for k, v in handout.run_of(X3_BATCH_ROWS, tau / 2, chains, seed).items()
+        }
         sd, law = found["b1"].std(), handout.exact(tau)
-        formula = handout.predicted(BATCH, tau / 2)
+        formula = handout.predicted(X3_BATCH_ROWS, tau / 2)
         checks += [
             Check.in_ratio(f"as printed, τ = {tau:g}: sd of b1, against the formula",
                            formula.std(), sd, 0.1),
             Check.in_ratio(f"as printed, τ = {tau:g}: sd of b1", law["b1"].std(), sd, 0.1,
-                           f"{REASON} {handout.HALF}"),
+                           f"{X3_REASON} {handout.HALF_NOTE}"),
         ]  # fmt: skip
-        for name in handout.NAMES:
+        for name in handout.HANDOUT_NAMES:
             curves: list[Any] = [handout.exact(1.0)[name].pdf]
             if name != "σ²":
-                curves.append(handout.predicted(BATCH, tau / 2, name).pdf)
+                curves.append(handout.predicted(X3_BATCH_ROWS, tau / 2, name).pdf)
             printed.append(
                 histogram(f"{name}, τ = {tau:g}", found[name], curves, span=SPANS[name], height=120)
             )
         values, draws, passes = handout.well_spent(tau, seed)
         spent.append(passes)
-        for name in handout.NAMES:
+        for name in handout.HANDOUT_NAMES:
             truth = law[name].std()
             checks.append(
                 Check.in_ratio(f"sgld.sample, T = {tau:g}: sd of {name}", truth,
@@ -50,7 +52,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
             )  # fmt: skip
         title = f"b1, T = {tau:g}: {draws.verdict.word}"
         sampled.append(histogram(title, values["b1"], [law["b1"].pdf]))
-    sds = [f"{handout.predicted(BATCH, tau / 2).std():.3f}" for tau in TAUS]
+    sds = [f"{handout.predicted(X3_BATCH_ROWS, tau / 2).std():.3f}" for tau in TAUS]
     truths = [f"{handout.exact(tau)['b1'].std():.5f}" for tau in TAUS]
     return Entry(
         TITLE,
@@ -60,15 +62,16 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
             Section(
                 "Figure 4.3, as printed",
                 (
-                    handout.SETTINGS + f" The second half is kept, of {chains} chains instead of "
-                    f"one; m = {BATCH} throughout.",
-                    handout.HALF,
+                    handout.HANDOUT_SETTINGS
+                    + f" The second half is kept, of {chains} chains instead of "
+                    f"one; m = {X3_BATCH_ROWS} throughout.",
+                    handout.HALF_NOTE,
                     f"The formula (see X2) predicts an sd of b1 of {', '.join(sds)} for τ = .01, "
                     "1, 10. The orange curve, the exact posterior, is far narrower than even the "
                     "coldest of these runs.",
                 ),
                 tuple(np.array(printed, object).reshape(3, 3).T.ravel()),
-                (*handout.KEY, ("ink", "dashed: the formula's prediction")),
+                (*handout.HANDOUT_KEY, ("ink", "dashed: the formula's prediction")),
             ),
             Section(
                 "The exact answer, and the same budget well spent",

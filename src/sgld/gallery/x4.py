@@ -70,7 +70,7 @@ STUCK = (
     "how its time, weighted by the steps, happened to be shared, not the posterior's weights."
 )
 EXACT = ("contrast", "exact, on a grid")
-KEY = (("accent", "draws"), EXACT)
+X4_KEY = (("accent", "draws"), EXACT)
 
 
 def plane(title: str, density: np.ndarray, draws: Any = None, weights: Any = None) -> Panel:
@@ -140,7 +140,7 @@ def decaying(
         plane(f"SGLD, m = {m}, chain {c + 1}", density, np.asarray(d.position[c], float),
               np.exp(d.log_weight[c])) for m, d, c in worst),
         lines("θ₂ of four chains, m = 100", traces, styles=colours, xlabel="update",
-              legend=None, height=190)), KEY)  # fmt: skip
+              legend=None, height=190)), X4_KEY)  # fmt: skip
 
 
 def exchange(density: np.ndarray, swaps: sgld.Draws, h: float) -> Section:
@@ -152,7 +152,7 @@ def exchange(density: np.ndarray, swaps: sgld.Draws, h: float) -> Section:
         f"{swaps.info['num_steps']:,} steps with h = {h} say P(θ₂ > 0) = {share(swaps).mean():.4f}.",
         "A constant step widens a direction of curvature λ by about hλ/4 of its sd: here 6% across each "
         "mode (λ = 50), .5% along it (λ = 4).",
-    ), (plane("Replica exchange", density, flat(swaps)),), KEY)  # fmt: skip
+    ), (plane("Replica exchange", density, flat(swaps)),), X4_KEY)  # fmt: skip
 
 
 def flat(draws: sgld.Draws) -> np.ndarray:

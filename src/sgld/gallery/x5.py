@@ -25,7 +25,7 @@ from sgld.gallery import Check, Entry, Section
 from sgld.gallery.make import columns
 from sgld.gallery.page import COLOURS, WIDE_FIGURE_WIDTH, Panel, lines, log_axis
 
-__all__ = ["DAYS", "EVERY", "latents", "problem", "run"]
+__all__ = ["DAYS", "DAYS_BETWEEN_SHOWN", "latents", "problem", "run"]
 
 
 # -- x5 model ------------------------------------------------------------------------------
@@ -34,7 +34,7 @@ __all__ = ["DAYS", "EVERY", "latents", "problem", "run"]
 RETURNS = np.diff(np.log(columns("sp500_close")["close"]))  # r_1 ... r_2905
 DAYS = len(RETURNS) + 1  # the latents s_0 ... s_2905
 INFORMATION = 1.5  # of one return about its s_i: 2 nu / (nu + 3), near enough
-EVERY = 5  # days between those that are drawn and stored
+DAYS_BETWEEN_SHOWN = 5  # days between those that are drawn and stored
 WAVES = 4 * np.sin(np.pi * np.arange(DAYS) / (2 * DAYS)) ** 2  # of s_i - s_{i-1}, per cosine
 
 
@@ -169,7 +169,7 @@ def paths(draws: sgld.Draws, days: np.ndarray) -> np.ndarray:
 
 YEAR = np.array([int(day[:4]) + (int(day[5:7]) - 1) / 12 + int(day[8:]) / 366
                  for day in columns("sp500_close")["date"]])  # fmt: skip
-KEY = (("accent-soft", "90% band"), ("accent", "median"), ("contrast", "median of NUTS"))
+X5_KEY = (("accent-soft", "90% band"), ("accent", "median"), ("contrast", "median of NUTS"))
 
 
 def band(title: str, days: np.ndarray, quantiles: Any, exact: Any = None) -> Panel:
@@ -219,7 +219,7 @@ def model(nuts: Any, full: sgld.Draws, vi: sgld.Draws) -> Section:
         f"{nuts['num_gradients']:,} gradients, {nuts['seconds']} s. σ is {nuts['sigma']['mean']:.4f} ± "
         f"{nuts['sigma']['sd']:.4f} with an ESS of {nuts['sigma']['ess']:,}, ν {nuts['nu']['mean']:.1f} ± "
         f"{nuts['nu']['sd']:.1f}. Volatility peaks in autumn 2008, where the band is widest too.",
-    ), (band("Volatility exp(s), NUTS", np.array(nuts["days"]), quantiles), *laws), KEY[:2])  # fmt: skip
+    ), (band("Volatility exp(s), NUTS", np.array(nuts["days"]), quantiles), *laws), X5_KEY[:2])  # fmt: skip
 
 
 def printed_section(
@@ -239,7 +239,7 @@ def printed_section(
         f"{replicates * (steps + 500):,} in all.",
     ), (volatility("Volatility exp(E s), hybrid", nuts, s),
         lines("σ along the run", [("", vi.step, sigma)], styles=[{"color": COLOURS["accent"]}],
-              level=nuts["sigma"]["mean"], xlabel="step", width=WIDE_FIGURE_WIDTH, height=200)), KEY)  # fmt: skip
+              level=nuts["sigma"]["mean"], xlabel="step", width=WIDE_FIGURE_WIDTH, height=200)), X5_KEY)  # fmt: skip
 
 
 def whole_section(nuts: Any, full: sgld.Draws, s: np.ndarray) -> Section:
@@ -258,7 +258,7 @@ def whole_section(nuts: Any, full: sgld.Draws, s: np.ndarray) -> Section:
         f"{rows['nu']['sd']:.1f}. Per thousand gradients: {1e3 * rows['sigma']['ess_bulk'] / gradients:.0f} "
         f"effective draws of σ, NUTS {1e3 * nuts['sigma']['ess'] / nuts['num_gradients']:.0f}.",
         f"Its verdict: {full.verdict.word}; {'; '.join(full.verdict.reasons)}",
-    ), (volatility("Volatility exp(s), BAOA", nuts, s),), KEY)  # fmt: skip
+    ), (volatility("Volatility exp(s), BAOA", nuts, s),), X5_KEY)  # fmt: skip
 
 
 # -- x5 ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from sgld.gallery.page import COLOURS, Panel, lines
 TITLE = "What a preconditioner does to an ill-conditioned quadratic"
 HESSIAN, START = np.array([1.0, 100.0]), np.array([10.0, 1.0])
 IDENTITY, SIGMA = np.ones(2), 1 / HESSIAN  # two preconditioners D; Sigma is the covariance
-STEPS = 400
+DESCENT_STEPS = 400
 
 
 def log_density(theta):
@@ -31,13 +31,13 @@ def draw(D: np.ndarray, h: float, **options) -> np.ndarray:
 
 
 def descend(D: np.ndarray, h: float) -> np.ndarray:
-    """[STEPS, 2]: at temperature 0 SGLD is (preconditioned) gradient descent."""
-    return draw(D, h, temperature=0.0, num_chains=1, num_draws=STEPS, burn_in=0)[0]
+    """[DESCENT_STEPS, 2]: at temperature 0 SGLD is (preconditioned) gradient descent."""
+    return draw(D, h, temperature=0.0, num_chains=1, num_draws=DESCENT_STEPS, burn_in=0)[0]
 
 
 def path(D: np.ndarray, h: float) -> np.ndarray:
     """The same in closed form: theta_k = (1 - h D HESSIAN)^k theta_0."""
-    return START * (1 - h * D * HESSIAN) ** np.arange(STEPS)[:, None]
+    return START * (1 - h * D * HESSIAN) ** np.arange(DESCENT_STEPS)[:, None]
 
 
 def stationary(D: np.ndarray, h: float) -> np.ndarray:
@@ -76,7 +76,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
                 Check.in_ratio(f"SGLD, {name}: variance of θ{'₁₂'[i]}, given this h",
                                stationary(D[name], h[name])[i], variance, max(0.02, wide))
             )  # fmt: skip
-    k = np.arange(STEPS)
+    k = np.arange(DESCENT_STEPS)
     slow = [(f"{n}, h = {h[n]}", k, np.abs(found[n] / START).max(1)) for n in h]
     wide = np.sqrt(stationary(IDENTITY, h["D = I"])[1] * HESSIAN[1])
     return Entry(
@@ -110,7 +110,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
                     "same 5% and independent after 9 steps.",
                 ),
                 tuple(
-                    lines(f"θ₁, 400 draws, {name}", [("", k, sampled[name][0, :STEPS, 0])],
+                    lines(f"θ₁, 400 draws, {name}", [("", k, sampled[name][0, :DESCENT_STEPS, 0])],
                           styles=[{"color": COLOURS["accent"]}], xlabel="step", ylim=(-4, 4))
                     for name in h
                 ),

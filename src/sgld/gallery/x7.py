@@ -13,8 +13,8 @@ from sgld.gallery.page import histogram, lines
 
 TITLE = "A mixture of Gaussians from its log density alone"
 WEIGHTS, MEANS, SDS = np.array([0.3, 0.7]), np.array([-2.0, 2.0]), np.array([0.5, 1.0])
-GRID = np.linspace(-12, 14, 26_001)
-SPAN = (-5.0, 6.5)
+DENSITY_GRID = np.linspace(-12, 14, 26_001)
+SHOWN_SPAN = (-5.0, 6.5)
 
 
 def log_density(x):
@@ -30,10 +30,10 @@ def density(x) -> np.ndarray:
 
 def tempered(temperature: float):
     """(density, cdf) of the law proportional to density^(1/T), by quadrature."""
-    p = density(GRID) ** (1 / temperature)
-    p /= np.trapezoid(p, GRID)
-    cdf = np.append(0.0, np.cumsum((p[1:] + p[:-1]) / 2 * np.diff(GRID)))
-    return lambda x: np.interp(x, GRID, p), lambda x: np.interp(x, GRID, cdf)
+    p = density(DENSITY_GRID) ** (1 / temperature)
+    p /= np.trapezoid(p, DENSITY_GRID)
+    cdf = np.append(0.0, np.cumsum((p[1:] + p[:-1]) / 2 * np.diff(DENSITY_GRID)))
+    return lambda x: np.interp(x, DENSITY_GRID, p), lambda x: np.interp(x, DENSITY_GRID, cdf)
 
 
 def draw(dt: float, beta: float, temperature: float, steps: int, seed: int):
@@ -59,17 +59,17 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
         x = draws.position.ravel()
         distance = stats.kstest(x, cdf).statistic
         checks.append(Check.in_value(f"{name}: Kolmogorov-Smirnov distance", 0, distance, 0.02))
-        figures.append(histogram(name, x, [pdf], span=SPAN))
+        figures.append(histogram(name, x, [pdf], span=SHOWN_SPAN))
     x = runs["β = 1"].position.ravel()
     left = laws[0][1](0.0)
     checks.append(Check.in_value("β = 1: share left of 0", left, np.mean(x < 0), 0.02))
     # a weighted mean of logs is the log density of one Gaussian
     precision = np.sum(WEIGHTS / SDS**2)
     mean = np.sum(WEIGHTS * MEANS / SDS**2) / precision
-    one = stats.norm.cdf(GRID, mean, precision**-0.5)
+    one = stats.norm.cdf(DENSITY_GRID, mean, precision**-0.5)
     checks.append(
         Check.in_value(
-            "weighted mean of logs: distance", 0, np.abs(one - laws[0][1](GRID)).max(), 0.02,
+            "weighted mean of logs: distance", 0, np.abs(one - laws[0][1](DENSITY_GRID)).max(), 0.02,
             "A weighted mean of log densities, Σ w_i log N_i, is the log density of a single "
             "Gaussian, which is not the mixture; the logarithm of the sum is needed.",
         )
@@ -96,8 +96,8 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
                     "of the logs would be: one Gaussian.",
                 ),
                 (*figures, lines("Mixture, and a mean of logs", [
-                    ("mixture", GRID, density(GRID)), ("mean of logs", GRID, np.gradient(one, GRID)),
-                ], xlim=SPAN, height=140)),
+                    ("mixture", DENSITY_GRID, density(DENSITY_GRID)), ("mean of logs", DENSITY_GRID, np.gradient(one, DENSITY_GRID)),
+                ], xlim=SHOWN_SPAN, height=140)),
                 (("accent-soft", "draws"), ("contrast", "exact")),
             ),
             Section(
@@ -111,7 +111,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
                     f"left of 0, where the exact share is {left:.3f}. Its verdict: "
                     f"{free.verdict.word}; {'; '.join(free.verdict.reasons)}",
                 ),
-                (histogram("sgld.sample, nothing chosen", found, [density], span=SPAN),),
+                (histogram("sgld.sample, nothing chosen", found, [density], span=SHOWN_SPAN),),
             ),
         ),
         tuple(checks),

@@ -20,19 +20,20 @@ from sgld.errors import need
 from sgld.gallery import Check, Entry, Section
 from sgld.gallery.page import COLOURS, Panel, histogram
 
-__all__ = ["GRID", "POINT", "logits", "problem", "run"]
+__all__ = ["POINT", "PREDICTION_GRID", "logits", "problem", "run"]
 
 
 # -- x8 network ----------------------------------------------------------------------------
 
 
-H, BATCH, EVERY = 1e-3, 100, 50  # step size; rows a step; steps between kept draws
-CENTRES, EACH, UNITS = np.array([[0.0, 0.0], [3.0, 3.0], [-3.0, 3.0]]), 100, 16
+# step size; rows a step; steps between kept draws
+H, X8_BATCH_ROWS, STEPS_BETWEEN_KEPT = 1e-3, 100, 50
+CENTRES, POINTS_PER_CLASS, UNITS = np.array([[0.0, 0.0], [3.0, 3.0], [-3.0, 3.0]]), 100, 16
 POINT = np.array([[2.0, 2.0]])
 X1, X2 = np.linspace(-8, 8, 25), np.linspace(-5, 8, 21)
-GRID = np.stack(np.meshgrid(X1, X2), axis=-1).reshape(-1, 2)
-LABELS = np.repeat(np.arange(3), EACH)
-ROWS = CENTRES[LABELS] + np.random.default_rng(8).standard_normal((3 * EACH, 2))
+PREDICTION_GRID = np.stack(np.meshgrid(X1, X2), axis=-1).reshape(-1, 2)
+LABELS = np.repeat(np.arange(3), POINTS_PER_CLASS)
+POINTS = CENTRES[LABELS] + np.random.default_rng(8).standard_normal((3 * POINTS_PER_CLASS, 2))
 
 
 def logits(w: Any, x: Any) -> Any:
@@ -52,13 +53,13 @@ def problem() -> tuple[sgld.Posterior, Any, dict[str, Any]]:
         lambda w: -0.5 * jax.tree.reduce(jnp.add, jax.tree.map(lambda leaf: jnp.sum(leaf**2), w)),
         lambda w, row: jax.nn.log_softmax(logits(w, row[0]))[row[1]],
     )
-    return posterior, (ROWS.astype(np.float32), LABELS.astype(np.int32)), init
+    return posterior, (POINTS.astype(np.float32), LABELS.astype(np.int32)), init
 
 
 def train(temperature: float, chains: int, steps: int, seed: int) -> Any:
     """An Ensemble of what `chains` training loops visit after their first fifth."""
     torch, optim = need("torch", "torch"), sgld.torch
-    x, y = torch.tensor(ROWS, dtype=torch.float32), torch.tensor(LABELS)
+    x, y = torch.tensor(POINTS, dtype=torch.float32), torch.tensor(LABELS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         nets = [
@@ -75,12 +76,12 @@ def train(temperature: float, chains: int, steps: int, seed: int) -> Any:
             )  # fmt: skip
             step = 0
             while step < steps:
-                for rows in torch.randperm(len(y)).split(BATCH):  # a pass over the data
+                for rows in torch.randperm(len(y)).split(X8_BATCH_ROWS):  # a pass over the data
                     optimizer.zero_grad()
                     torch.nn.functional.cross_entropy(net(x[rows]), y[rows]).backward()
                     optimizer.step()
                     step += 1
-                    if step > steps / 5 and step % EVERY == 0:
+                    if step > steps / 5 and step % STEPS_BETWEEN_KEPT == 0:
                         ensemble.collect(optimizer, model=net)
     return ensemble
 
@@ -88,7 +89,7 @@ def train(temperature: float, chains: int, steps: int, seed: int) -> Any:
 def predict(ensemble: Any) -> dict[str, np.ndarray]:
     """Probabilities and epistemic uncertainty at the point and on the map; the point's, per draw."""
     torch = need("torch", "torch")
-    places = torch.tensor(np.concatenate([POINT, GRID]), dtype=torch.float32)
+    places = torch.tensor(np.concatenate([POINT, PREDICTION_GRID]), dtype=torch.float32)
     found = ensemble.predict_classes(places)
     return {
         "p": found.probabilities.numpy(), "epistemic": found.epistemic.numpy(),
@@ -103,8 +104,8 @@ COLD = (
     "At temperature .01 the law is the posterior to the power of 100: the networks all but agree, "
     "and where there are no data they agree with a confidence that the posterior does not have."
 )
-NAMES = ("NUTS", "SGLD optimiser, T = 1", "cold, T = .01")
-CLASSES = tuple((f"chain-{k}", f"class {k}") for k in range(3))
+SAMPLER_NAMES = ("NUTS", "SGLD optimiser, T = 1", "cold, T = .01")
+CLASS_LABELS = tuple((f"chain-{k}", f"class {k}") for k in range(3))
 
 
 def ground(title: str) -> Panel:
@@ -128,7 +129,7 @@ def loop(truth: Any, warm: Any, cold: Any, chains: int, steps: int) -> Section:
     """The data, and what the networks say at the point."""
     data, point = ground("The data; the cross is (2, 2)"), truth["point"]["mean"]
     for k in range(3):
-        data.axes.plot(*ROWS[k == LABELS].T, ".", color=COLOURS[f"chain-{k}"], markersize=3)
+        data.axes.plot(*POINTS[k == LABELS].T, ".", color=COLOURS[f"chain-{k}"], markersize=3)
     at = [histogram(f"P(class 1 at (2, 2)), {name}", f["point"][:, 1], span=(0.6, 1), height=190)
           for name, f in (("T = 1", warm), ("T = .01", cold))]  # fmt: skip
     for panel in at:
@@ -140,17 +141,17 @@ def loop(truth: Any, warm: Any, cold: Any, chains: int, steps: int) -> Section:
         "mean over rows, and steps of lr along its gradient with noise √(2 lr) have the law p^{1/N}, far too "
         "wide; noise divided by N gives a cold law. `sgld.torch.SGLD` is told N and makes the "
         "posterior's.",
-        f"{chains} loops of {steps:,} steps, h = {H}, batches of {BATCH}, reshuffled each pass, first fifth "
-        f"left out, every {EVERY}th network kept. At (2, 2), on the edge of cluster 1, the mean prediction is "
+        f"{chains} loops of {steps:,} steps, h = {H}, batches of {X8_BATCH_ROWS}, reshuffled each pass, first fifth "
+        f"left out, every {STEPS_BETWEEN_KEPT}th network kept. At (2, 2), on the edge of cluster 1, the mean prediction is "
         f"{warm['p'][0, 1]:.3f} for class 1 and {warm['p'][0, 0]:.3f} for class 0; NUTS has {point[1]:.3f} and "
         f"{point[0]:.3f}. The networks do not agree: the histogram is of their probabilities.",
-    ), (data, *at), (*CLASSES, ("accent-soft", "networks kept"), ("contrast", "mean of NUTS")))  # fmt: skip
+    ), (data, *at), (*CLASS_LABELS, ("accent-soft", "networks kept"), ("contrast", "mean of NUTS")))  # fmt: skip
 
 
 def predictions(truth: Any, warm: Any, cold: Any) -> Section:
     """Maps of the classes' probabilities."""
     panels = []
-    for name, p in zip(NAMES, (np.array(truth["map"]["mean"]), warm["p"][1:], cold["p"][1:]),
+    for name, p in zip(SAMPLER_NAMES, (np.array(truth["map"]["mean"]), warm["p"][1:], cold["p"][1:]),
                        strict=True):  # fmt: skip
         panels.append(ground(name))
         for k in range(3):
@@ -159,14 +160,14 @@ def predictions(truth: Any, warm: Any, cold: Any) -> Section:
         f"NUTS: {truth['settings']['num_chains']} chains of {truth['settings']['num_draws']:,} draws, "
         f"{truth['num_gradients']:,} gradients of all rows; ESS of the predictions {truth['map']['ess']:,} or "
         "more. Shades begin at probability .5, .7 and .9.",
-    ), tuple(panels), CLASSES)  # fmt: skip
+    ), tuple(panels), CLASS_LABELS)  # fmt: skip
 
 
 def disagreement(truth: Any, warm: Any, cold: Any) -> Section:
     """Maps of the epistemic uncertainty."""
     panels, levels = [], (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
     found = (truth["map"]["epistemic"], warm["epistemic"][1:], cold["epistemic"][1:])
-    for name, values in zip(NAMES, found, strict=True):
+    for name, values in zip(SAMPLER_NAMES, found, strict=True):
         panels.append(ground(name))
         shade(panels[-1], values, levels, "accent")
     return Section("Where the networks disagree", (

@@ -148,7 +148,8 @@ def independent_components(exact: Any, steps: int, seed: int) -> tuple[list[Chec
 # -- x9 logistic ---------------------------------------------------------------------------
 
 
-BATCH, SWEEPS, STEPS = 10, 60, 46  # rows a step, at least; steps of a sweep, at most
+# rows a step, at least; steps of a sweep, at most
+X9_BATCH_ROWS, MIN_SWEEPS, MAX_STEPS_OF_SWEEP = 10, 60, 46
 
 
 def log_laplace(w):
@@ -195,17 +196,17 @@ def logistic_regression(truth: Any, own: Table | None, seed: int) -> tuple[list[
     name, *table = own or ("scikit-learn's breast cancer data", *cancer())
     train, (X, y) = split(*table)
     rows, h = len(train[1]), truth.get("h", 0.005)
-    batch = max(BATCH, -(-rows // STEPS))
+    batch = max(X9_BATCH_ROWS, -(-rows // MAX_STEPS_OF_SWEEP))
     sweep = -(-rows // batch)
     draws = sgld.sample(
         logistic(), train, jnp.zeros(X.shape[1], jnp.float32), sampler=sgld.SGLD(None), burn_in=0,
-        step_size=sgld.polynomial_between(h, h / 10, SWEEPS * sweep, 0.55), batch_size=batch,
-        gradient=sgld.Minibatch(), thin=1, num_draws=SWEEPS * sweep, seed=seed, progress=False,
+        step_size=sgld.polynomial_between(h, h / 10, MIN_SWEEPS * sweep, 0.55), batch_size=batch,
+        gradient=sgld.Minibatch(), thin=1, num_draws=MIN_SWEEPS * sweep, seed=seed, progress=False,
     )  # fmt: skip
     w = np.asarray(draws.position)
-    joint = np.asarray(log_joint(w, train), float).reshape(4, SWEEPS, sweep).mean((0, 2))
+    joint = np.asarray(log_joint(w, train), float).reshape(4, MIN_SWEEPS, sweep).mean((0, 2))
     p = chances(w[:, ::sweep], X)  # one draw a sweep
-    seen = np.cumsum(p, axis=1) / np.arange(1, SWEEPS + 1)[:, None]
+    seen = np.cumsum(p, axis=1) / np.arange(1, MIN_SWEEPS + 1)[:, None]
     right = ((seen > 0.5) == y).mean((0, 2))
     exact, sd = truth["log_joint"]["mean"], truth["log_joint"]["sd"]
     checks = [
@@ -213,7 +214,7 @@ def logistic_regression(truth: Any, own: Table | None, seed: int) -> tuple[list[
         Check.in_sd("logistic: sweeps 8 to 10 against the last 10", joint[-10:].mean(), joint[7:10].mean(), sd, 1),
         Check.in_value("logistic: accuracy held out", truth["accuracy"], right[-1], max(0.03, 2 / len(y))),
     ]  # fmt: skip
-    sweeps, blue = np.arange(1, SWEEPS + 1), [{"color": COLOURS["accent"]}]
+    sweeps, blue = np.arange(1, MIN_SWEEPS + 1), [{"color": COLOURS["accent"]}]
     figures = (
         lines("Log joint, mean of each sweep", [("", sweeps, joint)], styles=blue, level=exact,
               xlabel="sweep", width=WIDE_FIGURE_WIDTH),
@@ -226,7 +227,7 @@ def logistic_regression(truth: Any, own: Table | None, seed: int) -> tuple[list[
         f"batches of {batch}, each coefficient Laplace(0, 1), h from {h:.2g} to {h / 10:.2g}. The paper's claim, "
         f"that the log joint converges within 10 sweeps, {'holds' if holds else 'does not hold here'}: "
         f"sweeps 8 to 10 have {joint[7:10].mean():.1f}, the last ten {joint[-10:].mean():.1f}, the posterior "
-        f"{exact:.1f} ± {sd:.1f} (NUTS). Settled is not sampled: {SWEEPS} sweeps are few correlation times of the "
+        f"{exact:.1f} ± {sd:.1f} (NUTS). Settled is not sampled: {MIN_SWEEPS} sweeps are few correlation times of the "
         "flat directions.",
         "`sgld gallery X9 --data FILE` takes a table of one's own, libsvm or CSV.",
     )

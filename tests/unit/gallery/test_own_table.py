@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib", reason="the report extra is not installed")
 from sgld import gallery
 from sgld.errors import DataError
 from sgld.gallery import x9
-from sgld.gallery.make import MOST_COLUMNS, Table, cancer, lacking, load_table, own_table
+from sgld.gallery.make import MAX_TABLE_COLUMNS, Table, cancer, lacking, load_table, own_table
 
 
 @pytest.mark.parametrize("labels", ["-1 +1", "0 1", "1 2", "-1.0 1.0"])
@@ -38,7 +38,7 @@ def test_a_csv_may_start_with_a_byte_order_mark_and_blank_lines(tmp_path):
         ("a.csv", b"a,y\n\n1,0\n\n2\n", "line 5 must hold 2 finite numbers"),
         ("a", b"\x93NUMPY\x01\xff\xfe", "is not text"),
         ("a", b"1 1:2\n-1 4000000000:1\n", "^a: line 2 has a column 4000000000; at most 2000"),
-        ("a.csv", b",".join([b"n"] * (MOST_COLUMNS + 2)) + b"\n", "line 1 has a column 2001"),
+        ("a.csv", b",".join([b"n"] * (MAX_TABLE_COLUMNS + 2)) + b"\n", "line 1 has a column 2001"),
         ("a", b"1 qid:3 1:2\n", "line 1 must be"),
     ],
 )
