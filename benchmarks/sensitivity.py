@@ -2,7 +2,7 @@
 
     python benchmarks/sensitivity.py                       all constants, all of SAMPLE
     python benchmarks/sensitivity.py --seconds 600         the same, as far as the time goes
-    python benchmarks/sensitivity.py --only NEAR,mode.SEARCH_SCALES --problems log_gamma,tied_means
+    python benchmarks/sensitivity.py --only MAX_GAUSSIAN_NU,MODE_SEARCH_SDS --problems log_gamma,tied_means
     python benchmarks/sensitivity.py --show                the stored table, nothing run
 
 A constant is a number, or a tuple of numbers, that a module of sgld gives a name in capitals. It is found
@@ -90,10 +90,10 @@ SAMPLE: dict[str, dict[str, Any]] = {
     "log_gamma, step .2": {"step_size": 0.2, **HAND},
     "logistic_small, step by hand": {"step_size": 2e-3, **HAND},
     "logistic_small, RMSprop": {"preconditioner": "RMSprop", "max_steps": 5000},
-    "rand_poisson, low rank": {CONSTANTS: {"NEWTON_LIMIT": 4}},
+    "rand_poisson, low rank": {CONSTANTS: {"MAX_NEWTON_DIM": 4}},
     "eight_schools_noncentred, optimised": {
         "max_steps": 2000,
-        CONSTANTS: {"MOST_DIMENSIONS": 2},
+        CONSTANTS: {"MAX_GUIDED_DIM": 2},
     },
 }
 QUICK = (

@@ -78,7 +78,7 @@ def test_the_length_of_a_chunk_changes_no_bit_of_what_is_kept(monkeypatch):
     for keep in (parts, "moments"):
         whole = run(keep=keep, num_draws=3000)
         monkeypatch.setattr(pace, "PIECE_SECONDS", 1e-9)
-        for name in ("ENTRY_NUMBERS", "SLOT_NUMBERS", "LONG_SLOTS"):
+        for name in ("MAX_ENTRY_NUMBERS", "MAX_SLOT_NUMBERS", "MAX_LONG_SLOTS"):
             monkeypatch.setattr(loop, name, 1)
         small = run(keep=keep, num_draws=3000)
         monkeypatch.undo()

@@ -238,7 +238,7 @@ def chunks(monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(loop, "run_chunk", counted)
             for name, value in limits.items():
-                patched.setattr(work if name == "SECONDS" else loop, name, value)
+                patched.setattr(work if name == "PIECE_SECONDS" else loop, name, value)
             # long enough that probes of the phase leave several blocks to a chunk
             return run(**design, num_draws=30_000), sizes
 
@@ -247,9 +247,9 @@ def chunks(monkeypatch):
 
 @pytest.mark.parametrize("design", DESIGNS, ids=["reshuffle", "control variates"])
 def test_the_length_of_a_chunk_changes_no_bit(design, chunks):
-    whole, sizes = chunks(design, SECONDS=1e9)
+    whole, sizes = chunks(design, PIECE_SECONDS=1e9)
     assert max(sizes) > 1
-    for limits in ({"SECONDS": 1e-9}, {"ENTRY_NUMBERS": 1, "SLOT_NUMBERS": 1}):
+    for limits in ({"PIECE_SECONDS": 1e-9}, {"MAX_ENTRY_NUMBERS": 1, "MAX_SLOT_NUMBERS": 1}):
         other, sizes = chunks(design, **limits)
         assert set(sizes) == {1}
         same(whole.position, other.position)

@@ -21,7 +21,15 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
 
-from ..core.devices import DATA, known_now, on_host, said_by_all, sent, spans_processes
+from ..core.devices import (
+    DATA,
+    XLA_ALIGNMENT_BYTES,
+    known_now,
+    on_host,
+    said_by_all,
+    sent,
+    spans_processes,
+)
 from ..core.pytrees import as_pytree, leaf_names
 from ..errors import DataError, UsageError
 from .mapped import OnDisk
@@ -30,7 +38,6 @@ from .source import Batch, Source
 
 __all__ = ["Sharded", "lies_on"]
 
-XLA_ALIGNMENT_BYTES = 64  # bytes, at which XLA takes the host's memory as it is
 FILE_ROWS_AT_ONCE = 2**16  # rows of a file taken at once
 MAX_FLOAT32_INTEGER = 2**24  # of an integer, where x64 is off: data/validate.py
 

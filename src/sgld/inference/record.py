@@ -25,7 +25,15 @@ from ..core.user_code import digest, trace, without_addresses
 from ..data.validate import fingerprint
 from ..errors import RunError
 from ..model.problem import Problem, Request
-from ..results.codec import decode, encode_fields, from_text, must_be_given, not_the_same, to_text
+from ..results.codec import (
+    MAX_OBJECT_DEPTH,
+    decode,
+    encode_fields,
+    from_text,
+    must_be_given,
+    not_the_same,
+    to_text,
+)
 from ..results.run_directory import RunDirectory
 from ..results.tags import former_name, stable_name
 from ..samplers.gradients.full import Estimate
@@ -170,7 +178,6 @@ MAX_COMPARED_DIM = 1000  # up to which all of these rows are compared
 COMPARISON_RADIUS = 0.5  # how far from the start the values of a model are compared
 # relative difference of values that versions of JAX leave in single precision
 MAX_ROUNDING_ERROR = 1e-4
-MAX_OBJECT_DEPTH = 12  # levels of objects in objects
 PACKAGE = __name__.partition(".")[0]
 OUR_CLASS = re.compile(rf"<class '({PACKAGE}\.[\w.]+)\.(\w+)'>")
 FOREIGN_PACKAGES = (

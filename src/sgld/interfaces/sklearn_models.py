@@ -448,7 +448,7 @@ class Predictor:
 
     @classmethod
     def of(cls, kind: Kind, draws: Draws, standard: Standard | None) -> Predictor:
-        """From at most DRAWS of the healthy chains' draws, evenly spaced."""
+        """From at most MAX_PREDICTIVE_DRAWS of the healthy chains' draws, evenly spaced."""
         weight = draws.weights.ravel()
         at = np.unique(
             np.linspace(0, weight.size - 1, min(MAX_PREDICTIVE_DRAWS, weight.size))

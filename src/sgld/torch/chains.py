@@ -18,6 +18,7 @@ import torch
 from ..core.progress import enough
 from ..core.work import Work
 from ..errors import RunError
+from ..inference.loop import ADVISED_DRAWS, MIN_DRAWS_IN_TIME
 from ..inference.tuning import network_rules as rule
 from .dynamics import Motion, State, kinetic, slopes_of
 from .rows import Inputs
@@ -28,11 +29,9 @@ __all__ = ["Chains", "Lengths", "Record", "lengths", "most_draws", "num_directio
 
 MAX_KEPT_PREDICTIONS = 2**25  # numbers of predictions that are kept
 MAX_KEPT_DRAWS, MIN_KEPT_DRAWS = 200, 20  # draws of a chain
-MIN_DRAWS_IN_TIME = 4  # of a run that is out of time
 # rows whose gradients in a batch take as long as slopes of predictions at a draw (slopes.py): .5 to .9 steps of 100 rows of
 # networks of 26,506 to 1,526,410 weights
 GRADIENTS_PER_SLOPES = 75
-ADVISED_DRAWS = 20  # draws that the seconds are for which it asks for
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 
+from ..diagnostics.function_space.predictions import LOGIT_SHIFT
 from ..errors import DataError, UsageError, first_line
 from . import network
 from .rows import Inputs, Rows
@@ -26,7 +27,6 @@ __all__ = ["Likelihood", "checked", "in_half_precision"]
 # -- meaning -------------------------------------------------------------------------------
 
 
-LOGIT_SHIFT = 3.0  # added to all outputs: log odds do not change
 MAX_REL_ERROR = 1e-3
 FAR_LOG_ODDS = 12.0  # log odds, which a sigmoid in single precision still tells from 1
 MAX_CLASSES_TRIED = 256  # of which not all are tried

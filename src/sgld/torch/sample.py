@@ -36,6 +36,7 @@ from ..diagnostics.function_space.predictions import (
 )
 from ..diagnostics.function_space.verdict import HALF_STEP, SMALLER_STEP_REMEDY, Change
 from ..errors import DataError, RunError, UsageError
+from ..inference.execute import MAX_ATTEMPTS
 from ..inference.tuning import network_rules as rule
 from ..results.draws import Draws
 from ..results.run_directory import RunDirectory, saying_what_is_kept
@@ -142,7 +143,7 @@ def draws_of(ensemble: Ensemble) -> Draws:
 
 TORCH_STAGES = ("data", "sampling", "verdict")  # stages
 VERDICT_SHARE = 0.1  # of max_seconds, which sampling leaves
-MAX_ATTEMPTS, MIN_TIME_SHARE_LEFT = 3, 0.4  # share of max_seconds that another attempt needs
+MIN_TIME_SHARE_LEFT = 0.4  # share of max_seconds that another attempt needs
 _STEP = "left out, the step is chosen; a learning rate of the mean loss is step_size = lr / (rows in all the data)"
 _PASSES = "what a run may take is max_seconds, or num_draws and thin; by itself it goes on until predictions have mixed"
 OTHER_ARGUMENTS = {

@@ -26,6 +26,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from ..approximation.gradient_noise import ROW_GRADIENT_NUMBERS
 from ..core.validation import is_number
 from ..diagnostics.function_space.predictions import CLASSES, MEANS, Kind
 from ..diagnostics.function_space.temperature import Layers
@@ -179,7 +180,6 @@ def prior_of(prior: Any, prior_sd: Any, prior_precision: Any, weights: Weights) 
 
 
 MAX_GRADIENT_ERROR = 1e-2  # of gradients, vmapped and not, relative to their size
-ROW_GRADIENT_NUMBERS = 2**20  # numbers of gradients of single rows that are held together
 MAX_PRIOR_SCALES = 1e6  # scales of the prior
 LOSS_CHECK_ROWS = 64  # rows that tell one loss from another
 DIFFERENCE_SDS = 1e-2  # of a difference of gradients, in sds

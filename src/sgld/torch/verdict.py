@@ -43,6 +43,7 @@ from ..diagnostics.hidden_mass import (
     quadrature,
     size_of,
 )
+from ..inference.function_space import CONFIRMED_VERDICTS
 from ..inference.tuning import network_rules as rule
 from ..results.verdict import Verdict
 from .chains import MAX_KEPT_DRAWS, Chains, Lengths, most_draws
@@ -201,9 +202,6 @@ def _log_mass(target: Target, z: torch.Tensor) -> np.ndarray:
 
 
 # -- judging -------------------------------------------------------------------------------
-
-
-CONFIRMED_VERDICTS = ("trusted", "unknown")  # words that are looked at again
 
 
 def first_draw(chains: Chains, asked: Asked) -> int:

@@ -29,7 +29,7 @@ def density(z):
 @pytest.mark.parametrize("piece", [sums.MAX_PIECE_NUMBERS, 40])
 def test_sums_in_pieces_equal_the_whole(piece, monkeypatch):
     monkeypatch.setattr(sums, "MAX_PIECE_NUMBERS", piece)
-    # compiled afresh: PIECE is read while tracing
+    # compiled afresh: MAX_PIECE_NUMBERS is read while tracing
     run = lambda f, *args: jax.jit(lambda *a: f.__wrapped__(*a))(*args)  # noqa: E731
     source = InMemory.build(ROWS, 101, "reshuffle")
     value, gradient = run(sums.value_and_gradient, Problem(TARGET, source), Z)

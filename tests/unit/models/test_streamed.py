@@ -108,7 +108,7 @@ def wired(seen):
 
 @pytest.mark.parametrize(("formula", "family", "columns"), FORMULAS)
 def test_workers_make_the_same_design(tmp_path, monkeypatch, formula, family, columns):
-    """What is learnt and what is laid, to the bit; in calls of TOGETHER blocks."""
+    """What is learnt and what is laid, to the bit; in calls of BLOCKS_AT_ONCE blocks."""
     source, seen = TableSource.of(laid(tmp_path / "t", tried(made(), family))), []
     monkeypatch.setattr(streaming, "BLOCKS_AT_ONCE", 4)
     found = []

@@ -331,9 +331,8 @@ def test_max_seconds_plans_fewer_steps(monkeypatch):
     problem = prepare(posterior, data, FLAT)
     plan = path.from_network(problem, ASK)
     plan = replace(plan, setup=replace(plan.setup, step_size=lambda _: 1e-4))
-    monkeypatch.setattr(
-        prices, "UPDATED", 1e-4
-    )  # a position that takes long: 2.4 ms a step of all chains
+    # a position that takes long: 2.4 ms a step of all chains
+    monkeypatch.setattr(prices, "UPDATE_SECONDS", 1e-4)
 
     def steps(seconds):
         setup = lengths.network_lengths(plan, problem, replace(ASK, max_seconds=seconds)).setup

@@ -48,7 +48,7 @@ from ...model.problem import Problem, Target
 from ...results.draws import Draws
 from ...samplers.confined_hmc import Regions
 from ...samplers.gradients.control_variates import Guide
-from ...samplers.gradients.full import Full
+from ...samplers.gradients.full import CENTRE_ROWS, Full
 from ...samplers.hmc import HMC, At, propose
 from ...samplers.preconditioners.fixed import Dense, Scalar, given
 from ...typing import Preconditioner
@@ -284,8 +284,6 @@ def _learnt(chains: _Chains) -> Float[np.ndarray, "d d"]:
 
 # -- energy --------------------------------------------------------------------------------
 
-
-CENTRE_ROWS = 2**16  # rows evaluated at once at the centre
 
 PyTree = Any
 

@@ -45,7 +45,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ...approximation.gradient_noise import TUNING_STREAM
+from ...approximation.gradient_noise import ROW_GRADIENT_NUMBERS, TUNING_STREAM
 from ...approximation.known import Known
 from ...approximation.low_rank import squared_gradients, stiffness
 from ...approximation.mode import MAX_ALL_SCALES_DIM, optimise
@@ -312,7 +312,6 @@ SHORT_STAGE_STEPS = 20
 STEP_TRIALS = 4  # of the last h
 # of which V_l is measured: batches x chains x parameters
 MIN_NOISE_BATCHES, MAX_NOISE_NUMBERS = 8, 2**25
-ROW_GRADIENT_NUMBERS = 2**20  # numbers of gradients of single rows that are held together
 MIN_RESTART_SECONDS = 30.0  # max_seconds, of which the verdict's share is enough to compile them
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...approximation import gradient_noise
+from ...approximation.gradient_noise import ROW_GRADIENT_NUMBERS
 from ...approximation.laplace import Laplace
 from ...core.devices import sent
 from ...core.pytrees import check_compiled
@@ -214,7 +215,6 @@ def _learnt(D: Any, problem: Problem, z: Any) -> Any:
 
 
 MAX_ROTATED_SIDE = 2048  # of a matrix that is rotated: its eigenvectors take seconds
-ROW_GRADIENT_NUMBERS = 2**20  # numbers of gradients of single rows that are held together
 
 Shapes = tuple[tuple[int, int] | None, ...]
 
