@@ -94,6 +94,7 @@ check: .venv/.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tests/budgets.py
 	$(BIN)/pyright --threads 2 --pythonpath $(BIN)/python $(shell find src -name '*.py' -not -path 'src/sgld/torch/*')
 	@tests/torch_door.sh checked $(BIN)/pyright --pythonpath .venv-torch/bin/python src/sgld/torch
 
