@@ -25,7 +25,7 @@ import sgld
 import speed
 import workloads
 from sgld.results import statistics
-from sgld.samplers.stationary.overdamped import Law
+from sgld.samplers.stationary import Law
 from sgld.testing import stationary_covariance
 
 DIMENSION = 10

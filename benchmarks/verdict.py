@@ -33,8 +33,7 @@ from fresh import FRESH, KINDS, Case, case
 from sgld.errors import SGLDError
 from sgld.inference.tuning.parts import factor_of, settled, shuffled_period
 from sgld.results import statistics
-from sgld.samplers.stationary.affine import of_sampler
-from sgld.samplers.stationary.overdamped import Law, largest_step
+from sgld.samplers.stationary import Law, largest_step, of_sampler
 from verdict_tables import figures, report
 
 GOOD_BIAS, WORST = 0.025, 30.0  # of the step that counts as good; what it is multiplied by

@@ -17,8 +17,7 @@ import sgld
 from sgld.data.memory import InMemory
 from sgld.errors import UsageError
 from sgld.samplers.gradients.full import Estimate
-from sgld.samplers.stationary.affine import AffineLaw, is_affine
-from sgld.samplers.stationary.overdamped import Law, largest_step
+from sgld.samplers.stationary import AffineLaw, Law, is_affine, largest_step
 from sgld.testing import stationary_covariance
 
 TEMPERATURES = (0.1, 1.0, 4.0)

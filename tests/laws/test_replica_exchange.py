@@ -10,8 +10,7 @@ import scipy.linalg
 
 import sgld
 from sgld.errors import UsageError
-from sgld.samplers.stationary.affine import AffineLaw
-from sgld.samplers.stationary.overdamped import Law
+from sgld.samplers.stationary import AffineLaw, Law
 
 MOMENTUM = [sgld.BAOA(), sgld.BAOA(0.3), sgld.SGHMC(), sgld.SGHMC(0.4, 0.1), sgld.UBU()]
 named = pytest.mark.parametrize("sampler", MOMENTUM, ids=repr)

@@ -424,7 +424,7 @@ def test_the_leaf_that_failed_first_is_named():
     ids=["reshuffle", "replacement", "subset"],
 )
 def test_variances_of_a_run_follow_the_law(design):
-    from sgld.samplers.stationary.overdamped import Law
+    from sgld.samplers.stationary import Law
 
     n, order, T = design["batch_size"], design["order"], design.get("temperature", 1.0)
     D = np.diag(design["preconditioner"].array) if "preconditioner" in design else np.eye(2)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import sgld
-from sgld.samplers.stationary.overdamped import Law, largest_step
+from sgld.samplers.stationary import Law, largest_step
 from sgld.testing import stationary_covariance
 
 pytestmark = pytest.mark.usefixtures("x64")

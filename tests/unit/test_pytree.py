@@ -16,8 +16,7 @@ import pytest
 import sgld
 from sgld.core import pytrees
 from sgld.errors import UsageError
-from sgld.samplers.stationary.affine import AffineLaw
-from sgld.samplers.stationary.overdamped import Law
+from sgld.samplers.stationary import AffineLaw, Law
 
 
 def ours():

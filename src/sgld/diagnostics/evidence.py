@@ -24,7 +24,7 @@ from ..results.verdict import Verdict
 from ..samplers.gradients.control_variates import ControlVariates, is_centred
 from ..samplers.gradients.full import Full
 from ..samplers.replica_exchange import ReplicaExchange
-from ..samplers.stationary.affine import AffineLaw
+from ..samplers.stationary import AffineLaw
 from . import exact_rule, stein, tails
 from .exact_rule import Trajectories, judge_exact, judge_several
 from .hidden_mass import standing

@@ -21,8 +21,7 @@ from ..samplers.confined_hmc import ConfinedHMC
 from ..samplers.gradients.control_variates import ControlVariates
 from ..samplers.gradients.full import Full
 from ..samplers.hmc import HMC
-from ..samplers.stationary.affine import AffineLaw
-from ..samplers.stationary.overdamped import Law
+from ..samplers.stationary import AffineLaw, Law
 from .late import late
 
 __all__ = ["Origin", "Plan", "Predicted", "Setup", "in_bytes", "in_count", "in_seconds", "known_of"]

@@ -24,7 +24,7 @@ __all__ = [
 # every class that a file may name, by its tag: "module:class"
 CLASS_OF_TAG = {
     "AdaGrad": "sgld.samplers.preconditioners.adaptive:AdaGrad",
-    "AffineLaw": "sgld.samplers.stationary.affine:AffineLaw",
+    "AffineLaw": "sgld.samplers.stationary:AffineLaw",
     "BAOA": "sgld.samplers.baoa:BAOA",
     "ConfinedHMC": "sgld.samplers.confined_hmc:ConfinedHMC",
     "Constant": "sgld.samplers.schedules:Constant",
@@ -42,7 +42,7 @@ CLASS_OF_TAG = {
     "KnownModes": "sgld.approximation.modes:KnownModes",
     "Kronecker": "sgld.samplers.preconditioners.kronecker:Kronecker",
     "Laplace": "sgld.approximation.laplace:Laplace",
-    "Law": "sgld.samplers.stationary.overdamped:Law",
+    "Law": "sgld.samplers.stationary:Law",
     "LowRank": "sgld.samplers.preconditioners.fixed:LowRank",
     "LowRankLaplace": "sgld.approximation.low_rank:LowRankLaplace",
     "Minibatch": "sgld.samplers.gradients.full:Minibatch",

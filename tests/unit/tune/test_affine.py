@@ -10,7 +10,7 @@ import pytest
 
 import sgld
 from sgld.errors import UsageError
-from sgld.samplers.stationary.affine import is_affine
+from sgld.samplers.stationary import is_affine
 
 
 class State(NamedTuple):

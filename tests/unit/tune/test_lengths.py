@@ -7,7 +7,7 @@ import pytest
 import sgld
 from sgld.inference.tuning.cost import _whole
 from sgld.inference.tuning.ensemble import _gaussian_rejection as gaussian_rejection
-from sgld.samplers.stationary.overdamped import Law
+from sgld.samplers.stationary import Law
 
 GAUSSIAN = sgld.Posterior(lambda t: -0.5 * jnp.sum(t**2))
 UNCORRECTED = sgld.SGLD(None)

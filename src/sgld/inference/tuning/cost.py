@@ -56,8 +56,7 @@ from ...samplers.gradients.full import Full, Minibatch, goes_by_tiles
 from ...samplers.gradients.saga import SAGA
 from ...samplers.hmc import HMC
 from ...samplers.sgld import SGLD
-from ...samplers.stationary.affine import of_sampler
-from ...samplers.stationary.overdamped import Law, largest_step
+from ...samplers.stationary import Law, largest_step, of_sampler
 from .ensemble import ENSEMBLE_CHAINS, TRAJECTORIES
 from .parts import sampler_of
 

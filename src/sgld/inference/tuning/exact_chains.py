@@ -32,7 +32,7 @@ from ...samplers.gradients.full import Full
 from ...samplers.hmc import HMC
 from ...samplers.preconditioners.fixed import Dense
 from ...samplers.schedules import as_schedule
-from ...samplers.stationary.overdamped import Law, largest_step
+from ...samplers.stationary import Law, largest_step
 from .cost import MAX_CHEAP_SECONDS, MAX_EXACT_SECONDS, Exact, exact_chains, priced_choice
 from .ensemble import ENSEMBLE_CHAINS, Ensemble, matched_step, warmed_up
 from .parts import in_batches, prepared, sampler_of, shuffled_period

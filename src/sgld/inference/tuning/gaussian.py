@@ -28,8 +28,7 @@ from ...results.plan import Plan, Setup
 from ...samplers.gradients.full import Full
 from ...samplers.preconditioners.fixed import Dense, given
 from ...samplers.schedules import as_schedule
-from ...samplers.stationary.affine import of_sampler
-from ...samplers.stationary.overdamped import Law
+from ...samplers.stationary import Law, of_sampler
 from .cost import MAX_CORRECTED_STEP, Choice, corrected_step, priced_choice, together
 from .parts import (
     DEFAULT_BATCH_ROWS,

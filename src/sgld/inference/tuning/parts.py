@@ -28,8 +28,7 @@ from ...samplers.gradients.control_variates import ControlVariates
 from ...samplers.gradients.full import Full, Minibatch
 from ...samplers.preconditioners.kronecker import Kronecker, matrix_of
 from ...samplers.sgld import SGLD
-from ...samplers.stationary.affine import AffineLaw, of_sampler
-from ...samplers.stationary.overdamped import Law, largest_step, off
+from ...samplers.stationary import AffineLaw, Law, largest_step, of_sampler, off
 
 __all__ = [
     "DEFAULT_BATCH_ROWS",

@@ -1,1 +1,0 @@
-"""Closed-form stationary laws of samplers on Gaussians."""
