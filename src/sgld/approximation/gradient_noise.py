@@ -43,23 +43,6 @@ from ..samplers.gradients.full import Full
 from .laplace import Laplace
 from .low_rank import LowRankLaplace
 
-__all__ = [
-    "TUNING_STREAM",
-    "Level",
-    "Levels",
-    "block_noise",
-    "dense_levels",
-    "estimates",
-    "estimator_noise",
-    "marginal_levels",
-    "no_noise",
-    "row_noise",
-    "rows_note",
-    "rows_of",
-    "standing_out",
-]
-
-
 ENTRIES_AT_ONCE = 512  # entries of the data order taken together
 # parameters from which so many draws share their two batches
 MIN_SHARING_DIM, DRAWS_PER_PAIR = 200, 16

@@ -34,8 +34,6 @@ from ..model.sums import each_row
 from .gradient_noise import TUNING_STREAM
 from .laplace import Laplace
 
-__all__ = ["MAX_WHOLE_ROWS", "MODE_SEARCH_ROWS", "beside", "shown_whole", "unshown_rows"]
-
 # rows looked at far out; all, where they and their parameters are as few numbers, and a density of them as cheap (in
 # predicted seconds: of ten thousand densities .2 ms each take 2 s; of 8,000 log gamma functions they took 17)
 MAX_WHOLE_ROWS, MAX_WHOLE_NUMBERS, MAX_DENSITY_SECONDS = 2048, 2**17, 2e-4

@@ -17,17 +17,6 @@ from .low_rank import LowRankLaplace
 from .modes import KnownModes
 from .rays import Ray
 
-__all__ = [
-    "MAX_GAUSSIAN_NU",
-    "MIN_UNUSABLE_NU",
-    "NOT_CONVERGED",
-    "NOT_SEARCHED",
-    "Doubt",
-    "Known",
-    "far",
-]
-
-
 Kind = Literal["gradient", "random", "infinite", "tails", "unseen"]
 
 

@@ -14,8 +14,6 @@ from ..core.progress import stage
 from ..model import sums
 from ..model.problem import Problem
 
-__all__ = ["Laplace", "laplace_at"]
-
 
 class Marginals(NamedTuple):
     """Functions z -> phi and gradient of the log posterior -> gamma of `diagnose.stein`, [..., d] to

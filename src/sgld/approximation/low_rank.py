@@ -45,20 +45,6 @@ from ..model.sums import row_gradient
 from ..samplers.preconditioners.fixed import LowRank
 from .laplace import Laplace, Marginals
 
-__all__ = [
-    "MAX_LOW_RANK_DIM",
-    "LowRankLaplace",
-    "affordable",
-    "at_the_mean",
-    "departure",
-    "lowrank_laplace",
-    "lowrank_mode",
-    "lowrank_modes",
-    "squared_gradients",
-    "stiffness",
-]
-
-
 MAX_LOW_RANK_DIM = 20_000  # parameters
 # rows times parameters beyond which a pass over the data is too long to make hundreds
 MAX_PASS_NUMBERS = 2**30

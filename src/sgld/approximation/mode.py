@@ -34,20 +34,6 @@ from .laplace import Laplace, laplace_at
 from .modes import MIN_SEPARATION_SDS, exchanges
 from .modes import apart as sds_between
 
-__all__ = [
-    "MAX_NEWTON_DIM",
-    "AtMode",
-    "Mode",
-    "dense_pays",
-    "find_map",
-    "gaussian_at_mode",
-    "more_modes",
-    "newton_mode",
-    "optimise",
-    "other_modes",
-]
-
-
 MAX_NEWTON_STEPS = 50
 # then, where it has come to a density as draws near the mode have: with a robust law of 16 coefficients the second mode,
 # 37 sds away and as dense as the first, was all but reached after 50

@@ -33,9 +33,6 @@ from ..model import sums
 from ..model.problem import Problem
 from .laplace import Laplace
 
-__all__ = ["KnownModes", "apart", "exchanges", "known_modes", "log_mass"]
-
-
 MIN_SEPARATION_SDS = 3.0  # sds of the narrower of two modes that lie between them, at least
 # share of the second moment that a mode may hold and be left out: an error of .05% in a sd, and were
 # Laplace's mass wrong by a factor of 20, as of heavy tails, still of 1%

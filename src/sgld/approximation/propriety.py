@@ -16,8 +16,6 @@ from ..model import sums
 from ..model.problem import Problem, Target
 from .laplace import Laplace
 
-__all__ = ["check_proper", "check_resolved", "named_direction", "rounded", "unresolved"]
-
 TAIL_DISTANCES = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6)  # times the size of the mode, or 1
 MIN_TAIL_FALL = 1.0  # a proper density has fallen by more than this somewhere out there
 MAX_ROUNDING_RATIO = 10.0  # times the curvature: what rounding may take from the density besides

@@ -38,18 +38,6 @@ from ..model import sums
 from ..model.problem import Problem
 from .laplace import Laplace
 
-__all__ = [
-    "MIN_ONE_SIDED_SHARE",
-    "MIN_SUSPECT_SHARE",
-    "Far",
-    "Ray",
-    "density",
-    "followed",
-    "rays",
-    "within",
-]
-
-
 GAUSSIAN_SDS = 4.0  # sds that the Gaussian is trusted with
 MIN_RISE_SDS = 1.5  # from which on a rise may be another mode's
 INSIDE_SDS, OUTSIDE_SDS = (1.0, 2.0, 3.0), GAUSSIAN_SDS * 1.9 ** np.arange(17)

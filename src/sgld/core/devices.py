@@ -37,33 +37,6 @@ from jaxtyping import Array, Int
 
 from ..errors import DataError, RunError, SGLDError, UsageError, first_line
 
-__all__ = [
-    "CHAIN",
-    "DATA",
-    "across",
-    "agreed",
-    "as_mesh",
-    "check_chains",
-    "check_device",
-    "check_memory",
-    "compiling",
-    "differing",
-    "free_memory",
-    "gib",
-    "in_step",
-    "is_first",
-    "known_now",
-    "like",
-    "on_host",
-    "said_by_all",
-    "sent",
-    "sent_rows",
-    "spans_processes",
-    "stream_key",
-    "together",
-]
-
-
 XLA_ALIGNMENT_BYTES = 64  # bytes, to which XLA has its arrays begin
 
 

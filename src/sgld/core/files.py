@@ -29,24 +29,6 @@ import numpy as np
 
 from ..errors import RunError, SGLDError, first_line
 
-__all__ = [
-    "SCRATCH_PREFIX",
-    "Lock",
-    "as_json",
-    "digest_of",
-    "exists",
-    "flush_folder",
-    "read_arrays",
-    "read_json",
-    "reading",
-    "remove",
-    "write_arrays",
-    "write_atomic",
-    "write_json",
-    "written",
-]
-
-
 SCRATCH_PREFIX = (
     ".partial-"  # what begins the scratch names, so that those of a killed process are known
 )

@@ -45,25 +45,6 @@ from typing import Any
 
 from ..errors import RunError
 
-__all__ = [
-    "SAMPLING_STAGES",
-    "VERDICT_TIME_SHARE",
-    "Over",
-    "aside",
-    "check_deadline",
-    "check_time",
-    "counted",
-    "deadline",
-    "enough",
-    "in_a_notebook",
-    "past",
-    "sampled_until",
-    "share",
-    "stage",
-    "told",
-]
-
-
 # -- cell ----------------------------------------------------------------------------------
 
 

@@ -40,20 +40,6 @@ from jaxtyping import Array, Float, Int
 from ..errors import UsageError
 from .devices import known_now, sent
 
-__all__ = [
-    "MAX_POSTERIORS",
-    "Layout",
-    "as_pytree",
-    "check_compiled",
-    "count_posterior",
-    "leaf_names",
-    "mistakable",
-    "release",
-    "tell_apart",
-    "types_of",
-]
-
-
 T = TypeVar("T")
 _ours: set[type] = set()
 

@@ -36,18 +36,6 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from ..errors import SGLDError, UsageError, did_you_mean, first_line
 from .versions import bound_constants
 
-__all__ = [
-    "FOREIGN_ARGUMENTS",
-    "answering",
-    "check_repeatable",
-    "digest",
-    "of_the_user",
-    "shapes_of",
-    "trace",
-    "without_addresses",
-]
-
-
 PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 LIBRARY_FOLDERS = (
     str(PACKAGE_FOLDER),

@@ -13,21 +13,6 @@ import numpy as np
 
 from ..errors import DataError, UsageError
 
-__all__ = [
-    "MAX_STEP",
-    "check_interval",
-    "check_seed",
-    "check_tolerance",
-    "fraction",
-    "is_number",
-    "plain",
-    "positive",
-    "positive_number",
-    "require",
-    "unmasked",
-    "whole_number",
-]
-
 
 def is_number(value: Any) -> bool:
     """Whether `value` is one real number, and no truth value."""

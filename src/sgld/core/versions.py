@@ -18,11 +18,6 @@ from ..errors import MissingExtra, SGLDWarning, version_numbers
 if TYPE_CHECKING:
     from arviz_stats.utils import ELPDData
 
-__all__ = [
-    "bound_constants", "compare_weights", "elpd_data", "legacy_inference_data",
-    "same_precision", "warn_of_slow_versions",
-]  # fmt: skip
-
 SLOW_SCATTER = ("0.10.2", "0.11.0")  # of jaxlib, on CUDA devices
 SLOW_LOOPS = ("0.11.1",)  # of jaxlib, on a CPU
 

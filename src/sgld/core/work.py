@@ -25,8 +25,6 @@ from typing import Any
 
 from .progress import check_deadline, counted, stage
 
-__all__ = ["Work"]
-
 PIECE_SECONDS = 0.5  # of one piece, about: how often units are counted and Ctrl-C heard
 ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 MAX_PIECE_GROWTH = 8  # times the piece before, at most: the first ones compile, and say little

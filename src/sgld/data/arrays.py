@@ -18,8 +18,6 @@ from .source import listed
 from .tables import existing
 from .validate import Rounding, converted, held_dtype
 
-__all__ = ["Arrays", "Items"]
-
 ITEMS_AT_ONCE = 256  # items that are taken one by one and laid side by side
 PyTree = Any
 

@@ -35,8 +35,6 @@ from ..compilation import user_folder
 from ..core.files import SCRATCH_PREFIX, flush_folder, read_json, remove, write_json
 from ..errors import DataError, RunError
 
-__all__ = ["Cache", "Writer", "key_of", "stamp_of"]
-
 CACHE_FORMAT = 1  # of the folders
 HASH_BLOCK_BYTES = 2**24  # bytes that have a hash of their own
 DATA_CACHE_VARIABLE = "SGLD_DATA_CACHE"

@@ -36,28 +36,6 @@ from .memory import keys
 from .readers import MAX_HELD_BYTES, Leaf, Piece, Reader, Spill, as_json, from_json
 from .source import listed
 
-__all__ = [
-    "DROPPED_ROWS_FILE",
-    "MAX_INT32_ROWS",
-    "Kept",
-    "begin_array",
-    "bytes_told",
-    "check_drop",
-    "check_unchanged",
-    "convert",
-    "digest_of",
-    "fewer",
-    "kept_rows",
-    "left_out",
-    "merge",
-    "no_room",
-    "records",
-    "renumbered_drop",
-    "rows_told",
-    "written",
-]
-
-
 DROPPED_ROWS_FILE = "dropped.i8"
 MAX_INT32_ROWS = 2**31 - 2  # that int32 can number, with a spare one
 

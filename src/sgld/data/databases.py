@@ -16,8 +16,6 @@ from .tables import existing
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["DuckDB", "SQLite", "database_files", "is_query", "kind_of_database"]
-
 QUERY = re.compile(r"\s*(select|with|from|values)\s", re.IGNORECASE)
 DUCKDB_MEMORY = "400MB"  # that DuckDB may take; beyond it sorts and joins go to the disk
 LOG_SUFFIXES = (".wal", "-wal", "-journal")  # what stands beside a database file and belongs to it

@@ -27,25 +27,6 @@ from .source import check_names
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = [
-    "COMMAS",
-    "GZIP",
-    "Dialect",
-    "Trouble",
-    "csv_header",
-    "dialect_of",
-    "is_number",
-    "missing_cells",
-    "ragged",
-    "raise_all",
-    "read_delimited",
-    "renumbered",
-    "trouble_of",
-    "unpacking",
-    "written_number",
-]
-
-
 SEPARATORS = (",", ";", "\t", "|")  # those looked for, in this order where they fit equally
 SEPARATOR_NAMES = {
     "comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "bar": "|", "pipe": "|", "space": " ",

@@ -31,9 +31,6 @@ from ..errors import DataError, RunError, SGLDError, UsageError, first_line
 from .memory import InMemory
 from .source import Batch, Source
 
-__all__ = ["Files", "OnDisk", "Running", "Workers"]
-
-
 # -- running -------------------------------------------------------------------------------
 
 

@@ -31,9 +31,6 @@ from ..core.devices import known_now, sent, sent_rows
 from ..core.pytrees import as_pytree
 from .source import Batch, Source, check_batches
 
-__all__ = ["AlwaysIn", "Beside", "InMemory", "digest", "each", "keys", "shuffled"]
-
-
 # -- always --------------------------------------------------------------------------------
 
 

@@ -21,8 +21,6 @@ from .readers import Reader, TableReader, structure_of
 from .table_files import TableFiles, table_files
 from .tables import existing
 
-__all__ = ["open"]
-
 MISSING_OPTIONS = ("error", "drop")
 PyTree = Any
 

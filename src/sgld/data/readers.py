@@ -37,22 +37,6 @@ from .validate import Rounding
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = [
-    "MAX_HELD_BYTES",
-    "Batches",
-    "Leaf",
-    "Learned",
-    "Piece",
-    "Reader",
-    "Spill",
-    "TableReader",
-    "as_json",
-    "batch_rows",
-    "from_json",
-    "structure_of",
-]
-
-
 # -- columns -------------------------------------------------------------------------------
 
 

@@ -36,8 +36,6 @@ from .mapped import OnDisk
 from .memory import digest, keys, shuffled
 from .source import Batch, Source
 
-__all__ = ["Sharded", "lies_on"]
-
 FILE_ROWS_AT_ONCE = 2**16  # rows of a file taken at once
 MAX_FLOAT32_INTEGER = 2**24  # of an integer, where x64 is off: data/validate.py
 

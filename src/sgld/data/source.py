@@ -33,9 +33,6 @@ from ..core.pytrees import as_pytree
 from ..errors import DataError, UsageError, did_you_mean
 from ..typing import Order
 
-__all__ = ["ORDERS", "Batch", "Source", "check_batches", "check_names", "generator", "listed"]
-
-
 # -- names ---------------------------------------------------------------------------------
 
 

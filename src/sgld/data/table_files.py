@@ -20,8 +20,6 @@ from .tables import FORMATS, check_parquet, existing, kind_of_file
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["TableFiles", "table_files"]
-
 CSV_BLOCK_BYTES = 2**22  # bytes of a text from which the types of its columns are guessed
 PART_SUFFIXES = {*FORMATS} - {".txt"}  # of files in a folder, where a .txt is no table
 

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
     from .readers import Batches
 
-__all__ = ["Chained", "TableSource", "appended", "as_grown", "plain_type", "table_again", "without"]
-
-
 STORED_ARGUMENTS = ("table", "database", "sep", "decimal")  # beside the path, in run.json
 CELL_BYTES = 16  # bytes of a cell while a table is put together
 

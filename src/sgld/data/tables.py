@@ -21,19 +21,6 @@ from .source import check_names, listed
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = [
-    "FORMATS",
-    "as_table",
-    "bundled",
-    "check_named",
-    "check_parquet",
-    "column_array",
-    "content_hash",
-    "existing",
-    "kind_of_file",
-    "read_table",
-]
-
 FORMATS = {
     ".csv": "csv",
     ".tsv": "csv",

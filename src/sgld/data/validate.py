@@ -29,21 +29,6 @@ from .memory import InMemory, digest, keys
 from .sharded import Sharded, lies_on
 from .source import ORDERS, Batch, Source, check_batches
 
-__all__ = [
-    "Rounding",
-    "as_source",
-    "check_contract",
-    "check_data",
-    "converted",
-    "fingerprint",
-    "held_dtype",
-    "in_batches",
-    "is_source",
-    "look",
-    "wrong_row",
-]
-
-
 # -- check ---------------------------------------------------------------------------------
 
 

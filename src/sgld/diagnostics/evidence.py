@@ -32,8 +32,6 @@ from .rule import MAX_SE_ALONE, MIN_PRINTED_R2, Evidence, judge
 from .stein import bends, on_the_reported_scale
 from .tails import heavy_tails, known_tails, rare_error
 
-__all__ = ["assess"]
-
 MAX_METER_DRAWS = 256  # draws at which full gradients are taken where the run's own do not serve
 METER_BATCH_ROWS = 256  # of a batch, where they cost too much
 MAX_R2_DRAWS = 4096  # at most, for r2 from pairs of noisy gradients

@@ -30,9 +30,6 @@ from ..results.verdict import MODES, TAILS, Modes, Verdict
 from .hidden_mass import remedy
 from .rule import MAX_MEAN_ERROR, MAX_SE, Evidence, standing_doubts, too_heavy, unmixed
 
-__all__ = ["Trajectories", "heavy_tail", "judge_exact", "judge_several"]
-
-
 MIN_ENERGY = 0.3  # E-BFMI; Stan warns below the same
 # Pareto k of a tail; from .25 the error of a sd is infinite, and tails that chains seldom visit look
 # lighter than they are: Student's t with 2.5 degrees of freedom had .17 to .5

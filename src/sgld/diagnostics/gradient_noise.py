@@ -25,14 +25,6 @@ from ..model.sums import scores
 from ..samplers.preconditioners.fixed import Scalar
 from ..samplers.schedules.decay import number
 
-__all__ = [
-    "GradientStatistics",
-    "gradient_statistics",
-    "noise_level",
-    "probe_cost",
-    "rows_for",
-]
-
 PHASE_STREAM = 5  # the stream of the host's generator that chooses rows
 MAX_PHASE_ROWS, MIN_PHASE_ROWS, MAX_PHASE_NUMBERS = 1024, 16, 2**20
 PHASE_PIECE_NUMBERS = 2**23  # numbers that rows whose gradients are taken together may have

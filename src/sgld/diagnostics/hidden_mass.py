@@ -46,26 +46,6 @@ from ..model.problem import Problem
 from ..results import statistics
 from . import mass_detectors
 
-__all__ = [
-    "MAX_GRADIENT_MISFIT",
-    "MAX_KINK_SHARE",
-    "MAX_RISING_ROWS",
-    "PANELS_BETWEEN",
-    "WORST_LINES",
-    "Beyond",
-    "lines_between",
-    "look_beyond",
-    "misfit",
-    "missed",
-    "named_misfit",
-    "quadrature",
-    "remedy",
-    "size_of",
-    "standing",
-    "unexplained",
-]
-
-
 # -- doubted -------------------------------------------------------------------------------
 
 

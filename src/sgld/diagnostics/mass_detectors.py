@@ -58,19 +58,6 @@ from ..model import sums
 from ..model.cost import gradient_price
 from ..model.problem import Problem
 
-__all__ = [
-    "MIN_SHELL_SHARE",
-    "Behind",
-    "Shells",
-    "affordable",
-    "behind",
-    "directions",
-    "of_prior",
-    "shells",
-    "tops_of_cloud",
-]
-
-
 # parameters: of five, points are as far apart as the known mode is wide
 MAX_GRID_DIM, MAX_CLOUD_DIM = 4, 20
 MAX_CLOUD_POINTS, MAX_CLOUD_WORK = 2**14, 2**23  # at most, and rows x points

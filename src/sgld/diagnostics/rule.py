@@ -14,17 +14,6 @@ from ..results.statistics import MAX_PLAIN_CHAINS, max_r_hat
 from ..results.verdict import MODES, Verdict, Word
 from .hidden_mass import remedy
 
-__all__ = [
-    "Evidence",
-    "beyond_limits",
-    "judge",
-    "least_ess",
-    "separate",
-    "standing_doubts",
-    "too_heavy",
-    "unmixed",
-]
-
 MIN_ESS, MIN_ESS_PER_CHAIN = 400, 20  # of all chains; of each where they are many
 MAX_EXCESS = 0.10
 MAX_RATIO_ERROR = 0.10

@@ -37,16 +37,6 @@ from jaxtyping import Float
 from ..model.problem import Problem
 from ..results import statistics
 
-__all__ = [
-    "Corrected",
-    "bends",
-    "corrected_moments",
-    "explained",
-    "on_the_reported_scale",
-    "through",
-]
-
-
 SEGMENTS_PER_CHAIN = 5  # of each chain, for the jackknife
 
 Flat = Float[np.ndarray, "chain draw m"]

@@ -44,9 +44,6 @@ from ..results.mixing import pareto_k
 from ..results.statistics import Estimates
 from .stein import bends, through
 
-__all__ = ["heavy_tails", "known_tails", "rare_error"]
-
-
 MIN_HEAVY_PARETO_K = 0.25  # Pareto k from which the error of a sd is infinite
 MAX_TAIL_ALARM = 0.005  # by which a Gaussian among the parameters may seem so
 

@@ -39,9 +39,6 @@ from ..core.validation import positive
 from ..errors import DataError, UsageError
 from ..model.posterior import Posterior
 
-__all__ = ["NIG", "nig"]
-
-
 # -- nig -----------------------------------------------------------------------------------
 
 

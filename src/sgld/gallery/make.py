@@ -30,19 +30,6 @@ from ..data.tables import bundled
 from ..errors import DataError, MissingExtra, SGLDError, UsageError, did_you_mean, need
 from .page import Check, Entry, entry_page, index_page
 
-__all__ = [
-    "EXPERIMENTS",
-    "Result",
-    "Table",
-    "cancer",
-    "columns",
-    "lacking",
-    "load_table",
-    "make",
-    "own_table",
-]
-
-
 # -- data ----------------------------------------------------------------------------------
 
 

@@ -19,26 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from ..interfaces.report.figures import COLOURS, FIGURE_WIDTH, WIDE_FIGURE_WIDTH, Panel
+from ..interfaces.report.figures import COLOURS, FIGURE_WIDTH, Panel
 from ..interfaces.report.html import PAGE, says
 
 if TYPE_CHECKING:
     from .make import Result
-
-__all__ = [
-    "COLOURS",
-    "WIDE_FIGURE_WIDTH",
-    "Check",
-    "Entry",
-    "Panel",
-    "Section",
-    "entry_page",
-    "histogram",
-    "index_page",
-    "lines",
-    "log_axis",
-]
-
 
 # -- draw ----------------------------------------------------------------------------------
 

@@ -12,7 +12,8 @@ import numpy as np
 
 import sgld
 from sgld.gallery import Check, Entry, Section
-from sgld.gallery.page import COLOURS, WIDE_FIGURE_WIDTH, lines
+from sgld.gallery.page import COLOURS, lines
+from sgld.interfaces.report.figures import WIDE_FIGURE_WIDTH
 
 TITLE = "pSGLD against SGLD on an anisotropic Gaussian"
 LEAD = (

@@ -8,7 +8,8 @@ from scipy import stats
 
 import sgld
 from sgld.gallery import Check, Entry, Section
-from sgld.gallery.page import COLOURS, WIDE_FIGURE_WIDTH, Panel
+from sgld.gallery.page import COLOURS, Panel
+from sgld.interfaces.report.figures import WIDE_FIGURE_WIDTH
 
 TITLE = "Why latent volatilities need parameters of their own"
 SIGMA, DAYS = 0.1, 2905  # sigma as in X5's posterior, and as many days as its returns

@@ -23,10 +23,8 @@ import sgld
 from sgld.errors import need
 from sgld.gallery import Check, Entry, Section
 from sgld.gallery.make import columns
-from sgld.gallery.page import COLOURS, WIDE_FIGURE_WIDTH, Panel, lines, log_axis
-
-__all__ = ["DAYS", "DAYS_BETWEEN_SHOWN", "latents", "problem", "run"]
-
+from sgld.gallery.page import COLOURS, Panel, lines, log_axis
+from sgld.interfaces.report.figures import WIDE_FIGURE_WIDTH
 
 # -- x5 model ------------------------------------------------------------------------------
 

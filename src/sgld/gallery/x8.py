@@ -20,9 +20,6 @@ from sgld.errors import need
 from sgld.gallery import Check, Entry, Section
 from sgld.gallery.page import COLOURS, Panel, histogram
 
-__all__ = ["POINT", "PREDICTION_GRID", "logits", "problem", "run"]
-
-
 # -- x8 network ----------------------------------------------------------------------------
 
 

@@ -22,24 +22,11 @@ import numpy as np
 
 import sgld
 from sgld.gallery import Check, Entry, Section, x4
-from sgld.gallery.make import Table, cancer, columns, load_table
-from sgld.gallery.page import COLOURS, WIDE_FIGURE_WIDTH, Panel, lines
+from sgld.gallery.make import Table, cancer, columns
+from sgld.gallery.page import COLOURS, Panel, lines
+from sgld.interfaces.report.figures import WIDE_FIGURE_WIDTH
 
 from ..core.pytrees import as_pytree
-
-__all__ = [
-    "NaturalSGLD",
-    "amari",
-    "cancer",
-    "ica",
-    "load_table",
-    "log_joint",
-    "logistic",
-    "mixtures",
-    "run",
-    "split",
-]
-
 
 # -- x9 ica --------------------------------------------------------------------------------
 

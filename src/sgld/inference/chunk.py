@@ -36,9 +36,6 @@ from .kept import Batches, BatchMoments, begin_moments, with_draw
 from .tuning.network_rules import curvature_rows, num_directions
 from .tuning.parts import settled
 
-__all__ = ["Carry", "Kept", "Kernel", "block_steps", "make_probe", "room", "run_chunk", "start"]
-
-
 MAX_BLOCK_STEPS = 512  # steps of noise drawn at once
 # and of long ones: a trajectory of many gradients, a gradient of a large table
 MAX_LONG_BLOCK_STEPS = 8

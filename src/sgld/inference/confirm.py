@@ -40,8 +40,6 @@ from .step_halving import Halving, standing
 if TYPE_CHECKING:
     from ..regression.result import Fit
 
-__all__ = ["confirm"]
-
 
 @overload
 def confirm(run: Fit, by: Draws | Halving) -> Fit: ...

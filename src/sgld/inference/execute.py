@@ -65,18 +65,6 @@ from .tuning.network_rules import held, most_at_once, most_draws, network_length
 from .tuning.parts import prepared, settled
 from .tuning.plan import make_plan
 
-__all__ = [
-    "Host",
-    "another",
-    "draws_for_tails",
-    "draws_needed",
-    "draws_to_go_on_to",
-    "execute",
-    "make_kernel",
-    "prepared_again",
-]
-
-
 # -- again ---------------------------------------------------------------------------------
 
 

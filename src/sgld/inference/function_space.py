@@ -78,16 +78,6 @@ from .tuning.network import fisher, moved, optimiser_ends, other_starts_affordab
 from .tuning.network_rules import affordable, first_draw, most_kept
 from .tuning.parts import plain_batches, prepared
 
-__all__ = [
-    "draws_suffice",
-    "judged_by_predictions",
-    "misses_of_gradients",
-    "not_looked_for",
-    "other_rows",
-    "without_beginning",
-]
-
-
 # -- looked again --------------------------------------------------------------------------
 
 

@@ -34,8 +34,6 @@ from .outcome import (
 )
 from .sink import Raw
 
-__all__ = ["judged", "judged_by_parameters", "moments_of", "summed_up"]
-
 
 def judged_by_parameters(
     problem: Problem, plan: Plan, raw: Raw, ask: Request, info: dict[str, Any]

@@ -41,23 +41,6 @@ from ..model.modules import as_module, seal
 from ..model.problem import Problem, Request
 from ..results.plan import Setup
 
-__all__ = [
-    "HISTOGRAM_BINS",
-    "MAX_HISTOGRAMS",
-    "MOMENTS",
-    "BatchMoments",
-    "Batches",
-    "Bins",
-    "Keep",
-    "as_keep",
-    "begin_bins",
-    "begin_moments",
-    "check_moments",
-    "with_draw",
-    "with_values",
-]
-
-
 # -- histogram -----------------------------------------------------------------------------
 
 

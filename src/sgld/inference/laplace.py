@@ -37,9 +37,6 @@ from ..results.draws import Draws
 from ..results.verdict import Verdict
 from ..typing import Centre
 
-__all__ = ["laplace", "sandwich"]
-
-
 PyTree = Any
 
 MAX_TRUSTED_NU = 0.01

@@ -27,8 +27,6 @@ from ..samplers.gradients.full import Full
 from .chunk import Carry, Kernel, room, run_chunk, start
 from .sink import Phases, Raw, Sink, restore, rows_of
 
-__all__ = ["Raw", "run"]
-
 MAX_ENTRY_NUMBERS = 2**19  # numbers of the data order sent at once
 MAX_SLOT_NUMBERS = 2**18  # numbers of kept draws returned at once, and more where draws are long:
 MAX_LONG_SLOTS, MAX_LONG_NUMBERS = 64, 2**22  # so many draws, of so many numbers together

@@ -49,9 +49,6 @@ from .tuning.network import optimiser_ends, prior_curvature
 from .tuning.network_rules import MAX_FISHER_ROWS
 from .tuning.parts import learnt_factors
 
-__all__ = ["Classes", "HeldBack", "Scores", "classes", "held_back", "kronecker", "scores"]
-
-
 # -- entropy -------------------------------------------------------------------------------
 
 

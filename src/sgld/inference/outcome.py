@@ -31,23 +31,6 @@ from .sink import Raw
 from .tuning.mode_masses import counted, places_of, weigh
 from .tuning.several_modes import regions_of
 
-__all__ = [
-    "as_thin",
-    "kept_draws",
-    "laplace_facts",
-    "last_positions",
-    "modes_facts",
-    "modes_told",
-    "only",
-    "regions_of_chains",
-    "reported_draws",
-    "sampling_only",
-    "weighed",
-    "where_held",
-    "within_support",
-]
-
-
 REPORTED_NUMBERS = 2**24  # numbers of positions mapped to what is reported at once
 # draws of a chain, for the support: few of a million numbers, the last among them
 MAX_SUPPORT_DRAWS, MIN_SUPPORT_DRAWS = 64, 4

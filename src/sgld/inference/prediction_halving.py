@@ -21,8 +21,6 @@ from ..samplers.sgld import SGLD
 from .function_space import not_looked_for
 from .sample import sample
 
-__all__ = ["HalvedPredictions", "step_halving"]
-
 
 @dataclass(frozen=True)
 class HalvedPredictions:

@@ -41,18 +41,6 @@ from ..samplers.preconditioners.fixed import Scalar
 from ..samplers.schedules import as_schedule
 from .kept import MOMENTS, Keep
 
-__all__ = [
-    "Given",
-    "asked_again",
-    "check_given",
-    "check_unchanged",
-    "elsewhere",
-    "keep_again",
-    "own_digests",
-    "record",
-    "same_jax",
-]
-
 
 def record(
     problem: Problem, ask: Request, ess: int | None, keep: Keep | None = None

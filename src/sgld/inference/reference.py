@@ -60,18 +60,6 @@ from .tuning.survey import surroundings
 if TYPE_CHECKING:
     from ..regression.result import Fit
 
-__all__ = [
-    "ACCEPTANCE_TARGETS",
-    "asked_about",
-    "begin",
-    "draws_of",
-    "reference",
-    "settled",
-    "update",
-    "windows",
-]
-
-
 # -- adaptation ----------------------------------------------------------------------------
 
 

@@ -48,9 +48,6 @@ from .tuning.cost import check_asked
 from .tuning.noise import check_noise
 from .tuning.plan import make_plan
 
-__all__ = ["begin", "go_on", "sample"]
-
-
 # -- check request -------------------------------------------------------------------------
 
 

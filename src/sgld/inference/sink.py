@@ -31,9 +31,6 @@ from ..samplers.hmc import State as Hamiltonian
 from .chunk import Carry, Kept, Kernel
 from .kept import BatchMoments
 
-__all__ = ["Phases", "Positions", "Raw", "Sink", "restore", "rows_of", "with_room"]
-
-
 # -- positions -----------------------------------------------------------------------------
 
 

@@ -23,8 +23,6 @@ from .reference import asked_about, draws_of
 if TYPE_CHECKING:
     from ..regression.result import Fit
 
-__all__ = ["Halving", "standing", "step_halving"]
-
 MAX_HALVING_ERROR = 0.05  # how far h and h/2 may be apart, besides Monte Carlo error
 DOUBTS_LEFT = {  # doubts that half the step does not answer
     MODES: "a known second mode need not have its weight",

@@ -53,9 +53,6 @@ from .variational_family import (
     relaxed,
 )
 
-__all__ = ["Variational", "bayes_by_backprop", "elbo"]
-
-
 # -- result --------------------------------------------------------------------------------
 
 

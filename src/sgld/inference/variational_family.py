@@ -43,24 +43,6 @@ from ..model import sums
 from ..model.problem import Problem, Target
 from ..typing import KLWeights, Number
 
-__all__ = [
-    "KL_WEIGHTS",
-    "Elbo",
-    "Family",
-    "FullRank",
-    "MeanField",
-    "Reparameterised",
-    "block_objective",
-    "elbo_values",
-    "find_distributions",
-    "inverse_softplus",
-    "kl_weight",
-    "relaxed",
-    "reparameterised_gradient",
-    "scale_mixture_prior",
-]
-
-
 PyTree = Any
 HALF_LOG_2PI = 0.9189385332046727
 

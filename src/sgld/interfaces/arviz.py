@@ -22,8 +22,6 @@ from .arviz_rows import Chosen, choose
 if TYPE_CHECKING:
     from xarray import Dataset, DataTree
 
-__all__ = ["groups", "to_arviz", "to_inferencedata"]
-
 NUMBER_BYTES = 8  # bytes
 PRIOR_DRAWS = 1000  # draws
 MAX_OUTCOMES = 2**20  # outcomes: a Poisson one costs JAX 3 microseconds

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     import pandas
     from arviz_stats.utils import ELPDData
 
-__all__ = ["Criterion", "Difference", "compare_models", "difference", "differences", "loo", "waic"]
-
-
 # -- result --------------------------------------------------------------------------------
 
 

@@ -32,9 +32,6 @@ from ..results.plan import known_of
 from ..results.summary import target_of
 from .arviz_rows import MAX_HELD_CELLS, MAX_PROB_LEVELS, Choice, Rows
 
-__all__ = ["Pointwise", "Subject", "check_target", "subject_of"]
-
-
 PyTree = Any
 ROW_DIMENSION = "row"
 

@@ -27,9 +27,6 @@ from ..data.validate import as_source, check_data, is_source
 from ..results.draws import Draws
 from ..results.statistics import systematic
 
-__all__ = ["MAX_PROB_LEVELS", "Choice", "Chosen", "Rows", "choose"]
-
-
 PyTree = Any
 MAX_HELD_CELLS = 2**23  # draws times rows that are held at once
 MAX_DRAW_ROW_NUMBERS = 2**21  # of the rows, times the draws that they are evaluated at together

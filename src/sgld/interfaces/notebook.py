@@ -31,9 +31,6 @@ from .report.html import banner, framed, layers, says, table, what_was_asked, wh
 from .report.page import Checked, of_formula, report_of
 from .report.predictive_check import Replicated, check
 
-__all__ = ["checked", "outcomes_of", "report", "view"]
-
-
 MAX_SHOWN_ROWS = 20  # rows of a table
 MAX_SUMMARY_ROWS = 400
 MAX_TABLE_NAMES = 1000  # whose table is made at all

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from xarray import DataTree
 
-__all__ = ["PLOT_OF_KIND", "plot"]
-
-
 MAX_PLOTTED = {"forest": 40, "trace": 8, "marginal": 16, "pair": 5, "verdict": 40}
 MAX_PLOTTED_CHAINS = 8  # with a line each
 MAX_PLOTTED_DRAWS = 4000  # of a picture

@@ -37,9 +37,6 @@ from ..results.draws import Draws
 from .sklearn_exact import exact_draws, is_for
 from .sklearn_models import Form, Kind, Model, Predictor, Rows, distinct, model_of
 
-__all__ = ["SGLDClassifier", "SGLDRegressor", "draws_of", "joined"]
-
-
 # -- named ---------------------------------------------------------------------------------
 
 

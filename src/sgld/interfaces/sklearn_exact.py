@@ -27,8 +27,6 @@ from ..results.draws import Draws
 from ..results.verdict import Verdict
 from .sklearn_models import Model, Rows
 
-__all__ = ["exact_draws", "is_for"]
-
 # of the outcome's sd, the least sigma: that of rounding in X and y is 1e-8 or so where these were float32
 MIN_SIGMA_SDS = 1e-6
 MAX_QUIET_SIGMA_SDS = 0.01  # of the outcome's sd, noise next to none

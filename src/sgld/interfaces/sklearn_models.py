@@ -35,19 +35,6 @@ from ..regression.formula import DEFAULT_PRIOR_SDS
 from ..regression.priors import Positive, normal
 from ..results.draws import Draws
 
-__all__ = [
-    "Form",
-    "Kind",
-    "Model",
-    "Predictor",
-    "Rows",
-    "Standard",
-    "distinct",
-    "model_of",
-    "rounded",
-]
-
-
 PyTree = Any
 Kind = Literal["gaussian", "bernoulli", "categorical"]
 # rows that any fit is padded to; up to which to a power of 2

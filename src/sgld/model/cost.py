@@ -19,8 +19,6 @@ import jax
 
 from .problem import Problem
 
-__all__ = ["Price", "gradient_price", "priced", "row_price"]
-
 # seconds
 # of an equation and of a turn of a loop, for all chains together
 EQUATION_SECONDS, TURN_SECONDS = 2e-8, 1e-7

@@ -26,20 +26,6 @@ from jax.tree_util import Partial
 from ..core.pytrees import as_pytree, leaf_names, types_of
 from ..errors import UsageError, did_you_mean
 
-__all__ = [
-    "Network",
-    "Overheard",
-    "Part",
-    "as_module",
-    "for_modules",
-    "holds_network",
-    "is_parameter",
-    "part",
-    "refuse_statistics",
-    "seal",
-]
-
-
 PyTree = Any
 
 
@@ -92,6 +78,7 @@ class Tree:
     held: tuple[Held | None, ...]
 
     def __call__(self, arrays: tuple) -> Any:
+        """Return the module with these arrays."""
         rest = iter(arrays)
         return self.treedef.unflatten(
             [next(rest) if held is None else held.value for held in self.held]
@@ -108,6 +95,7 @@ class Graph:
     held: tuple[Held, ...]
 
     def __call__(self, arrays: tuple) -> Any:
+        """Return the module with these arrays."""
         other = self.other_treedef.unflatten([held.value for held in self.held])
         nnx = sys.modules["flax.nnx"]
         return nnx.merge(self.graphdef, self.treedef.unflatten(list(arrays)), other)

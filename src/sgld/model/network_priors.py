@@ -49,18 +49,6 @@ from ..core.validation import positive_number
 from ..errors import UsageError, did_you_mean
 from .modules import seal
 
-__all__ = [
-    "LaplacePrior",
-    "LearntPrior",
-    "NormalPrior",
-    "StudentTPrior",
-    "laplace_prior",
-    "named_scales",
-    "normal_prior",
-    "student_t_prior",
-]
-
-
 # -- scales --------------------------------------------------------------------------------
 
 

@@ -37,8 +37,6 @@ from .numpyro_sites import (
 )
 from .posterior import Labels, Posterior
 
-__all__ = ["from_numpyro", "opened"]
-
 MAX_REPORTED_NUMBERS = 1000  # numbers of deterministic sites that are reported with every draw
 
 

@@ -45,22 +45,6 @@ from .numpyro_sites import (
 )
 from .posterior import Constraints, Transform
 
-__all__ = [
-    "Density",
-    "Form",
-    "Found",
-    "Likelihood",
-    "Prior",
-    "Program",
-    "Report",
-    "by_rows",
-    "find_rows",
-    "packed",
-    "row_name",
-    "transform_of",
-]
-
-
 PyTree = Any
 NAN_SUFFIX = " is NaN"  # beside the name of a row leaf that holds some
 

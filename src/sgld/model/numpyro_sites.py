@@ -26,23 +26,6 @@ from jaxtyping import Array
 from ..core.validation import is_number
 from ..errors import DataError, SGLDError, UsageError, did_you_mean, need
 
-__all__ = [
-    "Arguments",
-    "Latents",
-    "check_sites",
-    "discrete",
-    "first_line",
-    "log_prob",
-    "name_of",
-    "plate_sizes",
-    "run",
-    "sample_sites",
-    "spread",
-    "traced",
-    "unwrapped",
-]
-
-
 Site = dict[str, Any]
 # NumPyro's handlers stand on one stack for all threads, and this package traces in several
 _ONE_AT_A_TIME = threading.RLock()
@@ -271,6 +254,7 @@ class Conditioned:
         return inspect.Signature([first, *_parameters(self.model).values()])
 
     def __call__(self, conditions: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Run the model with some sites held at `conditions`."""
         handlers = need("numpyro.handlers", "numpyro")
         return handlers.condition(self.model, data=conditions)(*args, **kwargs)
 

@@ -24,8 +24,6 @@ from jaxtyping import Array, ArrayLike, Float
 from ..core.pytrees import as_pytree, leaf_names
 from ..errors import UsageError, did_you_mean, need
 
-__all__ = ["Posterior", "Transform"]
-
 PyTree = Any
 
 

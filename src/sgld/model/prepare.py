@@ -44,9 +44,6 @@ from .numpyro import opened
 from .posterior import Posterior
 from .problem import Problem, Target
 
-__all__ = ["check_contract", "prepare", "without_a_factor"]
-
-
 # -- contract ------------------------------------------------------------------------------
 
 

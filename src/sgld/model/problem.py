@@ -26,9 +26,6 @@ from ..data.memory import AlwaysIn, InMemory
 from ..data.source import Batch, Source
 from .posterior import Posterior
 
-__all__ = ["Problem", "Request", "Target", "is_auto"]
-
-
 # -- request -------------------------------------------------------------------------------
 
 

@@ -16,8 +16,6 @@ from ..data.validate import Rounding
 from ..errors import UsageError, need
 from .posterior import Labels, Posterior
 
-__all__ = ["from_pymc"]
-
 FULL_DENSITY_NOTE = (
     "the full density of a PyMC model is evaluated at every step: its rows stand in its graph; for batches of rows "
     "write it for NumPyro (sgld.from_numpyro)."

@@ -39,31 +39,6 @@ from ..data.source import Source
 from ..errors import DataError, RunError, UsageError, first_line, need
 from .problem import Problem
 
-__all__ = [
-    "MAX_SHARED_NUMBERS",
-    "batch_likelihood",
-    "block_gradients",
-    "curvature",
-    "differences",
-    "directions",
-    "each_row",
-    "gradients",
-    "in_tiles",
-    "likelihood_gradient",
-    "log_densities",
-    "log_density",
-    "prior_curvature",
-    "row_directions",
-    "row_gradient",
-    "row_gradients",
-    "row_values",
-    "scores",
-    "tile_size",
-    "value",
-    "value_and_gradient",
-]
-
-
 # -- spread --------------------------------------------------------------------------------
 
 

@@ -37,9 +37,6 @@ from .rows import coded, complete, trials_of, weights_of
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["Block", "BlockDesign", "Blocks"]
-
-
 MAX_LEARNING_ROWS = 2**16  # rows that knots, means and norms are learnt from
 REPRESENTATIVE_ROWS = 2**10  # that stand for the rest where nothing of the kind is learnt
 

@@ -28,22 +28,6 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-__all__ = [
-    "DESIGN_ROWS_AT_ONCE",
-    "MAX_CATEGORY_LEVELS",
-    "blocks",
-    "check_cells",
-    "check_columns_fit",
-    "check_terms",
-    "give_back",
-    "gram",
-    "is_text",
-    "mean_and_sd",
-    "meant",
-    "standardised",
-]
-
-
 # -- blocks --------------------------------------------------------------------------------
 
 

@@ -27,21 +27,6 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-__all__ = [
-    "LEARNING_TRANSFORMS",
-    "Learnt",
-    "OtherColumns",
-    "apply",
-    "apply_with_outcome",
-    "columns_of",
-    "learn",
-    "learn_again",
-    "parse",
-    "predictors",
-    "used_columns",
-]
-
-
 OFFSET_CALL = "offset("
 # whose columns are made with numbers learnt from all rows, beside the levels of categories
 LEARNING_TRANSFORMS = re.compile(r"(?<![\w.`])(bs|cc|center|cr|cs|lag|poly|scale|standardize)\s*\(")

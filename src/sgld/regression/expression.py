@@ -12,8 +12,6 @@ from collections.abc import Collection
 
 from ..errors import UsageError
 
-__all__ = ["FUNCTIONS", "check_expression"]
-
 FUNCTIONS = frozenset({
     "C", "I", "Q", "abs", "bs", "cc", "center", "cr", "cs", "exp", "exp10", "exp2", "hashed", "lag", "log", "log10",
     "log2", "offset", "poly", "scale", "sqrt", "standardize", "Diff", "Helmert", "Poly", "Sum", "Treatment",

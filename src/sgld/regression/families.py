@@ -31,9 +31,6 @@ from scipy.special import expit
 
 from ..errors import DataError, UsageError, did_you_mean, need
 
-__all__ = ["FAMILIES", "Family", "check_trials", "find_family"]
-
-
 # -- log density ---------------------------------------------------------------------------
 
 

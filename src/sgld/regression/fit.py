@@ -53,18 +53,6 @@ from .streaming import Streamed, is_large
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = [
-    "ON_DISK",
-    "fit",
-    "is_on_disk",
-    "model_of_run",
-    "predict",
-    "resume",
-    "sandwich_of_run",
-    "streamed_of",
-]
-
-
 # -- doors ---------------------------------------------------------------------------------
 
 

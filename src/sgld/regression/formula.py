@@ -51,9 +51,6 @@ from .rows import rows_of, trials_of
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["FormulaModel"]
-
-
 # -- original ------------------------------------------------------------------------------
 
 

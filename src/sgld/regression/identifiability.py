@@ -18,18 +18,6 @@ from jaxtyping import Bool, Float
 from ..errors import DataError
 from .columns import gram, mean_and_sd
 
-__all__ = [
-    "Facts",
-    "check_columns",
-    "check_facts",
-    "check_largest",
-    "check_magnitudes",
-    "check_own",
-    "hardly_apart",
-    "separated",
-]
-
-
 MAX_COLUMN_NUMBER = 1e30  # of a column's numbers, whose coefficients float32 shall hold
 MAX_NAMED_COLUMNS = 5  # columns of a kind that are named
 MIN_UNEXPLAINED_SHARE = 1e-10  # share of a column's variance that those before it leave, at least

@@ -17,8 +17,6 @@ from ..results.statistics import systematic
 from ..typing import PredictionKind
 from .families import Family
 
-__all__ = ["check_kind", "predict_rows", "predictive", "probabilities"]
-
 PyTree = Any
 PREDICTION_KINDS = ("outcome", "mean", "class")
 OUTCOMES_PER_ROW = 1000  # of a row, sampled where no shorter way leads to the ends of its interval

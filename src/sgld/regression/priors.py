@@ -26,15 +26,6 @@ from jaxtyping import Array, ArrayLike, Float
 from ..core.pytrees import as_pytree
 from ..errors import UsageError, did_you_mean
 
-__all__ = [
-    "DEFAULT_PRIOR_SDS",
-    "DISPERSIONS",
-    "Positive",
-    "default_log_prior",
-    "original_log_prior",
-    "parse_prior",
-]
-
 DEFAULT_PRIOR_SDS = 2.5  # sds of the outcome per sd of a column, as in rstanarm
 
 PyTree = Any

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     import pyarrow
     from matplotlib.figure import Figure
 
-__all__ = ["Fit", "Predicting", "prior_draws", "rows_in"]
-
 
 @dataclass(frozen=True, repr=False)
 class Fit:

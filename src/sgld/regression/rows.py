@@ -18,10 +18,6 @@ from .families import Family
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = [
-    "MISSING_CHOICES", "Rows", "as_numbers", "check_missing", "coded", "complete", "is_words", "no_weight", "rows_of", "trials_of", "weights_of",
-]  # fmt: skip
-
 MISSING_CHOICES = ("drop", "error")
 MAX_OUTCOME_LEVELS = 100
 

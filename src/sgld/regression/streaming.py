@@ -57,9 +57,6 @@ from .formula import FormulaModel
 from .identifiability import Facts, check_facts, check_largest, check_own
 from .rows import check_missing, no_weight, rows_of
 
-__all__ = ["Streamed", "is_large"]
-
-
 # -- gathered ------------------------------------------------------------------------------
 
 

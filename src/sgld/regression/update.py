@@ -50,8 +50,6 @@ from .fit import ON_DISK, is_on_disk, streamed_of
 from .formula import FormulaModel
 from .result import Fit
 
-__all__ = ["update"]
-
 MAX_MOVE_SDS = 3.0  # sds a parameter, root mean square, beyond which the first order says nothing
 MAX_ROW_RATIO = 1.5  # times as many rows, or as few
 MAX_NEW_NUMBERS = 2**22  # of gradients of rows that came, held at once

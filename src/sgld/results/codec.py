@@ -31,22 +31,6 @@ from .plan import Plan
 from .run_directory import RunDirectory
 from .tags import class_of, tag_of
 
-__all__ = [
-    "StoredPlan",
-    "decode",
-    "encode",
-    "encode_fields",
-    "from_text",
-    "is_planned",
-    "must_be_given",
-    "not_the_same",
-    "plan_of",
-    "read_plan",
-    "to_text",
-    "write_plan",
-]
-
-
 MAX_OBJECT_DEPTH = 12  # levels of objects in objects
 
 

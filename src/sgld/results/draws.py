@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from .summary import Summary
     from .verdict import Modes, Phase
 
-__all__ = ["Draws", "Prediction"]
-
 PyTree = Any
 
 

@@ -10,8 +10,6 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["FUNCTIONS", "late"]
-
 FUNCTIONS = {
     "formula_report": "sgld.interfaces.report.page:of_formula",
     "html": "sgld.interfaces.notebook:view",

@@ -37,20 +37,6 @@ import scipy.fft
 from jaxtyping import Float
 from scipy.special import ndtri
 
-__all__ = [
-    "BLOCK_NUMBERS",
-    "Method",
-    "Mixing",
-    "ess",
-    "mixing",
-    "over_blocks",
-    "pareto_k",
-    "r_hat",
-    "side_by_side",
-    "tail_ess",
-]
-
-
 Values = Float[np.ndarray, "chain draw parameter"]
 PerParameter = Float[np.ndarray, " parameter"]
 Block = Float[np.ndarray, "p chain draw"]

@@ -24,9 +24,6 @@ from ..samplers.hmc import HMC
 from ..samplers.stationary import AffineLaw, Law
 from .late import late
 
-__all__ = ["Origin", "Plan", "Predicted", "Setup", "in_bytes", "in_count", "in_seconds", "known_of"]
-
-
 # -- setup ---------------------------------------------------------------------------------
 
 

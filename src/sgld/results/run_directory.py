@@ -73,9 +73,6 @@ from ..core.files import (
 )
 from ..errors import RunError, SGLDError, UsageError
 
-__all__ = ["RUN_FORMAT", "RunDirectory", "at_the_shell", "kept", "saying_what_is_kept"]
-
-
 RUN_FORMAT = 3  # of a run directory; 1 had no setup.npz, 2 kept its draws in zarr
 RUN_FILES = (
     "run.json",

@@ -44,27 +44,6 @@ from .mixing import CHAIN_GROUPS, MAX_PLAIN_CHAINS
 if TYPE_CHECKING:
     from .draws import Draws
 
-__all__ = [
-    "Estimates",
-    "Histogram",
-    "Moments",
-    "Prediction",
-    "Strata",
-    "calling",
-    "ess",
-    "max_r_hat",
-    "mcse_mean",
-    "mean",
-    "predict",
-    "quantile",
-    "r_hat",
-    "strata_of",
-    "systematic",
-    "var",
-    "weight_share",
-]
-
-
 Values = Float[np.ndarray, "chain draw parameter"]
 Weights = Float[np.ndarray, "chain draw"]
 

@@ -29,20 +29,6 @@ from .statistics import Histogram, Moments
 from .summary import UNSTORED_FACTS
 from .verdict import NOT_JUDGED, Verdict
 
-__all__ = [
-    "HELD_DIGEST_KEY",
-    "check_kind",
-    "jsonable",
-    "load",
-    "restore",
-    "save",
-    "table_of",
-    "verify",
-    "write_confirmation",
-    "write_result",
-]
-
-
 # -- stored --------------------------------------------------------------------------------
 
 

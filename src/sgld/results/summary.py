@@ -23,24 +23,6 @@ from .late import late
 from .statistics import strata_of
 from .verdict import Modes, Word
 
-__all__ = [
-    "LAYER_HEADS",
-    "MIN_ROUND_TEMPERATURE",
-    "SUMMARY_COLUMNS",
-    "UNSTORED_FACTS",
-    "Comparison",
-    "Summary",
-    "compare",
-    "errors_of",
-    "layer_rows",
-    "layer_table",
-    "left_out",
-    "predictions_lines",
-    "summarise",
-    "target_of",
-]
-
-
 # -- comparison ----------------------------------------------------------------------------
 
 

@@ -12,15 +12,6 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = [
-    "CLASS_OF_TAG",
-    "TAG_OF_FORMER_CLASS",
-    "class_of",
-    "former_name",
-    "stable_name",
-    "tag_of",
-]
-
 # every class that a file may name, by its tag: "module:class"
 CLASS_OF_TAG = {
     "AdaGrad": "sgld.samplers.preconditioners.adaptive:AdaGrad",

@@ -27,9 +27,6 @@ from jaxtyping import Float, Int
 from ..core.text import columns
 from .late import late
 
-__all__ = ["MODES", "NOT_JUDGED", "TAILS", "Modes", "Phase", "Verdict", "Word"]
-
-
 Word = Literal["trusted", "biased", "not mixed", "unknown"]
 MODES, TAILS = "modes", "tails"  # doubts
 

@@ -24,8 +24,6 @@ from ..core.pytrees import as_pytree
 from ..core.validation import require
 from .preconditioners.fixed import Scalar
 
-__all__ = ["BAOA"]
-
 
 class State(NamedTuple):
     """Position, and momentum in the coordinates of D^{1/2}."""

@@ -24,8 +24,6 @@ from ..core.validation import require
 from .hmc import HMC
 from .hmc import State as Hamiltonian
 
-__all__ = ["ConfinedHMC", "Regions", "State"]
-
 
 @as_pytree
 @dataclass(frozen=True)

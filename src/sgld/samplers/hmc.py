@@ -27,8 +27,6 @@ from ..core.validation import require
 from .gradients.full import Estimate
 from .preconditioners.fixed import Scalar
 
-__all__ = ["HMC", "Proposal", "propose"]
-
 MAX_ENERGY_ERROR = 1000.0  # error of H / T from which a trajectory has left the energy's surface
 LENGTH_BITS = 16  # of the length's place; lengths come again after so many trajectories, 65,536
 

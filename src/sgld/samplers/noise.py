@@ -34,18 +34,6 @@ from jaxtyping import Array, Float, UInt32
 from ..typing import Noise
 from .preconditioners.fixed import Scalar
 
-__all__ = [
-    "NOISE_BITS",
-    "NOISE_DISTRIBUTIONS",
-    "bits",
-    "counted",
-    "drawn",
-    "excess_kurtosis",
-    "normal",
-    "once",
-]
-
-
 # -- threefry ------------------------------------------------------------------------------
 
 

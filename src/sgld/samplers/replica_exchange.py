@@ -34,8 +34,6 @@ from ..errors import UsageError
 from .preconditioners.fixed import Scalar
 from .sgld import SGLD
 
-__all__ = ["ReplicaExchange"]
-
 _PLAIN = SGLD(None)
 
 

@@ -21,8 +21,6 @@ from ..core.pytrees import as_pytree
 from ..core.validation import require
 from .preconditioners.fixed import Scalar
 
-__all__ = ["SGHMC"]
-
 
 class State(NamedTuple):
     """Position and velocity; the velocity is the last move."""

@@ -24,8 +24,6 @@ from jaxtyping import Array, Float
 from ..core.pytrees import as_pytree
 from .preconditioners.fixed import Scalar
 
-__all__ = ["SGLD"]
-
 
 class State(NamedTuple):
     """The position is all there is."""

@@ -25,8 +25,6 @@ from ..core.pytrees import as_pytree
 from ..core.validation import require
 from .preconditioners.fixed import Scalar
 
-__all__ = ["SGNHT"]
-
 
 class State(NamedTuple):
     """Position, momentum in the coordinates of D^{1/2}, and the thermostat: [d] or a number."""

@@ -41,8 +41,6 @@ from .preconditioners.fixed import Scalar
 from .replica_exchange import ReplicaExchange
 from .sgld import SGLD
 
-__all__ = ["AffineLaw", "Law", "accumulated", "is_affine", "largest_step", "of_sampler", "off"]
-
 Matrix = Float[np.ndarray, "*laws d d"]
 
 

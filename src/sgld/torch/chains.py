@@ -25,8 +25,6 @@ from .rows import Inputs
 from .target import Target
 from .tuning import Asked, Tuned, price
 
-__all__ = ["Chains", "Lengths", "Record", "lengths", "most_draws", "num_directions"]
-
 MAX_KEPT_PREDICTIONS = 2**25  # numbers of predictions that are kept
 MAX_KEPT_DRAWS, MIN_KEPT_DRAWS = 200, 20  # draws of a chain
 # rows whose gradients in a batch take as long as slopes of predictions at a draw (slopes.py): .5 to .9 steps of 100 rows of

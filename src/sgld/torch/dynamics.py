@@ -34,9 +34,6 @@ from ..diagnostics.function_space.temperature import (
 from .rows import Batch, Inputs, Rows, mapped
 from .target import Target
 
-__all__ = ["FRICTION", "Motion", "Order", "State", "baoa", "kinetic", "slopes_of"]
-
-
 FRICTION = 1.0  # gamma
 
 

@@ -37,9 +37,6 @@ from .predictive import Classes, Values, check_values, classes, values
 if TYPE_CHECKING:
     from xarray import DataTree
 
-__all__ = ["Ensemble"]
-
-
 # -- collected -----------------------------------------------------------------------------
 
 

@@ -21,9 +21,6 @@ import torch
 from ..errors import UsageError, did_you_mean
 from .monitor import LossWatch, Meter, line
 
-__all__ = ["Langevin", "by_name", "gradient_of_the_mean", "position", "require", "write"]
-
-
 # -- names ---------------------------------------------------------------------------------
 
 

@@ -21,9 +21,6 @@ from ..errors import DataError, UsageError, first_line
 from . import network
 from .rows import Inputs, Rows
 
-__all__ = ["Likelihood", "checked", "in_half_precision"]
-
-
 # -- meaning -------------------------------------------------------------------------------
 
 

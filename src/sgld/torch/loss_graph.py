@@ -34,9 +34,6 @@ import torch
 
 from ..errors import UsageError
 
-__all__ = ["Reduction", "judge", "nodes", "reductions", "root_of_backward", "under_a_scaler"]
-
-
 _SIGN_NODES = ("Neg", "Add", "Sub", "ToCopy", "Clone", "View", "Squeeze", "Unsqueeze", "Alias")
 _LINEAR_NODES = ("Addmm", "Mm", "Bmm", "Baddbmm", "Addbmm", "Addmv", "Mv", "Dot", "Convolution")
 _LOOKUP_NODES = ("Embedding", "Index", "Gather")

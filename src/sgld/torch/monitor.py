@@ -35,9 +35,6 @@ from ..core.validation import check_seed, whole_number
 from ..errors import RunError, SGLDWarning, UsageError
 from .loss_graph import Reduction, judge, nodes, reductions, root_of_backward, under_a_scaler
 
-__all__ = ["Batches", "LossWatch", "Meter", "dropout_said", "line", "say"]
-
-
 # -- batches -------------------------------------------------------------------------------
 
 

@@ -13,23 +13,6 @@ from torch.utils.data import Dataset
 
 from ..errors import UsageError, first_line
 
-__all__ = [
-    "NORMALISATION_REMEDY",
-    "alone",
-    "as_floats",
-    "as_known",
-    "check_shapes",
-    "dropping",
-    "exportable",
-    "floating",
-    "in_every_place",
-    "layer",
-    "output_of",
-    "outputs",
-    "padding_rows",
-    "running_statistics",
-]
-
 MAX_WORK_PER_THREAD = 2**24  # networks x weights x rows that one thread takes
 ROW_NORMALISATIONS = nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d
 DROPOUT_LAYERS = (

@@ -18,8 +18,6 @@ import torch
 from ..errors import UsageError
 from .langevin import Langevin, by_name, gradient_of_the_mean, position, require, write
 
-__all__ = ["PSGLD", "SGHMC", "SGLD"]
-
 Moving = list[tuple[dict[str, Any], torch.Tensor]]
 
 

@@ -10,8 +10,6 @@ import torch
 
 from ..errors import UsageError
 
-__all__ = ["Classes", "Values", "check_values", "classes", "values"]
-
 
 @dataclass(frozen=True, repr=False)
 class Classes:

@@ -18,8 +18,6 @@ from ..errors import DataError, UsageError, first_line
 from .monitor import say
 from .network import as_known
 
-__all__ = ["Batch", "Inputs", "Rows", "mapped", "probe_inputs", "read_rows"]
-
 Inputs = tuple[torch.Tensor, ...] | dict[str, torch.Tensor]
 TARGET_KEYS = ("labels", "label")  # the key of the target, where rows are dicts
 ROWS_READ_AT_ONCE = 256  # rows that are read at once

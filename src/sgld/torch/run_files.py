@@ -31,8 +31,6 @@ from .rows import Inputs, Rows
 from .target import Target, Weights
 from .tuning import Asked, generator_of
 
-__all__ = ["RUN_STREAM", "TORCH_KIND", "Files", "Found", "finished_run", "of_torch"]
-
 TORCH_KIND = "torch"
 RUN_STREAM = 15  # the stream of the rows' order and of the noise of a run
 MAX_LOSS_DIFFERENCE = 1e-4  # of a few rows, to rounding on another machine

@@ -64,9 +64,6 @@ from .target import Prior, Target, Weights, prior_of
 from .tuning import Asked, generator_of, price, stiffest, tuned
 from .verdict import draws_wanted, first_draw, half_the_step, judged, looked_further, smaller
 
-__all__ = ["draws_of", "ensemble_in", "halved", "resume", "sample", "summary_of"]
-
-
 # -- result --------------------------------------------------------------------------------
 
 

@@ -35,9 +35,6 @@ from .likelihood import Likelihood, in_half_precision
 from .network import padding_rows
 from .rows import Batch, Inputs, Rows, mapped
 
-__all__ = ["Prior", "Target", "Weights", "prior_of"]
-
-
 # -- prior ---------------------------------------------------------------------------------
 
 

@@ -29,8 +29,6 @@ from ..inference.tuning import network_rules as rule
 from .dynamics import FRICTION, Motion, Order, State
 from .target import Target
 
-__all__ = ["Asked", "Tuned", "generator_of", "price", "stiffest", "tuned"]
-
 ADAM_DECAYS = 0.9, 0.999  # of Adam's moments
 # seconds of a step: of its own, of a layer of the module, of a multiplication and addition
 TORCH_STEP_SECONDS = 4e-4

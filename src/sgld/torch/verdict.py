@@ -52,19 +52,6 @@ from .rows import Inputs
 from .target import Target
 from .tuning import Asked, generator_of, price, tuned
 
-__all__ = [
-    "draws_wanted",
-    "first_draw",
-    "from_other_starts",
-    "half_the_step",
-    "judged",
-    "looked_further",
-    "misses_of_gradients",
-    "other_rows",
-    "smaller",
-]
-
-
 # -- looked again --------------------------------------------------------------------------
 
 

@@ -36,19 +36,6 @@ from jaxtyping import Bool, Float, Int
 from ...results import statistics
 from .predictions import CLASSES, Kind
 
-__all__ = [
-    "MAX_R_HAT",
-    "ROWS_PER_CALL",
-    "OtherRows",
-    "OtherStarts",
-    "apart",
-    "met",
-    "numbers",
-    "others",
-    "settled",
-]
-
-
 MIN_UNLIKE_SDS, MIN_UNLIKE_PROB = 4.0, 0.03  # sds; of what is predicted
 MAX_LOG_MASS_LOSS = 10.0  # in nats, that the mass may be smaller by, and still be looked at
 

@@ -38,18 +38,6 @@ from ...model.modules import Overheard
 from ...model.problem import Problem, Target
 from ...model.sums import each_row
 
-__all__ = [
-    "CLASSES",
-    "LIKELIHOODS",
-    "MAX_PROBE_ROWS",
-    "MEANS",
-    "Kind",
-    "Predictions",
-    "check_labels",
-    "predictions_of",
-]
-
-
 # -- classes -------------------------------------------------------------------------------
 
 

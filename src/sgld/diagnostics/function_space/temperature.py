@@ -40,19 +40,6 @@ from ...samplers.baoa import BAOA
 from ...samplers.sgld import SGLD
 from .predictions import CLASSES, Predictions
 
-__all__ = [
-    "WEIGHT_ITERATIONS",
-    "Layers",
-    "Meter",
-    "Probe",
-    "along",
-    "density_by",
-    "is_of_layers",
-    "meter_of",
-    "stiffest",
-]
-
-
 # -- directions ----------------------------------------------------------------------------
 
 

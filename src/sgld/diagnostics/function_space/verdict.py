@@ -37,22 +37,6 @@ from .other_chains import OtherStarts, numbers
 from .predictions import CLASSES, LIKELIHOODS, Kind
 from .temperature import Layers
 
-__all__ = [
-    "HALF_STEP",
-    "SMALLER_STEP_REMEDY",
-    "Change",
-    "Mixed",
-    "Seen",
-    "Temperature",
-    "compared",
-    "judge_predictions",
-    "known_well",
-    "mixed",
-    "temperatures",
-    "with_details",
-]
-
-
 MAX_USUAL_R_HAT, MAX_R_HAT, MIN_USUAL_SHARE = 1.05, 1.1, 0.95
 MIN_ESS = 100
 MAX_TOTAL_VARIATION = 0.02

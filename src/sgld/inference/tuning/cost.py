@@ -60,26 +60,6 @@ from ...samplers.stationary import Law, largest_step, of_sampler
 from .ensemble import ENSEMBLE_CHAINS, TRAJECTORIES
 from .parts import sampler_of
 
-__all__ = [
-    "EXACT_DRAWS",
-    "FETCH_SECONDS",
-    "MAX_CHEAP_SECONDS",
-    "MAX_EXACT_SECONDS",
-    "Choice",
-    "Exact",
-    "Together",
-    "check_asked",
-    "check_planned",
-    "corrected_step",
-    "exact_chains",
-    "predicted",
-    "predicted_bytes",
-    "priced_choice",
-    "together",
-    "with_lengths",
-]
-
-
 FETCH_SECONDS = 5e-10  # seconds of a number of a row that is taken out of the table
 # that take gradients of a large table together: a step of each at 20,000 x 1,000 takes 3.4 ms of 4, 1.3 of 16,
 # 1.1 of 32, .7 of 64; of a posterior that is nearly Gaussian, as each of so many goes a short way

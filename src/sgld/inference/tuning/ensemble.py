@@ -53,19 +53,6 @@ from ...samplers.hmc import HMC, At, propose
 from ...samplers.preconditioners.fixed import Dense, Scalar, given
 from ...typing import Preconditioner
 
-__all__ = [
-    "ENSEMBLE_CHAINS",
-    "TRAJECTORIES",
-    "Around",
-    "Ensemble",
-    "around",
-    "log_acceptance",
-    "matched_step",
-    "rejection_rate",
-    "warmed_up",
-]
-
-
 ENSEMBLE_CHAINS = 64
 ROUND_TRAJECTORIES = (50, 100, 150)  # trajectories; the metric is learnt anew between two rounds
 FIXED_TRAJECTORIES = 50  # trajectories after these, in which nothing adapts

@@ -49,8 +49,6 @@ from .surrogate import (
     rows_apart,
 )
 
-__all__ = ["from_chains"]
-
 
 def from_chains(
     problem: Problem, ask: Request, known: Known, T: float, *, first: bool

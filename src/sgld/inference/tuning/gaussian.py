@@ -46,9 +46,6 @@ from .parts import (
     stationary_law,
 )
 
-__all__ = ["MAX_CORRECTABLE_NU", "from_curvature", "from_lowrank", "misfit_notes"]
-
-
 # -- misfit --------------------------------------------------------------------------------
 
 

@@ -34,9 +34,6 @@ from ...results import mixing
 from ...samplers.confined_hmc import Regions
 from .ensemble import around
 
-__all__ = ["Masses", "bridge", "counted", "integral", "places_of", "weigh"]
-
-
 # -- bridge --------------------------------------------------------------------------------
 
 

@@ -82,21 +82,6 @@ from .network_rules import (
 )
 from .parts import learnt_factors, no_step, plain_batches, prepared, sampler_of, settled
 
-__all__ = [
-    "fisher",
-    "from_network",
-    "from_optimisers",
-    "from_prior",
-    "heat_of_predictions",
-    "is_network",
-    "moved",
-    "optimiser_ends",
-    "other_starts_affordable",
-    "prior_curvature",
-    "tuned",
-]
-
-
 # -- from optimisers -----------------------------------------------------------------------
 
 
@@ -425,6 +410,8 @@ def _passes(problem: Problem, ask: Request) -> int:
 
 
 class Tuned(NamedTuple):
+    """Positions, preconditioner and step size after tuning."""
+
     z: Array  # [chain, d], where the chains are
     D: Any
     h: float

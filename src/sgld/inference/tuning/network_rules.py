@@ -28,28 +28,6 @@ from ...results.plan import Plan
 from ...samplers.gradients.full import Full
 from ...samplers.sgld import SGLD
 
-__all__ = [
-    "UPDATE_SECONDS",
-    "affordable",
-    "batch_price",
-    "burn_in_and_span",
-    "curvature_rows",
-    "first_draw",
-    "fisher_rows",
-    "held",
-    "largest_step",
-    "least_thin",
-    "most_at_once",
-    "most_draws",
-    "most_fallen",
-    "most_kept",
-    "network_lengths",
-    "num_directions",
-    "seconds_of",
-    "step_price",
-]
-
-
 BATCH_SIZE = 100
 LEARNING_RATE = 1e-2  # of Adam at first; a half period of a cosine takes it to 0
 MAX_OPTIMISER_SECONDS = 20.0

@@ -40,9 +40,6 @@ from .cost import NORMAL_SECONDS
 from .network_rules import batch_price, curvature_rows
 from .parts import settled
 
-__all__ = ["check_exchange", "check_noise", "with_noise"]
-
-
 MIN_LARGE_DIM = 2**16  # numbers of a position: fewer are drawn many steps at once, and cost little
 MIN_NORMALS_SHARE = 0.25  # of a gradient's price, that normals must cost
 # of the stiffest direction: SGLD has it at h l = .13, BAOA at .1, where of what normals leave beyond 2, 3 and

@@ -30,25 +30,6 @@ from ...samplers.preconditioners.kronecker import Kronecker, matrix_of
 from ...samplers.sgld import SGLD
 from ...samplers.stationary import AffineLaw, Law, largest_step, of_sampler, off
 
-__all__ = [
-    "DEFAULT_BATCH_ROWS",
-    "allows_correction",
-    "factor_of",
-    "finite",
-    "in_batches",
-    "largest_within",
-    "learnt_factors",
-    "measure",
-    "no_step",
-    "plain_batches",
-    "prepared",
-    "sampler_of",
-    "settled",
-    "shuffled_period",
-    "stationary_law",
-]
-
-
 DEFAULT_BATCH_ROWS = 100
 # times the longest stable step: where sds are told that no step makes right
 UNSTABLE_STEP_SHARE = 1e-4

@@ -36,9 +36,6 @@ from .noise import check_exchange, with_noise
 from .parts import factor_of, measure, plain_batches, prepared, sampler_of, settled, stationary_law
 from .survey import find_out
 
-__all__ = ["make_plan"]
-
-
 # -- by hand -------------------------------------------------------------------------------
 
 

@@ -25,8 +25,6 @@ from ...model.problem import Problem, Target
 from ...model.sums import MAX_PIECE_NUMBERS
 from ...results.plan import in_bytes, in_count, in_seconds
 
-__all__ = ["Devices", "Scaled", "scaled"]
-
 SEARCH_GRADIENTS = 6  # gradients of all rows, of the search from the mode of some rows
 SEARCH_HESSIANS = 5  # and Hessians
 SURVEY_GRADIENTS = 5  # gradients of every row, at the centre and at draws

@@ -30,8 +30,6 @@ from .ensemble import ENSEMBLE_CHAINS, Ensemble, warmed_up
 from .mode_masses import places_of
 from .surrogate import SETTLING_TRAJECTORIES, followed, guide_of
 
-__all__ = ["hopelessly_many", "in_modes", "regions_of"]
-
 MAX_MODES_WITH_CHAINS = 8  # that have chains of their own, 8 each
 # share of trajectories that would leave a region for another from which the two are one: modes 4 sds
 # apart; of a smaller one chains that were free would move between too seldom to weigh them

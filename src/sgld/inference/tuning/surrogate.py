@@ -22,16 +22,6 @@ from ...samplers.confined_hmc import Regions
 from ...samplers.gradients.control_variates import Guide
 from .ensemble import Ensemble, warmed_up
 
-__all__ = [
-    "MAX_GUIDED_DIM",
-    "MAX_GUIDE_ROWS",
-    "guide_note",
-    "guide_of",
-    "guide_rows",
-    "on_some",
-    "rows_apart",
-]
-
 MAX_GUIDE_ROWS = 2000  # that stand for all, where all are too many
 MAX_GUIDED_DIM = 200  # then
 # of all rows, that a guide takes: a trajectory's few leapfrogs then cost less than the density at its end

@@ -46,8 +46,6 @@ from ...diagnostics.hidden_mass import look_beyond, unexplained
 from ...model import sums
 from ...model.problem import Problem
 
-__all__ = ["find_out", "surroundings"]
-
 # rows of the first search, where there are that many times more
 PILOT_ROWS, MIN_PILOT_RATIO = 10_000, 10
 MAX_VOLUME_ERROR = 1.0  # log volume between a mode and its image, of rounding

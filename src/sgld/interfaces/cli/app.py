@@ -21,33 +21,6 @@ if TYPE_CHECKING:
     from ...regression.formula import FormulaModel
     from ...results.plan import Plan
 
-__all__ = [
-    "CheckpointEvery",
-    "Decimal",
-    "Json",
-    "OfDatabase",
-    "OfTable",
-    "Overwrite",
-    "OwnDecimal",
-    "Quiet",
-    "Run",
-    "Sep",
-    "Strict",
-    "app",
-    "at_work",
-    "command",
-    "content_of",
-    "exit_strict",
-    "finish",
-    "main",
-    "say_model",
-    "say_plan",
-    "show",
-    "typer",
-    "write_page",
-]
-
-
 try:
     typer: Any = need("typer", "cli")
 except MissingExtra as error:  # the console script imports this module

@@ -27,8 +27,6 @@ from .app import (
     typer,
 )  # fmt: skip
 
-__all__ = ["demo", "fit", "resume"]
-
 # names for the shell to complete, which shall not wait for JAX
 FAMILY_NAMES = (
     "gaussian", "student-t", "bernoulli", "binomial", "categorical", "poisson", "negative-binomial", "gamma",

@@ -7,8 +7,6 @@ from typing import Annotated
 
 from .app import command, typer
 
-__all__ = ["gallery"]
-
 
 @command(
     "sgld gallery X1 X6 --out gallery --quick\nsgld gallery X9 --data a9a    [dim](your own table)[/dim]"

@@ -22,8 +22,6 @@ from .app import (
     typer,
 )
 
-__all__ = ["plan", "update"]
-
 
 @command("sgld plan --rows 1e9 --columns 100 --devices 64")
 def plan(

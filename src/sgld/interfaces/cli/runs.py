@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from ...regression.formula import FormulaModel
     from ...results.draws import Draws
 
-__all__ = ["predict", "report", "summary", "verify"]
-
-
 PREDICTION_KINDS = ("outcome", "mean", "class")
 TABLE_SUFFIXES = (".parquet", ".csv")
 

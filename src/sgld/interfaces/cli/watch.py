@@ -12,8 +12,6 @@ from typing import Annotated, Any, NamedTuple
 from ...errors import SGLDError, UsageError, first_line
 from .app import Run, command, typer
 
-__all__ = ["Answer", "Page", "Shown", "watch"]
-
 READ_SECONDS = 2.0  # seconds between looks
 MAX_CORE_SHARE = 0.1  # of a core, that pages may take
 HOST = "127.0.0.1"

@@ -23,27 +23,6 @@ from jaxtyping import Float, Int
 from ...errors import need
 from ...results.verdict import Modes
 
-__all__ = [
-    "COLOURS",
-    "FIGURE_WIDTH",
-    "WIDE_FIGURE_WIDTH",
-    "Panel",
-    "along",
-    "by_scale",
-    "forest",
-    "in_two_lines",
-    "marginal",
-    "masses",
-    "noise_phase",
-    "over_steps",
-    "printable",
-    "separating",
-    "shorten",
-    "tick_texts",
-    "trace",
-]
-
-
 # -- canvas --------------------------------------------------------------------------------
 
 

@@ -26,20 +26,6 @@ from ...results.plan import Predicted
 from ...results.summary import LAYER_HEADS, layer_rows, left_out, predictions_lines
 from .figures import COLOURS, printable
 
-__all__ = [
-    "PAGE",
-    "banner",
-    "definitions",
-    "framed",
-    "layers",
-    "ordinal",
-    "says",
-    "table",
-    "what_was_asked",
-    "what_was_chosen",
-]
-
-
 MAX_TABLE_ROWS = 400
 
 HOW_TO_READ = {

@@ -45,18 +45,6 @@ from ...results.statistics import Moments
 from .figures import shorten
 from .html import PAGE, ordinal, says
 
-__all__ = [
-    "Agreement",
-    "Live",
-    "Reader",
-    "State",
-    "as_error_page",
-    "as_lines",
-    "as_page",
-    "read_live",
-]
-
-
 State = Literal["running", "stopped", "finished"]
 
 MIN_LIVE_DRAWS = 8  # draws of a chain that say anything

@@ -27,8 +27,6 @@ from . import figures, predictive_check
 from .html import PAGE, banner, layers, says, table, what_was_asked, what_was_chosen
 from .predictive_check import Replicated, replicate
 
-__all__ = ["Checked", "of_formula", "report_of", "write_report"]
-
 Checked = tuple[str, str, Replicated]
 
 MAX_INTERVALS, MAX_MARGINALS, MAX_TRACES = 60, 24, 12

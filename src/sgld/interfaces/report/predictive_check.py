@@ -34,9 +34,6 @@ from ...results.statistics import systematic
 from . import figures
 from .figures import COLOURS, WIDE_FIGURE_WIDTH, Panel, printable
 
-__all__ = ["Replicated", "Totals", "band", "check", "pictures", "replicate"]
-
-
 # -- totals --------------------------------------------------------------------------------
 
 

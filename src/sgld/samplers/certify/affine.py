@@ -21,22 +21,6 @@ from ...core.pytrees import tell_apart
 from ..gradients.full import Estimate
 from ..preconditioners.fixed import Scalar
 
-__all__ = [
-    "Affine",
-    "affine",
-    "bound",
-    "check_needs",
-    "counts",
-    "double",
-    "gaussian",
-    "name_of",
-    "noise_shape",
-    "positions",
-    "spectral_radius",
-    "stationary_covariance",
-]
-
-
 Matrix = Float[np.ndarray, "d d"]
 FAR_SDS = 1e4  # from the mode, in sds, a step must still be the same map
 STEPS_WITH_A_COUNT = 3  # steps after which it must be, where the state counts them

@@ -25,16 +25,6 @@ from ...model.problem import Problem, Target
 from ..schedules import check_values
 from .affine import check_needs, double, name_of
 
-__all__ = [
-    "GradientReport",
-    "PreconditionerReport",
-    "ScheduleReport",
-    "check_gradient",
-    "check_preconditioner",
-    "check_schedule",
-]
-
-
 Matrix = Float[np.ndarray, "d d"]
 
 MEMORY_STEPS = 12  # after which an estimator with a memory is looked at

@@ -30,9 +30,6 @@ from .affine import (
     stationary_covariance,
 )
 
-__all__ = ["SamplerReport", "check_sampler"]
-
-
 # -- simulated -----------------------------------------------------------------------------
 
 

@@ -18,8 +18,6 @@ from ...data.source import ORDERS
 from ...data.validate import check_contract, in_batches, look, wrong_row
 from ...errors import SGLDError
 
-__all__ = ["SourceReport", "check_source"]
-
 MAX_BATCHES = 4000  # that are enumerated
 
 

@@ -33,9 +33,6 @@ from ...model.problem import Problem
 from ...model.sums import batch_likelihood
 from .full import Estimate
 
-__all__ = ["SVRG", "ControlVariates", "Guide", "is_centred"]
-
-
 # numbers of the blocks' gradients that are kept; more are taken again at each step
 MAX_TABLE_NUMBERS = 2**25
 

@@ -21,9 +21,6 @@ from ...data.source import Batch
 from ...model.problem import Problem
 from ...model.sums import MAX_SHARED_NUMBERS, in_tiles, tile_size
 
-__all__ = ["Estimate", "Full", "Minibatch", "goes_by_tiles"]
-
-
 # -- estimate ------------------------------------------------------------------------------
 
 

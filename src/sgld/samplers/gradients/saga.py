@@ -17,8 +17,6 @@ from ...model.problem import Problem
 from ...model.sums import row_gradient
 from .full import Estimate
 
-__all__ = ["SAGA"]
-
 MAX_TABLE_BYTES = 2**31  # bytes of one chain's table
 
 

@@ -21,8 +21,6 @@ from ...core.validation import is_number, plain, positive
 from ...errors import UsageError
 from .fixed import Diagonal
 
-__all__ = ["AdaGrad", "RMSprop"]
-
 
 class Memory(NamedTuple):
     """The accumulator v [d] and the number of gradients in it."""

@@ -19,8 +19,6 @@ from ...core.pytrees import Layout, as_pytree, check_compiled
 from ...core.validation import unmasked
 from ...errors import UsageError
 
-__all__ = ["Dense", "Diagonal", "LowRank", "Scalar", "given"]
-
 
 @as_pytree
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from ...core.pytrees import Layout, as_pytree
 from ...errors import UsageError
 from .fixed import _of_dtype, _positive
 
-__all__ = ["Kronecker", "matrix_of"]
-
 
 def matrix_of(shape: tuple[int, ...], most: int) -> tuple[int, int] | None:
     """Rows and columns of a leaf as a matrix; None of one without two axes, or with a side over `most`."""

@@ -24,26 +24,6 @@ from ...core.validation import MAX_STEP
 from ...errors import UsageError
 from ...typing import Number
 
-__all__ = [
-    "Constant",
-    "CosineCycles",
-    "CycleTemperature",
-    "Polynomial",
-    "Power",
-    "Schedule",
-    "Step",
-    "Value",
-    "constant",
-    "cosine_cycles",
-    "is_traced",
-    "number",
-    "polynomial",
-    "polynomial_between",
-    "power",
-    "real",
-]
-
-
 # -- values --------------------------------------------------------------------------------
 
 

@@ -34,17 +34,6 @@ from .decay import (
     real,
 )
 
-__all__ = [
-    "RobbinsMonro",
-    "Scaled",
-    "as_schedule",
-    "check_values",
-    "from_learning_rate",
-    "from_welling_teh",
-    "robbins_monro",
-]
-
-
 # -- checks --------------------------------------------------------------------------------
 
 
