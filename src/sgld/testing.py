@@ -23,17 +23,17 @@ full-data log posterior. Nothing is sampled where that can be avoided: on a Gaus
 a step is an affine map of state and noise, so its Jacobians give the stationary law exactly.
 """
 
-from .samplers.certify.affine import stationary_covariance as stationary_covariance
-from .samplers.certify.parts import GradientReport as GradientReport
-from .samplers.certify.parts import PreconditionerReport as PreconditionerReport
-from .samplers.certify.parts import ScheduleReport as ScheduleReport
-from .samplers.certify.parts import check_gradient as check_gradient
-from .samplers.certify.parts import check_preconditioner as check_preconditioner
-from .samplers.certify.parts import check_schedule as check_schedule
-from .samplers.certify.sampler import SamplerReport as SamplerReport
-from .samplers.certify.sampler import check_sampler as check_sampler
-from .samplers.certify.source import SourceReport as SourceReport
-from .samplers.certify.source import check_source as check_source
+from .samplers.certify.affine import stationary_covariance
+from .samplers.certify.parts import (
+    GradientReport,
+    PreconditionerReport,
+    ScheduleReport,
+    check_gradient,
+    check_preconditioner,
+    check_schedule,
+)
+from .samplers.certify.sampler import SamplerReport, check_sampler
+from .samplers.certify.source import SourceReport, check_source
 
 __all__ = [
     "GradientReport",

@@ -25,7 +25,7 @@ NEWCOMERS = [
     ),
     Mutant(
         "plan files: rays are not stored",
-        '"Ray": "', '"Ray": "" and "',
+        'approximation.rays": "Ray"', 'approximation.rays": ""',
         "tests/unit/draws/test_codec.py::test_a_doubt_and_the_ray_it_was_found_on_are_stored",
     ),
     Mutant(

@@ -91,8 +91,8 @@ VISITS_BUGS = [
     ),
     Mutant(
         "visits: a plan with a ray cannot be stored",
-        '"Ray": "',
-        '"Ray": "" and "',
+        'approximation.rays": "Ray"',
+        'approximation.rays": ""',
         VISITS + "test_a_run_with_a_doubt_on_a_ray_is_stored",
     ),
     Mutant(

@@ -8,7 +8,8 @@ import pytest
 pytest.importorskip("matplotlib", reason="the report extra is not installed")
 
 from sgld.errors import DataError
-from sgld.gallery import make, x9
+from sgld.gallery import x9
+from sgld.gallery.make import load_table
 
 
 def written(tmp_path, name, text):
@@ -19,14 +20,14 @@ def written(tmp_path, name, text):
 
 def test_a_libsvm_file_is_read_with_gaps_as_zeros(tmp_path):
     path = written(tmp_path, "a9a", "-1 1:0.5 3:2\n\n+1 2:-1 # a comment\n-1\n")
-    X, y = make.load_table(path)
+    X, y = load_table(path)
     np.testing.assert_array_equal(X, np.array([[0.5, 0, 2], [0, -1, 0], [0, 0, 0]], np.float32))
     np.testing.assert_array_equal(y, [0, 1, 0])
     assert X.dtype == y.dtype == np.float32
 
 
 def test_a_csv_file_has_its_label_last(tmp_path):
-    X, y = make.load_table(written(tmp_path, "own.csv", "a,b,label\n1,0,4\n2,3,9\n"))
+    X, y = load_table(written(tmp_path, "own.csv", "a,b,label\n1,0,4\n2,3,9\n"))
     np.testing.assert_array_equal(X, [[1, 0], [2, 3]])
     np.testing.assert_array_equal(y, [0, 1])
 
@@ -51,12 +52,12 @@ def test_a_bad_line_is_named(name, text, said, tmp_path):
     if said.startswith("line"):
         said = f"^{name}: {said}"
     with pytest.raises(DataError, match=said):
-        make.load_table(written(tmp_path, name, text))
+        load_table(written(tmp_path, name, text))
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"there is no file .*none"):
-        make.load_table(tmp_path / "none")
+        load_table(tmp_path / "none")
 
 
 def test_the_amari_distance_is_0_for_scaled_permutations_and_1_at_worst():

@@ -410,14 +410,20 @@ def likelihood_gradient(problem: Problem, z: Float[Array, " d"]) -> Float[Array,
     return _over_pieces(problem.source, problem.source.row_width, piece)
 
 
-def log_densities(problem: Problem, zs: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:
-    """The log posterior density at each of m positions, on the host in float64; groups as in `gradients`."""
-    problem = problem.as_one_batch()
-    count = len(zs)
-    padded = np.concatenate([zs, np.repeat(zs[-1:], -count % DENSITY_GROUP, axis=0)])
-    groups = padded.reshape(-1, DENSITY_GROUP, zs.shape[1])
-    parts = [np.asarray(_log_densities(problem, problem.array(g))) for g in groups]
+def _in_groups(
+    value: Callable[..., Array], problem: Problem, zs: Float[np.ndarray, "m d"], size: int
+) -> np.ndarray:
+    """Return `value` at each of m positions; groups of one size, so that any m runs the same compiled function."""
+    problem, count = problem.as_one_batch(), len(zs)
+    padded = np.concatenate([zs, np.repeat(zs[-1:], -count % size, axis=0)])
+    groups = padded.reshape(-1, size, zs.shape[1])
+    parts = [np.asarray(value(problem, problem.array(group))) for group in groups]
     return np.concatenate(parts)[:count].astype(np.float64)
+
+
+def log_densities(problem: Problem, zs: Float[np.ndarray, "m d"]) -> Float[np.ndarray, " m"]:
+    """The log posterior density at each of m positions, on the host in float64."""
+    return _in_groups(_log_densities, problem, zs, DENSITY_GROUP)
 
 
 @spread(prior=True)
@@ -433,16 +439,8 @@ def _log_densities(problem, zs):
 
 
 def gradients(problem: Problem, zs: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m d"]:
-    """The full-data gradient of the log posterior at each of m positions, on the host in float64.
-
-    In groups of one size, so that any m runs the same compiled function.
-    """
-    problem = problem.as_one_batch()
-    count = len(zs)
-    padded = np.concatenate([zs, np.repeat(zs[-1:], -count % GRADIENT_GROUP, axis=0)])
-    groups = padded.reshape(-1, GRADIENT_GROUP, zs.shape[1])
-    parts = [np.asarray(_gradients(problem, problem.array(g))) for g in groups]
-    return np.concatenate(parts)[:count].astype(np.float64)
+    """The full-data gradient of the log posterior at each of m positions, on the host in float64."""
+    return _in_groups(_gradients, problem, zs, GRADIENT_GROUP)
 
 
 @spread(prior=True)
