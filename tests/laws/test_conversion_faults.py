@@ -132,7 +132,7 @@ def folder(tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(400, 4)).astype(np.float32))
     for k in range(2):
         pq.write_table(table(300, k), tmp_path / f"{k}.parquet")
-    monkeypatch.setattr(cache, "RACY_NANOSECONDS", -1.0)  # hashes are remembered at the first look
+    monkeypatch.setattr(cache, "RACY_NS", -1.0)  # hashes are remembered at the first look
     return tmp_path
 
 

@@ -112,7 +112,7 @@ NETWORKS = [
     ),
     Mutant(
         "labels: whatever grows with its class's output is taken for a logit",
-        "if not self.is_label and self._are(self.outputs):", "if np.ptp(self.found - self.log_p, axis=1).max() < MAX_LOGIT_ERROR:",
+        "if not self.is_label and self._are(self.outputs):", "if np.ptp(self.found - self.log_p, axis=1).max() < LOGIT_ERROR:",
         LABELS + "test_other_laws_of_whole_numbers_are_left_alone",
     ),
     Mutant(
@@ -182,7 +182,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: stages go on past half of the time",
-        "return limit.until - (1 - VERDICT_TIME_SHARE - of) * limit.seconds", "return limit.until",
+        "return limit.until - (1 - VERDICT_SHARE - of) * limit.seconds", "return limit.until",
         PATH + "test_stages_are_left_out_past_half_of_the_time",
     ),
     Mutant(
@@ -228,7 +228,7 @@ NETWORKS = [
     ),
     Mutant(
         "networks: what is measured at a draw of many weights is free",
-        "    if SPEED_ROWS * d <= MAX_SPEED_NUMBERS:", "    if True:",
+        "    if SPEED_ROWS * d <= SPEED_NUMBERS:", "    if True:",
         PATH + "test_draws_of_many_weights_are_few_enough_to_cost_little",
     ),
     Mutant(
@@ -364,7 +364,7 @@ NETWORKS = [
     Mutant(
         "networks: torch: a run to come takes what the one before was begun with",
         "                    remove(self.path / self._given)\n",
-        "                    [remove(p) for p in self.path.iterdir() if CHECKPOINT_FILE.fullmatch(p.name)]\n",
+        "                    [remove(p) for p in self.path.iterdir() if CHECKPOINT.fullmatch(p.name)]\n",
         "tests/unit/torch_door/test_torch_resume.py::test_a_run_that_was_to_replace_one_killed_while_it_tuned_takes_nothing_of_it",
     ),
     Mutant(

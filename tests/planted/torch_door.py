@@ -269,7 +269,7 @@ TORCH_DOOR = [
     ),
     Mutant(
         "torch sample: what a run was begun with goes with the run that it replaces",
-        "folder is self.path\n                    and not self.replacing\n                    and CHECKPOINT_FILE", "folder is self.path and CHECKPOINT_FILE",
+        "folder is self.path and not self.replacing and CHECKPOINT", "folder is self.path and CHECKPOINT",
         RESUME + "test_a_run_killed_before_its_first_draw_begins_anew",
     ),
     Mutant(

@@ -266,7 +266,7 @@ TUNE = [
     ),
     Mutant(
         "max_seconds: a network's verdict is left a fifth of a long run",
-        "if predictions\n        else VERDICT_TIME_SHARE", "if seconds < 0 else VERDICT_TIME_SHARE",
+        "if predictions\n        else VERDICT_SHARE", "if seconds < 0 else VERDICT_SHARE",
         LIMITS + "test_a_verdict_on_predictions_is_left_a_twentieth_and_what_compiling_takes",
     ),
     Mutant(
@@ -292,12 +292,12 @@ TUNE = [
     ),
     Mutant(
         "again: half the step, however many diverge",
-        "0\n            < diverged\n            <= (MAX_SEVERAL_SHARE if energy >= MIN_SWIFT_ENERGY else MAX_RARE_SHARE) * of", "0 < diverged",
+        "0 < diverged <= (SEVERAL_SHARE if energy >= MIN_SWIFT_ENERGY else RARE_SHARE) * of", "0 < diverged",
         EXACT + "test_half_the_step_is_tried_where_very_few_trajectories_diverge",
     ),
     Mutant(
         "again: half the step where energies say that there is a neck",
-        "MAX_SEVERAL_SHARE if energy >= MIN_SWIFT_ENERGY else MAX_RARE_SHARE", "MAX_SEVERAL_SHARE",
+        "SEVERAL_SHARE if energy >= MIN_SWIFT_ENERGY else RARE_SHARE", "SEVERAL_SHARE",
         EXACT + "test_half_the_step_is_tried_where_very_few_trajectories_diverge",
     ),
     Mutant(

@@ -70,7 +70,7 @@ def formulate(folder: Path) -> None:
         path = folder / "parts" / f"{k}.parquet"
         parquet.write_table(table.slice(100 * k, 100), path)
     os.environ["SGLD_DATA_CACHE"] = str(folder / "cache")
-    caches.RACY_NANOSECONDS = -1.0  # hashes of files are remembered at the first look
+    caches.RACY_NS = -1.0  # hashes of files are remembered at the first look
     streaming.MAX_MEMORY_BYTES = 1
     given = {**GIVEN, "step_size": 1e-4, "batch_size": 20, "checkpoint_every": 1e-9}
 

@@ -47,7 +47,7 @@ from .laplace import Laplace, Marginals
 
 MAX_LOW_RANK_DIM = 20_000  # parameters
 # rows times parameters beyond which a pass over the data is too long to make hundreds
-MAX_PASS_NUMBERS = 2**30
+MAX_PASS = 2**30
 # Lanczos steps at most, and rows x parameters x steps
 MAX_LANCZOS_STEPS, MAX_LANCZOS_WORK = 1024, 2**36
 SIGN_CHECK_STEPS = 32  # steps between looks at the sign of the curvature
@@ -56,7 +56,7 @@ MAX_EDGE_ERROR = 0.03  # relative error of the smallest eigenvalue of D^{1/2} J 
 MAX_LBFGS_STEPS = 400  # steps of L-BFGS at most
 LOW_RANK_SEARCH_SDS = (3.0, 12.0)  # sds of the starts from which other modes are looked for
 MAX_SOLVE_RESIDUAL, MAX_SOLVE_STEPS = 0.01, 50  # relative residual of J x = g, and steps at most
-MAX_JACOBIAN_NUMBERS = 2**26  # of a Jacobian of the reported parameters
+MAX_JACOBIAN = 2**26  # of a Jacobian of the reported parameters
 
 
 @dataclass(frozen=True)
@@ -153,11 +153,7 @@ def affordable(
     d = problem.dimension
     rows = max(1, problem.num_data)
     plain = problem.posterior.transform is None and problem.posterior.output is None
-    return (
-        d <= MAX_LOW_RANK_DIM
-        and rows * d <= MAX_PASS_NUMBERS
-        and (plain or d * d <= MAX_JACOBIAN_NUMBERS)
-    )
+    return d <= MAX_LOW_RANK_DIM and rows * d <= MAX_PASS and (plain or d * d <= MAX_JACOBIAN)
 
 
 @stage("mode")

@@ -41,9 +41,9 @@ MAX_LAST_STEPS = 200
 # sds of the starts: of two modes alike g sds apart in d parameters a start leads to the other where it is more than
 # g / 2 out in its direction, a d^(-1/2)-th of its distance or so
 MODE_SEARCH_SDS = (3.0, 6.0, 12.0, 25.0, 50.0, 400.0, 3000.0)
-MAX_CLIMB_STEPS = 200  # steps of L-BFGS before Newton's, of more than MAX_ALL_SCALES_DIM parameters
-MAX_SAME_MODE_SDS = 0.3  # sds within which a search has come back to a mode that is known
-MAX_ALL_SCALES_DIM = 100  # parameters up to which all of these scales are searched
+MAX_CLIMB_STEPS = 200  # steps of L-BFGS before Newton's, of more than MAX_SCALES_DIM parameters
+SAME_MODE_SDS = 0.3  # sds within which a search has come back to a mode that is known
+MAX_SCALES_DIM = 100  # parameters up to which all of these scales are searched
 MAX_DECREMENT = 1e-6  # a Newton decrement
 MAX_CHORD_STEPS = 20  # steps with one curvature
 MAX_INDEFINITE_STEPS = 25  # steps; a path in time of 103 states found its mode after 18
@@ -83,7 +83,7 @@ def newton_mode(
     at = lambda q: _Point(q, *sums.value_and_gradient(problem, array(q)))  # noqa: E731
     here = at(np.asarray(start, np.float64))
     damping, last, indefinite = 0.0, np.inf, 0
-    many = problem.has_rows and here.z.size > MAX_ALL_SCALES_DIM
+    many = problem.has_rows and here.z.size > MAX_SCALES_DIM
     undamped = None
     for step in range(max_steps):
         J = np.asarray(sums.curvature(problem, array(here.z)), np.float64)
@@ -200,7 +200,7 @@ def more_modes(
 
     def starts(_: Problem, near: Laplace) -> list[np.ndarray]:
         fresh = [
-            z for z in moved if min(_differ(o.gaussian, z, near) for o in known) > MAX_SAME_MODE_SDS
+            z for z in moved if min(_differ(o.gaussian, z, near) for o in known) > SAME_MODE_SDS
         ]
         return [*fresh, *_wide_starts(problem, near, rng)[2:]]
 
@@ -226,8 +226,8 @@ def _searched(
             return []
     assert near.factor is not None
     found: list[AtMode] = []
-    back = lambda z: bool(np.linalg.norm(near.whiten(z)) <= MAX_SAME_MODE_SDS)  # noqa: E731
-    places, many = starts(some, near), problem.dimension > MAX_ALL_SCALES_DIM
+    back = lambda z: bool(np.linalg.norm(near.whiten(z)) <= SAME_MODE_SDS)  # noqa: E731
+    places, many = starts(some, near), problem.dimension > MAX_SCALES_DIM
     for tried, start in enumerate(places):
         counted(tried, len(places), "starts")
         if many:
@@ -245,9 +245,7 @@ def _searched(
         if some is not problem:
             z, value, _, converged = newton_mode(problem, z, MAX_NEWTON_STEPS)
         others = (base, *known, *found)
-        if converged and all(
-            _differ(other.gaussian, z, near) > MAX_SAME_MODE_SDS for other in others
-        ):
+        if converged and all(_differ(other.gaussian, z, near) > SAME_MODE_SDS for other in others):
             there = AtMode(laplace_at(problem, z), value, True)
             if all(_separate(there.gaussian, other.gaussian, near) for other in others):
                 found.append(there)
@@ -266,7 +264,7 @@ def _climbed(problem: Problem, near: Laplace, start: np.ndarray) -> np.ndarray:
         return -float(value), -near.pull(np.asarray(slope, np.float64))
 
     def arrived(x: np.ndarray) -> None:
-        if np.linalg.norm(x) <= MAX_SAME_MODE_SDS:
+        if np.linalg.norm(x) <= SAME_MODE_SDS:
             raise StopIteration
 
     x = near.whiten(start)
@@ -299,7 +297,7 @@ def _wide_starts(
             [np.roll(leaf, 1) for leaf in np.split(near.center, problem.layout.ends[:-1])]
         )
     )
-    for scale in MODE_SEARCH_SDS if d <= MAX_ALL_SCALES_DIM else MODE_SEARCH_SDS[:1]:
+    for scale in MODE_SEARCH_SDS if d <= MAX_SCALES_DIM else MODE_SEARCH_SDS[:1]:
         xi = rng.standard_normal(d)
         away = near.spread(scale * np.sqrt(d) / np.linalg.norm(xi) * xi)
         starts += [near.center + away, near.center - away]

@@ -29,13 +29,10 @@ import numpy as np
 
 from ..errors import RunError, SGLDError, first_line
 
-SCRATCH_PREFIX = (
-    ".partial-"  # what begins the scratch names, so that those of a killed process are known
-)
-SEAL_KEY, JSON_KEY = (
-    "seal",
-    "json",
-)  # the key of the SHA-256, and the array that holds the JSON object
+# what begins the scratch names, so that those of a killed process are known
+SCRATCH_PREFIX = ".partial-"
+# the key of the SHA-256, and the array that holds the JSON object
+SEAL_KEY, JSON_KEY = "seal", "json"
 MAX_JSON_BYTES = 2**26  # bytes
 MAX_ARRAYS = 100_000  # in one file
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)

@@ -112,7 +112,7 @@ class Cell:
 # -- deadline ------------------------------------------------------------------------------
 
 
-VERDICT_TIME_SHARE = 0.2  # of max_seconds, which sampling leaves
+VERDICT_SHARE = 0.2  # of max_seconds, which sampling leaves
 # of them, and seconds: what a verdict on predictions takes
 PREDICTIONS_SHARE, COMPILE_SECONDS = 0.05, 6.0
 # of all that a run takes, what has passed by the end of a stage: by the seconds of stages.py; no more of others
@@ -189,9 +189,9 @@ def check_deadline(stage: str, left: float = 0.0) -> None:
 def sampled_until(started: float, seconds: float, predictions: bool) -> float:
     """The time (of time.monotonic) at which sampling ends; a verdict on predictions takes little of a long run."""
     share = (
-        min(VERDICT_TIME_SHARE, PREDICTIONS_SHARE + COMPILE_SECONDS / seconds)
+        min(VERDICT_SHARE, PREDICTIONS_SHARE + COMPILE_SECONDS / seconds)
         if predictions
-        else VERDICT_TIME_SHARE
+        else VERDICT_SHARE
     )
     return started + (1 - share) * seconds
 
@@ -201,7 +201,7 @@ def past(of: float) -> float:
     limit = _limit.get()
     if limit is None:
         return math.inf
-    return limit.until - (1 - VERDICT_TIME_SHARE - of) * limit.seconds
+    return limit.until - (1 - VERDICT_SHARE - of) * limit.seconds
 
 
 def enough(seconds: float) -> str:

@@ -36,9 +36,9 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from ..errors import SGLDError, UsageError, did_you_mean, first_line
 from .versions import bound_constants
 
-PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
+OURS = Path(__file__).resolve().parents[1]
 LIBRARY_FOLDERS = (
-    str(PACKAGE_FOLDER),
+    str(OURS),
     str(Path(jax.__file__).parent),
     str(Path(np.__file__).parent),
     "<frozen",

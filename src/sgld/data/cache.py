@@ -39,7 +39,7 @@ CACHE_FORMAT = 1  # of the folders
 HASH_BLOCK_BYTES = 2**24  # bytes that have a hash of their own
 DATA_CACHE_VARIABLE = "SGLD_DATA_CACHE"
 STALE_AFTER_SECONDS = 60.0  # seconds, after which half a file is nobody's
-RACY_NANOSECONDS = 2e9  # nanoseconds: a file that is no older may change again and keep its time
+RACY_NS = 2e9  # nanoseconds: a file that is no older may change again and keep its time
 
 Told = Callable[[int, int], Any]
 
@@ -222,10 +222,7 @@ class Cache:
                 done += len(part)
                 told(done, began.st_size)
         digest = found.hexdigest()
-        if (
-            stamp_of(path) == before
-            and _now(memory.parent) - max(before[1], before[3]) > RACY_NANOSECONDS
-        ):
+        if stamp_of(path) == before and _now(memory.parent) - max(before[1], before[3]) > RACY_NS:
             with contextlib.suppress(RunError):
                 write_json(memory, {"stamp": before, "sha256": digest})
         return digest

@@ -312,9 +312,8 @@ def check_contract(source: Any) -> None:
         _hashes(source)
         _rows(source)
         N = source.num_data
-        least = -(
-            -N // MAX_CHECKED_ENTRIES
-        )  # 1 but of very many rows, whose order is not made here
+        # 1 but of very many rows, whose order is not made here
+        least = -(-N // MAX_CHECKED_ENTRIES)
         for order in ORDERS:
             for size in {least, min(least + 1, N), min(N, MAX_CHECKED_ENTRIES)}:
                 _batches(in_batches(source, size, order))

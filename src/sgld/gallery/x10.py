@@ -13,7 +13,7 @@ import numpy as np
 import sgld
 from sgld.gallery import Check, Entry, Section
 from sgld.gallery.page import COLOURS, lines
-from sgld.interfaces.report.figures import WIDE_FIGURE_WIDTH
+from sgld.interfaces.report.figures import WIDE_WIDTH
 
 TITLE = "pSGLD against SGLD on an anisotropic Gaussian"
 LEAD = (
@@ -115,7 +115,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
         f"With v settled, pSGLD's law is closed too. {X10_REASON} Runs of that kind have {from_0}: "
         "near the published errors (crosses), and beyond them.",
     )
-    size = {"log": "y", "width": WIDE_FIGURE_WIDTH, "height": 220}
+    size = {"log": "y", "width": WIDE_WIDTH, "height": 220}
     time = lines("Error", over_time, styles=joined, xlabel="autocorrelation time, steps", **size)
     steps = lines("Error", over_h, styles=styles, xlabel="step size h", **size)
     return Entry(TITLE, LEAD, (Section("The experiment", text, (time, steps)),), tuple(checks))

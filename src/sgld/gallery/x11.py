@@ -9,7 +9,7 @@ from scipy import stats
 import sgld
 from sgld.gallery import Check, Entry, Section
 from sgld.gallery.page import COLOURS, Panel
-from sgld.interfaces.report.figures import WIDE_FIGURE_WIDTH
+from sgld.interfaces.report.figures import WIDE_WIDTH
 
 TITLE = "Why latent volatilities need parameters of their own"
 SIGMA, DAYS = 0.1, 2905  # sigma as in X5's posterior, and as many days as its returns
@@ -69,7 +69,7 @@ def run(quick: bool = False, seed: int = 0) -> Entry:
 
 def _band(s: np.ndarray, paths: int) -> Panel:
     """Some paths, the simulated 90% band (shaded), and the exact one."""
-    panel = Panel(f"s, 90% band of {paths:,} paths", 210, width=WIDE_FIGURE_WIDTH, xlabel="day")
+    panel = Panel(f"s, 90% band of {paths:,} paths", 210, width=WIDE_WIDTH, xlabel="day")
     low, high = np.quantile(s, [0.05, 0.95], axis=0)
     panel.axes.fill_between(AT, low, high, color=COLOURS["accent-soft"], linewidth=0)
     panel.axes.plot(AT, s[:12].T, color=COLOURS["chain-0"], linewidth=0.5, alpha=0.8)
@@ -84,7 +84,7 @@ def _band(s: np.ndarray, paths: int) -> Panel:
 
 def _variance(s: np.ndarray) -> Panel:
     """The simulated variance over the exact straight line."""
-    panel = Panel("Var(s)", 210, width=WIDE_FIGURE_WIDTH, xlabel="day")
+    panel = Panel("Var(s)", 210, width=WIDE_WIDTH, xlabel="day")
     panel.axes.plot(AT, s.var(0), color=COLOURS["chain-0"], linewidth=2.2)
     panel.axes.plot(AT, AT * SIGMA**2, color=COLOURS["contrast"], linewidth=1.2)
     panel.axes.set(xlim=(0, DAYS), ylim=(0, None))

@@ -24,7 +24,7 @@ from sgld.errors import need
 from sgld.gallery import Check, Entry, Section
 from sgld.gallery.make import columns
 from sgld.gallery.page import COLOURS, Panel, lines, log_axis
-from sgld.interfaces.report.figures import WIDE_FIGURE_WIDTH
+from sgld.interfaces.report.figures import WIDE_WIDTH
 
 # -- x5 model ------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ X5_KEY = (("accent-soft", "90% band"), ("accent", "median"), ("contrast", "media
 
 def band(title: str, days: np.ndarray, quantiles: Any, exact: Any = None) -> Panel:
     """A 90% band of the volatility exp(s), with its median, and NUTS's median."""
-    panel, (low, middle, high) = Panel(title, 200, width=WIDE_FIGURE_WIDTH), quantiles
+    panel, (low, middle, high) = Panel(title, 200, width=WIDE_WIDTH), quantiles
     panel.axes.fill_between(YEAR[days], low, high, color=COLOURS["accent-soft"], linewidth=0)
     panel.axes.plot(YEAR[days], middle, color=COLOURS["accent"], linewidth=1)
     if exact is not None:
@@ -202,7 +202,7 @@ def model(nuts: Any, full: sgld.Draws, vi: sgld.Draws) -> Section:
             ("NUTS", nuts[name]["quantiles"], p),
             ("BAOA", np.quantile(full.position[name], p), p),
             ("hybrid", np.quantile(vi.position[name], p), p),
-        ], styles=styles, ylim=(0, 1), width=WIDE_FIGURE_WIDTH, height=200) for name, sign in (("sigma", "σ"), ("nu", "ν"))
+        ], styles=styles, ylim=(0, 1), width=WIDE_WIDTH, height=200) for name, sign in (("sigma", "σ"), ("nu", "ν"))
     ]  # fmt: skip
     quantiles = [nuts[q] for q in ("q05", "q50", "q95")]
     return Section("Model and NUTS", (
@@ -237,7 +237,7 @@ def printed_section(
         f"{replicates * (steps + 500):,} in all.",
     ), (volatility("Volatility exp(E s), hybrid", nuts, s),
         lines("σ along the run", [("", vi.step, sigma)], styles=[{"color": COLOURS["accent"]}],
-              level=nuts["sigma"]["mean"], xlabel="step", width=WIDE_FIGURE_WIDTH, height=200)), X5_KEY)  # fmt: skip
+              level=nuts["sigma"]["mean"], xlabel="step", width=WIDE_WIDTH, height=200)), X5_KEY)  # fmt: skip
 
 
 def whole_section(nuts: Any, full: sgld.Draws, s: np.ndarray) -> Section:

@@ -24,7 +24,7 @@ import sgld
 from sgld.gallery import Check, Entry, Section, x4
 from sgld.gallery.make import Table, cancer, columns
 from sgld.gallery.page import COLOURS, Panel, lines
-from sgld.interfaces.report.figures import WIDE_FIGURE_WIDTH
+from sgld.interfaces.report.figures import WIDE_WIDTH
 
 from ..core.pytrees import as_pytree
 
@@ -116,7 +116,7 @@ def independent_components(exact: Any, steps: int, seed: int) -> tuple[list[Chec
         )
         panels.append(lines(f"Amari distance, {name}", [("", draws.step, found[0])], level=truth,
                             styles=[{"color": COLOURS["accent"], "linewidth": 0.8}], xlabel="step",
-                            ylim=(0, 0.2), width=WIDE_FIGURE_WIDTH))  # fmt: skip
+                            ylim=(0, 0.2), width=WIDE_WIDTH))  # fmt: skip
     before = ", ".join(f"{amari(np.eye(3), A):.2f}" for _, A in mixtures().values())
     return checks, Section("Independent components by natural-gradient SGLD", (
         "x = A y for three sources; W, the unmixing, has log p(x | W) = log |det W| − Σ log 4 cosh²(y_i / 2). "
@@ -204,8 +204,8 @@ def logistic_regression(truth: Any, own: Table | None, seed: int) -> tuple[list[
     sweeps, blue = np.arange(1, MIN_SWEEPS + 1), [{"color": COLOURS["accent"]}]
     figures = (
         lines("Log joint, mean of each sweep", [("", sweeps, joint)], styles=blue, level=exact,
-              xlabel="sweep", width=WIDE_FIGURE_WIDTH),
-        lines("Accuracy on the rows held out", [("", sweeps, right)], styles=blue, width=WIDE_FIGURE_WIDTH,
+              xlabel="sweep", width=WIDE_WIDTH),
+        lines("Accuracy on the rows held out", [("", sweeps, right)], styles=blue, width=WIDE_WIDTH,
               level=truth["accuracy"], xlabel="sweep", ylim=(0.9, 1) if own is None else None),
     )  # fmt: skip
     holds = checks[0].passed and checks[1].passed
@@ -270,12 +270,7 @@ def noises(phase: Any) -> Panel:
                for c, level in enumerate(phase.level.T)]  # fmt: skip
     styles = [{"color": COLOURS["contrast"]}, *[{"color": COLOURS["accent"], "linewidth": 0.8}] * 4]
     return lines(
-        "Variance of the noises",
-        curves,
-        styles=styles,
-        log="xy",
-        xlabel="update",
-        width=WIDE_FIGURE_WIDTH,
+        "Variance of the noises", curves, styles=styles, log="xy", xlabel="update", width=WIDE_WIDTH
     )
 
 
@@ -283,7 +278,7 @@ def rejections(sizes: np.ndarray, rates: np.ndarray) -> Panel:
     """The share of steps of each size that Metropolis would reject."""
     styles = [{"color": COLOURS["accent"], "marker": "o", "markersize": 3}]
     return lines("Share of moves Metropolis would reject", [("", sizes, rates)], styles=styles,
-                 log="xy", xlabel="step size h", width=WIDE_FIGURE_WIDTH)  # fmt: skip
+                 log="xy", xlabel="step size h", width=WIDE_WIDTH)  # fmt: skip
 
 
 # -- x9 referee ----------------------------------------------------------------------------

@@ -71,10 +71,10 @@ from .tuning.plan import make_plan
 MAX_ATTEMPTS = 3
 # share of trajectories: half the step took 3 of 51,200 away, and 17 (a banana), but left 109 of 375 in 409,600 (a
 # funnel) and 30 of 53 in 70,000 (centred eight schools), and the word as it was, for half as many seconds again
-MAX_RARE_SHARE = 5e-4
+RARE_SHARE = 5e-4
 # and where energies change as fast as on a banana (E-BFMI .98; horseshoes .8, a funnel .46, centred eight schools .15):
 # there are no places that chains cannot enter, and a step too long for some is all there is. 85 of 155,136 went to none
-MAX_SEVERAL_SHARE, MIN_SWIFT_ENERGY = 2e-3, 0.6
+SEVERAL_SHARE, MIN_SWIFT_ENERGY = 2e-3, 0.6
 
 
 def another(
@@ -94,11 +94,7 @@ def another(
         diverged, of, energy = (
             verdict.extra.get(name, 0) for name in ("divergences", "trajectories", "e_bfmi")
         )
-        rare = (
-            0
-            < diverged
-            <= (MAX_SEVERAL_SHARE if energy >= MIN_SWIFT_ENERGY else MAX_RARE_SHARE) * of
-        )
+        rare = 0 < diverged <= (SEVERAL_SHARE if energy >= MIN_SWIFT_ENERGY else RARE_SHARE) * of
         return ["finer"] if rare and not any(a["what"] == "finer" for a in attempts) else []
     if plan.setup.starts is None and not any(a["what"] == "exact" for a in attempts):
         return ["exact", *halve]
@@ -147,7 +143,7 @@ MAX_CHANCE = 0.1  # which by chance alone so many runs seem to
 MAX_GROWTH_FOR_TAILS = 4  # or this many, where tails may only seem too heavy
 # E-BFMI from which on more draws are no use: of 300 volatilities in time .01, whose run took 78 seconds instead of 22 for
 # the same word
-MAX_HOPELESS_ENERGY = exact_rule.MIN_ENERGY / 2
+HOPELESS_ENERGY = exact_rule.MIN_ENERGY / 2
 
 
 def draws_to_go_on_to(
@@ -167,11 +163,7 @@ def draws_to_go_on_to(
     by_itself = is_auto(ask.num_draws) and is_auto(ask.step_size)
     if ess is None and not by_itself:
         return done
-    if (
-        ess is None
-        and raw.trajectories is not None
-        and raw.trajectories.energy < MAX_HOPELESS_ENERGY
-    ):
+    if ess is None and raw.trajectories is not None and raw.trajectories.energy < HOPELESS_ENERGY:
         return (
             done  # the verdict is decided: it is a property of the posterior, which no draws change
         )

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from ..core.devices import CHAIN, across, agreed, compiling, on_host
-from ..core.progress import VERDICT_TIME_SHARE, enough
+from ..core.progress import VERDICT_SHARE, enough
 from ..core.work import Work
 from ..data.memory import AlwaysIn
 from ..errors import RunError
@@ -193,7 +193,7 @@ class _Chains:
             (step, time_then), share = self.began, STEPPING_SHARE
         each = share * (time.monotonic() - time_then) / max(1, self.step - step)
         missing = max(0, _steps_for(self.kernel, ADVISED_DRAWS) - self.step)
-        return each * missing / (1 - VERDICT_TIME_SHARE)
+        return each * missing / (1 - VERDICT_SHARE)
 
 
 def _slots(kernel: Kernel, carry: Carry) -> int:

@@ -168,13 +168,8 @@ COMPARISON_RADIUS = 0.5  # how far from the start the values of a model are comp
 MAX_ROUNDING_ERROR = 1e-4
 PACKAGE = __name__.partition(".")[0]
 OUR_CLASS = re.compile(rf"<class '({PACKAGE}\.[\w.]+)\.(\w+)'>")
-FOREIGN_PACKAGES = (
-    "builtins",
-    "typing",
-    "abc",
-    "jax",
-    "functools",
-)  # whose code is not the user's either
+# whose code is not the user's either
+FOREIGN_PACKAGES = ("builtins", "typing", "abc", "jax", "functools")
 SETTING_ARGUMENTS = ("sampler", "step_size", "temperature", "gradient", "preconditioner")
 
 

@@ -5,7 +5,7 @@ Positions of a run's draws, as many as there is room for.
 The phase of every chain, measured along a run at fixed steps between chunks.
 
 A probe takes gradients of single rows and the largest eigenvalue of their covariance. How many a
-run has follows from counted operations, never from the clock: all of MAX_PLANNED_PROBES where they cost
+run has follows from counted operations, never from the clock: all of MAX_PROBES where they cost
 nothing to speak of, else as many as take a small share of the run's own gradients.
 """
 
@@ -142,10 +142,10 @@ class Positions:
 # -- phases --------------------------------------------------------------------------------
 
 
-MAX_PLANNED_PROBES = 16  # of a run of the planned length, at most; a longer one has some more
-MAX_PROBE_SHARE = 0.03  # of the run's own row gradients, that the probes of each chain may cost
+MAX_PROBES = 16  # of a run of the planned length, at most; a longer one has some more
+PROBE_SHARE = 0.03  # of the run's own row gradients, that the probes of each chain may cost
 # row gradients x parameters that they may cost in any case: a fraction of a second
-MAX_FREE_PROBE_WORK = 2**26
+FREE_PROBE_WORK = 2**26
 
 
 class Phases:
@@ -219,9 +219,7 @@ def _affordable(kernel: Kernel, num_steps: int) -> int:
     own = num_steps * kernel.problem.source.batch_size
     return int(
         np.clip(
-            (MAX_PROBE_SHARE * own + MAX_FREE_PROBE_WORK / d) / probe_cost(kernel.problem),
-            1,
-            MAX_PLANNED_PROBES,
+            (PROBE_SHARE * own + FREE_PROBE_WORK / d) / probe_cost(kernel.problem), 1, MAX_PROBES
         )
     )
 

@@ -32,7 +32,7 @@ MIN_SIGMA_SDS = 1e-6
 MAX_QUIET_SIGMA_SDS = 0.01  # of the outcome's sd, noise next to none
 # rows for each coefficient, below which the posterior is far from Gaussian
 MIN_COEFFICIENT_ROWS = 10
-EXACT_FIT_CHAINS, EXACT_FIT_DRAWS = 4, 1000
+EXACT_CHAINS, CHAIN_DRAWS = 4, 1000
 SIGMA_GRID_POINTS = 4001
 MAX_FLOORED_SHARE = 0.01  # share of the draws that the floor may hold untold
 EXACT_VERDICT = Verdict(
@@ -73,9 +73,7 @@ def exact_draws(model: Model, rows: Rows, seed: int) -> Draws:
     r = y - x @ b0
     a = U[:, :rank].T @ r
     rss = float(np.sum((r - U[:, :rank] @ a) ** 2))
-    sigma = _sigma(
-        d, a, rss, float(rows.weight.sum()), rng.random(EXACT_FIT_CHAINS * EXACT_FIT_DRAWS)
-    )
+    sigma = _sigma(d, a, rss, float(rows.weight.sum()), rng.random(EXACT_CHAINS * CHAIN_DRAWS))
     d, a = (np.append(v, np.zeros(p - rank)) for v in (d, a))
     s2 = sigma[:, None] ** 2
     xi = rng.standard_normal((len(sigma), p))
@@ -138,6 +136,5 @@ def _reported(model: Model, beta: np.ndarray, sigma: np.ndarray) -> dict[str, np
         position["intercept"] = at.shift + at.stretch * beta[:, p] - position["coef"] @ at.center
     position["sigma"] = at.stretch * sigma
     return {
-        name: v.reshape(EXACT_FIT_CHAINS, EXACT_FIT_DRAWS, *v.shape[1:])
-        for name, v in position.items()
+        name: v.reshape(EXACT_CHAINS, CHAIN_DRAWS, *v.shape[1:]) for name, v in position.items()
     }

@@ -31,7 +31,7 @@ WINDOW_SECONDS, WINDOW_MAX_SECONDS = (
     1.5e-8,
 )  # of a number in a window that is pooled, and on the way back from its largest
 LAPACK_CALL_SECONDS = 5e-7  # of a call of LAPACK
-ASSUMED_TURNS = 10  # of a loop whose end depends on its numbers
+LOOP_TURNS = 10  # of a loop whose end depends on its numbers
 FUNCTION_SECONDS = {  # of the functions that take long, and of what does not run through memory
     "cos": 4e-9, "cumlogsumexp": 8e-9, "cummax": 4e-9, "cummin": 4e-9, "cumprod": 4e-9, "cumsum": 4e-9,
     "digamma": 1e-8, "erf_inv": 3e-9, "exp": 6e-10, "exp2": 6e-10, "expm1": 6e-10, "gather": 5e-10,
@@ -142,11 +142,7 @@ def _priced(jaxpr: Any, moving: Sequence[bool]) -> Price:
 def _turns(equation: Any) -> int:
     name = equation.primitive.name
     return (
-        int(equation.params["length"])
-        if name == "scan"
-        else ASSUMED_TURNS
-        if name == "while"
-        else 1
+        int(equation.params["length"]) if name == "scan" else LOOP_TURNS if name == "while" else 1
     )
 
 

@@ -331,9 +331,9 @@ class Supported:
 COMPARED_POINTS = 3
 PLATE_ROWS = 4096
 MAX_ROW_ERROR = 1e-4  # of a row's log density, where a model computes in single precision
-MAX_TOTAL_ERROR = 1e-2  # of the log density of all rows, in nats: nobody sees it in a posterior
+TOTAL_ERROR = 1e-2  # of the log density of all rows, in nats: nobody sees it in a posterior
 # of all rows' log densities, where nothing is computed in double precision
-MAX_FLOAT32_ERROR = 1e-6
+FLOAT32_ERROR = 1e-6
 
 
 @dataclass(frozen=True)
@@ -501,9 +501,8 @@ def _differing(whole: np.ndarray, alone: np.ndarray) -> int | None:
     total = np.abs(np.sum(np.where(same, 0.0, whole - alone), axis=1))
     exact = whole.dtype == np.float64
     allowed = (
-        MAX_TOTAL_ERROR
+        TOTAL_ERROR
         if exact
-        else MAX_TOTAL_ERROR
-        + MAX_FLOAT32_ERROR * np.sum(np.where(same, 0.0, np.abs(whole)), axis=1)
+        else TOTAL_ERROR + FLOAT32_ERROR * np.sum(np.where(same, 0.0, np.abs(whole)), axis=1)
     )
     return int(np.argmax(apart.max(axis=0))) if (total > allowed).any() else None

@@ -295,7 +295,7 @@ def _values(problem: Problem, zs: Any) -> Any:
 
 # entries from which on the gradient at the start is that of the first rows, FIRST_ROWS of them: of all it took a tenth of
 # a run of 2,000 steps with 478,410 weights, and their density a twentieth
-MIN_FIRST_ROWS_DIM, FIRST_ROWS = 2**16, 4096
+FIRST_ROWS_DIM, FIRST_ROWS = 2**16, 4096
 
 
 def prepare(
@@ -380,7 +380,7 @@ def _check_model(problem: Problem) -> None:
     with of_the_user("the gradient of the log density"):
         if (
             problem.has_rows
-            and problem.dimension >= MIN_FIRST_ROWS_DIM
+            and problem.dimension >= FIRST_ROWS_DIM
             and problem.num_data > FIRST_ROWS
         ):
             value = sums.value(problem, z)

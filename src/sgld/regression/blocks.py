@@ -22,7 +22,7 @@ from ..data.tables import check_named
 from ..errors import DataError, need
 from .columns import MAX_CATEGORY_LEVELS, is_text
 from .design import (
-    LEARNING_TRANSFORMS,
+    TRANSFORMS,
     Learnt,
     OtherColumns,
     apply_with_outcome,
@@ -100,9 +100,7 @@ class Blocks:
     def representative(self) -> tuple[pyarrow.Table, Int[np.ndarray, " k"], int]:
         """Rows that show what the formula's terms learn, their numbers, and how many complete rows there are."""
         arrow = need("pyarrow", "tables")
-        size = (
-            MAX_LEARNING_ROWS if LEARNING_TRANSFORMS.search(self.formula) else REPRESENTATIVE_ROWS
-        )
+        size = MAX_LEARNING_ROWS if TRANSFORMS.search(self.formula) else REPRESENTATIVE_ROWS
         span, count, read = _Span(self._as_names), 0, 0
         shown, sample = _Shown(), _Shown()
         limit = np.uint64(2**64 - 1)
@@ -178,9 +176,8 @@ class _Span:
             if level.as_py() not in seen:
                 seen.add(level.as_py())
                 found.add(compute.index(column, level).as_py())
-            if (
-                len(seen) > MAX_CATEGORY_LEVELS + 1
-            ):  # one more than may be: the formula refuses it by name
+            # one more than may be: the formula refuses it by name
+            if len(seen) > MAX_CATEGORY_LEVELS + 1:
                 break
         return found
 

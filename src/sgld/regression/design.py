@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 OFFSET_CALL = "offset("
 # whose columns are made with numbers learnt from all rows, beside the levels of categories
-LEARNING_TRANSFORMS = re.compile(r"(?<![\w.`])(bs|cc|center|cr|cs|lag|poly|scale|standardize)\s*\(")
+TRANSFORMS = re.compile(r"(?<![\w.`])(bs|cc|center|cr|cs|lag|poly|scale|standardize)\s*\(")
 
 
 class Learnt(NamedTuple):

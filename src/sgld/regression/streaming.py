@@ -60,7 +60,7 @@ from .rows import check_missing, no_weight, rows_of
 # -- gathered ------------------------------------------------------------------------------
 
 
-MAX_COLUMN_ERROR = 1e-12  # of two columns' mean, sd and correlation, that are called the same
+SAME_COLUMN = 1e-12  # of two columns' mean, sd and correlation, that are called the same
 
 
 class Columns:
@@ -107,13 +107,9 @@ class Columns:
             for at, j in enumerate(columns):
                 for i in columns[:at]:
                     same = np.isclose(
-                        [mean[i], scale[i]], [mean[j], scale[j]], MAX_COLUMN_ERROR, 0
+                        [mean[i], scale[i]], [mean[j], scale[j]], SAME_COLUMN, 0
                     ).all()
-                    if (
-                        i not in found
-                        and same
-                        and second[i, j] > (1 - MAX_COLUMN_ERROR) * second[i, i]
-                    ):
+                    if i not in found and same and second[i, j] > (1 - SAME_COLUMN) * second[i, i]:
                         found[j] = i
                         break
             return found

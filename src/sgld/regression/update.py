@@ -45,7 +45,7 @@ from ..results.codec import plan_of
 from ..results.plan import Origin, Plan
 from ..results.run_directory import RunDirectory
 from ..samplers.gradients.control_variates import ControlVariates
-from .design import LEARNING_TRANSFORMS, OtherColumns
+from .design import TRANSFORMS, OtherColumns
 from .fit import ON_DISK, is_on_disk, streamed_of
 from .formula import FormulaModel
 from .result import Fit
@@ -151,7 +151,7 @@ def update(
 
 def _check_formula(formula: str) -> None:
     """UsageError for a formula whose columns are other ones wherever rows change."""
-    found = LEARNING_TRANSFORMS.search(formula)
+    found = TRANSFORMS.search(formula)
     if found:
         raise UsageError(
             f"{formula!r} has {found[1]}(...), whose numbers are learnt from all rows, so that each row's columns "

@@ -84,7 +84,7 @@ RUN_FILES = (
     "confirmation.json",
     "report.html",
 )
-NEXT_CHECKPOINT, CHECKPOINT_FILE = "next.json", re.compile(r"next-[0-9a-f]{16}\.npz")
+NEXT_CHECKPOINT, CHECKPOINT = "next.json", re.compile(r"next-[0-9a-f]{16}\.npz")
 CHUNK_FILE = re.compile(r"\d{1,9}-\d{1,18}\.npz")
 # seconds beyond three checkpoints without a sign of life, after which a lock is stale
 MIN_SILENT_SECONDS = 60.0
@@ -126,7 +126,7 @@ class RunDirectory:
                 names = [
                     n
                     for n in names
-                    if not n.startswith(SCRATCH_PREFIX) and not CHECKPOINT_FILE.fullmatch(n)
+                    if not n.startswith(SCRATCH_PREFIX) and not CHECKPOINT.fullmatch(n)
                 ]
                 if names:
                     self._replace(overwrite, names[0])
@@ -268,9 +268,7 @@ class RunDirectory:
             for path in folder.iterdir():
                 chunk = folder is chunks and CHUNK_FILE.fullmatch(path.name)
                 given = (
-                    folder is self.path
-                    and not self.replacing
-                    and CHECKPOINT_FILE.fullmatch(path.name)
+                    folder is self.path and not self.replacing and CHECKPOINT.fullmatch(path.name)
                 )
                 if chunk or given or path.name.startswith(SCRATCH_PREFIX):
                     remove(path)
@@ -447,7 +445,7 @@ class RunDirectory:
     @property
     def _given(self) -> str:
         name = f"next-{self.id}.npz"
-        if not CHECKPOINT_FILE.fullmatch(name):  # run.json may be a stranger's
+        if not CHECKPOINT.fullmatch(name):  # run.json may be a stranger's
             raise RunError(f"{self.path / 'run.json'} names no id of a run; make the run again.")
         return name
 

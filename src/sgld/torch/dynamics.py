@@ -26,9 +26,9 @@ import torch
 
 from ..data.source import generator
 from ..diagnostics.function_space.temperature import (
-    MAX_SPEED_NUMBERS,
+    LOT_ROWS,
+    SPEED_NUMBERS,
     SPEED_ROWS,
-    SPEED_ROWS_BY_LOT,
     Layers,
 )
 from .rows import Batch, Inputs, Rows, mapped
@@ -141,7 +141,7 @@ class Motion:
 # -- slopes --------------------------------------------------------------------------------
 
 
-SPEED_STREAM = 19  # of the host's generator: weights of a prediction's numbers, and the lot
+LOT_STREAM = 19  # of the host's generator: weights of a prediction's numbers, and the lot
 
 
 def slopes_of(
@@ -154,14 +154,14 @@ def slopes_of(
     """
     leaf = next(iter(probe.values() if isinstance(probe, dict) else probe))
     count = min(SPEED_ROWS, len(leaf))
-    together = target.together and count * z.numel() <= MAX_SPEED_NUMBERS
+    together = target.together and count * z.numel() <= SPEED_NUMBERS
     # by turns every second draw would tell of some alone
     turn = (
         np.arange(count)
         if together
-        else generator(0, SPEED_STREAM, 1 + draw).integers(0, count, SPEED_ROWS_BY_LOT)
+        else generator(0, LOT_STREAM, 1 + draw).integers(0, count, LOT_ROWS)
     )
-    weights = generator(0, SPEED_STREAM, 0).normal(size=(count, width))
+    weights = generator(0, LOT_STREAM, 0).normal(size=(count, width))
     if target.likelihood.classes:
         weights -= weights.mean(1, keepdims=True)
     parts = [turn] if together else np.split(turn, len(turn))

@@ -26,7 +26,7 @@ from .rows import Inputs, Rows
 
 MAX_REL_ERROR = 1e-3
 FAR_LOG_ODDS = 12.0  # log odds, which a sigmoid in single precision still tells from 1
-MAX_CLASSES_TRIED = 256  # of which not all are tried
+MAX_CLASSES = 256  # of which not all are tried
 # sum of exp(-loss) over a row's classes: 1 for a likelihood, K^(1 - c) where c times that, K even classes
 MIN_PROBABILITY_SUM = 0.01
 LABEL_MODULES = torch.nn.CrossEntropyLoss, torch.nn.NLLLoss
@@ -49,11 +49,7 @@ def meaning_of(loss: Any, outputs: torch.Tensor, target: torch.Tensor) -> Meanin
 
 def check_factor(loss: Any, outputs: torch.Tensor, target: torch.Tensor, meaning: Meaning) -> None:
     """UsageError for a loss times the number of rows, or of the opposite sign: a row's probabilities add up to 1."""
-    if (
-        meaning == "classes"
-        and not target.is_floating_point()
-        and outputs.shape[1] <= MAX_CLASSES_TRIED
-    ):
+    if meaning == "classes" and not target.is_floating_point() and outputs.shape[1] <= MAX_CLASSES:
         labels, spread = list(range(outputs.shape[1])), outputs.amax(1) - outputs.amin(1)
     elif meaning == "odds" and outputs[0].numel() == 1:
         labels, spread = _outcomes(target), outputs.reshape(len(outputs)).abs()
@@ -123,7 +119,7 @@ def check_pairs(loss: Any, outputs: torch.Tensor, target: torch.Tensor, meaning:
         logits = torch.zeros_like(outputs[:2])
         logits[:, 0] = LOGIT_SHIFT
         log_p = torch.log_softmax(logits, 1)
-        others = range(1, min(outputs.shape[1], MAX_CLASSES_TRIED))
+        others = range(1, min(outputs.shape[1], MAX_CLASSES))
         pairs += [(log_p, target.new_tensor([0, other])) for other in others]
     elif meaning == "odds":
         made_up = torch.full_like(outputs[:2], -LOGIT_SHIFT)

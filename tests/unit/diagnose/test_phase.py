@@ -113,10 +113,7 @@ def test_probes_cost_a_small_share_of_the_runs_gradients(d, steps, probes):
     found = sink.Phases(kernel, 0, steps)
     assert found.probes == probes
     cost = found.probes * gradient_noise.probe_cost(problem) * d
-    assert (
-        found.probes == 1
-        or cost <= sink.MAX_PROBE_SHARE * steps * 100 * d + sink.MAX_FREE_PROBE_WORK
-    )
+    assert found.probes == 1 or cost <= sink.PROBE_SHARE * steps * 100 * d + sink.FREE_PROBE_WORK
     at, step = [], 0
     while step < steps:
         at.append(step)

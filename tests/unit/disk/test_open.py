@@ -249,7 +249,7 @@ def test_what_is_remembered_of_a_file_is_no_older_than_it(opened, npy, tmp_path,
     opened(npy[1])
     seen = lambda: [*(tmp_path / "cache").glob("seen-*")]  # noqa: E731
     assert not seen()  # it was changed just now, and might again, with the same time
-    monkeypatch.setattr("sgld.data.cache.RACY_NANOSECONDS", -1.0)
+    monkeypatch.setattr("sgld.data.cache.RACY_NS", -1.0)
     before = opened(npy[1])
     (memory,) = seen()
     assert opened(npy[1]).hash() == before.hash()

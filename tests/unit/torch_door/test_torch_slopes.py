@@ -77,7 +77,7 @@ def test_of_many_weights_rows_take_turns_by_lot(monkeypatch):
         torch.randn(2, 15),
     )
     whole = slopes_of(target, z, (x,), 3, 0)
-    monkeypatch.setattr("sgld.torch.dynamics.MAX_SPEED_NUMBERS", 0)
+    monkeypatch.setattr("sgld.torch.dynamics.SPEED_NUMBERS", 0)
     lots = [slopes_of(target, z, (x,), 3, draw) for draw in range(60)]
     turns = [
         tuple(int(torch.isclose(whole, one, atol=1e-5).all((1, 2)).nonzero()[0]) for one in lot)

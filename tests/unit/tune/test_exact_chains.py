@@ -22,7 +22,7 @@ from sgld.inference.tuning import plan as plan_module
 from sgld.inference.tuning import survey as known_module
 from sgld.inference.tuning.cost import (
     EXACT_DRAWS,
-    MAX_EXACT_SECONDS,
+    EXACT_SECONDS,
     Exact,
     exact_chains,
     with_lengths,
@@ -255,11 +255,11 @@ def test_cheap_draws_are_more(d, draws):
 
 
 def test_where_gradients_are_dear_fewer_chains_are_taken():
-    each = MAX_EXACT_SECONDS / (5 * (64 * 350 + EXACT_DRAWS))
+    each = EXACT_SECONDS / (5 * (64 * 350 + EXACT_DRAWS))
     assert exact_chains(Price(0.999 * each, 0.0), 1)[:2] == (64, 200)
     few = exact_chains(Price(1.001 * each, 0.0), 1)
     assert few[:2] == (16, 240) and few.seconds == pytest.approx(
-        9_440 / 35_200 * MAX_EXACT_SECONDS, rel=0.01
+        9_440 / 35_200 * EXACT_SECONDS, rel=0.01
     )
 
 

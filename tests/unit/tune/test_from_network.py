@@ -130,7 +130,7 @@ def test_of_many_weights_predictions_take_turns_and_every_row_has_its_turn(monke
     along = np.asarray(probe.predictions.rows[0][:8]) * np.sqrt([4, 1, 2, 1, 1, 1])
     speeds = (along @ np.asarray(momentum).T) ** 2 / np.sum(along**2, axis=1)[:, None]
     np.testing.assert_allclose(whole[:, -1], speeds.mean(axis=0), rtol=1e-4)
-    monkeypatch.setattr("sgld.diagnostics.function_space.temperature.MAX_SPEED_NUMBERS", 0)
+    monkeypatch.setattr("sgld.diagnostics.function_space.temperature.SPEED_NUMBERS", 0)
     at = jax.jit(at)
     turns = np.array(
         [at(jnp.int32(draw)) for draw in range(0, 600, 2)]

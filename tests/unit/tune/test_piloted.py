@@ -48,7 +48,7 @@ def request(**given):
 @pytest.fixture(scope="module")
 def on_some():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sgld.inference.tuning.exact_chains.MAX_EXACT_SECONDS", 0.0)
+        patch.setattr("sgld.inference.tuning.exact_chains.EXACT_SECONDS", 0.0)
         return some_plan()
 
 
@@ -76,7 +76,7 @@ def test_some_rows_stand_for_all(on_some):
 def test_some_rows_only_at_first_and_nothing_given_by_hand(monkeypatch):
     for ask, T in ((request(sampler=sgld.SGLD()), 1.0), (request(), 2.0)):
         assert from_chains(PROBLEM, ask, Known(), T, first=True) is None
-    monkeypatch.setattr("sgld.inference.tuning.exact_chains.MAX_EXACT_SECONDS", 0.0)
+    monkeypatch.setattr("sgld.inference.tuning.exact_chains.EXACT_SECONDS", 0.0)
     assert from_chains(PROBLEM, request(), Known(), 1.0, first=False) is None
 
 

@@ -43,7 +43,7 @@ from ...model.sums import each_row
 
 PyTree = Any
 MAX_TRIED_CLASSES = 8  # of the classes, the first and the last among them
-MAX_LOGIT_ERROR = 1e-3  # of log probabilities
+LOGIT_ERROR = 1e-3  # of log probabilities
 START_DISTURBANCE = 0.1  # from where the weights begin
 
 
@@ -77,8 +77,7 @@ class Said(NamedTuple):
     def _are(self, wanted: np.ndarray) -> bool:
         apart = np.abs(self.found - wanted) / (1 + np.abs(wanted))
         return bool(
-            np.ptp(self.log_p, axis=1).min() > 100 * MAX_LOGIT_ERROR
-            and apart.max() < MAX_LOGIT_ERROR
+            np.ptp(self.log_p, axis=1).min() > 100 * LOGIT_ERROR and apart.max() < LOGIT_ERROR
         )
 
 

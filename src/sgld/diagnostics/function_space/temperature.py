@@ -166,8 +166,8 @@ def is_of_layers(layout: Layout) -> bool:
 
 SPEED_ROWS = 8  # of the probe rows, whose predictions' speeds are measured
 # numbers of their gradients at once, of a chain (of a million weights they are 128 MB of four chains, and most of what a
-# draw costs); of more, at every draw those of SPEED_ROWS_BY_LOT rows by lot
-MAX_SPEED_NUMBERS, SPEED_ROWS_BY_LOT = 2**18, 2
+# draw costs); of more, at every draw those of LOT_ROWS rows by lot
+SPEED_NUMBERS, LOT_ROWS = 2**18, 2
 
 Meter = Literal["momentum", "step"]
 
@@ -252,9 +252,9 @@ def along(
 
     count = jax.tree.leaves(rows)[0].shape[0]
     keys = jax.random.split(jax.random.key(0), count)
-    if count * z.size <= MAX_SPEED_NUMBERS:
+    if count * z.size <= SPEED_NUMBERS:
         return jax.vmap(one)((rows, keys))
     # by turns every second draw would tell of some alone
     lot = jax.random.fold_in(jax.random.key(1), draw)
-    turn = jax.random.randint(lot, (SPEED_ROWS_BY_LOT,), 0, count)
+    turn = jax.random.randint(lot, (LOT_ROWS,), 0, count)
     return jax.lax.map(one, jax.tree.map(lambda leaf: leaf[turn], (rows, keys)))

@@ -207,7 +207,7 @@ EXACT_DRAWS = 12_800  # of all chains together, before a run is prolonged: 200 e
 MAX_EXACT_GROWTH, MAX_EXACT_NUMBERS, MAX_SHORT_SECONDS = 4, 2**20, 2.0
 # predicted seconds up to which nothing else is tried, where something else might do
 MAX_CHEAP_SECONDS = 5.0
-MAX_EXACT_SECONDS = 60.0  # and where nothing else would
+EXACT_SECONDS = 60.0  # and where nothing else would
 END_GRADIENTS = 2.0  # gradients that log p at the end of a trajectory takes as long as: softplus
 REDUCED_CHAINS, REDUCED_DRAWS = 16, 3_840  # where the usual ones would take more than that
 
@@ -231,7 +231,7 @@ def exact_chains(price: Price, dimension: int, share: float = 1.0) -> Exact:
     draws = (
         int(min(max(affordable, EXACT_DRAWS), MAX_EXACT_GROWTH * EXACT_DRAWS)) // ENSEMBLE_CHAINS
     )
-    if (TRAJECTORIES + EXACT_DRAWS / ENSEMBLE_CHAINS) * one <= MAX_EXACT_SECONDS:
+    if (TRAJECTORIES + EXACT_DRAWS / ENSEMBLE_CHAINS) * one <= EXACT_SECONDS:
         return Exact(ENSEMBLE_CHAINS, draws, (TRAJECTORIES + draws) * one)
     draws = REDUCED_DRAWS // REDUCED_CHAINS
     one = trajectory_seconds(price, dimension, REDUCED_CHAINS)
@@ -251,7 +251,7 @@ def trajectory_seconds(price: Price, dimension: int, chains: int) -> float:
 
 
 # bytes of each number of a draw, and beyond so many
-KEPT_BYTES, KEPT_BYTES_OF_WIDE, WIDE_NUMBERS = 112, 40, 1000
+KEPT_BYTES, WIDE_BYTES, WIDE_NUMBERS = 112, 40, 1000
 CARRIED_BYTES = 80.0  # of each number of a chain's position: starts, carry, what is sent of it
 MIN_DRAWS_PER_CHAIN = 20  # of a chain, whatever was left open
 MIN_CHAINS = 4
@@ -259,12 +259,7 @@ MIN_CHAINS = 4
 
 def draws_bytes(num_chains: int, num_draws: int, width: int) -> int:
     """Bytes of the draws at the peak, of `width` kept numbers each."""
-    return (
-        (KEPT_BYTES if width <= WIDE_NUMBERS else KEPT_BYTES_OF_WIDE)
-        * num_chains
-        * num_draws
-        * width
-    )
+    return (KEPT_BYTES if width <= WIDE_NUMBERS else WIDE_BYTES) * num_chains * num_draws * width
 
 
 def check_asked(problem: Problem, ask: Request, kept: int | None = None) -> None:

@@ -58,12 +58,12 @@ ROUND_TRAJECTORIES = (50, 100, 150)  # trajectories; the metric is learnt anew b
 FIXED_TRAJECTORIES = 50  # trajectories after these, in which nothing adapts
 TRAJECTORIES = sum(ROUND_TRAJECTORIES) + FIXED_TRAJECTORIES
 # harmonic mean of the chains' acceptance probabilities that the step aims at
-ACCEPTANCE_TARGET = 0.8
+ACCEPTANCE = 0.8
 FIRST_STEP_SDS = 0.1  # delta, in sds
 # of a trajectory, in sds, at least: while dispersed chains draw together they seem to want shorter ones
 # and short ones say little of longer; 1.6 took 1.3 times as many leapfrogs an effective draw, 3.1 1.4
 MIN_LENGTH = 2.2
-LENGTH_RATE = 0.1  # of Adam, which climbs to the best length
+ADAM_RATE = 0.1  # of Adam, which climbs to the best length
 MAX_LEAPFROGS = 256  # leapfrogs of a trajectory
 
 
@@ -185,12 +185,7 @@ def _chees() -> tuple[Callable, Callable]:
     from blackjax.adaptation.chees_adaptation import base
 
     init, update = base(
-        HMC.place,
-        lambda number: number + 1,
-        optax.adam(LENGTH_RATE),
-        ACCEPTANCE_TARGET,
-        0.5,
-        MAX_LEAPFROGS,
+        HMC.place, lambda number: number + 1, optax.adam(ADAM_RATE), ACCEPTANCE, 0.5, MAX_LEAPFROGS
     )
     if "inverse_mass_matrix" not in inspect.signature(update).parameters:
         return init, update  # before BlackJAX 1.6

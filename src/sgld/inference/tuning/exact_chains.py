@@ -33,7 +33,7 @@ from ...samplers.hmc import HMC
 from ...samplers.preconditioners.fixed import Dense
 from ...samplers.schedules import as_schedule
 from ...samplers.stationary import Law, largest_step
-from .cost import MAX_CHEAP_SECONDS, MAX_EXACT_SECONDS, Exact, exact_chains, priced_choice
+from .cost import EXACT_SECONDS, MAX_CHEAP_SECONDS, Exact, exact_chains, priced_choice
 from .ensemble import ENSEMBLE_CHAINS, Ensemble, matched_step, warmed_up
 from .parts import in_batches, prepared, sampler_of, shuffled_period
 from .several_modes import hopelessly_many, in_modes
@@ -72,14 +72,12 @@ def from_chains(
     alone = known.hopeless or known.elsewhere or not first
     price, some = gradient_price(problem), guide_rows(problem)
     exact = exact_chains(price, problem.dimension)
-    if exact.seconds <= (MAX_EXACT_SECONDS if alone else MAX_CHEAP_SECONDS):
+    if exact.seconds <= (EXACT_SECONDS if alone else MAX_CHEAP_SECONDS):
         return _on_all(problem, ask, known, exact)
     if some is not None and alone:
         exact = exact_chains(price, problem.dimension, some / problem.num_data)
         plan = (
-            _on_all_guided(problem, ask, known, exact)
-            if exact.seconds <= MAX_EXACT_SECONDS
-            else None
+            _on_all_guided(problem, ask, known, exact) if exact.seconds <= EXACT_SECONDS else None
         )
         if plan is not None:
             return plan

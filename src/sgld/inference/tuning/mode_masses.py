@@ -148,7 +148,7 @@ def integral(
 
 
 BRIDGE_STREAM = 6  # the stream of the host's generator that the bridges use
-UNKNOWN_LOG_MASS_SE = 10.0  # standard error of a log mass of which nothing is known
+UNKNOWN_SE = 10.0  # standard error of a log mass of which nothing is known
 
 
 class Masses(NamedTuple):
@@ -190,13 +190,13 @@ def weigh(
         if found is not None and np.isfinite(found.log_z):
             log_z[g], se[g] = (
                 found.log_z + heights[g],
-                np.hypot(min(found.se, UNKNOWN_LOG_MASS_SE), slips[g]),
+                np.hypot(min(found.se, UNKNOWN_SE), slips[g]),
             )
         else:
             # (2 pi)^{d/2} is in every Z and in none of Laplace's masses
             own_modes = known.log_mass[group == g] + known.z.shape[1] / 2 * np.log(2 * np.pi)
             log_z[g] = np.logaddexp.reduce(own_modes) - known.log_density[leaders[0]]
-            se[g] = UNKNOWN_LOG_MASS_SE
+            se[g] = UNKNOWN_SE
     mass = np.exp(log_z - log_z.max())
     mass /= mass.sum()
     slope = np.diag(mass) - np.outer(mass, mass)

@@ -48,7 +48,7 @@ from jaxtyping import Array, Bool, Float
 from ...approximation.gradient_noise import ROW_GRADIENT_NUMBERS, TUNING_STREAM
 from ...approximation.known import Known
 from ...approximation.low_rank import squared_gradients, stiffness
-from ...approximation.mode import MAX_ALL_SCALES_DIM, optimise
+from ...approximation.mode import MAX_SCALES_DIM, optimise
 from ...core.devices import agreed, sent, stream_key
 from ...core.progress import past, stage
 from ...core.work import Work
@@ -102,13 +102,7 @@ def from_optimisers(problem: Problem, ask: Request, known: Known) -> Plan:
     if not known.usable:
         steps = MIN_OPTIMISER_STEPS
         if problem.has_rows:
-            steps = int(
-                np.clip(
-                    OPTIMISER_PASSES * problem.num_blocks,
-                    MIN_OPTIMISER_STEPS,
-                    10 * MIN_OPTIMISER_STEPS,
-                )
-            )
+            steps = int(np.clip(OPTIMISER_PASSES * problem.num_blocks, steps, 10 * steps))
         starts = near = optimised(problem, ask, starts_near(problem, ask, z0), steps)
     if is_auto(ask.preconditioner):
         squares = [np.asarray(squared_gradients(problem, problem.array(z))) for z in near]
@@ -310,12 +304,7 @@ def is_network(problem: Problem) -> bool:
 def is_like_one(problem: Problem, known: Known) -> bool:
     """Whether a mode was looked for in vain among many parameters, some of them matrices, and there are rows."""
     matrices = any(len(shape) > 1 for shape in problem.layout.shapes)
-    return (
-        problem.has_rows
-        and problem.dimension > MAX_ALL_SCALES_DIM
-        and matrices
-        and not known.usable
-    )
+    return problem.has_rows and problem.dimension > MAX_SCALES_DIM and matrices and not known.usable
 
 
 def from_network(problem: Problem, ask: Request) -> Plan:

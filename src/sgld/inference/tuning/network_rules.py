@@ -18,7 +18,7 @@ import jax
 
 from ...diagnostics.function_space.predictions import predictions_of
 from ...diagnostics.function_space.temperature import (
-    MAX_SPEED_NUMBERS,
+    SPEED_NUMBERS,
     SPEED_ROWS,
     WEIGHT_ITERATIONS,
 )
@@ -196,7 +196,7 @@ def network_lengths(plan: Plan, problem: Problem, ask: Request) -> Plan:
 def _least_thin(plan: Plan, problem: Problem, rows: int) -> int:
     """Steps of a draw, that what is measured at it costs little beside."""
     least, d = least_thin(rows), problem.dimension
-    if SPEED_ROWS * d <= MAX_SPEED_NUMBERS:
+    if SPEED_ROWS * d <= SPEED_NUMBERS:
         return least
     step = step_price(problem, plan.setup.gradient, plan.setup.batch_size)
     return max(least, math.ceil(PROBE_SECONDS * d / (MAX_PREDICTION_SHARE * step)))

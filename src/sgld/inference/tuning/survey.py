@@ -28,7 +28,7 @@ from ...approximation.low_rank import (  # fmt: skip
     squared_gradients,
 )
 from ...approximation.mode import (
-    MAX_ALL_SCALES_DIM,
+    MAX_SCALES_DIM,
     NO_ROWS,
     USUAL_NEWTON_DIM,
     AtMode,
@@ -258,7 +258,7 @@ def _with_center(problem: Problem, known: Known, seed: int, T: float) -> Known:
 
 def _like_a_network(problem: Problem) -> bool:
     """Whether a saddle is one of so many that a way off this one leads to the next."""
-    return problem.has_rows and problem.dimension > MAX_ALL_SCALES_DIM
+    return problem.has_rows and problem.dimension > MAX_SCALES_DIM
 
 
 def _off_the_saddle(problem: Problem, at: AtMode) -> AtMode:

@@ -27,7 +27,7 @@ from ...results.verdict import Modes
 
 
 FIGURE_WIDTH = 330
-WIDE_FIGURE_WIDTH = 380
+WIDE_WIDTH = 380
 FONT_SIZE = 11
 # where a name is best broken, best first: between terms, before brackets, after words, anywhere
 NAME_BREAKS = (r"(?<=: )|(?=:(?! ))", r"(?=[\[(])", r"(?<=[ _.-])", r"(?=.)")
@@ -266,7 +266,7 @@ def forest(
     """
     count = len(names)
     tall = max(map(len, names)) > ONE_LINE_CHARS
-    panel = Panel("", (31 if tall else 20) * count + 34, width=WIDE_FIGURE_WIDTH)
+    panel = Panel("", (31 if tall else 20) * count + 34, width=WIDE_WIDTH)
     panel.label = f"Intervals of {', '.join(names)}"
     axes, y = panel.axes, np.arange(count)
     axes.axvline(0, color=COLOURS["muted"], linewidth=0.8, linestyle=(0, (3, 2)))
@@ -379,7 +379,7 @@ def over_steps(
     title: str, steps: Int[np.ndarray, " draw"], values: Float[np.ndarray, " draw"], burn_in: int
 ) -> str:
     """A step size or a temperature over the steps; its first value holds during burn-in."""
-    panel = Panel(title, 190, width=WIDE_FIGURE_WIDTH, xlabel="step")
+    panel = Panel(title, 190, width=WIDE_WIDTH, xlabel="step")
     x, y = _with_burn_in(steps, values, burn_in)
     panel.axes.plot(x, y, color=COLOURS["accent"], linewidth=1.6)
     ratio = y.max() / y.min() if y.min() > 0 else np.inf
@@ -401,7 +401,7 @@ def noise_phase(
 
     `crossing` is the step at which the last chain comes below 1 for good; None: never.
     """
-    panel = Panel("α, gradient noise / injected noise", 190, width=WIDE_FIGURE_WIDTH, xlabel="step")
+    panel = Panel("α, gradient noise / injected noise", 190, width=WIDE_WIDTH, xlabel="step")
     at = np.unique(np.linspace(0, len(steps) - 1, 400).round().astype(int))
     x, chains = steps[at].astype(float), np.asarray(alpha, float)[at, :MAX_TRACED_CHAINS]
     usual = chains[np.isfinite(chains) & (chains > 0)]
@@ -473,7 +473,7 @@ DENSITY_BINS = 60
 def masses(modes: Modes) -> str:
     """A bar for each mode, with two standard errors where its mass was measured."""
     count, errors = len(modes), modes.mass_se
-    panel = Panel("Mass of each mode", 22 * count + 52, width=WIDE_FIGURE_WIDTH)
+    panel = Panel("Mass of each mode", 22 * count + 52, width=WIDE_WIDTH)
     y = np.arange(count)
     panel.axes.barh(y, modes.mass, height=0.62, color=COLOURS["accent-soft"])
     if errors is not None:
@@ -519,7 +519,7 @@ def along(
 ) -> str:  # fmt: skip
     """The weighted histogram along a direction from mode to mode, the modes marked by number."""
     title = f"From mode {one + 1} (0) to mode {other + 1} (1), draws weighted"
-    panel = Panel(title, 150, width=WIDE_FIGURE_WIDTH)
+    panel = Panel(title, 150, width=WIDE_WIDTH)
     inside = np.append(np.quantile(values, [0.001, 0.999]), places)
     room = 0.06 * float(np.ptp(inside)) or 1.0
     low, high = float(inside.min()) - room, float(inside.max()) + room

@@ -32,7 +32,7 @@ from ...regression.formula import FormulaModel
 from ...results.draws import Draws
 from ...results.statistics import systematic
 from . import figures
-from .figures import COLOURS, WIDE_FIGURE_WIDTH, Panel, printable
+from .figures import COLOURS, WIDE_WIDTH, Panel, printable
 
 # -- totals --------------------------------------------------------------------------------
 
@@ -318,9 +318,7 @@ def _counts(kind: str, made: Replicated) -> tuple[str, str]:
     replicas = np.array([shares(row) for row in made.replicas])
     low, high = np.quantile(replicas, TAIL_PROBABILITIES, axis=0)
     mean, x = replicas.mean(axis=0), np.arange(most + 1)
-    panel = Panel(
-        f"Frequencies of {made.outcome}", 215, width=WIDE_FIGURE_WIDTH, ylabel="% of rows"
-    )
+    panel = Panel(f"Frequencies of {made.outcome}", 215, width=WIDE_WIDTH, ylabel="% of rows")
     panel.axes.bar(x, 100 * observed, 0.8, color=COLOURS["accent-soft"], label="observed")
     panel.axes.errorbar(
         x, 100 * mean, 100 * np.array([mean - low, high - mean]).clip(0), fmt="o",
@@ -378,7 +376,7 @@ def _density(made: Replicated) -> tuple[str, str]:
     observed = density(made.observed)
     replicas = np.array([density(row) for row in made.replicas])
     band = np.quantile(replicas, TAIL_PROBABILITIES, axis=0)
-    panel = Panel(f"Density of {made.outcome}", 215, width=WIDE_FIGURE_WIDTH)
+    panel = Panel(f"Density of {made.outcome}", 215, width=WIDE_WIDTH)
     panel.axes.stairs(
         band[1], edges, baseline=band[0], fill=True, color=COLOURS["contrast"], alpha=0.3,
         label="replicated, 90% band",
@@ -423,7 +421,7 @@ def _calibration(made: Replicated) -> tuple[str, str]:
     observed, replicas = rates[:, 0], rates[:, 1:]
     low, high = np.clip([band(row, TAIL_PROBABILITIES) for row in replicas], 0, 1).T
     panel = Panel(
-        f"Calibration of {made.outcome}", 250, width=WIDE_FIGURE_WIDTH,
+        f"Calibration of {made.outcome}", 250, width=WIDE_WIDTH,
         xlabel="predicted probability", ylabel="observed rate",
     )  # fmt: skip
     panel.axes.fill_between(
@@ -501,10 +499,7 @@ def _entropy(entropy: np.ndarray, aleatoric: np.ndarray) -> str:
     order = np.argsort(-entropy, kind="stable")
     entropy, aleatoric = entropy[order], np.minimum(aleatoric, entropy)[order]
     panel = Panel(
-        "Entropy of predictions, in nats",
-        190,
-        width=WIDE_FIGURE_WIDTH,
-        xlabel="probe row, in order",
+        "Entropy of predictions, in nats", 190, width=WIDE_WIDTH, xlabel="probe row, in order"
     )
     x = np.arange(len(entropy))
     panel.axes.bar(x, aleatoric, 0.85, color=COLOURS["accent-soft"], label="aleatoric")
@@ -520,7 +515,7 @@ def _entropy(entropy: np.ndarray, aleatoric: np.ndarray) -> str:
 
 def _intervals(mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> str:
     order = np.argsort(mean, kind="stable")
-    panel = Panel("Predictions", 190, width=WIDE_FIGURE_WIDTH, xlabel="probe row, in order")
+    panel = Panel("Predictions", 190, width=WIDE_WIDTH, xlabel="probe row, in order")
     x = np.arange(len(mean))
     panel.axes.vlines(x, low[order], high[order], color=COLOURS["accent"], linewidth=1.6)
     panel.axes.plot(x, mean[order], "o", color=COLOURS["accent"], markersize=3)
