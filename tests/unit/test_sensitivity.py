@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
-SPEC = importlib.util.spec_from_file_location("benchmark_sensitivity", FOLDER / "sensitivity.py")
+FOLDER = Path(__file__).parents[1] / "slow"
+SPEC = importlib.util.spec_from_file_location("sensitivity", FOLDER / "sensitivity.py")
 assert SPEC is not None and SPEC.loader is not None
 bench = importlib.util.module_from_spec(SPEC)
 sys.modules[SPEC.name] = bench

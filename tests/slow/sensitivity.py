@@ -1,9 +1,9 @@
 """What depends on the numbers that decide: each is halved and doubled, and what changes is printed.
 
-    python benchmarks/sensitivity.py                       all constants, all of SAMPLE
-    python benchmarks/sensitivity.py --seconds 600         the same, as far as the time goes
-    python benchmarks/sensitivity.py --only MAX_GAUSSIAN_NU,MODE_SEARCH_SDS --problems log_gamma,tied_means
-    python benchmarks/sensitivity.py --show                the stored table, nothing run
+    python tests/slow/sensitivity.py                       all constants, all of SAMPLE
+    python tests/slow/sensitivity.py --seconds 600         the same, as far as the time goes
+    python tests/slow/sensitivity.py --only MAX_GAUSSIAN_NU,MODE_SEARCH_SDS --problems log_gamma,tied_means
+    python tests/slow/sensitivity.py --show                the stored table, nothing run
 
 A constant is a number, or a tuple of numbers, that a module of sgld gives a name in capitals. It is found
 by that name (module.NAME where several share it), so that the table outlives a move. A loader puts a look-up in the
@@ -13,7 +13,7 @@ module is imported (defaults of arguments) are varied in a process of their own.
 
 A share above a half is varied in its distance from 1: .9 to .8 and .95. Printed is what differs from the
 run with the value as it stands: choices, words, numbers that moved by more than 2%, and the errors where
-there is a truth. What is stored in results/sensitivity.json is kept for constants that are not asked for.
+there is a truth. What is stored in sensitivity.json is kept for constants that are not asked for.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ import jax
 import numpy as np
 
 HERE = Path(__file__).parent
-STORED = HERE / "results" / "sensitivity.json"
-PACKAGE = Path(os.environ.get("SGLD_SOURCE", HERE.parent / "src")) / "sgld"
+ROOT = HERE.parents[1]
+STORED = HERE / "sensitivity.json"
+PACKAGE = Path(os.environ.get("SGLD_SOURCE", ROOT / "src")) / "sgld"
+sys.path.append(str(ROOT / "benchmarks"))  # the reference problems
 ELSEWHERE = {
     "cli",
     "gallery",
@@ -497,7 +499,7 @@ def main() -> None:
             else list(SAMPLE)
         )
         rows = measure(names, problems, args.seconds, lambda line: print(line, flush=True))
-        from claims import commit
+        from harness import commit
 
         mark = {"commit": commit(), "date": time.strftime("%Y-%m-%d"), "problems": problems}
         stored["rows"] = {
