@@ -1,18 +1,18 @@
-"""Whether the verdict can be fooled: posteriors drawn at random from families built to deceive it.
+"""Try to deceive the verdict with posteriors drawn at random from families built for it.
 
     python benchmarks/adversary.py --seed 1                   all families, at most 45 minutes
     python benchmarks/adversary.py --sample 6 --limit 20      six configurations of a fresh seed
     python benchmarks/adversary.py --family halo,foot --json rows.json
     python benchmarks/adversary.py --from a.json b.json       the tables of stored rows
 
-Each configuration is run with its twin, the same but for what deceives (problems/deceits). A run is off
-where an sd is wrong by more than 15%, or a mean by more than .3 sd of the truth, which is a closed form, a grid
-or an enumeration. Then
+Each configuration is run with its control, the same but for what deceives (problems/deceits). A run
+is off where an sd is wrong by more than 15%, or a mean by more than .3 sd of the truth, which is a
+closed form, a grid or an enumeration. Then
 
 silent      off and `trusted`
-flagged     off, and anything else than `trusted`, or refused in a sentence
-trusted     right, and said so
-refused     right, and another word; and whatever took more than `--limit` CPU seconds, or was not
+flagged     off and any other verdict, or refused with an explanation
+trusted     right, and `trusted`
+refused     right, and another verdict; and whatever took more than `--limit` CPU seconds, or was not
             reached in `--minutes`
 
 The exit status is 1 where a run was silent.
@@ -32,50 +32,44 @@ from typing import Any
 
 import numpy as np
 
-import claims
 import sgld
+from harness import command_line, store
 from problems.deceits import FAMILIES, Case
-from sgld.errors import SGLDError
-from sgld.results.mixing import pareto_k
 
 OFF_SD, OFF_MEAN = 0.15, 0.3
 OUTCOMES = ("silent", "flagged", "trusted", "refused")
 
 
 class TooLong(BaseException):
-    """A case that is over its limit; no error that a library would handle."""
+    """A case took longer than its limit; not an error that a library would handle."""
 
 
 def _stop(*_: Any) -> None:
     raise TooLong
 
 
-def configuration(name: str, number: int, seed: int, deceit: bool) -> Case:
-    """The same numbers for both; whatever the twin does not need is drawn and left."""
-    rng = np.random.default_rng([seed, list(FAMILIES).index(name), number])
-    return FAMILIES[name].build(rng, deceit)
-
-
 def run(name: str, number: int, seed: int, deceit: bool, limit: float) -> dict[str, Any]:
-    """One row, JSON-ready."""
-    case = configuration(name, number, seed, deceit)
+    """Return one row, JSON-ready. The control draws the same numbers."""
+    rng = np.random.default_rng([seed, list(FAMILIES).index(name), number])
+    case = FAMILIES[name].build(rng, deceit)
     row = {"family": name, "number": number, "seed": seed, "deceit": deceit, "label": case.label}
-    began, clock = time.process_time(), time.perf_counter()
-    signal.signal(signal.SIGPROF, _stop)  # the processor's seconds: others work on the machine
+    began = time.process_time()
+    signal.signal(signal.SIGPROF, _stop)  # CPU seconds: others work on the machine
     signal.setitimer(signal.ITIMER_PROF, limit)
     try:
-        found = _sampled(case, seed + number)
+        row |= sampled(case, seed + number)
     except TooLong:
-        found = {"word": "too long", "reason": f"more than {limit:.0f} CPU seconds"}
-    except SGLDError as error:
-        found = {"word": "an error", "reason": str(error)}
+        row |= {"word": "too long", "reason": f"more than {limit:.0f} CPU seconds"}
+    except sgld.errors.SGLDError as error:
+        row |= {"word": "an error", "reason": str(error)}
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-    row |= found | {"cpu": time.process_time() - began, "seconds": time.perf_counter() - clock}
+    row["cpu"] = time.process_time() - began
     return row | {"outcome": outcome(row)}
 
 
-def _sampled(case: Case, seed: int) -> dict[str, Any]:
+def sampled(case: Case, seed: int) -> dict[str, Any]:
+    """Return the verdict of a run, and its largest errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         draws = sgld.sample(
@@ -84,26 +78,24 @@ def _sampled(case: Case, seed: int) -> dict[str, Any]:
         verdict = draws.verdict
         if case.halved and not draws.plan.setup.exact:
             verdict = sgld.step_halving(case.posterior, case.data, draws).verdict
+    found = {"word": verdict.word, "reason": verdict.reasons[0]}
     values = draws.flat()[0].astype(float)
-    weight = draws.weights / draws.weights.sum()
     if not values.size:
-        return {"word": verdict.word, "reason": verdict.reasons[0]}
+        return found
+    weight = draws.weights / draws.weights.sum()
     mean = np.einsum("cdp,cd->p", values, weight)
     sd = np.sqrt(np.einsum("cdp,cd->p", (values - mean) ** 2, weight))
-    ratio, error = sd / case.sd, (mean - case.mean) / case.sd
-    return {
-        "word": verdict.word, "reason": verdict.reasons[0], "sampler": str(draws.plan.setup.sampler).split("(")[0],
-        "ratio": float(ratio[np.argmax(np.abs(np.log(np.maximum(ratio, 1e-9))))]),
-        "error": float(np.max(np.abs(error))),
-        "tail": float(np.nanmax(pareto_k(values), initial=-1.0)),
-    }  # fmt: skip
+    ratio = sd / case.sd
+    worst = np.argmax(np.abs(np.log(np.maximum(ratio, 1e-9))))
+    error = float(np.max(np.abs(mean - case.mean) / case.sd))
+    return {**found, "ratio": float(ratio[worst]), "error": error}
 
 
 def outcome(row: dict[str, Any]) -> str:
-    """One of OUTCOMES."""
+    """Return one of OUTCOMES."""
     if row["word"] in ("too long", "not reached"):
         return "refused"
-    if "ratio" not in row:  # no draws: nothing wrong was told
+    if "ratio" not in row:  # no draws: nothing wrong was reported
         return "flagged" if row["deceit"] else "refused"
     # NaN is off
     off = not (abs(row["ratio"] - 1) <= OFF_SD and row["error"] <= OFF_MEAN)
@@ -112,10 +104,9 @@ def outcome(row: dict[str, Any]) -> str:
 
 
 def chosen(args: argparse.Namespace) -> list[tuple[str, int]]:
-    """(family, number), family by family, so that what was compiled serves the next."""
+    """Return (family, number), family by family, so that what was compiled serves the next."""
     names = [n for n in FAMILIES if not args.family or n in args.family.split(",")]
-    counts = {name: args.each or FAMILIES[name].count for name in names}
-    every = [(name, k) for name in names for k in range(counts[name])]
+    every = [(name, k) for name in names for k in range(args.each or FAMILIES[name].count)]
     if args.sample is None:
         return every
     rng = np.random.default_rng([args.seed, 1])
@@ -123,84 +114,68 @@ def chosen(args: argparse.Namespace) -> list[tuple[str, int]]:
 
 
 def rows(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield every run and its control."""
     began = time.perf_counter()
     for name, number in chosen(args):
         for deceit in (True, False):
             if time.perf_counter() - began > 60 * args.minutes:
-                yield {
-                    "family": name, "number": number, "seed": args.seed, "deceit": deceit, "label": "",
-                    "word": "not reached", "reason": "", "cpu": 0.0, "seconds": 0.0, "outcome": "refused",
-                }  # fmt: skip
+                row = {"family": name, "number": number, "seed": args.seed, "deceit": deceit}
+                yield row | {"word": "not reached", "reason": "", "cpu": 0.0, "outcome": "refused"}
                 continue
             row = run(name, number, args.seed, deceit, args.limit)
             if args.lines or row["outcome"] == "silent":
-                print(line(row), flush=True)
+                which = f"{name} {args.seed}.{number}{'' if deceit else ' twin'}"
+                errors = f"sd x{row['ratio']:.3g} mean {row['error']:.2f}" if "ratio" in row else ""
+                print(
+                    f"{row['outcome']:<8}{which:<28}{row['cpu']:5.1f} s {errors:<24}{row['word']}: "
+                    f"{row['reason'][:110]} [{row['label']}]", flush=True,
+                )  # fmt: skip
             yield row
 
 
-def line(row: dict[str, Any]) -> str:
-    """One run."""
-    which = f"{row['family']} {row['seed']}.{row['number']}{'' if row['deceit'] else ' twin'}"
-    found = f"sd x{row['ratio']:.3g} mean {row['error']:.2f}" if "ratio" in row else ""
-    return (
-        f"{row['outcome']:<8}{which:<28}{row['cpu']:5.1f} s {found:<24}{row['word']}: {row['reason'][:110]} "
-        f"[{row['label']}]"
-    )
-
-
 def table(found: list[dict[str, Any]]) -> str:
-    """A row per family: the deceptive configurations, then their twins."""
+    """Return a line per family: the deceptive configurations, then their controls."""
     head = "".join(f"{word:>9}" for word in OUTCOMES)
     lines = [f"{'':<18}{'class':<22}{'deceptive':<9}{head}  {'twins':<5}{head}{'cpu':>8}"]
     names = [name for name in FAMILIES if any(row["family"] == name for row in found)]
     for name in [*names, "all"]:
         own = [row for row in found if name in ("all", row["family"])]
-        counts = [[row["outcome"] for row in own if row["deceit"] == d] for d in (True, False)]
-        kind = FAMILIES[name].kind if name != "all" else ""
-        each = ["".join(f"{c.count(word):>9}" for word in OUTCOMES) for c in counts]
-        cpu = sum(row["cpu"] for row in own)
-        lines.append(
-            f"{name:<18}{kind:<22}{len(counts[0]):>9}{each[0]}  {len(counts[1]):>5}{each[1]}{cpu:8.0f}"
-        )
+        line = f"{name:<18}{FAMILIES[name].kind if name != 'all' else '':<22}"
+        for deceit, width in ((True, 9), (False, 7)):
+            some = [row["outcome"] for row in own if row["deceit"] == deceit]
+            line += f"{len(some):>{width}}" + "".join(f"{some.count(o):>9}" for o in OUTCOMES)
+        lines.append(line + f"{sum(row['cpu'] for row in own):8.0f}")
     return "\n".join(lines)
 
 
 def figures(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the text states."""
-    deceptive, twins = ([row for row in found if row["deceit"] == d] for d in (True, False))
-    count = {
-        f"{what}, {word}": sum(row["outcome"] == word for row in some)
-        for what, some in (("deceptive", deceptive), ("twins", twins)) for word in OUTCOMES
-    }  # fmt: skip
-    return {
+    """Return the figures that the text states."""
+    counts: dict[str, Any] = {
         "families": len({row["family"] for row in found}),
-        "seeds": len({row["seed"] for row in found}), "deceptive": len(deceptive), "twins": len(twins), **count,
-        "twins, share trusted": count["twins, trusted"] / max(1, len(twins)),
-        "table": table(found).splitlines(),
-    }  # fmt: skip
+        "seeds": len({row["seed"] for row in found}),
+    }
+    for name, deceit in (("deceptive", True), ("twins", False)):
+        some = [row["outcome"] for row in found if row["deceit"] == deceit]
+        counts |= {name: len(some), **{f"{name}, {word}": some.count(word) for word in OUTCOMES}}
+    share = counts["twins, trusted"] / max(1, counts["twins"])
+    return {**counts, "twins, share trusted": share, "table": table(found).splitlines()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--seed", type=int, default=None, help="(default: a fresh one, printed)")
-    parser.add_argument(
-        "--sample", type=int, default=None, help="so many configurations, at random"
-    )
-    parser.add_argument("--family", default="", help=f"some of {', '.join(FAMILIES)}")
-    parser.add_argument("--each", type=int, default=None, help="so many of each family")
-    parser.add_argument("--minutes", type=float, default=45.0)
-    parser.add_argument("--limit", type=float, default=60.0, help="CPU seconds a run")
-    parser.add_argument(
-        "--lines", action="store_true", help="print every run, not the silent ones alone"
-    )
-    parser.add_argument("--json", default=None, help="write the rows here")
-    parser.add_argument(
-        "--store", action="store_true", help="write the counts to results/adversary.json"
-    )
-    parser.add_argument("--from", dest="stored", nargs="+", default=[], help="rows written before")
-    args = parser.parse_args()
+    options = {
+        "--seed": {"type": int, "help": "(default: a fresh one, printed)"},
+        "--sample": {"type": int, "help": "so many configurations, at random"},
+        "--family": {"default": "", "help": f"some of {', '.join(FAMILIES)}"},
+        "--each": {"type": int, "help": "so many of each family"},
+        "--minutes": {"type": float, "default": 45.0},
+        "--limit": {"type": float, "default": 60.0, "help": "CPU seconds of a run"},
+        "--lines": {"action": "store_true", "help": "print every run, not only the silent ones"},
+        "--json": {"help": "write the rows here"},
+        "--from": {"dest": "stored", "nargs": "+", "default": [], "help": "rows written before"},
+    }
+    args = command_line(__doc__, options=options)
+    if args.smoke:
+        args.seed, args.family, args.each, args.lines = 1, "halo", 1, True
     args.seed = secrets.randbelow(10**6) if args.seed is None else args.seed
     found: list[dict[str, Any]] = []
     for path in args.stored:
@@ -218,9 +193,8 @@ def main() -> None:
         with open(args.json, "w") as file:
             json.dump(found, file)
     if args.store:
-        seeds = sorted({row["seed"] for row in found})
-        command = f"python benchmarks/adversary.py --seed {' and '.join(map(str, seeds))}"
-        claims.store("adversary", figures(found), command)
+        seeds = " and ".join(str(seed) for seed in sorted({row["seed"] for row in found}))
+        store("adversary", figures(found), f"python benchmarks/adversary.py --seed {seeds}")
     sys.exit(any(row["outcome"] == "silent" for row in found))
 
 

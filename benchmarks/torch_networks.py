@@ -1,4 +1,4 @@
-"""The three networks of networks.py as PyTorch's modules, with their losses."""
+"""Provide the three large networks of nets.py as PyTorch modules with their losses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class Module(NamedTuple):
-    """A module, its loss, the outcomes as the loss takes them, and what is predicted of its outputs."""
+    """A module, its loss, the outcomes as the loss takes them, and the predictions from its outputs."""
 
     model: nn.Module
     loss: Callable[[Tensor, Tensor], Tensor]
@@ -19,7 +19,7 @@ class Module(NamedTuple):
 
 
 class WithNoise(nn.Module):
-    """Means, with the log of a noise sd beside each that is a parameter of its own."""
+    """Return means, each with the log of a noise sd that is a parameter of the module."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class WithNoise(nn.Module):
 
 
 def minus_log_likelihood(outputs: Tensor, y: Tensor) -> Tensor:
-    """Of every row."""
+    """Return that of every row."""
     mean, log_sd = outputs[..., 0], outputs[..., 1]
     return 0.5 * ((y - mean) / log_sd.exp()) ** 2 + log_sd
 

@@ -1,30 +1,32 @@
-"""The three workloads, and the loops of others that the package is compared with.
+"""Provide the three workloads of the speed tables, and the loops that the package is compared with.
 
 W1  tied-means Gaussian mixture, N = 100: bound by the overhead of a step
 W2  Bayesian logistic regression, N = 1e6, d = 50, batches of 500: bound by memory traffic
-W3  network 784-400-400-10, N = 60,000, batches of 100: bound by products and normals
+W3  network 784-50-10, N = 60,000, batches of 100: bound by matrix products and normals
 
-Every loop draws its batches and its noise inside the timed call and takes the data as arguments.
+A loop is a function of a number of steps that returns the seconds of those steps. Every loop draws
+its batches and its noise inside the timed call and takes the data as arguments.
 """
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-THIN = 100  # steps per kept draw, in every row of the table
+import sgld
+from harness import wall_seconds
+
+THIN = 100  # steps per kept draw
+KEPT_DRAWS = 100  # of the package's runs
+Loop = Callable[[int], float]
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,10 @@ class Workload:
     @property
     def num_data(self) -> int:
         return len(jax.tree.leaves(self.data)[0])
+
+    @property
+    def posterior(self) -> sgld.Posterior:
+        return sgld.Posterior(self.log_prior, self.log_likelihood)
 
 
 # -- the models ------------------------------------------------------------------------------
@@ -99,7 +105,7 @@ def network_log_likelihood(weights, row):
 
 
 def network(
-    num_data: int = 60_000, batch_size: int = 100, hidden: tuple[int, ...] = (400, 400)
+    num_data: int = 60_000, batch_size: int = 100, hidden: tuple[int, ...] = (50,)
 ) -> Workload:
     """W3: synthetic images of ten classes, a fixed seed."""
     rng = np.random.default_rng(20240602)
@@ -116,136 +122,68 @@ def network(
     )
 
 
-# -- the loops of others ---------------------------------------------------------------------
-
-Timed = Callable[[int], Callable[[], Any]]  # steps -> a call that runs them and blocks
+# -- the loops -------------------------------------------------------------------------------
 
 
-def blackjax_scan(work: Workload, chains: int) -> Timed:
-    """BlackJAX's sgld as its documentation shows it: a scan over one key per step."""
+def own_loop(work: Workload, chains: int, **given: Any) -> Loop:
+    """Return the loop of `sgld.sample` with everything set manually.
+
+    The same draws are kept from a long and from a short run, so that their difference is steps
+    alone: tuning, the choice of the plan and the verdict are in both.
+    """
+    posterior, seeds = work.posterior, itertools.count()
+    given = {"order": "reshuffle", "gradient": sgld.Minibatch(), **given}
+
+    def call(thin: int) -> None:
+        sgld.sample(
+            posterior, work.data, work.init, step_size=work.step_size, batch_size=work.batch_size,
+            preconditioner=sgld.Scalar(1.0), num_chains=chains, num_draws=KEPT_DRAWS, burn_in=0,
+            thin=thin, seed=next(seeds), progress=False, **given,
+        )  # fmt: skip
+
+    def loop(steps: int) -> float:
+        more = max(1, round(steps / (KEPT_DRAWS - 1)))
+        long, short = (wall_seconds(partial(call, thin)) for thin in (1 + more, 1))
+        return max(long - short, 1e-9) * steps / (more * (KEPT_DRAWS - 1))
+
+    return loop
+
+
+def blackjax_loop(work: Workload, chains: int) -> Loop:
+    """Return BlackJAX's sgld as its documentation shows it: a scan over one key per step."""
     import blackjax
 
     gradient = blackjax.sgmcmc.gradients.grad_estimator(
         work.log_prior, work.log_likelihood, work.num_data
     )
     algorithm = blackjax.sgld(gradient)
+    data = jax.tree.map(jnp.asarray, work.data)
+    starts = jax.tree.map(lambda leaf: jnp.stack([jnp.asarray(leaf)] * chains), work.init)
+    seeds = itertools.count()
 
-    def one_step(data, position, key):
+    def step(data, position, key):
         batch_key, step_key = jax.random.split(key)
         index = jax.random.randint(batch_key, (work.batch_size,), 0, work.num_data)
         batch = jax.tree.map(lambda leaf: leaf[index], data)
         return algorithm.step(step_key, position, batch, work.step_size), None
 
-    def chain(data, position, key, draws):
+    def chain(data, draws, position, key):
         def draw(position, key):
             keys = jax.random.split(key, THIN)
-            return jax.lax.scan(partial(one_step, data), position, keys)[0], position
+            return jax.lax.scan(partial(step, data), position, keys)[0], position
 
         return jax.lax.scan(draw, position, jax.random.split(key, draws))
 
-    return _timed(work, chain, chains)
-
-
-def naive_scan(work: Workload, chains: int) -> Timed:
-    """The loop one writes first: a key in the carry, split at every step."""
-
-    def density(position, batch):
-        values = jax.vmap(work.log_likelihood, (None, 0))(position, batch)
-        return work.log_prior(position) + work.num_data / work.batch_size * jnp.sum(values)
-
-    def one_step(data, carry, _):
-        position, key = carry
-        key, batch_key, noise_key = jax.random.split(key, 3)
-        index = jax.random.randint(batch_key, (work.batch_size,), 0, work.num_data)
-        batch = jax.tree.map(lambda leaf: leaf[index], data)
-        gradient = jax.grad(density)(position, batch)
-        leaves, treedef = jax.tree.flatten(position)
-        keys = treedef.unflatten(list(jax.random.split(noise_key, len(leaves))))
-        h = work.step_size
-        new = jax.tree.map(
-            lambda p, g, k: p + h * g + jnp.sqrt(2 * h) * jax.random.normal(k, p.shape, p.dtype),
-            position, gradient, keys,
-        )  # fmt: skip
-        return (new, key), None
-
-    def chain(data, position, key, draws):
-        def draw(carry, _):
-            return jax.lax.scan(partial(one_step, data), carry, length=THIN)[0], carry[0]
-
-        return jax.lax.scan(draw, (position, key), length=draws)
-
-    return _timed(work, chain, chains)
-
-
-def _timed(work: Workload, chain: Callable, chains: int) -> Timed:
-    """`chain(data, position, key, draws)`, vmapped for several chains, compiled per length."""
-    data = jax.tree.map(jnp.asarray, work.data)
-    init = jax.tree.map(jnp.asarray, work.init)
-    if chains > 1:
-        init = jax.tree.map(lambda leaf: jnp.stack([leaf] * chains), init)
-    counter = iter(range(2**31))
-
     @partial(jax.jit, static_argnames=("draws",))
-    def run(data, init, key, draws):
+    def run(data, starts, key, draws):
         if chains == 1:
-            return chain(data, init, key, draws)
-        keys = jax.random.split(key, chains)
-        return jax.vmap(lambda p, k: chain(data, p, k, draws))(init, keys)
+            return chain(data, draws, jax.tree.map(lambda leaf: leaf[0], starts), key)
+        return jax.vmap(partial(chain, data, draws))(starts, jax.random.split(key, chains))
 
-    def of_length(steps: int) -> Callable[[], Any]:
+    def loop(steps: int) -> float:
         draws = max(1, round(steps / THIN))
+        key = jax.random.key(next(seeds))
+        call = lambda: jax.block_until_ready(run(data, starts, key, draws))  # noqa: E731
+        return wall_seconds(call) * steps / (draws * THIN)
 
-        def call():
-            return jax.block_until_ready(run(data, init, jax.random.key(next(counter)), draws))
-
-        call.steps = draws * THIN
-        return call
-
-    return of_length
-
-
-# -- the limit: C ----------------------------------------------------------------------------
-
-
-def compile_c(folder: Path) -> tuple[ctypes.CDLL | None, str]:
-    """baseline.c compiled into `folder`: (library, command), or (None, the reason)."""
-    compiler = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), "")
-    if not compiler:
-        return None, "no C compiler on the path"
-    source, target = Path(__file__).with_name("baseline.c"), folder / "baseline.so"
-    flags = ["-O3", "-shared", "-fPIC"]
-    # never -ffast-math: a shared object built so changes the floating-point mode of the process
-    command = [compiler, *flags, str(source), "-o", str(target), "-lm"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        return None, f"{Path(compiler).name} failed: {done.stderr.strip().splitlines()[-1]}"
-    return ctypes.CDLL(str(target)), " ".join([Path(compiler).name, *flags])
-
-
-def c_loop(library: ctypes.CDLL, work: Workload, *, random_rows: bool = False) -> Timed:
-    """W1 or W2 in C, one chain."""
-    arrays = [np.ascontiguousarray(leaf) for leaf in jax.tree.leaves(work.data)]
-    pointer = lambda a: a.ctypes.data_as(ctypes.c_void_p)  # noqa: E731
-    counter = iter(range(1, 2**31))
-    h, n = ctypes.c_float(work.step_size), work.batch_size
-
-    def of_length(steps: int) -> Callable[[], Any]:
-        out = np.zeros((-(-steps // THIN), len(work.init)), np.float32)
-
-        def call():
-            position = work.init.copy()
-            head = (ctypes.c_uint64(next(counter)), ctypes.c_long(steps), THIN)
-            data = tuple(pointer(a) for a in arrays)
-            if work.name == "W1":
-                library.mixture(*head, *data, work.num_data, n, h, pointer(position), pointer(out))
-            else:
-                library.logistic(
-                    *head, *data, work.num_data, len(position), n, int(random_rows), h,
-                    pointer(position), pointer(out),
-                )  # fmt: skip
-            return out
-
-        call.steps = steps
-        return call
-
-    return of_length
+    return loop

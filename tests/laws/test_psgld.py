@@ -1,6 +1,7 @@
 """pSGLD's published figure on N(0, diag(.16, 1)): the part that has a closed form (Li et al. 2016)."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import sgld
 from sgld.testing import stationary_covariance
 
 _path = Path(__file__).parents[2] / "benchmarks" / "psgld.py"
+sys.path.append(str(_path.parent))
 _spec = importlib.util.spec_from_file_location("benchmark_psgld", _path)
 assert _spec is not None and _spec.loader is not None
 psgld = importlib.util.module_from_spec(_spec)

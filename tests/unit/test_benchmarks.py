@@ -54,12 +54,59 @@ def test_what_a_benchmark_names_is_there(path):
             value, seen = getattr(value, name), f"{seen}.{name}"
 
 
-def test_the_stopwatch_finds_its_parts(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    from stopwatch import PARTS
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: str(path.relative_to(FOLDER)))
+def test_a_benchmark_uses_the_public_surface_alone(path):
+    """What a user may import: `sgld` and its modules, and what a result gives."""
+    public = {f"sgld.{name}" for name in ("errors", "gallery", "networks", "testing", "torch")}
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sgld":
+            assert node.module in public, f"{path.name}, line {node.lineno}: {node.module}"
+        if isinstance(node, ast.Import):
+            asked = {alias.name for alias in node.names if alias.name.startswith("sgld")}
+            assert asked <= {"sgld", *public}, f"{path.name}, line {node.lineno}: {asked}"
+        names = chain(node)
+        if names[:1] == ["sgld"]:
+            private = [name for name in names if name.startswith("_") and not name.endswith("__")]
+            assert not private, f"{path.name}, line {node.lineno}: {'.'.join(names)}"
 
-    for module, name, _ in PARTS:
-        assert callable(getattr(module, name, None)), f"{module.__name__} has no {name}"
+
+def test_every_program_has_a_short_form(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    smoke = importlib.import_module("smoke")
+
+    runnable = {path.stem for path in FOLDER.glob("*.py") if "__main__" in path.read_text()}
+    assert set(smoke.programs()) == runnable - {"smoke"} and len(runnable) > 10
+
+
+def test_rounds_are_in_turn_and_tables_are_aligned(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    harness = importlib.import_module("harness")
+
+    calls = []
+    timers = {name: lambda name=name: calls.append(name) or len(calls) for name in "ab"}
+    found = harness.paired_rounds(timers, rounds=2)
+    assert calls == list("baabba") and [len(values) for values in found.values()] == [2, 2]
+    table = harness.Table(8, {"seconds": ".1f", "steps": "d"})
+    table.row("one", 1.26, None, note="trusted")
+    table.row("two", "much", 12)
+    assert table.lines == [
+        "          seconds    steps", "one           1.3        -  trusted", "two          much       12",
+    ]  # fmt: skip
+    assert capsys.readouterr().out.splitlines() == table.lines
+
+
+def test_a_short_form_stores_nothing_in_results(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    harness = importlib.import_module("harness")
+
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+    args = harness.command_line("", ("a", "b"), arguments=["--smoke", "--only", "b"])
+    assert args.only == ["b"] and args.store
+    harness.store("t", {"x": 1.0}, "python benchmarks/t.py")
+    assert harness.stored("t")["figures"]["x"]["value"] == 1.0 and not list(tmp_path.iterdir())
+    with pytest.raises(SystemExit):
+        harness.command_line("", ("a", "b"), arguments=["--only", "c"])
 
 
 def test_what_streamed_runs_take_is_stored_by_name(monkeypatch):
@@ -69,6 +116,3 @@ def test_what_streamed_runs_take_is_stored_by_name(monkeypatch):
     table = {"rows": 5, "devices 500": {"us": 2.0, "ratios": {"4 x 1": 0.9}}}
     found = {"rows": 5, "devices 500: us": 2.0, "devices 500: ratios: 4 x 1": 0.9}
     assert stream.figures(table) == found
-    calls = []
-    seconds = stream.in_turn({name: lambda name=name: calls.append(name) for name in "ab"})
-    assert calls[:4] == list("abba") and len(seconds["a"]) == stream.ROUNDS == len(calls) // 2 - 1

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
+sys.path.append(str(FOLDER))
 
 
 def _load(name, path, folder=None):
