@@ -9,7 +9,7 @@ PYTHON_3_11 := $(shell $(PYTHON) -c 'import sys; print("yes" * (sys.version_info
 CONSTRAINTS := $(if $(PYTHON_3_11),constraints.txt,constraints-3.12.txt)
 PIP_INSTALL := -m pip install --quiet --no-compile --disable-pip-version-check -c $(CONSTRAINTS)
 
-.PHONY: demo test test-long test-torch test-all durations test-latest test-lowest test-types mutants check bench claims docs clean
+.PHONY: demo test test-long test-torch test-all durations test-latest test-lowest test-types mutants check smoke bench claims docs clean
 
 .venv/.stamp: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv .venv
@@ -97,6 +97,9 @@ check: .venv/.stamp
 	$(BIN)/python tests/budgets.py
 	$(BIN)/pyright --threads 2 --pythonpath $(BIN)/python $(shell find src -name '*.py' -not -path 'src/sgld/torch/*')
 	@tests/torch_door.sh checked $(BIN)/pyright --pythonpath .venv-torch/bin/python src/sgld/torch
+
+smoke: .venv/.stamp
+	$(BIN)/python benchmarks/smoke.py
 
 bench: .venv/.stamp
 	$(BIN)/python benchmarks/speed.py

@@ -53,6 +53,7 @@ def test_a_python_without_the_pinned_pytorch_is_named(with_make):
         ("test $1 != test", 1),
         ("test $1 != test-long", 1),
         ("test $1 != test-torch", 1),
+        ("test $1 != smoke", 1),
         ("test $1 != test-latest", 1),
         ("echo 'latest: not tested (no python3.12)'", 1),
         ("echo 'torch door: not tested (ERROR: no network)'", 1),
