@@ -3,6 +3,7 @@
     python benchmarks/calls.py --only sessions        five sessions as a reader starts them
     python benchmarks/calls.py --only predicted       ten problems: what the plan predicted, and what was taken
     python benchmarks/calls.py --only growth          default runs by rows, columns and influential rows
+    python benchmarks/calls.py --only warm            CPU seconds of `sgld demo` from a warm cache, over the least
     ... --source PATH                                 with the package of another tree
 
 Each case runs in a process of its own, which compiles everything, once with progress shown and once again.
@@ -21,9 +22,11 @@ sd             largest error of an sd, as a ratio to the sds of `laplace(centre=
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
+import os
 import re
 import resource
 import runpy
@@ -40,7 +43,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import sgld
-from harness import Table, command_line, fresh_process, store, timed
+from harness import Table, command_line, fresh_process, package_path, store, timed
 from problems import PROBLEMS, STRUCTURED
 from workloads import logistic
 
@@ -52,13 +55,19 @@ PREDICTED = (
     "softmax", "gp_marginal", "radon", "lasso_many",
 )  # fmt: skip
 SESSIONS = (
-    "softmax on digits",
-    "table of 50,000 rows",
-    "eight schools",
-    "9 events",
-    "demo",
-    "100,000 x 50",
-)
+    "softmax on digits", "table of 50,000 rows", "eight schools", "9 events", "demo", "100,000 x 50",
+    "three parameters",
+)  # fmt: skip
+LEAST = """
+import jax, pathlib, sgld
+from pyarrow import csv
+jax.device_put(0.0).block_until_ready()
+csv.read_csv(pathlib.Path(sgld.__file__).parent / "data" / "bundled" / "randhie.csv")
+"""
+WARM = {  # commands that find what they compile in a cache; the second is the least that one can cost
+    "demo": ["-m", "sgld", "demo", "--out", "run", "--overwrite", "--quiet"],
+    "import jax, read the file": ["-c", LEAST],
+}
 GROWTH = (
     *(f"{N} x 20" for N in (10**4, 10**5, 10**6, 4 * 10**6)),
     *(f"20000 x {d}" for d in (2, 10, 50, 200, 500, 1000, 2000)),
@@ -157,8 +166,8 @@ def case(name: str) -> Model | Callable[[], None]:
             name.replace("eight schools", "eight_schools_noncentred")
         ]()
         return Model(problem.posterior, problem.data, problem.init)
-    if name == "100,000 x 50":
-        work = logistic(100_000)
+    if name in ("100,000 x 50", "three parameters"):
+        work = logistic(100_000) if name == "100,000 x 50" else logistic(500, 3)
         return Model(work.posterior, work.data, work.init)
     if name == "softmax on digits":
         return softmax_on_digits()
@@ -234,7 +243,29 @@ def of_draws(model: Model, draws: sgld.Draws) -> dict[str, Any]:
     return row
 
 
-TABLES = {"sessions": SESSIONS, "predicted": PREDICTED, "growth": GROWTH}
+def warm(args: argparse.Namespace, environment: dict[str, str | None]) -> list[str]:
+    """Print CPU seconds of commands that find what they compile in a cache."""
+    table, found = Table(28, {"CPU s": ".2f"}), []
+    variables = {"PYTHONPATH": package_path(), **environment}
+    with tempfile.TemporaryDirectory() as folder:
+        variables["JAX_COMPILATION_CACHE_DIR"] = folder
+        variables["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        env = {k: v for k, v in {**os.environ, **variables}.items() if v is not None}
+        for name, words in list(WARM.items())[1 if args.smoke else 0 :]:
+            for _ in range(2):  # the first call fills the cache
+                before = os.times()
+                command = [sys.executable, *words]
+                subprocess.run(command, env=env, cwd=folder, check=True, capture_output=True)
+                now = os.times()
+                cpu = now.children_user - before.children_user
+                cpu += now.children_system - before.children_system
+            table.row(name, cpu)
+            found.append(cpu)
+    print(f"demo: {found[0] / found[-1]:.1f} times the least")
+    return table.lines
+
+
+TABLES = {"sessions": SESSIONS, "predicted": PREDICTED, "growth": GROWTH, "warm": tuple(WARM)}
 FORMATS = {
     "first": ".1f", "second": ".1f", "compiled": "d", "to 1st": ".1f", "silence": ".1f", "after 100%": ".1f",
     "gradients": ".2g", "predicted": ".2f", "taken": ".2f", "each": ".2f", "MiB": ".0f", "MiB taken": ".0f",
@@ -258,7 +289,12 @@ def main() -> None:
         environment["JAX_COMPILATION_CACHE_DIR"] = None
     if args.source is not None:
         environment["PYTHONPATH"] = str(args.source)
-    for which in ["sessions", "growth"] if args.smoke else args.only:
+    for which in ["sessions", "growth", "warm"] if args.smoke else args.only:
+        if which == "warm":
+            lines = warm(args, environment)
+            if args.store:
+                store("calls", {which: lines})
+            continue
         table = Table(28, {column: FORMATS[column] for column in COLUMNS[which]})
         smoke = {"sessions": ["9 events"], "growth": ["500 x 2"]}
         for name in smoke[which] if args.smoke else TABLES[which]:
