@@ -1,4 +1,4 @@
-"""The attacker of benchmarks/: a few of its configurations, others with every change of the package, and how it counts."""
+"""The attacker of the verdict: a few of its configurations, others with every change of the package, and how it counts."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = ROOT / "benchmarks" / "adversary.py"
+PROGRAM = ROOT / "tests" / "slow" / "adversary.py"
 
 
 def adversary(*arguments):

@@ -1,11 +1,11 @@
 """Try to deceive the verdict with posteriors drawn at random from families built for it.
 
-    python benchmarks/adversary.py --seed 1                   all families, at most 45 minutes
-    python benchmarks/adversary.py --sample 6 --limit 20      six configurations of a fresh seed
-    python benchmarks/adversary.py --family halo,foot --json rows.json
-    python benchmarks/adversary.py --from a.json b.json       the tables of stored rows
+    python tests/slow/adversary.py --seed 1                   all families, at most 45 minutes
+    python tests/slow/adversary.py --sample 6 --limit 20      six configurations of a fresh seed
+    python tests/slow/adversary.py --family halo,foot --json rows.json
+    python tests/slow/adversary.py --from a.json b.json       the tables of stored rows
 
-Each configuration is run with its control, the same but for what deceives (problems/deceits). A run
+Each configuration is run with its control, the same but for what deceives (tests/slow/deceits). A run
 is off where an sd is wrong by more than 15%, or a mean by more than .3 sd of the truth, which is a
 closed form, a grid or an enumeration. Then
 
@@ -28,13 +28,16 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from deceits import FAMILIES, Case
 
 import sgld
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 from harness import command_line, store
-from problems.deceits import FAMILIES, Case
 
 OFF_SD, OFF_MEAN = 0.15, 0.3
 OUTCOMES = ("silent", "flagged", "trusted", "refused")
@@ -194,7 +197,7 @@ def main() -> None:
             json.dump(found, file)
     if args.store:
         seeds = " and ".join(str(seed) for seed in sorted({row["seed"] for row in found}))
-        store("adversary", figures(found), f"python benchmarks/adversary.py --seed {seeds}")
+        store("adversary", figures(found), f"python tests/slow/adversary.py --seed {seeds}")
     sys.exit(any(row["outcome"] == "silent" for row in found))
 
 
