@@ -5,8 +5,9 @@
 
 Absolute times on a shared machine drift by a factor of two, so the figures are ratios: the rows of
 a group run in turn, and each ratio is the median of the ratios within a round. `sgld` visits
-reshuffled blocks of rows, as is its default; BlackJAX draws them with replacement. W3 is a whole `sgld.sample` of 2,000 steps,
-tuning and verdict included. `first` runs in processes of their own.
+reshuffled blocks of rows, as is its default; BlackJAX draws them with replacement. C is `baseline.c`, one
+chain on one thread. The last row of W3 is a whole `sgld.sample` of 2,000 steps of a smaller network, tuning
+and verdict included. `first` runs in processes of their own.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from workloads import (
     Loop,
     Workload,
     blackjax_loop,
+    c_loop,
     logistic,
     mixture,
     network,
@@ -74,12 +76,14 @@ def workload_loops(work: Workload, chains: int) -> dict[str, tuple[Loop, int]]:
     if work.name == "W2":
         loops["sgld, with replacement"] = (own_loop(work, chains, order="replacement"), chains)
     loops[PEER] = (blackjax_loop(work, chains), chains)
+    if work.name != "W3" and (in_c := c_loop(work)) is not None:
+        loops["C"] = (in_c, 1)
     return loops
 
 
 def whole_call_over_blackjax(steps: int = 200, rounds: int = 1) -> float:
     """Return BlackJAX's seconds over those of a first `sgld.sample` of so many steps on W3."""
-    work, seeds = network(), itertools.count()
+    work, seeds = network(hidden=(50,)), itertools.count()
 
     def used() -> None:
         sgld.sample(
@@ -122,7 +126,8 @@ def main() -> None:
     print(f"jax {jax.__version__}, {os.cpu_count()} cores, {jax.default_backend()}")
     table = Table(38, {"us a step": ".3f", f"x {PEER}": ".3g"})
     makers = {"W1": lambda: mixture(1), "W2": lambda: logistic(20_000 if args.smoke else 10**6)}
-    for name, counts in {"W1": (1, 8), "W2": (1, 4)}.items():
+    makers["W3"] = lambda: network(1000, hidden=(50,)) if args.smoke else network()
+    for name, counts in {"W1": (1, 8), "W2": (1, 4), "W3": (1,)}.items():
         for chains in (counts[:1] if args.smoke else counts) if name in args.only else ():
             group = f"{name}, {chains} chain{'s' * (chains > 1)}"
             loops = workload_loops(makers[name](), chains)

@@ -2,7 +2,7 @@
 
 W1  tied-means Gaussian mixture, N = 100: bound by the overhead of a step
 W2  Bayesian logistic regression, N = 1e6, d = 50, batches of 500: bound by memory traffic
-W3  network 784-50-10, N = 60,000, batches of 100: bound by matrix products and normals
+W3  network 784-400-400-10, N = 60,000, batches of 100: bound by matrix products and normals
 
 A loop is a function of a number of steps that returns the seconds of those steps. Every loop draws
 its batches and its noise inside the timed call and takes the data as arguments.
@@ -10,11 +10,16 @@ its batches and its noise inside the timed call and takes the data as arguments.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,6 +31,7 @@ from harness import wall_seconds
 
 THIN = 100  # steps per kept draw
 KEPT_DRAWS = 100  # of the package's runs
+KEPT_NETWORKS = 5  # of W3, whose verdict is the longer the more draws are kept
 Loop = Callable[[int], float]
 
 
@@ -105,7 +111,7 @@ def network_log_likelihood(weights, row):
 
 
 def network(
-    num_data: int = 60_000, batch_size: int = 100, hidden: tuple[int, ...] = (50,)
+    num_data: int = 60_000, batch_size: int = 100, hidden: tuple[int, ...] = (400, 400)
 ) -> Workload:
     """W3: synthetic images of ten classes, a fixed seed."""
     rng = np.random.default_rng(20240602)
@@ -132,19 +138,20 @@ def own_loop(work: Workload, chains: int, **given: Any) -> Loop:
     alone: tuning, the choice of the plan and the verdict are in both.
     """
     posterior, seeds = work.posterior, itertools.count()
+    kept = KEPT_NETWORKS if work.name == "W3" else KEPT_DRAWS
     given = {"order": "reshuffle", "gradient": sgld.Minibatch(), **given}
 
     def call(thin: int) -> None:
         sgld.sample(
             posterior, work.data, work.init, step_size=work.step_size, batch_size=work.batch_size,
-            preconditioner=sgld.Scalar(1.0), num_chains=chains, num_draws=KEPT_DRAWS, burn_in=0,
+            preconditioner=sgld.Scalar(1.0), num_chains=chains, num_draws=kept, burn_in=0,
             thin=thin, seed=next(seeds), progress=False, **given,
         )  # fmt: skip
 
     def loop(steps: int) -> float:
-        more = max(1, round(steps / (KEPT_DRAWS - 1)))
+        more = max(1, round(steps / (kept - 1)))
         long, short = (wall_seconds(partial(call, thin)) for thin in (1 + more, 1))
-        return max(long - short, 1e-9) * steps / (more * (KEPT_DRAWS - 1))
+        return max(long - short, 1e-9) * steps / (more * (kept - 1))
 
     return loop
 
@@ -185,5 +192,45 @@ def blackjax_loop(work: Workload, chains: int) -> Loop:
         key = jax.random.key(next(seeds))
         call = lambda: jax.block_until_ready(run(data, starts, key, draws))  # noqa: E731
         return wall_seconds(call) * steps / (draws * THIN)
+
+    return loop
+
+
+@cache
+def c_library() -> ctypes.CDLL | None:
+    """Return baseline.c compiled, or None (and print it) without a C compiler.
+
+    Never with -ffast-math: such a library changes the floating-point mode of the whole process.
+    """
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        print("C: left out (no C compiler)")
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(__file__).with_name("baseline.c"), Path(folder) / "baseline.so"
+        flags = ["-O3", "-shared", "-fPIC"]
+        subprocess.run([compiler, *flags, str(source), "-o", str(target), "-lm"], check=True)
+        return ctypes.CDLL(str(target))
+
+
+def c_loop(work: Workload) -> Loop | None:
+    """Return W1 or W2 in C: one chain, one thread, a gradient written out, rows in contiguous blocks."""
+    library, seeds = c_library(), itertools.count(1)
+    if library is None:
+        return None
+    arrays = [np.ascontiguousarray(leaf) for leaf in jax.tree.leaves(work.data)]
+    pointer = lambda a: a.ctypes.data_as(ctypes.c_void_p)  # noqa: E731
+
+    def loop(steps: int) -> float:
+        position = work.init.copy()
+        out = np.zeros((-(-steps // THIN), position.size), np.float32)
+        head = (ctypes.c_uint64(next(seeds)), ctypes.c_long(steps), THIN, *map(pointer, arrays))
+        h, ends = ctypes.c_float(work.step_size), (pointer(position), pointer(out))
+        if work.name == "W1":
+            call = lambda: library.mixture(*head, work.num_data, work.batch_size, h, *ends)  # noqa: E731
+        else:
+            sizes = (work.num_data, position.size, work.batch_size, 0)
+            call = lambda: library.logistic(*head, *sizes, h, *ends)  # noqa: E731
+        return wall_seconds(call)
 
     return loop
