@@ -428,7 +428,7 @@ KILLED = """
 import os, signal, sys
 import numpy as np, sgld
 from sgld.data import arrays, cache, open as opening, readers as spill
-arrays.HELD = spill.HELD = 9000
+arrays.MAX_HELD_BYTES = spill.MAX_HELD_BYTES = 9000
 where, count = sys.argv[2], int(sys.argv[3])
 def killing(function):
     def called(*given):
