@@ -204,9 +204,8 @@ def _say_random(loader: DataLoader, whole: Any) -> None:
     """Warn where a few rows are others when they are read again; generators of random numbers are put back."""
     if loader.batch_size is None or isinstance(loader.dataset, IterableDataset):
         return
-    places = sorted(
-        {*np.linspace(0, len(loader.dataset) - 1, ROWS_READ_TWICE).astype(int).tolist()}
-    )  # pyright: ignore[reportArgumentType]
+    count = len(loader.dataset)  # pyright: ignore[reportArgumentType]
+    places = sorted({*np.linspace(0, count - 1, ROWS_READ_TWICE).astype(int).tolist()})
     with _generators_kept():
         try:
             batch = loader.collate_fn([loader.dataset[i] for i in places])
