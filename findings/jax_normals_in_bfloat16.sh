@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# jax 0.10.2: jax.random.normal in bfloat16 has a mean of -0.012, and Langevin dynamics that take their noise from it drift.
+# jax 0.10.2 (0.12.0.1 the same): jax.random.normal in bfloat16 has a mean of -0.012, and Langevin dynamics that take their noise from it drift.
 # Guess before the run: normals of float32 rounded to bfloat16, so mean 0, variance 1 and a largest value near 5.
 # Seen in 10 million: 128 different values, mean -0.0118, variance 0.994, none beyond 2.9. float16: mean -0.0018, none beyond 3.5.
 # jax.random.exponential in bfloat16 has mean 0.974 and variance 0.873 (1 and 1), largest value 4.8.
