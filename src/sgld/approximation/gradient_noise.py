@@ -388,7 +388,7 @@ def _largest(covariance: Float[np.ndarray, "d d"]) -> float:
 
 
 MAX_EXACT_ROWS = 1000  # rows beyond which exact gradients are no matter of course
-MIN_REPORTED_INFO = 0.15  # of what is known of a parameter, from which rows are told of
+MIN_REPORTED_INFO = 0.15  # share of the information on a parameter from which rows are reported
 MAX_ROW_JUMP_SDS = 3.0  # sds that a row of a meter's batch may move one gradient by
 
 

@@ -165,7 +165,7 @@ class Family:
     levels: bool = False
 
     def bare(self, y: np.ndarray, extra: dict[str, np.ndarray]) -> np.ndarray:
-        """[N], what is left of outcomes in the units of eta: less offsets, or per trial, or as they are."""
+        """Return outcomes [N] in the unit of eta: less the offset, per trial, or unchanged."""
         if self.log_outcome or self.location_scale:
             return (np.log(y) if self.log_outcome else y) - extra.get("offset", 0.0)
         return y / extra.get("trials", 1.0)

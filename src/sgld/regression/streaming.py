@@ -126,7 +126,7 @@ class Columns:
 
 
 class Outcome:
-    """Of the outcome, without offsets (identity link; of its log in lognormal) or as a share of its trials: moments, counts of levels."""
+    """Accumulate moments and counts of levels of the outcome in the unit of eta (`Family.bare`)."""
 
     def __init__(self, family: Family) -> None:
         self.family, self.size = family, 0
