@@ -1,8 +1,28 @@
-"""Tables of plain text."""
+"""Tables and paragraphs of plain text."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Collection, Sequence
+
+MAX_LINE_CHARACTERS = 100
+
+
+def paragraph(text: str, first: str = "", rest: str = "") -> list[str]:
+    """Wrap text into lines of at most 100 characters; a word is never cut.
+
+    Args:
+      first, rest: what the first line begins with, and the others.
+
+    Example:
+      >>> from sgld.core.text import paragraph
+      >>> [len(line) for line in paragraph("word " * 30, "note: ", " " * 6)]
+      [95, 60]
+    """
+    return textwrap.wrap(
+        text, MAX_LINE_CHARACTERS, initial_indent=first, subsequent_indent=rest,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def columns(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 
 from ..approximation.known import Known
 from ..core.files import reading
+from ..core.text import paragraph
 from ..errors import UsageError
 from ..samplers.confined_hmc import ConfinedHMC
 from ..samplers.gradients.control_variates import ControlVariates
@@ -134,8 +135,8 @@ class Predicted:
 
     def __str__(self) -> str:
         return (
-            f"{in_count(self.gradients)} gradients, {in_seconds(self.seconds)} of one core for steps "
-            f"and verdict, compiling aside, {in_bytes(self.bytes)} of memory"
+            f"{in_count(self.gradients)} gradients; {in_seconds(self.seconds)} on one core without "
+            f"compilation; {in_bytes(self.bytes)} of memory"
         )
 
 
@@ -239,8 +240,13 @@ class Plan:
         facts = {k: v for k, v in self.describe().items() if k != "notes" and v is not None}
         if self.predicted is not None:
             facts["predicted"] = self.predicted
-        lines = [f"{name:<18}{value}" for name, value in facts.items()]
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+        lines = [
+            f"{name:<18}{format(value, '.4g') if isinstance(value, float) else value}"
+            for name, value in facts.items()
+        ]
+        for note in self.notes:
+            lines += paragraph(note, "note: ", " " * 6)
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return late("html")(self)

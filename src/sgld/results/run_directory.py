@@ -559,7 +559,6 @@ SHELL_SPELLINGS = tuple(
         ),
         (r"(?<=^--sep and )(decimal)(?= are )", r"--\1"),
         (r"sgld\.sandwich", "sgld summary {run} --sandwich"),
-        (r"named by sgld\.loo\b", "named by sgld.loo, in Python"),
         (r"sgld\.step_halving", "sgld halve {run}"),
         (r"sgld\.reference", "sgld reference {run}"),
         (

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from ..core.text import columns
+from ..core.text import MAX_LINE_CHARACTERS, columns, paragraph
 from ..errors import UsageError
 from . import statistics
 from .draws import Draws
@@ -248,6 +248,10 @@ SUMMARY_COLUMNS = (
 UNSTORED_FACTS = ("phase", "target", "notes")  # facts that are said and not stored in summary.json
 MAX_LAYERED_DIM = 1000  # parameters that have rows of their own where layers are looked at
 PRINTED_COLUMNS = ("mean", "sd", "q05", "q50", "q95", "ess_bulk", "r_hat", "sd_ratio")
+CORRECTED_COLUMNS = ("mean_corrected", "sd_corrected")
+MIN_NAME_CHARACTERS = 20  # of a name in a table that is too wide
+LEGEND = "sd_ratio: sd of the draws / sd of the posterior, as measured."
+CORRECTED_LEGEND = "corrected: without that bias."
 
 
 @dataclass(frozen=True)
@@ -269,30 +273,70 @@ class Summary:
         }
 
     def __str__(self) -> str:
-        lines = self._layers() if self.facts.get("layers") else self._table()
+        lines = [*self.lines(), f"verdict: {self.verdict}"]
+        for reason in self.reasons:
+            lines += paragraph(reason, "  ", "    ")
+        return "\n".join(lines)
+
+    def lines(self, width: int = MAX_LINE_CHARACTERS) -> list[str]:
+        """Return the table, the facts of the run and the notes, without the verdict.
+
+        Args:
+          width: of the table in characters; medians are left out first, then the corrected columns,
+            then the middle of long names.
+        """
+        lines = self._layers() if self.facts.get("layers") else self._table(width)
         facts = self.facts
         lines.append(
-            f"{facts['num_chains']} chains x {facts['num_draws']} draws, {facts['num_steps']} steps"
-            + (f" over {facts['num_data']} rows" if facts["num_data"] else "")
+            f"{facts['num_chains']} chains x {facts['num_draws']:,} draws"
+            + (f", {facts['num_steps']:,} steps" if facts["num_steps"] is not None else "")
+            + (f" over {facts['num_data']:,} rows" if facts["num_data"] else "")
             + (f" ({left_out(facts['num_dropped'])})" if facts.get("num_dropped") else "")
             + (f", {facts['seconds']:.1f} s" if facts["seconds"] is not None else "")
         )
         if facts.get("modes"):
             lines += Modes.from_dict(facts["modes"]).lines()
-        lines += [f"{name}: {facts[name]}" for name in ("target", "phase") if facts.get(name)]
-        lines += [f"note: {note}" for note in facts.get("notes", ())]
-        lines += [f"verdict: {self.verdict}", *(f"  {reason}" for reason in self.reasons)]
-        return "\n".join(lines)
+        for name in ("target", "phase"):
+            lines += paragraph(facts[name], f"{name}: ", "  ") if facts.get(name) else []
+        for note in facts.get("notes", ()):
+            lines += paragraph(note, "note: ", " " * 6)
+        return lines
 
-    def _table(self) -> list[str]:
-        shown = list(PRINTED_COLUMNS)
-        if any(row["sd_corrected"] is not None for row in self.parameters.values()):
-            shown += ["mean_corrected", "sd_corrected"]
+    def _table(self, width: int) -> list[str]:
+        known = [
+            column for column in (*PRINTED_COLUMNS, *CORRECTED_COLUMNS)
+            if column in PRINTED_COLUMNS or self._has("sd_corrected")
+        ]  # fmt: skip
+        fewer = [column for column in known if column != "q50"]
+        least = [column for column in fewer if column not in CORRECTED_COLUMNS]
+        lines: list[str] = []
+        for shown, elided in ((known, 0), (fewer, 0), (least, 0), (least, width)):
+            lines = self._printed(shown, elided)
+            if not lines or len(lines[-1]) <= width:
+                break
+        if self._has("sd_ratio"):
+            both = "sd_corrected" in shown
+            lines.append(f"{LEGEND} {CORRECTED_LEGEND}" if both else LEGEND)
+        return lines
+
+    def _has(self, column: str) -> bool:
+        return any(row[column] is not None for row in self.parameters.values())
+
+    def _printed(self, shown: Sequence[str], width: int) -> list[str]:
+        """Return the lines of a table of these columns; `width` above 0 shortens names to fit it."""
         body = [
             [name, *(_text(column, row[column]) for column in shown)]
             for name, row in self.parameters.items()
         ]
-        return columns([["", *shown], *body])
+        heads = ["", *(column.removesuffix("_corrected") for column in shown)]
+        lines = columns([heads, *body])
+        if width:
+            longest = max(len(name) for name in self.parameters)
+            room = max(MIN_NAME_CHARACTERS, longest - (len(lines[-1]) - width))
+            lines = columns([heads, *([_elided(name, room), *row] for name, *row in body)])
+        if shown[-1] == "sd_corrected":
+            lines.insert(0, "corrected".rjust(len(lines[0])))
+        return lines
 
     def _layers(self) -> list[str]:
         """The layers, and how well predictions have mixed."""
@@ -303,6 +347,14 @@ class Summary:
 
     def _repr_html_(self) -> str:
         return late("html")(self)
+
+
+def _elided(name: str, size: int) -> str:
+    """Return the name, or its two ends where it has more than `size` characters."""
+    if len(name) <= size:
+        return name
+    head = (size - 3) // 2
+    return f"{name[:head]}...{name[len(name) - (size - 3 - head) :]}"
 
 
 def left_out(count: int) -> str:

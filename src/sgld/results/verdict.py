@@ -271,20 +271,23 @@ class Phase:
         alpha, crossing = self._average, self.crossing
         most, end = float(alpha.max()), float(alpha[-1])
         if corrected:
-            return f"sampling: gradient noise, {np.median(alpha):.2g} times the injected noise, is taken off it"
+            return (
+                f"sampling. Gradient noise is {np.median(alpha):.2g} x the injected noise, which is "
+                "reduced to compensate."
+            )
         if np.isnan(self.level[1:]).all():
             return "every chain failed"
         if np.all(self.temperature == 0):
-            return "optimisation: the temperature is 0"
+            return "optimisation, because the temperature is 0"
         if crossing is None:
-            return f"optimisation to the end: gradient noise / injected noise is {end:.2g}"
+            return f"optimisation throughout. Gradient noise is {end:.2g} x the injected noise."
         if crossing == self.step[0]:
-            near = "" if most < 0.1 else ", not small: see the verdict"
-            return f"sampling: gradient noise / injected noise is at most {most:.2g}{near}"
+            near = "" if most < 0.1 else ", which is not small (see the verdict)"
+            return f"sampling. Gradient noise is at most {most:.2g} x the injected noise{near}."
         top = f"{most:.2g}" if np.isfinite(most) else "infinity (T = 0)"
         return (
-            f"optimisation to step {crossing:,}, then sampling: gradient noise / injected noise "
-            f"falls from {top} to {end:.2g}"
+            f"optimisation to step {crossing:,}, then sampling. Gradient noise falls from {top} to "
+            f"{end:.2g} x the injected noise."
         )
 
     def to_dict(self) -> dict[str, list]:

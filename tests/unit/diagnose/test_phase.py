@@ -148,7 +148,7 @@ def test_the_crossing():
     # chains' mean: 7.5, .75, .075, which is 1 at the share log 7.5 / log 10 of the way
     assert phase.crossing == 88
     assert "optimisation to step 88, then sampling" in phase.sentence()
-    assert "taken off" in phase.sentence(corrected=True)
+    assert "reduced to compensate" in phase.sentence(corrected=True)
     assert Phase(phase.step, h, np.zeros(3), level).crossing is None
     assert Phase(phase.step, h / 1000, np.ones(3), level).crossing == 0
     failed = np.where([[False, True]] * 3, np.nan, level)

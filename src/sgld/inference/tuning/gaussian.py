@@ -77,20 +77,19 @@ def misfit_notes(misfit: float | None, num_data: int) -> tuple[str, ...]:
     """What is said of it."""
     if misfit is None or 1 / MIN_REPORTED_MISFIT < misfit < MIN_REPORTED_MISFIT:
         return ()
-    told = f"the rows' scores vary {misfit:.2g} times as much as it implies"
+    spread = f"row scores vary {misfit:.2g} times as much as it implies"
     if 1 / MIN_REPORTED_MISFIT < misfit * num_data < MIN_REPORTED_MISFIT:
         return (
-            f"log_likelihood seems to be divided by the number of rows, {num_data}: {told}; return the log "
-            "likelihood of one datum as it is, the library sums over rows.",
+            f"log_likelihood seems to be divided by the number of rows, {num_data}: {spread}. Return the log "
+            "likelihood of one datum as it is; the library sums over rows.",
         )
     if misfit > 1:
         return (
-            f"the model looks misspecified: {told}, so its sds may be about {np.sqrt(misfit):.2g} times too "
-            "small for other samples; try a likelihood with more variance (negative binomial for counts, "
-            "Student-t for measurements), or sgld.sandwich; rows that do not belong are named by sgld.loo.",
+            f"the model looks misspecified: {spread}, so sds may be {np.sqrt(misfit):.2g} times too small. "
+            "Try negative binomial or Student-t, or sgld.sandwich.",
         )
     return (
-        f"the model looks misspecified: {told}; try a likelihood with less variance, or sgld.sandwich.",
+        f"the model looks misspecified: {spread}. Try a likelihood with less variance, or sgld.sandwich.",
     )
 
 

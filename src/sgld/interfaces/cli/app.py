@@ -222,9 +222,7 @@ def say_plan(run: Path, plan: Plan) -> None:
     ]
     if plan.predicted is not None:
         lines.append(f"predicted: {plan.predicted}")
-    from ...results.run_directory import at_the_shell
-
-    _say("plan", [*lines, *(f"note: {at_the_shell(note, run)}" for note in p["notes"])])
+    _say("plan", lines)  # its notes stand with the verdict
 
 
 def _say(title: str, lines: Any) -> None:
@@ -324,17 +322,16 @@ def _table(content: dict[str, Any], told: dict[str, Any]) -> str:
     """The summary's text without its verdict; fewer columns where the terminal is narrow."""
     import shutil
 
+    from ...core.text import MAX_LINE_CHARACTERS
     from ...results.summary import Summary
 
     facts = {k: v for k, v in content.items() if k not in ("verdict", "reasons", "parameters")}
     facts |= told
     rows = content["parameters"]
-    text = str(Summary(rows, content["verdict"], (), facts))
-    if sys.stdout.isatty() and len(text.split("\n")[0]) > shutil.get_terminal_size().columns:
-        narrow = {"mean_corrected": None, "sd_corrected": None}
-        rows = {name: {**row, **narrow} for name, row in rows.items()}
-        text = str(Summary(rows, content["verdict"], (), facts))
-    return text.rsplit("\n", 1)[0]
+    width = MAX_LINE_CHARACTERS
+    if sys.stdout.isatty():
+        width = min(width, shutil.get_terminal_size().columns)
+    return "\n".join(Summary(rows, content["verdict"], (), facts).lines(width))
 
 
 def exit_strict(run: Path, strict: bool) -> None:
