@@ -17,7 +17,7 @@ def paragraph(text: str, first: str = "", rest: str = "") -> list[str]:
     Example:
       >>> from sgld.core.text import paragraph
       >>> [len(line) for line in paragraph("word " * 30, "note: ", " " * 6)]
-      [95, 60]
+      [100, 60]
     """
     return textwrap.wrap(
         text, MAX_LINE_CHARACTERS, initial_indent=first, subsequent_indent=rest,

@@ -85,8 +85,8 @@ def misfit_notes(misfit: float | None, num_data: int) -> tuple[str, ...]:
         )
     if misfit > 1:
         return (
-            f"the model looks misspecified: {spread}, so sds may be {np.sqrt(misfit):.2g} times too small. "
-            "Try negative binomial or Student-t, or sgld.sandwich.",
+            f"the model looks misspecified: {spread}; sds may be {np.sqrt(misfit):.2g} times too small. "
+            "Try negative binomial, Student-t, sgld.sandwich or sgld.loo.",
         )
     return (
         f"the model looks misspecified: {spread}. Try a likelihood with less variance, or sgld.sandwich.",
