@@ -77,7 +77,7 @@ def misfit_notes(misfit: float | None, num_data: int) -> tuple[str, ...]:
     """What is said of it."""
     if misfit is None or 1 / MIN_REPORTED_MISFIT < misfit < MIN_REPORTED_MISFIT:
         return ()
-    spread = f"row scores vary {misfit:.2g} times as much as it implies"
+    spread = f"row scores vary {misfit:.2g} times as much as implied"
     if 1 / MIN_REPORTED_MISFIT < misfit * num_data < MIN_REPORTED_MISFIT:
         return (
             f"log_likelihood seems to be divided by the number of rows, {num_data}: {spread}. Return the log "
